@@ -1,0 +1,1 @@
+"""What every layer may use: clocks, chance, ids, money, intervals, errors, log."""

@@ -1,0 +1,194 @@
+"""Two clocks, two types. This is the only file that reads the clock of the operating system.
+
+*Platform time* is the time of the emulated cloud: node life, timers, createTime, metering, invoices.
+*Real time* is the time of this machine: leases, heartbeats, time-outs, tokens, HTTP.
+Both are integers of nanoseconds since 1970-01-01T00:00:00Z (POSIX: leap seconds do not exist). The two classes do not
+compare with each other and do not subtract from each other; only `PlatformClock` turns one into the other.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import threading
+import time
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Protocol, Self
+
+NANOS_PER_SECOND = 1_000_000_000
+
+# RFC 3339 with up to nine decimals, as google.protobuf.Timestamp prints and reads it.
+_RFC3339 = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)[Tt](\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?([Zz]|[+-]\d\d:\d\d)",
+)
+
+
+def seconds_to_nanos(seconds: float) -> int:
+    return round(seconds * NANOS_PER_SECOND)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Instant:
+    nanos: int
+
+    def plus_seconds(self, seconds: float) -> Self:
+        return type(self)(self.nanos + seconds_to_nanos(seconds))
+
+    def plus_nanos(self, nanos: int) -> Self:
+        return type(self)(self.nanos + nanos)
+
+    def nanos_since(self, earlier: Self) -> int:
+        if type(earlier) is not type(self):
+            raise TypeError(f"{type(self).__name__} minus {type(earlier).__name__}: the two clocks do not mix")
+        return self.nanos - earlier.nanos
+
+    def seconds_since(self, earlier: Self) -> float:
+        return self.nanos_since(earlier) / NANOS_PER_SECOND
+
+    def rfc3339(self) -> str:
+        """`2026-11-21T09:30:00.123456789Z`: 0, 3, 6 or 9 decimals, as the protobuf JSON mapping prints."""
+        seconds, nanos = divmod(self.nanos, NANOS_PER_SECOND)
+        text = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+        if nanos == 0:
+            return text + "Z"
+        digits = f"{nanos:09d}"
+        for length in (3, 6):
+            if digits.endswith("0" * (9 - length)):
+                return f"{text}.{digits[:length]}Z"
+        return f"{text}.{digits}Z"
+
+    @classmethod
+    def from_rfc3339(cls, text: str) -> Self:
+        """Reads RFC 3339; raises ValueError when `text` is not a complete time with an offset."""
+        match = _RFC3339.fullmatch(text)
+        if match is None:
+            raise ValueError(f"{text!r} is not an RFC 3339 time with an offset")
+        whole = datetime.fromisoformat(f"{text[:10]}T{text[11:19]}+00:00")
+        nanos = int((match[7] or "0").ljust(9, "0"))
+        offset_seconds = 0
+        if match[8] not in "Zz":
+            sign = -1 if match[8][0] == "-" else 1
+            offset_seconds = sign * (int(match[8][1:3]) * 3600 + int(match[8][4:6]) * 60)
+        return cls((int(whole.timestamp()) - offset_seconds) * NANOS_PER_SECOND + nanos)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, order=True)
+class PlatformTime(_Instant):
+    """A time of the emulated cloud."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, order=True)
+class RealTime(_Instant):
+    """A time of this machine."""
+
+
+class RealClock(Protocol):
+    """The machine's clock. `monotonic_seconds` never steps back and is for measuring durations only."""
+
+    def now(self) -> RealTime: ...
+    def monotonic_seconds(self) -> float: ...
+    def sleep(self, seconds: float) -> None: ...
+
+
+class OsClock:
+    """The clock of the operating system."""
+
+    def now(self) -> RealTime:
+        return RealTime(time.time_ns())
+
+    def monotonic_seconds(self) -> float:
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+class ManualClock:
+    """A machine clock that stands still until it is moved: for tests and simulation. `sleep` moves it."""
+
+    def __init__(self, start: RealTime) -> None:
+        self._now = start
+        self._lock = threading.Lock()
+
+    def now(self) -> RealTime:
+        return self._now
+
+    def monotonic_seconds(self) -> float:
+        return self._now.nanos / NANOS_PER_SECOND
+
+    def sleep(self, seconds: float) -> None:
+        self.advance(seconds)
+
+    def advance(self, seconds: float) -> None:
+        if seconds < 0:
+            raise ValueError("a machine clock does not run backwards")
+        with self._lock:
+            self._now = self._now.plus_seconds(seconds)
+
+
+class ClockMode(StrEnum):
+    LOCAL = "local"
+    SYSTEM = "system"
+    VIRTUAL = "virtual"
+
+
+# A `local` clock that no loop has anchored for this long stands still: longer than a few loop ticks, short enough
+# that a closed laptop or a dead loop is billed for one second at most.
+LOCAL_HORIZON_SECONDS = 1.0
+
+# A gap between two ticks of one living loop beyond this is a machine that slept, not a loop that was busy.
+LOCAL_SLEEP_GAP_SECONDS = 10.0
+
+RATE_ONE = 1_000_000  # rates are integers of millionths of a platform second per real second
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PlatformClock:
+    """The platform clock's numbers, as they stand in its one database row.
+
+    `now = anchor_platform + elapsed real time since anchor_real`, where `elapsed` depends on the mode:
+    local counts at most `LOCAL_HORIZON_SECONDS` beyond the last anchor and nothing while stopped, system ignores the
+    anchor (platform time is UTC), virtual multiplies by `rate_millionths`. `now` never runs backwards between anchors.
+    """
+
+    mode: ClockMode
+    anchor_platform: PlatformTime
+    anchor_real: RealTime
+    running: bool = True
+    rate_millionths: int = RATE_ONE
+    target: PlatformTime | None = None  # an `advance` that the loop is still walking to
+
+    def now(self, real: RealTime) -> PlatformTime:
+        elapsed = max(0, real.nanos_since(self.anchor_real))
+        if self.mode is ClockMode.SYSTEM:
+            return max(self.anchor_platform, PlatformTime(real.nanos))
+        if not self.running or self.target is not None:
+            return self.anchor_platform
+        if self.mode is ClockMode.LOCAL:
+            return self.anchor_platform.plus_nanos(min(elapsed, seconds_to_nanos(LOCAL_HORIZON_SECONDS)))
+        return self.anchor_platform.plus_nanos(elapsed * self.rate_millionths // RATE_ONE)
+
+    def ticked(self, real: RealTime, *, same_loop: bool) -> PlatformClock:
+        """The clock anchored anew at `real` by the control loop.
+
+        `same_loop`: the loop that set the last anchor sets this one, so that it ran all the while and its time counts
+        (unless the gap says that the machine slept). After a change of loop only what readers may already have seen
+        counts.
+        """
+        anchor = self.now(real)
+        elapsed = max(0, real.nanos_since(self.anchor_real))
+        busy = same_loop and self.running and elapsed <= seconds_to_nanos(LOCAL_SLEEP_GAP_SECONDS)
+        if self.mode is ClockMode.LOCAL and busy and self.target is None:
+            anchor = self.anchor_platform.plus_nanos(elapsed)
+        return dataclasses.replace(self, anchor_platform=anchor, anchor_real=real, running=True)
+
+    def stopped(self, real: RealTime) -> PlatformClock:
+        """The clock standing still from `real` on (`system` goes on: it is UTC)."""
+        return dataclasses.replace(self, anchor_platform=self.now(real), anchor_real=real, running=False)
+
+    def moved_to(self, moment: PlatformTime, real: RealTime) -> PlatformClock:
+        """The clock set forward to `moment`; raises ValueError when that would run it backwards."""
+        if moment < self.now(real):
+            raise ValueError("the platform clock does not run backwards")
+        return dataclasses.replace(self, anchor_platform=moment, anchor_real=real)

@@ -1,0 +1,78 @@
+"""Money, exact: integers only.
+
+A price is an integer of nanos (1e-9 of the currency) per hour, or per GiB and month of 730 hours. One second of either
+divides 2,628,000 (= 730 x 3600) evenly, so an amount is an integer of *parts*, nanos / 2,628,000, and no sum is ever
+rounded. Rounding happens once, on the invoice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from decimal import Decimal
+from fractions import Fraction
+
+NANOS_PER_UNIT = 1_000_000_000
+PARTS_PER_NANO = 2_628_000
+SECONDS_PER_MONTH = 2_628_000
+SECONDS_PER_HOUR = 3_600
+_PARTS_PER_UNIT = PARTS_PER_NANO * NANOS_PER_UNIT
+
+
+def nanos_from_decimal_text(text: str) -> int:
+    """`"1.35"` -> 1_350_000_000; raises ValueError beyond nine decimals."""
+    nanos = Decimal(text) * NANOS_PER_UNIT
+    if nanos != nanos.to_integral_value():
+        raise ValueError(f"{text!r} has more than nine decimals")
+    return int(nanos)
+
+
+def round_half_up(numerator: int, denominator: int) -> int:
+    """numerator / denominator to the nearest integer, halves away from zero."""
+    sign = -1 if (numerator < 0) != (denominator < 0) else 1
+    numerator, denominator = abs(numerator), abs(denominator)
+    return sign * ((2 * numerator + denominator) // (2 * denominator))
+
+
+@dataclasses.dataclass(frozen=True, slots=True, order=True)
+class Amount:
+    """An exact amount of one currency, in parts (nanos / 2,628,000)."""
+
+    parts: int = 0
+
+    @classmethod
+    def of_hourly(cls, price_nanos_per_hour: int, unit_seconds: int) -> Amount:
+        """`unit_seconds` seconds at a price per hour (seconds x devices, chips or slices)."""
+        return cls(price_nanos_per_hour * unit_seconds * (PARTS_PER_NANO // SECONDS_PER_HOUR))
+
+    @classmethod
+    def of_monthly(cls, price_nanos_per_month: int, unit_seconds: int) -> Amount:
+        """`unit_seconds` seconds at a price per month of 730 hours (seconds x GiB)."""
+        return cls(price_nanos_per_month * unit_seconds * (PARTS_PER_NANO // SECONDS_PER_MONTH))
+
+    def __add__(self, other: Amount) -> Amount:
+        return Amount(self.parts + other.parts)
+
+    def __sub__(self, other: Amount) -> Amount:
+        return Amount(self.parts - other.parts)
+
+    def __neg__(self) -> Amount:
+        return Amount(-self.parts)
+
+    def fraction(self) -> Fraction:
+        """The amount in units of the currency, as a reduced fraction."""
+        return Fraction(self.parts, _PARTS_PER_UNIT)
+
+    def minor(self, decimals: int) -> int:
+        """The amount rounded once to `decimals` decimals (halves away from zero), as an integer of that minor unit."""
+        return round_half_up(self.parts * 10**decimals, _PARTS_PER_UNIT)
+
+    def text(self, decimals: int) -> str:
+        """Decimal text with exactly `decimals` decimals, rounded half up: for showing, never for summing."""
+        return minor_text(self.minor(decimals), decimals)
+
+
+def minor_text(minor: int, decimals: int) -> str:
+    """`minor_text(-1234, 2)` is `"-12.34"`."""
+    sign = "-" if minor < 0 else ""
+    digits = str(abs(minor)).rjust(decimals + 1, "0")
+    return sign + (f"{digits[:-decimals]}.{digits[-decimals:]}" if decimals else digits)

@@ -1,0 +1,1 @@
+"""Tables, units of work, leases, outbox and the one writer of state. No decisions."""

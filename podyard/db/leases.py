@@ -1,0 +1,43 @@
+"""Leases with fences, on real time: whoever holds the newest fence may act, and every older one is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from sqlalchemy import insert, select, update
+
+from podyard.base.clock import RealTime
+from podyard.db.tables import leases
+from podyard.db.unit_of_work import UnitOfWork
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Lease:
+    name: str
+    owner: str
+    fence: int
+    until: RealTime
+
+
+def acquire(uow: UnitOfWork, name: str, owner: str, seconds: float) -> Lease | None:
+    """Takes or renews the lease; None while another owner's lease runs. A new owner gets a new, higher fence."""
+    until = uow.real_now.plus_seconds(seconds)
+    query = select(leases).where(leases.c.name == name)
+    if uow.connection.dialect.name == "postgresql":
+        query = query.with_for_update()
+    row = uow.first(query)
+    if row is None:
+        uow.execute(insert(leases).values(name=name, owner=owner, fence=1, until=until))
+        return Lease(name, owner, 1, until)
+    if row["owner"] != owner and row["until"] > uow.real_now:
+        return None
+    # An owner whose lease has lapsed may have been replaced and come back: it gets a new fence too.
+    renewed = row["owner"] == owner and row["until"] > uow.real_now
+    fence = row["fence"] if renewed else row["fence"] + 1
+    uow.execute(update(leases).where(leases.c.name == name).values(owner=owner, fence=fence, until=until))
+    return Lease(name, owner, fence, until)
+
+
+def release(uow: UnitOfWork, name: str, owner: str) -> None:
+    """Lets the lease lapse now, so that the next owner need not wait."""
+    uow.execute(update(leases).where(leases.c.name == name, leases.c.owner == owner).values(until=uow.real_now))

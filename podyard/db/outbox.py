@@ -1,0 +1,30 @@
+"""Messages to send after the commit. A message is a hint that carries ids only: lost, doubled or late does no harm."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import delete, insert, select, update
+
+from podyard.base.clock import RealTime
+from podyard.db.tables import outbox
+from podyard.db.unit_of_work import UnitOfWork
+
+OUTBOX_BATCH_MAX = 200  # one send round; the rest goes in the next, a tick later
+OUTBOX_KEEP_SECONDS = 3600.0  # sent rows are kept this long for people who look for one
+
+
+def put(uow: UnitOfWork, queue: str, task: str, args: Sequence[str]) -> None:
+    uow.execute(insert(outbox).values(queue=queue, task=task, args=list(args), created=uow.real_now, sent=None))
+
+
+def unsent(uow: UnitOfWork) -> list[Mapping[str, Any]]:
+    query = select(outbox).where(outbox.c.sent.is_(None)).order_by(outbox.c.message_id).limit(OUTBOX_BATCH_MAX)
+    return uow.all(query)
+
+
+def mark_sent(uow: UnitOfWork, message_ids: Sequence[int]) -> None:
+    uow.execute(update(outbox).where(outbox.c.message_id.in_(message_ids)).values(sent=uow.real_now))
+    old = RealTime(uow.real_now.nanos).plus_seconds(-OUTBOX_KEEP_SECONDS)
+    uow.execute(delete(outbox).where(outbox.c.sent < old))

@@ -1,0 +1,48 @@
+"""The platform clock's one row. Only the control loop anchors it."""
+
+from __future__ import annotations
+
+from sqlalchemy import insert, select, update
+
+from podyard.base.clock import ClockMode, PlatformClock, PlatformTime
+from podyard.db.tables import clock
+from podyard.db.unit_of_work import UnitOfWork
+
+
+def set_up(uow: UnitOfWork, mode: ClockMode) -> None:
+    """Makes the row at first start (platform time begins at real time); later starts may change the mode."""
+    row = uow.first(select(clock))
+    if row is None:
+        first = PlatformClock(mode, PlatformTime(uow.real_now.nanos), uow.real_now, running=False)
+        uow.execute(insert(clock).values(id=1, loop_fence=0, **_columns(first)))
+    elif row["mode"] != mode:
+        current = uow.clock
+        changed = PlatformClock(mode, current.now(uow.real_now), uow.real_now, running=False)
+        uow.execute(update(clock).values(**_columns(changed)))
+
+
+def tick(uow: UnitOfWork, loop_fence: int) -> PlatformClock:
+    """Anchors the clock at now; returns it."""
+    row = uow.first(select(clock).with_for_update())
+    assert row is not None, "the clock row is made by the bootstrap"
+    ticked = uow.clock.ticked(uow.real_now, same_loop=row["loop_fence"] == loop_fence)
+    write(uow, ticked, loop_fence)
+    return ticked
+
+
+def write(uow: UnitOfWork, state: PlatformClock, loop_fence: int | None = None) -> None:
+    fence = {} if loop_fence is None else {"loop_fence": loop_fence}
+    uow.execute(update(clock).values(**_columns(state), **fence))
+    uow.__dict__.pop("clock", None)
+    uow.__dict__.pop("now", None)
+
+
+def _columns(state: PlatformClock) -> dict[str, object]:
+    return {
+        "mode": str(state.mode),
+        "anchor_platform": state.anchor_platform,
+        "anchor_real": state.anchor_real,
+        "running": state.running,
+        "rate_millionths": state.rate_millionths,
+        "target": state.target,
+    }

@@ -1,0 +1,102 @@
+"""Nodes, slices, hosts, operations, agents."""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Index, Integer, String, Table, Text, UniqueConstraint
+
+from podyard.db.tables import metadata
+from podyard.db.types import Json, PlatformTimeColumn, RealTimeColumn
+
+nodes = Table(
+    "nodes",
+    metadata,
+    Column("node_key", String(64), primary_key=True),
+    Column("number", BigInteger, nullable=False),  # the int64 `id` on the wire
+    Column("project", String(64), nullable=False),
+    Column("zone", String(64), nullable=False),
+    Column("node_id", String(64), nullable=False),
+    # The name while the node is, NULL once it is gone: unique, so that two creations of one name cannot both stand.
+    Column("live_name", String(256), unique=True),
+    Column("state", String(32), nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column("accelerator_type", String(64), nullable=False),
+    Column("topology", String(32), nullable=False),
+    Column("usage_class", String(16), nullable=False),
+    Column("runtime_version", String(128), nullable=False),
+    Column("spec", Json, nullable=False),
+    Column("created", PlatformTimeColumn, nullable=False),
+    Column("ready_since", PlatformTimeColumn),
+    Column("state_reason", Text, nullable=False),
+    Column("wait_reason", Text, nullable=False),
+    Column("pending_operation", String(64)),
+    Column("job_key", String(64)),  # the job that this node was made for, and goes with
+    Index("ix_nodes_place", "project", "zone", "state"),
+    Index("ix_nodes_state", "state"),
+)
+
+slices = Table(
+    "slices",
+    metadata,
+    Column("slice_id", String(64), primary_key=True),
+    # One slice a node while it is placed; released slices are deleted, the events remember them.
+    Column("node_key", String(64), ForeignKey("nodes.node_key"), nullable=False, unique=True),
+    Column("zone", String(64), nullable=False),
+    Column("pod_id", String(64), nullable=False),
+    Column("origin", Json, nullable=False),
+    Column("shape", Json, nullable=False),
+    Column("chips", Text, nullable=False),  # bit set of the pod's chips, hexadecimal
+    Column("created", PlatformTimeColumn, nullable=False),
+    Index("ix_slices_zone", "zone"),
+)
+
+hosts = Table(
+    "hosts",
+    metadata,
+    Column("host_id", String(64), primary_key=True),
+    Column("node_key", String(64), ForeignKey("nodes.node_key"), nullable=False),
+    Column("host_index", Integer, nullable=False),
+    Column("internal_ip", String(64), nullable=False),
+    Column("external_ip", String(64), nullable=False),
+    Column("state", String(32), nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column("agent_id", String(64)),
+    Column("bind_address", String(64)),
+    Column("port_map", Json, nullable=False),
+    UniqueConstraint("node_key", "host_index"),
+)
+
+operations = Table(
+    "operations",
+    metadata,
+    Column("operation_id", String(64), primary_key=True),
+    Column("project", String(64), nullable=False),
+    Column("zone", String(64), nullable=False),
+    Column("verb", String(32), nullable=False),
+    Column("target_kind", String(32), nullable=False),
+    Column("target_key", String(64), nullable=False),
+    Column("target_name", String(512), nullable=False),
+    Column("state", String(32), nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column("created", PlatformTimeColumn, nullable=False),
+    Column("ended", PlatformTimeColumn),
+    Column("error_code", Integer),
+    Column("error_message", Text),
+    Column("error_details", Json, nullable=False),
+    Column("response", Json),
+    Column("cancel_requested", Boolean, nullable=False),
+    Index("ix_operations_place", "project", "zone", "created"),
+    Index("ix_operations_target", "target_key"),
+)
+
+agents = Table(
+    "agents",
+    metadata,
+    Column("agent_id", String(64), primary_key=True),
+    Column("bind_address", String(64), nullable=False),
+    Column("replicas_max", Integer, nullable=False),
+    Column("hosts_max", Integer, nullable=False),
+    Column("pid", BigInteger, nullable=False),
+    Column("fence", BigInteger, nullable=False),
+    Column("registered", RealTimeColumn, nullable=False),
+    Column("seen", RealTimeColumn, nullable=False),
+)

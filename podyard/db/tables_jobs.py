@@ -1,0 +1,127 @@
+"""Jobs, attempts, replicas, metrics, logs, checkpoints."""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+from podyard.db.tables import metadata
+from podyard.db.types import Json, PlatformTimeColumn, RealTimeColumn
+
+jobs = Table(
+    "jobs",
+    metadata,
+    Column("job_key", String(64), primary_key=True),
+    Column("project", String(64), nullable=False),
+    Column("zone", String(64), nullable=False),
+    Column("job_id", String(64), nullable=False),
+    Column("state", String(32), nullable=False),
+    Column("state_reason", Text, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column("spec", Json, nullable=False),
+    Column("node_key", String(64), ForeignKey("nodes.node_key"), nullable=False),
+    Column("node_id", String(64), nullable=False),
+    Column("accelerator_type", String(64), nullable=False),
+    Column("owns_node", Boolean, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("failures", Integer, nullable=False),
+    Column("preemptions", Integer, nullable=False),
+    Column("steps_done", Integer, nullable=False),
+    Column("latest", Json, nullable=False),
+    Column("wall_seconds", Float, nullable=False),
+    Column("modelled_seconds", Float, nullable=False),
+    Column("estimate_model", String(32), nullable=False),
+    Column("created", PlatformTimeColumn, nullable=False),
+    Column("started", PlatformTimeColumn),
+    Column("ended", PlatformTimeColumn),
+    Column("error_code", Integer),
+    Column("error_message", Text),
+    UniqueConstraint("project", "zone", "job_id"),
+    Index("ix_jobs_state", "state"),
+    Index("ix_jobs_node", "node_key"),
+)
+
+attempts = Table(
+    "attempts",
+    metadata,
+    Column("attempt_id", String(64), primary_key=True),
+    Column("job_key", String(64), ForeignKey("jobs.job_key"), nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("state", String(32), nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column("resume_step", Integer, nullable=False),
+    Column("resume_name", String(512)),
+    Column("outcome", String(32)),  # SUCCEEDED, FAILED, PREEMPTED, CANCELLED, once known
+    Column("reason", Text, nullable=False),
+    Column("ring_key", String(64), nullable=False),
+    Column("started", PlatformTimeColumn, nullable=False),
+    Column("ended", PlatformTimeColumn),
+    UniqueConstraint("job_key", "attempt"),
+)
+
+replicas = Table(
+    "replicas",
+    metadata,
+    Column("replica_id", String(64), primary_key=True),
+    Column("attempt_id", String(64), ForeignKey("attempts.attempt_id"), nullable=False),
+    Column("job_key", String(64), nullable=False),
+    Column("rank", Integer, nullable=False),
+    Column("host_indices", Json, nullable=False),
+    Column("agent_id", String(64), nullable=False),
+    Column("state", String(32), nullable=False),
+    Column("desired", String(8), nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column("fence", BigInteger, nullable=False),
+    Column("token", String(128), nullable=False),  # scoped to the attempt; emptied when the replica has exited
+    Column("address", String(128)),
+    Column("outcome", String(32)),
+    Column("reason", Text, nullable=False),
+    Column("lease_until", RealTimeColumn),
+    UniqueConstraint("attempt_id", "rank"),
+    Index("ix_replicas_agent", "agent_id", "state"),
+)
+
+job_metrics = Table(
+    "job_metrics",
+    metadata,
+    Column("job_key", String(64), ForeignKey("jobs.job_key"), primary_key=True),
+    Column("step", Integer, primary_key=True, autoincrement=False),
+    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    Column("loss", Float, nullable=False),
+    Column("accuracy", Float, nullable=False),
+    Column("wall_seconds", Float, nullable=False),
+    Column("modelled_seconds", Float, nullable=False),
+)
+
+job_logs = Table(
+    "job_logs",
+    metadata,
+    Column("replica_id", String(64), ForeignKey("replicas.replica_id"), primary_key=True),
+    Column("seq", Integer, primary_key=True, autoincrement=False),
+    Column("job_key", String(64), nullable=False),
+    Column("at", RealTimeColumn, nullable=False),
+    Column("line", Text, nullable=False),
+    Index("ix_job_logs_job", "job_key", "at"),
+)
+
+checkpoints = Table(
+    "checkpoints",
+    metadata,
+    Column("job_key", String(64), ForeignKey("jobs.job_key"), primary_key=True),
+    Column("step", Integer, primary_key=True, autoincrement=False),
+    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    Column("name", String(512), nullable=False),
+    Column("sha256", String(64), nullable=False),
+    Column("at", PlatformTimeColumn, nullable=False),
+)

@@ -1,0 +1,147 @@
+"""The one writer of state.
+
+`move` asks the machine's table, updates the row if its version is still the one that was read, and writes the event
+(for a node also the usage event) in the same unit. Metering, audit, operations and the console read those rows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import Column, Table, func, insert, select, update
+
+from podyard.base.clock import PlatformTime
+from podyard.base.errors import Code, PodyardError
+from podyard.base.ids import row_id
+from podyard.db import tables, tables_billing, tables_compute, tables_jobs
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.job import ATTEMPT, HOST, JOB, REPLICA
+from podyard.domain.machine import Machine
+from podyard.domain.node import BILLABLE_NODE_STATES, NODE, node_name
+from podyard.domain.operation import OPERATION
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Stated:
+    """A kind of row that has a state: its table, key column and machine."""
+
+    machine: Machine
+    table: Table
+    key: Column[str]
+    naming: tuple[str, ...]
+
+
+NODES = Stated(NODE, tables_compute.nodes, tables_compute.nodes.c.node_key, ("project", "zone", "node_id"))
+OPERATIONS = Stated(
+    OPERATION, tables_compute.operations, tables_compute.operations.c.operation_id, ("project", "zone", "operation_id")
+)
+HOSTS = Stated(HOST, tables_compute.hosts, tables_compute.hosts.c.host_id, ("host_id",))
+JOBS = Stated(JOB, tables_jobs.jobs, tables_jobs.jobs.c.job_key, ("project", "zone", "job_id"))
+ATTEMPTS = Stated(ATTEMPT, tables_jobs.attempts, tables_jobs.attempts.c.attempt_id, ("job_key", "attempt"))
+REPLICAS = Stated(REPLICA, tables_jobs.replicas, tables_jobs.replicas.c.replica_id, ("replica_id",))
+
+
+class Stale(PodyardError):
+    """The row is no longer as it was read: the change is dropped, whoever decides looks again."""
+
+    def __init__(self, kind: str, key: str) -> None:
+        super().__init__(Code.ABORTED, f"{kind} {key} has changed meanwhile; read it again and retry")
+
+
+def born(uow: UnitOfWork, kind: Stated, values: Mapping[str, Any], *, reason: str) -> None:
+    """Inserts a row in its machine's first state, with its first event."""
+    row = {**values, "state": kind.machine.initial, "version": 1}
+    uow.execute(insert(kind.table).values(**row))
+    _record(uow, kind, row, "create", "", kind.machine.initial, uow.now, reason)
+
+
+def move(
+    uow: UnitOfWork,
+    kind: Stated,
+    row: Mapping[str, Any],
+    event: str,
+    *,
+    at: PlatformTime | None = None,
+    reason: str,
+    **values: Any,
+) -> Mapping[str, Any]:
+    """Moves `row` (as read: with its key, state and version) by `event` and returns it as it stands now.
+
+    `values` are further columns to set. `at` is never before the resource's last event: an earlier one is set to it.
+    Raises FAILED_PRECONDITION when the table has no such edge, `Stale` when the row has changed since it was read.
+    """
+    target = kind.machine.next_state(row["state"], event)
+    key = row[kind.key.name]
+    version = row["version"]
+    changed = {**values, "state": target, "version": version + 1}
+    done = uow.execute(update(kind.table).where(kind.key == key, kind.table.c.version == version).values(**changed))
+    if done.rowcount != 1:
+        raise Stale(kind.machine.name, key)
+    moved = {**row, **changed}
+    moment = uow.now if at is None else at
+    _record(uow, kind, moved, event, row["state"], target, max(moment, _last_event_at(uow, key) or moment), reason)
+    return moved
+
+
+def _last_event_at(uow: UnitOfWork, key: str) -> PlatformTime | None:
+    query = select(func.max(tables.state_changes.c.at)).where(tables.state_changes.c.resource_key == key)
+    found: PlatformTime | None = uow.execute(query).scalar()
+    return found
+
+
+def _record(
+    uow: UnitOfWork,
+    kind: Stated,
+    row: Mapping[str, Any],
+    event: str,
+    from_state: str,
+    to_state: str,
+    at: PlatformTime,
+    reason: str,
+) -> None:
+    event_id = row_id(uow.streams.stream("events"), "event")
+    key = row[kind.key.name]
+    name = _resource_name(kind, row)
+    uow.execute(
+        insert(tables.state_changes).values(
+            event_id=event_id,
+            machine=kind.machine.name,
+            resource_key=key,
+            resource_name=name,
+            project=row.get("project", ""),
+            version=row["version"],
+            event=event,
+            from_state=from_state,
+            to_state=to_state,
+            at=at,
+            reason=reason,
+            actor=uow.actor,
+        )
+    )
+    if kind is NODES:
+        uow.execute(
+            insert(tables_billing.usage_events).values(
+                event_id=event_id,
+                project=row["project"],
+                resource_key=key,
+                resource_name=name,
+                resource_seq=row["version"],
+                zone=row["zone"],
+                accelerator_type=row["accelerator_type"],
+                usage_class=row["usage_class"],
+                state=to_state,
+                billable=to_state in BILLABLE_NODE_STATES,
+                at=at,
+            )
+        )
+
+
+def _resource_name(kind: Stated, row: Mapping[str, Any]) -> str:
+    if kind is NODES:
+        return node_name(row["project"], row["zone"], row["node_id"])
+    if len(kind.naming) == 3:
+        project, zone, short = (row[column] for column in kind.naming)
+        return f"projects/{project}/locations/{zone}/{kind.machine.name}s/{short}"
+    return "/".join(str(row[column]) for column in kind.naming)

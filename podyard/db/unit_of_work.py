@@ -1,0 +1,299 @@
+"""Units of work: one unit is one atomic change, committed here and nowhere else.
+
+A use case is `def f(uow, ...)`. It reads and writes through `uow.execute`, reads the time from `uow.now`, and puts
+messages into the outbox; nothing leaves before the commit. What it raises rolls the unit back and reaches the caller.
+
+PostgreSQL: a unit is a READ COMMITTED transaction in the caller's thread; the use case locks the rows it decides on.
+SQLite: each process has one writer thread that runs the waiting units as savepoints of one BEGIN IMMEDIATE, behind a
+fair file lock shared by all processes (`file_lock.py`), since SQLite's own busy handler starves writers for seconds.
+A unit that fails rolls back its own savepoint only; a commit that fails fails every unit of the group.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, CursorResult, Engine, Executable, create_engine, event, select, text
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import IntegrityError, OperationalError
+
+from podyard.base.clock import ClockMode, PlatformClock, PlatformTime, RealClock, RealTime
+from podyard.base.errors import Code, PodyardError
+from podyard.base.rng import Streams
+from podyard.db import tables
+from podyard.db.file_lock import FairFileLock
+
+T = TypeVar("T")
+
+GROUP_UNITS_MAX = 64  # a group this large is long past the point where the shared fsync costs nothing per unit
+GROUP_HOLD_MILLISECONDS = 1.0  # a group waits this long for company once at least two units are there
+UNIT_RETRIES_MAX = 5  # PostgreSQL deadlocks and serialization failures; each retry sees the other's commit
+UNIT_WAIT_SECONDS_MAX = 30.0  # a caller that waits longer than this for the writer is told UNAVAILABLE
+SQLITE_BUSY_MILLISECONDS = 10_000  # only checkpoints and foreign tools contend: our writers queue at the file lock
+
+
+@dataclasses.dataclass
+class UnitOfWork:
+    """The handle that a use case works through. Valid only while the unit runs."""
+
+    connection: Connection
+    real_now: RealTime
+    streams: Streams
+    actor: str
+    writable: bool
+
+    @cached_property
+    def clock(self) -> PlatformClock:
+        """The platform clock's row, read once per unit (PostgreSQL: locked FOR SHARE when the unit may write)."""
+        query = select(tables.clock)
+        if self.writable and self.connection.dialect.name == "postgresql":
+            query = query.with_for_update(read=True)
+        row = self.connection.execute(query).mappings().one_or_none()
+        if row is None:
+            raise PodyardError(Code.FAILED_PRECONDITION, "the platform clock has not been set up: run the migrations")
+        return clock_from_row(dict(row))
+
+    @cached_property
+    def now(self) -> PlatformTime:
+        """Platform time, read once per unit."""
+        return self.clock.now(self.real_now)
+
+    def at(self, moment: PlatformTime) -> UnitOfWork:
+        """The same unit with its platform time set: a timer's unit happens at the timer's due time."""
+        self.__dict__["now"] = moment
+        return self
+
+    def execute(self, statement: Executable, parameters: Any = None) -> CursorResult[Any]:
+        return self.connection.execute(statement, parameters)
+
+    def first(self, statement: Executable) -> Mapping[str, Any] | None:
+        row = self.connection.execute(statement).mappings().first()
+        return None if row is None else dict(row)
+
+    def all(self, statement: Executable) -> list[Mapping[str, Any]]:
+        return [dict(row) for row in self.connection.execute(statement).mappings()]
+
+
+def clock_from_row(row: Mapping[str, Any]) -> PlatformClock:
+    return PlatformClock(
+        mode=ClockMode(row["mode"]),
+        anchor_platform=row["anchor_platform"],
+        anchor_real=row["anchor_real"],
+        running=row["running"],
+        rate_millionths=row["rate_millionths"],
+        target=row["target"],
+    )
+
+
+@dataclasses.dataclass
+class _Waiting:
+    body: Callable[[UnitOfWork], Any]
+    actor: str
+    future: Future[Any]
+
+
+class Database:
+    """One database, SQLite or PostgreSQL. Thread-safe. `close` ends the writer thread."""
+
+    def __init__(self, url: str, real_clock: RealClock, streams: Streams | None = None) -> None:
+        self.url = url
+        self._real_clock = real_clock
+        self._streams = streams or Streams()
+        self._parsed = make_url(url)
+        self.is_sqlite = self._parsed.get_backend_name() == "sqlite"
+        if self.is_sqlite:
+            self.engine = _sqlite_engine(url, read_only=False)
+            self._reader = _sqlite_engine(url, read_only=True)
+        else:
+            self.engine = create_engine(_psycopg(url), pool_pre_ping=True)
+            self._reader = self.engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+        self._writer = _SqliteWriter(self) if self.is_sqlite else None
+
+    def run(self, body: Callable[[UnitOfWork], T], *, actor: str = "podyard") -> T:
+        """Runs `body` as one unit of work and returns its result after the commit.
+
+        Raises what `body` raises (nothing is then written); UNAVAILABLE when the database does not answer.
+        """
+        if self._writer is not None:
+            return self._writer.submit(body, actor)
+        return self._run_postgresql(body, actor)
+
+    def read(self, body: Callable[[UnitOfWork], T], *, actor: str = "podyard") -> T:
+        """Runs `body` on one consistent snapshot; it cannot write."""
+        with self._reader.connect() as connection:
+            if self.is_sqlite:
+                connection.execute(text("BEGIN"))
+            try:
+                return body(self._unit(connection, actor, writable=False))
+            finally:
+                if self.is_sqlite:
+                    connection.execute(text("ROLLBACK"))
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+        self.engine.dispose()
+        self._reader.dispose()
+
+    def _unit(self, connection: Connection, actor: str, *, writable: bool) -> UnitOfWork:
+        return UnitOfWork(connection, self._real_clock.now(), self._streams, actor, writable)
+
+    def _run_postgresql(self, body: Callable[[UnitOfWork], T], actor: str) -> T:
+        for attempt in range(1, UNIT_RETRIES_MAX + 1):
+            try:
+                with self.engine.begin() as connection:
+                    return body(self._unit(connection, actor, writable=True))
+            except OperationalError as error:
+                transient = getattr(error.orig, "sqlstate", None) in ("40001", "40P01")
+                if not transient:
+                    raise PodyardError(Code.UNAVAILABLE, "the database does not answer") from error
+                if attempt == UNIT_RETRIES_MAX:
+                    raise PodyardError(Code.ABORTED, "the change met other changes too often; try again") from error
+        raise AssertionError("unreachable")
+
+
+class _SqliteWriter:
+    """The writer thread of one process: groups waiting units into one transaction."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        path = database._parsed.database
+        if not path or path == ":memory:":
+            raise PodyardError(Code.INVALID_ARGUMENT, "the SQLite database must be a file: several processes share it")
+        self._lock = FairFileLock(Path(path))
+        self._queue: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._start = threading.Lock()
+        self._closed = False
+
+    def submit(self, body: Callable[[UnitOfWork], T], actor: str) -> T:
+        if threading.current_thread() is self._thread:
+            raise AssertionError("a unit of work inside a unit of work")
+        with self._start:
+            if self._closed:
+                raise PodyardError(Code.UNAVAILABLE, "the database is closed")
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="podyard-writer", daemon=True)
+                self._thread.start()
+        waiting = _Waiting(body, actor, Future())
+        self._queue.put(waiting)
+        try:
+            result: T = waiting.future.result(timeout=UNIT_WAIT_SECONDS_MAX)
+        except TimeoutError as error:
+            # A unit that had not begun never will: a caller that was told "no" must not find its change made later.
+            if waiting.future.cancel():
+                raise PodyardError(Code.UNAVAILABLE, "the database is busy; try again") from error
+            result = waiting.future.result()
+        return result
+
+    def close(self) -> None:
+        with self._start:
+            self._closed = True
+            thread, self._thread = self._thread, None
+        if thread is not None:
+            self._queue.put(None)
+            thread.join()
+
+    def _work(self) -> None:
+        with self._database.engine.connect() as connection:
+            while (group := self._next_group()) is not None:
+                # References to results and tracebacks must not outlive their callers.
+                self._run_group(connection, [w for w in group if w.future.set_running_or_notify_cancel()])
+                group.clear()
+
+    def _next_group(self) -> list[_Waiting] | None:
+        first = self._queue.get()
+        if first is None:
+            return None
+        group = [first]
+        while len(group) < GROUP_UNITS_MAX:
+            try:
+                wait_seconds = GROUP_HOLD_MILLISECONDS / 1000 if len(group) > 1 else 0
+                item = self._queue.get(timeout=wait_seconds) if wait_seconds else self._queue.get_nowait()
+            except queue.Empty:
+                break
+            if item is None:
+                self._queue.put(None)  # seen again after this group
+                break
+            group.append(item)
+        return group
+
+    def _run_group(self, connection: Connection, group: list[_Waiting]) -> None:
+        settle: list[Callable[[], None]] = []
+        try:
+            with self._lock:
+                connection.execute(text("BEGIN IMMEDIATE"))
+                try:
+                    for waiting in group:
+                        settle.append(self._run_unit(connection, waiting))
+                    connection.execute(text("COMMIT"))
+                except BaseException:
+                    connection.execute(text("ROLLBACK"))
+                    raise
+        except BaseException as error:
+            failure = error
+            if isinstance(error, OperationalError):
+                failure = PodyardError(Code.UNAVAILABLE, f"the database cannot be written: {error.orig}")
+            for waiting in group:
+                waiting.future.set_exception(failure)
+            if not isinstance(error, Exception):
+                raise
+            return
+        for done in settle:
+            done()
+
+    def _run_unit(self, connection: Connection, waiting: _Waiting) -> Callable[[], None]:
+        """Runs one unit in its savepoint; the future is settled only after the group's commit."""
+        connection.execute(text("SAVEPOINT unit"))
+        unit = self._database._unit(connection, waiting.actor, writable=True)
+        try:
+            result = waiting.body(unit)
+        except Exception as error:
+            failure = error
+            connection.execute(text("ROLLBACK TO unit"))
+            connection.execute(text("RELEASE unit"))
+            return lambda: waiting.future.set_exception(failure)
+        connection.execute(text("RELEASE unit"))
+        return lambda: waiting.future.set_result(result)
+
+
+def _sqlite_engine(url: str, *, read_only: bool) -> Engine:
+    # AUTOCOMMIT: we write BEGIN ourselves, so that a unit is IMMEDIATE and a read sees one snapshot.
+    engine = create_engine(
+        url,
+        connect_args={"check_same_thread": False},
+        isolation_level="AUTOCOMMIT",
+        pool_size=8,
+        max_overflow=32,
+    )
+
+    @event.listens_for(engine, "connect")
+    def _configure(connection: sqlite3.Connection, _record: object) -> None:
+        cursor = connection.cursor()
+        cursor.execute(f"PRAGMA busy_timeout={SQLITE_BUSY_MILLISECONDS}")
+        cursor.execute("PRAGMA journal_mode=WAL")
+        cursor.execute("PRAGMA synchronous=FULL")
+        cursor.execute("PRAGMA foreign_keys=ON")
+        cursor.execute(f"PRAGMA query_only={int(read_only)}")
+        cursor.close()
+
+    return engine
+
+
+def _psycopg(url: str) -> str:
+    """psycopg 3, whichever way the user wrote the scheme."""
+    scheme, rest = url.split("://", 1)
+    return f"postgresql+psycopg://{rest}" if scheme in ("postgres", "postgresql") else url
+
+
+def is_unique_violation(error: IntegrityError) -> bool:
+    """Whether a unique key refused the row (SQLite and PostgreSQL say it differently)."""
+    return getattr(error.orig, "sqlstate", None) == "23505" or "UNIQUE constraint failed" in str(error.orig)

@@ -1,0 +1,41 @@
+"""State tables. Everything that decides which state may follow which lives in the tables of this package.
+
+A table maps state -> event -> next state. `db/transition.move` is the only writer of a state and asks the table.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from podyard.base.errors import failed_precondition
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Machine:
+    """One kind of resource: its name, first state, and table. States without a row are final."""
+
+    name: str
+    initial: str
+    table: Mapping[str, Mapping[str, str]]
+
+    def next_state(self, state: str, event: str) -> str:
+        """The state after `event`; raises FAILED_PRECONDITION when the table has no such edge."""
+        following = self.table.get(state, {}).get(event)
+        if following is None:
+            raise failed_precondition(f"{self.name} is {state}: {event} is not possible in this state")
+        return following
+
+    def allows(self, state: str, event: str) -> bool:
+        return event in self.table.get(state, {})
+
+    def is_final(self, state: str) -> bool:
+        return not self.table.get(state)
+
+    def states(self) -> frozenset[str]:
+        targets = {target for edges in self.table.values() for target in edges.values()}
+        return frozenset(targets | set(self.table) | {self.initial})
+
+    def edges(self) -> list[tuple[str, str, str]]:
+        """Every (state, event, next state), in the order of the table: documents draw their diagrams from it."""
+        return [(s, event, target) for s, edges in self.table.items() for event, target in edges.items()]

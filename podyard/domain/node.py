@@ -1,0 +1,142 @@
+"""A node: Google's TPU node resource, and its states."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Any
+
+from podyard.base.clock import PlatformTime
+from podyard.domain.machine import Machine
+
+# Numbers are those of google.cloud.tpu.v2.Node.State; GONE is ours: the row stays as history, the resource is no more.
+NODE_STATE_NUMBERS: Mapping[str, int] = {
+    "STATE_UNSPECIFIED": 0,
+    "CREATING": 1,
+    "READY": 2,
+    "RESTARTING": 3,
+    "REIMAGING": 4,
+    "DELETING": 5,
+    "REPAIRING": 6,
+    "STOPPED": 8,
+    "STOPPING": 9,
+    "STARTING": 10,
+    "PREEMPTED": 11,
+    "TERMINATED": 12,
+    "HIDING": 13,
+    "HIDDEN": 14,
+    "UNHIDING": 15,
+    "UNKNOWN": 16,
+}
+
+_DELETE = {"delete": "DELETING"}
+
+# Edges: cloud-tpu-semantics 1.3. `fail` ends a creation that found no capacity: the node vanishes.
+NODE = Machine(
+    "node",
+    "CREATING",
+    {
+        "CREATING": {"created": "READY", "fail": "GONE", "preempt": "PREEMPTED", **_DELETE},
+        "READY": {
+            "stop": "STOPPING",
+            "preempt": "PREEMPTED",
+            "restart": "RESTARTING",
+            "repair": "REPAIRING",
+            "terminate": "TERMINATED",
+            "reimage": "REIMAGING",
+            "hide": "HIDING",
+            **_DELETE,
+        },
+        "RESTARTING": {"restarted": "READY", "preempt": "PREEMPTED", **_DELETE},
+        "REIMAGING": {"reimaged": "READY", "preempt": "PREEMPTED", **_DELETE},
+        "REPAIRING": {"repaired": "READY", "repair_failed": "UNKNOWN", "preempt": "PREEMPTED", **_DELETE},
+        "STOPPING": {"stopped": "STOPPED", **_DELETE},
+        "STOPPED": {"start": "STARTING", **_DELETE},
+        "STARTING": {"started": "READY", "fail": "STOPPED", "preempt": "PREEMPTED", **_DELETE},
+        "PREEMPTED": _DELETE,
+        "TERMINATED": _DELETE,
+        "HIDING": {"hidden": "HIDDEN", **_DELETE},
+        "HIDDEN": {"unhide": "UNHIDING", **_DELETE},
+        "UNHIDING": {"unhidden": "READY", **_DELETE},
+        "UNKNOWN": _DELETE,
+        "DELETING": {"deleted": "GONE"},
+        "GONE": {},
+    },
+)
+
+# Charges accrue while a node is READY and in no other state (R2).
+BILLABLE_NODE_STATES = frozenset({"READY"})
+# In these states a node waits for a slice; in these it holds one.
+NODE_STATES_WAITING_FOR_SLICE = frozenset({"CREATING", "STARTING"})
+NODE_STATES_OVER = frozenset({"PREEMPTED", "TERMINATED", "STOPPED", "GONE"})
+
+
+class UsageClass(StrEnum):
+    """How a node is bought; the usage column of the rate card."""
+
+    ON_DEMAND = "on-demand"
+    PREEMPTIBLE = "preemptible"
+    SPOT = "spot"
+    RESERVED = "reserved"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NodeSpec:
+    """What a client asks for. `extras` holds the wire fields that the platform stores and gives back as they came
+    (networkConfig, serviceAccount, ...), in their JSON form, already checked against the API's schema."""
+
+    accelerator_type: str
+    topology: str
+    runtime_version: str
+    usage_class: UsageClass
+    given_accelerator_config: bool = False
+    description: str = ""
+    labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    metadata: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    tags: Sequence[str] = ()
+    cidr_block: str = ""
+    extras: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HostRecord:
+    """One host (TPU VM) of a node: the address that the wire shows, and the agent that runs it once it must run."""
+
+    host_id: str
+    node_key: str
+    host_index: int
+    internal_ip: str
+    external_ip: str
+    state: str
+    agent_id: str | None
+    bind_address: str | None
+    port_map: Mapping[str, int]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Node:
+    """A node as it stands. `node_key` is the row's own id: a name may be used again after the node is gone."""
+
+    node_key: str
+    number: int
+    project: str
+    zone: str
+    node_id: str
+    state: str
+    version: int
+    spec: NodeSpec
+    created: PlatformTime
+    ready_since: PlatformTime | None
+    state_reason: str
+    job_id: str | None
+    slice_id: str | None
+    hosts: Sequence[HostRecord] = ()
+
+    @property
+    def name(self) -> str:
+        return node_name(self.project, self.zone, self.node_id)
+
+
+def node_name(project: str, zone: str, node_id: str) -> str:
+    return f"projects/{project}/locations/{zone}/nodes/{node_id}"

@@ -1,0 +1,61 @@
+"""Who calls, and what their roles allow."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from podyard.base.errors import Code, PodyardError
+
+_VIEW = frozenset(
+    {
+        "tpu.nodes.list", "tpu.nodes.get", "tpu.operations.list", "tpu.operations.get", "tpu.locations.list",
+        "tpu.locations.get", "tpu.acceleratortypes.list", "tpu.acceleratortypes.get", "tpu.runtimeversions.list",
+        "tpu.runtimeversions.get", "podyard.jobs.list", "podyard.jobs.get", "podyard.pods.get", "podyard.agents.list",
+        "podyard.projects.get",
+    }
+)  # fmt: skip
+_JOBS = frozenset({"podyard.jobs.create", "podyard.jobs.cancel"})
+_NODES = frozenset(
+    {
+        "tpu.nodes.create", "tpu.nodes.update", "tpu.nodes.delete", "tpu.nodes.start", "tpu.nodes.stop",
+        "tpu.operations.cancel", "tpu.operations.delete", "podyard.nodes.preempt",
+    }
+)  # fmt: skip
+_BILLING = frozenset({"podyard.billing.view"})
+_OWNER = frozenset({"podyard.projects.create", "podyard.tokens.create", "podyard.tokens.list", "podyard.clock.set"})
+
+ROLE_PERMISSIONS: Mapping[str, frozenset[str]] = {
+    "tpu.viewer": _VIEW,
+    "jobs.runner": _VIEW | _JOBS,
+    "tpu.admin": _VIEW | _JOBS | _NODES,
+    "billing.viewer": _BILLING,
+    "owner": _VIEW | _JOBS | _NODES | _BILLING | _OWNER,
+}
+PERMISSIONS = frozenset().union(*ROLE_PERMISSIONS.values())
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Principal:
+    """An authenticated caller. `roles` maps project -> roles; `*` stands for every project (the platform's owner).
+
+    An agent's token has `agent_id`, a replica's token the one `attempt_id` that it serves: neither has any role.
+    """
+
+    email: str
+    roles: Mapping[str, frozenset[str]]
+    agent_id: str | None = None
+    attempt_id: str | None = None
+
+    def may(self, permission: str, project: str) -> bool:
+        roles = self.roles.get(project, frozenset()) | self.roles.get("*", frozenset())
+        return any(permission in ROLE_PERMISSIONS[role] for role in roles)
+
+    def require(self, permission: str, project: str, resource: str) -> None:
+        """Raises PERMISSION_DENIED with the same words whether the resource exists or not (AIP-211)."""
+        assert permission in PERMISSIONS, permission
+        if not self.may(permission, project):
+            raise PodyardError(
+                Code.PERMISSION_DENIED,
+                f"Permission '{permission}' denied on resource '{resource}' (or it might not exist).",
+            )
