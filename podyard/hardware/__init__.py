@@ -1,0 +1,1 @@
+"""Facts and maths of TPU hardware: generations, accelerator types, topologies, torus geometry."""

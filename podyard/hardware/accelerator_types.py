@@ -1,0 +1,251 @@
+"""Which accelerator types exist: the tables, and how a name or a wire configuration is read.
+
+The tables are data with a source per table; libtpu cannot replace them, because it accepts shapes that Cloud TPU never
+offered. Chips, cores and hosts follow from the shape. A host (Google's TPU VM) carries 4 chips; single-chip types and
+the 8-chip serving type of v5e and v6e have one host of their own size.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import re
+from collections.abc import Mapping
+
+from podyard.base.errors import invalid
+from podyard.hardware.generations import BY_WIRE_TYPE, GENERATIONS, Generation
+from podyard.hardware.topology import CUBE_EDGE_CHIPS, Shape, Topology, parse_topology, shape_text
+
+CHIPS_PER_HOST = 4
+
+_DOC = "https://cloud.google.com/tpu/docs/types-topologies"
+_XPK = "xpk@367c838 default shapes"
+
+_V4_TABLE = "2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 4x8x8 8x8x8 8x8x12 8x8x16 8x16x16"
+_V5E_TABLE = "1x1 2x2 2x4 4x4 4x8 8x8 8x16 16x16"
+
+# The default shape per size: xpk's list, which is the most cube-like factorisation into whole cubes.
+_V5P_TABLE = """
+    2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 4x4x12 4x8x8 4x4x20 4x8x12 4x4x28 8x8x8 4x12x12 4x8x20 4x4x44 8x8x12
+    4x4x52 4x8x28 4x12x20 8x8x16 4x4x68 8x12x12 4x4x76 8x8x20 4x12x28 4x8x44 4x4x92 8x12x16 4x20x20 4x8x52
+    12x12x12 8x8x28 4x4x116 8x12x20 4x4x124 8x16x16 4x12x44 4x8x68 4x20x28 12x12x16 4x4x148 4x8x76 4x12x52
+    8x16x20 4x4x164 8x12x28 4x4x172 8x8x44 12x12x20 4x8x92 4x4x188 12x16x16 4x28x28 8x20x20 4x12x68 8x8x52
+    4x4x212 12x12x24 4x20x44 8x16x28 4x12x76 4x8x116 4x4x236 12x16x20 4x4x244 4x8x124 12x12x28 16x16x16 4x20x52
+    8x12x44 8x8x68 4x12x92 8x20x28 12x16x24 4x8x148 12x20x20 8x8x76 4x28x44 8x12x52 16x16x20 12x12x36 4x8x164
+    12x16x28 4x20x68 4x8x172 4x12x116 8x16x44 12x20x24 4x28x52 8x8x92 4x12x124 4x8x188 4x20x76 16x16x24 12x24x24
+    16x20x28
+"""
+
+# Generation -> (shapes, source). One shape per name.
+_TABLES: Mapping[str, tuple[tuple[str, str], ...]] = {
+    "v2": (("2x2 4x4 8x8 8x16 16x16", _DOC),),
+    "v3": (("2x2 4x4 4x8 8x8 8x16 16x16 16x32 32x32", _DOC),),
+    "v4": ((_V4_TABLE, _DOC),),
+    "v5e": ((_V5E_TABLE, _DOC),),
+    "v5p": ((_V5P_TABLE, _XPK),),
+    "v6e": ((_V5E_TABLE, _DOC),),
+}
+
+# Largest slice in cubes of 64 chips: the whole v4 pod; v5p's 8960 chips (xpk's rule).
+_CUBES_MAX = {"v4": 64, "v5p": 140}
+_CUBES_PER_DIMENSION_MAX = 64  # xpk's rule; with it the counts are xpk's too: 186 shapes on v4, 414 on v5p
+_SUB_CUBES: tuple[Shape, ...] = ((2, 2, 1), (2, 2, 2), (2, 2, 4), (2, 4, 4))
+
+_NAME = re.compile(r"(v[0-9a-z]*)-([1-9]\d{0,5})")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AcceleratorType:
+    """A legal slice. `source` says where its row comes from."""
+
+    name: str
+    generation: Generation
+    topology: Topology
+    chip_count: int
+    core_count: int
+    host_count: int
+    source: str
+
+    @property
+    def chips_per_host(self) -> int:
+        return self.chip_count // self.host_count
+
+    @property
+    def chips_per_host_bounds(self) -> str:
+        """TPU_CHIPS_PER_HOST_BOUNDS, e.g. `2,2,1`."""
+        return ",".join(map(str, host_shape(self)))
+
+    @property
+    def host_bounds(self) -> str:
+        """TPU_HOST_BOUNDS: hosts per dimension, e.g. `2,2,8` for 4x4x8."""
+        shape = (*self.topology.shape, 1)[:3]
+        return ",".join(str(extent // per) for extent, per in zip(shape, host_shape(self), strict=True))
+
+    @property
+    def device_count(self) -> int:
+        """What JAX calls devices: cores on v2 and v3, chips from v4 on."""
+        return self.chip_count * self.generation.devices_per_chip
+
+    @property
+    def is_single_host(self) -> bool:
+        return self.host_count == 1
+
+
+def host_shape(kind: AcceleratorType) -> Shape:
+    """Chips of one host as (x, y, z)."""
+    if kind.chip_count == 1:
+        return (1, 1, 1)
+    if kind.host_count == 1 and kind.chip_count == 8:
+        return (2, 4, 1)
+    return (2, 2, 1)
+
+
+def _host_count(generation: Generation, chip_count: int) -> int:
+    # v5e and v6e: 1, 4 and 8 chips are one VM (ct5lp-hightpu-1t, -4t, -8t); from 16 on, VMs of 4 chips.
+    if chip_count == 1 or (generation.dimensions == 2 and generation.cores_per_chip == 1 and chip_count <= 8):
+        return 1
+    return chip_count // CHIPS_PER_HOST
+
+
+def _build(generation: Generation, topology: Topology, source: str) -> AcceleratorType:
+    chips = math.prod(topology.shape)
+    cores = chips * generation.cores_per_chip
+    number = cores if generation.name_counts == "cores" else chips
+    return AcceleratorType(
+        name=f"{generation.name_prefix}-{number}",
+        generation=generation,
+        topology=topology,
+        chip_count=chips,
+        core_count=cores,
+        host_count=_host_count(generation, chips),
+        source=source,
+    )
+
+
+@functools.cache
+def _by_name() -> Mapping[str, AcceleratorType]:
+    table: dict[str, AcceleratorType] = {}
+    for generation_name, groups in _TABLES.items():
+        generation = GENERATIONS[generation_name]
+        for shapes, source in groups:
+            for text in shapes.split():
+                kind = _build(generation, parse_topology(generation, text), source)
+                assert kind.name not in table, f"two default shapes for {kind.name}"
+                table[kind.name] = kind
+    return table
+
+
+def all_types(generation: Generation | str | None = None) -> tuple[AcceleratorType, ...]:
+    """Every named type, of one generation or of all, ascending by chips."""
+    name = generation.name if isinstance(generation, Generation) else generation
+    kinds = [kind for kind in _by_name().values() if name is None or kind.generation.name == name]
+    order = list(GENERATIONS)
+    return tuple(sorted(kinds, key=lambda kind: (order.index(kind.generation.name), kind.chip_count)))
+
+
+def parse(name: str) -> AcceleratorType:
+    """The type called `name`, e.g. `v3-32`; raises INVALID_ARGUMENT that names the types there are."""
+    kind = _by_name().get(name)
+    if kind is not None:
+        return kind
+    match = _NAME.fullmatch(name)
+    same = [k for k in _by_name().values() if match is not None and k.generation.name_prefix == match[1]]
+    if match is None or not same:
+        prefixes = ", ".join(g.name_prefix for g in GENERATIONS.values() if g.node_type)
+        raise invalid(
+            f"accelerator type {name!r} does not exist: a type is a generation ({prefixes}) and a size, as in v3-8",
+            "acceleratorType",
+        )
+    number = int(match[2])
+    near = sorted(same, key=lambda k: (abs(_number(k) - number), _number(k)))[:4]
+    names = ", ".join(k.name for k in sorted(near, key=_number))
+    raise invalid(f"accelerator type {name!r} does not exist; the nearest that do are {names}", "acceleratorType")
+
+
+def _number(kind: AcceleratorType) -> int:
+    return kind.core_count if kind.generation.name_counts == "cores" else kind.chip_count
+
+
+def from_config(wire_type: str, topology_text: str) -> AcceleratorType:
+    """The type of an acceleratorConfig `{type, topology}`; raises INVALID_ARGUMENT, saying why.
+
+    v4 and v5p take every legal A x B x C, also shapes that are no name's default; the name then counts the cores.
+    """
+    generation = BY_WIRE_TYPE.get(wire_type)
+    if generation is None:
+        raise invalid(
+            f"acceleratorConfig.type {wire_type!r} does not exist: one of {', '.join(BY_WIRE_TYPE)}",
+            "acceleratorConfig.type",
+        )
+    topology = parse_topology(generation, topology_text)
+    for kind in all_types(generation):
+        if kind.topology == topology:
+            return kind
+    if generation.dimensions == 3:
+        _check_shape_3d(generation, topology.shape)
+        return _build(generation, topology, _DOC)
+    shapes = ", ".join(kind.topology.text for kind in all_types(generation))
+    raise invalid(
+        f"topology {topology_text} is not offered on {generation.name}: one of {shapes}", "acceleratorConfig.topology"
+    )
+
+
+def _check_shape_3d(generation: Generation, shape: Shape) -> None:
+    """A <= B <= C, each a multiple of 4, or one of the four shapes below a cube."""
+    field = "acceleratorConfig.topology"
+    text = shape_text(shape)
+    if shape in _SUB_CUBES:
+        return
+    if any(extent % CUBE_EDGE_CHIPS for extent in shape):
+        small = ", ".join(shape_text(s) for s in _SUB_CUBES)
+        raise invalid(
+            f"topology {text} is not offered on {generation.name}: each dimension is a multiple of "
+            f"{CUBE_EDGE_CHIPS}, or the shape is one of {small}",
+            field,
+        )
+    if tuple(sorted(shape)) != shape:
+        raise invalid(
+            f"topology {text} is not offered on {generation.name}: write the dimensions in ascending order, "
+            f"{shape_text(tuple(sorted(shape)))}",
+            field,
+        )
+    if shape[-1] > CUBE_EDGE_CHIPS * _CUBES_PER_DIMENSION_MAX:
+        raise invalid(
+            f"topology {text} is not offered on {generation.name}: no dimension is longer than "
+            f"{CUBE_EDGE_CHIPS * _CUBES_PER_DIMENSION_MAX} chips",
+            field,
+        )
+    cubes = math.prod(shape) // CUBE_EDGE_CHIPS**3
+    if cubes > _CUBES_MAX[generation.name]:
+        raise invalid(
+            f"topology {text} is not offered on {generation.name}: it has {cubes} cubes of 64 chips and a pod has "
+            f"{_CUBES_MAX[generation.name]}",
+            field,
+        )
+
+
+def legal_shapes(generation: Generation) -> tuple[Shape, ...]:
+    """Every shape that `from_config` takes, ascending by chips."""
+    if generation.dimensions == 2:
+        return tuple(kind.topology.shape for kind in all_types(generation))
+    cubes_max = _CUBES_MAX[generation.name]
+    cubes = [
+        (a, b, c)
+        for a in range(1, cubes_max + 1)
+        for b in range(a, cubes_max // a + 1)
+        for c in range(b, min(_CUBES_PER_DIMENSION_MAX, cubes_max // (a * b)) + 1)
+    ]
+    shapes = [tuple(CUBE_EDGE_CHIPS * extent for extent in shape) for shape in cubes]
+    return tuple(sorted([*_SUB_CUBES, *shapes], key=lambda s: (math.prod(s), s)))
+
+
+__all__ = [
+    "CHIPS_PER_HOST",
+    "AcceleratorType",
+    "all_types",
+    "from_config",
+    "host_shape",
+    "legal_shapes",
+    "parse",
+]

@@ -1,0 +1,181 @@
+"""Geometry of a torus of chips: coordinates, neighbours, rings, distances, and boxes as bitmasks in one integer.
+
+Chip (x, y, z) has index x + X * (y + Y * z): x runs fastest. A set of chips is a Python integer whose bit `index` is
+set; unions, overlaps and counts of thousands of chips are then single operations.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+
+from podyard.hardware.topology import Shape, Topology
+
+Coordinate = tuple[int, ...]
+
+
+def index_of(shape: Shape, coordinate: Coordinate) -> int:
+    index = 0
+    for extent, position in zip(reversed(shape), reversed(coordinate), strict=True):
+        index = index * extent + position
+    return index
+
+
+def coordinate_of(shape: Shape, index: int) -> Coordinate:
+    coordinate = []
+    for extent in shape:
+        index, position = divmod(index, extent)
+        coordinate.append(position)
+    return tuple(coordinate)
+
+
+def coordinates(shape: Shape) -> Iterator[Coordinate]:
+    """All coordinates in the order of their indices."""
+    return (tuple(reversed(c)) for c in itertools.product(*(range(extent) for extent in reversed(shape))))
+
+
+def full_mask(shape: Shape) -> int:
+    return (1 << math.prod(shape)) - 1
+
+
+def chips_of(mask: int) -> Iterator[int]:
+    """Indices in `mask`, ascending."""
+    while mask:
+        lowest = mask & -mask
+        yield lowest.bit_length() - 1
+        mask ^= lowest
+
+
+def mask_of(chips: Iterable[int]) -> int:
+    mask = 0
+    for chip in chips:
+        mask |= 1 << chip
+    return mask
+
+
+def rotations(shape: Shape) -> tuple[Shape, ...]:
+    """Every distinct order of the dimensions, the given one first, then ascending: a fixed order."""
+    others = sorted(set(itertools.permutations(shape)) - {shape})
+    return (shape, *others)
+
+
+@functools.lru_cache(maxsize=65536)
+def box_mask(pod: Shape, origin: Coordinate, shape: Shape) -> int:
+    """The chips of a box of the pod's torus; it wraps around where it reaches over an end. `shape` <= `pod`."""
+    mask = 1
+    stride = 1
+    for extent, start, length in zip(pod, origin, shape, strict=True):
+        # Copies of what is known of the lower dimensions, one per position along this one.
+        copies = 0
+        for step in range(length):
+            copies |= mask << ((start + step) % extent * stride)
+        mask = copies
+        stride *= extent
+    return mask
+
+
+def is_box_that_wraps(pod: Shape, origin: Coordinate, shape: Shape) -> bool:
+    """Whether the box reaches over an end of the pod."""
+    return any(start + length > extent for extent, start, length in zip(pod, origin, shape, strict=True))
+
+
+def twist_of(topology: Topology) -> tuple[int, ...] | None:
+    """The shift per dimension that a packet gets when it crosses the seam of a twisted torus, else None.
+
+    k x 2k x 2k: crossing the short dimension's seam shifts both long ones by k; k x k x 2k: crossing a short
+    dimension's seam shifts the long one by k. This is the classic doubly twisted torus (Camara et al., "Twisted Torus
+    Topologies for Enhanced Interconnection Networks", 2010), as the TPU v4 paper (arXiv 2304.01433) cites it.
+    """
+    if not topology.twisted:
+        return None
+    short = min(topology.shape)
+    return tuple(short if extent == 2 * short else 0 for extent in topology.shape)
+
+
+def neighbours(topology: Topology, coordinate: Coordinate) -> tuple[Coordinate, ...]:
+    """Distinct neighbours, per dimension: one step down, one step up. No neighbour beyond an end that does not wrap."""
+    twist = twist_of(topology)
+    found: list[Coordinate] = []
+    for dimension, (extent, wraps) in enumerate(zip(topology.shape, topology.wrap, strict=True)):
+        for step in (-1, 1):
+            moved = list(coordinate)
+            moved[dimension] += step
+            if not 0 <= moved[dimension] < extent:
+                if not wraps:
+                    continue
+                moved[dimension] %= extent
+                if twist is not None and twist[dimension] == 0:
+                    moved = [(p + t) % e for p, t, e in zip(moved, twist, topology.shape, strict=True)]
+            target = tuple(moved)
+            if target != coordinate and target not in found:
+                found.append(target)
+    return tuple(found)
+
+
+def rings(topology: Topology, dimension: int) -> tuple[tuple[Coordinate, ...], ...]:
+    """Lines of chips along `dimension`, each in order of position: rings where the dimension wraps, else open lines.
+
+    Seams of a twisted torus lead from one line into another: there they are longer than the dimension, and closed.
+    """
+    seen: set[Coordinate] = set()
+    lines = []
+    for start in coordinates(topology.shape):
+        if start[dimension] != 0 or start in seen:
+            continue
+        line = _line(topology, start, dimension)
+        seen.update(line)
+        lines.append(tuple(line))
+    return tuple(lines)
+
+
+def _line(topology: Topology, start: Coordinate, dimension: int) -> list[Coordinate]:
+    twist = twist_of(topology)
+    line = []
+    at = start
+    while True:
+        for position in range(topology.shape[dimension]):
+            line.append((*at[:dimension], position, *at[dimension + 1 :]))
+        if twist is None or twist[dimension] != 0:
+            return line
+        at = tuple((p + t) % e for p, t, e in zip(at, twist, topology.shape, strict=True))
+        if at == start:
+            return line
+
+
+def distance(topology: Topology, a: Coordinate, b: Coordinate) -> int:
+    """Hops on a shortest path."""
+    if topology.twisted:
+        return _distance_by_search(topology, a, b)
+    hops = 0
+    for extent, wraps, p, q in zip(topology.shape, topology.wrap, a, b, strict=True):
+        straight = abs(p - q)
+        hops += min(straight, extent - straight) if wraps else straight
+    return hops
+
+
+def _distance_by_search(topology: Topology, a: Coordinate, b: Coordinate) -> int:
+    hops = {a: 0}
+    waiting = deque([a])
+    while b not in hops:
+        at = waiting.popleft()
+        for target in neighbours(topology, at):
+            if target not in hops:
+                hops[target] = hops[at] + 1
+                waiting.append(target)
+    return hops[b]
+
+
+def hosts_of(pod: Shape, host: Sequence[int], origin: Coordinate, shape: Shape) -> tuple[int, ...]:
+    """Masks of the hosts of a box, in host order (x fastest): what worker K of a slice has.
+
+    `host` is the chips of one host per dimension and divides `shape` in this orientation.
+    """
+    steps = [range(0, extent, per) for extent, per in zip(shape, host, strict=True)]
+    blocks = (tuple(reversed(c)) for c in itertools.product(*reversed(steps)))
+    size = tuple(host)
+    return tuple(
+        box_mask(pod, tuple((o + s) % e for o, s, e in zip(origin, block, pod, strict=True)), size) for block in blocks
+    )
