@@ -37,6 +37,7 @@ def coordinates(shape: Shape) -> Iterator[Coordinate]:
     return (tuple(reversed(c)) for c in itertools.product(*(range(extent) for extent in reversed(shape))))
 
 
+@functools.cache
 def full_mask(shape: Shape) -> int:
     return (1 << math.prod(shape)) - 1
 

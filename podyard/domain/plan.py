@@ -1,0 +1,73 @@
+"""What the scheduler decides: a plan of actions, each guarded by the version of the node it was decided for.
+
+Applying drops an action whose version is stale; the next cycle sees the truth and decides again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from podyard.base.errors import Code
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Place:
+    """Gives the node a box of chips. `origin` and `shape` are in the pod's coordinates; the shape may be a rotation of
+    the type's topology. `chips` is the same box as a bit set."""
+
+    node_key: str
+    version: int
+    pod_id: str
+    origin: tuple[int, ...]
+    shape: tuple[int, ...]
+    chips: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Preempt:
+    """Takes the slice of a preemptible or spot node away."""
+
+    node_key: str
+    version: int
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Release:
+    """Frees a slice whose node needs it no more."""
+
+    slice_id: str
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Wait:
+    """The node gets nothing now. `reason` says why in our words, with the largest free box.
+
+    `stockout`: a request that cannot queue (a plain node creation) fails with `code` and `message`, Google's own text.
+    """
+
+    node_key: str
+    version: int
+    reason: str
+    stockout: bool
+    code: Code = Code.RESOURCE_EXHAUSTED
+    message: str = ""
+
+
+Action = Place | Preempt | Release | Wait
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Plan:
+    """Actions in the order in which to apply them."""
+
+    actions: tuple[Action, ...] = ()
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        return tuple(a for a in self.actions if isinstance(a, Place))
+
+    @property
+    def waits(self) -> tuple[Wait, ...]:
+        return tuple(a for a in self.actions if isinstance(a, Wait))

@@ -1,0 +1,116 @@
+"""The fleet file: what it offers, and what its errors say."""
+
+import pytest
+
+from podyard.base.errors import Code, PodyardError
+from podyard.domain import fleet as fleets
+from podyard.domain.node import UsageClass
+from podyard.hardware import accelerator_types
+
+
+def offered(zone: str) -> set[str]:
+    return {kind.name for kind in fleets.default_fleet().offered_types(zone)}
+
+
+def test_the_default_fleet_offers_the_whole_range() -> None:
+    everything = {name for zone in fleets.default_fleet().zones for name in offered(zone)}
+    wanted = {k.name for g in ("v2", "v3", "v4", "v5e", "v6e") for k in accelerator_types.all_types(g)}
+    assert wanted <= everything
+    assert {"v5p-8", "v5p-128", "v5p-1024", "v5p-12288"} <= everything
+    assert offered("us-central2-b") == {k.name for k in accelerator_types.all_types("v4")}
+    assert "v2-8" in offered("us-central1-f")
+    assert {"v2-8", "v3-8", "v3-32", "v3-2048"} <= offered("europe-west4-a")
+
+
+def test_pod_ids_are_unique() -> None:
+    pods = fleets.default_fleet().pods()
+    assert len({pod.pod_id for pod in pods}) == len(pods)
+    assert fleets.default_fleet().pod(pods[-1].pod_id) == pods[-1]
+
+
+def test_the_default_quota_lets_the_largest_type_through() -> None:
+    fleet = fleets.default_fleet()
+    for zone in fleet.zones.values():
+        for kind in fleet.offered_types(zone.name):
+            for usage in UsageClass:
+                assert fleet.quota_limit(zone.region, kind, usage) >= fleets.quota_units(kind)
+
+
+def test_not_offered_says_where_it_is() -> None:
+    fleet = fleets.default_fleet()
+    with pytest.raises(
+        PodyardError, match=r"v4-8 \(topology 2x2x1\) is not offered in us-east1-d; it is offered in us-c"
+    ):
+        fleet.check_offered("us-east1-d", accelerator_types.parse("v4-8"), UsageClass.SPOT)
+    with pytest.raises(PodyardError, match="no zone of this fleet offers it"):
+        fleet.check_offered("us-east5-a", accelerator_types.from_config("V5P", "4x4x256"), UsageClass.SPOT)
+    with pytest.raises(PodyardError, match="this fleet has us-central1-a") as caught:
+        fleet.zone("mars-north1-a")
+    assert caught.value.code is Code.NOT_FOUND
+
+
+def test_usage_classes_and_quota_rules() -> None:
+    fleet = fleets.load_fleet(
+        """
+zones: {us-central1-a: {v2: {usage: [on-demand, spot]}}}
+quotas:
+  default: 64
+  overrides:
+    - {generation: v2, kind: device, limit: 16}
+    - {region: us-central1, usage: spot, limit: 0}
+"""
+    )
+    device, pod = (accelerator_types.parse(name) for name in ("v2-8", "v2-32"))
+    with pytest.raises(PodyardError, match="not offered as preemptible: only as on-demand, spot"):
+        fleet.check_offered("us-central1-a", device, UsageClass.PREEMPTIBLE)
+    assert fleet.quota_limit("us-central1", device, UsageClass.SPOT) == 16
+    assert fleet.quota_limit("us-central1", pod, UsageClass.SPOT) == 0
+    assert fleet.quota_limit("us-central1", pod, UsageClass.ON_DEMAND) == 64
+
+
+def test_quota_names_are_googles() -> None:
+    names = {
+        ("v2-32", UsageClass.PREEMPTIBLE): "TPUV2sPreemptiblePodPerProjectPerRegionForTPUAPI",
+        ("v2-32", UsageClass.ON_DEMAND): "TPUV2sPodPerProjectPerRegionForTPUAPI",
+        ("v4-8", UsageClass.SPOT): "TPUV4sPreemptiblePodPerProjectPerRegionForTPUAPI",
+        ("v5litepod-4", UsageClass.SPOT): "TPUV5sPreemptibleLitepodPerProjectPerRegionForTPUAPI",
+    }
+    for (kind, usage), name in names.items():
+        assert fleets.quota_name(accelerator_types.parse(kind), usage) == name
+    assert fleets.quota_message("us-central1-a", accelerator_types.parse("v2-32"), UsageClass.ON_DEMAND, 0) == (
+        "Quota limit 'TPUV2sPodPerProjectPerRegionForTPUAPI,TPUV2sPodPerProjectPerZoneForTPUAPI' has been exceeded. "
+        "Limit: 0,0 in region us-central1,zone us-central1-a."
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ("- 1", "fleet file: must be a mapping"),
+        ("zones: [", "not YAML"),
+        ("zones: {}", "fleet file, zones: a fleet has at least one zone"),
+        ("zones: {us: {}}", "zones.us: 'us' is not the name of a zone"),
+        ("zones: {us-central1-a: {v9: {}}}", "zones.us-central1-a.v9: 'v9' is not a generation"),
+        ("zones: {us-central1-a: {v1: {}}}", "'v1' is not a generation that has nodes"),
+        ("zones: {us-central1-a: {v2: {pod: 1}}}", "zones.us-central1-a.v2: unknown key pod: allowed are pods"),
+        ("zones: {us-central1-a: {v2: {pods: -1}}}", "zones.us-central1-a.v2.pods: -1 is not a number"),
+        ("zones: {us-central1-a: {v2: {shape: 4}}}", "zones.us-central1-a.v2.shape: topology '4' is not a shape"),
+        ("zones: {us-central1-a: {v2: {shape: 3x4}}}", "does not divide into hosts"),
+        ("zones: {us-central1-a: {v2: {types: [v3-8]}}}", "'v3-8' is no v2 type: one of v2-128"),
+        ("zones: {us-central1-a: {v2: {usage: [free]}}}", "usage[0]: 'free' is not one of on-demand"),
+        ("{zones: {us-central1-a: {v2: {}}}, timings: {create_seconds: soon}}", "timings.create_seconds: 'soon'"),
+        ("{zones: {us-central1-a: {v2: {}}}, quotas: {overrides: [{}]}}", "quotas.overrides[0].limit: None"),
+        ("{zones: {us-central1-a: {v2: {}}}, quotas: {overrides: 3}}", "quotas.overrides: must be a list"),
+    ],
+)
+def test_errors_name_the_place(text: str, where: str) -> None:
+    with pytest.raises(PodyardError) as caught:
+        fleets.load_fleet(text)
+    assert where in caught.value.message
+    assert caught.value.code is Code.FAILED_PRECONDITION
+
+
+def test_regions() -> None:
+    assert fleets.region_of("northamerica-northeast1-b") == "northamerica-northeast1"
+    with pytest.raises(PodyardError, match="not the name of a zone"):
+        fleets.region_of("us-central1")
