@@ -163,6 +163,19 @@ def parse(name: str) -> AcceleratorType:
     raise invalid(f"accelerator type {name!r} does not exist; the nearest that do are {names}", "acceleratorType")
 
 
+def size_of(name: str) -> tuple[Generation, int]:
+    """Generation and chips that a name speaks of, also for a name that only a configuration gives (`v4-384`).
+
+    Raises INVALID_ARGUMENT for what is not the name of a size at all.
+    """
+    match = _NAME.fullmatch(name)
+    generation = next((g for g in GENERATIONS.values() if match is not None and g.name_prefix == match[1]), None)
+    if match is None or generation is None or not generation.node_type:
+        raise invalid(f"{name!r} is not the name of an accelerator type", "acceleratorType")
+    per_chip = generation.cores_per_chip if generation.name_counts == "cores" else 1
+    return generation, int(match[2]) // per_chip
+
+
 def _number(kind: AcceleratorType) -> int:
     return kind.core_count if kind.generation.name_counts == "cores" else kind.chip_count
 
@@ -248,4 +261,5 @@ __all__ = [
     "host_shape",
     "legal_shapes",
     "parse",
+    "size_of",
 ]

@@ -1,0 +1,84 @@
+"""What metering reads and makes: events of billable resources, and records of used seconds at one price."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from enum import StrEnum
+
+from podyard.base.clock import PlatformTime
+
+
+class PriceUnit(StrEnum):
+    """What a price is for. A month is 730 hours; all others are per hour."""
+
+    DEVICE_HOUR = "device_hour"
+    SLICE_HOUR = "slice_hour"
+    CHIP_HOUR = "chip_hour"
+    VCPU_HOUR = "vcpu_hour"
+    VM_HOUR = "vm_hour"
+    GIB_HOUR = "gib_hour"
+    GIB_MONTH = "gib_month"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class UsageEvent:
+    """A resource entered `state` at `at`. `seq` orders the events of one resource, not arrival and not the clock.
+
+    `body_hash` stands for everything the event says: two events with one id and different hashes are in conflict.
+    """
+
+    event_id: str
+    resource_id: str
+    seq: int
+    state: str
+    at: PlatformTime
+    body_hash: str = ""
+
+    @classmethod
+    def of(cls, event_id: str, resource_id: str, seq: int, state: str, at: PlatformTime) -> UsageEvent:
+        body = f"{resource_id}\n{seq}\n{state}\n{at.nanos}"
+        return cls(event_id, resource_id, seq, state, at, hashlib.sha256(body.encode()).hexdigest())
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PriceVersion:
+    """A price from `effective_from` (a whole UTC second) until the next version's. `nanos` are 1e-9 of the currency
+    per hour, or per month for GIB_MONTH."""
+
+    version_id: str
+    effective_from: PlatformTime
+    nanos: int
+    source: str
+    verified: bool = True
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class UsageRecord:
+    """`seconds` whole UTC seconds from `start_second` (POSIX) of one resource, at one price version.
+
+    `estimated`: the resource was still in use when it was metered, so the end is not known yet.
+    """
+
+    resource_id: str
+    sku_id: str
+    unit: PriceUnit
+    start_second: int
+    seconds: int
+    quantity: int
+    price: PriceVersion
+    estimated: bool = False
+
+    @property
+    def unit_seconds(self) -> int:
+        return self.seconds * self.quantity
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Suspense:
+    """Seconds that no price covers: held with the reason until there is a price, never billed as zero (R5)."""
+
+    resource_id: str
+    start_second: int
+    seconds: int
+    reason: str

@@ -1,0 +1,1 @@
+"""Prices, metering and rating: from state changes to exact amounts."""

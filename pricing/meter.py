@@ -1,0 +1,160 @@
+"""From events to billed seconds: rules R1 to R5 and R10 of the billing reference, as one pure function.
+
+R1  Billed seconds are the distinct whole UTC seconds in which the resource was billable at any instant.
+R2  Billable are the policy's states only (READY for TPU). TPU has no minimum; a VM has one per run.
+R3  A first READY period that ends in PREEMPTED before `preempt_free_seconds` is free, for preemptible and spot.
+R4  Order is by `seq`; a time before its predecessor's is clamped to it; a repeated state changes nothing; the same id
+    with the same body is a duplicate, with another body it is quarantined and the first one wins.
+R10 A resource still in use is billed up to `as_of`, and what that gives is marked as estimated.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+
+from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
+from podyard.base.intervals import Interval, union_of_seconds
+from podyard.domain.node import BILLABLE_NODE_STATES, UsageClass
+from podyard.domain.usage import UsageEvent
+
+PREEMPT_FREE_SECONDS = 60  # cloud.google.com/tpu/docs/preemptible; counted from READY (the reference's reading)
+VM_MINIMUM_SECONDS = 60  # Compute Engine's minimum per run of a VM (billing reference R2)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MeterPolicy:
+    """`preempt_free_seconds` 0: never free (on demand, reserved). `minimum_run_seconds` 0: no minimum."""
+
+    billable_states: frozenset[str] = BILLABLE_NODE_STATES
+    preempt_free_seconds: int = 0
+    minimum_run_seconds: int = 0
+
+
+def node_policy(usage_class: UsageClass) -> MeterPolicy:
+    """The policy of a TPU node of this usage class."""
+    can_be_preempted = usage_class in (UsageClass.PREEMPTIBLE, UsageClass.SPOT)
+    return MeterPolicy(preempt_free_seconds=PREEMPT_FREE_SECONDS if can_be_preempted else 0)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Metered:
+    """What one resource used up to `as_of`.
+
+    `ranges` are disjoint, ascending ranges of billed POSIX seconds. `padding` are seconds that a minimum adds, priced
+    as if they followed the run. `waived_seconds` were used and are free (R3). `open_since`: the resource is billable
+    since then and still was at `as_of`, so everything of that period is an estimate.
+    """
+
+    resource_id: str
+    ranges: tuple[range, ...]
+    padding: tuple[range, ...] = ()
+    waived_seconds: int = 0
+    open_since: PlatformTime | None = None
+
+    @property
+    def seconds(self) -> int:
+        return sum(map(len, self.ranges)) + sum(map(len, self.padding))
+
+    @property
+    def estimated(self) -> bool:
+        return self.open_since is not None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Admitted:
+    """Events per resource in order of `seq`, with clamped times; and the ids of events in conflict."""
+
+    by_resource: Mapping[str, tuple[UsageEvent, ...]]
+    quarantined: tuple[str, ...]
+
+
+def admit(events: Iterable[UsageEvent]) -> Admitted:
+    """R4. `events` come in order of arrival, which only matters between events in conflict: the first one wins."""
+    by_id: dict[str, UsageEvent] = {}
+    by_place: dict[tuple[str, int], UsageEvent] = {}
+    quarantined: list[str] = []
+    for event in events:
+        place = (event.resource_id, event.seq)
+        known = by_id.get(event.event_id) or by_place.get(place)
+        if known is None:
+            by_id[event.event_id] = by_place[place] = event
+        elif known != event and event.event_id not in quarantined:
+            quarantined.append(event.event_id)
+    grouped: dict[str, list[UsageEvent]] = {}
+    for event in sorted(by_id.values(), key=lambda e: (e.resource_id, e.seq)):
+        grouped.setdefault(event.resource_id, []).append(event)
+    return Admitted({key: _clamped(found) for key, found in grouped.items()}, tuple(quarantined))
+
+
+def _clamped(events: Sequence[UsageEvent]) -> tuple[UsageEvent, ...]:
+    clamped: list[UsageEvent] = []
+    for event in events:
+        earliest = clamped[-1].at if clamped else event.at
+        clamped.append(dataclasses.replace(event, at=max(event.at, earliest)))
+    return tuple(clamped)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Period:
+    """A longest run of billable states, `[start, end)`; `ended_by` is the state after it, None while it is open."""
+
+    interval: Interval
+    ended_by: str | None
+
+
+def meter_resource(resource_id: str, events: Sequence[UsageEvent], policy: MeterPolicy, as_of: PlatformTime) -> Metered:
+    """Billed seconds of one resource up to `as_of`; `events` as `admit` orders them."""
+    periods = _periods(events, policy, as_of)
+    charged = [period for index, period in enumerate(periods) if not (index == 0 and _is_free(period, policy))]
+    touched = [period.interval.touched_seconds() for period in charged]
+    waived = sum(len(period.interval.touched_seconds()) for period in periods if period not in charged)
+    last = charged[-1] if charged else None
+    return Metered(
+        resource_id=resource_id,
+        ranges=tuple(union_of_seconds(touched)),
+        padding=tuple(_padding(charged, policy)),
+        waived_seconds=waived,
+        open_since=last.interval.start if last is not None and last.ended_by is None else None,
+    )
+
+
+def _periods(events: Sequence[UsageEvent], policy: MeterPolicy, as_of: PlatformTime) -> list[_Period]:
+    periods: list[_Period] = []
+    start: PlatformTime | None = None
+    for event in events:
+        if event.at > as_of:
+            break
+        billable = event.state in policy.billable_states
+        if billable and start is None:
+            start = event.at
+        elif not billable and start is not None:
+            periods.append(_Period(Interval(start, event.at), event.state))
+            start = None
+    if start is not None:
+        periods.append(_Period(Interval(start, as_of), None))
+    return periods
+
+
+def _is_free(first: _Period, policy: MeterPolicy) -> bool:
+    length_nanos = first.interval.end.nanos_since(first.interval.start)
+    return first.ended_by == "PREEMPTED" and length_nanos < policy.preempt_free_seconds * NANOS_PER_SECOND
+
+
+def _padding(periods: Sequence[_Period], policy: MeterPolicy) -> list[range]:
+    """Seconds up to the minimum of each closed run that used any."""
+    padding = []
+    for period in periods:
+        touched = period.interval.touched_seconds()
+        missing = policy.minimum_run_seconds - len(touched)
+        if period.ended_by is not None and len(touched) and missing > 0:
+            padding.append(range(touched.stop, touched.stop + missing))
+    return padding
+
+
+def meter(events: Iterable[UsageEvent], policies: Mapping[str, MeterPolicy], as_of: PlatformTime) -> list[Metered]:
+    """Every resource that has events, by id. A resource without a policy is a KeyError: nothing goes unmetered."""
+    return [
+        meter_resource(resource_id, found, policies[resource_id], as_of)
+        for resource_id, found in sorted(admit(events).by_resource.items())
+    ]
