@@ -1,0 +1,130 @@
+"""The recipe manifest: what a job may ask of each recipe, checked at submit, without JAX.
+
+The engine's recipes of the same names do the work; this is what the API, the console and the command line know of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from podyard.base.errors import invalid
+
+Number = int | float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Argument:
+    """A numeric argument and its bounds, both inclusive. `kind` int refuses fractions."""
+
+    kind: type[int] | type[float]
+    default: Number
+    minimum: Number
+    maximum: Number
+    description: str
+
+    def check(self, name: str, value: object) -> Number:
+        """`value` as `kind`; raises INVALID_ARGUMENT naming `name`, what was given and what is allowed."""
+        field = f"arguments.{name}"
+        expected = "a whole number" if self.kind is int else "a number"
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise invalid(f"{field} is {expected}, not {value!r}", field)
+        if self.kind is int and (not math.isfinite(value) or value != int(value)):
+            raise invalid(f"{field} is {expected}, not {value!r}", field)
+        # NaN compares false with everything, so it is refused here.
+        if not self.minimum <= value <= self.maximum:
+            raise invalid(f"{field} is between {self.minimum} and {self.maximum}, not {value!r}", field)
+        return self.kind(value)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RecipeManifest:
+    """Defaults are what a job gets that does not say."""
+
+    name: str
+    description: str
+    modes: tuple[str, ...]
+    arguments: Mapping[str, Argument]
+    default_steps: int
+    default_global_batch: int
+    default_checkpoint_every_steps: int
+    training_example_count: int
+
+
+_MANIFESTS = (
+    RecipeManifest(
+        name="digits-cnn",
+        description="Convolutional network on scikit-learn's 1,797 handwritten digits (8x8); needs no download",
+        modes=("train", "evaluate", "predict"),
+        arguments=MappingProxyType(
+            {
+                "learningRate": Argument(float, 1e-3, 1e-6, 1.0, "Adam's learning rate"),
+                "dropout": Argument(float, 0.25, 0.0, 0.9, "share of hidden units dropped while training"),
+            }
+        ),
+        default_steps=400,
+        default_global_batch=128,
+        default_checkpoint_every_steps=100,
+        training_example_count=1438,
+    ),
+)
+
+RECIPES: Mapping[str, RecipeManifest] = MappingProxyType({manifest.name: manifest for manifest in _MANIFESTS})
+
+
+def manifest_of(recipe: str) -> RecipeManifest:
+    """Raises INVALID_ARGUMENT that lists the known recipes."""
+    if recipe not in RECIPES:
+        raise invalid(f"recipe {recipe!r} is not known; known are: {', '.join(sorted(RECIPES))}", "recipe")
+    return RECIPES[recipe]
+
+
+def check_arguments(recipe: str, arguments: Mapping[str, object]) -> dict[str, object]:
+    """All arguments of `recipe`: the given ones checked, the others by default.
+
+    Raises PodyardError INVALID_ARGUMENT for an unknown recipe or argument, a wrong type, a value out of bounds.
+    """
+    manifest = manifest_of(recipe)
+    for name in arguments:
+        if name not in manifest.arguments:
+            known = ", ".join(manifest.arguments) or "none"
+            raise invalid(f"recipe {recipe} has no argument {name!r}; its arguments are: {known}", f"arguments.{name}")
+    return {
+        name: argument.check(name, arguments.get(name, argument.default))
+        for name, argument in manifest.arguments.items()
+    }
+
+
+def check_mode(recipe: str, mode: str) -> str:
+    """Raises INVALID_ARGUMENT when `recipe` does not have `mode`."""
+    modes = manifest_of(recipe).modes
+    if mode not in modes:
+        raise invalid(f"mode {mode!r} is not one of {', '.join(modes)}", "mode")
+    return mode
+
+
+def check_batch(global_batch: int, cores: int, training_example_count: int | None = None) -> int:
+    """`global_batch`; raises INVALID_ARGUMENT unless it is a positive multiple of the slice's core count, and at most
+    all training examples when their number is given."""
+    if global_batch < 1 or global_batch % cores:
+        raise invalid(
+            f"globalBatch {global_batch} is not a positive multiple of the slice's {cores} cores", "globalBatch"
+        )
+    if training_example_count is not None and global_batch > training_example_count:
+        raise invalid(
+            f"globalBatch {global_batch} is more than the {training_example_count} training examples", "globalBatch"
+        )
+    return global_batch
+
+
+__all__ = [
+    "RECIPES",
+    "Argument",
+    "RecipeManifest",
+    "check_arguments",
+    "check_batch",
+    "check_mode",
+    "manifest_of",
+]

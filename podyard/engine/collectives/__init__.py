@@ -1,0 +1,1 @@
+"""Sums over hosts: schedules as data, a runner, transports."""

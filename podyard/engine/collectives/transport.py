@@ -1,0 +1,52 @@
+"""What a schedule runs on: messages between ranks.
+
+A process holds one rank or several. A transport carries what its ranks send, to ranks of the same process or of
+others; the runner does not know which.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vector = NDArray[np.float32]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Tag:
+    """What a message is: chunk `chunk` of step `step` of the `sequence`-th collective."""
+
+    sequence: int
+    step: int
+    chunk: int
+
+
+class Transport(Protocol):
+    """`send` never blocks for the receiver and keeps no reference to `data` that a later write could be seen through.
+
+    Both raise PodyardError: UNAVAILABLE when the peer is gone or silent for too long, ABORTED when it belongs to
+    another epoch, CANCELLED when this process is told to stop.
+    """
+
+    def send(self, sender: int, receiver: int, tag: Tag, data: Vector) -> None: ...
+    def receive(self, receiver: int, sender: int, tag: Tag, out: Vector) -> None: ...
+
+
+class LocalTransport:
+    """Queues between ranks of one process."""
+
+    def __init__(self) -> None:
+        self._queues: dict[tuple[int, int], deque[tuple[Tag, Vector]]] = {}
+
+    def send(self, sender: int, receiver: int, tag: Tag, data: Vector) -> None:
+        self._queues.setdefault((sender, receiver), deque()).append((tag, data.copy()))
+
+    def receive(self, receiver: int, sender: int, tag: Tag, out: Vector) -> None:
+        sent_tag, data = self._queues[sender, receiver].popleft()
+        if sent_tag != tag:
+            raise AssertionError(f"rank {receiver} expected {tag} and was sent {sent_tag}")
+        out[...] = data

@@ -1,0 +1,143 @@
+"""Bytes on a link between two ranks: the handshake that keeps strangers out, and the frames that follow it.
+
+Handshake, C connects to A, both know the job's ring key:
+  C -> A  hello: magic, version, epoch, from rank, to rank, agreement (32 bytes), nonce of C
+  A -> C  challenge: nonce of A, proof of A over the hello and both nonces
+  C -> A  proof of C over the same
+  A -> C  verdict: welcome, another epoch, or another run
+Each side proves that it has the key over a nonce of the other, so nothing recorded can be played back. `agreement` is
+a digest of what all processes of a run must have in common. Frames carry the epoch again. The link is authenticated,
+not encrypted: addresses of a ring belong on a network where nobody else can write into a connection.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import hmac
+import secrets
+import struct
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Protocol
+
+from podyard.base.errors import Code, PodyardError
+from podyard.engine.collectives.transport import Tag
+
+MAGIC = b"PYRG"
+VERSION = 1
+NONCE_BYTES = 32
+PROOF_BYTES = 32
+AGREEMENT_BYTES = 32
+RING_KEY_BYTES_MIN = 16
+
+_HELLO = struct.Struct("!4sHQII32s32s")  # magic, version, epoch, from rank, to rank, agreement, nonce
+_FRAME = struct.Struct("!4sQQIIQ")  # magic, epoch, sequence, step, chunk, payload bytes
+HELLO_BYTES = _HELLO.size
+FRAME_BYTES = _FRAME.size
+
+
+class Verdict(IntEnum):
+    WELCOME = 0
+    OTHER_EPOCH = 1
+    OTHER_RUN = 2
+
+
+class Stream(Protocol):
+    """A connection with time-outs of its own. `read_exactly` raises PodyardError UNAVAILABLE at its end."""
+
+    def write_all(self, data: bytes | memoryview) -> None: ...
+    def read_exactly(self, nbytes: int) -> bytes: ...
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Membership:
+    """What a process must show: the ring key, the epoch it belongs to and the digest of its run."""
+
+    key: bytes
+    epoch: int
+    agreement: bytes
+
+    def __post_init__(self) -> None:
+        if len(self.key) < RING_KEY_BYTES_MIN:
+            raise PodyardError(Code.INVALID_ARGUMENT, f"a ring key has at least {RING_KEY_BYTES_MIN} bytes")
+        if len(self.agreement) != AGREEMENT_BYTES:
+            raise AssertionError(f"an agreement is a digest of {AGREEMENT_BYTES} bytes")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Link:
+    """One direction of the ring: messages go from `sender` to `receiver`."""
+
+    sender: int
+    receiver: int
+
+
+def _proof(key: bytes, side: bytes, hello: bytes, nonce: bytes) -> bytes:
+    return hmac.new(key, side + hello + nonce, hashlib.sha256).digest()
+
+
+def _refused(verdict: Verdict, link: Link) -> PodyardError:
+    if verdict is Verdict.OTHER_EPOCH:
+        reason = "belongs to another epoch: this gang has been replaced or is not complete"
+    else:
+        reason = "trains something else: recipe, seed, start or slice differ"
+    return PodyardError(Code.ABORTED, f"the link from host {link.sender} to host {link.receiver} {reason}")
+
+
+def connect_handshake(stream: Stream, member: Membership, link: Link) -> None:
+    """The connecting side. Raises PodyardError UNAUTHENTICATED when the other side has another key, ABORTED when it
+    belongs to another epoch or run, UNAVAILABLE when it hangs up."""
+    nonce = secrets.token_bytes(NONCE_BYTES)
+    hello = _HELLO.pack(MAGIC, VERSION, member.epoch, link.sender, link.receiver, member.agreement, nonce)
+    stream.write_all(hello)
+    answer = stream.read_exactly(NONCE_BYTES + PROOF_BYTES)
+    their_nonce, their_proof = answer[:NONCE_BYTES], answer[NONCE_BYTES:]
+    if not hmac.compare_digest(their_proof, _proof(member.key, b"accept", hello, their_nonce)):
+        raise PodyardError(Code.UNAUTHENTICATED, f"host {link.receiver} does not have this job's ring key")
+    stream.write_all(_proof(member.key, b"connect", hello, their_nonce))
+    verdict = Verdict(stream.read_exactly(1)[0])
+    if verdict is not Verdict.WELCOME:
+        raise _refused(verdict, link)
+
+
+def accept_handshake(stream: Stream, member: Membership, expects: Callable[[Link], bool]) -> Link:
+    """The accepting side: the link that the other side brings.
+
+    Raises PodyardError UNAUTHENTICATED for a stranger (which says nothing about this run), ABORTED for a member of
+    another epoch or run.
+    """
+    hello = stream.read_exactly(HELLO_BYTES)
+    magic, version, epoch, sender, receiver, agreement, _ = _HELLO.unpack(hello)
+    if magic != MAGIC or version != VERSION:
+        raise PodyardError(Code.UNAUTHENTICATED, "a stranger knocked: this is not the ring's protocol")
+    nonce = secrets.token_bytes(NONCE_BYTES)
+    stream.write_all(nonce + _proof(member.key, b"accept", hello, nonce))
+    if not hmac.compare_digest(stream.read_exactly(PROOF_BYTES), _proof(member.key, b"connect", hello, nonce)):
+        raise PodyardError(Code.UNAUTHENTICATED, "a stranger knocked: it does not have this job's ring key")
+    link = Link(sender, receiver)
+    verdict = Verdict.WELCOME
+    if epoch != member.epoch:
+        verdict = Verdict.OTHER_EPOCH
+    elif agreement != member.agreement or not expects(link):
+        verdict = Verdict.OTHER_RUN
+    stream.write_all(bytes([verdict]))
+    if verdict is not Verdict.WELCOME:
+        raise _refused(verdict, link)
+    return link
+
+
+def pack_frame(epoch: int, tag: Tag, payload_bytes: int) -> bytes:
+    return _FRAME.pack(MAGIC, epoch, tag.sequence, tag.step, tag.chunk, payload_bytes)
+
+
+def check_frame(header: bytes, epoch: int, tag: Tag, payload_bytes: int) -> None:
+    """Raises PodyardError ABORTED when the frame is of another epoch, DATA_LOSS when it is not the one expected."""
+    magic, sent_epoch, sequence, step, chunk, nbytes = _FRAME.unpack(header)
+    if magic == MAGIC and sent_epoch != epoch:
+        raise PodyardError(Code.ABORTED, f"a message of epoch {sent_epoch} reached epoch {epoch}")
+    if magic != MAGIC or Tag(sequence, step, chunk) != tag or nbytes != payload_bytes:
+        raise PodyardError(
+            Code.DATA_LOSS,
+            f"expected {payload_bytes} bytes of {tag}, got {nbytes} bytes of {Tag(sequence, step, chunk)}",
+        )

@@ -1,0 +1,1 @@
+"""What a matrix unit computes: the slow specification and the fast path."""

@@ -1,0 +1,131 @@
+"""Runs data-parallel steps for the hosts that one process holds.
+
+The order of every sum is fixed: inside a host by core index, then over the hosts in ring order per chunk, then one
+division by the number of cores. None of it depends on which process holds which host, or on how many threads it has.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol
+
+import numpy as np
+
+from podyard.engine.collectives.ring import ring_sum, run_schedule
+from podyard.engine.collectives.schedule import ring_all_reduce
+from podyard.engine.collectives.transport import Transport, Vector
+from podyard.engine.training.order import DataOrder
+from podyard.engine.training.programs import METRIC_COUNT, TrainPrograms, TrainState, seed_words
+from podyard.engine.training.recipe import Batch, Dataset, Recipe
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SliceShape:
+    """Hosts of equal size; core c of the slice is core c % cores_per_host of host c // cores_per_host."""
+
+    host_count: int
+    core_count: int
+
+    @property
+    def cores_per_host(self) -> int:
+        return self.core_count // self.host_count
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StepResult:
+    """Means over the global batch, in training mode (dropout on)."""
+
+    step: int
+    loss: float
+    accuracy: float
+
+
+class HostSum(Protocol):
+    """The sum over all hosts of the slice, from those that this process holds."""
+
+    def __call__(self, host_vectors: Mapping[int, Vector], sequence: int) -> Vector: ...
+
+
+def sum_in_process(host_vectors: Mapping[int, Vector], sequence: int) -> Vector:  # noqa: ARG001
+    """For a process that holds all hosts."""
+    return ring_sum([host_vectors[host] for host in sorted(host_vectors)])
+
+
+class SumOverTransport:
+    """For a process that holds some of the hosts."""
+
+    def __init__(self, host_count: int, transport: Transport) -> None:
+        self._schedule = ring_all_reduce(host_count)
+        self._transport = transport
+
+    def __call__(self, host_vectors: Mapping[int, Vector], sequence: int) -> Vector:
+        run_schedule(self._schedule, self._transport, host_vectors, sequence)
+        return next(iter(host_vectors.values()))
+
+
+class Trainer:
+    """The steps of one run, from a state."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        data: Dataset,
+        slice_shape: SliceShape,
+        global_batch: int,
+        seed: int,
+        state: TrainState,
+    ) -> None:
+        self.state = state
+        self._data = data
+        self._slice = slice_shape
+        self._words = seed_words(seed)
+        self._order = DataOrder(seed, data.train_count, global_batch)
+        self._shard_size = global_batch // slice_shape.core_count
+        shard = self._shard(self._order.indices(state.step + 1), core=0)
+        self.programs = TrainPrograms(recipe, state.params, shard, slice_shape.core_count)
+
+    def run(
+        self, last_step: int, hosts: Sequence[int], host_sum: HostSum, thread_count: int, stopping: Callable[[], bool]
+    ) -> Iterator[StepResult]:
+        """Steps up to `last_step`, each yielded when `state` is after it. Ends early when `stopping()`."""
+        cores_per_host = self._slice.cores_per_host
+        cores = [host * cores_per_host + core for host in sorted(hosts) for core in range(cores_per_host)]
+        # The buffers are reused: they are as large as the model, and the allocator would fault them in every step.
+        sums = {host: np.zeros(self.programs.layout.length + METRIC_COUNT, np.float32) for host in hosts}
+        with _mapper(min(thread_count, len(cores))) as map_ordered:
+            while self.state.step < last_step and not stopping():
+                step = self.state.step + 1
+                indices = self._order.indices(step)
+                vectors = map_ordered(lambda core, i=indices, s=step: self._core_vector(i, s, core), cores)
+                for core, vector in zip(cores, vectors, strict=True):
+                    total = sums[core // cores_per_host]
+                    if core % cores_per_host == 0:
+                        total[...] = vector
+                    else:
+                        np.add(total, vector, out=total)
+                yield self._finish(host_sum(sums, step))
+
+    def _finish(self, total: Vector) -> StepResult:
+        loss, accuracy = (total[-METRIC_COUNT:] / np.float32(self._slice.core_count)).tolist()
+        self.state = self.programs.update(self.state, total)
+        return StepResult(self.state.step, loss, accuracy)
+
+    def _core_vector(self, indices: Any, step: int, core: int) -> Vector:
+        return self.programs.core_vector(self.state.params, self._shard(indices, core), self._words, step, core)
+
+    def _shard(self, indices: Any, core: int) -> Batch:
+        mine = indices[core * self._shard_size : (core + 1) * self._shard_size]
+        return {feature: values[mine] for feature, values in self._data.train.items()}
+
+
+@contextlib.contextmanager
+def _mapper(thread_count: int) -> Iterator[Callable[..., Iterator[Vector]]]:
+    """`map` that keeps the order of its results; with several threads programs run side by side."""
+    if thread_count <= 1:
+        yield map
+        return
+    with ThreadPoolExecutor(thread_count, thread_name_prefix="core") as pool:
+        yield pool.map

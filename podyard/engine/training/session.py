@@ -1,0 +1,166 @@
+"""The life of one replica process: load, meet the gang, train with checkpoints, report."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from podyard.base.clock import RealClock
+from podyard.base.errors import Code, PodyardError, failed_precondition
+from podyard.base.rng import Streams
+from podyard.engine.collectives.transport_tcp import Listener, TcpTransport
+from podyard.engine.collectives.wire import Membership
+from podyard.engine.executor import MetricsSink, Rendezvous, ReplicaSpec, agreement_digest
+from podyard.engine.program.from_jaxpr import ops_of
+from podyard.engine.program.ops import DeviceProgram
+from podyard.engine.recipes import build_recipe
+from podyard.engine.timing.roofline import StepEstimate, estimate_step
+from podyard.engine.training import checkpoint, xla
+from podyard.engine.training.programs import TrainState, evaluate, predict
+from podyard.engine.training.recipe import Dataset
+from podyard.engine.training.runtime import HostSum, SliceShape, SumOverTransport, Trainer, sum_in_process
+from podyard.engine.training.store import CheckpointStore
+from podyard.hardware import accelerator_types
+
+
+class Session:
+    """One `run` per object."""
+
+    def __init__(
+        self,
+        spec: ReplicaSpec,
+        rendezvous: Rendezvous,
+        metrics: MetricsSink,
+        store: CheckpointStore,
+        bind_address: str,
+        real_clock: RealClock,
+    ) -> None:
+        xla.configure(spec.compilation_cache)
+        self._spec = spec
+        self._rendezvous = rendezvous
+        self._metrics = metrics
+        self._store = store
+        self._bind_address = bind_address
+        self._clock = real_clock
+        self._run = checkpoint.Run(spec.recipe, dict(spec.arguments), spec.seed)
+        self._recipe = build_recipe(spec.recipe, spec.arguments)
+        # Host 0's process speaks for the gang and writes its checkpoints.
+        self._leads = 0 in spec.host_indices
+
+    def run(self, resume: str | None) -> None:
+        state, start = self._first_state(resume)
+        data = self._recipe.data()
+        if self._spec.mode == "train":
+            self._train(state, start, data)
+            return
+        if resume is None:
+            raise failed_precondition(f"mode {self._spec.mode} needs a checkpoint to start from")
+        with self._host_sum(start):
+            # Joined like the others, so that a gang is whole or fenced in every mode; the work is host 0's alone.
+            if self._leads and not self._metrics.stopping():
+                self._judge(state, data)
+
+    def _first_state(self, resume: str | None) -> tuple[TrainState, str]:
+        if resume is None:
+            return TrainState.start(self._recipe.init(Streams(self._spec.seed))), "init"
+        loaded = checkpoint.load_newest(self._store, self._run, self._metrics.log, not_after=resume)
+        if loaded is None:
+            raise PodyardError(Code.DATA_LOSS, f"no whole checkpoint to resume from at or before {resume}")
+        self._metrics.log(f"resuming from {loaded.name} (step {loaded.state.step})")
+        return loaded.state, loaded.sha256
+
+    def _train(self, state: TrainState, start: str, data: Dataset) -> None:
+        spec = self._spec
+        began = self._clock.monotonic_seconds()
+        trainer = Trainer(
+            self._recipe,
+            data,
+            SliceShape(spec.host_count, spec.core_count),
+            spec.global_batch,
+            spec.seed,
+            state,
+        )
+        estimate = self._estimate(trainer)
+        self._metrics.log(f"compiled in {self._clock.monotonic_seconds() - began:.2f} s")
+        with self._host_sum(start) as host_sum:
+            finished = self._steps(trainer, host_sum, estimate)
+        if finished and self._leads:
+            self._report_end(trainer.state, data, finished)
+
+    def _steps(self, trainer: Trainer, host_sum: HostSum, estimate: StepEstimate) -> dict[str, float]:
+        """The last step's metrics; empty when told to stop."""
+        spec = self._spec
+        thread_count = max(1, xla.available_cpu_count() // spec.process_count)
+        last = {"loss": float("nan"), "accuracy": float("nan")}
+        before = self._clock.monotonic_seconds()
+        for result in trainer.run(spec.steps, spec.host_indices, host_sum, thread_count, self._metrics.stopping):
+            now = self._clock.monotonic_seconds()
+            last = {"loss": result.loss, "accuracy": result.accuracy}
+            if self._leads:
+                self._metrics.step(result.step, result.loss, result.accuracy, now - before, estimate.modelled_seconds)
+                due = spec.checkpoint_every_steps and result.step % spec.checkpoint_every_steps == 0
+                if due and result.step < spec.steps:
+                    self._save(trainer.state)
+            before = now
+        if trainer.state.step < spec.steps:
+            self._metrics.log(f"stopped after step {trainer.state.step}")
+            return {}
+        return last
+
+    def _report_end(self, state: TrainState, data: Dataset, last: dict[str, float]) -> None:
+        self._save(state)
+        self._metrics.log(f"paramsSha256 {checkpoint.params_sha256(state.params)}")
+        loss, accuracy = evaluate(self._recipe, state.params, data.test)
+        self._metrics.log(f"test accuracy {accuracy:.4f} over {data.test_count} held-out examples")
+        # A run that was resumed at its last step has taken none, and has no training metrics of its own.
+        taken = {name: value for name, value in last.items() if np.isfinite(value)}
+        self._metrics.finished({**taken, "testLoss": loss, "testAccuracy": accuracy})
+
+    def _judge(self, state: TrainState, data: Dataset) -> None:
+        loss, accuracy = evaluate(self._recipe, state.params, data.test)
+        if self._spec.mode == "predict":
+            answers = predict(self._recipe, state.params, data.test).tolist()
+            name = f"predictions-{state.step:08d}.json"
+            self._store.put(name, json.dumps({"step": state.step, "predictions": answers}).encode())
+            self._metrics.log(f"wrote {len(answers)} predictions to {name}")
+        self._metrics.finished({"testLoss": loss, "testAccuracy": accuracy})
+
+    def _save(self, state: TrainState) -> None:
+        name, sha256 = checkpoint.save(self._store, self._run, state)
+        self._metrics.checkpoint(state.step, name, sha256)
+
+    def _estimate(self, trainer: Trainer) -> StepEstimate:
+        all_reduce_bytes = 4 * trainer.programs.layout.length
+        program = DeviceProgram(tuple(ops_of(trainer.programs.core_jaxpr)), all_reduce_bytes)
+        kind = accelerator_types.parse(self._spec.accelerator_type)
+        return estimate_step(program, kind, self._spec.core_count)
+
+    @contextmanager
+    def _host_sum(self, start: str) -> Iterator[HostSum]:
+        """Meets the gang; the sum over its hosts."""
+        spec = self._spec
+        listener = Listener(self._bind_address)
+        try:
+            peers = self._rendezvous.join(listener.address)
+            if spec.process_count == 1:
+                yield sum_in_process
+                return
+            addresses = {host: peer.address for peer in peers for host in peer.host_indices}
+            if sorted(addresses) != list(range(spec.host_count)):
+                raise failed_precondition(f"the gang holds hosts {sorted(addresses)}, not all {spec.host_count}")
+            transport = TcpTransport.open_ring(
+                Membership(spec.ring_key, spec.epoch, agreement_digest(spec, start)),
+                listener,
+                addresses,
+                frozenset(spec.host_indices),
+                stopping=self._metrics.stopping,
+            )
+            try:
+                yield SumOverTransport(spec.host_count, transport)
+            finally:
+                transport.close()
+        finally:
+            listener.close()

@@ -1,0 +1,36 @@
+"""How programs are compiled and run here, so that the same program gives the same bits in every process."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+# One thread inside a program: with more, Eigen cuts long sums by the number of threads it finds, and bits would depend
+# on the machine's core count. Parallelism comes from running the programs of several cores side by side.
+COMPILER_OPTIONS: dict[str, bool | int | float | str] = {"xla_cpu_multi_thread_eigen": False}
+
+
+def prepare_environment() -> None:
+    """Before JAX is imported: never look for other devices than the CPU."""
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
+
+
+def configure(compilation_cache: str | None) -> None:
+    """After JAX is imported. `compilation_cache`: a folder that keeps compiled programs between processes."""
+    import jax
+
+    config: Any = jax.config
+    # Programs are called from threads that wait for the result: handing them to another thread only costs.
+    config.update("jax_cpu_enable_async_dispatch", False)
+    if compilation_cache is not None:
+        config.update("jax_compilation_cache_dir", compilation_cache)
+        config.update("jax_persistent_cache_min_compile_time_secs", 0)
+        config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+def available_cpu_count() -> int:
+    """CPUs that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -1,0 +1,168 @@
+"""Replica processes for tests: `run_gang` starts one per group of hosts and lets them meet over pipes.
+
+As a script, it is one such process: a spec comes in on stdin, events go out on stdout, one JSON object per line.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from podyard.base.clock import OsClock
+from podyard.base.errors import PodyardError
+from podyard.engine.executor import Peer, ReplicaSpec, run_replica
+from podyard.engine.training.store import FileStore
+
+RING_KEY = b"0123456789abcdef0123456789abcdef"
+
+
+def spec_of(**changes: Any) -> ReplicaSpec:
+    """A short run of digits-cnn on a v2-8."""
+    spec = ReplicaSpec(
+        recipe="digits-cnn",
+        arguments={"learningRate": 1e-3, "dropout": 0.25},
+        mode="train",
+        steps=5,
+        global_batch=32,
+        seed=7,
+        checkpoint_every_steps=0,
+        accelerator_type="v2-8",
+        core_count=8,
+        host_count=1,
+        host_indices=(0,),
+        rank=0,
+        process_count=1,
+        epoch=1,
+        ring_key=RING_KEY,
+        compilation_cache=None,
+    )
+    return dataclasses.replace(spec, **changes)
+
+
+class Recorder:
+    """A metrics sink that remembers; `stop_after` steps it says stop."""
+
+    def __init__(self, stop_after: int | None = None) -> None:
+        self.steps: list[tuple[int, float, float, float, float]] = []
+        self.checkpoints: list[tuple[int, str, str]] = []
+        self.lines: list[str] = []
+        self.result: dict[str, float] | None = None
+        self._stop_after = stop_after
+
+    def step(self, step: int, loss: float, accuracy: float, wall_seconds: float, modelled_seconds: float) -> None:
+        self.steps.append((step, loss, accuracy, wall_seconds, modelled_seconds))
+
+    def checkpoint(self, step: int, name: str, sha256: str) -> None:
+        self.checkpoints.append((step, name, sha256))
+
+    def log(self, line: str) -> None:
+        self.lines.append(line)
+
+    def finished(self, metrics: Mapping[str, float]) -> None:
+        self.result = dict(metrics)
+
+    def stopping(self) -> bool:
+        return self._stop_after is not None and len(self.steps) >= self._stop_after
+
+    @property
+    def params_sha256(self) -> str:
+        return next(line.split()[1] for line in self.lines if line.startswith("paramsSha256"))
+
+
+class Alone:
+    """The rendezvous of a gang of one."""
+
+    def join(self, address: str) -> Sequence[Peer]:
+        return [Peer(0, (0,), address)]
+
+
+class _Pipes:
+    def __init__(self, spec: ReplicaSpec) -> None:
+        self._spec = spec
+
+    def join(self, address: str) -> Sequence[Peer]:
+        _say({"address": address})
+        return [Peer(p[0], tuple(p[1]), p[2]) for p in json.loads(sys.stdin.readline())]
+
+
+def _say(event: Mapping[str, object]) -> None:
+    print(json.dumps(event), flush=True)
+
+
+def _main() -> None:
+    order = json.loads(sys.stdin.readline())
+    fields = order["spec"]
+    fields["ring_key"] = base64.b64decode(fields["ring_key"])
+    fields["host_indices"] = tuple(fields["host_indices"])
+    spec = ReplicaSpec(**fields)
+    recorder = Recorder(order["stop_after"])
+    error = None
+    try:
+        run_replica(
+            spec, _Pipes(spec), recorder, FileStore(Path(order["store"])), order["resume"], "127.0.0.1:0", OsClock()
+        )
+    except PodyardError as failure:
+        error = [failure.code.name, failure.message]
+    _say(
+        {
+            "steps": recorder.steps,
+            "checkpoints": recorder.checkpoints,
+            "lines": recorder.lines,
+            "result": recorder.result,
+            "error": error,
+        }
+    )
+
+
+def run_gang(
+    spec: ReplicaSpec,
+    groups: Sequence[Sequence[int]],
+    store: Path,
+    resume: str | None = None,
+    stop_after: int | None = None,
+) -> list[dict[str, Any]]:
+    """What each process of the gang reported; `groups[i]` are the hosts of process i."""
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        )
+        for _ in groups
+    ]
+    try:
+        for rank, (process, hosts) in enumerate(zip(processes, groups, strict=True)):
+            own = dataclasses.replace(spec, host_indices=tuple(hosts), rank=rank, process_count=len(groups))
+            fields = dataclasses.asdict(own) | {"ring_key": base64.b64encode(spec.ring_key).decode()}
+            _tell(process, {"spec": fields, "store": str(store), "resume": resume, "stop_after": stop_after})
+        addresses = [_hear(process)["address"] for process in processes]
+        peers = [(rank, list(groups[rank]), address) for rank, address in enumerate(addresses)]
+        for process in processes:
+            _tell(process, peers)
+        return [_hear(process) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+
+
+def _tell(process: subprocess.Popen[str], message: object) -> None:
+    assert process.stdin is not None
+    process.stdin.write(json.dumps(message) + "\n")
+    process.stdin.flush()
+
+
+def _hear(process: subprocess.Popen[str]) -> dict[str, Any]:
+    assert process.stdout is not None
+    heard: dict[str, Any] = json.loads(process.stdout.readline())
+    return heard
+
+
+if __name__ == "__main__":
+    _main()
