@@ -102,7 +102,7 @@ def host_shape(kind: AcceleratorType) -> Shape:
 
 
 def _host_count(generation: Generation, chip_count: int) -> int:
-    # v5e and v6e: 1, 4 and 8 chips are one VM (ct5lp-hightpu-1t, -4t, -8t); from 16 on, VMs of 4 chips.
+    # v5e and v6e: 1, 4 and 8 chips are one VM (8: ct5lp-hightpu-8t, the serving type); from 16 on, VMs of 4 chips.
     if chip_count == 1 or (generation.dimensions == 2 and generation.cores_per_chip == 1 and chip_count <= 8):
         return 1
     return chip_count // CHIPS_PER_HOST

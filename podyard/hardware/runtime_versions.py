@@ -52,7 +52,7 @@ RUNTIME_VERSIONS: Mapping[str, RuntimeVersion] = {
     )
 }
 
-# API v1 (TPU Node) names TensorFlow versions instead.
+# API v1 (TPU Node) names TensorFlow versions instead; from memory, unverified.
 TENSORFLOW_VERSIONS: tuple[str, ...] = ("1.15", "2.1", "2.3", "2.8.0", "2.11.0", "2.12.0", "nightly")
 
 DEFAULT_RUNTIME_VERSION: Mapping[str, str] = {

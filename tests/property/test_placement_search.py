@@ -79,7 +79,8 @@ def test_plans_hold_their_invariants(
     ]
     broken_chips = {"us-central1-a-v2-0": torus.mask_of(broken)}
     plan = decide(FleetSnapshot(FLEET, (), waiting, broken_chips), PlatformTime(9), Streams(0))
-    assert sorted(a.node_key for a in (*plan.places, *plan.waits)) == sorted(r.node_key for r in waiting)
+    decided = [p.node_key for p in plan.places] + [w.node_key for w in plan.waits]
+    assert sorted(decided) == sorted(r.node_key for r in waiting)
     by_key = {request.node_key: request for request in waiting}
     for place in plan.places:
         request = by_key[place.node_key]
