@@ -87,8 +87,8 @@ def twist_of(topology: Topology) -> tuple[int, ...] | None:
     """The shift per dimension that a packet gets when it crosses the seam of a twisted torus, else None.
 
     k x 2k x 2k: crossing the short dimension's seam shifts both long ones by k; k x k x 2k: crossing a short
-    dimension's seam shifts the long one by k. This is the doubly twisted torus of Camara et al. (2010), which the TPU v4
-    paper (arXiv 2304.01433) builds on; both from memory, so the exact links of the real machines are unverified.
+    dimension's seam shifts the long one by k. This is the doubly twisted torus of Camara et al. (2010), which the TPU
+    v4 paper (arXiv 2304.01433) builds on; both from memory, so the exact links of the real machines are unverified.
     """
     if not topology.twisted:
         return None
