@@ -10,6 +10,8 @@ from podyard.base.clock import RealTime
 from podyard.db.tables import leases
 from podyard.db.unit_of_work import UnitOfWork
 
+LOOP_LEADER = "loop.leader"  # the lease of the control loop that leads
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Lease:
@@ -41,3 +43,8 @@ def acquire(uow: UnitOfWork, name: str, owner: str, seconds: float) -> Lease | N
 def release(uow: UnitOfWork, name: str, owner: str) -> None:
     """Lets the lease lapse now, so that the next owner need not wait."""
     uow.execute(update(leases).where(leases.c.name == name, leases.c.owner == owner).values(until=uow.real_now))
+
+
+def is_held(uow: UnitOfWork, name: str) -> bool:
+    row = uow.first(select(leases.c.until).where(leases.c.name == name))
+    return row is not None and bool(row["until"] > uow.real_now)

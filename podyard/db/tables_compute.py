@@ -6,6 +6,7 @@ from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Index, Integer, 
 
 from podyard.db.tables import metadata
 from podyard.db.types import Json, PlatformTimeColumn, RealTimeColumn
+from podyard.domain.job import HOST
 
 nodes = Table(
     "nodes",
@@ -29,6 +30,8 @@ nodes = Table(
     Column("state_reason", Text, nullable=False),
     Column("wait_reason", Text, nullable=False),
     Column("pending_operation", String(64)),
+    Column("host_count", Integer, nullable=False),
+    Column("first_address", BigInteger, nullable=False),  # number of its first host's address; 0: none yet
     Column("job_key", String(64)),  # the job that this node was made for, and goes with
     Index("ix_nodes_place", "project", "zone", "state"),
     Index("ix_nodes_state", "state"),
@@ -57,8 +60,8 @@ hosts = Table(
     Column("host_index", Integer, nullable=False),
     Column("internal_ip", String(64), nullable=False),
     Column("external_ip", String(64), nullable=False),
-    Column("state", String(32), nullable=False),
-    Column("version", BigInteger, nullable=False),
+    Column("state", String(32), nullable=False, default=HOST.initial),
+    Column("version", BigInteger, nullable=False, default=1),
     Column("agent_id", String(64)),
     Column("bind_address", String(64)),
     Column("port_map", Json, nullable=False),

@@ -33,6 +33,7 @@ jobs = Table(
     Column("node_key", String(64), ForeignKey("nodes.node_key"), nullable=False),
     Column("node_id", String(64), nullable=False),
     Column("accelerator_type", String(64), nullable=False),
+    Column("topology", String(32), nullable=False),
     Column("owns_node", Boolean, nullable=False),
     Column("attempt", Integer, nullable=False),
     Column("failures", Integer, nullable=False),
@@ -67,6 +68,7 @@ attempts = Table(
     Column("ring_key", String(64), nullable=False),
     Column("started", PlatformTimeColumn, nullable=False),
     Column("ended", PlatformTimeColumn),
+    Column("started_real", RealTimeColumn, nullable=False),
     UniqueConstraint("job_key", "attempt"),
 )
 

@@ -13,10 +13,9 @@ from typing import Any
 from sqlalchemy import Column, Table, func, insert, select, update
 
 from podyard.base.clock import PlatformTime
-from podyard.base.errors import Code, PodyardError
 from podyard.base.ids import row_id
 from podyard.db import tables, tables_billing, tables_compute, tables_jobs
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.unit_of_work import Stale, UnitOfWork
 from podyard.domain.job import ATTEMPT, HOST, JOB, REPLICA
 from podyard.domain.machine import Machine
 from podyard.domain.node import BILLABLE_NODE_STATES, NODE, node_name
@@ -41,13 +40,6 @@ HOSTS = Stated(HOST, tables_compute.hosts, tables_compute.hosts.c.host_id, ("hos
 JOBS = Stated(JOB, tables_jobs.jobs, tables_jobs.jobs.c.job_key, ("project", "zone", "job_id"))
 ATTEMPTS = Stated(ATTEMPT, tables_jobs.attempts, tables_jobs.attempts.c.attempt_id, ("job_key", "attempt"))
 REPLICAS = Stated(REPLICA, tables_jobs.replicas, tables_jobs.replicas.c.replica_id, ("replica_id",))
-
-
-class Stale(PodyardError):
-    """The row is no longer as it was read: the change is dropped, whoever decides looks again."""
-
-    def __init__(self, kind: str, key: str) -> None:
-        super().__init__(Code.ABORTED, f"{kind} {key} has changed meanwhile; read it again and retry")
 
 
 def born(uow: UnitOfWork, kind: Stated, values: Mapping[str, Any], *, reason: str) -> None:

@@ -40,6 +40,16 @@ UNIT_WAIT_SECONDS_MAX = 30.0  # a caller that waits longer than this for the wri
 SQLITE_BUSY_MILLISECONDS = 10_000  # only checkpoints and foreign tools contend: our writers queue at the file lock
 
 
+class Stale(PodyardError):
+    """A row is no longer as it was read. Whoever decides looks again: an uncaught one repeats the unit."""
+
+    def __init__(self, kind: str, key: str) -> None:
+        super().__init__(Code.ABORTED, f"{kind} {key} has changed meanwhile; read it again and retry")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (PodyardError, (self.code, self.message))
+
+
 @dataclasses.dataclass
 class UnitOfWork:
     """The handle that a use case works through. Valid only while the unit runs."""
@@ -151,6 +161,9 @@ class Database:
             try:
                 with self.engine.begin() as connection:
                     return body(self._unit(connection, actor, writable=True))
+            except Stale:
+                if attempt == UNIT_RETRIES_MAX:
+                    raise
             except OperationalError as error:
                 transient = getattr(error.orig, "sqlstate", None) in ("40001", "40P01")
                 if not transient:

@@ -113,6 +113,7 @@ class Job:
     node_key: str
     node_id: str
     accelerator_type: str
+    topology: str
     owns_node: bool
     attempt: int
     failures: int

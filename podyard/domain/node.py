@@ -9,6 +9,8 @@ from typing import Any
 
 from podyard.base.clock import PlatformTime
 from podyard.domain.machine import Machine
+from podyard.hardware.accelerator_types import AcceleratorType, from_config
+from podyard.hardware.generations import GENERATIONS
 
 # Numbers are those of google.cloud.tpu.v2.Node.State; GONE is ours: the row stays as history, the resource is no more.
 NODE_STATE_NUMBERS: Mapping[str, int] = {
@@ -136,6 +138,15 @@ class Node:
     @property
     def name(self) -> str:
         return node_name(self.project, self.zone, self.node_id)
+
+
+def kind_of(accelerator_type: str, topology: str) -> AcceleratorType:
+    """The accelerator type of a row: v4 and v5p shapes that are no name's default are found by their topology."""
+    prefix = accelerator_type.rsplit("-", 1)[0]
+    for generation in GENERATIONS.values():
+        if generation.wire_type is not None and generation.name_prefix == prefix:
+            return from_config(generation.wire_type, topology)
+    raise AssertionError(f"a row has the unknown accelerator type {accelerator_type}")
 
 
 def node_name(project: str, zone: str, node_id: str) -> str:

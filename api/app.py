@@ -1,0 +1,79 @@
+"""The ASGI application: Google's wire, Podyard's own REST and the console behind one guard."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from fastapi import APIRouter, FastAPI
+
+from podyard.api import agents, billing, jobs
+from podyard.api import platform as platform_routes
+from podyard.api.deps import Platform
+from podyard.api.tpu import v2
+from podyard.base.clock import ClockMode, RealClock
+from podyard.base.rng import secret_token
+from podyard.control import access
+from podyard.db import platform_clock
+from podyard.db.unit_of_work import Database, UnitOfWork
+from podyard.domain.fleet import Fleet
+from podyard.domain.principal import Principal
+from podyard.http import errors
+from podyard.http.guard import LOOPBACK_HOSTS, Guard
+from podyard.settings import Settings
+
+__all__ = ["create_app", "prepare"]
+
+
+def prepare(settings: Settings, database: Database) -> None:
+    """What has to stand before anybody can call: the clock's row, the first project, the tokens of owner and agent."""
+    owner_token = _token_file(settings.token_path)
+    agent_token = _token_file(settings.agent_token_path)
+
+    def body(uow: UnitOfWork) -> None:
+        platform_clock.set_up(uow, ClockMode(settings.clock_mode))
+        access.bootstrap(uow, owner_token, agent_token, settings.agent_id)
+
+    database.run(body)
+
+
+def create_app(
+    settings: Settings,
+    database: Database,
+    fleet: Fleet,
+    clock: RealClock,
+    routers: tuple[APIRouter, ...] = (),
+) -> FastAPI:
+    """`routers` are those of the siblings that the composition root adds (the console's pages)."""
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        yield
+        database.close()
+
+    app = FastAPI(title="Podyard", docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
+    app.state.platform = Platform(settings, database, fleet, clock)
+    errors.install(app)
+    for router in (v2.router, jobs.router, agents.router, billing.router, platform_routes.router, *routers):
+        app.include_router(router)
+
+    def authenticate(token: str) -> Principal:
+        return database.read(lambda uow: access.authenticate(uow, token))
+
+    allowed_hosts = LOOPBACK_HOSTS if settings.bind_address in LOOPBACK_HOSTS else None
+    app.add_middleware(Guard, authenticate=authenticate, clock=clock, allowed_hosts=allowed_hosts)
+    return app
+
+
+def _token_file(path: Path) -> str:
+    """The token in the file, made at first start; readable by its owner only."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return path.read_text(encoding="ascii").strip()
+    token = access.TOKEN_PREFIX + secret_token()
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        file.write(token + "\n")
+    return token

@@ -1,0 +1,106 @@
+"""Podyard's own REST for usage, cost and events: `/podyard/v1/projects/{p}/...`, and prices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+
+from podyard.api import deps
+from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
+from podyard.base.errors import invalid
+from podyard.base.money import minor_text
+from podyard.control import billing
+from podyard.domain.fleet import region_of
+from podyard.domain.node import UsageClass
+from podyard.pricing.sku import default_rate_card
+
+router = APIRouter(prefix="/podyard/v1/projects/{project}")
+
+AMOUNT_DECIMALS = 12  # as the worked cases print exact amounts
+EVENTS_PAGE_DEFAULT = 1000
+
+
+@router.get("/usage")
+def usage(request: Request, project: str) -> dict[str, Any]:
+    caller, node = deps.principal(request), request.query_params.get("node")
+    found = deps.read(request, lambda uow: billing.usage(uow, default_rate_card(), caller, project, node))
+    return {
+        "asOf": found.as_of.rfc3339(),
+        "currency": "USD",
+        "nodes": [to_api_usage(node) for node in found.nodes],
+        "seconds": found.seconds,
+        "amount": found.amount.text(AMOUNT_DECIMALS),
+    }
+
+
+@router.get("/events")
+def events(request: Request, project: str) -> dict[str, Any]:
+    """The state changes in order, a page at a time: the record that the bill follows from."""
+    caller = deps.principal(request)
+    after = int(deps.page_after(request) or 0)
+    limit = deps.page_size(request) if "pageSize" in request.query_params else EVENTS_PAGE_DEFAULT
+    found = deps.read(request, lambda uow: billing.events(uow, caller, project, after, limit))
+    token = {"nextPageToken": deps.page_token(str(found[-1]["seq"]))} if len(found) == limit else {}
+    rows = [
+        {
+            "seq": row["seq"],
+            "id": row["event_id"],
+            "kind": row["machine"],
+            "key": row["resource_key"],
+            "name": row["resource_name"],
+            "version": row["version"],
+            "event": row["event"],
+            "fromState": row["from_state"],
+            "toState": row["to_state"],
+            "at": row["at"].rfc3339(),
+            "reason": row["reason"],
+            "actor": row["actor"],
+        }
+        for row in found
+    ]
+    return {"events": rows, **token}
+
+
+@router.get("/locations/{zone}/prices/{accelerator_type}")
+def price(request: Request, project: str, zone: str, accelerator_type: str) -> dict[str, Any]:
+    """The price per hour of one node of this type here and now. NOT_FOUND says why there is none."""
+    deps.principal(request).require("tpu.acceleratortypes.get", project, f"projects/{project}/locations/{zone}")
+    text = request.query_params.get("usage") or str(UsageClass.ON_DEMAND)
+    if text not in tuple(UsageClass):
+        raise invalid(f"usage {text!r} is none of {', '.join(UsageClass)}", "usage")
+    now: PlatformTime = deps.read(request, lambda uow: uow.now)
+    found = default_rate_card().price(accelerator_type, region_of(zone), UsageClass(text), now)
+    return {
+        "sku": found.sku_id,
+        "unit": str(found.unit),
+        "quantity": found.quantity,
+        "pricePerHour": minor_text(found.total_nanos_per_hour, 9),
+        "currency": "USD",
+        "effectiveFrom": found.effective_from.rfc3339(),
+        "verified": found.verified,
+        "source": found.source,
+    }
+
+
+def to_api_usage(node: billing.NodeUsage) -> dict[str, Any]:
+    answer: dict[str, Any] = {
+        "node": node.name,
+        "key": node.resource_key,
+        "location": node.zone,
+        "acceleratorType": node.accelerator_type,
+        "usage": str(node.usage_class),
+        "seconds": node.seconds,
+        "waivedSeconds": node.waived_seconds,
+        "estimated": node.estimated,
+        "amount": node.amount.text(AMOUNT_DECIMALS),
+    }
+    if node.sku_id is not None and node.price_nanos_per_hour is not None:
+        answer["sku"] = node.sku_id
+        answer["pricePerHour"] = minor_text(node.price_nanos_per_hour, 9)
+    if node.held_because is not None:
+        answer["heldBecause"] = node.held_because
+    if node.first_second is not None and node.last_second is not None:
+        answer["firstSecond"] = PlatformTime(node.first_second * NANOS_PER_SECOND).rfc3339()
+        answer["lastSecond"] = PlatformTime(node.last_second * NANOS_PER_SECOND).rfc3339()
+    return answer

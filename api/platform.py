@@ -1,0 +1,151 @@
+"""Podyard's own REST for the platform: projects, tokens, clock, pods, preemption; health and metrics."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Request, Response
+from pydantic import BaseModel, ConfigDict, Field, StrictStr
+from pydantic.alias_generators import to_camel
+
+from podyard.api import deps
+from podyard.api.tpu import convert
+from podyard.base.errors import Code, PodyardError
+from podyard.control import access, jobs, nodes
+from podyard.db import fleet as fleet_rows
+from podyard.db import leases
+from podyard.db.unit_of_work import UnitOfWork
+
+router = APIRouter()
+
+
+class ProjectMessage(BaseModel):
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid")
+    project_id: StrictStr
+    labels: dict[str, StrictStr] = Field(default_factory=dict)
+
+
+class TokenMessage(BaseModel):
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid")
+    email: StrictStr = Field(min_length=3, max_length=200, pattern=r"^[^\s@]+@[^\s@]+$")
+    project: StrictStr
+    roles: list[StrictStr] = Field(min_length=1)
+
+
+async def _body(request: Request) -> Any:
+    return deps.parse_json(await request.body())
+
+
+Body = Annotated[Any, Depends(_body)]
+
+
+@router.get("/healthz")
+def healthz() -> dict[str, str]:
+    """This process answers."""
+    return {"status": "ok"}
+
+
+@router.get("/readyz")
+def readyz(request: Request) -> dict[str, Any]:
+    """The database answers and a control loop leads: nodes get placed and time runs."""
+    database = deps.platform(request).database
+
+    if not database.read(lambda uow: leases.is_held(uow, leases.LOOP_LEADER)):
+        raise PodyardError(
+            Code.UNAVAILABLE, "no control loop leads: nodes are not placed and platform time stands still"
+        )
+    return {"status": "ok", "checks": {"database": "ok", "loop": "ok"}}
+
+
+@router.get("/metrics")
+def metrics(request: Request) -> Response:
+    """Prometheus text, of the projects that the caller may see."""
+    caller = deps.principal(request)
+
+    def body(uow: UnitOfWork) -> list[str]:
+        lines = ["# TYPE podyard_nodes gauge"]
+        projects = [row["project"] for row in access.list_projects(uow, caller)]
+        for project in projects:
+            for state, count in nodes.counts(uow, project).items():
+                lines.append(f'podyard_nodes{{project="{project}",state="{state}"}} {count}')
+        lines.append("# TYPE podyard_jobs gauge")
+        for project in projects:
+            for state, count in sorted(jobs.counts(uow, project).items()):
+                lines.append(f'podyard_jobs{{project="{project}",state="{state}"}} {count}')
+        lines += ["# TYPE podyard_platform_time_seconds gauge", f"podyard_platform_time_seconds {uow.now.nanos / 1e9}"]
+        return lines
+
+    return Response("\n".join(deps.read(request, body)) + "\n", media_type="text/plain; version=0.0.4")
+
+
+@router.get("/podyard/v1/projects")
+def list_projects(request: Request) -> dict[str, Any]:
+    caller = deps.principal(request)
+    return {"projects": [_project(row) for row in deps.read(request, lambda uow: access.list_projects(uow, caller))]}
+
+
+@router.post("/podyard/v1/projects")
+def create_project(request: Request, body: Body) -> dict[str, Any]:
+    caller, message = deps.principal(request), deps.parse(ProjectMessage, body)
+    return _project(
+        deps.write(request, lambda uow: access.create_project(uow, caller, message.project_id, message.labels))
+    )
+
+
+@router.post("/podyard/v1/tokens")
+def create_token(request: Request, body: Body) -> dict[str, Any]:
+    caller, message = deps.principal(request), deps.parse(TokenMessage, body)
+    token = deps.write(
+        request, lambda uow: access.create_token(uow, caller, message.email, message.project, message.roles)
+    )
+    return {"token": token, "email": message.email, "project": message.project, "roles": message.roles}
+
+
+@router.get("/podyard/v1/clock")
+def clock(request: Request) -> dict[str, Any]:
+    state, now = deps.read(request, lambda uow: (uow.clock, uow.now))
+    return {"platformTime": now.rfc3339(), "mode": str(state.mode), "running": state.running}
+
+
+@router.get("/podyard/v1/projects/{project}/pods")
+def pods(request: Request, project: str) -> dict[str, Any]:
+    """How full the pods are. Whose nodes hold the chips is not said: other projects share the fleet."""
+    deps.principal(request).require("podyard.pods.get", project, f"projects/{project}/pods")
+    fleet = deps.platform(request).fleet
+    snapshot = deps.read(request, lambda uow: fleet_rows.load(uow, fleet))
+    held: dict[str, int] = {}
+    for item in snapshot.slices:
+        held[item.pod_id] = held.get(item.pod_id, 0) | item.chips
+    return {
+        "pods": [
+            {
+                "pod": pod.pod_id,
+                "location": pod.zone,
+                "generation": pod.generation.name,
+                "shape": "x".join(map(str, pod.shape)),
+                "chips": pod.chip_count,
+                "chipsHeld": held.get(pod.pod_id, 0).bit_count(),
+            }
+            for pod in fleet.pods()
+        ]
+    }
+
+
+@router.post("/podyard/v1/projects/{project}/locations/{zone}/nodes/{node}:preempt")
+def preempt(request: Request, project: str, zone: str, node: str) -> dict[str, Any]:
+    caller = deps.principal(request)
+
+    def body(uow: UnitOfWork) -> dict[str, Any]:
+        moved = nodes.preempt(uow, caller, project, zone, node)
+        return convert.to_api_node(moved, access.project_row(uow, project)["number"])
+
+    return deps.write(request, body)
+
+
+def _project(row: Any) -> dict[str, Any]:
+    return {
+        "projectId": row["project"],
+        "projectNumber": str(row["number"]),
+        "labels": row["labels"],
+        "createTime": row["created"].rfc3339(),
+    }

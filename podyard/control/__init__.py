@@ -1,0 +1,1 @@
+"""Use cases: plain functions `f(uow, ...)`, each one atomic change."""

@@ -1,0 +1,132 @@
+"""Projects, tokens and roles. Tokens are random and stored as hashes only."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import insert, select, update
+
+from podyard.base.errors import Code, PodyardError, invalid, not_found
+from podyard.base.ids import check_resource_id
+from podyard.base.rng import secret_token
+from podyard.db.tables_access import projects, role_bindings, tokens
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.principal import ROLE_PERMISSIONS, Principal
+
+OWNER_EMAIL = "owner@podyard.local"
+FIRST_PROJECT = "demo"
+TOKEN_PREFIX = "pdy_"
+
+
+def authenticate(uow: UnitOfWork, token: str) -> Principal:
+    """The principal of a token; UNAUTHENTICATED for an unknown, expired or revoked one."""
+    row = uow.first(select(tokens).where(tokens.c.token_hash == _hashed(token)))
+    if row is None or row["revoked"] is not None or (row["expires"] is not None and row["expires"] <= uow.real_now):
+        raise PodyardError(
+            Code.UNAUTHENTICATED,
+            "Request had invalid authentication credentials. Expected a Podyard token: see `podyard env`.",
+        )
+    roles: dict[str, set[str]] = {}
+    for binding in uow.all(select(role_bindings).where(role_bindings.c.email == row["email"])):
+        roles.setdefault(binding["project"], set()).add(binding["role"])
+    return Principal(
+        email=row["email"],
+        roles={project: frozenset(names) for project, names in roles.items()},
+        agent_id=row["agent_id"],
+        attempt_id=row["attempt_id"],
+    )
+
+
+def issue(uow: UnitOfWork, email: str, *, agent_id: str | None = None, attempt_id: str | None = None) -> str:
+    """Makes a token and returns it: the only time that it can be seen."""
+    token = TOKEN_PREFIX + secret_token()
+    keep(uow, token, email, agent_id=agent_id, attempt_id=attempt_id)
+    return token
+
+
+def keep(
+    uow: UnitOfWork, token: str, email: str, *, agent_id: str | None = None, attempt_id: str | None = None
+) -> None:
+    """Stores the hash of a token that exists already; one that is stored stays as it is."""
+    if uow.first(select(tokens.c.email).where(tokens.c.token_hash == _hashed(token))) is None:
+        uow.execute(
+            insert(tokens).values(
+                token_hash=_hashed(token),
+                email=email,
+                agent_id=agent_id,
+                attempt_id=attempt_id,
+                created=uow.real_now,
+                expires=None,
+                revoked=None,
+            )
+        )
+
+
+def revoke_attempt(uow: UnitOfWork, attempt_id: str) -> None:
+    query = update(tokens).where(tokens.c.attempt_id == attempt_id, tokens.c.revoked.is_(None))
+    uow.execute(query.values(revoked=uow.real_now))
+
+
+def bootstrap(uow: UnitOfWork, owner_token: str, agent_token: str, agent_id: str) -> None:
+    """What a data folder needs before anybody can call: the first project, its owner's token, the agent's token."""
+    if uow.first(select(projects).where(projects.c.project == FIRST_PROJECT)) is None:
+        _insert_project(uow, FIRST_PROJECT, {})
+        bind(uow, OWNER_EMAIL, "*", "owner")
+    keep(uow, owner_token, OWNER_EMAIL)
+    keep(uow, agent_token, f"{agent_id}@agents.podyard.local", agent_id=agent_id)
+
+
+def bind(uow: UnitOfWork, email: str, project: str, role: str) -> None:
+    if role not in ROLE_PERMISSIONS:
+        raise invalid(f"role {role!r} does not exist; roles are {', '.join(sorted(ROLE_PERMISSIONS))}", "role")
+    values = {"email": email, "project": project, "role": role}
+    if uow.first(select(role_bindings).filter_by(**values)) is None:
+        uow.execute(insert(role_bindings).values(**values))
+
+
+def create_project(uow: UnitOfWork, principal: Principal, project: str, labels: Mapping[str, str]) -> Mapping[str, Any]:
+    principal.require("podyard.projects.create", project, f"projects/{project}")
+    check_resource_id(project, "projectId")
+    if uow.first(select(projects).where(projects.c.project == project)) is not None:
+        raise PodyardError(Code.ALREADY_EXISTS, f"Resource 'projects/{project}' already exists")
+    return _insert_project(uow, project, labels)
+
+
+def list_projects(uow: UnitOfWork, principal: Principal) -> list[Mapping[str, Any]]:
+    """The projects that the caller may see."""
+    found = uow.all(select(projects).order_by(projects.c.project))
+    return [row for row in found if principal.may("podyard.projects.get", row["project"])]
+
+
+def project_row(uow: UnitOfWork, project: str) -> Mapping[str, Any]:
+    """The project's row, locked on PostgreSQL: who decides on quota in this project takes turns."""
+    query = select(projects).where(projects.c.project == project)
+    if uow.writable:
+        query = query.with_for_update()
+    row = uow.first(query)
+    if row is None:
+        raise not_found(f"projects/{project}")
+    return row
+
+
+def create_token(uow: UnitOfWork, principal: Principal, email: str, project: str, roles: Sequence[str]) -> str:
+    """A token for `email` with roles in one project; the caller must own that project."""
+    principal.require("podyard.tokens.create", project, f"projects/{project}/tokens")
+    if project != "*":
+        project_row(uow, project)
+    for role in roles:
+        bind(uow, email, project, role)
+    return issue(uow, email)
+
+
+def _insert_project(uow: UnitOfWork, project: str, labels: Mapping[str, str]) -> Mapping[str, Any]:
+    number = uow.streams.stream("projects").randrange(10**11, 10**12)  # twelve digits, as Google's are
+    values = {"project": project, "number": number, "labels": dict(labels), "created": uow.now}
+    uow.execute(insert(projects).values(**values))
+    return values
+
+
+def _hashed(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()

@@ -1,0 +1,274 @@
+"""What agents and replicas say, and what they are told. Every word carries a fence; an old one is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import func, insert, select, update
+
+from podyard.base.clock import RealTime
+from podyard.base.errors import Code, PodyardError, invalid
+from podyard.control.gangs import REPLICA_LEASE_SECONDS, settle
+from podyard.db import jobs as rows
+from podyard.db.tables_compute import agents
+from podyard.db.tables_jobs import attempts, checkpoints, job_logs, job_metrics, jobs, replicas
+from podyard.db.transition import REPLICAS, move
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.job import REPLICA
+from podyard.domain.node import kind_of
+from podyard.domain.principal import Principal
+
+LOG_LINE_CHARACTERS_MAX = 4_096  # a longer line is a progress bar gone wrong; it is cut
+LOG_LINES_PER_REPLICA_MAX = 20_000  # what a person can read; beyond it lines are dropped, the job goes on
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ReplicaReport:
+    """What an agent saw of one process."""
+
+    replica: str
+    fence: int
+    state: str
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Progress:
+    """What a replica says of itself. Points, checkpoints and lines may come twice: they are kept once."""
+
+    fence: int
+    state: str
+    error: str | None
+    points: Sequence[Mapping[str, Any]]  # step, loss, accuracy, wall_seconds, modelled_seconds
+    checkpoints: Sequence[Mapping[str, Any]]  # step, name, sha256
+    lines: Sequence[tuple[int, RealTime, str]]  # seq, at, line
+    summary: Mapping[str, Any]
+
+
+def register(
+    uow: UnitOfWork,
+    principal: Principal,
+    agent_id: str,
+    replicas_max: int,
+    hosts_max: int,
+    bind_address: str,
+    pid: int,
+) -> int:
+    """Makes the caller the agent of this name and returns its fence: an older process of that name is refused."""
+    _require_agent(principal, agent_id)
+    row = uow.first(select(agents).where(agents.c.agent_id == agent_id).with_for_update())
+    fence = 1 if row is None else int(row["fence"]) + 1
+    values = {
+        "bind_address": bind_address,
+        "replicas_max": replicas_max,
+        "hosts_max": hosts_max,
+        "pid": pid,
+        "fence": fence,
+        "registered": uow.real_now,
+        "seen": uow.real_now,
+    }
+    if row is None:
+        uow.execute(insert(agents).values(agent_id=agent_id, **values))
+    else:
+        uow.execute(update(agents).where(agents.c.agent_id == agent_id).values(**values))
+    return fence
+
+
+def sync(
+    uow: UnitOfWork, principal: Principal, agent_id: str, fence: int, reports: Sequence[ReplicaReport]
+) -> list[Mapping[str, Any]]:
+    """Takes what the agent saw; returns its live replicas: replica, fence, desired, token."""
+    _require_agent(principal, agent_id)
+    agent = uow.first(select(agents).where(agents.c.agent_id == agent_id))
+    if agent is None or agent["fence"] != fence:
+        raise PodyardError(Code.ABORTED, f"agent {agent_id} has registered anew: fence {fence} is old")
+    uow.execute(update(agents).where(agents.c.agent_id == agent_id).values(seen=uow.real_now))
+    for report in reports:
+        _take(uow, agent_id, report)
+    mine = select(replicas).where(replicas.c.agent_id == agent_id, replicas.c.state.in_(rows.LIVE_REPLICA_STATES))
+    return uow.all(mine.order_by(replicas.c.replica_id))
+
+
+def _take(uow: UnitOfWork, agent_id: str, report: ReplicaReport) -> None:
+    replica = uow.first(
+        select(replicas).where(replicas.c.replica_id == report.replica, replicas.c.agent_id == agent_id)
+    )
+    if replica is None or replica["fence"] != report.fence or REPLICA.is_final(replica["state"]):
+        return  # of an attempt that is over: the agent forgets it when the answer does not list it
+    if report.state == "EXITED":
+        move(uow, REPLICAS, replica, "exit", reason=report.reason)
+        if not replica["reason"]:
+            query = update(replicas).where(replicas.c.replica_id == report.replica)
+            uow.execute(query.values(reason=report.reason))
+        settle(uow, replica["attempt_id"])
+    elif REPLICA.allows(replica["state"], "start"):
+        lease_until = uow.real_now.plus_seconds(REPLICA_LEASE_SECONDS)
+        move(uow, REPLICAS, replica, "start", reason="process started", lease_until=lease_until)
+
+
+def specification(uow: UnitOfWork, principal: Principal, replica_id: str) -> Mapping[str, Any]:
+    """Everything that a replica needs to run."""
+    replica = _replica(uow, principal, replica_id)
+    attempt = rows.attempt_by_id(uow, replica["attempt_id"])
+    job = rows.row_by_key(uow, replica["job_key"])
+    agent = uow.first(select(agents).where(agents.c.agent_id == replica["agent_id"]))
+    assert agent is not None
+    kind = kind_of(job["accelerator_type"], job["topology"])
+    spec = job["spec"]
+    return {
+        "job": rows.to_job(job).name,
+        "attempt": attempt["attempt"],
+        "epoch": attempt["attempt"],
+        "fence": replica["fence"],
+        "recipe": spec["recipe"],
+        "arguments": spec["arguments"],
+        "mode": spec["mode"],
+        "steps": spec["steps"],
+        "globalBatch": spec["global_batch"],
+        "seed": spec["seed"],
+        "checkpointEverySteps": spec["checkpoint_every_steps"],
+        "acceleratorType": job["accelerator_type"],
+        "coreCount": kind.core_count,
+        "hostCount": kind.host_count,
+        "hostIndices": replica["host_indices"],
+        "rank": replica["rank"],
+        "processCount": len(rows.replica_rows(uow, attempt["attempt_id"])),
+        "ringKey": attempt["ring_key"],
+        "resume": attempt["resume_name"],
+        "objectsPrefix": f"jobs/{job['job_key']}/",
+        "bindAddress": agent["bind_address"],
+        "leaseSeconds": REPLICA_LEASE_SECONDS,
+    }
+
+
+def join(
+    uow: UnitOfWork, principal: Principal, replica_id: str, fence: int, address: str
+) -> list[Mapping[str, Any]] | None:
+    """The rendezvous: takes a replica's address; returns all peers by rank once every one has joined, else None."""
+    replica = _replica(uow, principal, replica_id)
+    _check_fence(replica, fence)
+    if replica["address"] != address:
+        uow.execute(update(replicas).where(replicas.c.replica_id == replica_id).values(address=address))
+    gang = rows.replica_rows(uow, replica["attempt_id"])
+    return gang if all(peer["address"] for peer in gang) else None
+
+
+def report(uow: UnitOfWork, principal: Principal, replica_id: str, progress: Progress) -> str:
+    """Takes a replica's progress, renews its lease, and returns what it shall do: RUN or STOP."""
+    replica = _replica(uow, principal, replica_id)
+    _check_fence(replica, progress.fence)
+    _keep_lines(uow, replica, progress.lines)
+    attempt = rows.attempt_by_id(uow, replica["attempt_id"])
+    if attempt["state"] in ("STARTING", "RUNNING"):
+        if progress.points or progress.checkpoints or progress.summary:
+            _keep_progress(uow, replica, attempt, progress)
+        _keep_state(uow, replica, progress)
+        settle(uow, replica["attempt_id"])
+    lease_until = uow.real_now.plus_seconds(REPLICA_LEASE_SECONDS)
+    uow.execute(update(replicas).where(replicas.c.replica_id == replica_id).values(lease_until=lease_until))
+    fresh = uow.first(select(replicas.c.desired).where(replicas.c.replica_id == replica_id))
+    assert fresh is not None
+    return str(fresh["desired"])
+
+
+def _keep_state(uow: UnitOfWork, replica: Mapping[str, Any], progress: Progress) -> None:
+    if REPLICA.allows(replica["state"], "run"):
+        move(uow, REPLICAS, replica, "run", reason="the replica reports")
+    if progress.state in ("SUCCEEDED", "FAILED") and replica["outcome"] is None:
+        query = update(replicas).where(replicas.c.replica_id == replica["replica_id"])
+        uow.execute(query.values(outcome=progress.state, reason=progress.error or progress.state))
+
+
+def _keep_progress(uow: UnitOfWork, replica: Mapping[str, Any], attempt: Mapping[str, Any], progress: Progress) -> None:
+    job = rows.row_by_key(uow, replica["job_key"])
+    resumed = progress.summary.get("resumedStep")
+    if isinstance(resumed, int) and resumed < attempt["resume_step"]:
+        # The checkpoint that was chosen is torn, and the replica went on from the one before.
+        query = update(attempts).where(attempts.c.attempt_id == attempt["attempt_id"])
+        uow.execute(query.values(resume_step=resumed))
+        attempt = {**attempt, "resume_step": resumed}
+        job = {
+            **job,
+            "steps_done": resumed,
+            "modelled_seconds": rows.modelled_seconds_until(uow, job["job_key"], resumed),
+        }
+    key = {"job_key": job["job_key"], "attempt": attempt["attempt"]}
+    last = _last_step(uow, job["job_key"], attempt)
+    fresh = [point for point in progress.points if point["step"] > last]
+    for index, point in enumerate(fresh):
+        if point["step"] != last + 1 + index:
+            raise invalid(f"step {point['step']} follows step {last + index}: steps must be contiguous", "metrics")
+    if fresh:
+        uow.execute(insert(job_metrics), [{**key, **point} for point in fresh])
+    known = {row["step"] for row in uow.all(select(checkpoints.c.step).filter_by(**key))}
+    for saved in progress.checkpoints:
+        if saved["step"] not in known:
+            uow.execute(insert(checkpoints).values(**key, **saved, at=uow.now))
+    latest = dict(job["latest"])
+    if fresh:
+        latest.update(loss=fresh[-1]["loss"], accuracy=fresh[-1]["accuracy"], step=fresh[-1]["step"])
+    latest.update({k: v for k, v in progress.summary.items() if isinstance(v, int | float | str)})
+    uow.execute(
+        update(jobs)
+        .where(jobs.c.job_key == job["job_key"])
+        .values(
+            latest=latest,
+            steps_done=fresh[-1]["step"] if fresh else job["steps_done"],
+            modelled_seconds=job["modelled_seconds"] + sum(point["modelled_seconds"] for point in fresh),
+        )
+    )
+
+
+def _last_step(uow: UnitOfWork, job_key: str, attempt: Mapping[str, Any]) -> int:
+    query = select(func.max(job_metrics.c.step)).filter_by(job_key=job_key, attempt=attempt["attempt"])
+    return int(uow.execute(query).scalar() or attempt["resume_step"])
+
+
+def _keep_lines(uow: UnitOfWork, replica: Mapping[str, Any], lines: Sequence[tuple[int, RealTime, str]]) -> None:
+    if not lines:
+        return
+    query = select(func.max(job_logs.c.seq)).where(job_logs.c.replica_id == replica["replica_id"])
+    last = uow.execute(query).scalar()
+    fresh = [
+        {
+            "replica_id": replica["replica_id"],
+            "seq": seq,
+            "job_key": replica["job_key"],
+            "at": at,
+            "line": line[:LOG_LINE_CHARACTERS_MAX],
+        }
+        for seq, at, line in lines
+        if (last is None or seq > last) and seq < LOG_LINES_PER_REPLICA_MAX
+    ]
+    if fresh:
+        uow.execute(insert(job_logs), fresh)
+
+
+def _replica(uow: UnitOfWork, principal: Principal, replica_id: str) -> Mapping[str, Any]:
+    row = uow.first(select(replicas).where(replicas.c.replica_id == replica_id))
+    if row is None or principal.attempt_id is None or row["attempt_id"] != principal.attempt_id:
+        raise PodyardError(
+            Code.PERMISSION_DENIED,
+            f"Permission 'podyard.replicas.report' denied on resource 'replicas/{replica_id}' (or it might not exist).",
+        )
+    return row
+
+
+def _check_fence(replica: Mapping[str, Any], fence: int) -> None:
+    if replica["fence"] != fence or REPLICA.is_final(replica["state"]):
+        raise PodyardError(Code.ABORTED, f"replica {replica['replica_id']} is over: fence {fence} is refused")
+
+
+def _require_agent(principal: Principal, agent_id: str) -> None:
+    if principal.agent_id != agent_id:
+        raise PodyardError(
+            Code.PERMISSION_DENIED,
+            f"Permission 'podyard.agents.sync' denied on resource 'agents/{agent_id}' (or it might not exist).",
+        )
+
+
+def list_agents(uow: UnitOfWork, principal: Principal, project: str) -> list[Mapping[str, Any]]:
+    principal.require("podyard.agents.list", project, "agents")
+    return uow.all(select(agents).order_by(agents.c.agent_id))

@@ -1,0 +1,127 @@
+"""What a project has used and what it costs: the events of the database through the pure meter and rating."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import select
+
+from podyard.base.clock import PlatformTime
+from podyard.base.errors import PodyardError
+from podyard.base.money import Amount
+from podyard.control import access
+from podyard.db.tables import state_changes
+from podyard.db.tables_billing import usage_events
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.fleet import region_of
+from podyard.domain.node import UsageClass
+from podyard.domain.principal import Principal
+from podyard.domain.usage import UsageEvent
+from podyard.pricing.meter import Metered, admit, meter_resource, node_policy
+from podyard.pricing.rating import Rated, hold, rate, total
+from podyard.pricing.sku import RateCard
+
+EVENTS_PAGE_MAX = 10_000
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NodeUsage:
+    """What one node used up to `as_of`. `price_nanos_per_hour` is None where no price covers it: `held_because`."""
+
+    resource_key: str
+    name: str
+    zone: str
+    accelerator_type: str
+    usage_class: UsageClass
+    seconds: int
+    waived_seconds: int
+    estimated: bool
+    sku_id: str | None
+    price_nanos_per_hour: int | None
+    amount: Amount
+    held_because: str | None
+    first_second: int | None
+    last_second: int | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ProjectUsage:
+    as_of: PlatformTime
+    nodes: Sequence[NodeUsage]
+
+    @property
+    def seconds(self) -> int:
+        return sum(node.seconds for node in self.nodes)
+
+    @property
+    def amount(self) -> Amount:
+        return Amount(sum(node.amount.parts for node in self.nodes))
+
+
+def usage(
+    uow: UnitOfWork, card: RateCard, principal: Principal, project: str, node_name: str | None = None
+) -> ProjectUsage:
+    """Usage and exact cost of every node of the project, gone ones included, up to now. READY nodes are estimated."""
+    principal.require("podyard.billing.view", project, f"projects/{project}/usage")
+    access.project_row(uow, project)
+    query = select(usage_events).where(usage_events.c.project == project)
+    if node_name is not None:
+        query = query.where(usage_events.c.resource_name == node_name)
+    events = uow.all(query.order_by(usage_events.c.seq))
+    facts = {event["resource_key"]: event for event in events}
+    admitted = admit(
+        UsageEvent.of(e["event_id"], e["resource_key"], e["resource_seq"], e["state"], e["at"]) for e in events
+    )
+    assert not admitted.quarantined, admitted.quarantined  # our own events have unique (resource, seq) keys
+    found = [
+        _node_usage(card, facts[key], meter_resource(key, history, _policy(facts[key]), uow.now))
+        for key, history in admitted.by_resource.items()
+    ]
+    return ProjectUsage(uow.now, sorted(found, key=lambda node: (node.first_second or 0, node.resource_key)))
+
+
+def events(uow: UnitOfWork, principal: Principal, project: str, after_seq: int, limit: int) -> list[Mapping[str, Any]]:
+    """The project's state changes in order: what every bill can be computed from again."""
+    principal.require("podyard.billing.view", project, f"projects/{project}/events")
+    query = select(state_changes).where(state_changes.c.project == project, state_changes.c.seq > after_seq)
+    return uow.all(query.order_by(state_changes.c.seq).limit(min(limit, EVENTS_PAGE_MAX)))
+
+
+def _policy(event: Mapping[str, Any]) -> Any:
+    return node_policy(UsageClass(event["usage_class"]))
+
+
+def _node_usage(card: RateCard, facts: Mapping[str, Any], metered: Metered) -> NodeUsage:
+    region = region_of(facts["zone"])
+    usage_class = UsageClass(facts["usage_class"])
+    sku_id: str | None = None
+    price: int | None = None
+    try:
+        sku, quantity = card.sku_for(facts["accelerator_type"], region, usage_class)
+        rated = rate(metered, sku, quantity)
+        sku_id = sku.sku_id
+        price = sku.versions[-1].nanos * quantity
+    except PodyardError as error:
+        rated = hold(metered, error.message)
+    return NodeUsage(
+        resource_key=facts["resource_key"],
+        name=facts["resource_name"],
+        zone=facts["zone"],
+        accelerator_type=facts["accelerator_type"],
+        usage_class=usage_class,
+        seconds=metered.seconds,
+        waived_seconds=metered.waived_seconds,
+        estimated=metered.estimated,
+        sku_id=sku_id,
+        price_nanos_per_hour=price,
+        amount=total(rated.records),
+        held_because=_held(rated),
+        first_second=metered.ranges[0].start if metered.ranges else None,
+        last_second=metered.ranges[-1].stop - 1 if metered.ranges else None,
+    )
+
+
+def _held(rated: Rated) -> str | None:
+    return rated.suspense[0].reason if rated.suspense else None

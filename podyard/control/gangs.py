@@ -1,0 +1,225 @@
+"""Attempts: a gang of replicas is started whole, watched, ended whole, and only then does the job go on.
+
+1. `start_waiting` makes an attempt for each job that waits and whose node and agents have room: all replicas or none.
+2. `settle` looks at the replicas of an attempt after each report and decides whether it has come to its end.
+3. `end` asks every replica to stop. Only when every process is gone (`EXITED`) does the attempt count as ended.
+4. `_finish` lets the job succeed, recover from its last checkpoint, fail, or be cancelled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import select, update
+
+from podyard.base.errors import Code
+from podyard.base.ids import row_id
+from podyard.base.rng import secret_token
+from podyard.control import access
+from podyard.db import jobs as rows
+from podyard.db import outbox
+from podyard.db.nodes import row_by_key as node_row
+from podyard.db.tables_compute import agents
+from podyard.db.tables_jobs import jobs, replicas
+from podyard.db.transition import ATTEMPTS, JOBS, REPLICAS, born, move
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.job import ATTEMPT, JOB, REPLICA
+from podyard.domain.node import kind_of
+
+AGENT_LEASE_SECONDS = 10.0  # an agent syncs each second: ten missed ones are a dead agent or machine
+REPLICA_LEASE_SECONDS = 15.0  # a replica reports twice a second, and must outlive a restart of the API
+POKE_TASK = "podyard.poke_agent"
+
+
+def start_waiting(uow: UnitOfWork) -> int:
+    """Starts an attempt for every waiting job that can run now, oldest first; returns how many."""
+    waiting = uow.all(
+        select(jobs).where(jobs.c.state.in_(("QUEUED", "RECOVERING"))).order_by(jobs.c.created, jobs.c.job_key)
+    )
+    started = 0
+    for job in waiting:
+        reason = _why_not(uow, job)
+        if reason is None:
+            _start(uow, job)
+            started += 1
+        elif reason != job["state_reason"]:
+            uow.execute(update(jobs).where(jobs.c.job_key == job["job_key"]).values(state_reason=reason))
+    return started
+
+
+def process_count(job: Mapping[str, Any]) -> int:
+    hosts = kind_of(job["accelerator_type"], job["topology"]).host_count
+    wanted = job["spec"]["replica_processes"]
+    return hosts if wanted is None else min(int(wanted), hosts)
+
+
+def free_replicas(uow: UnitOfWork) -> dict[str, int]:
+    """Free places for replicas on each living agent."""
+    used = rows.live_replicas_by_agent(uow)
+    oldest = uow.real_now.plus_seconds(-AGENT_LEASE_SECONDS)
+    living = uow.all(select(agents).where(agents.c.seen >= oldest).order_by(agents.c.agent_id))
+    return {row["agent_id"]: row["replicas_max"] - used.get(row["agent_id"], 0) for row in living}
+
+
+def _why_not(uow: UnitOfWork, job: Mapping[str, Any]) -> str | None:
+    if rows.open_attempt(uow, job["job_key"]) is not None:
+        return "the last attempt is still stopping"
+    node = node_row(uow, job["node_key"])
+    if node["state"] != "READY":
+        return f"node {job['node_id']} is {node['state']}"
+    ahead = [row for row in rows.active_on_node(uow, job["node_key"]) if row["job_key"] != job["job_key"]]
+    busy = [row for row in ahead if row["state"] != "QUEUED" or row["created"] < job["created"]]
+    if busy:
+        return f"node {job['node_id']} is busy with job {busy[0]['job_id']}"
+    free = sum(max(0, count) for count in free_replicas(uow).values())
+    needed = process_count(job)
+    if free < needed:
+        return f"{needed} replicas are needed at once and the living agents have room for {free}"
+    return None
+
+
+def _start(uow: UnitOfWork, job: Mapping[str, Any]) -> None:
+    number = job["attempt"] + 1
+    saved = rows.committed_checkpoints(uow, job["job_key"])
+    resume_step, resume_name = (saved[0]["step"], saved[0]["name"]) if saved else (0, None)
+    attempt_id = row_id(uow.streams.stream("attempts"), "attempt")
+    born(
+        uow,
+        ATTEMPTS,
+        {
+            "attempt_id": attempt_id,
+            "job_key": job["job_key"],
+            "attempt": number,
+            "resume_step": resume_step,
+            "resume_name": resume_name,
+            "outcome": None,
+            "reason": "",
+            "ring_key": secret_token(24),
+            "started": uow.now,
+            "ended": None,
+            "started_real": uow.real_now,
+        },
+        reason=f"from step {resume_step}",
+    )
+    for agent_id in _place_replicas(uow, job, attempt_id):
+        outbox.put(uow, f"agent.{agent_id}", POKE_TASK, [agent_id])
+    move(
+        uow,
+        JOBS,
+        job,
+        "prepare",
+        reason=f"attempt {number} from step {resume_step}",
+        state_reason="",
+        attempt=number,
+        steps_done=resume_step,
+        modelled_seconds=rows.modelled_seconds_until(uow, job["job_key"], resume_step),
+        started=job["started"] or uow.now,
+    )
+
+
+def _place_replicas(uow: UnitOfWork, job: Mapping[str, Any], attempt_id: str) -> list[str]:
+    """Makes the replicas, contiguous hosts each, on the agents with the most room; returns the agents."""
+    hosts = kind_of(job["accelerator_type"], job["topology"]).host_count
+    count = process_count(job)
+    free = free_replicas(uow)
+    token = access.issue(uow, f"{attempt_id}@jobs.podyard.local", attempt_id=attempt_id)
+    used = []
+    for rank in range(count):
+        agent_id = max(sorted(free), key=lambda agent: free[agent])
+        assert free[agent_id] > 0, free
+        free[agent_id] -= 1
+        used.append(agent_id)
+        born(
+            uow,
+            REPLICAS,
+            {
+                "replica_id": row_id(uow.streams.stream("replicas"), "replica"),
+                "attempt_id": attempt_id,
+                "job_key": job["job_key"],
+                "rank": rank,
+                "host_indices": list(range(rank * hosts // count, (rank + 1) * hosts // count)),
+                "agent_id": agent_id,
+                "desired": "RUN",
+                "fence": job["attempt"] + 1,
+                "token": token,
+                "address": None,
+                "outcome": None,
+                "reason": "",
+                "lease_until": None,
+            },
+            reason="gang placed",
+        )
+    return sorted(set(used))
+
+
+def settle(uow: UnitOfWork, attempt_id: str) -> None:
+    """Brings an attempt and its job to where its replicas say that they are. Does nothing when nothing follows."""
+    attempt = rows.attempt_by_id(uow, attempt_id)
+    if ATTEMPT.is_final(attempt["state"]):
+        return
+    gang = rows.replica_rows(uow, attempt_id)
+    if attempt["state"] != "ENDING":
+        lost = [r for r in gang if r["outcome"] == "FAILED" or (r["state"] == "EXITED" and r["outcome"] is None)]
+        if lost:
+            end(uow, attempt, "FAILED", f"replica {lost[0]['rank']}: {lost[0]['reason']}")
+        elif all(r["outcome"] == "SUCCEEDED" for r in gang):
+            end(uow, attempt, "SUCCEEDED", "all replicas finished")
+        elif attempt["state"] == "STARTING" and all(r["state"] == "RUNNING" for r in gang):
+            move(uow, ATTEMPTS, attempt, "run", reason="all replicas run")
+            job = rows.row_by_key(uow, attempt["job_key"])
+            if JOB.allows(job["state"], "run"):
+                move(uow, JOBS, job, "run", reason="all replicas run")
+    attempt = rows.attempt_by_id(uow, attempt_id)
+    if attempt["state"] == "ENDING" and all(REPLICA.is_final(r["state"]) for r in gang):
+        _finish(uow, attempt)
+
+
+def end(uow: UnitOfWork, attempt: Mapping[str, Any], outcome: str, reason: str) -> None:
+    """Asks every replica to stop; the attempt has ended once all have exited."""
+    if attempt["state"] in ("ENDING", "ENDED"):
+        return
+    move(uow, ATTEMPTS, attempt, "end", reason=reason, outcome=outcome)
+    gang = [r for r in rows.replica_rows(uow, attempt["attempt_id"]) if not REPLICA.is_final(r["state"])]
+    uow.execute(update(replicas).where(replicas.c.attempt_id == attempt["attempt_id"]).values(desired="STOP"))
+    for agent_id in sorted({r["agent_id"] for r in gang}):
+        outbox.put(uow, f"agent.{agent_id}", POKE_TASK, [agent_id])
+    job = rows.row_by_key(uow, attempt["job_key"])
+    if outcome in ("FAILED", "PREEMPTED") and JOB.allows(job["state"], "recover"):
+        move(uow, JOBS, job, "recover", reason=reason, state_reason=reason)
+
+
+def _finish(uow: UnitOfWork, attempt: Mapping[str, Any]) -> None:
+    move(uow, ATTEMPTS, attempt, "ended", reason=attempt["outcome"], ended=uow.now)
+    access.revoke_attempt(uow, attempt["attempt_id"])
+    uow.execute(update(replicas).where(replicas.c.attempt_id == attempt["attempt_id"]).values(token=""))
+    job = rows.row_by_key(uow, attempt["job_key"])
+    wall = job["wall_seconds"] + uow.real_now.seconds_since(attempt["started_real"])
+    counts = {
+        "failures": job["failures"] + (attempt["outcome"] == "FAILED"),
+        "preemptions": job["preemptions"] + (attempt["outcome"] == "PREEMPTED"),
+        "wall_seconds": wall,
+    }
+    uow.execute(update(jobs).where(jobs.c.job_key == job["job_key"]).values(**counts))
+    job = {**job, **counts}
+    if job["state"] == "CANCELLING":
+        finish_job(uow, job, "cancelled", None, "cancelled by the user")
+    elif attempt["outcome"] == "SUCCEEDED":
+        finish_job(uow, job, "succeed", None, "all steps done")
+    elif job["failures"] > job["spec"]["max_failures"]:
+        text = f"{job['failures']} attempts failed (maxFailures {job['spec']['max_failures']}); the last: {_why(job)}"
+        finish_job(uow, job, "fail", Code.ABORTED, text)
+    elif job["preemptions"] > job["spec"]["max_preemptions"]:
+        text = f"preempted {job['preemptions']} times (maxPreemptions {job['spec']['max_preemptions']})"
+        finish_job(uow, job, "fail", Code.ABORTED, text)
+
+
+def finish_job(uow: UnitOfWork, job: Mapping[str, Any], event: str, code: Code | None, message: str) -> None:
+    values: dict[str, Any] = {"ended": uow.now, "state_reason": message}
+    if code is not None:
+        values.update(error_code=int(code), error_message=message)
+    move(uow, JOBS, job, event, reason=message, **values)
+
+
+def _why(job: Mapping[str, Any]) -> str:
+    return str(job["state_reason"]) or "no reason given"

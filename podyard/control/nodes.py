@@ -1,0 +1,350 @@
+"""Nodes: what users ask for, and what follows from it in platform time.
+
+A use case that takes time begins an operation and sets the node into a passing state; the loop places the slice and
+fires the timers that end it. Each change of state goes through `move`, so that the meter hears of it in the same unit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import func, insert, select, update
+
+from podyard.base.errors import Code, PodyardError, failed_precondition, invalid, not_found
+from podyard.base.ids import check_resource_id, error_id, row_id
+from podyard.control import access, operations, quota
+from podyard.control.gangs import end as end_attempt
+from podyard.db import jobs as job_rows
+from podyard.db import nodes as rows
+from podyard.db import timers
+from podyard.db.tables_compute import nodes, slices
+from podyard.db.tables_jobs import jobs, replicas
+from podyard.db.transition import NODES, born, move
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.fleet import Fleet, Zone
+from podyard.domain.node import NODE, Node, NodeSpec, UsageClass, kind_of, node_name
+from podyard.domain.operation import Operation
+from podyard.domain.plan import Place, Wait
+from podyard.domain.principal import Principal
+from podyard.hardware import runtime_versions
+from podyard.hardware.accelerator_types import AcceleratorType
+
+PREEMPTIBLE_LIFE_SECONDS = (
+    24 * 3600
+)  # docs/preemptible: a preemptible node lives for 24 hours at most; spot has no limit
+QUIET_RETRY_SECONDS = 0.25  # how soon a node looks again whether the last process on its chips is gone
+
+
+def create(
+    uow: UnitOfWork,
+    fleet: Fleet,
+    principal: Principal,
+    project: str,
+    zone: str,
+    node_id: str,
+    spec: NodeSpec,
+    *,
+    job_key: str | None = None,
+) -> Operation:
+    """Accepts a node: row, operation and first event, in one unit. The loop places it."""
+    principal.require("tpu.nodes.create", project, f"projects/{project}/locations/{zone}")
+    check_resource_id(node_id, "nodeId")
+    kind = _check_spec(fleet, zone, spec)
+    access.project_row(uow, project)
+    name = node_name(project, zone, node_id)
+    if rows.row_of(uow, project, zone, node_id) is not None:
+        raise PodyardError(Code.ALREADY_EXISTS, f"Resource '{name}' already exists")
+    quota.check(uow, fleet, project, zone, kind, spec.usage_class)
+    stream = uow.streams.stream("nodes")
+    row = {
+        "node_key": row_id(stream, "node"),
+        "number": stream.getrandbits(63),
+        "project": project,
+        "zone": zone,
+        "node_id": node_id,
+        "live_name": name,
+        "accelerator_type": kind.name,
+        "topology": kind.topology.text,
+        "usage_class": str(spec.usage_class),
+        "runtime_version": spec.runtime_version,
+        "spec": rows.from_spec(spec),
+        "created": uow.now,
+        "ready_since": None,
+        "state_reason": "",
+        "wait_reason": "",
+        "pending_operation": None,
+        "host_count": kind.host_count,
+        "first_address": 0,
+        "job_key": job_key,
+    }
+    row["pending_operation"] = operations.begin(uow, row, "create", name)
+    born(uow, NODES, row, reason="requested")
+    return operations.get(uow, principal, project, zone, str(row["pending_operation"]))
+
+
+def get(uow: UnitOfWork, principal: Principal, project: str, zone: str, node_id: str) -> Node:
+    return rows.to_node(uow, _row(uow, principal, "tpu.nodes.get", project, zone, node_id))
+
+
+def list_nodes(uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, zone: str | None) -> list[Node]:
+    """All live nodes of one zone, or (None: `locations/-`) of all zones."""
+    principal.require("tpu.nodes.list", project, f"projects/{project}/locations/{zone or '-'}")
+    if zone is not None:
+        zone_of(fleet, zone)
+    return rows.to_nodes(uow, rows.rows(uow, project, zone))
+
+
+def patch(
+    uow: UnitOfWork, principal: Principal, project: str, zone: str, node_id: str, changes: Mapping[str, Any]
+) -> Operation:
+    """Sets fields of the spec (names of `NodeSpec`; those of `extras` by their wire name)."""
+    row = _row(uow, principal, "tpu.nodes.update", project, zone, node_id)
+    if row["state"] not in ("READY", "STOPPED"):
+        raise _bad_state("update", row)
+    spec = dict(row["spec"])
+    extras = dict(spec["extras"])
+    for name, value in changes.items():
+        if name in spec and name != "extras":
+            spec[name] = value
+        elif value is None:
+            extras.pop(name, None)
+        else:
+            extras[name] = value
+    spec["extras"] = extras
+    guard = update(nodes).where(nodes.c.node_key == row["node_key"], nodes.c.version == row["version"])
+    uow.execute(guard.values(spec=spec))
+    operation_id = operations.begin(uow, row, "update", _name(row))
+    operations.succeed(uow, operation_id, rows.frozen(uow, rows.row_by_key(uow, row["node_key"])))
+    return operations.get(uow, principal, project, zone, operation_id)
+
+
+def stop(uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, zone: str, node_id: str) -> Operation:
+    row = _row(uow, principal, "tpu.nodes.stop", project, zone, node_id)
+    if row["host_count"] > 1:
+        raise _bad_request(f"stop is only supported for nodes with one host; this one has {row['host_count']}", row)
+    if row["state"] != "READY":
+        raise _bad_state("stop", row)
+    return _begin(uow, principal, row, "stop", fleet.timings.stop_seconds)
+
+
+def start(uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, zone: str, node_id: str) -> Operation:
+    zone_of(fleet, zone)
+    row = _row(uow, principal, "tpu.nodes.start", project, zone, node_id)
+    if row["state"] != "STOPPED":
+        raise _bad_state("start", row)
+    return _begin(uow, principal, row, "start", None)
+
+
+def delete(uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, zone: str, node_id: str) -> Operation:
+    row = _row(uow, principal, "tpu.nodes.delete", project, zone, node_id)
+    if row["state"] == "DELETING":
+        raise _bad_state("delete", row)
+    return _begin(uow, principal, row, "delete", fleet.timings.delete_seconds)
+
+
+def delete_as_platform(uow: UnitOfWork, fleet: Fleet, row: Mapping[str, Any]) -> None:
+    """Deletes a node that the platform made for a job."""
+    if NODE.allows(row["state"], "delete"):
+        _begin(uow, None, row, "delete", fleet.timings.delete_seconds)
+
+
+def preempt(uow: UnitOfWork, principal: Principal, project: str, zone: str, node_id: str) -> Node:
+    """Takes a preemptible or spot node back now. It stays listed, and holds quota, until it is deleted."""
+    row = _row(uow, principal, "podyard.nodes.preempt", project, zone, node_id)
+    if row["usage_class"] not in (UsageClass.PREEMPTIBLE, UsageClass.SPOT):
+        raise failed_precondition(f"node {node_id} is {row['usage_class']}: only preemptible and spot are preempted")
+    moved = _take_back(uow, row, "preempt", "preempted on request")
+    return rows.to_node(uow, moved)
+
+
+def apply_place(uow: UnitOfWork, fleet: Fleet, action: Place) -> None:
+    """Gives the node its slice and hosts. A node that has changed since the plan was made is left alone."""
+    row = _as_planned(uow, action.node_key, action.version)
+    if row is None:
+        return
+    uow.execute(
+        insert(slices).values(
+            slice_id=row_id(uow.streams.stream("slices"), "slice"),
+            node_key=row["node_key"],
+            zone=row["zone"],
+            pod_id=action.pod_id,
+            origin=list(action.origin),
+            shape=list(action.shape),
+            chips=f"{action.chips:x}",
+            created=uow.now,
+        )
+    )
+    if row["first_address"] == 0:
+        first_address = rows.next_address(uow)
+        rows.add_hosts(uow, row["node_key"], first_address, row["host_count"])
+        uow.execute(
+            update(nodes).where(nodes.c.node_key == row["node_key"]).values(first_address=first_address, wait_reason="")
+        )
+    timings = fleet.timings
+    starting = row["state"] == "STARTING"
+    seconds = timings.start_seconds if starting else timings.create_seconds
+    kind = "node.started" if starting else "node.created"
+    timers.put(uow, kind, row["node_key"], row["version"], uow.now.plus_seconds(seconds))
+
+
+def apply_wait(uow: UnitOfWork, action: Wait) -> None:
+    """A request that the fleet cannot place: with `stockout` its operation fails and the node vanishes."""
+    row = _as_planned(uow, action.node_key, action.version)
+    if row is None:
+        return
+    if not action.stockout:
+        uow.execute(update(nodes).where(nodes.c.node_key == row["node_key"]).values(wait_reason=action.reason))
+        return
+    why = {
+        "@type": "type.googleapis.com/google.rpc.ErrorInfo",
+        "reason": action.code.name,
+        "domain": "podyard",
+        "metadata": {"why": action.reason},
+    }
+    operations.fail(uow, row["pending_operation"], action.code, action.message, [why])
+    move(uow, NODES, row, "fail", reason=action.reason, pending_operation=None, **_gone(row["state"] == "CREATING"))
+
+
+def on_timer(uow: UnitOfWork, timer: Mapping[str, Any]) -> None:
+    """What a node's timer does. A timer of a node that has moved on since does nothing."""
+    row = uow.first(select(nodes).where(nodes.c.node_key == timer["resource_key"]))
+    if row is None or (timer["version"] != 0 and timer["version"] != row["version"]):
+        return
+    kind = timer["kind"]
+    if kind in ("node.stopped", "node.deleted", "node.release") and _busy(uow, row["node_key"]):
+        # Chips are given back only when the last process on them is gone.
+        again = uow.now.plus_seconds(QUIET_RETRY_SECONDS)
+        timers.put(uow, kind, row["node_key"], timer["version"], again)
+    elif kind in ("node.created", "node.started"):
+        _ready(uow, row, kind.removeprefix("node."))
+    elif kind == "node.stopped":
+        rows.release_slice(uow, row["node_key"])
+        moved = move(uow, NODES, row, "stopped", reason="stopped", pending_operation=None)
+        operations.succeed(uow, row["pending_operation"], rows.frozen(uow, moved))
+    elif kind == "node.deleted":
+        rows.release_slice(uow, row["node_key"])
+        rows.remove_hosts(uow, row["node_key"])
+        timers.drop(uow, row["node_key"])
+        move(uow, NODES, row, "deleted", reason="deleted", pending_operation=None, **_gone(True))
+        operations.succeed(uow, row["pending_operation"], None)
+    elif kind == "node.release":
+        rows.release_slice(uow, row["node_key"])
+    elif kind == "node.expire" and row["state"] == "READY":
+        _take_back(uow, row, "terminate", "a preemptible node lives for 24 hours at most")
+
+
+def _ready(uow: UnitOfWork, row: Mapping[str, Any], event: str) -> None:
+    moved = move(uow, NODES, row, event, reason="ready", ready_since=uow.now, pending_operation=None, wait_reason="")
+    operations.succeed(uow, row["pending_operation"], rows.frozen(uow, moved))
+    if event == "created" and row["usage_class"] == UsageClass.PREEMPTIBLE:
+        timers.put(uow, "node.expire", row["node_key"], 0, row["created"].plus_seconds(PREEMPTIBLE_LIFE_SECONDS))
+
+
+def _begin(
+    uow: UnitOfWork, principal: Principal | None, row: Mapping[str, Any], verb: str, seconds: float | None
+) -> Operation:
+    """Moves the node into the passing state of `verb`; `seconds`: when the timer of its end is due."""
+    if row["pending_operation"] is not None:
+        text = f"The operation was cancelled: {verb} of the node was requested"
+        operations.fail(uow, row["pending_operation"], Code.CANCELLED, text)
+    operation_id = operations.begin(uow, row, verb, _name(row))
+    moved = move(uow, NODES, row, verb, reason=f"{verb} requested", pending_operation=operation_id)
+    if verb != "start":
+        _end_jobs(uow, row, f"node {row['node_id']}: {verb} requested")
+    if seconds is not None:
+        kind = {"stop": "node.stopped", "delete": "node.deleted"}[verb]
+        timers.put(uow, kind, row["node_key"], moved["version"], uow.now.plus_seconds(seconds))
+    if principal is None:
+        principal = Principal("podyard", {"*": frozenset({"owner"})})
+    return operations.get(uow, principal, row["project"], row["zone"], operation_id)
+
+
+def _take_back(uow: UnitOfWork, row: Mapping[str, Any], event: str, reason: str) -> Mapping[str, Any]:
+    if row["pending_operation"] is not None:
+        operations.fail(uow, row["pending_operation"], Code.CANCELLED, f"The node was taken back: {reason}")
+    moved = move(uow, NODES, row, event, reason=reason, state_reason=reason, pending_operation=None)
+    _end_jobs(uow, row, f"node {row['node_id']}: {reason}")
+    timers.put(uow, "node.release", row["node_key"], moved["version"], uow.now)
+    return moved
+
+
+def _end_jobs(uow: UnitOfWork, row: Mapping[str, Any], reason: str) -> None:
+    for job in job_rows.active_on_node(uow, row["node_key"]):
+        attempt = job_rows.open_attempt(uow, job["job_key"])
+        if attempt is not None:
+            end_attempt(uow, attempt, "PREEMPTED", reason)
+
+
+def _busy(uow: UnitOfWork, node_key: str) -> bool:
+    query = (
+        select(func.count())
+        .select_from(replicas.join(jobs, jobs.c.job_key == replicas.c.job_key))
+        .where(jobs.c.node_key == node_key, replicas.c.state.in_(job_rows.LIVE_REPLICA_STATES))
+    )
+    return bool(uow.execute(query).scalar())
+
+
+def _check_spec(fleet: Fleet, zone: str, spec: NodeSpec) -> AcceleratorType:
+    offers = zone_of(fleet, zone).offers
+    kind = kind_of(spec.accelerator_type, spec.topology)
+    offer = offers.get(kind.generation.name)
+    if offer is None or not offer.fits(kind):
+        valid = "".join(f"{offered.name}, " for offered in fleet.offered_types(zone))
+        raise invalid(
+            f'CloudTpu received an invalid AcceleratorType, "{spec.accelerator_type}" for zone "{zone}". '
+            f'Valid values are "{valid}".',
+            "acceleratorType",
+        )
+    fleet.check_offered(zone, kind, spec.usage_class)
+    runtime_versions.check_serves(spec.runtime_version, kind.generation)
+    return kind
+
+
+def _row(
+    uow: UnitOfWork, principal: Principal, permission: str, project: str, zone: str, node_id: str
+) -> Mapping[str, Any]:
+    name = node_name(project, zone, node_id)
+    principal.require(permission, project, name)
+    row = rows.row_of(uow, project, zone, node_id)
+    if row is None:
+        raise not_found(name)
+    return row
+
+
+def _as_planned(uow: UnitOfWork, node_key: str, version: int) -> Mapping[str, Any] | None:
+    query = select(nodes).where(nodes.c.node_key == node_key, nodes.c.version == version).with_for_update()
+    return uow.first(query)
+
+
+def _gone(gone: bool) -> dict[str, Any]:
+    return {"live_name": None} if gone else {}
+
+
+def _name(row: Mapping[str, Any]) -> str:
+    return node_name(row["project"], row["zone"], row["node_id"])
+
+
+def _bad_state(verb: str, row: Mapping[str, Any]) -> PodyardError:
+    return _bad_request(f"{verb} is not supported while in state {row['state']}", row)
+
+
+def _bad_request(what: str, row: Mapping[str, Any]) -> PodyardError:
+    eid = error_id(what, row["node_key"], row["version"])
+    return failed_precondition(f"Cloud TPU received a bad request. {what} {eid}")
+
+
+def zone_of(fleet: Fleet, zone: str) -> Zone:
+    """The zone; a missing one is refused in Google's words, which clients match on."""
+    found = fleet.zones.get(zone)
+    if found is None:
+        raise PodyardError(Code.PERMISSION_DENIED, f"Location {zone} is not found or access is unauthorized.")
+    return found
+
+
+def counts(uow: UnitOfWork, project: str) -> dict[str, int]:
+    """How many live nodes of the project are in each state."""
+    query = select(nodes.c.state, func.count().label("nodes")).where(
+        nodes.c.project == project, nodes.c.live_name.is_not(None)
+    )
+    return {row["state"]: row["nodes"] for row in uow.all(query.group_by(nodes.c.state).order_by(nodes.c.state))}

@@ -1,0 +1,95 @@
+"""What the loop puts right by itself: silent replicas, jobs whose node is no more, nodes whose job is over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import select
+
+from podyard.base.clock import RealTime
+from podyard.base.errors import Code
+from podyard.control import gangs, nodes
+from podyard.db import jobs as rows
+from podyard.db import nodes as node_rows
+from podyard.db import outbox
+from podyard.db.tables_compute import agents
+from podyard.db.tables_compute import nodes as nodes_table
+from podyard.db.tables_jobs import attempts, jobs, replicas
+from podyard.db.transition import REPLICAS, move
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.fleet import Fleet
+from podyard.domain.job import JOB
+from podyard.domain.node import NODE
+
+
+def lose_silent_replicas(uow: UnitOfWork, watching_since: RealTime) -> None:
+    """Ends the attempts of replicas that nobody has heard of for a whole lease.
+
+    `watching_since`: since when this loop has watched without a gap. Before a full lease has passed nobody is declared
+    lost, since they may have been unable to report while we were away. A process whose lease has lapsed has stopped
+    itself; while its agent lives, the agent confirms that, so only a dead agent's replicas are written off here.
+    """
+    if uow.real_now < watching_since.plus_seconds(gangs.REPLICA_LEASE_SECONDS):
+        return
+    oldest_agent = uow.real_now.plus_seconds(-gangs.AGENT_LEASE_SECONDS)
+    living = {row["agent_id"] for row in uow.all(select(agents.c.agent_id).where(agents.c.seen >= oldest_agent))}
+    live = select(replicas).where(replicas.c.state.in_(rows.LIVE_REPLICA_STATES)).order_by(replicas.c.replica_id)
+    for replica in uow.all(live):
+        silent = replica["lease_until"] is None or replica["lease_until"] < uow.real_now
+        if not silent:
+            continue
+        attempt = rows.attempt_by_id(uow, replica["attempt_id"])
+        if replica["agent_id"] not in living:
+            move(uow, REPLICAS, replica, "exit", reason=f"agent {replica['agent_id']} is silent and the lease is over")
+        elif replica["state"] == "RUNNING" or _long_started(uow, attempt):
+            gangs.end(uow, attempt, "FAILED", f"replica {replica['rank']} has not reported for its whole lease")
+        gangs.settle(uow, replica["attempt_id"])
+
+
+def _long_started(uow: UnitOfWork, attempt: Mapping[str, Any]) -> bool:
+    """A replica that its agent never started: two leases are time enough for a start."""
+    started: RealTime = attempt["started_real"]
+    return uow.real_now > started.plus_seconds(2 * gangs.REPLICA_LEASE_SECONDS)
+
+
+def poke_stopping(uow: UnitOfWork) -> None:
+    """Sends the hint again to agents whose replicas shall stop: the first one may have been lost."""
+    waiting = select(replicas.c.agent_id).where(
+        replicas.c.desired == "STOP", replicas.c.state.in_(rows.LIVE_REPLICA_STATES)
+    )
+    for row in uow.all(waiting.distinct().order_by(replicas.c.agent_id)):
+        outbox.put(uow, f"agent.{row['agent_id']}", gangs.POKE_TASK, [row["agent_id"]])
+
+
+def settle_attempts(uow: UnitOfWork) -> None:
+    """Looks again at every attempt that has not ended."""
+    query = select(attempts.c.attempt_id).where(attempts.c.state != "ENDED").order_by(attempts.c.attempt_id)
+    for row in uow.all(query):
+        gangs.settle(uow, row["attempt_id"])
+
+
+def end_jobs_without_node(uow: UnitOfWork, fleet: Fleet) -> None:
+    """A waiting job whose node will not be READY again fails, or gets another node if the platform made the first."""
+    waiting = select(jobs).where(jobs.c.state.in_(("QUEUED", "RECOVERING"))).order_by(jobs.c.job_key)
+    for job in uow.all(waiting):
+        node = node_rows.row_by_key(uow, job["node_key"])
+        if node["state"] not in ("PREEMPTED", "TERMINATED", "DELETING", "GONE", "UNKNOWN"):
+            continue
+        if rows.open_attempt(uow, job["job_key"]) is not None:
+            continue
+        why = node["state_reason"] or node["wait_reason"] or "it was deleted"
+        text = f"node {job['node_id']} is {node['state']} and will not be READY again: {why}"
+        gangs.finish_job(uow, job, "fail", Code.ABORTED, text)
+    owned = (
+        select(nodes_table)
+        .join(jobs, jobs.c.node_key == nodes_table.c.node_key)
+        .where(jobs.c.owns_node, nodes_table.c.live_name.is_not(None), jobs.c.state.in_(_final_job_states()))
+    )
+    for node in uow.all(owned):
+        if NODE.allows(node["state"], "delete"):
+            nodes.delete_as_platform(uow, fleet, node)
+
+
+def _final_job_states() -> list[str]:
+    return sorted(state for state in JOB.states() if JOB.is_final(state))

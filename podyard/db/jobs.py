@@ -1,0 +1,111 @@
+"""Rows of jobs, attempts and replicas to records, and back."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, and_, false, func, or_, select
+
+from podyard.db.tables_jobs import attempts, checkpoints, job_metrics, jobs, replicas
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.job import ATTEMPT, JOB, REPLICA, Attempt, Job, JobSpec, MetricPoint, Replica, committed_ranges
+
+ACTIVE_JOB_STATES = tuple(sorted(state for state in JOB.states() if not JOB.is_final(state)))
+LIVE_REPLICA_STATES = tuple(sorted(state for state in REPLICA.states() if not REPLICA.is_final(state)))
+
+
+def row_of(uow: UnitOfWork, project: str, zone: str, job_id: str) -> Mapping[str, Any] | None:
+    query = select(jobs).where(jobs.c.project == project, jobs.c.zone == zone, jobs.c.job_id == job_id)
+    return uow.first(query)
+
+
+def row_by_key(uow: UnitOfWork, job_key: str) -> Mapping[str, Any]:
+    row = uow.first(select(jobs).where(jobs.c.job_key == job_key))
+    assert row is not None, job_key
+    return row
+
+
+def active_on_node(uow: UnitOfWork, node_key: str) -> list[Mapping[str, Any]]:
+    query = select(jobs).where(jobs.c.node_key == node_key, jobs.c.state.in_(ACTIVE_JOB_STATES))
+    return uow.all(query.order_by(jobs.c.created, jobs.c.job_key))
+
+
+def to_job(row: Mapping[str, Any]) -> Job:
+    fields = {name: row[name] for name in Job.__dataclass_fields__ if name != "spec"}
+    return Job(**fields, spec=JobSpec(**row["spec"]))
+
+
+def from_spec(spec: JobSpec) -> dict[str, Any]:
+    return dataclasses.asdict(spec)
+
+
+def attempt_rows(uow: UnitOfWork, job_key: str) -> list[Mapping[str, Any]]:
+    return uow.all(select(attempts).where(attempts.c.job_key == job_key).order_by(attempts.c.attempt))
+
+
+def to_attempt(row: Mapping[str, Any]) -> Attempt:
+    return Attempt(**{name: row[name] for name in Attempt.__dataclass_fields__})
+
+
+def open_attempt(uow: UnitOfWork, job_key: str) -> Mapping[str, Any] | None:
+    """The attempt that has not ended, if there is one: there is never more than one."""
+    query = select(attempts).where(attempts.c.job_key == job_key, attempts.c.state != "ENDED")
+    assert ATTEMPT.is_final("ENDED")
+    return uow.first(query)
+
+
+def attempt_by_id(uow: UnitOfWork, attempt_id: str) -> Mapping[str, Any]:
+    """The attempt, locked on PostgreSQL when the unit may write: the reports of a gang take turns."""
+    query = select(attempts).where(attempts.c.attempt_id == attempt_id)
+    row = uow.first(query.with_for_update() if uow.writable else query)
+    assert row is not None, attempt_id
+    return row
+
+
+def replica_rows(uow: UnitOfWork, attempt_id: str) -> list[Mapping[str, Any]]:
+    return uow.all(select(replicas).where(replicas.c.attempt_id == attempt_id).order_by(replicas.c.rank))
+
+
+def to_replica(row: Mapping[str, Any]) -> Replica:
+    return Replica(**{name: row[name] for name in Replica.__dataclass_fields__})
+
+
+def live_replicas_by_agent(uow: UnitOfWork) -> dict[str, int]:
+    query = select(replicas.c.agent_id).where(replicas.c.state.in_(LIVE_REPLICA_STATES))
+    counted = uow.all(query.add_columns(func.count().label("replicas")).group_by(replicas.c.agent_id))
+    return {row["agent_id"]: row["replicas"] for row in counted}
+
+
+def committed(uow: UnitOfWork, job_key: str) -> ColumnElement[bool]:
+    """The condition on `job_metrics` (or, by the same columns, `checkpoints`) that keeps the committed history."""
+    return _committed(uow, job_key, job_metrics)
+
+
+def committed_points(uow: UnitOfWork, job_key: str, after_step: int, limit: int) -> list[MetricPoint]:
+    query = select(job_metrics).where(committed(uow, job_key), job_metrics.c.step > after_step)
+    found = uow.all(query.order_by(job_metrics.c.step).limit(limit))
+    return [MetricPoint(**{name: row[name] for name in MetricPoint.__dataclass_fields__}) for row in found]
+
+
+def committed_checkpoints(uow: UnitOfWork, job_key: str) -> list[Mapping[str, Any]]:
+    """The checkpoints of the committed history, the newest step first."""
+    query = select(checkpoints).where(_committed(uow, job_key, checkpoints))
+    return uow.all(query.order_by(checkpoints.c.step.desc()))
+
+
+def modelled_seconds_until(uow: UnitOfWork, job_key: str, last_step: int) -> float:
+    query = select(func.sum(job_metrics.c.modelled_seconds)).where(
+        committed(uow, job_key), job_metrics.c.step <= last_step
+    )
+    return float(uow.execute(query).scalar() or 0.0)
+
+
+def _committed(uow: UnitOfWork, job_key: str, table: Any) -> ColumnElement[bool]:
+    history: Sequence[Attempt] = [to_attempt(row) for row in attempt_rows(uow, job_key)]
+    pieces = []
+    for attempt, first, last in committed_ranges(history):
+        piece = and_(table.c.attempt == attempt, table.c.step >= first)
+        pieces.append(piece if last is None else and_(piece, table.c.step <= last))
+    return and_(table.c.job_key == job_key, or_(false(), *pieces))

@@ -1,0 +1,145 @@
+"""Rows of nodes, hosts and slices to records, and back."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import delete, func, insert, select
+
+from podyard.base.clock import PlatformTime
+from podyard.db.tables_compute import hosts, nodes, slices
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.node import HostRecord, Node, NodeSpec, UsageClass, node_name
+
+# Addresses that the wire shows: 10.128.0.2 upwards inside, 34.64.0.2 upwards outside (Google's usual ranges).
+_INTERNAL_BASE = (10 << 24) + (128 << 16) + 2
+_EXTERNAL_BASE = (34 << 24) + (64 << 16) + 2
+
+
+def row_of(uow: UnitOfWork, project: str, zone: str, node_id: str) -> Mapping[str, Any] | None:
+    return uow.first(select(nodes).where(nodes.c.live_name == node_name(project, zone, node_id)))
+
+
+def row_by_key(uow: UnitOfWork, node_key: str) -> Mapping[str, Any]:
+    row = uow.first(select(nodes).where(nodes.c.node_key == node_key))
+    assert row is not None, node_key
+    return row
+
+
+def rows(uow: UnitOfWork, project: str, zone: str | None) -> list[Mapping[str, Any]]:
+    """The live nodes of a project, in one zone or (None) in all, by zone and id."""
+    query = select(nodes).where(nodes.c.project == project, nodes.c.live_name.is_not(None))
+    if zone is not None:
+        query = query.where(nodes.c.zone == zone)
+    return uow.all(query.order_by(nodes.c.zone, nodes.c.node_id))
+
+
+def to_node(uow: UnitOfWork, row: Mapping[str, Any]) -> Node:
+    return to_nodes(uow, [row])[0]
+
+
+def to_nodes(uow: UnitOfWork, found: Sequence[Mapping[str, Any]]) -> list[Node]:
+    keys = [row["node_key"] for row in found]
+    by_node: dict[str, list[Mapping[str, Any]]] = {}
+    for host in uow.all(select(hosts).where(hosts.c.node_key.in_(keys)).order_by(hosts.c.host_index)):
+        by_node.setdefault(host["node_key"], []).append(host)
+    placed = uow.all(select(slices.c.node_key, slices.c.slice_id).where(slices.c.node_key.in_(keys)))
+    slice_ids = {row["node_key"]: row["slice_id"] for row in placed}
+    return [_node(row, by_node.get(row["node_key"], []), slice_ids.get(row["node_key"])) for row in found]
+
+
+def frozen(uow: UnitOfWork, row: Mapping[str, Any]) -> dict[str, Any]:
+    """The node as JSON, for an operation's response: it must not change with the node afterwards."""
+    node = dataclasses.asdict(to_node(uow, row))
+    node["created"] = node["created"]["nanos"]
+    node["ready_since"] = node["ready_since"]["nanos"] if node["ready_since"] else None
+    return node
+
+
+def thawed(data: Mapping[str, Any]) -> Node:
+    ready_since = data["ready_since"]
+    return Node(
+        **{
+            **data,
+            "spec": to_spec(data["spec"]),
+            "created": PlatformTime(data["created"]),
+            "ready_since": None if ready_since is None else PlatformTime(ready_since),
+            "hosts": tuple(HostRecord(**host) for host in data["hosts"]),
+        }
+    )
+
+
+def from_spec(spec: NodeSpec) -> dict[str, Any]:
+    return dataclasses.asdict(spec)
+
+
+def to_spec(data: Mapping[str, Any]) -> NodeSpec:
+    return NodeSpec(**{**data, "usage_class": UsageClass(data["usage_class"]), "tags": tuple(data["tags"])})
+
+
+def add_hosts(uow: UnitOfWork, node_key: str, first_address: int, host_count: int) -> None:
+    uow.execute(
+        insert(hosts),
+        [
+            {
+                "host_id": f"{node_key}-w-{index}",
+                "node_key": node_key,
+                "host_index": index,
+                "internal_ip": _dotted(_INTERNAL_BASE + first_address + index),
+                "external_ip": _dotted(_EXTERNAL_BASE + first_address + index),
+                "port_map": {},
+            }
+            for index in range(host_count)
+        ],
+    )
+
+
+def next_address(uow: UnitOfWork) -> int:
+    """The first address number that no node ever had."""
+    return int(uow.execute(select(func.max(nodes.c.first_address + nodes.c.host_count))).scalar() or 1)
+
+
+def remove_hosts(uow: UnitOfWork, node_key: str) -> None:
+    uow.execute(delete(hosts).where(hosts.c.node_key == node_key))
+
+
+def release_slice(uow: UnitOfWork, node_key: str) -> None:
+    uow.execute(delete(slices).where(slices.c.node_key == node_key))
+
+
+def _node(row: Mapping[str, Any], host_rows: Sequence[Mapping[str, Any]], slice_id: str | None) -> Node:
+    return Node(
+        node_key=row["node_key"],
+        number=row["number"],
+        project=row["project"],
+        zone=row["zone"],
+        node_id=row["node_id"],
+        state=row["state"],
+        version=row["version"],
+        spec=to_spec(row["spec"]),
+        created=row["created"],
+        ready_since=row["ready_since"],
+        state_reason=row["state_reason"] or row["wait_reason"],
+        job_id=row["job_key"],
+        slice_id=slice_id,
+        hosts=tuple(
+            HostRecord(
+                host_id=host["host_id"],
+                node_key=host["node_key"],
+                host_index=host["host_index"],
+                internal_ip=host["internal_ip"],
+                external_ip=host["external_ip"],
+                state=host["state"],
+                agent_id=host["agent_id"],
+                bind_address=host["bind_address"],
+                port_map=host["port_map"],
+            )
+            for host in host_rows
+        ),
+    )
+
+
+def _dotted(number: int) -> str:
+    return ".".join(str(number >> shift & 255) for shift in (24, 16, 8, 0))

@@ -1,0 +1,70 @@
+"""The one error envelope, for every path and every failure."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from podyard.base.errors import Code, PodyardError
+
+logger = logging.getLogger(__name__)
+
+_CODE_OF_STATUS = {
+    400: Code.INVALID_ARGUMENT,
+    401: Code.UNAUTHENTICATED,
+    403: Code.PERMISSION_DENIED,
+    404: Code.NOT_FOUND,
+    405: Code.UNIMPLEMENTED,
+    409: Code.ABORTED,
+    413: Code.INVALID_ARGUMENT,
+    429: Code.RESOURCE_EXHAUSTED,
+    503: Code.UNAVAILABLE,
+}
+
+
+def envelope(error: PodyardError, status: int | None = None) -> dict[str, Any]:
+    """`{"error": {code, message, status, details}}`: `code` is the HTTP status, `status` the google.rpc name."""
+    body: dict[str, Any] = {
+        "code": error.code.http_status if status is None else status,
+        "message": error.message,
+        "status": error.code.name,
+    }
+    if error.details:
+        body["details"] = list(error.details)
+    return {"error": body}
+
+
+def answer(error: PodyardError, status: int | None = None) -> Response:
+    headers = {"WWW-Authenticate": 'Bearer realm="podyard"'} if error.code is Code.UNAUTHENTICATED else {}
+    status = error.code.http_status if status is None else status
+    return JSONResponse(envelope(error, status), status_code=status, headers=headers)
+
+
+def install(app: Starlette) -> None:
+    async def expected(_request: Request, error: Exception) -> Response:
+        assert isinstance(error, PodyardError)
+        return answer(error)
+
+    async def http(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        code = _CODE_OF_STATUS.get(error.status_code, Code.UNKNOWN)
+        if error.status_code == 404:
+            text = f"The requested URL {request.url.path} was not found on this server"
+        elif error.status_code == 405:
+            text = f"{request.method} is not possible on {request.url.path}"
+        else:
+            text = str(error.detail)
+        return answer(PodyardError(code, text), error.status_code)
+
+    async def broken(request: Request, error: Exception) -> Response:
+        logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
+        return answer(PodyardError(Code.INTERNAL, "Internal error; the server's log says more"))
+
+    app.add_exception_handler(PodyardError, expected)
+    app.add_exception_handler(HTTPException, http)
+    app.add_exception_handler(Exception, broken)

@@ -1,0 +1,1 @@
+"""The control loop: one leader places, fires timers, reconciles and sends the outbox."""

@@ -1,0 +1,63 @@
+"""The loop's process."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import threading
+from types import FrameType
+
+from sqlalchemy.exc import DatabaseError
+
+from podyard.base.clock import RealClock
+from podyard.base.errors import Code, PodyardError
+from podyard.base.rng import secret_token
+from podyard.db.unit_of_work import Database
+from podyard.domain.fleet import Fleet
+from podyard.domain.ports import Send
+from podyard.loop.steps import Loop
+from podyard.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+TICK_SECONDS = 0.1  # what a waiting request feels; an idle round is a handful of reads
+FOLLOWER_SECONDS = 0.5  # how often a loop that does not lead asks again
+FAILED_ROUND_SECONDS = 1.0  # after a round that failed (the database was away): not a busy loop of errors
+
+
+def main(settings: Settings, fleet: Fleet, send: Send, clock: RealClock) -> None:
+    """Runs until SIGTERM or SIGINT. A round that the database cut short is logged, and the next one looks anew; any
+    other failure ends the process, and the supervisor starts it again."""
+    database = Database(settings.database_url, clock)
+    owner = f"{socket.gethostname()}/{os.getpid()}/{secret_token(6)}"
+    loop = Loop(database, fleet, send, clock, owner)
+    stopping = threading.Event()
+
+    def stop(_signal: int, _frame: FrameType | None) -> None:
+        stopping.set()
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    while not stopping.is_set() and not _prepared(database):
+        stopping.wait(TICK_SECONDS)
+    while not stopping.is_set():
+        try:
+            wait_seconds = TICK_SECONDS if loop.round() else FOLLOWER_SECONDS
+        except PodyardError as error:
+            logger.warning("a round was cut short: %s", error.message)
+            if error.code is not Code.UNAVAILABLE:
+                raise
+            wait_seconds = FAILED_ROUND_SECONDS
+        stopping.wait(wait_seconds)
+    loop.stop()
+    database.close()
+
+
+def _prepared(database: Database) -> bool:
+    """Whether the API has made the schema and the clock: at the very first start the loop is there before them."""
+    try:
+        return database.read(lambda uow: uow.clock is not None)
+    except (PodyardError, DatabaseError):
+        return False

@@ -1,0 +1,129 @@
+"""The composition root: the console script, and the processes that `podyard up` starts.
+
+`python -m podyard.main api|loop|agent` runs one process with the settings of its environment. Imports are local, so
+that no process pays for another's libraries.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from podyard.base.errors import PodyardError
+
+if TYPE_CHECKING:
+    from podyard.domain.fleet import Fleet
+    from podyard.settings import Settings
+
+EXIT_SETUP = 2  # usage and set-up: what the user can mend before anything runs
+HTTP_SOCKET_VARIABLE = "PODYARD_HTTP_SOCKET"  # the listening socket that the supervisor holds over restarts
+
+
+def cli() -> None:
+    """The console script `podyard`."""
+    from podyard.cli.commands import run
+
+    run(sys.argv[1:])
+
+
+def api() -> None:
+    """REST, Google's wire and the console."""
+    from podyard import migrations, settings
+    from podyard.api.app import create_app, prepare
+    from podyard.base.clock import OsClock
+    from podyard.base.log import configure
+    from podyard.db.unit_of_work import Database
+    from podyard.web.pages import router as console
+
+    configure()
+    found = settings.from_environment()
+    clock = OsClock()
+    database = Database(found.database_url, clock)
+    migrations.upgrade(database)
+    prepare(found, database)
+    app = create_app(found, database, _fleet(found), clock, routers=(console,))
+    _serve(app, found)
+
+
+def loop() -> None:
+    """The control loop."""
+    from podyard import settings
+    from podyard.base.clock import OsClock
+    from podyard.base.log import configure
+    from podyard.loop.runner import main
+    from podyard.workers.dispatch import Dispatcher
+
+    configure()
+    found = settings.from_environment()
+    main(found, _fleet(found), Dispatcher(found.broker_url or "memory://"), OsClock())
+
+
+def agent() -> None:
+    """The agent of this machine."""
+    from podyard import settings
+    from podyard.base.clock import OsClock
+    from podyard.base.log import configure
+    from podyard.workers.agent import run_agent
+
+    configure()
+    found = settings.from_environment()
+    run_agent(
+        agent_id=found.agent_id,
+        url=os.environ["PODYARD_URL"],
+        token=found.agent_token_path.read_text(encoding="ascii").strip(),
+        data=found.data,
+        broker_url=found.broker_url,
+        replicas_max=found.replicas_max,
+        hosts_max=found.hosts_max,
+        bind_address=found.bind_address,
+        clock=OsClock(),
+    )
+
+
+def _fleet(found: Settings) -> Fleet:
+    from podyard.domain.fleet import default_fleet, load_fleet
+
+    if found.fleet_path is None:
+        return default_fleet()
+    return load_fleet(Path(found.fleet_path).read_text(encoding="utf-8"))
+
+
+def _serve(app: object, found: Settings) -> None:
+    import uvicorn
+
+    config = uvicorn.Config(
+        app,  # type: ignore[arg-type]
+        host=found.bind_address,
+        port=found.port,
+        log_config=None,
+        access_log=False,
+        lifespan="on",
+        server_header=False,
+        timeout_graceful_shutdown=2,  # open streams are cut: their readers come back
+    )
+    held = os.environ.get(HTTP_SOCKET_VARIABLE)
+    sockets = None if held is None else [socket.socket(fileno=int(held))]
+    uvicorn.Server(config).run(sockets=sockets)
+
+
+PROCESSES = {"api": api, "loop": loop, "agent": agent}
+
+
+def main(argv: list[str]) -> int:
+    """Runs one process; a failure of the set-up is one line on stderr and exit code 2."""
+    if len(argv) != 1 or argv[0] not in PROCESSES:
+        print(f"usage: python -m podyard.main {'|'.join(PROCESSES)}", file=sys.stderr)
+        return EXIT_SETUP
+    try:
+        PROCESSES[argv[0]]()
+    except PodyardError as error:
+        print(f"podyard {argv[0]}: {error.message}", file=sys.stderr)
+        return EXIT_SETUP
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

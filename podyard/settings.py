@@ -1,0 +1,102 @@
+"""Settings, from the environment. Flags of the command line set the same variables for the processes they start."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from podyard.base.errors import invalid
+
+HTTP_PORT = 8700  # never 8470 to 8482, which TPU clients use themselves
+AGENT_ID = "local"
+REPLICAS_MAX = 16  # processes on one machine; a v3-128 still fits, and a laptop survives it
+HOSTS_MAX = 1024
+CLOCK_MODES = ("local", "system", "virtual")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Settings:
+    """What every process of one Podyard shares. Folders are absolute."""
+
+    data: Path
+    database_url: str
+    broker_url: str | None = None
+    fleet_path: Path | None = None
+    clock_mode: str = "local"
+    bind_address: str = "127.0.0.1"
+    port: int = HTTP_PORT
+    agent_id: str = AGENT_ID
+    replicas_max: int = REPLICAS_MAX
+    hosts_max: int = HOSTS_MAX
+
+    @property
+    def token_path(self) -> Path:
+        return self.data / "token"
+
+    @property
+    def agent_token_path(self) -> Path:
+        return self.data / f"agent-{self.agent_id}.token"
+
+    @property
+    def state_path(self) -> Path:
+        """Where `podyard up` writes its url, ports and processes once it is ready."""
+        return self.data / "podyard.json"
+
+    @property
+    def objects_path(self) -> Path:
+        return self.data / "objects"
+
+    def environment(self) -> dict[str, str]:
+        """The variables that give another process these settings."""
+        values = {
+            "PODYARD_DATA": str(self.data),
+            "PODYARD_DATABASE_URL": self.database_url,
+            "PODYARD_CLOCK": self.clock_mode,
+            "PODYARD_BIND_ADDRESS": self.bind_address,
+            "PODYARD_PORT": str(self.port),
+            "PODYARD_AGENT": self.agent_id,
+            "PODYARD_REPLICAS_MAX": str(self.replicas_max),
+            "PODYARD_HOSTS_MAX": str(self.hosts_max),
+        }
+        if self.broker_url is not None:
+            values["PODYARD_BROKER_URL"] = self.broker_url
+        if self.fleet_path is not None:
+            values["PODYARD_FLEET"] = str(self.fleet_path)
+        return values
+
+
+def from_environment(environ: Mapping[str, str] | None = None) -> Settings:
+    """Raises INVALID_ARGUMENT that names the variable that is wrong."""
+    env = os.environ if environ is None else environ
+    data = Path(env.get("PODYARD_DATA") or _default_data()).expanduser().absolute()
+    fleet = env.get("PODYARD_FLEET")
+    clock_mode = env.get("PODYARD_CLOCK") or "local"
+    if clock_mode not in CLOCK_MODES:
+        raise invalid(f"PODYARD_CLOCK is {clock_mode!r}: it must be one of {', '.join(CLOCK_MODES)}")
+    return Settings(
+        data=data,
+        database_url=env.get("PODYARD_DATABASE_URL") or f"sqlite:///{data / 'podyard.db'}",
+        broker_url=env.get("PODYARD_BROKER_URL") or None,
+        fleet_path=Path(fleet).expanduser().absolute() if fleet else None,
+        clock_mode=clock_mode,
+        bind_address=env.get("PODYARD_BIND_ADDRESS") or "127.0.0.1",
+        port=_number(env, "PODYARD_PORT", HTTP_PORT, 0, 65535),
+        agent_id=env.get("PODYARD_AGENT") or AGENT_ID,
+        replicas_max=_number(env, "PODYARD_REPLICAS_MAX", REPLICAS_MAX, 0, 10_000),
+        hosts_max=_number(env, "PODYARD_HOSTS_MAX", HOSTS_MAX, 0, 10_000),
+    )
+
+
+def _default_data() -> str:
+    from platformdirs import user_data_dir
+
+    return user_data_dir("podyard", appauthor=False)
+
+
+def _number(env: Mapping[str, str], name: str, default: int, least: int, most: int) -> int:
+    text = env.get(name) or str(default)
+    if not text.isdigit() or not least <= int(text) <= most:
+        raise invalid(f"{name} is {text!r}: it must be a number from {least} to {most}")
+    return int(text)
