@@ -1,0 +1,160 @@
+"""`podyard hardware|project|auth|agents|clock`."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import click
+
+from podyard.cli.options import client_of, output_option, pairs, target_options
+from podyard.cli.output import emit
+from podyard.hardware import accelerator_types, runtime_versions
+from podyard.hardware.generations import GENERATIONS
+
+
+@click.group()
+def hardware() -> None:
+    """TPU generations and accelerator types."""
+
+
+@hardware.command(name="list")
+@click.option("--generation", help="Only this one, as in v4.")
+@output_option
+def list_types(generation: str | None, output: str) -> None:
+    """List every accelerator type."""
+    if generation is not None and generation not in GENERATIONS:
+        raise click.UsageError(f"--generation {generation!r} is none of {', '.join(GENERATIONS)}")
+    rows = [
+        {
+            "type": kind.name,
+            "generation": kind.generation.name,
+            "topology": kind.topology.text,
+            "chips": kind.chip_count,
+            "cores": kind.core_count,
+            "hosts": kind.host_count,
+            "torus": "".join("T" if wrap else "-" for wrap in kind.topology.wrap),
+            "source": kind.source,
+        }
+        for kind in accelerator_types.all_types(generation)
+    ]
+    names = ("type", "generation", "topology", "chips", "cores", "hosts", "torus")
+    emit(rows, output, {name.upper(): name for name in names})
+
+
+@hardware.command()
+@click.argument("name")
+@output_option
+def show(name: str, output: str) -> None:
+    """Show a generation (v4) or an accelerator type (v4-128), each number with its source."""
+    found = GENERATIONS.get(name)
+    if found is not None:
+        data = _plain(dataclasses.asdict(found))
+        data["runtimeVersions"] = [item.version for item in runtime_versions.runtime_versions_of(found)]
+    else:
+        kind = accelerator_types.parse(name)
+        data = _plain(dataclasses.asdict(kind))
+        data["generation"] = kind.generation.name
+        data["chips_per_host_bounds"] = kind.chips_per_host_bounds
+        data["host_bounds"] = kind.host_bounds
+    emit(data, "yaml" if output == "table" else output)
+
+
+@click.group()
+def project() -> None:
+    """Projects."""
+
+
+@project.command(name="create")
+@click.argument("project_id")
+@target_options
+@click.option("--labels", metavar="K=V,...")
+@output_option
+def create_project(
+    project_id: str, data: str | None, project: str | None, location: str | None, labels: str | None, output: str
+) -> None:
+    """Create a project."""
+    client = client_of(data, project, location)
+    body = {"projectId": project_id, "labels": pairs(labels, "--labels")}
+    emit(client.call("POST", "/podyard/v1/projects", body), output, _PROJECT)
+
+
+@project.command(name="list")
+@target_options
+@output_option
+def list_projects(data: str | None, project: str | None, location: str | None, output: str) -> None:
+    """List the projects that you may see."""
+    client = client_of(data, project, location)
+    emit(client.call("GET", "/podyard/v1/projects")["projects"], output, _PROJECT)
+
+
+_PROJECT = {"PROJECT": "projectId", "NUMBER": "projectNumber", "CREATED": "createTime", "LABELS": "labels"}
+
+
+@click.group()
+def auth() -> None:
+    """Tokens and roles."""
+
+
+@auth.group()
+def token() -> None:
+    """Tokens."""
+
+
+@token.command(name="create")
+@click.argument("email")
+@target_options
+@click.option("--role", "roles", multiple=True, required=True, help="tpu.viewer, tpu.admin, jobs.runner, ...")
+@output_option
+def create_token(
+    email: str, data: str | None, project: str | None, location: str | None, roles: tuple[str, ...], output: str
+) -> None:
+    """Make a token for EMAIL with roles in the project. It is shown this once."""
+    client = client_of(data, project, location)
+    body = {"email": email, "project": client.target.project, "roles": list(roles)}
+    found = client.call("POST", "/podyard/v1/tokens", body)
+    emit(found, output, {"EMAIL": "email", "PROJECT": "project", "ROLES": "roles", "TOKEN": "token"})
+
+
+@auth.command(name="print-token")
+@target_options
+def print_token(data: str | None, project: str | None, location: str | None) -> None:
+    """Print the owner's token, for a browser's first sign-in or for curl."""
+    click.echo(client_of(data, project, location).target.token)
+
+
+@click.command()
+@target_options
+@output_option
+def agents(data: str | None, project: str | None, location: str | None, output: str) -> None:
+    """List the agents."""
+    columns = {"AGENT": "agent", "ADDRESS": "bindAddress", "REPLICAS_MAX": "replicasMax", "SEEN": "seenTime"}
+    emit(client_of(data, project, location).call("GET", "/podyard/v1/agents")["agents"], output, columns)
+
+
+@click.group()
+def clock() -> None:
+    """Platform time."""
+
+
+@clock.command(name="show")
+@target_options
+@output_option
+def show_clock(data: str | None, project: str | None, location: str | None, output: str) -> None:
+    """Show the platform's time and how it runs."""
+    found = client_of(data, project, location).call("GET", "/podyard/v1/clock")
+    emit(found, output, {"PLATFORM_TIME": "platformTime", "MODE": "mode", "RUNNING": "running"})
+
+
+def _plain(value: object) -> dict[str, object]:
+    """Tuples and mappings as YAML and JSON know them."""
+    assert isinstance(value, dict)
+    return {str(key): _item(item) for key, item in value.items()}
+
+
+def _item(value: object) -> object:
+    if isinstance(value, dict):
+        return _plain(value)
+    return [_item(part) for part in value] if isinstance(value, tuple | list) else value
+
+
+COMMANDS = {"hardware": hardware, "project": project, "auth": auth, "agents": agents, "clock": clock}

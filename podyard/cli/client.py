@@ -1,0 +1,143 @@
+"""The CLI's client of the API: finds the running Podyard, sends the token, turns error envelopes into PodyardError."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+from podyard.base.clock import OsClock, RealClock
+from podyard.base.errors import Code, PodyardError
+from podyard.cli.processes import read_json
+from podyard.settings import Settings
+
+REQUEST_SECONDS_MAX = 40.0  # the server answers within 30 s or says that it is busy
+POLL_SECONDS = 0.2
+PROJECT_DEFAULT = "demo"
+LOCATION_DEFAULT = "us-central1-f"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Target:
+    """Whom the CLI talks to, and for which project and location."""
+
+    url: str
+    token: str
+    project: str
+    location: str
+
+
+def find(settings: Settings, project: str | None = None, location: str | None = None) -> Target:
+    """The Podyard of the environment (PODYARD_URL), else the one that runs on the data folder. Raises UNAVAILABLE."""
+    env = os.environ
+    url = env.get("PODYARD_URL")
+    token = env.get("PODYARD_TOKEN")
+    if not url:
+        url = str(read_json(settings.state_path).get("url", ""))
+        if not url:
+            text = f"no Podyard runs on {settings.data}: start one with `podyard up`, or set PODYARD_URL"
+            raise PodyardError(Code.UNAVAILABLE, text)
+    if not token:
+        token = read_token(settings.token_path)
+    return Target(
+        url.rstrip("/"),
+        token,
+        project or env.get("PODYARD_PROJECT") or env.get("CLOUDSDK_CORE_PROJECT") or PROJECT_DEFAULT,
+        location or env.get("PODYARD_LOCATION") or env.get("CLOUDSDK_COMPUTE_ZONE") or LOCATION_DEFAULT,
+    )
+
+
+def read_token(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except OSError:
+        raise PodyardError(Code.UNAUTHENTICATED, f"no token: set PODYARD_TOKEN, or make {path} readable") from None
+
+
+class Client:
+    """Calls of the API. Every failure is a PodyardError; UNAVAILABLE when nobody answers."""
+
+    def __init__(self, target: Target, clock: RealClock | None = None) -> None:
+        self.target = target
+        self._clock = clock or OsClock()
+        self._http = httpx.Client(
+            base_url=target.url,
+            headers={"Authorization": f"Bearer {target.token}"},
+            timeout=REQUEST_SECONDS_MAX,
+            trust_env=False,  # a proxy of the environment must not see the token
+        )
+
+    def close(self) -> None:
+        self._http.close()
+
+    def call(self, method: str, path: str, body: Any = None, **query: Any) -> dict[str, Any]:
+        given = {name: value for name, value in query.items() if value is not None}
+        try:
+            response = self._http.request(method, path, json=body, params=given)
+        except httpx.TransportError as error:
+            raise PodyardError(Code.UNAVAILABLE, f"{self.target.url} does not answer: {error}") from None
+        if response.is_success:
+            found: dict[str, Any] = response.json()
+            return found
+        raise _error(response)
+
+    def pages(self, path: str, collection: str, **query: Any) -> Iterator[dict[str, Any]]:
+        token: str | None = None
+        while True:
+            page = self.call("GET", path, pageToken=token, **query)
+            yield from page.get(collection, ())
+            token = page.get("nextPageToken")
+            if not token:
+                return
+
+    def wait_operation(self, operation: Mapping[str, Any], timeout_seconds: float) -> dict[str, Any]:
+        """The finished operation; raises its error, or DEADLINE_EXCEEDED."""
+        current = self.poll(
+            lambda: self.call("GET", f"/v2/{operation['name']}"),
+            lambda found: bool(found["done"]),
+            timeout_seconds,
+            str(operation["name"]),
+        )
+        if "error" in current:
+            raise PodyardError(Code(current["error"]["code"]), current["error"]["message"])
+        return current
+
+    def poll(
+        self,
+        ask: Callable[[], dict[str, Any]],
+        done: Callable[[dict[str, Any]], bool],
+        timeout_seconds: float,
+        what: str,
+    ) -> dict[str, Any]:
+        deadline = self._clock.monotonic_seconds() + timeout_seconds
+        while True:
+            found = ask()
+            if done(found):
+                return found
+            if self._clock.monotonic_seconds() > deadline:
+                raise PodyardError(Code.DEADLINE_EXCEEDED, f"{what} has not ended within {timeout_seconds:g} s")
+            self._clock.sleep(POLL_SECONDS)
+
+    def zone_path(self, location: str | None = None) -> str:
+        return f"/v2/projects/{quote(self.target.project)}/locations/{quote(location or self.target.location)}"
+
+    def own_path(self, location: str | None = None) -> str:
+        place = quote(location or self.target.location)
+        return f"/podyard/v1/projects/{quote(self.target.project)}/locations/{place}"
+
+    def project_path(self) -> str:
+        return f"/podyard/v1/projects/{quote(self.target.project)}"
+
+
+def _error(response: httpx.Response) -> PodyardError:
+    try:
+        error = response.json()["error"]
+        return PodyardError(Code[error["status"]], error["message"], error.get("details", ()))
+    except (ValueError, KeyError, TypeError):
+        text = f"{response.request.url.host} answered {response.status_code} without saying why"
+        return PodyardError(Code.UNKNOWN, text)

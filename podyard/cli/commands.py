@@ -1,0 +1,60 @@
+"""The `podyard` command. Exit codes: 0, 1 (failed), 2 (usage, set-up), 130 (interrupted)."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+from typing_extensions import override
+
+from podyard import __version__
+from podyard.base.errors import PodyardError
+from podyard.cli import output
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+
+# Command -> module that holds it: a module is imported only when its command runs, so that `up` starts at once.
+_MODULES = {
+    "up": "stack", "down": "stack", "status": "stack", "env": "stack", "run": "stack",
+    "tpu": "tpu", "job": "jobs", "bill": "bill", "demo": "demo",
+    "hardware": "admin", "project": "admin", "auth": "admin", "agents": "admin", "clock": "admin",
+}  # fmt: skip
+
+
+class _Lazy(click.Group):
+    @override
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_MODULES)
+
+    @override
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _MODULES:
+            return None
+        module = __import__(f"podyard.cli.{_MODULES[cmd_name]}", fromlist=["COMMANDS"])
+        command: click.Command = module.COMMANDS[cmd_name]
+        return command
+
+
+@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="podyard")
+def root() -> None:
+    """A Cloud TPU that you run yourself."""
+
+
+def run(argv: list[str]) -> None:
+    """Runs one command and exits."""
+    try:
+        code = root.main(argv, prog_name="podyard", standalone_mode=False)
+    except click.exceptions.Abort:
+        sys.exit(EXIT_INTERRUPTED)
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(EXIT_USAGE)
+    except PodyardError as error:
+        output.say(f"ERROR: ({error.code.name}) {error.message}")
+        sys.exit(EXIT_FAILED)
+    sys.exit(code if isinstance(code, int) else 0)

@@ -1,0 +1,71 @@
+"""Options that many commands share."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import click
+
+from podyard.cli.client import Client, find
+from podyard.cli.output import FORMATS
+from podyard.settings import Settings, from_environment
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def data_option(command: Command) -> Command:
+    text = "Data folder (default: PODYARD_DATA, else the platform's user data folder)."
+    return click.option("--data", metavar="DIR", help=text)(command)
+
+
+def output_option(command: Command) -> Command:
+    kind = click.Choice(FORMATS)
+    return click.option("-o", "--output", type=kind, default="table", show_default=True, help="How to print.")(command)
+
+
+def target_options(command: Command) -> Command:
+    """--data --project --zone: which Podyard, project and location."""
+    for option in (
+        click.option("--zone", "--location", "location", metavar="ZONE", help="Zone, as in us-central1-f."),
+        click.option("--project", metavar="PROJECT", help="Project (default: PODYARD_PROJECT, else demo)."),
+        data_option,
+    ):
+        command = option(command)
+    return command
+
+
+def settings_of(data: str | None, **changes: Any) -> Settings:
+    """The settings of the environment, with what the command line says instead."""
+    import os
+
+    env = dict(os.environ)
+    if data is not None:
+        env["PODYARD_DATA"] = data
+        env.pop("PODYARD_DATABASE_URL", None)  # it belongs to the folder of the environment
+        env.pop("PODYARD_URL", None)
+    found = from_environment(env)
+    return dataclasses.replace(found, **{name: value for name, value in changes.items() if value is not None})
+
+
+def client_of(data: str | None, project: str | None = None, location: str | None = None) -> Client:
+    if data is not None:
+        import os
+
+        # The folder that is named wins over a Podyard that the environment points to.
+        for name in ("PODYARD_URL", "PODYARD_TOKEN"):
+            os.environ.pop(name, None)
+    return Client(find(settings_of(data), project, location))
+
+
+def pairs(text: str | None, option: str) -> Mapping[str, str]:
+    """`a=1,b=2` as a mapping; a usage error names the part that is no pair."""
+    found = {}
+    for part in (text or "").split(","):
+        if part:
+            key, equals, value = part.partition("=")
+            if not equals:
+                raise click.UsageError(f"{option}: {part!r} is not KEY=VALUE")
+            found[key] = value
+    return found

@@ -1,0 +1,55 @@
+"""Data on stdout as a table, JSON or YAML; everything else on stderr."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+FORMATS = ("table", "json", "yaml")
+
+
+def emit(data: Any, output: str, columns: Mapping[str, str] | None = None) -> None:
+    """`columns`: heading -> path of keys (`metrics.latest.loss`) of a list of mappings, or of one mapping."""
+    if output == "json":
+        click.echo(json.dumps(data, indent=2, ensure_ascii=False))
+    elif output == "yaml" or columns is None:
+        import yaml
+
+        click.echo(yaml.safe_dump(data, sort_keys=False, allow_unicode=True).rstrip())
+    else:
+        rows = data if isinstance(data, Sequence) else [data]
+        click.echo(table(list(columns), [[cell(pick(row, path)) for path in columns.values()] for row in rows]))
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns aligned to their widest cell."""
+    lines = [list(headings), *(list(row) for row in rows)]
+    widths = [max(len(line[index]) for line in lines) for index in range(len(headings))]
+    return "\n".join(
+        "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip() for line in lines
+    )
+
+
+def pick(row: Mapping[str, Any], path: str) -> Any:
+    value: Any = row
+    for key in path.split("."):
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
+
+
+def cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, Mapping):
+        return ",".join(f"{key}={item}" for key, item in value.items()) or "-"
+    return str(value)
+
+
+def say(text: str) -> None:
+    """Progress and notes: stderr."""
+    click.echo(text, err=True)

@@ -1,0 +1,216 @@
+"""`podyard up|down|status|env|run`: the stack of one data folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from podyard.base.clock import OsClock
+from podyard.cli import processes
+from podyard.cli.client import LOCATION_DEFAULT, PROJECT_DEFAULT, Target, find
+from podyard.cli.options import data_option, output_option, settings_of
+from podyard.cli.output import emit, say
+from podyard.cli.supervisor import STOP_ORDER, STOP_SECONDS, run
+from podyard.settings import CLOCK_MODES, Settings
+
+EXIT_SETUP = 2
+DOWN_SECONDS_MAX = sum(STOP_SECONDS.values()) + 5.0  # every child may take its whole time
+DETACH_SECONDS_MAX = 70.0
+_POLL_SECONDS = 0.05
+
+
+@click.command()
+@data_option
+@click.option("--port", type=click.IntRange(0, 65535), help="HTTP port (default 8700; 0: any free one).")
+@click.option("--bind", "bind_address", metavar="ADDRESS", help="Address to listen on (default 127.0.0.1).")
+@click.option("--fleet", metavar="FILE", help="Fleet file (YAML) instead of the default fleet.")
+@click.option("--clock", "clock_mode", type=click.Choice(CLOCK_MODES), help="How platform time runs.")
+@click.option("--detach", is_flag=True, help="Return once it is ready; stop it with `podyard down`.")
+def up(
+    data: str | None,
+    port: int | None,
+    bind_address: str | None,
+    fleet: str | None,
+    clock_mode: str | None,
+    detach: bool,
+) -> int:
+    """Start everything; Ctrl-C stops it."""
+    path = None if fleet is None else Path(fleet).expanduser().absolute()
+    if path is not None:
+        problem = _fleet_problem(path)
+        if problem is not None:
+            say(f"podyard up: {problem}")
+            return EXIT_SETUP
+    settings = settings_of(data, port=port, bind_address=bind_address, fleet_path=path, clock_mode=clock_mode)
+    return _detached(settings) if detach else run(settings)
+
+
+@click.command()
+@data_option
+@click.option("--delete-data", is_flag=True, help="Delete the data folder afterwards; asks first.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def down(data: str | None, delete_data: bool, yes: bool) -> int:
+    """Stop everything that runs on a data folder, also what a killed `up` left behind."""
+    settings, clock = settings_of(data), OsClock()
+    if delete_data and not yes:
+        click.confirm(f"Delete {settings.data} with all nodes, jobs and bills?", abort=True, err=True)
+    supervisor = processes.read_json(settings.state_path).get("pids", {}).get("supervisor")
+    if supervisor is not None and processes.is_alive(supervisor):
+        os.kill(int(supervisor["pid"]), 15)
+        deadline = clock.monotonic_seconds() + DOWN_SECONDS_MAX
+        while processes.is_alive(supervisor):
+            if clock.monotonic_seconds() > deadline:
+                os.kill(int(supervisor["pid"]), 9)
+                break
+            clock.sleep(_POLL_SECONDS)
+    stopped = processes.stop_orphans(settings.data, clock, STOP_ORDER) if settings.data.exists() else []
+    if stopped:
+        say(f"stopped what was left running: {', '.join(stopped)}")
+    for path in (settings.state_path, settings.data / processes.PROCESSES_FILE):
+        path.unlink(missing_ok=True)
+    if delete_data and settings.data.exists():
+        shutil.rmtree(settings.data)
+        say(f"deleted {settings.data}")
+    return 0
+
+
+@click.command()
+@data_option
+@output_option
+def status(data: str | None, output: str) -> int:
+    """What runs on a data folder. Exit code 1 when nothing does."""
+    settings = settings_of(data)
+    state = processes.read_json(settings.state_path)
+    entries = state.get("pids", {}) | processes.read_json(settings.data / processes.PROCESSES_FILE)
+    rows = [
+        {"process": name, "pid": entry["pid"], "state": "running" if processes.is_alive(entry) else "dead"}
+        for name, entry in entries.items()
+    ]
+    if not rows:
+        say(f"no Podyard runs on {settings.data}")
+        return 1
+    if output == "table":
+        say(f"{state.get('url', 'not ready yet')}  (data {settings.data})")
+        emit(rows, output, {"PROCESS": "process", "PID": "pid", "STATE": "state"})
+    else:
+        emit({"url": state.get("url"), "data": str(settings.data), "processes": rows}, output)
+    return 0
+
+
+@click.command()
+@data_option
+@click.option("--unset", is_flag=True, help="Print `unset` lines instead.")
+@click.option("-o", "--output", type=click.Choice(("sh", "json")), default="sh", show_default=True)
+@click.option("--project", metavar="PROJECT")
+@click.option("--zone", "location", metavar="ZONE")
+def env(data: str | None, unset: bool, output: str, project: str | None, location: str | None) -> int:
+    """Print the exports with which gcloud, Google's libraries and Terraform find this Podyard."""
+    settings = settings_of(data)
+    if unset:
+        click.echo("\n".join(f"unset {name}" for name in exports(_nobody(), settings)))
+        return 0
+    found = exports(_target(settings, data, project, location), settings)
+    if output == "json":
+        click.echo(json.dumps(found, indent=2))
+    else:
+        click.echo("\n".join(f"export {name}={shlex.quote(value)}" for name, value in found.items()))
+    return 0
+
+
+@click.command(name="run", context_settings={"ignore_unknown_options": True})
+@data_option
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True)
+def run_command(data: str | None, command: tuple[str, ...]) -> int:
+    """Run COMMAND with the exports of `podyard env`."""
+    settings = settings_of(data)
+    environment = {**os.environ, **exports(_target(settings, data, None, None), settings)}
+    try:
+        return subprocess.run(command, env=environment, check=False).returncode
+    except FileNotFoundError:
+        say(f"podyard run: {command[0]} was not found")
+        return 127
+
+
+def exports(target: Target, settings: Settings) -> dict[str, str]:
+    """The variables, by client: ours, gcloud's, Terraform's, cloud-tpu-client's."""
+    return {
+        "PODYARD_URL": target.url,
+        "PODYARD_TOKEN": target.token,
+        "PODYARD_PROJECT": target.project,
+        "PODYARD_LOCATION": target.location,
+        "CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU": f"{target.url}/",
+        "CLOUDSDK_AUTH_ACCESS_TOKEN_FILE": str(settings.token_path),
+        "CLOUDSDK_CORE_PROJECT": target.project,
+        "CLOUDSDK_COMPUTE_ZONE": target.location,
+        "CLOUDSDK_CONFIG": str(settings.data / "gcloud"),
+        "CLOUDSDK_CORE_DISABLE_PROMPTS": "1",
+        "GOOGLE_TPU_V2_CUSTOM_ENDPOINT": f"{target.url}/v2alpha1/",
+        "GOOGLE_OAUTH_ACCESS_TOKEN": target.token,
+        "TPU_API_DISCOVERY_URL": f"{target.url}/$discovery/rest?version={{apiVersion}}",
+    }
+
+
+def _target(settings: Settings, data: str | None, project: str | None, location: str | None) -> Target:
+    if data is not None:
+        for name in ("PODYARD_URL", "PODYARD_TOKEN"):
+            os.environ.pop(name, None)
+    return find(settings, project, location)
+
+
+def _nobody() -> Target:
+    return Target("", "", PROJECT_DEFAULT, LOCATION_DEFAULT)
+
+
+def _fleet_problem(path: Path) -> str | None:
+    from podyard.base.errors import PodyardError
+    from podyard.domain.fleet import load_fleet
+
+    try:
+        load_fleet(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        return f"cannot read the fleet file {path}: {error.strerror}"
+    except PodyardError as error:
+        return error.message
+    return None
+
+
+def _detached(settings: Settings) -> int:
+    """Starts `podyard up` in a session of its own and waits until it is ready or has refused."""
+    arguments: list[str] = ["--data", str(settings.data), "--port", str(settings.port)]
+    arguments += ["--bind", settings.bind_address, "--clock", settings.clock_mode]
+    if settings.fleet_path is not None:
+        arguments += ["--fleet", str(settings.fleet_path)]
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from podyard.main import cli; cli()", "up", *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    clock = OsClock()
+    deadline = clock.monotonic_seconds() + DETACH_SECONDS_MAX
+    while clock.monotonic_seconds() < deadline:
+        state: dict[str, Any] = processes.read_json(settings.state_path)
+        if state.get("pids", {}).get("supervisor", {}).get("pid") == process.pid:
+            say(f"Podyard is ready: {state['url']}  (data {settings.data})")
+            process.returncode = 0  # it lives on: not ours to wait for
+            return 0
+        if process.poll() is not None:
+            assert process.stderr is not None
+            say(process.stderr.read().decode(errors="replace").strip())
+            return process.returncode
+        clock.sleep(_POLL_SECONDS)
+    process.terminate()
+    say(f"podyard up: not ready within {DETACH_SECONDS_MAX:.0f} s")
+    return 1
+
+
+COMMANDS = {"up": up, "down": down, "status": status, "env": env, "run": run_command}

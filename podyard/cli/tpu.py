@@ -1,0 +1,153 @@
+"""`podyard tpu ...`, with gcloud's flag names."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+import click
+
+from podyard.cli.client import Client
+from podyard.cli.options import client_of, output_option, pairs, target_options
+from podyard.cli.output import emit, say
+
+OPERATION_SECONDS_MAX = 900.0  # as google-cloud-tpu waits
+_COLUMNS = {
+    "NAME": "id",
+    "ZONE": "zone",
+    "ACCELERATOR_TYPE": "acceleratorType",
+    "TOPOLOGY": "acceleratorConfig.topology",
+    "HOSTS": "hosts",
+    "STATE": "state",
+}
+
+
+@click.group()
+def tpu() -> None:
+    """TPU nodes."""
+
+
+@tpu.command()
+@click.argument("node")
+@target_options
+@click.option("--accelerator-type", help="As in v3-32.")
+@click.option("--type", "config_type", help="Generation, with --topology: v4, v5p, ...")
+@click.option("--topology", help="As in 2x2x2.")
+@click.option("--version", "runtime_version", required=True, help="Runtime version, as in tpu-vm-base.")
+@click.option("--preemptible", is_flag=True)
+@click.option("--spot", is_flag=True)
+@click.option("--reserved", is_flag=True)
+@click.option("--labels", metavar="K=V,...")
+@click.option("--metadata", metavar="K=V,...")
+@click.option("--description", default="")
+@click.option("--network", default="default", show_default=True)
+@click.option("--async", "asynchronous", is_flag=True, help="Do not wait for the operation.")
+@output_option
+def create(node: str, data: str | None, project: str | None, location: str | None, output: str, **flags: Any) -> None:
+    """Create a node and wait until it is READY."""
+    client = client_of(data, project, location)
+    scheduling = {name: True for name in ("preemptible", "spot", "reserved") if flags[name]}
+    body: dict[str, Any] = {
+        "runtimeVersion": flags["runtime_version"],
+        "networkConfig": {"network": flags["network"], "enableExternalIps": True},
+        "schedulingConfig": scheduling,
+        "labels": pairs(flags["labels"], "--labels"),
+        "metadata": pairs(flags["metadata"], "--metadata"),
+        "description": flags["description"],
+    }
+    if flags["topology"] or flags["config_type"]:
+        body["acceleratorConfig"] = {"type": _wire_type(flags["config_type"]), "topology": flags["topology"] or ""}
+    else:
+        body["acceleratorType"] = flags["accelerator_type"]
+    operation = client.call("POST", f"{client.zone_path()}/nodes", body, nodeId=node)
+    _finish(client, operation, flags["asynchronous"], output)
+
+
+@tpu.command(name="list")
+@target_options
+@output_option
+def list_nodes(data: str | None, project: str | None, location: str | None, output: str) -> None:
+    """List nodes, of all zones unless --zone names one."""
+    client = client_of(data, project, location)
+    found = list(client.pages(f"{client.zone_path(location or '-')}/nodes", "nodes"))
+    emit([_row(node) for node in found] if output == "table" else found, output, _COLUMNS)
+
+
+@tpu.command()
+@click.argument("node")
+@target_options
+@output_option
+def describe(node: str, data: str | None, project: str | None, location: str | None, output: str) -> None:
+    """Show a node."""
+    client = client_of(data, project, location)
+    found = client.call("GET", f"{client.zone_path()}/nodes/{quote(node)}")
+    emit(found, "yaml" if output == "table" else output)
+
+
+def _verb(name: str, method: str, suffix: str, text: str) -> click.Command:
+    @tpu.command(name=name, help=text)
+    @click.argument("node")
+    @target_options
+    @click.option("--async", "asynchronous", is_flag=True, help="Do not wait for the operation.")
+    @click.option("--quiet", "-q", is_flag=True, help="Do not ask.")
+    @output_option
+    def command(
+        node: str,
+        data: str | None,
+        project: str | None,
+        location: str | None,
+        asynchronous: bool,
+        quiet: bool,
+        output: str,
+    ) -> None:
+        client = client_of(data, project, location)
+        if name == "delete" and not quiet:
+            click.confirm(f"Delete node {node} in {client.target.location}?", abort=True, err=True)
+        body: dict[str, Any] | None = {} if method == "POST" else None
+        operation = client.call(method, f"{client.zone_path()}/nodes/{quote(node)}{suffix}", body)
+        _finish(client, operation, asynchronous, output)
+
+    assert isinstance(command, click.Command)
+    return command
+
+
+_verb("delete", "DELETE", "", "Delete a node and wait until it is gone.")
+_verb("stop", "POST", ":stop", "Stop a node with one host.")
+_verb("start", "POST", ":start", "Start a stopped node.")
+
+
+@tpu.command()
+@click.argument("node")
+@target_options
+@output_option
+def preempt(node: str, data: str | None, project: str | None, location: str | None, output: str) -> None:
+    """Take a preemptible or spot node back now, as Google might."""
+    client = client_of(data, project, location)
+    found = client.call("POST", f"{client.own_path()}/nodes/{quote(node)}:preempt", {})
+    emit(_row(found) if output == "table" else found, output, _COLUMNS)
+
+
+def _finish(client: Client, operation: dict[str, Any], asynchronous: bool, output: str) -> None:
+    if asynchronous:
+        say(f"operation {operation['name']} goes on")
+        emit(operation, "yaml" if output == "table" else output)
+        return
+    done = client.wait_operation(operation, OPERATION_SECONDS_MAX)
+    response = done.get("response", {})
+    if "name" in response:
+        emit(_row(response) if output == "table" else response, output, _COLUMNS)
+    else:
+        say(f"{done['metadata']['verb']} of {done['metadata']['target']} is done")
+
+
+def _row(node: dict[str, Any]) -> dict[str, Any]:
+    parts = node["name"].split("/")
+    return {**node, "id": parts[-1], "zone": parts[3], "hosts": len(node.get("networkEndpoints", ()))}
+
+
+def _wire_type(text: str | None) -> str:
+    known = {"v5litepod": "V5LITE_POD", "v5lite-pod": "V5LITE_POD", "v5e": "V5LITE_POD"}
+    return known.get((text or "").lower(), (text or "").upper())
+
+
+COMMANDS = {"tpu": tpu}
