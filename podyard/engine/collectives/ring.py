@@ -46,6 +46,7 @@ def run_schedule(schedule: Schedule, transport: Transport, vectors: Mapping[int,
                 np.add(received, own, out=own)
             else:
                 own[...] = received
+    transport.flush()
 
 
 @functools.cache

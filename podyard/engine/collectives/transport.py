@@ -27,13 +27,15 @@ class Tag:
 
 class Transport(Protocol):
     """`send` never blocks for the receiver and keeps no reference to `data` that a later write could be seen through.
+    `flush` returns when everything sent is on its way, so that a peer does not wait while this process computes.
 
-    Both raise PodyardError: UNAVAILABLE when the peer is gone or silent for too long, ABORTED when it belongs to
+    All raise PodyardError: UNAVAILABLE when the peer is gone or silent for too long, ABORTED when it belongs to
     another epoch, CANCELLED when this process is told to stop.
     """
 
     def send(self, sender: int, receiver: int, tag: Tag, data: Vector) -> None: ...
     def receive(self, receiver: int, sender: int, tag: Tag, out: Vector) -> None: ...
+    def flush(self) -> None: ...
 
 
 class LocalTransport:
@@ -50,3 +52,6 @@ class LocalTransport:
         if sent_tag != tag:
             raise AssertionError(f"rank {receiver} expected {tag} and was sent {sent_tag}")
         out[...] = data
+
+    def flush(self) -> None:
+        """Nothing is ever under way."""

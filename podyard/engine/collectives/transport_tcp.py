@@ -1,16 +1,18 @@
 """TCP between replica processes: one connection per ring link that crosses processes.
 
 A process listens first, learns its peers' addresses, then connects for every link that leaves it and accepts one for
-every link that enters it. Each outgoing link has a thread that writes, so `send` returns at once and large chunks
-that all ranks send at the same moment cannot block each other.
+every link that enters it. One thread does everything on sockets that do not block: while it waits for a message it goes
+on writing its own, so large chunks that all ranks send at the same moment cannot block each other. (Writer threads
+were slower: each message changed threads twice.)
 """
 
 from __future__ import annotations
 
-import queue
+import select
 import socket
 import struct
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping
 
 from podyard.base.errors import Code, PodyardError
@@ -29,12 +31,17 @@ Stopping = Callable[[], bool]
 
 # Waiting is cut into slices, so that a process that is told to stop does not sit out the whole time-out.
 _SLICE_SECONDS = 0.25
+_BUFFER_BYTES = 1 << 20
 _HANDSHAKE_SECONDS = 10.0
 PEER_SILENCE_SECONDS = 60.0
 
 
 def _never() -> bool:
     return False
+
+
+def _slices(seconds: float) -> int:
+    return max(1, round(seconds / _SLICE_SECONDS))
 
 
 def _unavailable(what: str) -> PodyardError:
@@ -46,10 +53,12 @@ class TcpStream:
 
     def __init__(self, sock: socket.socket, name: str, silence_seconds: float, stopping: Stopping = _never) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # Room for a whole chunk of a small model, so that most sends end at once.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER_BYTES)
         sock.settimeout(_SLICE_SECONDS)
         self._socket = sock
         self._name = name
-        self._slices = max(1, round(silence_seconds / _SLICE_SECONDS))
+        self._slices = _slices(silence_seconds)
         self._stopping = stopping
 
     def write_all(self, data: bytes | memoryview) -> None:
@@ -60,9 +69,9 @@ class TcpStream:
                 view = view[self._socket.send(view) :]
                 idle = 0
             except TimeoutError:
-                idle = self._wait_longer(idle, "takes no data")
+                idle = self.wait_longer(idle, "takes no data")
             except OSError as error:
-                raise _unavailable(f"{self._name} is gone: {error.strerror or error}") from error
+                raise self._gone(error.strerror or str(error)) from error
 
     def read_into(self, view: memoryview) -> None:
         idle = 0
@@ -70,12 +79,12 @@ class TcpStream:
             try:
                 count = self._socket.recv_into(view)
             except TimeoutError:
-                idle = self._wait_longer(idle, "is silent")
+                idle = self.wait_longer(idle, "is silent")
                 continue
             except OSError as error:
-                raise _unavailable(f"{self._name} is gone: {error.strerror or error}") from error
+                raise self._gone(error.strerror or str(error)) from error
             if count == 0:
-                raise _unavailable(f"{self._name} is gone: it closed the connection")
+                raise self._gone("it closed the connection")
             view = view[count:]
             idle = 0
 
@@ -84,14 +93,46 @@ class TcpStream:
         self.read_into(memoryview(data))
         return bytes(data)
 
-    def use_silence(self, silence_seconds: float) -> None:
-        """The handshake is quick or it is a stranger; a peer that computes may take longer."""
-        self._slices = max(1, round(silence_seconds / _SLICE_SECONDS))
+    def become(self, name: str, silence_seconds: float) -> None:
+        """A handshake is quick or it is a stranger's; a peer that computes may take longer."""
+        self._name = name
+        self._slices = _slices(silence_seconds)
+
+    def stop_blocking(self) -> None:
+        self._socket.settimeout(0)
+
+    def write_now(self, view: memoryview) -> int:
+        """Bytes that the socket took, 0 when it takes none now."""
+        try:
+            return self._socket.send(view)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            raise self._gone(error.strerror or str(error)) from error
+
+    def read_now(self, view: memoryview) -> int:
+        """Bytes read into `view`, 0 when there are none now."""
+        try:
+            count = self._socket.recv_into(view)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            raise self._gone(error.strerror or str(error)) from error
+        if count == 0:
+            raise self._gone("it closed the connection")
+        return count
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
 
     def close(self) -> None:
         self._socket.close()
 
-    def _wait_longer(self, idle: int, what: str) -> int:
+    def _gone(self, why: str) -> PodyardError:
+        return _unavailable(f"{self._name} is gone: {why}")
+
+    def wait_longer(self, idle: int, what: str) -> int:
+        """idle + 1 slices without a byte; raises CANCELLED when told to stop, UNAVAILABLE when that is too long."""
         if self._stopping():
             raise PodyardError(Code.CANCELLED, "told to stop")
         if idle + 1 >= self._slices:
@@ -130,36 +171,28 @@ def split_address(address: str) -> tuple[str, int]:
     return host, int(port)
 
 
-class _Writer:
-    """A thread that writes one link's frames in order. Its first error is raised by the next `put`."""
+class _Outgoing:
+    """What one leaving link still has to write. Used by one thread, on a socket that never blocks."""
 
-    def __init__(self, stream: TcpStream, link: Link) -> None:
-        self.error: PodyardError | None = None
-        self._stream = stream
-        self._frames: queue.SimpleQueue[tuple[bytes, memoryview] | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name=f"ring-{link.sender}-{link.receiver}", daemon=True)
-        self._thread.start()
+    def __init__(self, stream: TcpStream) -> None:
+        self.stream = stream
+        self._views: deque[memoryview] = deque()
 
-    def put(self, header: bytes, payload: memoryview) -> None:
-        if self.error is not None:
-            raise self.error
-        self._frames.put((header, payload))
+    def put(self, header: bytes, payload: bytes) -> None:
+        self._views.append(memoryview(header + payload))
+        self.write_some()
 
-    def close(self, timeout_seconds: float) -> None:
-        """Waits for what is queued: the peer still needs the last chunks of the last step."""
-        self._frames.put(None)
-        self._thread.join(timeout_seconds)
-        self._stream.close()
-
-    def _run(self) -> None:
-        while (frame := self._frames.get()) is not None:
-            if self.error is not None:
-                continue
-            try:
-                self._stream.write_all(frame[0])
-                self._stream.write_all(frame[1])
-            except PodyardError as error:
-                self.error = error
+    def write_some(self) -> bool:
+        """Writes what the socket takes; True when nothing is left."""
+        while self._views:
+            count = self.stream.write_now(self._views[0])
+            if count == len(self._views[0]):
+                self._views.popleft()
+            elif count == 0:
+                return False
+            else:
+                self._views[0] = self._views[0][count:]
+        return True
 
 
 class TcpTransport:
@@ -170,7 +203,7 @@ class TcpTransport:
         self._silence_seconds = silence_seconds
         self._stopping = stopping
         self._local = LocalTransport()
-        self._writers: dict[Link, _Writer] = {}
+        self._outgoing: dict[Link, _Outgoing] = {}
         self._readers: dict[Link, TcpStream] = {}
 
     @classmethod
@@ -205,28 +238,49 @@ class TcpTransport:
         return transport
 
     def send(self, sender: int, receiver: int, tag: Tag, data: Vector) -> None:
-        writer = self._writers.get(Link(sender, receiver))
-        if writer is None:
+        outgoing = self._outgoing.get(Link(sender, receiver))
+        if outgoing is None:
             self._local.send(sender, receiver, tag, data)
             return
-        # A copy: the runner goes on to overwrite the vector while the thread still writes.
-        payload = memoryview(data.tobytes())
-        writer.put(pack_frame(self._member.epoch, tag, payload.nbytes), payload)
+        # tobytes copies: the runner goes on to overwrite the vector while some of it may still wait here.
+        outgoing.put(pack_frame(self._member.epoch, tag, data.nbytes), data.tobytes())
 
     def receive(self, receiver: int, sender: int, tag: Tag, out: Vector) -> None:
         stream = self._readers.get(Link(sender, receiver))
         if stream is None:
             self._local.receive(receiver, sender, tag, out)
             return
-        check_frame(stream.read_exactly(FRAME_BYTES), self._member.epoch, tag, out.nbytes)
+        header = bytearray(FRAME_BYTES)
+        self._read(stream, memoryview(header))
+        check_frame(header, self._member.epoch, tag, out.nbytes)
         if out.nbytes:
-            stream.read_into(out.data.cast("B"))
+            self._read(stream, out.data.cast("B"))
 
-    def close(self, *, drain_seconds: float = 5.0) -> None:
-        for writer in self._writers.values():
-            writer.close(drain_seconds)
+    def flush(self) -> None:
+        idle = 0
+        while waiting := [outgoing for outgoing in self._outgoing.values() if not outgoing.write_some()]:
+            _, writable, _ = select.select([], [outgoing.stream for outgoing in waiting], [], _SLICE_SECONDS)
+            idle = 0 if writable else waiting[0].stream.wait_longer(idle, "takes no data")
+
+    def close(self) -> None:
+        for outgoing in self._outgoing.values():
+            outgoing.stream.close()
         for stream in self._readers.values():
             stream.close()
+
+    def _read(self, stream: TcpStream, view: memoryview) -> None:
+        """Fills `view`, and meanwhile writes what is waiting to be written."""
+        idle = 0
+        while view:
+            count = stream.read_now(view)
+            if count:
+                view = view[count:]
+                idle = 0
+                continue
+            waiting = [outgoing for outgoing in self._outgoing.values() if not outgoing.write_some()]
+            ready = select.select([stream], [outgoing.stream for outgoing in waiting], [], _SLICE_SECONDS)
+            if not any(ready):
+                idle = stream.wait_longer(idle, "is silent")
 
     def _connect(self, link: Link, address: str) -> None:
         name = f"host {link.receiver} at {address}"
@@ -241,7 +295,8 @@ class TcpTransport:
         except BaseException:
             stream.close()
             raise
-        self._writers[link] = _Writer(stream, link)
+        stream.stop_blocking()
+        self._outgoing[link] = _Outgoing(stream)
 
 
 class _Acceptor:
@@ -266,7 +321,7 @@ class _Acceptor:
         self._thread.join()
 
     def _run(self) -> None:
-        slices = max(1, round(self._transport._silence_seconds / _SLICE_SECONDS))
+        slices = _slices(self._transport._silence_seconds)
         try:
             while self._missing and not self._given_up.is_set():
                 if self._transport._stopping():
@@ -293,7 +348,7 @@ class _Acceptor:
         except (ValueError, struct.error):
             stream.close()
             return
-        stream._name = f"host {link.sender}"
-        stream.use_silence(self._transport._silence_seconds)
+        stream.become(f"host {link.sender}", self._transport._silence_seconds)
+        stream.stop_blocking()
         self._missing.discard(link)
         self._transport._readers[link] = stream

@@ -131,7 +131,7 @@ def pack_frame(epoch: int, tag: Tag, payload_bytes: int) -> bytes:
     return _FRAME.pack(MAGIC, epoch, tag.sequence, tag.step, tag.chunk, payload_bytes)
 
 
-def check_frame(header: bytes, epoch: int, tag: Tag, payload_bytes: int) -> None:
+def check_frame(header: bytes | bytearray, epoch: int, tag: Tag, payload_bytes: int) -> None:
     """Raises PodyardError ABORTED when the frame is of another epoch, DATA_LOSS when it is not the one expected."""
     magic, sent_epoch, sequence, step, chunk, nbytes = _FRAME.unpack(header)
     if magic == MAGIC and sent_epoch != epoch:

@@ -17,7 +17,7 @@ import safetensors
 import safetensors.numpy
 
 from podyard.base.errors import Code, PodyardError
-from podyard.engine.training.programs import TrainState
+from podyard.engine.training.programs import Layout, TrainState
 from podyard.engine.training.recipe import Tensors
 from podyard.engine.training.store import CheckpointStore
 
@@ -58,12 +58,8 @@ def params_sha256(params: Tensors) -> str:
 
 def save(store: CheckpointStore, run: Run, state: TrainState) -> tuple[str, str]:
     """(name, sha256 of the tensors' file). Raises what the store raises; then the checkpoint does not count."""
-    groups = {"params": state.params, "adam/first": state.first_moments, "adam/second": state.second_moments}
-    tensors = {
-        f"{group}/{name}": np.ascontiguousarray(value)
-        for group, values in groups.items()
-        for name, value in values.items()
-    }
+    groups = state.tensors()
+    tensors = {f"{group}/{name}": value for group, values in groups.items() for name, value in values.items()}
     data = safetensors.numpy.save(tensors)
     sha256 = hashlib.sha256(data).hexdigest()
     name = checkpoint_name(state.step)
@@ -78,7 +74,7 @@ def save(store: CheckpointStore, run: Run, state: TrainState) -> tuple[str, str]
         "tensors": tensors_name,
         "tensorsBytes": len(data),
         "tensorsSha256": sha256,
-        "paramsSha256": params_sha256(state.params),
+        "paramsSha256": params_sha256(groups["params"]),
     }
     store.put(tensors_name, data)
     store.put(name + _SUFFIX, json.dumps(manifest, indent=1, sort_keys=True).encode())
@@ -144,7 +140,11 @@ def _state(name: str, step: int, data: bytes) -> TrainState:
     def group(prefix: str) -> dict[str, Any]:
         return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
 
-    return TrainState(step, group("params/"), group("adam/first/"), group("adam/second/"))
+    params, first, second = group("params/"), group("adam/first/"), group("adam/second/")
+    layout = Layout.of(params)
+    if layout != Layout.of(first) or layout != Layout.of(second):
+        raise _torn(name, "the optimizer's state does not fit the parameters")
+    return TrainState(step, layout, layout.flatten(params), layout.flatten(first), layout.flatten(second))
 
 
 def _torn(name: str, why: str) -> PodyardError:

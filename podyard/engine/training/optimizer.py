@@ -1,4 +1,5 @@
-"""Adam, on trees of arrays. Every replica computes it on the same summed gradient and gets the same bits."""
+"""Adam, on flat vectors: one fused loop over all parameters, which also compiles several times faster than a loop per
+tensor. Every replica computes it on the same summed gradient and gets the same bits."""
 
 from __future__ import annotations
 
@@ -12,22 +13,13 @@ EPSILON = 1e-7  # Keras' default, which the reference models were trained with
 
 
 def adam_update(
-    params: dict[str, Any],
-    first: dict[str, Any],
-    second: dict[str, Any],
-    gradient: dict[str, Any],
-    step: Any,
-    learning_rate: float,
-) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """(params, first moments, second moments) after 1-based `step` (float32 scalar).
+    params: Any, first: Any, second: Any, gradient: Any, step: Any, learning_rate: float
+) -> tuple[Any, Any, Any]:
+    """(params, first moments, second moments), all [n], after 1-based `step` (float32 scalar).
 
     Source: Kingma and Ba, arXiv 1412.6980, section 2, with the bias corrections folded into the rate.
     """
     rate = learning_rate * jnp.sqrt(1 - BETA2**step) / (1 - BETA1**step)
-    new_params, new_first, new_second = {}, {}, {}
-    for name, value in params.items():
-        slope = gradient[name]
-        new_first[name] = BETA1 * first[name] + (1 - BETA1) * slope
-        new_second[name] = BETA2 * second[name] + (1 - BETA2) * slope * slope
-        new_params[name] = value - rate * new_first[name] / (jnp.sqrt(new_second[name]) + EPSILON)
-    return new_params, new_first, new_second
+    first = BETA1 * first + (1 - BETA1) * gradient
+    second = BETA2 * second + (1 - BETA2) * gradient * gradient
+    return params - rate * first / (jnp.sqrt(second) + EPSILON), first, second

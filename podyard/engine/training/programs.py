@@ -20,7 +20,7 @@ from podyard.engine.collectives.transport import Vector
 from podyard.engine.numerics.transform import mxu_numerics
 from podyard.engine.training.optimizer import adam_update
 from podyard.engine.training.recipe import Batch, Recipe, Tensors
-from podyard.engine.training.xla import COMPILER_OPTIONS
+from podyard.engine.training.xla import COMPILER_OPTIONS, compile_turn
 
 # Behind the gradient in every core's vector: loss and accuracy, so that one sum carries all three.
 METRIC_COUNT = 2
@@ -40,10 +40,12 @@ class Layout:
     def length(self) -> int:
         return sum(math.prod(shape) for shape in self.shapes.values())
 
-    def flatten(self, tensors: Tensors) -> Any:
-        return jnp.concatenate([tensors[name].reshape(-1) for name in self.shapes])
+    def flatten(self, tensors: Tensors) -> Vector:
+        """Numpy arrays -> one vector [length]."""
+        return np.concatenate([np.asarray(tensors[name], np.float32).reshape(-1) for name in self.shapes])
 
     def unflatten(self, vector: Any) -> dict[str, Any]:
+        """A vector, numpy's or JAX's, -> views (slices) by name."""
         tensors, start = {}, 0
         for name, shape in self.shapes.items():
             stop = start + math.prod(shape)
@@ -54,17 +56,26 @@ class Layout:
 
 @dataclasses.dataclass(frozen=True)
 class TrainState:
-    """Everything that a checkpoint holds. `step` is the number of steps done."""
+    """Everything that a checkpoint holds: flat float32 vectors [layout.length]. `step`: the number of steps done."""
 
     step: int
-    params: dict[str, Any]
-    first_moments: dict[str, Any]
-    second_moments: dict[str, Any]
+    layout: Layout
+    params: Any
+    first_moments: Any
+    second_moments: Any
 
     @classmethod
-    def start(cls, params: dict[str, NDArray[np.float32]]) -> TrainState:
-        zeros = {name: np.zeros_like(value) for name, value in params.items()}
-        return cls(0, params, zeros, {name: value.copy() for name, value in zeros.items()})
+    def start(cls, params: Tensors) -> TrainState:
+        """Step 0, from a recipe's initial numpy arrays."""
+        layout = Layout.of(params)
+        return cls(
+            0, layout, layout.flatten(params), np.zeros(layout.length, np.float32), np.zeros(layout.length, np.float32)
+        )
+
+    def tensors(self) -> dict[str, dict[str, NDArray[np.float32]]]:
+        """Numpy views by group and name."""
+        groups = {"params": self.params, "adam/first": self.first_moments, "adam/second": self.second_moments}
+        return {group: self.layout.unflatten(np.asarray(vector)) for group, vector in groups.items()}
 
 
 def seed_words(seed: int) -> NDArray[np.uint32]:
@@ -73,24 +84,25 @@ def seed_words(seed: int) -> NDArray[np.uint32]:
 
 
 def core_step(recipe: Recipe, layout: Layout) -> Callable[..., Any]:
-    """f(params, batch, seed words [2], step, core) -> [gradient..., loss, accuracy] of one core's shard (means)."""
+    """f(params [n], batch, seed words [2], step, core) -> [gradient..., loss, accuracy] of a core's shard (means)."""
 
-    def compute(params: Tensors, batch: Batch, words: Any, step: Any, core: Any) -> Any:
+    def compute(params: Any, batch: Batch, words: Any, step: Any, core: Any) -> Any:
         key = jax.random.wrap_key_data(words, impl="threefry2x32")
         key = jax.random.fold_in(jax.random.fold_in(key, step), core)
-        loss_and_slope = jax.value_and_grad(lambda p: recipe.loss(p, batch, key), has_aux=True)
-        (loss, accuracy), gradient = loss_and_slope(params)
-        return jnp.concatenate([layout.flatten(gradient), jnp.stack([loss, accuracy])])
+        loss_and_slope = jax.value_and_grad(lambda tensors: recipe.loss(tensors, batch, key), has_aux=True)
+        # By tensors, not by the vector: the gradient of cutting a vector up pads each tensor to its full length.
+        (loss, accuracy), gradient = loss_and_slope(layout.unflatten(params))
+        return jnp.concatenate([*(gradient[name].reshape(-1) for name in layout.shapes), jnp.stack([loss, accuracy])])
 
     return mxu_numerics(compute)
 
 
-def update_step(recipe: Recipe, layout: Layout, core_count: int) -> Callable[..., Any]:
+def update_step(recipe: Recipe, core_count: int) -> Callable[..., Any]:
     """f(params, first, second, summed vector, step) -> (params, first, second), the mean taken over `core_count`."""
 
     def compute(params: Any, first: Any, second: Any, total: Any, step: Any) -> Any:
-        mean = total[: layout.length] / np.float32(core_count)
-        return adam_update(params, first, second, layout.unflatten(mean), step, recipe.learning_rate)
+        mean = total[:-METRIC_COUNT] / np.float32(core_count)
+        return adam_update(params, first, second, mean, step, recipe.learning_rate)
 
     return compute
 
@@ -98,30 +110,37 @@ def update_step(recipe: Recipe, layout: Layout, core_count: int) -> Callable[...
 class TrainPrograms:
     """The compiled core program and update program of a run."""
 
-    def __init__(self, recipe: Recipe, params: Tensors, shard: Batch, core_count: int) -> None:
-        self.layout = Layout.of(params)
-        scalars = (seed_words(0), np.uint32(0), np.uint32(0))
-        core_jit = jax.jit(core_step(recipe, self.layout), compiler_options=COMPILER_OPTIONS)
-        traced = core_jit.trace(dict(params), dict(shard), *scalars)
+    def __init__(
+        self, recipe: Recipe, layout: Layout, shard: Batch, core_count: int, compilation_cache: str | None
+    ) -> None:
+        params = np.zeros(layout.length, np.float32)
+        core_jit = jax.jit(core_step(recipe, layout), compiler_options=COMPILER_OPTIONS)
+        traced = core_jit.trace(params, dict(shard), seed_words(0), np.uint32(0), np.uint32(0))
         self.core_jaxpr = traced.jaxpr
-        self._core = traced.lower().compile()
-        total = np.zeros(self.layout.length + METRIC_COUNT, np.float32)
+        self._core = _compile(traced.lower(), compilation_cache)
+        total = np.zeros(layout.length + METRIC_COUNT, np.float32)
         update_jit = jax.jit(
-            update_step(recipe, self.layout, core_count), donate_argnums=(0, 1, 2), compiler_options=COMPILER_OPTIONS
+            update_step(recipe, core_count), donate_argnums=(0, 1, 2), compiler_options=COMPILER_OPTIONS
         )
-        self._update = update_jit.lower(dict(params), dict(params), dict(params), total, np.float32(0)).compile()
+        lowered = update_jit.lower(params, params, params, total, np.float32(0))
+        self._update = _compile(lowered, compilation_cache)
 
-    def core_vector(self, params: Tensors, shard: Batch, words: NDArray[np.uint32], step: int, core: int) -> Vector:
-        """One core's [gradient..., loss, accuracy] of 1-based `step`; read-only, valid as long as it is referred to."""
+    def core_vector(self, params: Any, shard: Batch, words: NDArray[np.uint32], step: int, core: int) -> Vector:
+        """One core's [gradient..., loss, accuracy] of 1-based `step`, read-only."""
         return np.asarray(self._core(params, dict(shard), words, np.uint32(step), np.uint32(core)))
 
     def update(self, state: TrainState, total: Vector) -> TrainState:
-        """The state after one more step. The given state's arrays are used up."""
+        """The state after one more step. The given state's vectors are used up."""
         step = state.step + 1
         params, first, second = self._update(
             state.params, state.first_moments, state.second_moments, total, np.float32(step)
         )
-        return TrainState(step, params, first, second)
+        return TrainState(step, state.layout, params, first, second)
+
+
+def _compile(lowered: Any, compilation_cache: str | None) -> Any:
+    with compile_turn(compilation_cache, lowered.as_text()):
+        return lowered.compile()
 
 
 def evaluate(recipe: Recipe, params: Tensors, batch: Batch) -> tuple[float, float]:

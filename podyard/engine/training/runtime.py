@@ -77,6 +77,7 @@ class Trainer:
         global_batch: int,
         seed: int,
         state: TrainState,
+        compilation_cache: str | None = None,
     ) -> None:
         self.state = state
         self._data = data
@@ -85,7 +86,7 @@ class Trainer:
         self._order = DataOrder(seed, data.train_count, global_batch)
         self._shard_size = global_batch // slice_shape.core_count
         shard = self._shard(self._order.indices(state.step + 1), core=0)
-        self.programs = TrainPrograms(recipe, state.params, shard, slice_shape.core_count)
+        self.programs = TrainPrograms(recipe, state.layout, shard, slice_shape.core_count, compilation_cache)
 
     def run(
         self, last_step: int, hosts: Sequence[int], host_sum: HostSum, thread_count: int, stopping: Callable[[], bool]
@@ -94,7 +95,7 @@ class Trainer:
         cores_per_host = self._slice.cores_per_host
         cores = [host * cores_per_host + core for host in sorted(hosts) for core in range(cores_per_host)]
         # The buffers are reused: they are as large as the model, and the allocator would fault them in every step.
-        sums = {host: np.zeros(self.programs.layout.length + METRIC_COUNT, np.float32) for host in hosts}
+        sums = {host: np.zeros(self.state.layout.length + METRIC_COUNT, np.float32) for host in hosts}
         with _mapper(min(thread_count, len(cores))) as map_ordered:
             while self.state.step < last_step and not stopping():
                 step = self.state.step + 1

@@ -82,6 +82,7 @@ class Session:
             spec.global_batch,
             spec.seed,
             state,
+            spec.compilation_cache,
         )
         estimate = self._estimate(trainer)
         self._metrics.log(f"compiled in {self._clock.monotonic_seconds() - began:.2f} s")
@@ -112,17 +113,19 @@ class Session:
 
     def _report_end(self, state: TrainState, data: Dataset, last: dict[str, float]) -> None:
         self._save(state)
-        self._metrics.log(f"paramsSha256 {checkpoint.params_sha256(state.params)}")
-        loss, accuracy = evaluate(self._recipe, state.params, data.test)
+        params = state.tensors()["params"]
+        self._metrics.log(f"paramsSha256 {checkpoint.params_sha256(params)}")
+        loss, accuracy = evaluate(self._recipe, params, data.test)
         self._metrics.log(f"test accuracy {accuracy:.4f} over {data.test_count} held-out examples")
         # A run that was resumed at its last step has taken none, and has no training metrics of its own.
         taken = {name: value for name, value in last.items() if np.isfinite(value)}
         self._metrics.finished({**taken, "testLoss": loss, "testAccuracy": accuracy})
 
     def _judge(self, state: TrainState, data: Dataset) -> None:
-        loss, accuracy = evaluate(self._recipe, state.params, data.test)
+        params = state.tensors()["params"]
+        loss, accuracy = evaluate(self._recipe, params, data.test)
         if self._spec.mode == "predict":
-            answers = predict(self._recipe, state.params, data.test).tolist()
+            answers = predict(self._recipe, params, data.test).tolist()
             name = f"predictions-{state.step:08d}.json"
             self._store.put(name, json.dumps({"step": state.step, "predictions": answers}).encode())
             self._metrics.log(f"wrote {len(answers)} predictions to {name}")
@@ -133,7 +136,7 @@ class Session:
         self._metrics.checkpoint(state.step, name, sha256)
 
     def _estimate(self, trainer: Trainer) -> StepEstimate:
-        all_reduce_bytes = 4 * trainer.programs.layout.length
+        all_reduce_bytes = 4 * trainer.state.layout.length
         program = DeviceProgram(tuple(ops_of(trainer.programs.core_jaxpr)), all_reduce_bytes)
         kind = accelerator_types.parse(self._spec.accelerator_type)
         return estimate_step(program, kind, self._spec.core_count)

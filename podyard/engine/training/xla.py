@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import hashlib
 import os
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 # One thread inside a program: with more, Eigen cuts long sums by the number of threads it finds, and bits would depend
 # on the machine's core count. Parallelism comes from running the programs of several cores side by side.
 COMPILER_OPTIONS: dict[str, bool | int | float | str] = {"xla_cpu_multi_thread_eigen": False}
+
+_TURN_SLOTS = 64
 
 
 def prepare_environment() -> None:
@@ -24,9 +31,24 @@ def configure(compilation_cache: str | None) -> None:
     # Programs are called from threads that wait for the result: handing them to another thread only costs.
     config.update("jax_cpu_enable_async_dispatch", False)
     if compilation_cache is not None:
+        Path(compilation_cache).mkdir(parents=True, exist_ok=True)
         config.update("jax_compilation_cache_dir", compilation_cache)
         config.update("jax_persistent_cache_min_compile_time_secs", 0)
         config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+@contextlib.contextmanager
+def compile_turn(compilation_cache: str | None, program_text: str) -> Iterator[None]:
+    """Lets one process at a time compile a program, where they share a cache: the replicas of a gang start together
+    with the same program, and the ones that waited read what the first one wrote. Other programs rarely wait for it.
+    The kernel gives the turn back when its holder dies."""
+    if compilation_cache is None:
+        yield
+        return
+    slot = hashlib.sha256(program_text.encode()).digest()[0] % _TURN_SLOTS
+    with Path(compilation_cache, f"turn-{slot}.lock").open("ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def available_cpu_count() -> int:
