@@ -13,7 +13,7 @@ from podyard.base.errors import Code, PodyardError, failed_precondition
 from podyard.base.rng import Streams
 from podyard.engine.collectives.transport_tcp import Listener, TcpTransport
 from podyard.engine.collectives.wire import Membership
-from podyard.engine.executor import MetricsSink, Rendezvous, ReplicaSpec, agreement_digest
+from podyard.engine.contract import MetricsSink, Rendezvous, ReplicaSpec, agreement_digest
 from podyard.engine.program.from_jaxpr import ops_of
 from podyard.engine.program.ops import DeviceProgram
 from podyard.engine.recipes import build_recipe

@@ -48,7 +48,7 @@ def test_shape_is_kept_and_rounding_twice_changes_nothing() -> None:
     once = round_to_bf16(values)
     assert once.shape == values.shape
     assert np.array_equal(round_to_bf16(once).view(np.uint32), once.view(np.uint32))
-    assert round_to_bf16(np.float32(1.00390625)).shape == ()
+    assert round_to_bf16(np.array(1.00390625, np.float32)).shape == ()
 
 
 def test_from_bits_is_exact_for_all_numbers() -> None:

@@ -131,8 +131,9 @@ def test_trees_and_other_types_pass_through() -> None:
 
 
 def test_unknown_primitive_with_an_inner_program_is_refused_by_name() -> None:
-    from jax.scipy.sparse.linalg import cg
+    from jax.scipy.sparse import linalg
 
+    cg: Any = linalg.cg
     with pytest.raises(PodyardError, match="'custom_linear_solve'") as caught:
         mxu_jit(lambda a, b: cg(lambda v: a @ v, b)[0])(np.eye(4, dtype=np.float32), np.ones(4, np.float32))
     assert caught.value.code is Code.UNIMPLEMENTED

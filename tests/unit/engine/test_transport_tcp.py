@@ -130,7 +130,7 @@ def test_a_message_out_of_turn_is_data_loss() -> None:
 
 def test_a_dead_peer_is_noticed_at_once_and_a_silent_one_in_time() -> None:
     transports = [outcome.result() for outcome in open_all([[0], [1], [2]], silence_seconds=0.5)]
-    with pytest.raises(PodyardError, match="host 0 is silent for 0.5 s") as silent:
+    with pytest.raises(PodyardError, match=r"host 0 is silent for 0\.5 s") as silent:
         transports[1].receive(1, 0, Tag(1, 0, 0), np.zeros(1, np.float32))
     transports[0].close()
     with pytest.raises(PodyardError, match="host 0 is gone") as dead:

@@ -1,0 +1,109 @@
+"""What the engine is told and what it needs from outside: one process of a gang, and three Protocols around it.
+
+The engine knows neither HTTP nor a database; `workers/replica.py` implements the Protocols. No JAX in here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from podyard.base.errors import invalid
+
+MODES = ("train", "evaluate", "predict")
+
+
+@dataclasses.dataclass(frozen=True)
+class ReplicaSpec:
+    """What one process of a gang is told.
+
+    `core_count` shards share the global batch, `core_count // host_count` on each host. `host_indices` are the hosts
+    that this process holds; `rank` is its index among `process_count` processes. `epoch` fences earlier gangs of the
+    same job, `ring_key` (16 bytes or more) is known to this gang only. `checkpoint_every_steps` 0: only at the end.
+    """
+
+    recipe: str
+    arguments: Mapping[str, object]
+    mode: str
+    steps: int
+    global_batch: int
+    seed: int
+    checkpoint_every_steps: int
+    accelerator_type: str
+    core_count: int
+    host_count: int
+    host_indices: tuple[int, ...]
+    rank: int
+    process_count: int
+    epoch: int
+    ring_key: bytes = dataclasses.field(repr=False)
+    compilation_cache: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Peer:
+    """A process of the gang, this one included. `address`: "host:port" of its ring listener."""
+
+    process_index: int
+    host_indices: tuple[int, ...]
+    address: str
+
+
+class Rendezvous(Protocol):
+    """`join` blocks until all processes of this epoch have joined. Raises PodyardError ABORTED for a fenced epoch."""
+
+    def join(self, address: str) -> Sequence[Peer]: ...
+
+
+class MetricsSink(Protocol):
+    """What the process that holds host 0 reports (`log` and `stopping`: every process). Steps are 1-based.
+
+    `checkpoint` is called after the checkpoint is durable; `finished` last, and not at all after a stop.
+    """
+
+    def step(self, step: int, loss: float, accuracy: float, wall_seconds: float, modelled_seconds: float) -> None: ...
+    def checkpoint(self, step: int, name: str, sha256: str) -> None: ...
+    def log(self, line: str) -> None: ...
+    def finished(self, metrics: Mapping[str, float]) -> None: ...
+    def stopping(self) -> bool: ...
+
+
+def check_spec(spec: ReplicaSpec) -> None:
+    """Raises PodyardError INVALID_ARGUMENT for numbers that contradict each other."""
+    if spec.mode not in MODES:
+        raise invalid(f"mode {spec.mode!r} is not one of {', '.join(MODES)}", "mode")
+    if spec.steps < 0 or spec.checkpoint_every_steps < 0:
+        raise invalid("steps and checkpoint_every_steps are not negative", "steps")
+    if spec.host_count < 1 or spec.core_count < spec.host_count or spec.core_count % spec.host_count:
+        raise invalid(f"{spec.core_count} cores cannot be spread evenly over {spec.host_count} hosts", "core_count")
+    if spec.global_batch < 1 or spec.global_batch % spec.core_count:
+        raise invalid(
+            f"global batch {spec.global_batch} is not a positive multiple of the {spec.core_count} cores",
+            "global_batch",
+        )
+    hosts = set(spec.host_indices)
+    if not hosts or len(hosts) != len(spec.host_indices) or not hosts <= set(range(spec.host_count)):
+        raise invalid(f"hosts {spec.host_indices} are not distinct hosts of 0..{spec.host_count - 1}", "host_indices")
+    if not 0 <= spec.rank < spec.process_count <= spec.host_count:
+        raise invalid(f"rank {spec.rank} of {spec.process_count} processes for {spec.host_count} hosts", "rank")
+    if (spec.process_count == 1) != (len(hosts) == spec.host_count):
+        raise invalid("one process holds all hosts exactly when it is the only one", "host_indices")
+
+
+def agreement_digest(spec: ReplicaSpec, start: str) -> bytes:
+    """32 bytes that are equal exactly for processes that train the same thing from the same `start`."""
+    common = {
+        "recipe": spec.recipe,
+        "arguments": dict(spec.arguments),
+        "mode": spec.mode,
+        "steps": spec.steps,
+        "globalBatch": spec.global_batch,
+        "seed": spec.seed,
+        "cores": spec.core_count,
+        "hosts": spec.host_count,
+        "start": start,
+    }
+    return hashlib.sha256(json.dumps(common, sort_keys=True).encode()).digest()

@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import replica_gang
+from replica_gang import Alone, Recorder, run_gang, spec_of
+
+from podyard.base.clock import OsClock
+from podyard.base.errors import Code, PodyardError
+from podyard.engine.executor import ReplicaSpec, check_spec, run_replica
+from podyard.engine.training.store import FileStore
+
+FOUR_HOSTS = {"accelerator_type": "v3-32", "core_count": 32, "host_count": 4}
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tmp_path_factory.mktemp("compiled"))
+
+
+def run_alone(spec: ReplicaSpec, root: Path, resume: str | None = None, stop_after: int | None = None) -> Recorder:
+    """In this process, which then holds all hosts."""
+    recorder = Recorder(stop_after)
+    everything = dataclasses.replace(spec, host_indices=tuple(range(spec.host_count)))
+    run_replica(everything, Alone(), recorder, FileStore(root), resume, "127.0.0.1:0", OsClock())
+    return recorder
+
+
+def test_a_run_reports_every_step_its_checkpoints_and_its_result(tmp_path: Path) -> None:
+    recorder = run_alone(spec_of(checkpoint_every_steps=2), tmp_path)
+    assert [step for step, *_ in recorder.steps] == [1, 2, 3, 4, 5]
+    assert all(loss > 0 and 0 <= accuracy <= 1 for _, loss, accuracy, _, _ in recorder.steps)
+    assert all(wall > 0 and 0 < modelled < 1e-3 for *_, wall, modelled in recorder.steps)
+    assert [name for _, name, _ in recorder.checkpoints] == [f"checkpoint-{step:08d}" for step in (2, 4, 5)]
+    assert recorder.result is not None
+    assert set(recorder.result) == {"loss", "accuracy", "testLoss", "testAccuracy"}
+    manifest = json.loads((tmp_path / "checkpoint-00000005.json").read_text())
+    assert manifest["paramsSha256"] == recorder.params_sha256
+
+
+def test_a_resumed_run_ends_in_the_bits_of_an_undisturbed_one(tmp_path: Path) -> None:
+    spec = spec_of(steps=60, global_batch=64, checkpoint_every_steps=10)
+    whole = run_alone(spec, tmp_path / "whole")
+    stopped = run_alone(spec, tmp_path / "cut", stop_after=37)
+    assert stopped.result is None and stopped.checkpoints[-1][0] == 30
+    assert "stopped after step 37" in stopped.lines
+    resumed = run_alone(spec, tmp_path / "cut", resume="checkpoint-00000030")
+    assert resumed.params_sha256 == whole.params_sha256
+    assert [s[:3] for s in resumed.steps] == [s[:3] for s in whole.steps[30:]]
+    assert resumed.result == whole.result
+
+
+def test_a_torn_checkpoint_costs_steps_not_the_run(tmp_path: Path) -> None:
+    spec = spec_of(checkpoint_every_steps=2)
+    whole = run_alone(spec, tmp_path)
+    torn = next(tmp_path.glob("checkpoint-00000004-*.safetensors"))
+    torn.write_bytes(torn.read_bytes()[:1000])
+    resumed = run_alone(spec, tmp_path, resume="checkpoint-00000004")
+    assert resumed.steps[0][0] == 3 and resumed.params_sha256 == whole.params_sha256
+    assert any(line.startswith("skipped checkpoint-00000004") for line in resumed.lines)
+    for path in tmp_path.glob("*.safetensors"):
+        path.write_bytes(b"")
+    with pytest.raises(PodyardError, match="no whole checkpoint") as caught:
+        run_alone(spec, tmp_path, resume="checkpoint-00000004")
+    assert caught.value.code is Code.DATA_LOSS
+
+
+def test_evaluate_and_predict_read_a_checkpoint(tmp_path: Path) -> None:
+    trained = run_alone(spec_of(), tmp_path)
+    evaluated = run_alone(spec_of(mode="evaluate"), tmp_path, resume="checkpoint-00000005")
+    assert trained.result is not None and evaluated.result is not None
+    assert evaluated.result == {name: trained.result[name] for name in ("testLoss", "testAccuracy")}
+    assert evaluated.steps == [] and evaluated.checkpoints == []
+    run_alone(spec_of(mode="predict"), tmp_path, resume="checkpoint-00000005")
+    predictions = json.loads((tmp_path / "predictions-00000005.json").read_text())["predictions"]
+    assert len(predictions) == 359 and set(predictions) <= set(range(10))
+    with pytest.raises(PodyardError, match="needs a checkpoint"):
+        run_alone(spec_of(mode="evaluate"), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"mode": "serve"}, "not one of train"),
+        ({"steps": -1}, "not negative"),
+        ({"core_count": 9, "host_count": 2}, "spread evenly"),
+        ({"global_batch": 30}, "multiple of the 8 cores"),
+        ({"host_indices": (1,)}, "distinct hosts"),
+        ({"host_indices": ()}, "distinct hosts"),
+        ({"process_count": 2}, "rank 0 of 2 processes"),
+        (FOUR_HOSTS, "only one"),
+    ],
+)
+def test_a_spec_that_contradicts_itself_is_refused(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(PodyardError, match=words) as caught:
+        check_spec(spec_of(**changes))
+    assert caught.value.code is Code.INVALID_ARGUMENT
+
+
+def test_a_spec_does_not_print_its_key() -> None:
+    assert replica_gang.RING_KEY.decode() not in repr(spec_of())
+
+
+@pytest.mark.slow
+def test_bits_do_not_depend_on_how_hosts_are_spread_over_processes(tmp_path: Path, cache: str) -> None:
+    spec = spec_of(steps=30, global_batch=64, checkpoint_every_steps=20, compilation_cache=cache, **FOUR_HOSTS)
+    groupings = {"1": [[0, 1, 2, 3]], "2x2": [[0, 1], [2, 3]], "2 mixed": [[0, 2], [1, 3]], "4": [[0], [1], [2], [3]]}
+    outcomes = {name: run_gang(spec, groups, tmp_path / name) for name, groups in groupings.items()}
+    for name, reports in outcomes.items():
+        assert [report["error"] for report in reports] == [None] * len(groupings[name])
+        assert all(report["steps"] == [] and report["result"] is None for report in reports[1:])
+        manifest = json.loads((tmp_path / name / "checkpoint-00000030.json").read_text())
+        assert f"paramsSha256 {manifest['paramsSha256']}" in reports[0]["lines"]
+    digests = {json.loads((tmp_path / n / "checkpoint-00000030.json").read_text())["paramsSha256"] for n in groupings}
+    assert len(digests) == 1
+    losses = {tuple(step[1] for step in reports[0]["steps"]) for reports in outcomes.values()}
+    assert len(losses) == 1
+
+    # Resumed by another number of processes than it was begun with.
+    resumed = run_gang(spec, groupings["2x2"], tmp_path / "4", resume="checkpoint-00000020")
+    assert [step[0] for step in resumed[0]["steps"]] == list(range(21, 31))
+    assert any(line.split() == ["paramsSha256", *digests] for line in resumed[0]["lines"])
+
+
+@pytest.mark.slow
+def test_a_lost_peer_ends_the_others_with_unavailable(tmp_path: Path, cache: str) -> None:
+    """The process that leads is told to stop after 3 steps and hangs up; the others notice at once."""
+    spec = spec_of(steps=10_000, compilation_cache=cache, **FOUR_HOSTS)
+    reports = run_gang(spec, [[0, 1], [2], [3]], tmp_path, stop_after=3)
+    assert reports[0]["error"] is None and "stopped after step 3" in reports[0]["lines"]
+    assert {report["error"][0] for report in reports[1:]} == {"UNAVAILABLE"}
+
+
+@pytest.mark.slow
+def test_digits_are_learned(tmp_path: Path, cache: str) -> None:
+    spec = spec_of(steps=400, global_batch=128, seed=0, compilation_cache=cache)
+    recorder = run_alone(spec, tmp_path)
+    assert recorder.result is not None and recorder.result["testAccuracy"] >= 0.97

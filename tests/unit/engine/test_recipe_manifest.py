@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import pytest
+
+from podyard.base.errors import Code, PodyardError
+from podyard.domain.recipes import RECIPES, check_arguments, check_batch, check_mode
+from podyard.engine.executor import MODES
+from podyard.engine.recipes import build_recipe
+from podyard.engine.recipes.digits_cnn import DigitsCnn
+
+
+def refusal(recipe: str, **arguments: object) -> str:
+    with pytest.raises(PodyardError) as caught:
+        check_arguments(recipe, arguments)
+    assert caught.value.code is Code.INVALID_ARGUMENT
+    return caught.value.message
+
+
+def test_defaults_fill_what_is_not_given() -> None:
+    assert check_arguments("digits-cnn", {}) == {"learningRate": 1e-3, "dropout": 0.25}
+    checked = check_arguments("digits-cnn", {"dropout": 0})
+    assert checked["dropout"] == 0.0 and isinstance(checked["dropout"], float)
+
+
+def test_refusals_name_what_is_wrong_and_what_is_known() -> None:
+    assert refusal("mnist") == "recipe 'mnist' is not known; known are: digits-cnn"
+    assert "no argument 'rate'" in refusal("digits-cnn", rate=1)
+    assert "learningRate, dropout" in refusal("digits-cnn", rate=1)
+    for value in ("0.1", None, True, [1]):
+        assert "is a number" in refusal("digits-cnn", dropout=value)
+    for number in (-0.1, 1, float("nan"), float("inf")):
+        assert "between 0.0 and 0.9" in refusal("digits-cnn", dropout=number)
+
+
+def test_batch_is_a_positive_multiple_of_the_cores() -> None:
+    assert check_batch(128, 32) == 128
+    for batch in (0, -8, 100):
+        with pytest.raises(PodyardError, match="multiple of the slice's 8 cores"):
+            check_batch(batch, 8)
+    with pytest.raises(PodyardError, match="more than the 1438 training examples"):
+        check_batch(2048, 8, RECIPES["digits-cnn"].training_example_count)
+
+
+def test_manifest_and_engine_agree() -> None:
+    for name, manifest in RECIPES.items():
+        recipe = build_recipe(name, check_arguments(name, {}))
+        assert recipe.data().train_count == manifest.training_example_count
+        assert set(manifest.modes) <= set(MODES)
+        for core_count in (8, 32, 128):
+            check_batch(manifest.default_global_batch, core_count)
+    assert build_recipe("digits-cnn", {}) == DigitsCnn(1e-3, 0.25)
+    with pytest.raises(PodyardError, match="has digits-cnn"):
+        build_recipe("mnist", {})
+    with pytest.raises(PodyardError, match="dropout is a number"):
+        build_recipe("digits-cnn", {"dropout": "much"})
+    with pytest.raises(PodyardError, match="not one of train, evaluate, predict"):
+        check_mode("digits-cnn", "serve")
