@@ -137,6 +137,7 @@ def specification(uow: UnitOfWork, principal: Principal, replica_id: str) -> Map
         "processCount": len(rows.replica_rows(uow, attempt["attempt_id"])),
         "ringKey": attempt["ring_key"],
         "resume": attempt["resume_name"],
+        "resumeStep": attempt["resume_step"],
         "objectsPrefix": f"jobs/{job['job_key']}/",
         "bindAddress": agent["bind_address"],
         "leaseSeconds": REPLICA_LEASE_SECONDS,

@@ -21,7 +21,7 @@ from podyard.db import jobs as rows
 from podyard.db import outbox
 from podyard.db.nodes import row_by_key as node_row
 from podyard.db.tables_compute import agents
-from podyard.db.tables_jobs import jobs, replicas
+from podyard.db.tables_jobs import attempts, jobs, replicas
 from podyard.db.transition import ATTEMPTS, JOBS, REPLICAS, born, move
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.job import ATTEMPT, JOB, REPLICA
@@ -39,6 +39,8 @@ def start_waiting(uow: UnitOfWork) -> int:
     )
     started = 0
     for job in waiting:
+        if rows.open_attempt(uow, job["job_key"]) is not None:
+            continue  # its last attempt is still stopping; why it ended is the reason to show
         reason = _why_not(uow, job)
         if reason is None:
             _start(uow, job)
@@ -63,8 +65,6 @@ def free_replicas(uow: UnitOfWork) -> dict[str, int]:
 
 
 def _why_not(uow: UnitOfWork, job: Mapping[str, Any]) -> str | None:
-    if rows.open_attempt(uow, job["job_key"]) is not None:
-        return "the last attempt is still stopping"
     node = node_row(uow, job["node_key"])
     if node["state"] != "READY":
         return f"node {job['node_id']} is {node['state']}"
@@ -180,6 +180,7 @@ def end(uow: UnitOfWork, attempt: Mapping[str, Any], outcome: str, reason: str) 
     if attempt["state"] in ("ENDING", "ENDED"):
         return
     move(uow, ATTEMPTS, attempt, "end", reason=reason, outcome=outcome)
+    uow.execute(update(attempts).where(attempts.c.attempt_id == attempt["attempt_id"]).values(reason=reason))
     gang = [r for r in rows.replica_rows(uow, attempt["attempt_id"]) if not REPLICA.is_final(r["state"])]
     uow.execute(update(replicas).where(replicas.c.attempt_id == attempt["attempt_id"]).values(desired="STOP"))
     for agent_id in sorted({r["agent_id"] for r in gang}):
@@ -207,7 +208,8 @@ def _finish(uow: UnitOfWork, attempt: Mapping[str, Any]) -> None:
     elif attempt["outcome"] == "SUCCEEDED":
         finish_job(uow, job, "succeed", None, "all steps done")
     elif job["failures"] > job["spec"]["max_failures"]:
-        text = f"{job['failures']} attempts failed (maxFailures {job['spec']['max_failures']}); the last: {_why(job)}"
+        most = job["spec"]["max_failures"]
+        text = f"{job['failures']} attempts failed (maxFailures {most}); the last: {attempt['reason']}"
         finish_job(uow, job, "fail", Code.ABORTED, text)
     elif job["preemptions"] > job["spec"]["max_preemptions"]:
         text = f"preempted {job['preemptions']} times (maxPreemptions {job['spec']['max_preemptions']})"
@@ -219,7 +221,3 @@ def finish_job(uow: UnitOfWork, job: Mapping[str, Any], event: str, code: Code |
     if code is not None:
         values.update(error_code=int(code), error_message=message)
     move(uow, JOBS, job, event, reason=message, **values)
-
-
-def _why(job: Mapping[str, Any]) -> str:
-    return str(job["state_reason"]) or "no reason given"

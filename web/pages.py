@@ -1,0 +1,5 @@
+"""Pages of the console."""
+
+from fastapi import APIRouter
+
+router = APIRouter()

@@ -1,0 +1,1 @@
+"""What runs on real machines: the agent, its Celery worker, and the replicas of jobs."""

@@ -1,0 +1,343 @@
+"""The agent of a machine: pulls over HTTP which replicas shall run here, and sees to it.
+
+It syncs each second, at once when it is poked (a Celery message), and at once when a replica exits. The API may
+be away: replicas go on, and the agent asks again. A restarted agent adopts the replicas that it finds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import selectors
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+
+from podyard.base.clock import RealClock
+from podyard.base.errors import Code, PodyardError
+from podyard.workers import process_group
+from podyard.workers.agent_state import AgentState, Forget, Instruction, Known, Phase, Start, Stop, Wanted
+from podyard.workers.http_client import JsonClient
+from podyard.workers.process_group import Group
+
+logger = logging.getLogger(__name__)
+
+SYNC_SECONDS = 1.0  # what a lost poke costs; the lease is ten times as long
+WATCH_SECONDS = 0.05  # how soon the end of a process is seen
+CELERY_RESTART_SECONDS = (0.2, 1.0, 3.0, 10.0)  # waits before the 1st, 2nd, ... restart in a row of the Celery worker
+CELERY_STEADY_SECONDS = 30.0
+CELERY_STOP_SECONDS = 3.0
+LOCK_SECONDS_MAX = 10.0  # a predecessor that is being stopped is gone by then
+POKE_BYTES = 4096
+
+
+class Agent:
+    """One agent. `replica_command` is followed by the replica's id."""
+
+    def __init__(
+        self,
+        agent_id: str,
+        api: JsonClient,
+        folder: Path,
+        register: Mapping[str, object],
+        replica_command: Sequence[str],
+        replica_env: Mapping[str, str],
+        clock: RealClock,
+    ) -> None:
+        self._agent_id = agent_id
+        self._api = api
+        self._folder = folder
+        self._register = register
+        self._command = tuple(replica_command)
+        self._env = dict(replica_env)
+        self._clock = clock
+        self._state = AgentState()
+        self._groups: dict[str, Group] = {}
+        self._kill_at: dict[str, float] = {}
+        self._fence: int | None = None
+
+    def adopt(self) -> None:
+        """Takes over what an earlier agent of this folder has left."""
+        for record in process_group.records(self._folder):
+            group = process_group.adopt(record)
+            if group is None:
+                self._state.on_found_dead(record.replica, record.fence)
+            else:
+                started = process_group.Record(record.replica, record.fence, group.pid, group.started)
+                process_group.write_record(self._folder, started)
+                self._groups[record.replica] = group
+                self._state.on_adopted(record.replica, record.fence, group.pid)
+                logger.info("adopted replica %s, pid %s", record.replica, group.pid)
+
+    def sync(self) -> bool:
+        """Says what is here and does what is wanted; False while the API is away."""
+        path = f"/podyard/v1/agents/{self._agent_id}"
+        try:
+            if self._fence is None:
+                self._fence = int(self._api.call("POST", f"{path}:register", self._register)["fence"])
+            reported = self._state.reports()
+            body = {"fence": self._fence, "replicas": [_to_api(item) for item in reported]}
+            answer = self._api.call("POST", f"{path}:sync", body)
+        except PodyardError as error:
+            if error.code is Code.ABORTED:
+                self._fence = None  # another process took this agent's name meanwhile; the newest one has it
+            logger.warning("sync: %s", error.message)
+            return False
+        wanted = [
+            Wanted(item["replica"], item["fence"], item["desired"] == "RUN", item["token"])
+            for item in answer["replicas"]
+        ]
+        self._follow(self._state.on_synced(wanted, reported))
+        return True
+
+    def watch(self) -> bool:
+        """Looks at the processes; True when one has gone and the server should hear of it."""
+        news = False
+        for name, group in list(self._groups.items()):
+            ended, code = group.exit_code()
+            if not ended:
+                if self._clock.monotonic_seconds() >= self._kill_at.get(name, float("inf")):
+                    process_group.signal_kill(group)
+                continue
+            # The leader is gone: whatever it left in its group goes too, before the chips are given back.
+            if not group.is_gone():
+                process_group.signal_kill(group)
+                continue
+            del self._groups[name]
+            self._kill_at.pop(name, None)
+            self._state.on_exited(name, code)
+            news = True
+        return news
+
+    def shut_down(self) -> None:
+        """Stops every replica, waits for the last process, and says so."""
+        self._follow(self._state.on_shutdown())
+        deadline = self._clock.monotonic_seconds() + process_group.STOP_GRACE_SECONDS + process_group.KILL_SECONDS_MAX
+        while self._groups and self._clock.monotonic_seconds() < deadline:
+            self.watch()
+            self._clock.sleep(WATCH_SECONDS)
+        self.sync()
+
+    def _follow(self, instructions: Sequence[Instruction]) -> None:
+        for instruction in instructions:
+            if isinstance(instruction, Start):
+                self._start(instruction)
+            elif isinstance(instruction, Stop):
+                group = self._groups.get(instruction.replica)
+                if group is not None:
+                    process_group.signal_stop(group)
+                    self._kill_at[instruction.replica] = (
+                        self._clock.monotonic_seconds() + process_group.STOP_GRACE_SECONDS
+                    )
+            elif isinstance(instruction, Forget):
+                process_group.remove_record(self._folder, instruction.replica)
+
+    def _start(self, wanted: Start) -> None:
+        env = {
+            **self._env,
+            "PODYARD_REPLICA": wanted.replica,
+            "PODYARD_REPLICA_FENCE": str(wanted.fence),
+            "PODYARD_TOKEN": wanted.token,
+        }
+        try:
+            group = process_group.start(
+                self._folder, wanted.replica, wanted.fence, (*self._command, wanted.replica), env
+            )
+        except OSError as error:
+            self._state.on_start_failed(wanted.replica, f"the process cannot be started: {error}")
+            return
+        self._groups[wanted.replica] = group
+        self._state.on_started(wanted.replica, group.pid)
+
+
+class CeleryChild:
+    """The Celery worker of this agent: restarted when it dies. It ends with the agent: it watches a pipe."""
+
+    def __init__(self, agent_id: str, env: Mapping[str, str], clock: RealClock) -> None:
+        self._env = dict(env)
+        self._clock = clock
+        self._argv = [
+            *(sys.executable, "-m", "celery", "-A", "podyard.workers.app", "worker", "-P", "solo"),
+            *("-Q", f"agent.{agent_id},background", "-n", f"{agent_id}@podyard", "-l", "WARNING"),
+            *("--without-gossip", "--without-mingle", "--without-heartbeat"),
+        ]
+        self._read_end, self._write_end = os.pipe()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._started = 0.0
+        self._restarts = 0
+        self._start_at: float = float("-inf")
+
+    def watch(self) -> None:
+        now = self._clock.monotonic_seconds()
+        if self._process is not None and self._process.poll() is not None:
+            if now - self._started > CELERY_STEADY_SECONDS:
+                self._restarts = 0
+            wait = CELERY_RESTART_SECONDS[min(self._restarts, len(CELERY_RESTART_SECONDS) - 1)]
+            logger.warning("the Celery worker ended with %s; again in %s s", self._process.returncode, wait)
+            self._restarts += 1
+            self._start_at = now + wait
+            self._process = None
+        if self._process is None and now >= self._start_at:
+            env = {**self._env, "PODYARD_AGENT_PIPE": str(self._read_end)}
+            self._process = subprocess.Popen(self._argv, env=env, stdin=subprocess.DEVNULL, pass_fds=(self._read_end,))
+            self._started = now
+
+    def stop(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(CELERY_STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        os.close(self._write_end)
+        os.close(self._read_end)
+
+
+def run_agent(
+    *,
+    agent_id: str,
+    url: str,
+    token: str,
+    data: Path,
+    broker_url: str | None,
+    replicas_max: int,
+    hosts_max: int,
+    bind_address: str,
+    clock: RealClock,
+    replica_command: Sequence[str] | None = None,
+) -> None:
+    """Runs until SIGTERM or SIGINT, then stops every replica. Killed, it leaves them for the next agent to adopt."""
+    folder = data / "agents" / agent_id / "replicas"
+    folder.mkdir(parents=True, exist_ok=True)
+    with _only_one(folder.parent / "agent.lock", clock), _pokes(folder.parent / "poke") as poke:
+        stopping = False
+
+        def stop(_number: int, _frame: FrameType | None) -> None:
+            nonlocal stopping
+            stopping = True
+
+        signal.signal(signal.SIGTERM, stop)
+        signal.signal(signal.SIGINT, stop)
+        agent = Agent(
+            agent_id,
+            JsonClient(url, token),
+            folder,
+            {"replicasMax": replicas_max, "hostsMax": hosts_max, "bindAddress": bind_address, "pid": os.getpid()},
+            replica_command or (sys.executable, "-m", "podyard.workers.replica"),
+            _replica_env(url, data),
+            clock,
+        )
+        agent.adopt()
+        celery = _celery(agent_id, broker_url, folder.parent / "poke", clock)
+        _loop(agent, celery, poke, lambda: stopping, clock)
+        agent.shut_down()
+        if celery is not None:
+            celery.stop()
+
+
+def _loop(
+    agent: Agent,
+    celery: CeleryChild | None,
+    poke: Callable[[float], bool],
+    stopping: Callable[[], bool],
+    clock: RealClock,
+) -> None:
+    sync_at = float("-inf")
+    while not stopping():
+        if agent.watch() or clock.monotonic_seconds() >= sync_at:
+            agent.sync()
+            sync_at = clock.monotonic_seconds() + SYNC_SECONDS
+            if celery is not None:
+                # After the first sync: what a user waits for is the agent, not its Celery worker.
+                celery.watch()
+        if poke(WATCH_SECONDS):
+            sync_at = float("-inf")
+
+
+def _celery(agent_id: str, broker_url: str | None, poke_path: Path, clock: RealClock) -> CeleryChild | None:
+    if broker_url is None or broker_url.startswith("memory:"):
+        return None  # nobody but this machine could send: the sync each second does all the work
+    keep = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LANG", "PYTHONPATH")}
+    env = {**keep, "PODYARD_BROKER_URL": broker_url, "PODYARD_POKE_FIFO": str(poke_path)}
+    return CeleryChild(agent_id, env, clock)
+
+
+def _replica_env(url: str, data: Path) -> dict[str, str]:
+    """A replica's environment, from nothing: no database, no broker, no token but its own."""
+    scratch = data / "scratch"
+    for folder in (scratch, data / "objects", data / "cache"):
+        folder.mkdir(parents=True, exist_ok=True)
+    keep = {name: os.environ[name] for name in ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH") if name in os.environ}
+    return {
+        **keep,
+        "HOME": str(scratch),
+        "TMPDIR": str(scratch),
+        "LANG": os.environ.get("LANG", "C.UTF-8"),
+        "JAX_PLATFORMS": "cpu",
+        "TPU_SKIP_MDS_QUERY": "1",
+        "PODYARD_URL": url,
+        "PODYARD_OBJECTS": str(data / "objects"),
+        "PODYARD_CACHE": str(data / "cache"),
+    }
+
+
+def _to_api(item: Known) -> dict[str, object]:
+    state = Phase.RUNNING if item.phase is Phase.STOPPING else item.phase
+    return {
+        "replica": item.replica,
+        "fence": item.fence,
+        "state": str(state),
+        "pid": item.pid,
+        "exitCode": item.exit_code,
+        "reason": item.reason,
+    }
+
+
+@contextlib.contextmanager
+def _only_one(path: Path, clock: RealClock):  # type: ignore[no-untyped-def]
+    """One agent per folder, however it was started."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    deadline = clock.monotonic_seconds() + LOCK_SECONDS_MAX
+    try:
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if clock.monotonic_seconds() > deadline:
+                    text = f"another agent runs on {path.parent}"
+                    raise PodyardError(Code.FAILED_PRECONDITION, text) from None
+                clock.sleep(WATCH_SECONDS)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _pokes(path: Path):  # type: ignore[no-untyped-def]
+    """A FIFO (a path of any length will do, unlike a socket's): yields `wait(seconds) -> was there a poke`."""
+    path.unlink(missing_ok=True)
+    os.mkfifo(path, 0o600)
+    # Opened for both, so that it never ends and never blocks.
+    descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+    selector = selectors.DefaultSelector()
+    selector.register(descriptor, selectors.EVENT_READ)
+
+    def wait(seconds: float) -> bool:
+        if not selector.select(seconds):
+            return False
+        os.read(descriptor, POKE_BYTES)
+        return True
+
+    try:
+        yield wait
+    finally:
+        selector.close()
+        os.close(descriptor)
+        path.unlink(missing_ok=True)

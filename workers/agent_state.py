@@ -1,0 +1,158 @@
+"""What an agent shall do next: events in, instructions out, no I/O.
+
+    wanted  what the server lists, by replica
+    known   what this machine has, by replica
+
+A replica that is listed and unknown is started (or, if it shall stop, reported as exited: it never ran). One that is
+known and no longer listed, or listed with another fence, is stopped, and forgotten once it has exited.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+
+
+class Phase(StrEnum):
+    STARTING = "STARTING"
+    RUNNING = "RUNNING"
+    STOPPING = "STOPPING"
+    EXITED = "EXITED"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Wanted:
+    """One replica as the server lists it."""
+
+    replica: str
+    fence: int
+    run: bool
+    token: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Known:
+    """One replica as this machine has it. `exit_code` and `reason` once it has exited."""
+
+    replica: str
+    fence: int
+    phase: Phase
+    pid: int | None = None
+    exit_code: int | None = None
+    reason: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Start:
+    replica: str
+    fence: int
+    token: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Stop:
+    replica: str
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Forget:
+    replica: str
+
+
+Instruction = Start | Stop | Forget
+
+
+class AgentState:
+    """Holds what is known; every method is one event and returns what follows from it."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Known] = {}
+        self._listed: set[str] = set()
+
+    def known(self) -> Mapping[str, Known]:
+        return dict(self._known)
+
+    def reports(self) -> list[Known]:
+        """What the next sync says: everything that is known."""
+        return [self._known[name] for name in sorted(self._known)]
+
+    def on_synced(self, wanted: Sequence[Wanted], reported: Sequence[Known]) -> list[Instruction]:
+        """The server's answer to a sync that said `reported`."""
+        listed = {item.replica: item for item in wanted}
+        self._listed = set(listed)
+        instructions: list[Instruction] = []
+        exited = {item.replica for item in reported if item.phase is Phase.EXITED}
+        for name, item in sorted(self._known.items()):
+            there = listed.get(name)
+            if item.phase is Phase.EXITED:
+                if there is None and name in exited:
+                    del self._known[name]
+                    instructions.append(Forget(name))
+            elif there is None or there.fence != item.fence:
+                instructions += self._stop(item, "the server no longer lists it")
+            elif not there.run:
+                instructions += self._stop(item, "the server wants it to stop")
+        for name, there in sorted(listed.items()):
+            if name in self._known:
+                continue
+            if there.run:
+                self._known[name] = Known(name, there.fence, Phase.STARTING)
+                instructions.append(Start(name, there.fence, there.token))
+            else:
+                text = "stopped before it was started"
+                self._known[name] = Known(name, there.fence, Phase.EXITED, exit_code=0, reason=text)
+        return instructions
+
+    def on_started(self, replica: str, pid: int) -> list[Instruction]:
+        self._known[replica] = dataclasses.replace(self._known[replica], phase=Phase.RUNNING, pid=pid)
+        return []
+
+    def on_start_failed(self, replica: str, reason: str) -> list[Instruction]:
+        item = self._known[replica]
+        self._known[replica] = dataclasses.replace(item, phase=Phase.EXITED, exit_code=None, reason=reason)
+        return []
+
+    def on_adopted(self, replica: str, fence: int, pid: int) -> list[Instruction]:
+        """A process that an earlier agent of this folder started, and that still runs."""
+        self._known[replica] = Known(replica, fence, Phase.RUNNING, pid)
+        return []
+
+    def on_found_dead(self, replica: str, fence: int) -> list[Instruction]:
+        """A record of an earlier agent whose process is gone."""
+        text = "the process ended while no agent watched"
+        self._known[replica] = Known(replica, fence, Phase.EXITED, reason=text)
+        return []
+
+    def on_exited(self, replica: str, exit_code: int | None) -> list[Instruction]:
+        """The whole process group is gone."""
+        item = self._known[replica]
+        if item.phase is not Phase.EXITED:
+            reason = item.reason if item.phase is Phase.STOPPING else _exit_text(exit_code)
+            changed = dataclasses.replace(item, phase=Phase.EXITED, exit_code=exit_code, reason=reason)
+            self._known[replica] = changed
+        return []
+
+    def on_shutdown(self) -> list[Instruction]:
+        """The agent is asked to end: every replica stops."""
+        return [
+            instruction
+            for _name, item in sorted(self._known.items())
+            if item.phase is not Phase.EXITED
+            for instruction in self._stop(item, "the agent is shutting down")
+        ]
+
+    def _stop(self, item: Known, reason: str) -> list[Instruction]:
+        if item.phase is Phase.STOPPING:
+            return []
+        self._known[item.replica] = dataclasses.replace(item, phase=Phase.STOPPING, reason=reason)
+        return [Stop(item.replica, reason)]
+
+
+def _exit_text(exit_code: int | None) -> str:
+    if exit_code is None:
+        return "the process ended; its exit code is not known"
+    if exit_code < 0:
+        return f"the process was killed by signal {-exit_code}"
+    return f"the process ended with exit code {exit_code}"

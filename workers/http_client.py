@@ -1,0 +1,78 @@
+"""A small JSON client over HTTP for agents and replicas: one connection, kept open, no library that costs memory."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from podyard.base.errors import Code, PodyardError
+
+CALL_SECONDS_MAX = 10.0  # well inside a lease: an API that takes longer is asked again
+
+
+class JsonClient:
+    """Calls of one API with one token. Thread-safe; calls take turns.
+
+    Raises the server's PodyardError; UNAVAILABLE when nobody answers, or not in time.
+    """
+
+    def __init__(self, url: str, token: str, timeout_seconds: float = CALL_SECONDS_MAX) -> None:
+        parts = urlsplit(url)
+        self._secure = parts.scheme == "https"
+        self._host = parts.netloc
+        self._token = token
+        self._timeout_seconds = timeout_seconds
+        self._lock = threading.Lock()
+        self._connection: http.client.HTTPConnection | None = None
+
+    def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        with self._lock:
+            status, data = self._exchange(method, path, body)
+        try:
+            answer = json.loads(data)
+        except ValueError:
+            raise PodyardError(Code.UNAVAILABLE, f"{self._host} answered {status} without JSON") from None
+        if status < 400 and isinstance(answer, dict):
+            return answer
+        raise _error(answer, status)
+
+    def close(self) -> None:
+        with self._lock:
+            self._drop()
+
+    def _exchange(self, method: str, path: str, body: Mapping[str, Any] | None) -> tuple[int, bytes]:
+        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
+        # A kept connection may have been closed by a restarted server: that alone is worth a second try.
+        for fresh in (self._connection is None, True):
+            if fresh:
+                self._drop()
+                kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
+                self._connection = kind(self._host, timeout=self._timeout_seconds)
+            assert self._connection is not None
+            try:
+                data = None if body is None else json.dumps(body, allow_nan=False).encode()
+                self._connection.request(method, path, data, headers)
+                response = self._connection.getresponse()
+                return response.status, response.read()
+            except (OSError, http.client.HTTPException) as error:
+                self._drop()
+                if fresh:
+                    raise PodyardError(Code.UNAVAILABLE, f"{self._host} does not answer: {error}") from None
+        raise AssertionError("unreachable")
+
+    def _drop(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+def _error(answer: Any, status: int) -> PodyardError:
+    try:
+        error = answer["error"]
+        return PodyardError(Code[error["status"]], str(error["message"]))
+    except (KeyError, TypeError):
+        return PodyardError(Code.UNKNOWN, f"the API answered {status} without saying why")

@@ -1,0 +1,162 @@
+"""Process groups of replicas: started with a record, found again after a restart, stopped whole.
+
+The record is written before the process starts (the intent) and again when it runs, so that an agent that dies in
+between leaves a trace: the next one looks for a process with that replica's id in its command line.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import psutil
+
+from podyard.base.clock import RealClock
+
+STOP_GRACE_SECONDS = 3.0  # a replica leaves within one second of SIGTERM; a user's child of it may need more
+KILL_SECONDS_MAX = 5.0  # after SIGKILL the kernel needs a moment, not more
+_POLL_SECONDS = 0.02
+_SAME_START_SECONDS = 0.05
+LOG_BYTES_MAX = 8 << 20  # of one replica's own output: what it prints beyond the lines that it reports
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Record:
+    """What the folder knows of a replica's process; `pid` None: intended, perhaps never started."""
+
+    replica: str
+    fence: int
+    pid: int | None
+    started: float | None
+
+
+class Group:
+    """One replica's process group on this machine. `process` is None for an adopted one."""
+
+    def __init__(self, pid: int, started: float, process: subprocess.Popen[bytes] | None) -> None:
+        self.pid = pid
+        self.started = started
+        self._process = process
+
+    def exit_code(self) -> tuple[bool, int | None]:
+        """(whether the leader has ended, its exit code where we are its parent)."""
+        if self._process is not None:
+            code = self._process.poll()
+            return code is not None, code
+        return not _is(self.pid, self.started), None
+
+    def signal(self, number: int) -> None:
+        try:
+            os.killpg(self.pid, number)
+        except ProcessLookupError:
+            return
+
+    def is_gone(self) -> bool:
+        """Whether no process of the group is left (the leader's zombie does not count: we reap it)."""
+        if self._process is not None:
+            self._process.poll()
+        try:
+            os.killpg(self.pid, 0)
+        except ProcessLookupError:
+            return True
+        except PermissionError:
+            return False
+        return all(_is_zombie(pid) for pid in _members(self.pid))
+
+    def wait_gone(self, clock: RealClock, seconds: float) -> bool:
+        deadline = clock.monotonic_seconds() + seconds
+        while not self.is_gone():
+            if clock.monotonic_seconds() > deadline:
+                return False
+            clock.sleep(_POLL_SECONDS)
+        return True
+
+
+def start(folder: Path, replica: str, fence: int, argv: Sequence[str], env: Mapping[str, str]) -> Group:
+    """Starts the process in a session of its own. Raises OSError when it cannot be started."""
+    write_record(folder, Record(replica, fence, None, None))
+    log = folder / f"{replica}.log"
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            argv,
+            env=dict(env),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            close_fds=True,
+        )
+    started = psutil.Process(process.pid).create_time()
+    write_record(folder, Record(replica, fence, process.pid, started))
+    return Group(process.pid, started, process)
+
+
+def adopt(record: Record) -> Group | None:
+    """The group of a record whose process still runs; None when it does not."""
+    if record.pid is not None and record.started is not None:
+        return Group(record.pid, record.started, None) if _is(record.pid, record.started) else None
+    for process in psutil.process_iter(["cmdline", "create_time"]):
+        if record.replica in (process.info["cmdline"] or ()):
+            return Group(process.pid, process.info["create_time"], None)
+    return None
+
+
+def records(folder: Path) -> list[Record]:
+    """Every record of the folder; one that cannot be read is as good as none and is removed."""
+    found = []
+    for path in sorted(folder.glob("*.json")):
+        try:
+            found.append(Record(**json.loads(path.read_text(encoding="utf-8"))))
+        except (ValueError, TypeError):
+            path.unlink(missing_ok=True)
+    return found
+
+
+def write_record(folder: Path, record: Record) -> None:
+    beside = folder / f".{record.replica}.new"
+    beside.write_text(json.dumps(dataclasses.asdict(record)), encoding="utf-8")
+    beside.replace(folder / f"{record.replica}.json")
+
+
+def remove_record(folder: Path, replica: str) -> None:
+    (folder / f"{replica}.json").unlink(missing_ok=True)
+
+
+def signal_stop(group: Group) -> None:
+    group.signal(signal.SIGTERM)
+
+
+def signal_kill(group: Group) -> None:
+    group.signal(signal.SIGKILL)
+
+
+def _is(pid: int, started: float) -> bool:
+    try:
+        process = psutil.Process(pid)
+        same = abs(process.create_time() - started) < _SAME_START_SECONDS
+        return same and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _is_zombie(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def _members(group: int) -> list[int]:
+    found = []
+    for pid in psutil.pids():
+        try:
+            if os.getpgid(pid) == group:
+                found.append(pid)
+        except (ProcessLookupError, PermissionError):
+            continue
+    return found

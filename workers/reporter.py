@@ -1,0 +1,163 @@
+"""A replica's voice: metrics, checkpoints and log lines, batched, in order, and never lost while the lease is alive.
+
+A background thread reports twice a second; the report is the heartbeat as well. What has been sent stays at hand until
+the server has taken it, and is then dropped; the server keeps what comes twice only once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from podyard.base.clock import RealClock
+from podyard.base.errors import Code, PodyardError
+
+REPORT_SECONDS = 0.5  # half a second of news is what a person who watches waits for
+ITEMS_PER_REPORT_MAX = 1000  # keeps a report far below the body limit of 1 MiB
+LINE_CHARACTERS_MAX = 4096
+LINES_WAITING_MAX = 5000  # beyond this the newest lines are dropped while the API is away: a log is not the result
+
+
+class Api(Protocol):
+    def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]: ...
+
+
+@dataclasses.dataclass
+class _Waiting:
+    metrics: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    checkpoints: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    logs: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    summary: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.metrics or self.checkpoints or self.logs or self.summary)
+
+
+class Reporter:
+    """The engine's MetricsSink over HTTP. `stop` is called once, with a reason, when the server says so."""
+
+    def __init__(
+        self,
+        api: Api,
+        replica_id: str,
+        fence: int,
+        lease_seconds: float,
+        resume_step: int,
+        clock: RealClock,
+        stop: Callable[[str], None],
+        lapse: Callable[[], None],
+    ) -> None:
+        self._api = api
+        self._path = f"/podyard/v1/replicas/{replica_id}:report"
+        self._fence = fence
+        self._lease_seconds = lease_seconds
+        self._resume_step = resume_step
+        self._clock = clock
+        self._stop = stop
+        self._lapse = lapse
+        self._waiting = _Waiting()
+        self._line_seq = 0
+        self._lock = threading.Lock()
+        self._sending = threading.Lock()
+        self._stopping = threading.Event()
+        self._closed = threading.Event()
+        self._accepted_at = clock.monotonic_seconds()
+        self._thread = threading.Thread(target=self._beat, name="reporter", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def step(self, step: int, loss: float, accuracy: float, wall_seconds: float, modelled_seconds: float) -> None:
+        numbers = {
+            "loss": loss,
+            "accuracy": accuracy,
+            "wallSeconds": wall_seconds,
+            "modelledSeconds": modelled_seconds,
+        }
+        wrong = [name for name, value in numbers.items() if not math.isfinite(value)]
+        if wrong:
+            raise PodyardError(Code.ABORTED, f"step {step}: {', '.join(wrong)} is not a finite number")
+        with self._lock:
+            if self._resume_step > step - 1:
+                # The checkpoint that was asked for is damaged, and the engine went on from one before it.
+                self._waiting.summary["resumedStep"] = step - 1
+                self._resume_step = step - 1
+            self._waiting.metrics.append({"step": step, **numbers})
+
+    def checkpoint(self, step: int, name: str, sha256: str) -> None:
+        with self._lock:
+            self._waiting.checkpoints.append({"step": step, "name": name, "sha256": sha256})
+
+    def log(self, line: str) -> None:
+        with self._lock:
+            if len(self._waiting.logs) < LINES_WAITING_MAX:
+                entry = {"seq": self._line_seq, "at": self._clock.now().rfc3339(), "line": line[:LINE_CHARACTERS_MAX]}
+                self._waiting.logs.append(entry)
+                self._line_seq += 1
+
+    def finished(self, metrics: Mapping[str, float | str]) -> None:
+        with self._lock:
+            self._waiting.summary.update(metrics)
+
+    def stopping(self) -> bool:
+        return self._stopping.is_set()
+
+    def close(self, state: str, error: str | None) -> None:
+        """Sends everything that waits, then the end. Raises UNAVAILABLE when the lease lapses first."""
+        self._closed.set()
+        while True:
+            try:
+                while self._waiting:
+                    self._send("RUNNING", None)
+                self._send(state, error)
+                return
+            except PodyardError as failure:
+                if failure.code is not Code.UNAVAILABLE or self._lapsed():
+                    raise
+                self._clock.sleep(REPORT_SECONDS)
+
+    def _beat(self) -> None:
+        while not self._closed.wait(REPORT_SECONDS):
+            try:
+                self._send("RUNNING", None)
+            except PodyardError as failure:
+                if failure.code is not Code.UNAVAILABLE:
+                    self._ask_to_stop(failure.message)
+            if self._lapsed():
+                self._lapse()
+                return
+
+    def _send(self, state: str, error: str | None) -> None:
+        with self._sending:
+            with self._lock:
+                batch = self._waiting
+                body: dict[str, Any] = {
+                    "fence": self._fence,
+                    "state": state,
+                    "error": error,
+                    "metrics": batch.metrics[:ITEMS_PER_REPORT_MAX],
+                    "checkpoints": batch.checkpoints[:ITEMS_PER_REPORT_MAX],
+                    "logs": batch.logs[:ITEMS_PER_REPORT_MAX],
+                    "summary": dict(batch.summary),
+                }
+            answer = self._api.call("POST", self._path, body)
+            with self._lock:
+                for name in ("metrics", "checkpoints", "logs"):
+                    del getattr(batch, name)[: len(body[name])]
+                for name, value in body["summary"].items():
+                    if batch.summary.get(name) == value:
+                        del batch.summary[name]
+            self._accepted_at = self._clock.monotonic_seconds()
+        if answer.get("desired") == "STOP" and state == "RUNNING":
+            self._ask_to_stop("the platform asked this replica to stop")
+
+    def _ask_to_stop(self, reason: str) -> None:
+        if not self._stopping.is_set():
+            self._stopping.set()
+            self._stop(reason)
+
+    def _lapsed(self) -> bool:
+        return self._clock.monotonic_seconds() - self._accepted_at > self._lease_seconds

@@ -1,0 +1,28 @@
+"""The tasks. Short and idempotent; what they do could be done by the next poll as well."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from podyard.workers.app import app
+
+
+@app.task(name="podyard.poke_agent")  # type: ignore[untyped-decorator]
+def poke_agent(_agent_id: str) -> None:
+    """Makes the agent of this machine sync now. An agent that is not there, or is being poked already, needs none."""
+    path = os.environ.get("PODYARD_POKE_FIFO")
+    if path is None:
+        return
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno in (errno.ENXIO, errno.ENOENT):
+            return
+        raise
+    try:
+        os.write(descriptor, b".")
+    except BlockingIOError:
+        return
+    finally:
+        os.close(descriptor)
