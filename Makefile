@@ -1,0 +1,54 @@
+# Podyard's commands. `make` prints this help.
+SHELL := /bin/sh
+VENV := .venv
+BIN := $(VENV)/bin
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; do command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+PYTEST := $(BIN)/python -m pytest
+PACKAGES := podyard api scheduler workers pricing web migrations tests benchmarks
+.DEFAULT_GOAL := help
+.PHONY: help demo test fast lint format serve clean
+
+help: ## Print this help
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F '\t' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+demo: ## Train on two emulated slices of TPU, and print the result and the bill
+	@echo "Downloads JAX, scikit-learn and friends once (about 250 MB; 1 to 3 minutes), then runs for about a minute."
+	@$(MAKE) --no-print-directory $(VENV)/.demo
+	@$(BIN)/podyard demo
+
+test: $(VENV)/.test lint ## Lint, types and all tests that this machine can run
+	$(PYTEST) -n 2 --dist loadgroup -p no:cacheprovider
+
+fast: $(VENV)/.test lint ## What to run before each commit: under a minute
+	$(PYTEST) -q -n 2 -m "not slow" -p no:cacheprovider tests/unit tests/property
+
+lint: $(VENV)/.test ## Style, types, layers
+	$(BIN)/ruff check $(PACKAGES)
+	$(BIN)/ruff format --check $(PACKAGES)
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+format: $(VENV)/.test ## Put the style right
+	$(BIN)/ruff check --fix $(PACKAGES)
+	$(BIN)/ruff format $(PACKAGES)
+
+serve: $(VENV)/.demo ## Start Podyard in the foreground
+	$(BIN)/podyard up
+
+clean: ## Remove what the build and the tests leave
+	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+$(VENV)/.made:
+	@test -n "$(PYTHON)" || { echo "Podyard needs Python 3.11 or newer; set PYTHON=/path/to/python3" >&2; exit 2; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { echo "This Python has no venv module: apt-get install python3-venv (or set PYTHON to another one)" >&2; exit 2; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip 2>/dev/null || true
+	@touch $@
+
+$(VENV)/.demo: $(VENV)/.made pyproject.toml
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[demo]' 2>$(VENV)/pip.log || { cat $(VENV)/pip.log >&2; exit 1; }
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.made pyproject.toml
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]' 2>$(VENV)/pip.log || { cat $(VENV)/pip.log >&2; exit 1; }
+	@touch $@ $(VENV)/.demo

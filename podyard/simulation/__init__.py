@@ -1,0 +1,1 @@
+"""The whole system on a virtual clock, from one seed."""
