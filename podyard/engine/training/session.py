@@ -51,6 +51,15 @@ class Session:
         self._leads = 0 in spec.host_indices
 
     def run(self, resume: str | None) -> None:
+        try:
+            self._run_mode(resume)
+        except PodyardError as error:
+            # Told to stop while waiting for a peer: that is the end that was asked for.
+            if error.code is not Code.CANCELLED:
+                raise
+            self._metrics.log("stopped while waiting for a peer")
+
+    def _run_mode(self, resume: str | None) -> None:
         state, start = self._first_state(resume)
         data = self._recipe.data()
         if self._spec.mode == "train":

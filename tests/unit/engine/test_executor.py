@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from replica_gang import Alone, Recorder, run_gang, spec_of
 
 from podyard.base.clock import OsClock
 from podyard.base.errors import Code, PodyardError
-from podyard.engine.executor import ReplicaSpec, check_spec, run_replica
+from podyard.engine.executor import Peer, ReplicaSpec, check_spec, run_replica
 from podyard.engine.training.store import FileStore
 
 FOUR_HOSTS = {"accelerator_type": "v3-32", "core_count": 32, "host_count": 4}
@@ -80,6 +81,20 @@ def test_evaluate_and_predict_read_a_checkpoint(tmp_path: Path) -> None:
     assert len(predictions) == 359 and set(predictions) <= set(range(10))
     with pytest.raises(PodyardError, match="needs a checkpoint"):
         run_alone(spec_of(mode="evaluate"), tmp_path)
+
+
+def test_told_to_stop_while_it_waits_for_a_peer_a_replica_just_ends(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+
+        class Waiting:
+            def join(self, address: str) -> list[Peer]:
+                return [Peer(0, (0,), address), Peer(1, (1, 2, 3), f"127.0.0.1:{silent.getsockname()[1]}")]
+
+        spec = spec_of(process_count=2, **FOUR_HOSTS)
+        recorder = Recorder(stop_after=0)
+        run_replica(spec, Waiting(), recorder, FileStore(tmp_path), None, "127.0.0.1:0", OsClock())
+    assert recorder.steps == [] and recorder.result is None
+    assert recorder.lines[-1] == "stopped while waiting for a peer"
 
 
 @pytest.mark.parametrize(
