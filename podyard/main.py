@@ -12,13 +12,16 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from podyard.base.errors import PodyardError
+from podyard.base.errors import Code, PodyardError
 
 if TYPE_CHECKING:
+    from podyard.base.clock import RealClock
     from podyard.domain.fleet import Fleet
     from podyard.settings import Settings
 
 EXIT_SETUP = 2  # usage and set-up: what the user can mend before anything runs
+AGENT_TOKEN_SECONDS_MAX = 60.0  # the first start makes the schema first
+AGENT_TOKEN_POLL_SECONDS = 0.05
 HTTP_SOCKET_VARIABLE = "PODYARD_HTTP_SOCKET"  # the listening socket that the supervisor holds over restarts
 
 
@@ -70,17 +73,28 @@ def agent() -> None:
 
     configure()
     found = settings.from_environment()
+    clock = OsClock()
     run_agent(
         agent_id=found.agent_id,
         url=os.environ["PODYARD_URL"],
-        token=found.agent_token_path.read_text(encoding="ascii").strip(),
+        token=_agent_token(found.agent_token_path, clock),
         data=found.data,
         broker_url=found.broker_url,
         replicas_max=found.replicas_max,
         hosts_max=found.hosts_max,
         bind_address=found.bind_address,
-        clock=OsClock(),
+        clock=clock,
     )
+
+
+def _agent_token(path: Path, clock: RealClock) -> str:
+    """The token that the API makes at its first start, which may still be under way."""
+    deadline = clock.monotonic_seconds() + AGENT_TOKEN_SECONDS_MAX
+    while not path.exists() or not path.read_text(encoding="ascii").strip():
+        if clock.monotonic_seconds() > deadline:
+            raise PodyardError(Code.UNAVAILABLE, f"{path} has not been made: the API does not start")
+        clock.sleep(AGENT_TOKEN_POLL_SECONDS)
+    return path.read_text(encoding="ascii").strip()
 
 
 def _fleet(found: Settings) -> Fleet:

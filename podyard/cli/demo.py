@@ -91,6 +91,7 @@ class _Run:
         self._process: subprocess.Popen[bytes] | None = None
         self._client: Client | None = None
         self.kept = False
+        self._marked: tuple[str, str, int] | None = None
         signal.signal(signal.SIGTERM, _interrupt)
 
     def start(self) -> None:
@@ -144,7 +145,8 @@ class _Run:
             JOB_SECONDS_MAX,
             str(found["name"]),
         )
-        sys.stderr.write("\n")
+        if sys.stderr.isatty():
+            sys.stderr.write("\n")
         if found["state"] != "SUCCEEDED":
             raise PodyardError(Code.ABORTED, f"the job ended {found['state']}: {found['stateReason']}")
         client.wait_operation(
@@ -160,8 +162,12 @@ class _Run:
         line = f"{job['state']:<10} [{bar}] {job['stepsDone']}/{job['steps']} {numbers}"
         if sys.stderr.isatty():
             sys.stderr.write(f"\r\x1b[K{line}")
-        elif job["stepsDone"] % 100 == 0 or job["state"] in FINAL_STATES:
-            sys.stderr.write(f"{line}\n")
+        else:
+            # A log gets a line per state and per quarter of the way, not one per look.
+            mark = (job["name"], job["state"], 4 * job["stepsDone"] // job["steps"])
+            if mark != self._marked:
+                self._marked = mark
+                sys.stderr.write(f"{line}\n")
         sys.stderr.flush()
         return job
 
