@@ -8,8 +8,9 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import click
 
@@ -188,11 +189,17 @@ def _detached(settings: Settings) -> int:
     arguments += ["--bind", settings.bind_address, "--clock", settings.clock_mode]
     if settings.fleet_path is not None:
         arguments += ["--fleet", str(settings.fleet_path)]
+    # A file, not a pipe: it goes on writing there after we are gone.
+    with tempfile.TemporaryFile() as said:
+        return _watched_start(settings, arguments, said)
+
+
+def _watched_start(settings: Settings, arguments: list[str], said: IO[bytes]) -> int:
     process = subprocess.Popen(
         [sys.executable, "-c", "from podyard.main import cli; cli()", "up", *arguments],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
+        stderr=said,
         start_new_session=True,
     )
     clock = OsClock()
@@ -204,8 +211,8 @@ def _detached(settings: Settings) -> int:
             process.returncode = 0  # it lives on: not ours to wait for
             return 0
         if process.poll() is not None:
-            assert process.stderr is not None
-            say(process.stderr.read().decode(errors="replace").strip())
+            said.seek(0)
+            say(said.read().decode(errors="replace").strip())
             return process.returncode
         clock.sleep(_POLL_SECONDS)
     process.terminate()

@@ -67,12 +67,13 @@ class Supervisor:
         self._stopping = False
         self._lock: int | None = None
         self._log: IO[bytes] | None = None
+        self._listener: socket.socket | None = None  # held open: a restarted API gets it again
 
     def start(self) -> str:
         """Starts everything; returns the URL once `/readyz` is green. Raises SetupError, with nothing left running."""
         try:
             self._claim_folder()
-            listener = self._listen()
+            listener = self._listener = self._listen()
             port = listener.getsockname()[1]
             self.settings = dataclasses.replace(self.settings, port=port)
             url = f"http://{_url_host(self.settings.bind_address)}:{port}"
@@ -198,7 +199,13 @@ class Supervisor:
                 child.restarts += 1
                 child.restart_at = now + wait
                 text = f"{child.name} ended with {child.process.returncode}; it is started again in {wait} s"
-                print(text, file=sys.stderr)
+                self._say(text)
+
+    def _say(self, text: str) -> None:
+        assert self._log is not None
+        print(text, file=sys.stderr)
+        self._log.write(f"podyard up: {text}\n".encode())
+        self._log.flush()
 
     def _await_ready(self, url: str) -> None:
         deadline = self._clock.monotonic_seconds() + READY_SECONDS_MAX

@@ -1,0 +1,125 @@
+"""kill -9 in the middle of a job, each process in turn: the job succeeds all the same, and nothing is left or lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from podyard.cli.demo import check_bill
+from tests.stack import Stack, kill, open_stack, until
+
+ZONE = "europe-west4-a"
+STEPS = 240
+EVERY = 20
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("stack")]
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    with open_stack(tmp_path_factory.mktemp("kills")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def undisturbed(stack: Stack) -> str:
+    """The bits of a run that nobody disturbs."""
+    stack.create_node("calm", "v3-32", ZONE)
+    path = stack.submit("calm", ZONE, node="calm", steps=STEPS, checkpointEverySteps=EVERY)
+    assert stack.wait_job(path)["state"] == "SUCCEEDED"
+    stack.delete_node("calm", ZONE)
+    return stack.params_sha256(path)
+
+
+def _kill_replica(stack: Stack) -> None:
+    kill(stack.replicas()[1].pid)
+
+
+def _kill_agent(stack: Stack) -> None:
+    kill(stack.pid("agent"))
+
+
+def _kill_celery(stack: Stack) -> None:
+    before = until(lambda: stack.celery() or None, 20, "a Celery worker")
+    kill(before[0].pid)
+    until(lambda: [p for p in stack.celery() if p.pid != before[0].pid] or None, 20, "another Celery worker")
+
+
+def _kill_loop(stack: Stack) -> None:
+    kill(stack.pid("loop"))
+
+
+def _kill_api(stack: Stack) -> None:
+    kill(stack.pid("api"))
+
+
+def _kill_supervisor(stack: Stack) -> None:
+    """Everything else lives on as orphans; the next `up` stops them and adopts the replicas."""
+    kill(stack.supervisor_pid())
+    until(lambda: True if stack.podyard("status").returncode == 0 else None, 10, "a status")
+    stack.up()
+
+
+@pytest.mark.parametrize(
+    "disturb",
+    [_kill_replica, _kill_agent, _kill_celery, _kill_loop, _kill_api, _kill_supervisor],
+    ids=lambda f: f.__name__.removeprefix("_kill_"),
+)
+def test_a_job_survives_the_kill_of(disturb: Callable[[Stack], None], stack: Stack, undisturbed: str) -> None:
+    name = disturb.__name__.removeprefix("_").replace("_", "-")
+    stack.create_node(name, "v3-32", ZONE)
+    path = stack.submit(name, ZONE, node=name, steps=STEPS, checkpointEverySteps=EVERY)
+    stack.wait_steps(path, EVERY + 10)
+    disturb(stack)
+    job = stack.wait_job(path)
+    assert job["state"] == "SUCCEEDED", job
+    assert [point["step"] for point in stack.metrics(path)] == list(range(1, STEPS + 1))
+    assert stack.params_sha256(path) == undisturbed
+    stack.delete_node(name, ZONE)
+    assert stack.replicas() == []
+    assert_exact_bill(stack)
+    assert sum(pod["chipsHeld"] for pod in stack.call("GET", "/podyard/v1/projects/demo/pods")["pods"]) == 0
+
+
+def assert_exact_bill(stack: Stack) -> None:
+    usage = stack.call("GET", "/podyard/v1/projects/demo/usage")
+    assert check_bill(usage, all_events(stack)) is None
+
+
+def all_events(stack: Stack) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    token = ""
+    while True:
+        page = stack.call("GET", f"/podyard/v1/projects/demo/events?pageToken={token}")
+        found += page["events"]
+        token = page.get("nextPageToken", "")
+        if not token:
+            return found
+
+
+def test_nothing_is_billed_while_podyard_is_down(tmp_path: Path) -> None:
+    with open_stack(tmp_path) as stack:
+        stack.create_node("still", "v2-8", "us-central1-f")
+        stack.down()
+        assert stack.processes() == []
+        events_before = _ready_seconds(tmp_path)
+        until(lambda: True if _ready_seconds(tmp_path) == events_before else None, 3, "a standing clock")
+        stack.up()
+        after = stack.call("GET", "/podyard/v1/clock")["platformTime"]
+        assert after >= events_before
+        usage = stack.call("GET", "/podyard/v1/projects/demo/usage")
+        assert usage["seconds"] <= 10
+
+
+def _ready_seconds(data: Path) -> str:
+    """Platform time as the database has it, while no process runs."""
+    from podyard.base.clock import OsClock
+    from podyard.db.unit_of_work import Database
+
+    database = Database(f"sqlite:///{data / 'podyard.db'}", OsClock())
+    try:
+        return database.read(lambda uow: uow.now).rfc3339()
+    finally:
+        database.close()

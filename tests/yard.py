@@ -1,0 +1,112 @@
+"""A Podyard in one process for tests: the real app behind a real server, a loop that turns when it is told to, and a
+machine clock that stands still until it is moved."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import uvicorn
+
+from podyard import migrations
+from podyard.api.app import create_app, prepare
+from podyard.base.clock import ManualClock, RealTime
+from podyard.db.unit_of_work import Database
+from podyard.domain.fleet import Fleet, default_fleet
+from podyard.loop.steps import Loop
+from podyard.settings import from_environment
+
+START = RealTime.from_rfc3339("2026-03-01T00:00:00Z")
+ZONE = "us-central1-f"
+
+
+class Yard:
+    def __init__(self, url: str, database: Database, loop: Loop, clock: ManualClock, data: Path) -> None:
+        self.url = url
+        self.database = database
+        self.loop = loop
+        self.clock = clock
+        self.data = data
+        self.token = (data / "token").read_text().strip()
+        self.http = httpx.Client(base_url=url, headers={"Authorization": f"Bearer {self.token}"})
+        self.sent: list[tuple[str, str, list[str]]] = []
+
+    def call(self, method: str, path: str, body: Any = None, **options: Any) -> httpx.Response:
+        return self.http.request(method, path, json=body, **options)
+
+    def ok(self, method: str, path: str, body: Any = None, **options: Any) -> dict[str, Any]:
+        response = self.call(method, path, body, **options)
+        assert response.status_code == 200, response.text
+        found: dict[str, Any] = response.json()
+        return found
+
+    def refused(self, status: int, name: str, method: str, path: str, body: Any = None, **options: Any) -> str:
+        """The message of an error that has exactly this HTTP status and google.rpc name, in the one envelope."""
+        response = self.call(method, path, body, **options)
+        error = response.json()["error"]
+        assert (response.status_code, error["code"], error["status"]) == (status, status, name), response.text
+        assert error["message"]
+        return str(error["message"])
+
+    def step(self, seconds: float = 0.0) -> None:
+        """Lets the machine's time pass in steps that a living loop would take, then turns the loop once."""
+        while seconds > 0:
+            part = min(seconds, 0.5)
+            self.clock.advance(part)
+            seconds -= part
+            self.loop.round()
+        self.loop.round()
+
+    def nodes(self, zone: str = ZONE) -> str:
+        return f"/v2/projects/demo/locations/{zone}/nodes"
+
+    def jobs(self, zone: str = ZONE) -> str:
+        return f"/podyard/v1/projects/demo/locations/{zone}/jobs"
+
+    def create(self, node: str, kind: str = "v2-8", zone: str = ZONE, **fields: Any) -> dict[str, Any]:
+        """Creates a node, turns the loop, and returns the finished operation."""
+        body = {"acceleratorType": kind, "runtimeVersion": "tpu-vm-base", **fields}
+        operation = self.ok("POST", f"{self.nodes(zone)}?nodeId={node}", body)
+        self.step()
+        return self.ok("GET", f"/v2/{operation['name']}")
+
+    def usage(self) -> dict[str, Any]:
+        return self.ok("GET", "/podyard/v1/projects/demo/usage")
+
+
+@contextlib.contextmanager
+def open_yard(data: Path, fleet: Fleet | None = None, clock_mode: str = "local") -> Iterator[Yard]:
+    settings = from_environment({"PODYARD_DATA": str(data), "PODYARD_CLOCK": clock_mode})
+    clock = ManualClock(START)
+    database = Database(settings.database_url, clock)
+    migrations.upgrade(database)
+    prepare(settings, database)
+    emulated = fleet or default_fleet()
+    sent: list[tuple[str, str, list[str]]] = []
+    loop = Loop(database, emulated, lambda q, t, a: sent.append((q, t, list(a))), clock, "test")
+    app = create_app(settings, database, emulated, clock)
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.005)
+    yard = Yard(f"http://127.0.0.1:{listener.getsockname()[1]}", database, loop, clock, data)
+    yard.sent = sent
+    loop.round()
+    try:
+        yield yard
+    finally:
+        yard.http.close()
+        server.should_exit = True
+        thread.join()
+        listener.close()
+        database.close()
