@@ -4,7 +4,10 @@ machine clock that stands still until it is moved."""
 from __future__ import annotations
 
 import contextlib
+import functools
+import shutil
 import socket
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -36,6 +39,7 @@ class Yard:
         self.token = (data / "token").read_text().strip()
         self.http = httpx.Client(base_url=url, headers={"Authorization": f"Bearer {self.token}"})
         self.sent: list[tuple[str, str, list[str]]] = []
+        self.others: list[httpx.Client] = []
 
     def call(self, method: str, path: str, body: Any = None, **options: Any) -> httpx.Response:
         return self.http.request(method, path, json=body, **options)
@@ -80,10 +84,21 @@ class Yard:
         return self.ok("GET", "/podyard/v1/projects/demo/usage")
 
 
+@functools.cache
+def _migrated() -> Path:
+    """An empty database at the newest revision: made once, copied for each yard."""
+    path = Path(tempfile.mkdtemp(prefix="podyard-schema-")) / "podyard.db"
+    database = Database(f"sqlite:///{path}", ManualClock(START))
+    migrations.upgrade(database)
+    database.close()
+    return path
+
+
 @contextlib.contextmanager
 def open_yard(data: Path, fleet: Fleet | None = None, clock_mode: str = "local") -> Iterator[Yard]:
     settings = from_environment({"PODYARD_DATA": str(data), "PODYARD_CLOCK": clock_mode})
     clock = ManualClock(START)
+    shutil.copy(_migrated(), data / "podyard.db")
     database = Database(settings.database_url, clock)
     migrations.upgrade(database)
     prepare(settings, database)
@@ -105,7 +120,8 @@ def open_yard(data: Path, fleet: Fleet | None = None, clock_mode: str = "local")
     try:
         yield yard
     finally:
-        yard.http.close()
+        for client in (yard.http, *yard.others):
+            client.close()
         server.should_exit = True
         thread.join()
         listener.close()

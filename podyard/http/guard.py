@@ -85,7 +85,7 @@ class Guard:
             scope.setdefault("state", {})["principal"] = await self._principal(request)
             body = _Limited(receive, request.headers.get("content-length"))
         except PodyardError as error:
-            response = answer(error)
+            response = answer(error, 413 if isinstance(error, _TooLarge) else None)
             if error.code is Code.UNAUTHENTICATED and _wants_page(request):
                 response = RedirectResponse("/login", status_code=303)
             await response(scope, receive, send_guarded)
