@@ -106,7 +106,8 @@ def open_yard(data: Path, fleet: Fleet | None = None, clock_mode: str = "local")
     sent: list[tuple[str, str, list[str]]] = []
     loop = Loop(database, emulated, lambda q, t, a: sent.append((q, t, list(a))), clock, "test")
     app = create_app(settings, database, emulated, clock)
-    listener = socket.socket()
+    # Named as TCP, so that asyncio switches Nagle off: without it every answer waits 40 ms for an ACK.
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.bind(("127.0.0.1", 0))
     config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off")
     server = uvicorn.Server(config)

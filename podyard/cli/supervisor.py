@@ -128,7 +128,9 @@ class Supervisor:
 
     def _listen(self) -> socket.socket:
         address = (self.settings.bind_address, self.settings.port)
-        listener = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET, socket.SOCK_STREAM)
+        family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        # Named as TCP, so that asyncio switches Nagle off: without it answers may wait 40 ms for an ACK.
+        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind(address)
