@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import dataclasses
 import json
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -12,47 +11,28 @@ from typing import Any, TypeVar
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
 
-from podyard.base.clock import RealClock
 from podyard.base.errors import Code, PodyardError, invalid
-from podyard.db.unit_of_work import Database, UnitOfWork
-from podyard.domain.fleet import Fleet
-from podyard.domain.principal import Principal
-from podyard.settings import Settings
+from podyard.http.context import Platform, platform, principal, read, write
+
+__all__ = [
+    "Platform",
+    "page_after",
+    "page_size",
+    "page_token",
+    "paged",
+    "parse",
+    "parse_json",
+    "platform",
+    "principal",
+    "read",
+    "write",
+]
 
 T = TypeVar("T")
 Message = TypeVar("Message", bound=BaseModel)
 
 PAGE_SIZE_DEFAULT = 500  # Ray, SkyPilot and Terraform read one page only: it must hold what they may have
 PAGE_SIZE_MAX = 1000
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Platform:
-    """The parts that a route works with."""
-
-    settings: Settings
-    database: Database
-    fleet: Fleet
-    clock: RealClock
-
-
-def platform(request: Request) -> Platform:
-    found: Platform = request.app.state.platform
-    return found
-
-
-def principal(request: Request) -> Principal:
-    found: Principal | None = request.scope["state"]["principal"]
-    assert found is not None, "a public route asked who calls"
-    return found
-
-
-def write(request: Request, body: Callable[[UnitOfWork], T]) -> T:
-    return platform(request).database.run(body, actor=principal(request).email)
-
-
-def read(request: Request, body: Callable[[UnitOfWork], T]) -> T:
-    return platform(request).database.read(body, actor=principal(request).email)
 
 
 def parse(message: type[Message], body: Any) -> Message:

@@ -1,5 +1,120 @@
-"""Pages of the console."""
+"""The console's router: sign-in, the way to a project, static files, and the pages of the sections."""
 
-from fastapi import APIRouter
+from __future__ import annotations
 
-router = APIRouter()
+import importlib.resources
+from functools import cache
+from urllib.parse import urlsplit
+
+from fastapi import APIRouter, Request
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from podyard.base.errors import Code, PodyardError
+from podyard.control import access
+from podyard.http import context
+from podyard.http.guard import SESSION_COOKIE
+from podyard.web import billing, jobs, nodes, pods
+from podyard.web.render import FORM_FIELDS_MAX, ConsoleRoute, error_page, form_of, page, project_url, see_other
+
+STATIC_TYPES = {"podyard.css": "text/css; charset=utf-8", "podyard.js": "text/javascript; charset=utf-8"}
+STATIC_SECONDS = 60  # how long a browser may use a style sheet without asking; an upgrade shows after that
+TOKEN_CHARACTERS_MAX = 512
+
+router = APIRouter(route_class=ConsoleRoute, include_in_schema=False)
+
+
+@router.get("/")
+def root() -> Response:
+    return see_other("/console")
+
+
+@router.get("/favicon.ico")
+def favicon() -> Response:
+    return _static("favicon.svg", "image/svg+xml")
+
+
+@router.get("/static/{name}")
+def static(name: str) -> Response:
+    kind = STATIC_TYPES.get(name)
+    if kind is None:
+        raise HTTPException(404, "There is no such file.")
+    return _static(name, kind)
+
+
+@router.get("/login")
+def login_form(request: Request) -> Response:
+    return page(request, "login.html")
+
+
+@router.post("/login")
+async def login(request: Request) -> Response:
+    """Checks the token and puts it into a cookie that no script can read and no other site can send."""
+    origin = request.headers.get("origin")
+    if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
+        raise PodyardError(Code.PERMISSION_DENIED, "another site's form cannot sign you in")
+    form = await request.form(max_files=0, max_fields=FORM_FIELDS_MAX)
+    token = str(form.get("token", "")).strip()
+    try:
+        _check_token(request, token)
+    except PodyardError as error:
+        return page(request, "login.html", status=error.code.http_status, error=error.message)
+    response = see_other("/console")
+    secure = request.url.scheme == "https"
+    response.set_cookie(SESSION_COOKIE, token, httponly=True, samesite="strict", secure=secure, path="/")
+    return response
+
+
+@router.post("/console/logout")
+async def logout(request: Request) -> Response:
+    await form_of(request)
+    response = see_other("/login")
+    response.delete_cookie(SESSION_COOKIE, path="/", httponly=True, samesite="strict")
+    return response
+
+
+@router.get("/console")
+def console(request: Request) -> Response:
+    caller = context.principal(request)
+    projects = context.read(request, lambda uow: access.list_projects(uow, caller))
+    if not projects:
+        text = f"{caller.email} has no role in any project. Its owner gives one with: podyard auth create-token"
+        return error_page(request, 403, "No project yet", text)
+    return see_other(project_url(projects[0]["project"], "nodes"))
+
+
+@router.get("/console/{project}")
+def project_root(project: str) -> Response:
+    return see_other(project_url(project, "nodes"))
+
+
+for section in (nodes, jobs, billing, pods):
+    router.include_router(section.router)
+
+
+@router.get("/console/{rest:path}")
+def nothing_here(request: Request, rest: str) -> Response:
+    return error_page(request, 404, "Not found", f"The console has no page /console/{rest}.")
+
+
+def _check_token(request: Request, token: str) -> None:
+    if not token or len(token) > TOKEN_CHARACTERS_MAX or not token.isascii() or not token.isprintable():
+        raise PodyardError(Code.UNAUTHENTICATED, "That is not a token. `podyard env` prints yours.")
+    try:
+        caller = context.platform(request).database.read(lambda uow: access.authenticate(uow, token))
+    except PodyardError as error:
+        if error.code is not Code.UNAUTHENTICATED:
+            raise
+        text = "This token is not known here, or it has been revoked. `podyard env` prints yours."
+        raise PodyardError(error.code, text) from None
+    if caller.agent_id is not None or caller.attempt_id is not None:
+        raise PodyardError(Code.PERMISSION_DENIED, "This token belongs to an agent or a job, not to a person.")
+
+
+def _static(name: str, kind: str) -> Response:
+    return Response(_file(name), media_type=kind, headers={"Cache-Control": f"max-age={STATIC_SECONDS}"})
+
+
+@cache
+def _file(name: str) -> bytes:
+    return importlib.resources.files("podyard.web").joinpath("static", name).read_bytes()

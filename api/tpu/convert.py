@@ -13,12 +13,9 @@ from podyard.domain.fleet import region_of
 from podyard.domain.node import HostRecord, Node, NodeSpec, UsageClass, kind_of
 from podyard.domain.operation import Operation
 from podyard.hardware import accelerator_types
+from podyard.http.texts import check_description, check_labels
 
 TPU_PORT = 8470  # the port that Cloud TPU shows on the wire; nothing listens there
-DESCRIPTION_CHARACTERS_MAX = 512  # discovery document, Node.description
-LABELS_MAX = 64  # Google's limit on labels of a resource
-_LABEL_KEY = re.compile(r"[a-z][a-z0-9_-]{0,62}")
-_LABEL_VALUE = re.compile(r"[a-z0-9_-]{0,63}")
 _EXTRA_FIELDS = (
     "network_config",
     "network_configs",
@@ -179,18 +176,8 @@ def to_api_operation(operation: Operation, project_number: int) -> dict[str, Any
 
 
 def check_texts(message: NodeMessage) -> None:
-    if len(message.description or "") > DESCRIPTION_CHARACTERS_MAX:
-        raise invalid(f"description is longer than {DESCRIPTION_CHARACTERS_MAX} characters", "description")
-    labels = message.labels or {}
-    if len(labels) > LABELS_MAX:
-        raise invalid(f"{len(labels)} labels are more than {LABELS_MAX}", "labels")
-    for key, value in labels.items():
-        if not _LABEL_KEY.fullmatch(key) or not _LABEL_VALUE.fullmatch(value):
-            raise invalid(
-                f"label {key!r}={value!r}: keys begin with a lowercase letter, both hold at most 63 lowercase "
-                "letters, digits, dashes and underscores",
-                "labels",
-            )
+    check_description(message.description or "")
+    check_labels(message.labels or {})
 
 
 def _usage_class(message: NodeMessage) -> UsageClass:

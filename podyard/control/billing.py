@@ -18,7 +18,7 @@ from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import region_of
 from podyard.domain.node import UsageClass
 from podyard.domain.principal import Principal
-from podyard.domain.usage import UsageEvent
+from podyard.domain.usage import UsageEvent, UsageRecord
 from podyard.pricing.meter import Metered, admit, meter_resource, node_policy
 from podyard.pricing.rating import Rated, hold, rate, total
 from podyard.pricing.sku import RateCard
@@ -44,6 +44,7 @@ class NodeUsage:
     held_because: str | None
     first_second: int | None
     last_second: int | None
+    records: Sequence[UsageRecord] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -120,6 +121,7 @@ def _node_usage(card: RateCard, facts: Mapping[str, Any], metered: Metered) -> N
         held_because=_held(rated),
         first_second=metered.ranges[0].start if metered.ranges else None,
         last_second=metered.ranges[-1].stop - 1 if metered.ranges else None,
+        records=rated.records,
     )
 
 

@@ -1,0 +1,277 @@
+"""Pages of jobs: the list, one job, the form that submits one, and its cancellation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from podyard.base.clock import PlatformTime
+from podyard.base.errors import PodyardError
+from podyard.control import access, jobs, nodes, views
+from podyard.db.jobs import to_attempt
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.job import JOB, JOB_MODES, Job, JobSpec, committed_ranges
+from podyard.domain.node import Node, NodeSpec
+from podyard.domain.principal import Principal
+from podyard.domain.recipes import RECIPES, RecipeManifest, manifest_of
+from podyard.http import context
+from podyard.web import charts, commands, forms, live
+from podyard.web.render import ConsoleRoute, form_of, fragment, page, project_url, see_other
+
+JOBS_SHOWN_MAX = 200
+CHART_POINTS_MAX = 400  # more than the chart is wide in pixels on a phone
+LOG_LINES_SHOWN = 300
+DEFAULT_MAX_FAILURES = 3
+DEFAULT_MAX_PREEMPTIONS = 100
+NEW_NODE = ""  # the form's choice of a node that is made for the job
+
+router = APIRouter(prefix="/console/{project}/jobs", route_class=ConsoleRoute)
+
+
+@router.get("")
+def job_list(request: Request, project: str) -> Response:
+    values = context.read(request, lambda uow: _list_values(uow, context.principal(request), project))
+    return page(request, "jobs.html", section="jobs", live=project_url(project, "jobs", "live"), **values)
+
+
+@router.get("/live")
+def job_list_live(request: Request, project: str) -> Response:
+    def parts(uow: UnitOfWork) -> live.Parts:
+        values = _list_values(uow, context.principal(request), project)
+        return {"jobs": fragment("jobs_part.html", **values)}, False
+
+    return live.stream(request, parts)
+
+
+@router.get("/new")
+def submit_form(request: Request, project: str) -> Response:
+    return _form_page(request, project, dict(request.query_params), None)
+
+
+@router.post("/new")
+async def submit(request: Request, project: str) -> Response:
+    fields = await form_of(request)
+    return await context.in_thread(lambda: _submit(request, project, fields))
+
+
+def _submit(request: Request, project: str, fields: Mapping[str, str]) -> Response:
+    caller, fleet = context.principal(request), context.platform(request).fleet
+    try:
+        spec = job_spec(fields)
+        zone, node = _target(fields)
+        job_id = fields.get("job_id", "").strip() or None
+        job = context.write(request, lambda uow: jobs.create(uow, fleet, caller, project, zone, job_id, spec, node))
+    except PodyardError as error:
+        return _form_page(request, project, fields, error)
+    return see_other(project_url(project, "jobs", job.zone, job.job_id))
+
+
+def job_spec(fields: Mapping[str, str]) -> JobSpec:
+    """The job that the fields ask for; an empty field is the recipe's default."""
+    recipe = manifest_of(fields.get("recipe", ""))
+    processes = forms.whole(fields, "replica_processes", "Replica processes", 0)
+    return JobSpec(
+        recipe=recipe.name,
+        arguments=_arguments(recipe, fields),
+        mode=fields.get("mode") or "train",
+        steps=forms.whole(fields, "steps", "Steps", recipe.default_steps),
+        global_batch=forms.whole(fields, "global_batch", "Global batch", recipe.default_global_batch),
+        seed=forms.whole(fields, "seed", "Seed", 0),
+        checkpoint_every_steps=forms.whole(
+            fields, "checkpoint_every_steps", "Checkpoint every", recipe.default_checkpoint_every_steps
+        ),
+        max_failures=forms.whole(fields, "max_failures", "Failures at most", DEFAULT_MAX_FAILURES),
+        max_preemptions=forms.whole(fields, "max_preemptions", "Preemptions at most", DEFAULT_MAX_PREEMPTIONS),
+        execution="real",
+        replica_processes=processes or None,
+        labels=forms.pairs(fields.get("labels", "")),
+    )
+
+
+def _arguments(recipe: RecipeManifest, fields: Mapping[str, str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, argument in recipe.arguments.items():
+        read = forms.whole if argument.kind is int else forms.decimal
+        found[name] = read(fields, f"arg.{name}", name, argument.default)  # type: ignore[arg-type]
+    return found
+
+
+def _target(fields: Mapping[str, str]) -> tuple[str, str | NodeSpec]:
+    """(zone, the node's id or the node to make): a node that exists is named `zone/id` in the form."""
+    place = fields.get("node", NEW_NODE)
+    if place == NEW_NODE:
+        return fields.get("zone", ""), forms.node_spec({**fields, "labels": "", "description": ""})
+    zone, _, node_id = place.partition("/")
+    return zone, node_id
+
+
+def _form_page(request: Request, project: str, fields: Mapping[str, str], error: PodyardError | None) -> Response:
+    caller, fleet = context.principal(request), context.platform(request).fleet
+    caller.require("podyard.jobs.create", project, f"projects/{project}/locations/-/jobs")
+
+    def body(uow: UnitOfWork) -> tuple[list[Node], PlatformTime]:
+        access.project_row(uow, project)
+        found = nodes.list_nodes(uow, fleet, caller, project, None)
+        return [node for node in found if node.state == "READY"], uow.now
+
+    ready, now = context.read(request, body)
+    choice = forms.choose(fleet, fields, now)
+    places = {f"{node.zone}/{node.node_id}": node for node in ready}
+    place = fields.get("node", next(iter(places), NEW_NODE))
+    node = places.get(place)
+    if node is None:
+        place = NEW_NODE
+    recipe = RECIPES.get(fields.get("recipe", "")) or next(iter(RECIPES.values()))
+    shown = {**fields, "recipe": recipe.name, "node": place, **_chosen(choice)}
+    try:
+        spec, (zone, target) = job_spec(shown), _target(shown)
+        lines = commands.submit_job(project, zone, fields.get("job_id", "").strip(), spec, target)
+    except PodyardError as wrong:
+        error, lines = error or wrong, []
+    node_price, no_price = (choice.price, choice.no_price)
+    if node is not None:
+        usage = str(node.spec.usage_class)
+        node_price, no_price = forms.price_of(node.spec.accelerator_type, node.zone, usage, now)
+    return page(
+        request,
+        "job_new.html",
+        status=200 if error is None else error.code.http_status,
+        section="jobs",
+        project=project,
+        places=places,
+        place=place,
+        node=node,
+        choice=choice,
+        recipes=list(RECIPES),
+        recipe=recipe,
+        modes=[mode for mode in JOB_MODES if mode in recipe.modes],
+        fields=fields,
+        defaults={"max_failures": DEFAULT_MAX_FAILURES, "max_preemptions": DEFAULT_MAX_PREEMPTIONS},
+        error=error.message if error else None,
+        price=node_price,
+        no_price=no_price,
+        commands=lines,
+        form_url=project_url(project, "jobs", "new"),
+    )
+
+
+def _chosen(choice: forms.NodeChoice) -> dict[str, str]:
+    return {
+        "zone": choice.zone,
+        "accelerator_type": choice.accelerator_type,
+        "usage": choice.usage,
+        "runtime_version": choice.runtime_version,
+    }
+
+
+@router.get("/{zone}/{job_id}")
+def show(request: Request, project: str, zone: str, job_id: str, replica: str = "") -> Response:
+    values = context.read(request, lambda uow: _job_values(uow, request, project, zone, job_id, _rank(replica)))
+    return page(request, "job.html", section="jobs", **values, live=_live_url(values["job"], _rank(replica)))
+
+
+@router.get("/{zone}/{job_id}/live")
+def show_live(request: Request, project: str, zone: str, job_id: str, replica: str = "") -> Response:
+    def parts(uow: UnitOfWork) -> live.Parts:
+        values = _job_values(uow, request, project, zone, job_id, _rank(replica))
+        found = {"job": fragment("job_part.html", **values), "logs": fragment("logs_part.html", **values)}
+        return found, JOB.is_final(values["job"].state)
+
+    return live.stream(request, parts)
+
+
+@router.post("/{zone}/{job_id}/cancel")
+async def cancel(request: Request, project: str, zone: str, job_id: str) -> Response:
+    await form_of(request)
+    return await context.in_thread(lambda: _cancel(request, project, zone, job_id))
+
+
+def _cancel(request: Request, project: str, zone: str, job_id: str) -> Response:
+    caller = context.principal(request)
+    try:
+        context.write(request, lambda uow: jobs.cancel(uow, caller, project, zone, job_id))
+    except PodyardError as error:
+        values = context.read(request, lambda uow: _job_values(uow, request, project, zone, job_id, None))
+        status = error.code.http_status
+        return page(request, "job.html", status=status, section="jobs", **values, error=error.message)
+    return see_other(project_url(project, "jobs", zone, job_id))
+
+
+def _rank(text: str) -> int | None:
+    """The replica whose log is asked for; all of them (None) for anything that is no rank."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
+
+
+def _live_url(job: Job, replica: int | None) -> str | None:
+    """None: the job has ended, so that nothing on its page will change."""
+    if JOB.is_final(job.state):
+        return None
+    url = project_url(job.project, "jobs", job.zone, job.job_id, "live")
+    return url if replica is None else f"{url}?replica={replica}"
+
+
+def _list_values(uow: UnitOfWork, caller: Principal, project: str) -> dict[str, Any]:
+    access.project_row(uow, project)
+    found = jobs.list_jobs(uow, caller, project, None)
+    return {"project": project, "jobs": found[:JOBS_SHOWN_MAX], "left_out": max(0, len(found) - JOBS_SHOWN_MAX)}
+
+
+def _job_values(
+    uow: UnitOfWork, request: Request, project: str, zone: str, job_id: str, replica: int | None
+) -> dict[str, Any]:
+    """Everything that a job's page shows, from one snapshot."""
+    caller = context.principal(request)
+    job = jobs.get(uow, caller, project, zone, job_id)
+    history = views.job_history(uow, caller, project, zone, job_id, CHART_POINTS_MAX, replica)
+    skipped = max(0, history.log_lines - LOG_LINES_SHOWN)
+    lines = jobs.logs(uow, caller, project, zone, job_id, worker=replica, after=skipped, limit=LOG_LINES_SHOWN)
+    live_node = next(
+        (n for n in nodes.list_nodes(uow, context.platform(request).fleet, caller, project, zone)
+         if n.node_key == job.node_key), None
+    )  # fmt: skip
+    loss = charts.line_chart(
+        "Loss by step",
+        [charts.Line("loss", [charts.Point(p.step, p.loss) for p in history.points])],
+        x_name="step",
+        y_name="Training loss of the committed history",
+    )
+    accuracy = charts.line_chart(
+        "Accuracy by step",
+        [charts.Line("accuracy", [charts.Point(p.step, p.accuracy) for p in history.points])],
+        x_name="step",
+        y_name="Accuracy of the committed history",
+        y_top=1.0,
+    )
+    return {
+        "project": project,
+        "job": job,
+        "over": JOB.is_final(job.state),
+        "points": history.points,
+        "loss_chart": loss,
+        "accuracy_chart": accuracy,
+        "attempts": _attempts(jobs.attempts(uow, caller, project, zone, job_id), history.reached),
+        "checkpoints": jobs.checkpoints(uow, caller, project, zone, job_id),
+        "lines": lines,
+        "lines_skipped": skipped,
+        "replicas": history.replica_ranks,
+        "replica": replica,
+        "node_url": project_url(project, "nodes", zone, job.node_id) if live_node else None,
+        "job_url": project_url(project, "jobs", zone, job_id),
+        "may_cancel": JOB.allows(job.state, "cancel") and caller.may("podyard.jobs.cancel", project),
+        "commands": commands.job_commands(project, zone, job_id),
+    }
+
+
+def _attempts(rows: list[Mapping[str, Any]], reached: Mapping[int, int]) -> list[dict[str, Any]]:
+    """Each attempt with the steps it did and those of them that were lost: done again by a later attempt."""
+    committed = {number: last for number, _, last in committed_ranges([to_attempt(row) for row in rows])}
+    found = []
+    for row in rows:
+        last_step = reached.get(row["attempt"], row["resume_step"])
+        kept = committed.get(row["attempt"], row["resume_step"])
+        lost = 0 if kept is None else max(0, last_step - kept)
+        found.append({**row, "last_step": last_step, "lost_steps": lost})
+    return found

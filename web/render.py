@@ -1,0 +1,133 @@
+"""From what a route found to a page: the templates, their formats, and how a failure looks in the console."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from functools import cache
+from typing import Any
+from urllib.parse import quote
+
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from podyard.base.clock import PlatformTime
+from podyard.base.errors import Code, PodyardError
+from podyard.control import access
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.http import context
+from podyard.http.guard import CSRF_FIELD, check_csrf, csrf_token
+from podyard.web import formats
+
+FORM_FIELDS_MAX = 100
+SECTIONS = (("nodes", "Nodes"), ("jobs", "Jobs"), ("billing", "Billing"), ("pods", "Pods"))
+
+
+@cache
+def templates() -> Environment:
+    found = Environment(
+        loader=PackageLoader("podyard.web"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    found.filters.update(formats.FILTERS)
+    found.globals["CSRF_FIELD"] = CSRF_FIELD
+    found.globals["SECTIONS"] = SECTIONS
+    return found
+
+
+def fragment(template: str, **values: Any) -> str:
+    return templates().get_template(template).render(**values)
+
+
+def page(request: Request, template: str, *, status: int = 200, **values: Any) -> Response:
+    """A page of the console. What the frame needs (who, which project, CSRF token) is looked up here."""
+    html = fragment(template, **{**_frame(request), **values})
+    # A page shows what only this caller may see, and its state of this second: no cache may keep it.
+    return HTMLResponse(html, status, headers={"Cache-Control": "no-store"})
+
+
+def error_page(request: Request, status: int, title: str, text: str) -> Response:
+    return page(request, "error.html", status=status, title=title, text=text)
+
+
+def see_other(url: str) -> Response:
+    """After a change: the browser gets the page anew, and a reload repeats nothing."""
+    return RedirectResponse(url, status_code=303)
+
+
+def project_url(project: str, *parts: str) -> str:
+    return "/".join(["/console", *(quote(part, safe="") for part in (project, *parts))])
+
+
+async def form_of(request: Request) -> Mapping[str, str]:
+    """The fields of a posted form, after the CSRF check: no route that changes anything reads its form otherwise."""
+    try:
+        form = await request.form(max_files=0, max_fields=FORM_FIELDS_MAX)
+    except HTTPException as error:
+        raise PodyardError(Code.INVALID_ARGUMENT, str(error.detail)) from None
+    fields = {name: value for name, value in form.items() if isinstance(value, str)}
+    check_csrf(request, fields.get(CSRF_FIELD))
+    return fields
+
+
+class ConsoleRoute(APIRoute):
+    """A route whose failures are pages, not the API's JSON."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handler = super().get_route_handler()
+
+        async def handle(request: Request) -> Response:
+            try:
+                return await handler(request)
+            except PodyardError as error:
+                return error_page(request, error.code.http_status, _title(error.code), error.message)
+            except RequestValidationError:
+                return error_page(request, 400, "That does not fit", "The address has a value that is not understood.")
+            except HTTPException as error:
+                return error_page(request, error.status_code, "That did not work", str(error.detail))
+
+        return handle
+
+
+def _title(code: Code) -> str:
+    titles = {
+        Code.NOT_FOUND: "Not found",
+        Code.PERMISSION_DENIED: "Not allowed",
+        Code.UNAUTHENTICATED: "Not signed in",
+        Code.UNAVAILABLE: "Not available just now",
+    }
+    return titles.get(code, "That did not work")
+
+
+def _frame(request: Request) -> dict[str, Any]:
+    state = request.scope.get("state", {})
+    caller = state.get("principal")
+    frame: dict[str, Any] = {
+        "path": request.url.path,
+        "project": request.path_params.get("project"),
+        "projects": [],
+        "caller": caller,
+        "csrf": csrf_token(state["token"]) if caller is not None else "",
+        "platform_time": None,
+        "section": "",
+        "live": None,
+        "confirm": request.query_params.get("confirm"),
+        "error": None,
+    }
+    if caller is None:
+        return frame
+
+    def body(uow: UnitOfWork) -> tuple[list[str], PlatformTime]:
+        return [row["project"] for row in access.list_projects(uow, caller)], uow.now
+
+    frame["projects"], frame["platform_time"] = context.read(request, body)
+    if frame["project"] not in frame["projects"]:
+        # A name out of the address: only one that the caller may see takes part in links.
+        frame["project"] = frame["projects"][0] if frame["projects"] else None
+    return frame
