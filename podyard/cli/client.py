@@ -6,15 +6,16 @@ import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
-
-import httpx
 
 from podyard.base.clock import OsClock, RealClock
 from podyard.base.errors import Code, PodyardError
 from podyard.cli.processes import read_json
 from podyard.settings import Settings
+
+if TYPE_CHECKING:
+    import httpx
 
 REQUEST_SECONDS_MAX = 40.0  # the server answers within 30 s or says that it is busy
 POLL_SECONDS = 0.2
@@ -65,6 +66,10 @@ class Client:
     def __init__(self, target: Target, clock: RealClock | None = None) -> None:
         self.target = target
         self._clock = clock or OsClock()
+        # Not at the top: `podyard up` must not pay for a client that it does not use.
+        import httpx
+
+        self._transport_error = httpx.TransportError
         self._http = httpx.Client(
             base_url=target.url,
             headers={"Authorization": f"Bearer {target.token}"},
@@ -79,7 +84,7 @@ class Client:
         given = {name: value for name, value in query.items() if value is not None}
         try:
             response = self._http.request(method, path, json=body, params=given)
-        except httpx.TransportError as error:
+        except self._transport_error as error:
             raise PodyardError(Code.UNAVAILABLE, f"{self.target.url} does not answer: {error}") from None
         if response.is_success:
             found: dict[str, Any] = response.json()

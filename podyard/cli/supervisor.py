@@ -15,7 +15,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import IO, Any
@@ -81,7 +81,7 @@ class Supervisor:
             if left:
                 print(f"stopped what an earlier podyard left running: {', '.join(left)}", file=sys.stderr)
             self._start_all(listener, url)
-            self._await_ready(url)
+            self._await(lambda: _answers(url, "/readyz"))
             self._write_state(url, port)
         except BaseException:
             self.stop()
@@ -154,6 +154,8 @@ class Supervisor:
                 path, broker_url = broker.configure(self.settings.data)
                 self.settings = dataclasses.replace(self.settings, broker_url=broker_url)
                 self._add("broker", [server, str(path)], {})
+        # The API first, alone on the machine: what a user waits for is its answer. The others need it anyway.
+        self._await(lambda: _answers(url, "/healthz"))
         self._add("loop", _python("loop"), {})
         self._add("agent", _python("agent"), {"PODYARD_URL": url})
 
@@ -209,7 +211,8 @@ class Supervisor:
         self._log.write(f"podyard up: {text}\n".encode())
         self._log.flush()
 
-    def _await_ready(self, url: str) -> None:
+    def _await(self, good: Callable[[], bool]) -> None:
+        """Waits for `good`, restarting what dies. Raises SetupError when a process refuses, or it takes too long."""
         deadline = self._clock.monotonic_seconds() + READY_SECONDS_MAX
         while not self._stopping:
             for child in self._children.values():
@@ -217,7 +220,7 @@ class Supervisor:
                 if child.process.poll() == EXIT_SETUP:
                     raise SetupError(self._last_words(child.name))
             self._revive()
-            if _answers(url):
+            if good():
                 return
             if self._clock.monotonic_seconds() > deadline:
                 log = self.settings.data / "podyard.log"
@@ -268,10 +271,10 @@ def _url_host(bind_address: str) -> str:
     return f"[{bind_address}]" if ":" in bind_address else bind_address
 
 
-def _answers(url: str) -> bool:
+def _answers(url: str, path: str) -> bool:
     connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=2)
     try:
-        connection.request("GET", "/readyz")
+        connection.request("GET", path)
         return connection.getresponse().status == 200
     except (OSError, http.client.HTTPException):
         return False
