@@ -5,7 +5,7 @@
 Podyard: `podyard up` on an existing data folder until the first authorised `nodes.list`, and until `/readyz` is green.
 moto_server: until the first answer of an emulated service, which is when it is of use: EC2 DescribeInstances (the list
 of machines, as nodes.list is) and, the lightest there is, SQS ListQueues.
-Expected before the first run: a ratio of 0.7 to 1.0 (an interpreter, FastAPI and SQLAlchemy against Flask and botocore).
+Expected before the first run: 0.7 to 1.0 times (an interpreter, FastAPI and SQLAlchemy against Flask and botocore).
 Measured: 0.5 against the list of machines, 1.7 against the list of queues, which loads a fraction of moto. What is left
 is the import of FastAPI (0.22 s) and SQLAlchemy (0.12 s); the stack's other processes start after the API answers.
 """

@@ -1,0 +1,109 @@
+"""What all tests share: binaries that may be missing, hypothesis without chance, a database of either kind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from podyard import migrations
+from podyard.base.clock import ClockMode, ManualClock, RealTime
+from podyard.base.rng import Streams
+from podyard.db import platform_clock
+from podyard.db.unit_of_work import Database
+
+settings.register_profile("podyard", derandomize=True, deadline=None)
+settings.load_profile("podyard")
+
+START = RealTime.from_rfc3339("2026-03-01T00:00:00Z")
+
+
+def require(found: str | None, what: str) -> str:
+    """`found`, else a skip with its reason; a failure where everything must run (PODYARD_TEST_REQUIRE=all)."""
+    if found is not None:
+        return found
+    if os.environ.get("PODYARD_TEST_REQUIRE") == "all":
+        pytest.fail(f"{what} is missing, and PODYARD_TEST_REQUIRE=all")
+    pytest.skip(f"{what} is not installed")
+
+
+def _postgresql_binaries() -> str | None:
+    versions = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    if versions:
+        return str(versions[-1].parent)
+    on_path = shutil.which("initdb")
+    return None if on_path is None else str(Path(on_path).resolve().parent)
+
+
+@pytest.fixture(scope="session")
+def postgresql_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A private server on a free port, gone with the session."""
+    binaries = require(_postgresql_binaries(), "PostgreSQL")
+    folder = tmp_path_factory.mktemp("postgresql")
+    as_user: list[str] = []
+    if os.geteuid() == 0:  # PostgreSQL refuses to run as root
+        as_user = ["runuser", "-u", "postgres", "--"]
+        for parent in (folder, *folder.parents):
+            if parent != Path("/") and parent.stat().st_uid == 0 and str(parent).startswith("/tmp/"):
+                parent.chmod(0o755)
+        shutil.chown(folder, "postgres")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    data = folder / "data"
+    init = [*as_user, f"{binaries}/initdb", "-D", str(data), "-A", "trust", "-U", "podyard", "--no-sync"]
+    subprocess.run(init, check=True, capture_output=True, cwd=folder)
+    serve = [f"{binaries}/postgres", "-D", str(data), "-p", str(port), "-c", "listen_addresses=127.0.0.1"]
+    server = subprocess.Popen(
+        [*as_user, *serve, "-k", str(folder), "-c", "fsync=off"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd=folder,
+    )
+    ready = [f"{binaries}/pg_isready", "-h", "127.0.0.1", "-p", str(port)]
+    deadline = time.monotonic() + 30
+    while subprocess.run(ready, capture_output=True).returncode != 0:
+        assert time.monotonic() < deadline, "PostgreSQL does not start"
+        time.sleep(0.05)
+    yield f"postgresql://podyard@127.0.0.1:{port}"
+    server.terminate()
+    server.wait(20)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(START)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def empty_database(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> Iterator[Database]:
+    """A fresh database without a schema."""
+    if request.param == "sqlite":
+        url = f"sqlite:///{tmp_path / 'podyard.db'}"
+    else:
+        import psycopg
+
+        server = request.getfixturevalue("postgresql_url")
+        name = f"t{abs(hash(request.node.nodeid)):x}"
+        with psycopg.connect(f"{server}/postgres", autocommit=True) as connection:
+            connection.execute(f'DROP DATABASE IF EXISTS "{name}"')  # type: ignore[arg-type]
+            connection.execute(f'CREATE DATABASE "{name}"')  # type: ignore[arg-type]
+        url = f"{server}/{name}"
+    database = Database(url, clock, Streams(0))
+    yield database
+    database.close()
+
+
+@pytest.fixture
+def database(empty_database: Database) -> Database:
+    """A fresh database with the schema and a platform clock in system mode."""
+    migrations.upgrade(empty_database)
+    empty_database.run(lambda uow: platform_clock.set_up(uow, ClockMode.SYSTEM))
+    return empty_database
