@@ -79,7 +79,7 @@ class Trainer:
         state: TrainState,
         compilation_cache: str | None = None,
     ) -> None:
-        self.state = state
+        self.train_state = state
         self._data = data
         self._slice = slice_shape
         self._words = seed_words(seed)
@@ -95,10 +95,10 @@ class Trainer:
         cores_per_host = self._slice.cores_per_host
         cores = [host * cores_per_host + core for host in sorted(hosts) for core in range(cores_per_host)]
         # The buffers are reused: they are as large as the model, and the allocator would fault them in every step.
-        sums = {host: np.zeros(self.state.layout.length + METRIC_COUNT, np.float32) for host in hosts}
+        sums = {host: np.zeros(self.train_state.layout.length + METRIC_COUNT, np.float32) for host in hosts}
         with _mapper(min(thread_count, len(cores))) as map_ordered:
-            while self.state.step < last_step and not stopping():
-                step = self.state.step + 1
+            while self.train_state.step < last_step and not stopping():
+                step = self.train_state.step + 1
                 indices = self._order.indices(step)
                 vectors = map_ordered(lambda core, i=indices, s=step: self._core_vector(i, s, core), cores)
                 for core, vector in zip(cores, vectors, strict=True):
@@ -111,11 +111,11 @@ class Trainer:
 
     def _finish(self, total: Vector) -> StepResult:
         loss, accuracy = (total[-METRIC_COUNT:] / np.float32(self._slice.core_count)).tolist()
-        self.state = self.programs.update(self.state, total)
-        return StepResult(self.state.step, loss, accuracy)
+        self.train_state = self.programs.update(self.train_state, total)
+        return StepResult(self.train_state.step, loss, accuracy)
 
     def _core_vector(self, indices: Any, step: int, core: int) -> Vector:
-        return self.programs.core_vector(self.state.params, self._shard(indices, core), self._words, step, core)
+        return self.programs.core_vector(self.train_state.params, self._shard(indices, core), self._words, step, core)
 
     def _shard(self, indices: Any, core: int) -> Batch:
         mine = indices[core * self._shard_size : (core + 1) * self._shard_size]

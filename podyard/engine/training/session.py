@@ -98,7 +98,7 @@ class Session:
         with self._host_sum(start) as host_sum:
             finished = self._steps(trainer, host_sum, estimate)
         if finished and self._leads:
-            self._report_end(trainer.state, data, finished)
+            self._report_end(trainer.train_state, data, finished)
 
     def _steps(self, trainer: Trainer, host_sum: HostSum, estimate: StepEstimate) -> dict[str, float]:
         """The last step's metrics; empty when told to stop."""
@@ -113,10 +113,10 @@ class Session:
                 self._metrics.step(result.step, result.loss, result.accuracy, now - before, estimate.modelled_seconds)
                 due = spec.checkpoint_every_steps and result.step % spec.checkpoint_every_steps == 0
                 if due and result.step < spec.steps:
-                    self._save(trainer.state)
+                    self._save(trainer.train_state)
             before = now
-        if trainer.state.step < spec.steps:
-            self._metrics.log(f"stopped after step {trainer.state.step}")
+        if trainer.train_state.step < spec.steps:
+            self._metrics.log(f"stopped after step {trainer.train_state.step}")
             return {}
         return last
 
@@ -145,7 +145,7 @@ class Session:
         self._metrics.checkpoint(state.step, name, sha256)
 
     def _estimate(self, trainer: Trainer) -> StepEstimate:
-        all_reduce_bytes = 4 * trainer.state.layout.length
+        all_reduce_bytes = 4 * trainer.train_state.layout.length
         program = DeviceProgram(tuple(ops_of(trainer.programs.core_jaxpr)), all_reduce_bytes)
         kind = accelerator_types.parse(self._spec.accelerator_type)
         return estimate_step(program, kind, self._spec.core_count)

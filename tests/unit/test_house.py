@@ -1,0 +1,119 @@
+"""The rules of the house that linters cannot check; each rule is a function, and is itself tested on a bad sample."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LINES_MAX = 500
+ADR_LINES_MAX = 40
+SYMLINKS = ("api", "scheduler", "workers", "pricing", "web", "migrations")
+_STATE_WRITE = re.compile(r"\.state\s*=(?!=)|values\([^)]*\bstate=")
+_COMMIT = re.compile(r"\.commit\(|[\"']COMMIT[\"']")
+_CLOCK_READ = re.compile(
+    r"\b(datetime\.(now|utcnow|today)|date\.today|time\.(time|time_ns|monotonic|sleep|perf_counter))\("
+)
+# Built from parts, so that this file does not hold what it looks for.
+_MACHINE_PATH = re.compile("|".join(("/" + "work/", "/" + "farm/", "/" + "root/", "/" + "opt/pypi")))
+
+
+def too_long(text: str) -> bool:
+    return len(text.splitlines()) > LINES_MAX
+
+
+def writes_state(text: str) -> bool:
+    return _STATE_WRITE.search(text) is not None
+
+
+def commits(text: str) -> bool:
+    return _COMMIT.search(text) is not None
+
+
+def reads_clock(text: str) -> bool:
+    return _CLOCK_READ.search(text) is not None
+
+
+def names_machine(text: str) -> bool:
+    return _MACHINE_PATH.search(text) is not None
+
+
+def _tracked() -> list[str]:
+    done = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True)
+    if done.returncode == 0:
+        return [name for name in done.stdout.splitlines() if (ROOT / name).is_file()]
+    return [str(p.relative_to(ROOT)) for p in ROOT.rglob("*") if p.is_file() and ".venv" not in p.parts]
+
+
+def _product() -> Iterator[tuple[str, str]]:
+    for name in _tracked():
+        if name.endswith(".py") and not name.startswith(("tests/", "benchmarks/", "examples/")):
+            yield name, (ROOT / name).read_text(encoding="utf-8")
+
+
+def test_no_file_is_longer_than_a_person_can_hold() -> None:
+    assert too_long("x\n" * (LINES_MAX + 1))
+    assert not too_long("x\n" * LINES_MAX)
+    files = [name for name in _tracked() if name.endswith(".py")]
+    assert len(files) > 100
+    assert [name for name in files if too_long((ROOT / name).read_text(encoding="utf-8"))] == []
+
+
+def test_there_is_one_writer_of_state() -> None:
+    assert writes_state("node.state = 'READY'")
+    assert writes_state("update(nodes).values(state='READY')")
+    assert not writes_state("if node.state == 'READY': pass")
+    assert {name for name, text in _product() if writes_state(text)} <= {"podyard/db/transition.py"}
+
+
+def test_units_of_work_alone_commit() -> None:
+    assert commits("session.commit()")
+    assert commits('execute(text("COMMIT"))')
+    allowed = {"podyard/db/unit_of_work.py", "migrations/env.py"}
+    assert {name for name, text in _product() if commits(text)} <= allowed
+
+
+def test_the_clock_is_read_in_one_file() -> None:
+    assert reads_clock("now = datetime.now()")
+    assert reads_clock("time.sleep(1)")
+    assert not reads_clock("clock.sleep(1)")
+    assert {name for name, text in _product() if reads_clock(text)} == {"podyard/base/clock.py"}
+
+
+def test_no_file_names_a_path_of_some_machine() -> None:
+    assert names_machine("see /" + "work/main")
+    skipped = (".png",)
+    for name in _tracked():
+        if not name.endswith(skipped):
+            assert not names_machine((ROOT / name).read_text(encoding="utf-8")), name
+
+
+def test_decisions_are_short_and_say_what_enforces_them() -> None:
+    records = sorted((ROOT / "docs" / "decisions").glob("*.md"))
+    assert len(records) >= 5
+    for record in records:
+        text = record.read_text(encoding="utf-8")
+        assert len(text.splitlines()) <= ADR_LINES_MAX, record.name
+        for heading in ("Context", "Decision", "Consequences", "Enforced by"):
+            assert f"## {heading}" in text, (record.name, heading)
+
+
+@pytest.mark.parametrize("name", SYMLINKS)
+def test_the_six_folders_are_linked_into_the_package(name: str) -> None:
+    link = ROOT / "podyard" / name
+    assert link.is_symlink()
+    assert link.readlink() == Path("..") / name
+
+
+def test_time_and_chance_stay_banned() -> None:
+    rules = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["ruff"]["lint"]
+    banned = set(rules["flake8-tidy-imports"]["banned-api"])
+    assert {"datetime.datetime.now", "time.time", "time.sleep", "random", "numpy.random", "uuid.uuid4"} <= banned
+    assert "TID" in rules["select"]
+    ignored = {path for path, codes in rules["per-file-ignores"].items() if "TID251" in codes}
+    assert ignored == {"podyard/base/clock.py", "podyard/base/rng.py", "tests/**", "benchmarks/**"}
