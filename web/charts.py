@@ -17,15 +17,16 @@ from podyard.hardware.topology import Shape
 from podyard.hardware.torus import chips_of, coordinate_of
 from podyard.web.formats import count, number
 
-WIDTH, HEIGHT = 640, 240
-LEFT, RIGHT, TOP, BOTTOM = 56, 12, 12, 30
-GRID_LINES = 4
+WIDTH, HEIGHT = 560, 240
+LEFT, RIGHT, TOP, BOTTOM = 64, 12, 12, 34
+GRID_LINES = 5  # 1, 2, 2.5 and 5 all divide by five into short numbers
 SERIES_MAX = 6  # bars beyond the largest five are one series "other": six colours can be told apart
 POINT_RADIUS = 3
 CELL, CELL_GAP, LAYER_GAP = 14, 2, 16
 PICTURE_CHIPS_MAX = 4096  # beyond this a picture is grey; the numbers beside it say the same
 PICTURE_LAYERS_PER_ROW = 8
-LABEL_CHARACTERS = 7.0  # width of a character of an axis label, in units of the picture
+PICTURE_WIDTH = 448.0  # pixels that a small pod is drawn up to; a larger one has its natural size
+LABEL_CHARACTERS = 9.0  # width of a character of an axis label, in units of the picture
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -157,7 +158,8 @@ def pod_picture(pod_id: str, shape: Shape, held: int, own: int, own_name: str | 
         empty = ((1 << total) - 1) & ~(held | own)
         path = [_square(*_cell(shape, chip, per_row, size_x, size_y)) for chip in chips_of(empty)]
         body.append(f'<path class="chip-free" d="{"".join(path)}"/>')
-    return _svg(f"Pod {pod_id}", text, width, height, body, kind="pod")
+    scale = max(1.0, min(2.0, PICTURE_WIDTH / width))
+    return _svg(f"Pod {pod_id}", text, width, height, body, kind="pod", scale=scale)
 
 
 def _cell(shape: Shape, chip: int, per_row: int, size_x: int, size_y: int) -> tuple[int, int]:
@@ -219,11 +221,20 @@ def _describe_lines(lines: Sequence[Line], x_name: str, y_name: str) -> str:
     return f"{y_name}. " + "; ".join(texts)
 
 
-def _svg(title: str, description: str, width: float, height: float, body: Sequence[str], kind: str = "chart") -> Markup:
+def _svg(
+    title: str,
+    description: str,
+    width: float,
+    height: float,
+    body: Sequence[str],
+    kind: str = "chart",
+    scale: float = 1.0,
+) -> Markup:
     # Ids must differ between the charts of one page and must not differ between two renderings of the same chart.
     key = hashlib.sha256(title.encode()).hexdigest()[:8]
     return Markup(
         f'<svg class="{kind}" role="img" viewBox="0 0 {_n(width)} {_n(height)}" '
+        f'width="{_n(width * scale)}" height="{_n(height * scale)}" '
         f'aria-labelledby="t{key} d{key}"><title id="t{key}">{escape(title)}</title>'
         f'<desc id="d{key}">{escape(description)}</desc>{"".join(body)}</svg>'
     )

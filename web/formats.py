@@ -40,8 +40,9 @@ def number(value: float, digits: int = 4) -> str:
     if value == 0:
         return "0"
     magnitude = math.floor(math.log10(abs(value)))
-    if not -5 <= magnitude < 12:
-        return f"{value:.{digits - 1}e}"
+    if not -7 <= magnitude < 12:
+        mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
+        return f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}"
     decimals = max(0, digits - 1 - magnitude)
     text = f"{value:,.{decimals}f}"
     text = text.rstrip("0").rstrip(".") if decimals else text

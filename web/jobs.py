@@ -26,6 +26,7 @@ CHART_POINTS_MAX = 400  # more than the chart is wide in pixels on a phone
 LOG_LINES_SHOWN = 300
 DEFAULT_MAX_FAILURES = 3
 DEFAULT_MAX_PREEMPTIONS = 100
+JOB_PARTS = ("job_head", "job_curve", "job_rest", "job_logs")  # templates that change each at their own pace
 NEW_NODE = ""  # the form's choice of a node that is made for the job
 
 router = APIRouter(prefix="/console/{project}/jobs", route_class=ConsoleRoute)
@@ -177,7 +178,7 @@ def show(request: Request, project: str, zone: str, job_id: str, replica: str = 
 def show_live(request: Request, project: str, zone: str, job_id: str, replica: str = "") -> Response:
     def parts(uow: UnitOfWork) -> live.Parts:
         values = _job_values(uow, request, project, zone, job_id, _rank(replica))
-        found = {"job": fragment("job_part.html", **values), "logs": fragment("logs_part.html", **values)}
+        found = {part: fragment(f"{part}.html", **values) for part in JOB_PARTS}
         return found, JOB.is_final(values["job"].state)
 
     return live.stream(request, parts)

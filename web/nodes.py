@@ -25,6 +25,7 @@ from podyard.web.render import ConsoleRoute, error_page, form_of, fragment, page
 
 JOBS_SHOWN_MAX = 20
 HOSTS_SHOWN_MAX = 64
+NODE_PARTS = ("node_head", "node_cost", "node_rest")  # templates that change each at their own pace
 
 router = APIRouter(prefix="/console/{project}/nodes", route_class=ConsoleRoute)
 
@@ -128,8 +129,8 @@ def show_live(request: Request, project: str, zone: str, node_id: str) -> Respon
             if error.code is not Code.NOT_FOUND:
                 raise
             gone = fragment("gone.html", text=f"Node {node_id} is gone.", url=project_url(project, "nodes"))
-            return {"node": gone}, True
-        return {"node": fragment("node_part.html", **values)}, False
+            return {**dict.fromkeys(NODE_PARTS, ""), NODE_PARTS[0]: gone}, True
+        return {part: fragment(f"{part}.html", **values) for part in NODE_PARTS}, False
 
     return live.stream(request, parts)
 

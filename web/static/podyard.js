@@ -2,23 +2,51 @@
 
 document.documentElement.classList.add("scripted");
 
-/** Replaces the parts of the page that the server says have changed; logs stay where the reader has scrolled to. */
+const FOCUSABLE = "a, button, summary, select, input, [tabindex]";
+
+/** Sets a part's HTML and leaves the reader where they were: what is open, scrolled and focused stays so. */
+function replacePart(part, html) {
+  const focused = [...part.querySelectorAll(FOCUSABLE)].indexOf(document.activeElement);
+  const open = [...part.querySelectorAll("details")].map((details) => details.open);
+  const scrolled = [...part.querySelectorAll(".scroll, .log, .picture")].map((box) => ({
+    left: box.scrollLeft,
+    top: box.scrollTop,
+    atEnd: box.matches(".log") && box.scrollTop + box.clientHeight >= box.scrollHeight - 8,
+  }));
+  part.innerHTML = html;
+  part.querySelectorAll("details").forEach((details, index) => { details.open = open[index] ?? details.open; });
+  part.querySelectorAll(".scroll, .log, .picture").forEach((box, index) => {
+    const before = scrolled[index] ?? { left: 0, top: 0, atEnd: box.matches(".log") };
+    box.scrollLeft = before.left;
+    box.scrollTop = before.atEnd ? box.scrollHeight : before.top;
+  });
+  if (focused >= 0) part.querySelectorAll(FOCUSABLE)[focused]?.focus({ preventScroll: true });
+}
+
+/** Replaces the parts of the page that the server says have changed. */
 function followEvents(url) {
   const source = new EventSource(url);
+  const waiting = new Map();
+  let pressed = false; // what is replaced between pressing and releasing would never be clicked
+  function apply() {
+    if (pressed) return;
+    for (const [id, html] of waiting) {
+      const part = document.querySelector(`[data-part="${CSS.escape(id)}"]`);
+      if (part !== null) replacePart(part, html);
+    }
+    waiting.clear();
+  }
+  function release() {
+    pressed = false;
+    setTimeout(apply, 0);
+  }
+  document.addEventListener("pointerdown", () => { pressed = true; });
+  document.addEventListener("pointerup", release);
+  document.addEventListener("pointercancel", release);
   source.addEventListener("part", (event) => {
     const { id, html } = JSON.parse(event.data);
-    const part = document.querySelector(`[data-part="${CSS.escape(id)}"]`);
-    if (part === null) return;
-    const before = part.querySelector(".log");
-    const atEnd = before === null || before.scrollTop + before.clientHeight >= before.scrollHeight - 8;
-    const position = before === null ? 0 : before.scrollTop;
-    const open = [...part.querySelectorAll("details")].map((details) => details.open);
-    const focused = part.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
-    part.innerHTML = html;
-    part.querySelectorAll("details").forEach((details, index) => { details.open = open[index] ?? details.open; });
-    if (focused !== null) part.querySelector(`[href="${CSS.escape(focused)}"]`)?.focus();
-    const after = part.querySelector(".log");
-    if (after !== null) after.scrollTop = atEnd ? after.scrollHeight : position;
+    waiting.set(id, html);
+    apply();
   });
   source.addEventListener("over", () => source.close());
   window.addEventListener("pagehide", () => source.close());
@@ -27,29 +55,40 @@ function followEvents(url) {
 /** Asks the server for the form as it would be with the present values, and takes over what depends on them. */
 function previewForm(form) {
   let asked = 0;
-  async function ask() {
+
+  /** What was typed while the server answered wins over what the server was told. */
+  function swapFields(part, html) {
+    const typed = new Map([...part.querySelectorAll("input")].map((input) => [input.id, input.value]));
+    const active = part.contains(document.activeElement) ? document.activeElement : null;
+    const caret = active?.matches("input") ? active.selectionStart : null;
+    part.innerHTML = html;
+    for (const input of part.querySelectorAll("input")) input.value = typed.get(input.id) ?? input.value;
+    const again = active === null ? null : document.getElementById(active.id);
+    again?.focus();
+    if (caret !== null) again?.setSelectionRange(caret, caret);
+  }
+
+  form.addEventListener("change", async (event) => {
     const turn = ++asked;
-    const submit = form.querySelector("[data-submit]");
-    submit.disabled = true;
-    const values = new URLSearchParams(new FormData(form));
+    const choice = event.target.matches("select"); // only choices decide which fields there are
+    form.querySelector("[data-submit]").disabled = true;
     try {
+      const values = new URLSearchParams(new FormData(form));
       const answer = await fetch(`${form.getAttribute("action")}?${values}`, { credentials: "same-origin" });
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
       if (turn !== asked) return;
       for (const part of form.querySelectorAll("[data-swap]")) {
         const fresh = page.querySelector(`[data-swap="${part.dataset.swap}"]`);
         if (fresh === null) continue;
-        const active = part.contains(document.activeElement) ? document.activeElement.id : "";
-        part.innerHTML = fresh.innerHTML;
-        if (active !== "") document.getElementById(active)?.focus();
+        if (part.dataset.swap !== "fields") replacePart(part, fresh.innerHTML);
+        else if (choice) swapFields(part, fresh.innerHTML);
       }
     } catch {
       // The server is away: the form stays as it is, and posting it will say so.
     } finally {
-      form.querySelector("[data-submit]").disabled = turn !== asked;
+      if (turn === asked) form.querySelector("[data-submit]").disabled = false;
     }
-  }
-  form.addEventListener("change", ask);
+  });
 }
 
 document.addEventListener("click", (event) => {

@@ -1,0 +1,152 @@
+"""The console in a real Chromium, on a whole Podyard."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from decimal import ROUND_HALF_UP, Decimal
+
+import pytest
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import Select
+
+from tests.browser.conftest import Browser
+from tests.stack import PODYARD, Stack
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
+
+ZONE = "us-central1-f"
+EVIL = "<img src=x onerror=document.body.dataset.hit=1>"
+LABELS_PROBE = """
+return [...document.querySelectorAll('input:not([type=hidden]), select')].filter((field) =>
+  field.labels.length === 0 && !field.getAttribute('aria-label')).map((field) => field.outerHTML)"""
+# Contrast of every piece of text against the nearest ground that is not transparent, by the formula of WCAG 2.
+CONTRAST_PROBE = """
+const rgb = (text) => text.match(/[\\d.]+/g).map(Number);
+const light = ([r, g, b]) => [r, g, b].map((v) => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+  .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+const ground = (element) => {
+  for (let at = element; at !== null; at = at.parentElement) {
+    const colour = rgb(getComputedStyle(at).backgroundColor);
+    if (colour.length === 3 || colour[3] === 1) return colour;
+  }
+  return [255, 255, 255];
+};
+const bad = [];
+for (const element of document.querySelectorAll('body *')) {
+  const own = [...element.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim() !== '');
+  if (!own || element.closest('svg') || element.getClientRects().length === 0) continue;
+  const [a, b] = [light(rgb(getComputedStyle(element).color)), light(ground(element))].sort((x, y) => y - x);
+  const ratio = (a + 0.05) / (b + 0.05);
+  if (ratio < 4.5) bad.push(`${ratio.toFixed(2)} ${element.outerHTML.slice(0, 120)}`);
+}
+return bad;"""
+
+
+def test_a_node_is_created_by_form_and_shows_ready(browser: Browser) -> None:
+    browser.open("/console/demo/nodes")
+    assert "No nodes yet" in browser.text("main")
+    browser.one("a[href='/console/demo/nodes/new']").click()
+    browser.one("#node_id").send_keys("by-form")
+    Select(browser.one("#usage")).select_by_value("spot")
+    browser.until(lambda: "--spot" in browser.text(".code pre"), 5, "the commands of the choice")
+    assert browser.text("#node_id") == "" and browser.one("#node_id").get_attribute("value") == "by-form"
+    assert browser.text(".price").startswith("$1.35")
+    assert "podyard tpu create by-form" in browser.text(".code pre")
+    browser.one("#description").send_keys(EVIL)
+    browser.until(lambda: browser.one("[data-submit]").is_enabled(), 5, "the button")
+    browser.script("document.activeElement.blur()")
+    browser.until(lambda: "onerror" in browser.text(".code pre"), 5, "the description in the commands")
+    browser.one("[data-submit]").click()
+    browser.until(lambda: browser.text("h1 .badge") == "READY", 10, "READY, without a reload")
+    assert browser.driver.current_url.endswith(f"/console/demo/nodes/{ZONE}/by-form")
+    assert EVIL in browser.text(".lead")
+    assert not browser.all("main img") and not browser.script("return document.body.dataset.hit")
+    assert "10.128." in browser.text("main") and browser.all("svg.pod .chip-own")
+    assert browser.errors() == []
+
+
+def test_a_job_is_submitted_and_watched_to_its_end(browser: Browser, stack: Stack) -> None:
+    browser.until(lambda: stack.call("GET", "/podyard/v1/agents")["agents"], 30, "an agent")
+    browser.open(f"/console/demo/jobs/new?node={ZONE}/by-form")
+    browser.one("#job_id").send_keys("short")
+    browser.one("#steps").send_keys("20")
+    browser.script("document.querySelector('.card > details').open = true")
+    browser.one("#labels").send_keys(f"note={EVIL}")
+    browser.script("document.activeElement.blur()")
+    browser.until(lambda: "--steps=20" in browser.text(".code pre"), 5, "the commands of the choice")
+    browser.until(lambda: browser.one("[data-submit]").is_enabled(), 5, "the button")
+    browser.one("[data-submit]").click()
+    browser.until(lambda: browser.driver.current_url.endswith(f"/jobs/{ZONE}/short"), 10, "the job's page")
+    browser.until(lambda: browser.text("h1 .badge") == "SUCCEEDED", 120, "the end, without a reload")
+    assert "step 20 of 20" in browser.text(".progress")
+    assert "test accuracy" in browser.text(".log")
+    assert browser.all("svg.chart polyline.line")
+    shown = browser.text("main")
+    assert "This machine" in shown and "A real slice (roofline)" in shown and EVIL in shown
+    assert not browser.all("main img") and not browser.script("return document.body.dataset.hit")
+    assert browser.errors() == []
+
+
+def test_billing_shows_what_the_api_serves(browser: Browser, stack: Stack) -> None:
+    browser.open(f"/console/demo/nodes/{ZONE}/by-form")
+    browser.click("[data-dialog='confirm-delete']")
+    dialog = browser.one("#confirm-delete")
+    assert dialog.is_displayed() and browser.script("return document.querySelector('dialog:modal') !== null")
+    dialog.find_element(By.CSS_SELECTOR, "[data-close]").click()
+    assert not dialog.is_displayed()
+    browser.click("[data-dialog='confirm-delete']")
+    dialog.find_element(By.CSS_SELECTOR, "button.danger").click()
+    browser.until(lambda: "No nodes yet" in browser.text("main"), 10, "the empty list")
+    browser.open("/console/demo/billing")
+    usage = stack.call("GET", "/podyard/v1/projects/demo/usage")
+    exact = Decimal(usage["amount"]).quantize(Decimal("0.000001"), ROUND_HALF_UP)
+    assert usage["seconds"] > 0 and exact > 0
+    assert browser.text("#total") == f"${exact}"
+    command = [*PODYARD, "bill", "show", "--data", str(stack.data)]
+    printed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert f"${exact} as of" in printed
+    assert "by-form" in browser.text("table.cards") and browser.all("svg.chart rect.bar")
+    assert browser.errors() == []
+
+
+def test_an_error_stands_beside_the_form_with_what_was_entered(browser: Browser) -> None:
+    browser.open("/console/demo/nodes/new?node_id=Bad_Name&labels=team%3Dvision")
+    browser.one("[data-submit]").click()
+    assert "is not a valid id" in browser.text("[role=alert]")
+    assert browser.one("#node_id").get_attribute("value") == "Bad_Name"
+    assert browser.one("#labels").get_attribute("value") == "team=vision"
+    assert all("400" in message for message in browser.errors())
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_every_page_is_labelled_readable_and_fits(browser: Browser, stack: Stack, scheme: str, width: int) -> None:
+    feature = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+    browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", feature)
+    browser.driver.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500},
+    )
+    pages = ["nodes", "nodes/new?usage=spot", "jobs", "jobs/new", f"jobs/{ZONE}/short", "billing", "pods"]
+    try:
+        for page in ["/login", *(f"/console/demo/{page}" for page in pages)]:
+            browser.open(page)
+            assert browser.one("html").get_attribute("lang") == "en"
+            assert browser.driver.title.endswith("· Podyard") and len(browser.all("h1, .empty h2")) >= 1, page
+            assert browser.script(LABELS_PROBE) == [], page
+            assert browser.script(CONTRAST_PROBE) == [], page
+            wide = browser.script("return document.documentElement.scrollWidth - window.innerWidth")
+            assert wide <= 0, f"{page} is {wide} pixels wider than the window"
+            ids = [element.get_attribute("id") for element in browser.all("[id]")]
+            assert len(ids) == len(set(ids)), f"{page} has an id twice"
+    finally:
+        browser.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    assert browser.errors() == []
+
+
+def test_a_page_that_is_not_there_looks_like_the_console(browser: Browser) -> None:
+    browser.open("/console/demo/nodes/us-central1-f/nobody")
+    assert browser.text("h1") == "Not found" and browser.all("header.top")
+    assert re.search("nobody.* was not found", browser.text("main"))
+    assert all("404" in message for message in browser.errors())

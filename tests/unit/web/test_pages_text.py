@@ -1,0 +1,98 @@
+"""Templates, commands and forms, without a server."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+import pytest
+
+from podyard.base.clock import PlatformTime
+from podyard.base.errors import PodyardError
+from podyard.base.money import Amount
+from podyard.control.billing import NodeUsage
+from podyard.domain.fleet import default_fleet
+from podyard.domain.node import UsageClass
+from podyard.domain.usage import PriceUnit, PriceVersion, UsageRecord
+from podyard.pricing.rating import total
+from podyard.web import commands, daily, formats, forms, live, render
+from podyard.web.jobs import job_spec
+
+EVIL = "<img src=x onerror=alert(1)>\"'"
+NOW = PlatformTime.from_rfc3339("2026-11-21T04:00:00Z")
+
+
+def test_templates_escape_and_hold_no_inline_code() -> None:
+    names = render.templates().list_templates()
+    assert len(names) > 10
+    for name in names:
+        source, _, _ = render.templates().loader.get_source(render.templates(), name)  # type: ignore[union-attr]
+        assert "|safe" not in source, name
+        assert not re.search(r"<script(?! type=\"module\" src=)|\son\w+=|\sstyle=|<style", source), name
+    assert "<img" not in render.fragment("gone.html", text=EVIL, url="/")
+    assert "&lt;img" in render.fragment("gone.html", text=EVIL, url="/")
+
+
+def test_commands_survive_the_shell() -> None:
+    spec = forms.node_spec({"accelerator_type": "v2-8", "usage": "spot", "runtime_version": "tpu-vm-base",
+                            "description": "it's $HOME `x` \\ \n", "labels": "team=vision"})  # fmt: skip
+    podyard, gcloud, curl = commands.create_node("demo", "us-central1-f", "a-node", spec)
+    words = shlex.split(podyard.text.replace("\\\n", " "))
+    assert words[:4] == ["podyard", "tpu", "create", "a-node"]
+    assert "--spot" in words and "--labels=team=vision" in words
+    assert "--description=it's $HOME `x` \\" in words
+    assert shlex.split(gcloud.text.replace("\\\n", " "))[:6] == [
+        "gcloud", "compute", "tpus", "tpu-vm", "create", "a-node",
+    ]  # fmt: skip
+    assert '"schedulingConfig": {"spot": true}' in curl.text and "nodeId=a-node" in curl.text
+
+
+def test_a_job_command_says_what_differs_from_the_defaults() -> None:
+    spec = job_spec({"recipe": "digits-cnn", "steps": "20", "arg.dropout": "0.5"})
+    podyard, curl = commands.submit_job("demo", "us-central1-f", "", spec, "a-node")
+    assert "--steps=20" in podyard.text and "--arg=dropout=0.5" in podyard.text
+    assert "learningRate" not in podyard.text and "--seed" not in podyard.text
+    assert '"arguments": {"dropout": 0.5}' in curl.text
+
+
+@pytest.mark.parametrize(
+    ("fields", "word"),
+    [({"steps": "many"}, "Steps"), ({"seed": "1.5"}, "Seed"), ({"arg.dropout": "x"}, "dropout"),
+     ({"recipe": "nope"}, "nope"), ({"labels": "team"}, "key=value"), ({"steps": "²"}, "Steps")],
+)  # fmt: skip
+def test_a_wrong_field_is_named(fields: dict[str, str], word: str) -> None:
+    with pytest.raises(PodyardError, match=word):
+        job_spec({"recipe": "digits-cnn", **fields})
+
+
+def test_choices_fit_the_zone_and_show_the_price() -> None:
+    choice = forms.choose(default_fleet(), {"zone": "us-central2-b", "accelerator_type": "v2-8"}, NOW)
+    assert choice.accelerator_type.startswith("v4-")
+    assert choice.price is not None and choice.price.total_nanos_per_hour > 0
+    first = forms.choose(default_fleet(), {}, NOW)
+    assert (first.zone, first.accelerator_type) == (forms.DEFAULT_ZONE, forms.DEFAULT_TYPE)
+
+
+def test_days_add_up_to_the_total() -> None:
+    day = 86_400
+    price = PriceVersion("p", PlatformTime(0), 4_500_000_001, "test")
+    record = UsageRecord("r", "sku", PriceUnit.CHIP_HOUR, 20_000 * day + day - 7, day + 20, 3, price)
+    node = NodeUsage("r", "projects/p/locations/z/nodes/n", "z", "v2-8", UsageClass.SPOT, record.seconds, 0, False,
+                     "sku", 1, total([record]), None, None, None, (record,))  # fmt: skip
+    days = daily.cost_by_day([node])
+    assert list(days) == [20_000, 20_001, 20_002]
+    assert Amount(sum(a.parts for costs in days.values() for a in costs.values())) == node.amount
+    assert daily.day_text(20_000) == "2024-10-04"
+
+
+def test_money_reads_as_the_command_line_prints_it() -> None:
+    assert formats.usd(Amount.of_hourly(4_500_000_000, 3)) == "$0.003750"
+    assert formats.usd(-Amount.of_hourly(4_500_000_000, 3)) == "-$0.003750"
+    assert formats.price(1_350_000_000) == "$1.3500"
+
+
+def test_streams_are_bounded() -> None:
+    streams = live.Streams(2)
+    assert not streams.full
+    streams.open = 2
+    assert streams.full
