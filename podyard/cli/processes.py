@@ -51,10 +51,10 @@ def write_json(path: Path, data: Any) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The file's object; empty when there is no file or it is not JSON."""
+    """The file's object; empty when there is no file to read or it is not JSON."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, json.JSONDecodeError):
+    except (OSError, json.JSONDecodeError):
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -97,29 +96,3 @@ def all_events(stack: Stack) -> list[dict[str, Any]]:
         token = page.get("nextPageToken", "")
         if not token:
             return found
-
-
-def test_nothing_is_billed_while_podyard_is_down(tmp_path: Path) -> None:
-    with open_stack(tmp_path) as stack:
-        stack.create_node("still", "v2-8", "us-central1-f")
-        stack.down()
-        assert stack.processes() == []
-        events_before = _ready_seconds(tmp_path)
-        until(lambda: True if _ready_seconds(tmp_path) == events_before else None, 3, "a standing clock")
-        stack.up()
-        after = stack.call("GET", "/podyard/v1/clock")["platformTime"]
-        assert after >= events_before
-        usage = stack.call("GET", "/podyard/v1/projects/demo/usage")
-        assert usage["seconds"] <= 10
-
-
-def _ready_seconds(data: Path) -> str:
-    """Platform time as the database has it, while no process runs."""
-    from podyard.base.clock import OsClock
-    from podyard.db.unit_of_work import Database
-
-    database = Database(f"sqlite:///{data / 'podyard.db'}", OsClock())
-    try:
-        return database.read(lambda uow: uow.now).rfc3339()
-    finally:
-        database.close()

@@ -1,0 +1,145 @@
+"""`podyard` as a user types it: exit codes, refusals of one line, and the demo."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import socket
+import sqlite3
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.stack import PODYARD, Stack, open_stack, until
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("stack")]
+
+
+def _refused(stack: Stack, *arguments: str) -> str:
+    done = stack.podyard("up", "--detach", *arguments)
+    assert done.returncode == 2, done
+    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+    assert stack.processes() == []
+    return done.stderr
+
+
+def test_a_taken_port_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert "--port" in _refused(Stack(tmp_path), "--port", str(port))
+
+
+def test_a_folder_that_cannot_be_written_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    assert "--data" in _refused(Stack(file / "data"), "--port", "0")
+
+
+def test_a_wrong_fleet_file_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
+    fleet = tmp_path / "fleet.yaml"
+    fleet.write_text("zones: {mars: {}}")
+    assert "mars" in _refused(Stack(tmp_path / "data"), "--port", "0", "--fleet", str(fleet))
+
+
+def test_a_newer_database_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
+    with open_stack(tmp_path) as stack:
+        pass
+    connection = sqlite3.connect(tmp_path / "podyard.db")
+    connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    connection.commit()
+    connection.close()
+    assert "newer" in _refused(stack, "--port", "0")
+
+
+def test_a_second_podyard_on_one_folder_is_refused(tmp_path: Path) -> None:
+    with open_stack(tmp_path) as stack:
+        done = stack.podyard("up", "--port", "0", "--detach")
+        assert done.returncode == 2
+        assert "already" in done.stderr
+        assert stack.podyard("status").returncode == 0
+    assert stack.podyard("status").returncode == 1
+
+
+def test_nothing_is_billed_while_podyard_is_down(tmp_path: Path) -> None:
+    with open_stack(tmp_path) as stack:
+        stack.create_node("still", "v2-8", "us-central1-f")
+        stack.down()
+        stood = _platform_time(tmp_path)
+        waited = until(lambda: None if _slept(tmp_path) < 3 else _slept(tmp_path), 10, "three seconds")
+        assert _platform_time(tmp_path) == stood
+        stack.up()
+        now = _parse(stack.call("GET", "/podyard/v1/clock")["platformTime"])
+        # The clock goes on from where it stood; what passed since is the new stack's own running time.
+        assert 0 <= now - stood < waited
+        usage = stack.call("GET", "/podyard/v1/projects/demo/usage")
+        ready = next(
+            e for e in stack.call("GET", "/podyard/v1/projects/demo/events")["events"] if e["toState"] == "READY"
+        )
+        assert usage["seconds"] <= now - _parse(ready["at"]) + 4
+
+
+def _slept(data: Path) -> float:
+    return time.time() - (data / "podyard.log").stat().st_mtime
+
+
+def _parse(text: str) -> float:
+    from podyard.base.clock import PlatformTime
+
+    return PlatformTime.from_rfc3339(text).nanos / 1e9
+
+
+def _platform_time(data: Path) -> float:
+    """Platform time as the database has it, while nothing runs."""
+    from podyard.base.clock import OsClock
+    from podyard.db.unit_of_work import Database
+
+    database = Database(f"sqlite:///{data / 'podyard.db'}", OsClock())
+    try:
+        return database.read(lambda uow: uow.now).nanos / 1e9
+    finally:
+        database.close()
+
+
+def test_commands_speak_json_and_errors_have_their_exit_code(tmp_path: Path) -> None:
+    with open_stack(tmp_path) as stack:
+        created = _run(stack, "tpu create a --accelerator-type v2-8 --version tpu-vm-base -o json")
+        assert json.loads(created.stdout)["state"] == "READY"
+        refused = _run(stack, "tpu create a --accelerator-type v2-8 --version tpu-vm-base")
+        assert (refused.returncode, refused.stdout) == (1, "")
+        assert "ALREADY_EXISTS" in refused.stderr
+        assert _run(stack, "tpu create").returncode == 2
+        assert _run(stack, "nonsense").returncode == 2
+        assert json.loads(_run(stack, "bill show -o json").stdout)["seconds"] >= 1
+        exports = _run(stack, "env").stdout.splitlines()
+        assert all(re.fullmatch(r"export [A-Z0-9_]+=.+", line) for line in exports)
+        assert f"export PODYARD_URL={stack.url}" in exports
+        assert _run(stack, "run -- sh -c 'test -n \"$CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU\"'").returncode == 0
+        assert "v4-4096" in _run(stack, "hardware list").stdout
+
+
+def _run(stack: Stack, text: str) -> subprocess.CompletedProcess[str]:
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PODYARD_")}
+    env["PODYARD_DATA"] = str(stack.data)
+    return subprocess.run([*PODYARD, *shlex.split(text)], env=env, capture_output=True, text=True, timeout=120)
+
+
+def test_the_demo_proves_its_bill_and_leaves_nothing(tmp_path: Path) -> None:
+    done = subprocess.run([*PODYARD, "demo"], capture_output=True, text=True, timeout=300, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    single, pod, total = done.stdout.strip().splitlines()[-3:]
+    row = r"{}  +{}  +{}  +{}  +accuracy 0\.\d\d  +steps 400  +wall [\d.]+ s  +modelled [\d.]+ s \(roofline\)"
+    billed = r"  +billed (\d+) s  +\$([\d.]+)"
+    first = re.fullmatch(row.format("v2-8", "preemptible", "us-central1-f", "1 host") + billed, single)
+    second = re.fullmatch(row.format("v3-32", "on demand", "europe-west4-a", "4 hosts") + billed, pod)
+    assert first is not None, single
+    assert second is not None, pod
+    assert first[2] == f"{int(first[1]) * 1.35 / 3600:.6f}"
+    assert second[2] == f"{int(second[1]) * 32 / 3600:.6f}"
+    assert total.startswith(f"Bill: {int(first[1]) + int(second[1])} s, $")
+    assert "equal to the usage records" in total

@@ -1,0 +1,111 @@
+"""Jobs on the whole stack: the same bits however the hosts are spread, real accuracy, cancellation, scoped tokens."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from tests.stack import Stack, open_stack, until
+
+ZONE = "europe-west4-a"
+SINGLE = "us-central1-f"
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("stack")]
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    with open_stack(tmp_path_factory.mktemp("training")) as found:
+        found.create_node("slice", "v3-32", ZONE)
+        found.create_node("single", "v2-8", SINGLE)
+        yield found
+
+
+def test_four_processes_and_one_process_give_the_same_bits_over_the_whole_demo(stack: Stack) -> None:
+    hashes = []
+    for name, fields in (("four", {}), ("one", {"replicaProcesses": 1}), ("again", {})):
+        path = stack.submit(name, ZONE, node="slice", **fields)
+        job = stack.wait_job(path)
+        assert (job["state"], job["stepsDone"]) == ("SUCCEEDED", 400), job
+        losses = [point["loss"] for point in stack.metrics(path)]
+        hashes.append((stack.params_sha256(path), losses))
+    assert hashes[0] == hashes[1] == hashes[2]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_recipe_learns_with_any_seed(stack: Stack, seed: int) -> None:
+    path = stack.submit(f"seed-{seed}", SINGLE, node="single", seed=seed)
+    job = stack.wait_job(path)
+    assert job["state"] == "SUCCEEDED"
+    assert job["metrics"]["latest"]["testAccuracy"] >= 0.97
+    assert job["estimateModel"] == "roofline"
+    assert job["modelledSeconds"] > 0
+    assert job["wallSeconds"] > 0
+
+
+def test_a_cancelled_job_leaves_no_process_and_its_node_can_run_another(stack: Stack) -> None:
+    path = stack.submit("cancelled", ZONE, node="slice", steps=100_000)
+    stack.wait_steps(path, 5)
+    waiting = stack.submit("next", ZONE, node="slice", steps=10)
+    assert "busy" in until(lambda: stack.call("GET", waiting)["stateReason"] or None, 10, "a reason")
+    stack.call("POST", f"{path}:cancel", {})
+    assert stack.wait_job(path)["state"] == "CANCELLED"
+    assert stack.wait_job(waiting)["state"] == "SUCCEEDED"
+    until(lambda: True if not stack.replicas() else None, 10, "the replicas' end")
+
+
+def test_a_job_ends_when_its_node_is_deleted_under_it(stack: Stack) -> None:
+    stack.create_node("doomed", "v2-8", SINGLE)
+    path = stack.submit("doomed", SINGLE, node="doomed", steps=100_000)
+    stack.wait_steps(path, 5)
+    stack.delete_node("doomed", SINGLE)
+    job = stack.wait_job(path)
+    assert job["state"] == "FAILED"
+    assert "doomed" in job["error"]["message"]
+    assert stack.replicas() == []
+
+
+def test_a_job_may_bring_its_own_node_and_takes_it_along(stack: Stack) -> None:
+    path = stack.submit("own", SINGLE, acceleratorType="v2-8", runtimeVersion="tpu-vm-base", steps=10)
+    assert stack.wait_job(path)["state"] == "SUCCEEDED"
+    nodes = f"/v2/projects/demo/locations/{SINGLE}/nodes"
+    names = lambda: [n["name"].rsplit("/", 1)[-1] for n in stack.call("GET", nodes).get("nodes", [])]  # noqa: E731
+    until(lambda: True if "own" not in names() else None, 10, "the node's end")
+
+
+def test_a_replicas_token_opens_its_own_attempt_only(stack: Stack) -> None:
+    path = stack.submit("scoped", SINGLE, node="single", steps=100_000)
+    stack.wait_steps(path, 2)
+    environ = stack.replicas()[0].environ()
+    assert not [name for name in environ if "DATABASE" in name or "BROKER" in name]
+    with httpx.Client(base_url=stack.url, headers={"Authorization": f"Bearer {environ['PODYARD_TOKEN']}"}) as client:
+        assert client.get(f"/podyard/v1/replicas/{environ['PODYARD_REPLICA']}").status_code == 200
+        assert client.get("/podyard/v1/replicas/replica-other").status_code == 403
+        assert client.get(path).status_code == 403
+        assert client.get("/v2/projects/demo/locations/-/nodes").status_code == 403
+        assert client.post("/podyard/v1/agents/local:sync", json={"fence": 1}).status_code == 403
+        stack.call("POST", f"{path}:cancel", {})
+        stack.wait_job(path)
+        # The attempt is over, and its token with it (a moment of caching aside).
+        gone = lambda: client.get(f"/podyard/v1/replicas/{environ['PODYARD_REPLICA']}").status_code == 401  # noqa: E731
+        until(lambda: True if gone() else None, 5, "the token's end")
+
+
+def test_evaluation_reads_a_checkpoint_only_when_there_is_one(stack: Stack) -> None:
+    path = stack.submit("judge", SINGLE, node="single", mode="evaluate", maxFailures=0)
+    job = stack.wait_job(path)
+    assert job["state"] == "FAILED"
+    assert "checkpoint" in job["error"]["message"]
+
+
+def test_logs_and_checkpoints_are_there_to_read(stack: Stack) -> None:
+    path = stack.submit("logged", SINGLE, node="single", steps=60, checkpointEverySteps=20)
+    assert stack.wait_job(path)["state"] == "SUCCEEDED"
+    saved = stack.call("GET", f"{path}:checkpoints")["checkpoints"]
+    assert [item["step"] for item in saved] == [60, 40, 20]
+    assert all(re.fullmatch(r"[0-9a-f]{64}", item["sha256"]) for item in saved)
+    lines = stack.call("GET", f"{path}:logs?worker=0")["lines"]
+    assert any("test accuracy" in line["line"] for line in lines)
+    assert len(stack.call("GET", f"{path}:metrics?pageSize=7")["metrics"]) == 7
