@@ -1,0 +1,212 @@
+"""Attempts as the control plane sees them: an agent and its replicas are played by the test, over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from podyard.control.gangs import AGENT_LEASE_SECONDS, REPLICA_LEASE_SECONDS
+from tests.yard import Yard, open_yard
+
+
+class Gang:
+    """A pretended agent with the replicas that it is told to run."""
+
+    def __init__(self, yard: Yard) -> None:
+        self.yard = yard
+        token = (yard.data / "agent-local.token").read_text().strip()
+        self._http = httpx.Client(base_url=yard.url, headers={"Authorization": f"Bearer {token}"})
+        yard.others.append(self._http)
+        self.fence = 0
+        self.register()
+
+    def register(self) -> None:
+        body = {"replicasMax": 4, "hostsMax": 4, "bindAddress": "127.0.0.1", "pid": 1}
+        self.fence = self._http.post("/podyard/v1/agents/local:register", json=body).json()["fence"]
+
+    def sync(self) -> list[dict[str, Any]]:
+        """A sync that says nothing; returns what is wanted."""
+        answer = self._http.post("/podyard/v1/agents/local:sync", json={"fence": self.fence, "replicas": []})
+        assert answer.status_code == 200, answer.text
+        found: list[dict[str, Any]] = answer.json()["replicas"]
+        return found
+
+    def exit_all(self) -> list[dict[str, Any]]:
+        wanted = self.sync()
+        body = [{"replica": w["replica"], "fence": w["fence"], "state": "EXITED", "reason": "gone"} for w in wanted]
+        answer = self._http.post("/podyard/v1/agents/local:sync", json={"fence": self.fence, "replicas": body})
+        found: list[dict[str, Any]] = answer.json()["replicas"]
+        return found
+
+    def report(self, replica: dict[str, Any], **fields: Any) -> httpx.Response:
+        body = {"fence": replica["fence"], "state": "RUNNING", **fields}
+        path = f"/podyard/v1/replicas/{replica['replica']}:report"
+        return httpx.post(f"{self.yard.url}{path}", json=body, headers=_bearer(replica))
+
+    def points(self, replica: dict[str, Any], first: int, last: int) -> httpx.Response:
+        steps = range(first, last + 1)
+        numbers = {"loss": 1.0, "accuracy": 0.5, "wallSeconds": 0.1, "modelledSeconds": 0.5}
+        return self.report(replica, metrics=[{"step": step, **numbers} for step in steps])
+
+
+def _bearer(replica: dict[str, Any]) -> dict[str, str]:
+    return {"Authorization": f"Bearer {replica['token']}"}
+
+
+@pytest.fixture
+def yard(tmp_path: Path) -> Iterator[Yard]:
+    with open_yard(tmp_path) as found:
+        yield found
+
+
+@pytest.fixture
+def gang(yard: Yard) -> Gang:
+    yard.create("n")
+    return Gang(yard)
+
+
+def _submit(gang: Gang, **fields: Any) -> str:
+    body = {"recipe": "digits-cnn", "node": "n", "steps": 10, **fields}
+    gang.yard.ok("POST", f"{gang.yard.jobs()}?jobId=j", body)
+    gang.yard.step()
+    return f"{gang.yard.jobs()}/j"
+
+
+def test_a_job_goes_through_its_states_and_pokes_its_agent(gang: Gang) -> None:
+    path = _submit(gang)
+    yard = gang.yard
+    assert yard.ok("GET", path)["state"] == "PREPARING"
+    assert ("agent.local", "podyard.poke_agent", ["local"]) in yard.sent
+    (replica,) = gang.sync()
+    assert gang.points(replica, 1, 10).json()["desired"] == "RUN"
+    assert yard.ok("GET", path)["state"] == "RUNNING"
+    gang.report(replica, state="SUCCEEDED", summary={"testAccuracy": 0.99})
+    assert yard.ok("GET", path)["state"] == "RUNNING"  # its process has not gone yet
+    assert gang.exit_all() == []
+    job = yard.ok("GET", path)
+    assert (job["state"], job["stepsDone"], job["modelledSeconds"]) == ("SUCCEEDED", 10, 5.0)
+    assert job["metrics"]["latest"]["testAccuracy"] == 0.99
+
+
+def test_a_replica_that_exits_unasked_is_recovered_from_the_last_checkpoint(gang: Gang) -> None:
+    path = _submit(gang)
+    (first,) = gang.sync()
+    saved = [{"step": 4, "name": "checkpoint-4", "sha256": "0" * 64}]
+    gang.points(first, 1, 6)
+    gang.report(first, checkpoints=saved)
+    gang.exit_all()
+    assert gang.yard.ok("GET", path)["state"] == "RECOVERING"
+    gang.yard.step()
+    (second,) = gang.sync()
+    assert second["fence"] == first["fence"] + 1
+    spec = httpx.get(f"{gang.yard.url}/podyard/v1/replicas/{second['replica']}", headers=_bearer(second)).json()
+    assert (spec["resume"], spec["resumeStep"], spec["attempt"]) == ("checkpoint-4", 4, 2)
+    gang.points(second, 5, 10)
+    found = gang.yard.ok("GET", f"{path}:metrics")["metrics"]
+    assert [(p["step"], p["attempt"]) for p in found] == [(s, 1 if s <= 4 else 2) for s in range(1, 11)]
+    assert gang.yard.ok("GET", path)["modelledSeconds"] == 5.0
+
+
+def test_a_job_fails_when_its_failures_are_used_up(gang: Gang) -> None:
+    path = _submit(gang, maxFailures=1)
+    for _ in range(2):
+        gang.exit_all()
+        gang.yard.step()
+    job = gang.yard.ok("GET", path)
+    assert (job["state"], job["error"]["status"]) == ("FAILED", "ABORTED")
+    assert "2 attempts failed (maxFailures 1)" in job["error"]["message"]
+    assert gang.sync() == []
+
+
+def test_steps_come_once_and_without_a_gap(gang: Gang) -> None:
+    path = _submit(gang)
+    (replica,) = gang.sync()
+    gang.points(replica, 1, 3)
+    assert gang.points(replica, 2, 5).status_code == 200  # doubled: kept once
+    assert gang.points(replica, 7, 8).status_code == 400
+    assert [p["step"] for p in gang.yard.ok("GET", f"{path}:metrics")["metrics"]] == [1, 2, 3, 4, 5]
+
+
+def test_an_old_fence_is_refused(gang: Gang) -> None:
+    _submit(gang)
+    (replica,) = gang.sync()
+    assert gang.report({**replica, "fence": 99}).status_code == 409
+    old = gang.fence
+    gang.register()
+    gang.fence, new = old, gang.fence
+    with pytest.raises(AssertionError, match="has registered anew"):
+        gang.sync()
+    gang.fence = new
+    assert len(gang.sync()) == 1
+
+
+def test_a_silent_replica_is_lost_after_its_lease_and_never_before_the_loop_has_watched_one(gang: Gang) -> None:
+    path = _submit(gang)
+    (replica,) = gang.sync()
+    gang.points(replica, 1, 2)
+    gang.yard.step(REPLICA_LEASE_SECONDS - 1)
+    assert gang.yard.ok("GET", path)["state"] == "RUNNING"
+    gang.yard.step(3)
+    # The agent has been silent as well: its replica is written off, and the job waits for an agent.
+    job = gang.yard.ok("GET", path)
+    assert job["state"] == "RECOVERING"
+    assert "room for 0" in job["stateReason"]
+    gang.register()
+    gang.yard.step(1)
+    assert gang.yard.ok("GET", path)["state"] == "PREPARING"
+
+
+def test_a_loop_that_comes_back_does_not_declare_anybody_lost_at_once(gang: Gang) -> None:
+    path = _submit(gang)
+    (replica,) = gang.sync()
+    gang.points(replica, 1, 2)
+    gang.yard.clock.advance(10 * REPLICA_LEASE_SECONDS)  # nobody could report: the machine slept
+    gang.yard.step()
+    gang.yard.step(1)
+    assert gang.yard.ok("GET", path)["state"] == "RUNNING"
+    gang.sync()
+    gang.points(replica, 3, 4)
+    gang.yard.step(REPLICA_LEASE_SECONDS / 2)
+    assert gang.yard.ok("GET", path)["state"] == "RUNNING"
+
+
+def test_chips_are_given_back_only_when_the_last_process_is_gone(gang: Gang) -> None:
+    path = _submit(gang)
+    (replica,) = gang.sync()
+    gang.points(replica, 1, 2)
+    gang.yard.ok("DELETE", f"{gang.yard.nodes()}/n")
+    gang.yard.step(2)
+    held = lambda: sum(p["chipsHeld"] for p in gang.yard.ok("GET", "/podyard/v1/projects/demo/pods")["pods"])  # noqa: E731
+    assert held() == 4
+    assert gang.report(replica).json()["desired"] == "STOP"
+    gang.exit_all()
+    gang.yard.step(2)
+    assert held() == 0
+    assert gang.yard.ok("GET", path)["state"] == "FAILED"
+
+
+def test_a_gang_is_placed_whole_or_not_at_all(gang: Gang) -> None:
+    yard = gang.yard
+    yard.create("pod", "v3-32", "europe-west4-a")
+    yard.create("big", "v3-64", "europe-west4-a")
+    body = {"recipe": "digits-cnn", "steps": 10, "globalBatch": 128}
+    text = yard.refused(400, "FAILED_PRECONDITION", "POST", yard.jobs("europe-west4-a"), {**body, "node": "big"})
+    assert "needs 8 replicas" in text
+    assert "hold 4" in text
+    yard.ok("POST", f"{yard.jobs()}?jobId=a", {**body, "node": "n"})
+    yard.step()
+    yard.ok("POST", f"{yard.jobs('europe-west4-a')}?jobId=b", {**body, "node": "pod"})
+    yard.step()
+    waiting = yard.ok("GET", f"{yard.jobs('europe-west4-a')}/b")
+    assert waiting["state"] == "QUEUED"
+    assert waiting["stateReason"] == "4 replicas are needed at once and the living agents have room for 3"
+    assert len(gang.sync()) == 1
+    gang.exit_all()
+    yard.ok("POST", f"{yard.jobs()}/a:cancel", {})
+    yard.step()
+    assert len(gang.sync()) == 4
+    assert AGENT_LEASE_SECONDS < REPLICA_LEASE_SECONDS

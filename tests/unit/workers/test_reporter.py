@@ -1,0 +1,91 @@
+"""A replica's reports: in order, nothing lost, and the lease."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from podyard.base.clock import ManualClock, RealTime
+from podyard.base.errors import Code, PodyardError
+from podyard.workers.reporter import ITEMS_PER_REPORT_MAX, REPORT_SECONDS, Reporter
+
+
+class _Api:
+    """Takes reports, or is away for the next `away` calls."""
+
+    def __init__(self) -> None:
+        self.taken: list[dict[str, Any]] = []
+        self.away = 0
+        self.desired = "RUN"
+
+    def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        assert (method, path) == ("POST", "/podyard/v1/replicas/r:report")
+        if self.away:
+            self.away -= 1
+            raise PodyardError(Code.UNAVAILABLE, "away")
+        assert body is not None
+        self.taken.append(dict(body))
+        return {"desired": self.desired, "leaseSeconds": 15}
+
+    def all(self, name: str) -> list[Any]:
+        return [item for body in self.taken for item in body[name]]
+
+
+def _reporter(api: _Api, stopped: list[str], resume_step: int = 0) -> Reporter:
+    clock = ManualClock(RealTime(0))
+    return Reporter(api, "r", 3, 15.0, resume_step, clock, stopped.append, lambda: stopped.append("lapsed"))
+
+
+def test_everything_is_accepted_before_the_end_is_said() -> None:
+    api, stopped = _Api(), []
+    reporter = _reporter(api, stopped)
+    count = 2 * ITEMS_PER_REPORT_MAX + 5
+    for step in range(1, count + 1):
+        reporter.step(step, 1.0, 0.5, 0.1, 0.01)
+    reporter.log("hello")
+    reporter.checkpoint(5, "c", "0" * 64)
+    reporter.finished({"testAccuracy": 0.9})
+    api.away = 3
+    reporter.close("SUCCEEDED", None)
+    assert [point["step"] for point in api.all("metrics")] == list(range(1, count + 1))
+    assert [line["seq"] for line in api.all("logs")] == [0]
+    assert [body["state"] for body in api.taken] == ["RUNNING"] * 3 + ["SUCCEEDED"]
+    assert api.taken[0]["summary"] == {"testAccuracy": 0.9}
+    assert all(body["fence"] == 3 for body in api.taken)
+    assert stopped == []
+
+
+def test_the_end_is_not_said_after_the_lease() -> None:
+    api = _Api()
+    reporter = _reporter(api, [])
+    reporter.log("x")
+    api.away = int(15 / REPORT_SECONDS) + 5
+    with pytest.raises(PodyardError, match="away"):
+        reporter.close("SUCCEEDED", None)
+    assert api.taken == []
+
+
+def test_a_stop_is_heard_once() -> None:
+    api, stopped = _Api(), []
+    reporter = _reporter(api, stopped)
+    api.desired = "STOP"
+    for _ in range(2):
+        reporter._send("RUNNING", None)
+    assert stopped == ["the platform asked this replica to stop"]
+    assert reporter.stopping()
+
+
+def test_a_damaged_checkpoint_shows_in_where_the_run_went_on() -> None:
+    api = _Api()
+    reporter = _reporter(api, [], resume_step=100)
+    reporter.step(81, 1.0, 0.5, 0.1, 0.01)
+    reporter.step(82, 1.0, 0.5, 0.1, 0.01)
+    reporter.close("SUCCEEDED", None)
+    assert api.taken[0]["summary"] == {"resumedStep": 80}
+
+
+def test_a_number_that_is_none_ends_the_run_with_its_name() -> None:
+    with pytest.raises(PodyardError, match="step 1: loss is not a finite number"):
+        _reporter(_Api(), []).step(1, float("nan"), 0.5, 0.1, 0.01)
