@@ -73,6 +73,16 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 @pytest.fixture(scope="session")
+def finished_job(stack: Stack) -> str:
+    """The path of a job's page, with a curve and logs; the job's node is gone again."""
+    stack.create_node("for-pages", "v2-8", "us-central1-c")
+    job = stack.submit("for-pages", "us-central1-c", node="for-pages", steps=5)
+    assert stack.wait_job(job)["state"] == "SUCCEEDED"
+    stack.delete_node("for-pages", "us-central1-c")
+    return "jobs/us-central1-c/for-pages"
+
+
+@pytest.fixture(scope="session")
 def browser(stack: Stack) -> Iterator[Browser]:
     chromium = next((path for name in NAMES if (path := shutil.which(name))), None)
     chromedriver = shutil.which("chromedriver")

@@ -43,7 +43,15 @@ for (const element of document.querySelectorAll('body *')) {
 return bad;"""
 
 
-def test_a_node_is_created_by_form_and_shows_ready(browser: Browser) -> None:
+def test_a_node_is_created_trained_on_deleted_and_billed(browser: Browser, stack: Stack) -> None:
+    """The main path of a newcomer. One test: each step stands on the one before."""
+    _create_by_form(browser)
+    _submit_and_watch(browser, stack)
+    _delete_by_dialog(browser)
+    _check_bill(browser, stack)
+
+
+def _create_by_form(browser: Browser) -> None:
     browser.open("/console/demo/nodes")
     assert "No nodes yet" in browser.text("main")
     browser.one("a[href='/console/demo/nodes/new']").click()
@@ -66,7 +74,7 @@ def test_a_node_is_created_by_form_and_shows_ready(browser: Browser) -> None:
     assert browser.errors() == []
 
 
-def test_a_job_is_submitted_and_watched_to_its_end(browser: Browser, stack: Stack) -> None:
+def _submit_and_watch(browser: Browser, stack: Stack) -> None:
     browser.until(lambda: stack.call("GET", "/podyard/v1/agents")["agents"], 30, "an agent")
     browser.open(f"/console/demo/jobs/new?node={ZONE}/by-form")
     browser.one("#job_id").send_keys("short")
@@ -88,7 +96,7 @@ def test_a_job_is_submitted_and_watched_to_its_end(browser: Browser, stack: Stac
     assert browser.errors() == []
 
 
-def test_billing_shows_what_the_api_serves(browser: Browser, stack: Stack) -> None:
+def _delete_by_dialog(browser: Browser) -> None:
     browser.open(f"/console/demo/nodes/{ZONE}/by-form")
     browser.click("[data-dialog='confirm-delete']")
     dialog = browser.one("#confirm-delete")
@@ -98,6 +106,9 @@ def test_billing_shows_what_the_api_serves(browser: Browser, stack: Stack) -> No
     browser.click("[data-dialog='confirm-delete']")
     dialog.find_element(By.CSS_SELECTOR, "button.danger").click()
     browser.until(lambda: "No nodes yet" in browser.text("main"), 10, "the empty list")
+
+
+def _check_bill(browser: Browser, stack: Stack) -> None:
     browser.open("/console/demo/billing")
     usage = stack.call("GET", "/podyard/v1/projects/demo/usage")
     exact = Decimal(usage["amount"]).quantize(Decimal("0.000001"), ROUND_HALF_UP)
@@ -113,7 +124,7 @@ def test_billing_shows_what_the_api_serves(browser: Browser, stack: Stack) -> No
 def test_an_error_stands_beside_the_form_with_what_was_entered(browser: Browser) -> None:
     browser.open("/console/demo/nodes/new?node_id=Bad_Name&labels=team%3Dvision")
     browser.one("[data-submit]").click()
-    assert "is not a valid id" in browser.text("[role=alert]")
+    browser.until(lambda: "is not a valid id" in browser.text("[role=alert]"), 10, "the reason")
     assert browser.one("#node_id").get_attribute("value") == "Bad_Name"
     assert browser.one("#labels").get_attribute("value") == "team=vision"
     assert all("400" in message for message in browser.errors())
@@ -121,14 +132,15 @@ def test_an_error_stands_beside_the_form_with_what_was_entered(browser: Browser)
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
-def test_every_page_is_labelled_readable_and_fits(browser: Browser, stack: Stack, scheme: str, width: int) -> None:
+def test_every_page_is_labelled_readable_and_fits(browser: Browser, finished_job: str, scheme: str, width: int) -> None:
     feature = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
     browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", feature)
     browser.driver.execute_cdp_cmd(
         "Emulation.setDeviceMetricsOverride",
         {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500},
     )
-    pages = ["nodes", "nodes/new?usage=spot", "jobs", "jobs/new", f"jobs/{ZONE}/short", "billing", "pods"]
+    browser.errors()  # those of the test before, which a slow machine reports late
+    pages = ["nodes", "nodes/new?usage=spot", "jobs", "jobs/new", finished_job, "billing", "pods"]
     try:
         for page in ["/login", *(f"/console/demo/{page}" for page in pages)]:
             browser.open(page)

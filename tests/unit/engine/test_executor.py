@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import replica_gang
-from replica_gang import Alone, Recorder, run_gang, spec_of
 
 from podyard.base.clock import OsClock
 from podyard.base.errors import Code, PodyardError
 from podyard.engine.executor import Peer, ReplicaSpec, check_spec, run_replica
 from podyard.engine.training.store import FileStore
+from tests.unit.engine import replica_gang
+from tests.unit.engine.replica_gang import Alone, Recorder, run_gang, spec_of
 
 FOUR_HOSTS = {"accelerator_type": "v3-32", "core_count": 32, "host_count": 4}
 
