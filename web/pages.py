@@ -78,7 +78,7 @@ def console(request: Request) -> Response:
     caller = context.principal(request)
     projects = context.read(request, lambda uow: access.list_projects(uow, caller))
     if not projects:
-        text = f"{caller.email} has no role in any project. Its owner gives one with: podyard auth create-token"
+        text = f"{caller.email} has no role in any project. Its owner gives one with: podyard auth token create"
         return error_page(request, 403, "No project yet", text)
     return see_other(project_url(projects[0]["project"], "nodes"))
 
