@@ -26,7 +26,7 @@ from podyard.domain.fleet import Fleet, Zone
 from podyard.domain.node import NODE, Node, NodeSpec, UsageClass, kind_of, node_name
 from podyard.domain.operation import Operation
 from podyard.domain.plan import Place, Wait
-from podyard.domain.principal import Principal
+from podyard.domain.principal import PLATFORM, Principal
 from podyard.hardware import runtime_versions
 from podyard.hardware.accelerator_types import AcceleratorType
 
@@ -146,7 +146,7 @@ def delete(uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, zo
 def delete_as_platform(uow: UnitOfWork, fleet: Fleet, row: Mapping[str, Any]) -> None:
     """Deletes a node that the platform made for a job."""
     if NODE.allows(row["state"], "delete"):
-        _begin(uow, None, row, "delete", fleet.timings.delete_seconds)
+        _begin(uow, PLATFORM, row, "delete", fleet.timings.delete_seconds)
 
 
 def preempt(uow: UnitOfWork, principal: Principal, project: str, zone: str, node_id: str) -> Node:
@@ -242,7 +242,7 @@ def _ready(uow: UnitOfWork, row: Mapping[str, Any], event: str) -> None:
 
 
 def _begin(
-    uow: UnitOfWork, principal: Principal | None, row: Mapping[str, Any], verb: str, seconds: float | None
+    uow: UnitOfWork, principal: Principal, row: Mapping[str, Any], verb: str, seconds: float | None
 ) -> Operation:
     """Moves the node into the passing state of `verb`; `seconds`: when the timer of its end is due."""
     if row["pending_operation"] is not None:
@@ -255,8 +255,6 @@ def _begin(
     if seconds is not None:
         kind = {"stop": "node.stopped", "delete": "node.deleted"}[verb]
         timers.put(uow, kind, row["node_key"], moved["version"], uow.now.plus_seconds(seconds))
-    if principal is None:
-        principal = Principal("podyard", {"*": frozenset({"owner"})})
     return operations.get(uow, principal, row["project"], row["zone"], operation_id)
 
 

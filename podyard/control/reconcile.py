@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import select, update
 
 from podyard.base.clock import RealTime
-from podyard.base.errors import Code
+from podyard.base.errors import Code, PodyardError
 from podyard.control import gangs, nodes
 from podyard.db import jobs as rows
 from podyard.db import nodes as node_rows
@@ -21,6 +21,7 @@ from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import Fleet
 from podyard.domain.job import JOB
 from podyard.domain.node import NODE
+from podyard.domain.principal import PLATFORM
 
 
 def lose_silent_replicas(uow: UnitOfWork, watching_since: RealTime) -> None:
@@ -78,6 +79,9 @@ def end_jobs_without_node(uow: UnitOfWork, fleet: Fleet) -> None:
             continue
         if rows.open_attempt(uow, job["job_key"]) is not None:
             continue
+        if job["owns_node"] and node["state_reason"]:
+            _replace_node(uow, fleet, job, node)
+            continue
         why = node["state_reason"] or node["wait_reason"] or "it was deleted"
         text = f"node {job['node_id']} is {node['state']} and will not be READY again: {why}"
         gangs.finish_job(uow, job, "fail", Code.ABORTED, text)
@@ -89,6 +93,23 @@ def end_jobs_without_node(uow: UnitOfWork, fleet: Fleet) -> None:
     for node in uow.all(owned):
         if NODE.allows(node["state"], "delete"):
             nodes.delete_as_platform(uow, fleet, node)
+
+
+def _replace_node(uow: UnitOfWork, fleet: Fleet, job: Mapping[str, Any], node: Mapping[str, Any]) -> None:
+    """A node that the platform made for a job, and took back: it is deleted, and then made again for the job."""
+    if NODE.allows(node["state"], "delete"):
+        nodes.delete_as_platform(uow, fleet, node)
+    if node["live_name"] is not None:
+        return  # the next round finds the name free
+    spec = node_rows.to_spec(node["spec"])
+    place = (node["project"], node["zone"], node["node_id"])
+    try:
+        operation = nodes.create(uow, fleet, PLATFORM, *place, spec, job_key=job["job_key"])
+    except PodyardError as error:
+        gangs.finish_job(uow, job, "fail", error.code, f"its node was taken back, and no other can be made: {error}")
+        return
+    query = update(jobs).where(jobs.c.job_key == job["job_key"])
+    uow.execute(query.values(node_key=operation.target_key, state_reason="another node is made for it"))
 
 
 def _final_job_states() -> list[str]:

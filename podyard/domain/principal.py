@@ -59,3 +59,7 @@ class Principal:
                 Code.PERMISSION_DENIED,
                 f"Permission '{permission}' denied on resource '{resource}' (or it might not exist).",
             )
+
+
+# The platform itself, where it acts for a job: it may do what an owner may.
+PLATFORM = Principal("podyard", {"*": frozenset({"owner"})})

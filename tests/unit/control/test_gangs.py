@@ -210,3 +210,43 @@ def test_a_gang_is_placed_whole_or_not_at_all(gang: Gang) -> None:
     yard.step()
     assert len(gang.sync()) == 4
     assert AGENT_LEASE_SECONDS < REPLICA_LEASE_SECONDS
+
+
+def _own_node(gang: Gang, **fields: Any) -> str:
+    body = {"recipe": "digits-cnn", "steps": 10, "acceleratorType": "v2-8", "runtimeVersion": "tpu-vm-base"}
+    gang.yard.ok("POST", f"{gang.yard.jobs()}?jobId=j", {**body, "schedulingConfig": {"spot": True}, **fields})
+    gang.yard.step(1)
+    return f"{gang.yard.jobs()}/j"
+
+
+def test_a_job_whose_own_spot_node_is_preempted_gets_another_and_resumes(gang: Gang) -> None:
+    path = _own_node(gang)
+    (first,) = gang.sync()
+    gang.points(first, 1, 6)
+    gang.report(first, checkpoints=[{"step": 5, "name": "checkpoint-5", "sha256": "0" * 64}])
+    gang.yard.ok("POST", "/podyard/v1/projects/demo/locations/us-central1-f/nodes/j:preempt", {})
+    assert gang.report(first).json()["desired"] == "STOP"
+    gang.exit_all()
+    gang.yard.step(5)
+    job = gang.yard.ok("GET", path)
+    assert (job["state"], job["preemptions"], job["failures"], job["stepsDone"]) == ("PREPARING", 1, 0, 5)
+    assert gang.yard.ok("GET", f"{gang.yard.nodes()}/j")["state"] == "READY"
+    (second,) = gang.sync()
+    gang.points(second, 6, 10)
+    gang.report(second, state="SUCCEEDED")
+    gang.exit_all()
+    gang.yard.step(5)
+    assert gang.yard.ok("GET", path)["state"] == "SUCCEEDED"
+    gang.yard.refused(404, "NOT_FOUND", "GET", f"{gang.yard.nodes()}/j")
+    assert len(gang.yard.usage()["nodes"]) == 3  # both nodes of the job are on the bill
+
+
+def test_a_job_fails_when_its_preemptions_are_used_up(gang: Gang) -> None:
+    path = _own_node(gang, maxPreemptions=0)
+    gang.sync()
+    gang.yard.ok("POST", "/podyard/v1/projects/demo/locations/us-central1-f/nodes/j:preempt", {})
+    gang.exit_all()
+    gang.yard.step(5)
+    job = gang.yard.ok("GET", path)
+    assert job["state"] == "FAILED"
+    assert "preempted 1 times (maxPreemptions 0)" in job["error"]["message"]
