@@ -14,7 +14,7 @@ import selectors
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
@@ -300,7 +300,7 @@ def _to_api(item: Known) -> dict[str, object]:
 
 
 @contextlib.contextmanager
-def _only_one(path: Path, clock: RealClock):  # type: ignore[no-untyped-def]
+def _only_one(path: Path, clock: RealClock) -> Iterator[None]:
     """One agent per folder, however it was started."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     deadline = clock.monotonic_seconds() + LOCK_SECONDS_MAX
@@ -320,7 +320,7 @@ def _only_one(path: Path, clock: RealClock):  # type: ignore[no-untyped-def]
 
 
 @contextlib.contextmanager
-def _pokes(path: Path):  # type: ignore[no-untyped-def]
+def _pokes(path: Path) -> Iterator[Callable[[float], bool]]:
     """A FIFO (a path of any length will do, unlike a socket's): yields `wait(seconds) -> was there a poke`."""
     path.unlink(missing_ok=True)
     os.mkfifo(path, 0o600)

@@ -31,7 +31,7 @@ CSRF_HEADER = "x-podyard-csrf"
 PUBLIC_PATHS = frozenset({"/healthz", "/readyz", "/login", "/favicon.ico"})
 PUBLIC_PREFIXES = ("/static/",)
 CONSOLE_PREFIX = "/console"
-LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]", "::1", "testserver"})
+LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]", "::1"})
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 SECURITY_HEADERS = (
     (b"x-content-type-options", b"nosniff"),
