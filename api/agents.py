@@ -37,6 +37,7 @@ class ReplicaSeen(_Message):
     pid: int | None = None
     exit_code: int | None = None
     reason: str = ""
+    released: bool = False
 
 
 class SyncMessage(_Message):
@@ -101,7 +102,7 @@ def register(request: Request, agent: str, body: Body) -> dict[str, Any]:
 @router.post("/agents/{agent}:sync")
 def sync(request: Request, agent: str, body: Body) -> dict[str, Any]:
     message, caller = deps.parse(SyncMessage, body), deps.principal(request)
-    seen = [agents.ReplicaReport(r.replica, r.fence, r.state, r.reason) for r in message.replicas]
+    seen = [agents.ReplicaReport(r.replica, r.fence, r.state, r.reason, r.released) for r in message.replicas]
     live = deps.write(request, lambda uow: agents.sync(uow, caller, agent, message.fence, seen))
     return {
         "leaseSeconds": AGENT_LEASE_SECONDS,

@@ -296,6 +296,7 @@ def _to_api(item: Known) -> dict[str, object]:
         "pid": item.pid,
         "exitCode": item.exit_code,
         "reason": item.reason,
+        "released": item.released,
     }
 
 

@@ -13,6 +13,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
+SHUTDOWN_REASON = "the agent is shutting down"
+
 
 class Phase(StrEnum):
     STARTING = "STARTING"
@@ -41,6 +43,11 @@ class Known:
     pid: int | None = None
     exit_code: int | None = None
     reason: str = ""
+
+    @property
+    def released(self) -> bool:
+        """Stopped because this machine leaves in order: no failure of the job."""
+        return self.reason == SHUTDOWN_REASON
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -140,7 +147,7 @@ class AgentState:
             instruction
             for _name, item in sorted(self._known.items())
             if item.phase is not Phase.EXITED
-            for instruction in self._stop(item, "the agent is shutting down")
+            for instruction in self._stop(item, SHUTDOWN_REASON)
         ]
 
     def _stop(self, item: Known, reason: str) -> list[Instruction]:

@@ -32,6 +32,7 @@ class ReplicaReport:
     fence: int
     state: str
     reason: str
+    released: bool = False  # the agent left in order and took the process along
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -100,8 +101,9 @@ def _take(uow: UnitOfWork, agent_id: str, report: ReplicaReport) -> None:
     if report.state == "EXITED":
         move(uow, REPLICAS, replica, "exit", reason=report.reason)
         if not replica["reason"]:
+            outcome = "RELEASED" if report.released and replica["outcome"] is None else replica["outcome"]
             query = update(replicas).where(replicas.c.replica_id == report.replica)
-            uow.execute(query.values(reason=report.reason))
+            uow.execute(query.values(reason=report.reason, outcome=outcome))
         settle(uow, replica["attempt_id"])
     elif REPLICA.allows(replica["state"], "start"):
         lease_until = uow.real_now.plus_seconds(REPLICA_LEASE_SECONDS)

@@ -160,8 +160,11 @@ def settle(uow: UnitOfWork, attempt_id: str) -> None:
         return
     gang = rows.replica_rows(uow, attempt_id)
     if attempt["state"] != "ENDING":
+        released = [r for r in gang if r["outcome"] == "RELEASED"]
         lost = [r for r in gang if r["outcome"] == "FAILED" or (r["state"] == "EXITED" and r["outcome"] is None)]
-        if lost:
+        if released:
+            end(uow, attempt, "PREEMPTED", f"replica {released[0]['rank']}: {released[0]['reason']}")
+        elif lost:
             end(uow, attempt, "FAILED", f"replica {lost[0]['rank']}: {lost[0]['reason']}")
         elif all(r["outcome"] == "SUCCEEDED" for r in gang):
             end(uow, attempt, "SUCCEEDED", "all replicas finished")

@@ -84,6 +84,19 @@ def test_nothing_is_billed_while_podyard_is_down(tmp_path: Path) -> None:
         assert usage["seconds"] <= now - _parse(ready["at"]) + 4
 
 
+def test_a_job_goes_on_after_down_and_up_and_that_is_no_failure(tmp_path: Path) -> None:
+    with open_stack(tmp_path) as stack:
+        stack.create_node("long", "v2-8", "us-central1-f")
+        path = stack.submit("long", "us-central1-f", node="long", steps=300, checkpointEverySteps=20, maxFailures=0)
+        stack.wait_steps(path, 30)
+        stack.down()
+        assert stack.processes() == []
+        stack.up()
+        job = stack.wait_job(path)
+        assert (job["state"], job["failures"], job["preemptions"]) == ("SUCCEEDED", 0, 1), job
+        assert [point["step"] for point in stack.metrics(path)] == list(range(1, 301))
+
+
 def _slept(data: Path) -> float:
     return time.time() - (data / "podyard.log").stat().st_mtime
 

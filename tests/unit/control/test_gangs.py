@@ -35,9 +35,12 @@ class Gang:
         found: list[dict[str, Any]] = answer.json()["replicas"]
         return found
 
-    def exit_all(self) -> list[dict[str, Any]]:
+    def exit_all(self, **fields: Any) -> list[dict[str, Any]]:
         wanted = self.sync()
-        body = [{"replica": w["replica"], "fence": w["fence"], "state": "EXITED", "reason": "gone"} for w in wanted]
+        body = [
+            {"replica": w["replica"], "fence": w["fence"], "state": "EXITED", "reason": "gone", **fields}
+            for w in wanted
+        ]
         answer = self._http.post("/podyard/v1/agents/local:sync", json={"fence": self.fence, "replicas": body})
         found: list[dict[str, Any]] = answer.json()["replicas"]
         return found
@@ -120,6 +123,14 @@ def test_a_job_fails_when_its_failures_are_used_up(gang: Gang) -> None:
     assert (job["state"], job["error"]["status"]) == ("FAILED", "ABORTED")
     assert "2 attempts failed (maxFailures 1)" in job["error"]["message"]
     assert gang.sync() == []
+
+
+def test_a_machine_that_leaves_in_order_is_no_failure_of_the_job(gang: Gang) -> None:
+    path = _submit(gang, maxFailures=0)
+    gang.exit_all(released=True)
+    gang.yard.step()
+    job = gang.yard.ok("GET", path)
+    assert (job["state"], job["failures"], job["preemptions"]) == ("PREPARING", 0, 1)
 
 
 def test_steps_come_once_and_without_a_gap(gang: Gang) -> None:

@@ -77,6 +77,8 @@ def test_a_shutdown_stops_what_runs_only() -> None:
     state.on_found_dead("s", 1)
     assert state.on_shutdown() == [Stop("r", "the agent is shutting down")]
     assert state.on_shutdown() == []
+    state.on_exited("r", -15)
+    assert {item.replica: item.released for item in state.reports()} == {"r": True, "s": False}
 
 
 def test_a_start_that_fails_is_an_exit_with_its_reason() -> None:
