@@ -34,7 +34,8 @@ NODE_STATE_NUMBERS: Mapping[str, int] = {
 
 _DELETE = {"delete": "DELETING"}
 
-# Edges: cloud-tpu-semantics 1.3. `fail` ends a creation that found no capacity: the node vanishes.
+# Edges: the states of google.cloud.tpu.v2.Node, as its documents and clients move them. `fail` ends a creation that
+# found no capacity: the node vanishes.
 NODE = Machine(
     "node",
     "CREATING",

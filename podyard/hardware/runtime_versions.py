@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from podyard.base.errors import invalid
 from podyard.hardware.generations import Generation
 
-_SEEN = "seen in clients' configurations (reference: cloud-tpu-semantics 1.7)"
+_SEEN = "seen in clients' configurations (documents of Cloud TPU and its clients)"
 _UNVERIFIED = "from memory, unverified"
 _UP_TO_V4 = frozenset({"v2", "v3", "v4"})
 _V2_V3 = frozenset({"v2", "v3"})

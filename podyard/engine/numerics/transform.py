@@ -4,7 +4,7 @@
 operands that are rounded to bfloat16, added in float32. Apply it to the whole training step, gradient included: what
 is differentiated afterwards would get a backward pass of plain float32.
 
-Precision as XLA counts passes on this hardware (reference/engine.md E): `default` 1 pass, `high` 3, `highest` 6.
+Precision as XLA counts passes on this hardware: `default` 1 pass, `high` 3, `highest` 6.
 An operation that asks for more by its own `precision` gets more.
 """
 

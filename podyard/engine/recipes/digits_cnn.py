@@ -1,6 +1,6 @@
 """Digits CNN: real handwritten digits that a package carries, so that a demo needs no download.
 
-Source of the layers: reference/recipes.md. Data: scikit-learn's copy of UCI "Optical Recognition of Handwritten
+The layers are our own. Data: scikit-learn's copy of UCI "Optical Recognition of Handwritten
 Digits", 1,797 images of 8 x 8, values 0 to 16.
 """
 

@@ -1,7 +1,7 @@
 """The first timing model: each operation runs at the peak of the matrix units or of HBM, whichever it meets first.
 
-It knows no tiles, no fixed cost per kernel and no infeed, so it is a lower bound (reference/engine.md A2: measured
-against the real compiler's estimates, rooflines are 16 to 60 per cent off on single matrix products).
+It knows no tiles, no fixed cost per kernel and no infeed, so it is a lower bound: against the real compiler's
+estimates, rooflines are 16 to 60 per cent off on single matrix products.
 """
 
 from __future__ import annotations
