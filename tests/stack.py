@@ -21,8 +21,9 @@ READY_SECONDS_MAX = 60.0
 
 
 class Stack:
-    def __init__(self, data: Path) -> None:
+    def __init__(self, data: Path, env: dict[str, str] | None = None) -> None:
         self.data = data
+        self.env = env or {}
         self.url = ""
         self.http = httpx.Client()
 
@@ -40,7 +41,7 @@ class Stack:
         assert done.returncode == 0, done.stderr
 
     def podyard(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        env = {name: value for name, value in os.environ.items() if not name.startswith("PODYARD_")}
+        env = {name: value for name, value in os.environ.items() if not name.startswith("PODYARD_")} | self.env
         command = [*PODYARD, arguments[0], "--data", str(self.data), *arguments[1:]]
         return subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
 
@@ -157,8 +158,8 @@ def kill(pid: int) -> None:
 
 
 @contextlib.contextmanager
-def open_stack(data: Path) -> Iterator[Stack]:
-    stack = Stack(data)
+def open_stack(data: Path, env: dict[str, str] | None = None) -> Iterator[Stack]:
+    stack = Stack(data, env)
     try:
         stack.up()
         yield stack

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import os
 import shutil
 import signal
 import subprocess
@@ -96,8 +97,11 @@ class _Run:
 
     def start(self) -> None:
         arguments = ["up", "--data", str(self._data), "--port", "0"]
+        # A scratch stack: it must not meet the database or broker of a Podyard that the environment points to.
+        env = {name: value for name, value in os.environ.items() if not name.startswith("PODYARD_")}
         self._process = subprocess.Popen(
             [sys.executable, "-c", "from podyard.main import cli; cli()", *arguments],
+            env=env,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             # Its own session: a Ctrl-C reaches the demo, which then takes everything down in order.

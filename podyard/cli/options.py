@@ -43,7 +43,6 @@ def settings_of(data: str | None, **changes: Any) -> Settings:
     env = dict(os.environ)
     if data is not None:
         env["PODYARD_DATA"] = data
-        env.pop("PODYARD_DATABASE_URL", None)  # it belongs to the folder of the environment
         env.pop("PODYARD_URL", None)
     found = from_environment(env)
     return dataclasses.replace(found, **{name: value for name, value in changes.items() if value is not None})
