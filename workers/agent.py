@@ -60,6 +60,7 @@ class Agent:
         self._groups: dict[str, Group] = {}
         self._kill_at: dict[str, float] = {}
         self._fence: int | None = None
+        self._leaving = False
 
     def adopt(self) -> None:
         """Takes over what an earlier agent of this folder has left."""
@@ -88,6 +89,8 @@ class Agent:
                 self._fence = None  # another process took this agent's name meanwhile; the newest one has it
             logger.warning("sync: %s", error.message)
             return False
+        if self._leaving:
+            return True  # only said good-bye: what is wanted now is for the next agent
         wanted = [
             Wanted(item["replica"], item["fence"], item["desired"] == "RUN", item["token"])
             for item in answer["replicas"]
@@ -115,7 +118,8 @@ class Agent:
         return news
 
     def shut_down(self) -> None:
-        """Stops every replica, waits for the last process, and says so."""
+        """Stops every replica, waits for the last process, and says so. Nothing is started from here on."""
+        self._leaving = True
         self._follow(self._state.on_shutdown())
         deadline = self._clock.monotonic_seconds() + process_group.STOP_GRACE_SECONDS + process_group.KILL_SECONDS_MAX
         while self._groups and self._clock.monotonic_seconds() < deadline:

@@ -93,6 +93,8 @@ class _Run:
         self._client: Client | None = None
         self.kept = False
         self._marked: tuple[str, str, int] | None = None
+        # Set by hand: a shell starts background commands with SIGINT ignored.
+        signal.signal(signal.SIGINT, _interrupt)
         signal.signal(signal.SIGTERM, _interrupt)
 
     def start(self) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import signal
 import socket
 import sqlite3
 import subprocess
@@ -156,3 +157,18 @@ def test_the_demo_proves_its_bill_and_leaves_nothing(tmp_path: Path) -> None:
     assert second[2] == f"{int(second[1]) * 32 / 3600:.6f}"
     assert total.startswith(f"Bill: {int(first[1]) + int(second[1])} s, $")
     assert "equal to the usage records" in total
+
+
+def test_an_interrupted_demo_takes_everything_down(tmp_path: Path) -> None:
+    env = {**os.environ, "TMPDIR": str(tmp_path)}
+    demo = subprocess.Popen([*PODYARD, "demo"], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert demo.stdout is not None
+    until(lambda: True if "READY" in demo.stdout.readline() else None, 60, "the first node")
+    (folder,) = tmp_path.glob("podyard-demo-*")
+    assert Stack(folder).processes() != []
+    demo.send_signal(signal.SIGINT)
+    demo.stdout.read()
+    demo.stdout.close()
+    assert demo.wait(60) == 130
+    assert Stack(folder).processes() == []
+    assert not folder.exists()
