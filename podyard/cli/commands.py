@@ -18,7 +18,7 @@ EXIT_INTERRUPTED = 130
 # Command -> module that holds it: a module is imported only when its command runs, so that `up` starts at once.
 _MODULES = {
     "up": "stack", "down": "stack", "status": "stack", "env": "stack", "run": "stack",
-    "tpu": "tpu", "job": "jobs", "bill": "bill", "demo": "demo",
+    "tpu": "tpu", "job": "jobs", "bill": "bill", "demo": "demo", "explain": "explain",
     "hardware": "admin", "project": "admin", "auth": "admin", "agents": "admin", "clock": "admin",
 }  # fmt: skip
 

@@ -23,13 +23,13 @@ from podyard.engine.recipes.layers import conv_same, dropout, init_glorot, max_p
 from podyard.engine.training.recipe import Batch, Dataset, Tensors
 
 CLASS_COUNT = 10
-_SIDE_PIXELS = 8
+SIDE_PIXELS = 8
 _LEVELS = 16.0
 # The split belongs to the data set, not to a run: every training seed is judged on the same held-out images.
 _SPLIT_SEED = 0
 _TEST_SHARE = 0.2
 
-_SHAPES: Mapping[str, tuple[int, ...]] = {
+SHAPES: Mapping[str, tuple[int, ...]] = {
     "conv1/kernel": (3, 3, 1, 32),
     "conv1/bias": (32,),
     "conv2/kernel": (3, 3, 32, 64),
@@ -54,7 +54,7 @@ class DigitsCnn:
         return load_digits()
 
     def init(self, streams: Streams) -> dict[str, NDArray[np.float32]]:
-        return init_glorot(_SHAPES, streams)
+        return init_glorot(SHAPES, streams)
 
     def loss(self, params: Tensors, batch: Batch, dropout_key: Any) -> tuple[Any, Any]:
         hidden = dropout(_hidden(params, batch), self.dropout_rate, dropout_key)
@@ -90,7 +90,7 @@ def load_digits() -> Dataset:
     """All images scaled to 0..1 and cut into the fixed parts. Raises PodyardError FAILED_PRECONDITION when
     scikit-learn is not installed."""
     table = _read_table()
-    images = (table[:, :-1] / _LEVELS).astype(np.float32).reshape(-1, _SIDE_PIXELS, _SIDE_PIXELS, 1)
+    images = (table[:, :-1] / _LEVELS).astype(np.float32).reshape(-1, SIDE_PIXELS, SIDE_PIXELS, 1)
     labels = table[:, -1].astype(np.int32)
     train, test = stratified_split(labels.tolist(), _TEST_SHARE, _SPLIT_SEED)
     check_split(train, test, len(labels))

@@ -1,8 +1,7 @@
-"""Layers that small recipes share, written for speed on CPUs and for the matrix unit's numerics."""
+"""Layers that recipes share. Where one is written for speed on CPUs or for the matrix unit's numerics, it says so."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,12 +12,25 @@ from jax import lax
 from numpy.typing import NDArray
 
 from podyard.base.rng import Streams
+from podyard.engine.recipes.tensors import Tensor, glorot_uniform, init_tensor, zeros
+
+Padding = str | tuple[tuple[int, int], tuple[int, int]]
+
+
+def conv(x: Any, kernel: Any, stride: int = 1, padding: Padding = "SAME") -> Any:
+    """x [n, h, w, in], kernel [kh, kw, in, out]; `padding` SAME, VALID or (before, after) of both axes."""
+    return lax.conv_general_dilated(x, kernel, (stride, stride), padding, dimension_numbers=("NHWC", "HWIO", "NHWC"))
 
 
 def conv_same(x: Any, kernel: Any, bias: Any) -> Any:
     """x [n, h, w, in], kernel [kh, kw, in, out]: stride 1, zero padding that keeps the size."""
-    out = lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
-    return out + bias
+    return conv(x, kernel) + bias
+
+
+def max_pool(x: Any, window: int, stride: int, padding: Padding = "VALID") -> Any:
+    """x [n, h, w, c]: the maximum of each window x window, every `stride` pixels. As libraries of layers write it."""
+    pads = padding if isinstance(padding, str) else ((0, 0), *padding, (0, 0))
+    return lax.reduce_window(x, -jnp.inf, lax.max, (1, window, window, 1), (1, stride, stride, 1), pads)
 
 
 def max_pool_2x2(x: Any) -> Any:
@@ -36,28 +48,51 @@ def dropout(x: Any, rate: float, key: Any) -> Any:
     return jnp.where(keep, x / (1 - rate), 0)
 
 
-def softmax_cross_entropy(logits: Any, labels: Any) -> tuple[Any, Any]:
-    """logits [n, classes], labels [n] -> (mean loss in nats, share of correct answers)."""
+def batch_norm(x: Any, scale: Any, bias: Any, epsilon: float) -> tuple[Any, Any, Any]:
+    """x [..., c] -> (normalized x in the type of x, mean [c], variance [c]); statistics over all axes but the last, in
+    float32 whatever the type of x. Source: Ioffe and Szegedy, arXiv 1502.03167, algorithm 1."""
+    wide = x.astype(jnp.float32)
+    axes = tuple(range(x.ndim - 1))
+    mean, variance = jnp.mean(wide, axes), jnp.var(wide, axes)
+    result = (wide - mean) * lax.rsqrt(variance + epsilon) * scale + bias
+    return result.astype(x.dtype), mean, variance
+
+
+def layer_norm(x: Any, scale: Any, bias: Any, epsilon: float = 1e-5) -> Any:
+    """x [..., c], normalized over its last axis in float32, in the type of x. Source: Ba et al., arXiv 1607.06450."""
+    wide = x.astype(jnp.float32)
+    mean, variance = jnp.mean(wide, -1, keepdims=True), jnp.var(wide, -1, keepdims=True)
+    return ((wide - mean) * lax.rsqrt(variance + epsilon) * scale + bias).astype(x.dtype)
+
+
+def causal_attention(query: Any, key: Any, value: Any) -> Any:
+    """[n, length, heads, depth] each -> the same: every position sees itself and those before it. Softmax in float32.
+    Source: Vaswani et al., arXiv 1706.03762, section 3.2.1."""
+    length, depth = query.shape[1], query.shape[3]
+    scores = jnp.einsum("nqhd,nkhd->nhqk", query, key).astype(jnp.float32) * depth**-0.5
+    visible = jnp.tril(jnp.ones((length, length), bool))
+    weights = jax.nn.softmax(jnp.where(visible, scores, -jnp.inf))
+    return jnp.einsum("nhqk,nkhd->nqhd", weights.astype(value.dtype), value)
+
+
+def softmax_cross_entropy(logits: Any, labels: Any, smoothing: float = 0.0) -> tuple[Any, Any]:
+    """logits [n, classes], labels [n] -> (mean loss in nats, share of correct answers). `smoothing` is the share of
+    the target that is spread over all classes (Szegedy et al., arXiv 1512.00567, section 7)."""
     log_probabilities = jax.nn.log_softmax(logits)
     # One-hot and a sum, not an index: the gradient of an index is a scatter, which is a loop on CPUs.
-    one_hot = (labels[:, None] == jnp.arange(logits.shape[1])).astype(jnp.float32)
-    loss = -jnp.mean(jnp.sum(log_probabilities * one_hot, axis=1))
+    target = (labels[:, None] == jnp.arange(logits.shape[1])).astype(jnp.float32)
+    if smoothing:
+        target = (1 - smoothing) * target + smoothing / logits.shape[1]
+    loss = -jnp.mean(jnp.sum(log_probabilities * target, axis=1))
     correct = jnp.mean((jnp.argmax(logits, axis=1) == labels).astype(jnp.float32))
     return loss, correct
 
 
 def init_glorot(shapes: Mapping[str, tuple[int, ...]], streams: Streams) -> dict[str, NDArray[np.float32]]:
-    """Glorot uniform for kernels (Keras' default), zeros for biases. Each tensor has a stream of its own name, so that
-    a layer more does not change the others."""
-    tensors = {}
-    for name, shape in shapes.items():
-        if name.endswith("/bias"):
-            tensors[name] = np.zeros(shape, np.float32)
-            continue
-        receptive_field = math.prod(shape[:-2])
-        limit = math.sqrt(6 / (receptive_field * (shape[-2] + shape[-1])))
-        rng = streams.stream(f"init/{name}")
-        words = np.frombuffer(rng.randbytes(4 * math.prod(shape)), "<u4")
-        unit = words.astype(np.float64) / 2**32
-        tensors[name] = ((2 * unit - 1) * limit).astype(np.float32).reshape(shape)
-    return tensors
+    """Glorot uniform for kernels, zeros for biases, by name."""
+    return {name: init_tensor(streams, name, tensor) for name, tensor in glorot_tensors(shapes).items()}
+
+
+def glorot_tensors(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
+    """Glorot uniform for kernels, zeros for biases, by name."""
+    return {name: Tensor(shape, zeros if name.endswith("/bias") else glorot_uniform) for name, shape in shapes.items()}

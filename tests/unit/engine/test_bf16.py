@@ -17,6 +17,8 @@ SPECIAL_BITS = [
     0x7F800000, 0xFF800000,
 ]  # fmt: skip
 NAN_BITS = [0x7F800001, 0xFF812345, 0x7FFFFFFF, 0xFFC00000, 0x7FC00000]
+# Around what decides: nothing, a bit, just under half, half, just over, all.
+LOWER_HALVES = [0x0000, 0x0001, 0x7FFE, 0x7FFF, 0x8000, 0x8001, 0xC000, 0xFFFE, 0xFFFF]
 
 
 def floats(bits: list[int]) -> NDArray[np.float32]:
@@ -37,6 +39,20 @@ def test_equals_ml_dtypes_and_xla_on_the_bits(values: NDArray[np.float32]) -> No
     assert np.array_equal(to_bits(values), expected)
     xla = np.asarray(lax.reduce_precision(values, exponent_bits=8, mantissa_bits=7))
     assert np.array_equal(round_to_bf16(values).view(np.uint32), xla.view(np.uint32))
+
+
+@pytest.mark.parametrize("lower", LOWER_HALVES, ids=hex)
+def test_all_upper_halves_round_as_ml_dtypes_rounds(lower: int) -> None:
+    values = ((np.arange(2**16, dtype=np.uint32) << np.uint32(16)) | np.uint32(lower)).view(np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):
+        expected = values.astype(ml_dtypes.bfloat16).view(np.uint16)
+    assert np.array_equal(to_bits(values), expected)
+
+
+def test_a_tie_goes_to_the_even_side_and_the_largest_numbers_to_infinity() -> None:
+    assert to_bits(floats([0x3F808000, 0x3F818000])).tolist() == [0x3F80, 0x3F82]
+    assert to_bits(floats([0x7F7F7FFF, 0x7F7F8000, 0xFF7F8000])).tolist() == [0x7F7F, 0x7F80, 0xFF80]
+    assert to_bits(floats([0x00008000, 0x00008001, 0x00018000])).tolist() == [0, 1, 2]
 
 
 def test_nan_stays_a_quiet_nan_of_its_sign() -> None:

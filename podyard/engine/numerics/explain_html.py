@@ -1,0 +1,227 @@
+"""A trace as HTML: `figure` is the part that a page of any site can hold, `page` a whole file without any other.
+
+The figure shows the last cycle as plain SVG and tables, so that it says something without a script. With
+`explain.js` it becomes a film of all cycles: the script fills the same elements from the figure's data.
+"""
+
+from __future__ import annotations
+
+import html
+import importlib.resources
+import json
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import Any
+
+from podyard.engine.numerics.explain import PHASE_TEXTS, Cycle, Plane, Trace, sentences, text_of
+
+SCRIPT, STYLE = "explain.js", "explain.css"
+
+_CELL = 64  # the unit of all lengths below is a pixel of an unscaled picture
+_GAP = 4
+_LEFT, _TOP, _BOTTOM, _RIGHT = 76, 52, 52, 8
+_DIGIT = {"a": 8, "w": 8, "s": 10}  # width of a digit in the style's font sizes
+_NOTHING = "."  # a register without an operand; no number looks like it
+
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; \
+script-src 'unsafe-inline'">
+<title>{title}</title>
+<style>
+{style}</style>
+</head>
+<body class="mxu-page">
+<main>
+<h1>A matrix unit, cycle by cycle</h1>
+<p>{title}</p>
+{figure}
+</main>
+<script type="module">
+{script}</script>
+</body>
+</html>
+"""
+
+
+@cache
+def asset(name: str) -> str:
+    """The text of SCRIPT or STYLE."""
+    return importlib.resources.files("podyard.engine.numerics").joinpath(name).read_text(encoding="utf-8")
+
+
+def page(trace: Trace) -> str:
+    """One HTML file that asks for nothing else."""
+    title = html.escape(trace.title)
+    return _PAGE.format(title=title, style=asset(STYLE), figure=figure(trace), script=asset(SCRIPT))
+
+
+def figure(trace: Trace) -> str:
+    """The figure, at the last cycle; STYLE and SCRIPT belong to it. Holds no script and no style of its own."""
+    last = trace.cycles[-1]
+    data = html.escape(json.dumps(_data(trace), separators=(",", ":")), quote=False).replace("'", "&#39;")
+    buttons = "".join(
+        f'<button type="button" data-go="{key}">{name}</button>'
+        for key, name in (("first", "First"), ("back", "Back"), ("play", "Play"), ("on", "Forward"), ("last", "Last"))
+    )
+    tables = "".join(
+        (
+            _table("x", "x, activations", trace.x),
+            _table("w", "w, weights", trace.w),
+            _table("y", "y = x w", trace.y, "done"),
+        )
+    )
+    return (
+        f"<div class=\"mxu\" data-trace='{data}'>\n"
+        f'<div class="mxu-controls" hidden><div class="mxu-buttons">{buttons}</div>'
+        f'<label>Cycle <input type="range" min="0" max="{last.number}" value="{last.number}"></label></div>\n'
+        f'<p class="mxu-now" aria-live="polite">{html.escape(_headline(trace, last))}</p>\n'
+        f'<div class="mxu-stage"><div class="mxu-main"><div class="mxu-array" tabindex="0" role="region" '
+        f'aria-label="The array">{_picture(trace, last)}</div>\n'
+        f'<p class="mxu-said">{html.escape(_said(last))}</p>\n'
+        f'{_legend(trace)}</div><div class="mxu-side">{tables}</div></div></div>'
+    )
+
+
+def _data(trace: Trace) -> dict[str, Any]:
+    """What the script shows, as texts. Planes repeat (weights stay), so that each is there once: `texts[index]`."""
+    texts: dict[str, int] = {}
+
+    def kept(cells: Iterable[str]) -> int:
+        return texts.setdefault(" ".join(cells), len(texts))
+
+    frames = [
+        {
+            "now": _headline(trace, cycle),
+            "said": _said(cycle),
+            "fold": cycle.fold,
+            "cells": [
+                kept(_texts(cycle.activations)),
+                kept(_texts(cycle.weights)),
+                kept(_texts(cycle.sums)),
+                kept(_kinds(cycle)),
+            ],
+            "edges": [kept(edge) for edge in _edges(trace, cycle)],
+            "in": [f"{operand.matrix}{operand.row},{operand.column}" for operand in cycle.entered],
+            "out": [[o.row, o.column, text_of(o.total), int(o.final)] for o in cycle.left],
+        }
+        for cycle in trace.cycles
+    ]
+    return {"flow": trace.dataflow, "cols": trace.cols, "texts": list(texts), "frames": frames}
+
+
+def _texts(plane: Plane) -> list[str]:
+    return [text_of(value) or _NOTHING for line in plane for value in line]
+
+
+def _kinds(cycle: Cycle) -> list[str]:
+    """What a cell does: `work` adds a product, `hold` only keeps or passes something on, `idle` is empty."""
+    kinds = []
+    for line in zip(cycle.working, cycle.activations, cycle.weights, cycle.sums, strict=True):
+        for working, *registers in zip(*line, strict=True):
+            full = any(register is not None for register in registers)
+            kinds.append("work" if working else "hold" if full else "idle")
+    return kinds
+
+
+def _edges(trace: Trace, cycle: Cycle) -> list[list[str]]:
+    """Labels `x[0,1]=3` of the left, the top and the bottom edge, one for each lane."""
+    left, top, bottom = [_NOTHING] * trace.rows, [_NOTHING] * trace.cols, [_NOTHING] * trace.cols
+    for operand in cycle.entered:
+        label = f"{operand.matrix}[{operand.row},{operand.column}]={text_of(operand.value)}"
+        (left if operand.edge == "left" else top)[operand.lane] = label
+    if trace.dataflow != "os":
+        for output in cycle.left:
+            lane = (output.column if trace.dataflow == "ws" else output.row) % trace.cols
+            bottom[lane] = f"y[{output.row},{output.column}]={text_of(output.value)}"
+    return [left, top, bottom]
+
+
+def _headline(trace: Trace, cycle: Cycle) -> str:
+    fold = f", fold {cycle.fold} (last: {trace.folds - 1})" if trace.folds > 1 else ""
+    return f"Cycle {cycle.number} (last: {trace.cycles[-1].number}){fold} \u00b7 {PHASE_TEXTS[cycle.phase]}"
+
+
+def _said(cycle: Cycle) -> str:
+    return "; ".join(sentences(cycle)) or "nothing enters, nothing leaves"
+
+
+def _picture(trace: Trace, cycle: Cycle) -> str:
+    width, height = _LEFT + trace.cols * _CELL + _RIGHT, _TOP + trace.rows * _CELL + _BOTTOM
+    name = html.escape(f"The registers of {trace.title}")
+    parts = [f'<svg viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img" aria-label="{name}">']
+    registers = (_texts(cycle.activations), _texts(cycle.weights), _texts(cycle.sums), _kinds(cycle))
+    side = _CELL - _GAP
+    for index, (activation, weight, total, kind) in enumerate(zip(*registers, strict=True)):
+        x, y = _LEFT + index % trace.cols * _CELL, _TOP + index // trace.cols * _CELL
+        middle = x + side // 2
+        parts.append(
+            f'<g class="cell {kind}"><rect x="{x}" y="{y}" width="{side}" height="{side}" rx="6"/>'
+            f"{_label('a', x + 6, y + 17, activation, 24, 'start')}"
+            f"{_label('w', x + side - 6, y + 17, weight, 24, 'end')}"
+            f'<text class="t" x="{middle}" y="{y + 17}" text-anchor="middle">×</text>'
+            f"{_label('s', middle, y + 47, total, 54, 'middle')}</g>"
+        )
+    left, top, bottom = _edges(trace, cycle)
+    # The label of a lane: the operand's name, and below it the value.
+    middle = (_CELL - _GAP) // 2
+    for row, text in enumerate(left):
+        parts.append(_edge("left", _LEFT - 10, _TOP + row * _CELL + middle - 4, text, "end"))
+    for column, text in enumerate(top):
+        parts.append(_edge("top", _LEFT + column * _CELL + middle, _TOP - 30, text))
+    for column, text in enumerate(bottom):
+        parts.append(_edge("bottom", _LEFT + column * _CELL + middle, _TOP + trace.rows * _CELL + 14, text))
+    return "".join([*parts, "</svg>"])
+
+
+def _label(kind: str, x: int, y: int, text: str, width: int, anchor: str) -> str:
+    """A register's number; one that is longer than `width` pixels is pressed together (by the script too)."""
+    shown = "" if text == _NOTHING else html.escape(text)
+    fits = width // _DIGIT[kind]
+    pressed = f' lengthAdjust="spacingAndGlyphs" textLength="{width}"' if len(shown) > fits else ""
+    return (
+        f'<text class="{kind}" x="{x}" y="{y}" text-anchor="{anchor}" data-fits="{fits}" data-width="{width}"{pressed}>'
+        f"{shown}</text>"
+    )
+
+
+def _edge(kind: str, x: int, y: int, text: str, anchor: str = "middle") -> str:
+    name, _, value = ("", "", "") if text == _NOTHING else text.partition("=")
+    return (
+        f'<g class="edge {kind}"><text class="name" x="{x}" y="{y}" text-anchor="{anchor}">{html.escape(name)}</text>'
+        f'<text class="value" x="{x}" y="{y + 17}" text-anchor="{anchor}">{html.escape(value)}</text></g>'
+    )
+
+
+def _table(name: str, caption: str, plane: Plane, kind: str = "") -> str:
+    lines = "".join(
+        "<tr>"
+        + "".join(
+            f'<td data-at="{name}{row},{column}"{f" class={kind!r}" if kind else ""}>{html.escape(text_of(value))}</td>'
+            for column, value in enumerate(line)
+        )
+        + "</tr>"
+        for row, line in enumerate(plane)
+    )
+    return f'<div class="mxu-matrix {name}"><table><caption>{html.escape(caption)}</caption>{lines}</table></div>'
+
+
+def _legend(trace: Trace) -> str:
+    sums = "stays in its cell" if trace.dataflow == "os" else "moves down"
+    across, held = ("weight", "activation") if trace.dataflow == "is" else ("activation", "weight")
+    second = "moves down" if trace.dataflow == "os" else "stays"
+    entries: Sequence[tuple[str, str]] = (
+        ("a", "activation: top left in a cell"),
+        ("w", "weight: top right"),
+        ("s", f"sum: below; it {sums}"),
+        ("work", "a product is added in this cycle"),
+        ("hold", "something is kept or passed on"),
+        ("idle", "empty"),
+    )
+    items = "".join(f'<li><span class="key {key}"></span>{html.escape(text)}</li>' for key, text in entries)
+    ways = f"The {across} moves right, the {held} {second}."
+    return f'<ul class="mxu-legend">{items}</ul><p class="mxu-ways">{html.escape(ways)}</p>'

@@ -1,0 +1,113 @@
+"""The program of one device as a graph of operations: what both front-ends produce and the models read. No JAX.
+
+Operation names, operand order and attributes are StableHLO's (openxla/stablehlo, docs/spec.md); a jaxpr is brought to
+the same names. Values are numbered; a body (of a loop, a reduction, a conditional) is a `Body` of its own whose values
+share the numbering of the program.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping
+
+DTYPE_BYTES: Mapping[str, float] = {
+    "pred": 1, "s4": 0.5, "u4": 0.5, "s8": 1, "u8": 1, "s16": 2, "u16": 2, "s32": 4, "u32": 4, "s64": 8, "u64": 8,
+    "bf16": 2, "f16": 2, "f32": 4, "c64": 8, "token": 0, "f8e4m3fn": 1, "f8e5m2": 1, "f8e4m3b11fnuz": 1,
+}  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TensorType:
+    """A static shape and an element type by XLA's name (`f32`, `bf16`, `s32`, `pred`, ...)."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def itemsize(self) -> float:
+        return DTYPE_BYTES[self.dtype]
+
+    @property
+    def nbytes(self) -> int:
+        """Without padding."""
+        return math.ceil(self.size * self.itemsize)
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+
+
+@dataclasses.dataclass(slots=True)
+class Body:
+    """`parameters` and `results` are values; operations are in an order in which operands come first."""
+
+    parameters: list[int]
+    operations: list[Operation]
+    results: list[int]
+
+
+@dataclasses.dataclass(slots=True)
+class Operation:
+    """`where` says where it came from (a line of the text, a primitive), for error messages and reports."""
+
+    opcode: str
+    operands: tuple[int, ...]
+    results: tuple[int, ...]
+    attributes: dict[str, object]
+    bodies: tuple[Body, ...] = ()
+    where: str = ""
+
+    def ints(self, name: str) -> tuple[int, ...]:
+        """A list attribute; empty when absent."""
+        value = self.attributes.get(name, ())
+        return tuple(value) if isinstance(value, tuple | list) else ()
+
+    def int(self, name: str, default: int = 0) -> int:
+        value = self.attributes.get(name, default)
+        return value if isinstance(value, int) else default
+
+    def text(self, name: str) -> str:
+        value = self.attributes.get(name, "")
+        return value if isinstance(value, str) else ""
+
+
+@dataclasses.dataclass(slots=True)
+class Program:
+    """`types[value]`. `split_axes[value]`: the axis of that value that is split over the devices, for arguments of a
+    program written at its global shapes; `partitions` is how many devices it is written for (1: already one's own)."""
+
+    body: Body
+    types: list[TensorType]
+    partitions: int = 1
+    split_axes: dict[int, int] = dataclasses.field(default_factory=dict)
+
+    def new_value(self, type_: TensorType) -> int:
+        self.types.append(type_)
+        return len(self.types) - 1
+
+    def type_of(self, value: int) -> TensorType:
+        return self.types[value]
+
+
+def walk(body: Body) -> Iterator[Operation]:
+    """All operations, those of bodies after the operation that has them."""
+    for operation in body.operations:
+        yield operation
+        for inner in operation.bodies:
+            yield from walk(inner)
+
+
+def matrix_flops(program: Program, operation: Operation) -> int:
+    """Multiply-adds of a dot or a convolution, counted as two; zeros that dilation puts in are no work."""
+    result = program.type_of(operation.results[0])
+    left, right = (program.type_of(value) for value in operation.operands[:2])
+    if operation.opcode == "dot_general":
+        return 2 * result.size * math.prod(left.shape[axis] for axis in operation.ints("lhs_contracting"))
+    kernel_features = operation.ints("kernel_dims")[1]
+    dilation = math.prod(operation.ints("lhs_dilation") or (1,))
+    groups = operation.int("batch_group_count", 1)
+    return 2 * result.size * (right.size // max(1, right.shape[kernel_features])) // dilation // groups

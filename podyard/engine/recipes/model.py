@@ -1,0 +1,93 @@
+"""From a model's parts to its training step, its shapes and its start."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from podyard.base.errors import invalid
+from podyard.base.rng import Streams
+from podyard.engine.recipes.optimizers import Optimizer
+from podyard.engine.recipes.tensors import Feature, Tensor, draw, init_tensor
+
+# (params, statistics, batch, key) -> (loss, (metrics, statistics after the batch))
+Loss = Callable[[Any, Any, Any, Any], tuple[Any, tuple[Mapping[str, Any], Any]]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """`params` and `statistics` are trees of Tensor, the one moved by the optimizer, the other by `loss`."""
+
+    params: Any
+    features: Mapping[str, Feature]
+    loss: Loss
+    # Made for a global batch, because learning rates and their schedules depend on it.
+    optimizer: Callable[[int], Optimizer]
+    example_count: int
+    statistics: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)
+
+    def step(self, state: Any, batch: Any, words: Any) -> tuple[Any, Any]:
+        """(state, metrics) after one more step; see RecipeProgram."""
+        key = jax.random.fold_in(jax.random.wrap_key_data(words, impl="threefry2x32"), state["step"])
+        slope = jax.value_and_grad(self.loss, has_aux=True)
+        (loss, (metrics, statistics)), gradient = slope(state["params"], state.get("statistics", {}), batch, key)
+        optimizer = self.optimizer(jax.tree.leaves(batch)[0].shape[0])
+        params, slots = optimizer.update(state["params"], state["opt"], gradient, state["step"])
+        after = {**state, "params": params, "opt": slots, "step": state["step"] + 1}
+        if self.statistics:
+            after["statistics"] = statistics
+        return after, {"loss": loss, **metrics}
+
+    def abstract_arguments(self, global_batch: int) -> tuple[Any, Any, Any]:
+        if isinstance(global_batch, bool) or not isinstance(global_batch, int) or global_batch < 1:
+            raise invalid(f"the global batch is a whole number of at least 1, not {global_batch!r}", "globalBatch")
+        state = self._state(
+            lambda _name, tensor: _abstract(tensor.shape, jnp.float32),
+            lambda tensor: _abstract(tensor.shape, jnp.float32),
+            _abstract((), jnp.int32),
+        )
+        batch = {
+            name: _abstract((global_batch, *feature.shape), feature.dtype) for name, feature in self.features.items()
+        }
+        return state, batch, _abstract((2,), jnp.uint32)
+
+    def init(self, streams: Streams) -> Any:
+        return self._state(
+            lambda name, tensor: init_tensor(streams, name, tensor),
+            lambda tensor: np.zeros(tensor.shape, np.float32),
+            np.int32(0),
+        )
+
+    def sample_batch(self, streams: Streams, batch_size: int) -> dict[str, Any]:
+        return {
+            name: draw(streams, f"batch/{name}", (batch_size, *feature.shape), feature.dtype, feature.values)
+            for name, feature in self.features.items()
+        }
+
+    def _state(self, tensor_of: Callable[[str, Tensor], Any], slot_of: Callable[[Tensor], Any], step: Any) -> Any:
+        # What slots an optimizer has does not depend on the batch.
+        slots = self.optimizer(1).slots
+        state = {
+            "params": _map_named(tensor_of, self.params),
+            "opt": {slot: jax.tree.map(slot_of, self.params) for slot in slots},
+            "step": step,
+        }
+        if self.statistics:
+            state["statistics"] = _map_named(tensor_of, self.statistics)
+        return state
+
+
+def _abstract(shape: tuple[int, ...], dtype: Any) -> Any:
+    struct: Any = jax.ShapeDtypeStruct
+    return struct(shape, dtype)
+
+
+def _map_named(make: Callable[[str, Tensor], Any], tree: Any) -> Any:
+    return jax.tree_util.tree_map_with_path(
+        lambda path, tensor: make(jax.tree_util.keystr(path, simple=True, separator="/"), tensor), tree
+    )

@@ -1,0 +1,141 @@
+"""Optimizers over trees of parameters, as part of a program's step."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, ClassVar, Protocol
+
+import jax
+import jax.numpy as jnp
+
+from podyard.engine.training.optimizer import adam_update
+
+# Steps done (a traced scalar) -> learning rate.
+Schedule = Callable[[Any], Any]
+
+
+class Optimizer(Protocol):
+    """Its state holds, for each of `slots`, a tree of float32 tensors shaped like the parameters, zero at the start."""
+
+    @property
+    def slots(self) -> tuple[str, ...]: ...
+
+    def update(self, params: Any, state: Any, gradient: Any, steps_done: Any) -> tuple[Any, Any]:
+        """(params, state) after one more step. All trees are of the same structure."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Adam:
+    """Moments and epsilon are those of the training runtime's Adam."""
+
+    slots: ClassVar[tuple[str, ...]] = ("first", "second")
+    learning_rate: float
+
+    def update(self, params: Any, state: Any, gradient: Any, steps_done: Any) -> tuple[Any, Any]:
+        step = (steps_done + 1).astype(jnp.float32)
+
+        def one(param: Any, first: Any, second: Any, slope: Any) -> tuple[Any, ...]:
+            return adam_update(param, first, second, slope, step, self.learning_rate)
+
+        params, first, second = _by_tensor(one, params, state["first"], state["second"], gradient)
+        return params, {"first": first, "second": second}
+
+
+@dataclasses.dataclass(frozen=True)
+class Sgd:
+    """Plain stochastic gradient descent: no state."""
+
+    slots: ClassVar[tuple[str, ...]] = ()
+    schedule: Schedule
+
+    def update(self, params: Any, state: Any, gradient: Any, steps_done: Any) -> tuple[Any, Any]:
+        rate = self.schedule(steps_done)
+        return jax.tree.map(lambda param, slope: param - rate * slope, params, gradient), state
+
+
+@dataclasses.dataclass(frozen=True)
+class Momentum:
+    """SGD with momentum; `weight_decay` acts on kernels only, not on biases and the scales of normalizations.
+
+    Source: Goyal et al., arXiv 1706.02677, sections 3 and 5.1.
+    """
+
+    slots: ClassVar[tuple[str, ...]] = ("velocity",)
+    schedule: Schedule
+    momentum: float
+    weight_decay: float
+
+    def update(self, params: Any, state: Any, gradient: Any, steps_done: Any) -> tuple[Any, Any]:
+        rate = self.schedule(steps_done)
+
+        def one(param: Any, velocity: Any, slope: Any) -> tuple[Any, ...]:
+            if param.ndim > 1:
+                slope = slope + self.weight_decay * param
+            velocity = self.momentum * velocity + slope
+            return param - rate * velocity, velocity
+
+        params, velocity = _by_tensor(one, params, state["velocity"], gradient)
+        return params, {"velocity": velocity}
+
+
+@dataclasses.dataclass(frozen=True)
+class Lars:
+    """Momentum with a rate of its own for each kernel: `trust` times the norm of the kernel over that of its gradient.
+    Biases and the scales of normalizations are moved as by `Momentum`.
+
+    Source: You, Gitman and Ginsburg, arXiv 1708.03888, algorithm 1.
+    """
+
+    slots: ClassVar[tuple[str, ...]] = ("velocity",)
+    schedule: Schedule
+    momentum: float
+    weight_decay: float
+    trust: float = 0.001
+
+    def update(self, params: Any, state: Any, gradient: Any, steps_done: Any) -> tuple[Any, Any]:
+        rate = self.schedule(steps_done)
+
+        def one(param: Any, velocity: Any, slope: Any) -> tuple[Any, ...]:
+            own_rate = rate
+            if param.ndim > 1:
+                weight_norm, slope_norm = jnp.linalg.norm(param.ravel()), jnp.linalg.norm(slope.ravel())
+                below = slope_norm + self.weight_decay * weight_norm
+                # A kernel or a gradient of zeros has no ratio: it is moved at the common rate.
+                usable = (weight_norm > 0) & (slope_norm > 0)
+                own_rate = rate * jnp.where(usable, self.trust * weight_norm / jnp.where(usable, below, 1), 1)
+                slope = slope + self.weight_decay * param
+            velocity = self.momentum * velocity + own_rate * slope
+            return param - velocity, velocity
+
+        params, velocity = _by_tensor(one, params, state["velocity"], gradient)
+        return params, {"velocity": velocity}
+
+
+def _by_tensor(update: Callable[..., tuple[Any, ...]], *trees: Any) -> tuple[Any, ...]:
+    """`update` of the trees' tensors one by one; a tree for each of its results."""
+    structure = jax.tree.structure(trees[0])
+    results = [update(*tensors) for tensors in zip(*(jax.tree.leaves(tree) for tree in trees), strict=True)]
+    return tuple(jax.tree.unflatten(structure, column) for column in zip(*results, strict=True))
+
+
+def exponential_decay(start: float, factor: float, over_steps: int) -> Schedule:
+    """start * factor^(steps done / over_steps), without stairs."""
+    return lambda steps_done: start * factor ** (steps_done.astype(jnp.float32) / over_steps)
+
+
+def warm_up_and_stairs(
+    peak: float, warm_up_steps: float, stairs_at_steps: tuple[float, ...], factor: float = 0.1
+) -> Schedule:
+    """Rises in a line to `peak` in `warm_up_steps`, then is multiplied by `factor` at each of `stairs_at_steps`.
+
+    Source: Goyal et al., arXiv 1706.02677, sections 2.2 and 5.1.
+    """
+
+    def rate(steps_done: Any) -> Any:
+        step = steps_done.astype(jnp.float32)
+        rising = jnp.minimum(1.0, (step + 1) / max(warm_up_steps, 1.0))
+        stairs = sum((step >= at).astype(jnp.float32) for at in stairs_at_steps)
+        return peak * rising * factor**stairs
+
+    return rate

@@ -1,0 +1,73 @@
+"""What a program would take on a slice: the result of an analysis. No JAX in here."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from podyard.engine.timing.kernels import Bound
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class OpEstimate:
+    """One kernel, in the order they run. `cycles` are those of all its `count` executions; `start_cycles` is when the
+    first one starts. `unit_cycles`: how long each unit works for it, by "mxu", "vpu", "hbm", "ici"."""
+
+    name: str
+    kind: str
+    cycles: float
+    bytes: int
+    flops: int
+    bound: Bound
+    count: int = 1
+    start_cycles: float = 0.0
+    unit_cycles: tuple[tuple[str, float], ...] = ()
+    where: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BufferEstimate:
+    """An array in memory: `kind` is argument, result or temporary."""
+
+    name: str
+    kind: str
+    nbytes: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Estimate:
+    """One step of a program. All figures are those of one device (a core on v2 and v3, a chip from v4 on), except
+    `modelled_seconds`, `energy_joules` and the parts of the time, which are the step's on the whole slice.
+
+    `cycles` is the compiler's measure: the kernels of one device, without what the compiler gives no cycles (sorting,
+    gathering, scattering, collectives); `modelled_seconds` has all of it, and dispatch and infeed besides.
+    `bound` names what most of the step waits for. `unknown_ops` were priced by their bytes only.
+    `energy_joules` is None where the generation's power is not published.
+    """
+
+    accelerator_type: str
+    compiler: str
+    devices: int
+    modelled_seconds: float
+    compute_seconds: float
+    collective_seconds: float
+    overhead_seconds: float
+    cycles: float
+    flops: int
+    hbm_bytes: int
+    ici_bytes: int
+    mxu_utilization: float
+    argument_bytes: int
+    result_bytes: int
+    temporary_bytes: int
+    peak_hbm_bytes: int
+    usable_hbm_bytes: int
+    fits: bool
+    memory_text: str
+    bound: Bound
+    energy_joules: float | None
+    ops: tuple[OpEstimate, ...]
+    collectives: tuple[str, ...]
+    largest_buffers: tuple[BufferEstimate, ...]
+    unknown_ops: tuple[str, ...]
+    clock_hz: float
+    global_batch: int | None = None

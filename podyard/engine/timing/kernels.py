@@ -1,0 +1,201 @@
+"""What one kernel costs: matrix products, convolutions, and everything that runs on the vector unit."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from podyard.engine.program.ir import TensorType
+from podyard.engine.timing.costs import CostModel
+from podyard.engine.timing.layout import LANES, SUBLANES, compact_layout, nbytes_in_memory
+
+Bound = Literal["mxu", "hbm", "vpu", "overhead", "ici", "unpriced"]
+# Passes over the matrix unit that a precision takes: counted in compiled machine code.
+PASSES = {"DEFAULT": 1, "HIGH": 3, "HIGHEST": 6}
+# Vector kernels read and write about this much per window.
+_VECTOR_WINDOW_BYTES = 4e6
+_VECTOR_SMALL_WINDOW_BYTES = 0.75e6
+_VECTOR_SMALL_WINDOWS = 4
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Price:
+    """`bound` is what takes longest; `mxu_cycles` of `cycles` the matrix units work."""
+
+    cycles: float
+    bound: Bound
+    mxu_cycles: float = 0.0
+    vpu_cycles: float = 0.0
+    hbm_cycles: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Product:
+    """A matrix product as the unit sees it: `batch` times [m, k] x [k, n]; bytes of both operands and the result as
+    they lie in memory, the result's already weighted. `mxu_cycles` overrides what the sizes say (convolutions)."""
+
+    batch: int
+    m: int
+    k: int
+    n: int
+    left_bytes: float
+    right_bytes: float
+    result_bytes: float
+    passes: int = 1
+    mxu_cycles: float | None = None
+
+
+def tile_bytes(type_: TensorType, costs: CostModel) -> float:
+    """Bytes that moving `type_` takes: a tile of fewer than 8 sublanes takes as long as a whole one."""
+    layout = compact_layout(type_, costs.tiling)
+    if layout.lane_axis is None or layout.sublane_axis is None:
+        return nbytes_in_memory(type_, costs.tiling)
+    shape = type_.shape
+    major = type_.size // max(1, shape[layout.lane_axis] * shape[layout.sublane_axis])
+    tiles = major * -(-shape[layout.lane_axis] // LANES) * -(-shape[layout.sublane_axis] // SUBLANES)
+    return tiles * LANES * SUBLANES * type_.itemsize
+
+
+def tiles_of(type_: TensorType, costs: CostModel) -> float:
+    """Tiles of 8 x 128 numbers that an element-wise operation on `type_` works on."""
+    return tile_bytes(type_, costs) / (LANES * SUBLANES * max(type_.itemsize, 0.5))
+
+
+def result_bytes(type_: TensorType, costs: CostModel) -> float:
+    """Bytes that producing `type_` takes: narrower types are computed in 4 bytes and converted."""
+    moved = tile_bytes(type_, costs)
+    if type_.itemsize >= 4:
+        return moved
+    if type_.itemsize == 2:
+        return moved * costs.narrow_result_factor
+    return moved + tiles_of(type_, costs) * LANES * SUBLANES * 4
+
+
+@functools.lru_cache(maxsize=4096)
+def _splits(extent: int) -> NDArray[np.int64]:
+    """Window sizes worth trying along an axis of `extent` tiles: the whole, and about every 1.4th part of it."""
+    sizes, parts = {extent}, 1
+    while parts < extent:
+        parts = max(parts + 1, int(parts * 1.41))
+        sizes.add(-(-extent // min(parts, extent)))
+    return np.array(sorted(sizes), dtype=np.int64)
+
+
+@functools.lru_cache(maxsize=65536)
+def matrix_price(product: Product, extra_bytes: float, vpu_cycles: float, costs: CostModel) -> Price:
+    """The cheapest way to cut the product into windows that fit the chip's memory. `extra_bytes`: further operands and
+    results of the element-wise work fused into it."""
+    candidates = [_oriented(product, swapped, extra_bytes, vpu_cycles, costs) for swapped in (False, True)]
+    return min(candidates, key=lambda price: price.cycles)
+
+
+def _oriented(product: Product, swapped: bool, extra_bytes: float, vpu_cycles: float, costs: CostModel) -> Price:
+    """Weights stay, rows stream; swapped, the two operands change roles."""
+    m, n = (product.n, product.m) if swapped else (product.m, product.n)
+    left_total, right_total = product.left_bytes, product.right_bytes
+    if swapped:
+        left_total, right_total = right_total, left_total
+    edge = costs.mxu_edge
+    rows, depth, columns = -(-m // SUBLANES), -(-product.k // edge), -(-n // edge)
+    row_window = _splits(rows)[:, None, None, None]
+    depth_window = _splits(depth)[None, :, None, None]
+    column_window = _splits(columns)[None, None, :, None]
+    group = _splits(product.batch)[None, None, None, :]
+    row_steps, depth_steps, column_steps = (
+        -(-rows // row_window),
+        -(-depth // depth_window),
+        -(-columns // column_window),
+    )
+    windows = row_steps * depth_steps * column_steps * -(-product.batch // group)
+    left_resident, right_resident = _prefetched(left_total, right_total, costs)
+    share = group / product.batch
+    left_window = left_total * share * (row_window * depth_window) / (rows * depth)
+    right_window = right_total * share * (depth_window * column_window) / (depth * columns)
+    out_total = product.result_bytes + extra_bytes
+    out_window = out_total * share * (row_window * column_window) / (rows * columns)
+    partial = group * row_window * column_window * (4.0 * SUBLANES * edge)
+    fits = 2 * (left_window + right_window + out_window) + partial * (depth_steps > 1) <= costs.window_bytes
+    left_again = np.where(depth_steps == 1, 1, column_steps), np.where(depth_steps * row_steps == 1, 1, column_steps)
+    right_again = np.where(depth_steps * column_steps == 1, 1, row_steps), np.where(depth_steps == 1, 1, row_steps)
+    in_bytes = np.minimum(
+        left_again[0] * left_total * (not left_resident) + right_again[0] * right_total * (not right_resident),
+        left_again[1] * left_total * (not left_resident) + right_again[1] * right_total * (not right_resident),
+    )
+    traffic = (in_bytes + out_total) / costs.bytes_per_cycle
+    edges = (
+        left_window * (not left_resident) + right_window * (not right_resident) + out_window
+    ) / costs.bytes_per_cycle
+    if product.mxu_cycles is None:
+        loads = row_steps * np.maximum(row_window * SUBLANES, costs.weight_load_rows)
+        mxu = loads * (depth * columns * product.batch * product.passes / costs.mxu_count * costs.mxu_stretch)
+    else:
+        mxu = np.full_like(traffic, product.mxu_cycles * product.passes)
+    compute = np.maximum(mxu, vpu_cycles)
+    streamed = np.maximum(traffic - edges, 0)
+    cycles = (
+        costs.matrix_kernel_cycles
+        + costs.matrix_window_cycles * windows
+        + edges
+        + np.maximum(compute, streamed)
+        + costs.exposed_share * np.minimum(compute, streamed) / windows
+    )
+    cycles = np.where(fits, cycles, np.inf)
+    best = np.unravel_index(int(np.argmin(cycles)), cycles.shape)
+    if not np.isfinite(cycles[best]):
+        best = np.unravel_index(0, cycles.shape)
+        cycles = np.where(np.isfinite(cycles), cycles, costs.matrix_kernel_cycles + compute + traffic + edges)
+    at = tuple(int(index) for index in best)
+    best_mxu, best_traffic = _at(mxu, cycles, at), _at(traffic, cycles, at)
+    return Price(
+        float(cycles[at]),
+        _bound(best_mxu, vpu_cycles, best_traffic, float(cycles[at])),
+        best_mxu,
+        vpu_cycles,
+        best_traffic,
+    )
+
+
+def _at(values: NDArray[Any], like: NDArray[Any], index: tuple[int, ...]) -> float:
+    return float(np.broadcast_to(values, like.shape)[index])
+
+
+def _prefetched(left: float, right: float, costs: CostModel) -> tuple[bool, bool]:
+    """Which operands are on the chip before the kernel starts: both if they fit together, else the smaller."""
+    if left + right <= costs.prefetch_bytes:
+        return True, True
+    if min(left, right) > costs.prefetch_bytes:
+        return False, False
+    return left <= right, right < left
+
+
+def vector_price(read_bytes: float, written_bytes: float, vpu_cycles: float, costs: CostModel) -> Price:
+    """A kernel without a matrix product: bytes, or arithmetic where there is a lot of it."""
+    moved = read_bytes + written_bytes
+    windows = max(
+        math.ceil(moved / _VECTOR_WINDOW_BYTES),
+        min(_VECTOR_SMALL_WINDOWS, math.ceil(moved / _VECTOR_SMALL_WINDOW_BYTES)),
+        1,
+    )
+    traffic = moved / costs.bytes_per_cycle
+    cycles = costs.vector_kernel_cycles + costs.vector_window_cycles * windows + max(traffic, vpu_cycles)
+    return Price(cycles, _bound(0.0, vpu_cycles, traffic, cycles), 0.0, vpu_cycles, traffic)
+
+
+def transpose_price(type_: TensorType, costs: CostModel) -> Price:
+    """Moves an array into another order of its minor axes."""
+    moved = tile_bytes(type_, costs)
+    vpu = tiles_of(type_, costs) * costs.transpose_cycles_per_tile
+    price = vector_price(moved, moved, vpu, costs)
+    return dataclasses.replace(price, bound="vpu" if vpu > price.hbm_cycles else price.bound)
+
+
+def _bound(mxu: float, vpu: float, hbm: float, cycles: float) -> Bound:
+    largest = max(mxu, vpu, hbm)
+    if largest < cycles / 2:
+        return "overhead"
+    return "mxu" if largest == mxu else "vpu" if largest == vpu else "hbm"

@@ -1,0 +1,270 @@
+"""The price of every kernel of a fused program."""
+
+from __future__ import annotations
+
+import math
+
+from podyard.engine.program.ir import Operation, Program, TensorType
+from podyard.engine.timing.costs import CostModel
+from podyard.engine.timing.fusion import Fused, Kernel
+from podyard.engine.timing.kernels import (
+    PASSES,
+    Price,
+    Product,
+    matrix_price,
+    result_bytes,
+    tile_bytes,
+    tiles_of,
+    transpose_price,
+    vector_price,
+)
+from podyard.engine.timing.layout import LANES, SUBLANES
+
+# Operations that are no arithmetic: they name, move or repeat numbers.
+_NO_ARITHMETIC = frozenset({
+    "broadcast_in_dim", "constant", "reshape", "convert", "transpose", "slice", "iota", "copy", "broadcast", "pad",
+    "concatenate", "bitcast_convert", "reverse", "dynamic_slice", "real", "imag",
+})  # fmt: skip
+# Instructions that one call takes on the vector unit, where it is more than one: polynomials and Newton steps.
+_INSTRUCTIONS = {
+    "exponential": 6, "exponential_minus_one": 8, "log": 10, "log_plus_one": 12, "tanh": 12, "logistic": 10,
+    "power": 24, "divide": 6, "sqrt": 6, "rsqrt": 4, "sine": 20, "cosine": 20, "erf": 20, "erf_inv": 24,
+    "remainder": 10, "cbrt": 12,
+}  # fmt: skip
+
+
+# Rows that one tap of a kernel's gradient streams at least; for how many of its taps a turned kernel takes a pass.
+_MIN_TAP_ROWS = 64
+_TURNED_SHARE = 0.85
+
+
+class Pricer:
+    """Prices the kernels of one fused body."""
+
+    def __init__(self, program: Program, fused: Fused, costs: CostModel) -> None:
+        self.program = program
+        self.fused = fused
+        self.costs = costs
+        self._producers = {
+            value: operation
+            for kernel in fused.kernels
+            for operation in kernel.operations
+            for value in operation.results
+        }
+
+    def type_of(self, value: int) -> TensorType:
+        """The type that `value` has in memory."""
+        return self.fused.stored.get(value) or self.program.types[value]
+
+    def resolve(self, value: int) -> int:
+        while value in self.fused.aliases:
+            value = self.fused.aliases[value]
+        return value
+
+    def price(self, kernel: Kernel) -> Price:
+        """Cycles of `kernel`; collectives, bodies and what the compiler does not price cost nothing here."""
+        if kernel.kind == "matrix" and kernel.anchor is not None:
+            return self._matrix(kernel, kernel.anchor)
+        if kernel.kind in ("window", "reduce", "loop"):
+            return self._vector(kernel)
+        if kernel.kind == "copy":
+            return transpose_price(self._smaller_end(kernel), self.costs)
+        return Price(0.0, "unpriced")
+
+    def _smaller_end(self, kernel: Kernel) -> TensorType:
+        """What a copy moves: its result, in the type that its source has in memory."""
+        assert kernel.anchor is not None, "a copy is started for a reshape"
+        result = self.type_of(kernel.anchor.results[0])
+        source = self.type_of(kernel.inputs[0]) if kernel.inputs else result
+        return result if result.itemsize <= source.itemsize else TensorType(result.shape, source.dtype)
+
+    def vpu_cycles(self, kernel: Kernel) -> float:
+        """Arithmetic of the element-wise operations and reductions in the kernel."""
+        total = 0.0
+        for operation in kernel.operations:
+            if operation.opcode not in _NO_ARITHMETIC:
+                total += _INSTRUCTIONS.get(operation.opcode, 1) * tiles_of(
+                    self.program.types[operation.results[0]], self.costs
+                )
+        for operation in kernel.reductions:
+            total += tiles_of(self.program.types[operation.operands[0]], self.costs)
+        if kernel.kind == "window" and kernel.anchor is not None:
+            taps = math.prod(kernel.anchor.ints("window") or (1,))
+            total += taps * tiles_of(self.program.types[kernel.anchor.results[0]], self.costs)
+        return total * self.costs.vector_cycles_per_tile
+
+    def read_bytes(self, values: list[int]) -> float:
+        return sum(tile_bytes(self.type_of(value), self.costs) for value in values)
+
+    def written_bytes(self, kernel: Kernel) -> float:
+        """Results; a reduction costs a pass in 4 bytes over what it sums up, unless as much is written anyway."""
+        written = sum(result_bytes(self.type_of(value), self.costs) for value in kernel.outputs)
+        summed = [tiles_of(self.program.types[operation.operands[0]], self.costs) for operation in kernel.reductions]
+        return max(written, max(summed, default=0.0) * LANES * SUBLANES * 4)
+
+    def _vector(self, kernel: Kernel) -> Price:
+        return vector_price(
+            self.read_bytes(kernel.inputs), self.written_bytes(kernel), self.vpu_cycles(kernel), self.costs
+        )
+
+    # --- matrix products
+
+    def _matrix(self, kernel: Kernel, anchor: Operation) -> Price:
+        left, right = (self._sources(value, kernel) for value in anchor.operands[:2])
+        others = [value for value in kernel.inputs if value not in left and value not in right]
+        passes = PASSES.get(anchor.text("precision"), 1) if self._is_float(anchor) else 1
+        left_bytes = self.read_bytes(left) * _rows_read(self.program, anchor)
+        product = product_of(
+            self.program, anchor, left_bytes, self.read_bytes(right), self.written_bytes(kernel), passes, self.costs,
+            turned=self._is_turned(anchor),
+        )  # fmt: skip
+        vpu = self.vpu_cycles(kernel)
+        if min(product.m, product.k, product.n) == 1 and product.mxu_cycles is None:
+            return self._without_matrix_unit(product, kernel, vpu)
+        return matrix_price(product, self.read_bytes(others), vpu, self.costs)
+
+    def _is_turned(self, anchor: Operation) -> bool:
+        producer = self._producers.get(self.resolve(anchor.operands[1]))
+        return producer is not None and producer.opcode == "reverse"
+
+    def _is_float(self, anchor: Operation) -> bool:
+        return self.program.types[anchor.operands[0]].dtype == "f32"
+
+    def _sources(self, operand: int, kernel: Kernel) -> list[int]:
+        """The kernel's inputs that an operand is computed from."""
+        inputs = set(kernel.inputs)
+        found: dict[int, None] = {}
+        stack, seen = [self.resolve(operand)], set()
+        while stack:
+            value = stack.pop()
+            if value in seen:
+                continue
+            seen.add(value)
+            if value in inputs:
+                found[value] = None
+                continue
+            producer = self._producers.get(value)
+            if producer is not None:
+                stack += [self.resolve(source) for source in producer.operands]
+        return list(found)
+
+    def _without_matrix_unit(self, product: Product, kernel: Kernel, vpu: float) -> Price:
+        """A product with a vector: the compiler multiplies and adds on the vector unit."""
+        tiles = product.batch * product.m * product.k * product.n / (LANES * SUBLANES)
+        summed = tiles * LANES * SUBLANES * 4 if product.k > 1 else 0.0
+        return vector_price(
+            self.read_bytes(kernel.inputs), self.written_bytes(kernel) + summed,
+            vpu + tiles * self.costs.vector_cycles_per_tile, self.costs,
+        )  # fmt: skip
+
+
+def product_of(
+    program: Program,
+    anchor: Operation,
+    left_bytes: float,
+    right_bytes: float,
+    result: float,
+    passes: int,
+    costs: CostModel,
+    turned: bool = False,
+) -> Product:
+    """The matrix product that a dot or a convolution is."""
+    left, right = (program.types[value].shape for value in anchor.operands[:2])
+    if anchor.opcode == "dot_general":
+        batch = math.prod(left[axis] for axis in anchor.ints("lhs_batching"))
+        k = math.prod(left[axis] for axis in anchor.ints("lhs_contracting"))
+        m = math.prod(left) // max(1, batch * k)
+        n = math.prod(right) // max(1, batch * k)
+        return Product(max(batch, 1), max(m, 1), max(k, 1), max(n, 1), left_bytes, right_bytes, result, passes)
+    conv = Convolution.of(program, anchor, turned)
+    return Product(
+        1, conv.batch * conv.positions, max(1, round(conv.taps * conv.in_features)), conv.out_features,
+        left_bytes, right_bytes, result, passes, conv.mxu_cycles(costs),
+    )  # fmt: skip
+
+
+def _rows_read(program: Program, anchor: Operation) -> float:
+    """The share of image rows that a convolution reads whose stride skips some."""
+    kernel_dims, out_dims = anchor.ints("kernel_dims"), anchor.ints("out_dims")
+    if anchor.opcode != "convolution" or len(kernel_dims) < 3:
+        return 1.0
+    taps = program.types[anchor.operands[1]].shape[kernel_dims[2]] / anchor.ints("strides")[0]
+    # In the gradient of a kernel the stride is a dilation, and the taps are the result.
+    own_taps = program.types[anchor.results[0]].shape[out_dims[2]] / anchor.ints("rhs_dilation")[0]
+    return min(1.0, taps, own_taps)
+
+
+class Convolution:
+    """Sizes of a convolution: `taps` is the mean number of kernel positions that meet an input at an output; `turned`:
+    its kernel is a reversed one, as in the gradient of the input."""
+
+    def __init__(
+        self, batch: int, in_features: int, out_features: int, positions: int, window: int, taps: float, turned: bool
+    ) -> None:
+        self.batch = batch
+        self.in_features = in_features
+        self.out_features = out_features
+        self.positions = positions
+        self.window = window
+        self.taps = taps
+        self.turned = turned
+
+    @classmethod
+    def of(cls, program: Program, anchor: Operation, turned: bool) -> Convolution:
+        left, kernel = (program.types[value].shape for value in anchor.operands[:2])
+        result = program.types[anchor.results[0]].shape
+        lhs_dims, kernel_dims, out_dims = (anchor.ints(name) for name in ("lhs_dims", "kernel_dims", "out_dims"))
+        window = math.prod(kernel[axis] for axis in kernel_dims[2:])
+        dilation = math.prod(anchor.ints("lhs_dilation") or (1,))
+        return cls(
+            batch=left[lhs_dims[0]], in_features=kernel[kernel_dims[0]], out_features=result[out_dims[1]],
+            positions=math.prod(result[axis] for axis in out_dims[2:]), window=window, taps=window / dilation,
+            turned=turned,
+        )  # fmt: skip
+
+    def mxu_cycles(self, costs: CostModel) -> float:
+        """The better of two mappings. Either weights stay in the array and positions stream, or activations stay and
+        weights stream (batch in lanes). A stationary tile takes `weight_load_rows` at least."""
+        edge, load = costs.mxu_edge, max(costs.weight_load_rows, 1.0)
+        if self.window > self.positions:
+            cycles = self._of_kernel_gradient(edge, load)
+        else:
+            cycles = self._of_activations(edge, load)
+        return cycles / costs.mxu_count * costs.mxu_stretch
+
+    def _of_activations(self, edge: int, load: float) -> float:
+        depth = self.taps * self.in_features
+        column_tiles, rows, out_rows = math.ceil(self.out_features / edge), _up(self.batch), _up(self.out_features)
+        lane_tiles = math.ceil(self.batch / edge)
+        if self.taps < self.window:
+            # Every position of a dilated convolution meets other taps: weights change at every position.
+            own_load = max(rows, min(load, 2 * out_rows))
+            weights_stay = self.positions * (depth / edge) * column_tiles * own_load
+            return min(weights_stay, self.positions * lane_tiles * max(1.0, depth / edge) * max(load, out_rows))
+        passes = math.ceil(depth / edge)
+        batch_in_lanes = self.positions * lane_tiles * passes * max(load, out_rows)
+        if self.in_features < SUBLANES:
+            # Few features are packed with their taps, which only the mapping with stationary activations can do.
+            return batch_in_lanes if self.batch >= edge else batch_in_lanes * max(1, round(depth / edge)) / passes
+        if self.turned:
+            # Neighbouring taps of a turned kernel share no pass.
+            passes = max(passes, round(_TURNED_SHARE * self.window * math.ceil(self.in_features / edge)))
+        weights_stay = self.positions * passes * column_tiles * max(rows, load / self.positions)
+        return min(weights_stay, batch_in_lanes)
+
+    def _of_kernel_gradient(self, edge: int, load: float) -> float:
+        """Here the batch axis is the input features, the in features are examples: the window runs over the image."""
+        depth_tiles = max(1.0, self.in_features * self.window / edge)
+        rows = self.positions * _up(self.batch)
+        if self.batch < SUBLANES:
+            rows = _up(self.positions * self.batch)
+        elif self.in_features < edge:
+            # Examples in sublanes: every tap streams by itself.
+            rows = max(rows, self.positions * _MIN_TAP_ROWS)
+        gradients_stay = math.ceil(self.out_features / edge) * max(load, rows)
+        inputs_stay = math.ceil(self.positions * self.batch / edge) * max(load, _up(self.out_features))
+        return depth_tiles * min(gradients_stay, inputs_stay)
+
+
+def _up(extent: int) -> int:
+    return -(-extent // SUBLANES) * SUBLANES
