@@ -31,6 +31,10 @@ _UNFUSED = ("opaque", "collective", "control", "copy")
 _REORDERING = ("reshape", "transpose", "convert", "reverse", "pad", "bitcast_convert")
 # Arrays below this many numbers are not worth a decision.
 _SMALL_SIZE = 4096
+# Fewer kernels than this make a value that is made from several arrays anew, each for itself.
+_READERS_TO_SHARE = 3
+# A kernel that waits for another runs right after it.
+_JUST_AFTER = 0.25
 # Masks that are kept for the backward pass are packed into words.
 _MASK_BITS = 32
 LEAVES = frozenset({"constant", "iota", "create_token", "after_all", "partition_id", "replica_id"})
@@ -48,7 +52,7 @@ ELEMENTWISE = frozenset({
 @dataclasses.dataclass(slots=True)
 class Kernel:
     """`anchor` is what it was started for (None: element-wise work only). `operations` are done in it, once each;
-    `inputs` and `outputs` are values in memory. `after`: how many kernels come before its last input."""
+    `inputs` and `outputs` are values in memory. `moved`: what a copy into another layout moves."""
 
     index: int
     kind: KernelKind
@@ -57,6 +61,7 @@ class Kernel:
     inputs: list[int] = dataclasses.field(default_factory=list)
     outputs: list[int] = dataclasses.field(default_factory=list)
     reductions: list[Operation] = dataclasses.field(default_factory=list)
+    moved: TensorType | None = None
 
 
 @dataclasses.dataclass(slots=True)
@@ -83,9 +88,11 @@ class _Fusion:
         self.kernels: list[Kernel] = []
         self.aliases: dict[int, int] = {}
         self.unknown: list[Operation] = []
-        # Where a value comes from: in the flow of a kernel, or floating (after that many kernels are complete).
+        # When each kernel runs; a kernel that nothing waits for yet may be moved to a later time.
+        self.order: list[float] = []
+        # Where a value comes from: in the flow of a kernel, or floating (complete when that time has come).
         self.home: dict[int, int] = {}
-        self.after: dict[int, int] = dict.fromkeys(body.parameters, -1)
+        self.after: dict[int, float] = dict.fromkeys(body.parameters, -1.0)
         self.floating: dict[int, Operation] = {}
         self.reduced: set[int] = set()
         # Floating values that a kernel of their own puts into memory.
@@ -108,10 +115,12 @@ class _Fusion:
                 self._place(operation)
         self._results = {self.resolve(value) for value in self.body.results}
         self._keep_roots()
+        self._share()
         self._store_results()
         self._connect()
+        ordered = sorted(self.kernels, key=lambda kernel: self.order[kernel.index])
         return Fused(
-            [kernel for kernel in self.kernels if kernel.outputs or kernel.anchor], self._stored_types(), self.aliases,
+            [kernel for kernel in ordered if kernel.outputs or kernel.anchor or kernel.moved], self._stored_types(), self.aliases,
             self.unknown,
         )  # fmt: skip
 
@@ -149,7 +158,7 @@ class _Fusion:
         elif opcode in LEAVES:
             self._float(operation, -1)
         elif opcode in MATRIX:
-            self._start("matrix", operation)
+            self._matrix(operation)
         elif opcode == "reduce_window":
             self._start("window", operation)
         elif opcode in ("reduce", "argmax", "argmin", "reduce_and", "cumsum"):
@@ -158,6 +167,8 @@ class _Fusion:
             self._start("collective", operation, in_flow=False)
         elif opcode in CONTROL:
             self._start("control", operation, in_flow=False)
+        elif opcode == "scatter" and self._is_one_hot(operation):
+            self._elementwise(operation)
         elif opcode in OPAQUE:
             self._start("opaque", operation, in_flow=False)
         elif opcode == "reshape" and self._changes_last_axis(operation):
@@ -170,9 +181,32 @@ class _Fusion:
             self.unknown.append(operation)
             self._start("opaque", operation, in_flow=False)
 
+    def _matrix(self, operation: Operation) -> None:
+        """A convolution reads with examples or features in lanes, and writes with both in the two minor axes; what
+        enters or leaves the program in another layout is copied."""
+        convolution = operation.opcode == "convolution"
+        if convolution and self._from_outside(operation.operands[0]):
+            self._relayout(operation.operands[0], operation.ints("lhs_dims")[:2], lanes_only=True)
+        self._start("matrix", operation)
+        if convolution and operation.results[0] in self.body.results:
+            self._relayout(operation.results[0], operation.ints("out_dims")[:2])
+
+    def _from_outside(self, value: int) -> bool:
+        value = self.resolve(value)
+        leaves = self._leaves(value, {}) if value in self.floating else [value]
+        return value not in self.home and len(leaves) == 1 and leaves[0] in self.body.parameters
+
+    def _relayout(self, value: int, minor: tuple[int, ...], lanes_only: bool = False) -> None:
+        type_ = self.program.types[self.resolve(value)]
+        layout = compact_layout(type_, self.tiling)
+        good = layout.lane_axis in minor and (lanes_only or layout.sublane_axis in minor)
+        if type_.size >= _SMALL_SIZE and not good:
+            self._start("copy", None).moved = type_
+
     def _start(self, kind: KernelKind, operation: Operation | None, in_flow: bool = True) -> Kernel:
         kernel = Kernel(len(self.kernels), kind, operation)
         self.kernels.append(kernel)
+        self.order.append(float(kernel.index))
         if operation is not None:
             for value in operation.results:
                 if in_flow:
@@ -189,26 +223,43 @@ class _Fusion:
     def _elementwise(self, operation: Operation) -> None:
         operands = self._operands(operation)
         homes = [self.home[value] for value in operands if value in self.home]
-        waits = [self.after[value] for value in operands if value in self.after]
+        waits = [self.after[value] for value in operands if value in self.after and value not in self.home]
         if not homes:
-            self._float(operation, max(waits, default=-1))
+            self._float(operation, max(waits, default=-1.0))
             return
-        latest = max(homes)
-        if self.kernels[latest].kind == "window" and any(
-            len(self.users.get(value, ())) > 1 for value in operands if self.home.get(value) == latest
-        ):
-            self._float(operation, max([latest, *waits]))
-            return
+        latest = max(homes, key=lambda index: self.order[index])
+        kernel, now = self.kernels[latest], self.order[latest]
+        in_flow = [value for value in operands if self.home.get(value) == latest]
+        ends = kernel.kind == "window" and any(len(self.users.get(value, ())) > 1 for value in in_flow)
         # A value that a reduction of this very kernel feeds is complete only when the kernel is.
         spreads = any(value in self.reduced for value in operands) and self._grows(operation, operands)
-        if spreads or any(wait >= latest for wait in waits):
-            self._float(operation, max([latest, *waits]))
+        late = max(waits, default=-1.0)
+        if late >= now and not ends and not spreads and self._can_wait(kernel, operation):
+            now = self.order[latest] = late + _JUST_AFTER
+        if ends or spreads or late >= now:
+            self._float(operation, max([now, *waits]))
             return
-        self.kernels[latest].operations.append(operation)
+        kernel.operations.append(operation)
         for value in operation.results:
             self.home[value] = latest
-            if any(operand in self.reduced and self.home.get(operand) == latest for operand in operands):
+            if any(operand in self.reduced for operand in in_flow):
                 self.reduced.add(value)
+
+    def _can_wait(self, kernel: Kernel, operation: Operation) -> bool:
+        """Whether nothing but `operation` reads what the kernel makes."""
+        inside = {id(own) for own in [*kernel.operations, *kernel.reductions, operation]}
+        flow = [value for value, home in self.home.items() if home == kernel.index]
+        return kernel.kind == "matrix" and all(
+            id(user) in inside for value in flow for user in self.users.get(value, ())
+        )
+
+    def _is_one_hot(self, operation: Operation) -> bool:
+        """One number put into every row of a constant: a comparison with the column's number does it."""
+        result, updates = self.program.types[operation.results[0]], self.program.types[operation.operands[-1]]
+        rows = math.prod(result.shape[:-1])
+        target = self.resolve(operation.operands[0])
+        constant = target in self.floating and all(self._is_constant(leaf) for leaf in self._leaves(target, {}))
+        return constant and len(result.shape) >= 2 and updates.size == rows
 
     def _changes_last_axis(self, operation: Operation) -> bool:
         source, result = (self.program.types[value] for value in (operation.operands[0], operation.results[0]))
@@ -227,7 +278,7 @@ class _Fusion:
             self._start("copy", operation, in_flow=False)
             return
         self.view_of[result] = value
-        self.after[result] = self.home.get(value, self.after.get(value, -1))
+        self.after[result] = self.order[self.home[value]] if value in self.home else self.after.get(value, -1.0)
 
     def _computes(self, value: int) -> bool:
         done: dict[int, Operation] = {}
@@ -269,14 +320,10 @@ class _Fusion:
         """Fused into the matrix product whose result it sums up, else a kernel of its own."""
         operands = self._operands(operation)
         homes = [self.home[value] for value in operands if value in self.home]
-        waits = [self.after[value] for value in operands if value in self.after]
-        if homes:
-            latest = max(homes)
-            if (
-                self.kernels[latest].kind == "matrix"
-                and not any(wait >= latest for wait in waits)
-                and not any(value in self.reduced for value in operands)
-            ):
+        waits = [self.after[value] for value in operands if value in self.after and value not in self.home]
+        if homes and not any(value in self.reduced for value in operands):
+            latest = max(homes, key=lambda index: self.order[index])
+            if self.kernels[latest].kind == "matrix" and all(wait < self.order[latest] for wait in waits):
                 self.kernels[latest].reductions.append(operation)
                 for value in operation.results:
                     self.home[value] = latest
@@ -288,10 +335,60 @@ class _Fusion:
 
     # --- what crosses memory
 
+    def _share(self) -> None:
+        """A floating value that several kernels make from several arrays is put into memory."""
+        kernel_of = {
+            id(operation): kernel
+            for kernel in self.kernels
+            for operation in [*kernel.operations, *kernel.reductions, *([kernel.anchor] if kernel.anchor else [])]
+        }
+        readers: dict[int, set[int]] = {}
+        for value in reversed(self.floating):
+            found: set[int] = set()
+            for user in self.users.get(value, ()):
+                if id(user) in kernel_of:
+                    found.add(kernel_of[id(user)].index)
+                for result in user.results:
+                    if result in self.floating:
+                        found |= readers.get(self.resolve(result), set())
+            readers[value] = found
+        leaves: dict[int, frozenset[int]] = {}
+        for value, operation in self.floating.items():
+            if operation.opcode in LEAVES:
+                leaves[value] = frozenset()
+                continue
+            made_from: set[int] = set()
+            for operand in self._operands(operation):
+                source = self.resolve(self.view_of.get(operand, operand))
+                made_from |= {source} if source in self.materialised else leaves.get(source, frozenset({source}))
+            leaves[value] = frozenset(made_from)
+            if len(readers[value]) >= _READERS_TO_SHARE and self._is_worth_sharing(value, made_from):
+                self._materialise(value, self._kernel_to_share_in(value, readers[value]))
+                leaves[value] = frozenset({value})
+
+    def _is_worth_sharing(self, value: int, made_from: set[int]) -> bool:
+        users = self.users.get(value, ())
+        type_ = self.program.types[value]
+        if type_.size < _SMALL_SIZE or value in self.materialised:
+            return False
+        if len(users) == 1 and users[0].results[0] in self.floating:
+            return False
+        large = [source for source in made_from if self.program.types[source].size >= type_.size]
+        return len(large) > 1 and self._bytes(value) < sum(map(self._bytes, large))
+
+    def _kernel_to_share_in(self, value: int, readers: set[int]) -> Kernel:
+        """The first reader writes it, too, if it only sums it up; else a loop of its own does."""
+        first = self.kernels[min(readers, key=lambda index: self.order[index])]
+        if first.kind == "reduce":
+            return first
+        kernel = self._start("loop", None)
+        self.order[kernel.index] = self.after[value] + _JUST_AFTER
+        return kernel
+
     def _store_results(self) -> None:
         """Floating values that leave the program are computed by loops of their own; loops over equal shapes that read
         the same arrays are one."""
-        loops: dict[tuple[tuple[int, ...], int, frozenset[int]], Kernel] = {}
+        loops: dict[tuple[tuple[int, ...], float, frozenset[int]], Kernel] = {}
         for value in map(self.resolve, self._needed_in_memory()):
             if value not in self.floating or value in self.materialised or self.floating[value].opcode == "constant":
                 continue
@@ -304,6 +401,7 @@ class _Fusion:
             if key is None:
                 key = (type_.shape, after, read)
                 loops[key] = self._start("loop", None)
+                self.order[loops[key].index] = after + _JUST_AFTER
             self._materialise(value, loops[key])
 
     def _needed_in_memory(self) -> list[int]:
@@ -313,9 +411,9 @@ class _Fusion:
                 needed += kernel.anchor.operands
         return list(dict.fromkeys(needed))
 
-    def _leaves(self, value: int, done: dict[int, Operation], computed: int = -1) -> list[int]:
+    def _leaves(self, value: int, done: dict[int, Operation], reader: Kernel | None = None) -> list[int]:
         """The values in memory that a floating value is computed from; the operations on the way go into `done`.
-        `computed`: a value that is put into memory here, and therefore is no leaf."""
+        `reader`: the kernel that needs it, which can only read what is in memory before it runs."""
         leaves: list[int] = []
         stack, seen = [value], set()
         while stack:
@@ -327,7 +425,7 @@ class _Fusion:
                 leaves.append(self.resolve(self.view_of[current]))
                 continue
             operation = self.floating.get(current)
-            if operation is None or (current in self.materialised and current != computed):
+            if operation is None or (current in self.materialised and self._reads(current, reader)):
                 leaves.append(current)
                 continue
             done[id(operation)] = operation
@@ -335,72 +433,72 @@ class _Fusion:
         return leaves
 
     def _keep_roots(self) -> None:
-        """What a dot's result is turned into is done again by its readers, if one value in memory is enough for all:
-        the last one that all of them come from, or a narrower one before it."""
+        """What a dot's result is turned into is done again by its readers, if one value in memory is enough for all of
+        them: the last one that all come from, or a narrower one before it."""
         for kernel in self.kernels:
-            if kernel.kind != "matrix" or kernel.anchor is None or kernel.anchor.opcode != "dot_general":
+            if kernel.kind != "matrix" or kernel.anchor is None:
                 continue
             inside = {id(operation) for operation in [*kernel.operations, *kernel.reductions, kernel.anchor]}
-            crossing = [
-                value for operation in kernel.operations for value in operation.results if self._crosses(value, inside)
-            ]
-            crossing = [value for value in crossing if value not in self.reduced]
-            raw = kernel.anchor.results[0]
-            paths = [self._path(value, kernel) for value in crossing]
-            if (
-                not crossing
-                or any(path is None for path in paths)
-                or (len(crossing) == 1 and not self._narrower(paths[0]))
-            ):
+            flow = [kernel.anchor.results[0], *(value for operation in kernel.operations for value in operation.results)]
+            flow = [value for value in flow if value not in self.reduced]
+            crossing = [value for value in flow if self._crosses(value, inside)]
+            if not crossing or any(value in self._results for value in crossing):
                 continue
-            common = [value for value in (paths[0] or []) if all(value in (path or ()) for path in paths)]
-            if self._crosses(raw, inside):
-                common = [raw]
-            if not common:
-                continue
-            root = min(common, key=lambda value: (self.program.types[value].itemsize, common.index(value)))
             producers = {value: operation for operation in kernel.operations for value in operation.results}
-            for path in paths:
-                for value in path or []:
-                    if value == root:
-                        break
+            roots = [value for value in flow if all(self._comes_from(one, value, producers, kernel) for one in crossing)]
+            if not roots:
+                continue
+            root = min(roots, key=lambda value: (self.program.types[value].itemsize, -flow.index(value)))
+            narrowest = min(self.program.types[value].itemsize for value in crossing if value != root or len(crossing) == 1)
+            keeps = len(crossing) > 1 and kernel.anchor.opcode == "dot_general"
+            if not keeps and self.program.types[root].itemsize >= narrowest:
+                continue
+            for value in flow[flow.index(root) + 1 :]:
+                if value in producers:
                     self.floating[value] = producers[value]
-                    self.after[value] = kernel.index
+                    self.after[value] = self.order[kernel.index]
                     self.home.pop(value, None)
 
     def _crosses(self, value: int, inside: set[int]) -> bool:
         """Whether anything but the operations `inside` a kernel reads the value."""
         return value in self._results or any(id(user) not in inside for user in self.users.get(value, ()))
 
-    def _narrower(self, path: list[int] | None) -> bool:
-        sizes = [self.program.types[value].itemsize for value in path or ()]
-        return bool(sizes) and min(sizes) < sizes[0]
-
-    def _path(self, value: int, kernel: Kernel) -> list[int] | None:
-        """From a value back to the anchor's result, as long as each step has one operand in the flow of the kernel and
-        no other large array from memory; None for a result of the program, which is stored itself."""
-        if value in self._results:
-            return None
-        producers = {result: operation for operation in kernel.operations for result in operation.results}
-        path = [value]
-        while value in producers:
-            flow, large = [], False
-            for operand in self._operands(producers[value]):
-                if self.home.get(operand) == kernel.index:
-                    flow.append(operand)
-                elif operand in self.floating and operand not in self.materialised:
-                    large = large or self._large_leaves_like(operand, value)
-                else:
-                    large = large or self.program.types[operand].size >= self.program.types[value].size
-            if large or len(set(flow)) != 1:
-                break
-            value = flow[0]
-            path.append(value)
-        return path
-
-    def _large_leaves_like(self, operand: int, value: int) -> bool:
+    def _comes_from(self, value: int, root: int, producers: dict[int, Operation], kernel: Kernel) -> bool:
+        """Whether `value` follows from `root` and small arrays alone."""
+        stack, seen = [value], set()
         size = self.program.types[value].size
-        return any(self.program.types[leaf].size >= size for leaf in self._leaves(operand, {}))
+        while stack:
+            current = stack.pop()
+            if current == root or current in seen:
+                continue
+            seen.add(current)
+            if self.home.get(current) == kernel.index:
+                if current not in producers or current in self.reduced:
+                    return False
+                stack += self._operands(producers[current])
+            elif current in self.floating:
+                if any(self.program.types[leaf].size >= size for leaf in self._leaves(current, {})):
+                    return False
+            elif self.program.types[current].size >= size:
+                return False
+        return True
+
+    def _reads(self, value: int, reader: Kernel | None) -> bool:
+        """Whether a reader takes a materialised value from memory: it is there, and not larger than its sources."""
+        if reader is None:
+            return True
+        home = self.home[value]
+        if home == reader.index or self.order[home] >= self.order[reader.index]:
+            return False
+        if reader.anchor is not None and value in map(self.resolve, reader.anchor.operands) and reader.kind in _UNFUSED:
+            return True
+        sources = [leaf for operand in self.floating[value].operands for leaf in self._leaves(self.resolve(operand), {})]
+        # What each source takes is counted once, as if it were read for this value alone.
+        return self._bytes(value) <= sum(self._bytes(source) for source in set(sources))
+
+    def _bytes(self, value: int) -> float:
+        type_ = self.program.types[value]
+        return type_.size * type_.itemsize
 
     def _connect(self) -> None:
         """Inputs and outputs of every kernel, and the floating work done in it."""
@@ -412,10 +510,10 @@ class _Fusion:
             work = [*kernel.operations, *kernel.reductions]
             if kernel.anchor is not None and kernel.anchor not in kernel.reductions:
                 work.append(kernel.anchor)
-            wanted = [(value, -1) for operation in work for value in self._operands(operation)]
-            wanted += [(value, value) for value in kernel.outputs if value in self.materialised]
-            for value, computed in wanted:
-                leaves = self._leaves(value, done, computed)
+            wanted = [value for operation in work for value in self._operands(operation)]
+            wanted += [value for value in kernel.outputs if value in self.materialised]
+            for value in wanted:
+                leaves = self._leaves(value, done, kernel)
                 inputs.update(dict.fromkeys(leaf for leaf in leaves if self.home.get(leaf) != kernel.index))
             own = {id(operation) for operation in kernel.operations}
             kernel.operations += [operation for operation in done.values() if id(operation) not in own]

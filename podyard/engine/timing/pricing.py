@@ -35,6 +35,8 @@ _INSTRUCTIONS = {
 
 # Rows that one tap of a kernel's gradient streams at least; for how many of its taps a turned kernel takes a pass.
 _MIN_TAP_ROWS = 64
+# bfloat16 numbers come in rows of pairs: 16 sublanes.
+_PACKED = 16
 _TURNED_SHARE = 0.85
 
 
@@ -67,6 +69,9 @@ class Pricer:
             return self._matrix(kernel, kernel.anchor)
         if kernel.kind in ("window", "reduce", "loop"):
             return self._vector(kernel)
+        if kernel.moved is not None:
+            moved = kernel.moved
+            return vector_price(tile_bytes(moved, self.costs), result_bytes(moved, self.costs), 0.0, self.costs)
         if kernel.kind == "copy":
             return transpose_price(self._smaller_end(kernel), self.costs)
         return Price(0.0, "unpriced")
@@ -199,8 +204,9 @@ class Convolution:
     its kernel is a reversed one, as in the gradient of the input."""
 
     def __init__(
-        self, batch: int, in_features: int, out_features: int, positions: int, window: int, taps: float, turned: bool
-    ) -> None:
+        self, batch: int, in_features: int, out_features: int, positions: int, window: int, taps: float, turned: bool,
+        kernel_rows: int,
+    ) -> None:  # fmt: skip
         self.batch = batch
         self.in_features = in_features
         self.out_features = out_features
@@ -208,6 +214,7 @@ class Convolution:
         self.window = window
         self.taps = taps
         self.turned = turned
+        self.kernel_rows = kernel_rows
 
     @classmethod
     def of(cls, program: Program, anchor: Operation, turned: bool) -> Convolution:
@@ -219,7 +226,7 @@ class Convolution:
         return cls(
             batch=left[lhs_dims[0]], in_features=kernel[kernel_dims[0]], out_features=result[out_dims[1]],
             positions=math.prod(result[axis] for axis in out_dims[2:]), window=window, taps=window / dilation,
-            turned=turned,
+            turned=turned, kernel_rows=kernel[kernel_dims[2]] if len(kernel_dims) > 2 else 1,
         )  # fmt: skip
 
     def mxu_cycles(self, costs: CostModel) -> float:
@@ -238,14 +245,17 @@ class Convolution:
         lane_tiles = math.ceil(self.batch / edge)
         if self.taps < self.window:
             # Every position of a dilated convolution meets other taps: weights change at every position.
-            own_load = max(rows, min(load, 2 * out_rows))
+            own_load = max(rows, _PACKED, min(load, 2 * out_rows))
             weights_stay = self.positions * (depth / edge) * column_tiles * own_load
             return min(weights_stay, self.positions * lane_tiles * max(1.0, depth / edge) * max(load, out_rows))
         passes = math.ceil(depth / edge)
         batch_in_lanes = self.positions * lane_tiles * passes * max(load, out_rows)
         if self.in_features < SUBLANES:
-            # Few features are packed with their taps, which only the mapping with stationary activations can do.
-            return batch_in_lanes if self.batch >= edge else batch_in_lanes * max(1, round(depth / edge)) / passes
+            # Few features are packed with their taps, row by row of the kernel; only activations can stay then.
+            packed = self.kernel_rows * -(-self.window // self.kernel_rows * self.in_features // _PACKED) * _PACKED
+            passes = math.ceil(packed / edge) if self.batch >= edge else max(1, round(depth / edge))
+            own_load = load * min(1.0, packed / (passes * edge))
+            return self.positions * lane_tiles * passes * max(own_load, out_rows)
         if self.turned:
             # Neighbouring taps of a turned kernel share no pass.
             passes = max(passes, round(_TURNED_SHARE * self.window * math.ceil(self.in_features / edge)))
@@ -261,7 +271,8 @@ class Convolution:
         elif self.in_features < edge:
             # Examples in sublanes: every tap streams by itself.
             rows = max(rows, self.positions * _MIN_TAP_ROWS)
-        gradients_stay = math.ceil(self.out_features / edge) * max(load, rows)
+        # A narrow stationary tile is loaded sooner.
+        gradients_stay = math.ceil(self.out_features / edge) * max(load * min(1.0, self.out_features / edge), rows)
         inputs_stay = math.ceil(self.positions * self.batch / edge) * max(load, _up(self.out_features))
         return depth_tiles * min(gradients_stay, inputs_stay)
 
