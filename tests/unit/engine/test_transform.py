@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import ml_dtypes
 import numpy as np
 import pytest
 from jax import lax
@@ -131,16 +132,218 @@ def test_trees_and_other_types_pass_through() -> None:
 
 
 def test_unknown_primitive_with_an_inner_program_is_refused_by_name() -> None:
-    from jax.scipy.sparse import linalg
-
-    cg: Any = linalg.cg
-    with pytest.raises(PodyardError, match="'custom_linear_solve'") as caught:
-        mxu_jit(lambda a, b: cg(lambda v: a @ v, b)[0])(np.eye(4, dtype=np.float32), np.ones(4, np.float32))
+    custom_vmap: Any = jax.custom_batching.custom_vmap
+    product = custom_vmap(lambda x, w: x @ w)
+    product.def_vmap(lambda size, batched, x, w: (x @ w, True))
+    with pytest.raises(PodyardError, match="'custom_vmap_call'") as caught:
+        mxu_jit(product)(X, W)
     assert caught.value.code is Code.UNIMPLEMENTED
 
 
 def test_a_product_without_a_rule_is_refused() -> None:
-    with pytest.raises(PodyardError, match="ragged_dot"):
-        mxu_jit(lambda x, w: lax.ragged_dot(x, w, jnp.array([6], jnp.int32)))(X, W[None])
+    from jax.experimental import pallas
+
+    def kernel(x: Any, out: Any) -> None:
+        out[...] = x[...] * 2
+
+    call: Any = pallas.pallas_call
+    doubled = call(kernel, out_shape=jax.ShapeDtypeStruct(X.shape, X.dtype), interpret=True)
+    with pytest.raises(PodyardError, match="'pallas_call'"):
+        mxu_jit(doubled)(X)
     with pytest.raises(PodyardError, match="precisions default, high and highest"):
         mxu_jit(lambda x, w: jnp.matmul(x, w, precision="F32_F32_F32"))(X, W)
+
+
+def test_solvers_multiply_rounded_operands_inside() -> None:
+    from jax.scipy.sparse import linalg
+
+    cg: Any = linalg.cg
+    matrix = (np.eye(8) * 4 + 0.1 * (W + W.T)).astype(np.float32)
+
+    def iterate(a: Any, b: Any) -> Any:
+        return cg(lambda v: a @ v, b, tol=0, maxiter=3)[0]
+
+    for solve in (iterate, jnp.linalg.solve):
+        flags = matrix_operands_rounded(solve, matrix, X[0])
+        assert flags
+        exact = np.linalg.solve(matrix, X[0])
+        assert np.allclose(mxu_jit(solve)(matrix, X[0]), exact, atol=0.02)
+    assert not np.array_equal(mxu_jit(iterate)(matrix, X[0]), jax.jit(iterate)(matrix, X[0]))
+    gradient = jax.grad(lambda a, b: jnp.sum(iterate(a, b) ** 2))
+    ours, plain = mxu_jit(gradient)(matrix, X[0]), jax.jit(gradient)(matrix, X[0])
+    assert np.allclose(ours, plain, atol=0.02) and not np.array_equal(ours, plain)
+
+
+def test_a_shard_map_computes_with_rounded_operands_and_its_axis() -> None:
+    mesh = jax.make_mesh((1,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
+    rows, columns = jax.sharding.PartitionSpec("x"), jax.sharding.PartitionSpec(None, "x")
+    shard_map: Any = jax.shard_map
+    mapped = shard_map(
+        lambda x, w: jax.lax.psum(x @ w, "x"),
+        mesh=mesh,
+        in_specs=(columns, rows),
+        out_specs=jax.sharding.PartitionSpec(),
+    )
+    assert np.array_equal(mxu_jit(mapped)(X, W), jax.jit(lambda x, w: rounded(x) @ rounded(w))(X, W))
+    gradient = jax.grad(lambda x, w: jnp.sum(jnp.sin(mapped(x, w))), argnums=(0, 1))
+    assert matrix_operands_rounded(gradient, X, W) == [True] * 3
+    assert np.array_equal(
+        shard_map(mxu_numerics(lambda x, w: x @ w), mesh=mesh, in_specs=(rows, rows), out_specs=rows)(X, W),
+        mxu_jit(lambda x, w: x @ w)(X, W),
+    )
+
+
+def test_ragged_products_have_rounded_operands() -> None:
+    sizes = np.array([2, 4], np.int32)
+    experts = np.stack([W, 2 * W])
+
+    def ragged(x: Any, w: Any) -> Any:
+        return lax.ragged_dot(x, w, sizes)
+
+    assert np.array_equal(mxu_jit(ragged)(X, experts), jax.jit(lambda x, w: ragged(rounded(x), rounded(w)))(X, experts))
+    assert not np.array_equal(mxu_jit(ragged)(X, experts), jax.jit(ragged)(X, experts))
+    gradient = mxu_jit(jax.grad(lambda x, w: jnp.sum(ragged(x, w)), argnums=1))(X, experts)
+    by_hand = rounded(X[:2]).sum(0)[:, None] + np.zeros((8, 8))
+    assert np.allclose(gradient[0], by_hand, atol=1e-5)
+
+
+def test_nested_control_flow_and_maps_are_reached() -> None:
+    def fn(w: Any, x: Any) -> Any:
+        def body(i: Any, carry: Any) -> Any:
+            return lax.switch(i % 2, [lambda v: v @ w, lambda v: jax.nn.softmax(v @ w)], carry)
+
+        return lax.fori_loop(0, 3, body, lax.map(lambda row: jax.nn.gelu(row @ w), x))
+
+    flags = matrix_operands_rounded(fn, W, X)
+    assert len(flags) == 3 and all(flags)
+    flags = matrix_operands_rounded(jax.grad(lambda w: jnp.sum(fn(w, X))), W)
+    assert len(flags) > 3 and all(flags)
+
+
+@pytest.mark.parametrize("compile_with", [mxu_jit, mxu_numerics])
+def test_a_gradient_from_outside_is_refused(compile_with: Callable[..., Any]) -> None:
+    fn = compile_with(lambda w, x: jnp.sum(x @ w))
+    for differentiate in (
+        lambda: jax.grad(fn)(W, X),
+        lambda: jax.jvp(fn, (W, X), (W, X)),
+        lambda: jax.linearize(fn, W, X),
+        lambda: jax.hessian(fn)(W, X),
+        lambda: jax.jit(jax.grad(lambda w: jax.vmap(fn, (None, 0))(w, X).sum()))(W),
+        lambda: jax.grad(lambda w: compile_with(lambda x: jnp.sum(x @ w))(X))(W),
+    ):
+        with pytest.raises(PodyardError, match=r"mxu_jit\(jax.grad\(loss\)\)") as caught:
+            differentiate()
+        assert caught.value.code is Code.FAILED_PRECONDITION
+
+
+def test_random_keys_and_whole_numbers_are_arguments_too() -> None:
+    def noisy(x: Any, key: Any, seed: Any) -> Any:
+        return x @ W + jax.random.uniform(jax.random.fold_in(key, seed), x.shape)
+
+    key = jax.random.key(3)
+    expected = jax.jit(lambda x: rounded(x) @ rounded(W) + jax.random.uniform(jax.random.fold_in(key, 5), x.shape))(X)
+    for seed in (5, np.int32(5), jnp.uint32(5)):
+        assert np.array_equal(mxu_jit(noisy)(X, key, seed), expected)
+        assert np.allclose(mxu_numerics(noisy)(X, key, seed), expected, atol=1e-5)
+
+
+def test_what_a_gradient_does_not_pass_through_may_be_inside_of_it() -> None:
+    fn = mxu_jit(lambda x: x @ W)
+    slope = jax.grad(lambda x: jnp.sum(x) + jnp.sum(fn(lax.stop_gradient(x))) + jnp.sum(fn(X)))(X)
+    assert np.array_equal(slope, np.ones_like(X))
+
+
+def test_arguments_of_jit_are_passed_on() -> None:
+    def fn(x: Any, times: int, *, activation: str = "none", scale: Any = 1.0) -> Any:
+        assert isinstance(times, int)
+        for _ in range(times):
+            x = scale * (x @ W)
+        return jnp.tanh(x) if activation == "tanh" else x
+
+    def by_hand(x: Any) -> Any:
+        return jnp.tanh(rounded(2 * (rounded(x) @ rounded(W))) @ rounded(W) * 2)
+
+    expected = jax.jit(by_hand)(X)
+    by_name = mxu_jit(fn, static_argnames=("times", "activation"))
+    for result in (
+        by_name(X, times=2, activation="tanh", scale=np.float32(2)),
+        by_name(X, 2, activation="tanh", scale=2.0),
+        mxu_jit(fn, static_argnums=1, static_argnames="activation")(X, 2, activation="tanh", scale=jnp.float32(2)),
+    ):
+        assert np.array_equal(result, expected)
+    given = jnp.asarray(X)
+    mxu_jit(lambda x: x @ W, donate_argnums=0)(given)
+    assert given.is_deleted()
+
+
+# Ties of the rounding, both zeros, subnormals, what rounds to infinity, infinities and NaN.
+SPECIAL = np.array(
+    [1 + 2**-8, 1 + 3 * 2**-8, -0.0, 0.0, 1e-40, -3e-39, 3.4e38, -3.3961776e38, np.inf, -np.inf, np.nan, 1 / 3],
+    np.float32,
+)
+
+
+@pytest.mark.parametrize(("m", "k", "n"), [(1, 1, 1), (7, 300, 5), (64, 96, 48), (128, 1600, 64)])
+def test_reference_mode_has_the_bits_of_ml_dtypes_rounding_and_a_float32_dot(m: int, k: int, n: int) -> None:
+    x, w = (RNG.standard_normal(shape).astype(np.float32) for shape in ((m, k), (k, n)))
+    if m == 7:
+        x[:, : SPECIAL.size] = SPECIAL
+        x[1:, 6:11] = 0
+    by_ml_dtypes = [value.astype(ml_dtypes.bfloat16).astype(np.float32) for value in (x, w)]
+    expected = np.asarray(jax.jit(lambda a, b: a @ b)(*by_ml_dtypes))
+    got = np.asarray(mxu_jit(lambda a, b: a @ b)(x, w))
+    defined = ~np.isnan(expected)
+    assert np.array_equal(got.view(np.uint32)[defined], expected.view(np.uint32)[defined])
+    assert np.isnan(got[~defined]).all() and np.isnan(expected).sum() == (n if m == 7 else 0)
+
+
+def test_rounding_is_that_of_ml_dtypes_for_special_values() -> None:
+    got = np.asarray(mxu_jit(lambda x: lax.dot(x, np.ones((1, 1), np.float32)))(SPECIAL[:, None]))[:, 0]
+    expected = SPECIAL.astype(ml_dtypes.bfloat16).astype(np.float32)
+    normal = ~(np.abs(expected) < 2.0**-126) | (expected == 0)
+    assert np.array_equal(got[normal], expected[normal], equal_nan=True) and normal.sum() == SPECIAL.size - 2
+
+
+@pytest.mark.parametrize("precision", ["default", "high", "highest"])
+def test_fast_mode_multiplies_the_same_numbers(precision: Any) -> None:
+    x, w = (RNG.standard_normal(shape).astype(np.float32) for shape in ((64, 96), (96, 48)))
+    run = mxu_jit(lambda a, b: a @ b, precision, mode="fast")
+    bound = np.abs(x) @ np.abs(w) * 96 * np.finfo(np.float32).eps
+    error = np.abs(run(x, w) - mxu_jit(lambda a, b: a @ b, precision)(x, w))
+    assert np.all(error <= bound)
+    assert np.array_equal(run(x, w), mxu_jit(lambda a, b: a @ b, precision, mode="fast")(x, w))
+    text = str(jax.make_jaxpr(run)(x, w))
+    assert "bf16[64,96]" in text
+    assert "bf16" not in str(jax.make_jaxpr(run)(x[:8], w))  # too few rows to win anything
+
+
+@pytest.mark.parametrize("precision", ["high", "highest"])
+@pytest.mark.parametrize("mode", ["reference", "fast"])
+def test_infinities_stay_what_float32_makes_of_them(precision: Any, mode: Any) -> None:
+    x = np.zeros((SPECIAL.size, 40), np.float32)
+    x[:, 0] = SPECIAL
+    w = np.zeros((40, 40), np.float32)
+    w[0, :6] = [1, -2.5, 1 / 3, 0, np.inf, -np.inf]
+    plain = np.asarray(jax.jit(lambda a, b: a @ b)(x, w))
+    got = np.asarray(mxu_jit(lambda a, b: a @ b, precision, mode=mode)(x, w))
+    assert np.array_equal(np.isnan(got), np.isnan(plain)) and np.isinf(plain).any()
+    assert np.allclose(got, plain, rtol=1e-4, equal_nan=True)
+    swapped = np.asarray(mxu_jit(lambda a, b: (b.T @ a.T).T, precision, mode=mode)(x, w))
+    assert np.allclose(swapped, plain, rtol=1e-4, equal_nan=True)
+
+
+def test_a_float32_operand_beside_bfloat16_is_rounded() -> None:
+    def mixed(x: Any, w: Any) -> Any:
+        return lax.dot_general(x, w, (((1,), (0,)), ((), ())), preferred_element_type=jnp.float32)
+
+    half = W.astype(ml_dtypes.bfloat16)
+    expected = mxu_jit(mixed)(X, half.astype(np.float32))
+    assert np.array_equal(mxu_jit(mixed)(X, half), expected)
+    assert not np.array_equal(jax.jit(mixed)(X, half), expected)
+
+
+def test_unknown_settings_are_refused() -> None:
+    for settings in ({"precision": "low"}, {"mode": "exact"}):
+        with pytest.raises(PodyardError, match="precision is default, high or highest") as caught:
+            mxu_jit(lambda x: x, **settings)  # type: ignore[arg-type]
+        assert caught.value.code is Code.INVALID_ARGUMENT
