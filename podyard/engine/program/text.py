@@ -165,10 +165,7 @@ class Reader:
             self.expect(">")
             return inner_values[0] if len(inner_values) == 1 else tuple(inner_values)
         if token.kind == "number":
-            try:
-                return int(token.text, 0)
-            except ValueError:
-                return token.text
+            return _number(token.text)
         if token.kind == "string":
             return token.text[1:-1]
         if token.kind == "angled":
@@ -189,6 +186,13 @@ class Reader:
             entries[name] = self.value() if self.accept("=") else True
             self.accept(",")
         return entries
+
+
+def _number(text: str) -> int | float:
+    try:
+        return int(text, 0)
+    except ValueError:
+        return float(text)
 
 
 def _as_tuple(item: object) -> tuple[object, ...]:

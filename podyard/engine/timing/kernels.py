@@ -21,6 +21,8 @@ PASSES = {"DEFAULT": 1, "HIGH": 3, "HIGHEST": 6}
 _VECTOR_WINDOW_BYTES = 4e6
 _VECTOR_SMALL_WINDOW_BYTES = 0.75e6
 _VECTOR_SMALL_WINDOWS = 4
+# Later windows hide their own start behind the traffic of the one before.
+_VECTOR_WINDOWS_SEEN = 8
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -48,6 +50,10 @@ class Product:
     result_bytes: float
     passes: int = 1
     mxu_cycles: float | None = None
+    # From v4 on: bytes that never leave the chip, and how much of a kernel's fixed cost its far ends cause (0 to 1).
+    near_bytes: float = 0.0
+    fixed_share: float = 1.0
+    reads_far: bool = False
 
 
 def tile_bytes(type_: TensorType, costs: CostModel) -> float:
@@ -112,7 +118,7 @@ def _oriented(product: Product, swapped: bool, extra_bytes: float, vpu_cycles: f
         -(-columns // column_window),
     )
     windows = row_steps * depth_steps * column_steps * -(-product.batch // group)
-    left_resident, right_resident = _prefetched(left_total, right_total, costs)
+    left_resident, right_resident = (False, False) if product.reads_far else _prefetched(left_total, right_total, costs)
     share = group / product.batch
     left_window = left_total * share * (row_window * depth_window) / (rows * depth)
     right_window = right_total * share * (depth_window * column_window) / (depth * columns)
@@ -135,11 +141,12 @@ def _oriented(product: Product, swapped: bool, extra_bytes: float, vpu_cycles: f
         mxu = loads * (depth * columns * product.batch * product.passes / costs.mxu_count * costs.mxu_stretch)
     else:
         mxu = np.full_like(traffic, product.mxu_cycles * product.passes)
-    compute = np.maximum(mxu, vpu_cycles)
+    compute = np.maximum(mxu + product.near_bytes / costs.near_bytes_per_cycle, vpu_cycles)
     streamed = np.maximum(traffic - edges, 0)
     cycles = (
-        costs.matrix_kernel_cycles
-        + costs.matrix_window_cycles * windows
+        costs.matrix_kernel_cycles * product.fixed_share
+        + (costs.near_kernel_cycles if product.fixed_share < 1 else 0.0)
+        + costs.matrix_window_cycles * product.fixed_share * windows
         + edges
         + np.maximum(compute, streamed)
         + costs.exposed_share * np.minimum(compute, streamed) / windows
@@ -182,7 +189,8 @@ def vector_price(read_bytes: float, written_bytes: float, vpu_cycles: float, cos
         1,
     )
     traffic = moved / costs.bytes_per_cycle
-    cycles = costs.vector_kernel_cycles + costs.vector_window_cycles * windows + max(traffic, vpu_cycles)
+    overhead = costs.vector_kernel_cycles + costs.vector_window_cycles * min(windows, _VECTOR_WINDOWS_SEEN)
+    cycles = overhead + max(traffic, vpu_cycles)
     return Price(cycles, _bound(0.0, vpu_cycles, traffic, cycles), 0.0, vpu_cycles, traffic)
 
 

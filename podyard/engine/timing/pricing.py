@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
-from podyard.engine.program.ir import Operation, Program, TensorType
+from podyard.engine.program.ir import Body, Operation, Program, TensorType
 from podyard.engine.timing.costs import CostModel
-from podyard.engine.timing.fusion import Fused, Kernel
+from podyard.engine.timing.graph import Fused, Kernel
 from podyard.engine.timing.kernels import (
     PASSES,
     Price,
@@ -40,10 +41,15 @@ _PACKED = 16
 _TURNED_SHARE = 0.85
 
 
+# Longer windows are running sums; those take this many passes over the array.
+_WINDOW_OF_POOLING = 32
+_PASSES_OF_RUNNING_SUM = 6
+
+
 class Pricer:
     """Prices the kernels of one fused body."""
 
-    def __init__(self, program: Program, fused: Fused, costs: CostModel) -> None:
+    def __init__(self, program: Program, body: Body, fused: Fused, costs: CostModel) -> None:
         self.program = program
         self.fused = fused
         self.costs = costs
@@ -53,6 +59,8 @@ class Pricer:
             for operation in kernel.operations
             for value in operation.results
         }
+
+        self._outside = {self.resolve(value) for value in (*body.parameters, *body.results)}
 
     def type_of(self, value: int) -> TensorType:
         """The type that `value` has in memory."""
@@ -71,6 +79,10 @@ class Pricer:
             return self._vector(kernel)
         if kernel.moved is not None:
             moved = kernel.moved
+            if kernel.turned:
+                return transpose_price(moved, self.costs)
+            if kernel.kind == "loop":
+                return vector_price(0.0, result_bytes(moved, self.costs), 0.0, self.costs)
             return vector_price(tile_bytes(moved, self.costs), result_bytes(moved, self.costs), 0.0, self.costs)
         if kernel.kind == "copy":
             return transpose_price(self._smaller_end(kernel), self.costs)
@@ -94,7 +106,7 @@ class Pricer:
         for operation in kernel.reductions:
             total += tiles_of(self.program.types[operation.operands[0]], self.costs)
         if kernel.kind == "window" and kernel.anchor is not None:
-            taps = math.prod(kernel.anchor.ints("window") or (1,))
+            taps = math.prod(min(extent, _WINDOW_OF_POOLING) for extent in kernel.anchor.ints("window"))
             total += taps * tiles_of(self.program.types[kernel.anchor.results[0]], self.costs)
         return total * self.costs.vector_cycles_per_tile
 
@@ -108,9 +120,21 @@ class Pricer:
         return max(written, max(summed, default=0.0) * LANES * SUBLANES * 4)
 
     def _vector(self, kernel: Kernel) -> Price:
+        passes = self._passes(kernel)
         return vector_price(
-            self.read_bytes(kernel.inputs), self.written_bytes(kernel), self.vpu_cycles(kernel), self.costs
+            passes * self.read_bytes(kernel.inputs), passes * self.written_bytes(kernel), self.vpu_cycles(kernel),
+            self.costs,
+        )  # fmt: skip
+
+    def _passes(self, kernel: Kernel) -> int:
+        """A running sum (a window as long as its axis) is done in several passes."""
+        if kernel.kind != "window" or kernel.anchor is None:
+            return 1
+        window, shape = kernel.anchor.ints("window"), self.program.types[kernel.anchor.operands[0]].shape
+        running = any(
+            extent > _WINDOW_OF_POOLING and extent == axis for extent, axis in zip(window, shape, strict=False)
         )
+        return _PASSES_OF_RUNNING_SUM if running else 1
 
     # --- matrix products
 
@@ -118,15 +142,37 @@ class Pricer:
         left, right = (self._sources(value, kernel) for value in anchor.operands[:2])
         others = [value for value in kernel.inputs if value not in left and value not in right]
         passes = PASSES.get(anchor.text("precision"), 1) if self._is_float(anchor) else 1
-        left_bytes = self.read_bytes(left) * _rows_read(self.program, anchor)
+        far_left, far_right = ([value for value in side if not self._is_near(value)] for side in (left, right))
+        left_bytes = self.read_bytes(far_left) * _rows_read(self.program, anchor)
+        near = self._is_near_result(kernel)
         product = product_of(
-            self.program, anchor, left_bytes, self.read_bytes(right), self.written_bytes(kernel), passes, self.costs,
-            turned=self._is_turned(anchor),
+            self.program, anchor, left_bytes, self.read_bytes(far_right), 0.0 if near else self.written_bytes(kernel),
+            passes, self.costs, turned=self._is_turned(anchor),
         )  # fmt: skip
+        if math.isfinite(self.costs.near_bytes_per_cycle):
+            alone = len(self.fused.kernels) == 1
+            first = kernel is next(one for one in self.fused.kernels if one.kind == "matrix") and not alone
+            product = dataclasses.replace(
+                product,
+                near_bytes=self.read_bytes(kernel.outputs) if near else 0.0,
+                fixed_share=1.0 if alone else (0.5 * first + 0.5 * (not near)),
+                reads_far=first,
+            )
         vpu = self.vpu_cycles(kernel)
         if min(product.m, product.k, product.n) == 1 and product.mxu_cycles is None:
             return self._without_matrix_unit(product, kernel, vpu)
-        return matrix_price(product, self.read_bytes(others), vpu, self.costs)
+        return matrix_price(
+            product, self.read_bytes([value for value in others if not self._is_near(value)]), vpu, self.costs
+        )
+
+    def _is_near(self, value: int) -> bool:
+        """Whether a value stays on the chip between the kernel that makes it and those that read it."""
+        if value in self._outside or math.isinf(self.costs.near_bytes_per_cycle):
+            return False
+        return 0 < tile_bytes(self.type_of(value), self.costs) <= self.costs.prefetch_bytes / 2
+
+    def _is_near_result(self, kernel: Kernel) -> bool:
+        return bool(kernel.outputs) and all(self._is_near(value) for value in kernel.outputs)
 
     def _is_turned(self, anchor: Operation) -> bool:
         producer = self._producers.get(self.resolve(anchor.operands[1]))

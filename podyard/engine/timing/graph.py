@@ -1,0 +1,72 @@
+"""Kernels: what a program is to the timing model, and which operations are what to it. No JAX in here."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+from podyard.engine.program.ir import Operation, TensorType
+
+KernelKind = Literal["matrix", "window", "reduce", "loop", "copy", "opaque", "collective", "control"]
+
+MATRIX = frozenset({"dot_general", "convolution"})
+COLLECTIVES = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "collective_permute"})
+CONTROL = frozenset({"while", "case", "if"})
+# Kernels of their own that the compiler gives no cycles.
+OPAQUE = frozenset({
+    "gather", "scatter", "sort", "select_and_scatter", "custom_call", "fft", "cholesky", "triangular_solve",
+    "dynamic_update_slice", "rng", "rng_bit_generator", "dynamic_gather", "top_k",
+})  # fmt: skip
+ALIASES = frozenset({"shard", "unshard", "optimization_barrier", "get_tuple_element", "tuple"})
+# Their operands are in memory before they start, their results when they end.
+UNFUSED = ("opaque", "collective", "control", "copy")
+# What only names or orders numbers anew.
+REORDERING = ("reshape", "transpose", "convert", "reverse", "pad", "bitcast_convert")
+# Arrays below this many numbers are not worth a decision.
+SMALL_SIZE = 4096
+# Fewer kernels than this make a value that is made from several arrays anew, each for itself.
+READERS_TO_SHARE = 3
+# Stands for the end of the program among the readers of a value.
+LEAVES_PROGRAM = -1
+# A kernel that waits for another runs right after it.
+JUST_AFTER = 0.25
+# Masks that are kept for the backward pass are packed into words.
+MASK_BITS = 32
+LEAVES = frozenset({"constant", "iota", "create_token", "after_all", "partition_id", "replica_id"})
+ELEMENTWISE = frozenset({
+    "abs", "add", "and", "atan2", "bitcast_convert", "broadcast_in_dim", "cbrt", "ceil", "clamp", "compare",
+    "complex", "concatenate", "convert", "cosine", "count_leading_zeros", "divide", "dynamic_slice", "exponential",
+    "exponential_minus_one", "floor", "imag", "is_finite", "log", "log_plus_one", "logistic", "maximum", "minimum",
+    "multiply", "negate", "not", "or", "pad", "popcnt", "power", "real", "reduce_precision", "remainder", "reshape",
+    "reverse", "round_nearest_afz", "round_nearest_even", "rsqrt", "select", "shift_left", "shift_right_arithmetic",
+    "shift_right_logical", "sign", "sine", "slice", "sqrt", "square", "subtract", "tan", "tanh", "transpose", "xor",
+    "erf", "erf_inv", "stop_gradient", "copy", "broadcast", "map", "next_after",
+})  # fmt: skip
+
+
+@dataclasses.dataclass(slots=True)
+class Kernel:
+    """`anchor` is what it was started for (None: element-wise work only). `operations` are done in it, once each;
+    `inputs` and `outputs` are values in memory. `moved`: what a copy into another layout moves (`turned`: with other
+    axes in lanes), or a loop writes that reads nothing."""
+
+    index: int
+    kind: KernelKind
+    anchor: Operation | None
+    operations: list[Operation] = dataclasses.field(default_factory=list)
+    inputs: list[int] = dataclasses.field(default_factory=list)
+    outputs: list[int] = dataclasses.field(default_factory=list)
+    reductions: list[Operation] = dataclasses.field(default_factory=list)
+    moved: TensorType | None = None
+    turned: bool = False
+
+
+@dataclasses.dataclass(slots=True)
+class Fused:
+    """Kernels in the order they run. `stored[value]`: the type a value has in memory, where that is narrower than the
+    program's (operands of matrix products are kept in bfloat16). `aliases`: values that are others by another name."""
+
+    kernels: list[Kernel]
+    stored: dict[int, TensorType]
+    aliases: dict[int, int]
+    unknown: list[Operation]

@@ -1,0 +1,381 @@
+"""Which kernel each operation belongs to, in the order of the program.
+
+Every matrix product, pooling window and reduction starts a kernel. Element-wise work on its result joins it;
+element-wise work that waits for nothing but finished kernels floats, and is done again inside every kernel that needs
+it.
+"""
+
+from __future__ import annotations
+
+import math
+
+from podyard.engine.program.ir import Body, Operation, Program, TensorType
+from podyard.engine.timing.graph import (
+    ALIASES,
+    COLLECTIVES,
+    CONTROL,
+    ELEMENTWISE,
+    JUST_AFTER,
+    LEAVES,
+    MATRIX,
+    OPAQUE,
+    REORDERING,
+    SMALL_SIZE,
+    UNFUSED,
+    Kernel,
+    KernelKind,
+)
+from podyard.engine.timing.layout import LANES, Tiling, compact_layout
+
+
+class Placement:
+    """Places the operations of one body, one after the other."""
+
+    def __init__(self, program: Program, body: Body, tiling: Tiling) -> None:
+        self.program = program
+        self.body = body
+        self.tiling = tiling
+        self.kernels: list[Kernel] = []
+        self.aliases: dict[int, int] = {}
+        self.unknown: list[Operation] = []
+        # When each kernel runs; a kernel that nothing waits for yet may be moved to a later time.
+        self.order: list[float] = []
+        # Where a value comes from: in the flow of a kernel, or floating (complete when that time has come).
+        self.home: dict[int, int] = {}
+        self.after: dict[int, float] = dict.fromkeys(body.parameters, -1.0)
+        self.floating: dict[int, Operation] = {}
+        self.reduced: set[int] = set()
+        # Floating values that a kernel of their own puts into memory.
+        self.materialised: set[int] = set()
+        # Reshapes that move nothing: the array that they are another view of.
+        self.view_of: dict[int, int] = {}
+        self.users: dict[int, list[Operation]] = {}
+        self._seen: dict[object, tuple[int, ...]] = {}
+        self._results: set[int] = set()
+        self._stored_results: set[int] = set()
+
+    def resolve(self, value: int) -> int:
+        while value in self.aliases:
+            value = self.aliases[value]
+        return value
+
+    def _operands(self, operation: Operation) -> list[int]:
+        return [self.resolve(value) for value in operation.operands]
+
+    def _is_repetition(self, operation: Operation) -> bool:
+        """Whether the same operation on the same operands has been placed: its results are the other's then."""
+        if operation.bodies and operation.opcode != "reduce":
+            return False
+        attributes = tuple(sorted((name, str(value)) for name, value in operation.attributes.items()))
+        inner = tuple(step.opcode for body in operation.bodies for step in body.operations)
+        types = tuple(self.program.types[value] for value in operation.results)
+        key = (operation.opcode, tuple(self._operands(operation)), attributes, inner, types)
+        if operation.opcode == "constant" and "value" not in operation.attributes:
+            return False
+        first = self._seen.setdefault(key, operation.results)
+        if first is operation.results:
+            return False
+        self.aliases.update(zip(operation.results, first, strict=True))
+        return True
+
+    def _place(self, operation: Operation) -> None:
+        opcode = operation.opcode
+        if opcode in ALIASES and operation.operands:
+            for result, operand in zip(operation.results, operation.operands, strict=False):
+                self.aliases[result] = operand
+        elif opcode in LEAVES:
+            self._float(operation, -1)
+        elif opcode in MATRIX:
+            self._matrix(operation)
+        elif opcode == "reduce_window":
+            self._start("window", operation)
+        elif opcode in ("reduce", "argmax", "argmin", "reduce_and", "cumsum"):
+            self._reduce(operation)
+        elif opcode in COLLECTIVES:
+            self._start("collective", operation, in_flow=False)
+        elif opcode in CONTROL:
+            self._start("control", operation, in_flow=False)
+        elif opcode == "transpose" and self._turns(operation):
+            self._turn(operation)
+        elif opcode == "sort":
+            self._sort(operation)
+        elif opcode == "scatter" and self._is_one_hot(operation):
+            self._elementwise(operation)
+        elif opcode in OPAQUE:
+            self._start("opaque", operation, in_flow=False)
+        elif opcode == "reshape" and self._changes_last_axis(operation):
+            self._reshape(operation)
+        elif opcode == "compare" and self._is_mask_of_pooled(operation):
+            self._start("reduce", operation).reductions.append(operation)
+        elif opcode in ELEMENTWISE:
+            self._elementwise(operation)
+        else:
+            self.unknown.append(operation)
+            self._start("opaque", operation, in_flow=False)
+
+    def _matrix(self, operation: Operation) -> None:
+        """A convolution reads with examples or features in lanes, and writes with both in the two minor axes; what
+        enters or leaves the program in another layout is copied."""
+        convolution = operation.opcode == "convolution"
+        if convolution and self._from_outside(operation.operands[0]):
+            self._relayout(operation.operands[0], operation.ints("lhs_dims")[:2], lanes_only=True)
+        self._start("matrix", operation)
+        if convolution and operation.results[0] in self.body.results:
+            self._relayout(operation.results[0], operation.ints("out_dims")[:2])
+
+    def _from_outside(self, value: int) -> bool:
+        value = self.resolve(value)
+        leaves = self._leaves(value, {}) if value in self.floating else [value]
+        return value not in self.home and len(leaves) == 1 and leaves[0] in self.body.parameters
+
+    def _turns(self, operation: Operation) -> bool:
+        """A transposition that changes which axis lies in lanes. Matrix products read either way."""
+        source, result = (self.program.types[value] for value in (operation.operands[0], operation.results[0]))
+        home = self.home.get(self.resolve(operation.operands[0]))
+        of_product = home is not None and self.kernels[home].kind == "matrix"
+        users = self.users.get(operation.results[0], ())
+        if source.size < SMALL_SIZE or of_product or (users and all(user.opcode in MATRIX for user in users)):
+            return False
+        lane, turned_lane = (compact_layout(type_, self.tiling).lane_axis for type_ in (source, result))
+        return turned_lane is None or operation.ints("dims")[turned_lane] != lane
+
+    def _turn(self, operation: Operation) -> None:
+        """The arrays that a value is made from are turned, one by one; what is in flow, when it is complete."""
+        value = self.resolve(operation.operands[0])
+        if value in self.home:
+            self._start("copy", operation, in_flow=False)
+            return
+        for leaf in self._leaves(value, {}):
+            if self.program.types[leaf].size >= self.program.types[value].size:
+                copy = self._start("copy", None)
+                copy.moved, copy.turned = self.program.types[leaf], True
+        self._elementwise(operation)
+
+    def _sort(self, operation: Operation) -> None:
+        """Sorted with the numbers of their places beside them; across lanes only where there are few rows."""
+        type_ = self.program.types[operation.operands[0]]
+        if type_.shape:
+            axis = operation.int("dim")
+            across = compact_layout(type_, self.tiling).lane_axis == axis and type_.size >= LANES * type_.shape[axis]
+            if across:
+                for _ in range(2):
+                    copy = self._start("copy", None)
+                    copy.moved, copy.turned = type_, True
+            self._start("loop", None).moved = TensorType(type_.shape, "s32")
+        self._start("opaque", operation, in_flow=False)
+
+    def _relayout(self, value: int, minor: tuple[int, ...], lanes_only: bool = False) -> None:
+        type_ = self.program.types[self.resolve(value)]
+        layout = compact_layout(type_, self.tiling)
+        good = layout.lane_axis in minor and (lanes_only or layout.sublane_axis in minor)
+        if type_.size >= SMALL_SIZE and not good:
+            self._start("copy", None).moved = type_
+
+    def _start(self, kind: KernelKind, operation: Operation | None, in_flow: bool = True) -> Kernel:
+        kernel = Kernel(len(self.kernels), kind, operation)
+        self.kernels.append(kernel)
+        self.order.append(float(kernel.index))
+        if operation is not None:
+            for value in operation.results:
+                if in_flow:
+                    self.home[value] = kernel.index
+                else:
+                    self.after[value] = kernel.index
+        return kernel
+
+    def _float(self, operation: Operation, after: float) -> None:
+        for value in operation.results:
+            self.floating[value] = operation
+            self.after[value] = after
+
+    def _elementwise(self, operation: Operation) -> None:
+        operands = self._operands(operation)
+        homes = [self.home[value] for value in operands if value in self.home]
+        waits = [self.after[value] for value in operands if value in self.after and value not in self.home]
+        if not homes:
+            self._float(operation, max(waits, default=-1.0))
+            return
+        latest = max(homes, key=lambda index: self.order[index])
+        kernel, now = self.kernels[latest], self.order[latest]
+        in_flow = [value for value in operands if self.home.get(value) == latest]
+        ends = kernel.kind == "window" and any(len(self.users.get(value, ())) > 1 for value in in_flow)
+        # A value that a reduction of this very kernel feeds is complete only when the kernel is.
+        spreads = any(value in self.reduced for value in operands) and self._grows(operation, operands)
+        late = max(waits, default=-1.0)
+        if late >= now and not ends and not spreads and self._can_wait(kernel, operation):
+            now = self.order[latest] = late + JUST_AFTER
+        if ends or spreads or late >= now:
+            self._float(operation, max([now, *waits]))
+            return
+        kernel.operations.append(operation)
+        for value in operation.results:
+            self.home[value] = latest
+            if any(operand in self.reduced for operand in in_flow):
+                self.reduced.add(value)
+
+    def _can_wait(self, kernel: Kernel, operation: Operation) -> bool:
+        """Whether nothing but `operation` reads what the kernel makes."""
+        inside = {id(own) for own in [*kernel.operations, *kernel.reductions, operation]}
+        flow = [value for value, home in self.home.items() if home == kernel.index]
+        return kernel.kind == "matrix" and all(
+            id(user) in inside for value in flow for user in self.users.get(value, ())
+        )
+
+    def _is_one_hot(self, operation: Operation) -> bool:
+        """One number put into every row of a constant: a comparison with the column's number does it."""
+        result, updates = self.program.types[operation.results[0]], self.program.types[operation.operands[-1]]
+        rows = math.prod(result.shape[:-1])
+        target = self.resolve(operation.operands[0])
+        constant = target in self.floating and all(self._is_constant(leaf) for leaf in self._leaves(target, {}))
+        return constant and len(result.shape) >= 2 and updates.size == rows
+
+    def _changes_last_axis(self, operation: Operation) -> bool:
+        source, result = (self.program.types[value] for value in (operation.operands[0], operation.results[0]))
+        value = self.resolve(operation.operands[0])
+        if source.size < SMALL_SIZE or len(source.shape) < 2:
+            return False
+        if source.shape[-1:] == result.shape[-1:]:
+            # Images that are cut into patches: no convolution writes them so.
+            anchor = self.kernels[self.home[value]].anchor if value in self.home else None
+            cut = [extent for extent in source.shape if extent > 1] != [extent for extent in result.shape if extent > 1]
+            return cut and anchor is not None and anchor.opcode == "convolution"
+        return value not in self.floating or self._large_leaves(value)
+
+    def _reshape(self, operation: Operation) -> None:
+        """Ends the flow: what comes before is in memory. If the axis in lanes stays whole, the result is another view
+        of the same tiles, else they are moved."""
+        value, result = self.resolve(operation.operands[0]), operation.results[0]
+        if value in self.floating and value not in self.materialised and self._computes(value):
+            self._materialise(value, self._start("loop", None))
+        if self._moves_lanes(self.program.types[value], self.program.types[result]):
+            self._start("copy", operation, in_flow=False)
+            return
+        self.view_of[result] = value
+        self.after[result] = self.order[self.home[value]] if value in self.home else self.after.get(value, -1.0)
+
+    def _computes(self, value: int) -> bool:
+        done: dict[int, Operation] = {}
+        self._leaves(value, done)
+        return any(operation.opcode not in REORDERING for operation in done.values())
+
+    def _materialise(self, value: int, kernel: Kernel) -> None:
+        self.home[value] = kernel.index
+        self.materialised.add(value)
+        kernel.outputs.append(value)
+
+    def _moves_lanes(self, source: TensorType, result: TensorType) -> bool:
+        lane, other = (compact_layout(type_, self.tiling).lane_axis or 0 for type_ in (source, result))
+        same_place = math.prod(source.shape[:lane]) == math.prod(result.shape[:other])
+        return not same_place or source.shape[lane] != result.shape[other]
+
+    def _large_leaves(self, value: int) -> bool:
+        return any(self.program.types[leaf].size >= SMALL_SIZE for leaf in self._leaves(value, {}))
+
+    def _is_mask_of_pooled(self, operation: Operation) -> bool:
+        """A mask of values that are pooled, too, is packed into bits by a kernel of its own."""
+        source = self.resolve(operation.operands[0])
+        home = self.home.get(source)
+        if home is None or self.kernels[home].kind != "matrix" or self.program.types[source].size < SMALL_SIZE:
+            return False
+        pooled = [
+            user
+            for sibling in self.users.get(source, ())
+            for value in sibling.results
+            for user in self.users.get(value, ())
+        ]
+        return any(user.opcode in ("reduce_window", "select_and_scatter") for user in pooled)
+
+    def _grows(self, operation: Operation, operands: list[int]) -> bool:
+        largest = max(self.program.types[value].size for value in operation.results)
+        return any(value in self.reduced and largest > 2 * self.program.types[value].size for value in operands)
+
+    def _reduce(self, operation: Operation) -> None:
+        """Fused into the matrix product whose result it sums up, else a kernel of its own."""
+        operands = self._operands(operation)
+        homes = [self.home[value] for value in operands if value in self.home]
+        waits = [self.after[value] for value in operands if value in self.after and value not in self.home]
+        if homes and not any(value in self.reduced for value in operands):
+            latest = max(homes, key=lambda index: self.order[index])
+            if self.kernels[latest].kind == "matrix" and all(wait < self.order[latest] for wait in waits):
+                self.kernels[latest].reductions.append(operation)
+                for value in operation.results:
+                    self.home[value] = latest
+                    self.reduced.add(value)
+                return
+        kernel = self._start("reduce", operation)
+        kernel.reductions.append(operation)
+        self.reduced.update(operation.results)
+
+    def _leaves(self, value: int, done: dict[int, Operation], reader: Kernel | None = None) -> list[int]:
+        """The values in memory that a floating value is computed from; the operations on the way go into `done`.
+        `reader`: the kernel that needs it, which can only read what is in memory before it runs."""
+        leaves: list[int] = []
+        stack, seen = [value], set()
+        while stack:
+            current = self.resolve(stack.pop())
+            if current in seen:
+                continue
+            seen.add(current)
+            if current in self.view_of:
+                leaves.append(self.resolve(self.view_of[current]))
+                continue
+            operation = self.floating.get(current)
+            if operation is None or (current in self.materialised and self._reads(current, reader)):
+                leaves.append(current)
+                continue
+            done[id(operation)] = operation
+            stack += operation.operands
+        return leaves
+
+    def _reads(self, value: int, reader: Kernel | None) -> bool:
+        """Whether a reader takes a materialised value from memory: it is there, and not larger than its sources."""
+        if reader is None:
+            return True
+        home = self.home[value]
+        if home == reader.index or self.order[home] >= self.order[reader.index]:
+            return False
+        if reader.anchor is not None and value in map(self.resolve, reader.anchor.operands) and reader.kind in UNFUSED:
+            return True
+        sources = [
+            leaf for operand in self.floating[value].operands for leaf in self._leaves(self.resolve(operand), {})
+        ]
+        # What each source takes is counted once, as if it were read for this value alone.
+        return self._bytes(value) <= sum(self._bytes(source) for source in set(sources))
+
+    def _bytes(self, value: int) -> float:
+        type_ = self.program.types[value]
+        return type_.size * type_.itemsize
+
+    def _is_constant(self, value: int) -> bool:
+        return value in self.floating and self.floating[value].opcode in LEAVES
+
+
+def live_operations(body: Body) -> set[int]:
+    """Operations (by identity) whose results reach a result of the body."""
+    producer = {value: operation for operation in body.operations for value in operation.results}
+    live: set[int] = set()
+    stack = list(body.results)
+    for operation in body.operations:
+        if operation.opcode in ("custom_call", "while", "send", "outfeed"):
+            stack += operation.results
+    while stack:
+        made_by = producer.get(stack.pop())
+        if made_by is None or id(made_by) in live:
+            continue
+        live.add(id(made_by))
+        stack += made_by.operands
+        for inner in made_by.bodies:
+            stack += _outer_values(inner)
+    return live
+
+
+def _outer_values(body: Body) -> list[int]:
+    """Values that a body takes from outside."""
+    own = set(body.parameters)
+    outer: list[int] = []
+    for operation in body.operations:
+        outer += [value for value in operation.operands if value not in own]
+        own.update(operation.results)
+        for inner in operation.bodies:
+            outer += [value for value in _outer_values(inner) if value not in own]
+    return outer + [value for value in body.results if value not in own]
