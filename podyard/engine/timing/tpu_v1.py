@@ -74,7 +74,7 @@ class WriteHostMemory:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReadWeights:
-    """`tiles` of array x array weights of 8 bits from DDR3 into the queue. Never waits for other units, only for room."""
+    """`tiles` of array x array weights of 8 bits from DDR3 into the queue: waits only for room there."""
 
     tiles: int
 
@@ -174,7 +174,8 @@ class Timeline:
 
     @property
     def array_use(self) -> float:
-        """Share of the cells that hold a weight of the model, while the array is active (at most 1)."""
+        """Of what all cells could multiply while the array is active: below 1 where cells hold no weight of the model,
+        and at most 1/2 or 1/4 with 16 bits on one side or both."""
         return self.macs / (self.matrix_active * self.machine.array**2) if self.matrix_active else 0.0
 
 
@@ -306,9 +307,10 @@ def _run_block(units: _Units, block: Block) -> None:
     alike = not any(isinstance(instruction, ReadHostMemory | WriteHostMemory) for instruction in block.instructions)
     before, counts = units.times(), units.counts.values()
     for done in range(1, block.repeat + 1):
+        waiting = len(units.in_flight)
         for instruction in block.instructions:
             units.run(instruction, groups)
-        if not alike or len(units.in_flight) < groups:
+        if not alike or len(units.in_flight) != waiting:  # as long as the accumulators fill up, no two are alike
             continue
         after, gained = units.times(), [now - then for now, then in zip(units.counts.values(), counts, strict=True)]
         pace = _common_delay(before, after)

@@ -1,0 +1,1 @@
+"""The exact verdict: the real TPU compiler (libtpu) as an optional back-end. Importing this imports no JAX."""

@@ -1,0 +1,381 @@
+"""Reads the TPU compiler's optimised and scheduled HLO text: which operations run, how often, in how many cycles.
+
+Pure Python, no JAX. The cycles are the compiler's own (`estimated_cycles` of an operation's `window_config`). What it
+gives no cycles (collectives, asynchronous copies, scalars) carries None and adds nothing to a total. The text does not
+name the trip count of every loop, so it is also derived from the loop's counter: start, step, limit, comparison.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from podyard.base.errors import Code, PodyardError
+
+_COMMENT = re.compile(r"/\*index=\d+\*/")
+_HEADER = re.compile(r"(ENTRY )?%?([\w.\-]+) \(.*\{$")
+_INSTRUCTION = re.compile(r"\s+(ROOT )?%?([\w.\-]+) = (.*?) ([a-z][\w\-]*)\(")
+_OPERAND = re.compile(r"%([\w.\-]+)")
+_ATTRIBUTE = re.compile(r", (\w+)=(\{[^{}]*\}|%?[\w.\-]+)")
+_BACKEND_CONFIG = ", backend_config="
+_STRATEGY = re.compile(r"colors:(\d+) phases:(\d+) cores:(\{[^}]*\}(?:,\{[^}]*\})*)")
+
+# They name values; nothing runs.
+_NAMES_ONLY = frozenset(
+    {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "partition-id", "replica-id"}
+)
+_COLLECTIVES = frozenset(
+    {"all-gather", "all-reduce", "all-to-all", "collective-broadcast", "collective-permute", "reduce-scatter"}
+)
+_SAME_NUMBER = frozenset({"copy", "bitcast", "reshape", "convert"})
+_INTEGER = re.compile(r"[su]\d+\[\]")
+_ROOT = "(root)"
+# What the compiler writes for an operation that it found no way to cost.
+_NO_ESTIMATE = 2**63 - 1
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ExactOp:
+    """One operation that runs. `cycles` are those of one execution, None where the compiler gave none; `count` is how
+    often it runs in one call of the program. `where` is the operation's name in the source program."""
+
+    name: str
+    kind: str
+    shape: str
+    cycles: int | None
+    count: int
+    where: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ExactCollective:
+    """One collective and the algorithm that the compiler chose: `colors` rings at once over `phases` dimensions;
+    `rings` is the compiler's text of the cores per color and phase, `debug` all that it says."""
+
+    name: str
+    kind: str
+    shape: str
+    count: int
+    emitter: str
+    strategy: str
+    colors: int
+    phases: int
+    rings: str
+    debug: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HloSummary:
+    """What one device executes in one call. Loops in `unknown_trip_loops` are counted once; of a conditional in
+    `conditionals` only the branch with most cycles is counted."""
+
+    ops: tuple[ExactOp, ...]
+    collectives: tuple[ExactCollective, ...]
+    unknown_trip_loops: tuple[str, ...]
+    conditionals: tuple[str, ...]
+
+    @property
+    def cycles(self) -> int:
+        return sum((op.cycles or 0) * op.count for op in self.ops)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Instruction:
+    name: str
+    shape: str
+    opcode: str
+    inside: str  # what stands between the parentheses
+    attributes: Mapping[str, str]
+    config: Mapping[str, Any]
+    where: str
+
+    @property
+    def operands(self) -> list[str]:
+        return _OPERAND.findall(self.inside)
+
+    @property
+    def cycles(self) -> int | None:
+        text = self.config.get("window_config", {}).get("estimated_cycles")
+        return None if text is None or int(text) == _NO_ESTIMATE else int(text)
+
+
+class _Computation(dict[str, _Instruction]):
+    """Instructions by name, in the order of the schedule, and under `_ROOT` again the one that gives the result."""
+
+    def scheduled(self) -> Iterator[_Instruction]:
+        return (instruction for name, instruction in self.items() if name != _ROOT)
+
+
+def summarise(text: str) -> HloSummary:
+    """Raises PodyardError INTERNAL when `text` is not HLO as known here."""
+    computations, entry = _parse(text)
+    walk = _Walk(computations)
+    walk.run(computations[entry], 1, {})
+    return HloSummary(
+        tuple(walk.ops), tuple(walk.collectives), tuple(walk.unknown_trip_loops), tuple(walk.conditionals)
+    )
+
+
+def _parse(text: str) -> tuple[dict[str, _Computation], str]:
+    computations: dict[str, _Computation] = {}
+    current: _Computation | None = None
+    entry = ""
+    for raw in text.splitlines():
+        line = _COMMENT.sub("", raw) if "/*" in raw else raw
+        if line.startswith(" "):
+            match = _INSTRUCTION.match(line)
+            if match is None or current is None:
+                continue
+            instruction = _instruction(match, line)
+            current[instruction.name] = instruction
+            if match[1]:
+                current[_ROOT] = instruction
+        elif (match := _HEADER.match(line)) is not None and not line.startswith("HloModule"):
+            current = computations.setdefault(match[2], _Computation())
+            entry = match[2] if match[1] else entry
+    if not entry:
+        raise _unreadable("it has no entry computation")
+    return computations, entry
+
+
+def _instruction(match: re.Match[str], line: str) -> _Instruction:
+    start, depth = match.end(), 1
+    end = start
+    while depth:
+        if end == len(line):
+            raise _unreadable(f"a parenthesis of {match[2]} is not closed")
+        depth += {"(": 1, ")": -1}.get(line[end], 0)
+        end += 1
+    rest, config = line[end:], {}
+    at = rest.find(_BACKEND_CONFIG + "{")
+    if at >= 0:
+        try:
+            config = json.JSONDecoder().raw_decode(rest, at + len(_BACKEND_CONFIG))[0]
+        except ValueError as error:
+            raise _unreadable(f"the backend_config of {match[2]} is no JSON") from error
+        rest = rest[:at]
+    named = re.search(r'op_name="([^"]*)"', rest)
+    attributes = dict(_ATTRIBUTE.findall(rest.split(", metadata=")[0]))
+    return _Instruction(
+        match[2], match[3], match[4], line[start : end - 1], attributes, config, "" if named is None else named[1]
+    )
+
+
+def _unreadable(why: str) -> PodyardError:
+    return PodyardError(Code.INTERNAL, f"cannot read the compiler's HLO text: {why}")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Number:
+    """A scalar that is element `element` of the loop's state plus `offset`; with None, the constant `offset`."""
+
+    element: int | None
+    offset: int
+
+
+class _Walk:
+    """Follows the schedule from the entry. `known` are elements of a loop's state that are constants throughout."""
+
+    def __init__(self, computations: Mapping[str, _Computation]) -> None:
+        self._computations = computations
+        self.ops: list[ExactOp] = []
+        self.collectives: list[ExactCollective] = []
+        self.unknown_trip_loops: list[str] = []
+        self.conditionals: list[str] = []
+
+    def run(self, computation: _Computation, count: int, known: Mapping[int, int]) -> None:
+        for instruction in computation.scheduled():
+            if instruction.opcode == "while":
+                self._loop(computation, instruction, count, known)
+            elif instruction.opcode == "conditional":
+                self._branches(instruction, count)
+            elif instruction.opcode == "call":
+                self.run(self._called(instruction, "to_apply"), count, {})
+            elif instruction.opcode not in _NAMES_ONLY:
+                self._execute(instruction, count)
+
+    def _execute(self, instruction: _Instruction, count: int) -> None:
+        self.ops.append(
+            ExactOp(
+                instruction.name, instruction.opcode, instruction.shape, instruction.cycles, count, instruction.where
+            )
+        )
+        self._note_collective(instruction, count)
+        if "calls" in instruction.attributes:
+            # A collective may be fused or wrapped as asynchronous; the cycles are those of the whole.
+            for inner in self._called(instruction, "calls").scheduled():
+                self._note_collective(inner, count)
+
+    def _note_collective(self, instruction: _Instruction, count: int) -> None:
+        config = instruction.config.get("collective_algorithm_config", {})
+        if not config and instruction.opcode.removesuffix("-start") not in _COLLECTIVES:
+            return
+        debug = str(config.get("debug", "")).strip()
+        match = _STRATEGY.search(debug)
+        colors, phases, rings = (int(match[1]), int(match[2]), match[3]) if match is not None else (0, 0, "")
+        self.collectives.append(
+            ExactCollective(
+                name=instruction.name,
+                kind=instruction.opcode,
+                shape=instruction.shape,
+                count=count,
+                emitter=str(config.get("emitter", "")),
+                strategy=str(config.get("strategy", "")),
+                colors=colors,
+                phases=phases,
+                rings=rings,
+                debug=debug,
+            )
+        )
+
+    def _branches(self, instruction: _Instruction, count: int) -> None:
+        names = [instruction.attributes.get(key, "") for key in ("true_computation", "false_computation")]
+        names += _OPERAND.findall(instruction.attributes.get("branch_computations", ""))
+        walks = []
+        for name in filter(None, names):
+            walk = _Walk(self._computations)
+            walk.run(self._computation(name.lstrip("%")), count, {})
+            walks.append(walk)
+        self.conditionals.append(instruction.name)
+        longest = max(walks, key=lambda walk: sum((op.cycles or 0) * op.count for op in walk.ops))
+        self.ops += longest.ops
+        self.collectives += longest.collectives
+        self.unknown_trip_loops += longest.unknown_trip_loops
+        self.conditionals += longest.conditionals
+
+    def _loop(self, around: _Computation, loop: _Instruction, count: int, known: Mapping[int, int]) -> None:
+        body, condition = self._called(loop, "body"), self._called(loop, "condition")
+        start = self._constants_of_state(around, loop, known)
+        stays = {element: value for element, value in start.items() if _is_unchanged(body, element)}
+        trips = self._trip_count(loop, body, condition, start, stays)
+        if trips is None:
+            self.unknown_trip_loops.append(loop.name)
+            trips = 1
+        self.run(condition, count * (trips + 1), stays)
+        self.run(body, count * trips, stays)
+
+    def _trip_count(
+        self,
+        loop: _Instruction,
+        body: _Computation,
+        condition: _Computation,
+        start: Mapping[int, int],
+        stays: Mapping[int, int],
+    ) -> int | None:
+        given = loop.config.get("known_trip_count", {}).get("n")
+        if given is not None:
+            return int(given)
+        test = condition[_ROOT]
+        if test.opcode == "fusion":
+            condition, test = _inlined(condition, test, self._called(test, "calls"))
+        if test.opcode != "compare":
+            return None
+        left, right = (self._number(condition, name, stays) for name in test.operands)
+        direction = test.attributes.get("direction", "")
+        if left is not None and left.element is None:
+            left, right, direction = right, left, _MIRRORED.get(direction, "")
+        if left is None or left.element is None or left.element not in start:
+            return None
+        if right is None or right.element is not None:
+            return None
+        after = self._number(body, _state_operand(body, left.element), stays)
+        if after is None or after.element != left.element:
+            return None
+        return _steps(start[left.element] + left.offset, after.offset, right.offset, direction)
+
+    def _constants_of_state(self, around: _Computation, loop: _Instruction, known: Mapping[int, int]) -> dict[int, int]:
+        """The elements of the loop's first state that are constants."""
+        state = around[loop.operands[0]]
+        names = state.operands if state.opcode == "tuple" else []
+        numbers = {element: self._number(around, name, known) for element, name in enumerate(names)}
+        return {e: number.offset for e, number in numbers.items() if number is not None and number.element is None}
+
+    def _number(self, computation: _Computation, name: str, known: Mapping[int, int]) -> _Number | None:
+        """The scalar integer `name`, as far as constants, sums and the loop's state give it."""
+        instruction = computation.get(name)
+        if instruction is None or _INTEGER.match(instruction.shape) is None:
+            return None
+        operands = instruction.operands
+        if instruction.opcode == "constant":
+            return _Number(None, int(instruction.inside)) if re.fullmatch(r"-?\d+", instruction.inside) else None
+        if instruction.opcode == "get-tuple-element" and computation[operands[0]].opcode == "parameter":
+            element = int(instruction.attributes["index"])
+            return _Number(None, known[element]) if element in known else _Number(element, 0)
+        if instruction.opcode in _SAME_NUMBER and operands:
+            return self._number(computation, operands[0], known)
+        if instruction.opcode == "fusion":
+            inner, root = _inlined(computation, instruction, self._called(instruction, "calls"))
+            return self._number(inner, root.name, known)
+        if instruction.opcode not in ("add", "subtract"):
+            return None
+        left, right = (self._number(computation, operand, known) for operand in operands)
+        if left is None or right is None:
+            return None
+        if instruction.opcode == "subtract":
+            return None if right.element is not None else _Number(left.element, left.offset - right.offset)
+        if left.element is not None and right.element is not None:
+            return None
+        return _Number(right.element if left.element is None else left.element, left.offset + right.offset)
+
+    def _called(self, instruction: _Instruction, attribute: str) -> _Computation:
+        return self._computation(instruction.attributes.get(attribute, "").lstrip("%"))
+
+    def _computation(self, name: str) -> _Computation:
+        computation = self._computations.get(name)
+        if computation is None or _ROOT not in computation:
+            raise _unreadable(f"there is no computation {name!r}")
+        return computation
+
+
+_MIRRORED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE", "NE": "NE"}
+
+
+def _steps(start: int, step: int, limit: int, direction: str) -> int | None:
+    """How often `start, start + step, ...` passes `direction limit` before it first fails; None if never or unknown."""
+    if direction in ("GT", "GE"):
+        start, step, limit, direction = -start, -step, -limit, _MIRRORED[direction]
+    if direction == "LE":
+        limit, direction = limit + 1, "LT"
+    if direction == "LT":
+        if start >= limit:
+            return 0
+        return -((start - limit) // step) if step > 0 else None
+    if direction != "NE":
+        return None
+    trips, rest = divmod(limit - start, step) if step else (0, limit - start)
+    return trips if rest == 0 and trips >= 0 else None
+
+
+def _state_operand(body: _Computation, element: int) -> str:
+    """The name of what the body leaves as element `element` of the state; empty where its root is no tuple."""
+    root = body[_ROOT]
+    return root.operands[element] if root.opcode == "tuple" and element < len(root.operands) else ""
+
+
+def _is_unchanged(body: _Computation, element: int) -> bool:
+    left = body.get(_state_operand(body, element))
+    return (
+        left is not None
+        and left.opcode == "get-tuple-element"
+        and int(left.attributes["index"]) == element
+        and body[left.operands[0]].opcode == "parameter"
+    )
+
+
+def _inlined(outer: _Computation, call: _Instruction, callee: _Computation) -> tuple[_Computation, _Instruction]:
+    """`callee` with the operands of `call` in place of its parameters, and its root."""
+    prefix = call.name + ".."
+    inlined = _Computation(outer)
+    for instruction in callee.scheduled():
+        if instruction.opcode == "parameter":
+            bound = outer[call.operands[int(instruction.inside)]]
+            inlined[prefix + instruction.name] = bound
+        else:
+            renamed = _OPERAND.sub(lambda match: f"%{prefix}{match[1]}", instruction.inside)
+            inlined[prefix + instruction.name] = dataclasses.replace(
+                instruction, name=prefix + instruction.name, inside=renamed
+            )
+    return inlined, inlined[prefix + callee[_ROOT].name]
