@@ -68,7 +68,7 @@ def create(
         "latest": {},
         "wall_seconds": 0.0,
         "modelled_seconds": 0.0,
-        "estimate_model": "roofline",
+        "estimate_model": "tpu-model",
         "created": uow.now,
         "started": None,
         "ended": None,

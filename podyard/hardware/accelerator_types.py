@@ -13,9 +13,9 @@ import math
 import re
 from collections.abc import Mapping
 
-from podyard.base.errors import invalid
+from podyard.base.errors import PodyardError, invalid
 from podyard.hardware.generations import BY_WIRE_TYPE, GENERATIONS, Generation
-from podyard.hardware.topology import CUBE_EDGE_CHIPS, Shape, Topology, parse_topology, shape_text
+from podyard.hardware.topology import CUBE_EDGE_CHIPS, Shape, Topology, parse_topology, shape_text, topology_of
 
 CHIPS_PER_HOST = 4
 
@@ -163,6 +163,21 @@ def parse(name: str) -> AcceleratorType:
     raise invalid(f"accelerator type {name!r} does not exist; the nearest that do are {names}", "acceleratorType")
 
 
+def slice_named(name: str) -> AcceleratorType:
+    """The type called `name`; of v4 and v5p also a size that only a configuration gives (`v4-8192`), in the most
+    cube-like of its legal shapes. Raises INVALID_ARGUMENT like `parse`."""
+    if name in _by_name() or _NAME.fullmatch(name) is None:
+        return parse(name)
+    try:
+        generation, chips = size_of(name)
+    except PodyardError:
+        return parse(name)
+    shapes = [shape for shape in legal_shapes(generation) if generation.dimensions == 3 and math.prod(shape) == chips]
+    if not shapes:
+        return parse(name)
+    return _build(generation, topology_of(generation, min(shapes, key=lambda shape: (sum(shape), shape))), _DOC)
+
+
 def size_of(name: str) -> tuple[Generation, int]:
     """Generation and chips that a name speaks of, also for a name that only a configuration gives (`v4-384`).
 
@@ -262,4 +277,5 @@ __all__ = [
     "legal_shapes",
     "parse",
     "size_of",
+    "slice_named",
 ]

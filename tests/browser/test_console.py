@@ -91,7 +91,7 @@ def _submit_and_watch(browser: Browser, stack: Stack) -> None:
     assert "test accuracy" in browser.text(".log")
     assert browser.all("svg.chart polyline.line")
     shown = browser.text("main")
-    assert "This machine" in shown and "A real slice (roofline)" in shown and EVIL in shown
+    assert "This machine" in shown and "A real slice (tpu-model)" in shown and EVIL in shown
     assert not browser.all("main img") and not browser.script("return document.body.dataset.hit")
     assert browser.errors() == []
 

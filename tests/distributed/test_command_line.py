@@ -147,7 +147,7 @@ def test_the_demo_proves_its_bill_and_leaves_nothing(tmp_path: Path) -> None:
     done = subprocess.run([*PODYARD, "demo"], capture_output=True, text=True, timeout=300, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     single, pod, total = done.stdout.strip().splitlines()[-3:]
-    row = r"{}  +{}  +{}  +{}  +accuracy 0\.\d\d  +steps 400  +wall [\d.]+ s  +modelled [\d.]+ s \(roofline\)"
+    row = r"{}  +{}  +{}  +{}  +accuracy 0\.\d\d  +steps 400  +wall [\d.]+ s  +modelled [\d.]+ s \(tpu-model\)"
     billed = r"  +billed (\d+) s  +\$([\d.]+)"
     first = re.fullmatch(row.format("v2-8", "preemptible", "us-central1-f", "1 host") + billed, single)
     second = re.fullmatch(row.format("v3-32", "on demand", "europe-west4-a", "4 hosts") + billed, pod)

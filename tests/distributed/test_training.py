@@ -40,7 +40,7 @@ def test_the_recipe_learns_with_any_seed(stack: Stack, seed: int) -> None:
     job = stack.wait_job(path)
     assert job["state"] == "SUCCEEDED"
     assert job["metrics"]["latest"]["testAccuracy"] >= 0.97
-    assert job["estimateModel"] == "roofline"
+    assert job["estimateModel"] == "tpu-model"
     assert job["modelledSeconds"] > 0
     assert job["wallSeconds"] > 0
 

@@ -1,97 +1,338 @@
-"""Reads a jaxpr into priced operations.
+"""Reads a jaxpr into a `Program`: the same operations that JAX would lower it to, without lowering it.
 
-Fusion is taken to be perfect: only matrix operations, and whatever touches an input or a result of the program, move
-bytes over HBM. That makes the bytes a lower bound, which is what a roofline wants.
+Primitives whose lowering is another program (random bits, cumulative sums) become one operation that costs the same.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Set
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal
 
-from podyard.engine.program.ops import Op, total_flops
+from podyard.base.errors import Code, PodyardError
+from podyard.engine.program.ir import DTYPE_BYTES, Body, Operation, Program, TensorType, values_read
 
-_MATRIX = frozenset({"dot_general", "conv_general_dilated"})
-_CALLS = {"jit": "jaxpr", "pjit": "jaxpr", "custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr"}
-_CALLS |= {"remat": "jaxpr", "remat2": "jaxpr", "checkpoint": "jaxpr", "closed_call": "call_jaxpr"}
+_DTYPES = {"bool": "pred", "bfloat16": "bf16", "float16": "f16", "float32": "f32", "complex64": "c64"}
+_DTYPES |= {f"int{bits}": f"s{bits}" for bits in (4, 8, 16, 32, 64)} | {
+    f"uint{bits}": f"u{bits}" for bits in (4, 8, 16, 32, 64)
+}
+# A random key is a vector of two words; JAX hides that behind a type of its own.
+_KEY_WORDS = 2
 
-
-def ops_of(closed: ClosedJaxpr) -> list[Op]:
-    """The operations of one device's program, in program order. A `while` counts as one turn of its body (its number
-    of turns is not in the program); a `cond` as its most expensive branch."""
-    external = {*closed.jaxpr.invars, *closed.jaxpr.constvars}
-    return _walk(closed.jaxpr, external, set(_variables(closed.jaxpr.outvars)))
-
-
-def _variables(atoms: Any) -> list[Any]:
-    return [atom for atom in atoms if not isinstance(atom, Literal)]
-
-
-def _walk(jaxpr: Jaxpr, inputs: Set[Any], outputs: Set[Any]) -> list[Op]:
-    ops: list[Op] = []
-    for eqn in jaxpr.eqns:
-        name = eqn.primitive.name
-        if name in _CALLS and _CALLS[name] in eqn.params:
-            ops += _inner(eqn.params[_CALLS[name]], eqn, inputs, outputs)
-        elif name == "scan":
-            ops += _inner(eqn.params["jaxpr"], eqn, inputs, outputs) * int(eqn.params["length"])
-        elif name == "while":
-            ops += _inner(eqn.params["body_jaxpr"], eqn, set(), set())
-        elif name == "cond":
-            ops += max((_inner(branch, eqn, set(), set()) for branch in eqn.params["branches"]), key=total_flops)
-        else:
-            ops.append(_op(eqn, inputs, outputs))
-    return ops
-
-
-def _inner(body: Any, eqn: JaxprEqn, inputs: Set[Any], outputs: Set[Any]) -> list[Op]:
-    jaxpr: Jaxpr = body.jaxpr if isinstance(body, ClosedJaxpr) else body
-    pairs = list(zip(jaxpr.invars, eqn.invars, strict=False))
-    inner_inputs = {own for own, outer in pairs if not isinstance(outer, Literal) and outer in inputs}
-    inner_outputs = {
-        own
-        for own, outer in zip(jaxpr.outvars, eqn.outvars, strict=False)
-        if outer in outputs and not isinstance(own, Literal)
+_CALLS = {
+    "jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "core_call": "call_jaxpr", "remat": "jaxpr",
+    "remat2": "jaxpr", "checkpoint": "jaxpr", "custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr",
+    "custom_vjp_call_jaxpr": "fun_jaxpr", "custom_lin": "call_jaxpr", "shard_map": "jaxpr",
+}  # fmt: skip
+# The same arithmetic under StableHLO's name.
+_RENAMED = {
+    "add": "add", "add_any": "add", "sub": "subtract", "mul": "multiply", "div": "divide", "rem": "remainder",
+    "neg": "negate", "max": "maximum", "min": "minimum", "exp": "exponential", "exp2": "exponential",
+    "expm1": "exponential_minus_one", "log": "log", "log1p": "log_plus_one", "tanh": "tanh", "logistic": "logistic",
+    "sin": "sine", "cos": "cosine", "tan": "tan", "sqrt": "sqrt", "rsqrt": "rsqrt", "cbrt": "cbrt", "abs": "abs",
+    "sign": "sign", "floor": "floor", "ceil": "ceil", "round": "round_nearest_even", "is_finite": "is_finite",
+    "erf": "erf", "erf_inv": "erf_inv", "erfc": "erf", "pow": "power", "square": "multiply", "atan2": "atan2",
+    "and": "and", "or": "or", "xor": "xor", "not": "not", "shift_left": "shift_left",
+    "shift_right_logical": "shift_right_logical", "shift_right_arithmetic": "shift_right_arithmetic",
+    "select_n": "select", "clamp": "clamp", "convert_element_type": "convert",
+    "bitcast_convert_type": "bitcast_convert",
+    "reshape": "reshape", "squeeze": "reshape", "expand_dims": "reshape", "rev": "reverse", "copy": "copy",
+    "copy_p": "copy", "stop_gradient": "copy", "real": "real", "imag": "imag", "population_count": "popcnt",
+    "nextafter": "next_after", "reduce_precision": "reduce_precision", "concatenate": "concatenate", "pad": "pad",
+    "dynamic_slice": "dynamic_slice", "dynamic_update_slice": "dynamic_update_slice", "gather": "gather",
+    "sort": "sort", "top_k": "top_k", "cholesky": "cholesky", "triangular_solve": "triangular_solve", "fft": "fft",
+    "optimization_barrier": "optimization_barrier", "sharding_constraint": "optimization_barrier",
+    "mesh_cast": "optimization_barrier", "reshard": "optimization_barrier", "pvary": "optimization_barrier",
+}  # fmt: skip
+# Element-wise operations of several operands.
+_SPREADING = frozenset({
+    "add", "subtract", "multiply", "divide", "remainder", "maximum", "minimum", "power", "atan2", "and", "or", "xor",
+    "shift_left", "shift_right_logical", "shift_right_arithmetic", "select", "clamp", "compare", "next_after",
+})  # fmt: skip
+_COMPARISONS = {"eq": "EQ", "ne": "NE", "lt": "LT", "le": "LE", "gt": "GT", "ge": "GE", "lt_to": "LT", "le_to": "LE"}
+_REDUCTIONS = frozenset(
+    {
+        "reduce_sum",
+        "reduce_max",
+        "reduce_min",
+        "reduce_prod",
+        "reduce_and",
+        "reduce_or",
+        "reduce_xor",
+        "argmax",
+        "argmin",
+        "reduce",
     }
-    return _walk(jaxpr, inner_inputs, inner_outputs)
+)
+_WINDOWS = frozenset({"reduce_window", "reduce_window_sum", "reduce_window_max", "reduce_window_min"})
+_CUMULATIVE = frozenset({"cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp"})
+# Threefry hashes two words of a counter with a key: 20 rounds of five instructions, and the key added in between.
+_HASHES = frozenset(
+    {"random_bits", "threefry2x32", "random_seed", "random_split", "random_fold_in", "rng_bit_generator", "rng_uniform"}
+)
+_KEY_VIEWS = frozenset({"random_wrap", "random_unwrap", "random_clone"})
+_SUMS_OVER_DEVICES = frozenset({"psum", "psum2", "psum_invariant", "pmax", "pmin"})
 
 
-def _op(eqn: JaxprEqn, inputs: Set[Any], outputs: Set[Any]) -> Op:
-    name = eqn.primitive.name
-    if name in _MATRIX:
-        moved = sum(_nbytes(atom) for atom in [*eqn.invars, *eqn.outvars])
-        return Op(name, "matrix", _matrix_flops(eqn), moved)
-    # A set: an operand that is used twice is read once.
-    read = sum(_nbytes(atom) for atom in {*_variables(eqn.invars)} if atom in inputs)
-    written = sum(_nbytes(atom) for atom in eqn.outvars if atom in outputs)
-    return Op(name, "other", sum(_size(atom) for atom in eqn.outvars), read + written)
+def program_of_jaxpr(closed: ClosedJaxpr) -> Program:
+    """The program of a traced function. Raises PodyardError UNIMPLEMENTED for element types that TPUs do not have."""
+    return _Reader().program(closed)
 
 
-def _shape(atom: Any) -> tuple[int, ...]:
-    shape: tuple[int, ...] = getattr(atom.aval, "shape", ())
-    return shape
+class _Reader:
+    def __init__(self) -> None:
+        self.types: list[TensorType] = []
+        self.shared: dict[int, int] = {}
+
+    def program(self, closed: ClosedJaxpr) -> Program:
+        scope: dict[Any, int] = {}
+        operations: list[Operation] = []
+        parameters = [self._define(scope, variable) for variable in closed.jaxpr.invars]
+        for variable, value in zip(closed.jaxpr.constvars, closed.consts, strict=True):
+            scope[variable] = self._constant(value, variable.aval, operations)
+        operations += self._operations(closed.jaxpr, scope)
+        results = [self._read(atom, scope, operations) for atom in closed.jaxpr.outvars]
+        body = Body(parameters, operations, results)
+        # Compiling drops arguments that nothing reads; they take no memory.
+        read = values_read(body)
+        body.parameters = [value for value in parameters if value in read]
+        return Program(body, self.types)
+
+    # --- values
+
+    def _new(self, type_: TensorType) -> int:
+        self.types.append(type_)
+        return len(self.types) - 1
+
+    def _define(self, scope: dict[Any, int], variable: Any) -> int:
+        scope[variable] = self._new(type_of(variable.aval))
+        return scope[variable]
+
+    def _read(self, atom: Any, scope: dict[Any, int], operations: list[Operation]) -> int:
+        if not isinstance(atom, Literal):
+            return scope[atom]
+        return self._constant(atom.val, atom.aval, operations)
+
+    def _constant(self, value: Any, aval: Any, operations: list[Operation]) -> int:
+        result = self._new(type_of(aval))
+        attributes: dict[str, object] = {}
+        if self.types[result].size == 1 and isinstance(value, int | float | bool | np.generic | np.ndarray):
+            number = np.asarray(value).reshape(()).item()
+            if isinstance(number, int | float):
+                attributes["value"] = number
+        operations.append(Operation("constant", (), (result,), attributes))
+        return result
+
+    # --- operations
+
+    def _operations(self, jaxpr: Jaxpr, scope: dict[Any, int]) -> list[Operation]:
+        operations: list[Operation] = []
+        for eqn in jaxpr.eqns:
+            self._equation(eqn, scope, operations)
+        return operations
+
+    def _equation(self, eqn: JaxprEqn, scope: dict[Any, int], operations: list[Operation]) -> None:
+        name = eqn.primitive.name
+        operands = [self._read(atom, scope, operations) for atom in eqn.invars]
+        if name in _CALLS and _CALLS[name] in eqn.params:
+            self._call(eqn.params[_CALLS[name]], operands, eqn, scope, operations)
+            return
+        if name in _KEY_VIEWS:
+            scope[eqn.outvars[0]] = operands[0]
+            return
+        rule = _RULES.get(name)
+        if rule is not None:
+            rule(self, eqn, operands, scope, operations)
+            return
+        results = tuple(self._define(scope, variable) for variable in eqn.outvars)
+        opcode, attributes = _plain(eqn)
+        if opcode in _SPREADING:
+            operands = [self._spread(operand, self.types[results[0]], operations) for operand in operands]
+        operations.append(Operation(opcode, tuple(operands), results, attributes, where=name))
+
+    def _spread(self, operand: int, result: TensorType, operations: list[Operation]) -> int:
+        """Lowering makes operands of element-wise operations as large as the result; a jaxpr leaves it unsaid."""
+        type_ = self.types[operand]
+        if type_.shape == result.shape:
+            return operand
+        spread = self._new(TensorType(result.shape, type_.dtype))
+        dims = tuple(range(len(result.shape) - len(type_.shape), len(result.shape)))
+        operations.append(Operation("broadcast_in_dim", (operand,), (spread,), {"dims": dims}))
+        return spread
+
+    def _call(
+        self, body: Any, operands: list[int], eqn: JaxprEqn, scope: dict[Any, int], operations: list[Operation]
+    ) -> None:
+        """The body in place of the call."""
+        jaxpr, consts = (body.jaxpr, body.consts) if isinstance(body, ClosedJaxpr) else (body, ())
+        inner = dict(zip(jaxpr.invars, operands, strict=True))
+        for variable, value in zip(jaxpr.constvars, consts, strict=False):
+            inner[variable] = self._constant(value, variable.aval, operations)
+        operations += self._operations(jaxpr, inner)
+        for variable, atom in zip(eqn.outvars, jaxpr.outvars, strict=True):
+            scope[variable] = self._read(atom, inner, operations)
+
+    def _body(self, closed: Any, given: Sequence[int]) -> Body:
+        """A body with parameters of its own; `given`: outside values that stand for its first arguments."""
+        jaxpr, consts = (closed.jaxpr, closed.consts) if isinstance(closed, ClosedJaxpr) else (closed, ())
+        inner: dict[Any, int] = dict(zip(jaxpr.invars, given, strict=False))
+        parameters = [self._define(inner, variable) for variable in jaxpr.invars[len(given) :]]
+        operations: list[Operation] = []
+        for variable, value in zip(jaxpr.constvars, consts, strict=False):
+            inner[variable] = self._constant(value, variable.aval, operations)
+        operations += self._operations(jaxpr, inner)
+        return Body(parameters, operations, [self._read(atom, inner, operations) for atom in jaxpr.outvars])
+
+    def scan(self, eqn: JaxprEqn, operands: list[int], scope: dict[Any, int], operations: list[Operation]) -> None:
+        """A loop of known length; slices of the stacked inputs are parameters of its body."""
+        const_count = eqn.params["num_consts"]
+        body = self._body(eqn.params["jaxpr"], operands[:const_count])
+        results = tuple(self._define(scope, variable) for variable in eqn.outvars)
+        operations.append(
+            Operation(
+                "while", tuple(operands[const_count:]), results, {"trip": int(eqn.params["length"])}, (body,), "scan"
+            )
+        )
+
+    def while_loop(
+        self, eqn: JaxprEqn, operands: list[int], scope: dict[Any, int], operations: list[Operation]
+    ) -> None:
+        condition_count, body_count = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
+        carried = operands[condition_count + body_count :]
+        condition = self._body(eqn.params["cond_jaxpr"], operands[:condition_count])
+        body = self._body(eqn.params["body_jaxpr"], operands[condition_count : condition_count + body_count])
+        results = tuple(self._define(scope, variable) for variable in eqn.outvars)
+        operations.append(Operation("while", tuple(carried), results, {}, (condition, body), "while"))
+
+    def cond(self, eqn: JaxprEqn, operands: list[int], scope: dict[Any, int], operations: list[Operation]) -> None:
+        bodies = tuple(self._body(branch, operands[1:]) for branch in eqn.params["branches"])
+        results = tuple(self._define(scope, variable) for variable in eqn.outvars)
+        operations.append(Operation("case", tuple(operands), results, {}, bodies, "cond"))
+
+    def integer_pow(
+        self, eqn: JaxprEqn, operands: list[int], scope: dict[Any, int], operations: list[Operation]
+    ) -> None:
+        """Multiplications, by squaring."""
+        exponent = abs(int(eqn.params["y"]))
+        value = operands[0]
+        for _ in range(max(1, exponent.bit_length() - 1 + exponent.bit_count() - 1)):
+            result = self._new(type_of(eqn.outvars[0].aval))
+            operations.append(Operation("multiply", (value, operands[0]), (result,), {}, where="integer_pow"))
+            value = result
+        scope[eqn.outvars[0]] = value
+
+    def hashed(self, eqn: JaxprEqn, operands: list[int], scope: dict[Any, int], operations: list[Operation]) -> None:
+        """Random words: a counter, hashed with the key."""
+        for variable in eqn.outvars:
+            result = self._define(scope, variable)
+            counter = self._new(self.types[result])
+            operations.append(Operation("iota", (), (counter,), {"dim": 0}, where=eqn.primitive.name))
+            operations.append(Operation("threefry", (counter, *operands), (result,), {}, where=eqn.primitive.name))
 
 
-def _size(atom: Any) -> int:
-    return math.prod(_shape(atom))
+_RULES: dict[str, Callable[[_Reader, JaxprEqn, list[int], dict[Any, int], list[Operation]], None]] = {
+    "scan": _Reader.scan, "while": _Reader.while_loop, "cond": _Reader.cond, "integer_pow": _Reader.integer_pow,
+}  # fmt: skip
+_RULES |= dict.fromkeys(_HASHES, _Reader.hashed)
 
 
-def _nbytes(atom: Any) -> int:
-    # Extended types (random keys) have no size of a machine word; they are a few bytes.
-    itemsize = getattr(getattr(atom.aval, "dtype", None), "itemsize", 0)
-    return _size(atom) * int(itemsize)
+def type_of(aval: Any) -> TensorType:
+    """Raises PodyardError UNIMPLEMENTED for float64, complex128 and element types that TPUs do not have."""
+    shape = tuple(int(extent) for extent in getattr(aval, "shape", ()))
+    name = str(getattr(aval, "dtype", "token"))
+    if name.startswith("key<"):
+        return TensorType((*shape, _KEY_WORDS), "u32")
+    dtype = _DTYPES.get(name, name)
+    if dtype == "float0":
+        return TensorType(shape, "pred")
+    if dtype not in DTYPE_BYTES:
+        raise PodyardError(Code.UNIMPLEMENTED, f"TPUs have no {name}: a value of shape {shape} has it")
+    return TensorType(shape, dtype)
 
 
-def _matrix_flops(eqn: JaxprEqn) -> int:
-    left, right = (_shape(atom) for atom in eqn.invars)
-    result_size = _size(eqn.outvars[0])
-    if eqn.primitive.name == "dot_general":
-        (contracted, _), _ = eqn.params["dimension_numbers"]
-        return int(2 * result_size * math.prod(left[axis] for axis in contracted))
-    out_feature_axis: int = eqn.params["dimension_numbers"].rhs_spec[0]
-    # Zeros that dilation puts between the inputs are no work.
-    dilation: int = math.prod(eqn.params["lhs_dilation"] or ())
-    return int(2 * result_size * math.prod(right) // right[out_feature_axis] // dilation)
+def _plain(eqn: JaxprEqn) -> tuple[str, dict[str, object]]:
+    """Opcode and attributes of a primitive that is one operation. An unknown one keeps its name."""
+    name, params = eqn.primitive.name, eqn.params
+    if name in _COMPARISONS:
+        return "compare", {"direction": _COMPARISONS[name]}
+    if name in _REDUCTIONS:
+        return "reduce", {"dims": tuple(params.get("axes", params.get("dimensions", ()))), "by": name}
+    if name in _WINDOWS or name == "select_and_gather_add":
+        return "reduce_window", _window(params)
+    if name in _CUMULATIVE:
+        shape = type_of(eqn.invars[0].aval).shape
+        axis = int(params["axis"])
+        return "reduce_window", {"window": tuple(extent if index == axis else 1 for index, extent in enumerate(shape))}
+    if name.startswith("select_and_scatter"):
+        return "select_and_scatter", _window(params)
+    if name.startswith("scatter"):
+        return "scatter", {}
+    if name in _SUMS_OVER_DEVICES:
+        return "all_reduce", {}
+    if name in ("all_gather", "all_to_all", "reduce_scatter", "ppermute"):
+        return ("collective_permute" if name == "ppermute" else name), {}
+    special = _ATTRIBUTES.get(name)
+    if special is not None:
+        opcode, attributes = special(eqn)
+        return opcode, attributes
+    return _RENAMED.get(name, name), {}
+
+
+def _window(params: Any) -> dict[str, object]:
+    flat = tuple(int(edge) for pair in params.get("padding", ()) for edge in pair)
+    return {
+        "window": tuple(params.get("window_dimensions", ())),
+        "strides": tuple(params.get("window_strides", ())),
+        "padding": flat,
+    }
+
+
+def _precision(params: Any) -> str:
+    text = str(params.get("precision")).upper()
+    return "HIGHEST" if "HIGHEST" in text else "HIGH" if "HIGH" in text else "DEFAULT"
+
+
+def _dot(eqn: JaxprEqn) -> tuple[str, dict[str, object]]:
+    (lhs_contracting, rhs_contracting), (lhs_batching, rhs_batching) = eqn.params["dimension_numbers"]
+    return "dot_general", {
+        "lhs_contracting": tuple(lhs_contracting), "rhs_contracting": tuple(rhs_contracting),
+        "lhs_batching": tuple(lhs_batching), "rhs_batching": tuple(rhs_batching), "precision": _precision(eqn.params),
+    }  # fmt: skip
+
+
+def _convolution(eqn: JaxprEqn) -> tuple[str, dict[str, object]]:
+    params = eqn.params
+    numbers = params["dimension_numbers"]
+    out_first, in_first, *spatial = numbers.rhs_spec
+    rank = len(spatial)
+    return "convolution", {
+        "lhs_dims": tuple(numbers.lhs_spec), "kernel_dims": (in_first, out_first, *spatial),
+        "out_dims": tuple(numbers.out_spec), "strides": tuple(params["window_strides"]),
+        "padding": tuple(int(edge) for pair in params["padding"] for edge in pair),
+        "lhs_dilation": tuple(params["lhs_dilation"] or (1,) * rank),
+        "rhs_dilation": tuple(params["rhs_dilation"] or (1,) * rank),
+        "feature_group_count": params["feature_group_count"], "batch_group_count": params["batch_group_count"],
+        "precision": _precision(params),
+    }  # fmt: skip
+
+
+def _cut(eqn: JaxprEqn) -> tuple[str, dict[str, object]]:
+    starts, limits = tuple(eqn.params["start_indices"]), tuple(eqn.params["limit_indices"])
+    return "slice", {"starts": starts, "limits": limits, "strides": tuple(eqn.params["strides"] or (1,) * len(starts))}
+
+
+_ATTRIBUTES: dict[str, Callable[[JaxprEqn], tuple[str, dict[str, object]]]] = {
+    "dot_general": _dot,
+    "conv_general_dilated": _convolution,
+    "slice": _cut,
+    "broadcast_in_dim": lambda eqn: ("broadcast_in_dim", {"dims": tuple(eqn.params["broadcast_dimensions"])}),
+    "transpose": lambda eqn: ("transpose", {"dims": tuple(eqn.params["permutation"])}),
+    "concatenate": lambda eqn: ("concatenate", {"dim": eqn.params["dimension"]}),
+    "iota": lambda eqn: ("iota", {"dim": eqn.params["dimension"]}),
+    "rev": lambda eqn: ("reverse", {"dims": tuple(eqn.params["dimensions"])}),
+    "sort": lambda eqn: ("sort", {"dim": eqn.params["dimension"]}),
+    "dynamic_slice": lambda eqn: ("dynamic_slice", {"sizes": tuple(eqn.params["slice_sizes"])}),
+    "gather": lambda eqn: ("gather", {"sizes": tuple(eqn.params["slice_sizes"])}),
+}

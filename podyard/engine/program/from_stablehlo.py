@@ -43,7 +43,7 @@ def parse_stablehlo(text: str) -> Program:
 class _Function:
     """Where the body of a function starts in the tokens, and its signature."""
 
-    def __init__(self, start: int, parameters: list[tuple[str, TensorType, object]], public: bool) -> None:
+    def __init__(self, start: int, parameters: list[tuple[str, TensorType, dict[str, object]]], public: bool) -> None:
         self.start = start
         self.parameters = parameters
         self.public = public
@@ -65,17 +65,20 @@ class _Module(Reader):
         name = "main" if "main" in self._functions else self._only_public()
         main = self._functions[name]
         scope: dict[str, tuple[int, ...]] = {}
-        parameters, split_axes = [], {}
-        for own_name, type_, sharding in main.parameters:
+        parameters, split_axes, donated = list[int](), dict[int, int](), dict[int, int]()
+        for own_name, type_, attributes in main.parameters:
             value = self._new_value(type_)
             scope[own_name] = (value,)
             parameters.append(value)
-            axis = self._split_axis(sharding)
+            aliased = attributes.get("tf.aliasing_output")
+            if isinstance(aliased, int):
+                donated[value] = aliased
+            axis = self._split_axis(attributes.get("sdy.sharding"))
             if axis is not None:
                 split_axes[value] = axis
         body = self._body_at(main.start, scope)
         body.parameters = parameters
-        return Program(body, self._types, self._partitions, split_axes)
+        return Program(body, self._types, self._partitions, split_axes, donated)
 
     def _only_public(self) -> str:
         public = [name for name, function in self._functions.items() if function.public]
@@ -128,14 +131,14 @@ class _Module(Reader):
         name = self.next()
         if name.kind != "symbol":
             raise malformed(name.line, f"expected a function's name, found {name.text!r}")
-        parameters: list[tuple[str, TensorType, object]] = []
+        parameters: list[tuple[str, TensorType, dict[str, object]]] = []
         self.expect("(")
         while not self.accept(")"):
             own_name = self.next()
             self.expect(":")
             type_ = tensor_type(self.next())
             attributes = self.dictionary() if self.accept("{") else {}
-            parameters.append((own_name.text, type_, attributes.get("sdy.sharding")))
+            parameters.append((own_name.text, type_, attributes))
             self._location()
             self.accept(",")
         if self.accept("->"):

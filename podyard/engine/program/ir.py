@@ -84,6 +84,8 @@ class Program:
     types: list[TensorType]
     partitions: int = 1
     split_axes: dict[int, int] = dataclasses.field(default_factory=dict)
+    # Arguments whose memory a result takes over: value -> index of the result.
+    donated: dict[int, int] = dataclasses.field(default_factory=dict)
 
     def new_value(self, type_: TensorType) -> int:
         self.types.append(type_)
@@ -111,3 +113,46 @@ def matrix_flops(program: Program, operation: Operation) -> int:
     dilation = math.prod(operation.ints("lhs_dilation") or (1,))
     groups = operation.int("batch_group_count", 1)
     return 2 * result.size * (right.size // max(1, right.shape[kernel_features])) // dilation // groups
+
+
+def live_operations(body: Body) -> set[int]:
+    """Operations (by identity) whose results reach a result of the body."""
+    producer = {value: operation for operation in body.operations for value in operation.results}
+    live: set[int] = set()
+    stack = list(body.results)
+    for operation in body.operations:
+        if operation.opcode in ("custom_call", "while", "send", "outfeed"):
+            stack += operation.results
+    while stack:
+        made_by = producer.get(stack.pop())
+        if made_by is None or id(made_by) in live:
+            continue
+        live.add(id(made_by))
+        stack += made_by.operands
+        for inner in made_by.bodies:
+            stack += outer_values(inner)
+    return live
+
+
+def outer_values(body: Body) -> list[int]:
+    """Values that a body takes from outside."""
+    own = set(body.parameters)
+    outer: list[int] = []
+    for operation in body.operations:
+        outer += [value for value in operation.operands if value not in own]
+        own.update(operation.results)
+        for inner in operation.bodies:
+            outer += [value for value in outer_values(inner) if value not in own]
+    return outer + [value for value in body.results if value not in own]
+
+
+def values_read(body: Body) -> set[int]:
+    """Values that a result of the body depends on."""
+    live = live_operations(body)
+    read = set(body.results)
+    for operation in body.operations:
+        if id(operation) in live:
+            read.update(operation.operands)
+            for inner in operation.bodies:
+                read.update(outer_values(inner))
+    return read

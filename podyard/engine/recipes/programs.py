@@ -110,6 +110,7 @@ PROGRAMS: Mapping[str, ProgramManifest] = MappingProxyType(
                 "optimizer": Choice("momentum", ("momentum", "lars"), "what moves the parameters"),
                 "learningRate": _rate(0.1, "peak learning rate per 256 examples of the global batch"),
                 "warmUpEpochs": Whole(5, 0, 50, "epochs in which the learning rate rises to its peak"),
+                "batchNormGroups": Whole(1, 1, 8192, "parts of the batch that are normalized by themselves"),
             },
             ("podyard.engine.recipes.resnet", "resnet_50"),
         ),

@@ -33,7 +33,7 @@ _RATE_BATCH = 256
 
 def resnet_50(arguments: Mapping[str, Any]) -> Model:
     """Arguments as in the manifest of the program."""
-    network = ResNet(_STAGES, _WIDTH, _CLASSES, jnp.dtype(arguments["dtype"]))
+    network = ResNet(_STAGES, _WIDTH, _CLASSES, jnp.dtype(arguments["dtype"]), arguments["batchNormGroups"])
     side = arguments["imageSize"]
 
     def optimizer(global_batch: int) -> Optimizer:
@@ -82,6 +82,7 @@ class ResNet:
     width: int
     classes: int
     dtype: Any
+    batch_norm_groups: int = 1
 
     def blocks(self) -> Iterator[Block]:
         entering = self.width
@@ -128,12 +129,13 @@ class ResNet:
     def loss(self, params: Any, statistics: Any, batch: Any, _key: Any) -> tuple[Any, tuple[Mapping[str, Any], Any]]:
         """Of batch["image"] [n, side, side, 3] and batch["label"] [n]; the batch's own statistics normalize it."""
         moved: dict[str, Any] = {}
+        groups = self.batch_norm_groups
 
         def unit(name: str, x: Any, stride: int = 1) -> Any:
             kernel = params[f"{name}/kernel"].astype(self.dtype)
             pad = (kernel.shape[0] - 1) // 2
             x = conv(x, kernel, stride, ((pad, pad), (pad, pad)))
-            x, mean, variance = batch_norm(x, params[f"{name}/scale"], params[f"{name}/bias"], _EPSILON)
+            x, mean, variance = batch_norm(x, params[f"{name}/scale"], params[f"{name}/bias"], _EPSILON, groups)
             for part, value in (("mean", mean), ("variance", variance)):
                 before = statistics[f"{name}/{part}"]
                 moved[f"{name}/{part}"] = _KEPT * before + (1 - _KEPT) * value

@@ -52,6 +52,8 @@ class CostModel:
     vector_cycles_per_tile: float
     transpose_cycles_per_tile: float
     hbm_usable_bytes: int
+    # Several results come with a table of their addresses, in pieces of this size.
+    result_table_bytes: int
 
 
 _GIB = 2**30
@@ -82,6 +84,7 @@ COSTS: Mapping[str, CostModel] = MappingProxyType(
             vector_cycles_per_tile=0.65,
             transpose_cycles_per_tile=21.8,
             hbm_usable_bytes=round(7.48 * _GIB),
+            result_table_bytes=1024,
         ),
         "v3": CostModel(
             tiling=_PACKED,
@@ -105,6 +108,7 @@ COSTS: Mapping[str, CostModel] = MappingProxyType(
             vector_cycles_per_tile=0.65,
             transpose_cycles_per_tile=21.8,
             hbm_usable_bytes=round(15.48 * _GIB),
+            result_table_bytes=1024,
         ),
         "v4": CostModel(
             tiling=_SINGLE,
@@ -128,6 +132,7 @@ COSTS: Mapping[str, CostModel] = MappingProxyType(
             vector_cycles_per_tile=0.33,
             transpose_cycles_per_tile=10.9,
             hbm_usable_bytes=round(30.75 * _GIB),
+            result_table_bytes=512,
         ),
         "v5e": CostModel(
             tiling=_SINGLE,
@@ -151,6 +156,7 @@ COSTS: Mapping[str, CostModel] = MappingProxyType(
             vector_cycles_per_tile=0.5,
             transpose_cycles_per_tile=16.0,
             hbm_usable_bytes=round(15.75 * _GIB),
+            result_table_bytes=512,
         ),
         "v5p": CostModel(
             tiling=_SINGLE,
@@ -174,6 +180,7 @@ COSTS: Mapping[str, CostModel] = MappingProxyType(
             vector_cycles_per_tile=0.33,
             transpose_cycles_per_tile=10.9,
             hbm_usable_bytes=round(95 * _GIB),
+            result_table_bytes=32,
         ),
         "v6e": CostModel(
             tiling=_SINGLE,
@@ -197,6 +204,7 @@ COSTS: Mapping[str, CostModel] = MappingProxyType(
             vector_cycles_per_tile=0.33,
             transpose_cycles_per_tile=10.9,
             hbm_usable_bytes=round(31.24 * _GIB),
+            result_table_bytes=32,
         ),
     }
 )

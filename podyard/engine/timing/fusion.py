@@ -5,7 +5,7 @@ What crosses is written to memory once and read by every reader, in the narrowes
 
 from __future__ import annotations
 
-from podyard.engine.program.ir import Body, Operation, Program, TensorType
+from podyard.engine.program.ir import Body, Operation, Program, TensorType, live_operations
 from podyard.engine.timing.graph import (
     JUST_AFTER,
     LEAVES,
@@ -19,7 +19,7 @@ from podyard.engine.timing.graph import (
     Kernel,
 )
 from podyard.engine.timing.layout import Tiling
-from podyard.engine.timing.placement import Placement, live_operations
+from podyard.engine.timing.placement import Placement
 
 
 def fuse(program: Program, body: Body, tiling: Tiling) -> Fused:
@@ -42,6 +42,7 @@ class _Fusion(Placement):
         self._share()
         self._store_results()
         self._connect()
+        self._delay_masks()
         ordered = sorted(self.kernels, key=lambda kernel: self.order[kernel.index])
         kernels = [kernel for kernel in ordered if kernel.outputs or kernel.anchor or kernel.moved]
         return Fused(kernels, self._stored_types(), self.aliases, self.unknown)
@@ -205,6 +206,14 @@ class _Fusion(Placement):
             if kernel.anchor is not None and kernel.kind in UNFUSED:
                 own_values += kernel.anchor.results
             kernel.outputs = [value for value in own_values if value in read or value in self._stored_results]
+
+    def _delay_masks(self) -> None:
+        """Masks are packed when the backward pass is about to read them: until then what they are made of stays."""
+        for kernel in self.kernels:
+            if kernel.anchor is not None and kernel.anchor.opcode == "compare":
+                readers = [self.order[other.index] for other in self.kernels if set(other.inputs) & set(kernel.outputs)]
+                if readers:
+                    self.order[kernel.index] = min(readers) - JUST_AFTER / 2
 
     def _stored_types(self) -> dict[int, TensorType]:
         """float32 values that only matrix products read are kept in bfloat16, which is what the products multiply."""

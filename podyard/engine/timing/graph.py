@@ -41,6 +41,7 @@ ELEMENTWISE = frozenset({
     "reverse", "round_nearest_afz", "round_nearest_even", "rsqrt", "select", "shift_left", "shift_right_arithmetic",
     "shift_right_logical", "sign", "sine", "slice", "sqrt", "square", "subtract", "tan", "tanh", "transpose", "xor",
     "erf", "erf_inv", "stop_gradient", "copy", "broadcast", "map", "next_after",
+    "threefry",
 })  # fmt: skip
 
 

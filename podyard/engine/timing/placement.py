@@ -348,34 +348,3 @@ class Placement:
 
     def _is_constant(self, value: int) -> bool:
         return value in self.floating and self.floating[value].opcode in LEAVES
-
-
-def live_operations(body: Body) -> set[int]:
-    """Operations (by identity) whose results reach a result of the body."""
-    producer = {value: operation for operation in body.operations for value in operation.results}
-    live: set[int] = set()
-    stack = list(body.results)
-    for operation in body.operations:
-        if operation.opcode in ("custom_call", "while", "send", "outfeed"):
-            stack += operation.results
-    while stack:
-        made_by = producer.get(stack.pop())
-        if made_by is None or id(made_by) in live:
-            continue
-        live.add(id(made_by))
-        stack += made_by.operands
-        for inner in made_by.bodies:
-            stack += _outer_values(inner)
-    return live
-
-
-def _outer_values(body: Body) -> list[int]:
-    """Values that a body takes from outside."""
-    own = set(body.parameters)
-    outer: list[int] = []
-    for operation in body.operations:
-        outer += [value for value in operation.operands if value not in own]
-        own.update(operation.results)
-        for inner in operation.bodies:
-            outer += [value for value in _outer_values(inner) if value not in own]
-    return outer + [value for value in body.results if value not in own]

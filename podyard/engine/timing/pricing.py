@@ -30,7 +30,7 @@ _NO_ARITHMETIC = frozenset({
 _INSTRUCTIONS = {
     "exponential": 6, "exponential_minus_one": 8, "log": 10, "log_plus_one": 12, "tanh": 12, "logistic": 10,
     "power": 24, "divide": 6, "sqrt": 6, "rsqrt": 4, "sine": 20, "cosine": 20, "erf": 20, "erf_inv": 24,
-    "remainder": 10, "cbrt": 12,
+    "remainder": 10, "cbrt": 12, "threefry": 115,
 }  # fmt: skip
 
 
@@ -41,6 +41,7 @@ _PACKED = 16
 _TURNED_SHARE = 0.85
 
 
+_SLICING = ("slice", "dynamic_slice")
 # Longer windows are running sums; those take this many passes over the array.
 _WINDOW_OF_POOLING = 32
 _PASSES_OF_RUNNING_SUM = 6
@@ -110,8 +111,24 @@ class Pricer:
             total += taps * tiles_of(self.program.types[kernel.anchor.results[0]], self.costs)
         return total * self.costs.vector_cycles_per_tile
 
-    def read_bytes(self, values: list[int]) -> float:
-        return sum(tile_bytes(self.type_of(value), self.costs) for value in values)
+    def read_bytes(self, values: list[int], kernel: Kernel | None = None) -> float:
+        """What reading costs; of an array that a kernel only cuts slices from, the slices."""
+        if kernel is None:
+            return sum(tile_bytes(self.type_of(value), self.costs) for value in values)
+        return sum(
+            min(tile_bytes(self.type_of(value), self.costs), self.slice_bytes(kernel, value)) for value in values
+        )
+
+    def slice_bytes(self, kernel: Kernel, value: int) -> float:
+        """Bytes of the slices that a kernel takes of an input; infinite where it uses all of it."""
+        taken = 0.0
+        for operation in kernel.operations:
+            if value in map(self.resolve, operation.operands):
+                if operation.opcode not in _SLICING or self.resolve(operation.operands[0]) != value:
+                    return math.inf
+                taken += tile_bytes(self.program.types[operation.results[0]], self.costs)
+        anchored = kernel.anchor is not None and value in map(self.resolve, kernel.anchor.operands)
+        return math.inf if anchored or not taken else taken
 
     def written_bytes(self, kernel: Kernel) -> float:
         """Results; a reduction costs a pass in 4 bytes over what it sums up, unless as much is written anyway."""
@@ -121,10 +138,8 @@ class Pricer:
 
     def _vector(self, kernel: Kernel) -> Price:
         passes = self._passes(kernel)
-        return vector_price(
-            passes * self.read_bytes(kernel.inputs), passes * self.written_bytes(kernel), self.vpu_cycles(kernel),
-            self.costs,
-        )  # fmt: skip
+        read, written = self.read_bytes(kernel.inputs, kernel), self.written_bytes(kernel)
+        return vector_price(passes * read, passes * written, self.vpu_cycles(kernel), self.costs)
 
     def _passes(self, kernel: Kernel) -> int:
         """A running sum (a window as long as its axis) is done in several passes."""
@@ -142,12 +157,13 @@ class Pricer:
         left, right = (self._sources(value, kernel) for value in anchor.operands[:2])
         others = [value for value in kernel.inputs if value not in left and value not in right]
         passes = PASSES.get(anchor.text("precision"), 1) if self._is_float(anchor) else 1
-        far_left, far_right = ([value for value in side if not self._is_near(value)] for side in (left, right))
-        left_bytes = self.read_bytes(far_left) * _rows_read(self.program, anchor)
+        far_left, far_right = ([value for value in side if not self.is_near(value)] for side in (left, right))
+        left_bytes = self.read_bytes(far_left, kernel) * _rows_read(self.program, anchor)
         near = self._is_near_result(kernel)
+        right_bytes = self.read_bytes(far_right, kernel)
         product = product_of(
-            self.program, anchor, left_bytes, self.read_bytes(far_right), 0.0 if near else self.written_bytes(kernel),
-            passes, self.costs, turned=self._is_turned(anchor),
+            self.program, anchor, left_bytes, right_bytes, 0.0 if near else self.written_bytes(kernel), passes,
+            self.costs, turned=self._is_turned(anchor),
         )  # fmt: skip
         if math.isfinite(self.costs.near_bytes_per_cycle):
             alone = len(self.fused.kernels) == 1
@@ -162,17 +178,17 @@ class Pricer:
         if min(product.m, product.k, product.n) == 1 and product.mxu_cycles is None:
             return self._without_matrix_unit(product, kernel, vpu)
         return matrix_price(
-            product, self.read_bytes([value for value in others if not self._is_near(value)]), vpu, self.costs
+            product, self.read_bytes([value for value in others if not self.is_near(value)]), vpu, self.costs
         )
 
-    def _is_near(self, value: int) -> bool:
+    def is_near(self, value: int) -> bool:
         """Whether a value stays on the chip between the kernel that makes it and those that read it."""
         if value in self._outside or math.isinf(self.costs.near_bytes_per_cycle):
             return False
         return 0 < tile_bytes(self.type_of(value), self.costs) <= self.costs.prefetch_bytes / 2
 
     def _is_near_result(self, kernel: Kernel) -> bool:
-        return bool(kernel.outputs) and all(self._is_near(value) for value in kernel.outputs)
+        return bool(kernel.outputs) and all(self.is_near(value) for value in kernel.outputs)
 
     def _is_turned(self, anchor: Operation) -> bool:
         producer = self._producers.get(self.resolve(anchor.operands[1]))
@@ -204,7 +220,7 @@ class Pricer:
         tiles = product.batch * product.m * product.k * product.n / (LANES * SUBLANES)
         summed = tiles * LANES * SUBLANES * 4 if product.k > 1 else 0.0
         return vector_price(
-            self.read_bytes(kernel.inputs), self.written_bytes(kernel) + summed,
+            self.read_bytes(kernel.inputs, kernel), self.written_bytes(kernel) + summed,
             vpu + tiles * self.costs.vector_cycles_per_tile, self.costs,
         )  # fmt: skip
 

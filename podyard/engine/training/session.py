@@ -11,19 +11,18 @@ import numpy as np
 from podyard.base.clock import RealClock
 from podyard.base.errors import Code, PodyardError, failed_precondition
 from podyard.base.rng import Streams
+from podyard.engine.analysis import analyze
 from podyard.engine.collectives.transport_tcp import Listener, TcpTransport
 from podyard.engine.collectives.wire import Membership
 from podyard.engine.contract import MetricsSink, Rendezvous, ReplicaSpec, agreement_digest
-from podyard.engine.program.from_jaxpr import ops_of
-from podyard.engine.program.ops import DeviceProgram
 from podyard.engine.recipes import build_recipe
-from podyard.engine.timing.roofline import StepEstimate, estimate_step
+from podyard.engine.recipes.programs import program_of
+from podyard.engine.timing.estimate import Estimate
 from podyard.engine.training import checkpoint, xla
 from podyard.engine.training.programs import TrainState, evaluate, predict
 from podyard.engine.training.recipe import Dataset
 from podyard.engine.training.runtime import HostSum, SliceShape, SumOverTransport, Trainer, sum_in_process
 from podyard.engine.training.store import CheckpointStore
-from podyard.hardware import accelerator_types
 
 
 class Session:
@@ -93,14 +92,14 @@ class Session:
             state,
             spec.compilation_cache,
         )
-        estimate = self._estimate(trainer)
+        estimate = self._estimate()
         self._metrics.log(f"compiled in {self._clock.monotonic_seconds() - began:.2f} s")
         with self._host_sum(start) as host_sum:
             finished = self._steps(trainer, host_sum, estimate)
         if finished and self._leads:
             self._report_end(trainer.train_state, data, finished)
 
-    def _steps(self, trainer: Trainer, host_sum: HostSum, estimate: StepEstimate) -> dict[str, float]:
+    def _steps(self, trainer: Trainer, host_sum: HostSum, estimate: Estimate) -> dict[str, float]:
         """The last step's metrics; empty when told to stop."""
         spec = self._spec
         thread_count = max(1, xla.available_cpu_count() // spec.process_count)
@@ -144,11 +143,15 @@ class Session:
         name, sha256 = checkpoint.save(self._store, self._run, state)
         self._metrics.checkpoint(state.step, name, sha256)
 
-    def _estimate(self, trainer: Trainer) -> StepEstimate:
-        all_reduce_bytes = 4 * trainer.train_state.layout.length
-        program = DeviceProgram(tuple(ops_of(trainer.programs.core_jaxpr)), all_reduce_bytes)
-        kind = accelerator_types.parse(self._spec.accelerator_type)
-        return estimate_step(program, kind, self._spec.core_count)
+    def _estimate(self) -> Estimate:
+        """What a step of this recipe would take on the slice: its program as a user writes it, not as it runs here."""
+        program = program_of(self._spec.recipe, self._spec.arguments)
+        return analyze(
+            program.step,
+            *program.abstract_arguments(self._spec.global_batch),
+            accelerator_type=self._spec.accelerator_type,
+            global_batch=self._spec.global_batch,
+        )
 
     @contextmanager
     def _host_sum(self, start: str) -> Iterator[HostSum]:

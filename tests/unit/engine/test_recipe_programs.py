@@ -351,7 +351,7 @@ def test_batch_norm_computes_in_float32_whatever_comes_in() -> None:
     wide = np.asarray(narrow, np.float64)
     assert got.dtype == jnp.bfloat16 and mean.dtype == variance.dtype == jnp.float32
     assert np.allclose(mean, wide.mean((0, 1, 2)), rtol=1e-6)
-    assert np.allclose(variance, wide.var((0, 1, 2)), rtol=1e-4)
+    assert np.allclose(variance, wide.var((0, 1, 2)), rtol=1e-3)
     by_hand = (wide - wide.mean((0, 1, 2))) / np.sqrt(wide.var((0, 1, 2)) + 1e-5) * scale + bias
     assert np.allclose(np.asarray(got, np.float64), by_hand, rtol=0.01, atol=0.02)
 

@@ -1,0 +1,181 @@
+"""`podyard estimate`: what a program would take on a slice. Needs no running Podyard."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TextIO
+
+import click
+
+from podyard import engine
+from podyard.base.clock import OsClock, PlatformTime
+from podyard.base.errors import Code, PodyardError, failed_precondition, invalid
+from podyard.cli import output
+from podyard.cli.client import LOCATION_DEFAULT
+from podyard.cli.jobs import _value
+from podyard.cli.options import pairs
+from podyard.domain.fleet import region_of
+from podyard.domain.node import UsageClass
+from podyard.engine.program.from_stablehlo import MAX_TEXT_BYTES
+from podyard.engine.recipes.programs import PROGRAMS, program_of
+from podyard.engine.report import compare, html, trace
+from podyard.engine.report.compare import Outcome
+from podyard.engine.report.document import document
+from podyard.engine.report.summary import HourlyPrice, Report
+from podyard.engine.report.table import Block, blocks
+from podyard.pricing.sku import RateCard, default_rate_card
+
+USAGES = (UsageClass.ON_DEMAND, UsageClass.PREEMPTIBLE, UsageClass.SPOT)
+STANDARD_INPUT = "-"
+Analysis = Callable[[str], Report]
+
+
+@click.command(epilog=f"Recipes: {', '.join(PROGRAMS)}.")
+@click.argument("program", metavar="FILE_OR_RECIPE")
+@click.option("--accelerator-type", default="v3-8", show_default=True)
+@click.option("--global-batch", type=click.IntRange(1), help="Examples of a step, over the whole slice (recipes).")
+@click.option("--arg", "arguments", multiple=True, metavar="NAME=VALUE", help="Argument of the recipe.")
+@click.option("--compare", "others", metavar="TYPE,...", help="The same program on these types too.")
+@click.option("--compiler", type=click.Choice(["podyard", "xla-tpu"]), default="podyard", show_default=True)
+@click.option(
+    "--zone",
+    envvar=["PODYARD_LOCATION", "CLOUDSDK_COMPUTE_ZONE"],
+    default=LOCATION_DEFAULT,
+    show_default=True,
+    help="Where it is to be bought.",
+)
+@click.option(
+    "-o", "--output", "form", type=click.Choice(["table", "json", "html"]), default="table", show_default=True
+)
+@click.option("--out", type=click.File("w", encoding="utf-8"), default="-", metavar="FILE", help="Default: stdout.")
+@click.option("--trace", "trace_file", type=click.File("w", encoding="utf-8"), metavar="FILE", help="For Perfetto.")
+def estimate(
+    program: str,
+    accelerator_type: str,
+    global_batch: int | None,
+    arguments: tuple[str, ...],
+    others: str | None,
+    compiler: str,
+    zone: str,
+    form: str,
+    out: TextIO,
+    trace_file: TextIO | None,
+) -> int:
+    """Time, memory, energy and cost of one step of a program on a slice.
+
+    FILE is StableHLO text, the program of one device; "-" reads it from standard input. A recipe's step is that of the
+    whole slice. Exit code 1 when the program cannot run on the accelerator type.
+    """
+    region = region_of(zone)
+    given = {key: _value(value) for pair in arguments for key, value in pairs(pair, "--arg").items()}
+    if program in PROGRAMS:
+        analysis = _of_recipe(program, given, global_batch, compiler)
+    elif given or global_batch is not None:
+        raise click.UsageError("--arg and --global-batch are for recipes: a file has its sizes in it")
+    else:
+        analysis = _of_text(program, compiler)
+    card, now = default_rate_card(), PlatformTime(OsClock().now().nanos)
+
+    def make(name: str) -> Report:
+        report = analysis(name)
+        return Report(report.program, report.estimate, report.example_count, zone, prices_of(card, name, region, now))
+
+    names = dict.fromkeys([accelerator_type, *(name for name in (others or "").split(",") if name)])
+    outcomes = [compare.outcome_of(name, make) for name in names]
+    main = outcomes[0]
+    if main.report is None and main.error is not None and len(outcomes) == 1:
+        raise main.error
+    out.write(_written(outcomes, form))
+    if trace_file is not None and main.report is not None:
+        json.dump(trace.trace_events(main.report), trace_file, separators=(",", ":"), allow_nan=False)
+    return 0 if main.error is None else 1
+
+
+def _of_recipe(name: str, given: Mapping[str, object], global_batch: int | None, compiler: str) -> Analysis:
+    """Raises INVALID_ARGUMENT for arguments that the recipe does not take, FAILED_PRECONDITION without JAX."""
+    if importlib.util.find_spec("jax") is None:
+        raise failed_precondition("the estimate of a recipe needs JAX: pip install 'podyard[engine]'")
+    recipe = program_of(name, given)
+    batch = global_batch or recipe.default_global_batch
+    shapes = recipe.abstract_arguments(batch)
+
+    def analysis(accelerator_type: str) -> Report:
+        found = engine.analyze(
+            recipe.step, *shapes, accelerator_type=accelerator_type, global_batch=batch, compiler=compiler
+        )
+        return Report(name, found, recipe.example_count)
+
+    return analysis
+
+
+def _of_text(program: str, compiler: str) -> Analysis:
+    text = _read(program)
+    name = "standard input" if program == STANDARD_INPUT else Path(program).name
+    return lambda accelerator_type: Report(
+        name, engine.analyze_stablehlo(text, accelerator_type=accelerator_type, compiler=compiler)
+    )
+
+
+def _read(program: str) -> str:
+    """StableHLO text. Raises NOT_FOUND, or INVALID_ARGUMENT for what is too long or no text."""
+    try:
+        with click.open_file(program, "rb") as source:
+            data: bytes = source.read(MAX_TEXT_BYTES + 1)
+    except OSError as error:
+        known = ", ".join(PROGRAMS)
+        why = f"{program!r} is neither a recipe ({known}) nor a file that can be read: {error.strerror}"
+        raise PodyardError(Code.NOT_FOUND, why) from error
+    if len(data) > MAX_TEXT_BYTES:
+        raise invalid(f"{program} has more than the {MAX_TEXT_BYTES} bytes that are read", "module")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise invalid(f"{program} is no text: StableHLO is read as text, not as bytecode", "module") from error
+
+
+def prices_of(card: RateCard, accelerator_type: str, region: str, at: PlatformTime) -> tuple[HourlyPrice, ...]:
+    """What the card says for each way to buy the slice, at `at`; what it does not have says so."""
+    found = []
+    for usage in USAGES:
+        try:
+            price = card.price(accelerator_type, region, usage, at)
+        except PodyardError as error:
+            if error.code is not Code.NOT_FOUND:
+                raise
+            found.append(HourlyPrice(str(usage), None, error.message, card.currency))
+            continue
+        found.append(
+            HourlyPrice(
+                usage=str(usage),
+                nanos_per_hour=price.total_nanos_per_hour,
+                note=price.source,
+                currency=card.currency,
+                effective_from=price.effective_from.rfc3339(),
+                verified=price.verified,
+            )
+        )
+    return tuple(found)
+
+
+def _written(outcomes: list[Outcome], form: str) -> str:
+    main = outcomes[0]
+    if form == "html":
+        return html.page(outcomes)
+    if form == "json":
+        found = compare.documents(outcomes) if len(outcomes) > 1 or main.report is None else document(main.report)
+        return json.dumps(found, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    told = [] if main.report is None else blocks(main.report)
+    if len(outcomes) > 1:
+        told.append(compare.block(outcomes))
+    return "\n".join(_text(block) for block in told)
+
+
+def _text(block: Block) -> str:
+    table = (output.table(block.headings, block.rows),) if block.headings else ()
+    return "".join(f"{part}\n" for part in (*block.before, *table, *block.after))
+
+
+COMMANDS = {"estimate": estimate}

@@ -1,0 +1,337 @@
+"""From a program to an estimate: one device's kernels, the slice's collectives, memory, energy. No JAX in here.
+
+A step = the kernels of one device, one after the other + collectives, which the optimizer waits for and which wait for
+the last gradient, so that nothing is left to hide them behind + dispatch of the step by the host.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from podyard.base.errors import invalid
+from podyard.engine.program.ir import Body, Operation, Program, matrix_flops
+from podyard.engine.program.partition import partitioned
+from podyard.engine.timing import collectives
+from podyard.engine.timing.costs import CostModel, cost_model
+from podyard.engine.timing.energy import energy_joules
+from podyard.engine.timing.estimate import Estimate, OpEstimate
+from podyard.engine.timing.fusion import fuse
+from podyard.engine.timing.graph import MATRIX, Fused, Kernel
+from podyard.engine.timing.kernels import Bound, Price
+from podyard.engine.timing.layout import nbytes_in_memory
+from podyard.engine.timing.loops import trip_count
+from podyard.engine.timing.memory import MemoryNeed, memory_need, temporaries
+from podyard.engine.timing.pricing import Pricer
+from podyard.hardware.accelerator_types import AcceleratorType
+
+ESTIMATE_MODEL = "podyard"
+# Fitted on the published ResNet-50 runs on TPU v3 (MLPerf training v0.5 to v0.7) and on nothing else: what a step costs
+# besides its kernels (the host starts it and feeds it), and how much of the compiler's sum the kernels of a run take
+# (each fetches its first window while the one before ends).
+STEP_DISPATCH_SECONDS = 1.8e-3
+RUN_SHARE = 0.93
+
+
+@dataclasses.dataclass(slots=True)
+class _Timeline:
+    """Kernels priced so far; `clock` is when the next one starts."""
+
+    ops: list[OpEstimate] = dataclasses.field(default_factory=list)
+    clock: float = 0.0
+    compiler_cycles: float = 0.0
+    flops: int = 0
+    hbm_bytes: float = 0.0
+    # Bytes that are summed over the slice, by how many other sums they wait for; other collectives with their seconds.
+    summed: dict[int, int] = dataclasses.field(default_factory=dict)
+    others: list[tuple[str, int, float]] = dataclasses.field(default_factory=list)
+    unknown: dict[str, None] = dataclasses.field(default_factory=dict)
+
+
+def device_count(kind: AcceleratorType) -> int:
+    """Devices as the compiler counts them: cores on v2 and v3, chips from v4 on."""
+    return kind.core_count if kind.generation.name in ("v2", "v3") else kind.chip_count
+
+
+def estimate_program(program: Program, kind: AcceleratorType, global_batch: int | None = None) -> Estimate:
+    """`program` on a slice of `kind`. A program that is written for several devices by itself is split as it says.
+
+    Raises PodyardError INVALID_ARGUMENT when the program needs more devices than the slice has, and for a global batch
+    that does not divide by the slice's devices.
+    """
+    devices = device_count(kind)
+    if program.partitions > devices:
+        raise invalid(
+            f"the module is written for {program.partitions} devices, {kind.name} has {devices}", "accelerator_type"
+        )
+    split = dict(program.split_axes)
+    count = program.partitions
+    if global_batch is not None:
+        if global_batch < 1 or global_batch % devices:
+            raise invalid(
+                f"global_batch {global_batch} is no positive multiple of {kind.name}'s {devices} devices",
+                "global_batch",
+            )
+        count = devices
+        split = {value: 0 for value in program.body.parameters if program.types[value].shape[:1] == (global_batch,)}
+    own = partitioned(program, split, count)
+    return _Analysis(own, kind, devices if count > 1 else 1).estimate(global_batch)
+
+
+class _Analysis:
+    def __init__(self, program: Program, kind: AcceleratorType, participants: int) -> None:
+        self.program = program
+        self.kind = kind
+        self.costs: CostModel = cost_model(kind.generation.name)
+        self.participants = participants
+        self.timeline = _Timeline()
+        self._names = 0
+
+    def estimate(self, global_batch: int | None) -> Estimate:
+        body = self.program.body
+        fused = fuse(self.program, body, self.costs.tiling)
+        pricer = Pricer(self.program, body, fused, self.costs)
+        self._run(fused, pricer, 1)
+        need = memory_need(self.program, body, fused, pricer, self._peak_inside, self.costs)
+        return self._told(need, global_batch)
+
+    def _told(self, need: MemoryNeed, global_batch: int | None) -> Estimate:
+        line, costs, kind = self.timeline, self.costs, self.kind
+        compute = line.clock / costs.clock_hz
+        summed_seconds, ici_bytes, told = self._collectives()
+        seconds = compute + summed_seconds + STEP_DISPATCH_SECONDS
+        mxu_peak = 2 * costs.mxu_count * costs.mxu_edge**2 * costs.clock_hz
+        busy = min(1.0, compute / seconds) if seconds else 0.0
+        matrix = sum(op.flops for op in line.ops if op.kind == "matrix")
+        verdict = "" if need.peak_bytes <= costs.hbm_usable_bytes else _does_not_fit(need, costs)
+        return Estimate(
+            accelerator_type=kind.name,
+            compiler=ESTIMATE_MODEL,
+            devices=self.participants,
+            modelled_seconds=seconds,
+            compute_seconds=compute,
+            collective_seconds=summed_seconds,
+            overhead_seconds=STEP_DISPATCH_SECONDS,
+            cycles=line.compiler_cycles,
+            flops=line.flops,
+            hbm_bytes=round(line.hbm_bytes),
+            ici_bytes=ici_bytes,
+            mxu_utilization=matrix / (mxu_peak * seconds) if seconds else 0.0,
+            argument_bytes=need.argument_bytes,
+            result_bytes=need.result_bytes,
+            temporary_bytes=need.temporary_bytes,
+            peak_hbm_bytes=need.peak_bytes,
+            usable_hbm_bytes=costs.hbm_usable_bytes,
+            fits=not verdict,
+            memory_text=verdict,
+            bound=self._bound(summed_seconds),
+            energy_joules=energy_joules(kind.generation.name, kind.chip_count, seconds, busy),
+            ops=tuple(line.ops),
+            collectives=told,
+            largest_buffers=need.largest,
+            unknown_ops=tuple(line.unknown),
+            clock_hz=costs.clock_hz,
+            global_batch=global_batch,
+        )
+
+    def _bound(self, collective_seconds: float) -> Bound:
+        shares: dict[Bound, float] = {"ici": collective_seconds * self.costs.clock_hz}
+        shares["overhead"] = STEP_DISPATCH_SECONDS * self.costs.clock_hz
+        for op in self.timeline.ops:
+            if op.bound != "ici":
+                shares[op.bound] = shares.get(op.bound, 0.0) + op.cycles
+        return max(shares, key=lambda bound: shares[bound])
+
+    # --- kernels
+
+    def _run(self, fused: Fused, pricer: Pricer, count: int) -> None:
+        """Prices the kernels of a body that runs `count` times."""
+        levels = _levels(fused)
+        for kernel in fused.kernels:
+            if kernel.kind == "control" and kernel.anchor is not None:
+                self._control(kernel.anchor, count)
+                continue
+            if kernel.kind == "collective" and kernel.anchor is not None:
+                self._collective(kernel.anchor, count, levels[kernel.index])
+                continue
+            self._add(kernel, pricer, count)
+        self.timeline.unknown.update(dict.fromkeys(operation.opcode for operation in fused.unknown))
+
+    def _add(self, kernel: Kernel, pricer: Pricer, count: int) -> None:
+        price = pricer.price(kernel)
+        line = self.timeline
+        moved = self._bytes(kernel, pricer)
+        line.compiler_cycles += price.cycles * count
+        price = self._as_run(kernel, price, moved)
+        flops = self._flops(kernel)
+        line.flops += flops * count
+        line.hbm_bytes += moved * count
+        units = (("mxu", price.mxu_cycles), ("vpu", price.vpu_cycles), ("hbm", price.hbm_cycles))
+        self._names += 1
+        what = kernel.anchor.opcode if kernel.anchor is not None else kernel.kind
+        line.ops.append(
+            OpEstimate(
+                name=f"{what}.{self._names}",
+                kind=kernel.kind,
+                cycles=price.cycles * count,
+                bytes=round(moved * count),
+                flops=flops * count,
+                bound=price.bound,
+                count=count,
+                start_cycles=line.clock,
+                unit_cycles=tuple((unit, value * count) for unit, value in units if value),
+                where=kernel.anchor.where if kernel.anchor is not None else "",
+            )
+        )
+        line.clock += price.cycles * count
+
+    def _as_run(self, kernel: Kernel, price: Price, moved: float) -> Price:
+        """What a kernel takes in a run. Where the compiler gives no cycles, its bytes. On v2 and v3 what the compiler
+        says; from v4 on operands are fetched ahead and results written behind, so that a kernel takes as long as what
+        it keeps busy longest, the bus included."""
+        bus = moved / (self.costs.hbm_bytes_per_second / self.costs.clock_hz)
+        if price.bound == "unpriced":
+            return Price(bus, "unpriced", hbm_cycles=bus)
+        if not self.costs.prefetch_bytes:
+            return dataclasses.replace(price, cycles=price.cycles * RUN_SHARE)
+        matrix = kernel.kind == "matrix"
+        fixed = self.costs.matrix_kernel_cycles if matrix else self.costs.vector_kernel_cycles
+        busiest = max(price.mxu_cycles, price.vpu_cycles, bus)
+        bounds: dict[float, Bound] = {price.vpu_cycles: "vpu", price.mxu_cycles: "mxu", bus: "hbm"}
+        bound: Bound = "overhead" if busiest < fixed else bounds[busiest]
+        return Price((busiest + fixed) * RUN_SHARE, bound, price.mxu_cycles, price.vpu_cycles, bus)
+
+    def _bytes(self, kernel: Kernel, pricer: Pricer) -> float:
+        """What really crosses the HBM bus: operands and results as they lie in memory, without what stays on chip."""
+        values = [value for value in (*kernel.inputs, *kernel.outputs) if not pricer.is_near(value)]
+        moved = float(
+            sum(
+                min(nbytes_in_memory(pricer.type_of(value), self.costs.tiling), pricer.slice_bytes(kernel, value))
+                for value in values
+            )
+        )
+        if kernel.moved is not None:
+            moved += 2 * nbytes_in_memory(kernel.moved, self.costs.tiling)
+        return moved
+
+    def _flops(self, kernel: Kernel) -> int:
+        total = 0
+        if kernel.anchor is not None and kernel.anchor.opcode in MATRIX:
+            total += matrix_flops(self.program, kernel.anchor)
+        for operation in (*kernel.operations, *kernel.reductions):
+            if operation.opcode not in (
+                "broadcast_in_dim",
+                "constant",
+                "reshape",
+                "convert",
+                "transpose",
+                "iota",
+                "slice",
+            ):
+                total += self.program.types[operation.results[0]].size
+        return total
+
+    def _control(self, operation: Operation, count: int) -> None:
+        """A loop runs its body as often as its counter says (once where that is not in the program); of branches the
+        one that takes longest counts."""
+        if operation.opcode == "while":
+            turns = trip_count(self.program, operation) or 1
+            self._inner(operation.bodies[-1], count * turns)
+            return
+        best: _Timeline | None = None
+        before = self.timeline
+        for body in operation.bodies:
+            self.timeline = dataclasses.replace(
+                before, ops=list(before.ops), summed=dict(before.summed), others=list(before.others),
+                unknown=dict(before.unknown),
+            )  # fmt: skip
+            self._inner(body, count)
+            if best is None or self.timeline.clock > best.clock:
+                best = self.timeline
+        self.timeline = best or before
+
+    def _inner(self, body: Body, count: int) -> None:
+        fused = fuse(self.program, body, self.costs.tiling)
+        self._run(fused, Pricer(self.program, body, fused, self.costs), count)
+
+    def _peak_inside(self, kernel: Kernel) -> int:
+        """Temporaries that the bodies of a loop or a conditional hold at most."""
+        if kernel.kind != "control" or kernel.anchor is None:
+            return 0
+        peak = 0
+        for body in kernel.anchor.bodies:
+            fused = fuse(self.program, body, self.costs.tiling)
+            pricer = Pricer(self.program, body, fused, self.costs)
+            peak = max(peak, temporaries(body, fused, pricer, self._peak_inside, self.costs)[0])
+        return peak
+
+    # --- collectives
+
+    def _collective(self, operation: Operation, count: int, level: int) -> None:
+        line = self.timeline
+        given, made = (self.program.types[value] for value in (operation.operands[0], operation.results[0]))
+        if operation.opcode == "all_reduce":
+            line.summed[level] = line.summed.get(level, 0) + given.nbytes * count
+            return
+        if operation.opcode == "all_gather":
+            nbytes, seconds = made.nbytes, collectives.all_gather_seconds(self.kind, made.nbytes)
+        elif operation.opcode == "reduce_scatter":
+            nbytes, seconds = given.nbytes, collectives.all_gather_seconds(self.kind, given.nbytes)
+        else:
+            nbytes, seconds = given.nbytes, collectives.all_to_all_seconds(self.kind, given.nbytes)
+        line.others.append((operation.opcode.replace("_", "-"), nbytes, seconds * count))
+
+    def _collectives(self) -> tuple[float, int, tuple[str, ...]]:
+        """(seconds, bytes that a device sends, one line each). Sums that wait for the same others are one."""
+        if self.participants == 1 or self.kind.chip_count * self.kind.generation.cores_per_chip == 1:
+            return 0.0, 0, ()
+        seconds, sent, told = 0.0, 0, list[str]()
+        for _, nbytes in sorted(self.timeline.summed.items()):
+            plan = collectives.plan_for(self.kind, nbytes)
+            seconds += plan.seconds
+            sent += collectives.all_reduce_bytes_per_chip(self.kind, nbytes)
+            told.append(
+                f"all-reduce of {nbytes} bytes: {plan.family}, {plan.colours} colours x {plan.phases} phases, "
+                f"{plan.ring_sizes}, {plan.seconds * 1e6:.1f} us"
+            )
+            self._add_collective("all-reduce", nbytes, plan.seconds)
+        for name, nbytes, taken in self.timeline.others:
+            seconds += taken
+            sent += nbytes
+            told.append(f"{name} of {nbytes} bytes: {taken * 1e6:.1f} us")
+            self._add_collective(name, nbytes, taken)
+        return seconds, sent, tuple(told)
+
+    def _add_collective(self, name: str, nbytes: int, seconds: float) -> None:
+        line = self.timeline
+        cycles = seconds * self.costs.clock_hz
+        self._names += 1
+        line.ops.append(
+            OpEstimate(
+                f"{name}.{self._names}", "collective", cycles, nbytes, 0, "ici", 1, line.clock, (("ici", cycles),)
+            )
+        )
+        line.clock += cycles
+
+
+def _levels(fused: Fused) -> dict[int, int]:
+    """For each kernel, how many sums over the slice it waits for, one after the other."""
+    level: dict[int, int] = {}
+    made_by = {value: kernel for kernel in fused.kernels for value in kernel.outputs}
+    for kernel in fused.kernels:
+        before = 0
+        for value in kernel.inputs:
+            source = made_by.get(value)
+            if source is not None and source.index in level:
+                before = max(before, level[source.index] + (source.kind == "collective"))
+        level[kernel.index] = before
+    return level
+
+
+def _does_not_fit(need: MemoryNeed, costs: CostModel) -> str:
+    gib = 2**30
+    largest = ", ".join(f"{buffer.name} {buffer.nbytes / gib:.2f}G" for buffer in need.largest)
+    return (
+        f"the program needs {need.peak_bytes / gib:.2f}G of HBM (arguments {need.argument_bytes / gib:.2f}G, results "
+        f"{need.result_bytes / gib:.2f}G, temporaries {need.temporary_bytes / gib:.2f}G), a device has "
+        f"{costs.hbm_usable_bytes / gib:.2f}G; largest buffers: {largest}"
+    )
