@@ -140,7 +140,7 @@ def test_every_page_is_labelled_readable_and_fits(browser: Browser, finished_job
         {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500},
     )
     browser.errors()  # those of the test before, which a slow machine reports late
-    pages = ["nodes", "nodes/new?usage=spot", "jobs", "jobs/new", finished_job, "billing", "pods"]
+    pages = ["nodes", "nodes/new?usage=spot", "jobs", "jobs/new", finished_job, "billing", "pods", "mxu"]
     try:
         for page in ["/login", *(f"/console/demo/{page}" for page in pages)]:
             browser.open(page)

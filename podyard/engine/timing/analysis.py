@@ -7,6 +7,7 @@ the last gradient, so that nothing is left to hide them behind + dispatch of the
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 
 from podyard.base.errors import invalid
 from podyard.engine.program.ir import Body, Operation, Program, matrix_flops
@@ -30,6 +31,11 @@ ESTIMATE_MODEL = "podyard"
 # (each fetches its first window while the one before ends).
 STEP_DISPATCH_SECONDS = 1.8e-3
 RUN_SHARE = 0.93
+# From the memory of a host to all its chips. Unverified: about what one PCIe 3.0 x8 link per chip pair carries.
+HOST_FEED_BYTES_PER_SECOND = 8e9
+# How often more the compiler counts an operand that is fetched ahead: read and written as the copy starts, and as it
+# ends (found in the products of the compiled programs: bytes = operands + result + four times the larger operand).
+_FETCH_PASSES = 4
 
 
 @dataclasses.dataclass(slots=True)
@@ -41,6 +47,8 @@ class _Timeline:
     compiler_cycles: float = 0.0
     flops: int = 0
     hbm_bytes: float = 0.0
+    # With what stays on the chip between two kernels: the bytes that the compiler counts.
+    touched_bytes: float = 0.0
     # Bytes that are summed over the slice, by how many other sums they wait for; other collectives with their seconds.
     summed: dict[int, int] = dataclasses.field(default_factory=dict)
     others: list[tuple[str, int, float]] = dataclasses.field(default_factory=list)
@@ -74,15 +82,16 @@ def estimate_program(program: Program, kind: AcceleratorType, global_batch: int 
         count = devices
         split = {value: 0 for value in program.body.parameters if program.types[value].shape[:1] == (global_batch,)}
     own = partitioned(program, split, count)
-    return _Analysis(own, kind, devices if count > 1 else 1).estimate(global_batch)
+    return _Analysis(own, kind, devices if count > 1 else 1, tuple(split)).estimate(global_batch)
 
 
 class _Analysis:
-    def __init__(self, program: Program, kind: AcceleratorType, participants: int) -> None:
+    def __init__(self, program: Program, kind: AcceleratorType, participants: int, fed: tuple[int, ...]) -> None:
         self.program = program
         self.kind = kind
         self.costs: CostModel = cost_model(kind.generation.name)
         self.participants = participants
+        self.fed = fed
         self.timeline = _Timeline()
         self._names = 0
 
@@ -98,7 +107,8 @@ class _Analysis:
         line, costs, kind = self.timeline, self.costs, self.kind
         compute = line.clock / costs.clock_hz
         summed_seconds, ici_bytes, told = self._collectives()
-        seconds = compute + summed_seconds + STEP_DISPATCH_SECONDS
+        overhead = STEP_DISPATCH_SECONDS + max(0.0, self._feed_seconds() - compute - summed_seconds)
+        seconds = compute + summed_seconds + overhead
         mxu_peak = 2 * costs.mxu_count * costs.mxu_edge**2 * costs.clock_hz
         busy = min(1.0, compute / seconds) if seconds else 0.0
         matrix = sum(op.flops for op in line.ops if op.kind == "matrix")
@@ -110,8 +120,8 @@ class _Analysis:
             modelled_seconds=seconds,
             compute_seconds=compute,
             collective_seconds=summed_seconds,
-            overhead_seconds=STEP_DISPATCH_SECONDS,
-            cycles=line.compiler_cycles,
+            overhead_seconds=overhead,
+            cycles=self._compiler_cycles(),
             flops=line.flops,
             hbm_bytes=round(line.hbm_bytes),
             ici_bytes=ici_bytes,
@@ -123,7 +133,7 @@ class _Analysis:
             usable_hbm_bytes=costs.hbm_usable_bytes,
             fits=not verdict,
             memory_text=verdict,
-            bound=self._bound(summed_seconds),
+            bound=self._bound(summed_seconds, overhead),
             energy_joules=energy_joules(kind.generation.name, kind.chip_count, seconds, busy),
             ops=tuple(line.ops),
             collectives=told,
@@ -133,9 +143,22 @@ class _Analysis:
             global_batch=global_batch,
         )
 
-    def _bound(self, collective_seconds: float) -> Bound:
+    def _compiler_cycles(self) -> float:
+        """The compiler's sum; from v4 on it leaves out what is fetched ahead, so that it is no less than the bytes."""
+        line, costs = self.timeline, self.costs
+        if not costs.prefetch_bytes:
+            return line.compiler_cycles
+        return max(line.compiler_cycles, line.touched_bytes * costs.clock_hz / costs.hbm_bytes_per_second)
+
+    def _feed_seconds(self) -> float:
+        """What a host takes to send its devices their part of the batch; only the excess over the step is seen."""
+        kind = self.kind
+        nbytes = sum(self.program.types[value].nbytes for value in self.fed)
+        return nbytes * device_count(kind) / kind.host_count / HOST_FEED_BYTES_PER_SECOND
+
+    def _bound(self, collective_seconds: float, overhead_seconds: float) -> Bound:
         shares: dict[Bound, float] = {"ici": collective_seconds * self.costs.clock_hz}
-        shares["overhead"] = STEP_DISPATCH_SECONDS * self.costs.clock_hz
+        shares["overhead"] = overhead_seconds * self.costs.clock_hz
         for op in self.timeline.ops:
             if op.bound != "ici":
                 shares[op.bound] = shares.get(op.bound, 0.0) + op.cycles
@@ -161,6 +184,8 @@ class _Analysis:
         line = self.timeline
         moved = self._bytes(kernel, pricer)
         line.compiler_cycles += price.cycles * count
+        touched = self._bytes(kernel, pricer, near_too=True) + _FETCH_PASSES * price.fetched_bytes
+        line.touched_bytes += touched * count
         price = self._as_run(kernel, price, moved)
         flops = self._flops(kernel)
         line.flops += flops * count
@@ -200,9 +225,9 @@ class _Analysis:
         bound: Bound = "overhead" if busiest < fixed else bounds[busiest]
         return Price((busiest + fixed) * RUN_SHARE, bound, price.mxu_cycles, price.vpu_cycles, bus)
 
-    def _bytes(self, kernel: Kernel, pricer: Pricer) -> float:
+    def _bytes(self, kernel: Kernel, pricer: Pricer, near_too: bool = False) -> float:
         """What really crosses the HBM bus: operands and results as they lie in memory, without what stays on chip."""
-        values = [value for value in (*kernel.inputs, *kernel.outputs) if not pricer.is_near(value)]
+        values = [value for value in (*kernel.inputs, *kernel.outputs) if near_too or not pricer.is_near(value)]
         moved = float(
             sum(
                 min(nbytes_in_memory(pricer.type_of(value), self.costs.tiling), pricer.slice_bytes(kernel, value))
@@ -284,22 +309,22 @@ class _Analysis:
         """(seconds, bytes that a device sends, one line each). Sums that wait for the same others are one."""
         if self.participants == 1 or self.kind.chip_count * self.kind.generation.cores_per_chip == 1:
             return 0.0, 0, ()
-        seconds, sent, told = 0.0, 0, list[str]()
+        seconds, sent, told = 0.0, 0, Counter[str]()
         for _, nbytes in sorted(self.timeline.summed.items()):
             plan = collectives.plan_for(self.kind, nbytes)
             seconds += plan.seconds
             sent += collectives.all_reduce_bytes_per_chip(self.kind, nbytes)
-            told.append(
+            told[
                 f"all-reduce of {nbytes} bytes: {plan.family}, {plan.colours} colours x {plan.phases} phases, "
                 f"{plan.ring_sizes}, {plan.seconds * 1e6:.1f} us"
-            )
+            ] += 1
             self._add_collective("all-reduce", nbytes, plan.seconds)
         for name, nbytes, taken in self.timeline.others:
             seconds += taken
             sent += nbytes
-            told.append(f"{name} of {nbytes} bytes: {taken * 1e6:.1f} us")
+            told[f"{name} of {nbytes} bytes: {taken * 1e6:.1f} us"] += 1
             self._add_collective(name, nbytes, taken)
-        return seconds, sent, tuple(told)
+        return seconds, sent, tuple(f"{count} x {text}" if count > 1 else text for text, count in told.items())
 
     def _add_collective(self, name: str, nbytes: int, seconds: float) -> None:
         line = self.timeline

@@ -27,13 +27,15 @@ _VECTOR_WINDOWS_SEEN = 8
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Price:
-    """`bound` is what takes longest; `mxu_cycles` of `cycles` the matrix units work."""
+    """`bound` is what takes longest; `mxu_cycles` of `cycles` the matrix units work; `fetched_bytes` of the operands
+    are copied to the chip before the kernel starts."""
 
     cycles: float
     bound: Bound
     mxu_cycles: float = 0.0
     vpu_cycles: float = 0.0
     hbm_cycles: float = 0.0
+    fetched_bytes: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

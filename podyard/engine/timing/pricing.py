@@ -19,7 +19,7 @@ from podyard.engine.timing.kernels import (
     transpose_price,
     vector_price,
 )
-from podyard.engine.timing.layout import LANES, SUBLANES
+from podyard.engine.timing.layout import LANES, SUBLANES, nbytes_in_memory
 
 # Operations that are no arithmetic: they name, move or repeat numbers.
 _NO_ARITHMETIC = frozenset({
@@ -177,9 +177,17 @@ class Pricer:
         vpu = self.vpu_cycles(kernel)
         if min(product.m, product.k, product.n) == 1 and product.mxu_cycles is None:
             return self._without_matrix_unit(product, kernel, vpu)
-        return matrix_price(
+        price = matrix_price(
             product, self.read_bytes([value for value in others if not self.is_near(value)]), vpu, self.costs
         )
+        if product.reads_far:
+            return price
+        return dataclasses.replace(price, fetched_bytes=self._fetched_bytes([*far_left, *far_right]))
+
+    def _fetched_bytes(self, values: list[int]) -> int:
+        """The largest that fits on the chip of what a kernel reads is copied there before it starts."""
+        sizes = (nbytes_in_memory(self.type_of(value), self.costs.tiling) for value in values)
+        return max((nbytes for nbytes in sizes if nbytes <= self.costs.prefetch_bytes), default=0)
 
     def is_near(self, value: int) -> bool:
         """Whether a value stays on the chip between the kernel that makes it and those that read it."""
