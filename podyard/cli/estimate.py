@@ -15,8 +15,7 @@ from podyard.base.clock import OsClock, PlatformTime
 from podyard.base.errors import Code, PodyardError, failed_precondition, invalid
 from podyard.cli import output
 from podyard.cli.client import LOCATION_DEFAULT
-from podyard.cli.jobs import _value
-from podyard.cli.options import pairs
+from podyard.cli.options import pairs, value_of
 from podyard.domain.fleet import region_of
 from podyard.domain.node import UsageClass
 from podyard.engine.program.from_stablehlo import MAX_TEXT_BYTES
@@ -70,7 +69,7 @@ def estimate(
     whole slice. Exit code 1 when the program cannot run on the accelerator type.
     """
     region = region_of(zone)
-    given = {key: _value(value) for pair in arguments for key, value in pairs(pair, "--arg").items()}
+    given = {key: value_of(value) for pair in arguments for key, value in pairs(pair, "--arg").items()}
     if program in PROGRAMS:
         analysis = _of_recipe(program, given, global_batch, compiler)
     elif given or global_batch is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 from urllib.parse import quote
 
@@ -10,7 +9,7 @@ import click
 
 from podyard.base.clock import OsClock
 from podyard.cli.client import Client
-from podyard.cli.options import client_of, output_option, pairs, target_options
+from podyard.cli.options import client_of, output_option, pairs, target_options, value_of
 from podyard.cli.output import emit, say
 
 FOLLOW_SECONDS = 0.4
@@ -80,7 +79,7 @@ def submit(
     if flags["labels"]:
         body["labels"] = pairs(flags["labels"], "--labels")
     body["arguments"] = {
-        key: _value(value) for pair in flags["arguments"] for key, value in pairs(pair, "--arg").items()
+        key: value_of(value) for pair in flags["arguments"] for key, value in pairs(pair, "--arg").items()
     }
     found = client.call("POST", f"{client.own_path()}/jobs", body, jobId=job_id)
     if flags["wait_for_end"]:
@@ -189,14 +188,6 @@ def _row(found: dict[str, Any]) -> dict[str, Any]:
 
 def _print(found: dict[str, Any], output: str) -> None:
     emit(_row(found) if output == "table" else found, output, _COLUMNS)
-
-
-def _value(text: str) -> Any:
-    """A number, true or false where it is one, else the text."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
 
 
 COMMANDS = {"job": job}

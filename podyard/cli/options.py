@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -68,3 +69,11 @@ def pairs(text: str | None, option: str) -> Mapping[str, str]:
                 raise click.UsageError(f"{option}: {part!r} is not KEY=VALUE")
             found[key] = value
     return found
+
+
+def value_of(text: str) -> Any:
+    """A number, true or false where it is one, else the text."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
