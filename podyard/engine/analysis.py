@@ -6,14 +6,20 @@ import dataclasses
 import functools
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from podyard.base.errors import invalid
 from podyard.engine.program.from_stablehlo import parse_stablehlo
 from podyard.engine.program.ir import Program
 from podyard.engine.timing.analysis import device_count, estimate_program
+from podyard.engine.timing.energy import energy_joules
 from podyard.engine.timing.estimate import Estimate, OpEstimate
+from podyard.engine.timing.kernels import Bound
+from podyard.engine.timing.memory import named_total_bytes
 from podyard.hardware.accelerator_types import slice_named
+
+if TYPE_CHECKING:
+    from podyard.engine.exact.hlo import ExactCollective
 
 Compiler = Literal["podyard", "xla-tpu"]
 COMPILERS = ("podyard", "xla-tpu")
@@ -51,7 +57,7 @@ def analyze(
     if choice == "xla-tpu":
         from podyard.engine.exact import client
 
-        text = client.lower_for_tpu(fn, *_of_one_device(args, global_batch, device_count(kind)))
+        text = client.lower_for_tpu(fn, *_split_over(args, global_batch, device_count(kind)))
         estimate = _exact(estimate, text)
     _kept[key] = estimate
     while len(_kept) > _KEPT_ESTIMATES:
@@ -89,51 +95,87 @@ def _traced(fn: Callable[..., Any], args: tuple[Any, ...]) -> Program:
     return program_of_jaxpr(jax.make_jaxpr(fn)(*args))
 
 
-def _of_one_device(args: tuple[Any, ...], global_batch: int | None, devices: int) -> tuple[Any, ...]:
-    """The shapes that one device sees."""
+def _split_over(args: tuple[Any, ...], global_batch: int | None, devices: int) -> tuple[Any, ...]:
+    """The same shapes; those that have the global batch as leading axis are to be split over the devices, so that the
+    compiler makes one device's program of it, with the sums over the slice."""
     import jax
+    from jax import sharding
 
-    def local(leaf: Any) -> Any:
-        shape = tuple(getattr(leaf, "shape", ()))
-        if global_batch is not None and shape[:1] == (global_batch,):
-            shape = (shape[0] // devices, *shape[1:])
-        return jax.eval_shape(lambda: jax.numpy.zeros(shape, leaf.dtype)) if hasattr(leaf, "dtype") else leaf
+    if global_batch is None or devices == 1:
+        return args
+    mesh = sharding.AbstractMesh((devices,), ("devices",), axis_types=(sharding.AxisType.Auto,))
+    split_as: Any = sharding.PartitionSpec
+    shape_of: Any = jax.ShapeDtypeStruct
 
-    mapped: tuple[Any, ...] = jax.tree.map(local, args)
+    def placed(leaf: Any) -> Any:
+        if not hasattr(leaf, "dtype"):
+            return leaf
+        split = split_as("devices") if leaf.shape[:1] == (global_batch,) else split_as()
+        return shape_of(leaf.shape, leaf.dtype, sharding=sharding.NamedSharding(mesh, split))
+
+    mapped: tuple[Any, ...] = jax.tree.map(placed, args)
     return mapped
 
 
 def _exact(estimate: Estimate, text: str) -> Estimate:
-    """`estimate` with the real compiler's cycles, memory and operations in place of the modelled ones."""
+    """`estimate` with the real compiler's cycles, memory, collectives and operations in place of the modelled ones.
+
+    The compiler gives no time for collectives and dispatch: those seconds stay the model's, as do flops and bytes,
+    which are the program's. What bounds an operation it does not say. Of a program that does not fit it says only how
+    much it needs: there is no step, hence no time.
+    """
     from podyard.engine.exact import client
 
-    partitions = _parsed(text).partitions
-    verdict = client.compile_exact(text, estimate.accelerator_type, partitions)
+    verdict = client.compile_exact(text, estimate.accelerator_type, _parsed(text).partitions)
+    unsaid = dataclasses.replace(estimate, compiler="xla-tpu", largest_buffers=(), unknown_ops=(), bound="unpriced")
     if not verdict.fits:
         return dataclasses.replace(
-            estimate, compiler="xla-tpu", fits=False, memory_text=verdict.out_of_memory_text, ops=(), cycles=0.0
-        )
+            unsaid,
+            modelled_seconds=0.0, compute_seconds=0.0, collective_seconds=0.0, overhead_seconds=0.0, cycles=0.0,
+            mxu_utilization=0.0, energy_joules=None, ops=(), collectives=(), argument_bytes=0, result_bytes=0,
+            temporary_bytes=0, peak_hbm_bytes=named_total_bytes(verdict.out_of_memory_text) or 0, fits=False,
+            memory_text=verdict.out_of_memory_text,
+        )  # fmt: skip
     clock, ops = 0.0, list[OpEstimate]()
+    names = {collective.name for collective in verdict.collectives}
     for op in verdict.ops:
         cycles = float((op.cycles or 0) * op.count)
-        ops.append(OpEstimate(op.name, op.kind, cycles, 0, 0, "unpriced", op.count, clock, where=op.where))
+        bound: Bound = "ici" if op.name in names else "unpriced"
+        ops.append(OpEstimate(op.name, op.kind, cycles, 0, 0, bound, op.count, clock, where=op.where))
         clock += cycles
-    compute = max(verdict.cycles / estimate.clock_hz, estimate.compute_seconds if not verdict.cycles else 0.0)
-    peak = verdict.argument_bytes + verdict.output_bytes + verdict.temporary_bytes - verdict.alias_bytes
+    compute = verdict.cycles / estimate.clock_hz
+    parts: dict[Bound, float] = {
+        "unpriced": compute, "ici": estimate.collective_seconds, "overhead": estimate.overhead_seconds
+    }  # fmt: skip
+    seconds = sum(parts.values())
+    kind = slice_named(estimate.accelerator_type)
     return dataclasses.replace(
-        estimate,
-        compiler="xla-tpu",
+        unsaid,
         cycles=float(verdict.cycles),
         compute_seconds=compute,
-        modelled_seconds=compute + estimate.collective_seconds + estimate.overhead_seconds,
+        modelled_seconds=seconds,
+        mxu_utilization=estimate.mxu_utilization * estimate.modelled_seconds / seconds,
+        energy_joules=energy_joules(kind.generation.name, kind.chip_count, seconds, compute / seconds),
         argument_bytes=verdict.argument_bytes,
         result_bytes=verdict.output_bytes,
         temporary_bytes=verdict.temporary_bytes,
-        peak_hbm_bytes=peak,
+        peak_hbm_bytes=(verdict.argument_bytes + verdict.output_bytes + verdict.temporary_bytes - verdict.alias_bytes),
         fits=True,
         memory_text="",
+        bound=max(parts, key=lambda bound: parts[bound]),
         ops=tuple(ops),
+        collectives=tuple(map(_told, verdict.collectives)),
     )
+
+
+def _told(collective: ExactCollective) -> str:
+    """`all-reduce f32[512,512] x 1: UniDirectionNDRingStrategy, 4 colours x 2 phases, {4 2},...`; where there is no
+    such strategy, the compiler's own way of writing it."""
+    shape = collective.shape.split("{")[0]
+    how = collective.emitter or "no strategy named"
+    if collective.strategy:
+        how = f"{collective.strategy}, {collective.colors} colours x {collective.phases} phases, {collective.rings}"
+    return f"{collective.kind} {shape} x {collective.count}: {how}"
 
 
 __all__ = ["COMPILERS", "Compiler", "analyze", "analyze_stablehlo"]

@@ -14,7 +14,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from podyard.engine.program.ir import Operation, TensorType
 
@@ -60,9 +60,16 @@ def normalised(operation: Operation, positional: Sequence[object], operands: Seq
         return {"target": str(target)}
     names = _RENAMED.get(opcode, {})
     result = {names.get(name, name): value for name, value in given.items()}
-    if "padding" in result:
-        result["padding"] = flat_ints(result["padding"])
+    rank = len(operands[0].shape) if operands else 0
+    for name, count in (("padding", 2 * rank), ("window", rank), ("strides", rank)):
+        if name in result:
+            result[name] = _spread(flat_ints(result[name]), count)
     return result
+
+
+def _spread(numbers: tuple[int, ...], count: int) -> tuple[int, ...]:
+    """`dense<0>` is as many zeros as its type says."""
+    return numbers * count if len(numbers) == 1 else numbers
 
 
 def flat_ints(value: object) -> tuple[int, ...]:
@@ -119,12 +126,12 @@ def _convolution(given: dict[str, object], operands: Sequence[TensorType]) -> di
     rank = max(0, len(operands[0].shape) - 2) if operands else 0
 
     def of(short: str, long: str, default: int) -> tuple[int, ...]:
-        return flat_ints(window.get(short, given.get(long))) or (default,) * rank
+        return _spread(flat_ints(window.get(short, given.get(long))) or (default,), rank)
 
-    padding = flat_ints(window.get("pad", given.get("padding")))
+    padding = _spread(flat_ints(window.get("pad", given.get("padding"))) or (0,), 2 * rank)
     return {
         "lhs_dims": _axes(lhs, "b", "f"), "kernel_dims": _axes(kernel, "i", "o"), "out_dims": _axes(out, "b", "f"),
-        "strides": of("stride", "window_strides", 1), "padding": padding or (0,) * (2 * rank),
+        "strides": of("stride", "window_strides", 1), "padding": padding,
         "lhs_dilation": of("lhs_dilate", "lhs_dilation", 1), "rhs_dilation": of("rhs_dilate", "rhs_dilation", 1),
         "feature_group_count": given.get("feature_group_count", 1),
         "batch_group_count": given.get("batch_group_count", 1), "precision": _precision(given),
@@ -141,3 +148,123 @@ def _slice(given: dict[str, object], positional: Sequence[object]) -> dict[str, 
     limits = flat_ints(given.get("limit_indices"))
     starts = flat_ints(given.get("start_indices")) or (0,) * len(limits)
     return {"starts": starts, "limits": limits, "strides": flat_ints(given.get("strides")) or (1,) * len(limits)}
+
+
+def contradiction(operation: Operation, operands: Sequence[TensorType], results: Sequence[TensorType]) -> str:
+    """What makes an operation impossible: too few operands, axes that its arrays do not have, shapes that do not follow
+    from each other. Empty where there is nothing; not all that a verifier knows, but all that the models rely on."""
+    opcode = operation.opcode
+    if len(operands) < (0 if opcode in _WITHOUT_OPERANDS else _LEAST_OPERANDS.get(opcode, 1)):
+        return f"has {len(operands)} operands"
+    checked = opcode in _SHAPE_RULES or opcode in _SAME_SHAPE or opcode in _SAME_RANK or opcode in ("reshape", "sort")
+    if checked and not results:
+        return "has no result"
+    return "" if not checked or _fits(operation, operands, results[0]) else "does not fit its operands and results"
+
+
+def _fits(operation: Operation, operands: Sequence[TensorType], result: TensorType) -> bool:
+    opcode = operation.opcode
+    if opcode in _SAME_SHAPE:
+        return all(one.shape == result.shape for one in operands)
+    if opcode in _SAME_RANK:
+        return len(operands[0].shape) == len(result.shape)
+    if opcode == "reshape":
+        return operands[0].size == result.size
+    if opcode == "sort":
+        return _axes_in((operation.int("dim"),), result)
+    return _SHAPE_RULES[opcode](operation, operands, result)
+
+
+_WITHOUT_OPERANDS = frozenset({
+    "constant", "iota", "create_token", "after_all", "partition_id", "replica_id", "custom_call", "while", "tuple",
+    "optimization_barrier", "manual_computation", "dynamic_iota", "composite", "get_dimension_size", "infeed", "recv",
+})  # fmt: skip
+_LEAST_OPERANDS = {
+    "dot_general": 2, "convolution": 2, "compare": 2, "select": 3, "clamp": 3, "pad": 2, "reduce_window": 2,
+    "select_and_scatter": 3, "gather": 2, "scatter": 3, "dynamic_update_slice": 2, "reduce": 2,
+    **dict.fromkeys(("add", "subtract", "multiply", "divide", "maximum", "minimum", "power", "and", "or", "xor"), 2),
+}  # fmt: skip
+_SAME_SHAPE = frozenset({
+    "add", "subtract", "multiply", "divide", "maximum", "minimum", "power", "and", "or", "xor", "exponential", "log",
+    "tanh", "negate", "rsqrt", "sqrt", "convert", "compare", "abs", "logistic",
+})  # fmt: skip
+_SAME_RANK = frozenset({"pad", "dynamic_slice", "dynamic_update_slice", "reverse"})
+
+
+def _axes_in(axes: Sequence[int], type_: TensorType) -> bool:
+    return len(set(axes)) == len(axes) and all(0 <= axis < len(type_.shape) for axis in axes)
+
+
+def _dot_fits(operation: Operation, operands: Sequence[TensorType], result: TensorType) -> bool:
+    left, right = operands[:2]
+    lhs = operation.ints("lhs_batching") + operation.ints("lhs_contracting")
+    rhs = operation.ints("rhs_batching") + operation.ints("rhs_contracting")
+    if len(lhs) != len(rhs) or not _axes_in(lhs, left) or not _axes_in(rhs, right):
+        return False
+    if [left.shape[axis] for axis in lhs] != [right.shape[axis] for axis in rhs]:
+        return False
+    batch = [left.shape[axis] for axis in operation.ints("lhs_batching")]
+    free = [extent for axis, extent in enumerate(left.shape) if axis not in lhs]
+    free += [extent for axis, extent in enumerate(right.shape) if axis not in rhs]
+    return list(result.shape) == batch + free
+
+
+def _convolution_fits(operation: Operation, operands: Sequence[TensorType], result: TensorType) -> bool:
+    rank = len(result.shape)
+    pairs = (("lhs_dims", operands[0]), ("kernel_dims", operands[1]), ("out_dims", result))
+    if rank < 2 or any(len(operation.ints(name)) != rank or not _axes_in(operation.ints(name), t) for name, t in pairs):
+        return False
+    lengths = {name: len(operation.ints(name)) for name in ("strides", "lhs_dilation", "rhs_dilation", "padding")}
+    if lengths != {"strides": rank - 2, "lhs_dilation": rank - 2, "rhs_dilation": rank - 2, "padding": 2 * (rank - 2)}:
+        return False
+    counts = [operation.int(name, 1) for name in ("feature_group_count", "batch_group_count")]
+    steps = [*operation.ints("strides"), *operation.ints("lhs_dilation"), *operation.ints("rhs_dilation")]
+    return len(operands[0].shape) == len(operands[1].shape) == rank and min([*counts, *steps]) >= 1
+
+
+def _broadcast_fits(operation: Operation, operands: Sequence[TensorType], result: TensorType) -> bool:
+    source, dims = operands[0].shape, operation.ints("dims")
+    if len(dims) != len(source) or not _axes_in(dims, result):
+        return False
+    return all(extent in (1, result.shape[dim]) for extent, dim in zip(source, dims, strict=True))
+
+
+def _transpose_fits(operation: Operation, operands: Sequence[TensorType], result: TensorType) -> bool:
+    source, dims = operands[0].shape, operation.ints("dims")
+    return sorted(dims) == list(range(len(source))) and tuple(source[dim] for dim in dims) == result.shape
+
+
+def _reduce_fits(operation: Operation, operands: Sequence[TensorType], result: TensorType) -> bool:
+    dims = operation.ints("dims")
+    kept = tuple(extent for axis, extent in enumerate(operands[0].shape) if axis not in dims)
+    return _axes_in(dims, operands[0]) and kept == result.shape
+
+
+def _window_fits(operation: Operation, operands: Sequence[TensorType], result: TensorType) -> bool:
+    rank = len(operands[0].shape)
+    window, strides, padding = (operation.ints(name) for name in ("window", "strides", "padding"))
+    if len(window) != rank or len(strides) not in (0, rank) or len(padding) not in (0, 2 * rank):
+        return False
+    return len(result.shape) == rank and min([*window, *strides, 1]) >= 1
+
+
+def _slice_fits(operation: Operation, operands: Sequence[TensorType], result: TensorType) -> bool:
+    bounds = zip(*(operation.ints(name) for name in ("starts", "limits", "strides")), strict=False)
+    if {len(operation.ints(name)) for name in ("starts", "limits", "strides")} != {len(operands[0].shape)}:
+        return False
+    taken = [-((start - limit) // step) if step > 0 else -1 for start, limit, step in bounds]
+    return tuple(taken) == result.shape
+
+
+def _concatenation_fits(operation: Operation, operands: Sequence[TensorType], result: TensorType) -> bool:
+    dim = operation.int("dim")
+    if any(len(one.shape) != len(result.shape) for one in operands) or not _axes_in((dim,), result):
+        return False
+    return sum(one.shape[dim] for one in operands) == result.shape[dim]
+
+
+_SHAPE_RULES: dict[str, Callable[[Operation, Sequence[TensorType], TensorType], bool]] = {
+    "dot_general": _dot_fits, "convolution": _convolution_fits, "broadcast_in_dim": _broadcast_fits,
+    "transpose": _transpose_fits, "reduce": _reduce_fits, "reduce_window": _window_fits,
+    "select_and_scatter": _window_fits, "slice": _slice_fits, "concatenate": _concatenation_fits,
+}  # fmt: skip

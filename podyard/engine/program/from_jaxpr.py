@@ -18,8 +18,9 @@ _DTYPES = {"bool": "pred", "bfloat16": "bf16", "float16": "f16", "float32": "f32
 _DTYPES |= {f"int{bits}": f"s{bits}" for bits in (4, 8, 16, 32, 64)} | {
     f"uint{bits}": f"u{bits}" for bits in (4, 8, 16, 32, 64)
 }
-# A random key is a vector of two words; JAX hides that behind a type of its own.
-_KEY_WORDS = 2
+_DTYPES |= {f"float8_{form}": f"f8{form}" for form in ("e4m3fn", "e5m2", "e4m3b11fnuz")}
+# A random key is a vector of words; JAX hides that behind a type of its own, whose name says how it is made.
+_KEY_WORDS = {"key<fry>": 2, "key<rbg>": 4, "key<urbg>": 4}
 
 _CALLS = {
     "jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "core_call": "call_jaxpr", "remat": "jaxpr",
@@ -43,7 +44,8 @@ _RENAMED = {
     "nextafter": "next_after", "reduce_precision": "reduce_precision", "concatenate": "concatenate", "pad": "pad",
     "dynamic_slice": "dynamic_slice", "dynamic_update_slice": "dynamic_update_slice", "gather": "gather",
     "sort": "sort", "top_k": "top_k", "cholesky": "cholesky", "triangular_solve": "triangular_solve", "fft": "fft",
-    "optimization_barrier": "optimization_barrier", "sharding_constraint": "optimization_barrier",
+    "clz": "count_leading_zeros", "optimization_barrier": "optimization_barrier",
+    "sharding_constraint": "optimization_barrier",
     "mesh_cast": "optimization_barrier", "reshard": "optimization_barrier", "pvary": "optimization_barrier",
 }  # fmt: skip
 # Element-wise operations of several operands.
@@ -98,7 +100,24 @@ class _Reader:
         # Compiling drops arguments that nothing reads; they take no memory.
         read = values_read(body)
         body.parameters = [value for value in parameters if value in read]
-        return Program(body, self.types)
+        return Program(body, self.types, donated=self._donated(closed.jaxpr, parameters, results, read))
+
+    def _donated(self, jaxpr: Jaxpr, parameters: list[int], results: list[int], read: set[int]) -> dict[int, int]:
+        """Of a function that was jitted with donated arguments: each is taken over by the first free result of its
+        type, as JAX does it when it lowers."""
+        if len(jaxpr.eqns) != 1 or jaxpr.eqns[0].primitive.name not in ("jit", "pjit"):
+            return {}
+        given = zip(jaxpr.eqns[0].invars, jaxpr.eqns[0].params.get("donated_invars", ()), strict=False)
+        offered = {id(variable) for variable, is_donated in given if is_donated}
+        donated: dict[int, int] = {}
+        for variable, value in zip(jaxpr.invars, parameters, strict=True):
+            if id(variable) not in offered or value not in read:
+                continue
+            free = (index for index in range(len(results)) if index not in donated.values())
+            place = next((index for index in free if self.types[results[index]] == self.types[value]), None)
+            if place is not None:
+                donated[value] = place
+        return donated
 
     # --- values
 
@@ -214,12 +233,20 @@ class _Reader:
     def integer_pow(
         self, eqn: JaxprEqn, operands: list[int], scope: dict[Any, int], operations: list[Operation]
     ) -> None:
-        """Multiplications, by squaring."""
+        """Multiplications, by squaring; one divided by their result for a negative exponent."""
         exponent = abs(int(eqn.params["y"]))
-        value = operands[0]
-        for _ in range(max(1, exponent.bit_length() - 1 + exponent.bit_count() - 1)):
-            result = self._new(type_of(eqn.outvars[0].aval))
+        value, type_ = operands[0], type_of(eqn.outvars[0].aval)
+        for _ in range(exponent.bit_length() - 1 + exponent.bit_count() - 1):
+            result = self._new(type_)
             operations.append(Operation("multiply", (value, operands[0]), (result,), {}, where="integer_pow"))
+            value = result
+        if eqn.params["y"] < 0:
+            one, spread, result = (self._new(TensorType((), type_.dtype)), self._new(type_), self._new(type_))
+            operations += [
+                Operation("constant", (), (one,), {"value": 1.0}),
+                Operation("broadcast_in_dim", (one,), (spread,), {"dims": ()}),
+                Operation("divide", (spread, value), (result,), {}, where="integer_pow"),
+            ]
             value = result
         scope[eqn.outvars[0]] = value
 
@@ -242,8 +269,8 @@ def type_of(aval: Any) -> TensorType:
     """Raises PodyardError UNIMPLEMENTED for float64, complex128 and element types that TPUs do not have."""
     shape = tuple(int(extent) for extent in getattr(aval, "shape", ()))
     name = str(getattr(aval, "dtype", "token"))
-    if name.startswith("key<"):
-        return TensorType((*shape, _KEY_WORDS), "u32")
+    if name in _KEY_WORDS:
+        return TensorType((*shape, _KEY_WORDS[name]), "u32")
     dtype = _DTYPES.get(name, name)
     if dtype == "float0":
         return TensorType(shape, "pred")

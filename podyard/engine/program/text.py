@@ -1,16 +1,17 @@
-"""Tokens and attribute values of MLIR text, as far as StableHLO modules use them."""
+"""Tokens, attribute values and types of MLIR text, as far as StableHLO modules use them."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
 
-from podyard.base.errors import PodyardError, invalid
+from podyard.base.errors import Code, PodyardError, invalid
+from podyard.engine.program.ir import DTYPE_BYTES, TensorType
 
 _SPACE = re.compile(r"(?:[ \t\r\f\v]|//[^\n]*)+")
 _TOKEN = re.compile(
     r"""
-    (?P<string>"(?:[^"\\]|\\.)*")
+    (?P<string>"[^"\\]*(?:\\.[^"\\]*)*")
   | (?P<ssa>%[\w.$-]+(?:\#\d+)?)
   | (?P<symbol>@(?:[\w.$-]+|"[^"]*"))
   | (?P<block>\^[\w.$-]+)
@@ -22,8 +23,20 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE,
 )
-# Deeper nesting than any module of a compiler has; keeps hostile text from exhausting the stack.
-MAX_NESTING = 200
+# Deeper nesting (of bodies, calls, attributes together) than any module of a compiler has; keeps hostile text from
+# exhausting the stack.
+MAX_NESTING = 100
+# Longer lists of numbers are contents of constants, which nothing here reads; those of attributes are short.
+_MAX_DENSE = 10_000
+
+_TENSOR = re.compile(r"tensor<((?:[0-9]+x|\?x)*)([A-Za-z]\w*)(?:,.*)?>$", re.DOTALL)
+_COMPLEX = re.compile(r"tensor<((?:[0-9]+x)*)complex<(f32|f64)>>$")
+_DTYPES = {"i1": "pred", "i4": "s4", "i8": "s8", "i16": "s16", "i32": "s32", "i64": "s64"} | {
+    f"ui{bits}": f"u{bits}" for bits in (4, 8, 16, 32, 64)
+}
+_INTEGER = re.compile(r"-?[0-9]{1,18}$")
+# Sizes of arrays are 64 bit; more digits are no size.
+_MAX_DIGITS = 18
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -66,7 +79,7 @@ def tokens_of(text: str, first_line: int = 1) -> list[Token]:
     return tokens
 
 
-_ANGLE = re.compile(r'"(?:[^"\\]|\\.)*"|->|[<>]')
+_ANGLE = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|->|[<>]')
 
 
 def _end_of_angles(text: str, position: int, line: int) -> int:
@@ -89,6 +102,8 @@ class Reader:
         self._tokens = tokens
         self._index = 0
         self._depth = 0
+        # `#name = ...` of the module: what the name stands for.
+        self._aliases: dict[str, object] = {}
 
     @property
     def line(self) -> int:
@@ -126,24 +141,79 @@ class Reader:
     def at_end(self) -> bool:
         return self._index >= len(self._tokens)
 
-    def value(self) -> object:
+    def value(self, typed: bool = True) -> object:
         """An attribute value: lists become tuples, dictionaries dicts, integers ints, everything else its text.
 
-        `[0] x [1]` and `[b, f]x[i, o]->[b, f]` become tuples of their parts. A type behind `:` is skipped.
+        `[0] x [1]` and `[b, f]x[i, o]->[b, f]` become tuples of their parts. A type behind `:` is skipped, unless it is
+        not the value's own (not `typed`).
         """
-        self._depth += 1
-        if self._depth > MAX_NESTING:
-            raise malformed(self.line, f"attributes are nested more than {MAX_NESTING} deep")
+        self.deeper()
         first = self._one_value()
         parts = [first]
-        while isinstance(first, tuple) and (self.peek() in ("x", "->")) and self.peek(1) == "[":
+        while isinstance(first, tuple) and (self.peek() == "->" or (self.peek() == "x" and self.peek(1) == "[")):
             self.next()
             parts.append(self._one_value())
-        if self.peek() == ":" and self.peek_kind(1) in ("word", "angled") and self._depth > 1:
+        if typed and self.peek() == ":" and self.peek_kind(1) in ("word", "angled"):
             self.next()
             self.next()
         self._depth -= 1
         return parts[0] if len(parts) == 1 else tuple(parts)
+
+    def deeper(self) -> None:
+        """One level down; whoever calls it takes one from `_depth` when it is up again."""
+        self._depth += 1
+        if self._depth > MAX_NESTING:
+            raise malformed(self.line, f"bodies, calls and attributes are nested more than {MAX_NESTING} deep")
+
+    def location(self) -> None:
+        """Skips `loc(...)`, if it is next."""
+        if self.peek() != "loc" or self.peek(1) != "(":
+            return
+        self.next()
+        line, depth = self.next().line, 1
+        while depth:
+            if self.at_end():
+                raise malformed(line, "'loc(' is not closed")
+            mark = self.next().text
+            depth += (mark == "(") - (mark == ")")
+
+    def alias(self, name: Token) -> None:
+        """What stands behind `#name` at the outside of a module."""
+        self.expect("=")
+        if self.peek() == "loc":
+            self.location()
+        else:
+            self._aliases[name.text] = self.value()
+
+    def integer(self) -> int:
+        """A whole number that is next."""
+        token = self.next()
+        if not token.text.isdecimal() or len(token.text) > _MAX_DIGITS:
+            raise malformed(token.line, f"expected a number, found {token.text!r}")
+        return int(token.text)
+
+    def signature(self) -> tuple[list[TensorType], list[TensorType]]:
+        """(operand types, result types); without an arrow both are the list."""
+        left = self._types_in_signature()
+        return left, self._types_in_signature() if self.accept("->") else left
+
+    def _types_in_signature(self) -> list[TensorType]:
+        types: list[TensorType] = []
+        if self.accept("("):
+            while not self.accept(")"):
+                types.append(tensor_type(self.next()))
+                self.comma_unless(")")
+            return types
+        while True:
+            types.append(tensor_type(self.next()))
+            if self.peek() != "," or self.peek_kind(1) not in ("angled", "word"):
+                return types
+            self.next()
+
+    def comma_unless(self, closing: str) -> None:
+        """Between the items of a list."""
+        if self.peek() != closing:
+            self.expect(",")
 
     def _one_value(self) -> object:
         token = self.next()
@@ -151,8 +221,7 @@ class Reader:
             items: list[object] = []
             while not self.accept("]"):
                 items.append(self.value())
-                while self.peek() in (":",):  # a slice, start:limit:step
-                    self.next()
+                while self.accept(":"):  # a slice, start:limit:step
                     items[-1] = (*_as_tuple(items[-1]), self.value())
                 self.accept(",")
             return tuple(items)
@@ -165,7 +234,7 @@ class Reader:
             self.expect(">")
             return inner_values[0] if len(inner_values) == 1 else tuple(inner_values)
         if token.kind == "number":
-            return _number(token.text)
+            return _number(token)
         if token.kind == "string":
             return token.text[1:-1]
         if token.kind == "angled":
@@ -176,23 +245,34 @@ class Reader:
                 pieces.append(self.value())
                 self.accept(",")
             return tuple(pieces)
-        return token.text
+        if (token.kind == "mark" and token.text not in "*?+-") or token.kind == "arrow":
+            raise malformed(token.line, f"expected a value, found {token.text!r}")
+        return self._aliases.get(token.text, token.text)
 
     def dictionary(self) -> dict[str, object]:
         """The entries behind a `{` that was read, to its `}`; an entry without a value is True."""
+        self.deeper()
         entries: dict[str, object] = {}
         while not self.accept("}"):
-            name = self.next().text.strip('"')
-            entries[name] = self.value() if self.accept("=") else True
+            name = self.next()
+            if name.text in _BRACKETS:
+                raise malformed(name.line, f"expected a name, found {name.text!r}")
+            entries[name.text.strip('"')] = self.value() if self.accept("=") else True
             self.accept(",")
+        self._depth -= 1
         return entries
 
 
-def _number(text: str) -> int | float:
+_BRACKETS = frozenset("[]{=")
+
+
+def _number(token: Token) -> int | float:
+    if len(token.text.lstrip("-")) > 2 * _MAX_DIGITS:
+        raise malformed(token.line, f"{token.text[:20]}... is too long for a number")
     try:
-        return int(text, 0)
+        return int(token.text, 16 if "x" in token.text else 10)
     except ValueError:
-        return float(text)
+        return float(token.text)
 
 
 def _as_tuple(item: object) -> tuple[object, ...]:
@@ -206,15 +286,37 @@ def angled_value(token: Token) -> object:
     inner = rest[:-1]
     if name == "array":
         _, _, items = inner.partition(":")
-        return tuple(
-            int(item) if item.strip().lstrip("-").isdigit() else item.strip()
-            for item in items.split(",")
-            if item.strip()
-        )
+        return tuple(int(item) if _INTEGER.match(item) else item for item in map(str.strip, items.split(",")) if item)
     if name in ("dense", "#stablehlo.conv"):
-        if inner.startswith('"') or len(inner) > 100_000:
+        if inner.startswith('"') or len(inner) > _MAX_DENSE:
             return token.text
         return Reader(tokens_of(inner, token.line)).value() if inner else ()
     if name.startswith("#stablehlo.") and "=" in inner:
         return Reader(tokens_of(inner + "}", token.line)).dictionary()
     return token.text
+
+
+def symbol_name(text: str) -> str:
+    """`@name` or `@"any name"` -> the name."""
+    return text[1:].strip('"')
+
+
+def tensor_type(token: Token) -> TensorType:
+    """Raises INVALID_ARGUMENT for what is no static tensor, UNIMPLEMENTED for f64, both with the line."""
+    if token.text in ("!stablehlo.token", "token"):
+        return TensorType((), "token")
+    match = _TENSOR.match(token.text) or _COMPLEX.match(token.text)
+    if match is None:
+        raise malformed(token.line, f"{token.text[:80]!r} is no tensor type")
+    if "?" in match[1]:
+        raise malformed(token.line, f"{token.text} has a dynamic shape; programs for a TPU have static ones")
+    sizes = match[1].split("x")[:-1]
+    if any(len(size) > _MAX_DIGITS for size in sizes):
+        raise malformed(token.line, f"{token.text[:80]} is larger than any memory")
+    shape = tuple(int(size) for size in sizes)
+    if match[2] == "f64":
+        raise PodyardError(Code.UNIMPLEMENTED, f"StableHLO, line {token.line}: TPUs have no f64 ({token.text})")
+    dtype = "c64" if match.re is _COMPLEX else _DTYPES.get(match[2], match[2].lower())
+    if dtype not in DTYPE_BYTES or match[2] == "token":
+        raise malformed(token.line, f"{token.text} has the unknown element type {match[2]!r}")
+    return TensorType(shape, dtype)

@@ -6,6 +6,7 @@ A temporary lives from the kernel that makes it to the last one that reads it. F
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable
 
 from podyard.engine.program.ir import Body, Program
@@ -18,6 +19,9 @@ from podyard.engine.timing.pricing import Pricer
 # How many buffers a verdict lists.
 LARGEST_BUFFERS = 8
 _ADDRESS_BYTES = 4
+# `... total memory required for HLO temporaries (8.58G) exceeds available HBM (7.48G)`: arguments and results included.
+_NAMED_TOTAL = re.compile(r"total memory required for [^(]*\(([\d.]+)([KMGT]?)\)")
+_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -86,3 +90,10 @@ def temporaries(
         for value in [value for value in live if last_read.get(value, -1) <= place]:
             total -= live.pop(value)
     return peak, held
+
+
+def named_total_bytes(out_of_memory_text: str) -> int | None:
+    """What the TPU compiler says that a program needs, from its text for one that does not fit; to three digits or
+    so, as it writes it. None where the text names no total."""
+    found = _NAMED_TOTAL.search(out_of_memory_text)
+    return round(float(found[1]) * _UNITS[found[2]]) if found else None
