@@ -40,7 +40,7 @@ _FIRST_SIZE = 4096
 _ROUNDS = 6
 _NEAR = 0.02
 _CORRECTIONS = 3
-_LIMIT_SECONDS = 60.0
+_LIMIT_SECONDS = 20.0
 
 # A family: its program and arguments for a size, and whether the first argument is donated.
 Made = tuple[Callable[..., Any], tuple[Any, ...], bool]

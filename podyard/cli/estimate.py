@@ -65,8 +65,8 @@ def estimate(
 ) -> int:
     """Time, memory, energy and cost of one step of a program on a slice.
 
-    FILE is StableHLO text, the program of one device; "-" reads it from standard input. A recipe's step is that of the
-    whole slice. Exit code 1 when the program cannot run on the accelerator type.
+    FILE is StableHLO, the program of one device: text, or bytes of jax.export or MLIR; "-" reads it from standard
+    input. A recipe's step is that of the whole slice. Exit code 1 when the program cannot run on the accelerator type.
     """
     region = region_of(zone)
     given = {key: value_of(value) for pair in arguments for key, value in pairs(pair, "--arg").items()}
@@ -75,7 +75,7 @@ def estimate(
     elif given or global_batch is not None:
         raise click.UsageError("--arg and --global-batch are for recipes: a file has its sizes in it")
     else:
-        analysis = _of_text(program, compiler)
+        analysis = _of_file(program, compiler)
     card, now = default_rate_card(), PlatformTime(OsClock().now().nanos)
 
     def make(name: str) -> Report:
@@ -110,16 +110,16 @@ def _of_recipe(name: str, given: Mapping[str, object], global_batch: int | None,
     return analysis
 
 
-def _of_text(program: str, compiler: str) -> Analysis:
-    text = _read(program)
+def _of_file(program: str, compiler: str) -> Analysis:
+    module = _read(program)
     name = "standard input" if program == STANDARD_INPUT else Path(program).name
     return lambda accelerator_type: Report(
-        name, engine.analyze_stablehlo(text, accelerator_type=accelerator_type, compiler=compiler)
+        name, engine.analyze_stablehlo(module, accelerator_type=accelerator_type, compiler=compiler)
     )
 
 
-def _read(program: str) -> str:
-    """StableHLO text. Raises NOT_FOUND, or INVALID_ARGUMENT for what is too long or no text."""
+def _read(program: str) -> bytes:
+    """Raises NOT_FOUND, or INVALID_ARGUMENT for what is too long."""
     try:
         with click.open_file(program, "rb") as source:
             data: bytes = source.read(MAX_TEXT_BYTES + 1)
@@ -129,10 +129,7 @@ def _read(program: str) -> str:
         raise PodyardError(Code.NOT_FOUND, why) from error
     if len(data) > MAX_TEXT_BYTES:
         raise invalid(f"{program} has more than the {MAX_TEXT_BYTES} bytes that are read", "module")
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise invalid(f"{program} is no text: StableHLO is read as text, not as bytecode", "module") from error
+    return data
 
 
 def prices_of(card: RateCard, accelerator_type: str, region: str, at: PlatformTime) -> tuple[HourlyPrice, ...]:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from podyard.base.errors import invalid
 from podyard.engine.program.from_stablehlo import parse_stablehlo
 from podyard.engine.program.ir import Program
+from podyard.engine.program.serialized import text_of_bytes
 from podyard.engine.timing.analysis import device_count, estimate_program
-from podyard.engine.timing.energy import energy_joules
+from podyard.engine.timing.energy import device_joules
 from podyard.engine.timing.estimate import Estimate, OpEstimate
 from podyard.engine.timing.kernels import Bound
 from podyard.engine.timing.memory import named_total_bytes
@@ -65,13 +66,15 @@ def analyze(
     return estimate
 
 
-def analyze_stablehlo(text: str, accelerator_type: str = "v3-8", compiler: str = "podyard") -> Estimate:
-    """One device's program as StableHLO text (or a module for several devices with its shardings).
+def analyze_stablehlo(module: str | bytes, accelerator_type: str = "v3-8", compiler: str = "podyard") -> Estimate:
+    """One device's program as StableHLO (or a module for several devices with its shardings): text, or the bytes of
+    `jax.export` or MLIR, which JAX reads (extra `engine`).
 
     Raises PodyardError INVALID_ARGUMENT naming the line of what is malformed, dynamic or unknown, and for a module that
-    is written for more devices than the slice has; UNIMPLEMENTED for f64.
+    is written for more devices than the slice has; UNIMPLEMENTED for f64; FAILED_PRECONDITION for bytes without JAX.
     """
     kind, choice = slice_named(accelerator_type), _checked(compiler)
+    text = text_of_bytes(module) if isinstance(module, bytes) else module
     estimate = estimate_program(_parsed(text), kind)
     return estimate if choice == "podyard" else _exact(estimate, text)
 
@@ -155,7 +158,7 @@ def _exact(estimate: Estimate, text: str) -> Estimate:
         compute_seconds=compute,
         modelled_seconds=seconds,
         mxu_utilization=estimate.mxu_utilization * estimate.modelled_seconds / seconds,
-        energy_joules=energy_joules(kind.generation.name, kind.chip_count, seconds, compute / seconds),
+        energy_joules=device_joules(kind, estimate.devices, seconds, compute / seconds),
         argument_bytes=verdict.argument_bytes,
         result_bytes=verdict.output_bytes,
         temporary_bytes=verdict.temporary_bytes,

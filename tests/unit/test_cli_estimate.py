@@ -48,8 +48,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
         seen.calls.append({"args": args, "type": accelerator_type, "batch": global_batch, "compiler": compiler})
         return seen.answer(accelerator_type, global_batch)
 
-    def analyze_stablehlo(text: str, accelerator_type: str, compiler: str) -> Estimate:
-        seen.calls.append({"text": text, "type": accelerator_type, "compiler": compiler})
+    def analyze_stablehlo(module: bytes, accelerator_type: str, compiler: str) -> Estimate:
+        seen.calls.append({"module": module, "type": accelerator_type, "compiler": compiler})
         return seen.answer(accelerator_type, None)
 
     monkeypatch.setattr(engine, "analyze", analyze)
@@ -80,14 +80,14 @@ def test_a_file_is_the_program_of_one_device(asked: Asked, module: str) -> None:
     assert text.startswith("v3-32: 10.0 ms per step, 60 % of it hbm; fits (3.0 of 15.5 GiB)\n\nFIGURE")
     assert "step.mlir" in text
     assert "the program has no data set" in text
-    assert asked.calls == [{"text": "module {}", "type": "v3-32", "compiler": "podyard"}]
+    assert asked.calls == [{"module": b"module {}", "type": "v3-32", "compiler": "podyard"}]
 
 
 def test_standard_input_is_a_file_too(asked: Asked) -> None:
     code, text = run("-", "--compiler", "xla-tpu", given="module @m {}")
     assert code == 0
     assert "standard input" in text
-    assert asked.calls == [{"text": "module @m {}", "type": "v3-8", "compiler": "xla-tpu"}]
+    assert asked.calls == [{"module": b"module @m {}", "type": "v3-8", "compiler": "xla-tpu"}]
 
 
 def test_too_much_input_is_refused(asked: Asked, module: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,9 +98,14 @@ def test_too_much_input_is_refused(asked: Asked, module: str, monkeypatch: pytes
     assert asked.calls == []
 
 
-def test_what_is_no_text_and_what_is_not_there_are_named(asked: Asked, tmp_path: Path) -> None:
-    with pytest.raises(PodyardError, match="StableHLO is read as text"):
+def test_bytes_that_are_no_program_are_refused() -> None:
+    with pytest.raises(PodyardError, match="no program that JAX can read"):
+        run("-", given=b"ML\xefR\x01\0")
+    with pytest.raises(PodyardError, match="neither text in UTF-8 nor a serialized program"):
         run("-", given=b"ML\xefR\x01")
+
+
+def test_what_is_not_there_is_named(asked: Asked, tmp_path: Path) -> None:
     with pytest.raises(PodyardError, match=r"neither a recipe \(digits-cnn, .*nor a file that can be read: No such"):
         run("resnet-51")
     with pytest.raises(PodyardError, match="nor a file that can be read: Is a directory"):

@@ -73,7 +73,7 @@ def _row(outcome: Outcome, first: Outcome, usages: Sequence[str]) -> tuple[str, 
         reason = outcome.error.message if outcome.error is not None else ""
         return (outcome.accelerator_type, *[NOTHING] * (7 + len(usages)), reason)
     estimate, against, costs = report.estimate, ratio(outcome, first), _step_costs(outcome)
-    epoch, joules = report.epoch_seconds, estimate.energy_joules
+    epoch, joules = report.epoch_seconds, report.slice_joules
     return (
         outcome.accelerator_type,
         time_text(estimate.modelled_seconds),

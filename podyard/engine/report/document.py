@@ -31,6 +31,7 @@ def document(report: Report) -> dict[str, Any]:
         "exampleCount": report.example_count,
         "stepsPerEpoch": report.steps_per_epoch,
         "epochSeconds": report.epoch_seconds,
+        "sliceEnergyJoules": report.slice_joules,
         "energyNote": report.energy_note,
         "zone": report.zone,
         "prices": [_price(report, price) for price in report.prices],

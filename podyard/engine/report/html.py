@@ -138,7 +138,7 @@ def _headline_numbers(report: Report) -> str:
     ]
     if report.epoch_seconds is not None:
         numbers.insert(1, (time_text(report.epoch_seconds), f"per epoch of {report.steps_per_epoch} steps"))
-    if estimate.energy_joules is not None:
+    if report.slice_joules is not None:
         numbers.append((energy(report).partition(" (")[0], "energy per step"))
     for price in report.prices:
         cost = report.cost_of_epoch(price)

@@ -74,6 +74,12 @@ class Report:
         return None if steps is None else steps * self.estimate.modelled_seconds
 
     @property
+    def slice_joules(self) -> float | None:
+        """Of a step on the whole slice."""
+        joules = self.estimate.energy_joules
+        return None if joules is None else joules * self.estimate.devices
+
+    @property
     def energy_note(self) -> str:
         generation, _ = size_of(self.estimate.accelerator_type)
         return power_note(generation.name)

@@ -140,7 +140,7 @@ def cost_rows(report: Report) -> list[tuple[str, ...]]:
 
 
 def energy(report: Report) -> str:
-    joules = report.estimate.energy_joules
+    joules = report.slice_joules
     return report.energy_note if joules is None else f"{joules:.4g} J ({report.energy_note})"
 
 

@@ -14,7 +14,7 @@ from podyard.engine.program.ir import Body, Operation, Program, matrix_flops
 from podyard.engine.program.partition import partitioned
 from podyard.engine.timing import collectives
 from podyard.engine.timing.costs import CostModel, cost_model
-from podyard.engine.timing.energy import energy_joules
+from podyard.engine.timing.energy import device_joules
 from podyard.engine.timing.estimate import Estimate, OpEstimate
 from podyard.engine.timing.fusion import fuse
 from podyard.engine.timing.graph import MATRIX, Fused, Kernel
@@ -134,7 +134,7 @@ class _Analysis:
             fits=not verdict,
             memory_text=verdict,
             bound=self._bound(summed_seconds, overhead),
-            energy_joules=energy_joules(kind.generation.name, kind.chip_count, seconds, busy),
+            energy_joules=device_joules(kind, self.participants, seconds, busy),
             ops=tuple(line.ops),
             collectives=told,
             largest_buffers=need.largest,

@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from podyard.base.errors import invalid, not_found
+from podyard.hardware.accelerator_types import AcceleratorType
 from podyard.hardware.generations import GENERATIONS
 
 
@@ -70,6 +71,12 @@ def energy_joules(generation: str, chips: int, seconds: float, busy_share: float
     if power.idle is None or power.busy is None:
         return None
     return chips * seconds * (power.idle + (power.busy - power.idle) * busy_share)
+
+
+def device_joules(kind: AcceleratorType, devices: int, seconds: float, busy_share: float) -> float | None:
+    """`energy_joules` of a slice, an equal share for each of its devices."""
+    joules = energy_joules(kind.generation.name, kind.chip_count, seconds, busy_share)
+    return None if joules is None else joules / devices
 
 
 def power_note(generation: str) -> str:

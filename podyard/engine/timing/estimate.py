@@ -36,13 +36,13 @@ class BufferEstimate:
 @dataclasses.dataclass(frozen=True, slots=True)
 class Estimate:
     """One step of a program. All figures are those of one device (a core on v2 and v3, a chip from v4 on), except
-    `modelled_seconds`, `energy_joules` and the parts of the time, which are the step's on the whole slice.
+    `modelled_seconds` and the parts of the time, which are the step's on the whole slice.
 
     `cycles` is the compiler's measure: the kernels of one device, without what the compiler gives no cycles (sorting,
     gathering, scattering, collectives); from v4 on, where it leaves out what is fetched ahead, no less than its bytes
     take. `modelled_seconds` and `ops` are of a run: with all of that, and the dispatch of the step besides.
     `bound` names what most of the step waits for. `unknown_ops` were priced by their bytes only.
-    `energy_joules` is None where the generation's power is not published.
+    `energy_joules` are one device's; None where the generation's power is not published.
     """
 
     accelerator_type: str

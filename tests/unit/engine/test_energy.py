@@ -4,7 +4,8 @@ import pytest
 
 from podyard.base.errors import Code, PodyardError
 from podyard.engine.timing.edge import EDGE_TPU, analyze_int8
-from podyard.engine.timing.energy import COMPARISONS, POWER, efficiencies, energy_joules, power_note
+from podyard.engine.timing.energy import COMPARISONS, POWER, device_joules, efficiencies, energy_joules, power_note
+from podyard.hardware.accelerator_types import parse
 from podyard.hardware.generations import GENERATIONS
 
 
@@ -14,6 +15,12 @@ def test_energy_is_a_straight_line_from_idle_to_busy() -> None:
     assert energy_joules("v4", 1, 2, 0.5) == 2 * (90 + 192) / 2
     assert energy_joules("v4", 8, 0, 0.5) == 0
     assert energy_joules("v1", 1, 100, 0.25) == 100 * (28 + 12 * 0.25)
+
+
+def test_a_device_has_its_share_of_the_slice() -> None:
+    assert device_joules(parse("v3-8"), 8, 10, 1) == 4 * 10 * 262 / 8
+    assert device_joules(parse("v4-8"), 4, 10, 1) == 10 * 192
+    assert device_joules(parse("v2-8"), 8, 10, 1) is None
 
 
 @pytest.mark.parametrize("generation", ["v2", "v5e", "v5p", "v6e"])
