@@ -111,8 +111,7 @@ def matrix_flops(program: Program, operation: Operation) -> int:
         return 2 * result.size * math.prod(left.shape[axis] for axis in operation.ints("lhs_contracting"))
     kernel_features = operation.ints("kernel_dims")[1]
     dilation = math.prod(operation.ints("lhs_dilation") or (1,))
-    groups = operation.int("batch_group_count", 1)
-    return 2 * result.size * (right.size // max(1, right.shape[kernel_features])) // dilation // groups
+    return 2 * result.size * (right.size // max(1, right.shape[kernel_features])) // dilation
 
 
 def live_operations(body: Body) -> set[int]:

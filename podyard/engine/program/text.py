@@ -227,6 +227,8 @@ class Reader:
             return tuple(items)
         if token.text == "{":
             return self.dictionary()
+        if token.text == "<" and self.peek(1) == "=":
+            return self.dictionary(">")
         if token.text == "<":
             inner_values = [self.value()]
             while self.accept(","):
@@ -249,11 +251,11 @@ class Reader:
             raise malformed(token.line, f"expected a value, found {token.text!r}")
         return self._aliases.get(token.text, token.text)
 
-    def dictionary(self) -> dict[str, object]:
-        """The entries behind a `{` that was read, to its `}`; an entry without a value is True."""
+    def dictionary(self, closing: str = "}") -> dict[str, object]:
+        """The entries behind a `{` (or `<`) that was read, to what closes it; an entry without a value is True."""
         self.deeper()
         entries: dict[str, object] = {}
-        while not self.accept("}"):
+        while not self.accept(closing):
             name = self.next()
             if name.text in _BRACKETS:
                 raise malformed(name.line, f"expected a name, found {name.text!r}")
