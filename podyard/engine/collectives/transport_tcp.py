@@ -15,8 +15,11 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 
+import numpy as np
+
 from podyard.base.errors import Code, PodyardError
-from podyard.engine.collectives.transport import LocalTransport, Tag, Vector
+from podyard.engine.collectives.combine import Array
+from podyard.engine.collectives.transport import LocalTransport, Tag
 from podyard.engine.collectives.wire import (
     FRAME_BYTES,
     Link,
@@ -110,6 +113,15 @@ class TcpStream:
         except OSError as error:
             raise self._gone(error.strerror or str(error)) from error
 
+    def write_both_now(self, header: bytes, payload: memoryview) -> int:
+        """Bytes of both, one behind the other, that the socket took; 0 when it takes none now."""
+        try:
+            return self._socket.sendmsg((header, payload))
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            raise self._gone(error.strerror or str(error)) from error
+
     def read_now(self, view: memoryview) -> int:
         """Bytes read into `view`, 0 when there are none now."""
         try:
@@ -171,6 +183,11 @@ def split_address(address: str) -> tuple[str, int]:
     return host, int(port)
 
 
+def bytes_of(array: Array) -> memoryview:
+    """The memory of a contiguous array, of element types that memoryview does not know, too."""
+    return array.view(np.uint8).data if array.size else memoryview(b"")
+
+
 class _Outgoing:
     """What one leaving link still has to write. Used by one thread, on a socket that never blocks."""
 
@@ -178,9 +195,14 @@ class _Outgoing:
         self.stream = stream
         self._views: deque[memoryview] = deque()
 
-    def put(self, header: bytes, payload: bytes) -> None:
-        self._views.append(memoryview(header + payload))
-        self.write_some()
+    def put(self, header: bytes, payload: memoryview) -> None:
+        """What the socket does not take at once is copied: the sender goes on to overwrite it."""
+        taken = self.stream.write_both_now(header, payload) if self.write_some() else 0
+        if taken < len(header):
+            self._views.append(memoryview(header[taken:]))
+        rest = payload[max(0, taken - len(header)) :]
+        if rest:
+            self._views.append(memoryview(bytes(rest)))
 
     def write_some(self) -> bool:
         """Writes what the socket takes; True when nothing is left."""
@@ -237,15 +259,14 @@ class TcpTransport:
             raise
         return transport
 
-    def send(self, sender: int, receiver: int, tag: Tag, data: Vector) -> None:
+    def send(self, sender: int, receiver: int, tag: Tag, data: Array) -> None:
         outgoing = self._outgoing.get(Link(sender, receiver))
         if outgoing is None:
             self._local.send(sender, receiver, tag, data)
             return
-        # tobytes copies: the runner goes on to overwrite the vector while some of it may still wait here.
-        outgoing.put(pack_frame(self._member.epoch, tag, data.nbytes), data.tobytes())
+        outgoing.put(pack_frame(self._member.epoch, tag, data.nbytes), bytes_of(data))
 
-    def receive(self, receiver: int, sender: int, tag: Tag, out: Vector) -> None:
+    def receive(self, receiver: int, sender: int, tag: Tag, out: Array) -> None:
         stream = self._readers.get(Link(sender, receiver))
         if stream is None:
             self._local.receive(receiver, sender, tag, out)
@@ -254,7 +275,7 @@ class TcpTransport:
         self._read(stream, memoryview(header))
         check_frame(header, self._member.epoch, tag, out.nbytes)
         if out.nbytes:
-            self._read(stream, out.data.cast("B"))
+            self._read(stream, bytes_of(out))
 
     def flush(self) -> None:
         idle = 0

@@ -25,14 +25,14 @@ from podyard.base.errors import Code, PodyardError
 from podyard.engine.collectives.transport import Tag
 
 MAGIC = b"PYRG"
-VERSION = 1
+VERSION = 2
 NONCE_BYTES = 32
 PROOF_BYTES = 32
 AGREEMENT_BYTES = 32
 RING_KEY_BYTES_MIN = 16
 
 _HELLO = struct.Struct("!4sHQII32s32s")  # magic, version, epoch, from rank, to rank, agreement, nonce
-_FRAME = struct.Struct("!4sQQIIQ")  # magic, epoch, sequence, step, chunk, payload bytes
+_FRAME = struct.Struct("!4sQQIIIQ")  # magic, epoch, sequence, step, chunk, block, payload bytes
 HELLO_BYTES = _HELLO.size
 FRAME_BYTES = _FRAME.size
 
@@ -128,16 +128,16 @@ def accept_handshake(stream: Stream, member: Membership, expects: Callable[[Link
 
 
 def pack_frame(epoch: int, tag: Tag, payload_bytes: int) -> bytes:
-    return _FRAME.pack(MAGIC, epoch, tag.sequence, tag.step, tag.chunk, payload_bytes)
+    return _FRAME.pack(MAGIC, epoch, tag.sequence, tag.step, tag.chunk, tag.block, payload_bytes)
 
 
 def check_frame(header: bytes | bytearray, epoch: int, tag: Tag, payload_bytes: int) -> None:
     """Raises PodyardError ABORTED when the frame is of another epoch, DATA_LOSS when it is not the one expected."""
-    magic, sent_epoch, sequence, step, chunk, nbytes = _FRAME.unpack(header)
+    magic, sent_epoch, sequence, step, chunk, block, nbytes = _FRAME.unpack(header)
     if magic == MAGIC and sent_epoch != epoch:
         raise PodyardError(Code.ABORTED, f"a message of epoch {sent_epoch} reached epoch {epoch}")
-    if magic != MAGIC or Tag(sequence, step, chunk) != tag or nbytes != payload_bytes:
+    if magic != MAGIC or Tag(sequence, step, chunk, block) != tag or nbytes != payload_bytes:
         raise PodyardError(
             Code.DATA_LOSS,
-            f"expected {payload_bytes} bytes of {tag}, got {nbytes} bytes of {Tag(sequence, step, chunk)}",
+            f"expected {payload_bytes} bytes of {tag}, got {nbytes} bytes of {Tag(sequence, step, chunk, block)}",
         )

@@ -9,8 +9,10 @@ gives none: it is link bandwidth, hops and wrap-around.
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 
 from podyard.base.errors import invalid
+from podyard.engine.collectives.torus import Phase, colour_orders, phases_of
 from podyard.hardware.accelerator_types import AcceleratorType, slice_named
 
 # Source: jax-ml/scaling-book, tpus.md: about 1 us per hop of the inter-chip interconnect.
@@ -110,29 +112,22 @@ def _with_cores(ring: tuple[int, ...], cores: int) -> tuple[int, ...]:
 
 def all_reduce_bytes_per_chip(kind: AcceleratorType, nbytes: int) -> int:
     """What each chip sends: 2 (n - 1) / n of the array, once for all its cores."""
-    return round(2 * (kind.chip_count - 1) * nbytes / kind.chip_count)
+    return round(2 * nbytes * sum(phase.sent_share for colour in _colours(kind) for phase in colour))
 
 
 def all_reduce_seconds(kind: AcceleratorType, nbytes: int) -> float:
-    """All links of a chip at once, each dimension taking a share of the bytes: twice the bandwidth of a link in a
-    dimension that wraps, once in one that does not (there the ring turns back over the same links); the hops of the
-    dimensions one after another, once to scatter and once to gather."""
+    """All links of a chip at once: each colour of the torus' schedule (`collectives.torus`) goes its own way with its
+    share of the bytes, once to scatter sums and once to gather them."""
     if kind.chip_count == 1:
         return 0.0
-    links, hops = _links_and_hops(kind)
-    seconds = all_reduce_bytes_per_chip(kind, nbytes) / (links * kind.generation.ici_link_bytes_per_second)
-    return COLLECTIVE_START_SECONDS + seconds + 2 * hops * ICI_HOP_SECONDS
+    return COLLECTIVE_START_SECONDS + 2 * _one_way_seconds(kind, nbytes)
 
 
 def all_gather_seconds(kind: AcceleratorType, nbytes: int) -> float:
     """Half of an all-reduce: `nbytes` is what every chip has at the end."""
     if kind.chip_count == 1:
         return 0.0
-    links, hops = _links_and_hops(kind)
-    moved = (kind.chip_count - 1) * nbytes / kind.chip_count
-    return (
-        COLLECTIVE_START_SECONDS + moved / (links * kind.generation.ici_link_bytes_per_second) + hops * ICI_HOP_SECONDS
-    )
+    return COLLECTIVE_START_SECONDS + _one_way_seconds(kind, nbytes)
 
 
 def all_to_all_seconds(kind: AcceleratorType, nbytes: int) -> float:
@@ -141,9 +136,9 @@ def all_to_all_seconds(kind: AcceleratorType, nbytes: int) -> float:
         return 0.0
     pairs = zip(kind.topology.shape, kind.topology.wrap, strict=True)
     longest, wraps = max(pairs, key=lambda pair: pair[0])
-    _, hops = _links_and_hops(kind)
     cut_links = kind.chip_count // longest * (2 if wraps else 1)
     across = nbytes * kind.chip_count / 4
+    hops = sum(phase.steps for phase in _colours(kind)[0])
     return (
         COLLECTIVE_START_SECONDS
         + across / (cut_links * kind.generation.ici_link_bytes_per_second)
@@ -151,10 +146,21 @@ def all_to_all_seconds(kind: AcceleratorType, nbytes: int) -> float:
     )
 
 
-def _links_and_hops(kind: AcceleratorType) -> tuple[float, int]:
-    extents = [
-        (extent, wraps) for extent, wraps in zip(kind.topology.shape, kind.topology.wrap, strict=True) if extent > 1
-    ]
-    links = sum(2.0 if wraps else 1.0 for _, wraps in extents)
-    hops = sum(extent // 2 if wraps else extent - 1 for extent, wraps in extents)
-    return links, hops
+def _colours(kind: AcceleratorType) -> list[tuple[Phase, ...]]:
+    """Those that go the same way, over the same links, are one with the share of both."""
+    shape, wrap = kind.topology.shape, kind.topology.wrap
+    orders = colour_orders(shape, wrap)
+    return [phases_of(shape, wrap, order, count / len(orders)) for order, count in Counter(orders).items()]
+
+
+def _one_way_seconds(kind: AcceleratorType, nbytes: int) -> float:
+    """To scatter or to gather: the slowest colour. In a dimension that wraps round, both links of a chip carry half; in
+    one that does not, the link at the end of the line carries all."""
+    link = kind.generation.ici_link_bytes_per_second
+    return max(
+        sum(
+            nbytes * phase.sent_share / (link * (2 if phase.wraps else 1)) + phase.steps * ICI_HOP_SECONDS
+            for phase in colour
+        )
+        for colour in _colours(kind)
+    )
