@@ -34,7 +34,7 @@ from podyard.engine.collectives.ring import run_schedule
 from podyard.engine.collectives.schedule import ring_all_reduce
 from podyard.engine.collectives.shared_memory import SharedSum
 from podyard.engine.collectives.transport_tcp import Listener, TcpTransport
-from podyard.engine.collectives.windows import Gang, Place
+from podyard.engine.collectives.windows import Gang, WindowFile
 from podyard.engine.collectives.wire import Membership
 
 WAYS = ("window", "jax", "tcp", "gloo", "mpi")
@@ -119,12 +119,10 @@ class Worker:
 
     def measure(self, size: int, rounds: int) -> None:
         length = size // 4
-        place = Place(self.rank, tuple((rank,) for rank in range(self.count)))
-        gang, attach = Gang.create(
-            self.folder, Membership(_KEY, size, _RUN), place, size, silence_seconds=60, stopping=lambda: False
-        )
+        own = WindowFile.make(self.folder, Membership(_KEY, size, _RUN), self.rank, 1, size)
         self.comm.Barrier()
-        attach()
+        ranks_of = {rank: (rank,) for rank in range(self.count)}
+        gang = Gang.attach(own, ranks_of, silence_seconds=60, stopping=lambda: False)
         total = SharedSum(gang, length, np.dtype(np.float32))
         private = np.empty(length, np.float32)
         calls = {way: self.call_of(way, total, private) for way in self.ways}
@@ -183,7 +181,7 @@ class Worker:
 
     def by_tcp(self, private: Any) -> Any:
         self.sequence += 1
-        run_schedule(self.schedule, self.tcp, {0 + self.rank: private}, self.sequence)
+        run_schedule(self.schedule, self.tcp, {self.rank: private}, self.sequence)
         return private
 
     def additions(self, length: int) -> list[float]:

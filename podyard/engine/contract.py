@@ -23,6 +23,7 @@ class ReplicaSpec:
     `core_count` shards share the global batch, `core_count // host_count` on each host. `host_indices` are the hosts
     that this process holds; `rank` is its index among `process_count` processes. `epoch` fences earlier gangs of the
     same job, `ring_key` (16 bytes or more) is known to this gang only. `checkpoint_every_steps` 0: only at the end.
+    `window_folder`: where the processes of a machine share memory; without one they sum over TCP.
     """
 
     recipe: str
@@ -41,15 +42,18 @@ class ReplicaSpec:
     epoch: int
     ring_key: bytes = dataclasses.field(repr=False)
     compilation_cache: str | None = None
+    window_folder: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class Peer:
-    """A process of the gang, this one included. `address`: "host:port" of its ring listener."""
+    """A process of the gang, this one included. `address`: "host:port" of its ring listener. Processes of the same
+    `machine` have the same window folder; an empty name is no machine."""
 
     process_index: int
     host_indices: tuple[int, ...]
     address: str
+    machine: str = ""
 
 
 class Rendezvous(Protocol):

@@ -39,7 +39,7 @@ class SharedSum:
         self._reduction = reduction
         self._combine: Combine = combiner(reduction, dtype)
         self._turn = 0
-        ranks = sorted(rank for ranks in gang.place.ranks_of for rank in ranks)
+        ranks = sorted(rank for ranks in gang.ranks_of.values() for rank in ranks)
         if ranks != list(range(len(ranks))):
             raise invalid(f"the processes of this machine hold ranks {ranks}, not all of them", "ranks")
         self._windows = [[gang.window(rank, turn, dtype, length) for rank in ranks] for turn in (0, 1)]
@@ -84,13 +84,13 @@ class SharedSum:
 
     def _plan(self, length: int, itemsize: int) -> list[tuple[int, int, tuple[int, ...]]]:
         """(start, stop, order of the ranks) of the blocks that this process sums."""
-        process = self._gang.place.process
+        place = self._gang.place
         ranks = len(self._windows[0])
         start, stop = 0, length
         if not self._is_short:
             line = _LINE_BYTES // itemsize
             parts = chunk_bounds(-(-length // line), self._gang.adders)
-            start, stop = (min(length, edge * line) for edge in (*parts, (0, 0))[min(process, len(parts))])
+            start, stop = (min(length, edge * line) for edge in (*parts, (0, 0))[min(place, len(parts))])
         # Two vectors need no running sum, hence no blocks.
         block = max(length, 1) if ranks <= 2 else BLOCK_BYTES // itemsize
         pieces = []

@@ -24,7 +24,7 @@ import mmap
 import os
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 
 from podyard.base.errors import Code, PodyardError
 from podyard.engine.collectives.futex import Sleeper
+from podyard.engine.collectives.left_over import PREFIX
 from podyard.engine.collectives.wire import Membership
 
 _MAGIC = b"PYWN"
@@ -47,7 +48,6 @@ _GATES_AT = (_PAGE + 192, _PAGE + 256)
 _DATA_AT = 2 * _PAGE
 _WINDOWS_PER_RANK = 2
 _UINT32 = 2**32
-PREFIX = "podyard-window-"
 
 # Longest sleep before a waiting process looks whether the one that it waits for is still there.
 SLICE_SECONDS = 0.1
@@ -61,78 +61,71 @@ YIELDS = 200
 Stopping = Callable[[], bool]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Place:
-    """Where a process of a gang is among those of its machine: `ranks_of[i]` are the ranks that process i holds."""
-
-    process: int
-    ranks_of: tuple[tuple[int, ...], ...]
-
-    @property
-    def process_count(self) -> int:
-        return len(self.ranks_of)
-
-
 class Gang:
     """The windows of all processes of a machine, and the waits between them."""
 
-    def __init__(self, place: Place, window_bytes: int, silence_seconds: float, stopping: Stopping) -> None:
-        self.place = place
-        self.window_bytes = window_bytes
+    def __init__(
+        self,
+        files: Mapping[int, WindowFile],
+        ranks_of: Mapping[int, Sequence[int]],
+        process: int,
+        adders: int | None,
+        silence_seconds: float,
+        stopping: Stopping,
+    ) -> None:
+        self.window_bytes = files[process].window_bytes
+        self.ranks_of = dict(ranks_of)
+        # Place among the processes of this machine.
+        self.place = list(ranks_of).index(process)
+        self._names = list(ranks_of)
+        self._files = [files[name] for name in self._names]
         self._slices = max(1, round(silence_seconds / SLICE_SECONDS))
         self._stopping = stopping
         self._sleeper = Sleeper()
         # A store and a load of another word stay in order across this: it locks, and unlocks, a word of its own.
         self._fence = threading.Lock()
-        cpus = len(os.sched_getaffinity(0))
+        # The machine's, not this process' own: all must say the same.
+        cpus = os.cpu_count() or 1
         # More processes than CPUs: whoever spins keeps away the one that it waits for, and more than one adder for each
         # CPU are only more changes between them.
-        self._spins = SPINS if place.process_count <= cpus else SPINS // 10
-        self.adders = min(place.process_count, cpus)
-        self._files: list[_File] = []
+        self._spins = SPINS if len(files) <= cpus else SPINS // 10
+        self.adders = min(len(files), adders or cpus)
+        first, adding = self._files[0], self._files[: self.adders]
+        self._all = _Gate(*first.word(_GATES_AT[0]), [file.word(_PROGRESS_AT)[0] for file in self._files])
+        self._adding = _Gate(*first.word(_GATES_AT[1]), [file.word(_ADDED_AT)[0] for file in adding])
 
     @classmethod
-    def create(
+    def attach(
         cls,
-        folder: Path,
-        member: Membership,
-        place: Place,
-        window_bytes: int,
+        own: WindowFile,
+        ranks_of: Mapping[int, Sequence[int]],
         *,
         silence_seconds: float,
         stopping: Stopping,
-    ) -> tuple[Gang, Callable[[], None]]:
-        """(the gang, what is to be called when all processes have come this far).
+        adders: int | None = None,
+    ) -> Gang:
+        """To be called when all processes of this machine have made their files; `ranks_of` says, in the same order
+        everywhere, which ranks each of them holds. The first `adders` of them add up; one per CPU is the default.
+        Returns when all have come.
 
-        Raises PodyardError RESOURCE_EXHAUSTED where the folder has no room for the windows. The second raises
-        UNAVAILABLE when a peer's file is not there, UNAUTHENTICATED for one without the gang's key, ABORTED for
-        another epoch or run.
+        Raises PodyardError UNAVAILABLE when a peer's file is not there, UNAUTHENTICATED for one without the gang's key,
+        ABORTED for another epoch or run, and what `meet` raises.
         """
-        gang = cls(place, window_bytes, silence_seconds, stopping)
-        own = _File.make(folder, member, place, window_bytes)
-
-        def attach() -> None:
-            for process in range(place.process_count):
-                file = own if process == place.process else _File.open(folder, member, place, process, window_bytes)
-                gang._files.append(file)
-            gang._open_gates()
-            gang.meet()
-            own.take_name_away()
-
-        return gang, attach
-
-    def _open_gates(self) -> None:
-        first = self._files[0]
-        self._all = _Gate(*first.word(_GATES_AT[0]), [file.word(_PROGRESS_AT)[0] for file in self._files])
-        adding = self._files[: self.adders]
-        self._adding = _Gate(*first.word(_GATES_AT[1]), [file.word(_ADDED_AT)[0] for file in adding])
+        files = {
+            process: own if process == own.process else own.open_peer(process, len(ranks))
+            for process, ranks in ranks_of.items()
+        }
+        gang = cls(files, ranks_of, own.process, adders, silence_seconds, stopping)
+        gang.meet()
+        own.take_name_away()
+        return gang
 
     def window(self, rank: int, turn: int, dtype: np.dtype[Any], length: int) -> NDArray[Any]:
         """A view of the window of `rank` for every other collective: `turn` is 0 or 1."""
-        for process, ranks in enumerate(self.place.ranks_of):
+        for file, ranks in zip(self._files, self.ranks_of.values(), strict=True):
             if rank in ranks:
                 start = _DATA_AT + (ranks.index(rank) * _WINDOWS_PER_RANK + turn) * _stride(self.window_bytes)
-                return np.frombuffer(self._files[process].memory, dtype, length, start)
+                return np.frombuffer(file.memory, dtype, length, start)
         raise AssertionError(f"no process of this machine holds rank {rank}")
 
     def meet(self) -> None:
@@ -147,7 +140,7 @@ class Gang:
     def finish(self) -> None:
         """Nobody goes on before those that add up (the first `adders`) have come here; the others only wait. Raises
         what `meet` raises."""
-        if self.place.process < self.adders:
+        if self.place < self.adders:
             self._come(self._adding)
         self._wait(self._adding)
 
@@ -155,7 +148,7 @@ class Gang:
         """Tells those who wait that nobody will come. Views of windows stay valid."""
         if not self._files:
             return
-        own = self._files[self.place.process]
+        own = self._files[self.place]
         own.left[0] = 1
         for gate in (self._all, self._adding):
             self._sleeper.wake(gate.address)
@@ -168,7 +161,7 @@ class Gang:
         """The last one to come opens the gate. Two may both find that they are the last, never none: each says that it
         has come before it looks at the others."""
         goal = (gate.goal + 1) % _UINT32
-        gate.numbers[self.place.process][0] = goal
+        gate.numbers[self.place][0] = goal
         with self._fence:
             pass
         if all(_has_come(number[0], goal) for number in gate.numbers):
@@ -191,18 +184,18 @@ class Gang:
             seen = word[0]
             if _has_come(seen, goal):
                 return
-            missing = [process for process, number in enumerate(gate.numbers) if not _has_come(number[0], goal)]
-            for process in missing:
-                if process in gone:
-                    raise PodyardError(Code.UNAVAILABLE, f"process {process} of this machine is gone")
+            missing = [place for place, number in enumerate(gate.numbers) if not _has_come(number[0], goal)]
+            for place in missing:
+                if place in gone:
+                    raise PodyardError(Code.UNAVAILABLE, f"process {self._names[place]} of this machine is gone")
             if self._stopping():
                 raise PodyardError(Code.CANCELLED, "told to stop")
             self._sleeper.wait(gate.address, seen, SLICE_SECONDS)
-        silence = self._slices * SLICE_SECONDS
-        raise PodyardError(Code.UNAVAILABLE, f"processes {missing} of this machine are silent for {silence:g} s")
+        silence, names = self._slices * SLICE_SECONDS, [self._names[place] for place in missing]
+        raise PodyardError(Code.UNAVAILABLE, f"processes {names} of this machine are silent for {silence:g} s")
 
     def _gone(self) -> list[int]:
-        others = (process for process in range(self.place.process_count) if process != self.place.process)
+        others = (place for place in range(len(self._files)) if place != self.place)
         return [one for one in others if self._files[one].left[0] or self._files[one].is_abandoned()]
 
 
@@ -221,59 +214,66 @@ def _has_come(progress: int, goal: int) -> bool:
     return (progress - goal) % _UINT32 < _UINT32 // 2
 
 
-class _File:
-    """A mapped file of windows."""
+class WindowFile:
+    """A mapped file of windows. It is made before the gang meets, so that all are there when it has met."""
 
-    def __init__(self, path: Path, descriptor: int) -> None:
+    def __init__(self, path: Path, descriptor: int, member: Membership, process: int, window_bytes: int) -> None:
+        self.process = process
+        self.window_bytes = window_bytes
         self._path = path
+        self._member = member
         self._descriptor = descriptor
         self.memory = mmap.mmap(descriptor, 0, flags=mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0))
         self.left, _ = self.word(_LEFT_AT)
 
-    def word(self, start: int) -> tuple[memoryview, int]:
-        """(32 bits of the file, their address)."""
-        address = ctypes.addressof(ctypes.c_uint32.from_buffer(self.memory, start))
-        return memoryview(self.memory)[start : start + 4].cast("I"), address
-
     @classmethod
-    def make(cls, folder: Path, member: Membership, place: Place, window_bytes: int) -> _File:
-        path = _path(folder, member, place.process)
+    def make(cls, folder: Path, member: Membership, process: int, rank_count: int, window_bytes: int) -> WindowFile:
+        """Raises PodyardError RESOURCE_EXHAUSTED where the folder has no room for the windows."""
+        path = _path(folder, member, process)
         unfinished = path.with_suffix(".unfinished")
-        size = _size(place, place.process, window_bytes)
-        descriptor = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+        size = _size(rank_count, window_bytes)
+        try:
+            descriptor = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+        except OSError as error:
+            raise _no_room(folder, size, error) from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             # Now, or a window that does not fit would end the process at its first write.
             os.posix_fallocate(descriptor, 0, size)
-            header = _header(member, place, place.process, window_bytes)
+            header = _header(member, process, rank_count, window_bytes)
             os.pwrite(descriptor, header + _proof(member, header), 0)
             unfinished.rename(path)
-            return cls(path, descriptor)
+            return cls(path, descriptor, member, process, window_bytes)
         except OSError as error:
             os.close(descriptor)
             unfinished.unlink(missing_ok=True)
-            why = f"no room for windows of {size} bytes in {folder}: {error.strerror}"
-            raise PodyardError(Code.RESOURCE_EXHAUSTED, why) from error
+            raise _no_room(folder, size, error) from error
 
-    @classmethod
-    def open(cls, folder: Path, member: Membership, place: Place, process: int, window_bytes: int) -> _File:
-        path = _path(folder, member, process)
+    def open_peer(self, process: int, rank_count: int) -> WindowFile:
+        """The file of another process of this gang. Raises what `Gang.attach` says."""
+        path = _path(self._path.parent, self._member, process)
         try:
             descriptor = os.open(path, os.O_RDWR)
         except OSError as error:
             why = f"process {process} of this machine has no windows: {error.strerror}"
             raise PodyardError(Code.UNAVAILABLE, why) from error
         try:
-            expected = _header(member, place, process, window_bytes)
+            expected = _header(self._member, process, rank_count, self.window_bytes)
             found = os.pread(descriptor, _HEADER.size + _PROOF_BYTES, 0)
-            if not hmac.compare_digest(found[_HEADER.size :], _proof(member, found[: _HEADER.size])):
+            if not hmac.compare_digest(found[_HEADER.size :], _proof(self._member, found[: _HEADER.size])):
                 raise PodyardError(Code.UNAUTHENTICATED, f"the windows of process {process} are not of this gang")
-            if found[: _HEADER.size] != expected or os.fstat(descriptor).st_size != _size(place, process, window_bytes):
+            is_whole = os.fstat(descriptor).st_size == _size(rank_count, self.window_bytes)
+            if found[: _HEADER.size] != expected or not is_whole:
                 raise PodyardError(Code.ABORTED, f"process {process} belongs to another epoch, run or size of model")
-            return cls(path, descriptor)
+            return WindowFile(path, descriptor, self._member, process, self.window_bytes)
         except BaseException:
             os.close(descriptor)
             raise
+
+    def word(self, start: int) -> tuple[memoryview, int]:
+        """(32 bits of the file, their address)."""
+        address = ctypes.addressof(ctypes.c_uint32.from_buffer(self.memory, start))
+        return memoryview(self.memory)[start : start + 4].cast("I"), address
 
     def is_abandoned(self) -> bool:
         """Whether its maker has ended: the kernel has taken the lock back."""
@@ -298,9 +298,8 @@ def _path(folder: Path, member: Membership, process: int) -> Path:
     return folder / f"{PREFIX}{run}-{member.epoch}-{process}"
 
 
-def _header(member: Membership, place: Place, process: int, window_bytes: int) -> bytes:
-    ranks = len(place.ranks_of[process])
-    return _HEADER.pack(_MAGIC, _VERSION, member.epoch, member.agreement, process, ranks, window_bytes)
+def _header(member: Membership, process: int, rank_count: int, window_bytes: int) -> bytes:
+    return _HEADER.pack(_MAGIC, _VERSION, member.epoch, member.agreement, process, rank_count, window_bytes)
 
 
 def _proof(member: Membership, header: bytes) -> bytes:
@@ -312,19 +311,10 @@ def _stride(window_bytes: int) -> int:
     return -(-max(window_bytes, 1) // _PAGE) * _PAGE
 
 
-def _size(place: Place, process: int, window_bytes: int) -> int:
-    return _DATA_AT + len(place.ranks_of[process]) * _WINDOWS_PER_RANK * _stride(window_bytes)
+def _size(rank_count: int, window_bytes: int) -> int:
+    return _DATA_AT + rank_count * _WINDOWS_PER_RANK * _stride(window_bytes)
 
 
-def remove_left_over(folder: Path) -> int:
-    """Removes the files of processes that have ended; how many. For the agent, which owns the folder."""
-    removed = 0
-    for path in sorted(folder.glob(PREFIX + "*")):
-        with contextlib.suppress(OSError), path.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            path.unlink()
-            removed += 1
-    return removed
-
-
-__all__ = ["PREFIX", "Gang", "Place", "remove_left_over"]
+def _no_room(folder: Path, size: int, error: OSError) -> PodyardError:
+    why = f"no room for windows of {size} bytes in {folder}: {error.strerror}"
+    return PodyardError(Code.RESOURCE_EXHAUSTED, why)

@@ -36,6 +36,8 @@ _RENAMED = {
     "pad": {"low": "low", "edge_padding_low": "low", "high": "high", "edge_padding_high": "high"},
 }
 
+_LISTS = frozenset({"dims", "sizes", "low", "high", "padding", "window", "strides"})
+
 
 def normalised(operation: Operation, positional: Sequence[object], operands: Sequence[TensorType]) -> dict[str, object]:
     """The attributes of the table above, from those that were read."""
@@ -46,7 +48,7 @@ def normalised(operation: Operation, positional: Sequence[object], operands: Seq
     if opcode in ("convolution", "dynamic_conv"):
         return _convolution(given, operands)
     if opcode == "slice":
-        return _slice(given, positional)
+        return _slice(given, positional, len(operands[0].shape) if operands else 0)
     if opcode == "constant":
         value = positional[0] if positional else given.get("value")
         return {"value": value} if isinstance(value, int | float) else {}
@@ -61,9 +63,9 @@ def normalised(operation: Operation, positional: Sequence[object], operands: Seq
     names = _RENAMED.get(opcode, {})
     result = {names.get(name, name): value for name, value in given.items()}
     rank = len(operands[0].shape) if operands else 0
-    for name, count in (("padding", 2 * rank), ("window", rank), ("strides", rank)):
-        if name in result:
-            result[name] = _spread(flat_ints(result[name]), count)
+    for name in _LISTS & result.keys():
+        count = 1 if name == "dims" else 2 * rank if name == "padding" else rank
+        result[name] = _spread(flat_ints(result[name]), count)
     return result
 
 
@@ -138,23 +140,25 @@ def _convolution(given: dict[str, object], operands: Sequence[TensorType]) -> di
     }  # fmt: skip
 
 
-def _slice(given: dict[str, object], positional: Sequence[object]) -> dict[str, object]:
+def _slice(given: dict[str, object], positional: Sequence[object], rank: int) -> dict[str, object]:
     if positional and isinstance(positional[0], tuple):
         bounds = [flat_ints(part) for part in positional[0]]
+        if any(len(part) not in (2, 3) for part in bounds):
+            return {}
         return {
             "starts": tuple(part[0] for part in bounds), "limits": tuple(part[1] for part in bounds),
             "strides": tuple(part[2] if len(part) > 2 else 1 for part in bounds),
         }  # fmt: skip
-    limits = flat_ints(given.get("limit_indices"))
-    starts = flat_ints(given.get("start_indices")) or (0,) * len(limits)
-    return {"starts": starts, "limits": limits, "strides": flat_ints(given.get("strides")) or (1,) * len(limits)}
+    names = {"starts": "start_indices", "limits": "limit_indices", "strides": "strides"}
+    return {name: _spread(flat_ints(given.get(long)), rank) for name, long in names.items()}
 
 
 def contradiction(operation: Operation, operands: Sequence[TensorType], results: Sequence[TensorType]) -> str:
     """What makes an operation impossible: too few operands, axes that its arrays do not have, shapes that do not follow
     from each other. Empty where there is nothing; not all that a verifier knows, but all that the models rely on."""
     opcode = operation.opcode
-    if len(operands) < (0 if opcode in _WITHOUT_OPERANDS else _LEAST_OPERANDS.get(opcode, 1)):
+    least = 0 if opcode in _WITHOUT_OPERANDS else _LEAST_OPERANDS.get(opcode, 1)
+    if len(operands) < least or (opcode in _SAME_SHAPE and len(operands) > least):
         return f"has {len(operands)} operands"
     checked = opcode in _SHAPE_RULES or opcode in _SAME_SHAPE or opcode in _SAME_RANK or opcode in ("reshape", "sort")
     if checked and not results:

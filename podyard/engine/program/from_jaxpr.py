@@ -39,7 +39,7 @@ _RENAMED = {
     "shift_right_logical": "shift_right_logical", "shift_right_arithmetic": "shift_right_arithmetic",
     "select_n": "select", "clamp": "clamp", "convert_element_type": "convert",
     "bitcast_convert_type": "bitcast_convert",
-    "reshape": "reshape", "squeeze": "reshape", "expand_dims": "reshape", "rev": "reverse", "copy": "copy",
+    "squeeze": "reshape", "expand_dims": "reshape", "rev": "reverse", "copy": "copy",
     "copy_p": "copy", "stop_gradient": "copy", "real": "real", "imag": "imag", "population_count": "popcnt",
     "nextafter": "next_after", "reduce_precision": "reduce_precision", "concatenate": "concatenate", "pad": "pad",
     "dynamic_slice": "dynamic_slice", "dynamic_update_slice": "dynamic_update_slice", "gather": "gather",
@@ -233,22 +233,34 @@ class _Reader:
     def integer_pow(
         self, eqn: JaxprEqn, operands: list[int], scope: dict[Any, int], operations: list[Operation]
     ) -> None:
-        """Multiplications, by squaring; one divided by their result for a negative exponent."""
+        """Multiplications, by squaring; one divided by their result for a negative exponent, one for none."""
         exponent = abs(int(eqn.params["y"]))
         value, type_ = operands[0], type_of(eqn.outvars[0].aval)
         for _ in range(exponent.bit_length() - 1 + exponent.bit_count() - 1):
             result = self._new(type_)
             operations.append(Operation("multiply", (value, operands[0]), (result,), {}, where="integer_pow"))
             value = result
-        if eqn.params["y"] < 0:
-            one, spread, result = (self._new(TensorType((), type_.dtype)), self._new(type_), self._new(type_))
-            operations += [
-                Operation("constant", (), (one,), {"value": 1.0}),
-                Operation("broadcast_in_dim", (one,), (spread,), {"dims": ()}),
-                Operation("divide", (spread, value), (result,), {}, where="integer_pow"),
-            ]
+        if eqn.params["y"] <= 0:
+            one, ones = self._new(TensorType((), type_.dtype)), self._new(type_)
+            operations.append(Operation("constant", (), (one,), {"value": 1.0}))
+            operations.append(Operation("broadcast_in_dim", (one,), (ones,), {"dims": ()}))
+            result = ones
+            if exponent:
+                result = self._new(type_)
+                operations.append(Operation("divide", (ones, value), (result,), {}, where="integer_pow"))
             value = result
         scope[eqn.outvars[0]] = value
+
+    def reshape(self, eqn: JaxprEqn, operands: list[int], scope: dict[Any, int], operations: list[Operation]) -> None:
+        """Reading the axes in another order is a transposition before."""
+        order, value = eqn.params.get("dimensions"), operands[0]
+        if order is not None:
+            type_ = self.types[value]
+            turned = self._new(TensorType(tuple(type_.shape[axis] for axis in order), type_.dtype))
+            operations.append(Operation("transpose", (value,), (turned,), {"dims": tuple(order)}, where="reshape"))
+            value = turned
+        result = self._define(scope, eqn.outvars[0])
+        operations.append(Operation("reshape", (value,), (result,), {}, where="reshape"))
 
     def hashed(self, eqn: JaxprEqn, operands: list[int], scope: dict[Any, int], operations: list[Operation]) -> None:
         """Random words: a counter, hashed with the key."""
@@ -261,6 +273,7 @@ class _Reader:
 
 _RULES: dict[str, Callable[[_Reader, JaxprEqn, list[int], dict[Any, int], list[Operation]], None]] = {
     "scan": _Reader.scan, "while": _Reader.while_loop, "cond": _Reader.cond, "integer_pow": _Reader.integer_pow,
+    "reshape": _Reader.reshape,
 }  # fmt: skip
 _RULES |= dict.fromkeys(_HASHES, _Reader.hashed)
 

@@ -8,11 +8,12 @@ read, the latter for the module and its functions, too.
 from __future__ import annotations
 
 import re
+from collections import ChainMap
 from collections.abc import Mapping, Sequence
 
 from podyard.base.errors import invalid
 from podyard.engine.program.attributes import contradiction, normalised
-from podyard.engine.program.functions import Outside
+from podyard.engine.program.functions import Function, Outside
 from podyard.engine.program.ir import Body, Operation, Program, TensorType
 from podyard.engine.program.text import Token, malformed, symbol_name, tensor_type, tokens_of
 
@@ -25,7 +26,9 @@ _RETURNS = frozenset({"return", "func.return", "stablehlo.return", "sdy.return",
 # What is replaced by a function, and the attribute that names it where no symbol is printed.
 _CALLS = {"call": "callee", "func.call": "callee", "stablehlo.composite": "decomposition"}
 # Other names of operations that the models know.
-_SYNONYMS = {"erfc": "erf", "dot": "dot_general"}
+_SYNONYMS = {"erfc": "erf", "dot": "dot_general", "sharding_constraint": "optimization_barrier"}
+# Values by name, those of a body before those of what is around it.
+Scope = ChainMap[str, tuple[int, ...]]
 # How many times its own size a module may grow to with calls in place, besides a first million tokens.
 _GROWTH, _FREE_TOKENS = 100, 1_000_000
 
@@ -62,7 +65,7 @@ class _Module(Outside):
             raise malformed(self.line, "the module has no function 'main'")
         name = "main" if "main" in self.functions else self.public[0]
         main = self.functions[name]
-        scope: dict[str, tuple[int, ...]] = {}
+        scope = Scope()
         parameters, split_axes, donated = list[int](), dict[int, int](), dict[int, int]()
         for own_name, type_, attributes in main.parameters:
             value = self._new_value(type_)
@@ -74,7 +77,7 @@ class _Module(Outside):
             axis = self._split_axis(attributes.get("sdy.sharding"))
             if axis is not None:
                 split_axes[value] = axis
-        body = self._body_of(name, scope)
+        body = self._body_of(name, scope, self._first_line(main))
         body.parameters = parameters
         return Program(body, self._types, self.partitions, split_axes, donated)
 
@@ -92,9 +95,12 @@ class _Module(Outside):
 
     # --- bodies
 
-    def _body_of(self, name: str, scope: dict[str, tuple[int, ...]]) -> Body:
-        """Reads the body of a function, with its parameters in `scope`, and comes back."""
-        function, line = self.functions[name], self.line
+    def _first_line(self, function: Function) -> int:
+        return self._tokens[function.start - 1].line
+
+    def _body_of(self, name: str, scope: Scope, line: int) -> Body:
+        """Reads the body of a function that is called at `line`, with its parameters in `scope`, and comes back."""
+        function = self.functions[name]
         if name in self._open:
             raise malformed(line, f"function @{name} calls itself")
         self._tokens_read += function.end - function.start + 1
@@ -104,15 +110,15 @@ class _Module(Outside):
         here, self._index = self._index, function.start
         body = self._block(scope, {})
         if self._types_of(body.results) != function.results:
-            raise malformed(line, f"function @{name} does not return what its signature says")
+            raise malformed(self._first_line(function), f"function @{name} does not return what its signature says")
         self._index = here
         self._open.pop()
         return body
 
-    def _block(self, scope: dict[str, tuple[int, ...]], own: Mapping[str, tuple[int, ...]]) -> Body:
+    def _block(self, scope: Scope, own: Mapping[str, tuple[int, ...]]) -> Body:
         """Operations up to the closing brace. Values of the outside are seen, values of the inside stay in."""
         self.deeper()
-        inner = {**scope, **own}
+        inner = scope.new_child(dict(own))
         body = Body([values[0] for values in own.values()], [], [])
         if self.peek_kind() == "block":
             self.next()
@@ -129,7 +135,7 @@ class _Module(Outside):
         self._depth -= 1
         return body
 
-    def _block_arguments(self, scope: dict[str, tuple[int, ...]]) -> list[int]:
+    def _block_arguments(self, scope: Scope) -> list[int]:
         """`(%a: type, %b: type)`; none without a parenthesis."""
         values: list[int] = []
         if not self.accept("("):
@@ -143,18 +149,18 @@ class _Module(Outside):
             self.comma_unless(")")
         return values
 
-    def _returned(self, scope: Mapping[str, tuple[int, ...]]) -> list[int]:
-        generic = self.accept("(")
+    def _returned(self, scope: Scope) -> list[int]:
+        line, generic = self.line, self.accept("(")
         values = self._values(scope)
         if generic:
             self.expect(")")
         types = self.signature()[0] if self.accept(":") else []
         if self._types_of(values) != types:
-            raise malformed(self.line, "a return says other types than its values have")
+            raise malformed(line, "a return says other types than its values have")
         self.location()
         return list(values)
 
-    def _values(self, scope: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
+    def _values(self, scope: Scope) -> tuple[int, ...]:
         values: list[int] = []
         while self.peek_kind() == "ssa":
             values += self._value(self.next(), scope)
@@ -162,7 +168,7 @@ class _Module(Outside):
                 break
         return tuple(values)
 
-    def _value(self, token: Token, scope: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
+    def _value(self, token: Token, scope: Scope) -> tuple[int, ...]:
         name, _, index = token.text.partition("#")
         values = scope.get(name)
         if values is None or len(index) > 6 or (index and int(index) >= len(values)):
@@ -177,7 +183,7 @@ class _Module(Outside):
 
     # --- operations
 
-    def _operation(self, scope: dict[str, tuple[int, ...]]) -> list[Operation]:
+    def _operation(self, scope: Scope) -> list[Operation]:
         names = self._result_names()
         token = self.next()
         if token.kind not in ("word", "string"):
@@ -242,7 +248,7 @@ class _Module(Outside):
                 break
         return names
 
-    def _tail(self, parts: _Parts, scope: dict[str, tuple[int, ...]]) -> None:
+    def _tail(self, parts: _Parts, scope: Scope) -> None:
         """Everything behind the name: operands, attributes, bodies, types, in any order that the dialects print."""
         arguments: dict[str, tuple[int, ...]] = {}
         while True:
@@ -250,14 +256,14 @@ class _Module(Outside):
             if text == ":":
                 self.next()
                 parts.operand_types, parts.result_types = self.signature()
-                if self.peek() in ("cond", "do", "reducer"):
+                if self.peek() in ("cond", "do", "reducer") or (parts.is_while and self.peek() == "attributes"):
                     continue
                 self.location()
                 return
             if text == "(" and self.peek(1) == "{":
                 self._bodies(parts, scope)
             elif text == "(" and self.peek_kind(1) == "ssa" and self.peek(2) == ":":
-                self._add_arguments(arguments, scope)
+                self._add_arguments(arguments)
             elif text == "(":
                 self.next()
                 self._parenthesis(parts, scope)
@@ -271,7 +277,7 @@ class _Module(Outside):
             elif text in ("cond", "do") and self.peek(1) == "{":
                 self.next()
                 self.next()
-                body = self._block({**scope, **parts.loop}, {})
+                body = self._block(scope.new_child(parts.loop), {})
                 body.parameters = [values[0] for values in parts.loop.values()]
                 parts.bodies.append(body)
                 if text == "do":
@@ -299,22 +305,20 @@ class _Module(Outside):
             else:
                 raise malformed(self.line, f"'{parts.opcode}' is followed by {text or 'the end'!r}")
 
-    def _bodies(self, parts: _Parts, scope: dict[str, tuple[int, ...]]) -> None:
+    def _bodies(self, parts: _Parts, scope: Scope) -> None:
         self.expect("(")
         while not self.accept(")"):
             self.expect("{")
             parts.bodies.append(self._block(scope, {}))
             self.accept(",")
 
-    def _add_arguments(self, arguments: dict[str, tuple[int, ...]], scope: dict[str, tuple[int, ...]]) -> None:
-        own = dict(scope)
-        before = set(own)
-        values = self._block_arguments(own)
-        names = [name for name in own if name not in before or own[name] != scope[name]]
-        for name, value in zip(names, values, strict=True):
-            arguments[name] = (value,)
+    def _add_arguments(self, arguments: dict[str, tuple[int, ...]]) -> None:
+        line, own = self.line, Scope()
+        if len(self._block_arguments(own)) != len(own) or arguments.keys() & own.keys():
+            raise malformed(line, "two arguments of a body have the same name")
+        arguments |= own
 
-    def _parenthesis(self, parts: _Parts, scope: Mapping[str, tuple[int, ...]]) -> None:
+    def _parenthesis(self, parts: _Parts, scope: Scope) -> None:
         """`(%a, %b)`, `(%a init: %b)`, `(%iterArg = %a, ...)`."""
         while not self.accept(")"):
             token = self.next()
@@ -334,9 +338,7 @@ class _Module(Outside):
             elif token.text != ",":
                 raise malformed(token.line, f"'{parts.opcode}' has the operand {token.text!r}")
 
-    def _inlined(
-        self, parts: _Parts, names: list[tuple[str, int]], scope: dict[str, tuple[int, ...]]
-    ) -> list[Operation]:
+    def _inlined(self, parts: _Parts, names: list[tuple[str, int]], scope: Scope) -> list[Operation]:
         symbols = [*parts.positional, parts.attributes.get(_CALLS[parts.opcode])]
         callee = next((symbol_name(str(item)) for item in symbols if str(item).startswith("@")), "")
         function = self.functions.get(callee)
@@ -346,19 +348,16 @@ class _Module(Outside):
             raise malformed(parts.line, f"@{callee} is called with other arguments than it takes")
         if sum(count for _, count in names) != len(function.results):
             raise malformed(parts.line, f"@{callee} has {len(function.results)} results, not as many as are named")
-        own: dict[str, tuple[int, ...]] = {
-            name: (value,) for (name, _, _), value in zip(function.parameters, parts.operands, strict=True)
-        }
-        body = self._body_of(callee, own)
+        given = zip(function.parameters, parts.operands, strict=True)
+        own = Scope({name: (value,) for (name, _, _), value in given})
+        body = self._body_of(callee, own, parts.line)
         position = 0
         for name, count in names:
             scope[name] = tuple(body.results[position : position + count])
             position += count
         return body.operations
 
-    def _manual(
-        self, parts: _Parts, names: list[tuple[str, int]], scope: dict[str, tuple[int, ...]]
-    ) -> list[Operation]:
+    def _manual(self, parts: _Parts, names: list[tuple[str, int]], scope: Scope) -> list[Operation]:
         """A manual computation is one device's program already: its arguments take the place of the global ones."""
         results = [value for name, _ in names for value in scope[name]]
         body = parts.bodies[0] if parts.bodies else Body([], [], [])

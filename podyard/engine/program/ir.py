@@ -86,6 +86,7 @@ class Program:
     split_axes: dict[int, int] = dataclasses.field(default_factory=dict)
     # Arguments whose memory a result takes over: value -> index of the result.
     donated: dict[int, int] = dataclasses.field(default_factory=dict)
+    _producers: dict[int, Operation] | None = dataclasses.field(default=None, init=False, repr=False, compare=False)
 
     def new_value(self, type_: TensorType) -> int:
         self.types.append(type_)
@@ -93,6 +94,12 @@ class Program:
 
     def type_of(self, value: int) -> TensorType:
         return self.types[value]
+
+    def producer(self, value: int) -> Operation | None:
+        """What makes a value, in whatever body; None for parameters. Of a program that is complete."""
+        if self._producers is None:
+            self._producers = {made: step for step in walk(self.body) for made in step.results}
+        return self._producers.get(value)
 
 
 def walk(body: Body) -> Iterator[Operation]:

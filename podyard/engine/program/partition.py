@@ -39,6 +39,10 @@ class _Partitioner:
         self.producers: dict[int, Operation] = {}
         # Values that an inserted collective replaces.
         self.renamed: dict[int, int] = {}
+        # Values that were made whole already, in this body or around it.
+        self.whole: dict[int, int] = {}
+        # Parameters of loops that are split from the second turn on, hence from the first.
+        self.carried: dict[int, int] = {}
 
     def run(self, split_axes: dict[int, int]) -> Program:
         for value, axis in split_axes.items():
@@ -60,9 +64,11 @@ class _Partitioner:
 
     def _body(self, body: Body) -> Body:
         operations: list[Operation] = []
+        around, self.whole = self.whole, self.whole.copy()
         for operation in body.operations:
             self.producers.update(dict.fromkeys(operation.results, operation))
             operations += self._operation(operation)
+        self.whole = around
         results = [self._now(value) for value in body.results]
         return Body(list(body.parameters), operations, results)
 
@@ -77,6 +83,7 @@ class _Partitioner:
         partial = False
         if any(split) and opcode not in _SAME_SHAPE_EXEMPT:
             rule = getattr(self, f"_{opcode}", None)
+            before, operands = self._agreed(operation, operands)
             if opcode in _WINDOWED:
                 axis: int | None = self._of_windowed(operation, operands)
             elif rule is not None:
@@ -84,7 +91,8 @@ class _Partitioner:
             else:
                 axis = self._of_elementwise(operation, operands)
             if axis is None and not partial:
-                before, operands = self._gathered(operands, operation)
+                gathers, operands = self._gathered(operands, operation)
+                before += gathers
             elif axis is not None:
                 for result in operation.results:
                     if len(self.global_types[result].shape) > axis:
@@ -107,14 +115,37 @@ class _Partitioner:
     def _control(self, operation: Operation, operands: list[int]) -> Operation:
         """Parameters of a body are split like what they stand for, results like what the body returns; of a loop that
         stacks its results (or takes slices of a stack) one axis further (or less)."""
-        if operation.opcode == "while":
-            for body in operation.bodies:
-                for parameter, operand in zip(body.parameters, operands, strict=False):
-                    self._split_alike(parameter, operand)
-        bodies = tuple(self._body(body) for body in operation.bodies)
+        loop = operation.opcode == "while"
+        bodies = self._turn(operation, operands) if loop else tuple(self._body(body) for body in operation.bodies)
         for result, made in zip(operation.results, bodies[-1].results, strict=False):
             self._split_alike(result, made)
         return dataclasses.replace(operation, operands=tuple(operands), bodies=bodies)
+
+    def _turn(self, operation: Operation, operands: list[int]) -> tuple[Body, ...]:
+        """The bodies of a loop. What comes split out of a turn goes split into the next: then the turn is read anew."""
+        while True:
+            for body in operation.bodies:
+                for parameter, operand in zip(body.parameters, operands, strict=False):
+                    if parameter in self.carried:
+                        self._split_if_whole(operand, self.carried[parameter])
+                    self._split_alike(parameter, operand)
+            before = self.axes.copy(), self.types.copy(), self.global_types.copy(), self.renamed.copy()
+            bodies = tuple(self._body(body) for body in operation.bodies)
+            found = self._carried_anew(operation, operands, bodies[-1])
+            if not found:
+                return bodies
+            self.carried |= found
+            self.axes, self.types, self.global_types, self.renamed = before
+
+    def _carried_anew(self, operation: Operation, operands: list[int], turned: Body) -> dict[int, int]:
+        """Parameters that start whole and come out split, with their axes; none that are slices of a stack."""
+        found: dict[int, int] = {}
+        for place, (operand, made) in enumerate(zip(operands, turned.results, strict=False)):
+            type_ = self.global_types[operand]
+            stays = type_ == self.global_types[turned.parameters[place]] == self.global_types[operation.results[place]]
+            if stays and made in self.axes and operand not in self.axes and self.producers.get(operand) is not None:
+                found |= {body.parameters[place]: self.axes[made] for body in operation.bodies}
+        return found
 
     def _split_alike(self, value: int, other: int) -> None:
         if other in self.axes and value not in self.axes:
@@ -137,12 +168,27 @@ class _Partitioner:
             if value not in self.axes:
                 whole.append(value)
                 continue
-            result = self._new_value(self.global_types[value])
-            before.append(
-                Operation("all_gather", (value,), (result,), {"dim": self.axes[value]}, where=operation.where)
-            )
-            whole.append(result)
+            if value not in self.whole:
+                self.whole[value] = self._new_value(self.global_types[value])
+                attributes: dict[str, object] = {"dim": self.axes[value]}
+                before.append(
+                    Operation("all_gather", (value,), (self.whole[value],), attributes, where=operation.where)
+                )
+            whole.append(self.whole[value])
         return before, whole
+
+    def _agreed(self, operation: Operation, operands: list[int]) -> tuple[list[Operation], list[int]]:
+        """Sides of a product that are split along axes that do not meet: the smaller is made whole."""
+        odd = list[int]()
+        if operation.opcode == "dot_general" and operands[0] in self.axes and operands[1] in self.axes:
+            left, right = operands[:2]
+            lhs = operation.ints("lhs_batching") + operation.ints("lhs_contracting")
+            rhs = operation.ints("rhs_batching") + operation.ints("rhs_contracting")
+            if (self.axes[left], self.axes[right]) not in zip(lhs, rhs, strict=True):
+                odd = [left if self.global_types[left].size < self.global_types[right].size else right]
+        before, whole = self._gathered(odd, operation)
+        made = dict(zip(odd, whole, strict=True))
+        return before, [made.get(value, value) for value in operands]
 
     def _localise(self, operation: Operation) -> None:
         """Attributes that repeat the shape of the result."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 
 from podyard.base.errors import Code, PodyardError, invalid
@@ -98,10 +99,10 @@ def _end_of_angles(text: str, position: int, line: int) -> int:
 class Reader:
     """A cursor over tokens."""
 
-    def __init__(self, tokens: list[Token]) -> None:
+    def __init__(self, tokens: list[Token], depth: int = 0) -> None:
         self._tokens = tokens
         self._index = 0
-        self._depth = 0
+        self._depth = depth
         # `#name = ...` of the module: what the name stands for.
         self._aliases: dict[str, object] = {}
 
@@ -178,12 +179,14 @@ class Reader:
             depth += (mark == "(") - (mark == ")")
 
     def alias(self, name: Token) -> None:
-        """What stands behind `#name` at the outside of a module."""
+        """What stands behind `#name` at the outside of a module. Names in it stay names, else each could double the
+        one before."""
         self.expect("=")
         if self.peek() == "loc":
             self.location()
-        else:
-            self._aliases[name.text] = self.value()
+            return
+        known, self._aliases = self._aliases, {}
+        known[name.text], self._aliases = self.value(), known
 
     def integer(self) -> int:
         """A whole number that is next."""
@@ -240,7 +243,7 @@ class Reader:
         if token.kind == "string":
             return token.text[1:-1]
         if token.kind == "angled":
-            return angled_value(token)
+            return angled_value(token, self._depth)
         if token.text == "(":
             pieces: list[object] = []
             while not self.accept(")"):
@@ -265,7 +268,7 @@ class Reader:
         return entries
 
 
-_BRACKETS = frozenset("[]{=")
+_BRACKETS = frozenset("[]{}<>=")
 
 
 def _number(token: Token) -> int | float:
@@ -281,20 +284,20 @@ def _as_tuple(item: object) -> tuple[object, ...]:
     return item if isinstance(item, tuple) else (item,)
 
 
-def angled_value(token: Token) -> object:
+def angled_value(token: Token, depth: int) -> object:
     """`array<i64: 1, 2>` -> (1, 2); `dense<[[1, 2]]>` -> ((1, 2),); `#stablehlo.dot<a = [0]>` -> {"a": (0,)};
-    `#stablehlo<precision DEFAULT>` and what is not understood -> the text."""
+    `#stablehlo<precision DEFAULT>` and what is not understood -> the text. `depth`: of what it stands in."""
     name, _, rest = token.text.partition("<")
     inner = rest[:-1]
-    if name == "array":
+    if name == "array" and len(inner) <= _MAX_DENSE:
         _, _, items = inner.partition(":")
         return tuple(int(item) if _INTEGER.match(item) else item for item in map(str.strip, items.split(",")) if item)
     if name in ("dense", "#stablehlo.conv"):
         if inner.startswith('"') or len(inner) > _MAX_DENSE:
             return token.text
-        return Reader(tokens_of(inner, token.line)).value() if inner else ()
+        return Reader(tokens_of(inner, token.line), depth).value() if inner else ()
     if name.startswith("#stablehlo.") and "=" in inner:
-        return Reader(tokens_of(inner + "}", token.line)).dictionary()
+        return Reader(tokens_of(inner + "}", token.line), depth).dictionary()
     return token.text
 
 
@@ -313,9 +316,10 @@ def tensor_type(token: Token) -> TensorType:
     if "?" in match[1]:
         raise malformed(token.line, f"{token.text} has a dynamic shape; programs for a TPU have static ones")
     sizes = match[1].split("x")[:-1]
-    if any(len(size) > _MAX_DIGITS for size in sizes):
+    too_large = any(len(size) > _MAX_DIGITS for size in sizes)
+    shape = () if too_large else tuple(int(size) for size in sizes)
+    if too_large or math.prod(extent or 1 for extent in shape) >= 10**_MAX_DIGITS:
         raise malformed(token.line, f"{token.text[:80]} is larger than any memory")
-    shape = tuple(int(size) for size in sizes)
     if match[2] == "f64":
         raise PodyardError(Code.UNIMPLEMENTED, f"StableHLO, line {token.line}: TPUs have no f64 ({token.text})")
     dtype = "c64" if match.re is _COMPLEX else _DTYPES.get(match[2], match[2].lower())

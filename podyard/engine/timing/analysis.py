@@ -36,6 +36,8 @@ HOST_FEED_BYTES_PER_SECOND = 8e9
 # How often more the compiler counts an operand that is fetched ahead: read and written as the copy starts, and as it
 # ends (found in the products of the compiled programs: bytes = operands + result + four times the larger operand).
 _FETCH_PASSES = 4
+# Loops in loops multiply their turns; a step of more than these would take years.
+MAX_TURNS = 10**12
 
 
 @dataclasses.dataclass(slots=True)
@@ -259,8 +261,10 @@ class _Analysis:
         """A loop runs its body as often as its counter says (once where that is not in the program); of branches the
         one that takes longest counts."""
         if operation.opcode == "while":
-            turns = trip_count(self.program, operation) or 1
-            self._inner(operation.bodies[-1], count * turns)
+            turns = count * (trip_count(self.program, operation) or 1)
+            if turns > MAX_TURNS:
+                raise invalid(f"{operation.where}: a loop's body runs {turns} times; {MAX_TURNS} is the most", "module")
+            self._inner(operation.bodies[-1], turns)
             return
         best: _Timeline | None = None
         before = self.timeline

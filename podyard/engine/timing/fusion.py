@@ -201,8 +201,11 @@ class _Fusion(Placement):
             kernel.operations += [operation for operation in done.values() if id(operation) not in own]
             kernel.inputs = [value for value in inputs if not self._is_constant(value)]
             read.update(inputs)
+        made_in: dict[int, list[int]] = {}
+        for value, home in self.home.items():
+            made_in.setdefault(home, []).append(value)
         for kernel in self.kernels:
-            own_values = [value for value, home in self.home.items() if home == kernel.index]
+            own_values = list(made_in.get(kernel.index, ()))
             if kernel.anchor is not None and kernel.kind in UNFUSED:
                 own_values += kernel.anchor.results
             kernel.outputs = [value for value in own_values if value in read or value in self._stored_results]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from podyard.engine.program.ir import Body, Operation, Program
+from podyard.engine.program.ir import Operation, Program
 
 _FLIPPED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE", "NE": "NE"}
 
@@ -60,12 +60,12 @@ class _Counted:
                 place = inside.parameters.index(value)
                 unchanged = self.body.results[place] == self.body.parameters[place]
                 return self._initial(place) if unchanged else None
-        return _constant(self.made.get(value) or _producer(self.program.body, value))
+        return _constant(self.program.producer(value))
 
     def _initial(self, place: int) -> int | None:
-        step = _producer(self.program.body, self.operation.operands[place])
+        step = self.program.producer(self.operation.operands[place])
         while step is not None and step.opcode in ("convert", "reshape", "broadcast_in_dim") and step.operands:
-            step = _producer(self.program.body, step.operands[0])
+            step = self.program.producer(step.operands[0])
         return _constant(step)
 
 
@@ -82,14 +82,3 @@ def _turns(start: int, end: int, step: int, direction: str) -> int | None:
 def _constant(step: Operation | None) -> int | None:
     number = step.attributes.get("value") if step is not None and step.opcode == "constant" else None
     return number if isinstance(number, int) else None
-
-
-def _producer(body: Body, value: int) -> Operation | None:
-    for operation in body.operations:
-        if value in operation.results:
-            return operation
-        for inner in operation.bodies:
-            found = _producer(inner, value)
-            if found is not None:
-                return found
-    return None

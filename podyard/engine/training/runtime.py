@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from podyard.engine.collectives.ring import ring_sum, run_schedule
-from podyard.engine.collectives.schedule import ring_all_reduce
-from podyard.engine.collectives.transport import Transport, Vector
+from podyard.engine.collectives.sums import HostSum
+from podyard.engine.collectives.transport import Vector
 from podyard.engine.training.order import DataOrder
 from podyard.engine.training.programs import METRIC_COUNT, TrainPrograms, TrainState, seed_words
 from podyard.engine.training.recipe import Batch, Dataset, Recipe
@@ -41,29 +41,6 @@ class StepResult:
     step: int
     loss: float
     accuracy: float
-
-
-class HostSum(Protocol):
-    """The sum over all hosts of the slice, from those that this process holds."""
-
-    def __call__(self, host_vectors: Mapping[int, Vector], sequence: int) -> Vector: ...
-
-
-def sum_in_process(host_vectors: Mapping[int, Vector], sequence: int) -> Vector:  # noqa: ARG001
-    """For a process that holds all hosts."""
-    return ring_sum([host_vectors[host] for host in sorted(host_vectors)])
-
-
-class SumOverTransport:
-    """For a process that holds some of the hosts."""
-
-    def __init__(self, host_count: int, transport: Transport) -> None:
-        self._schedule = ring_all_reduce(host_count)
-        self._transport = transport
-
-    def __call__(self, host_vectors: Mapping[int, Vector], sequence: int) -> Vector:
-        run_schedule(self._schedule, self._transport, host_vectors, sequence)
-        return next(iter(host_vectors.values()))
 
 
 class Trainer:
@@ -94,20 +71,14 @@ class Trainer:
         """Steps up to `last_step`, each yielded when `state` is after it. Ends early when `stopping()`."""
         cores_per_host = self._slice.cores_per_host
         cores = [host * cores_per_host + core for host in sorted(hosts) for core in range(cores_per_host)]
-        # The buffers are reused: they are as large as the model, and the allocator would fault them in every step.
-        sums = {host: np.zeros(self.train_state.layout.length + METRIC_COUNT, np.float32) for host in hosts}
         with _mapper(min(thread_count, len(cores))) as map_ordered:
             while self.train_state.step < last_step and not stopping():
                 step = self.train_state.step + 1
                 indices = self._order.indices(step)
                 vectors = map_ordered(lambda core, i=indices, s=step: self._core_vector(i, s, core), cores)
-                for core, vector in zip(cores, vectors, strict=True):
-                    total = sums[core // cores_per_host]
-                    if core % cores_per_host == 0:
-                        total[...] = vector
-                    else:
-                        np.add(total, vector, out=total)
-                yield self._finish(host_sum(sums, step))
+                for host, own in _by_host(zip(cores, vectors, strict=True), cores_per_host):
+                    add_up(own, host_sum.vector(host))
+                yield self._finish(host_sum.all_reduce())
 
     def _finish(self, total: Vector) -> StepResult:
         loss, accuracy = (total[-METRIC_COUNT:] / np.float32(self._slice.core_count)).tolist()
@@ -120,6 +91,24 @@ class Trainer:
     def _shard(self, indices: Any, core: int) -> Batch:
         mine = indices[core * self._shard_size : (core + 1) * self._shard_size]
         return {feature: values[mine] for feature, values in self._data.train.items()}
+
+
+def add_up(vectors: Iterator[Vector], total: Vector) -> None:
+    """Their sum in order, into `total`: the first two are added on the way."""
+    first = next(vectors)
+    second = next(vectors, None)
+    if second is None:
+        np.copyto(total, first)
+        return
+    np.add(first, second, out=total)
+    for vector in vectors:
+        np.add(total, vector, out=total)
+
+
+def _by_host(vectors: Iterator[tuple[int, Vector]], cores_per_host: int) -> Iterator[tuple[int, Iterator[Vector]]]:
+    """(host, vectors of its cores), as they come."""
+    for host, own in itertools.groupby(vectors, lambda pair: pair[0] // cores_per_host):
+        yield host, (vector for _, vector in own)
 
 
 @contextlib.contextmanager

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 import numpy as np
 
@@ -12,16 +11,16 @@ from podyard.base.clock import RealClock
 from podyard.base.errors import Code, PodyardError, failed_precondition
 from podyard.base.rng import Streams
 from podyard.engine.analysis import analyze
-from podyard.engine.collectives.transport_tcp import Listener, TcpTransport
-from podyard.engine.collectives.wire import Membership
-from podyard.engine.contract import MetricsSink, Rendezvous, ReplicaSpec, agreement_digest
+from podyard.engine.collectives.sums import HostSum
+from podyard.engine.contract import MetricsSink, Rendezvous, ReplicaSpec
 from podyard.engine.recipes import build_recipe
 from podyard.engine.recipes.programs import program_of
 from podyard.engine.timing.estimate import Estimate
 from podyard.engine.training import checkpoint, xla
-from podyard.engine.training.programs import TrainState, evaluate, predict
+from podyard.engine.training.gang import met_gang
+from podyard.engine.training.programs import METRIC_COUNT, TrainState, evaluate, predict
 from podyard.engine.training.recipe import Dataset
-from podyard.engine.training.runtime import HostSum, SliceShape, SumOverTransport, Trainer, sum_in_process
+from podyard.engine.training.runtime import SliceShape, Trainer
 from podyard.engine.training.store import CheckpointStore
 
 
@@ -66,7 +65,7 @@ class Session:
             return
         if resume is None:
             raise failed_precondition(f"mode {self._spec.mode} needs a checkpoint to start from")
-        with self._host_sum(start):
+        with self._gang(start, 0):
             # Joined like the others, so that a gang is whole or fenced in every mode; the work is host 0's alone.
             if self._leads and not self._metrics.stopping():
                 self._judge(state, data)
@@ -94,10 +93,13 @@ class Session:
         )
         estimate = self._estimate()
         self._metrics.log(f"compiled in {self._clock.monotonic_seconds() - began:.2f} s")
-        with self._host_sum(start) as host_sum:
+        with self._gang(start, state.layout.length + METRIC_COUNT) as host_sum:
             finished = self._steps(trainer, host_sum, estimate)
         if finished and self._leads:
             self._report_end(trainer.train_state, data, finished)
+
+    def _gang(self, start: str, length: int) -> AbstractContextManager[HostSum]:
+        return met_gang(self._spec, self._rendezvous, start, length, self._bind_address, self._metrics.stopping)
 
     def _steps(self, trainer: Trainer, host_sum: HostSum, estimate: Estimate) -> dict[str, float]:
         """The last step's metrics; empty when told to stop."""
@@ -152,30 +154,3 @@ class Session:
             accelerator_type=self._spec.accelerator_type,
             global_batch=self._spec.global_batch,
         )
-
-    @contextmanager
-    def _host_sum(self, start: str) -> Iterator[HostSum]:
-        """Meets the gang; the sum over its hosts."""
-        spec = self._spec
-        listener = Listener(self._bind_address)
-        try:
-            peers = self._rendezvous.join(listener.address)
-            if spec.process_count == 1:
-                yield sum_in_process
-                return
-            addresses = {host: peer.address for peer in peers for host in peer.host_indices}
-            if sorted(addresses) != list(range(spec.host_count)):
-                raise failed_precondition(f"the gang holds hosts {sorted(addresses)}, not all {spec.host_count}")
-            transport = TcpTransport.open_ring(
-                Membership(spec.ring_key, spec.epoch, agreement_digest(spec, start)),
-                listener,
-                addresses,
-                frozenset(spec.host_indices),
-                stopping=self._metrics.stopping,
-            )
-            try:
-                yield SumOverTransport(spec.host_count, transport)
-            finally:
-                transport.close()
-        finally:
-            listener.close()

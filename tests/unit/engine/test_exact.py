@@ -221,6 +221,7 @@ def test_two_compilers_of_one_machine_never_have_two_workers(yard: _Yard) -> Non
     assert len(seen) == 8 and max(seen) <= 1
 
 
+@pytest.mark.slow
 def test_after_a_fork_parent_and_child_each_have_their_own_worker(yard: _Yard) -> None:
     program = f"""
 import os, sys

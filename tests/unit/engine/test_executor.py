@@ -43,6 +43,7 @@ def test_a_run_reports_every_step_its_checkpoints_and_its_result(tmp_path: Path)
     assert manifest["paramsSha256"] == recorder.params_sha256
 
 
+@pytest.mark.slow
 def test_a_resumed_run_ends_in_the_bits_of_an_undisturbed_one(tmp_path: Path) -> None:
     spec = spec_of(steps=60, global_batch=64, checkpoint_every_steps=10)
     whole = run_alone(spec, tmp_path / "whole")
@@ -55,6 +56,7 @@ def test_a_resumed_run_ends_in_the_bits_of_an_undisturbed_one(tmp_path: Path) ->
     assert resumed.result == whole.result
 
 
+@pytest.mark.slow
 def test_a_torn_checkpoint_costs_steps_not_the_run(tmp_path: Path) -> None:
     spec = spec_of(checkpoint_every_steps=2)
     whole = run_alone(spec, tmp_path)
@@ -70,6 +72,7 @@ def test_a_torn_checkpoint_costs_steps_not_the_run(tmp_path: Path) -> None:
     assert caught.value.code is Code.DATA_LOSS
 
 
+@pytest.mark.slow
 def test_evaluate_and_predict_read_a_checkpoint(tmp_path: Path) -> None:
     trained = run_alone(spec_of(), tmp_path)
     evaluated = run_alone(spec_of(mode="evaluate"), tmp_path, resume="checkpoint-00000005")

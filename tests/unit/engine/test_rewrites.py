@@ -215,6 +215,7 @@ def test_other_convolutions_stay_whole(options: dict[str, Any], monkeypatch: pyt
     assert same_bits(mxu_jit(run)(x, kernel), mxu_jit(run, rewrites=False)(x, kernel))
 
 
+@pytest.mark.slow
 def test_a_whole_training_step_has_equal_bits_with_and_without() -> None:
     def loss(params: Any, images: Any) -> Any:
         x = jax.nn.relu(convolution(padding="SAME")(images, params["a"]) + params["a bias"])

@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 from podyard.base.errors import Code, PodyardError
 from podyard.engine.collectives import futex, shared_memory, windows
 from podyard.engine.collectives.combine import Reduction
+from podyard.engine.collectives.left_over import PREFIX, remove_left_over
 from podyard.engine.collectives.ring import ring_sum
 from podyard.engine.collectives.shared_memory import SharedSum
-from podyard.engine.collectives.windows import PREFIX, Gang, Place, remove_left_over
+from podyard.engine.collectives.windows import Gang, WindowFile
 from podyard.engine.collectives.wire import Membership
 
 pytestmark = pytest.mark.skipif(not futex.is_supported(), reason="windows need Linux on x86-64")
@@ -34,16 +35,23 @@ def together(work: Callable[[int], Any], count: int) -> list[Any]:
         return list(pool.map(work, range(count)))
 
 
-def gangs_of(folder: Path, ranks_of: Ranks, nbytes: int, silence_seconds: float = 20.0) -> list[Gang]:
+def files_of(folder: Path, ranks_of: Ranks, nbytes: int) -> list[WindowFile]:
+    return [WindowFile.make(folder, MEMBER, process, len(ranks), nbytes) for process, ranks in enumerate(ranks_of)]
+
+
+def gangs_of(folder: Path, ranks_of: Ranks, nbytes: int, silence_seconds: float = 20.0, **more: Any) -> list[Gang]:
     """One per process, each opened in a thread of its own."""
-    made = [
-        Gang.create(
-            folder, MEMBER, Place(process, ranks_of), nbytes, silence_seconds=silence_seconds, stopping=lambda: False
-        )
-        for process in range(len(ranks_of))
-    ]
-    together(lambda process: made[process][1](), len(ranks_of))
-    return [gang for gang, _ in made]
+    files = files_of(folder, ranks_of, nbytes)
+    return together(
+        lambda process: Gang.attach(
+            files[process], dict(enumerate(ranks_of)), silence_seconds=silence_seconds, **{"stopping": never, **more}
+        ),
+        len(ranks_of),
+    )
+
+
+def never() -> bool:
+    return False
 
 
 def vectors_for(ranks: int, length: int, seed: int = 0) -> list[Any]:
@@ -123,14 +131,12 @@ def test_a_result_stays_until_its_reader_asks_for_the_next_one(tmp_path: Path) -
 
 @pytest.mark.parametrize("change", [{"epoch": 6}, {"agreement": b"s" * 32}, {"key": b"x" * 32}], ids=str)
 def test_a_member_of_another_gang_finds_no_windows(tmp_path: Path, change: dict[str, Any]) -> None:
-    ranks_of = ((0,), (1,))
     other = dataclasses.replace(MEMBER, **change)
-    keep = Gang.create(tmp_path, MEMBER, Place(0, ranks_of), 64, silence_seconds=0.2, stopping=lambda: False)
-    _, attach = Gang.create(tmp_path, other, Place(1, ranks_of), 64, silence_seconds=0.2, stopping=lambda: False)
-    with pytest.raises(PodyardError) as caught:
-        attach()
+    WindowFile.make(tmp_path, MEMBER, 0, 1, 64)
+    stranger = WindowFile.make(tmp_path, other, 1, 1, 64)
+    with pytest.raises(PodyardError, match="process 0 of this machine has no windows") as caught:
+        Gang.attach(stranger, {0: (0,), 1: (1,)}, silence_seconds=0.2, stopping=never)
     assert caught.value.code is Code.UNAVAILABLE
-    assert keep[0].window_bytes == 64
 
 
 @pytest.mark.parametrize(
@@ -139,13 +145,11 @@ def test_a_member_of_another_gang_finds_no_windows(tmp_path: Path, change: dict[
     ids=["another size", "another key under our name"],
 )
 def test_windows_that_do_not_fit_or_are_not_ours_are_refused(tmp_path: Path, made_by: Membership, code: Code) -> None:
-    ranks_of = ((0,), (1,))
-    Gang.create(tmp_path, made_by, Place(0, ranks_of), 8192, silence_seconds=0.2, stopping=lambda: False)
-    theirs = windows._path(tmp_path, made_by, 0)
-    theirs.rename(windows._path(tmp_path, MEMBER, 0))
-    _, attach = Gang.create(tmp_path, MEMBER, Place(1, ranks_of), 64, silence_seconds=0.2, stopping=lambda: False)
+    WindowFile.make(tmp_path, made_by, 0, 1, 8192)
+    windows._path(tmp_path, made_by, 0).rename(windows._path(tmp_path, MEMBER, 0))
+    own = WindowFile.make(tmp_path, MEMBER, 1, 1, 64)
     with pytest.raises(PodyardError) as caught:
-        attach()
+        Gang.attach(own, {0: (0,), 1: (1,)}, silence_seconds=0.2, stopping=never)
     assert caught.value.code is code
 
 
@@ -161,34 +165,31 @@ def test_who_leaves_and_who_is_silent_is_named(tmp_path: Path) -> None:
 
 def test_told_to_stop_ends_the_wait(tmp_path: Path) -> None:
     stop = threading.Event()
-    ranks_of = ((0,), (1,))
-    made = [
-        Gang.create(tmp_path, MEMBER, Place(process, ranks_of), 64, silence_seconds=60, stopping=stop.is_set)
-        for process in (0, 1)
-    ]
-    together(lambda process: made[process][1](), 2)
+    gangs = gangs_of(tmp_path, ((0,), (1,)), 64, stopping=stop.is_set)
     stop.set()
     with pytest.raises(PodyardError) as caught:
-        made[0][0].meet()
+        gangs[0].meet()
     assert caught.value.code is Code.CANCELLED
 
 
 def test_no_room_is_said_before_anything_is_written(tmp_path: Path) -> None:
-    with pytest.raises(PodyardError, match="no room for windows") as caught:
-        Gang.create(tmp_path, MEMBER, Place(0, ((0,),)), 2**60, silence_seconds=1, stopping=lambda: False)
-    assert caught.value.code is Code.RESOURCE_EXHAUSTED
+    for folder, nbytes in ((tmp_path, 2**60), (tmp_path / "not there", 64)):
+        with pytest.raises(PodyardError, match="no room for windows") as caught:
+            WindowFile.make(folder, MEMBER, 0, 1, nbytes)
+        assert caught.value.code is Code.RESOURCE_EXHAUSTED
     assert list(tmp_path.iterdir()) == []
     gangs = gangs_of(tmp_path, ((0,),), 64)
     with pytest.raises(PodyardError, match="more than a window of 64 bytes"):
         SharedSum(gangs[0], 17, np.dtype(np.float32))
+    gangs = gangs_of(tmp_path, ((0,), (2,)), 64)
+    with pytest.raises(PodyardError, match="not all of them"):
+        SharedSum(gangs[0], 16, np.dtype(np.float32))
 
 
 def _sum_for_ever(folder: str, process: int, ready: Any) -> None:
-    gang, attach = Gang.create(
-        Path(folder), MEMBER, Place(process, ((0,), (1,))), 4 * 20_000, silence_seconds=60, stopping=lambda: False
-    )
+    own = WindowFile.make(Path(folder), MEMBER, process, 1, 4 * 20_000)
     ready.wait()
-    attach()
+    gang = Gang.attach(own, {0: (0,), 1: (1,)}, silence_seconds=60, stopping=never)
     total = SharedSum(gang, 20_000, np.dtype(np.float32))
     try:
         while True:
@@ -199,7 +200,7 @@ def _sum_for_ever(folder: str, process: int, ready: Any) -> None:
 
 
 def test_a_killed_process_is_noticed_at_once_and_its_windows_are_no_ones(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("fork")
+    context = multiprocessing.get_context("spawn")
     ready = context.Barrier(3)
     workers = [context.Process(target=_sum_for_ever, args=(str(tmp_path), process, ready)) for process in (0, 1)]
     for worker in workers:
@@ -215,18 +216,18 @@ def test_a_killed_process_is_noticed_at_once_and_its_windows_are_no_ones(tmp_pat
         worker.join()
 
 
+def _make_and_die(folder: str) -> None:
+    WindowFile.make(Path(folder), MEMBER, 1, 1, 64)
+    os._exit(0)
+
+
 def test_the_agent_removes_what_the_dead_have_left(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("fork")
-
-    def make() -> None:
-        Gang.create(tmp_path, MEMBER, Place(1, ((0,), (1,))), 64, silence_seconds=1, stopping=lambda: False)
-        os._exit(0)
-
-    dead = context.Process(target=make)
+    context = multiprocessing.get_context("spawn")
+    dead = context.Process(target=_make_and_die, args=(str(tmp_path),))
     dead.start()
     dead.join()
-    alive = Gang.create(tmp_path, MEMBER, Place(0, ((0,), (1,))), 64, silence_seconds=1, stopping=lambda: False)
+    alive = WindowFile.make(tmp_path, MEMBER, 0, 1, 64)
     assert len(list(tmp_path.glob(PREFIX + "*"))) == 2
     assert remove_left_over(tmp_path) == 1
     assert [path.name[-2:] for path in tmp_path.iterdir()] == ["-0"]
-    assert alive[0].place.process == 0
+    assert alive.process == 0

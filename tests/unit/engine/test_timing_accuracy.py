@@ -51,6 +51,7 @@ def test_matrix_products_and_elementwise_programs_are_within_8_per_cent_at_the_m
 
 
 @pytest.mark.parametrize("generation", ["v2", "v3"])
+@pytest.mark.slow
 def test_every_training_step_is_within_15_per_cent(generation: str) -> None:
     pairs = _pairs(one for one in cases() if one.generation == generation and one.kind in _STEPS)
     worst = max(pairs, key=lambda pair: abs(pair[1] / pair[2] - 1))

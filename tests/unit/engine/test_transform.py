@@ -154,6 +154,7 @@ def test_a_product_without_a_rule_is_refused() -> None:
         mxu_jit(lambda x, w: jnp.matmul(x, w, precision="F32_F32_F32"))(X, W)
 
 
+@pytest.mark.slow
 def test_solvers_multiply_rounded_operands_inside() -> None:
     from jax.scipy.sparse import linalg
 
@@ -236,6 +237,7 @@ def test_a_gradient_from_outside_is_refused(compile_with: Callable[..., Any]) ->
         assert caught.value.code is Code.FAILED_PRECONDITION
 
 
+@pytest.mark.slow
 def test_random_keys_and_whole_numbers_are_arguments_too() -> None:
     def noisy(x: Any, key: Any, seed: Any) -> Any:
         return x @ W + jax.random.uniform(jax.random.fold_in(key, seed), x.shape)

@@ -1,0 +1,159 @@
+"""Whether a program fits: the model's verdict against the real compiler's, on programs around the limit of memory.
+
+The record says what the compiler said (`python -m benchmarks.record_memory_verdicts`); its own total is the measure of
+how far a program is from the limit. Both parts of the record and all misses are printed (-s).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import gzip
+import hashlib
+import json
+import statistics
+from pathlib import Path
+
+import pytest
+
+from podyard.engine.exact import client
+from podyard.engine.program.from_stablehlo import parse_stablehlo
+from podyard.engine.timing.analysis import estimate_program
+from podyard.engine.timing.estimate import Estimate
+from podyard.engine.timing.memory import named_total_bytes
+from podyard.hardware.accelerator_types import parse
+
+_FILE = Path(__file__).parents[2] / "data" / "memory_verdicts.jsonl.gz"
+_GIB = 2**30
+# Nearer to the limit than this nobody is asked to be right.
+_UNDECIDED = 0.03
+# What the model gets wrong, exactly: a miss more and a miss less both want to be looked at.
+_KNOWN_MISSES = {
+    # Short of memory, the compiler makes values again and still stays above the limit; the model gets below it.
+    ("convolutions", 4264, "v2-8"),
+    ("convolutions", 4976, "v2-8"),
+    ("convolutions", 10176, "v5litepod-1"),
+    ("convolutions", 10280, "v5litepod-1"),
+    # It computes a product inside of the product that reads it, so that it never is in memory.
+    ("dropout", 3501104, "v3-8"),
+    # Of the part that nobody looks at: not explained.
+    ("gather-rows", 68920, "v4-8"),
+    ("layers", 241016, "v4-8"),
+}
+
+
+pytestmark = pytest.mark.slow
+
+
+@dataclasses.dataclass(frozen=True)
+class Recorded:
+    """One program as the compiler judged it; `total_bytes` is what it says that the program needs."""
+
+    family: str
+    size: int
+    type: str
+    fits: bool
+    total_bytes: int
+    out_of_memory_text: str
+    stablehlo: str
+
+    @property
+    def is_judged(self) -> bool:
+        """Never looked at while the model was made: the SHA-256 of its name modulo 10 is below 3."""
+        return int(hashlib.sha256(f"{self.family}{self.size}{self.type}".encode()).hexdigest(), 16) % 10 < 3
+
+    @property
+    def share(self) -> float:
+        """The compiler's total as a share of what a device has."""
+        return self.total_bytes / self.estimate().usable_hbm_bytes
+
+    @property
+    def is_decided(self) -> bool:
+        return abs(self.share - 1) > _UNDECIDED
+
+    @property
+    def is_missed(self) -> bool:
+        return self.estimate().fits != self.fits
+
+    def estimate(self) -> Estimate:
+        return _estimate(self.stablehlo, self.type)
+
+    def __str__(self) -> str:
+        verdict = "fits" if self.fits else "does not fit"
+        ours, theirs = self.estimate().peak_hbm_bytes / _GIB, self.total_bytes / _GIB
+        return (
+            f"{'judged' if self.is_judged else 'seen  '} {self.family:24} {self.size:>9} {self.type:12} {verdict:12} "
+            f"compiler {theirs:6.2f}G ({self.share:5.0%} of the memory)  model {ours:6.2f}G ({ours / theirs - 1:+.0%})"
+        )
+
+
+@functools.cache
+def _estimate(text: str, accelerator_type: str) -> Estimate:
+    return estimate_program(parse_stablehlo(text), parse(accelerator_type))
+
+
+@functools.cache
+def recorded() -> tuple[Recorded, ...]:
+    """The whole record."""
+    with gzip.open(_FILE, "rt", encoding="utf-8") as lines:
+        rows = [json.loads(line) for line in lines]
+    names = [field.name for field in dataclasses.fields(Recorded)]
+    return tuple(Recorded(**{name: row[name] for name in names}) for row in rows)
+
+
+def test_the_record_holds_enough_programs_on_both_sides_of_the_limit_on_every_generation() -> None:
+    decided = [one for one in recorded() if one.is_decided]
+    assert len(decided) >= 40
+    assert {one.type for one in decided} == {"v2-8", "v3-8", "v4-8", "v5litepod-1", "v6e-1"}
+    for kind in {one.type for one in decided}:
+        assert {one.fits for one in decided if one.type == kind} == {True, False}
+    near = [one for one in decided if abs(one.share - 1) < 0.3]
+    assert len(near) >= 40
+
+
+def test_the_verdict_is_the_compilers_outside_three_per_cent_of_the_limit_but_for_the_known_misses() -> None:
+    decided = [one for one in recorded() if one.is_decided]
+    for name, part in (("seen", False), ("judged", True)):
+        own = [one for one in decided if one.is_judged == part]
+        wrong = sum(one.is_missed for one in own)
+        errors = [abs(one.estimate().peak_hbm_bytes / one.total_bytes - 1) for one in own]
+        near = sum(error <= _UNDECIDED for error in errors) / len(errors)
+        print(f"{name}: {len(own)} programs, {wrong} wrong verdicts, {near:.0%} of the totals within 3 per cent")
+        assert statistics.median(errors) <= _UNDECIDED
+    missed = [one for one in decided if one.is_missed]
+    print(*missed, sep="\n")
+    assert {(one.family, one.size, one.type) for one in missed} == _KNOWN_MISSES
+    assert len(decided) - len(missed) >= 40
+
+
+def test_what_does_not_fit_is_said_with_its_bytes() -> None:
+    for one in recorded():
+        estimate = one.estimate()
+        assert bool(estimate.memory_text) != estimate.fits
+        assert estimate.fits == (estimate.peak_hbm_bytes <= estimate.usable_hbm_bytes)
+        if not one.fits:
+            assert named_total_bytes(one.out_of_memory_text) == one.total_bytes
+
+
+@pytest.mark.parametrize(
+    ("text", "nbytes"),
+    [
+        ("the total memory required for HLO temporaries (8.5G) exceeds available HBM (7.48G)", int(8.5 * 2**30)),
+        ("total memory required for all of it (512M)", 512 * 2**20),
+        ("total memory required for HLO temporaries (123)", 123),
+        ("Ran out of memory", None),
+    ],
+)
+def test_the_compilers_total_is_read_from_its_text(text: str, nbytes: int | None) -> None:
+    assert named_total_bytes(text) == nbytes
+
+
+@pytest.mark.parametrize(("family", "fits"), [("adam", True), ("whole-numbers", False)])
+def test_the_compiler_still_says_what_is_recorded(family: str, fits: bool) -> None:
+    if not client.is_installed():
+        pytest.skip("libtpu is not installed")
+    one = next(one for one in recorded() if one.family == family and one.fits == fits)
+    verdict = client.compile_exact(one.stablehlo, one.type)
+    total = verdict.argument_bytes + verdict.output_bytes + verdict.temporary_bytes - verdict.alias_bytes
+    assert verdict.fits == one.fits
+    assert (total if fits else named_total_bytes(verdict.out_of_memory_text)) == one.total_bytes
