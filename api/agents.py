@@ -122,7 +122,13 @@ def join(request: Request, replica: str, body: Body) -> dict[str, Any]:
     return {
         "ready": True,
         "peers": [
-            {"processIndex": p["rank"], "hostIndices": p["host_indices"], "address": p["address"]} for p in peers
+            {
+                "processIndex": p["rank"],
+                "hostIndices": p["host_indices"],
+                "address": p["address"],
+                "agent": p["agent_id"],
+            }
+            for p in peers
         ],
     }
 

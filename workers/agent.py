@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import logging
 import os
 import selectors
 import signal
+import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,6 +22,7 @@ from types import FrameType
 
 from podyard.base.clock import RealClock
 from podyard.base.errors import Code, PodyardError
+from podyard.engine.collectives.left_over import remove_left_over
 from podyard.workers import process_group
 from podyard.workers.agent_state import AgentState, Forget, Instruction, Known, Phase, Start, Stop, Wanted
 from podyard.workers.http_client import JsonClient
@@ -34,6 +37,7 @@ CELERY_STEADY_SECONDS = 30.0
 CELERY_STOP_SECONDS = 3.0
 LOCK_SECONDS_MAX = 10.0  # a predecessor that is being stopped is gone by then
 POKE_BYTES = 4096
+_SHARED_MEMORY = Path("/dev/shm")
 
 
 class Agent:
@@ -219,7 +223,11 @@ def run_agent(
     """Runs until SIGTERM or SIGINT, then stops every replica. Killed, it leaves them for the next agent to adopt."""
     folder = data / "agents" / agent_id / "replicas"
     folder.mkdir(parents=True, exist_ok=True)
-    with _only_one(folder.parent / "agent.lock", clock), _pokes(folder.parent / "poke") as poke:
+    with (
+        _only_one(folder.parent / "agent.lock", clock),
+        _pokes(folder.parent / "poke") as poke,
+        _windows(folder.parent) as windows,
+    ):
         stopping = False
 
         def stop(_number: int, _frame: FrameType | None) -> None:
@@ -234,7 +242,7 @@ def run_agent(
             folder,
             {"replicasMax": replicas_max, "hostsMax": hosts_max, "bindAddress": bind_address, "pid": os.getpid()},
             replica_command or (sys.executable, "-m", "podyard.workers.replica"),
-            _replica_env(url, data),
+            {**_replica_env(url, data), "PODYARD_WINDOWS": str(windows)},
             clock,
         )
         agent.adopt()
@@ -302,6 +310,29 @@ def _to_api(item: Known) -> dict[str, object]:
         "reason": item.reason,
         "released": item.released,
     }
+
+
+@contextlib.contextmanager
+def _windows(own_folder: Path) -> Iterator[Path]:
+    """Where the replicas of this machine share memory: a folder in memory if the system has one, and is ours alone.
+    What replicas that were killed have left there is removed."""
+    name = hashlib.sha256(str(own_folder.resolve()).encode()).hexdigest()[:16]
+    folder = own_folder / "windows"
+    if _SHARED_MEMORY.is_dir() and os.access(_SHARED_MEMORY, os.W_OK):
+        in_memory = _SHARED_MEMORY / f"podyard-{os.getuid()}-{name}"
+        with contextlib.suppress(FileExistsError):
+            in_memory.mkdir(mode=0o700)
+        found = in_memory.lstat()
+        # Anybody may make folders there, this name included.
+        if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077:
+            folder = in_memory
+    folder.mkdir(mode=0o700, exist_ok=True)
+    remove_left_over(folder)
+    yield folder
+    remove_left_over(folder)
+    # Replicas that outlive this agent may still need it.
+    with contextlib.suppress(OSError):
+        folder.rmdir()
 
 
 @contextlib.contextmanager

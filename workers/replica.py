@@ -50,7 +50,8 @@ class HttpRendezvous:
                 answer = {"ready": False}
             if answer["ready"]:
                 return [
-                    Peer(peer["processIndex"], tuple(peer["hostIndices"]), peer["address"]) for peer in answer["peers"]
+                    Peer(peer["processIndex"], tuple(peer["hostIndices"]), peer["address"], peer["agent"])
+                    for peer in answer["peers"]
                 ]
             self._clock.sleep(JOIN_POLL_SECONDS)
         raise PodyardError(Code.UNAVAILABLE, f"the gang was not complete within {JOIN_SECONDS_MAX:.0f} s")
@@ -107,6 +108,7 @@ def to_spec(data: dict[str, Any]) -> ReplicaSpec:
         epoch=data["epoch"],
         ring_key=data["ringKey"].encode(),
         compilation_cache=os.environ.get("PODYARD_CACHE"),
+        window_folder=os.environ.get("PODYARD_WINDOWS"),
     )
 
 

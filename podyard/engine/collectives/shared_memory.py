@@ -10,7 +10,7 @@ The order of every addition is the ring's, per chunk, so the bits are those of `
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -30,6 +30,8 @@ _LINE_BYTES = 64
 
 class SharedSum:
     """All-reduces of vectors of one length and type between the processes of a machine that hold all ranks."""
+
+    how: ClassVar[str] = "in shared memory"
 
     def __init__(self, gang: Gang, length: int, dtype: np.dtype[Any], reduction: Reduction = Reduction.SUM) -> None:
         """Raises PodyardError INVALID_ARGUMENT for a vector that does not fit the windows or is not reduced."""

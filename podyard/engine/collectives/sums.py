@@ -7,7 +7,7 @@ from `all_reduce()`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -21,7 +21,9 @@ from podyard.engine.collectives.windows import Gang
 class HostSum(Protocol):
     """`vector`: where this process writes the vector of one of its hosts for the next sum. `all_reduce`: the sum over
     all hosts, valid until the next call. Raises PodyardError UNAVAILABLE when a peer is lost, ABORTED when this gang
-    has been replaced, CANCELLED when told to stop."""
+    has been replaced, CANCELLED when told to stop. `how` is for the log."""
+
+    how: ClassVar[str]
 
     def vector(self, host: int, /) -> Vector: ...
     def all_reduce(self) -> Vector: ...
@@ -29,6 +31,8 @@ class HostSum(Protocol):
 
 class SumInProcess:
     """For a process that holds all hosts."""
+
+    how: ClassVar[str] = "in this process"
 
     def __init__(self, host_count: int, length: int) -> None:
         self._vectors = [np.zeros(length, np.float32) for _ in range(host_count)]
@@ -42,6 +46,8 @@ class SumInProcess:
 
 class SumOverTransport:
     """For a process that holds some of the hosts, the others being elsewhere."""
+
+    how: ClassVar[str] = "by TCP"
 
     def __init__(self, host_count: int, hosts: Sequence[int], length: int, transport: Transport) -> None:
         self._schedule = ring_all_reduce(host_count)
@@ -61,6 +67,8 @@ class SumOverTransport:
 class SumOverMachines:
     """For processes that share a machine with some of the others: the first of them, which has `transport`, runs the
     ring for all hosts of the machine in their windows; the others wait for it. `gang` has one adder."""
+
+    how: ClassVar[str] = "in shared memory, by TCP between machines"
 
     def __init__(self, host_count: int, gang: Gang, length: int, transport: Transport | None) -> None:
         self._gang = gang

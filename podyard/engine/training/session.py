@@ -94,6 +94,7 @@ class Session:
         estimate = self._estimate()
         self._metrics.log(f"compiled in {self._clock.monotonic_seconds() - began:.2f} s")
         with self._gang(start, state.layout.length + METRIC_COUNT) as host_sum:
+            self._metrics.log(f"gradients are summed {host_sum.how}")
             finished = self._steps(trainer, host_sum, estimate)
         if finished and self._leads:
             self._report_end(trainer.train_state, data, finished)

@@ -89,7 +89,7 @@ class _Pipes:
 
     def join(self, address: str) -> Sequence[Peer]:
         _say({"address": address})
-        return [Peer(p[0], tuple(p[1]), p[2]) for p in json.loads(sys.stdin.readline())]
+        return [Peer(p[0], tuple(p[1]), p[2], p[3]) for p in json.loads(sys.stdin.readline())]
 
 
 def _say(event: Mapping[str, object]) -> None:
@@ -127,8 +127,10 @@ def run_gang(
     store: Path,
     resume: str | None = None,
     stop_after: int | None = None,
+    machines: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
-    """What each process of the gang reported; `groups[i]` are the hosts of process i."""
+    """What each process of the gang reported; `groups[i]` are the hosts of process i, `machines[i]` is where it runs:
+    those of one machine share a window folder."""
     environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
     processes = [
         subprocess.Popen(
@@ -139,10 +141,15 @@ def run_gang(
     try:
         for rank, (process, hosts) in enumerate(zip(processes, groups, strict=True)):
             own = dataclasses.replace(spec, host_indices=tuple(hosts), rank=rank, process_count=len(groups))
+            if machines:
+                windows = store.parent / f"{store.name}-windows-{machines[rank]}"
+                windows.mkdir(exist_ok=True)
+                own = dataclasses.replace(own, window_folder=str(windows))
             fields = dataclasses.asdict(own) | {"ring_key": base64.b64encode(spec.ring_key).decode()}
             _tell(process, {"spec": fields, "store": str(store), "resume": resume, "stop_after": stop_after})
         addresses = [_hear(process)["address"] for process in processes]
-        peers = [(rank, list(groups[rank]), address) for rank, address in enumerate(addresses)]
+        names = machines or [""] * len(groups)
+        peers = [(rank, list(groups[rank]), address, names[rank]) for rank, address in enumerate(addresses)]
         for process in processes:
             _tell(process, peers)
         return [_hear(process) for process in processes]

@@ -138,6 +138,15 @@ def test_bits_do_not_depend_on_how_hosts_are_spread_over_processes(tmp_path: Pat
     losses = {tuple(step[1] for step in reports[0]["steps"]) for reports in outcomes.values()}
     assert len(losses) == 1
 
+    # On one machine in shared memory, on two machines in both ways.
+    for name, machines in (("one machine", "aaaa"), ("two machines", "abba"), ("one beside three", "aaab")):
+        reports = run_gang(spec, groupings["4"], tmp_path / name, machines=machines)
+        assert [report["error"] for report in reports] == [None] * 4
+        assert any(line.split() == ["paramsSha256", *digests] for line in reports[0]["lines"])
+        assert ("gradients are summed in shared memory" in reports[0]["lines"]) == (name == "one machine")
+        assert ("summed in shared memory, by TCP" in " ".join(reports[0]["lines"])) == (name != "one machine")
+        assert not [path for folder in tmp_path.glob(f"{name}-windows-*") for path in folder.iterdir()]
+
     # Resumed by another number of processes than it was begun with.
     resumed = run_gang(spec, groupings["2x2"], tmp_path / "4", resume="checkpoint-00000020")
     assert [step[0] for step in resumed[0]["steps"]] == list(range(21, 31))
@@ -145,10 +154,11 @@ def test_bits_do_not_depend_on_how_hosts_are_spread_over_processes(tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_a_lost_peer_ends_the_others_with_unavailable(tmp_path: Path, cache: str) -> None:
+@pytest.mark.parametrize("machines", ["", "aaa", "aab", "abb"])
+def test_a_lost_peer_ends_the_others_with_unavailable(tmp_path: Path, cache: str, machines: str) -> None:
     """The process that leads is told to stop after 3 steps and hangs up; the others notice at once."""
     spec = spec_of(steps=10_000, compilation_cache=cache, **FOUR_HOSTS)
-    reports = run_gang(spec, [[0, 1], [2], [3]], tmp_path, stop_after=3)
+    reports = run_gang(spec, [[0, 1], [2], [3]], tmp_path, stop_after=3, machines=machines)
     assert reports[0]["error"] is None and "stopped after step 3" in reports[0]["lines"]
     assert {report["error"][0] for report in reports[1:]} == {"UNAVAILABLE"}
 
