@@ -1,4 +1,5 @@
-"""A small matrix product on a systolic array, cycle by cycle. The page shows nothing that belongs to the project."""
+"""What explains the hardware: a matrix product cycle by cycle, an all-reduce step by step. The pages show nothing that
+belongs to the project."""
 
 from __future__ import annotations
 
@@ -8,60 +9,114 @@ from fastapi import APIRouter, Request
 from markupsafe import Markup
 from starlette.responses import Response
 
-from podyard.base.errors import PodyardError
+from podyard.base.errors import PodyardError, invalid
 from podyard.control import access
+from podyard.engine import film
+from podyard.engine.collectives import explain as reduce
+from podyard.engine.collectives import explain_html as reduce_html
 from podyard.engine.numerics import explain_html
 from podyard.engine.numerics.explain import DATAFLOW_NAMES, SIDE_MAX, explain
 from podyard.engine.timing.systolic import Dataflow
+from podyard.hardware.accelerator_types import all_types
 from podyard.http import context
 from podyard.web.render import ConsoleRoute, page, project_url
 
 ASSET_SECONDS = 60  # how long a browser may use script and style without asking; an upgrade shows after that
 
-router = APIRouter(prefix="/console/{project}/mxu", route_class=ConsoleRoute)
+Asset = Literal["film.js", "film.css", "explain.js", "explain.css"]
+
+router = APIRouter(prefix="/console/{project}", route_class=ConsoleRoute)
 
 
-@router.get("")
+@router.get("/mxu")
 def show(
     request: Request, project: str, m: int = 4, k: int = 4, n: int = 4, rows: int = 4, cols: int = 4,
     dataflow: Dataflow = "ws", seed: int = 0,
 ) -> Response:  # fmt: skip
     """The figure of one product, and the form for another; what cannot be shown has its reason above the form."""
     _check(request, project)
-    values: dict[str, Any] = {"title": "", "figure": "", "error": None}
-    status = 200
+    values: dict[str, Any] = {"title": "", "figure": ""}
+    failure = None
     try:
         trace = explain(m, k, n, rows, cols, dataflow, seed)
-        values |= {"title": trace.title, "figure": Markup(explain_html.figure(trace))}
+        values = {"title": trace.title, "figure": Markup(explain_html.figure(trace))}
     except PodyardError as error:
-        values["error"] = error.message
-        status = error.code.http_status
+        failure = error
     sizes = [
         ("m", "m: rows of x", m, None), ("k", "k: depth", k, None), ("n", "n: columns of w", n, None),
         ("rows", "Rows of the array", rows, SIDE_MAX), ("cols", "Columns of the array", cols, SIDE_MAX),
         ("seed", "Seed of the operands", seed, None),
     ]  # fmt: skip
+    values |= {"sizes": sizes, "dataflow": dataflow, "dataflows": DATAFLOW_NAMES}
+    return _explained(request, project, "mxu", "explain_mxu.html", failure, values)
+
+
+@router.get("/all-reduce")
+def show_all_reduce(
+    request: Request, project: str, ranks: str = "", accelerator_type: str = "", nbytes: int = reduce.DEFAULT_BYTES
+) -> Response:
+    """The figure of one all-reduce, and the form for another. An empty field of a form asks for nothing."""
+    _check(request, project)
+    values: dict[str, Any] = {"title": "", "figure": ""}
+    failure = None
+    try:
+        trace = reduce.explain(_number(ranks), accelerator_type or None, nbytes)
+        values = {"title": trace.title, "figure": Markup(reduce_html.figure(trace))}
+    except PodyardError as error:
+        failure = error
+    values |= {
+        "ranks": ranks or reduce.DEFAULT_RANKS,
+        "accelerator_type": accelerator_type,
+        "nbytes": nbytes,
+        "ranks_max": reduce.RANKS_MAX,
+        "bytes_max": reduce.BYTES_MAX,
+        "types": [kind.name for kind in all_types()],
+    }
+    return _explained(request, project, "all-reduce", "explain_all_reduce.html", failure, values)
+
+
+@router.get("/mxu/{name}")
+def asset(request: Request, project: str, name: Asset) -> Response:
+    return _asset(request, project, explain_html.PACKAGE, name)
+
+
+@router.get("/all-reduce/{name}")
+def all_reduce_asset(request: Request, project: str, name: Asset) -> Response:
+    return _asset(request, project, reduce_html.PACKAGE, name)
+
+
+def _asset(request: Request, project: str, package: str, name: Asset) -> Response:
+    """A figure's script and style: the content security policy allows none inside of a page."""
+    _check(request, project)
+    kind = "text/javascript" if name in film.SCRIPTS else "text/css"
+    headers = {"Cache-Control": f"private, max-age={ASSET_SECONDS}"}
+    return Response(film.asset(package, name), media_type=f"{kind}; charset=utf-8", headers=headers)
+
+
+def _explained(
+    request: Request, project: str, section: str, template: str, failure: PodyardError | None,
+    values: dict[str, Any],
+) -> Response:  # fmt: skip
     return page(
         request,
-        "explain_mxu.html",
-        status=status,
-        section="mxu",
+        template,
+        status=failure.code.http_status if failure else 200,
+        section=section,
         project=project,
-        url=project_url(project, "mxu"),
-        sizes=sizes,
-        dataflow=dataflow,
-        dataflows=DATAFLOW_NAMES,
+        url=project_url(project, section),
+        other=project_url(project, "all-reduce" if section == "mxu" else "mxu"),
+        error=failure.message if failure else None,
+        styles=film.STYLES,
+        scripts=film.SCRIPTS,
         **values,
     )
 
 
-@router.get("/{name}")
-def asset(request: Request, project: str, name: Literal["explain.js", "explain.css"]) -> Response:
-    """The figure's script and style: the content security policy allows none inside of a page."""
-    _check(request, project)
-    kind = "text/javascript" if name == explain_html.SCRIPT else "text/css"
-    headers = {"Cache-Control": f"private, max-age={ASSET_SECONDS}"}
-    return Response(explain_html.asset(name), media_type=f"{kind}; charset=utf-8", headers=headers)
+def _number(text: str) -> int | None:
+    try:
+        return int(text) if text else None
+    except ValueError:
+        raise invalid(f"ranks are a number from 1 to {reduce.RANKS_MAX}, not {text[:40]!r}", "ranks") from None
 
 
 def _check(request: Request, project: str) -> None:

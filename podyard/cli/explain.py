@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TextIO
+from collections.abc import Callable
+from typing import Any, TextIO
 
 import click
 
+from podyard.engine.collectives import explain as reduce
+from podyard.engine.collectives import explain_html as reduce_html
 from podyard.engine.numerics import explain_html
 from podyard.engine.numerics.explain import CYCLES_MAX, DATAFLOW_NAMES, SIDE_MAX, as_text
 from podyard.engine.numerics.explain import explain as trace_of
@@ -15,6 +18,14 @@ from podyard.engine.timing.systolic import Dataflow
 @click.group()
 def explain() -> None:
     """How the hardware does it, step by step."""
+
+
+def _output(command: Callable[..., None]) -> Callable[..., None]:
+    """Every explanation is a text or a page, on stdout or in a file."""
+    out: dict[str, Any] = {"type": click.File("w", encoding="utf-8"), "default": "-", "metavar": "FILE"}
+    command = click.option("--out", help="Default: stdout.", **out)(command)
+    kinds = click.Choice(["text", "html"])
+    return click.option("-o", "--output", type=kinds, default="text", show_default=True)(command)
 
 
 @explain.command(help=f"Multiply [m, k] by [k, n] on a systolic array, cycle by cycle (up to {CYCLES_MAX} cycles).")
@@ -31,11 +42,20 @@ def explain() -> None:
     help="What stays in the cells: " + ", ".join(f"{key} is {name}" for key, name in DATAFLOW_NAMES.items()) + ".",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="What the operands are drawn from.")
-@click.option("-o", "--output", type=click.Choice(["text", "html"]), default="text", show_default=True)
-@click.option("--out", type=click.File("w", encoding="utf-8"), default="-", metavar="FILE", help="Default: stdout.")
+@_output
 def mxu(m: int, k: int, n: int, rows: int, cols: int, dataflow: Dataflow, seed: int, output: str, out: TextIO) -> None:
     trace = trace_of(m, k, n, rows, cols, dataflow, seed)
     out.write(as_text(trace) if output == "text" else explain_html.page(trace))
+
+
+@explain.command("all-reduce", help="Sum a vector over a ring of ranks, or over the chips of a slice, step by step.")
+@click.option("--ranks", type=int, help=f"A ring of 1 to {reduce.RANKS_MAX} ranks. Default: {reduce.DEFAULT_RANKS}.")
+@click.option("--accelerator-type", metavar="TYPE", help="The chips of a slice, as v3-32, with their modelled time.")
+@click.option("--bytes", "nbytes", type=int, default=reduce.DEFAULT_BYTES, show_default=True, help="Of each vector.")
+@_output
+def all_reduce(ranks: int | None, accelerator_type: str | None, nbytes: int, output: str, out: TextIO) -> None:
+    trace = reduce.explain(ranks, accelerator_type, nbytes)
+    out.write(reduce.as_text(trace) if output == "text" else reduce_html.page(trace))
 
 
 COMMANDS = {"explain": explain}

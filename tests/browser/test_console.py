@@ -8,6 +8,7 @@ from decimal import ROUND_HALF_UP, Decimal
 
 import pytest
 from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select
 
 from tests.browser.conftest import Browser
@@ -140,7 +141,7 @@ def test_every_page_is_labelled_readable_and_fits(browser: Browser, finished_job
         {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500},
     )
     browser.errors()  # those of the test before, which a slow machine reports late
-    pages = ["nodes", "nodes/new?usage=spot", "jobs", "jobs/new", finished_job, "billing", "pods", "mxu"]
+    pages = ["nodes", "nodes/new?usage=spot", "jobs", "jobs/new", finished_job, "billing", "pods", "mxu", "all-reduce"]
     try:
         for page in ["/login", *(f"/console/demo/{page}" for page in pages)]:
             browser.open(page)
@@ -154,6 +155,34 @@ def test_every_page_is_labelled_readable_and_fits(browser: Browser, finished_job
             assert len(ids) == len(set(ids)), f"{page} has an id twice"
     finally:
         browser.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    assert browser.errors() == []
+
+
+@pytest.mark.parametrize(
+    ("page", "first", "second"),
+    [
+        ("mxu", "Cycle 0", "Cycle 1"),
+        ("all-reduce?ranks=3", "Start", "Step 1 of 4"),
+        ("all-reduce?accelerator_type=v4-128", "Start", "Step 1 of 12"),
+    ],
+)
+def test_an_explanation_is_stepped_with_buttons_and_arrow_keys(
+    browser: Browser, page: str, first: str, second: str
+) -> None:
+    browser.errors()
+    browser.open(f"/console/demo/{page}")
+    picture = "return document.querySelector('.film-picture').innerHTML"
+    browser.until(lambda: browser.text(".film-now").startswith(first), 10, "the first frame")
+    begin = browser.script(picture)
+    browser.click("[data-go=on]")
+    assert browser.text(".film-now").startswith(second) and browser.script(picture) != begin
+    browser.one("body").send_keys(Keys.ARROW_LEFT)
+    browser.until(lambda: browser.text(".film-now").startswith(first), 10, "the step back")
+    assert browser.script(picture) == begin
+    browser.one("body").send_keys(Keys.END)
+    browser.until(lambda: not browser.one("[data-go=on]").is_enabled(), 10, "the last frame")
+    slider = browser.one(".film input")
+    assert slider.get_property("value") == slider.get_attribute("max")
     assert browser.errors() == []
 
 

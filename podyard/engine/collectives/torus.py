@@ -67,12 +67,20 @@ def torus_all_reduce(shape: Sequence[int], wrap: Sequence[bool]) -> Schedule:
         raise invalid(f"{tuple(shape)} is no shape of a torus with {len(wrap)} dimensions")
     chips = math.prod(shape)
     orders = colour_orders(shape, wrap)
-    colours = [_colour(shape, wrap, order, index * chips) for index, order in enumerate(orders)]
+    # Of two colours of one order, the second is the mirror image: where a dimension has an even extent, one way round
+    # is longer, and each link shall carry as much as the other.
+    twins = [index > 0 and orders[index - 1] == order for index, order in enumerate(orders)]
+    colours = [
+        _colour(shape, wrap, order, index * chips, is_mirrored)
+        for index, (order, is_mirrored) in enumerate(zip(orders, twins, strict=True))
+    ]
     steps = itertools.zip_longest(*colours, fillvalue=())
     return Schedule(Kind.ALL_REDUCE, chips, chips * len(orders), tuple(tuple(itertools.chain(*step)) for step in steps))
 
 
-def _colour(shape: Sequence[int], wrap: Sequence[bool], order: Sequence[int], base: int) -> list[tuple[Move, ...]]:
+def _colour(
+    shape: Sequence[int], wrap: Sequence[bool], order: Sequence[int], base: int, is_mirrored: bool
+) -> list[tuple[Move, ...]]:
     """The steps of one colour, whose chunks begin at `base` and are numbered in the order of its dimensions, so that
     what a phase sends is one range."""
     forward: list[tuple[Move, ...]] = []
@@ -84,7 +92,7 @@ def _colour(shape: Sequence[int], wrap: Sequence[bool], order: Sequence[int], ba
         for step in range(phase.steps):
             moves: list[Move] = []
             for coordinates, start in starts.items():
-                for owner, towards in _sent(phase, coordinates[phase.dimension], step):
+                for owner, towards in _sent(phase, coordinates[phase.dimension], step, is_mirrored):
                     receiver = _moved(coordinates, phase.dimension, towards)
                     first = start + owner * size
                     moves.append(
@@ -99,7 +107,7 @@ def _colour(shape: Sequence[int], wrap: Sequence[bool], order: Sequence[int], ba
     return forward + back
 
 
-def _sent(phase: Phase, position: int, step: int) -> Iterator[tuple[int, int]]:
+def _sent(phase: Phase, position: int, step: int, is_mirrored: bool) -> Iterator[tuple[int, int]]:
     """(owner of the part that is sent, position that it is sent to), for the chip at `position`.
 
     A part comes to its owner from both sides; the farthest chips of a side begin, so that all of it arrives in the last
@@ -108,10 +116,11 @@ def _sent(phase: Phase, position: int, step: int) -> Iterator[tuple[int, int]]:
     far = phase.steps - step
     if phase.wraps:
         up, down = phase.extent // 2, (phase.extent - 1) // 2
+        ahead = -1 if is_mirrored else 1
         if far <= up:
-            yield (position + far) % phase.extent, (position + 1) % phase.extent
+            yield (position + ahead * far) % phase.extent, (position + ahead) % phase.extent
         if far <= down:
-            yield (position - far) % phase.extent, (position - 1) % phase.extent
+            yield (position - ahead * far) % phase.extent, (position - ahead) % phase.extent
         return
     if position + far < phase.extent:
         yield position + far, position + 1

@@ -1,6 +1,4 @@
-// Turns a figure of one cycle into a film of all: first, back, play, forward, last, a slider, the arrow keys.
-
-const MILLISECONDS_PER_CYCLE = 700;
+// Draws one cycle of a matrix unit: its registers, its edges and the three matrices.
 
 /** A register's text; "." is one that holds nothing. */
 const shown = (text) => (text === "." ? "" : text);
@@ -16,18 +14,14 @@ function write(place, text) {
   }
 }
 
-function film(root) {
-  const trace = JSON.parse(root.dataset.trace);
-  const last = trace.frames.length - 1;
-  const split = trace.texts.map((text) => text.split(" "));
+function draw(root) {
   const cells = [...root.querySelectorAll("g.cell")];
-  const slider = root.querySelector("input[type=range]");
-  const buttons = new Map([...root.querySelectorAll("[data-go]")].map((button) => [button.dataset.go, button]));
   const places = new Map([...root.querySelectorAll("[data-at]")].map((place) => [place.dataset.at, place]));
   const edges = ["left", "top", "bottom"].map((edge) => [...root.querySelectorAll(`g.edge.${edge}`)]);
   const titles = cells.map((cell) => cell.appendChild(document.createElementNS(cell.namespaceURI, "title")));
-  let at = last;
-  let timer = null;
+  let trace = null;
+  let split = null;
+  let at = 0;
 
   /** The sum that a cell added to: what came from above, or with sums that stay its own of the cycle before. */
   function before(index) {
@@ -74,61 +68,12 @@ function film(root) {
     for (const place of trace.frames[at].in) places.get(place).className = "now";
   }
 
-  function show(number) {
-    at = Math.min(last, Math.max(0, number));
-    const frame = trace.frames[at];
-    root.querySelector(".mxu-now").textContent = frame.now;
-    root.querySelector(".mxu-said").textContent = frame.said;
-    slider.value = at;
-    buttons.get("first").disabled = buttons.get("back").disabled = at === 0;
-    buttons.get("last").disabled = buttons.get("on").disabled = at === last;
-    showCells(frame);
+  root.addEventListener("frame", (event) => {
+    ({ film: trace, at } = event.detail);
+    split ??= trace.texts.map((text) => text.split(" "));
+    showCells(trace.frames[at]);
     showMatrices();
-  }
-
-  function stop() {
-    clearInterval(timer);
-    timer = null;
-    buttons.get("play").textContent = "Play";
-  }
-
-  function play() {
-    if (at === last) show(0);
-    buttons.get("play").textContent = "Stop";
-    timer = setInterval(() => {
-      show(at + 1);
-      if (at === last) stop();
-    }, MILLISECONDS_PER_CYCLE);
-  }
-
-  const go = {
-    first: () => show(0),
-    back: () => show(at - 1),
-    on: () => show(at + 1),
-    last: () => show(last),
-  };
-
-  function act(name) {
-    const playing = timer !== null;
-    stop();
-    if (name !== "play") go[name]();
-    else if (!playing) play();
-  }
-
-  for (const [name, button] of buttons) button.addEventListener("click", () => act(name));
-  slider.addEventListener("input", () => {
-    stop();
-    show(Number(slider.value));
   });
-  document.addEventListener("keydown", (event) => {
-    if (event.target.closest?.("input, select, textarea") || event.altKey || event.ctrlKey || event.metaKey) return;
-    const name = { ArrowLeft: "back", ArrowRight: "on", Home: "first", End: "last" }[event.key];
-    if (name === undefined) return;
-    event.preventDefault();
-    act(name);
-  });
-  root.querySelector(".mxu-controls").hidden = false;
-  show(0);
 }
 
-for (const root of document.querySelectorAll(".mxu")) film(root);
+for (const root of document.querySelectorAll(".mxu")) draw(root);

@@ -1,21 +1,17 @@
 """A trace as HTML: `figure` is the part that a page of any site can hold, `page` a whole file without any other.
 
 The figure shows the last cycle as plain SVG and tables, so that it says something without a script. With
-`explain.js` it becomes a film of all cycles: the script fills the same elements from the figure's data.
+its scripts it becomes a film of all cycles: they fill the same elements from the figure's data.
 """
 
 from __future__ import annotations
 
 import html
-import importlib.resources
-import json
 from collections.abc import Iterable, Sequence
-from functools import cache
 from typing import Any
 
+from podyard.engine import film
 from podyard.engine.numerics.explain import PHASE_TEXTS, Cycle, Plane, Trace, sentences, text_of
-
-SCRIPT, STYLE = "explain.js", "explain.css"
 
 _CELL = 64  # the unit of all lengths below is a pixel of an unscaled picture
 _GAP = 4
@@ -23,51 +19,17 @@ _LEFT, _TOP, _BOTTOM, _RIGHT = 76, 52, 52, 8
 _DIGIT = {"a": 8, "w": 8, "s": 10}  # width of a digit in the style's font sizes
 _NOTHING = "."  # a register without an operand; no number looks like it
 
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; \
-script-src 'unsafe-inline'">
-<title>{title}</title>
-<style>
-{style}</style>
-</head>
-<body class="mxu-page">
-<main>
-<h1>A matrix unit, cycle by cycle</h1>
-<p>{title}</p>
-{figure}
-</main>
-<script type="module">
-{script}</script>
-</body>
-</html>
-"""
-
-
-@cache
-def asset(name: str) -> str:
-    """The text of SCRIPT or STYLE."""
-    return importlib.resources.files("podyard.engine.numerics").joinpath(name).read_text(encoding="utf-8")
+PACKAGE = "podyard.engine.numerics"
 
 
 def page(trace: Trace) -> str:
     """One HTML file that asks for nothing else."""
-    title = html.escape(trace.title)
-    return _PAGE.format(title=title, style=asset(STYLE), figure=figure(trace), script=asset(SCRIPT))
+    return film.page(PACKAGE, "A matrix unit, cycle by cycle", trace.title, figure(trace))
 
 
 def figure(trace: Trace) -> str:
-    """The figure, at the last cycle; STYLE and SCRIPT belong to it. Holds no script and no style of its own."""
+    """The figure, at the last cycle; the styles and scripts of `film` belong to it, and it holds none."""
     last = trace.cycles[-1]
-    data = html.escape(json.dumps(_data(trace), separators=(",", ":")), quote=False).replace("'", "&#39;")
-    buttons = "".join(
-        f'<button type="button" data-go="{key}">{name}</button>'
-        for key, name in (("first", "First"), ("back", "Back"), ("play", "Play"), ("on", "Forward"), ("last", "Last"))
-    )
     tables = "".join(
         (
             _table("x", "x, activations", trace.x),
@@ -75,15 +37,12 @@ def figure(trace: Trace) -> str:
             _table("y", "y = x w", trace.y, "done"),
         )
     )
+    data = _data(trace)
     return (
-        f"<div class=\"mxu\" data-trace='{data}'>\n"
-        f'<div class="mxu-controls" hidden><div class="mxu-buttons">{buttons}</div>'
-        f'<label>Cycle <input type="range" min="0" max="{last.number}" value="{last.number}"></label></div>\n'
-        f'<p class="mxu-now" aria-live="polite">{html.escape(_headline(trace, last))}</p>\n'
-        f'<div class="mxu-stage"><div class="mxu-main"><div class="mxu-array" tabindex="0" role="region" '
-        f'aria-label="The array">{_picture(trace, last)}</div>\n'
-        f'<p class="mxu-said">{html.escape(_said(last))}</p>\n'
-        f'{_legend(trace)}</div><div class="mxu-side">{tables}</div></div></div>'
+        f"{film.opening('mxu', **data)}"
+        f"{film.head('Cycle', _headline(trace, last), last.number, last.number)}"
+        f'<div class="mxu-stage"><div class="mxu-main">{film.picture("The array", _picture(trace, last))}'
+        f'{film.said(_said(last))}{_legend(trace)}</div><div class="mxu-side">{tables}</div></div></div>'
     )
 
 
@@ -222,6 +181,5 @@ def _legend(trace: Trace) -> str:
         ("hold", "something is kept or passed on"),
         ("idle", "empty"),
     )
-    items = "".join(f'<li><span class="key {key}"></span>{html.escape(text)}</li>' for key, text in entries)
     ways = f"The {across} moves right, the {held} {second}."
-    return f'<ul class="mxu-legend">{items}</ul><p class="mxu-ways">{html.escape(ways)}</p>'
+    return f'{film.legend(entries)}<p class="mxu-ways">{html.escape(ways)}</p>'

@@ -82,6 +82,24 @@ class Choice:
 
 
 @dataclasses.dataclass(frozen=True)
+class Text:
+    """Any text on one line."""
+
+    default: str
+    description: str
+
+    @property
+    def allowed(self) -> str:
+        return "text on one line"
+
+    def accepts(self, value: object) -> bool:
+        return isinstance(value, str) and (not value or value.isprintable())
+
+    def convert(self, value: Any) -> str:
+        return str(value)
+
+
+@dataclasses.dataclass(frozen=True)
 class Flag:
     """True or false; a default of None leaves the choice to the program."""
 

@@ -41,8 +41,9 @@ def max_pool_2x2(x: Any) -> Any:
 
 
 def dropout(x: Any, rate: float, key: Any) -> Any:
-    """Zeroes a share `rate` of the elements and scales the others up, so that the mean stays."""
-    if rate == 0:
+    """Zeroes a share `rate` of the elements and scales the others up, so that the mean stays. Without a key it does
+    nothing."""
+    if rate == 0 or key is None:
         return x
     keep = jax.random.bernoulli(key, 1 - rate, x.shape)
     return jnp.where(keep, x / (1 - rate), 0)

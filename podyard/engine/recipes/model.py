@@ -10,18 +10,30 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from podyard.base.errors import invalid
+from podyard.base.errors import failed_precondition, invalid
 from podyard.base.rng import Streams
-from podyard.engine.recipes.optimizers import Optimizer
 from podyard.engine.recipes.tensors import Feature, Tensor, draw, init_tensor
+from podyard.engine.training.optimizers import Optimizer
+from podyard.engine.training.recipe import Input, Variables
 
 # (params, statistics, batch, key) -> (loss, (metrics, statistics after the batch))
 Loss = Callable[[Any, Any, Any, Any], tuple[Any, tuple[Mapping[str, Any], Any]]]
+# (params, statistics, batch) -> metrics, "loss" among them, or answers.
+Judge = Callable[[Any, Any, Any], Any]
+
+
+def _not_to_be_judged(_params: Any, _statistics: Any, _batch: Any) -> Any:
+    raise failed_precondition("this model is a program for estimates: it has no evaluation and no answers")
+
+
+def _no_data() -> Input:
+    raise failed_precondition("this model is a program for estimates: it has no data to train with")
 
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """`params` and `statistics` are trees of Tensor, the one moved by the optimizer, the other by `loss`."""
+    """`params` and `statistics` are trees of Tensor, the one moved by the optimizer, the other by `loss`. A model is
+    `Trainable` as far as it has an input and says how it is judged; all have a step for estimates."""
 
     params: Any
     features: Mapping[str, Feature]
@@ -30,6 +42,18 @@ class Model:
     optimizer: Callable[[int], Optimizer]
     example_count: int
     statistics: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)
+    evaluate: Judge = _not_to_be_judged
+    predict: Judge = _not_to_be_judged
+    input: Callable[[], Input] = _no_data
+
+    def init(self, streams: Streams) -> Variables:
+        """What training begins with."""
+        return Variables(
+            *(
+                _map_named(lambda name, tensor: init_tensor(streams, name, tensor), tree)
+                for tree in (self.params, dict(self.statistics))
+            )
+        )
 
     def step(self, state: Any, batch: Any, words: Any) -> tuple[Any, Any]:
         """(state, metrics) after one more step; see RecipeProgram."""
@@ -56,7 +80,7 @@ class Model:
         }
         return state, batch, _abstract((2,), jnp.uint32)
 
-    def init(self, streams: Streams) -> Any:
+    def first_state(self, streams: Streams) -> Any:
         return self._state(
             lambda name, tensor: init_tensor(streams, name, tensor),
             lambda tensor: np.zeros(tensor.shape, np.float32),

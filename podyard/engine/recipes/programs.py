@@ -1,7 +1,7 @@
 """The reference models as programs: whole training steps that can be traced at any size, and run at small ones.
 
-A program is written as its user would write it, so that what an estimate says of it holds for a user's own. Jobs do
-not run these; what jobs train is what `build_recipe` knows. Importing this module imports no JAX.
+A program is written as its user would write it, so that what an estimate says of it holds for a user's own. Those that
+have data are what jobs train. Importing this module imports no JAX.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from podyard.base.errors import invalid
 from podyard.base.rng import Streams
-from podyard.engine.recipes.arguments import Argument, Choice, Flag, Real, Whole, check_all
+from podyard.engine.recipes.arguments import Argument, Choice, Flag, Real, Text, Whole, check_all
 
 if TYPE_CHECKING:
     from podyard.engine.recipes.model import Model
@@ -66,6 +66,7 @@ def _dropout(default: float) -> Real:
     return Real(default, 0.0, 0.9, "share of hidden units dropped while training")
 
 
+_DATA = Text("", "folder of the data: TFRecord, IDX, CIFAR-10 or npz files; only training needs it")
 _CNNS = "podyard.engine.recipes.small_models"
 _FLOATS = Choice("bfloat16", ("bfloat16", "float32"), "type of activations; parameters are float32")
 
@@ -80,25 +81,25 @@ PROGRAMS: Mapping[str, ProgramManifest] = MappingProxyType(
         "mnist-cnn": ProgramManifest(
             "Two convolutions and two dense layers on MNIST; SGD with a decaying rate",
             128,
-            {"learningRate": _rate(0.01, "learning rate at the start"), "dropout": _dropout(0.4)},
+            {"learningRate": _rate(0.01, "learning rate at the start"), "dropout": _dropout(0.4), "data": _DATA},
             (_CNNS, "mnist_cnn"),
         ),
         "fashion-cnn": ProgramManifest(
             "One convolution and one dense layer on Fashion-MNIST; Adam",
             1000,
-            {"learningRate": _rate(1e-3)},
+            {"learningRate": _rate(1e-3), "data": _DATA},
             (_CNNS, "fashion_cnn"),
         ),
         "cifar10-cnn": ProgramManifest(
             "Four convolutions and two dense layers on CIFAR-10; Adam",
             32,
-            {"learningRate": _rate(1e-3)},
+            {"learningRate": _rate(1e-3), "data": _DATA},
             (_CNNS, "cifar10_cnn"),
         ),
         "mlp": ProgramManifest(
             "Three dense layers (784-512-512-10) on MNIST; Adam",
             128,
-            {"learningRate": _rate(1e-3)},
+            {"learningRate": _rate(1e-3), "data": _DATA},
             (_CNNS, "mlp"),
         ),
         "resnet-50": ProgramManifest(
@@ -140,12 +141,8 @@ def program_of(name: str, arguments: Mapping[str, object]) -> RecipeProgram:
     Raises PodyardError INVALID_ARGUMENT for an unknown program or argument, a wrong type, a value out of bounds or
     values that do not fit together; the message says what is allowed.
     """
-    if name not in PROGRAMS:
-        raise invalid(f"program {name!r} is not known; known are: {', '.join(sorted(PROGRAMS))}", "program")
+    model = model_of(name, arguments)
     manifest = PROGRAMS[name]
-    checked = check_all(f"program {name}", manifest.arguments, arguments)
-    module_name, function = manifest.factory
-    model: Model = getattr(importlib.import_module(module_name), function)(checked)
     return RecipeProgram(
         name=name,
         description=manifest.description,
@@ -153,6 +150,17 @@ def program_of(name: str, arguments: Mapping[str, object]) -> RecipeProgram:
         default_global_batch=manifest.default_global_batch,
         step=model.step,
         abstract_arguments=model.abstract_arguments,
-        init=model.init,
+        init=model.first_state,
         sample_batch=model.sample_batch,
     )
+
+
+def model_of(name: str, arguments: Mapping[str, object]) -> Model:
+    """What `program_of` is made from; raises what that raises."""
+    if name not in PROGRAMS:
+        raise invalid(f"program {name!r} is not known; known are: {', '.join(sorted(PROGRAMS))}", "program")
+    manifest = PROGRAMS[name]
+    checked = check_all(f"program {name}", manifest.arguments, arguments)
+    module_name, function = manifest.factory
+    model: Model = getattr(importlib.import_module(module_name), function)(checked)
+    return model

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 
 from podyard.engine.recipes.layers import batch_norm, conv, max_pool, softmax_cross_entropy
 from podyard.engine.recipes.model import Model
-from podyard.engine.recipes.optimizers import Lars, Momentum, Optimizer, warm_up_and_stairs
 from podyard.engine.recipes.tensors import Tensor, constant, he_normal, normal, numbers_below, ones, pixels, zeros
+from podyard.engine.training.optimizers import Lars, Momentum, Optimizer, warm_up_and_stairs
 
 _IMAGENET_EXAMPLES = 1_281_167
 _STAGES = (3, 4, 6, 3)

@@ -9,17 +9,32 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
-from podyard.engine.recipes.digits_cnn import CLASS_COUNT, SHAPES, SIDE_PIXELS, DigitsCnn
-from podyard.engine.recipes.layers import conv, conv_same, dropout, glorot_tensors, max_pool, softmax_cross_entropy
-from podyard.engine.recipes.model import Loss, Model
-from podyard.engine.recipes.optimizers import Adam, Optimizer, Sgd, exponential_decay
+from podyard.engine.recipes.datasets import images_of
+from podyard.engine.recipes.digits import SIDE_PIXELS, load_digits
+from podyard.engine.recipes.layers import (
+    conv,
+    conv_same,
+    dropout,
+    glorot_tensors,
+    max_pool,
+    max_pool_2x2,
+    softmax_cross_entropy,
+)
+from podyard.engine.recipes.model import Model
 from podyard.engine.recipes.tensors import Feature, numbers_below, pixels
+from podyard.engine.training.input.augment import Geometry
+from podyard.engine.training.optimizers import Adam, Optimizer, Sgd, exponential_decay
+from podyard.engine.training.recipe import Input
 
 _MNIST_EXAMPLES = 60_000
 _FASHION_EXAMPLES = 60_000
 _CIFAR_EXAMPLES = 50_000
 _DIGITS_EXAMPLES = 1438
+_CLASSES = 10
+# As the user's own training had it: degrees, and shares of the image's size.
+_AUGMENTED = Geometry(rotation_degrees=20, width_shift=0.2, height_shift=0.2, horizontal_flip=True)
 _MNIST_DECAY, _MNIST_DECAY_STEPS = 0.96, 100_000
 
 
@@ -41,7 +56,8 @@ def mnist_cnn(arguments: Mapping[str, Any]) -> Model:
         return _dense(params, "dense2", x)
 
     schedule = exponential_decay(arguments["learningRate"], _MNIST_DECAY, _MNIST_DECAY_STEPS)
-    return _classifier(shapes, pixels((28, 28, 1), offset=-0.5), logits, Sgd(schedule), _MNIST_EXAMPLES)
+    data = images_of(arguments["data"], (28, 28, 1), offset=-0.5)
+    return _classifier(shapes, pixels((28, 28, 1), offset=-0.5), logits, Sgd(schedule), _MNIST_EXAMPLES, data)
 
 
 def fashion_cnn(arguments: Mapping[str, Any]) -> Model:
@@ -52,7 +68,8 @@ def fashion_cnn(arguments: Mapping[str, Any]) -> Model:
         x = conv(image, params["conv1/kernel"], padding="VALID") + params["conv1/bias"]
         return _dense(params, "dense1", _flat(jax.nn.relu(max_pool(x, 2, 2))))
 
-    return _classifier(shapes, pixels((28, 28, 1)), logits, Adam(arguments["learningRate"]), _FASHION_EXAMPLES)
+    data = images_of(arguments["data"], (28, 28, 1))
+    return _classifier(shapes, pixels((28, 28, 1)), logits, Adam(arguments["learningRate"]), _FASHION_EXAMPLES, data)
 
 
 def cifar10_cnn(arguments: Mapping[str, Any]) -> Model:
@@ -72,13 +89,14 @@ def cifar10_cnn(arguments: Mapping[str, Any]) -> Model:
         return dropout(max_pool(x, 2, 2), 0.25, key)
 
     def logits(params: Any, image: Any, key: Any) -> Any:
-        keys = jax.random.split(key, 3)
+        keys = [None] * 3 if key is None else jax.random.split(key, 3)
         x = stage(params, "conv1", "conv2", image, keys[0])
         x = _flat(stage(params, "conv3", "conv4", x, keys[1]))
         x = dropout(jax.nn.relu(_dense(params, "dense1", x)), 0.5, keys[2])
         return _dense(params, "dense2", x)
 
-    return _classifier(shapes, pixels((32, 32, 3)), logits, Adam(arguments["learningRate"]), _CIFAR_EXAMPLES)
+    data = images_of(arguments["data"], (32, 32, 3), _AUGMENTED)
+    return _classifier(shapes, pixels((32, 32, 3)), logits, Adam(arguments["learningRate"]), _CIFAR_EXAMPLES, data)
 
 
 def mlp(arguments: Mapping[str, Any]) -> Model:
@@ -90,19 +108,27 @@ def mlp(arguments: Mapping[str, Any]) -> Model:
         x = jax.nn.relu(_dense(params, "dense2", x))
         return _dense(params, "dense3", x)
 
-    return _classifier(shapes, pixels((784,)), logits, Adam(arguments["learningRate"]), _MNIST_EXAMPLES)
+    data = images_of(arguments["data"], (784,))
+    return _classifier(shapes, pixels((784,)), logits, Adam(arguments["learningRate"]), _MNIST_EXAMPLES, data)
 
 
 def digits_cnn(arguments: Mapping[str, Any]) -> Model:
-    """The recipe that jobs train, with its own way of pooling."""
-    recipe = DigitsCnn.from_arguments(arguments)
+    """Pixels are sixteenths."""
+    shapes = {
+        **_layer("conv1", 3, 3, 1, 32),
+        **_layer("conv2", 3, 3, 32, 64),
+        **_layer("dense1", 4 * 4 * 64, 128),
+        **_layer("dense2", 128, 10),
+    }
 
-    def loss(params: Any, statistics: Any, batch: Any, key: Any) -> tuple[Any, tuple[Mapping[str, Any], Any]]:
-        value, accuracy = recipe.loss(params, batch, key)
-        return value, ({"accuracy": accuracy}, statistics)
+    def logits(params: Any, image: Any, key: Any) -> Any:
+        x = jax.nn.relu(conv_same(image, params["conv1/kernel"], params["conv1/bias"]))
+        x = jax.nn.relu(conv_same(x, params["conv2/kernel"], params["conv2/bias"]))
+        x = jax.nn.relu(_dense(params, "dense1", _flat(max_pool_2x2(x))))
+        return _dense(params, "dense2", dropout(x, arguments["dropout"], key))
 
     image = pixels((SIDE_PIXELS, SIDE_PIXELS, 1))
-    return _model(SHAPES, image, loss, Adam(recipe.learning_rate), _DIGITS_EXAMPLES)
+    return _classifier(shapes, image, logits, Adam(arguments["learningRate"]), _DIGITS_EXAMPLES, load_digits)
 
 
 def _layer(name: str, *kernel: int) -> dict[str, tuple[int, ...]]:
@@ -123,23 +149,28 @@ def _classifier(
     logits: Callable[[Any, Any, Any], Any],
     optimizer: Optimizer,
     example_count: int,
+    data: Callable[[], Input],
 ) -> Model:
-    """`logits`: f(params, image [n, ...], key) -> [n, classes]."""
+    """`logits`: f(params, image [n, ...], key) -> [n, classes]; without a key there is no dropout."""
 
     def loss(params: Any, statistics: Any, batch: Any, key: Any) -> tuple[Any, tuple[Mapping[str, Any], Any]]:
         value, accuracy = softmax_cross_entropy(logits(params, batch["image"], key), batch["label"])
         return value, ({"accuracy": accuracy}, statistics)
 
-    return _model(shapes, image, loss, optimizer, example_count)
+    def evaluate(params: Any, _statistics: Any, batch: Any) -> Mapping[str, Any]:
+        value, accuracy = softmax_cross_entropy(logits(params, batch["image"], None), batch["label"])
+        return {"loss": value, "accuracy": accuracy}
 
+    def predict(params: Any, _statistics: Any, batch: Any) -> Any:
+        return jnp.argmax(logits(params, batch["image"], None), axis=1)
 
-def _model(
-    shapes: Mapping[str, tuple[int, ...]], image: Feature, loss: Loss, optimizer: Optimizer, example_count: int
-) -> Model:
     return Model(
         params=glorot_tensors(shapes),
-        features={"image": image, "label": numbers_below(CLASS_COUNT)},
+        features={"image": image, "label": numbers_below(_CLASSES)},
         loss=loss,
         optimizer=lambda _global_batch: optimizer,
         example_count=example_count,
+        evaluate=evaluate,
+        predict=predict,
+        input=data,
     )

@@ -17,8 +17,8 @@ from jax import lax
 from podyard.base.errors import invalid
 from podyard.engine.recipes.layers import causal_attention, layer_norm
 from podyard.engine.recipes.model import Model
-from podyard.engine.recipes.optimizers import Adam
 from podyard.engine.recipes.tensors import Tensor, normal, numbers_below, ones, zeros
+from podyard.engine.training.optimizers import Adam
 
 # Training tokens of OpenWebText in the byte-pair encoding of 50,257 tokens.
 _DATA_TOKENS = 9_035_582_198

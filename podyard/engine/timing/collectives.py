@@ -112,7 +112,7 @@ def _with_cores(ring: tuple[int, ...], cores: int) -> tuple[int, ...]:
 
 def all_reduce_bytes_per_chip(kind: AcceleratorType, nbytes: int) -> int:
     """What each chip sends: 2 (n - 1) / n of the array, once for all its cores."""
-    return round(2 * nbytes * sum(phase.sent_share for colour in _colours(kind) for phase in colour))
+    return round(2 * nbytes * sum(phase.sent_share for colour in colours_of(kind) for phase in colour))
 
 
 def all_reduce_seconds(kind: AcceleratorType, nbytes: int) -> float:
@@ -138,7 +138,7 @@ def all_to_all_seconds(kind: AcceleratorType, nbytes: int) -> float:
     longest, wraps = max(pairs, key=lambda pair: pair[0])
     cut_links = kind.chip_count // longest * (2 if wraps else 1)
     across = nbytes * kind.chip_count / 4
-    hops = sum(phase.steps for phase in _colours(kind)[0])
+    hops = sum(phase.steps for phase in colours_of(kind)[0])
     return (
         COLLECTIVE_START_SECONDS
         + across / (cut_links * kind.generation.ici_link_bytes_per_second)
@@ -146,21 +146,22 @@ def all_to_all_seconds(kind: AcceleratorType, nbytes: int) -> float:
     )
 
 
-def _colours(kind: AcceleratorType) -> list[tuple[Phase, ...]]:
-    """Those that go the same way, over the same links, are one with the share of both."""
+def colours_of(kind: AcceleratorType) -> list[tuple[Phase, ...]]:
+    """The phases of each colour that scatter sums; they gather in reverse. Colours that go the same way, over the same
+    links, are one with the share of both."""
     shape, wrap = kind.topology.shape, kind.topology.wrap
     orders = colour_orders(shape, wrap)
     return [phases_of(shape, wrap, order, count / len(orders)) for order, count in Counter(orders).items()]
 
 
+def phase_seconds(kind: AcceleratorType, phase: Phase, nbytes: int) -> float:
+    """Of an all-reduce of `nbytes`. In a dimension that wraps round, both links of a chip carry half; in one that does
+    not, the link at the end of the line carries all."""
+    links = 2 if phase.wraps else 1
+    sent = nbytes * phase.sent_share
+    return sent / (kind.generation.ici_link_bytes_per_second * links) + phase.steps * ICI_HOP_SECONDS
+
+
 def _one_way_seconds(kind: AcceleratorType, nbytes: int) -> float:
-    """To scatter or to gather: the slowest colour. In a dimension that wraps round, both links of a chip carry half; in
-    one that does not, the link at the end of the line carries all."""
-    link = kind.generation.ici_link_bytes_per_second
-    return max(
-        sum(
-            nbytes * phase.sent_share / (link * (2 if phase.wraps else 1)) + phase.steps * ICI_HOP_SECONDS
-            for phase in colour
-        )
-        for colour in _colours(kind)
-    )
+    """To scatter or to gather: the slowest colour."""
+    return max(sum(phase_seconds(kind, phase, nbytes) for phase in colour) for colour in colours_of(kind))

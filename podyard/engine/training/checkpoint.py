@@ -15,15 +15,18 @@ from typing import Any
 import numpy as np
 import safetensors
 import safetensors.numpy
+from numpy.typing import NDArray
 
 from podyard.base.errors import Code, PodyardError
-from podyard.engine.training.programs import Layout, TrainState
-from podyard.engine.training.recipe import Tensors
+from podyard.engine.collectives.transport import Vector
+from podyard.engine.training.layout import Layout
+from podyard.engine.training.programs import Layouts, TrainState
 from podyard.engine.training.store import CheckpointStore
 
 PREFIX = "checkpoint-"
 _SUFFIX = ".json"
-FORMAT = 1
+FORMAT = 2
+_PARAMS, _STATISTICS, _SLOTS = "params/", "statistics/", "slots/"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +49,7 @@ def checkpoint_name(step: int) -> str:
     return f"{PREFIX}{step:08d}"
 
 
-def params_sha256(params: Tensors) -> str:
+def params_sha256(params: Mapping[str, Any]) -> str:
     """A digest of names, shapes and bits of all parameters: equal exactly for equal bits."""
     digest = hashlib.sha256()
     for name in sorted(params):
@@ -56,10 +59,20 @@ def params_sha256(params: Tensors) -> str:
     return digest.hexdigest()
 
 
-def save(store: CheckpointStore, run: Run, state: TrainState) -> tuple[str, str]:
+def params_of(layouts: Layouts, state: TrainState) -> dict[str, NDArray[np.float32]]:
+    """Numpy views of the parameters, by name."""
+    return layouts.params.named(np.asarray(state.params))
+
+
+def save(store: CheckpointStore, run: Run, layouts: Layouts, state: TrainState) -> tuple[str, str]:
     """(name, sha256 of the tensors' file). Raises what the store raises; then the checkpoint does not count."""
-    groups = state.tensors()
-    tensors = {f"{group}/{name}": value for group, values in groups.items() for name, value in values.items()}
+    params = params_of(layouts, state)
+    tensors = {_PARAMS + name: value for name, value in params.items()}
+    for name, value in layouts.statistics.named(np.asarray(state.statistics)).items():
+        tensors[_STATISTICS + name] = value
+    for slot, vector in state.slots.items():
+        for name, value in layouts.params.named(np.asarray(vector)).items():
+            tensors[f"{_SLOTS}{slot}/{name}"] = value
     data = safetensors.numpy.save(tensors)
     sha256 = hashlib.sha256(data).hexdigest()
     name = checkpoint_name(state.step)
@@ -74,16 +87,16 @@ def save(store: CheckpointStore, run: Run, state: TrainState) -> tuple[str, str]
         "tensors": tensors_name,
         "tensorsBytes": len(data),
         "tensorsSha256": sha256,
-        "paramsSha256": params_sha256(groups["params"]),
+        "paramsSha256": params_sha256(params),
     }
     store.put(tensors_name, data)
     store.put(name + _SUFFIX, json.dumps(manifest, indent=1, sort_keys=True).encode())
     return name, sha256
 
 
-def load(store: CheckpointStore, name: str, run: Run) -> Loaded:
+def load(store: CheckpointStore, name: str, run: Run, layouts: Layouts) -> Loaded:
     """The checkpoint `name`, checked. Raises PodyardError NOT_FOUND when it is not there, DATA_LOSS when it is torn or
-    was changed, FAILED_PRECONDITION when it is another run's."""
+    was changed, FAILED_PRECONDITION when it is another run's or another model's."""
     manifest = _read_manifest(store, name)
     try:
         data = store.get(manifest["tensors"])
@@ -94,11 +107,11 @@ def load(store: CheckpointStore, name: str, run: Run) -> Loaded:
     found = Run(manifest["recipe"], manifest["arguments"], manifest["seed"])
     if (found.recipe, found.arguments, found.seed) != (run.recipe, dict(run.arguments), run.seed):
         raise PodyardError(Code.FAILED_PRECONDITION, f"{name} is of another run: {found}, not {run}")
-    return Loaded(name, manifest["tensorsSha256"], _state(name, manifest["step"], data))
+    return Loaded(name, manifest["tensorsSha256"], _state(name, manifest["step"], data, layouts))
 
 
 def load_newest(
-    store: CheckpointStore, run: Run, log: Callable[[str], None], not_after: str | None = None
+    store: CheckpointStore, run: Run, layouts: Layouts, log: Callable[[str], None], not_after: str | None = None
 ) -> Loaded | None:
     """The newest checkpoint that is whole, or None. What is skipped is said to `log`.
 
@@ -109,7 +122,7 @@ def load_newest(
         if not_after is not None and name > not_after:
             continue
         try:
-            return load(store, name, run)
+            return load(store, name, run, layouts)
         except PodyardError as error:
             if error.code not in (Code.DATA_LOSS, Code.NOT_FOUND):
                 raise
@@ -131,20 +144,26 @@ def _read_manifest(store: CheckpointStore, name: str) -> dict[str, Any]:
     return manifest
 
 
-def _state(name: str, step: int, data: bytes) -> TrainState:
+def _state(name: str, step: int, data: bytes, layouts: Layouts) -> TrainState:
     try:
         tensors = safetensors.numpy.load(data)
     except (safetensors.SafetensorError, ValueError) as error:
         raise _torn(name, "its tensors cannot be read") from error
 
-    def group(prefix: str) -> dict[str, Any]:
-        return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
+    def vector(layout: Layout, prefix: str) -> Vector:
+        named = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
+        try:
+            return layout.of_named(named)
+        except PodyardError as error:
+            raise PodyardError(Code.FAILED_PRECONDITION, f"{name} is of another model: {error.message}") from error
 
-    params, first, second = group("params/"), group("adam/first/"), group("adam/second/")
-    layout = Layout.of(params)
-    if layout != Layout.of(first) or layout != Layout.of(second):
-        raise _torn(name, "the optimizer's state does not fit the parameters")
-    return TrainState(step, layout, layout.flatten(params), layout.flatten(first), layout.flatten(second))
+    slots = dict.fromkeys(key.split("/")[1] for key in tensors if key.startswith(_SLOTS))
+    return TrainState(
+        step,
+        vector(layouts.params, _PARAMS),
+        vector(layouts.statistics, _STATISTICS),
+        {slot: vector(layouts.params, f"{_SLOTS}{slot}/") for slot in slots},
+    )
 
 
 def _torn(name: str, why: str) -> PodyardError:

@@ -1,14 +1,13 @@
 """The compiled programs of a training run.
 
-One program computes one core's shard. It is compiled once, for the shard's shape, and called for each core: how a
-program rounds depends on its shapes, so nothing else would give the same bits for 1 and for 4 processes.
+One program computes one shard. It is compiled once, for the shard's shape, and called for each core: how a program
+rounds depends on its shapes, so nothing else would give the same bits for 1 and for 4 processes.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import jax
@@ -16,66 +15,46 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from podyard.base.rng import Streams
 from podyard.engine.collectives.transport import Vector
 from podyard.engine.numerics.transform import mxu_numerics
-from podyard.engine.training.optimizer import adam_update
-from podyard.engine.training.recipe import Batch, Recipe, Tensors
+from podyard.engine.training.layout import Layout
+from podyard.engine.training.optimizers import Optimizer
+from podyard.engine.training.recipe import Batch, Trainable
 from podyard.engine.training.xla import COMPILER_OPTIONS, compile_turn
 
-# Behind the gradient in every core's vector: loss and accuracy, so that one sum carries all three.
-METRIC_COUNT = 2
-
-
-@dataclasses.dataclass(frozen=True)
-class Layout:
-    """Where each tensor lies in the flat vector, in order of names."""
-
-    shapes: Mapping[str, tuple[int, ...]]
-
-    @classmethod
-    def of(cls, tensors: Tensors) -> Layout:
-        return cls({name: tuple(tensors[name].shape) for name in sorted(tensors)})
-
-    @property
-    def length(self) -> int:
-        return sum(math.prod(shape) for shape in self.shapes.values())
-
-    def flatten(self, tensors: Tensors) -> Vector:
-        """Numpy arrays -> one vector [length]."""
-        return np.concatenate([np.asarray(tensors[name], np.float32).reshape(-1) for name in self.shapes])
-
-    def unflatten(self, vector: Any) -> dict[str, Any]:
-        """A vector, numpy's or JAX's, -> views (slices) by name."""
-        tensors, start = {}, 0
-        for name, shape in self.shapes.items():
-            stop = start + math.prod(shape)
-            tensors[name] = vector[start:stop].reshape(shape)
-            start = stop
-        return tensors
+LOSS = "loss"
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainState:
-    """Everything that a checkpoint holds: flat float32 vectors [layout.length]. `step`: the number of steps done."""
+    """Everything that a checkpoint holds: flat float32 vectors, `slots` (the optimizer's) as long as the parameters.
+    `step`: the number of steps done."""
 
     step: int
-    layout: Layout
     params: Any
-    first_moments: Any
-    second_moments: Any
+    statistics: Any
+    slots: Mapping[str, Any]
 
-    @classmethod
-    def start(cls, params: Tensors) -> TrainState:
-        """Step 0, from a recipe's initial numpy arrays."""
-        layout = Layout.of(params)
-        return cls(
-            0, layout, layout.flatten(params), np.zeros(layout.length, np.float32), np.zeros(layout.length, np.float32)
-        )
 
-    def tensors(self) -> dict[str, dict[str, NDArray[np.float32]]]:
-        """Numpy views by group and name."""
-        groups = {"params": self.params, "adam/first": self.first_moments, "adam/second": self.second_moments}
-        return {group: self.layout.unflatten(np.asarray(vector)) for group, vector in groups.items()}
+@dataclasses.dataclass(frozen=True)
+class Layouts:
+    """Of a model's parameters and statistics."""
+
+    params: Layout
+    statistics: Layout
+
+    def start(self, model: Trainable, seed: int, optimizer: Optimizer) -> TrainState:
+        """Step 0, from the model's initial numbers."""
+        variables = model.init(Streams(seed))
+        params = self.params.flatten(variables.params)
+        slots = {slot: np.zeros(self.params.length, np.float32) for slot in optimizer.slots}
+        return TrainState(0, params, self.statistics.flatten(variables.statistics), slots)
+
+
+def layouts_of(model: Trainable, seed: int) -> Layouts:
+    variables = model.init(Streams(seed))
+    return Layouts(Layout.of(variables.params), Layout.of(variables.statistics))
 
 
 def seed_words(seed: int) -> NDArray[np.uint32]:
@@ -83,59 +62,95 @@ def seed_words(seed: int) -> NDArray[np.uint32]:
     return np.array([(seed >> 32) & 0xFFFFFFFF, seed & 0xFFFFFFFF], np.uint32)
 
 
-def core_step(recipe: Recipe, layout: Layout) -> Callable[..., Any]:
-    """f(params [n], batch, seed words [2], step, core) -> [gradient..., loss, accuracy] of a core's shard (means)."""
+def shard_step(model: Trainable, layouts: Layouts, metrics: tuple[str, ...]) -> Callable[..., Any]:
+    """f(params [n], statistics [m], batch, seed words [2], step, shard) -> [gradient..., statistics..., metrics...] of
+    a shard of the batch (means)."""
 
-    def compute(params: Any, batch: Batch, words: Any, step: Any, core: Any) -> Any:
+    def compute(params: Any, statistics: Any, batch: Batch, words: Any, step: Any, shard: Any) -> Any:
         key = jax.random.wrap_key_data(words, impl="threefry2x32")
-        key = jax.random.fold_in(jax.random.fold_in(key, step), core)
-        loss_and_slope = jax.value_and_grad(lambda tensors: recipe.loss(tensors, batch, key), has_aux=True)
+        key = jax.random.fold_in(jax.random.fold_in(key, step), shard)
+        moved = layouts.statistics.unflatten(statistics)
+        loss_and_slope = jax.value_and_grad(lambda tree: model.loss(tree, moved, batch, key), has_aux=True)
         # By tensors, not by the vector: the gradient of cutting a vector up pads each tensor to its full length.
-        (loss, accuracy), gradient = loss_and_slope(layout.unflatten(params))
-        return jnp.concatenate([*(gradient[name].reshape(-1) for name in layout.shapes), jnp.stack([loss, accuracy])])
+        (loss, (told, after)), gradient = loss_and_slope(layouts.params.unflatten(params))
+        values = {**told, LOSS: loss}
+        leaves = [*jax.tree.leaves(gradient), *jax.tree.leaves(after)]
+        told_last = jnp.stack([values[name].astype(jnp.float32) for name in metrics])
+        return jnp.concatenate([*(leaf.reshape(-1) for leaf in leaves), told_last])
 
-    return mxu_numerics(compute)
+    return mxu_numerics(compute, mode="fast")
 
 
-def update_step(recipe: Recipe, core_count: int) -> Callable[..., Any]:
-    """f(params, first, second, summed vector, step) -> (params, first, second), the mean taken over `core_count`."""
+def update_step(optimizer: Optimizer, layouts: Layouts, shard_count: int) -> Callable[..., Any]:
+    """f(params, slots, summed vector, steps done) -> (params, statistics, slots), the means taken over all shards."""
+    layout = layouts.params
 
-    def compute(params: Any, first: Any, second: Any, total: Any, step: Any) -> Any:
-        mean = total[:-METRIC_COUNT] / np.float32(core_count)
-        return adam_update(params, first, second, mean, step, recipe.learning_rate)
+    def compute(params: Any, slots: Any, total: Any, steps_done: Any) -> Any:
+        mean = total / np.float32(shard_count)
+        gradient = mean[: layout.length]
+        statistics = mean[layout.length : layout.length + layouts.statistics.length]
+        if optimizer.is_elementwise:
+            # One loop over all numbers, which also compiles several times faster than a loop per tensor.
+            moved, after = optimizer.update(params, slots, gradient, steps_done)
+            return moved, statistics, after
+        trees = {slot: layout.unflatten(vector) for slot, vector in slots.items()}
+        moved, after = optimizer.update(layout.unflatten(params), trees, layout.unflatten(gradient), steps_done)
+        return _flat(moved), statistics, {slot: _flat(tree) for slot, tree in after.items()}
 
     return compute
 
 
+def _flat(tree: Any) -> Any:
+    return jnp.concatenate([leaf.reshape(-1) for leaf in jax.tree.leaves(tree)])
+
+
 class TrainPrograms:
-    """The compiled core program and update program of a run."""
+    """The compiled shard program and update program of a run."""
 
     def __init__(
-        self, recipe: Recipe, layout: Layout, shard: Batch, core_count: int, compilation_cache: str | None
+        self,
+        model: Trainable,
+        layouts: Layouts,
+        shard: Batch,
+        shard_count: int,
+        global_batch: int,
+        compilation_cache: str | None,
     ) -> None:
-        params = np.zeros(layout.length, np.float32)
-        core_jit = jax.jit(core_step(recipe, layout), compiler_options=COMPILER_OPTIONS)
-        traced = core_jit.trace(params, dict(shard), seed_words(0), np.uint32(0), np.uint32(0))
-        self.core_jaxpr = traced.jaxpr
-        self._core = _compile(traced.lower(), compilation_cache)
-        total = np.zeros(layout.length + METRIC_COUNT, np.float32)
+        params = np.zeros(layouts.params.length, np.float32)
+        statistics = np.zeros(layouts.statistics.length, np.float32)
+        self.metrics = _metric_names(model, layouts, shard)
+        self.length = layouts.params.length + layouts.statistics.length + len(self.metrics)
+        shard_jit = jax.jit(shard_step(model, layouts, self.metrics), compiler_options=COMPILER_OPTIONS)
+        lowered = shard_jit.lower(params, statistics, dict(shard), seed_words(0), np.uint32(0), np.uint32(0))
+        self._shard = _compile(lowered, compilation_cache)
+        optimizer = model.optimizer(global_batch)
         update_jit = jax.jit(
-            update_step(recipe, core_count), donate_argnums=(0, 1, 2), compiler_options=COMPILER_OPTIONS
+            update_step(optimizer, layouts, shard_count), donate_argnums=(0, 1), compiler_options=COMPILER_OPTIONS
         )
-        lowered = update_jit.lower(params, params, params, total, np.float32(0))
+        slots = dict.fromkeys(optimizer.slots, params)
+        lowered = update_jit.lower(params, slots, np.zeros(self.length, np.float32), np.int32(0))
         self._update = _compile(lowered, compilation_cache)
 
-    def core_vector(self, params: Any, shard: Batch, words: NDArray[np.uint32], step: int, core: int) -> Vector:
-        """One core's [gradient..., loss, accuracy] of 1-based `step`, read-only."""
-        return np.asarray(self._core(params, dict(shard), words, np.uint32(step), np.uint32(core)))
+    def shard_vector(self, state: TrainState, batch: Batch, words: NDArray[np.uint32], step: int, shard: int) -> Vector:
+        """A shard's [gradient..., statistics..., metrics...] of 1-based `step`, read-only."""
+        arguments = (state.params, state.statistics, dict(batch), words, np.uint32(step), np.uint32(shard))
+        return np.asarray(self._shard(*arguments))
 
     def update(self, state: TrainState, total: Vector) -> TrainState:
-        """The state after one more step. The given state's vectors are used up."""
-        step = state.step + 1
-        params, first, second = self._update(
-            state.params, state.first_moments, state.second_moments, total, np.float32(step)
-        )
-        return TrainState(step, state.layout, params, first, second)
+        """The state after one more step. The given state's parameters and slots are used up."""
+        # Read where it is: a window of memory that others share, too.
+        given = jax.dlpack.from_dlpack(total)
+        params, statistics, slots = self._update(state.params, dict(state.slots), given, np.int32(state.step))
+        return TrainState(state.step + 1, params, statistics, slots)
+
+
+def _metric_names(model: Trainable, layouts: Layouts, shard: Batch) -> tuple[str, ...]:
+    """The loss, and what else a model tells of a step, in order."""
+    params = layouts.params.unflatten(np.zeros(layouts.params.length, np.float32))
+    statistics = layouts.statistics.unflatten(np.zeros(layouts.statistics.length, np.float32))
+    key = jax.random.key(0, impl="threefry2x32")
+    _, (metrics, _) = jax.eval_shape(model.loss, params, statistics, dict(shard), key)
+    return (LOSS, *sorted(name for name in metrics if name != LOSS))
 
 
 def _compile(lowered: Any, compilation_cache: str | None) -> Any:
@@ -143,14 +158,31 @@ def _compile(lowered: Any, compilation_cache: str | None) -> Any:
         return lowered.compile()
 
 
-def evaluate(recipe: Recipe, params: Tensors, batch: Batch) -> tuple[float, float]:
-    """(mean loss in nats, accuracy) over `batch` in one program."""
-    run = jax.jit(mxu_numerics(recipe.evaluate), compiler_options=COMPILER_OPTIONS)
-    loss, accuracy = run(dict(params), dict(batch))
-    return float(loss), float(accuracy)
+def evaluate(model: Trainable, layouts: Layouts, state: TrainState, batches: Iterable[Batch]) -> dict[str, float]:
+    """The model's metrics, means over all examples of `batches`."""
+    run = jax.jit(mxu_numerics(model.evaluate), compiler_options=COMPILER_OPTIONS)
+    params, statistics = _trees(layouts, state)
+    totals: dict[str, float] = {}
+    count = 0
+    for batch in batches:
+        size = _size(batch)
+        count += size
+        for name, value in run(params, statistics, dict(batch)).items():
+            totals[name] = totals.get(name, 0.0) + float(value) * size
+    return {name: total / count for name, total in totals.items()}
 
 
-def predict(recipe: Recipe, params: Tensors, batch: Batch) -> NDArray[Any]:
-    """The recipe's answers for `batch`, one per example."""
-    run = jax.jit(mxu_numerics(recipe.predict), compiler_options=COMPILER_OPTIONS)
-    return np.asarray(run(dict(params), dict(batch)))
+def predict(model: Trainable, layouts: Layouts, state: TrainState, batches: Iterable[Batch]) -> NDArray[Any]:
+    """The model's answers for all examples, one per example."""
+    run = jax.jit(mxu_numerics(model.predict), compiler_options=COMPILER_OPTIONS)
+    params, statistics = _trees(layouts, state)
+    return np.concatenate([np.asarray(run(params, statistics, dict(batch))) for batch in batches])
+
+
+def _trees(layouts: Layouts, state: TrainState) -> tuple[Any, Any]:
+    params, statistics = np.asarray(state.params), np.asarray(state.statistics)
+    return layouts.params.unflatten(params), layouts.statistics.unflatten(statistics)
+
+
+def _size(batch: Batch) -> int:
+    return len(next(iter(batch.values())))

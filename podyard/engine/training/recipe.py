@@ -1,48 +1,52 @@
-"""What a recipe gives to the training runtime."""
+"""What a model gives to the training runtime: a small protocol that recipes and users' own modules implement."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from podyard.base.rng import Streams
+from podyard.engine.training.input.augment import Transform
+from podyard.engine.training.input.source import Examples
+from podyard.engine.training.optimizers import Optimizer
 
-# Tensor name ("conv1/kernel") -> array: numpy outside of compiled programs, JAX inside of them.
-Tensors = Mapping[str, Any]
+# Nested dicts of arrays: numpy outside of compiled programs, JAX inside of them.
+Tree = Any
 # Feature name -> array whose leading axis counts examples.
 Batch = Mapping[str, Any]
+# Name -> float32 scalar, the mean over a batch.
+Metrics = Mapping[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
-class Dataset:
-    """Numpy arrays by feature; no example is in both parts."""
+class Variables:
+    """Float32 trees: `params` are moved by the optimizer, `statistics` (running means of batches) by the loss."""
 
-    train: Mapping[str, NDArray[Any]]
-    test: Mapping[str, NDArray[Any]]
-
-    @property
-    def train_count(self) -> int:
-        return len(next(iter(self.train.values())))
-
-    @property
-    def test_count(self) -> int:
-        return len(next(iter(self.test.values())))
+    params: Tree
+    statistics: Tree
 
 
-class Recipe(Protocol):
-    """A model with its data. `loss`, `evaluate` and `predict` are traced by JAX; they must be pure.
+@dataclasses.dataclass(frozen=True)
+class Input:
+    """Examples to train with and to judge by, none in both; transforms are applied batch by batch."""
 
-    `loss` and `evaluate` return the means over the batch of cross entropy (nats) and of correct answers (0 to 1).
+    train: Examples
+    test: Examples
+    train_transforms: Sequence[Transform] = ()
+    test_transforms: Sequence[Transform] = ()
+
+
+class Trainable(Protocol):
+    """`loss`, `evaluate` and `predict` are traced by JAX; they must be pure. Losses are means over the batch in nats.
+
+    `loss` gives (loss, (metrics, statistics after the batch)), for training: with dropout drawn from `key`, normalized
+    by the batch. `evaluate` gives metrics, "loss" among them, and `predict` an answer per example, both without chance.
     """
 
-    @property
-    def learning_rate(self) -> float: ...
-    def data(self) -> Dataset: ...
-    def init(self, streams: Streams) -> dict[str, NDArray[np.float32]]: ...
-    def loss(self, params: Tensors, batch: Batch, dropout_key: Any) -> tuple[Any, Any]: ...
-    def evaluate(self, params: Tensors, batch: Batch) -> tuple[Any, Any]: ...
-    def predict(self, params: Tensors, batch: Batch) -> Any: ...
+    def input(self) -> Input: ...
+    def init(self, streams: Streams, /) -> Variables: ...
+    def loss(self, params: Tree, statistics: Tree, batch: Batch, key: Any, /) -> tuple[Any, tuple[Metrics, Tree]]: ...
+    def evaluate(self, params: Tree, statistics: Tree, batch: Batch, /) -> Metrics: ...
+    def predict(self, params: Tree, statistics: Tree, batch: Batch, /) -> Any: ...
+    def optimizer(self, global_batch: int, /) -> Optimizer: ...

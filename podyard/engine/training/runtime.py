@@ -1,7 +1,8 @@
 """Runs data-parallel steps for the hosts that one process holds.
 
-The order of every sum is fixed: inside a host by core index, then over the hosts in ring order per chunk, then one
-division by the number of cores. None of it depends on which process holds which host, or on how many threads it has.
+The order of every sum is fixed: inside a host by core (and by part of the core's batch, see `parts`), then over the
+hosts in ring order per chunk, then one division by the number of all parts. None of it depends on which process holds
+which host, or on how many threads it has.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -17,9 +18,14 @@ import numpy as np
 
 from podyard.engine.collectives.sums import HostSum
 from podyard.engine.collectives.transport import Vector
+from podyard.engine.training.input.pipeline import Pipeline
 from podyard.engine.training.order import DataOrder
-from podyard.engine.training.programs import METRIC_COUNT, TrainPrograms, TrainState, seed_words
-from podyard.engine.training.recipe import Batch, Dataset, Recipe
+from podyard.engine.training.parts import parts_of
+from podyard.engine.training.programs import Layouts, TrainPrograms, TrainState, seed_words
+from podyard.engine.training.recipe import Input, Trainable
+
+# Steps whose batches are ready before they are asked for.
+PREFETCH_STEPS = 2
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -29,18 +35,13 @@ class SliceShape:
     host_count: int
     core_count: int
 
-    @property
-    def cores_per_host(self) -> int:
-        return self.core_count // self.host_count
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StepResult:
-    """Means over the global batch, in training mode (dropout on)."""
+    """`metrics` are means over the global batch, in training mode (dropout on), "loss" first."""
 
     step: int
-    loss: float
-    accuracy: float
+    metrics: Mapping[str, float]
 
 
 class Trainer:
@@ -48,8 +49,9 @@ class Trainer:
 
     def __init__(
         self,
-        recipe: Recipe,
-        data: Dataset,
+        model: Trainable,
+        layouts: Layouts,
+        data: Input,
         slice_shape: SliceShape,
         global_batch: int,
         seed: int,
@@ -57,40 +59,43 @@ class Trainer:
         compilation_cache: str | None = None,
     ) -> None:
         self.train_state = state
-        self._data = data
-        self._slice = slice_shape
         self._words = seed_words(seed)
-        self._order = DataOrder(seed, data.train_count, global_batch)
-        self._shard_size = global_batch // slice_shape.core_count
-        shard = self._shard(self._order.indices(state.step + 1), core=0)
-        self.programs = TrainPrograms(recipe, state.layout, shard, slice_shape.core_count, compilation_cache)
+        order = DataOrder(seed, data.train.count, global_batch)
+
+        def pipeline(shard_count: int) -> Pipeline:
+            return Pipeline(data.train, order, global_batch, shard_count, data.train_transforms, seed, PREFETCH_STEPS)
+
+        of_a_core = pipeline(slice_shape.core_count).shard(state.step + 1, 0)
+        self._shard_count = slice_shape.core_count * parts_of(model, layouts, of_a_core)
+        self._shards_per_host = self._shard_count // slice_shape.host_count
+        self._pipeline = pipeline(self._shard_count)
+        shard = self._pipeline.shard(state.step + 1, 0)
+        self.programs = TrainPrograms(model, layouts, shard, self._shard_count, global_batch, compilation_cache)
 
     def run(
         self, last_step: int, hosts: Sequence[int], host_sum: HostSum, thread_count: int, stopping: Callable[[], bool]
     ) -> Iterator[StepResult]:
         """Steps up to `last_step`, each yielded when `state` is after it. Ends early when `stopping()`."""
-        cores_per_host = self._slice.cores_per_host
-        cores = [host * cores_per_host + core for host in sorted(hosts) for core in range(cores_per_host)]
-        with _mapper(min(thread_count, len(cores))) as map_ordered:
+        per_host = self._shards_per_host
+        shards = [host * per_host + shard for host in sorted(hosts) for shard in range(per_host)]
+        steps = range(self.train_state.step + 1, last_step + 1)
+        batches = self._pipeline.prefetch(steps, shards)
+        with _mapper(min(thread_count, len(shards))) as map_ordered, contextlib.closing(batches):
             while self.train_state.step < last_step and not stopping():
-                step = self.train_state.step + 1
-                indices = self._order.indices(step)
-                vectors = map_ordered(lambda core, i=indices, s=step: self._core_vector(i, s, core), cores)
-                for host, own in _by_host(zip(cores, vectors, strict=True), cores_per_host):
+                step, prepared = next(batches)
+                vectors = map_ordered(lambda shard, batch, s=step: self._vector(shard, batch, s), shards, prepared)
+                for host, own in _by_host(zip(shards, vectors, strict=True), per_host):
                     add_up(own, host_sum.vector(host))
                 yield self._finish(host_sum.all_reduce())
 
     def _finish(self, total: Vector) -> StepResult:
-        loss, accuracy = (total[-METRIC_COUNT:] / np.float32(self._slice.core_count)).tolist()
+        names = self.programs.metrics
+        means = (total[-len(names) :] / np.float32(self._shard_count)).tolist()
         self.train_state = self.programs.update(self.train_state, total)
-        return StepResult(self.train_state.step, loss, accuracy)
+        return StepResult(self.train_state.step, dict(zip(names, means, strict=True)))
 
-    def _core_vector(self, indices: Any, step: int, core: int) -> Vector:
-        return self.programs.core_vector(self.train_state.params, self._shard(indices, core), self._words, step, core)
-
-    def _shard(self, indices: Any, core: int) -> Batch:
-        mine = indices[core * self._shard_size : (core + 1) * self._shard_size]
-        return {feature: values[mine] for feature, values in self._data.train.items()}
+    def _vector(self, shard: int, batch: Any, step: int) -> Vector:
+        return self.programs.shard_vector(self.train_state, batch, self._words, step, shard)
 
 
 def add_up(vectors: Iterator[Vector], total: Vector) -> None:
@@ -105,9 +110,9 @@ def add_up(vectors: Iterator[Vector], total: Vector) -> None:
         np.add(total, vector, out=total)
 
 
-def _by_host(vectors: Iterator[tuple[int, Vector]], cores_per_host: int) -> Iterator[tuple[int, Iterator[Vector]]]:
-    """(host, vectors of its cores), as they come."""
-    for host, own in itertools.groupby(vectors, lambda pair: pair[0] // cores_per_host):
+def _by_host(vectors: Iterator[tuple[int, Vector]], shards_per_host: int) -> Iterator[tuple[int, Iterator[Vector]]]:
+    """(host, vectors of its shards), as they come."""
+    for host, own in itertools.groupby(vectors, lambda pair: pair[0] // shards_per_host):
         yield host, (vector for _, vector in own)
 
 

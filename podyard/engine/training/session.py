@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
-
-import numpy as np
 
 from podyard.base.clock import RealClock
 from podyard.base.errors import Code, PodyardError, failed_precondition
-from podyard.base.rng import Streams
 from podyard.engine.analysis import analyze
 from podyard.engine.collectives.sums import HostSum
 from podyard.engine.contract import MetricsSink, Rendezvous, ReplicaSpec
@@ -18,10 +16,15 @@ from podyard.engine.recipes.programs import program_of
 from podyard.engine.timing.estimate import Estimate
 from podyard.engine.training import checkpoint, xla
 from podyard.engine.training.gang import met_gang
-from podyard.engine.training.programs import METRIC_COUNT, TrainState, evaluate, predict
-from podyard.engine.training.recipe import Dataset
+from podyard.engine.training.input.pipeline import Evaluation
+from podyard.engine.training.programs import LOSS, TrainState, evaluate, layouts_of, predict
+from podyard.engine.training.recipe import Input
 from podyard.engine.training.runtime import SliceShape, Trainer
 from podyard.engine.training.store import CheckpointStore
+
+ACCURACY = "accuracy"
+# Examples that are judged in one program: more take memory and no less time.
+JUDGED_AT_ONCE_MAX = 1000
 
 
 class Session:
@@ -44,7 +47,8 @@ class Session:
         self._bind_address = bind_address
         self._clock = real_clock
         self._run = checkpoint.Run(spec.recipe, dict(spec.arguments), spec.seed)
-        self._recipe = build_recipe(spec.recipe, spec.arguments)
+        self._model = build_recipe(spec.recipe, spec.arguments)
+        self._layouts = layouts_of(self._model, spec.seed)
         # Host 0's process speaks for the gang and writes its checkpoints.
         self._leads = 0 in spec.host_indices
 
@@ -59,7 +63,7 @@ class Session:
 
     def _run_mode(self, resume: str | None) -> None:
         state, start = self._first_state(resume)
-        data = self._recipe.data()
+        data = self._model.input()
         if self._spec.mode == "train":
             self._train(state, start, data)
             return
@@ -72,18 +76,20 @@ class Session:
 
     def _first_state(self, resume: str | None) -> tuple[TrainState, str]:
         if resume is None:
-            return TrainState.start(self._recipe.init(Streams(self._spec.seed))), "init"
-        loaded = checkpoint.load_newest(self._store, self._run, self._metrics.log, not_after=resume)
+            optimizer = self._model.optimizer(self._spec.global_batch)
+            return self._layouts.start(self._model, self._spec.seed, optimizer), "init"
+        loaded = checkpoint.load_newest(self._store, self._run, self._layouts, self._metrics.log, not_after=resume)
         if loaded is None:
             raise PodyardError(Code.DATA_LOSS, f"no whole checkpoint to resume from at or before {resume}")
         self._metrics.log(f"resuming from {loaded.name} (step {loaded.state.step})")
         return loaded.state, loaded.sha256
 
-    def _train(self, state: TrainState, start: str, data: Dataset) -> None:
+    def _train(self, state: TrainState, start: str, data: Input) -> None:
         spec = self._spec
         began = self._clock.monotonic_seconds()
         trainer = Trainer(
-            self._recipe,
+            self._model,
+            self._layouts,
             data,
             SliceShape(spec.host_count, spec.core_count),
             spec.global_batch,
@@ -93,57 +99,60 @@ class Session:
         )
         estimate = self._estimate()
         self._metrics.log(f"compiled in {self._clock.monotonic_seconds() - began:.2f} s")
-        with self._gang(start, state.layout.length + METRIC_COUNT) as host_sum:
+        with self._gang(start, trainer.programs.length) as host_sum:
             self._metrics.log(f"gradients are summed {host_sum.how}")
             finished = self._steps(trainer, host_sum, estimate)
-        if finished and self._leads:
+        if finished is not None and self._leads:
             self._report_end(trainer.train_state, data, finished)
 
     def _gang(self, start: str, length: int) -> AbstractContextManager[HostSum]:
         return met_gang(self._spec, self._rendezvous, start, length, self._bind_address, self._metrics.stopping)
 
-    def _steps(self, trainer: Trainer, host_sum: HostSum, estimate: Estimate) -> dict[str, float]:
-        """The last step's metrics; empty when told to stop."""
+    def _steps(self, trainer: Trainer, host_sum: HostSum, estimate: Estimate) -> dict[str, float] | None:
+        """The last step's metrics, none when no step was taken; None when told to stop."""
         spec = self._spec
         thread_count = max(1, xla.available_cpu_count() // spec.process_count)
-        last = {"loss": float("nan"), "accuracy": float("nan")}
+        last: dict[str, float] = {}
         before = self._clock.monotonic_seconds()
         for result in trainer.run(spec.steps, spec.host_indices, host_sum, thread_count, self._metrics.stopping):
             now = self._clock.monotonic_seconds()
-            last = {"loss": result.loss, "accuracy": result.accuracy}
+            last = dict(result.metrics)
             if self._leads:
-                self._metrics.step(result.step, result.loss, result.accuracy, now - before, estimate.modelled_seconds)
+                loss, accuracy = last[LOSS], last.get(ACCURACY, 0.0)
+                self._metrics.step(result.step, loss, accuracy, now - before, estimate.modelled_seconds)
                 due = spec.checkpoint_every_steps and result.step % spec.checkpoint_every_steps == 0
                 if due and result.step < spec.steps:
                     self._save(trainer.train_state)
             before = now
         if trainer.train_state.step < spec.steps:
             self._metrics.log(f"stopped after step {trainer.train_state.step}")
-            return {}
+            return None
         return last
 
-    def _report_end(self, state: TrainState, data: Dataset, last: dict[str, float]) -> None:
+    def _report_end(self, state: TrainState, data: Input, last: dict[str, float]) -> None:
         self._save(state)
-        params = state.tensors()["params"]
-        self._metrics.log(f"paramsSha256 {checkpoint.params_sha256(params)}")
-        loss, accuracy = evaluate(self._recipe, params, data.test)
-        self._metrics.log(f"test accuracy {accuracy:.4f} over {data.test_count} held-out examples")
-        # A run that was resumed at its last step has taken none, and has no training metrics of its own.
-        taken = {name: value for name, value in last.items() if np.isfinite(value)}
-        self._metrics.finished({**taken, "testLoss": loss, "testAccuracy": accuracy})
+        digest = checkpoint.params_sha256(checkpoint.params_of(self._layouts, state))
+        self._metrics.log(f"paramsSha256 {digest}")
+        judged = evaluate(self._model, self._layouts, state, _judging(data))
+        self._log_judged(judged, data)
+        self._metrics.finished({**last, **_of_test(judged)})
 
-    def _judge(self, state: TrainState, data: Dataset) -> None:
-        params = state.tensors()["params"]
-        loss, accuracy = evaluate(self._recipe, params, data.test)
+    def _judge(self, state: TrainState, data: Input) -> None:
+        judged = evaluate(self._model, self._layouts, state, _judging(data))
+        self._log_judged(judged, data)
         if self._spec.mode == "predict":
-            answers = predict(self._recipe, params, data.test).tolist()
+            answers = predict(self._model, self._layouts, state, _judging(data)).tolist()
             name = f"predictions-{state.step:08d}.json"
             self._store.put(name, json.dumps({"step": state.step, "predictions": answers}).encode())
             self._metrics.log(f"wrote {len(answers)} predictions to {name}")
-        self._metrics.finished({"testLoss": loss, "testAccuracy": accuracy})
+        self._metrics.finished(_of_test(judged))
+
+    def _log_judged(self, judged: Mapping[str, float], data: Input) -> None:
+        told = ", ".join(f"{name} {value:.4f}" for name, value in sorted(judged.items()))
+        self._metrics.log(f"test {told} over {data.test.count} held-out examples")
 
     def _save(self, state: TrainState) -> None:
-        name, sha256 = checkpoint.save(self._store, self._run, state)
+        name, sha256 = checkpoint.save(self._store, self._run, self._layouts, state)
         self._metrics.checkpoint(state.step, name, sha256)
 
     def _estimate(self) -> Estimate:
@@ -155,3 +164,12 @@ class Session:
             accelerator_type=self._spec.accelerator_type,
             global_batch=self._spec.global_batch,
         )
+
+
+def _judging(data: Input) -> Evaluation:
+    return Evaluation(data.test, min(data.test.count, JUDGED_AT_ONCE_MAX), data.test_transforms)
+
+
+def _of_test(metrics: Mapping[str, float]) -> dict[str, float]:
+    """ "loss" -> "testLoss"."""
+    return {"test" + name[:1].upper() + name[1:]: value for name, value in metrics.items()}

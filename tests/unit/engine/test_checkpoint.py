@@ -9,23 +9,28 @@ import pytest
 from podyard.base.errors import Code, PodyardError
 from podyard.engine.training import checkpoint
 from podyard.engine.training.checkpoint import Run
+from podyard.engine.training.layout import Layout
 from podyard.engine.training.order import DataOrder
-from podyard.engine.training.programs import Layout, TrainState
+from podyard.engine.training.programs import Layouts, TrainState
 from podyard.engine.training.store import FileStore
 
 RUN = Run("digits-cnn", {"dropout": 0.25}, 7)
+LAYOUTS = Layouts(
+    Layout.of({"a": {"bias": np.zeros(3, np.float32), "kernel": np.zeros((2, 3), np.float32)}}),
+    Layout.of({"mean": np.zeros(2, np.float32)}),
+)
 
 
 def state_of(step: int) -> TrainState:
     rng = np.random.default_rng(step)
-    layout = Layout({"a/bias": (3,), "a/kernel": (2, 3)})
-    first, second, third = (rng.standard_normal(layout.length).astype(np.float32) for _ in range(3))
-    return TrainState(step, layout, first, second, third)
+    params, first, second = (rng.standard_normal(LAYOUTS.params.length).astype(np.float32) for _ in range(3))
+    statistics = rng.standard_normal(LAYOUTS.statistics.length).astype(np.float32)
+    return TrainState(step, params, statistics, {"first": first, "second": second})
 
 
 def saved(store: FileStore, *steps: int) -> None:
     for step in steps:
-        checkpoint.save(store, RUN, state_of(step))
+        checkpoint.save(store, RUN, LAYOUTS, state_of(step))
 
 
 def tensors_file(root: Path, step: int) -> Path:
@@ -34,13 +39,17 @@ def tensors_file(root: Path, step: int) -> Path:
 
 def test_round_trip_keeps_every_bit(tmp_path: Path) -> None:
     store = FileStore(tmp_path)
-    name, sha256 = checkpoint.save(store, RUN, state_of(12))
-    loaded = checkpoint.load(store, name, RUN)
+    name, sha256 = checkpoint.save(store, RUN, LAYOUTS, state_of(12))
+    loaded = checkpoint.load(store, name, RUN, LAYOUTS)
     assert (name, loaded.sha256, loaded.state.step) == ("checkpoint-00000012", sha256, 12)
-    for field in ("params", "first_moments", "second_moments"):
-        assert getattr(loaded.state, field).tobytes() == getattr(state_of(12), field).tobytes()
+    found, kept = loaded.state, state_of(12)
+    assert found.params.tobytes() == kept.params.tobytes()
+    assert found.statistics.tobytes() == kept.statistics.tobytes()
+    assert {slot: vector.tobytes() for slot, vector in found.slots.items()} == {
+        slot: vector.tobytes() for slot, vector in kept.slots.items()
+    }
     manifest = json.loads(store.get(f"{name}.json"))
-    assert manifest["paramsSha256"] == checkpoint.params_sha256(loaded.state.tensors()["params"])
+    assert manifest["paramsSha256"] == checkpoint.params_sha256(checkpoint.params_of(LAYOUTS, loaded.state))
     assert manifest["step"] == 12 and manifest["seed"] == 7
 
 
@@ -62,7 +71,7 @@ def test_a_damaged_checkpoint_is_skipped_for_the_one_before(tmp_path: Path, dama
     else:
         manifest.write_text(manifest.read_text()[:40])
     said: list[str] = []
-    loaded = checkpoint.load_newest(store, RUN, said.append, not_after="checkpoint-00000020")
+    loaded = checkpoint.load_newest(store, RUN, LAYOUTS, said.append, not_after="checkpoint-00000020")
     assert loaded is not None and loaded.state.step == 10
     assert len(said) == (0 if damage == "no manifest" else 1)
     assert all(line.startswith("skipped checkpoint-00000020: ") for line in said)
@@ -70,9 +79,9 @@ def test_a_damaged_checkpoint_is_skipped_for_the_one_before(tmp_path: Path, dama
 
 def test_nothing_whole_is_none_and_a_later_one_is_not_taken(tmp_path: Path) -> None:
     store = FileStore(tmp_path)
-    assert checkpoint.load_newest(store, RUN, pytest.fail) is None
+    assert checkpoint.load_newest(store, RUN, LAYOUTS, pytest.fail) is None
     saved(store, 10, 20)
-    loaded = checkpoint.load_newest(store, RUN, pytest.fail, not_after="checkpoint-00000015")
+    loaded = checkpoint.load_newest(store, RUN, LAYOUTS, pytest.fail, not_after="checkpoint-00000015")
     assert loaded is not None and loaded.state.step == 10
 
 
@@ -81,8 +90,17 @@ def test_another_runs_checkpoint_is_refused(tmp_path: Path) -> None:
     saved(store, 10)
     for other in (Run("digits-cnn", {"dropout": 0.5}, 7), Run("digits-cnn", {"dropout": 0.25}, 8)):
         with pytest.raises(PodyardError, match="another run") as caught:
-            checkpoint.load_newest(store, other, pytest.fail)
+            checkpoint.load_newest(store, other, LAYOUTS, pytest.fail)
         assert caught.value.code is Code.FAILED_PRECONDITION
+
+
+def test_another_models_checkpoint_is_refused_with_the_tensors_that_differ(tmp_path: Path) -> None:
+    store = FileStore(tmp_path)
+    saved(store, 10)
+    other = Layouts(Layout.of({"a": {"bias": np.zeros(3, np.float32)}}), LAYOUTS.statistics)
+    with pytest.raises(PodyardError, match="another model: tensors do not fit the model: a/kernel") as caught:
+        checkpoint.load_newest(store, RUN, other, pytest.fail)
+    assert caught.value.code is Code.FAILED_PRECONDITION
 
 
 def test_saving_again_never_spoils_what_is_there(tmp_path: Path) -> None:
@@ -91,9 +109,9 @@ def test_saving_again_never_spoils_what_is_there(tmp_path: Path) -> None:
     saved(store, 10)
     before = tensors_file(tmp_path, 10)
     other = state_of(11)
-    checkpoint.save(store, RUN, TrainState(10, other.layout, other.params, other.params, other.params))
+    checkpoint.save(store, RUN, LAYOUTS, TrainState(10, other.params, other.statistics, other.slots))
     assert before.exists()
-    assert checkpoint.load(store, "checkpoint-00000010", RUN).state.params.tobytes() == other.params.tobytes()
+    assert checkpoint.load(store, "checkpoint-00000010", RUN, LAYOUTS).state.params.tobytes() == other.params.tobytes()
 
 
 def test_store_names_cannot_leave_the_root(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from podyard.base.errors import Code, PodyardError
-from podyard.engine.recipes.digits_cnn import check_split, load_digits, stratified_split
+from podyard.engine.recipes.digits import check_split, load_digits, stratified_split
 
 
 def test_overlapping_parts_are_refused() -> None:
@@ -32,9 +32,10 @@ def test_split_is_stratified_and_fixed() -> None:
 
 def test_all_digits_are_there_once() -> None:
     data = load_digits()
-    assert (data.train_count, data.test_count) == (1438, 359)
-    images = np.concatenate([data.train["image"], data.test["image"]])
-    labels = np.concatenate([data.train["label"], data.test["label"]])
+    assert (data.train.count, data.test.count) == (1438, 359)
+    train, test = data.train.slice(0, 1438), data.test.slice(0, 359)
+    images = np.concatenate([train["image"], test["image"]])
+    labels = np.concatenate([train["label"], test["label"]])
     assert images.shape == (1797, 8, 8, 1) and images.min() == 0 and images.max() == 1
     from sklearn.datasets import load_digits as original
 

@@ -1,31 +1,23 @@
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from collections import Counter
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, get_args
 
-import httpx
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from podyard import migrations
-from podyard.api.app import create_app, prepare
-from podyard.base.clock import ManualClock, RealTime
 from podyard.base.errors import PodyardError
 from podyard.cli.commands import root
-from podyard.db.unit_of_work import Database
-from podyard.domain.fleet import default_fleet
+from podyard.engine import film
 from podyard.engine.numerics import explain_html
 from podyard.engine.numerics.explain import CYCLES_MAX, OPERAND_MAX, SIDE_MAX, Trace, as_text, explain, text_of
 from podyard.engine.numerics.mxu import mxu_matmul
 from podyard.engine.timing.systolic import Dataflow, systolic_cycles
-from podyard.settings import from_environment
-from podyard.web import explain as explain_page
+from tests.unit.engine.pages import Reader, open_console
 
 ROOT = Path(__file__).parents[3]
 DATAFLOWS: tuple[Dataflow, ...] = get_args(Dataflow)
@@ -34,28 +26,6 @@ SHAPES = [(4, 4, 4, 4, 4), (3, 5, 6, 2, 4), (1, 7, 2, 3, 3), (5, 1, 5, 4, 2), (2
 every_case = pytest.mark.parametrize(
     ("shape", "dataflow"), [(shape, dataflow) for shape in SHAPES for dataflow in DATAFLOWS]
 )
-
-
-class Reader(HTMLParser):
-    """The parts of a page: elements with their attributes, and the text outside of script and style."""
-
-    def __init__(self, source: str) -> None:
-        super().__init__()
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.text = ""
-        self._inside = ""
-        self.feed(source)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-        self._inside = tag
-
-    def handle_data(self, data: str) -> None:
-        if self._inside not in ("script", "style"):
-            self.text += data
-
-    def having(self, name: str) -> list[dict[str, str | None]]:
-        return [attributes for _, attributes in self.elements if name in attributes]
 
 
 def ints(plane: Any) -> Any:
@@ -203,8 +173,8 @@ cycle 4, fold 0, stream: operands enter
 
 
 def data_of(source: str) -> dict[str, Any]:
-    (figure,) = Reader(source).having("data-trace")
-    found: dict[str, Any] = json.loads(figure["data-trace"] or "")
+    (figure,) = Reader(source).having("data-film")
+    found: dict[str, Any] = json.loads(figure["data-film"] or "")
     return found
 
 
@@ -233,11 +203,11 @@ def test_the_page_asks_for_nothing_and_shows_the_last_cycle_without_a_script() -
     reader = Reader(source)
     assert not re.search(r"https?:|@import|url\(|\bsrc=|\bhref=|\bfetch\(|\bimport\b", source)
     assert "default-src 'none'" in source
-    assert [tag for tag, _ in reader.elements].count("script") == 1
+    assert [tag for tag, _ in reader.elements].count("script") == 2
     assert "Cycle 13 (last: 13)" in reader.text and "y[3,3] = 32" in reader.text
     shown = re.findall(r'data-at="y\d,\d" class=.done.>(\d+)<', source)
     assert [int(text) for text in shown] == ints(trace.y).ravel().tolist()
-    (controls,) = [a for a in reader.having("hidden") if a.get("class") == "mxu-controls"]
+    (controls,) = [a for a in reader.having("hidden") if a.get("class") == "film-controls"]
     assert controls is not None
     assert {a["data-go"] for a in reader.having("data-go")} == {"first", "back", "play", "on", "last"}
 
@@ -277,40 +247,20 @@ def test_the_page_among_the_documents_is_the_one_that_the_command_makes() -> Non
 
 
 def test_the_console_shows_the_same_figure_to_those_who_may_see_the_project(tmp_path: Path) -> None:
-    settings = from_environment({"PODYARD_DATA": str(tmp_path)})
-    clock = ManualClock(RealTime.from_rfc3339("2026-03-01T00:00:00Z"))
-    database = Database(settings.database_url, clock)
-    migrations.upgrade(database)
-    prepare(settings, database)
-    app = create_app(settings, database, default_fleet(), clock, routers=(explain_page.router,))
     url = "/console/demo/mxu"
-    owner = {"Authorization": f"Bearer {(tmp_path / 'token').read_text().strip()}"}
-
-    def get(path: str, headers: dict[str, str] = owner) -> httpx.Response:
-        async def served(scope: Any, receive: Any, send: Any) -> None:
-            await app({"state": {}, **scope}, receive, send)  # the state is what a server gives to each request
-
-        async def ask() -> httpx.Response:
-            transport = httpx.ASGITransport(served)
-            async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
-                return await client.get(path, headers=headers)
-
-        return asyncio.run(ask())
-
-    try:
-        assert get(url, {}).headers["location"] == "/login"
+    with open_console(tmp_path) as get:
+        assert get(url, signed_in=False).headers["location"] == "/login"
         page = get(f"{url}?m=3&k=5&n=6&rows=2&dataflow=is")
         assert page.status_code == 200 and explain_html.figure(explain(3, 5, 6, 2, 4, "is")) in page.text
         assert not re.search(r"<style|\sstyle=|\son\w+=|<script(?! type=\"module\" src=)", page.text)
-        assert '<a href="/console/demo/mxu" aria-current="page">Matrix unit</a>' in page.text
-        for name in ("explain.js", "explain.css"):
+        assert '<a href="/console/demo/mxu" aria-current="page">Explain</a>' in page.text
+        assert '<a href="/console/demo/all-reduce">' in page.text
+        for name in ("film.js", "film.css", "explain.js", "explain.css"):
             assert f'="{url}/{name}"' in page.text
-            assert get(f"{url}/{name}").text == explain_html.asset(name)
+            assert get(f"{url}/{name}").text == film.asset(explain_html.PACKAGE, name)
         refused = get(f"{url}?rows=17")
         assert refused.status_code == 400 and "up to 16 x 16" in refused.text and 'value="17"' in refused.text
         evil = get(f"{url}?dataflow=%22%3E%3Cimg%3E")
         assert evil.status_code == 400 and "<img" not in evil.text
         assert get(f"{url}/explain.py").status_code == 400
         assert get("/console/other/mxu").status_code == 404
-    finally:
-        database.close()

@@ -6,7 +6,7 @@ from podyard.base.errors import Code, PodyardError
 from podyard.domain.recipes import RECIPES, check_arguments, check_batch, check_mode
 from podyard.engine.executor import MODES
 from podyard.engine.recipes import build_recipe
-from podyard.engine.recipes.digits_cnn import DigitsCnn
+from podyard.engine.recipes.programs import PROGRAMS
 
 
 def refusal(recipe: str, **arguments: object) -> str:
@@ -44,14 +44,22 @@ def test_batch_is_a_positive_multiple_of_the_cores() -> None:
 def test_manifest_and_engine_agree() -> None:
     for name, manifest in RECIPES.items():
         recipe = build_recipe(name, check_arguments(name, {}))
-        assert recipe.data().train_count == manifest.training_example_count
+        assert recipe.input().train.count == manifest.training_example_count
         assert set(manifest.modes) <= set(MODES)
         for core_count in (8, 32, 128):
             check_batch(manifest.default_global_batch, core_count)
-    assert build_recipe("digits-cnn", {}) == DigitsCnn(1e-3, 0.25)
-    with pytest.raises(PodyardError, match="has digits-cnn"):
+        declared = PROGRAMS[name].arguments
+        assert {key: argument.default for key, argument in manifest.arguments.items()} == {
+            key: argument.default for key, argument in declared.items()
+        }
+    with pytest.raises(PodyardError, match="known are: cifar10-cnn"):
         build_recipe("mnist", {})
     with pytest.raises(PodyardError, match="dropout is a number"):
         build_recipe("digits-cnn", {"dropout": "much"})
+    with pytest.raises(PodyardError, match="needs data") as caught:
+        build_recipe("mnist-cnn", {}).input()
+    assert caught.value.code is Code.FAILED_PRECONDITION
+    with pytest.raises(PodyardError, match="program for estimates"):
+        build_recipe("resnet-50", {}).input()
     with pytest.raises(PodyardError, match="not one of train, evaluate, predict"):
         check_mode("digits-cnn", "serve")

@@ -18,14 +18,13 @@ import pytest
 from podyard.base.errors import Code, PodyardError
 from podyard.base.rng import Streams
 from podyard.engine.recipes import tensors
-from podyard.engine.recipes.digits_cnn import DigitsCnn
 from podyard.engine.recipes.layers import batch_norm, causal_attention, max_pool, max_pool_2x2, softmax_cross_entropy
 from podyard.engine.recipes.model import Model
-from podyard.engine.recipes.optimizers import Adam, Lars, Momentum, exponential_decay, warm_up_and_stairs
-from podyard.engine.recipes.programs import PROGRAMS, RecipeProgram, program_of
+from podyard.engine.recipes.programs import PROGRAMS, RecipeProgram, model_of, program_of
 from podyard.engine.recipes.resnet import ResNet
 from podyard.engine.recipes.tensors import draw, numbers_below, pixels
 from podyard.engine.recipes.transformer import TransformerLm
+from podyard.engine.training.optimizers import Adam, Lars, Momentum, exponential_decay, warm_up_and_stairs
 
 KEY = np.array([0, 7], np.uint32)
 SMALL_LM = {"layers": 2, "width": 16, "heads": 2, "sequence": 8, "vocabulary": 11, "dtype": "float32"}
@@ -207,15 +206,15 @@ def test_the_mnist_rate_decays_continuously() -> None:
     assert 0 < np.abs(np.asarray(moved)).max() < 0.05 * 0.96**100
 
 
-def test_digits_step_is_the_recipe_that_jobs_train() -> None:
+def test_a_step_without_dropout_has_the_loss_of_the_evaluation() -> None:
     program, step = small_digits()
-    recipe = DigitsCnn(1e-3, 0.0)
+    model = model_of("digits-cnn", {"dropout": 0.0})
     state, batch = program.init(Streams(3)), program.sample_batch(Streams(1), 4)
-    theirs = recipe.init(Streams(3))
-    assert all(np.array_equal(state["params"][name], theirs[name]) for name in theirs)
     _, metrics = step(state, batch, KEY)
-    loss, _ = quick(recipe.evaluate)(theirs, batch)
-    assert float(metrics["loss"]) == pytest.approx(float(loss), rel=1e-5)
+    judged = quick(model.evaluate)(model.init(Streams(3)).params, {}, batch)
+    assert float(metrics["loss"]) == pytest.approx(float(judged["loss"]), rel=1e-5)
+    answers = quick(model.predict)(state["params"], {}, batch)
+    assert float(judged["accuracy"]) == np.mean(np.asarray(answers) == batch["label"])
 
 
 def test_resnet_does_the_known_work() -> None:
@@ -246,7 +245,7 @@ def test_a_small_resnet_learns_and_its_running_averages_move() -> None:
         example_count=8,
         statistics=network.statistics(),
     )
-    start, batch = model.init(Streams(0)), model.sample_batch(Streams(1), 8)
+    start, batch = model.first_state(Streams(0)), model.sample_batch(Streams(1), 8)
     step = quick(model.step)
     state, losses = run(step, start, batch, 1)
     kernel = start["params"]["stem/kernel"].astype(network.dtype).astype(np.float32)

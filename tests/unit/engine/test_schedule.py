@@ -206,3 +206,11 @@ def test_each_chunk_is_added_around_the_ring_from_its_own_rank() -> None:
     # 1 + 1e8 - 1e8 shows the order: float32 loses the 1 when it is added to 1e8.
     vectors = [np.full(3, value, np.float32) for value in (1.0, 1e8, -1e8)]
     assert ring_sum(vectors).tolist() == [0.0, 1.0, 0.0]
+
+
+@pytest.mark.parametrize("extent", [4, 5, 8])
+def test_on_a_ring_of_chips_both_links_of_a_chip_carry_as_much(extent: int) -> None:
+    carried = dict.fromkeys(((rank, (rank + way) % extent) for rank in range(extent) for way in (1, -1)), 0)
+    for _, move in torus_all_reduce((extent,), (True,)).moves():
+        carried[move.sender, move.receiver] += move.stop - move.first
+    assert set(carried.values()) == {2 * (extent - 1)}

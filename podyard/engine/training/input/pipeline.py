@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from podyard.base.errors import invalid
@@ -70,7 +70,7 @@ class Pipeline:
             batch = transform(batch, Chance(self._seed, str(index), step, start, stop, self._global_batch))
         return batch
 
-    def prefetch(self, steps: Iterable[int], shards: Sequence[int]) -> Iterator[tuple[int, list[Arrays]]]:
+    def prefetch(self, steps: Iterable[int], shards: Sequence[int]) -> Generator[tuple[int, list[Arrays]]]:
         """(step, its `shards` in order) for each step, the same as `shard` gives, up to `prefetch_depth` steps ahead in
         one thread. An error in preparing a step is raised when its turn comes; the thread ends with the iterator, also
         when that is closed early."""

@@ -1,4 +1,7 @@
-"""Optimizers over trees of parameters, as part of a program's step."""
+"""Optimizers over trees of parameters, as part of a program's step, and the schedules of their rates.
+
+Every replica computes them on the same summed gradient and gets the same bits.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +12,22 @@ from typing import Any, ClassVar, Protocol
 import jax
 import jax.numpy as jnp
 
-from podyard.engine.training.optimizer import adam_update
+BETA1 = 0.9
+BETA2 = 0.999
+EPSILON = 1e-7  # Keras' default, which the reference models were trained with
 
 # Steps done (a traced scalar) -> learning rate.
 Schedule = Callable[[Any], Any]
 
 
 class Optimizer(Protocol):
-    """Its state holds, for each of `slots`, a tree of float32 tensors shaped like the parameters, zero at the start."""
+    """Its state holds, for each of `slots`, a tree of float32 tensors shaped like the parameters, zero at the start.
+    `is_elementwise`: each number of a tensor is moved by itself, so that all tensors may be one vector."""
 
     @property
     def slots(self) -> tuple[str, ...]: ...
+    @property
+    def is_elementwise(self) -> bool: ...
 
     def update(self, params: Any, state: Any, gradient: Any, steps_done: Any) -> tuple[Any, Any]:
         """(params, state) after one more step. All trees are of the same structure."""
@@ -27,16 +35,20 @@ class Optimizer(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Adam:
-    """Moments and epsilon are those of the training runtime's Adam."""
+    """Source: Kingma and Ba, arXiv 1412.6980, section 2, with the bias corrections folded into the rate."""
 
     slots: ClassVar[tuple[str, ...]] = ("first", "second")
+    is_elementwise: ClassVar[bool] = True
     learning_rate: float
 
     def update(self, params: Any, state: Any, gradient: Any, steps_done: Any) -> tuple[Any, Any]:
         step = (steps_done + 1).astype(jnp.float32)
+        rate = self.learning_rate * jnp.sqrt(1 - BETA2**step) / (1 - BETA1**step)
 
         def one(param: Any, first: Any, second: Any, slope: Any) -> tuple[Any, ...]:
-            return adam_update(param, first, second, slope, step, self.learning_rate)
+            first = BETA1 * first + (1 - BETA1) * slope
+            second = BETA2 * second + (1 - BETA2) * slope * slope
+            return param - rate * first / (jnp.sqrt(second) + EPSILON), first, second
 
         params, first, second = _by_tensor(one, params, state["first"], state["second"], gradient)
         return params, {"first": first, "second": second}
@@ -47,6 +59,7 @@ class Sgd:
     """Plain stochastic gradient descent: no state."""
 
     slots: ClassVar[tuple[str, ...]] = ()
+    is_elementwise: ClassVar[bool] = True
     schedule: Schedule
 
     def update(self, params: Any, state: Any, gradient: Any, steps_done: Any) -> tuple[Any, Any]:
@@ -62,6 +75,7 @@ class Momentum:
     """
 
     slots: ClassVar[tuple[str, ...]] = ("velocity",)
+    is_elementwise: ClassVar[bool] = False
     schedule: Schedule
     momentum: float
     weight_decay: float
@@ -88,6 +102,7 @@ class Lars:
     """
 
     slots: ClassVar[tuple[str, ...]] = ("velocity",)
+    is_elementwise: ClassVar[bool] = False
     schedule: Schedule
     momentum: float
     weight_decay: float

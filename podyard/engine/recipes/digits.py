@@ -1,92 +1,31 @@
-"""Digits CNN: real handwritten digits that a package carries, so that a demo needs no download.
+"""Real handwritten digits that a package carries, so that a demo needs no download.
 
-The layers are our own. Data: scikit-learn's copy of UCI "Optical Recognition of Handwritten
-Digits", 1,797 images of 8 x 8, values 0 to 16.
+Scikit-learn's copy of UCI "Optical Recognition of Handwritten Digits", 1,797 images of 8 x 8, values 0 to 16.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import gzip
 import importlib.util
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from podyard.base.errors import Code, PodyardError, failed_precondition
+from podyard.base.errors import failed_precondition
 from podyard.base.rng import Streams
-from podyard.engine.recipes.layers import conv_same, dropout, init_glorot, max_pool_2x2, softmax_cross_entropy
-from podyard.engine.training.recipe import Batch, Dataset, Tensors
+from podyard.engine.training.input.source import Examples
+from podyard.engine.training.recipe import Input
 
-CLASS_COUNT = 10
 SIDE_PIXELS = 8
 _LEVELS = 16.0
 # The split belongs to the data set, not to a run: every training seed is judged on the same held-out images.
 _SPLIT_SEED = 0
 _TEST_SHARE = 0.2
 
-SHAPES: Mapping[str, tuple[int, ...]] = {
-    "conv1/kernel": (3, 3, 1, 32),
-    "conv1/bias": (32,),
-    "conv2/kernel": (3, 3, 32, 64),
-    "conv2/bias": (64,),
-    "dense1/kernel": (4 * 4 * 64, 128),
-    "dense1/bias": (128,),
-    "dense2/kernel": (128, CLASS_COUNT),
-    "dense2/bias": (CLASS_COUNT,),
-}
 
-
-@dataclasses.dataclass(frozen=True)
-class DigitsCnn:
-    learning_rate: float
-    dropout_rate: float
-
-    @classmethod
-    def from_arguments(cls, arguments: Mapping[str, object]) -> DigitsCnn:
-        return cls(_number(arguments, "learningRate", 1e-3), _number(arguments, "dropout", 0.25))
-
-    def data(self) -> Dataset:
-        return load_digits()
-
-    def init(self, streams: Streams) -> dict[str, NDArray[np.float32]]:
-        return init_glorot(SHAPES, streams)
-
-    def loss(self, params: Tensors, batch: Batch, dropout_key: Any) -> tuple[Any, Any]:
-        hidden = dropout(_hidden(params, batch), self.dropout_rate, dropout_key)
-        return softmax_cross_entropy(_logits(params, hidden), batch["label"])
-
-    def evaluate(self, params: Tensors, batch: Batch) -> tuple[Any, Any]:
-        return softmax_cross_entropy(_logits(params, _hidden(params, batch)), batch["label"])
-
-    def predict(self, params: Tensors, batch: Batch) -> Any:
-        return jax.numpy.argmax(_logits(params, _hidden(params, batch)), axis=1)
-
-
-def _hidden(params: Tensors, batch: Batch) -> Any:
-    """image [n, 8, 8, 1] -> [n, 128]."""
-    x = jax.nn.relu(conv_same(batch["image"], params["conv1/kernel"], params["conv1/bias"]))
-    x = jax.nn.relu(conv_same(x, params["conv2/kernel"], params["conv2/bias"]))
-    x = max_pool_2x2(x).reshape(x.shape[0], -1)
-    return jax.nn.relu(x @ params["dense1/kernel"] + params["dense1/bias"])
-
-
-def _logits(params: Tensors, hidden: Any) -> Any:
-    return hidden @ params["dense2/kernel"] + params["dense2/bias"]
-
-
-def _number(arguments: Mapping[str, object], name: str, default: float) -> float:
-    value = arguments.get(name, default)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise PodyardError(Code.INVALID_ARGUMENT, f"{name} is a number, not {value!r}")
-    return float(value)
-
-
-def load_digits() -> Dataset:
+def load_digits() -> Input:
     """All images scaled to 0..1 and cut into the fixed parts. Raises PodyardError FAILED_PRECONDITION when
     scikit-learn is not installed."""
     table = _read_table()
@@ -94,9 +33,9 @@ def load_digits() -> Dataset:
     labels = table[:, -1].astype(np.int32)
     train, test = stratified_split(labels.tolist(), _TEST_SHARE, _SPLIT_SEED)
     check_split(train, test, len(labels))
-    return Dataset(
-        train={"image": images[train], "label": labels[train]},
-        test={"image": images[test], "label": labels[test]},
+    return Input(
+        Examples({"image": images[train], "label": labels[train]}, "digits"),
+        Examples({"image": images[test], "label": labels[test]}, "digits"),
     )
 
 

@@ -1,0 +1,263 @@
+"""Kernels in the order of time and what each of them finds in memory; how the compiler changes that order, runs kernels
+again when memory is short, and lays the values out in one block. Read off its own record of what it does.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+# Kernels that make less than so many bytes are not run again (an option of the compiler's); nor is looked for them
+# without end.
+_WORTH_REPEATING_BYTES = 10 * 2**20
+_LOOKS_MAX = 10**6
+# Largest values that are laid out in one block; the others are taken to fit between them.
+_PACKED_BLOCKS_MAX = 256
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Step:
+    """A kernel in the order of time: values read and made, bytes that it needs by itself, whether it may run twice,
+    and what it can put a result of the program in the place of."""
+
+    reads: tuple[int, ...]
+    makes: tuple[int, ...]
+    extra: int
+    is_repeatable: bool
+    over: tuple[int, ...] = ()
+
+
+class Schedule:
+    """Steps in order, and what each of them finds in memory; `sizes` has the values that are temporaries."""
+
+    def __init__(self, steps: Sequence[Step], sizes: Mapping[int, int]) -> None:
+        self.steps = list(steps)
+        self.sizes = sizes
+        # Bytes in memory while a step runs: what it reads and makes, what later ones read, and what it needs by itself.
+        self.nbytes = [0] * len(self.steps)
+        live, live_bytes = set[int](), 0
+        for place in reversed(range(len(self.steps))):
+            step = self.steps[place]
+            own = {value for value in (*step.reads, *step.makes) if value in sizes}
+            self.nbytes[place] = live_bytes + sum(sizes[value] for value in own - live) + step.extra
+            before = own.difference(step.makes) | own.intersection(step.reads)
+            live_bytes += sum(sizes[value] for value in before - live)
+            live_bytes -= sum(sizes[value] for value in live.intersection(step.makes) - before)
+            live.difference_update(step.makes)
+            live |= before
+
+    def holds(self, place: int) -> set[int]:
+        """Values in memory while a step runs."""
+        live: set[int] = set()
+        for step in reversed(self.steps[place + 1 :]):
+            live.difference_update(step.makes)
+            live.update(value for value in step.reads if value in self.sizes)
+        step = self.steps[place]
+        return live | {value for value in (*step.reads, *step.makes) if value in self.sizes}
+
+    @property
+    def peak(self) -> int:
+        return max(self.nbytes, default=0)
+
+    def written_over(self) -> Schedule:
+        """The same with values that lie where a result of the program takes their place."""
+        last = {value: place for place, step in enumerate(self.steps) for value in step.reads}
+        gone = {value for place, step in enumerate(self.steps) for value in step.over if last[value] == place}
+        return Schedule(self.steps, {value: size for value, size in self.sizes.items() if value not in gone})
+
+    def packed_bytes(self) -> int:
+        """Bytes of a block in which every value has one place as long as it lives: the largest first, each into the
+        smallest gap that is large enough. Never less than `peak`; more where no values fit into the gaps."""
+        spans = {value: (place, place) for place, step in enumerate(self.steps) for value in step.makes}
+        for place, step in enumerate(self.steps):
+            spans.update((value, (spans[value][0], place)) for value in step.reads if value in spans)
+        blocks = [(self.sizes[value], *span) for value, span in spans.items() if value in self.sizes]
+        blocks += [(step.extra, place, place) for place, step in enumerate(self.steps) if step.extra]
+        placed: list[tuple[int, int, int, int]] = []
+        # Of equals the one that lives longer, then the one that is made first.
+        for size, first, last in heapq.nsmallest(
+            _PACKED_BLOCKS_MAX, blocks, key=lambda block: (-block[0], block[1] - block[2], block[1])
+        ):
+            taken = sorted((start, end) for start, end, made, read in placed if made <= last and first <= read)
+            best, gap, top = -1, math.inf, 0
+            for start, end in taken:
+                if size <= start - top < gap:
+                    best, gap = top, start - top
+                top = max(top, end)
+            start = top if best < 0 else best
+            placed.append((start, start + size, first, last))
+        return max([self.peak, *(end for _, end, _, _ in placed)])
+
+    @property
+    def held(self) -> list[int]:
+        """What is in memory at the peak."""
+        return sorted(self.holds(self.nbytes.index(self.peak))) if self.steps else []
+
+
+def freeing_first(steps: Sequence[Step], sizes: Mapping[int, int]) -> list[Step]:
+    """The same steps; one that frees more than it makes runs as soon as it can (list scheduling by memory)."""
+    maker = {value: place for place, step in enumerate(steps) for value in step.makes}
+    waiting: dict[int, set[int]] = {}
+    for place, step in enumerate(steps):
+        for value in step.reads:
+            waiting.setdefault(value, set()).add(place)
+    done: set[int] = set()
+    ordered: list[Step] = []
+    # A step that frees something goes on doing so: fewer and fewer others read what it reads.
+    freeing: list[int] = []
+
+    def is_ready(place: int) -> bool:
+        return all(maker.get(value, place) in done for value in steps[place].reads if value in maker)
+
+    def frees(place: int) -> bool:
+        step = steps[place]
+        freed = sum(sizes[value] for value in set(step.reads) if value in sizes and len(waiting[value]) == 1)
+        return freed > sum(sizes.get(value, 0) for value in step.makes) + step.extra
+
+    def look_at(places: Iterable[int]) -> None:
+        for place in places:
+            if place not in done and frees(place) and is_ready(place):
+                heapq.heappush(freeing, place)
+
+    def run(place: int) -> None:
+        done.add(place)
+        ordered.append(steps[place])
+        changed: set[int] = set()
+        for value in set(steps[place].reads):
+            waiting[value].discard(place)
+            if len(waiting[value]) == 1:
+                changed |= waiting[value]
+        for value in steps[place].makes:
+            changed |= waiting.get(value, set())
+        look_at(changed)
+
+    look_at(range(1, len(steps)))
+    for place in range(len(steps)):
+        if place not in done:
+            run(place)
+        while freeing:
+            chosen = heapq.heappop(freeing)
+            if chosen not in done:
+                run(chosen)
+    return ordered
+
+
+class MadeAgain:
+    """Rematerialisation, step by step in the compiler's way. At a step that finds too much in memory, an earlier kernel
+    whose results are not needed right now is run again later, or moved there if nothing has read them yet. The copy
+    runs before all that is still to read its results or what it reads itself, so that nothing is kept longer for it.
+    It is a greedy rule: it may stay above the limit, and a move may make the peak higher than it was."""
+
+    def __init__(self, schedule: Schedule, limit_bytes: float) -> None:
+        self.steps = list(schedule.steps)
+        self.sizes = dict(schedule.sizes)
+        # Copies of values have numbers of their own; these are the values that they are copies of.
+        self.originals = {value: value for value in self.sizes}
+        self._limit = limit_bytes
+        self._live: set[int] = set()
+        self._live_bytes = 0
+        self._maker: dict[int, int] = {}
+        self._was_read: set[int] = set()
+        self._unread = Counter(value for step in self.steps for value in set(step.reads))
+        self._next_value = max([0, *(value for step in self.steps for value in (*step.reads, *step.makes))]) + 1
+        self._copies = self._next_value
+        self._moves: set[int] = set()
+        self._dead: set[int] = set()
+        self._looks = 0
+
+    def schedule(self) -> Schedule:
+        """Runs through all steps; the schedule that comes of it."""
+        place = 0
+        while place < len(self.steps):
+            step = self.steps[place]
+            self._was_read.update(step.reads)
+            self._maker.update(dict.fromkeys(step.makes, place))
+            self._add(step.makes)
+            if not self.sizes.keys().isdisjoint(step.makes):
+                self._relieve(place)
+            for value in set(step.reads):
+                self._unread[value] -= 1
+            self._drop(value for value in (*step.reads, *step.makes) if not self._unread[value])
+            place += 1
+        read = {value for step in self.steps for value in step.reads}
+        kept = [
+            # Of a copy only what is read; of a kernel of the program everything.
+            dataclasses.replace(
+                step, makes=tuple(value for value in step.makes if value < self._copies or value in read)
+            )
+            for place, step in enumerate(self.steps)
+            if place not in self._dead
+        ]
+        return Schedule(kept, self.sizes)
+
+    def _add(self, values: Iterable[int]) -> None:
+        for value in values:
+            if value in self.sizes and value not in self._live:
+                self._live.add(value)
+                self._live_bytes += self.sizes[value]
+
+    def _drop(self, values: Iterable[int]) -> None:
+        for value in values:
+            if value in self._live:
+                self._live.remove(value)
+                self._live_bytes -= self.sizes[value]
+
+    def _relieve(self, place: int) -> None:
+        while self._live_bytes + self.steps[place].extra > self._limit and self._looks < _LOOKS_MAX:
+            chosen = self._best(place)
+            if chosen is None:
+                break
+            self._run_again(chosen, place)
+
+    def _best(self, place: int) -> int | None:
+        """Moves cost nothing, the others the less the more they free; of equals the first."""
+        used = {*self.steps[place].reads, *self.steps[place].makes}
+        best: tuple[int, int] | None = None
+        for earlier in sorted({self._maker[value] for value in self._live - used}):
+            step = self.steps[earlier]
+            self._looks += len(step.makes) + len(step.reads)
+            large = sum(self.sizes.get(value, 0) for value in step.makes) >= _WORTH_REPEATING_BYTES
+            if not step.is_repeatable or not large or not used.isdisjoint(step.makes):
+                continue
+            gain = sum(self.sizes[value] for value in step.makes if value in self._live)
+            gain -= sum(self.sizes.get(value, 0) for value in set(step.reads) if value not in self._live)
+            if gain > 0:
+                cost = 0 if self._was_read.isdisjoint(step.makes) else int(self._limit // gain)
+                best = min(best or (cost, earlier), (cost, earlier))
+        return best[1] if best else None
+
+    def _run_again(self, earlier: int, place: int) -> None:
+        step = self.steps[earlier]
+        copies = {value: self._next_value + index for index, value in enumerate(step.makes)}
+        self._next_value += len(copies)
+        for value, copy in copies.items():
+            self._unread[copy] = self._unread.pop(value, 0)
+            if value in self.sizes:
+                self.sizes[copy] = self.sizes[value]
+                self.originals[copy] = self.originals[value]
+        # Results that were read by then are taken off, too: the compiler counts too little from here on.
+        self._live.difference_update(copies)
+        self._live_bytes -= sum(self.sizes.get(value, 0) for value in copies)
+        self._add(step.reads)
+        self._unread.update(set(step.reads))
+        wanted = {*copies.values(), *step.reads}
+        before = 0
+        for later in reversed(range(place + 1, len(self.steps))):
+            other = self.steps[later]
+            if not copies.keys().isdisjoint(other.reads):
+                renamed = tuple(copies.get(value, value) for value in other.reads)
+                other = self.steps[later] = dataclasses.replace(other, reads=renamed)
+            if not wanted.isdisjoint(other.reads):
+                before = later
+        is_move = self._was_read.isdisjoint(copies)
+        # What was moved twice is not moved again: two of them could take turns for ever.
+        again = dataclasses.replace(
+            step, makes=tuple(copies.values()), is_repeatable=not (is_move and self._moves.issuperset(copies))
+        )
+        if is_move:
+            self._dead.add(earlier)
+            self._moves.update(copies.values())
+        self.steps.insert(before, again)
