@@ -16,7 +16,7 @@ from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.job import JOB, JOB_MODES, Job, JobSpec, committed_ranges
 from podyard.domain.node import Node, NodeSpec
 from podyard.domain.principal import Principal
-from podyard.domain.recipes import RECIPES, RecipeManifest, manifest_of
+from podyard.domain.recipes import RECIPES, FolderArgument, RecipeManifest, manifest_of
 from podyard.http import context
 from podyard.web import charts, commands, forms, live
 from podyard.web.render import ConsoleRoute, form_of, fragment, page, project_url, see_other
@@ -95,6 +95,9 @@ def job_spec(fields: Mapping[str, str]) -> JobSpec:
 def _arguments(recipe: RecipeManifest, fields: Mapping[str, str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, argument in recipe.arguments.items():
+        if isinstance(argument, FolderArgument):
+            found[name] = fields.get(f"arg.{name}", "").strip()
+            continue
         read = forms.whole if argument.kind is int else forms.decimal
         found[name] = read(fields, f"arg.{name}", name, argument.default)  # type: ignore[arg-type]
     return found

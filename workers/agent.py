@@ -283,7 +283,7 @@ def _celery(agent_id: str, broker_url: str | None, poke_path: Path, clock: RealC
 def _replica_env(url: str, data: Path) -> dict[str, str]:
     """A replica's environment, from nothing: no database, no broker, no token but its own."""
     scratch = data / "scratch"
-    for folder in (scratch, data / "objects", data / "cache"):
+    for folder in (scratch, data / "objects", data / "cache", data / "datasets"):
         folder.mkdir(parents=True, exist_ok=True)
     keep = {name: os.environ[name] for name in ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH") if name in os.environ}
     return {
@@ -296,6 +296,7 @@ def _replica_env(url: str, data: Path) -> dict[str, str]:
         "PODYARD_URL": url,
         "PODYARD_OBJECTS": str(data / "objects"),
         "PODYARD_CACHE": str(data / "cache"),
+        "PODYARD_DATASETS": os.environ.get("PODYARD_DATASETS", str(data / "datasets")),
     }
 
 

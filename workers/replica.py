@@ -109,6 +109,7 @@ def to_spec(data: dict[str, Any]) -> ReplicaSpec:
         ring_key=data["ringKey"].encode(),
         compilation_cache=os.environ.get("PODYARD_CACHE"),
         window_folder=os.environ.get("PODYARD_WINDOWS"),
+        data_folder=os.environ.get("PODYARD_DATASETS"),
     )
 
 

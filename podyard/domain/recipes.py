@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
 from podyard.base.errors import invalid
 
 Number = int | float
+
+_FOLDER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -40,24 +43,59 @@ class Argument:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class FolderArgument:
+    """A folder below the agent's data sets, which a job has to name: parts joined by "/", none of them hidden."""
+
+    description: str
+    default: str = ""
+
+    def check(self, name: str, value: object) -> str:
+        """`value`; raises INVALID_ARGUMENT naming `name` for anything that could be elsewhere."""
+        field = f"arguments.{name}"
+        if not isinstance(value, str) or not _FOLDER.fullmatch(value):
+            what = f"a folder of the data sets, like mnist or vision/cifar-10, not {value!r}" if value else "required"
+            raise invalid(f"{field} is {what}", field)
+        return value
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class RecipeManifest:
-    """Defaults are what a job gets that does not say."""
+    """Defaults are what a job gets that does not say. `training_example_count` is None where the data decides."""
 
     name: str
     description: str
     modes: tuple[str, ...]
-    arguments: Mapping[str, Argument]
+    arguments: Mapping[str, Argument | FolderArgument]
     default_steps: int
     default_global_batch: int
     default_checkpoint_every_steps: int
-    training_example_count: int
+    training_example_count: int | None
+
+
+_MODES = ("train", "evaluate", "predict")
+
+
+def _of_files(
+    name: str, description: str, arguments: Mapping[str, Argument], *, steps: int, global_batch: int
+) -> RecipeManifest:
+    """A recipe whose data is in a folder that the job names."""
+    return RecipeManifest(
+        name=name,
+        description=description,
+        modes=_MODES,
+        arguments=MappingProxyType({**arguments, "data": FolderArgument("folder of the data, below the data sets")}),
+        default_steps=steps,
+        default_global_batch=global_batch,
+        default_checkpoint_every_steps=100,
+        training_example_count=None,
+    )
 
 
 _MANIFESTS = (
     RecipeManifest(
         name="digits-cnn",
         description="Convolutional network on scikit-learn's 1,797 handwritten digits (8x8); needs no download",
-        modes=("train", "evaluate", "predict"),
+        modes=_MODES,
         arguments=MappingProxyType(
             {
                 "learningRate": Argument(float, 1e-3, 1e-6, 1.0, "Adam's learning rate"),
@@ -68,6 +106,37 @@ _MANIFESTS = (
         default_global_batch=128,
         default_checkpoint_every_steps=100,
         training_example_count=1438,
+    ),
+    _of_files(
+        "mnist-cnn",
+        "Two convolutions and two dense layers on MNIST files (TFRecord, IDX, npz); SGD with a decaying rate",
+        {
+            "learningRate": Argument(float, 0.01, 1e-6, 100.0, "learning rate at the start"),
+            "dropout": Argument(float, 0.4, 0.0, 0.9, "share of hidden units dropped while training"),
+        },
+        steps=1000,
+        global_batch=128,
+    ),
+    _of_files(
+        "fashion-cnn",
+        "One convolution and one dense layer on Fashion-MNIST files (IDX, TFRecord, npz); Adam",
+        {"learningRate": Argument(float, 1e-3, 1e-6, 100.0, "learning rate")},
+        steps=300,
+        global_batch=1000,
+    ),
+    _of_files(
+        "cifar10-cnn",
+        "Four convolutions and two dense layers on CIFAR-10's binary files, augmented; Adam",
+        {"learningRate": Argument(float, 1e-3, 1e-6, 100.0, "learning rate")},
+        steps=1000,
+        global_batch=32,
+    ),
+    _of_files(
+        "mlp",
+        "Three dense layers (784-512-512-10) on MNIST files; Adam",
+        {"learningRate": Argument(float, 1e-3, 1e-6, 100.0, "learning rate")},
+        steps=1000,
+        global_batch=128,
     ),
 )
 
@@ -122,6 +191,7 @@ def check_batch(global_batch: int, cores: int, training_example_count: int | Non
 __all__ = [
     "RECIPES",
     "Argument",
+    "FolderArgument",
     "RecipeManifest",
     "check_arguments",
     "check_batch",

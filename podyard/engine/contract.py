@@ -24,6 +24,7 @@ class ReplicaSpec:
     that this process holds; `rank` is its index among `process_count` processes. `epoch` fences earlier gangs of the
     same job, `ring_key` (16 bytes or more) is known to this gang only. `checkpoint_every_steps` 0: only at the end.
     `window_folder`: where the processes of a machine share memory; without one they sum over TCP.
+    `data_folder`: where the argument `data` of a recipe is a folder; without one it is a path.
     """
 
     recipe: str
@@ -43,6 +44,7 @@ class ReplicaSpec:
     ring_key: bytes = dataclasses.field(repr=False)
     compilation_cache: str | None = None
     window_folder: str | None = None
+    data_folder: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)

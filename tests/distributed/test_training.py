@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from tests.stack import Stack, open_stack, until
+from tests.unit.engine.pictures import as_idx, pictures
 
 ZONE = "europe-west4-a"
 SINGLE = "us-central1-f"
@@ -109,3 +110,19 @@ def test_logs_and_checkpoints_are_there_to_read(stack: Stack) -> None:
     lines = stack.call("GET", f"{path}:logs?worker=0")["lines"]
     assert any("test accuracy" in line["line"] for line in lines)
     assert len(stack.call("GET", f"{path}:metrics?pageSize=7")["metrics"]) == 7
+
+
+def test_a_recipe_of_files_trains_on_a_folder_of_the_data_sets(stack: Stack) -> None:
+    folder = stack.data / "datasets" / "bars"
+    folder.mkdir(parents=True)
+    as_idx(folder, pictures(28, 1, 320, 80))
+    fields = {"recipe": "mlp", "steps": 30, "globalBatch": 64, "arguments": {"data": "bars"}}
+    path = stack.submit("bars", ZONE, node="slice", **fields)
+    job = stack.wait_job(path)
+    assert job["state"] == "SUCCEEDED", job
+    assert job["metrics"]["latest"]["testAccuracy"] >= 0.9
+    lines = [line["line"] for line in stack.call("GET", f"{path}:logs?worker=0")["lines"]]
+    assert "gradients are summed in shared memory" in lines
+    lost = stack.submit("lost", SINGLE, node="single", maxFailures=0, **(fields | {"arguments": {"data": "not-there"}}))
+    job = stack.wait_job(lost)
+    assert job["state"] == "FAILED" and "not-there is no folder with data" in job["error"]["message"]

@@ -142,6 +142,7 @@ def test_truncated_modules_are_refused() -> None:
 
 
 @given(st.text(max_size=200), texts, st.integers(0, 10_000))
+@pytest.mark.slow
 def test_any_characters_in_a_module_are_read_or_refused(garbage: str, text: str, place: int) -> None:
     at = place % len(text)
     read(text[:at] + garbage + text[at:])

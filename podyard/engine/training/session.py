@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from pathlib import Path
 
 from podyard.base.clock import RealClock
 from podyard.base.errors import Code, PodyardError, failed_precondition
@@ -22,7 +23,7 @@ from podyard.engine.training.recipe import Input
 from podyard.engine.training.runtime import SliceShape, Trainer
 from podyard.engine.training.store import CheckpointStore
 
-ACCURACY = "accuracy"
+ACCURACY, DATA = "accuracy", "data"
 # Examples that are judged in one program: more take memory and no less time.
 JUDGED_AT_ONCE_MAX = 1000
 
@@ -47,7 +48,7 @@ class Session:
         self._bind_address = bind_address
         self._clock = real_clock
         self._run = checkpoint.Run(spec.recipe, dict(spec.arguments), spec.seed)
-        self._model = build_recipe(spec.recipe, spec.arguments)
+        self._model = build_recipe(spec.recipe, _with_data_found(spec))
         self._layouts = layouts_of(self._model, spec.seed)
         # Host 0's process speaks for the gang and writes its checkpoints.
         self._leads = 0 in spec.host_indices
@@ -164,6 +165,14 @@ class Session:
             accelerator_type=self._spec.accelerator_type,
             global_batch=self._spec.global_batch,
         )
+
+
+def _with_data_found(spec: ReplicaSpec) -> dict[str, object]:
+    """The arguments, the data's folder as a path. What a checkpoint remembers is the name."""
+    data = spec.arguments.get(DATA)
+    if spec.data_folder is None or not isinstance(data, str):
+        return dict(spec.arguments)
+    return {**spec.arguments, DATA: str(Path(spec.data_folder, data))}
 
 
 def _judging(data: Input) -> Evaluation:

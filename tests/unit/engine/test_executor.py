@@ -31,6 +31,7 @@ def run_alone(spec: ReplicaSpec, root: Path, resume: str | None = None, stop_aft
     return recorder
 
 
+@pytest.mark.slow
 def test_a_run_reports_every_step_its_checkpoints_and_its_result(tmp_path: Path) -> None:
     recorder = run_alone(spec_of(checkpoint_every_steps=2), tmp_path)
     assert [step for step, *_ in recorder.steps] == [1, 2, 3, 4, 5]

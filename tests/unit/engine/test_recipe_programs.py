@@ -235,6 +235,7 @@ def test_resnet_size_and_type_follow_the_arguments() -> None:
     assert set(state["opt"]) == {"velocity"}
 
 
+@pytest.mark.slow
 def test_a_small_resnet_learns_and_its_running_averages_move() -> None:
     network = ResNet((1,), 4, 10, jnp.dtype("bfloat16"))
     model = Model(

@@ -59,6 +59,7 @@ def test_every_training_step_is_within_15_per_cent(generation: str) -> None:
     assert max(_errors(pairs)) <= 0.15
 
 
+@pytest.mark.slow
 def test_programs_are_ranked_as_the_compiler_ranks_them() -> None:
     pairs = _pairs(
         one for one in cases() if one.generation in ("v2", "v3") and one.facts["est_cycles"] and one.in_test_part
@@ -103,6 +104,7 @@ def test_argument_and_result_bytes_are_the_compilers() -> None:
     assert not wrong
 
 
+@pytest.mark.slow
 def test_peak_memory_is_within_15_per_cent_at_the_median() -> None:
     for kinds in (("gemm", "elementwise", "conv_fwd", "conv_dx", "conv_dw"), _STEPS):
         errors = [abs(one.estimate().peak_hbm_bytes / one.peak_bytes - 1) for one in cases() if one.kind in kinds]

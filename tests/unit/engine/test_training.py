@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import gzip
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from podyard.base.clock import OsClock
 from podyard.base.errors import Code, PodyardError
@@ -17,59 +15,11 @@ from podyard.base.rng import Streams
 from podyard.engine.executor import run_replica
 from podyard.engine.recipes.model import Model
 from podyard.engine.recipes.programs import model_of
-from podyard.engine.training.input.writers import encode_example, write_idx, write_tfrecord
 from podyard.engine.training.parts import parts_of
 from podyard.engine.training.programs import layouts_of, seed_words
 from podyard.engine.training.store import FileStore
+from tests.unit.engine.pictures import Sets, as_cifar, as_idx, as_npz, as_tfrecord, pictures
 from tests.unit.engine.replica_gang import Alone, Recorder, spec_of
-
-Sets = dict[str, tuple[NDArray[Any], NDArray[Any]]]
-
-
-def pictures(side: int, channels: int, train: int, test: int, noise: float = 40.0) -> Sets:
-    """Ten bars, one for each label, at an angle of their own, in noise: easy, but not for a model that does nothing."""
-    rng = np.random.default_rng(5)
-    rows, columns = np.mgrid[:side, :side] - (side - 1) / 2
-    angles = np.arange(10) * np.pi / 10
-    bars = np.stack([np.abs(rows * np.cos(a) + columns * np.sin(a)) < side / 9 for a in angles])
-
-    def part(count: int) -> tuple[NDArray[Any], NDArray[Any]]:
-        labels = np.arange(count) % 10
-        images = 160.0 * bars[labels][..., None] + rng.normal(40, noise, (count, side, side, channels))
-        return np.clip(images, 0, 255).astype(np.uint8), labels.astype(np.uint8)
-
-    return {"train": part(train), "test": part(test)}
-
-
-def as_tfrecord(folder: Path, sets: Sets) -> None:
-    for part, (images, labels) in sets.items():
-        records = (
-            encode_example({"image_raw": image.tobytes(), "label": np.array([label], np.int64)})
-            for image, label in zip(images, labels, strict=True)
-        )
-        write_tfrecord(folder / f"mnist-{part}.tfrecord", records)
-
-
-def as_idx(folder: Path, sets: Sets) -> None:
-    for part, name in (("train", "train"), ("test", "t10k")):
-        images, labels = sets[part]
-        write_idx(folder / f"{name}-images-idx3-ubyte", images[..., 0])
-        write_idx(folder / f"{name}-labels-idx1-ubyte", labels)
-        path = folder / f"{name}-images-idx3-ubyte"
-        (folder / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
-        path.unlink()
-
-
-def as_npz(folder: Path, sets: Sets) -> None:
-    (x_train, y_train), (x_test, y_test) = sets["train"], sets["test"]
-    np.savez(folder / "set.npz", x_train=x_train, y_train=y_train, x_test=x_test, y_test=y_test)
-
-
-def as_cifar(folder: Path, sets: Sets) -> None:
-    for part, name in (("train", "data_batch_1.bin"), ("test", "test_batch.bin")):
-        images, labels = sets[part]
-        planes = images.transpose(0, 3, 1, 2).reshape(len(images), -1)
-        (folder / name).write_bytes(np.column_stack([labels, planes]).tobytes())
 
 
 def trained(tmp_path: Path, **changes: Any) -> Recorder:
@@ -149,6 +99,7 @@ def test_fashion_trains_on_batches_that_are_cut_into_parts(tmp_path: Path) -> No
     assert losses[-1] < 0.8 * losses[0]
 
 
+@pytest.mark.slow
 def test_batch_statistics_are_those_of_a_whole_core() -> None:
     model = model_of("resnet-50", {"imageSize": 64})
     shard = {"image": np.zeros((64, 64, 64, 3), np.float32), "label": np.zeros(64, np.int32)}
