@@ -1,8 +1,9 @@
 """Records what the TPU compiler says of programs whose need of memory lies around what a device has.
 
-`python -m benchmarks.record_memory_verdicts [--only NAME]` needs libtpu. Every family of programs has one size; it is
-chosen so that the compiler's own total comes to lie at drawn shares of the memory, on both sides of the limit. One line
-a program: family, size, type of slice, StableHLO, whether it fits, the compiler's bytes or its text.
+`python -m benchmarks.record_memory_verdicts [--only FAMILY] [--on TYPE] [--limit SECONDS]` needs libtpu. Every family
+of programs has one size; it is chosen so that the compiler's own total comes to lie at drawn shares of the memory, on
+both sides of the limit. One line a program: family, size, type of slice, StableHLO, whether it fits, the compiler's
+bytes or its text.
 """
 
 from __future__ import annotations
@@ -303,6 +304,8 @@ FAMILIES: dict[str, Callable[[int], Made]] = {
     "norms": _norms,
     "whole-numbers": _whole_numbers,
     "dropout": _dropout,
+    "resnet-50-64": _recipe("resnet-50", imageSize=64),
+    "resnet-50-96": _recipe("resnet-50", donated=True, imageSize=96),
 }
 
 
@@ -312,14 +315,14 @@ def text_of(family: str, size: int) -> str:
     return client.lower_for_tpu(jax.jit(fn, donate_argnums=(0,) if donated else ()), *arguments)
 
 
-def row_of(family: str, size: int, accelerator_type: str) -> dict[str, Any]:
+def row_of(family: str, size: int, accelerator_type: str, limit_seconds: float) -> dict[str, Any]:
     """One program compiled: the compiler's figures, and what a reader needs to compile it again.
 
     Raises PodyardError DEADLINE_EXCEEDED when it takes longer than a recording may.
     """
     text = text_of(family, size)
     start = time.monotonic()
-    verdict = client.compile_exact(text, accelerator_type, timeout_seconds=_LIMIT_SECONDS)
+    verdict = client.compile_exact(text, accelerator_type, timeout_seconds=limit_seconds)
     total = verdict.argument_bytes + verdict.output_bytes + verdict.temporary_bytes - verdict.alias_bytes
     return {
         "family": family,
@@ -354,7 +357,7 @@ def _scaled(size: int, factor: float) -> int:
     return max(1, round(size * factor / _STEP)) * _STEP
 
 
-def rows_of(family: str, accelerator_type: str) -> Iterator[dict[str, Any]]:
+def rows_of(family: str, accelerator_type: str, limit_seconds: float) -> Iterator[dict[str, Any]]:
     """Programs of the family on both sides of the limit: the model's guess first, then corrected by what the compiler
     found, a few times at most."""
     usable = cost_model(parse(accelerator_type).generation.name).hbm_usable_bytes
@@ -364,7 +367,7 @@ def rows_of(family: str, accelerator_type: str) -> Iterator[dict[str, Any]]:
         share = numbers.uniform(low, high)
         size = size_for(family, accelerator_type, share) if not size else _scaled(size, share * usable / total)
         for _ in range(_CORRECTIONS):
-            row = row_of(family, size, accelerator_type)
+            row = row_of(family, size, accelerator_type, limit_seconds)
             yield row
             total = row["total_bytes"] or 0
             if not total:
@@ -390,12 +393,15 @@ def main() -> None:
     arguments.add_argument("--only", nargs="*", default=list(FAMILIES), help="families to record")
     arguments.add_argument("--output", type=Path, default=OUTPUT)
     arguments.add_argument("--types", type=int, default=TYPES_A_FAMILY, help="types of slices a family")
+    arguments.add_argument("--on", nargs="*", choices=TYPES, help="these types of slices instead of drawn ones")
+    arguments.add_argument("--limit", type=float, default=_LIMIT_SECONDS, help="seconds that one compilation may take")
     given = arguments.parse_args()
-    for turn in range(given.types):
+    for turn in range(len(given.on) if given.on else given.types):
         for family in given.only:
-            accelerator_type = TYPES[(list(FAMILIES).index(family) + 2 * turn) % len(TYPES)]
+            drawn = TYPES[(list(FAMILIES).index(family) + 2 * turn) % len(TYPES)]
+            accelerator_type = given.on[turn] if given.on else drawn
             try:
-                for row in rows_of(family, accelerator_type):
+                for row in rows_of(family, accelerator_type, given.limit):
                     with gzip.open(given.output, "at", encoding="utf-8") as file:
                         file.write(json.dumps(row) + "\n")
                     total = row["total_bytes"] or 0

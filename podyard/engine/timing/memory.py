@@ -6,11 +6,10 @@ A temporary lives from the kernel that makes it to the last one that reads it. F
 from __future__ import annotations
 
 import dataclasses
-import heapq
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from podyard.engine.program.ir import Body, Operation, Program, TensorType, walk
 from podyard.engine.timing.costs import CostModel
@@ -18,6 +17,7 @@ from podyard.engine.timing.estimate import BufferEstimate
 from podyard.engine.timing.graph import ALIASES, LEAVES, MATRIX, REORDERING, SMALL_SIZE, Fused, Kernel
 from podyard.engine.timing.layout import compact_layout, nbytes_in_memory, padded_bytes
 from podyard.engine.timing.pricing import Pricer
+from podyard.engine.timing.schedule import MadeAgain, Schedule, Step, freeing_first
 
 # How many buffers a verdict lists.
 LARGEST_BUFFERS = 8
@@ -26,12 +26,14 @@ _ADDRESS_BYTES = 4
 _HANDING_ON = frozenset({
     "abs", "broadcast_in_dim", "clamp", "concatenate", "copy", "dynamic_slice", "dynamic_update_slice", "gather",
     "maximum", "minimum", "pad", "reshape", "reverse", "select",
-    "select_and_scatter", "slice", "sort", "transpose", "convert",
+    "slice", "sort", "transpose", "convert",
 })  # fmt: skip
 # Chips from v4 on that count more than these have two cores.
 _MATRIX_UNITS_OF_A_CORE = 4
 # What a concatenation takes without its being computed before.
 _ONLY_MOVED = frozenset({*REORDERING, *LEAVES, "slice", "dynamic_slice", "broadcast_in_dim"})
+# Short of memory means: above this share of it (an option of the compiler's).
+_SHORT_OF_MEMORY = 0.95
 # Kinds of kernels that the compiler runs again rather than keep their results.
 _REPEATABLE = frozenset({"matrix", "window", "reduce", "loop", "copy"})
 # `... total memory required for HLO temporaries (8.58G) exceeds available HBM (7.48G)`: arguments and results included.
@@ -90,12 +92,18 @@ def temporaries(
     room_bytes: float = math.inf,
 ) -> tuple[int, list[tuple[str, int]]]:
     """(bytes at the peak, (name, bytes) of what is held then). Of two orders that the compiler weighs against each
-    other the one with the lower peak; if that is above `room_bytes`, values are made again instead of kept."""
-    outside = {pricer.resolve(value) for value in (*body.parameters, *body.results)}
-    if body is not pricer.program.body:
+    other the one with the lower peak; where memory is short, kernels run again so that results need not be kept, and
+    where it still is more than `room_bytes`, results of the program lie where they are made from."""
+    is_whole = body is pricer.program.body
+    results = {pricer.resolve(value) for value in body.results}
+    donated = {pricer.resolve(body.results[index]) for index in pricer.program.donated.values()} if is_whole else set()
+    own_place = results - donated
+    outside = {pricer.resolve(value) for value in body.parameters} | results
+    if not is_whole:
         outside -= _beside_their_old(body, fused, pricer)
     narrow = narrow_values(pricer.program)
     instead = _seen_through(fused, pricer)
+    views = {one.results[0]: one for one in body.operations if one.opcode == "reshape"}
     sizes: dict[int, int] = {}
     types: dict[int, TensorType] = {}
     steps = []
@@ -108,28 +116,59 @@ def temporaries(
             if value not in outside and not pricer.is_near(value):
                 in_full = pricer.program.types[value] if value in instead.kept else pricer.type_of(value)
                 types[value] = _narrowed(in_full, value in narrow and value not in instead.kept)
+                if in_full.dtype == "pred" and kernel.anchor is not None and kernel.anchor.opcode == "convolution":
+                    types[value] = _packed_mask(in_full)
+                    # What it is packed from is written, too, and read at once: a value that the program has not.
+                    types[~value] = TensorType(in_full.shape, "f32")
+                    sizes[~value] = nbytes_in_memory(types[~value], costs.tiling)
                 sizes[value] = nbytes_in_memory(types[value], costs.tiling)
         extra = inner_peak(kernel) + sum(_written_between(kernel, fused, pricer))
-        steps.append(_Step(tuple(read), tuple(made), extra, kernel.kind in _REPEATABLE))
-    schedule = min(_Schedule(steps, sizes), _Schedule(_freeing_first(steps, sizes), sizes), key=lambda one: one.peak)
-    if schedule.peak > room_bytes:
-        schedule = _made_again(schedule, room_bytes)
-    return schedule.peak, [(str(types[value]), sizes[value]) for value in schedule.held]
+        extra += sum(instead.unpacked.get(value, 0) for value in kernel.inputs)
+        inside = _Inside(kernel, views, pricer)
+        before = {value: own for value, own in inside.written_before().items() if value not in sizes}
+        if before:
+            read = dict.fromkeys([*inside.read_beside(before), *before])
+        for value, own in before.items():
+            types[value] = pricer.program.types[value]
+            sizes[value] = nbytes_in_memory(types[value], costs.tiling)
+            steps.append(Step(tuple(own), (value,), 0, False))
+        is_repeatable = kernel.kind in _REPEATABLE and results.isdisjoint(made)
+        made += [~value for value in made if ~value in sizes]
+        # An element-wise kernel can write a result of the program over what it reads.
+        results_bytes = {
+            nbytes_in_memory(pricer.type_of(value), costs.tiling) for value in own_place.intersection(made)
+        }
+        over = [value for value in read if kernel.kind == "loop" and sizes.get(value) in results_bytes]
+        steps.append(Step(tuple(read), tuple(made), extra, is_repeatable, tuple(over[:1])))
+    schedule = min(Schedule(steps, sizes), Schedule(freeing_first(steps, sizes), sizes), key=lambda one: one.peak)
+    originals: Mapping[int, int] = {value: value for value in sizes}
+    limit = room_bytes - (1 - _SHORT_OF_MEMORY) * costs.hbm_usable_bytes
+    if schedule.peak > limit:
+        again = MadeAgain(schedule, limit)
+        schedule, originals = again.schedule(), again.originals
+    nbytes = schedule.packed_bytes()
+    if nbytes > room_bytes:
+        schedule = schedule.written_over()
+        nbytes = schedule.packed_bytes()
+    return nbytes, [(str(types[originals[value]]), schedule.sizes[value]) for value in schedule.held]
 
 
 class _SeenThrough(dict[int, tuple[int, ...]]):
-    """Values that are not in memory, with those that their readers make them from; `kept` are in memory in full."""
+    """Values that are not in memory, with those that their readers make them from; `kept` are in memory in full,
+    `unpacked` (with their bytes) just while they are read."""
 
     def __init__(self) -> None:
         super().__init__()
         self.kept: set[int] = set()
+        self.unpacked: dict[int, int] = {}
 
 
 def _seen_through(fused: Fused, pricer: Pricer) -> _SeenThrough:
-    """Masks that nobody keeps: one with a single reader is made in it; and where a convolution would keep a mask and
-    rounded numbers for products, it keeps the numbers in full, which are enough for both. What is only put into a
-    larger array is computed in its place there."""
+    """Masks that nobody keeps: one that a product alone reads is made in it; and where a convolution would keep a mask
+    and rounded numbers for products, it keeps the numbers in full, which are enough for both. So it does where it
+    would choose by a mask of its own numbers. What is only put into a larger array is computed in its place there."""
     readers = Counter(value for kernel in fused.kernels for value in kernel.inputs)
+    read_by_products = {value for kernel in fused.kernels if kernel.kind == "matrix" for value in kernel.inputs}
     put = {
         pricer.resolve(kernel.anchor.operands[1])
         for kernel in fused.kernels
@@ -138,8 +177,9 @@ def _seen_through(fused: Fused, pricer: Pricer) -> _SeenThrough:
     found = _SeenThrough()
     for kernel in fused.kernels:
         opcode = kernel.anchor.opcode if kernel.anchor is not None else ""
-        if opcode == "compare" and len(kernel.outputs) == 1 and readers[kernel.outputs[0]] == 1:
-            found[kernel.outputs[0]] = tuple(kernel.inputs)
+        once = [value for value in kernel.outputs if readers[value] == 1]
+        if opcode == "compare" and once == kernel.outputs and read_by_products.issuperset(once):
+            found.update((value, tuple(kernel.inputs)) for value in once)
         if kernel.kind == "loop":
             found.update((one, tuple(kernel.inputs)) for one in kernel.outputs if one in put and readers[one] == 1)
         if opcode == "convolution":
@@ -149,6 +189,11 @@ def _seen_through(fused: Fused, pricer: Pricer) -> _SeenThrough:
                 if type_.dtype == "pred" and type_.shape in full:
                     found[value] = (full[type_.shape],)
                     found.kept.add(full[type_.shape])
+                    found.unpacked[value] = nbytes_in_memory(type_, pricer.costs.tiling)
+            compared = {operation.results[0] for operation in kernel.operations if operation.opcode == "compare"}
+            for operation in kernel.operations:
+                if operation.opcode == "select" and pricer.resolve(operation.operands[0]) in compared:
+                    found.kept.update(set(operation.results) & set(kernel.outputs) & fused.stored.keys())
     return found
 
 
@@ -165,9 +210,6 @@ def _written_between(kernel: Kernel, fused: Fused, pricer: Pricer) -> Iterator[i
         if operation.opcode == "concatenate":
             joined = [made.get(pricer.resolve(value)) for value in operation.operands]
             written |= {one.results[0] for one in joined if one is not None and one.opcode not in _ONLY_MOVED}
-        # A change of shape is brought to where numbers are repeated: no kernel repeats and changes shape at once.
-        if operation.opcode == "reshape":
-            written |= _repeated(operation, made, pricer)
     anchor = kernel.anchor
     if anchor is not None and anchor.opcode == "dot_general":
         product = types[anchor.results[0]]
@@ -190,6 +232,40 @@ def _is_softmax_by_hand(kernel: Kernel, fused: Fused, pricer: Pricer) -> bool:
         return False
     scores = max(kernel.inputs, key=lambda value: pricer.program.types[value].size)
     return all(other is kernel or other.kind != "matrix" or scores not in other.inputs for other in fused.kernels)
+
+
+class _Inside:
+    """What is computed from what inside of a kernel. `views`: reshapes that move nothing, by their results."""
+
+    def __init__(self, kernel: Kernel, views: Mapping[int, Operation], pricer: Pricer) -> None:
+        self._kernel = kernel
+        self._pricer = pricer
+        self._own = {value: operation for operation in kernel.operations for value in operation.results}
+        anchor = [kernel.anchor] if kernel.anchor is not None else []
+        others = {value: operation for operation in (*anchor, *kernel.reductions) for value in operation.results}
+        self._made = {**views, **others, **self._own}
+
+    def written_before(self) -> dict[int, list[int]]:
+        """Values that kernels of their own write before, with the inputs that those read: a change of shape is brought
+        to where numbers are repeated, and no kernel repeats and changes shape at once."""
+        reshapes = [operation for operation in self._kernel.operations if operation.opcode == "reshape"]
+        values = {value for operation in reshapes for value in _repeated(operation, self._own, self._pricer)}
+        return {value: self._sources(self._own[value].operands, ()) for value in sorted(values)}
+
+    def read_beside(self, written: Collection[int]) -> list[int]:
+        """The inputs that the kernel itself still reads when `written` are in memory."""
+        summed = (value for operation in self._kernel.reductions for value in operation.operands)
+        return self._sources((*self._kernel.outputs, *summed), written)
+
+    def _sources(self, values: Iterable[int], written: Collection[int]) -> list[int]:
+        stack, seen = list(values), set[int]()
+        while stack:
+            value = self._pricer.resolve(stack.pop())
+            if value not in seen:
+                seen.add(value)
+                if value in self._made and value not in written:
+                    stack += self._made[value].operands
+        return [value for value in self._kernel.inputs if value in seen]
 
 
 def _repeated(reshape: Operation, made: Mapping[int, Operation], pricer: Pricer) -> set[int]:
@@ -263,140 +339,11 @@ def _narrowed(type_: TensorType, is_narrow: bool) -> TensorType:
     return TensorType(type_.shape, "bf16") if is_narrow and type_.dtype == "f32" else type_
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Step:
-    """A kernel in the order of time: values read and made, bytes that it needs by itself, whether it may run twice."""
-
-    reads: tuple[int, ...]
-    makes: tuple[int, ...]
-    extra: int
-    is_repeatable: bool
-
-
-class _Schedule:
-    """Steps in order, and what each of them finds in memory; `sizes` has the values that are temporaries."""
-
-    def __init__(self, steps: Sequence[_Step], sizes: Mapping[int, int]) -> None:
-        self.steps = list(steps)
-        self.sizes = sizes
-        # Bytes in memory while a step runs: what it reads and makes, what later ones read, and what it needs by itself.
-        self.nbytes = [0] * len(self.steps)
-        live, live_bytes = set[int](), 0
-        for place in reversed(range(len(self.steps))):
-            step = self.steps[place]
-            own = {value for value in (*step.reads, *step.makes) if value in sizes}
-            self.nbytes[place] = live_bytes + sum(sizes[value] for value in own - live) + step.extra
-            before = own.difference(step.makes) | own.intersection(step.reads)
-            live_bytes += sum(sizes[value] for value in before - live)
-            live_bytes -= sum(sizes[value] for value in live.intersection(step.makes) - before)
-            live.difference_update(step.makes)
-            live |= before
-
-    def holds(self, place: int) -> set[int]:
-        """Values in memory while a step runs."""
-        live: set[int] = set()
-        for step in reversed(self.steps[place + 1 :]):
-            live.difference_update(step.makes)
-            live.update(value for value in step.reads if value in self.sizes)
-        step = self.steps[place]
-        return live | {value for value in (*step.reads, *step.makes) if value in self.sizes}
-
-    @property
-    def peak(self) -> int:
-        return max(self.nbytes, default=0)
-
-    @property
-    def held(self) -> list[int]:
-        """What is in memory at the peak."""
-        return sorted(self.holds(self.nbytes.index(self.peak))) if self.steps else []
-
-
-def _freeing_first(steps: Sequence[_Step], sizes: Mapping[int, int]) -> list[_Step]:
-    """The same steps; one that frees more than it makes runs as soon as it can (list scheduling by memory)."""
-    maker = {value: place for place, step in enumerate(steps) for value in step.makes}
-    waiting: dict[int, set[int]] = {}
-    for place, step in enumerate(steps):
-        for value in step.reads:
-            waiting.setdefault(value, set()).add(place)
-    done: set[int] = set()
-    ordered: list[_Step] = []
-    # A step that frees something goes on doing so: fewer and fewer others read what it reads.
-    freeing: list[int] = []
-
-    def is_ready(place: int) -> bool:
-        return all(maker.get(value, place) in done for value in steps[place].reads if value in maker)
-
-    def frees(place: int) -> bool:
-        step = steps[place]
-        freed = sum(sizes[value] for value in set(step.reads) if value in sizes and len(waiting[value]) == 1)
-        return freed > sum(sizes.get(value, 0) for value in step.makes) + step.extra
-
-    def look_at(places: Iterable[int]) -> None:
-        for place in places:
-            if place not in done and frees(place) and is_ready(place):
-                heapq.heappush(freeing, place)
-
-    def run(place: int) -> None:
-        done.add(place)
-        ordered.append(steps[place])
-        changed: set[int] = set()
-        for value in set(steps[place].reads):
-            waiting[value].discard(place)
-            if len(waiting[value]) == 1:
-                changed |= waiting[value]
-        for value in steps[place].makes:
-            changed |= waiting.get(value, set())
-        look_at(changed)
-
-    look_at(range(1, len(steps)))
-    for place in range(len(steps)):
-        if place not in done:
-            run(place)
-        while freeing:
-            chosen = heapq.heappop(freeing)
-            if chosen not in done:
-                run(chosen)
-    return ordered
-
-
-def _made_again(schedule: _Schedule, room_bytes: float) -> _Schedule:
-    """Rematerialisation as the compiler does it: at the first step that finds too much in memory, the kernel whose
-    results free most of it, if they are not kept until they are read again, is run once more before that. What it
-    reads has to stay for it. Where nothing helps, the next such step is looked at."""
-    place = 0
-    while place < len(schedule.steps):
-        while schedule.nbytes[place] > room_bytes:
-            better = _without_the_largest(schedule, place)
-            if better is None:
-                break
-            schedule = better
-        place += 1
-    return schedule
-
-
-def _without_the_largest(schedule: _Schedule, place: int) -> _Schedule | None:
-    steps, sizes = schedule.steps, schedule.sizes
-    held = schedule.holds(place)
-    used = {*steps[place].reads, *steps[place].makes}
-    maker = {value: earlier for earlier in range(place) for value in steps[earlier].makes}
-    best, chosen = 0, -1
-    for earlier in sorted({maker[value] for value in held - used if value in maker}):
-        step = steps[earlier]
-        freed = {value for value in step.makes if value in held and maker[value] == earlier}
-        if not step.is_repeatable or freed & used:
-            continue
-        kept_for_it = {value for value in step.reads if value in sizes and value not in held}
-        gain = sum(sizes[value] for value in freed) - sum(sizes[value] for value in kept_for_it)
-        # Of equals the first.
-        if gain > best:
-            best, chosen = gain, earlier
-    if chosen < 0:
-        return None
-    made = set(steps[chosen].makes)
-    again = next(later for later in range(place + 1, len(steps)) if made & set(steps[later].reads))
-    # A copy is not made again: two of them could take turns for ever.
-    copy = dataclasses.replace(steps[chosen], is_repeatable=False)
-    return _Schedule([*steps[:again], copy, *steps[again:]], sizes)
+def _packed_mask(type_: TensorType) -> TensorType:
+    """A mask of images for the way back: the bits of a column in the narrowest word that holds them."""
+    extent = type_.shape[1]
+    words = [(bits, name) for bits, name in ((8, "u8"), (16, "u16"), (32, "u32")) if bits >= extent]
+    return TensorType((type_.shape[0], *type_.shape[2:]), words[0][1]) if words else type_
 
 
 def named_total_bytes(out_of_memory_text: str) -> int | None:

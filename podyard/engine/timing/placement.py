@@ -52,6 +52,8 @@ class Placement:
         self.users: dict[int, list[Operation]] = {}
         self._seen: dict[object, tuple[int, ...]] = {}
         self._results: set[int] = set()
+        # Results of optimization barriers: the same values, which are computed anew behind them.
+        self._barred: set[int] = set()
         self._stored_results: set[int] = set()
 
     def resolve(self, value: int) -> int:
@@ -62,6 +64,12 @@ class Placement:
     def _operands(self, operation: Operation) -> list[int]:
         return [self.resolve(value) for value in operation.operands]
 
+    def _named(self, value: int) -> int:
+        """`resolve`, but for barriers: what is recomputed behind one (a checkpoint) is no repetition."""
+        while value in self.aliases and value not in self._barred:
+            value = self.aliases[value]
+        return value
+
     def _is_repetition(self, operation: Operation) -> bool:
         """Whether the same operation on the same operands has been placed: its results are the other's then."""
         if operation.bodies and operation.opcode != "reduce":
@@ -69,7 +77,7 @@ class Placement:
         attributes = tuple(sorted((name, str(value)) for name, value in operation.attributes.items()))
         inner = tuple(step.opcode for body in operation.bodies for step in body.operations)
         types = tuple(self.program.types[value] for value in operation.results)
-        key = (operation.opcode, tuple(self._operands(operation)), attributes, inner, types)
+        key = (operation.opcode, tuple(self._named(value) for value in operation.operands), attributes, inner, types)
         if operation.opcode == "constant" and "value" not in operation.attributes:
             return False
         first = self._seen.setdefault(key, operation.results)
@@ -83,6 +91,8 @@ class Placement:
         if opcode in ALIASES and operation.operands:
             for result, operand in zip(operation.results, operation.operands, strict=False):
                 self.aliases[result] = operand
+                if opcode == "optimization_barrier":
+                    self._barred.add(result)
         elif opcode in LEAVES:
             self._float(operation, -1)
         elif opcode in MATRIX:

@@ -21,6 +21,7 @@ from podyard.engine.program.from_stablehlo import parse_stablehlo
 from podyard.engine.timing.analysis import estimate_program
 from podyard.engine.timing.estimate import Estimate
 from podyard.engine.timing.memory import named_total_bytes
+from podyard.engine.timing.schedule import MadeAgain, Schedule, Step
 from podyard.hardware.accelerator_types import parse
 
 _FILE = Path(__file__).parents[2] / "data" / "memory_verdicts.jsonl.gz"
@@ -29,16 +30,12 @@ _GIB = 2**30
 _UNDECIDED = 0.03
 # What the model gets wrong, exactly: a miss more and a miss less both want to be looked at.
 _KNOWN_MISSES = {
-    # Short of memory, the compiler makes values again and still stays above the limit; the model gets below it.
-    ("convolutions", 4264, "v2-8"),
-    ("convolutions", 4976, "v2-8"),
-    ("convolutions", 10176, "v5litepod-1"),
-    ("convolutions", 10280, "v5litepod-1"),
-    # It computes a product inside of the product that reads it, so that it never is in memory.
+    # It computes a product inside of the product that reads it, so that it never is in memory; not at all sizes.
     ("dropout", 3501104, "v3-8"),
-    # Of the part that nobody looks at: not explained.
-    ("gather-rows", 68920, "v4-8"),
-    ("layers", 241016, "v4-8"),
+    # Short of memory, the compiler gets lower than the model: not explained.
+    ("digits-cnn", 251288, "v3-8"),
+    # The logits are written once more for the gather of the right ones, which the model computes inside of it.
+    ("lm-2-layers", 352, "v5litepod-1"),
 }
 
 
@@ -133,6 +130,56 @@ def test_what_does_not_fit_is_said_with_its_bytes() -> None:
         assert estimate.fits == (estimate.peak_hbm_bytes <= estimate.usable_hbm_bytes)
         if not one.fits:
             assert named_total_bytes(one.out_of_memory_text) == one.total_bytes
+
+
+def _step(reads: tuple[int, ...], makes: tuple[int, ...]) -> Step:
+    return Step(reads, makes, 0, True)
+
+
+def test_what_nothing_has_read_yet_is_moved_to_its_reader_when_memory_is_short() -> None:
+    sizes = dict.fromkeys((1, 2, 3), 100 * 2**20)
+    steps = [_step((), (1,)), _step((), (2,)), _step((2,), (3,)), _step((1, 3), ())]
+    before = Schedule(steps, sizes)
+    after = MadeAgain(before, 250 * 2**20).schedule()
+    assert (before.peak, after.peak) == (300 * 2**20, 200 * 2**20)
+    assert len(after.steps) == len(steps)
+
+
+@pytest.mark.parametrize(("reads_the_source", "peak_mib"), [(False, 221), (True, 321)])
+def test_a_kernel_runs_again_late_only_if_nothing_else_is_to_read_what_it_reads(
+    reads_the_source: bool, peak_mib: int
+) -> None:
+    mib = 2**20
+    sizes = {1: 20 * mib, 2: 100 * mib, 3: 1 * mib, 4: 200 * mib, 5: 1 * mib}
+    fifth = _step((1, 4) if reads_the_source else (4,), (5,))
+    steps = [_step((), (1,)), _step((1,), (2,)), _step((2,), (3,)), _step((3,), (4,)), fifth, _step((2, 5), ())]
+    before = Schedule(steps, sizes)
+    after = MadeAgain(before, 250 * mib).schedule()
+    again = max(place for place, step in enumerate(after.steps) if step.reads == (1,))
+    last = next(place for place, step in enumerate(after.steps) if 5 in step.makes)
+    assert before.peak >= 301 * mib
+    assert (again < last) == reads_the_source
+    assert after.peak == peak_mib * mib
+
+
+def test_values_below_ten_mebibytes_are_not_made_again() -> None:
+    sizes = dict.fromkeys((1, 2, 3), 9 * 2**20)
+    before = Schedule([_step((), (1,)), _step((), (2,)), _step((2,), (3,)), _step((1, 3), ())], sizes)
+    assert MadeAgain(before, 20 * 2**20).schedule().steps == before.steps
+
+
+def test_a_block_is_larger_than_the_peak_where_the_gaps_are_too_small() -> None:
+    steps = [_step((), (2, 4)), _step((), ()), _step((), (3,)), _step((2,), ()), _step((3,), (1,))]
+    schedule = Schedule(steps, {1: 2, 2: 1, 3: 1, 4: 2})
+    assert (schedule.peak, schedule.packed_bytes()) == (3, 4)
+    assert Schedule(steps[:4], schedule.sizes).packed_bytes() == 3
+
+
+def test_a_result_lies_where_it_is_made_from_only_if_nothing_reads_that_later() -> None:
+    over = Step((1,), (9,), 0, False, over=(1,))
+    sizes = {1: 5, 2: 1}
+    assert Schedule([_step((), (1,)), over], sizes).written_over().peak == 0
+    assert Schedule([_step((), (1,)), over, _step((1,), (2,))], sizes).written_over().peak == 6
 
 
 @pytest.mark.parametrize(
