@@ -21,7 +21,7 @@ from podyard.engine.collectives.schedule import chunk_bounds
 from podyard.engine.collectives.windows import Gang
 
 # What is added at a time where there are more than two vectors: the running sum stays in the core's own cache.
-BLOCK_BYTES = 128 * 1024
+BLOCK_BYTES = 512 * 1024
 # Up to here every process sums the whole vector: reading it costs less than waiting a second time.
 SHORT_BYTES = 16 * 1024
 # Parts of processes begin on cache lines of their own.

@@ -3,8 +3,8 @@
 Every process makes one file before the gang meets and maps those of the others afterwards. It holds
 
     a page      magic, version, epoch, agreement, process, sizes, and a proof that its maker has the gang's key
-    a page      how far the process has come (32 bits, written by it alone), whether it has left, and, of the first
-                process, two gates: how far all have come, and how far those that add up
+    a page      how far the process has come (32 bits, written by it alone), whether it sleeps or has left, and, of the
+                first process, two gates: how far all have come, and how far those that add up
     windows     two of equal size for each rank of the process, one for every other collective
 
 The kernel releases the lock on a file when its process ends, however it ends: that is how a lost peer is found. Once
@@ -45,6 +45,7 @@ _PROOF_BYTES = 32
 # On cache lines of their own.
 _PROGRESS_AT, _LEFT_AT, _ADDED_AT = _PAGE, _PAGE + 64, _PAGE + 128
 _GATES_AT = (_PAGE + 192, _PAGE + 256)
+_ASLEEP_AT = _PAGE + 320
 _DATA_AT = 2 * _PAGE
 _WINDOWS_PER_RANK = 2
 _UINT32 = 2**32
@@ -82,8 +83,9 @@ class Gang:
         self._slices = max(1, round(silence_seconds / SLICE_SECONDS))
         self._stopping = stopping
         self._sleeper = Sleeper()
-        # A store and a load of another word stay in order across this: it locks, and unlocks, a word of its own.
+        # Taking it is an instruction that all stores before it are done with.
         self._fence = threading.Lock()
+        self._asleep = [file.word(_ASLEEP_AT)[0] for file in self._files]
         # The machine's, not this process' own: all must say the same.
         cpus = os.cpu_count() or 1
         # More processes than CPUs: whoever spins keeps away the one that it waits for, and more than one adder for each
@@ -140,9 +142,11 @@ class Gang:
     def finish(self) -> None:
         """Nobody goes on before those that add up (the first `adders`) have come here; the others only wait. Raises
         what `meet` raises."""
-        if self.place < self.adders:
+        adds = self.place < self.adders
+        if adds:
             self._come(self._adding)
-        self._wait(self._adding)
+        # Who does not add sleeps at once: one who keeps looking takes the CPU of one who adds.
+        self._wait(self._adding, YIELDS if adds else 0)
 
     def leave(self) -> None:
         """Tells those who wait that nobody will come. Views of windows stay valid."""
@@ -159,30 +163,47 @@ class Gang:
 
     def _come(self, gate: _Gate) -> None:
         """The last one to come opens the gate. Two may both find that they are the last, never none: each says that it
-        has come before it looks at the others."""
+        has come before it looks at the others. In the same way nobody who sleeps is overlooked."""
         goal = (gate.goal + 1) % _UINT32
         gate.numbers[self.place][0] = goal
-        with self._fence:
-            pass
-        if all(_has_come(number[0], goal) for number in gate.numbers):
-            gate.word[0] = goal
+        self._keep_order()
+        for number in gate.numbers:
+            # Others may be one ahead already.
+            if (number[0] - goal) % _UINT32 >= _UINT32 // 2:
+                return
+        gate.word[0] = goal
+        self._keep_order()
+        if any(asleep[0] for asleep in self._asleep):
             self._sleeper.wake(gate.address)
 
-    def _wait(self, gate: _Gate) -> None:
+    def _keep_order(self) -> None:
+        """Stores before this are seen by others before loads after it are made."""
+        self._fence.acquire()
+        self._fence.release()
+
+    def _wait(self, gate: _Gate, yields: int = YIELDS) -> None:
         gate.goal = goal = (gate.goal + 1) % _UINT32
-        word = gate.word
+        word = gate.word  # at most `goal`: the next one takes this process to come
         for _ in range(self._spins):
-            if _has_come(word[0], goal):
+            if word[0] == goal:
                 return
-        for _ in range(YIELDS):
+        for _ in range(yields):
             os.sched_yield()
-            if _has_come(word[0], goal):
+            if word[0] == goal:
                 return
+        self._asleep[self.place][0] = 1
+        try:
+            self._sleep(gate, goal)
+        finally:
+            self._asleep[self.place][0] = 0
+
+    def _sleep(self, gate: _Gate, goal: int) -> None:
+        self._keep_order()
         for _ in range(self._slices):
             # Before the word is read: who has come and then left has come.
             gone = self._gone()
-            seen = word[0]
-            if _has_come(seen, goal):
+            seen = gate.word[0]
+            if seen == goal:
                 return
             missing = [place for place, number in enumerate(gate.numbers) if not _has_come(number[0], goal)]
             for place in missing:
