@@ -34,7 +34,7 @@ Stopping = Callable[[], bool]
 
 # Waiting is cut into slices, so that a process that is told to stop does not sit out the whole time-out.
 _SLICE_SECONDS = 0.25
-_BUFFER_BYTES = 1 << 20
+_BUFFER_BYTES = 4 << 20
 _HANDSHAKE_SECONDS = 10.0
 PEER_SILENCE_SECONDS = 60.0
 
@@ -56,7 +56,7 @@ class TcpStream:
 
     def __init__(self, sock: socket.socket, name: str, silence_seconds: float, stopping: Stopping = _never) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # Room for a whole chunk of a small model, so that most sends end at once.
+        # Room for several blocks, so that most sends end at once (the system may give less).
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER_BYTES)
         sock.settimeout(_SLICE_SECONDS)
         self._socket = sock

@@ -21,7 +21,7 @@ from podyard.engine.numerics.transform import mxu_numerics
 from podyard.engine.training.layout import Layout
 from podyard.engine.training.optimizers import Optimizer
 from podyard.engine.training.recipe import Batch, Trainable
-from podyard.engine.training.xla import COMPILER_OPTIONS, compile_turn
+from podyard.engine.training.xla import compile_turn, compiler_options
 
 LOSS = "loss"
 
@@ -120,12 +120,12 @@ class TrainPrograms:
         statistics = np.zeros(layouts.statistics.length, np.float32)
         self.metrics = _metric_names(model, layouts, shard)
         self.length = layouts.params.length + layouts.statistics.length + len(self.metrics)
-        shard_jit = jax.jit(shard_step(model, layouts, self.metrics), compiler_options=COMPILER_OPTIONS)
+        shard_jit = jax.jit(shard_step(model, layouts, self.metrics), compiler_options=compiler_options())
         lowered = shard_jit.lower(params, statistics, dict(shard), seed_words(0), np.uint32(0), np.uint32(0))
         self._shard = _compile(lowered, compilation_cache)
         optimizer = model.optimizer(global_batch)
         update_jit = jax.jit(
-            update_step(optimizer, layouts, shard_count), donate_argnums=(0, 1), compiler_options=COMPILER_OPTIONS
+            update_step(optimizer, layouts, shard_count), donate_argnums=(0, 1), compiler_options=compiler_options()
         )
         slots = dict.fromkeys(optimizer.slots, params)
         lowered = update_jit.lower(params, slots, np.zeros(self.length, np.float32), np.int32(0))
@@ -160,7 +160,7 @@ def _compile(lowered: Any, compilation_cache: str | None) -> Any:
 
 def evaluate(model: Trainable, layouts: Layouts, state: TrainState, batches: Iterable[Batch]) -> dict[str, float]:
     """The model's metrics, means over all examples of `batches`."""
-    run = jax.jit(mxu_numerics(model.evaluate), compiler_options=COMPILER_OPTIONS)
+    run = jax.jit(mxu_numerics(model.evaluate), compiler_options=compiler_options())
     params, statistics = _trees(layouts, state)
     totals: dict[str, float] = {}
     count = 0
@@ -174,7 +174,7 @@ def evaluate(model: Trainable, layouts: Layouts, state: TrainState, batches: Ite
 
 def predict(model: Trainable, layouts: Layouts, state: TrainState, batches: Iterable[Batch]) -> NDArray[Any]:
     """The model's answers for all examples, one per example."""
-    run = jax.jit(mxu_numerics(model.predict), compiler_options=COMPILER_OPTIONS)
+    run = jax.jit(mxu_numerics(model.predict), compiler_options=compiler_options())
     params, statistics = _trees(layouts, state)
     return np.concatenate([np.asarray(run(params, statistics, dict(batch))) for batch in batches])
 
