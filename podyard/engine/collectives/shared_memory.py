@@ -47,8 +47,8 @@ class SharedSum:
         self._windows = [[gang.window(rank, turn, dtype, length) for rank in ranks] for turn in (0, 1)]
         self._is_short = length * dtype.itemsize <= SHORT_BYTES
         self._pieces = self._plan(length, dtype.itemsize)
-        # A short sum is its process' own; two, because the one before may still be read.
-        self._own = [np.empty(length, dtype) for _ in (0, 1)] if self._is_short else []
+        # A short sum is its process' own.
+        self._own = np.empty(length if self._is_short else 0, dtype)
         self._scratch = np.empty(BLOCK_BYTES // dtype.itemsize, dtype)
 
     def vector(self, rank: int) -> Array:
@@ -62,7 +62,7 @@ class SharedSum:
         """
         windows = self._windows[self._turn]
         self._gang.meet()
-        total = self._own[self._turn] if self._is_short else windows[0]
+        total = self._own if self._is_short else windows[0]
         for start, stop, order in self._pieces:
             self._add(windows, order, start, stop, total[start:stop])
         if not self._is_short:

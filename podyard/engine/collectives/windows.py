@@ -156,7 +156,6 @@ class Gang:
         own.left[0] = 1
         for gate in (self._all, self._adding):
             self._sleeper.wake(gate.address)
-        own.take_name_away()
         for file in self._files:
             file.close()
         self._files = []
@@ -308,6 +307,12 @@ class WindowFile:
     def take_name_away(self) -> None:
         with contextlib.suppress(FileNotFoundError):
             self._path.unlink()
+
+    def discard(self) -> None:
+        """For windows that nobody is going to use: their memory is free at once."""
+        self.take_name_away()
+        os.ftruncate(self._descriptor, 0)
+        self.close()
 
     def close(self) -> None:
         """The memory itself goes with the last view of it."""

@@ -50,6 +50,8 @@ def met_gang(
             raise failed_precondition(f"the gang holds hosts {held}, not all {spec.host_count}")
         machines = _machines(peers) if windows is not None else {}
         mates = machines.get(_machine_of(peers, spec.rank), {})
+        if windows is not None and len(mates) < 2:
+            windows.discard()
         if windows is None or len(mates) < 2:
             ring = _ring(stack, spec, member, listener, peers, machines, stopping)
             yield SumOverTransport(spec.host_count, spec.host_indices, length, ring)

@@ -138,7 +138,8 @@ class TrainPrograms:
 
     def update(self, state: TrainState, total: Vector) -> TrainState:
         """The state after one more step. The given state's parameters and slots are used up."""
-        # Read where it is: a window of memory that others share, too.
+        # Read where it is, in a window that others share: nobody writes there before the next vectors of all are ready,
+        # and those need the parameters that come out of this.
         given = jax.dlpack.from_dlpack(total)
         params, statistics, slots = self._update(state.params, dict(state.slots), given, np.int32(state.step))
         return TrainState(state.step + 1, params, statistics, slots)

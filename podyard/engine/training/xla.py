@@ -13,12 +13,13 @@ from typing import Any
 
 Options = dict[str, bool | int | float | str]
 
-# One thread inside a program: with more, Eigen cuts long sums by the number of threads it finds, and bits would depend
-# on the machine's core count. Parallelism comes from running the programs of several cores side by side.
+# What XLA reads (NPROC) as the size of its thread pools, which it otherwise takes from the CPUs that it finds: sums are
+# cut by it, so that it is the same everywhere. With one, the convolutions of the CIFAR-10 model take twice as long.
+_THREADS = 2
+# Eigen's own loops take one; parallelism comes from running the programs of several shards side by side.
 _ONE_THREAD: Options = {"xla_cpu_multi_thread_eigen": False}
-# Of the fusions that newer XLA hands to YNNPACK only reductions: those with products and element-wise work cost the
-# convolution networks a quarter to a third of their time. Measured, a shard of 16: MNIST 10.8 against 7.9 ms, CIFAR-10
-# 22 against 18.
+# Of the fusions that newer XLA hands to YNNPACK only reductions: those with products cost the MNIST model a quarter of
+# its time (a shard of 16 images: 10.8 against 7.9 ms, on two threads). For the other models single runs differ by more.
 _FEWER_FUSIONS: Options = {"xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_REDUCE"}
 
 _TURN_SLOTS = 64
@@ -38,8 +39,9 @@ def compiler_options() -> Options:
 
 
 def prepare_environment() -> None:
-    """Before JAX is imported: never look for other devices than the CPU."""
+    """Before JAX is imported: never look for other devices than the CPU, and take every machine for one of two cores."""
     os.environ["JAX_PLATFORMS"] = "cpu"
+    os.environ["NPROC"] = str(_THREADS)
     os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
 
 

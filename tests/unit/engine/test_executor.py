@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import socket
 from pathlib import Path
 from typing import Any
@@ -152,6 +153,22 @@ def test_bits_do_not_depend_on_how_hosts_are_spread_over_processes(tmp_path: Pat
     resumed = run_gang(spec, groupings["2x2"], tmp_path / "4", resume="checkpoint-00000020")
     assert [step[0] for step in resumed[0]["steps"]] == list(range(21, 31))
     assert any(line.split() == ["paramsSha256", *digests] for line in resumed[0]["lines"])
+
+
+@pytest.mark.slow
+def test_bits_do_not_depend_on_how_many_cpus_a_process_may_use(tmp_path: Path) -> None:
+    cpus = os.sched_getaffinity(0)
+    if len(cpus) == 1:
+        pytest.skip("there is one CPU")
+    digests = []
+    for name, allowed in (("all", cpus), ("one", {min(cpus)})):
+        os.sched_setaffinity(0, allowed)
+        try:
+            report = run_gang(spec_of(), [[0]], tmp_path / name)[0]
+        finally:
+            os.sched_setaffinity(0, cpus)
+        digests.append([line for line in report["lines"] if line.startswith("paramsSha256")])
+    assert digests[0] == digests[1] != []
 
 
 @pytest.mark.slow
