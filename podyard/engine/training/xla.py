@@ -39,7 +39,7 @@ def compiler_options() -> Options:
 
 
 def prepare_environment() -> None:
-    """Before JAX is imported: never look for other devices than the CPU, and take every machine for one of two cores."""
+    """Before JAX is imported: look for no device but the CPU, and take every machine for one of two cores."""
     os.environ["JAX_PLATFORMS"] = "cpu"
     os.environ["NPROC"] = str(_THREADS)
     os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
