@@ -12,10 +12,10 @@ from podyard.api import deps
 from podyard.base.clock import RealTime
 from podyard.base.errors import invalid
 from podyard.control import agents
-from podyard.control.gangs import AGENT_LEASE_SECONDS, REPLICA_LEASE_SECONDS
 
 router = APIRouter(prefix="/podyard/v1")
 
+METRICS_PER_EVALUATION_MAX = 64  # a model is judged by a handful
 REPORT_ITEMS_MAX = 5000  # of one kind in one report: ten thousand steps a second are beyond any replica
 
 
@@ -62,6 +62,14 @@ class CheckpointMessage(_Message):
     step: int = Field(ge=0)
     name: str = Field(max_length=512)
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    best: bool = False
+
+
+class EvaluationMessage(_Message):
+    step: int = Field(ge=0)
+    metrics: dict[Annotated[str, Field(max_length=64)], Annotated[float, Field(allow_inf_nan=False)]] = Field(
+        max_length=METRICS_PER_EVALUATION_MAX
+    )
 
 
 class LineMessage(_Message):
@@ -72,10 +80,12 @@ class LineMessage(_Message):
 
 class ReportMessage(_Message):
     fence: int
-    state: str = Field(pattern="^(RUNNING|SUCCEEDED|FAILED)$")
+    state: str = Field(pattern="^(RUNNING|SUCCEEDED|FAILED|YIELDED)$")
     error: str | None = None
     metrics: list[PointMessage] = Field(default_factory=list, max_length=REPORT_ITEMS_MAX)
+    evaluations: list[EvaluationMessage] = Field(default_factory=list, max_length=REPORT_ITEMS_MAX)
     checkpoints: list[CheckpointMessage] = Field(default_factory=list, max_length=REPORT_ITEMS_MAX)
+    pruned: list[int] = Field(default_factory=list, max_length=REPORT_ITEMS_MAX)
     logs: list[LineMessage] = Field(default_factory=list, max_length=REPORT_ITEMS_MAX)
     summary: dict[str, Any] = Field(default_factory=dict)
 
@@ -96,7 +106,7 @@ def register(request: Request, agent: str, body: Body) -> dict[str, Any]:
             uow, caller, agent, message.replicas_max, message.hosts_max, message.bind_address, message.pid
         ),
     )
-    return {"agent": agent, "fence": fence, "leaseSeconds": AGENT_LEASE_SECONDS}
+    return {"agent": agent, "fence": fence, "leaseSeconds": deps.platform(request).database.leases.agent_seconds}
 
 
 @router.post("/agents/{agent}:sync")
@@ -105,7 +115,7 @@ def sync(request: Request, agent: str, body: Body) -> dict[str, Any]:
     seen = [agents.ReplicaReport(r.replica, r.fence, r.state, r.reason, r.released) for r in message.replicas]
     live = deps.write(request, lambda uow: agents.sync(uow, caller, agent, message.fence, seen))
     return {
-        "leaseSeconds": AGENT_LEASE_SECONDS,
+        "leaseSeconds": deps.platform(request).database.leases.agent_seconds,
         "replicas": [
             {"replica": r["replica_id"], "fence": r["fence"], "desired": r["desired"], "token": r["token"]}
             for r in live
@@ -138,7 +148,7 @@ def report(request: Request, replica: str, body: Body) -> dict[str, Any]:
     message, caller = deps.parse(ReportMessage, body), deps.principal(request)
     progress = from_api_report(message)
     desired = deps.write(request, lambda uow: agents.report(uow, caller, replica, progress))
-    return {"desired": desired, "leaseSeconds": REPLICA_LEASE_SECONDS}
+    return {"desired": desired, "leaseSeconds": deps.platform(request).database.leases.replica_seconds}
 
 
 @router.get("/replicas/{replica}")
@@ -176,7 +186,9 @@ def from_api_report(message: ReportMessage) -> agents.Progress:
         state=message.state,
         error=message.error,
         points=[point.model_dump() for point in message.metrics],
+        evaluations=[evaluation.model_dump() for evaluation in message.evaluations],
         checkpoints=[saved.model_dump() for saved in message.checkpoints],
+        pruned=message.pruned,
         lines=lines,
         summary=message.summary,
     )

@@ -47,7 +47,7 @@ def api() -> None:
     configure()
     found = settings.from_environment()
     clock = OsClock()
-    database = Database(found.database_url, clock)
+    database = Database(found.database_url, clock, leases=found.leases)
     migrations.upgrade(database)
     prepare(found, database)
     app = create_app(found, database, _fleet(found), clock, routers=(console,))

@@ -14,6 +14,16 @@ AGENT_ID = "local"
 REPLICAS_MAX = 16  # processes on one machine; a v3-128 still fits, and a laptop survives it
 HOSTS_MAX = 1024
 CLOCK_MODES = ("local", "system", "virtual")
+LEASE_SECONDS_LEAST = 0.5  # what a busy machine may take between two words of a living process
+LEASE_SECONDS_MOST = 600.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Leases:
+    """How long an agent or a replica may be silent before it counts as dead, in seconds of the machine's time."""
+
+    agent_seconds: float = 10.0  # an agent syncs each second: ten missed ones are a dead agent or machine
+    replica_seconds: float = 15.0  # a replica reports twice a second, and must outlive a restart of the API
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -30,6 +40,7 @@ class Settings:
     agent_id: str = AGENT_ID
     replicas_max: int = REPLICAS_MAX
     hosts_max: int = HOSTS_MAX
+    leases: Leases = Leases()
 
     @property
     def token_path(self) -> Path:
@@ -59,6 +70,8 @@ class Settings:
             "PODYARD_AGENT": self.agent_id,
             "PODYARD_REPLICAS_MAX": str(self.replicas_max),
             "PODYARD_HOSTS_MAX": str(self.hosts_max),
+            "PODYARD_AGENT_LEASE_SECONDS": str(self.leases.agent_seconds),
+            "PODYARD_REPLICA_LEASE_SECONDS": str(self.leases.replica_seconds),
         }
         if self.broker_url is not None:
             values["PODYARD_BROKER_URL"] = self.broker_url
@@ -75,6 +88,7 @@ def from_environment(environ: Mapping[str, str] | None = None) -> Settings:
     clock_mode = env.get("PODYARD_CLOCK") or "local"
     if clock_mode not in CLOCK_MODES:
         raise invalid(f"PODYARD_CLOCK is {clock_mode!r}: it must be one of {', '.join(CLOCK_MODES)}")
+    usual = Leases()
     return Settings(
         data=data,
         database_url=env.get("PODYARD_DATABASE_URL") or f"sqlite:///{data / 'podyard.db'}",
@@ -86,6 +100,10 @@ def from_environment(environ: Mapping[str, str] | None = None) -> Settings:
         agent_id=env.get("PODYARD_AGENT") or AGENT_ID,
         replicas_max=_number(env, "PODYARD_REPLICAS_MAX", REPLICAS_MAX, 0, 10_000),
         hosts_max=_number(env, "PODYARD_HOSTS_MAX", HOSTS_MAX, 0, 10_000),
+        leases=Leases(
+            agent_seconds=_lease(env, "PODYARD_AGENT_LEASE_SECONDS", usual.agent_seconds),
+            replica_seconds=_lease(env, "PODYARD_REPLICA_LEASE_SECONDS", usual.replica_seconds),
+        ),
     )
 
 
@@ -100,3 +118,16 @@ def _number(env: Mapping[str, str], name: str, default: int, least: int, most: i
     if not text.isdigit() or not least <= int(text) <= most:
         raise invalid(f"{name} is {text!r}: it must be a number from {least} to {most}")
     return int(text)
+
+
+def _lease(env: Mapping[str, str], name: str, default: float) -> float:
+    text = env.get(name) or str(default)
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = float("nan")
+    # NaN compares false with everything, so it is refused here.
+    if not LEASE_SECONDS_LEAST <= seconds <= LEASE_SECONDS_MOST:
+        allowed = f"{LEASE_SECONDS_LEAST:g} to {LEASE_SECONDS_MOST:g}"
+        raise invalid(f"{name} is {text!r}: it must be a number of seconds from {allowed}")
+    return seconds

@@ -9,9 +9,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from podyard.domain.job import JobSpec
+from podyard.domain.job import DEFAULT_MAX_FAILURES, DEFAULT_MAX_PREEMPTIONS, JobRequest, TrainingSettings
 from podyard.domain.node import NodeSpec, UsageClass
-from podyard.domain.recipes import RECIPES, RecipeManifest
+from podyard.domain.recipes import RECIPES
+from podyard.domain.training import training_json
+
+# The training settings that the form has, by their field on the wire.
+TRAINING_FLAGS = {"accumulationSteps": "--accumulation-steps", "evaluateEverySteps": "--evaluate-every-steps"}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -47,11 +51,10 @@ def create_node(project: str, zone: str, node_id: str, spec: NodeSpec) -> list[C
     ]
 
 
-def submit_job(project: str, zone: str, job_id: str, spec: JobSpec, node: str | NodeSpec) -> list[Command]:
+def submit_job(project: str, zone: str, job_id: str, asked: JobRequest, node: str | NodeSpec) -> list[Command]:
     """What differs from the recipe's defaults is said; the rest the server fills in as the form did."""
-    defaults = RECIPES[spec.recipe]
-    flags = [("--project", project), ("--zone", zone), ("--recipe", spec.recipe)]
-    body: dict[str, Any] = {"recipe": spec.recipe}
+    flags = [("--project", project), ("--zone", zone)]
+    body: dict[str, Any] = {}
     switches = []
     if isinstance(node, str):
         flags.append(("--node", node))
@@ -62,17 +65,29 @@ def submit_job(project: str, zone: str, job_id: str, spec: JobSpec, node: str | 
         if node.usage_class is not UsageClass.ON_DEMAND:
             switches.append(f"--{node.usage_class}")
             body["schedulingConfig"] = scheduling(node.usage_class)
-    for flag, field, value in _job_settings(spec, defaults):
+    for flag, field, value in _job_settings(asked):
         flags.append((flag, str(value)))
         body[field] = value
-    known = defaults.arguments
-    changed = {key: value for key, value in spec.arguments.items() if value != known[key].default}
+    if asked.start_from is not None:
+        name, step = asked.start_from
+        flags.append(("--start-from", name if step is None else f"{name}@{step}"))
+        body["startFrom"] = {"job": name, **({} if step is None else {"step": step})}
+    usual = training_json(TrainingSettings())
+    training = {field: value for field, value in training_json(asked.training).items() if value != usual[field]}
+    flags += [(TRAINING_FLAGS[field], str(value)) for field, value in training.items()]
+    if training:
+        body["training"] = training
+    if asked.elastic is not None:
+        flags.append(("--elastic", str(asked.elastic.min_replicas)))
+        body["elastic"] = {"minReplicas": asked.elastic.min_replicas}
+    known = {} if asked.recipe is None else RECIPES[asked.recipe].arguments
+    changed = {key: value for key, value in asked.arguments.items() if value != known[key].default}
     flags += [("--arg", f"{name}={json.dumps(value)}") for name, value in changed.items()]
     if changed:
         body["arguments"] = changed
-    if spec.labels:
-        flags.append(("--labels", ",".join(f"{key}={value}" for key, value in spec.labels.items())))
-        body["labels"] = dict(spec.labels)
+    if asked.labels:
+        flags.append(("--labels", ",".join(f"{key}={value}" for key, value in asked.labels.items())))
+        body["labels"] = dict(asked.labels)
     path = f"/podyard/v1/projects/{project}/locations/{zone}/jobs"
     names = [job_id] if job_id else []
     return [
@@ -111,21 +126,26 @@ def scheduling(usage_class: UsageClass) -> dict[str, bool]:
     return {} if usage_class is UsageClass.ON_DEMAND else {str(usage_class): True}
 
 
-def _job_settings(spec: JobSpec, defaults: RecipeManifest) -> list[tuple[str, str, Any]]:
+def _job_settings(asked: JobRequest) -> list[tuple[str, str, Any]]:
+    """(flag, field, value) of what is not as usual."""
+    recipe = None if asked.recipe is None else RECIPES[asked.recipe]
     settings: list[tuple[str, str, Any, Any]] = [
-        ("--mode", "mode", spec.mode, "train"),
-        ("--steps", "steps", spec.steps, defaults.default_steps),
-        ("--global-batch", "globalBatch", spec.global_batch, defaults.default_global_batch),
-        ("--seed", "seed", spec.seed, 0),
+        ("--recipe", "recipe", asked.recipe, None),
+        ("--mode", "mode", asked.mode, "train"),
+        ("--steps", "steps", asked.steps, recipe and recipe.default_steps),
+        ("--global-batch", "globalBatch", asked.global_batch, recipe and recipe.default_global_batch),
+        ("--seed", "seed", asked.seed, 0 if recipe else None),
         (
             "--checkpoint-every-steps",
             "checkpointEverySteps",
-            spec.checkpoint_every_steps,
-            defaults.default_checkpoint_every_steps,
+            asked.checkpoint_every_steps,
+            recipe and recipe.default_checkpoint_every_steps,
         ),
-        ("--replica-processes", "replicaProcesses", spec.replica_processes, None),
+        ("--max-failures", "maxFailures", asked.max_failures, DEFAULT_MAX_FAILURES),
+        ("--max-preemptions", "maxPreemptions", asked.max_preemptions, DEFAULT_MAX_PREEMPTIONS),
+        ("--replica-processes", "replicaProcesses", asked.replica_processes, None),
     ]
-    return [(flag, field, value) for flag, field, value, usual in settings if value != usual]
+    return [(flag, field, value) for flag, field, value, usual in settings if value not in (None, usual)]
 
 
 def _line(words: Sequence[str], flags: Sequence[tuple[str, str]], switches: Sequence[str]) -> str:

@@ -119,9 +119,15 @@ def pairs(text: str) -> dict[str, str]:
 
 def whole(fields: Mapping[str, str], name: str, label: str, default: int) -> int:
     """The whole number of a field; an empty field is `default`."""
+    found = whole_if_given(fields, name, label)
+    return default if found is None else found
+
+
+def whole_if_given(fields: Mapping[str, str], name: str, label: str) -> int | None:
+    """The whole number of a field; None for an empty one."""
     text = fields.get(name, "").strip()
     if not text:
-        return default
+        return None
     digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdigit()):
         raise invalid(f"{label} is {text!r}: it must be a whole number", name)

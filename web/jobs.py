@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,14 +10,25 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from podyard.base.clock import PlatformTime
-from podyard.base.errors import PodyardError
+from podyard.base.errors import PodyardError, invalid
 from podyard.control import access, jobs, nodes, views
 from podyard.db.jobs import to_attempt
 from podyard.db.unit_of_work import UnitOfWork
-from podyard.domain.job import JOB, JOB_MODES, Job, JobSpec, committed_ranges
+from podyard.domain.job import (
+    DEFAULT_MAX_FAILURES,
+    DEFAULT_MAX_PREEMPTIONS,
+    JOB,
+    JOB_MODES,
+    Elastic,
+    Job,
+    JobRequest,
+    TrainingSettings,
+    committed_ranges,
+)
 from podyard.domain.node import Node, NodeSpec
 from podyard.domain.principal import Principal
 from podyard.domain.recipes import RECIPES, FolderArgument, RecipeManifest, manifest_of
+from podyard.domain.training import usual_rate
 from podyard.http import context
 from podyard.web import charts, commands, forms, live
 from podyard.web.render import ConsoleRoute, form_of, fragment, page, project_url, see_other
@@ -24,9 +36,13 @@ from podyard.web.render import ConsoleRoute, form_of, fragment, page, project_ur
 JOBS_SHOWN_MAX = 200
 CHART_POINTS_MAX = 400  # more than the chart is wide in pixels on a phone
 LOG_LINES_SHOWN = 300
-DEFAULT_MAX_FAILURES = 3
-DEFAULT_MAX_PREEMPTIONS = 100
+EVALUATIONS_SHOWN_MAX = 50  # the newest
 JOB_PARTS = ("job_head", "job_curve", "job_rest", "job_logs")  # templates that change each at their own pace
+# Once one of these has been given, the form shows them all.
+MORE_SETTINGS = (
+    *("seed", "checkpoint_every_steps", "evaluate_every_steps", "accumulation_steps"),
+    *("replica_processes", "min_replicas", "labels"),
+)
 NEW_NODE = ""  # the form's choice of a node that is made for the job
 
 router = APIRouter(prefix="/console/{project}/jobs", route_class=ConsoleRoute)
@@ -61,35 +77,58 @@ async def submit(request: Request, project: str) -> Response:
 def _submit(request: Request, project: str, fields: Mapping[str, str]) -> Response:
     caller, fleet = context.principal(request), context.platform(request).fleet
     try:
-        spec = job_spec(fields)
+        asked = job_request(fields)
         zone, node = _target(fields)
         job_id = fields.get("job_id", "").strip() or None
-        job = context.write(request, lambda uow: jobs.create(uow, fleet, caller, project, zone, job_id, spec, node))
+        job = context.write(request, lambda uow: jobs.create(uow, fleet, caller, project, zone, job_id, asked, node))
     except PodyardError as error:
         return _form_page(request, project, fields, error)
     return see_other(project_url(project, "jobs", job.zone, job.job_id))
 
 
-def job_spec(fields: Mapping[str, str]) -> JobSpec:
-    """The job that the fields ask for; an empty field is the recipe's default."""
-    recipe = manifest_of(fields.get("recipe", ""))
-    processes = forms.whole(fields, "replica_processes", "Replica processes", 0)
-    return JobSpec(
-        recipe=recipe.name,
-        arguments=_arguments(recipe, fields),
-        mode=fields.get("mode") or "train",
-        steps=forms.whole(fields, "steps", "Steps", recipe.default_steps),
-        global_batch=forms.whole(fields, "global_batch", "Global batch", recipe.default_global_batch),
-        seed=forms.whole(fields, "seed", "Seed", 0),
-        checkpoint_every_steps=forms.whole(
-            fields, "checkpoint_every_steps", "Checkpoint every", recipe.default_checkpoint_every_steps
-        ),
+def job_request(fields: Mapping[str, str]) -> JobRequest:
+    """The job that the fields ask for; an empty field is left to the recipe, or to the job that it starts from."""
+
+    def given(name: str, label: str) -> int | None:
+        return forms.whole_if_given(fields, name, label)
+
+    mode = fields.get("mode") or "train"
+    asked = JobRequest(
+        mode=mode,
+        global_batch=given("global_batch", "Global batch"),
         max_failures=forms.whole(fields, "max_failures", "Failures at most", DEFAULT_MAX_FAILURES),
         max_preemptions=forms.whole(fields, "max_preemptions", "Preemptions at most", DEFAULT_MAX_PREEMPTIONS),
-        execution="real",
-        replica_processes=processes or None,
+        replica_processes=given("replica_processes", "Replica processes"),
         labels=forms.pairs(fields.get("labels", "")),
+        elastic=_elastic(given("min_replicas", "Fewest replica processes")),
     )
+    if mode != "train":
+        return dataclasses.replace(asked, start_from=_start_from(fields.get("start_from", "").strip()))
+    recipe = manifest_of(fields.get("recipe", ""))
+    return dataclasses.replace(
+        asked,
+        recipe=recipe.name,
+        arguments=_arguments(recipe, fields),
+        steps=given("steps", "Steps"),
+        seed=given("seed", "Seed"),
+        checkpoint_every_steps=given("checkpoint_every_steps", "Checkpoint every"),
+        training=TrainingSettings(
+            accumulation_steps=forms.whole(fields, "accumulation_steps", "Accumulation steps", 1),
+            evaluate_every_steps=forms.whole(fields, "evaluate_every_steps", "Evaluate every", 0),
+        ),
+    )
+
+
+def _elastic(min_replicas: int | None) -> Elastic | None:
+    return None if min_replicas is None else Elastic(min_replicas, "keep", usual_rate("keep"))
+
+
+def _start_from(text: str) -> tuple[str, int | None]:
+    """`job` or `job@step`."""
+    name, at, step = text.partition("@")
+    if not name or (at and not (step.isascii() and step.isdigit())):
+        raise invalid(f"Start from is {text!r}: it must be a job, or job@step", "startFrom")
+    return name, int(step) if at else None
 
 
 def _arguments(recipe: RecipeManifest, fields: Mapping[str, str]) -> dict[str, Any]:
@@ -131,8 +170,8 @@ def _form_page(request: Request, project: str, fields: Mapping[str, str], error:
     recipe = RECIPES.get(fields.get("recipe", "")) or next(iter(RECIPES.values()))
     shown = {**fields, "recipe": recipe.name, "node": place, **_chosen(choice)}
     try:
-        spec, (zone, target) = job_spec(shown), _target(shown)
-        lines = commands.submit_job(project, zone, fields.get("job_id", "").strip(), spec, target)
+        asked, (zone, target) = job_request(shown), _target(shown)
+        lines = commands.submit_job(project, zone, fields.get("job_id", "").strip(), asked, target)
     except PodyardError as wrong:
         error, lines = error or wrong, []
     node_price, no_price = (choice.price, choice.no_price)
@@ -151,8 +190,10 @@ def _form_page(request: Request, project: str, fields: Mapping[str, str], error:
         choice=choice,
         recipes=list(RECIPES),
         recipe=recipe,
-        modes=[mode for mode in JOB_MODES if mode in recipe.modes],
+        modes=JOB_MODES,
+        mode=fields.get("mode") or "train",
         fields=fields,
+        more_open=any(fields.get(name) for name in MORE_SETTINGS),
         defaults={"max_failures": DEFAULT_MAX_FAILURES, "max_preemptions": DEFAULT_MAX_PREEMPTIONS},
         error=error.message if error else None,
         price=node_price,
@@ -258,15 +299,24 @@ def _job_values(
         "accuracy_chart": accuracy,
         "attempts": _attempts(jobs.attempts(uow, caller, project, zone, job_id), history.reached),
         "checkpoints": jobs.checkpoints(uow, caller, project, zone, job_id),
+        **_evaluations(jobs.evaluations(uow, caller, project, zone, job_id)),
         "lines": lines,
         "lines_skipped": skipped,
         "replicas": history.replica_ranks,
         "replica": replica,
         "node_url": project_url(project, "nodes", zone, job.node_id) if live_node else None,
         "job_url": project_url(project, "jobs", zone, job_id),
+        "start_url": job.spec.start_from and project_url(project, "jobs", zone, job.spec.start_from.job_id),
         "may_cancel": JOB.allows(job.state, "cancel") and caller.may("podyard.jobs.cancel", project),
         "commands": commands.job_commands(project, zone, job_id),
     }
+
+
+def _evaluations(rows: list[Mapping[str, Any]]) -> dict[str, Any]:
+    """The newest evaluations first, and the names of all that they measure."""
+    newest = rows[::-1][:EVALUATIONS_SHOWN_MAX]
+    names = sorted({name for row in newest for name in row["metrics"]})
+    return {"evaluations": newest, "measured": names, "evaluations_left_out": len(rows) - len(newest)}
 
 
 def _attempts(rows: list[Mapping[str, Any]], reached: Mapping[int, int]) -> list[dict[str, Any]]:

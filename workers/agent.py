@@ -30,7 +30,8 @@ from podyard.workers.process_group import Group
 
 logger = logging.getLogger(__name__)
 
-SYNC_SECONDS = 1.0  # what a lost poke costs; the lease is ten times as long
+SYNC_SECONDS = 1.0  # what a lost poke costs; the usual lease is ten times as long
+SYNCS_PER_LEASE = 3.0  # at least, however short the lease is: two lost ones must not cost the replicas
 WATCH_SECONDS = 0.05  # how soon the end of a process is seen
 CELERY_RESTART_SECONDS = (0.2, 1.0, 3.0, 10.0)  # waits before the 1st, 2nd, ... restart in a row of the Celery worker
 CELERY_STEADY_SECONDS = 30.0
@@ -65,6 +66,7 @@ class Agent:
         self._kill_at: dict[str, float] = {}
         self._fence: int | None = None
         self._leaving = False
+        self.sync_seconds = SYNC_SECONDS
 
     def adopt(self) -> None:
         """Takes over what an earlier agent of this folder has left."""
@@ -88,6 +90,7 @@ class Agent:
             reported = self._state.reports()
             body = {"fence": self._fence, "replicas": [_to_api(item) for item in reported]}
             answer = self._api.call("POST", f"{path}:sync", body)
+            self.sync_seconds = min(SYNC_SECONDS, float(answer["leaseSeconds"]) / SYNCS_PER_LEASE)
         except PodyardError as error:
             if error.code is Code.ABORTED:
                 self._fence = None  # another process took this agent's name meanwhile; the newest one has it
@@ -264,7 +267,7 @@ def _loop(
     while not stopping():
         if agent.watch() or clock.monotonic_seconds() >= sync_at:
             agent.sync()
-            sync_at = clock.monotonic_seconds() + SYNC_SECONDS
+            sync_at = clock.monotonic_seconds() + agent.sync_seconds
             if celery is not None:
                 # After the first sync: what a user waits for is the agent, not its Celery worker.
                 celery.watch()
@@ -285,6 +288,9 @@ def _replica_env(url: str, data: Path) -> dict[str, str]:
     scratch = data / "scratch"
     for folder in (scratch, data / "objects", data / "cache", data / "datasets"):
         folder.mkdir(parents=True, exist_ok=True)
+    # Replicas run what lies here, so nobody else may write into it.
+    programs = data / "programs"
+    programs.mkdir(mode=0o700, exist_ok=True)
     keep = {name: os.environ[name] for name in ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH") if name in os.environ}
     return {
         **keep,
@@ -297,6 +303,7 @@ def _replica_env(url: str, data: Path) -> dict[str, str]:
         "PODYARD_OBJECTS": str(data / "objects"),
         "PODYARD_CACHE": str(data / "cache"),
         "PODYARD_DATASETS": os.environ.get("PODYARD_DATASETS", str(data / "datasets")),
+        "PODYARD_PROGRAMS": os.environ.get("PODYARD_PROGRAMS", str(programs)),
     }
 
 

@@ -17,7 +17,8 @@ from typing import Any
 
 from podyard.base.clock import OsClock, RealClock
 from podyard.base.errors import Code, PodyardError
-from podyard.engine.executor import Peer, ReplicaSpec, run_replica
+from podyard.engine.executor import Ended, Peer, ReplicaSpec, run_replica
+from podyard.engine.training.settings import TrainingSettings
 from podyard.engine.training.store import FileStore
 from podyard.workers.http_client import JsonClient
 from podyard.workers.reporter import Reporter
@@ -72,11 +73,14 @@ def main(argv: Sequence[str]) -> int:
     signal.signal(signal.SIGTERM, lambda _number, _frame: _leave())
     reporter.start()
     reporter.log(f"rank {spec['rank']} of {spec['processCount']}, hosts {spec['hostIndices']}, pid {os.getpid()}")
-    store = FileStore(Path(os.environ["PODYARD_OBJECTS"]) / spec["objectsPrefix"])
+    objects = Path(os.environ["PODYARD_OBJECTS"])
+    store, start_from = FileStore(objects / spec["objectsPrefix"]), spec["startFrom"]
+    source = FileStore(objects / start_from["objectsPrefix"]) if start_from else store
+    resume = (start_from["step"] if start_from else spec["resumeStep"]) or None
     try:
         listen_on = f"{spec['bindAddress']}:0"
         rendezvous = HttpRendezvous(api, replica_id, fence, clock)
-        run_replica(to_spec(spec), rendezvous, reporter, store, spec["resume"], listen_on, clock)
+        ended = run_replica(to_spec(spec), rendezvous, reporter, store, resume, listen_on, clock, source)
     except PodyardError as error:
         return _failed(reporter, f"{error.code.name}: {error.message}")
     except Exception as error:
@@ -84,9 +88,8 @@ def main(argv: Sequence[str]) -> int:
 
         traceback.print_exc()
         return _failed(reporter, f"{type(error).__name__}: {error}")
-    if reporter.stopping():
-        return 0
-    reporter.close("SUCCEEDED", None)
+    if ended is not Ended.STOPPED:
+        reporter.close("YIELDED" if ended is Ended.YIELDED else "SUCCEEDED", None)
     return 0
 
 
@@ -110,6 +113,9 @@ def to_spec(data: dict[str, Any]) -> ReplicaSpec:
         compilation_cache=os.environ.get("PODYARD_CACHE"),
         window_folder=os.environ.get("PODYARD_WINDOWS"),
         data_folder=os.environ.get("PODYARD_DATASETS"),
+        program_folder=os.environ.get("PODYARD_PROGRAMS"),
+        training=TrainingSettings.of_json(data["training"]),
+        learning_rate_scale=data["learningRateScale"],
     )
 
 

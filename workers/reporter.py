@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from podyard.base.clock import RealClock
@@ -21,6 +21,10 @@ LINE_CHARACTERS_MAX = 4096
 LINES_WAITING_MAX = 5000  # beyond this the newest lines are dropped while the API is away: a log is not the result
 
 
+# Of a report, in the order in which the server takes them: a checkpoint before it is said to be gone.
+_LISTS = ("metrics", "evaluations", "checkpoints", "pruned", "logs")
+
+
 class Api(Protocol):
     def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]: ...
 
@@ -28,12 +32,14 @@ class Api(Protocol):
 @dataclasses.dataclass
 class _Waiting:
     metrics: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    evaluations: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     checkpoints: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    pruned: list[int] = dataclasses.field(default_factory=list)
     logs: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     summary: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(self.metrics or self.checkpoints or self.logs or self.summary)
+        return any(getattr(self, name) for name in (*_LISTS, "summary"))
 
 
 class Reporter:
@@ -54,6 +60,8 @@ class Reporter:
         self._path = f"/podyard/v1/replicas/{replica_id}:report"
         self._fence = fence
         self._lease_seconds = lease_seconds
+        # A lease outlives two lost reports.
+        self._report_seconds = min(REPORT_SECONDS, lease_seconds / 3)
         self._resume_step = resume_step
         self._clock = clock
         self._stop = stop
@@ -63,6 +71,7 @@ class Reporter:
         self._lock = threading.Lock()
         self._sending = threading.Lock()
         self._stopping = threading.Event()
+        self._yielding = threading.Event()
         self._closed = threading.Event()
         self._accepted_at = clock.monotonic_seconds()
         self._thread = threading.Thread(target=self._beat, name="reporter", daemon=True)
@@ -87,9 +96,19 @@ class Reporter:
                 self._resume_step = step - 1
             self._waiting.metrics.append({"step": step, **numbers})
 
-    def checkpoint(self, step: int, name: str, sha256: str) -> None:
+    def evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
+        """What is not a finite number is left out: a loss that has run away is no reason to stop judging."""
+        told = {name: value for name, value in metrics.items() if math.isfinite(value)}
         with self._lock:
-            self._waiting.checkpoints.append({"step": step, "name": name, "sha256": sha256})
+            self._waiting.evaluations.append({"step": step, "metrics": told})
+
+    def checkpoint(self, step: int, name: str, sha256: str, is_best: bool) -> None:
+        with self._lock:
+            self._waiting.checkpoints.append({"step": step, "name": name, "sha256": sha256, "best": is_best})
+
+    def pruned(self, steps: Sequence[int]) -> None:
+        with self._lock:
+            self._waiting.pruned += steps
 
     def log(self, line: str) -> None:
         with self._lock:
@@ -104,6 +123,9 @@ class Reporter:
 
     def stopping(self) -> bool:
         return self._stopping.is_set()
+
+    def yielding(self) -> bool:
+        return self._yielding.is_set()
 
     def close(self, state: str, error: str | None) -> None:
         """Sends everything that waits, then the end. Raises UNAVAILABLE when the lease lapses first."""
@@ -120,7 +142,7 @@ class Reporter:
                 self._clock.sleep(REPORT_SECONDS)
 
     def _beat(self) -> None:
-        while not self._closed.wait(REPORT_SECONDS):
+        while not self._closed.wait(self._report_seconds):
             try:
                 self._send("RUNNING", None)
             except PodyardError as failure:
@@ -138,19 +160,19 @@ class Reporter:
                     "fence": self._fence,
                     "state": state,
                     "error": error,
-                    "metrics": batch.metrics[:ITEMS_PER_REPORT_MAX],
-                    "checkpoints": batch.checkpoints[:ITEMS_PER_REPORT_MAX],
-                    "logs": batch.logs[:ITEMS_PER_REPORT_MAX],
+                    **{name: getattr(batch, name)[:ITEMS_PER_REPORT_MAX] for name in _LISTS},
                     "summary": dict(batch.summary),
                 }
             answer = self._api.call("POST", self._path, body)
             with self._lock:
-                for name in ("metrics", "checkpoints", "logs"):
+                for name in _LISTS:
                     del getattr(batch, name)[: len(body[name])]
                 for name, value in body["summary"].items():
                     if batch.summary.get(name) == value:
                         del batch.summary[name]
             self._accepted_at = self._clock.monotonic_seconds()
+        if answer.get("desired") == "YIELD":
+            self._yielding.set()
         if answer.get("desired") == "STOP" and state == "RUNNING":
             self._ask_to_stop("the platform asked this replica to stop")
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import click
 
 from podyard.base.clock import OsClock
-from podyard.cli.client import Client
+from podyard.base.errors import Code, PodyardError
+from podyard.cli.client import REQUEST_SECONDS_MAX, Client
 from podyard.cli.options import client_of, output_option, pairs, target_options, value_of
 from podyard.cli.output import emit, say
 
@@ -35,13 +38,15 @@ def job() -> None:
 @job.command()
 @click.argument("job_id", required=False)
 @target_options
-@click.option("--recipe", required=True)
+@click.option("--recipe", help="What to run: a recipe,")
+@click.option("--program", metavar="MODULE:FUNCTION", help="or a program: MODULE.py in the agents' programs folder,")
+@click.option("--start-from", metavar="JOB[@STEP]", help="or what that job ran, from its checkpoint.")
 @click.option("--node", help="A node that is READY.")
 @click.option("--accelerator-type", help="Or: make a node of this type for the job.")
 @click.option("--version", "runtime_version", help="Runtime version of that node.")
 @click.option("--preemptible", is_flag=True)
 @click.option("--spot", is_flag=True)
-@click.option("--mode", default="train", show_default=True)
+@click.option("--mode", default="train", show_default=True, help="train, evaluate, predict or export.")
 @click.option("--steps", type=int)
 @click.option("--global-batch", type=int)
 @click.option("--seed", type=int)
@@ -49,7 +54,18 @@ def job() -> None:
 @click.option("--max-failures", type=int)
 @click.option("--max-preemptions", type=int)
 @click.option("--replica-processes", type=int, help="Processes for the slice's hosts (default: one per host).")
-@click.option("--arg", "arguments", multiple=True, metavar="NAME=VALUE", help="Argument of the recipe.")
+@click.option("--accumulation-steps", type=int, help="Parts of a core's batch that are computed one after another.")
+@click.option("--iterations-per-loop", type=int, help="Steps between two looks at what is outside.")
+@click.option("--evaluate-every-steps", type=int, help="0: only at the end.")
+@click.option("--early-stopping", metavar="METRIC[:min|max]:PATIENCE[:MIN_DELTA]", help="As in val_loss:3.")
+@click.option("--checkpoint-name", metavar="PATTERN", help="As in {epoch:02d}-{val_loss:.2f}.")
+@click.option("--keep-checkpoints", type=int, help="0: all.")
+@click.option("--keep-best", metavar="METRIC[:min|max]", help="Keep the checkpoint of the best evaluation.")
+@click.option("--export", "export_at_end", is_flag=True, help="Export the trained model at the end.")
+@click.option("--elastic", type=int, metavar="MIN_REPLICAS", help="Go on with as few processes as this.")
+@click.option("--elastic-batch", type=click.Choice(["keep", "scale"]), help="The batch of fewer processes.")
+@click.option("--elastic-learning-rate", type=click.Choice(["keep", "linear"]), help="Its learning rate.")
+@click.option("--arg", "arguments", multiple=True, metavar="NAME=VALUE", help="Argument of the recipe or program.")
 @click.option("--labels", metavar="K=V,...")
 @click.option("--wait", "wait_for_end", is_flag=True, help="Wait for the end, with progress.")
 @output_option
@@ -58,8 +74,10 @@ def submit(
 ) -> int:
     """Submit a job."""
     client = client_of(data, project, location)
-    body: dict[str, Any] = {"recipe": flags["recipe"], "mode": flags["mode"]}
+    body: dict[str, Any] = {"mode": flags["mode"]}
     for flag, field in (
+        ("recipe", "recipe"),
+        ("program", "program"),
         ("node", "node"),
         ("accelerator_type", "acceleratorType"),
         ("runtime_version", "runtimeVersion"),
@@ -73,6 +91,11 @@ def submit(
     ):
         if flags[flag] is not None:
             body[field] = flags[flag]
+    for field, found in (("training", _training(flags)), ("elastic", _elastic(flags))):
+        if found:
+            body[field] = found
+    if flags["start_from"]:
+        body["startFrom"] = _start_from(flags["start_from"])
     scheduling = {name: True for name in ("preemptible", "spot") if flags[name]}
     if scheduling:
         body["schedulingConfig"] = scheduling
@@ -86,6 +109,65 @@ def submit(
         found = _wait(client, found["name"], None)
     _print(found, output)
     return 0 if found["state"] not in ("FAILED", "CANCELLED") else 1
+
+
+def _training(flags: Mapping[str, Any]) -> dict[str, Any]:
+    found = {
+        field: flags[flag]
+        for flag, field in (
+            ("accumulation_steps", "accumulationSteps"),
+            ("iterations_per_loop", "iterationsPerLoop"),
+            ("evaluate_every_steps", "evaluateEverySteps"),
+            ("checkpoint_name", "checkpointName"),
+            ("keep_checkpoints", "keepCheckpoints"),
+        )
+        if flags[flag] is not None
+    }
+    if flags["export_at_end"]:
+        found["exportAtEnd"] = True
+    if flags["early_stopping"]:
+        found["earlyStopping"] = _early_stopping(flags["early_stopping"])
+    if flags["keep_best"]:
+        watched, rest = _watched(flags["keep_best"])
+        if rest:
+            raise click.UsageError(f"--keep-best: {flags['keep_best']!r} is not METRIC[:min|max]")
+        found["best"] = watched
+    return found
+
+
+def _early_stopping(text: str) -> dict[str, Any]:
+    watched, rest = _watched(text)
+    try:
+        patience, min_delta = (*rest, "0")[:2] if len(rest) < 3 else ("", "")
+        return {**watched, "patience": int(patience), "minDelta": float(min_delta)}
+    except ValueError:
+        text = f"--early-stopping: {text!r} is not METRIC[:min|max]:PATIENCE[:MIN_DELTA]"
+        raise click.UsageError(text) from None
+
+
+def _watched(text: str) -> tuple[dict[str, str], list[str]]:
+    """The metric, which of its values are better if that is said, and what else stands there."""
+    metric, *rest = text.split(":")
+    if rest and rest[0] in ("min", "max"):
+        return {"metric": metric, "mode": rest[0]}, rest[1:]
+    return {"metric": metric}, rest
+
+
+def _elastic(flags: Mapping[str, Any]) -> dict[str, Any]:
+    rules = {"batch": flags["elastic_batch"], "learningRate": flags["elastic_learning_rate"]}
+    given = {field: value for field, value in rules.items() if value is not None}
+    if flags["elastic"] is None:
+        if given:
+            raise click.UsageError("--elastic-batch and --elastic-learning-rate need --elastic")
+        return {}
+    return {"minReplicas": flags["elastic"], **given}
+
+
+def _start_from(text: str) -> dict[str, Any]:
+    name, at, step = text.partition("@")
+    if at and not (step.isascii() and step.isdigit()):
+        raise click.UsageError(f"--start-from: {text!r} is not JOB[@STEP]")
+    return {"job": name, **({"step": int(step)} if at else {})}
 
 
 @job.command(name="list")
@@ -159,6 +241,78 @@ def wait(
     return 0 if found["state"] == "SUCCEEDED" else 1
 
 
+@job.command()
+@click.argument("job_id")
+@target_options
+@output_option
+def evaluations(job_id: str, data: str | None, project: str | None, location: str | None, output: str) -> None:
+    """List a job's evaluations."""
+    client = client_of(data, project, location)
+    found = client.call("GET", f"{client.own_path()}/jobs/{quote(job_id)}:evaluations")["evaluations"]
+    emit(found, output, {"STEP": "step", "ATTEMPT": "attempt", "METRICS": "metrics"})
+
+
+@job.command()
+@click.argument("job_id")
+@target_options
+@output_option
+def artifacts(job_id: str, data: str | None, project: str | None, location: str | None, output: str) -> None:
+    """List what a job has made to be taken away: exports and predictions."""
+    client = client_of(data, project, location)
+    emit(_artifacts(client, job_id), output, {"NAME": "name", "BYTES": "bytes"})
+
+
+@job.command()
+@click.argument("job_id")
+@click.argument("names", nargs=-1)
+@target_options
+@click.option("-o", "--output-dir", required=True, type=click.Path(file_okay=False, path_type=Path), metavar="DIR")
+def download(
+    job_id: str,
+    names: tuple[str, ...],
+    data: str | None,
+    project: str | None,
+    location: str | None,
+    output_dir: Path,
+) -> None:
+    """Download artifacts of a job, all of them unless NAMES are given."""
+    client = client_of(data, project, location)
+    known = [item["name"] for item in _artifacts(client, job_id)]
+    unknown = sorted(set(names) - set(known))
+    if unknown or not known:
+        what = f"no artifact {unknown[0]!r}" if unknown else "no artifacts"
+        raise PodyardError(Code.NOT_FOUND, f"job {job_id} has {what}; `podyard job artifacts` lists them")
+    for name in names or known:
+        target = output_dir / name
+        if not target.resolve().is_relative_to(output_dir.resolve()):
+            raise PodyardError(Code.DATA_LOSS, f"the server names an artifact {name!r}, which would lie elsewhere")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(_bytes(client, f"{client.own_path()}/jobs/{quote(job_id)}:artifact", name))
+        say(str(target))
+
+
+def _artifacts(client: Client, job_id: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = client.call("GET", f"{client.own_path()}/jobs/{quote(job_id)}:artifacts")["artifacts"]
+    return found
+
+
+def _bytes(client: Client, path: str, name: str) -> bytes:
+    """An answer that is no JSON. Raises UNAVAILABLE when it does not come."""
+    import httpx
+
+    target = client.target
+    headers = {"Authorization": f"Bearer {target.token}"}
+    try:
+        # A proxy of the environment must not see the token.
+        response = httpx.get(
+            target.url + path, params={"name": name}, headers=headers, timeout=REQUEST_SECONDS_MAX, trust_env=False
+        )
+        response.raise_for_status()
+    except httpx.HTTPError as error:
+        raise PodyardError(Code.UNAVAILABLE, f"{name} cannot be read: {error}") from None
+    return response.content
+
+
 def _wait(client: Client, name: str, timeout_seconds: float | None) -> dict[str, Any]:
     said = ""
 
@@ -183,7 +337,13 @@ def progress_line(found: dict[str, Any]) -> str:
 
 def _row(found: dict[str, Any]) -> dict[str, Any]:
     parts = found["name"].split("/")
-    return {**found, "id": parts[-1], "zone": parts[3], "progress": f"{found['stepsDone']}/{found['steps']}"}
+    return {
+        **found,
+        "recipe": found.get("recipe") or found.get("program"),
+        "id": parts[-1],
+        "zone": parts[3],
+        "progress": f"{found['stepsDone']}/{found['steps']}",
+    }
 
 
 def _print(found: dict[str, Any], output: str) -> None:

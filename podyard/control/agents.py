@@ -6,19 +6,21 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import Table, delete, func, insert, select, update
 
 from podyard.base.clock import RealTime
 from podyard.base.errors import Code, PodyardError, invalid
-from podyard.control.gangs import REPLICA_LEASE_SECONDS, settle
+from podyard.control.gangs import settle
 from podyard.db import jobs as rows
 from podyard.db.tables_compute import agents
-from podyard.db.tables_jobs import attempts, checkpoints, job_logs, job_metrics, jobs, replicas
+from podyard.db.tables_jobs import attempts, checkpoints, job_evaluations, job_logs, job_metrics, jobs, replicas
 from podyard.db.transition import REPLICAS, move
 from podyard.db.unit_of_work import UnitOfWork
-from podyard.domain.job import REPLICA
+from podyard.domain.gang import core_count, learning_rate_scale
+from podyard.domain.job import REPLICA, objects_prefix
 from podyard.domain.node import kind_of
 from podyard.domain.principal import Principal
+from podyard.domain.training import training_json
 
 LOG_LINE_CHARACTERS_MAX = 4_096  # a longer line is a progress bar gone wrong; it is cut
 LOG_LINES_PER_REPLICA_MAX = 20_000  # what a person can read; beyond it lines are dropped, the job goes on
@@ -43,7 +45,9 @@ class Progress:
     state: str
     error: str | None
     points: Sequence[Mapping[str, Any]]  # step, loss, accuracy, wall_seconds, modelled_seconds
-    checkpoints: Sequence[Mapping[str, Any]]  # step, name, sha256
+    evaluations: Sequence[Mapping[str, Any]]  # step, metrics
+    checkpoints: Sequence[Mapping[str, Any]]  # step, name, sha256, best
+    pruned: Sequence[int]  # steps whose checkpoints are gone
     lines: Sequence[tuple[int, RealTime, str]]  # seq, at, line
     summary: Mapping[str, Any]
 
@@ -80,7 +84,10 @@ def register(
 def sync(
     uow: UnitOfWork, principal: Principal, agent_id: str, fence: int, reports: Sequence[ReplicaReport]
 ) -> list[Mapping[str, Any]]:
-    """Takes what the agent saw; returns its live replicas: replica, fence, desired, token."""
+    """Takes what the agent saw; returns its live replicas: replica, fence, desired, token.
+
+    A replica that shall yield goes on by itself until it has: to its agent it shall RUN.
+    """
     _require_agent(principal, agent_id)
     agent = uow.first(select(agents).where(agents.c.agent_id == agent_id))
     if agent is None or agent["fence"] != fence:
@@ -89,7 +96,8 @@ def sync(
     for report in reports:
         _take(uow, agent_id, report)
     mine = select(replicas).where(replicas.c.agent_id == agent_id, replicas.c.state.in_(rows.LIVE_REPLICA_STATES))
-    return uow.all(mine.order_by(replicas.c.replica_id))
+    live = uow.all(mine.order_by(replicas.c.replica_id))
+    return [{**replica, "desired": "STOP" if replica["desired"] == "STOP" else "RUN"} for replica in live]
 
 
 def _take(uow: UnitOfWork, agent_id: str, report: ReplicaReport) -> None:
@@ -106,7 +114,7 @@ def _take(uow: UnitOfWork, agent_id: str, report: ReplicaReport) -> None:
             uow.execute(query.values(reason=report.reason, outcome=outcome))
         settle(uow, replica["attempt_id"])
     elif REPLICA.allows(replica["state"], "start"):
-        lease_until = uow.real_now.plus_seconds(REPLICA_LEASE_SECONDS)
+        lease_until = uow.real_now.plus_seconds(uow.leases.replica_seconds)
         move(uow, REPLICAS, replica, "start", reason="process started", lease_until=lease_until)
 
 
@@ -118,31 +126,35 @@ def specification(uow: UnitOfWork, principal: Principal, replica_id: str) -> Map
     agent = uow.first(select(agents).where(agents.c.agent_id == replica["agent_id"]))
     assert agent is not None
     kind = kind_of(job["accelerator_type"], job["topology"])
-    spec = job["spec"]
+    spec = rows.to_spec(job["spec"])
+    hosts, batch = rows.size_of(attempt, job)
+    start = spec.start_from
     return {
         "job": rows.to_job(job).name,
         "attempt": attempt["attempt"],
         "epoch": attempt["attempt"],
         "fence": replica["fence"],
-        "recipe": spec["recipe"],
-        "arguments": spec["arguments"],
-        "mode": spec["mode"],
-        "steps": spec["steps"],
-        "globalBatch": spec["global_batch"],
-        "seed": spec["seed"],
-        "checkpointEverySteps": spec["checkpoint_every_steps"],
+        "recipe": spec.recipe,
+        "arguments": spec.arguments,
+        "mode": spec.mode,
+        "steps": spec.steps,
+        "globalBatch": batch,
+        "seed": spec.seed,
+        "checkpointEverySteps": spec.checkpoint_every_steps,
+        "training": training_json(spec.training),
+        "learningRateScale": learning_rate_scale(spec, kind, hosts),
+        "startFrom": None if start is None else {"objectsPrefix": objects_prefix(start.job_key), "step": start.step},
         "acceleratorType": job["accelerator_type"],
-        "coreCount": kind.core_count,
-        "hostCount": kind.host_count,
+        "coreCount": core_count(kind, hosts),
+        "hostCount": hosts,
         "hostIndices": replica["host_indices"],
         "rank": replica["rank"],
         "processCount": len(rows.replica_rows(uow, attempt["attempt_id"])),
         "ringKey": attempt["ring_key"],
-        "resume": attempt["resume_name"],
         "resumeStep": attempt["resume_step"],
-        "objectsPrefix": f"jobs/{job['job_key']}/",
+        "objectsPrefix": objects_prefix(job["job_key"]),
         "bindAddress": agent["bind_address"],
-        "leaseSeconds": REPLICA_LEASE_SECONDS,
+        "leaseSeconds": uow.leases.replica_seconds,
     }
 
 
@@ -159,29 +171,33 @@ def join(
 
 
 def report(uow: UnitOfWork, principal: Principal, replica_id: str, progress: Progress) -> str:
-    """Takes a replica's progress, renews its lease, and returns what it shall do: RUN or STOP."""
+    """Takes a replica's progress, renews its lease, and returns what it shall do: RUN, YIELD or STOP."""
     replica = _replica(uow, principal, replica_id)
     _check_fence(replica, progress.fence)
     _keep_lines(uow, replica, progress.lines)
     attempt = rows.attempt_by_id(uow, replica["attempt_id"])
     if attempt["state"] in ("STARTING", "RUNNING"):
-        if progress.points or progress.checkpoints or progress.summary:
+        if progress.points or progress.evaluations or progress.checkpoints or progress.pruned or progress.summary:
             _keep_progress(uow, replica, attempt, progress)
-        _keep_state(uow, replica, progress)
+        _keep_state(uow, replica, attempt, progress)
         settle(uow, replica["attempt_id"])
-    lease_until = uow.real_now.plus_seconds(REPLICA_LEASE_SECONDS)
+    lease_until = uow.real_now.plus_seconds(uow.leases.replica_seconds)
     uow.execute(update(replicas).where(replicas.c.replica_id == replica_id).values(lease_until=lease_until))
     fresh = uow.first(select(replicas.c.desired).where(replicas.c.replica_id == replica_id))
     assert fresh is not None
     return str(fresh["desired"])
 
 
-def _keep_state(uow: UnitOfWork, replica: Mapping[str, Any], progress: Progress) -> None:
+def _keep_state(uow: UnitOfWork, replica: Mapping[str, Any], attempt: Mapping[str, Any], progress: Progress) -> None:
     if REPLICA.allows(replica["state"], "run"):
         move(uow, REPLICAS, replica, "run", reason="the replica reports")
-    if progress.state in ("SUCCEEDED", "FAILED") and replica["outcome"] is None:
-        query = update(replicas).where(replicas.c.replica_id == replica["replica_id"])
-        uow.execute(query.values(outcome=progress.state, reason=progress.error or progress.state))
+    if progress.state == "RUNNING" or replica["outcome"] is not None:
+        return
+    outcome, reason = progress.state, progress.error or progress.state
+    if outcome == "YIELDED" and attempt["yield_real"] is None:
+        outcome, reason = "FAILED", "it yielded, and nobody had asked it to"
+    query = update(replicas).where(replicas.c.replica_id == replica["replica_id"])
+    uow.execute(query.values(outcome=outcome, reason=reason))
 
 
 def _keep_progress(uow: UnitOfWork, replica: Mapping[str, Any], attempt: Mapping[str, Any], progress: Progress) -> None:
@@ -205,11 +221,14 @@ def _keep_progress(uow: UnitOfWork, replica: Mapping[str, Any], attempt: Mapping
             raise invalid(f"step {point['step']} follows step {last + index}: steps must be contiguous", "metrics")
     if fresh:
         uow.execute(insert(job_metrics), [{**key, **point} for point in fresh])
-    known = {row["step"] for row in uow.all(select(checkpoints.c.step).filter_by(**key))}
-    for saved in progress.checkpoints:
-        if saved["step"] not in known:
-            uow.execute(insert(checkpoints).values(**key, **saved, at=uow.now))
+    _keep_once(uow, checkpoints, key, [{**saved, "at": uow.now} for saved in progress.checkpoints])
+    _keep_once(uow, job_evaluations, key, progress.evaluations)
+    if progress.pruned:
+        gone = checkpoints.c.step.in_(progress.pruned)
+        uow.execute(delete(checkpoints).where(checkpoints.c.job_key == job["job_key"], gone))
     latest = dict(job["latest"])
+    if progress.evaluations:
+        latest.update(max(progress.evaluations, key=lambda evaluation: int(evaluation["step"]))["metrics"])
     if fresh:
         latest.update(loss=fresh[-1]["loss"], accuracy=fresh[-1]["accuracy"], step=fresh[-1]["step"])
     latest.update({k: v for k, v in progress.summary.items() if isinstance(v, int | float | str)})
@@ -222,6 +241,17 @@ def _keep_progress(uow: UnitOfWork, replica: Mapping[str, Any], attempt: Mapping
             modelled_seconds=job["modelled_seconds"] + sum(point["modelled_seconds"] for point in fresh),
         )
     )
+
+
+def _keep_once(uow: UnitOfWork, table: Table, key: Mapping[str, Any], items: Sequence[Mapping[str, Any]]) -> None:
+    """Inserts those of `items` (each with its step) that the attempt has not told before."""
+    if not items:
+        return
+    known = {row["step"] for row in uow.all(select(table.c.step).filter_by(**key))}
+    for item in items:
+        if item["step"] not in known:
+            uow.execute(insert(table).values(**key, **item))
+            known.add(item["step"])
 
 
 def _last_step(uow: UnitOfWork, job_key: str, attempt: Mapping[str, Any]) -> int:

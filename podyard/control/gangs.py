@@ -2,8 +2,9 @@
 
 1. `start_waiting` makes an attempt for each job that waits and whose node and agents have room: all replicas or none.
 2. `settle` looks at the replicas of an attempt after each report and decides whether it has come to its end.
-3. `end` asks every replica to stop. Only when every process is gone (`EXITED`) does the attempt count as ended.
-4. `_finish` lets the job succeed, recover from its last checkpoint, fail, or be cancelled.
+3. `grow` asks the gang of an elastic job that runs with less than there is room for to yield: to save and to leave.
+4. `end` asks every replica to stop. Only when every process is gone (`EXITED`) does the attempt count as ended.
+5. `_finish` lets the job succeed, recover from its last checkpoint, fail, or be cancelled.
 """
 
 from __future__ import annotations
@@ -24,12 +25,13 @@ from podyard.db.tables_compute import agents
 from podyard.db.tables_jobs import attempts, jobs, replicas
 from podyard.db.transition import ATTEMPTS, JOBS, REPLICAS, born, move
 from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.gang import GangSize, allowed_sizes, whole_gang
 from podyard.domain.job import ATTEMPT, JOB, REPLICA
 from podyard.domain.node import kind_of
 
-AGENT_LEASE_SECONDS = 10.0  # an agent syncs each second: ten missed ones are a dead agent or machine
-REPLICA_LEASE_SECONDS = 15.0  # a replica reports twice a second, and must outlive a restart of the API
 POKE_TASK = "podyard.poke_agent"
+YIELD_SECONDS_MAX = 60.0  # a step and a checkpoint of any model that trains here; past it the gang hangs
+RESIZE_PAUSE_SECONDS = 10.0  # what a start costs is worked off by then, so an agent that comes and goes stops no job
 
 
 def start_waiting(uow: UnitOfWork) -> int:
@@ -41,30 +43,25 @@ def start_waiting(uow: UnitOfWork) -> int:
     for job in waiting:
         if rows.open_attempt(uow, job["job_key"]) is not None:
             continue  # its last attempt is still stopping; why it ended is the reason to show
-        reason = _why_not(uow, job)
-        if reason is None:
-            _start(uow, job)
+        found = _size_or_reason(uow, job)
+        if isinstance(found, GangSize):
+            _start(uow, job, found)
             started += 1
-        elif reason != job["state_reason"]:
-            uow.execute(update(jobs).where(jobs.c.job_key == job["job_key"]).values(state_reason=reason))
+        elif found != job["state_reason"]:
+            uow.execute(update(jobs).where(jobs.c.job_key == job["job_key"]).values(state_reason=found))
     return started
-
-
-def process_count(job: Mapping[str, Any]) -> int:
-    hosts = kind_of(job["accelerator_type"], job["topology"]).host_count
-    wanted = job["spec"]["replica_processes"]
-    return hosts if wanted is None else min(int(wanted), hosts)
 
 
 def free_replicas(uow: UnitOfWork) -> dict[str, int]:
     """Free places for replicas on each living agent."""
     used = rows.live_replicas_by_agent(uow)
-    oldest = uow.real_now.plus_seconds(-AGENT_LEASE_SECONDS)
+    oldest = uow.real_now.plus_seconds(-uow.leases.agent_seconds)
     living = uow.all(select(agents).where(agents.c.seen >= oldest).order_by(agents.c.agent_id))
     return {row["agent_id"]: row["replicas_max"] - used.get(row["agent_id"], 0) for row in living}
 
 
-def _why_not(uow: UnitOfWork, job: Mapping[str, Any]) -> str | None:
+def _size_or_reason(uow: UnitOfWork, job: Mapping[str, Any]) -> GangSize | str:
+    """The gang that a waiting job can have now, or why it has to wait."""
     node = node_row(uow, job["node_key"])
     if node["state"] != "READY":
         return f"node {job['node_id']} is {node['state']}"
@@ -73,16 +70,18 @@ def _why_not(uow: UnitOfWork, job: Mapping[str, Any]) -> str | None:
     if busy:
         return f"node {job['node_id']} is busy with job {busy[0]['job_id']}"
     free = sum(max(0, count) for count in free_replicas(uow).values())
-    needed = process_count(job)
-    if free < needed:
-        return f"{needed} replicas are needed at once and the living agents have room for {free}"
-    return None
+    sizes = allowed_sizes(rows.to_spec(job["spec"]), kind_of(job["accelerator_type"], job["topology"]))
+    return next((size for size in sizes if size.process_count <= free), _needed(sizes[-1], free))
 
 
-def _start(uow: UnitOfWork, job: Mapping[str, Any]) -> None:
+def _needed(size: GangSize, free: int) -> str:
+    return f"{size.process_count} replicas are needed at once and the living agents have room for {free}"
+
+
+def _start(uow: UnitOfWork, job: Mapping[str, Any], size: GangSize) -> None:
     number = job["attempt"] + 1
     saved = rows.committed_checkpoints(uow, job["job_key"])
-    resume_step, resume_name = (saved[0]["step"], saved[0]["name"]) if saved else (0, None)
+    resume_step = saved[0]["step"] if saved else 0
     attempt_id = row_id(uow.streams.stream("attempts"), "attempt")
     born(
         uow,
@@ -92,25 +91,28 @@ def _start(uow: UnitOfWork, job: Mapping[str, Any]) -> None:
             "job_key": job["job_key"],
             "attempt": number,
             "resume_step": resume_step,
-            "resume_name": resume_name,
+            "host_count": size.host_count,
+            "global_batch": size.global_batch,
             "outcome": None,
             "reason": "",
             "ring_key": secret_token(24),
             "started": uow.now,
             "ended": None,
             "started_real": uow.real_now,
+            "yield_real": None,
         },
         reason=f"from step {resume_step}",
     )
-    for agent_id in _place_replicas(uow, job, attempt_id):
+    smaller = _smaller(uow, job, number, size)
+    for agent_id in _place_replicas(uow, job, attempt_id, size):
         outbox.put(uow, f"agent.{agent_id}", POKE_TASK, [agent_id])
     move(
         uow,
         JOBS,
         job,
         "prepare",
-        reason=f"attempt {number} from step {resume_step}",
-        state_reason="",
+        reason=smaller or f"attempt {number} from step {resume_step}",
+        state_reason=smaller,
         attempt=number,
         steps_done=resume_step,
         modelled_seconds=rows.modelled_seconds_until(uow, job["job_key"], resume_step),
@@ -118,14 +120,23 @@ def _start(uow: UnitOfWork, job: Mapping[str, Any]) -> None:
     )
 
 
-def _place_replicas(uow: UnitOfWork, job: Mapping[str, Any], attempt_id: str) -> list[str]:
+def _smaller(uow: UnitOfWork, job: Mapping[str, Any], number: int, size: GangSize) -> str:
+    """What is to be said of an attempt that does not have the whole slice; nothing of one that has."""
+    whole = whole_gang(rows.to_spec(job["spec"]), kind_of(job["accelerator_type"], job["topology"]))
+    if size == whole:
+        return ""
+    free = sum(max(0, count) for count in free_replicas(uow).values())
+    batch = "" if size.global_batch == whole.global_batch else f" with a batch of {size.global_batch}"
+    on = f"attempt {number} runs on {size.host_count} of {whole.host_count} hosts{batch}"
+    return f"{on}: {_needed(whole, free)}"
+
+
+def _place_replicas(uow: UnitOfWork, job: Mapping[str, Any], attempt_id: str, size: GangSize) -> list[str]:
     """Makes the replicas, contiguous hosts each, on the agents with the most room; returns the agents."""
-    hosts = kind_of(job["accelerator_type"], job["topology"]).host_count
-    count = process_count(job)
     free = free_replicas(uow)
     token = access.issue(uow, f"{attempt_id}@jobs.podyard.local", attempt_id=attempt_id)
     used = []
-    for rank in range(count):
+    for rank in range(size.process_count):
         agent_id = max(sorted(free), key=lambda agent: free[agent])
         assert free[agent_id] > 0, free
         free[agent_id] -= 1
@@ -138,7 +149,7 @@ def _place_replicas(uow: UnitOfWork, job: Mapping[str, Any], attempt_id: str) ->
                 "attempt_id": attempt_id,
                 "job_key": job["job_key"],
                 "rank": rank,
-                "host_indices": list(range(rank * hosts // count, (rank + 1) * hosts // count)),
+                "host_indices": size.hosts_of(rank),
                 "agent_id": agent_id,
                 "desired": "RUN",
                 "fence": job["attempt"] + 1,
@@ -151,6 +162,47 @@ def _place_replicas(uow: UnitOfWork, job: Mapping[str, Any], attempt_id: str) ->
             reason="gang placed",
         )
     return sorted(set(used))
+
+
+def grow(uow: UnitOfWork) -> None:
+    """Asks a smaller gang to yield once a larger one has room, and ends one that does not yield in time.
+
+    One gang at a time: two could not both have the same room.
+    """
+    yielding = select(attempts.c.attempt_id).where(attempts.c.yield_real.is_not(None), attempts.c.state != "ENDED")
+    waiting_for = uow.all(yielding.order_by(attempts.c.attempt_id))
+    for row in waiting_for:
+        attempt = rows.attempt_by_id(uow, row["attempt_id"])
+        if uow.real_now > attempt["yield_real"].plus_seconds(YIELD_SECONDS_MAX):
+            text = f"the gang has not yielded within {YIELD_SECONDS_MAX:g} s: it goes on from its last checkpoint"
+            end(uow, attempt, "RESIZED", text)
+    settled = uow.real_now.plus_seconds(-RESIZE_PAUSE_SECONDS)
+    running = select(attempts.c.attempt_id).where(attempts.c.state == "RUNNING", attempts.c.started_real < settled)
+    for row in uow.all(running.order_by(attempts.c.started_real, attempts.c.attempt_id)):
+        if waiting_for or _ask_to_yield(uow, rows.attempt_by_id(uow, row["attempt_id"])):
+            return
+
+
+def _ask_to_yield(uow: UnitOfWork, attempt: Mapping[str, Any]) -> bool:
+    """Does so if there is a larger size with room: free places and those that the gang has itself on living agents."""
+    job = rows.row_by_key(uow, attempt["job_key"])
+    if attempt["state"] != "RUNNING" or job["state"] != "RUNNING":
+        return False
+    kind = kind_of(job["accelerator_type"], job["topology"])
+    hosts, _ = rows.size_of(attempt, job)
+    free = free_replicas(uow)
+    gang = [r for r in rows.replica_rows(uow, attempt["attempt_id"]) if not REPLICA.is_final(r["state"])]
+    room = sum(max(0, count) for count in free.values()) + sum(r["agent_id"] in free for r in gang)
+    larger = (size for size in allowed_sizes(rows.to_spec(job["spec"]), kind) if size.host_count > hosts)
+    size = next((size for size in larger if size.process_count <= room), None)
+    if size is None:
+        return False
+    asked = update(attempts).where(attempts.c.attempt_id == attempt["attempt_id"])
+    uow.execute(asked.values(yield_real=uow.real_now))
+    uow.execute(update(replicas).where(replicas.c.attempt_id == attempt["attempt_id"]).values(desired="YIELD"))
+    text = f"attempt {attempt['attempt']} yields: there is room for {size.host_count} of {kind.host_count} hosts"
+    uow.execute(update(jobs).where(jobs.c.job_key == job["job_key"]).values(state_reason=text))
+    return True
 
 
 def settle(uow: UnitOfWork, attempt_id: str) -> None:
@@ -168,6 +220,8 @@ def settle(uow: UnitOfWork, attempt_id: str) -> None:
             end(uow, attempt, "FAILED", f"replica {lost[0]['rank']}: {lost[0]['reason']}")
         elif all(r["outcome"] == "SUCCEEDED" for r in gang):
             end(uow, attempt, "SUCCEEDED", "all replicas finished")
+        elif all(r["outcome"] in ("SUCCEEDED", "YIELDED") for r in gang):
+            end(uow, attempt, "RESIZED", "all replicas have yielded to a larger gang")
         elif attempt["state"] == "STARTING" and all(r["state"] == "RUNNING" for r in gang):
             move(uow, ATTEMPTS, attempt, "run", reason="all replicas run")
             job = rows.row_by_key(uow, attempt["job_key"])
@@ -189,7 +243,7 @@ def end(uow: UnitOfWork, attempt: Mapping[str, Any], outcome: str, reason: str) 
     for agent_id in sorted({r["agent_id"] for r in gang}):
         outbox.put(uow, f"agent.{agent_id}", POKE_TASK, [agent_id])
     job = rows.row_by_key(uow, attempt["job_key"])
-    if outcome in ("FAILED", "PREEMPTED") and JOB.allows(job["state"], "recover"):
+    if outcome in ("FAILED", "PREEMPTED", "RESIZED") and JOB.allows(job["state"], "recover"):
         move(uow, JOBS, job, "recover", reason=reason, state_reason=reason)
 
 
@@ -209,7 +263,8 @@ def _finish(uow: UnitOfWork, attempt: Mapping[str, Any]) -> None:
     if job["state"] == "CANCELLING":
         finish_job(uow, job, "cancelled", None, "cancelled by the user")
     elif attempt["outcome"] == "SUCCEEDED":
-        finish_job(uow, job, "succeed", None, "all steps done")
+        early = job["latest"].get("stopReason") if job["steps_done"] < job["spec"]["steps"] else None
+        finish_job(uow, job, "succeed", None, str(early or "all steps done"))
     elif job["failures"] > job["spec"]["max_failures"]:
         most = job["spec"]["max_failures"]
         text = f"{job['failures']} attempts failed (maxFailures {most}); the last: {attempt['reason']}"

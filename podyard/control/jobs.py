@@ -16,13 +16,36 @@ from podyard.db.tables_jobs import job_logs, jobs, replicas
 from podyard.db.transition import JOBS, born, move
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import Fleet
-from podyard.domain.job import JOB, JOB_EXECUTIONS, JOB_MODES, Job, JobSpec, MetricPoint, job_name
+from podyard.domain.gang import allowed_sizes, whole_gang
+from podyard.domain.job import (
+    JOB,
+    JOB_EXECUTIONS,
+    JOB_MODES,
+    Job,
+    JobRequest,
+    JobSpec,
+    MetricPoint,
+    StartFrom,
+    job_name,
+    objects_prefix,
+)
 from podyard.domain.node import NodeSpec, kind_of
+from podyard.domain.ports import ObjectReader
 from podyard.domain.principal import Principal
-from podyard.domain.recipes import check_arguments, check_batch
+from podyard.domain.recipes import (
+    PROGRAM_CHECKPOINT_EVERY_STEPS,
+    check_arguments,
+    check_batch,
+    check_mode,
+    is_program,
+    manifest_of,
+)
+from podyard.domain.training import check_elastic, check_training
 from podyard.hardware.accelerator_types import AcceleratorType
 
 STEPS_MAX = 10_000_000  # a metric row per step: beyond this a job is a mistake in a unit
+ARTIFACTS = ("export/", "predictions")  # what a job makes for others; its checkpoints are its own
+CHECKPOINTS_NAMED_MAX = 10  # in an error that says which ones there are
 
 
 def create(
@@ -32,7 +55,7 @@ def create(
     project: str,
     zone: str,
     job_id: str | None,
-    spec: JobSpec,
+    request: JobRequest,
     node: str | NodeSpec,
 ) -> Job:
     """Accepts a job on a node that is READY (`node`: its id), or on one that is made for the job (a spec)."""
@@ -48,7 +71,9 @@ def create(
     else:
         operation = nodes.create(uow, fleet, principal, project, zone, job_id, node, job_key=job_key)
         target = node_rows.row_by_key(uow, operation.target_key)
-    spec = _checked(spec, kind_of(target["accelerator_type"], target["topology"]))
+    kind = kind_of(target["accelerator_type"], target["topology"])
+    source = _source(uow, principal, project, zone, request)
+    spec = _checked(_trained(request) if source is None else _of_source(request, *source, kind), kind)
     row = {
         "job_key": job_key,
         "project": project,
@@ -75,7 +100,7 @@ def create(
         "error_code": None,
         "error_message": None,
     }
-    _check_room(uow, gangs.process_count(row))
+    _check_room(uow, allowed_sizes(spec, kind)[-1].process_count)
     born(uow, JOBS, row, reason="submitted")
     return get(uow, principal, project, zone, job_id)
 
@@ -120,13 +145,48 @@ def metrics(
 
 
 def checkpoints(uow: UnitOfWork, principal: Principal, project: str, zone: str, job_id: str) -> list[Mapping[str, Any]]:
+    """The committed checkpoints, the newest first. `best` is true of one at most: each was the best when it came."""
     row = _row(uow, principal, "podyard.jobs.get", project, zone, job_id)
-    return rows.committed_checkpoints(uow, row["job_key"])
+    found = rows.committed_checkpoints(uow, row["job_key"])
+    best = next((item["step"] for item in found if item["best"]), None)
+    return [{**item, "best": item["step"] == best} for item in found]
+
+
+def evaluations(uow: UnitOfWork, principal: Principal, project: str, zone: str, job_id: str) -> list[Mapping[str, Any]]:
+    """The committed evaluations by step: step, attempt, metrics."""
+    row = _row(uow, principal, "podyard.jobs.get", project, zone, job_id)
+    return rows.committed_evaluations(uow, row["job_key"])
+
+
+def artifacts(
+    uow: UnitOfWork, principal: Principal, project: str, zone: str, job_id: str, objects: ObjectReader
+) -> dict[str, int]:
+    """What the job has made to be taken away: name -> bytes."""
+    row = _row(uow, principal, "podyard.jobs.get", project, zone, job_id)
+    prefix = objects_prefix(row["job_key"])
+    found = {name: size for kind in ARTIFACTS for name, size in objects.sizes(prefix + kind).items()}
+    return {name.removeprefix(prefix): found[name] for name in sorted(found)}
+
+
+def artifact(
+    uow: UnitOfWork, principal: Principal, project: str, zone: str, job_id: str, objects: ObjectReader, name: str
+) -> bytes:
+    """One of `artifacts`; NOT_FOUND for any other name, wherever it might lead."""
+    if name not in artifacts(uow, principal, project, zone, job_id, objects):
+        raise not_found(f"{job_name(project, zone, job_id)}/artifacts/{name}")
+    row = _row(uow, principal, "podyard.jobs.get", project, zone, job_id)
+    return objects.get(objects_prefix(row["job_key"]) + name)
 
 
 def attempts(uow: UnitOfWork, principal: Principal, project: str, zone: str, job_id: str) -> list[Mapping[str, Any]]:
+    """All attempts by number, each with what it has of the slice: hosts, whole_hosts, batch."""
     row = _row(uow, principal, "podyard.jobs.get", project, zone, job_id)
-    return rows.attempt_rows(uow, row["job_key"])
+    whole = kind_of(row["accelerator_type"], row["topology"]).host_count
+    found: list[Mapping[str, Any]] = []
+    for attempt in rows.attempt_rows(uow, row["job_key"]):
+        hosts, batch = rows.size_of(attempt, row)
+        found.append({**attempt, "hosts": hosts, "whole_hosts": whole, "batch": batch})
+    return found
 
 
 def logs(
@@ -158,9 +218,99 @@ def counts(uow: UnitOfWork, project: str) -> dict[str, int]:
     return {row["state"]: row["jobs"] for row in uow.all(query)}
 
 
+def _source(
+    uow: UnitOfWork, principal: Principal, project: str, zone: str, request: JobRequest
+) -> tuple[StartFrom, JobSpec] | None:
+    """The checkpoint that the job starts from, and what its job was asked to do."""
+    if request.mode not in JOB_MODES:
+        raise invalid(f"mode {request.mode!r} is none of {', '.join(JOB_MODES)}", "mode")
+    if request.start_from is None:
+        if request.mode != "train":
+            raise invalid(f"mode {request.mode} needs startFrom, the job whose checkpoint it takes", "startFrom")
+        return None
+    if request.mode == "train":
+        raise invalid("startFrom is not for mode train: a job trains from its own beginning", "startFrom")
+    job_id, step = request.start_from
+    row = _row(uow, principal, "podyard.jobs.get", project, zone, job_id)
+    saved = rows.committed_checkpoints(uow, row["job_key"])
+    if not saved:
+        raise failed_precondition(f"job {job_id} has no checkpoint to start from")
+    steps = [item["step"] for item in saved]
+    if step is None:
+        step = steps[0]
+    elif step not in steps:
+        shown = ", ".join(map(str, steps[:CHECKPOINTS_NAMED_MAX]))
+        raise PodyardError(Code.NOT_FOUND, f"job {job_id} has no checkpoint of step {step}; it has those of {shown}")
+    return StartFrom(job_id, row["job_key"], step), rows.to_spec(row["spec"])
+
+
+def _of_source(request: JobRequest, start: StartFrom, other: JobSpec, kind: AcceleratorType) -> JobSpec:
+    """A job that looks at another one's checkpoint once: recipe, arguments and seed are that job's."""
+    same = {"recipe": (request.recipe, other.recipe), "seed": (request.seed, other.seed)}
+    same |= {f"arguments.{name}": (value, other.arguments.get(name)) for name, value in request.arguments.items()}
+    for field, (given, theirs) in same.items():
+        if given is not None and given != theirs:
+            raise invalid(f"{field} is {given!r}, and {theirs!r} in job {start.job_id}: leave it out", field)
+    for field, value in (("steps", request.steps), ("checkpointEverySteps", request.checkpoint_every_steps)):
+        if value is not None:
+            raise invalid(f"{field} is for mode train only, not for {request.mode}", field)
+    check_training(request.training, 0)  # before its numbers divide anything
+    parts = kind.core_count * request.training.accumulation_steps
+    batch = parts if other.global_batch % parts else other.global_batch
+    return _spec(request, other.recipe, other.arguments, 1, batch, other.seed, 0, start)
+
+
+def _trained(request: JobRequest) -> JobSpec:
+    recipe = request.recipe
+    if recipe is None:
+        raise invalid("a job needs a recipe or a program", "recipe")
+    if is_program(recipe):
+        for field, value in (("steps", request.steps), ("globalBatch", request.global_batch)):
+            if value is None:
+                raise invalid(f"{field} is required: nothing is known of program {recipe}", field)
+        steps, batch, every = 0, 0, PROGRAM_CHECKPOINT_EVERY_STEPS
+    else:
+        manifest = manifest_of(recipe)
+        steps, batch = manifest.default_steps, manifest.default_global_batch
+        every = manifest.default_checkpoint_every_steps
+    return _spec(request, recipe, check_arguments(recipe, request.arguments), steps, batch, 0, every, None)
+
+
+def _spec(
+    request: JobRequest,
+    recipe: str,
+    arguments: Mapping[str, Any],
+    steps: int,
+    global_batch: int,
+    seed: int,
+    checkpoint_every_steps: int,
+    start_from: StartFrom | None,
+) -> JobSpec:
+    """The request, with the numbers given here where it has none."""
+
+    def chosen(asked: int | None, usual: int) -> int:
+        return usual if asked is None else asked
+
+    return JobSpec(
+        recipe=recipe,
+        arguments=arguments,
+        mode=check_mode(recipe, request.mode),
+        steps=chosen(request.steps, steps),
+        global_batch=chosen(request.global_batch, global_batch),
+        seed=chosen(request.seed, seed),
+        checkpoint_every_steps=chosen(request.checkpoint_every_steps, checkpoint_every_steps),
+        max_failures=request.max_failures,
+        max_preemptions=request.max_preemptions,
+        execution=request.execution,
+        replica_processes=request.replica_processes,
+        labels=request.labels,
+        training=request.training,
+        elastic=request.elastic,
+        start_from=start_from,
+    )
+
+
 def _checked(spec: JobSpec, kind: AcceleratorType) -> JobSpec:
-    if spec.mode not in JOB_MODES:
-        raise invalid(f"mode {spec.mode!r} is none of {', '.join(JOB_MODES)}", "mode")
     if spec.execution not in JOB_EXECUTIONS:
         raise invalid(f"execution {spec.execution!r} is none of {', '.join(JOB_EXECUTIONS)}", "execution")
     if spec.execution == "simulated":
@@ -176,12 +326,14 @@ def _checked(spec: JobSpec, kind: AcceleratorType) -> JobSpec:
     for name, value in limits.items():
         if not 0 <= value < 2**31:
             raise invalid(f"{name} is {value}: it must be from 0 to {2**31 - 1}", name)
-    check_batch(spec.global_batch, kind.core_count)
+    check_training(spec.training, spec.checkpoint_every_steps)
+    check_batch(spec.global_batch, kind.core_count, accumulation_steps=spec.training.accumulation_steps)
     if spec.replica_processes is not None and not 1 <= spec.replica_processes <= kind.host_count:
         text = f"replicaProcesses is {spec.replica_processes}: {kind.name} has {kind.host_count} hosts"
         raise invalid(text, "replicaProcesses")
-    arguments = check_arguments(spec.recipe, spec.arguments)
-    return JobSpec(**{**rows.from_spec(spec), "arguments": arguments})
+    if spec.elastic is not None:
+        check_elastic(spec.elastic, whole_gang(spec, kind).process_count)
+    return spec
 
 
 def _ready_node(uow: UnitOfWork, principal: Principal, project: str, zone: str, node_id: str) -> Mapping[str, Any]:

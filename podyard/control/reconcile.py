@@ -31,9 +31,9 @@ def lose_silent_replicas(uow: UnitOfWork, watching_since: RealTime) -> None:
     lost, since they may have been unable to report while we were away. A process whose lease has lapsed has stopped
     itself; while its agent lives, the agent confirms that, so only a dead agent's replicas are written off here.
     """
-    if uow.real_now < watching_since.plus_seconds(gangs.REPLICA_LEASE_SECONDS):
+    if uow.real_now < watching_since.plus_seconds(uow.leases.replica_seconds):
         return
-    oldest_agent = uow.real_now.plus_seconds(-gangs.AGENT_LEASE_SECONDS)
+    oldest_agent = uow.real_now.plus_seconds(-uow.leases.agent_seconds)
     living = {row["agent_id"] for row in uow.all(select(agents.c.agent_id).where(agents.c.seen >= oldest_agent))}
     live = select(replicas).where(replicas.c.state.in_(rows.LIVE_REPLICA_STATES)).order_by(replicas.c.replica_id)
     for replica in uow.all(live):
@@ -51,7 +51,7 @@ def lose_silent_replicas(uow: UnitOfWork, watching_since: RealTime) -> None:
 def _long_started(uow: UnitOfWork, attempt: Mapping[str, Any]) -> bool:
     """A replica that its agent never started: two leases are time enough for a start."""
     started: RealTime = attempt["started_real"]
-    return uow.real_now > started.plus_seconds(2 * gangs.REPLICA_LEASE_SECONDS)
+    return uow.real_now > started.plus_seconds(2 * uow.leases.replica_seconds)
 
 
 def poke_stopping(uow: UnitOfWork) -> None:

@@ -8,9 +8,23 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, and_, false, func, or_, select
 
-from podyard.db.tables_jobs import attempts, checkpoints, job_metrics, jobs, replicas
+from podyard.db.tables_jobs import attempts, checkpoints, job_evaluations, job_metrics, jobs, replicas
 from podyard.db.unit_of_work import UnitOfWork
-from podyard.domain.job import ATTEMPT, JOB, REPLICA, Attempt, Job, JobSpec, MetricPoint, Replica, committed_ranges
+from podyard.domain.job import (
+    ATTEMPT,
+    JOB,
+    REPLICA,
+    Attempt,
+    Elastic,
+    Job,
+    JobSpec,
+    MetricPoint,
+    Replica,
+    StartFrom,
+    committed_ranges,
+)
+from podyard.domain.node import kind_of
+from podyard.domain.training import training_of
 
 ACTIVE_JOB_STATES = tuple(sorted(state for state in JOB.states() if not JOB.is_final(state)))
 LIVE_REPLICA_STATES = tuple(sorted(state for state in REPLICA.states() if not REPLICA.is_final(state)))
@@ -34,11 +48,22 @@ def active_on_node(uow: UnitOfWork, node_key: str) -> list[Mapping[str, Any]]:
 
 def to_job(row: Mapping[str, Any]) -> Job:
     fields = {name: row[name] for name in Job.__dataclass_fields__ if name != "spec"}
-    return Job(**fields, spec=JobSpec(**row["spec"]))
+    return Job(**fields, spec=to_spec(row["spec"]))
 
 
 def from_spec(spec: JobSpec) -> dict[str, Any]:
     return dataclasses.asdict(spec)
+
+
+def to_spec(stored: Mapping[str, Any]) -> JobSpec:
+    """The spec of a row; one that an older Podyard wrote has the usual values for what is new."""
+    elastic, start_from = stored.get("elastic"), stored.get("start_from")
+    nested = {
+        "training": training_of(stored.get("training", {})),
+        "elastic": elastic and Elastic(**elastic),
+        "start_from": start_from and StartFrom(**start_from),
+    }
+    return JobSpec(**{**stored, **nested})
 
 
 def attempt_rows(uow: UnitOfWork, job_key: str) -> list[Mapping[str, Any]]:
@@ -47,6 +72,13 @@ def attempt_rows(uow: UnitOfWork, job_key: str) -> list[Mapping[str, Any]]:
 
 def to_attempt(row: Mapping[str, Any]) -> Attempt:
     return Attempt(**{name: row[name] for name in Attempt.__dataclass_fields__})
+
+
+def size_of(attempt: Mapping[str, Any], job: Mapping[str, Any]) -> tuple[int, int]:
+    """(hosts, global batch) of an attempt of `job`."""
+    hosts, batch = attempt["host_count"], attempt["global_batch"]
+    whole = kind_of(job["accelerator_type"], job["topology"]).host_count
+    return whole if hosts is None else hosts, job["spec"]["global_batch"] if batch is None else batch
 
 
 def open_attempt(uow: UnitOfWork, job_key: str) -> Mapping[str, Any] | None:
@@ -95,6 +127,16 @@ def committed_checkpoints(uow: UnitOfWork, job_key: str) -> list[Mapping[str, An
     return uow.all(query.order_by(checkpoints.c.step.desc()))
 
 
+def committed_evaluations(uow: UnitOfWork, job_key: str) -> list[Mapping[str, Any]]:
+    """The evaluations of the committed history, by step.
+
+    The step that an attempt resumed from may have been evaluated before it or by it: the newer one counts.
+    """
+    query = select(job_evaluations).where(_committed(uow, job_key, job_evaluations, before_first=1))
+    found = uow.all(query.order_by(job_evaluations.c.step, job_evaluations.c.attempt))
+    return list({row["step"]: row for row in found}.values())
+
+
 def modelled_seconds_until(uow: UnitOfWork, job_key: str, last_step: int) -> float:
     query = select(func.sum(job_metrics.c.modelled_seconds)).where(
         committed(uow, job_key), job_metrics.c.step <= last_step
@@ -102,10 +144,11 @@ def modelled_seconds_until(uow: UnitOfWork, job_key: str, last_step: int) -> flo
     return float(uow.execute(query).scalar() or 0.0)
 
 
-def _committed(uow: UnitOfWork, job_key: str, table: Any) -> ColumnElement[bool]:
+def _committed(uow: UnitOfWork, job_key: str, table: Any, before_first: int = 0) -> ColumnElement[bool]:
+    """`before_first`: how many steps before an attempt's first one count as well."""
     history: Sequence[Attempt] = [to_attempt(row) for row in attempt_rows(uow, job_key)]
     pieces = []
     for attempt, first, last in committed_ranges(history):
-        piece = and_(table.c.attempt == attempt, table.c.step >= first)
+        piece = and_(table.c.attempt == attempt, table.c.step >= first - before_first)
         pieces.append(piece if last is None else and_(piece, table.c.step <= last))
     return and_(table.c.job_key == job_key, or_(false(), *pieces))

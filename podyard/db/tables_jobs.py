@@ -1,4 +1,4 @@
-"""Jobs, attempts, replicas, metrics, logs, checkpoints."""
+"""Jobs, attempts, replicas, metrics, evaluations, logs, checkpoints."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    false,
 )
 
 from podyard.db.tables import metadata
@@ -62,13 +63,15 @@ attempts = Table(
     Column("state", String(32), nullable=False),
     Column("version", BigInteger, nullable=False),
     Column("resume_step", Integer, nullable=False),
-    Column("resume_name", String(512)),
-    Column("outcome", String(32)),  # SUCCEEDED, FAILED, PREEMPTED, CANCELLED, once known
+    Column("host_count", Integer),  # None: the whole slice
+    Column("global_batch", Integer),  # None: the job's
+    Column("outcome", String(32)),  # SUCCEEDED, FAILED, PREEMPTED, RESIZED, CANCELLED, once known
     Column("reason", Text, nullable=False),
     Column("ring_key", String(64), nullable=False),
     Column("started", PlatformTimeColumn, nullable=False),
     Column("ended", PlatformTimeColumn),
     Column("started_real", RealTimeColumn, nullable=False),
+    Column("yield_real", RealTimeColumn),  # when the gang was asked to yield to a larger one
     UniqueConstraint("job_key", "attempt"),
 )
 
@@ -82,7 +85,7 @@ replicas = Table(
     Column("host_indices", Json, nullable=False),
     Column("agent_id", String(64), nullable=False),
     Column("state", String(32), nullable=False),
-    Column("desired", String(8), nullable=False),
+    Column("desired", String(8), nullable=False),  # RUN, YIELD, STOP
     Column("version", BigInteger, nullable=False),
     Column("fence", BigInteger, nullable=False),
     Column("token", String(128), nullable=False),  # scoped to the attempt; emptied when the replica has exited
@@ -106,6 +109,15 @@ job_metrics = Table(
     Column("modelled_seconds", Float, nullable=False),
 )
 
+job_evaluations = Table(
+    "job_evaluations",
+    metadata,
+    Column("job_key", String(64), ForeignKey("jobs.job_key"), primary_key=True),
+    Column("step", Integer, primary_key=True, autoincrement=False),
+    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    Column("metrics", Json, nullable=False),
+)
+
 job_logs = Table(
     "job_logs",
     metadata,
@@ -126,4 +138,5 @@ checkpoints = Table(
     Column("name", String(512), nullable=False),
     Column("sha256", String(64), nullable=False),
     Column("at", PlatformTimeColumn, nullable=False),
+    Column("best", Boolean, nullable=False, server_default=false()),  # was the best one when it was written
 )

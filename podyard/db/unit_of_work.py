@@ -30,6 +30,7 @@ from podyard.base.errors import Code, PodyardError
 from podyard.base.rng import Streams
 from podyard.db import tables
 from podyard.db.file_lock import FairFileLock
+from podyard.settings import Leases
 
 T = TypeVar("T")
 
@@ -59,6 +60,7 @@ class UnitOfWork:
     streams: Streams
     actor: str
     writable: bool
+    leases: Leases
 
     @cached_property
     def clock(self) -> PlatformClock:
@@ -111,10 +113,16 @@ class _Waiting:
 
 
 class Database:
-    """One database, SQLite or PostgreSQL. Thread-safe. `close` ends the writer thread."""
+    """One database, SQLite or PostgreSQL. Thread-safe. `close` ends the writer thread.
 
-    def __init__(self, url: str, real_clock: RealClock, streams: Streams | None = None) -> None:
+    `leases`: what its units of work judge silence by; every process of one Podyard has the same.
+    """
+
+    def __init__(
+        self, url: str, real_clock: RealClock, streams: Streams | None = None, leases: Leases | None = None
+    ) -> None:
         self.url = url
+        self.leases = leases or Leases()
         self._real_clock = real_clock
         self._streams = streams or Streams()
         self._parsed = make_url(url)
@@ -154,7 +162,7 @@ class Database:
         self._reader.dispose()
 
     def _unit(self, connection: Connection, actor: str, *, writable: bool) -> UnitOfWork:
-        return UnitOfWork(connection, self._real_clock.now(), self._streams, actor, writable)
+        return UnitOfWork(connection, self._real_clock.now(), self._streams, actor, writable, self.leases)
 
     def _run_postgresql(self, body: Callable[[UnitOfWork], T], actor: str) -> T:
         for attempt in range(1, UNIT_RETRIES_MAX + 1):

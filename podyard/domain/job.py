@@ -61,13 +61,92 @@ HOST = Machine(
     },
 )
 
-JOB_MODES = ("train", "evaluate", "predict")
+JOB_MODES = ("train", "evaluate", "predict", "export")
 JOB_EXECUTIONS = ("real", "simulated")
+DEFAULT_MAX_FAILURES = 3
+DEFAULT_MAX_PREEMPTIONS = 100  # a preemption is the platform's doing, so that a job may take many
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Best:
+    """Which checkpoint is the best one: by `metric` of the evaluations, the least (`min`) or the greatest (`max`)."""
+
+    metric: str
+    mode: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class EarlyStopping:
+    """A job ends once `patience` evaluations in a row have not bettered `metric` by more than `min_delta`."""
+
+    metric: str
+    mode: str
+    patience: int
+    min_delta: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TrainingSettings:
+    """How a job trains beside its recipe. `evaluate_every_steps` 0: only at the end. `keep_checkpoints` 0: all."""
+
+    accumulation_steps: int = 1
+    iterations_per_loop: int = 1
+    evaluate_every_steps: int = 0
+    early_stopping: EarlyStopping | None = None
+    checkpoint_name: str = "checkpoint-{step:08d}"
+    keep_checkpoints: int = 5
+    best: Best | None = None
+    export_at_end: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Elastic:
+    """A job that goes on with fewer processes while its whole gang has no room, and grows back.
+
+    `batch` keep: the global batch stays; scale: it shrinks with the hosts. `learning_rate` linear: it shrinks, too.
+    """
+
+    min_replicas: int
+    batch: str
+    learning_rate: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StartFrom:
+    """The checkpoint of another job that a job begins with."""
+
+    job_id: str
+    job_key: str
+    step: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class JobRequest:
+    """What a user asks for; None is what the recipe's manifest, or the job that it starts from, decides.
+
+    `recipe` may be a program, "module:function". `start_from`: a job's id and a step, None for the newest.
+    """
+
+    recipe: str | None = None
+    arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    mode: str = "train"
+    steps: int | None = None
+    global_batch: int | None = None
+    seed: int | None = None
+    checkpoint_every_steps: int | None = None
+    max_failures: int = DEFAULT_MAX_FAILURES
+    max_preemptions: int = DEFAULT_MAX_PREEMPTIONS
+    execution: str = "real"
+    replica_processes: int | None = None
+    labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    training: TrainingSettings = TrainingSettings()
+    elastic: Elastic | None = None
+    start_from: tuple[str, int | None] | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class JobSpec:
-    """What a user asks for. Steps and batch are filled from the recipe's manifest when the user gives none."""
+    """What a job is to do: a request with everything decided. A program is carried in `recipe`: it has a colon."""
 
     recipe: str
     arguments: Mapping[str, Any]
@@ -81,11 +160,17 @@ class JobSpec:
     execution: str
     replica_processes: int | None  # None: one process per host
     labels: Mapping[str, str]
+    training: TrainingSettings = TrainingSettings()
+    elastic: Elastic | None = None
+    start_from: StartFrom | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Attempt:
-    """One try: `attempt` counts from 1, `resume_step` is the checkpoint it started from (0: from the beginning)."""
+    """One try: `attempt` counts from 1, `resume_step` is the checkpoint it started from (0: from the beginning).
+
+    `host_count`, `global_batch`: what it has of the slice and of the job's batch; None: all.
+    """
 
     attempt_id: str
     job_key: str
@@ -93,7 +178,8 @@ class Attempt:
     state: str
     version: int
     resume_step: int
-    resume_name: str | None
+    host_count: int | None
+    global_batch: int | None
     outcome: str | None
     reason: str
     started: PlatformTime
@@ -165,6 +251,11 @@ class MetricPoint:
 
 def job_name(project: str, zone: str, job_id: str) -> str:
     return f"projects/{project}/locations/{zone}/jobs/{job_id}"
+
+
+def objects_prefix(job_key: str) -> str:
+    """What the names of a job's artefacts begin with, in the objects folder that all jobs share."""
+    return f"jobs/{job_key}/"
 
 
 def committed_ranges(attempts: Sequence[Attempt]) -> list[tuple[int, int, int | None]]:

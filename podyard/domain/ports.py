@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 
-class ObjectStore(Protocol):
-    """Artefacts by name (checkpoints, predictions, logs). Raises PodyardError NOT_FOUND for an unknown name."""
+class ObjectReader(Protocol):
+    """The artefacts that replicas have written, by name (parts joined by "/"). Read only."""
 
-    def put(self, name: str, data: bytes) -> None: ...
-    def get(self, name: str) -> bytes: ...
-    def list(self, prefix: str) -> list[str]: ...
-    def delete(self, name: str) -> None: ...
+    def sizes(self, prefix: str) -> Mapping[str, int]:
+        """Name -> bytes of all whose name begins with `prefix`, which ends at a folder or within a name."""
+        ...
+
+    def get(self, name: str) -> bytes:
+        """Raises PodyardError NOT_FOUND for an unknown name."""
+        ...
 
 
 class Send(Protocol):

@@ -1,11 +1,13 @@
-"""The recipe manifest: what a job may ask of each recipe, checked at submit, without JAX.
+"""The recipe manifest: what a job may ask of each recipe, or of a user's program, checked at submit, without JAX.
 
 The engine's recipes of the same names do the work; this is what the API, the console and the command line know of them.
+A program is "module:function", a file of the user's: nothing is known of it before it runs.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import re
 from collections.abc import Mapping
@@ -15,7 +17,13 @@ from podyard.base.errors import invalid
 
 Number = int | float
 
+PROGRAM_ARGUMENTS_MAX = 64
+PROGRAM_ARGUMENTS_BYTES_MAX = 16 * 1024  # settings, not data: data lies in the data sets
+PROGRAM_LIST_DEPTH_MAX = 8
+PROGRAM_CHECKPOINT_EVERY_STEPS = 100
+
 _FOLDER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -72,7 +80,7 @@ class RecipeManifest:
     training_example_count: int | None
 
 
-_MODES = ("train", "evaluate", "predict")
+_MODES = ("train", "evaluate", "predict", "export")
 
 
 def _of_files(
@@ -150,11 +158,26 @@ def manifest_of(recipe: str) -> RecipeManifest:
     return RECIPES[recipe]
 
 
+def is_program(recipe: str) -> bool:
+    """Whether the recipe of a job is a user's program."""
+    return ":" in recipe
+
+
+def check_program(program: str) -> str:
+    """`program`; raises INVALID_ARGUMENT unless it is "module:function", both plain names."""
+    module, _, function = program.partition(":")
+    if len(program) > 200 or not _NAME.fullmatch(module) or not _NAME.fullmatch(function):
+        raise invalid(f"program {program[:200]!r} is not module:function, like my_model:build", "program")
+    return program
+
+
 def check_arguments(recipe: str, arguments: Mapping[str, object]) -> dict[str, object]:
-    """All arguments of `recipe`: the given ones checked, the others by default.
+    """All arguments of `recipe`: the given ones checked, the others by default. A program's are taken as they are.
 
     Raises PodyardError INVALID_ARGUMENT for an unknown recipe or argument, a wrong type, a value out of bounds.
     """
+    if is_program(recipe):
+        return _program_arguments(arguments)
     manifest = manifest_of(recipe)
     for name in arguments:
         if name not in manifest.arguments:
@@ -166,21 +189,46 @@ def check_arguments(recipe: str, arguments: Mapping[str, object]) -> dict[str, o
     }
 
 
+def _program_arguments(arguments: Mapping[str, object]) -> dict[str, object]:
+    if len(arguments) > PROGRAM_ARGUMENTS_MAX:
+        text = f"a program has at most {PROGRAM_ARGUMENTS_MAX} arguments, not {len(arguments)}"
+        raise invalid(text, "arguments")
+    for name, value in arguments.items():
+        if not _NAME.fullmatch(name):
+            raise invalid(f"arguments.{name[:80]!r} is no name of a function's argument", "arguments")
+        _check_plain(f"arguments.{name}", value, 0)
+    size = len(json.dumps(dict(arguments)).encode())
+    if size > PROGRAM_ARGUMENTS_BYTES_MAX:
+        text = f"the arguments of a program are at most {PROGRAM_ARGUMENTS_BYTES_MAX} bytes of JSON, not {size}"
+        raise invalid(text, "arguments")
+    return dict(arguments)
+
+
+def _check_plain(field: str, value: object, depth: int) -> None:
+    if isinstance(value, list) and depth < PROGRAM_LIST_DEPTH_MAX:
+        for item in value:
+            _check_plain(field, item, depth + 1)
+    elif not (value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))):
+        raise invalid(f"{field} must be a number, a text, true, false or null, or a list of such", field)
+
+
 def check_mode(recipe: str, mode: str) -> str:
     """Raises INVALID_ARGUMENT when `recipe` does not have `mode`."""
-    modes = manifest_of(recipe).modes
+    modes = _MODES if is_program(recipe) else manifest_of(recipe).modes
     if mode not in modes:
         raise invalid(f"mode {mode!r} is not one of {', '.join(modes)}", "mode")
     return mode
 
 
-def check_batch(global_batch: int, cores: int, training_example_count: int | None = None) -> int:
-    """`global_batch`; raises INVALID_ARGUMENT unless it is a positive multiple of the slice's core count, and at most
-    all training examples when their number is given."""
-    if global_batch < 1 or global_batch % cores:
-        raise invalid(
-            f"globalBatch {global_batch} is not a positive multiple of the slice's {cores} cores", "globalBatch"
-        )
+def check_batch(
+    global_batch: int, cores: int, training_example_count: int | None = None, accumulation_steps: int = 1
+) -> int:
+    """`global_batch`; raises INVALID_ARGUMENT unless it is a positive multiple of the slice's core count times the
+    accumulation steps, and at most all training examples when their number is given."""
+    if not 1 <= global_batch < 2**31 or global_batch % (cores * accumulation_steps):
+        times = "" if accumulation_steps == 1 else f" times {accumulation_steps} accumulation steps"
+        text = f"globalBatch {global_batch} is not a positive multiple of the slice's {cores} cores{times}"
+        raise invalid(text, "globalBatch")
     if training_example_count is not None and global_batch > training_example_count:
         raise invalid(
             f"globalBatch {global_batch} is more than the {training_example_count} training examples", "globalBatch"
@@ -189,6 +237,7 @@ def check_batch(global_batch: int, cores: int, training_example_count: int | Non
 
 
 __all__ = [
+    "PROGRAM_CHECKPOINT_EVERY_STEPS",
     "RECIPES",
     "Argument",
     "FolderArgument",
@@ -196,5 +245,7 @@ __all__ = [
     "check_arguments",
     "check_batch",
     "check_mode",
+    "check_program",
+    "is_program",
     "manifest_of",
 ]

@@ -6,14 +6,16 @@ The engine knows neither HTTP nor a database; `workers/replica.py` implements th
 from __future__ import annotations
 
 import dataclasses
+import enum
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from podyard.base.errors import invalid
+from podyard.engine.training.settings import TrainingSettings, check_settings
 
-MODES = ("train", "evaluate", "predict")
+MODES = ("train", "evaluate", "predict", "export")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,7 +26,9 @@ class ReplicaSpec:
     that this process holds; `rank` is its index among `process_count` processes. `epoch` fences earlier gangs of the
     same job, `ring_key` (16 bytes or more) is known to this gang only. `checkpoint_every_steps` 0: only at the end.
     `window_folder`: where the processes of a machine share memory; without one they sum over TCP.
-    `data_folder`: where the argument `data` of a recipe is a folder; without one it is a path.
+    `data_folder`: where the argument `data` of a recipe is a folder; without one it is a path. `program_folder`: where
+    the modules of users' programs are; a recipe that is called "module:function" is one of them.
+    `learning_rate_scale` is for a gang that is smaller than the job's.
     """
 
     recipe: str
@@ -45,6 +49,17 @@ class ReplicaSpec:
     compilation_cache: str | None = None
     window_folder: str | None = None
     data_folder: str | None = None
+    program_folder: str | None = None
+    training: TrainingSettings = dataclasses.field(default_factory=TrainingSettings)
+    learning_rate_scale: float = 1.0
+
+
+class Ended(enum.Enum):
+    """How a replica came to its end. YIELDED: in order, after a checkpoint, so that another gang can go on."""
+
+    FINISHED = "FINISHED"
+    YIELDED = "YIELDED"
+    STOPPED = "STOPPED"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,14 +82,20 @@ class Rendezvous(Protocol):
 class MetricsSink(Protocol):
     """What the process that holds host 0 reports (`log` and `stopping`: every process). Steps are 1-based.
 
-    `checkpoint` is called after the checkpoint is durable; `finished` last, and not at all after a stop.
+    `evaluated`: what was measured on the test data after a step, by name ("val_loss"). `checkpoint` is called after the
+    checkpoint is durable, `pruned` after those of these steps are gone; `finished` last, and not at all after a stop or
+    when the gang has yielded. `stopping`: leave at once; `yielding`: leave in order, all after the same step, with a
+    checkpoint.
     """
 
     def step(self, step: int, loss: float, accuracy: float, wall_seconds: float, modelled_seconds: float) -> None: ...
-    def checkpoint(self, step: int, name: str, sha256: str) -> None: ...
+    def evaluated(self, step: int, metrics: Mapping[str, float]) -> None: ...
+    def checkpoint(self, step: int, name: str, sha256: str, is_best: bool) -> None: ...
+    def pruned(self, steps: Sequence[int]) -> None: ...
     def log(self, line: str) -> None: ...
-    def finished(self, metrics: Mapping[str, float]) -> None: ...
+    def finished(self, metrics: Mapping[str, float | str]) -> None: ...
     def stopping(self) -> bool: ...
+    def yielding(self) -> bool: ...
 
 
 def check_spec(spec: ReplicaSpec) -> None:
@@ -90,6 +111,13 @@ def check_spec(spec: ReplicaSpec) -> None:
             f"global batch {spec.global_batch} is not a positive multiple of the {spec.core_count} cores",
             "global_batch",
         )
+    if spec.global_batch % (spec.core_count * spec.training.accumulation_steps):
+        raise invalid(
+            f"the {spec.global_batch // spec.core_count} examples of a core cannot be computed in"
+            f" {spec.training.accumulation_steps} equal parts",
+            "training.accumulationSteps",
+        )
+    check_settings(spec.training, spec.checkpoint_every_steps)
     hosts = set(spec.host_indices)
     if not hosts or len(hosts) != len(spec.host_indices) or not hosts <= set(range(spec.host_count)):
         raise invalid(f"hosts {spec.host_indices} are not distinct hosts of 0..{spec.host_count - 1}", "host_indices")
@@ -110,6 +138,8 @@ def agreement_digest(spec: ReplicaSpec, start: str) -> bytes:
         "seed": spec.seed,
         "cores": spec.core_count,
         "hosts": spec.host_count,
+        "training": spec.training.to_json(),
+        "learningRateScale": spec.learning_rate_scale,
         "start": start,
     }
     return hashlib.sha256(json.dumps(common, sort_keys=True).encode()).digest()

@@ -4,7 +4,7 @@
 2. `fire_timers` everything that is due, in order, each at its due time
 3. `place`       load the fleet, decide, apply each action guarded by the version it was decided for
 4. `start_jobs`  gangs for the jobs that wait
-5. `reconcile`   what has gone silent or has been left behind (once a second)
+5. `reconcile`   what has gone silent or has been left behind (once a second, more often when leases are short)
 6. `send`        the outbox
 """
 
@@ -34,6 +34,7 @@ logger = logging.getLogger(__name__)
 LEADER_LEASE_SECONDS = 3.0  # a dead leader is replaced within this; the clock stands still until then
 ANCHOR_SECONDS = 0.4  # well inside the clock's horizon of one second
 RECONCILE_SECONDS = 1.0  # a lost message costs a second or two, not more
+LOOKS_PER_LEASE = 5.0  # at least this often does the loop look while a lease runs, however short it is
 POKE_AGAIN_SECONDS = 5.0  # how often an agent that shall stop replicas is reminded
 TIMERS_PER_ROUND_MAX = 1000  # so that a burst of timers cannot keep the leader from renewing its lease
 ACTOR = "loop"
@@ -68,7 +69,7 @@ class Loop:
 
     def anchor(self) -> bool:
         now = self.clock.monotonic_seconds()
-        if now - self._anchored_at < ANCHOR_SECONDS:
+        if now - self._anchored_at < self._period(ANCHOR_SECONDS):
             return True
 
         def body(uow: UnitOfWork) -> int | None:
@@ -83,11 +84,15 @@ class Loop:
         if fence is None:
             self.watching_since = None
             return False
-        if fence != self.fence or self.watching_since is None or gap > gangs.REPLICA_LEASE_SECONDS / 2:
+        if fence != self.fence or self.watching_since is None or gap > self.database.leases.replica_seconds / 2:
             self.watching_since = self.clock.now()
         self.fence = fence
         self._anchored_at = now
         return True
+
+    def _period(self, usual_seconds: float) -> float:
+        leases = self.database.leases
+        return min(usual_seconds, min(leases.agent_seconds, leases.replica_seconds) / LOOKS_PER_LEASE)
 
     def fire_timers(self) -> None:
         for _ in range(TIMERS_PER_ROUND_MAX):
@@ -120,7 +125,7 @@ class Loop:
 
     def reconcile(self) -> None:
         now = self.clock.monotonic_seconds()
-        if now - self._reconciled_at < RECONCILE_SECONDS:
+        if now - self._reconciled_at < self._period(RECONCILE_SECONDS):
             return
         self._reconciled_at = now
         poke = now - self._poked_at >= POKE_AGAIN_SECONDS
@@ -130,6 +135,7 @@ class Loop:
         def body(uow: UnitOfWork) -> None:
             reconcile.lose_silent_replicas(uow, since)
             reconcile.settle_attempts(uow)
+            gangs.grow(uow)
             reconcile.end_jobs_without_node(uow, self.fleet)
             if poke:
                 reconcile.poke_stopping(uow)

@@ -142,6 +142,12 @@ def test_quota_is_refused_with_its_name_and_limit(tmp_path: Path) -> None:
         ({"recipe": "digits-cnn", "node": "a", "acceleratorType": "v2-8"}, 400, "INVALID_ARGUMENT", "excludes"),
         ({"recipe": "digits-cnn", "node": "none"}, 404, "NOT_FOUND", "none"),
         ({"recipe": "digits-cnn", "node": "stopped"}, 400, "FAILED_PRECONDITION", "STOPPED"),
+        ({"recipe": "digits-cnn", "node": "a", "mode": "evaluate"}, 400, "INVALID_ARGUMENT", "startFrom"),
+        ({"recipe": "digits-cnn", "node": "a", "training": {"keepCheckpoints": 1}}, 400, "INVALID_ARGUMENT", "keep"),
+        ({"recipe": "digits-cnn", "node": "a", "elastic": {}}, 400, "INVALID_ARGUMENT", "minReplicas"),
+        ({"recipe": "digits-cnn", "node": "a", "elastic": {"minReplicas": 2}}, 400, "INVALID_ARGUMENT", "has 1"),
+        ({"program": "../x:y", "node": "a"}, 400, "INVALID_ARGUMENT", "module:function"),
+        ({"node": "a", "mode": "export", "startFrom": {"job": "none"}}, 404, "NOT_FOUND", "none"),
         ({"recipe": "digits-cnn", "node": "a"}, 400, "FAILED_PRECONDITION", "living agents hold 0"),
     ],
 )

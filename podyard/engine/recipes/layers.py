@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from podyard.base.rng import Streams
 from podyard.engine.recipes.tensors import Tensor, glorot_uniform, init_tensor, zeros
+from podyard.engine.training.recipe import Ratio
 
 Padding = str | tuple[tuple[int, int], tuple[int, int]]
 
@@ -91,6 +92,13 @@ def softmax_cross_entropy(logits: Any, labels: Any, smoothing: float = 0.0) -> t
     loss = -jnp.mean(jnp.sum(log_probabilities * target, axis=1))
     correct = jnp.mean((jnp.argmax(logits, axis=1) == labels).astype(jnp.float32))
     return loss, correct
+
+
+def precision_counts(answers: Any, labels: Any, classes: int) -> Ratio:
+    """answers, labels [n] -> of each class, how many of the answers that name it are right, and how many there are."""
+    named = (answers[:, None] == jnp.arange(classes)).astype(jnp.float32)
+    right = named * (answers == labels)[:, None]
+    return Ratio(right.sum(axis=0), named.sum(axis=0))
 
 
 def init_glorot(shapes: Mapping[str, tuple[int, ...]], streams: Streams) -> dict[str, NDArray[np.float32]]:

@@ -13,7 +13,9 @@ import numpy as np
 from podyard.base.errors import failed_precondition, invalid
 from podyard.base.rng import Streams
 from podyard.engine.recipes.tensors import Feature, Tensor, draw, init_tensor
+from podyard.engine.training.layout import abstract
 from podyard.engine.training.optimizers import Optimizer
+from podyard.engine.training.programs import whole_step
 from podyard.engine.training.recipe import Input, Variables
 
 # (params, statistics, batch, key) -> (loss, (metrics, statistics after the batch))
@@ -57,33 +59,25 @@ class Model:
 
     def step(self, state: Any, batch: Any, words: Any) -> tuple[Any, Any]:
         """(state, metrics) after one more step; see RecipeProgram."""
-        key = jax.random.fold_in(jax.random.wrap_key_data(words, impl="threefry2x32"), state["step"])
-        slope = jax.value_and_grad(self.loss, has_aux=True)
-        (loss, (metrics, statistics)), gradient = slope(state["params"], state.get("statistics", {}), batch, key)
-        optimizer = self.optimizer(jax.tree.leaves(batch)[0].shape[0])
-        params, slots = optimizer.update(state["params"], state["opt"], gradient, state["step"])
-        after = {**state, "params": params, "opt": slots, "step": state["step"] + 1}
-        if self.statistics:
-            after["statistics"] = statistics
-        return after, {"loss": loss, **metrics}
+        return whole_step(self, state, batch, words)
 
     def abstract_arguments(self, global_batch: int) -> tuple[Any, Any, Any]:
         if isinstance(global_batch, bool) or not isinstance(global_batch, int) or global_batch < 1:
             raise invalid(f"the global batch is a whole number of at least 1, not {global_batch!r}", "globalBatch")
         state = self._state(
-            lambda _name, tensor: _abstract(tensor.shape, jnp.float32),
-            lambda tensor: _abstract(tensor.shape, jnp.float32),
-            _abstract((), jnp.int32),
+            lambda _name, tensor: abstract(tensor.shape, jnp.float32),
+            lambda optimizer, params: jax.eval_shape(optimizer.start, params),
+            abstract((), jnp.int32),
         )
         batch = {
-            name: _abstract((global_batch, *feature.shape), feature.dtype) for name, feature in self.features.items()
+            name: abstract((global_batch, *feature.shape), feature.dtype) for name, feature in self.features.items()
         }
-        return state, batch, _abstract((2,), jnp.uint32)
+        return state, batch, abstract((2,), jnp.uint32)
 
     def first_state(self, streams: Streams) -> Any:
         return self._state(
             lambda name, tensor: init_tensor(streams, name, tensor),
-            lambda tensor: np.zeros(tensor.shape, np.float32),
+            lambda optimizer, params: jax.tree.map(np.asarray, optimizer.start(params)),
             np.int32(0),
         )
 
@@ -93,22 +87,13 @@ class Model:
             for name, feature in self.features.items()
         }
 
-    def _state(self, tensor_of: Callable[[str, Tensor], Any], slot_of: Callable[[Tensor], Any], step: Any) -> Any:
-        # What slots an optimizer has does not depend on the batch.
-        slots = self.optimizer(1).slots
-        state = {
-            "params": _map_named(tensor_of, self.params),
-            "opt": {slot: jax.tree.map(slot_of, self.params) for slot in slots},
-            "step": step,
-        }
+    def _state(self, tensor_of: Callable[[str, Tensor], Any], start: Callable[[Optimizer, Any], Any], step: Any) -> Any:
+        params = _map_named(tensor_of, self.params)
+        # What an optimizer remembers does not depend on the batch.
+        state = {"params": params, "opt": start(self.optimizer(1), params), "step": step}
         if self.statistics:
             state["statistics"] = _map_named(tensor_of, self.statistics)
         return state
-
-
-def _abstract(shape: tuple[int, ...], dtype: Any) -> Any:
-    struct: Any = jax.ShapeDtypeStruct
-    return struct(shape, dtype)
 
 
 def _map_named(make: Callable[[str, Tensor], Any], tree: Any) -> Any:

@@ -20,6 +20,7 @@ from podyard.engine.recipes.layers import (
     glorot_tensors,
     max_pool,
     max_pool_2x2,
+    precision_counts,
     softmax_cross_entropy,
 )
 from podyard.engine.recipes.model import Model
@@ -158,8 +159,10 @@ def _classifier(
         return value, ({"accuracy": accuracy}, statistics)
 
     def evaluate(params: Any, _statistics: Any, batch: Any) -> Mapping[str, Any]:
-        value, accuracy = softmax_cross_entropy(logits(params, batch["image"], None), batch["label"])
-        return {"loss": value, "accuracy": accuracy}
+        scores = logits(params, batch["image"], None)
+        value, accuracy = softmax_cross_entropy(scores, batch["label"])
+        precision = precision_counts(jnp.argmax(scores, axis=1), batch["label"], _CLASSES)
+        return {"loss": value, "accuracy": accuracy, "precision": precision}
 
     def predict(params: Any, _statistics: Any, batch: Any) -> Any:
         return jnp.argmax(logits(params, batch["image"], None), axis=1)

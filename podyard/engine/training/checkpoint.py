@@ -1,7 +1,8 @@
 """Checkpoints: all tensors in one safetensors file, and a manifest that makes it count.
 
-`checkpoint-00000400-<hash>.safetensors` is written first, then `checkpoint-00000400.json`, which names it with its
-checksum. Without a manifest that fits, there is no checkpoint, so a crash at any point leaves the one before.
+The tensors are written first, under the name that the job's pattern gives, then `checkpoint-00000400.json` of the step,
+which names them with their checksum. Without a manifest that fits, there is no checkpoint, so a crash at any point
+leaves the one before. Going away, the manifest is first.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -18,15 +20,26 @@ import safetensors.numpy
 from numpy.typing import NDArray
 
 from podyard.base.errors import Code, PodyardError
-from podyard.engine.collectives.transport import Vector
-from podyard.engine.training.layout import Layout
+from podyard.engine.training.layout import Layout, SlotLayout
+from podyard.engine.training.order import Position
 from podyard.engine.training.programs import Layouts, TrainState
+from podyard.engine.training.record import Record
 from podyard.engine.training.store import CheckpointStore
 
-PREFIX = "checkpoint-"
-_SUFFIX = ".json"
-FORMAT = 2
+_PREFIX, _TENSORS = "checkpoint-", ".safetensors"
+_MANIFEST = re.compile(rf"{_PREFIX}(\d+)\.json")
+FORMAT = 3
 _PARAMS, _STATISTICS, _SLOTS = "params/", "statistics/", "slots/"
+_KINDS: Mapping[str, type] = {
+    "step": int,
+    "position": dict,
+    "record": dict,
+    "recipe": str,
+    "arguments": dict,
+    "seed": int,
+    "tensors": str,
+    "tensorsSha256": str,
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,13 +53,15 @@ class Run:
 
 @dataclasses.dataclass(frozen=True)
 class Loaded:
-    name: str
     sha256: str
     state: TrainState
+    record: Record
 
 
-def checkpoint_name(step: int) -> str:
-    return f"{PREFIX}{step:08d}"
+@dataclasses.dataclass(frozen=True)
+class Saved:
+    name: str
+    sha256: str
 
 
 def params_sha256(params: Mapping[str, Any]) -> str:
@@ -64,107 +79,152 @@ def params_of(layouts: Layouts, state: TrainState) -> dict[str, NDArray[np.float
     return layouts.params.named(np.asarray(state.params))
 
 
-def save(store: CheckpointStore, run: Run, layouts: Layouts, state: TrainState) -> tuple[str, str]:
-    """(name, sha256 of the tensors' file). Raises what the store raises; then the checkpoint does not count."""
+def save(store: CheckpointStore, run: Run, layouts: Layouts, state: TrainState, record: Record, name: str) -> Saved:
+    """`name`: of the tensors' file. Another one of this name is not written over: its manifest may be all that counts;
+    then this one's name has its checksum behind it. Raises what the store raises; then the checkpoint does not count.
+    """
     params = params_of(layouts, state)
-    tensors = {_PARAMS + name: value for name, value in params.items()}
-    for name, value in layouts.statistics.named(np.asarray(state.statistics)).items():
-        tensors[_STATISTICS + name] = value
-    for slot, vector in state.slots.items():
-        for name, value in layouts.params.named(np.asarray(vector)).items():
-            tensors[f"{_SLOTS}{slot}/{name}"] = value
+    tensors = {_PARAMS + key: value for key, value in params.items()}
+    for key, value in layouts.statistics.named(np.asarray(state.statistics)).items():
+        tensors[_STATISTICS + key] = value
+    for key, value in layouts.slots.named(state.slots).items():
+        tensors[_SLOTS + key] = value
     data = safetensors.numpy.save(tensors)
     sha256 = hashlib.sha256(data).hexdigest()
-    name = checkpoint_name(state.step)
-    # The hash in the name: a file that an old manifest speaks of is never written over.
-    tensors_name = f"{name}-{sha256[:12]}.safetensors"
+    if _sha256_of(store, name + _TENSORS) not in (None, sha256):
+        name = f"{name}-{sha256[:12]}"
     manifest = {
         "format": FORMAT,
         "step": state.step,
+        "position": dataclasses.asdict(state.position),
+        "record": dataclasses.asdict(record),
         "recipe": run.recipe,
         "arguments": dict(run.arguments),
         "seed": run.seed,
-        "tensors": tensors_name,
+        "tensors": name + _TENSORS,
         "tensorsBytes": len(data),
         "tensorsSha256": sha256,
         "paramsSha256": params_sha256(params),
     }
-    store.put(tensors_name, data)
-    store.put(name + _SUFFIX, json.dumps(manifest, indent=1, sort_keys=True).encode())
-    return name, sha256
+    store.put(name + _TENSORS, data)
+    store.put(_manifest_name(state.step), json.dumps(manifest, indent=1, sort_keys=True).encode())
+    return Saved(name, sha256)
 
 
-def load(store: CheckpointStore, name: str, run: Run, layouts: Layouts) -> Loaded:
-    """The checkpoint `name`, checked. Raises PodyardError NOT_FOUND when it is not there, DATA_LOSS when it is torn or
-    was changed, FAILED_PRECONDITION when it is another run's or another model's."""
-    manifest = _read_manifest(store, name)
+def prune(store: CheckpointStore, step: int, keep: int, best_step: int | None) -> list[int]:
+    """Takes away what is older than the newest `keep` (0: nothing is), but not the best one, and what was made of steps
+    after `step` by a run that was given up. Returns the steps whose checkpoints are gone, ascending."""
+    known = steps(store)
+    ahead = [other for other in known if other > step]
+    older = [other for other in known[: len(known) - len(ahead)][:-keep] if other != best_step] if keep else []
+    gone = [*older, *ahead]
+    files = {other: _tensors_of(store, other) for other in known} if gone else {}
+    for other in gone:
+        store.delete(_manifest_name(other))
+        tensors = files.pop(other)
+        if tensors is not None and tensors not in files.values():
+            store.delete(tensors)
+    return gone
+
+
+def steps(store: CheckpointStore) -> list[int]:
+    """That have a manifest, ascending."""
+    found = (_MANIFEST.fullmatch(name) for name in store.list(_PREFIX))
+    return sorted(int(match[1]) for match in found if match)
+
+
+def load(store: CheckpointStore, step: int, run: Run, layouts: Layouts) -> Loaded:
+    """The checkpoint of `step`, checked. Raises PodyardError NOT_FOUND when it is not there, DATA_LOSS when it is torn
+    or was changed, FAILED_PRECONDITION when it is another run's or another model's."""
+    manifest = _read_manifest(store, step)
     try:
         data = store.get(manifest["tensors"])
     except PodyardError as error:
-        raise _torn(name, "its tensors are missing") from error
+        raise _torn(step, "its tensors are missing") from error
     if hashlib.sha256(data).hexdigest() != manifest["tensorsSha256"]:
-        raise _torn(name, f"its {len(data)} bytes do not have the checksum of the manifest")
+        raise _torn(step, f"its {len(data)} bytes do not have the checksum of the manifest")
     found = Run(manifest["recipe"], manifest["arguments"], manifest["seed"])
     if (found.recipe, found.arguments, found.seed) != (run.recipe, dict(run.arguments), run.seed):
-        raise PodyardError(Code.FAILED_PRECONDITION, f"{name} is of another run: {found}, not {run}")
-    return Loaded(name, manifest["tensorsSha256"], _state(name, manifest["step"], data, layouts))
+        text = f"the checkpoint of step {step} is of another run: {found}, not {run}"
+        raise PodyardError(Code.FAILED_PRECONDITION, text)
+    state = _state(step, Position(**manifest["position"]), data, layouts)
+    return Loaded(manifest["tensorsSha256"], state, Record.of_json(manifest["record"]))
 
 
 def load_newest(
-    store: CheckpointStore, run: Run, layouts: Layouts, log: Callable[[str], None], not_after: str | None = None
+    store: CheckpointStore, run: Run, layouts: Layouts, log: Callable[[str], None], not_after: int | None = None
 ) -> Loaded | None:
     """The newest checkpoint that is whole, or None. What is skipped is said to `log`.
 
-    `not_after`: the name of the newest one to consider.
+    `not_after`: the newest step to consider.
     """
-    names = [name.removesuffix(_SUFFIX) for name in store.list(PREFIX) if name.endswith(_SUFFIX)]
-    for name in sorted(names, reverse=True):
-        if not_after is not None and name > not_after:
+    for step in reversed(steps(store)):
+        if not_after is not None and step > not_after:
             continue
         try:
-            return load(store, name, run, layouts)
+            return load(store, step, run, layouts)
         except PodyardError as error:
             if error.code not in (Code.DATA_LOSS, Code.NOT_FOUND):
                 raise
-            log(f"skipped {name}: {error.message}")
+            log(f"skipped the checkpoint of step {step}: {error.message}")
     return None
 
 
-def _read_manifest(store: CheckpointStore, name: str) -> dict[str, Any]:
-    text = store.get(name + _SUFFIX)
+def _manifest_name(step: int) -> str:
+    return f"{_PREFIX}{step:08d}.json"
+
+
+def _sha256_of(store: CheckpointStore, name: str) -> str | None:
+    try:
+        return hashlib.sha256(store.get(name)).hexdigest()
+    except PodyardError as error:
+        if error.code is not Code.NOT_FOUND:
+            raise
+        return None
+
+
+def _tensors_of(store: CheckpointStore, step: int) -> str | None:
+    try:
+        return str(_read_manifest(store, step)["tensors"])
+    except PodyardError:
+        return None
+
+
+def _read_manifest(store: CheckpointStore, step: int) -> dict[str, Any]:
+    text = store.get(_manifest_name(step))
     try:
         manifest = json.loads(text)
     except ValueError as error:
-        raise _torn(name, "its manifest is not JSON") from error
-    kinds = {"step": int, "recipe": str, "arguments": dict, "seed": int, "tensors": str, "tensorsSha256": str}
-    if not isinstance(manifest, dict) or any(not isinstance(manifest.get(key), kind) for key, kind in kinds.items()):
-        raise _torn(name, "its manifest is incomplete")
+        raise _torn(step, "its manifest is not JSON") from error
+    if not isinstance(manifest, dict):
+        raise _torn(step, "its manifest is no object")
     if manifest.get("format") != FORMAT:
-        raise PodyardError(Code.FAILED_PRECONDITION, f"{name} has format {manifest.get('format')}, not {FORMAT}")
+        raise PodyardError(
+            Code.FAILED_PRECONDITION,
+            f"the checkpoint of step {step} has format {manifest.get('format')}, not {FORMAT}",
+        )
+    if any(not isinstance(manifest.get(key), kind) for key, kind in _KINDS.items()) or manifest["step"] != step:
+        raise _torn(step, "its manifest is incomplete")
     return manifest
 
 
-def _state(name: str, step: int, data: bytes, layouts: Layouts) -> TrainState:
+def _state(step: int, position: Position, data: bytes, layouts: Layouts) -> TrainState:
     try:
         tensors = safetensors.numpy.load(data)
     except (safetensors.SafetensorError, ValueError) as error:
-        raise _torn(name, "its tensors cannot be read") from error
+        raise _torn(step, "its tensors cannot be read") from error
 
-    def vector(layout: Layout, prefix: str) -> Vector:
+    def of(layout: Layout | SlotLayout, prefix: str) -> Any:
         named = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
         try:
             return layout.of_named(named)
         except PodyardError as error:
-            raise PodyardError(Code.FAILED_PRECONDITION, f"{name} is of another model: {error.message}") from error
+            text = f"the checkpoint of step {step} is of another model: {error.message}"
+            raise PodyardError(Code.FAILED_PRECONDITION, text) from error
 
-    slots = dict.fromkeys(key.split("/")[1] for key in tensors if key.startswith(_SLOTS))
-    return TrainState(
-        step,
-        vector(layouts.params, _PARAMS),
-        vector(layouts.statistics, _STATISTICS),
-        {slot: vector(layouts.params, f"{_SLOTS}{slot}/") for slot in slots},
-    )
+    parts = (of(layouts.params, _PARAMS), of(layouts.statistics, _STATISTICS), of(layouts.slots, _SLOTS))
+    return TrainState(step, *parts, position)
 
 
-def _torn(name: str, why: str) -> PodyardError:
-    return PodyardError(Code.DATA_LOSS, f"checkpoint {name} is damaged: {why}")
+def _torn(step: int, why: str) -> PodyardError:
+    return PodyardError(Code.DATA_LOSS, f"the checkpoint of step {step} is damaged: {why}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 
 from podyard.base.errors import invalid
 from podyard.engine.collectives.transport import Vector
+
+if TYPE_CHECKING:
+    from podyard.engine.training.optimizers import Optimizer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +31,7 @@ class Layout:
         leaves, structure = jax.tree_util.tree_flatten_with_path(tree)
         shapes: dict[str, tuple[int, ...]] = {}
         for path, leaf in leaves:
-            name = jax.tree_util.keystr(path, simple=True, separator="/")
+            name = _name(path)
             if leaf.dtype != np.float32:
                 raise invalid(f"{name} is {leaf.dtype}: parameters and statistics are float32", name)
             if name in shapes:
@@ -65,3 +68,60 @@ class Layout:
             other = sorted(name for name in {*found, *self.shapes} if found.get(name) != self.shapes.get(name))
             raise invalid(f"tensors do not fit the model: {', '.join(other[:4])}", other[0])
         return self.flatten([tensors[name] for name in self.shapes])
+
+
+@dataclasses.dataclass(frozen=True)
+class SlotLayout:
+    """Of an optimizer's state, which is `tree` over `leaves` (name -> an array of this shape and type). Leaves that are
+    as long as the vector of all parameters are trees of tensors to others: they are saved tensor by tensor."""
+
+    params: Layout
+    leaves: Mapping[str, Any]
+    tree: Any
+
+    @classmethod
+    def of(cls, optimizer: Optimizer, params: Layout) -> SlotLayout:
+        given = abstract((params.length,), np.float32) if optimizer.is_elementwise else abstract_tree(params)
+        leaves, structure = jax.tree_util.tree_flatten_with_path(jax.eval_shape(optimizer.start, given))
+        return cls(params, {_name(path): leaf for path, leaf in leaves}, structure)
+
+    def named(self, state: Any) -> dict[str, Any]:
+        """The state -> tensors by name, "first/conv1/kernel"."""
+        tensors: dict[str, Any] = {}
+        for slot, leaf in zip(self.leaves, jax.tree.leaves(state), strict=True):
+            if leaf.shape == (self.params.length,):
+                tensors |= {f"{slot}/{name}": part for name, part in self.params.named(np.asarray(leaf)).items()}
+            else:
+                tensors[slot] = np.asarray(leaf)
+        return tensors
+
+    def of_named(self, tensors: Mapping[str, NDArray[Any]]) -> Any:
+        """The state of tensors by name. Raises PodyardError INVALID_ARGUMENT when they are not this layout's."""
+        values, left = [], dict(tensors)
+        for slot, leaf in self.leaves.items():
+            if leaf.shape == (self.params.length,):
+                own = {name: left.pop(f"{slot}/{name}") for name in self.params.shapes if f"{slot}/{name}" in left}
+                values.append(self.params.of_named(own))
+                continue
+            value = left.pop(slot, None)
+            if value is None or (value.shape, value.dtype) != (leaf.shape, leaf.dtype):
+                raise invalid(f"the optimizer's {slot} is {leaf.dtype} {leaf.shape}", slot)
+            values.append(value)
+        if left:
+            raise invalid(f"the optimizer has no {', '.join(sorted(left)[:4])}", next(iter(left)))
+        return jax.tree.unflatten(self.tree, values)
+
+
+def abstract_tree(layout: Layout) -> Any:
+    """The layout's tree, of shapes and types alone."""
+    return jax.tree.unflatten(layout.tree, [abstract(shape, np.float32) for shape in layout.shapes.values()])
+
+
+def abstract(shape: tuple[int, ...], dtype: Any) -> Any:
+    """An array's shape and type."""
+    struct: Any = jax.ShapeDtypeStruct
+    return struct(shape, np.dtype(dtype))
+
+
+def _name(path: Any) -> str:
+    return jax.tree_util.keystr(path, simple=True, separator="/")

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Protocol
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 BETA1 = 0.9
 BETA2 = 0.999
@@ -21,20 +22,31 @@ Schedule = Callable[[Any], Any]
 
 
 class Optimizer(Protocol):
-    """Its state holds, for each of `slots`, a tree of float32 tensors shaped like the parameters, zero at the start.
-    `is_elementwise`: each number of a tensor is moved by itself, so that all tensors may be one vector."""
+    """Its state is a tree of arrays. `is_elementwise`: each number of a tensor is moved by itself, so that all tensors
+    may be one vector, and the state's trees of tensors as well."""
 
-    @property
-    def slots(self) -> tuple[str, ...]: ...
     @property
     def is_elementwise(self) -> bool: ...
 
-    def update(self, params: Any, state: Any, gradient: Any, steps_done: Any) -> tuple[Any, Any]:
-        """(params, state) after one more step. All trees are of the same structure."""
+    def start(self, params: Any) -> Any:
+        """The state before the first step. It may depend on the parameters' shapes and numbers, not on the batch."""
+
+    def update(self, params: Any, state: Any, gradient: Any, steps_done: Any, /) -> tuple[Any, Any]:
+        """(params, state) after one more step. Parameters and gradient are of the same structure."""
+
+
+class _Slots:
+    """A state of trees shaped like the parameters, zero at the start, by name."""
+
+    slots: ClassVar[tuple[str, ...]]
+
+    def start(self, params: Any) -> Any:
+        # Arrays of their own: a step takes over what it is given.
+        return {slot: jax.tree.map(lambda param: np.zeros(param.shape, np.float32), params) for slot in self.slots}
 
 
 @dataclasses.dataclass(frozen=True)
-class Adam:
+class Adam(_Slots):
     """Source: Kingma and Ba, arXiv 1412.6980, section 2, with the bias corrections folded into the rate."""
 
     slots: ClassVar[tuple[str, ...]] = ("first", "second")
@@ -55,7 +67,7 @@ class Adam:
 
 
 @dataclasses.dataclass(frozen=True)
-class Sgd:
+class Sgd(_Slots):
     """Plain stochastic gradient descent: no state."""
 
     slots: ClassVar[tuple[str, ...]] = ()
@@ -68,7 +80,7 @@ class Sgd:
 
 
 @dataclasses.dataclass(frozen=True)
-class Momentum:
+class Momentum(_Slots):
     """SGD with momentum; `weight_decay` acts on kernels only, not on biases and the scales of normalizations.
 
     Source: Goyal et al., arXiv 1706.02677, sections 3 and 5.1.
@@ -94,7 +106,7 @@ class Momentum:
 
 
 @dataclasses.dataclass(frozen=True)
-class Lars:
+class Lars(_Slots):
     """Momentum with a rate of its own for each kernel: `trust` times the norm of the kernel over that of its gradient.
     Biases and the scales of normalizations are moved as by `Momentum`.
 
@@ -125,6 +137,27 @@ class Lars:
 
         params, velocity = _by_tensor(one, params, state["velocity"], gradient)
         return params, {"velocity": velocity}
+
+
+@dataclasses.dataclass(frozen=True)
+class Scaled:
+    """`optimizer` with its rates times `factor`: for optimizers whose rate multiplies what is taken off the parameters,
+    as all above but `Lars` do; of that one the velocity keeps the old rate."""
+
+    optimizer: Optimizer
+    factor: float
+
+    @property
+    def is_elementwise(self) -> bool:
+        return self.optimizer.is_elementwise
+
+    def start(self, params: Any) -> Any:
+        return self.optimizer.start(params)
+
+    def update(self, params: Any, state: Any, gradient: Any, steps_done: Any) -> tuple[Any, Any]:
+        moved, state = self.optimizer.update(params, state, gradient, steps_done)
+        factor = jnp.float32(self.factor)
+        return jax.tree.map(lambda before, after: before + factor * (after - before), params, moved), state
 
 
 def _by_tensor(update: Callable[..., tuple[Any, ...]], *trees: Any) -> tuple[Any, ...]:

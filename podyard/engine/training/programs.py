@@ -7,7 +7,7 @@ rounds depends on its shapes, so nothing else would give the same bits for 1 and
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from podyard.base.rng import Streams
 from podyard.engine.collectives.transport import Vector
 from podyard.engine.numerics.transform import mxu_numerics
-from podyard.engine.training.layout import Layout
+from podyard.engine.training.layout import Layout, SlotLayout
 from podyard.engine.training.optimizers import Optimizer
+from podyard.engine.training.order import Position
 from podyard.engine.training.recipe import Batch, Trainable
 from podyard.engine.training.xla import compile_turn, compiler_options
 
@@ -28,33 +29,37 @@ LOSS = "loss"
 
 @dataclasses.dataclass(frozen=True)
 class TrainState:
-    """Everything that a checkpoint holds: flat float32 vectors, `slots` (the optimizer's) as long as the parameters.
-    `step`: the number of steps done."""
+    """What training goes on from. `step`: the number of steps done, which have come to `position` in the data. `params`
+    and `statistics` are flat float32 vectors, `slots` is the optimizer's state."""
 
     step: int
     params: Any
     statistics: Any
-    slots: Mapping[str, Any]
+    slots: Any
+    position: Position = dataclasses.field(default_factory=Position)
 
 
 @dataclasses.dataclass(frozen=True)
 class Layouts:
-    """Of a model's parameters and statistics."""
+    """Of a model's parameters and statistics, and of its optimizer's state."""
 
     params: Layout
     statistics: Layout
+    slots: SlotLayout
 
     def start(self, model: Trainable, seed: int, optimizer: Optimizer) -> TrainState:
         """Step 0, from the model's initial numbers."""
         variables = model.init(Streams(seed))
         params = self.params.flatten(variables.params)
-        slots = {slot: np.zeros(self.params.length, np.float32) for slot in optimizer.slots}
+        slots = optimizer.start(params if optimizer.is_elementwise else self.params.unflatten(params))
         return TrainState(0, params, self.statistics.flatten(variables.statistics), slots)
 
 
 def layouts_of(model: Trainable, seed: int) -> Layouts:
     variables = model.init(Streams(seed))
-    return Layouts(Layout.of(variables.params), Layout.of(variables.statistics))
+    params = Layout.of(variables.params)
+    # What an optimizer remembers does not depend on the batch that it is made for.
+    return Layouts(params, Layout.of(variables.statistics), SlotLayout.of(model.optimizer(1), params))
 
 
 def seed_words(seed: int) -> NDArray[np.uint32]:
@@ -93,27 +98,37 @@ def update_step(optimizer: Optimizer, layouts: Layouts, shard_count: int) -> Cal
             # One loop over all numbers, which also compiles several times faster than a loop per tensor.
             moved, after = optimizer.update(params, slots, gradient, steps_done)
             return moved, statistics, after
-        trees = {slot: layout.unflatten(vector) for slot, vector in slots.items()}
-        moved, after = optimizer.update(layout.unflatten(params), trees, layout.unflatten(gradient), steps_done)
-        return _flat(moved), statistics, {slot: _flat(tree) for slot, tree in after.items()}
+        moved, after = optimizer.update(layout.unflatten(params), slots, layout.unflatten(gradient), steps_done)
+        return jnp.concatenate([leaf.reshape(-1) for leaf in jax.tree.leaves(moved)]), statistics, after
 
     return compute
 
 
-def _flat(tree: Any) -> Any:
-    return jnp.concatenate([leaf.reshape(-1) for leaf in jax.tree.leaves(tree)])
+def whole_step(model: Trainable, state: Any, batch: Batch, words: Any) -> tuple[Any, Any]:
+    """(state, metrics) after one more step of the whole batch, as a user writes it. `state` is {"params", "opt",
+    "step"}, with "statistics" where a model has some; see `RecipeProgram`."""
+    key = jax.random.fold_in(jax.random.wrap_key_data(words, impl="threefry2x32"), state["step"])
+    slope = jax.value_and_grad(model.loss, has_aux=True)
+    (loss, (metrics, statistics)), gradient = slope(state["params"], state.get("statistics", {}), batch, key)
+    optimizer = model.optimizer(jax.tree.leaves(batch)[0].shape[0])
+    params, slots = optimizer.update(state["params"], state["opt"], gradient, state["step"])
+    after = {**state, "params": params, "opt": slots, "step": state["step"] + 1}
+    if "statistics" in state:
+        after["statistics"] = statistics
+    return after, {**metrics, "loss": loss}
 
 
 class TrainPrograms:
-    """The compiled shard program and update program of a run."""
+    """The compiled shard program and update program of a run. `extra`: numbers that the sum has beyond a shard's."""
 
     def __init__(
         self,
         model: Trainable,
         layouts: Layouts,
+        optimizer: Optimizer,
         shard: Batch,
         shard_count: int,
-        global_batch: int,
+        extra: int,
         compilation_cache: str | None,
     ) -> None:
         params = np.zeros(layouts.params.length, np.float32)
@@ -123,12 +138,11 @@ class TrainPrograms:
         shard_jit = jax.jit(shard_step(model, layouts, self.metrics), compiler_options=compiler_options())
         lowered = shard_jit.lower(params, statistics, dict(shard), seed_words(0), np.uint32(0), np.uint32(0))
         self._shard = _compile(lowered, compilation_cache)
-        optimizer = model.optimizer(global_batch)
         update_jit = jax.jit(
             update_step(optimizer, layouts, shard_count), donate_argnums=(0, 1), compiler_options=compiler_options()
         )
-        slots = dict.fromkeys(optimizer.slots, params)
-        lowered = update_jit.lower(params, slots, np.zeros(self.length, np.float32), np.int32(0))
+        slots = jax.tree.unflatten(layouts.slots.tree, list(layouts.slots.leaves.values()))
+        lowered = update_jit.lower(params, slots, np.zeros(self.length + extra, np.float32), np.int32(0))
         self._update = _compile(lowered, compilation_cache)
 
     def shard_vector(self, state: TrainState, batch: Batch, words: NDArray[np.uint32], step: int, shard: int) -> Vector:
@@ -136,13 +150,13 @@ class TrainPrograms:
         arguments = (state.params, state.statistics, dict(batch), words, np.uint32(step), np.uint32(shard))
         return np.asarray(self._shard(*arguments))
 
-    def update(self, state: TrainState, total: Vector) -> TrainState:
-        """The state after one more step. The given state's parameters and slots are used up."""
+    def update(self, state: TrainState, total: Vector, position: Position) -> TrainState:
+        """The state after one more step, which has come to `position`. The given parameters and slots are used up."""
         # Read where it is, in a window that others share: nobody writes there before the next vectors of all are ready,
         # and those need the parameters that come out of this.
         given = jax.dlpack.from_dlpack(total)
-        params, statistics, slots = self._update(state.params, dict(state.slots), given, np.int32(state.step))
-        return TrainState(state.step + 1, params, statistics, slots)
+        params, statistics, slots = self._update(state.params, state.slots, given, np.int32(state.step))
+        return TrainState(state.step + 1, params, statistics, slots, position)
 
 
 def _metric_names(model: Trainable, layouts: Layouts, shard: Batch) -> tuple[str, ...]:
@@ -159,31 +173,14 @@ def _compile(lowered: Any, compilation_cache: str | None) -> Any:
         return lowered.compile()
 
 
-def evaluate(model: Trainable, layouts: Layouts, state: TrainState, batches: Iterable[Batch]) -> dict[str, float]:
-    """The model's metrics, means over all examples of `batches`."""
-    run = jax.jit(mxu_numerics(model.evaluate), compiler_options=compiler_options())
-    params, statistics = _trees(layouts, state)
-    totals: dict[str, float] = {}
-    count = 0
-    for batch in batches:
-        size = _size(batch)
-        count += size
-        for name, value in run(params, statistics, dict(batch)).items():
-            totals[name] = totals.get(name, 0.0) + float(value) * size
-    return {name: total / count for name, total in totals.items()}
-
-
 def predict(model: Trainable, layouts: Layouts, state: TrainState, batches: Iterable[Batch]) -> NDArray[Any]:
     """The model's answers for all examples, one per example."""
     run = jax.jit(mxu_numerics(model.predict), compiler_options=compiler_options())
-    params, statistics = _trees(layouts, state)
+    params, statistics = trees_of(layouts, state)
     return np.concatenate([np.asarray(run(params, statistics, dict(batch))) for batch in batches])
 
 
-def _trees(layouts: Layouts, state: TrainState) -> tuple[Any, Any]:
+def trees_of(layouts: Layouts, state: TrainState) -> tuple[Any, Any]:
+    """(parameters, statistics) as the model has them, of numpy arrays."""
     params, statistics = np.asarray(state.params), np.asarray(state.statistics)
     return layouts.params.unflatten(params), layouts.statistics.unflatten(statistics)
-
-
-def _size(batch: Batch) -> int:
-    return len(next(iter(batch.values())))

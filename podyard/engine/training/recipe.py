@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from podyard.base.rng import Streams
 from podyard.engine.training.input.augment import Transform
@@ -15,8 +15,16 @@ from podyard.engine.training.optimizers import Optimizer
 Tree = Any
 # Feature name -> array whose leading axis counts examples.
 Batch = Mapping[str, Any]
-# Name -> float32 scalar, the mean over a batch.
+# Name -> float32 scalar, the mean over a batch; of evaluations also `Ratio`.
 Metrics = Mapping[str, Any]
+
+
+class Ratio(NamedTuple):
+    """A metric that is no mean over examples: both sides [k] are summed over all batches, and it is the mean of
+    above / below over those k whose `below` is not 0. Precision over classes, for example."""
+
+    above: Any
+    below: Any
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,85 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
-from podyard.control.gangs import AGENT_LEASE_SECONDS, REPLICA_LEASE_SECONDS
-from tests.yard import Yard, open_yard
+from podyard.settings import Leases
+from tests.unit.control.gang import Gang, submit
 
-
-class Gang:
-    """A pretended agent with the replicas that it is told to run."""
-
-    def __init__(self, yard: Yard) -> None:
-        self.yard = yard
-        token = (yard.data / "agent-local.token").read_text().strip()
-        self._http = httpx.Client(base_url=yard.url, headers={"Authorization": f"Bearer {token}"})
-        yard.others.append(self._http)
-        self.fence = 0
-        self.register()
-
-    def register(self) -> None:
-        body = {"replicasMax": 4, "hostsMax": 4, "bindAddress": "127.0.0.1", "pid": 1}
-        self.fence = self._http.post("/podyard/v1/agents/local:register", json=body).json()["fence"]
-
-    def sync(self) -> list[dict[str, Any]]:
-        """A sync that says nothing; returns what is wanted."""
-        answer = self._http.post("/podyard/v1/agents/local:sync", json={"fence": self.fence, "replicas": []})
-        assert answer.status_code == 200, answer.text
-        found: list[dict[str, Any]] = answer.json()["replicas"]
-        return found
-
-    def exit_all(self, **fields: Any) -> list[dict[str, Any]]:
-        wanted = self.sync()
-        body = [
-            {"replica": w["replica"], "fence": w["fence"], "state": "EXITED", "reason": "gone", **fields}
-            for w in wanted
-        ]
-        answer = self._http.post("/podyard/v1/agents/local:sync", json={"fence": self.fence, "replicas": body})
-        found: list[dict[str, Any]] = answer.json()["replicas"]
-        return found
-
-    def report(self, replica: dict[str, Any], **fields: Any) -> httpx.Response:
-        body = {"fence": replica["fence"], "state": "RUNNING", **fields}
-        path = f"/podyard/v1/replicas/{replica['replica']}:report"
-        return httpx.post(f"{self.yard.url}{path}", json=body, headers=_bearer(replica))
-
-    def points(self, replica: dict[str, Any], first: int, last: int) -> httpx.Response:
-        steps = range(first, last + 1)
-        numbers = {"loss": 1.0, "accuracy": 0.5, "wallSeconds": 0.1, "modelledSeconds": 0.5}
-        return self.report(replica, metrics=[{"step": step, **numbers} for step in steps])
-
-
-def _bearer(replica: dict[str, Any]) -> dict[str, str]:
-    return {"Authorization": f"Bearer {replica['token']}"}
-
-
-@pytest.fixture
-def yard(tmp_path: Path) -> Iterator[Yard]:
-    with open_yard(tmp_path) as found:
-        yield found
-
-
-@pytest.fixture
-def gang(yard: Yard) -> Gang:
-    yard.create("n")
-    return Gang(yard)
-
-
-def _submit(gang: Gang, **fields: Any) -> str:
-    body = {"recipe": "digits-cnn", "node": "n", "steps": 10, **fields}
-    gang.yard.ok("POST", f"{gang.yard.jobs()}?jobId=j", body)
-    gang.yard.step()
-    return f"{gang.yard.jobs()}/j"
+LEASES = Leases()
 
 
 def test_a_job_goes_through_its_states_and_pokes_its_agent(gang: Gang) -> None:
-    path = _submit(gang)
+    path = submit(gang)
     yard = gang.yard
     assert yard.ok("GET", path)["state"] == "PREPARING"
     assert ("agent.local", "podyard.poke_agent", ["local"]) in yard.sent
@@ -96,7 +29,7 @@ def test_a_job_goes_through_its_states_and_pokes_its_agent(gang: Gang) -> None:
 
 
 def test_a_replica_that_exits_unasked_is_recovered_from_the_last_checkpoint(gang: Gang) -> None:
-    path = _submit(gang)
+    path = submit(gang)
     (first,) = gang.sync()
     saved = [{"step": 4, "name": "checkpoint-4", "sha256": "0" * 64}]
     gang.points(first, 1, 6)
@@ -106,8 +39,9 @@ def test_a_replica_that_exits_unasked_is_recovered_from_the_last_checkpoint(gang
     gang.yard.step()
     (second,) = gang.sync()
     assert second["fence"] == first["fence"] + 1
-    spec = httpx.get(f"{gang.yard.url}/podyard/v1/replicas/{second['replica']}", headers=_bearer(second)).json()
-    assert (spec["resume"], spec["resumeStep"], spec["attempt"]) == ("checkpoint-4", 4, 2)
+    spec = gang.specification(second)
+    assert "resume" not in spec
+    assert (spec["resumeStep"], spec["attempt"]) == (4, 2)
     gang.points(second, 5, 10)
     found = gang.yard.ok("GET", f"{path}:metrics")["metrics"]
     assert [(p["step"], p["attempt"]) for p in found] == [(s, 1 if s <= 4 else 2) for s in range(1, 11)]
@@ -115,7 +49,7 @@ def test_a_replica_that_exits_unasked_is_recovered_from_the_last_checkpoint(gang
 
 
 def test_a_job_fails_when_its_failures_are_used_up(gang: Gang) -> None:
-    path = _submit(gang, maxFailures=1)
+    path = submit(gang, maxFailures=1)
     for _ in range(2):
         gang.exit_all()
         gang.yard.step()
@@ -126,7 +60,7 @@ def test_a_job_fails_when_its_failures_are_used_up(gang: Gang) -> None:
 
 
 def test_a_machine_that_leaves_in_order_is_no_failure_of_the_job(gang: Gang) -> None:
-    path = _submit(gang, maxFailures=0)
+    path = submit(gang, maxFailures=0)
     gang.exit_all(released=True)
     gang.yard.step()
     job = gang.yard.ok("GET", path)
@@ -134,7 +68,7 @@ def test_a_machine_that_leaves_in_order_is_no_failure_of_the_job(gang: Gang) -> 
 
 
 def test_steps_come_once_and_without_a_gap(gang: Gang) -> None:
-    path = _submit(gang)
+    path = submit(gang)
     (replica,) = gang.sync()
     gang.points(replica, 1, 3)
     assert gang.points(replica, 2, 5).status_code == 200  # doubled: kept once
@@ -143,7 +77,7 @@ def test_steps_come_once_and_without_a_gap(gang: Gang) -> None:
 
 
 def test_an_old_fence_is_refused(gang: Gang) -> None:
-    _submit(gang)
+    submit(gang)
     (replica,) = gang.sync()
     assert gang.report({**replica, "fence": 99}).status_code == 409
     old = gang.fence
@@ -156,10 +90,10 @@ def test_an_old_fence_is_refused(gang: Gang) -> None:
 
 
 def test_a_silent_replica_is_lost_after_its_lease_and_never_before_the_loop_has_watched_one(gang: Gang) -> None:
-    path = _submit(gang)
+    path = submit(gang)
     (replica,) = gang.sync()
     gang.points(replica, 1, 2)
-    gang.yard.step(REPLICA_LEASE_SECONDS - 1)
+    gang.yard.step(LEASES.replica_seconds - 1)
     assert gang.yard.ok("GET", path)["state"] == "RUNNING"
     gang.yard.step(3)
     # The agent has been silent as well: its replica is written off, and the job waits for an agent.
@@ -172,21 +106,21 @@ def test_a_silent_replica_is_lost_after_its_lease_and_never_before_the_loop_has_
 
 
 def test_a_loop_that_comes_back_does_not_declare_anybody_lost_at_once(gang: Gang) -> None:
-    path = _submit(gang)
+    path = submit(gang)
     (replica,) = gang.sync()
     gang.points(replica, 1, 2)
-    gang.yard.clock.advance(10 * REPLICA_LEASE_SECONDS)  # nobody could report: the machine slept
+    gang.yard.clock.advance(10 * LEASES.replica_seconds)  # nobody could report: the machine slept
     gang.yard.step()
     gang.yard.step(1)
     assert gang.yard.ok("GET", path)["state"] == "RUNNING"
     gang.sync()
     gang.points(replica, 3, 4)
-    gang.yard.step(REPLICA_LEASE_SECONDS / 2)
+    gang.yard.step(LEASES.replica_seconds / 2)
     assert gang.yard.ok("GET", path)["state"] == "RUNNING"
 
 
 def test_chips_are_given_back_only_when_the_last_process_is_gone(gang: Gang) -> None:
-    path = _submit(gang)
+    path = submit(gang)
     (replica,) = gang.sync()
     gang.points(replica, 1, 2)
     gang.yard.ok("DELETE", f"{gang.yard.nodes()}/n")
@@ -220,7 +154,6 @@ def test_a_gang_is_placed_whole_or_not_at_all(gang: Gang) -> None:
     yard.ok("POST", f"{yard.jobs()}/a:cancel", {})
     yard.step()
     assert len(gang.sync()) == 4
-    assert AGENT_LEASE_SECONDS < REPLICA_LEASE_SECONDS
 
 
 def _own_node(gang: Gang, **fields: Any) -> str:

@@ -18,6 +18,7 @@ from typing import Any
 from podyard.base.clock import OsClock
 from podyard.base.errors import PodyardError
 from podyard.engine.executor import Peer, ReplicaSpec, run_replica
+from podyard.engine.training.settings import TrainingSettings
 from podyard.engine.training.store import FileStore
 
 RING_KEY = b"0123456789abcdef0123456789abcdef"
@@ -47,29 +48,43 @@ def spec_of(**changes: Any) -> ReplicaSpec:
 
 
 class Recorder:
-    """A metrics sink that remembers; `stop_after` steps it says stop."""
+    """A metrics sink that remembers; after `stop_after` steps it says stop, after `yield_after` it says yield."""
 
-    def __init__(self, stop_after: int | None = None) -> None:
+    def __init__(self, stop_after: int | None = None, yield_after: int | None = None) -> None:
         self.steps: list[tuple[int, float, float, float, float]] = []
+        self.evaluations: dict[int, dict[str, float]] = {}
         self.checkpoints: list[tuple[int, str, str]] = []
+        self.best: list[int] = []
+        self.gone: list[int] = []
         self.lines: list[str] = []
-        self.result: dict[str, float] | None = None
+        self.result: dict[str, float | str] | None = None
         self._stop_after = stop_after
+        self._yield_after = yield_after
 
     def step(self, step: int, loss: float, accuracy: float, wall_seconds: float, modelled_seconds: float) -> None:
         self.steps.append((step, loss, accuracy, wall_seconds, modelled_seconds))
 
-    def checkpoint(self, step: int, name: str, sha256: str) -> None:
+    def evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
+        self.evaluations[step] = dict(metrics)
+
+    def checkpoint(self, step: int, name: str, sha256: str, is_best: bool) -> None:
         self.checkpoints.append((step, name, sha256))
+        self.best += [step] if is_best else []
+
+    def pruned(self, steps: Sequence[int]) -> None:
+        self.gone += steps
 
     def log(self, line: str) -> None:
         self.lines.append(line)
 
-    def finished(self, metrics: Mapping[str, float]) -> None:
+    def finished(self, metrics: Mapping[str, float | str]) -> None:
         self.result = dict(metrics)
 
     def stopping(self) -> bool:
         return self._stop_after is not None and len(self.steps) >= self._stop_after
+
+    def yielding(self) -> bool:
+        return self._yield_after is not None and len(self.steps) >= self._yield_after
 
     @property
     def params_sha256(self) -> str:
@@ -101,11 +116,12 @@ def _main() -> None:
     fields = order["spec"]
     fields["ring_key"] = base64.b64decode(fields["ring_key"])
     fields["host_indices"] = tuple(fields["host_indices"])
+    fields["training"] = TrainingSettings.of_json(fields["training"])
     spec = ReplicaSpec(**fields)
-    recorder = Recorder(order["stop_after"])
-    error = None
+    recorder = Recorder(order["stop_after"], order["yield_after"])
+    error, ended = None, None
     try:
-        run_replica(
+        ended = run_replica(
             spec, _Pipes(spec), recorder, FileStore(Path(order["store"])), order["resume"], "127.0.0.1:0", OsClock()
         )
     except PodyardError as failure:
@@ -115,7 +131,9 @@ def _main() -> None:
             "steps": recorder.steps,
             "checkpoints": recorder.checkpoints,
             "lines": recorder.lines,
+            "evaluations": list(recorder.evaluations.items()),
             "result": recorder.result,
+            "ended": ended and ended.value,
             "error": error,
         }
     )
@@ -125,8 +143,9 @@ def run_gang(
     spec: ReplicaSpec,
     groups: Sequence[Sequence[int]],
     store: Path,
-    resume: str | None = None,
+    resume: int | None = None,
     stop_after: int | None = None,
+    yield_after: int | None = None,
     machines: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
     """What each process of the gang reported; `groups[i]` are the hosts of process i, `machines[i]` is where it runs:
@@ -146,7 +165,9 @@ def run_gang(
                 windows.mkdir(exist_ok=True)
                 own = dataclasses.replace(own, window_folder=str(windows))
             fields = dataclasses.asdict(own) | {"ring_key": base64.b64encode(spec.ring_key).decode()}
-            _tell(process, {"spec": fields, "store": str(store), "resume": resume, "stop_after": stop_after})
+            fields["training"] = spec.training.to_json()
+            order = {"resume": resume, "stop_after": stop_after, "yield_after": yield_after}
+            _tell(process, {"spec": fields, "store": str(store), **order})
         addresses = [_hear(process)["address"] for process in processes]
         names = machines or [""] * len(groups)
         peers = [(rank, list(groups[rank]), address, names[rank]) for rank, address in enumerate(addresses)]

@@ -9,46 +9,48 @@ import pytest
 from podyard.base.errors import Code, PodyardError
 from podyard.engine.training import checkpoint
 from podyard.engine.training.checkpoint import Run
-from podyard.engine.training.layout import Layout
-from podyard.engine.training.order import DataOrder
+from podyard.engine.training.layout import Layout, SlotLayout
+from podyard.engine.training.optimizers import Adam
+from podyard.engine.training.order import DataOrder, Position
 from podyard.engine.training.programs import Layouts, TrainState
+from podyard.engine.training.record import Record, Tracked
 from podyard.engine.training.store import FileStore
 
 RUN = Run("digits-cnn", {"dropout": 0.25}, 7)
-LAYOUTS = Layouts(
-    Layout.of({"a": {"bias": np.zeros(3, np.float32), "kernel": np.zeros((2, 3), np.float32)}}),
-    Layout.of({"mean": np.zeros(2, np.float32)}),
-)
+PARAMS = Layout.of({"a": {"bias": np.zeros(3, np.float32), "kernel": np.zeros((2, 3), np.float32)}})
+LAYOUTS = Layouts(PARAMS, Layout.of({"mean": np.zeros(2, np.float32)}), SlotLayout.of(Adam(1e-3), PARAMS))
+RECORD = Record(Tracked(0.5, 4, 1), Tracked(0.25, 8), {"val_loss": 0.75}, 12)
 
 
 def state_of(step: int) -> TrainState:
     rng = np.random.default_rng(step)
     params, first, second = (rng.standard_normal(LAYOUTS.params.length).astype(np.float32) for _ in range(3))
     statistics = rng.standard_normal(LAYOUTS.statistics.length).astype(np.float32)
-    return TrainState(step, params, statistics, {"first": first, "second": second})
+    return TrainState(step, params, statistics, {"first": first, "second": second}, Position(2, step))
 
 
 def saved(store: FileStore, *steps: int) -> None:
     for step in steps:
-        checkpoint.save(store, RUN, LAYOUTS, state_of(step))
+        checkpoint.save(store, RUN, LAYOUTS, state_of(step), RECORD, f"checkpoint-{step:08d}")
 
 
 def tensors_file(root: Path, step: int) -> Path:
-    return next(root.glob(f"checkpoint-{step:08d}-*.safetensors"))
+    return root / f"checkpoint-{step:08d}.safetensors"
 
 
 def test_round_trip_keeps_every_bit(tmp_path: Path) -> None:
     store = FileStore(tmp_path)
-    name, sha256 = checkpoint.save(store, RUN, LAYOUTS, state_of(12))
-    loaded = checkpoint.load(store, name, RUN, LAYOUTS)
-    assert (name, loaded.sha256, loaded.state.step) == ("checkpoint-00000012", sha256, 12)
+    written = checkpoint.save(store, RUN, LAYOUTS, state_of(12), RECORD, "model.03-0.75")
+    loaded = checkpoint.load(store, 12, RUN, LAYOUTS)
+    assert (written.name, loaded.sha256, loaded.state.step) == ("model.03-0.75", written.sha256, 12)
+    assert (loaded.record, loaded.state.position) == (RECORD, Position(2, 12))
     found, kept = loaded.state, state_of(12)
     assert found.params.tobytes() == kept.params.tobytes()
     assert found.statistics.tobytes() == kept.statistics.tobytes()
     assert {slot: vector.tobytes() for slot, vector in found.slots.items()} == {
         slot: vector.tobytes() for slot, vector in kept.slots.items()
     }
-    manifest = json.loads(store.get(f"{name}.json"))
+    manifest = json.loads(store.get("checkpoint-00000012.json"))
     assert manifest["paramsSha256"] == checkpoint.params_sha256(checkpoint.params_of(LAYOUTS, loaded.state))
     assert manifest["step"] == 12 and manifest["seed"] == 7
 
@@ -71,17 +73,17 @@ def test_a_damaged_checkpoint_is_skipped_for_the_one_before(tmp_path: Path, dama
     else:
         manifest.write_text(manifest.read_text()[:40])
     said: list[str] = []
-    loaded = checkpoint.load_newest(store, RUN, LAYOUTS, said.append, not_after="checkpoint-00000020")
+    loaded = checkpoint.load_newest(store, RUN, LAYOUTS, said.append, not_after=20)
     assert loaded is not None and loaded.state.step == 10
     assert len(said) == (0 if damage == "no manifest" else 1)
-    assert all(line.startswith("skipped checkpoint-00000020: ") for line in said)
+    assert all(line.startswith("skipped the checkpoint of step 20: ") for line in said)
 
 
 def test_nothing_whole_is_none_and_a_later_one_is_not_taken(tmp_path: Path) -> None:
     store = FileStore(tmp_path)
     assert checkpoint.load_newest(store, RUN, LAYOUTS, pytest.fail) is None
     saved(store, 10, 20)
-    loaded = checkpoint.load_newest(store, RUN, LAYOUTS, pytest.fail, not_after="checkpoint-00000015")
+    loaded = checkpoint.load_newest(store, RUN, LAYOUTS, pytest.fail, not_after=15)
     assert loaded is not None and loaded.state.step == 10
 
 
@@ -97,7 +99,8 @@ def test_another_runs_checkpoint_is_refused(tmp_path: Path) -> None:
 def test_another_models_checkpoint_is_refused_with_the_tensors_that_differ(tmp_path: Path) -> None:
     store = FileStore(tmp_path)
     saved(store, 10)
-    other = Layouts(Layout.of({"a": {"bias": np.zeros(3, np.float32)}}), LAYOUTS.statistics)
+    fewer = Layout.of({"a": {"bias": np.zeros(3, np.float32)}})
+    other = Layouts(fewer, LAYOUTS.statistics, SlotLayout.of(Adam(1e-3), fewer))
     with pytest.raises(PodyardError, match="another model: tensors do not fit the model: a/kernel") as caught:
         checkpoint.load_newest(store, RUN, other, pytest.fail)
     assert caught.value.code is Code.FAILED_PRECONDITION
@@ -109,9 +112,10 @@ def test_saving_again_never_spoils_what_is_there(tmp_path: Path) -> None:
     saved(store, 10)
     before = tensors_file(tmp_path, 10)
     other = state_of(11)
-    checkpoint.save(store, RUN, LAYOUTS, TrainState(10, other.params, other.statistics, other.slots))
-    assert before.exists()
-    assert checkpoint.load(store, "checkpoint-00000010", RUN, LAYOUTS).state.params.tobytes() == other.params.tobytes()
+    again = TrainState(10, other.params, other.statistics, other.slots, other.position)
+    written = checkpoint.save(store, RUN, LAYOUTS, again, RECORD, "checkpoint-00000010")
+    assert before.exists() and written.name == f"checkpoint-00000010-{written.sha256[:12]}"
+    assert checkpoint.load(store, 10, RUN, LAYOUTS).state.params.tobytes() == other.params.tobytes()
 
 
 def test_store_names_cannot_leave_the_root(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(tmp_path_factory.mktemp("compiled"))
 
 
-def run_alone(spec: ReplicaSpec, root: Path, resume: str | None = None, stop_after: int | None = None) -> Recorder:
+def run_alone(spec: ReplicaSpec, root: Path, resume: int | None = None, stop_after: int | None = None) -> Recorder:
     """In this process, which then holds all hosts."""
     recorder = Recorder(stop_after)
     everything = dataclasses.replace(spec, host_indices=tuple(range(spec.host_count)))
@@ -40,7 +40,7 @@ def test_a_run_reports_every_step_its_checkpoints_and_its_result(tmp_path: Path)
     assert all(wall > 0 and 1e-3 < modelled < 1e-2 for *_, wall, modelled in recorder.steps)
     assert [name for _, name, _ in recorder.checkpoints] == [f"checkpoint-{step:08d}" for step in (2, 4, 5)]
     assert recorder.result is not None
-    assert set(recorder.result) == {"loss", "accuracy", "testLoss", "testAccuracy"}
+    assert set(recorder.result) == {"loss", "accuracy", "testLoss", "testAccuracy", "testPrecision"}
     manifest = json.loads((tmp_path / "checkpoint-00000005.json").read_text())
     assert manifest["paramsSha256"] == recorder.params_sha256
 
@@ -52,7 +52,7 @@ def test_a_resumed_run_ends_in_the_bits_of_an_undisturbed_one(tmp_path: Path) ->
     stopped = run_alone(spec, tmp_path / "cut", stop_after=37)
     assert stopped.result is None and stopped.checkpoints[-1][0] == 30
     assert "stopped after step 37" in stopped.lines
-    resumed = run_alone(spec, tmp_path / "cut", resume="checkpoint-00000030")
+    resumed = run_alone(spec, tmp_path / "cut", resume=30)
     assert resumed.params_sha256 == whole.params_sha256
     assert [s[:3] for s in resumed.steps] == [s[:3] for s in whole.steps[30:]]
     assert resumed.result == whole.result
@@ -62,26 +62,26 @@ def test_a_resumed_run_ends_in_the_bits_of_an_undisturbed_one(tmp_path: Path) ->
 def test_a_torn_checkpoint_costs_steps_not_the_run(tmp_path: Path) -> None:
     spec = spec_of(checkpoint_every_steps=2)
     whole = run_alone(spec, tmp_path)
-    torn = next(tmp_path.glob("checkpoint-00000004-*.safetensors"))
+    torn = next(tmp_path.glob("checkpoint-00000004.safetensors"))
     torn.write_bytes(torn.read_bytes()[:1000])
-    resumed = run_alone(spec, tmp_path, resume="checkpoint-00000004")
+    resumed = run_alone(spec, tmp_path, resume=4)
     assert resumed.steps[0][0] == 3 and resumed.params_sha256 == whole.params_sha256
-    assert any(line.startswith("skipped checkpoint-00000004") for line in resumed.lines)
+    assert any(line.startswith("skipped the checkpoint of step 4") for line in resumed.lines)
     for path in tmp_path.glob("*.safetensors"):
         path.write_bytes(b"")
     with pytest.raises(PodyardError, match="no whole checkpoint") as caught:
-        run_alone(spec, tmp_path, resume="checkpoint-00000004")
+        run_alone(spec, tmp_path, resume=4)
     assert caught.value.code is Code.DATA_LOSS
 
 
 @pytest.mark.slow
 def test_evaluate_and_predict_read_a_checkpoint(tmp_path: Path) -> None:
     trained = run_alone(spec_of(), tmp_path)
-    evaluated = run_alone(spec_of(mode="evaluate"), tmp_path, resume="checkpoint-00000005")
+    evaluated = run_alone(spec_of(mode="evaluate"), tmp_path, resume=5)
     assert trained.result is not None and evaluated.result is not None
-    assert evaluated.result == {name: trained.result[name] for name in ("testLoss", "testAccuracy")}
+    assert evaluated.result == {name: trained.result[name] for name in ("testLoss", "testAccuracy", "testPrecision")}
     assert evaluated.steps == [] and evaluated.checkpoints == []
-    run_alone(spec_of(mode="predict"), tmp_path, resume="checkpoint-00000005")
+    run_alone(spec_of(mode="predict"), tmp_path, resume=5)
     predictions = json.loads((tmp_path / "predictions-00000005.json").read_text())["predictions"]
     assert len(predictions) == 359 and set(predictions) <= set(range(10))
     with pytest.raises(PodyardError, match="needs a checkpoint"):
@@ -150,7 +150,7 @@ def test_bits_do_not_depend_on_how_hosts_are_spread_over_processes(tmp_path: Pat
         assert not [path for folder in tmp_path.glob(f"{name}-windows-*") for path in folder.iterdir()]
 
     # Resumed by another number of processes than it was begun with.
-    resumed = run_gang(spec, groupings["2x2"], tmp_path / "4", resume="checkpoint-00000020")
+    resumed = run_gang(spec, groupings["2x2"], tmp_path / "4", resume=20)
     assert [step[0] for step in resumed[0]["steps"]] == list(range(21, 31))
     assert any(line.split() == ["paramsSha256", *digests] for line in resumed[0]["lines"])
 

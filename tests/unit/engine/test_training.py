@@ -76,7 +76,7 @@ def test_cifar_trains_augmented_and_resumes_in_the_same_bits(tmp_path: Path) -> 
     base = {"recipe": "cifar10-cnn", "arguments": {"data": str(tmp_path)}, "global_batch": 16, "steps": 6}
     whole = trained(tmp_path, **base, checkpoint_every_steps=3)
     store, again = FileStore(tmp_path / "objects"), Recorder()
-    run_replica(spec_of(**base), Alone(), again, store, "checkpoint-00000003", "127.0.0.1:0", OsClock())
+    run_replica(spec_of(**base), Alone(), again, store, 3, "127.0.0.1:0", OsClock())
     assert [step for step, *_ in again.steps] == [4, 5, 6]
     assert again.params_sha256 == whole.params_sha256
 

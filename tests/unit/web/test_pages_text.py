@@ -16,7 +16,7 @@ from podyard.domain.node import UsageClass
 from podyard.domain.usage import PriceUnit, PriceVersion, UsageRecord
 from podyard.pricing.rating import total
 from podyard.web import commands, daily, formats, forms, live, render
-from podyard.web.jobs import job_spec
+from podyard.web.jobs import job_request
 
 EVIL = "<img src=x onerror=alert(1)>\"'"
 NOW = PlatformTime.from_rfc3339("2026-11-21T04:00:00Z")
@@ -48,21 +48,35 @@ def test_commands_survive_the_shell() -> None:
 
 
 def test_a_job_command_says_what_differs_from_the_defaults() -> None:
-    spec = job_spec({"recipe": "digits-cnn", "steps": "20", "arg.dropout": "0.5"})
+    spec = job_request({"recipe": "digits-cnn", "steps": "20", "arg.dropout": "0.5"})
     podyard, curl = commands.submit_job("demo", "us-central1-f", "", spec, "a-node")
     assert "--steps=20" in podyard.text and "--arg=dropout=0.5" in podyard.text
     assert "learningRate" not in podyard.text and "--seed" not in podyard.text
     assert '"arguments": {"dropout": 0.5}' in curl.text
 
 
+def test_a_job_command_says_what_it_starts_from_and_how_it_trains() -> None:
+    fields = {"mode": "evaluate", "start_from": "t@8", "recipe": "digits-cnn", "steps": "20", "min_replicas": "2"}
+    podyard, curl = commands.submit_job("demo", "us-central1-f", "", job_request(fields), "a-node")
+    words = shlex.split(podyard.text.replace("\\\n", " "))
+    assert {"--mode=evaluate", "--start-from=t@8", "--elastic=2"} <= set(words)
+    assert not any(word.startswith(("--recipe", "--steps", "--arg")) for word in words)  # they are that job's
+    assert '"startFrom": {"job": "t", "step": 8}' in curl.text and '"elastic": {"minReplicas": 2}' in curl.text
+    fields = {"recipe": "digits-cnn", "accumulation_steps": "2", "evaluate_every_steps": "50"}
+    podyard, curl = commands.submit_job("demo", "us-central1-f", "", job_request(fields), "a-node")
+    assert "--accumulation-steps=2" in podyard.text and "--evaluate-every-steps=50" in podyard.text
+    assert '"training": {"accumulationSteps": 2, "evaluateEverySteps": 50}' in curl.text
+
+
 @pytest.mark.parametrize(
     ("fields", "word"),
     [({"steps": "many"}, "Steps"), ({"seed": "1.5"}, "Seed"), ({"arg.dropout": "x"}, "dropout"),
+     ({"mode": "export"}, "Start from"), ({"mode": "export", "start_from": "j@x"}, "Start from"),
      ({"recipe": "nope"}, "nope"), ({"labels": "team"}, "key=value"), ({"steps": "²"}, "Steps")],
 )  # fmt: skip
 def test_a_wrong_field_is_named(fields: dict[str, str], word: str) -> None:
     with pytest.raises(PodyardError, match=word):
-        job_spec({"recipe": "digits-cnn", **fields})
+        job_request({"recipe": "digits-cnn", **fields})
 
 
 def test_choices_fit_the_zone_and_show_the_price() -> None:

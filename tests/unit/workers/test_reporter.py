@@ -45,12 +45,17 @@ def test_everything_is_accepted_before_the_end_is_said() -> None:
     for step in range(1, count + 1):
         reporter.step(step, 1.0, 0.5, 0.1, 0.01)
     reporter.log("hello")
-    reporter.checkpoint(5, "c", "0" * 64)
+    reporter.checkpoint(5, "c", "0" * 64, is_best=True)
+    reporter.evaluated(5, {"val_loss": 0.5, "val_gap": float("inf")})
+    reporter.pruned([1, 3])
     reporter.finished({"testAccuracy": 0.9})
     api.away = 3
     reporter.close("SUCCEEDED", None)
     assert [point["step"] for point in api.all("metrics")] == list(range(1, count + 1))
     assert [line["seq"] for line in api.all("logs")] == [0]
+    assert api.all("checkpoints") == [{"step": 5, "name": "c", "sha256": "0" * 64, "best": True}]
+    assert api.all("evaluations") == [{"step": 5, "metrics": {"val_loss": 0.5}}]
+    assert api.all("pruned") == [1, 3]
     assert [body["state"] for body in api.taken] == ["RUNNING"] * 3 + ["SUCCEEDED"]
     assert api.taken[0]["summary"] == {"testAccuracy": 0.9}
     assert all(body["fence"] == 3 for body in api.taken)
@@ -75,6 +80,18 @@ def test_a_stop_is_heard_once() -> None:
         reporter._send("RUNNING", None)
     assert stopped == ["the platform asked this replica to stop"]
     assert reporter.stopping()
+
+
+def test_a_replica_that_shall_yield_goes_on_until_it_has() -> None:
+    api, stopped = _Api(), []
+    reporter = _reporter(api, stopped)
+    reporter._send("RUNNING", None)
+    assert not reporter.yielding()
+    api.desired = "YIELD"
+    reporter._send("RUNNING", None)
+    assert reporter.yielding() and not reporter.stopping() and stopped == []
+    reporter.close("YIELDED", None)
+    assert api.taken[-1]["state"] == "YIELDED"
 
 
 def test_a_damaged_checkpoint_shows_in_where_the_run_went_on() -> None:

@@ -1,0 +1,204 @@
+"""A job on the wire: what a client submits, and how a job is shown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr
+from pydantic.alias_generators import to_camel
+
+from podyard.api.tpu import convert
+from podyard.api.tpu.messages import NodeMessage, SchedulingConfig
+from podyard.base.errors import Code, invalid
+from podyard.domain.job import (
+    DEFAULT_MAX_FAILURES,
+    DEFAULT_MAX_PREEMPTIONS,
+    Best,
+    EarlyStopping,
+    Elastic,
+    Job,
+    JobRequest,
+    TrainingSettings,
+)
+from podyard.domain.node import NodeSpec
+from podyard.domain.recipes import check_program, is_program, manifest_of
+from podyard.domain.training import elastic_json, training_json, usual_rate, usual_way
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid")
+
+
+class BestMessage(_Message):
+    metric: StrictStr
+    mode: StrictStr | None = None
+
+
+class EarlyStoppingMessage(BestMessage):
+    patience: StrictInt
+    min_delta: float = 0.0
+
+
+class TrainingMessage(_Message):
+    accumulation_steps: StrictInt = 1
+    iterations_per_loop: StrictInt = 1
+    evaluate_every_steps: StrictInt = 0
+    early_stopping: EarlyStoppingMessage | None = None
+    checkpoint_name: StrictStr = TrainingSettings().checkpoint_name
+    keep_checkpoints: StrictInt = TrainingSettings().keep_checkpoints
+    best: BestMessage | None = None
+    export_at_end: StrictBool = False
+
+
+class ElasticMessage(_Message):
+    min_replicas: StrictInt
+    batch: StrictStr = "keep"
+    learning_rate: StrictStr | None = None
+
+
+class StartFromMessage(_Message):
+    job: StrictStr
+    step: StrictInt | None = None
+
+
+class JobMessage(_Message):
+    """What a client submits. Output-only fields of a Job are refused: they would promise what is not in its hand."""
+
+    recipe: StrictStr | None = None
+    program: StrictStr | None = None
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    node: StrictStr | None = None
+    accelerator_type: StrictStr | None = None
+    runtime_version: StrictStr | None = None
+    scheduling_config: SchedulingConfig | None = None
+    mode: StrictStr = "train"
+    steps: StrictInt | None = None
+    global_batch: StrictInt | None = None
+    seed: StrictInt | None = None
+    checkpoint_every_steps: StrictInt | None = None
+    max_failures: StrictInt = DEFAULT_MAX_FAILURES
+    max_preemptions: StrictInt = DEFAULT_MAX_PREEMPTIONS
+    execution: StrictStr = "real"
+    replica_processes: StrictInt | None = None
+    labels: dict[str, StrictStr] = Field(default_factory=dict)
+    training: TrainingMessage = Field(default_factory=TrainingMessage)
+    elastic: ElasticMessage | None = None
+    start_from: StartFromMessage | None = None
+    validate_only: StrictBool = False
+
+
+def from_api_job(message: JobMessage) -> JobRequest:
+    start = message.start_from
+    return JobRequest(
+        recipe=_recipe(message),
+        arguments=message.arguments,
+        mode=message.mode,
+        steps=message.steps,
+        global_batch=message.global_batch,
+        seed=message.seed,
+        checkpoint_every_steps=message.checkpoint_every_steps,
+        max_failures=message.max_failures,
+        max_preemptions=message.max_preemptions,
+        execution=message.execution,
+        replica_processes=message.replica_processes,
+        labels=dict(message.labels),
+        training=_training(message.training),
+        elastic=None if message.elastic is None else _elastic(message.elastic),
+        start_from=None if start is None else (start.job, start.step),
+    )
+
+
+def _recipe(message: JobMessage) -> str | None:
+    if message.program is not None:
+        if message.recipe is not None:
+            raise invalid("recipe and program exclude each other", "program")
+        return check_program(message.program)
+    if message.recipe is not None:
+        return manifest_of(message.recipe).name
+    if message.start_from is None:
+        raise invalid("recipe is required, or a program", "recipe")
+    return None
+
+
+def _training(message: TrainingMessage) -> TrainingSettings:
+    stopping, best = message.early_stopping, message.best
+    values = message.model_dump(exclude={"early_stopping", "best"})
+    if stopping is not None:
+        way = stopping.mode or usual_way(stopping.metric)
+        values["early_stopping"] = EarlyStopping(stopping.metric, way, stopping.patience, stopping.min_delta)
+    if best is not None:
+        values["best"] = Best(best.metric, best.mode or usual_way(best.metric))
+    return TrainingSettings(**values)
+
+
+def _elastic(message: ElasticMessage) -> Elastic:
+    return Elastic(message.min_replicas, message.batch, message.learning_rate or usual_rate(message.batch))
+
+
+def to_api_job(job: Job) -> dict[str, Any]:
+    spec = job.spec
+    answer: dict[str, Any] = {
+        "name": job.name,
+        "state": job.state,
+        "stateReason": job.state_reason,
+        ("program" if is_program(spec.recipe) else "recipe"): spec.recipe,
+        "arguments": dict(spec.arguments),
+        "mode": spec.mode,
+        "node": job.node_id,
+        "acceleratorType": job.accelerator_type,
+        "attempt": job.attempt,
+        "failures": job.failures,
+        "preemptions": job.preemptions,
+        "stepsDone": job.steps_done,
+        "steps": spec.steps,
+        "globalBatch": spec.global_batch,
+        "seed": spec.seed,
+        "checkpointEverySteps": spec.checkpoint_every_steps,
+        "maxFailures": spec.max_failures,
+        "maxPreemptions": spec.max_preemptions,
+        "execution": spec.execution,
+        "training": training_json(spec.training),
+        "elastic": elastic_json(spec.elastic),
+        "labels": dict(spec.labels),
+        "metrics": {"latest": dict(job.latest)},
+        "wallSeconds": round(job.wall_seconds, 3),
+        "modelledSeconds": job.modelled_seconds,
+        "estimateModel": job.estimate_model,
+        "createTime": job.created.rfc3339(),
+    }
+    if spec.replica_processes is not None:
+        answer["replicaProcesses"] = spec.replica_processes
+    if spec.start_from is not None:
+        answer["startFrom"] = {"job": spec.start_from.job_id, "step": spec.start_from.step}
+    if job.started is not None:
+        answer["startTime"] = job.started.rfc3339()
+    if job.ended is not None:
+        answer["endTime"] = job.ended.rfc3339()
+    if job.error_code is not None:
+        answer["error"] = {
+            "code": job.error_code,
+            "status": Code(job.error_code).name,
+            "message": job.error_message,
+        }
+    return answer
+
+
+def from_api_target(message: JobMessage, project: str, zone: str) -> str | NodeSpec:
+    """The id of the node that the job shall run on, or the node to make for it."""
+    wants_new = message.accelerator_type or message.runtime_version or message.scheduling_config
+    if message.node is not None:
+        if wants_new:
+            raise invalid("node excludes acceleratorType, runtimeVersion and schedulingConfig", "node")
+        prefix = f"projects/{project}/locations/{zone}/nodes/"
+        if "/" in message.node and not message.node.startswith(prefix):
+            raise invalid(f"node must be an id, or a name that begins with {prefix}", "node")
+        return message.node.removeprefix(prefix)
+    if not message.accelerator_type:
+        raise invalid("a job needs a node, or an acceleratorType and a runtimeVersion to make one", "node")
+    return convert.from_api_node(
+        NodeMessage(
+            accelerator_type=message.accelerator_type,
+            runtime_version=message.runtime_version,
+            scheduling_config=message.scheduling_config,
+        )
+    )

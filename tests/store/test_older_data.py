@@ -1,0 +1,94 @@
+"""A data folder of an older Podyard goes on working, and back again, on both databases."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from sqlalchemy import text
+
+from podyard import migrations
+from podyard.base.clock import ClockMode
+from podyard.db import jobs as rows
+from podyard.db import platform_clock
+from podyard.db.unit_of_work import Database, UnitOfWork
+from podyard.domain.job import TrainingSettings
+
+OLD_SPEC = {
+    "recipe": "digits-cnn",
+    "arguments": {"learningRate": 0.001, "dropout": 0.25},
+    "mode": "train",
+    "steps": 10,
+    "global_batch": 64,
+    "seed": 3,
+    "checkpoint_every_steps": 4,
+    "max_failures": 3,
+    "max_preemptions": 100,
+    "execution": "real",
+    "replica_processes": None,
+    "labels": {},
+}
+NODE = {
+    "node_key": "n", "number": 1, "project": "p", "zone": "z", "node_id": "a", "live_name": "a", "state": "READY",
+    "version": 2, "accelerator_type": "v3-32", "topology": "4x4", "usage_class": "on-demand", "runtime_version": "x",
+    "spec": "{}", "created": 1, "state_reason": "", "wait_reason": "", "host_count": 4, "first_address": 0,
+}  # fmt: skip
+JOB = {
+    "job_key": "j", "project": "p", "zone": "z", "job_id": "old", "state": "RUNNING", "state_reason": "", "version": 3,
+    "spec": json.dumps(OLD_SPEC), "node_key": "n", "node_id": "a", "accelerator_type": "v3-32", "topology": "4x4",
+    "owns_node": False, "attempt": 2, "failures": 1, "preemptions": 0, "steps_done": 6,
+    "latest": json.dumps({"loss": 0.5}), "wall_seconds": 1.5, "modelled_seconds": 3.0, "estimate_model": "tpu-model",
+    "created": 1,
+}  # fmt: skip
+ATTEMPT = {"job_key": "j", "version": 2, "reason": "", "ring_key": "k", "started": 1, "started_real": 1}
+ATTEMPTS = (
+    {**ATTEMPT, "attempt_id": "a1", "attempt": 1, "state": "ENDED", "resume_step": 0, "resume_name": None,
+     "outcome": "FAILED", "ended": 2},
+    {**ATTEMPT, "attempt_id": "a2", "attempt": 2, "state": "RUNNING", "resume_step": 4, "resume_name": "c4",
+     "outcome": None, "ended": None},
+)  # fmt: skip
+REPLICA = {
+    "replica_id": "r", "attempt_id": "a2", "job_key": "j", "rank": 0, "host_indices": "[0, 1, 2, 3]",
+    "agent_id": "local", "state": "RUNNING", "desired": "RUN", "version": 2, "fence": 2, "token": "t", "reason": "",
+}  # fmt: skip
+CHECKPOINT = {"job_key": "j", "step": 4, "attempt": 1, "name": "c4", "sha256": "0" * 64, "at": 1}
+
+
+def _insert(uow: UnitOfWork, table: str, values: dict[str, Any]) -> None:
+    names = ", ".join(values)
+    marks = ", ".join(f":{name}" for name in values)
+    uow.execute(text(f"INSERT INTO {table} ({names}) VALUES ({marks})"), values)
+
+
+def _fill(uow: UnitOfWork) -> None:
+    _insert(uow, "nodes", NODE)
+    _insert(uow, "jobs", JOB)
+    for attempt in ATTEMPTS:
+        _insert(uow, "attempts", attempt)
+    _insert(uow, "replicas", REPLICA)
+    _insert(uow, "checkpoints", CHECKPOINT)
+
+
+def test_a_job_of_the_first_schema_is_read_by_this_one_and_survives_the_way_back(empty_database: Database) -> None:
+    database = empty_database
+    migrations.migrate(database.engine, "0001")
+    database.run(lambda uow: platform_clock.set_up(uow, ClockMode.SYSTEM))
+    database.run(_fill)
+    before = database.read(lambda uow: uow.all(text("SELECT * FROM attempts ORDER BY attempt")))
+    migrations.upgrade(database)
+    assert migrations.current(database.engine) == migrations.HEAD
+    job = database.read(lambda uow: rows.to_job(rows.row_by_key(uow, "j")))
+    assert (job.spec.training, job.spec.elastic, job.spec.start_from) == (TrainingSettings(), None, None)
+    assert (job.spec.seed, job.spec.arguments, job.latest) == (3, OLD_SPEC["arguments"], {"loss": 0.5})
+    attempts = database.read(lambda uow: rows.attempt_rows(uow, "j"))
+    row = database.read(lambda uow: rows.row_by_key(uow, "j"))
+    assert [rows.size_of(attempt, row) for attempt in attempts] == [(4, 64), (4, 64)]
+    assert [attempt["yield_real"] for attempt in attempts] == [None, None]
+    (saved,) = database.read(lambda uow: rows.committed_checkpoints(uow, "j"))
+    assert (saved["step"], saved["best"]) == (4, False)
+    assert database.read(lambda uow: rows.committed_evaluations(uow, "j")) == []
+    migrations.migrate(database.engine, "0001")
+    after = database.read(lambda uow: uow.all(text("SELECT * FROM attempts ORDER BY attempt")))
+    assert after == before
+    assert database.read(lambda uow: uow.all(text("SELECT * FROM checkpoints"))) == [CHECKPOINT]
+    assert len(database.read(lambda uow: uow.all(text("SELECT * FROM replicas")))) == 1

@@ -1,0 +1,74 @@
+"""A pretended agent and its replicas, over HTTP: the control plane cannot tell them from real ones."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+
+from tests.yard import Yard
+
+
+class Gang:
+    """A pretended agent with the replicas that it is told to run."""
+
+    def __init__(self, yard: Yard) -> None:
+        self.yard = yard
+        token = (yard.data / "agent-local.token").read_text().strip()
+        self._http = httpx.Client(base_url=yard.url, headers={"Authorization": f"Bearer {token}"})
+        yard.others.append(self._http)
+        self.fence, self.lease_seconds = 0, 0.0
+        self.register()
+
+    def register(self, replicas_max: int = 4) -> None:
+        body = {"replicasMax": replicas_max, "hostsMax": 4, "bindAddress": "127.0.0.1", "pid": 1}
+        answer = self._http.post("/podyard/v1/agents/local:register", json=body).json()
+        self.fence, self.lease_seconds = answer["fence"], answer["leaseSeconds"]
+
+    def sync(self) -> list[dict[str, Any]]:
+        """A sync that says nothing; returns what is wanted."""
+        answer = self._http.post("/podyard/v1/agents/local:sync", json={"fence": self.fence, "replicas": []})
+        assert answer.status_code == 200, answer.text
+        self.lease_seconds = answer.json()["leaseSeconds"]
+        found: list[dict[str, Any]] = answer.json()["replicas"]
+        return found
+
+    def exit_all(self, **fields: Any) -> list[dict[str, Any]]:
+        wanted = self.sync()
+        body = [
+            {"replica": w["replica"], "fence": w["fence"], "state": "EXITED", "reason": "gone", **fields}
+            for w in wanted
+        ]
+        answer = self._http.post("/podyard/v1/agents/local:sync", json={"fence": self.fence, "replicas": body})
+        found: list[dict[str, Any]] = answer.json()["replicas"]
+        return found
+
+    def report(self, replica: dict[str, Any], **fields: Any) -> httpx.Response:
+        return self.report_text(replica, json.dumps({"fence": replica["fence"], "state": "RUNNING", **fields}))
+
+    def report_text(self, replica: dict[str, Any], text: str) -> httpx.Response:
+        path = f"/podyard/v1/replicas/{replica['replica']}:report"
+        return httpx.post(f"{self.yard.url}{path}", content=text, headers=bearer(replica))
+
+    def specification(self, replica: dict[str, Any]) -> dict[str, Any]:
+        path = f"/podyard/v1/replicas/{replica['replica']}"
+        found: dict[str, Any] = httpx.get(f"{self.yard.url}{path}", headers=bearer(replica)).json()
+        return found
+
+    def points(self, replica: dict[str, Any], first: int, last: int) -> httpx.Response:
+        steps = range(first, last + 1)
+        numbers = {"loss": 1.0, "accuracy": 0.5, "wallSeconds": 0.1, "modelledSeconds": 0.5}
+        return self.report(replica, metrics=[{"step": step, **numbers} for step in steps])
+
+
+def bearer(replica: dict[str, Any]) -> dict[str, str]:
+    return {"Authorization": f"Bearer {replica['token']}"}
+
+
+def submit(gang: Gang, job: str = "j", **fields: Any) -> str:
+    """Submits a job of ten steps on the node `n`, turns the loop, and returns the job's path."""
+    body = {"recipe": "digits-cnn", "node": "n", "steps": 10, **fields}
+    gang.yard.ok("POST", f"{gang.yard.jobs()}?jobId={job}", body)
+    gang.yard.step()
+    return f"{gang.yard.jobs()}/{job}"
