@@ -6,7 +6,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; 
 PYTEST := $(BIN)/python -m pytest
 PACKAGES := podyard api scheduler workers pricing web migrations tests benchmarks
 .DEFAULT_GOAL := help
-.PHONY: help demo test fast lint format serve clean
+.PHONY: help demo test fast kills lint format serve clean
 
 help: ## Print this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F '\t' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -21,6 +21,9 @@ test: $(VENV)/.test lint ## Lint, types and all tests that this machine can run
 
 fast: $(VENV)/.test lint ## What to run before each commit: under a minute
 	$(PYTEST) -q -n 2 -m "not slow" -p no:cacheprovider tests/unit tests/property
+
+kills: $(VENV)/.test ## A job that survives 100 kills at random moments: 10 to 15 minutes
+	$(BIN)/python -m tests.distributed.random_kills --kills 100
 
 lint: $(VENV)/.test ## Style, types, layers
 	$(BIN)/ruff check $(PACKAGES)

@@ -148,6 +148,7 @@ def attempts(request: Request, project: str, zone: str, job: str) -> dict[str, A
                 "globalBatch": row["batch"],
                 "startTime": row["started"].rfc3339(),
                 **({"outcome": row["outcome"]} if row["outcome"] else {}),
+                **({"reason": row["reason"]} if row["reason"] else {}),
                 **({"endTime": row["ended"].rfc3339()} if row["ended"] else {}),
             }
             for row in found

@@ -63,12 +63,15 @@ def launch(count: int, given: argparse.Namespace) -> None:
     """Starts `count` ranks under mpirun, and prints what rank 0 says."""
     shared = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path(tempfile.gettempdir())
     folder = Path(tempfile.mkdtemp(prefix="podyard-all-reduce-", dir=shared))
-    options = ["--oversubscribe", "--bind-to", "none", "--mca", "btl", "self,sm"]
+    mpirun = Path(sys.executable).with_name("mpirun")
+    mpirun = mpirun if mpirun.exists() else Path("mpirun")
+    # Shared memory is called so since Open MPI 5.
+    is_old = "Open MPI) 4." in subprocess.run([mpirun, "--version"], capture_output=True, text=True, check=True).stdout
+    options = ["--oversubscribe", "--bind-to", "none", "--mca", "btl", "self,vader" if is_old else "self,sm"]
     if count > len(os.sched_getaffinity(0)):
         options += ["--mca", "mpi_yield_when_idle", "1"]
-    mpirun = Path(sys.executable).with_name("mpirun")
     command = [
-        str(mpirun if mpirun.exists() else "mpirun"), *options, "-n", str(count), sys.executable, "-m",
+        str(mpirun), *options, "-n", str(count), sys.executable, "-m",
         "benchmarks.all_reduce", "--folder", str(folder), "--rounds", str(given.rounds), "--ways", *given.ways,
         "--bytes", *map(str, given.bytes),
     ]  # fmt: skip

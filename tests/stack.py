@@ -101,8 +101,16 @@ class Stack:
         return until(ask, seconds, f"step {steps} of {path}")
 
     def params_sha256(self, path: str) -> str:
-        lines = [line["line"] for line in self.call("GET", f"{path}:logs")["lines"]]
-        return [line.split()[1] for line in lines if line.startswith("paramsSha256")][-1]
+        return [line.split()[1] for line in self.log_lines(path) if line.startswith("paramsSha256")][-1]
+
+    def log_lines(self, path: str) -> list[str]:
+        """All lines of a job's log, of all attempts."""
+        lines: list[str] = []
+        token = ""
+        while page := (answer := self.call("GET", f"{path}:logs?pageToken={token}"))["lines"]:
+            lines += [line["line"] for line in page]
+            token = answer["nextPageToken"]
+        return lines
 
     def metrics(self, path: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self.call("GET", f"{path}:metrics?pageSize=10000")["metrics"]
@@ -128,6 +136,9 @@ class Stack:
 
     def replicas(self) -> list[psutil.Process]:
         return [p for p in self.processes() if "podyard.workers.replica" in _command(p)]
+
+    def agents(self) -> list[psutil.Process]:
+        return [p for p in self.processes() if "podyard.main agent" in _command(p)]
 
     def celery(self) -> list[psutil.Process]:
         return [p for p in self.processes() if "podyard.workers.app" in _command(p)]

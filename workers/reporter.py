@@ -73,6 +73,7 @@ class Reporter:
         self._stopping = threading.Event()
         self._yielding = threading.Event()
         self._closed = threading.Event()
+        self._wake = threading.Event()
         self._accepted_at = clock.monotonic_seconds()
         self._thread = threading.Thread(target=self._beat, name="reporter", daemon=True)
 
@@ -105,6 +106,8 @@ class Reporter:
     def checkpoint(self, step: int, name: str, sha256: str, is_best: bool) -> None:
         with self._lock:
             self._waiting.checkpoints.append({"step": step, "name": name, "sha256": sha256, "best": is_best})
+        # At once: what nobody was told of is computed again by the next gang.
+        self._wake.set()
 
     def pruned(self, steps: Sequence[int]) -> None:
         with self._lock:
@@ -130,6 +133,7 @@ class Reporter:
     def close(self, state: str, error: str | None) -> None:
         """Sends everything that waits, then the end. Raises UNAVAILABLE when the lease lapses first."""
         self._closed.set()
+        self._wake.set()
         while True:
             try:
                 while self._waiting:
@@ -142,7 +146,11 @@ class Reporter:
                 self._clock.sleep(REPORT_SECONDS)
 
     def _beat(self) -> None:
-        while not self._closed.wait(self._report_seconds):
+        while not self._closed.is_set():
+            self._wake.wait(self._report_seconds)
+            self._wake.clear()
+            if self._closed.is_set():
+                return
             try:
                 self._send("RUNNING", None)
             except PodyardError as failure:

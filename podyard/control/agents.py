@@ -176,9 +176,10 @@ def report(uow: UnitOfWork, principal: Principal, replica_id: str, progress: Pro
     _check_fence(replica, progress.fence)
     _keep_lines(uow, replica, progress.lines)
     attempt = rows.attempt_by_id(uow, replica["attempt_id"])
+    # Also of a gang that is being ended: the next one resumes from what is kept here, and starts after its last word.
+    if progress.points or progress.evaluations or progress.checkpoints or progress.pruned or progress.summary:
+        _keep_progress(uow, replica, attempt, progress)
     if attempt["state"] in ("STARTING", "RUNNING"):
-        if progress.points or progress.evaluations or progress.checkpoints or progress.pruned or progress.summary:
-            _keep_progress(uow, replica, attempt, progress)
         _keep_state(uow, replica, attempt, progress)
         settle(uow, replica["attempt_id"])
     lease_until = uow.real_now.plus_seconds(uow.leases.replica_seconds)

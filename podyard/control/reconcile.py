@@ -42,7 +42,10 @@ def lose_silent_replicas(uow: UnitOfWork, watching_since: RealTime) -> None:
             continue
         attempt = rows.attempt_by_id(uow, replica["attempt_id"])
         if replica["agent_id"] not in living:
-            move(uow, REPLICAS, replica, "exit", reason=f"agent {replica['agent_id']} is silent and the lease is over")
+            reason = f"agent {replica['agent_id']} is silent and the lease is over"
+            move(uow, REPLICAS, replica, "exit", reason=reason)
+            mine = update(replicas).where(replicas.c.replica_id == replica["replica_id"])
+            uow.execute(mine.values(reason=replica["reason"] or reason))
         elif replica["state"] == "RUNNING" or _long_started(uow, attempt):
             gangs.end(uow, attempt, "FAILED", f"replica {replica['rank']} has not reported for its whole lease")
         gangs.settle(uow, replica["attempt_id"])

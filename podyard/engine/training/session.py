@@ -12,7 +12,6 @@ from podyard.base.clock import RealClock
 from podyard.base.errors import Code, PodyardError, failed_precondition
 from podyard.engine.collectives.sums import HostSum
 from podyard.engine.contract import Ended, MetricsSink, Rendezvous, ReplicaSpec
-from podyard.engine.timing.estimate import Estimate
 from podyard.engine.training import checkpoint, export, xla
 from podyard.engine.training.checkpoint import Loaded
 from podyard.engine.training.gang import met_gang
@@ -106,12 +105,13 @@ class Session:
             accumulation_steps=spec.training.accumulation_steps,
             learning_rate_scale=spec.learning_rate_scale,
         )
-        estimate = estimate_of(spec, self._model, self._layouts, data)
+        # Who does not report has no use for it.
+        estimate = estimate_of(spec, self._model, self._layouts, data) if self._leads else None
         self._metrics.log(f"compiled in {self._clock.monotonic_seconds() - began:.2f} s")
         with self._gang(first, max(trainer.length, judge.length)) as host_sum:
             self._metrics.log(f"gradients are summed {host_sum.how}")
             training = _Training(self._spec, self._metrics, self._clock, trainer, host_sum, judge, first.record)
-            ended = training.run(estimate, self._save)
+            ended = training.run(0.0 if estimate is None else estimate.modelled_seconds, self._save)
             if ended is Ended.FINISHED:
                 measured = training.evaluated()
                 if self._leads:
@@ -196,7 +196,8 @@ class _Training:
         self._judge = judge
         self._leads = 0 in spec.host_indices
 
-    def run(self, estimate: Estimate, save: Callable[[Trainer, Record, Mapping[str, float]], None]) -> Ended:
+    def run(self, modelled_seconds: float, save: Callable[[Trainer, Record, Mapping[str, float]], None]) -> Ended:
+        """`modelled_seconds`: of a step, to be reported."""
         spec, trainer = self._spec, self.trainer
         if self._is_done():
             return Ended.FINISHED
@@ -214,7 +215,7 @@ class _Training:
             now = self._clock.monotonic_seconds()
             self.last = results[-1].metrics
             if self._leads:
-                self._report(results, (now - before) / len(results), estimate.modelled_seconds)
+                self._report(results, (now - before) / len(results), modelled_seconds)
             before = now
             step = trainer.train_state.step
             if spec.training.evaluate_every_steps and step % spec.training.evaluate_every_steps == 0:

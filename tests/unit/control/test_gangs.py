@@ -48,6 +48,28 @@ def test_a_replica_that_exits_unasked_is_recovered_from_the_last_checkpoint(gang
     assert gang.yard.ok("GET", path)["modelledSeconds"] == 5.0
 
 
+def test_what_a_gang_says_while_it_is_ended_is_kept_for_the_next_one(gang: Gang) -> None:
+    """The first replica's last report comes after another one's end was seen."""
+    yard = gang.yard
+    yard.create("pod", "v3-32", "europe-west4-a")
+    body = {"recipe": "digits-cnn", "steps": 10, "globalBatch": 128, "node": "pod"}
+    path = f"{yard.jobs('europe-west4-a')}/j"
+    yard.ok("POST", f"{yard.jobs('europe-west4-a')}?jobId=j", body)
+    yard.step()
+    first, *others = gang.sync()
+    ranks = {gang.specification(replica)["rank"]: replica for replica in (first, *others)}
+    gang.points(ranks[0], 1, 3)
+    gang.report(ranks[1], state="FAILED", error="killed")
+    assert yard.ok("GET", path)["state"] == "RECOVERING"
+    gang.points(ranks[0], 4, 5)
+    late = gang.report(ranks[0], checkpoints=[{"step": 5, "name": "checkpoint-5", "sha256": "0" * 64}])
+    assert late.json()["desired"] == "STOP"
+    gang.exit_all()
+    yard.step()
+    assert {gang.specification(replica)["resumeStep"] for replica in gang.sync()} == {5}
+    assert yard.ok("GET", path)["stepsDone"] == 5
+
+
 def test_a_job_fails_when_its_failures_are_used_up(gang: Gang) -> None:
     path = submit(gang, maxFailures=1)
     for _ in range(2):
@@ -100,6 +122,8 @@ def test_a_silent_replica_is_lost_after_its_lease_and_never_before_the_loop_has_
     job = gang.yard.ok("GET", path)
     assert job["state"] == "RECOVERING"
     assert "room for 0" in job["stateReason"]
+    (attempt,) = gang.yard.ok("GET", f"{path}:attempts")["attempts"]
+    assert attempt["reason"] == "replica 0: agent local is silent and the lease is over"
     gang.register()
     gang.yard.step(1)
     assert gang.yard.ok("GET", path)["state"] == "PREPARING"

@@ -16,7 +16,7 @@ from podyard.workers.http_client import JsonClient
 from tests.unit.control.gang import Gang, submit
 from tests.yard import START, Yard, open_yard
 
-SHORT = Leases(agent_seconds=0.5, replica_seconds=1.0)
+SHORT = Leases(agent_seconds=0.5, replica_seconds=0.6)
 
 
 @pytest.fixture
@@ -52,11 +52,11 @@ def test_a_silent_gang_is_lost_after_a_short_lease_and_not_before(yard: Yard) ->
     gang = Gang(yard)
     path = submit(gang)
     (replica,) = gang.sync()
-    assert gang.specification(replica)["leaseSeconds"] == 1.0
-    assert gang.points(replica, 1, 2).json()["leaseSeconds"] == 1.0
-    _turn(yard, 0.9)
-    assert yard.ok("GET", path)["state"] == "RUNNING"
+    assert gang.specification(replica)["leaseSeconds"] == 0.6
+    assert gang.points(replica, 1, 2).json()["leaseSeconds"] == 0.6
     _turn(yard, 0.5)
+    assert yard.ok("GET", path)["state"] == "RUNNING"
+    _turn(yard, 0.3)
     assert yard.ok("GET", path)["state"] == "RECOVERING"
 
 

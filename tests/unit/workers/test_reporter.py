@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -92,6 +93,26 @@ def test_a_replica_that_shall_yield_goes_on_until_it_has() -> None:
     assert reporter.yielding() and not reporter.stopping() and stopped == []
     reporter.close("YIELDED", None)
     assert api.taken[-1]["state"] == "YIELDED"
+
+
+def test_a_checkpoint_is_told_at_once() -> None:
+    api = _Api()
+    told = threading.Event()
+
+    class Listening(_Api):
+        def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+            api.call(method, path, body)
+            told.set()
+            return {"desired": "RUN"}
+
+    reporter = Reporter(Listening(), "r", 3, 600.0, 0, ManualClock(RealTime(0)), pytest.fail, pytest.fail)
+    reporter._report_seconds = 600.0
+    reporter.start()
+    reporter.step(1, 1.0, 0.5, 0.1, 0.01)
+    assert not api.taken
+    reporter.checkpoint(1, "c", "0" * 64, is_best=False)
+    assert told.wait(10) and api.taken[0]["checkpoints"] and api.taken[0]["metrics"]
+    reporter.close("SUCCEEDED", None)
 
 
 def test_a_damaged_checkpoint_shows_in_where_the_run_went_on() -> None:
