@@ -87,7 +87,7 @@ def _refused(verdict: Verdict, link: Link) -> PodyardError:
 
 def connect_handshake(stream: Stream, member: Membership, link: Link) -> None:
     """The connecting side. Raises PodyardError UNAUTHENTICATED when the other side has another key, ABORTED when it
-    belongs to another epoch or run, UNAVAILABLE when it hangs up."""
+    belongs to another epoch or run, UNAVAILABLE when it hangs up, DATA_LOSS when its answer makes no sense."""
     nonce = secrets.token_bytes(NONCE_BYTES)
     hello = _HELLO.pack(MAGIC, VERSION, member.epoch, link.sender, link.receiver, member.agreement, nonce)
     stream.write_all(hello)
@@ -96,7 +96,10 @@ def connect_handshake(stream: Stream, member: Membership, link: Link) -> None:
     if not hmac.compare_digest(their_proof, _proof(member.key, b"accept", hello, their_nonce)):
         raise PodyardError(Code.UNAUTHENTICATED, f"host {link.receiver} does not have this job's ring key")
     stream.write_all(_proof(member.key, b"connect", hello, their_nonce))
-    verdict = Verdict(stream.read_exactly(1)[0])
+    number = stream.read_exactly(1)[0]
+    if number not in set(Verdict):
+        raise PodyardError(Code.DATA_LOSS, f"host {link.receiver} answers the handshake with {number}: no verdict")
+    verdict = Verdict(number)
     if verdict is not Verdict.WELCOME:
         raise _refused(verdict, link)
 

@@ -109,6 +109,9 @@ def convolve(left: Any, right: Any, params: Mapping[str, Any], reorder: bool) ->
     primitive: Any = lax.conv_general_dilated_p
     numbers = params["dimension_numbers"]
     batch, feature = numbers.lhs_spec[:2]
+    # A program for batches of any size (an export) is not cut by it.
+    if not isinstance(left.shape[batch], int):
+        return primitive.bind(left, right, **params)
     result: Any = jax.eval_shape(functools.partial(primitive.bind, **params), left, right)
     sums = math.prod(result.shape[axis] for axis in numbers.out_spec[2:])
     depth = math.prod(right.shape[axis] for axis in numbers.rhs_spec[1:])

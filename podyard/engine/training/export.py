@@ -1,8 +1,8 @@
 """A trained model to take away: its answers as a program, its tensors, and a manifest that makes both count.
 
 The program is what `programs.predict` compiles, in JAX's portable format, for CPUs and TPUs, and for batches of any
-size. Where it cannot be traced for a size that is no number (the model counts in Python by it, or the numerics cut
-convolutions into pieces by it), it is for the size of the example; `podyard.engine.exported` fills batches up to that.
+size. Where it cannot be traced for a size that is no number, because the model counts in Python by it, it is for the
+size of the example; `podyard.engine.exported` fills batches up to that.
 """
 
 from __future__ import annotations

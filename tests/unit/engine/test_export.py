@@ -141,7 +141,7 @@ def test_every_recipe_that_trains_can_leave(tmp_path: Path, recipe: str) -> None
     batch = recipe_model.sample_batch(Streams(5), 6)
     of_recipe = trained(recipe_model)
     loaded = load(of_recipe.written(tmp_path, batch))
-    assert list(loaded.inputs) == ["image"]
+    assert list(loaded.inputs) == ["image"] and loaded.batch_size is None
     answers = loaded.predict({"image": batch["image"]})
     expected = of_recipe.predict(batch)
     assert (answers.dtype, answers.tobytes()) == (expected.dtype, expected.tobytes())
