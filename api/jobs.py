@@ -30,9 +30,12 @@ def create(request: Request, project: str, zone: str, body: Annotated[Any, Depen
     message = deps.parse(JobMessage, body)
     asked, node = from_api_job(message), from_api_target(message, project, zone)
     job_id = request.query_params.get("jobId")
-    return to_api_job(
-        deps.write(request, lambda uow: jobs.create(uow, fleet, caller, project, zone, job_id, asked, node))
+    job = deps.write(
+        request,
+        lambda uow: jobs.create(uow, fleet, caller, project, zone, job_id, asked, node),
+        rehearse=message.validate_only,
     )
+    return to_api_job(job)
 
 
 @router.get("")

@@ -16,6 +16,11 @@ from typing import Any
 import httpx
 import psutil
 
+from podyard.base.clock import OsClock
+from podyard.base.rng import secret_token
+from podyard.control import access
+from podyard.db.unit_of_work import Database
+
 PODYARD = [sys.executable, "-c", "from podyard.main import cli; cli()"]
 READY_SECONDS_MAX = 60.0
 
@@ -139,6 +144,21 @@ class Stack:
 
     def agents(self) -> list[psutil.Process]:
         return [p for p in self.processes() if "podyard.main agent" in _command(p)]
+
+    def start_agent(self, agent_id: str, replicas_max: int) -> subprocess.Popen[bytes]:
+        """Another machine, as far as the platform can tell: an agent of its own, beside the one of `up`."""
+        token_path = self.data / f"agent-{agent_id}.token"
+        if not token_path.exists():
+            token = secret_token(24)
+            database = Database(f"sqlite:///{self.data / 'podyard.db'}", OsClock())
+            database.run(lambda uow: access.keep(uow, token, f"{agent_id}@agents.podyard.local", agent_id=agent_id))
+            database.close()
+            token_path.write_text(token)
+        settings = {"DATA": str(self.data), "URL": self.url, "AGENT": agent_id, "REPLICAS_MAX": str(replicas_max)}
+        env = os.environ | self.env | {f"PODYARD_{name}": value for name, value in settings.items()}
+        command = [sys.executable, "-m", "podyard.main", "agent"]
+        with (self.data / f"{agent_id}.log").open("ab") as log:
+            return subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def celery(self) -> list[psutil.Process]:
         return [p for p in self.processes() if "podyard.workers.app" in _command(p)]

@@ -112,6 +112,10 @@ class _Waiting:
     future: Future[Any]
 
 
+class _Rehearsed(Exception):
+    """Takes a unit back that was only tried."""
+
+
 class Database:
     """One database, SQLite or PostgreSQL. Thread-safe. `close` ends the writer thread.
 
@@ -143,6 +147,20 @@ class Database:
         if self._writer is not None:
             return self._writer.submit(body, actor)
         return self._run_postgresql(body, actor)
+
+    def rehearse(self, body: Callable[[UnitOfWork], T], *, actor: str = "podyard") -> T:
+        """What `run` would return or raise; nothing of it is kept."""
+        results: list[T] = []
+
+        def unit(uow: UnitOfWork) -> None:
+            results.append(body(uow))
+            raise _Rehearsed
+
+        try:
+            self.run(unit, actor=actor)
+        except _Rehearsed:
+            return results[-1]
+        raise AssertionError("unreachable")
 
     def read(self, body: Callable[[UnitOfWork], T], *, actor: str = "podyard") -> T:
         """Runs `body` on one consistent snapshot; it cannot write."""

@@ -39,8 +39,10 @@ def principal(request: Request) -> Principal:
     return found
 
 
-def write(request: Request, body: Callable[[UnitOfWork], T]) -> T:
-    return platform(request).database.run(body, actor=principal(request).email)
+def write(request: Request, body: Callable[[UnitOfWork], T], *, rehearse: bool = False) -> T:
+    """`rehearse`: says what would be, and changes nothing."""
+    database = platform(request).database
+    return (database.rehearse if rehearse else database.run)(body, actor=principal(request).email)
 
 
 def read(request: Request, body: Callable[[UnitOfWork], T]) -> T:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
+import numpy as np
 import pytest
 
-from tests.stack import Stack, open_stack, until
+from podyard.engine.recipes.digits import load_digits
+from tests.stack import PODYARD, Stack, open_stack, until
+from tests.unit.engine import tiny_program
 from tests.unit.engine.pictures import as_idx, pictures
 
 ZONE = "europe-west4-a"
@@ -94,11 +100,75 @@ def test_a_replicas_token_opens_its_own_attempt_only(stack: Stack) -> None:
         until(lambda: True if gone() else None, 5, "the token's end")
 
 
-def test_evaluation_reads_a_checkpoint_only_when_there_is_one(stack: Stack) -> None:
-    path = stack.submit("judge", SINGLE, node="single", mode="evaluate", maxFailures=0)
+def test_a_trained_model_is_judged_asked_and_taken_away(stack: Stack, tmp_path: Path) -> None:
+    trained = stack.submit("trained", SINGLE, node="single", steps=60)
+    latest = stack.wait_job(trained)["metrics"]["latest"]
+    answers = {}
+    for mode in ("evaluate", "predict", "export"):
+        path = stack.submit(mode, SINGLE, recipe=None, node="single", mode=mode, startFrom={"job": "trained"})
+        job = stack.wait_job(path)
+        assert job["state"] == "SUCCEEDED", job
+        found = job["metrics"]["latest"]
+        (judged,) = stack.call("GET", f"{path}:evaluations")["evaluations"]
+        assert (judged["step"], judged["metrics"]["val_loss"]) == (60, found["testLoss"])
+        assert {name: found[name] for name in ("testLoss", "testAccuracy")} == {
+            name: latest[name] for name in ("testLoss", "testAccuracy")
+        }
+        if mode != "evaluate":
+            options = ("--data", str(stack.data), "--zone", SINGLE, "-o", str(tmp_path / mode))
+            command_line("job", "download", mode, *options)
+        answers[mode] = sorted(file.name for file in (tmp_path / mode).rglob("*") if file.is_file())
+    assert answers == {
+        "evaluate": [],
+        "predict": ["predictions-00000060.json"],
+        "export": ["manifest.json", "model.safetensors", "predict.stablehlo"],
+    }
+    test = load_digits().test
+    np.savez(tmp_path / "images.npz", image=test.slice(0, test.count)["image"])
+    exported = next((tmp_path / "export").rglob("manifest.json")).parent
+    asked = command_line("predict", "--export", str(exported), "--input", str(tmp_path / "images.npz"), "-o", "json")
+    predictions = json.loads(next((tmp_path / "predict").rglob("*.json")).read_text())["predictions"]
+    assert json.loads(asked) == predictions
+
+
+def command_line(*arguments: str) -> str:
+    done = subprocess.run([*PODYARD, *arguments], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_users_program_stops_early_and_keeps_its_best_checkpoint(stack: Stack) -> None:
+    source = Path(tiny_program.__file__)
+    (stack.data / "programs" / source.name).write_text(source.read_text())
+    fields = {
+        "recipe": None,
+        "program": "tiny_program:build",
+        "arguments": {"optimizer": "adam", "rate": 0.1, "noise": 1.0},
+        "steps": 5000,
+        "globalBatch": 64,
+        "checkpointEverySteps": 10,
+        "training": {
+            "evaluateEverySteps": 10,
+            "earlyStopping": {"metric": "val_loss", "patience": 4},
+            "best": {"metric": "val_loss"},
+            "checkpointName": "tiny.{epoch:02d}-{val_loss:.4f}",
+            "keepCheckpoints": 2,
+        },
+    }
+    path = stack.submit("tiny", ZONE, node="slice", **fields)
     job = stack.wait_job(path)
-    assert job["state"] == "FAILED"
-    assert "checkpoint" in job["error"]["message"]
+    assert job["state"] == "SUCCEEDED" and job["stepsDone"] < 5000, job
+    assert "val_loss was not better in 4 evaluations" in job["stateReason"]
+    judged = {e["step"]: e["metrics"]["val_loss"] for e in stack.call("GET", f"{path}:evaluations")["evaluations"]}
+    assert list(judged) == list(range(10, job["stepsDone"] + 1, 10))
+    best = min(judged, key=lambda step: judged[step])
+    saved = stack.call("GET", f"{path}:checkpoints")["checkpoints"]
+    assert [item["step"] for item in saved] == [job["stepsDone"], job["stepsDone"] - 10, best]
+    assert [item.get("best", False) for item in saved] == [False, False, True]
+    assert saved[-1]["name"].endswith(f"-{judged[best]:.4f}")
+    broken = stack.submit("broken", ZONE, node="slice", maxFailures=0, **{**fields, "arguments": {"fail": True}})
+    message = stack.wait_job(broken)["error"]["message"]
+    assert "tiny_program.py, line" in message and "KeyError" in message
 
 
 def test_logs_and_checkpoints_are_there_to_read(stack: Stack) -> None:

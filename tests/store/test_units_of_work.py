@@ -39,6 +39,21 @@ def test_a_unit_that_raises_writes_nothing(database: Database) -> None:
     assert _count(database) == 0
 
 
+def test_a_rehearsal_tells_what_would_be_and_writes_nothing(database: Database) -> None:
+    def body(uow: UnitOfWork) -> int:
+        _put(uow)
+        return int(uow.execute(select(func.count()).select_from(outbox_table)).scalar() or 0)
+
+    assert [database.rehearse(body) for _ in range(2)] == [1, 1]
+    assert _count(database) == 0
+
+    def failing(uow: UnitOfWork) -> None:
+        raise PodyardError(Code.ABORTED, "no")
+
+    with pytest.raises(PodyardError, match="no"):
+        database.rehearse(failing)
+
+
 def test_a_failed_unit_does_not_hurt_its_neighbours(database: Database) -> None:
     barrier = threading.Barrier(24)
 

@@ -25,6 +25,9 @@ from podyard.engine.training.settings import MEASURED_PREFIX
 from podyard.engine.training.store import CheckpointStore
 
 ACCURACY = "accuracy"
+# Of a process, for the programs of its shards: with one, a CPU is idle while its process waits for the others' sums.
+# Measured with two processes on two CPUs (MNIST): 0.84 times one process with one thread each, 1.01 with two.
+THREADS_MIN = 2
 
 
 class Session:
@@ -151,6 +154,7 @@ class Session:
         measured = _measure(judge, state, host_sum, self._spec.host_indices)
         if not self._leads:
             return
+        self._metrics.evaluated(state.step, {MEASURED_PREFIX + name: value for name, value in measured.items()})
         self._log_measured(measured, data)
         if self._spec.mode == "predict":
             answers = predict(self._model, self._layouts, state, judging(data)).tolist()
@@ -206,7 +210,7 @@ class _Training:
             spec.steps,
             spec.host_indices,
             self._host_sum,
-            max(1, xla.available_cpu_count() // spec.process_count),
+            max(THREADS_MIN, xla.available_cpu_count() // spec.process_count),
             self._metrics.stopping,
             spec.training.iterations_per_loop,
             self._metrics.yielding,

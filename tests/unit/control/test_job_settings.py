@@ -254,3 +254,13 @@ def test_a_job_without_a_checkpoint_is_no_start(gang: Gang) -> None:
     submit(gang, "t")
     body = {"node": "n", "mode": "evaluate", "startFrom": {"job": "t"}}
     assert "no checkpoint" in gang.yard.refused(400, "FAILED_PRECONDITION", "POST", gang.yard.jobs(), body)
+
+
+def test_what_is_only_to_be_validated_is_not_created(trained: Gang) -> None:
+    yard = trained.yard
+    body = {"recipe": "digits-cnn", "acceleratorType": "v2-8", "runtimeVersion": "tpu-vm-base", "validateOnly": True}
+    job = yard.ok("POST", f"{yard.jobs()}?jobId=maybe", body)
+    assert (job["name"].rsplit("/", 1)[1], job["state"], job["acceleratorType"]) == ("maybe", "QUEUED", "v2-8")
+    yard.refused(404, "NOT_FOUND", "GET", f"{yard.jobs()}/maybe")
+    yard.refused(404, "NOT_FOUND", "GET", f"{yard.nodes()}/maybe")
+    assert "steps" in yard.refused(400, "INVALID_ARGUMENT", "POST", yard.jobs(), {**body, "steps": 0})
