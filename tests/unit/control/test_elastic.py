@@ -15,6 +15,8 @@ from podyard.hardware import accelerator_types
 from tests.unit.control.gang import Gang
 from tests.yard import Yard
 
+pytestmark = pytest.mark.slow
+
 POD_ZONE = "europe-west4-a"
 KEEP = Elastic(1, "keep", "keep")
 SCALE = Elastic(1, "scale", "linear")

@@ -30,6 +30,7 @@ def test_split_is_stratified_and_fixed() -> None:
     assert train != sorted(train)
 
 
+@pytest.mark.slow
 def test_all_digits_are_there_once() -> None:
     data = load_digits()
     assert (data.train.count, data.test.count) == (1438, 359)

@@ -199,6 +199,7 @@ def test_an_idle_worker_ends(yard: _Yard) -> None:
     assert _ask(compiler).fits
 
 
+@pytest.mark.slow
 def test_two_compilers_of_one_machine_never_have_two_workers(yard: _Yard) -> None:
     one, two = yard.compiler(), yard.compiler()
     _ask(one)
@@ -280,6 +281,7 @@ def test_a_worker_is_given_up_after_its_compilation_where_another_process_waits(
     assert one.worker_pid is None
 
 
+@pytest.mark.slow
 def test_waiting_for_another_process_has_an_end(yard: _Yard) -> None:
     one, two = yard.compiler(), yard.compiler()
     busy = threading.Thread(target=_ask, args=(one, "sleep 0.8"))

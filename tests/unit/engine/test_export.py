@@ -32,6 +32,8 @@ from podyard.engine.training.programs import Layouts, TrainState
 from podyard.engine.training.recipe import Batch, Trainable, Variables
 from podyard.engine.training.store import FileStore
 
+pytestmark = pytest.mark.slow
+
 ABOUT = {"recipe": "small", "arguments": {"depth": 2}, "seed": 7}
 STEP = 12
 RNG_SEED = 11

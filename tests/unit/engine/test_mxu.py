@@ -88,6 +88,7 @@ def test_cycles_are_those_of_the_closed_form(dataflow: Dataflow) -> None:
     assert systolic_cycles(256, 256, 256, 128, 128, "ws") == 4 * (2 * 128 + 128 + 256 - 2) - 1
 
 
+@pytest.mark.slow
 @every_dataflow
 def test_the_tiled_path_has_the_bits_of_the_array(dataflow: Dataflow) -> None:
     rng = np.random.default_rng(13)

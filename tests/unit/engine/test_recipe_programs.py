@@ -147,6 +147,7 @@ def test_inputs_have_the_ranges_that_the_models_are_written_for() -> None:
     assert set(tokens.ravel()) == set(range(11))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [
@@ -169,6 +170,7 @@ def test_a_few_steps_on_one_batch_lower_the_loss(name: str, arguments: dict[str,
     assert int(state["step"]) == 6
 
 
+@pytest.mark.slow
 def test_sgd_moves_parameters_down_the_measured_slope() -> None:
     program, step = small_mnist()
     state, batch = program.init(Streams(0)), program.sample_batch(Streams(1), 8)
@@ -262,6 +264,7 @@ def test_a_small_resnet_learns_and_its_running_averages_move() -> None:
     assert later[-1] < 0.9 * losses[0], (losses, later)
 
 
+@pytest.mark.slow
 def test_unrolled_scanned_and_rematerialized_transformers_are_the_same_function() -> None:
     unrolled = TransformerLm(2, 16, 2, 8, 11, jnp.dtype("float32"), scan=False, remat=False)
     scanned = dataclasses.replace(unrolled, scan=True)

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from podyard.engine.numerics import rewrites
 from podyard.engine.numerics.transform import mxu_jit
 
+pytestmark = pytest.mark.slow
+
 RNG = np.random.default_rng(0)
 POOLINGS = ("reduce_window_max", "select_and_scatter_add")
 

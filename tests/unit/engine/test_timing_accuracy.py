@@ -88,6 +88,7 @@ def test_later_generations_are_within_15_per_cent_at_the_median(generation: str)
     assert statistics.median(errors) <= 0.15
 
 
+@pytest.mark.slow
 def test_argument_and_result_bytes_are_the_compilers() -> None:
     wrong = [
         (

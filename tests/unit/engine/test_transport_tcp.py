@@ -71,6 +71,7 @@ GROUPS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("groups", GROUPS, ids=str)
 # The last length makes chunks of megabytes: far more than the sockets' buffers take at once.
 @pytest.mark.parametrize("length", [1, 3, 1000, 4_000_000])
