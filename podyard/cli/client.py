@@ -81,14 +81,21 @@ class Client:
         self._http.close()
 
     def call(self, method: str, path: str, body: Any = None, **query: Any) -> dict[str, Any]:
+        found: dict[str, Any] = self._ask(method, path, body, query).json()
+        return found
+
+    def content(self, path: str, **query: Any) -> bytes:
+        """An answer that is no JSON."""
+        return self._ask("GET", path, None, query).content
+
+    def _ask(self, method: str, path: str, body: Any, query: Mapping[str, Any]) -> httpx.Response:
         given = {name: value for name, value in query.items() if value is not None}
         try:
             response = self._http.request(method, path, json=body, params=given)
         except self._transport_error as error:
             raise PodyardError(Code.UNAVAILABLE, f"{self.target.url} does not answer: {error}") from None
         if response.is_success:
-            found: dict[str, Any] = response.json()
-            return found
+            return response
         raise _error(response)
 
     def pages(self, path: str, collection: str, **query: Any) -> Iterator[dict[str, Any]]:

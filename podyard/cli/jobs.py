@@ -11,7 +11,7 @@ import click
 
 from podyard.base.clock import OsClock
 from podyard.base.errors import Code, PodyardError
-from podyard.cli.client import REQUEST_SECONDS_MAX, Client
+from podyard.cli.client import Client
 from podyard.cli.options import client_of, output_option, pairs, target_options, value_of
 from podyard.cli.output import emit, say
 
@@ -287,30 +287,13 @@ def download(
         if not target.resolve().is_relative_to(output_dir.resolve()):
             raise PodyardError(Code.DATA_LOSS, f"the server names an artifact {name!r}, which would lie elsewhere")
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(_bytes(client, f"{client.own_path()}/jobs/{quote(job_id)}:artifact", name))
+        target.write_bytes(client.content(f"{client.own_path()}/jobs/{quote(job_id)}:artifact", name=name))
         say(str(target))
 
 
 def _artifacts(client: Client, job_id: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = client.call("GET", f"{client.own_path()}/jobs/{quote(job_id)}:artifacts")["artifacts"]
     return found
-
-
-def _bytes(client: Client, path: str, name: str) -> bytes:
-    """An answer that is no JSON. Raises UNAVAILABLE when it does not come."""
-    import httpx
-
-    target = client.target
-    headers = {"Authorization": f"Bearer {target.token}"}
-    try:
-        # A proxy of the environment must not see the token.
-        response = httpx.get(
-            target.url + path, params={"name": name}, headers=headers, timeout=REQUEST_SECONDS_MAX, trust_env=False
-        )
-        response.raise_for_status()
-    except httpx.HTTPError as error:
-        raise PodyardError(Code.UNAVAILABLE, f"{name} cannot be read: {error}") from None
-    return response.content
 
 
 def _wait(client: Client, name: str, timeout_seconds: float | None) -> dict[str, Any]:
