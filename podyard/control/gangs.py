@@ -264,7 +264,10 @@ def _finish(uow: UnitOfWork, attempt: Mapping[str, Any]) -> None:
         finish_job(uow, job, "cancelled", None, "cancelled by the user")
     elif attempt["outcome"] == "SUCCEEDED":
         early = job["latest"].get("stopReason") if job["steps_done"] < job["spec"]["steps"] else None
-        finish_job(uow, job, "succeed", None, str(early or "all steps done"))
+        mode = job["spec"]["mode"]
+        finish_job(
+            uow, job, "succeed", None, str(early or ("all steps done" if mode == "train" else f"{mode} is done"))
+        )
     elif job["failures"] > job["spec"]["max_failures"]:
         most = job["spec"]["max_failures"]
         text = f"{job['failures']} attempts failed (maxFailures {most}); the last: {attempt['reason']}"

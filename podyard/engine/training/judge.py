@@ -44,10 +44,9 @@ class Judge:
         """Over the batches of a host, [length]: of means times examples, and of both sides of ratios."""
         params, statistics = trees_of(self._layouts, state)
         total = np.zeros(self.length, np.float32)
-        for index, batch in enumerate(self._batches):
-            if index % self._host_count == host:
-                size = len(next(iter(batch.values())))
-                total += self._flat(self._run(params, statistics, dict(batch)), size)
+        for batch in self._batches.share(host, self._host_count):
+            size = len(next(iter(batch.values())))
+            total += self._flat(self._run(params, statistics, dict(batch)), size)
         return total
 
     def metrics(self, total: Vector) -> dict[str, float]:

@@ -171,6 +171,9 @@ def test_evaluation_has_all_examples_once_in_order(drop: bool, sizes: list[int])
     image = EXAMPLES.take(np.arange(8))["image"]
     assert np.array_equal(batches[0]["image"], image.astype(np.float32) * 2 + 1)
     assert [bits(batch) for batch in evaluation] == [bits(batch) for batch in batches]
+    shares = [[bits(batch) for batch in evaluation.share(index, 2)] for index in (0, 1)]
+    assert shares == [[bits(batch) for batch in batches[index::2]] for index in (0, 1)]
+    assert list(evaluation.share(7, 8)) == []
 
 
 def test_evaluation_refuses_chance_and_sizes_that_leave_nothing() -> None:

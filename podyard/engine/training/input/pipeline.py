@@ -118,7 +118,11 @@ class Evaluation:
         self._stop = examples.count - examples.count % batch if drop_remainder else examples.count
 
     def __iter__(self) -> Iterator[Arrays]:
-        for start in range(0, self._stop, self._batch):
+        return self.share(0, 1)
+
+    def share(self, index: int, count: int) -> Iterator[Arrays]:
+        """The batches of the one with 0-based `index` of `count` who take turns."""
+        for start in range(index * self._batch, self._stop, count * self._batch):
             stop = min(start + self._batch, self._stop)
             batch = self._examples.slice(start, stop)
             for transform in self._transforms:
