@@ -68,9 +68,9 @@ def main() -> None:
     if given.plain:
         serve_plain(given.plain)
         return
-    threads = xla.available_cpu_count()
+    threads = xla.thread_count(1)
     load = " ".join(f"{value:.1f}" for value in os.getloadavg())
-    print(f"jax {jax.__version__}, numpy {np.__version__}, {threads} CPUs, load average {load}")
+    print(f"jax {jax.__version__}, numpy {np.__version__}, {xla.available_cpu_count()} CPUs, load average {load}")
     print(f"runtime: {threads} threads, a program each")
     for name in given.models:
         measure(name, given.rounds, given.seconds, threads, given.keras_python)

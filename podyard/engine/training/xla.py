@@ -73,6 +73,14 @@ def compile_turn(compilation_cache: str | None, program_text: str) -> Iterator[N
         yield
 
 
+def thread_count(process_count: int) -> int:
+    """Threads that run programs of shards, in each of the processes that share this machine's CPUs. One more than it
+    has CPUs: a program waits now and then for XLA's pool, and a process for the sums of the others. Measured with two
+    CPUs: one process with three threads 1.01 to 1.1 times two threads; two processes, MNIST, 0.84 times one process
+    with one thread each, 1.01 with two."""
+    return max(1, available_cpu_count() // process_count) + 1
+
+
 def available_cpu_count() -> int:
     """CPUs that this process may use."""
     if hasattr(os, "sched_getaffinity"):
