@@ -15,6 +15,7 @@ NAME_CHARACTERS_MAX = 100
 KEEP_CHECKPOINTS_LEAST = 2  # with a single one, a torn newest checkpoint would leave nothing to resume from
 COUNT_MAX = 2**31 - 1
 WAYS = ("min", "max")
+MORE_IS_BETTER = ("accuracy", "precision", "recall", "auc", "f1")
 BATCH_RULES = ("keep", "scale")
 RATE_RULES = ("keep", "linear")
 
@@ -26,8 +27,8 @@ _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
 
 
 def usual_way(metric: str) -> str:
-    """Which values of a metric are better when nobody says: more of an accuracy, less of anything else."""
-    return "max" if "accuracy" in metric else "min"
+    """Which values of a metric are better when nobody says: more of a share of what is right, less of anything else."""
+    return "max" if any(name in metric for name in MORE_IS_BETTER) else "min"
 
 
 def training_json(settings: TrainingSettings) -> dict[str, Any]:

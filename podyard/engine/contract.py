@@ -138,7 +138,7 @@ def agreement_digest(spec: ReplicaSpec, start: str) -> bytes:
         "seed": spec.seed,
         "cores": spec.core_count,
         "hosts": spec.host_count,
-        "training": spec.training.to_json(),
+        "training": dataclasses.asdict(spec.training),
         "learningRateScale": spec.learning_rate_scale,
         "start": start,
     }

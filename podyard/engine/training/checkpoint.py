@@ -111,9 +111,10 @@ def save(store: CheckpointStore, run: Run, layouts: Layouts, state: TrainState, 
     return Saved(name, sha256)
 
 
-def prune(store: CheckpointStore, step: int, keep: int, best_step: int | None) -> list[int]:
-    """Takes away what is older than the newest `keep` (0: nothing is), but not the best one, and what was made of steps
-    after `step` by a run that was given up. Returns the steps whose checkpoints are gone, ascending."""
+def prune(store: CheckpointStore, step: int, keep: int, best_step: int) -> list[int]:
+    """Takes away what is older than the newest `keep` (0: nothing is), but not the best one (step 0: there is none),
+    and what was made of steps after `step` by a run that was given up. Returns the steps whose checkpoints are gone,
+    ascending."""
     known = steps(store)
     ahead = [other for other in known if other > step]
     older = [other for other in known[: len(known) - len(ahead)][:-keep] if other != best_step] if keep else []

@@ -21,7 +21,7 @@ from podyard.engine.training.programs import LOSS, TrainState, layouts_of, predi
 from podyard.engine.training.recipe import Input
 from podyard.engine.training.record import Record
 from podyard.engine.training.runtime import SliceShape, StepResult, Trainer
-from podyard.engine.training.settings import MEASURED_PREFIX
+from podyard.engine.training.settings import MEASURED_PREFIX, TrainingSettings
 from podyard.engine.training.store import CheckpointStore
 
 ACCURACY = "accuracy"
@@ -123,8 +123,12 @@ class Session:
     def _save(self, trainer: Trainer, record: Record, last: Mapping[str, float]) -> None:
         state, settings = trainer.train_state, self._spec.training
         told = {LOSS: 0.0, ACCURACY: 0.0, **last, **record.measured, "epoch": trainer.epoch, "step": state.step}
+        pattern = settings.checkpoint_name
+        if settings.evaluate_every_steps and not record.measured:
+            # A gang that yields before its first evaluation: there is nothing measured to tell yet.
+            pattern = TrainingSettings().checkpoint_name
         try:
-            name = settings.checkpoint_name.format(**told)
+            name = pattern.format(**told)
         except KeyError as error:
             text = f"the name of checkpoints tells {error}, and there is only {', '.join(told)}"
             raise failed_precondition(text) from error

@@ -46,7 +46,7 @@ class TrainingSettings:
 
     @classmethod
     def of_json(cls, given: Mapping[str, Any]) -> TrainingSettings:
-        """From the names that a job has for them; what is not given has its default."""
+        """From the names that the platform tells a replica; what is not given has its default."""
         names = {_camel(field.name): field.name for field in dataclasses.fields(cls)}
         unknown = sorted(set(given) - set(names))
         if unknown:
@@ -58,17 +58,6 @@ class TrainingSettings:
         if best is not None:
             values["best"] = _watched(best)
         return cls(**values)
-
-    def to_json(self) -> dict[str, Any]:
-        """What `of_json` takes, all of it."""
-        values = {_camel(field.name): getattr(self, field.name) for field in dataclasses.fields(self)}
-        if self.early_stopping is not None:
-            stopping = self.early_stopping
-            told = {"patience": stopping.patience, "minDelta": stopping.min_delta}
-            values["earlyStopping"] = {**dataclasses.asdict(stopping.watched), **told}
-        if self.best is not None:
-            values["best"] = dataclasses.asdict(self.best)
-        return values
 
 
 def check_settings(settings: TrainingSettings, checkpoint_every_steps: int) -> None:

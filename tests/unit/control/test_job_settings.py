@@ -10,7 +10,7 @@ from sqlalchemy import select, update
 
 from podyard.db.tables_jobs import jobs
 from podyard.domain.job import TrainingSettings
-from podyard.domain.training import training_json
+from podyard.domain.training import training_json, usual_way
 from tests.unit.control.gang import Gang, submit
 from tests.yard import open_yard
 
@@ -93,6 +93,7 @@ def test_a_metric_is_better_as_its_name_says_when_nobody_else_does(gang: Gang) -
     found = gang.yard.ok("GET", submit(gang, training=training, checkpointEverySteps=0))["training"]
     assert found["earlyStopping"] == {**stopping, "mode": "max", "minDelta": 0.0}
     assert found["best"] == {**best, "mode": "min"}
+    assert [usual_way(f"val_{name}") for name in ("precision", "recall", "loss", "error")] == ["max"] * 2 + ["min"] * 2
 
 
 LOSS = {"metric": "val_loss", "mode": "min"}

@@ -9,6 +9,7 @@ import base64
 import dataclasses
 import json
 import os
+import pickle
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -18,7 +19,6 @@ from typing import Any
 from podyard.base.clock import OsClock
 from podyard.base.errors import PodyardError
 from podyard.engine.executor import Peer, ReplicaSpec, run_replica
-from podyard.engine.training.settings import TrainingSettings
 from podyard.engine.training.store import FileStore
 
 RING_KEY = b"0123456789abcdef0123456789abcdef"
@@ -113,11 +113,7 @@ def _say(event: Mapping[str, object]) -> None:
 
 def _main() -> None:
     order = json.loads(sys.stdin.readline())
-    fields = order["spec"]
-    fields["ring_key"] = base64.b64decode(fields["ring_key"])
-    fields["host_indices"] = tuple(fields["host_indices"])
-    fields["training"] = TrainingSettings.of_json(fields["training"])
-    spec = ReplicaSpec(**fields)
+    spec: ReplicaSpec = pickle.loads(base64.b64decode(order["spec"]))
     recorder = Recorder(order["stop_after"], order["yield_after"])
     error, ended = None, None
     try:
@@ -164,10 +160,8 @@ def run_gang(
                 windows = store.parent / f"{store.name}-windows-{machines[rank]}"
                 windows.mkdir(exist_ok=True)
                 own = dataclasses.replace(own, window_folder=str(windows))
-            fields = dataclasses.asdict(own) | {"ring_key": base64.b64encode(spec.ring_key).decode()}
-            fields["training"] = spec.training.to_json()
             order = {"resume": resume, "stop_after": stop_after, "yield_after": yield_after}
-            _tell(process, {"spec": fields, "store": str(store), **order})
+            _tell(process, {"spec": base64.b64encode(pickle.dumps(own)).decode(), "store": str(store), **order})
         addresses = [_hear(process)["address"] for process in processes]
         names = machines or [""] * len(groups)
         peers = [(rank, list(groups[rank]), address, names[rank]) for rank, address in enumerate(addresses)]

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from podyard.base.errors import PodyardError
+from podyard.domain import job
+from podyard.domain.training import training_json
 from podyard.engine.training.order import DataOrder, Position
 from podyard.engine.training.record import Record, Tracked
 from podyard.engine.training.settings import EarlyStopping, TrainingSettings, Watched
@@ -50,7 +52,11 @@ def test_settings_survive_their_way_to_a_replica() -> None:
     settings = TrainingSettings(
         2, 5, 10, EarlyStopping(Watched("val_loss", "min"), 3, 0.5), "m-{step}", 0, Watched("val_a", "max"), True
     )
-    assert TrainingSettings.of_json(json.loads(json.dumps(settings.to_json()))) == settings
+    stopping, best = job.EarlyStopping("val_loss", "min", 3, 0.5), job.Best("val_a", "max")
+    asked = job.TrainingSettings(2, 5, 10, stopping, "m-{step}", 0, best, True)
+    assert TrainingSettings.of_json(json.loads(json.dumps(training_json(asked)))) == settings
+    # What a job gets that does not say, and what a run gets that is not told, are the same.
+    assert TrainingSettings.of_json(training_json(job.TrainingSettings())) == TrainingSettings.of_json({})
     assert TrainingSettings.of_json({}) == TrainingSettings()
     with pytest.raises(PodyardError, match="training has no colour"):
         TrainingSettings.of_json({"colour": 1})
