@@ -1,7 +1,9 @@
-"""What agents and replicas call. Their tokens carry no role: they may call nothing else."""
+"""What agents, replicas and host servers call, whose tokens carry no role, so that they may call nothing else; and the
+hosts of a node, as their users see and materialise them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request
@@ -11,12 +13,16 @@ from pydantic.alias_generators import to_camel
 from podyard.api import deps
 from podyard.base.clock import RealTime
 from podyard.base.errors import invalid
-from podyard.control import agents
+from podyard.control import agents, hosts
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.host import NodeFacts, worker_environment
 
 router = APIRouter(prefix="/podyard/v1")
 
 METRICS_PER_EVALUATION_MAX = 64  # a model is judged by a handful
 REPORT_ITEMS_MAX = 5000  # of one kind in one report: ten thousand steps a second are beyond any replica
+HOSTS_PER_SYNC_MAX = 10_000  # of one agent: the most that hosts_max may say
+FOLDERS_PER_SYNC_MAX = 256  # of hosts that are not running: which of them may go is no matter of seconds
 
 
 class _Message(BaseModel):
@@ -43,6 +49,33 @@ class ReplicaSeen(_Message):
 class SyncMessage(_Message):
     fence: int
     replicas: list[ReplicaSeen] = Field(default_factory=list, max_length=REPORT_ITEMS_MAX)
+    host_folders: list[str] = Field(default_factory=list, max_length=FOLDERS_PER_SYNC_MAX)
+
+
+class HostSeen(_Message):
+    host: str
+    generation: int
+    state: str = Field(pattern="^(RUNNING|EXITED)$")
+    address: str = Field(default="", max_length=64)
+    metadata_address: str = Field(default="", max_length=64)
+    ports: dict[str, int] = Field(default_factory=dict)
+    ssh_host_key: str = Field(default="", max_length=1024)
+    scripts: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    guest_attributes: dict[str, dict[str, str]] | None = None
+    problem: str = Field(default="", max_length=1024)
+
+
+class HostSyncMessage(_Message):
+    hosts: list[HostSeen] = Field(default_factory=list, max_length=HOSTS_PER_SYNC_MAX)
+    known: dict[str, str] = Field(default_factory=dict)
+
+
+class HostTokenMessage(_Message):
+    host: str
+
+
+class MaterialiseMessage(_Message):
+    workers: list[int] = Field(default_factory=list, max_length=HOSTS_PER_SYNC_MAX)
 
 
 class JoinMessage(_Message):
@@ -113,14 +146,66 @@ def register(request: Request, agent: str, body: Body) -> dict[str, Any]:
 def sync(request: Request, agent: str, body: Body) -> dict[str, Any]:
     message, caller = deps.parse(SyncMessage, body), deps.principal(request)
     seen = [agents.ReplicaReport(r.replica, r.fence, r.state, r.reason, r.released) for r in message.replicas]
-    live = deps.write(request, lambda uow: agents.sync(uow, caller, agent, message.fence, seen))
+
+    def body_of_unit(uow: UnitOfWork) -> tuple[Any, Any, Any]:
+        live = agents.sync(uow, caller, agent, message.fence, seen)
+        return live, hosts.wanted(uow, agent), hosts.gone(uow, message.host_folders)
+
+    live, wanted, gone = deps.write(request, body_of_unit)
     return {
         "leaseSeconds": deps.platform(request).database.leases.agent_seconds,
         "replicas": [
             {"replica": r["replica_id"], "fence": r["fence"], "desired": r["desired"], "token": r["token"]}
             for r in live
         ],
+        "hosts": [_host_wanted(host) for host in wanted],
+        "goneHosts": gone,
     }
+
+
+@router.post("/agents/{agent}:syncHosts")
+def sync_hosts(request: Request, agent: str, body: Body) -> dict[str, Any]:
+    """The host server says what it has and hears what it shall have; `nodes` are the facts that it does not know."""
+    message, caller = deps.parse(HostSyncMessage, body), deps.principal(request)
+    seen = [from_api_host(item) for item in message.hosts]
+    wanted, news = deps.write(request, lambda uow: hosts.sync(uow, caller, agent, seen, message.known))
+    return {
+        "leaseSeconds": deps.platform(request).database.leases.replica_seconds,
+        "hosts": [_host_wanted(host) for host in wanted],
+        "nodes": {key: {"digest": digest, "facts": facts.to_json()} for key, (digest, facts) in news.items()},
+    }
+
+
+@router.post("/agents/{agent}:hostToken")
+def host_token(request: Request, agent: str, body: Body) -> dict[str, Any]:
+    """An access token of the host's service account, for its metadata server."""
+    message, caller = deps.parse(HostTokenMessage, body), deps.principal(request)
+    made, seconds = deps.write(request, lambda uow: hosts.token(uow, caller, agent, message.host))
+    return {"accessToken": made, "expiresIn": seconds}
+
+
+@router.get("/projects/{project}/locations/{zone}/nodes/{node}/hosts")
+def list_hosts(request: Request, project: str, zone: str, node: str) -> dict[str, Any]:
+    """Each host's state, addresses and environment. Asking materialises nothing."""
+    caller = deps.principal(request)
+    facts, rows = deps.read(request, lambda uow: hosts.list_hosts(uow, caller, project, zone, node))
+    url = str(request.base_url).rstrip("/")
+    return {"hosts": [to_api_host(row, facts, url) for row in rows]}
+
+
+@router.post("/projects/{project}/locations/{zone}/nodes/{node}:materialise")
+def materialise(request: Request, project: str, zone: str, node: str, body: Body) -> dict[str, Any]:
+    caller = deps.principal(request)
+    caller.require(hosts.USE, project, f"projects/{project}/locations/{zone}/nodes/{node}")
+    message = deps.parse(MaterialiseMessage, body)
+    url = str(request.base_url).rstrip("/")
+
+    def body_of_unit(uow: UnitOfWork) -> dict[str, Any]:
+        rows = hosts.ask(uow, caller, project, zone, node, message.workers)
+        facts, _ = hosts.list_hosts(uow, caller, project, zone, node)
+        return {"hosts": [to_api_host(row, facts, url) for row in rows]}
+
+    return deps.write(request, body_of_unit)
 
 
 @router.post("/replicas/{replica}:join")
@@ -173,6 +258,52 @@ def list_agents(request: Request) -> dict[str, Any]:
             }
             for row in found
         ]
+    }
+
+
+def _host_wanted(host: hosts.HostWanted) -> dict[str, Any]:
+    return {
+        "host": host.host_id,
+        "generation": host.generation,
+        "node": host.node_key,
+        "index": host.index,
+        "desired": "RUN" if host.run else "STOP",
+    }
+
+
+def from_api_host(seen: HostSeen) -> hosts.HostReport:
+    return hosts.HostReport(
+        host_id=seen.host,
+        generation=seen.generation,
+        state=seen.state,
+        address=seen.address,
+        metadata_address=seen.metadata_address,
+        ports=seen.ports,
+        ssh_host_key=seen.ssh_host_key,
+        scripts=seen.scripts,
+        guest_attributes=seen.guest_attributes,
+        problem=seen.problem,
+    )
+
+
+def to_api_host(row: Mapping[str, Any], facts: NodeFacts, url: str) -> dict[str, Any]:
+    ports = row["port_map"] if row["state"] == "RUNNING" else {}
+    address = row["bind_address"] if ports else None
+    metadata_address = row["metadata_address"] or None
+    return {
+        "worker": row["host_index"],
+        "host": row["host_id"],
+        "state": row["state"],
+        "problem": row["problem"],
+        "generation": row["generation"],
+        "internalIp": row["internal_ip"],
+        "externalIp": row["external_ip"],
+        "address": address or "",
+        "ports": ports,
+        "metadataAddress": metadata_address or "",
+        "sshHostKey": row["ssh_host_key"],
+        "scripts": row["scripts"],
+        "environment": worker_environment(facts, row["host_index"], metadata_address=metadata_address, url=url),
     }
 
 

@@ -9,10 +9,12 @@ from pathlib import Path
 
 from fastapi import APIRouter, FastAPI
 
-from podyard.api import agents, billing, jobs
+from podyard.api import agents, auth, billing, front, jobs, reservations
 from podyard.api import platform as platform_routes
 from podyard.api.deps import Platform
-from podyard.api.tpu import v2
+from podyard.api.tpu import discovery
+from podyard.api.tpu.call import Answers
+from podyard.api.tpu.routes import routes as tpu_routes
 from podyard.base.clock import ClockMode, RealClock
 from podyard.base.rng import secret_token
 from podyard.control import access
@@ -50,14 +52,21 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        yield
+        async with front.running(app, settings.bind_address, settings.grpc_port):
+            yield
         database.close()
 
     app = FastAPI(title="Podyard", docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
     app.state.platform = Platform(settings, database, fleet, clock)
+    app.state.front = "off"
+    app.state.answers = Answers()
     errors.install(app)
-    for router in (v2.router, jobs.router, agents.router, billing.router, platform_routes.router, *routers):
+    own = (jobs.router, agents.router, billing.router, platform_routes.router, auth.router, reservations.router)
+    for router in (*own, *routers):
         app.include_router(router)
+
+    # First, since it is asked most: routes are tried in their order.
+    app.router.routes[:0] = [*tpu_routes(), *discovery.routes()]
 
     def authenticate(token: str) -> Principal:
         return database.read(lambda uow: access.authenticate(uow, token))

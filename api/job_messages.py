@@ -7,8 +7,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr
 from pydantic.alias_generators import to_camel
 
-from podyard.api.tpu import convert
-from podyard.api.tpu.messages import NodeMessage, SchedulingConfig
+from podyard.api.tpu import convert, reader
 from podyard.base.errors import Code, invalid
 from podyard.domain.job import (
     DEFAULT_MAX_FAILURES,
@@ -70,7 +69,7 @@ class JobMessage(_Message):
     node: StrictStr | None = None
     accelerator_type: StrictStr | None = None
     runtime_version: StrictStr | None = None
-    scheduling_config: SchedulingConfig | None = None
+    scheduling_config: dict[str, Any] | None = None
     mode: StrictStr = "train"
     steps: StrictInt | None = None
     global_batch: StrictInt | None = None
@@ -195,10 +194,9 @@ def from_api_target(message: JobMessage, project: str, zone: str) -> str | NodeS
         return message.node.removeprefix(prefix)
     if not message.accelerator_type:
         raise invalid("a job needs a node, or an acceleratorType and a runtimeVersion to make one", "node")
-    return convert.from_api_node(
-        NodeMessage(
-            accelerator_type=message.accelerator_type,
-            runtime_version=message.runtime_version,
-            scheduling_config=message.scheduling_config,
-        )
-    )
+    node: dict[str, Any] = {"acceleratorType": message.accelerator_type}
+    if message.runtime_version:
+        node["runtimeVersion"] = message.runtime_version
+    if message.scheduling_config is not None:
+        node["schedulingConfig"] = reader.read("v2", "SchedulingConfig", message.scheduling_config, "schedulingConfig")
+    return convert.from_api_node("v2", node)

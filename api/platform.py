@@ -47,14 +47,17 @@ def healthz() -> dict[str, str]:
 
 @router.get("/readyz")
 def readyz(request: Request) -> dict[str, Any]:
-    """The database answers and a control loop leads: nodes get placed and time runs."""
+    """The database answers, a control loop leads (nodes get placed and time runs), gRPC is served if it shall be."""
     database = deps.platform(request).database
 
     if not database.read(lambda uow: leases.is_held(uow, leases.LOOP_LEADER)):
         raise PodyardError(
             Code.UNAVAILABLE, "no control loop leads: nodes are not placed and platform time stands still"
         )
-    return {"status": "ok", "checks": {"database": "ok", "loop": "ok"}}
+    grpc: str = request.app.state.front
+    if grpc not in ("ok", "off"):
+        raise PodyardError(Code.UNAVAILABLE, f"gRPC: {grpc}")
+    return {"status": "ok", "checks": {"database": "ok", "loop": "ok", "grpc": grpc}}
 
 
 @router.get("/metrics")
@@ -137,7 +140,7 @@ def preempt(request: Request, project: str, zone: str, node: str) -> dict[str, A
 
     def body(uow: UnitOfWork) -> dict[str, Any]:
         moved = nodes.preempt(uow, caller, project, zone, node)
-        return convert.to_api_node(moved, access.project_row(uow, project)["number"])
+        return convert.to_api_node("v2", moved, access.project_row(uow, project)["number"])
 
     return deps.write(request, body)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from podyard.base.errors import invalid
 
+GRPC_PORT = 8701
 HTTP_PORT = 8700  # never 8470 to 8482, which TPU clients use themselves
 AGENT_ID = "local"
 REPLICAS_MAX = 16  # processes on one machine; a v3-128 still fits, and a laptop survives it
@@ -37,6 +38,7 @@ class Settings:
     clock_mode: str = "local"
     bind_address: str = "127.0.0.1"
     port: int = HTTP_PORT
+    grpc_port: int | None = None  # None: no gRPC is served
     agent_id: str = AGENT_ID
     replicas_max: int = REPLICAS_MAX
     hosts_max: int = HOSTS_MAX
@@ -73,6 +75,8 @@ class Settings:
             "PODYARD_AGENT_LEASE_SECONDS": str(self.leases.agent_seconds),
             "PODYARD_REPLICA_LEASE_SECONDS": str(self.leases.replica_seconds),
         }
+        if self.grpc_port is not None:
+            values["PODYARD_GRPC_PORT"] = str(self.grpc_port)
         if self.broker_url is not None:
             values["PODYARD_BROKER_URL"] = self.broker_url
         if self.fleet_path is not None:
@@ -86,6 +90,7 @@ def from_environment(environ: Mapping[str, str] | None = None) -> Settings:
     data = Path(env.get("PODYARD_DATA") or _default_data()).expanduser().absolute()
     fleet = env.get("PODYARD_FLEET")
     clock_mode = env.get("PODYARD_CLOCK") or "local"
+    grpc_port = env.get("PODYARD_GRPC_PORT")
     if clock_mode not in CLOCK_MODES:
         raise invalid(f"PODYARD_CLOCK is {clock_mode!r}: it must be one of {', '.join(CLOCK_MODES)}")
     usual = Leases()
@@ -97,6 +102,7 @@ def from_environment(environ: Mapping[str, str] | None = None) -> Settings:
         clock_mode=clock_mode,
         bind_address=env.get("PODYARD_BIND_ADDRESS") or "127.0.0.1",
         port=_number(env, "PODYARD_PORT", HTTP_PORT, 0, 65535),
+        grpc_port=_number(env, "PODYARD_GRPC_PORT", GRPC_PORT, 0, 65535) if grpc_port else None,
         agent_id=env.get("PODYARD_AGENT") or AGENT_ID,
         replicas_max=_number(env, "PODYARD_REPLICAS_MAX", REPLICAS_MAX, 0, 10_000),
         hosts_max=_number(env, "PODYARD_HOSTS_MAX", HOSTS_MAX, 0, 10_000),

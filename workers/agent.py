@@ -1,4 +1,4 @@
-"""The agent of a machine: pulls over HTTP which replicas shall run here, and sees to it.
+"""The agent of a machine: pulls over HTTP which replicas and hosts shall run here, and sees to it.
 
 It syncs each second, at once when it is poked (a Celery message), and at once when a replica exits. The API may
 be away: replicas go on, and the agent asks again. A restarted agent adopts the replicas that it finds.
@@ -25,6 +25,7 @@ from podyard.base.errors import Code, PodyardError
 from podyard.engine.collectives.left_over import remove_left_over
 from podyard.workers import process_group
 from podyard.workers.agent_state import AgentState, Forget, Instruction, Known, Phase, Start, Stop, Wanted
+from podyard.workers.hosts import HostServerChild
 from podyard.workers.http_client import JsonClient
 from podyard.workers.process_group import Group
 
@@ -53,6 +54,7 @@ class Agent:
         replica_command: Sequence[str],
         replica_env: Mapping[str, str],
         clock: RealClock,
+        hosts: HostServerChild | None = None,
     ) -> None:
         self._agent_id = agent_id
         self._api = api
@@ -61,6 +63,7 @@ class Agent:
         self._command = tuple(replica_command)
         self._env = dict(replica_env)
         self._clock = clock
+        self._hosts = hosts
         self._state = AgentState()
         self._groups: dict[str, Group] = {}
         self._kill_at: dict[str, float] = {}
@@ -70,6 +73,8 @@ class Agent:
 
     def adopt(self) -> None:
         """Takes over what an earlier agent of this folder has left."""
+        if self._hosts is not None:
+            self._hosts.adopt()
         for record in process_group.records(self._folder):
             group = process_group.adopt(record)
             if group is None:
@@ -88,7 +93,12 @@ class Agent:
             if self._fence is None:
                 self._fence = int(self._api.call("POST", f"{path}:register", self._register)["fence"])
             reported = self._state.reports()
-            body = {"fence": self._fence, "replicas": [_to_api(item) for item in reported]}
+            folders = self._hosts.idle_folders() if self._hosts is not None else []
+            body = {
+                "fence": self._fence,
+                "replicas": [_to_api(item) for item in reported],
+                "hostFolders": folders,
+            }
             answer = self._api.call("POST", f"{path}:sync", body)
             self.sync_seconds = min(SYNC_SECONDS, float(answer["leaseSeconds"]) / SYNCS_PER_LEASE)
         except PodyardError as error:
@@ -103,11 +113,15 @@ class Agent:
             for item in answer["replicas"]
         ]
         self._follow(self._state.on_synced(wanted, reported))
+        if self._hosts is not None:
+            self._hosts.follow(answer["hosts"], answer["goneHosts"])
         return True
 
     def watch(self) -> bool:
         """Looks at the processes; True when one has gone and the server should hear of it."""
         news = False
+        if self._hosts is not None and not self._leaving:
+            self._hosts.watch()
         for name, group in list(self._groups.items()):
             ended, code = group.exit_code()
             if not ended:
@@ -125,13 +139,17 @@ class Agent:
         return news
 
     def shut_down(self) -> None:
-        """Stops every replica, waits for the last process, and says so. Nothing is started from here on."""
+        """Stops every replica and host, waits for the last process, and says so. Nothing is started from here on."""
         self._leaving = True
+        if self._hosts is not None:
+            self._hosts.begin_stop()
         self._follow(self._state.on_shutdown())
         deadline = self._clock.monotonic_seconds() + process_group.STOP_GRACE_SECONDS + process_group.KILL_SECONDS_MAX
         while self._groups and self._clock.monotonic_seconds() < deadline:
             self.watch()
             self._clock.sleep(WATCH_SECONDS)
+        if self._hosts is not None:
+            self._hosts.finish_stop()
         self.sync()
 
     def _follow(self, instructions: Sequence[Instruction]) -> None:
@@ -247,6 +265,7 @@ def run_agent(
             replica_command or (sys.executable, "-m", "podyard.workers.replica"),
             {**_replica_env(url, data), "PODYARD_WINDOWS": str(windows)},
             clock,
+            HostServerChild(folder.parent / "hosts", _host_server_env(agent_id, url, token, bind_address), clock),
         )
         agent.adopt()
         celery = _celery(agent_id, broker_url, folder.parent / "poke", clock)
@@ -304,6 +323,18 @@ def _replica_env(url: str, data: Path) -> dict[str, str]:
         "PODYARD_CACHE": str(data / "cache"),
         "PODYARD_DATASETS": os.environ.get("PODYARD_DATASETS", str(data / "datasets")),
         "PODYARD_PROGRAMS": os.environ.get("PODYARD_PROGRAMS", str(programs)),
+    }
+
+
+def _host_server_env(agent_id: str, url: str, token: str, bind_address: str) -> dict[str, str]:
+    """The host server speaks as this agent; what it starts gets another environment, without the token."""
+    kept = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG", "HOME")
+    return {
+        **{name: os.environ[name] for name in kept if name in os.environ},
+        "PODYARD_AGENT": agent_id,
+        "PODYARD_URL": url,
+        "PODYARD_TOKEN": token,
+        "PODYARD_BIND_ADDRESS": bind_address,
     }
 
 

@@ -1,4 +1,4 @@
-"""The border of Google's wire: messages to records and records to JSON. Nowhere else is the wire's spelling known."""
+"""The border of Google's wire: messages to records and nodes to JSON. Nowhere else is the wire's spelling known."""
 
 from __future__ import annotations
 
@@ -6,212 +6,258 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from podyard.api.tpu.messages import NodeMessage
-from podyard.base.errors import PodyardError, invalid
-from podyard.db import nodes as node_rows
+from podyard.api.tpu import reader
+from podyard.api.tpu.schema import enums
+from podyard.base.clock import PlatformTime
+from podyard.base.errors import invalid
 from podyard.domain.fleet import region_of
+from podyard.domain.host import DEFAULT_SCOPES, default_service_account
 from podyard.domain.node import HostRecord, Node, NodeSpec, UsageClass, kind_of
-from podyard.domain.operation import Operation
 from podyard.hardware import accelerator_types
-from podyard.http.texts import check_description, check_labels
+from podyard.hardware.accelerator_types import AcceleratorType
+from podyard.http.texts import check_description, check_labels, check_metadata, check_tags
 
-TPU_PORT = 8470  # the port that Cloud TPU shows on the wire; nothing listens there
-_EXTRA_FIELDS = (
-    "network_config",
-    "network_configs",
-    "service_account",
-    "scheduling_config",
-    "shielded_instance_config",
-    "data_disks",
-    "boot_disk_config",
-)
-# Which paths of an update mask may be set, by the record's name. Google refuses every other field.
-PATCHABLE: Mapping[str, str] = {
-    "description": "description",
-    "labels": "labels",
-    "metadata": "metadata",
-    "tags": "tags",
-    "data_disks": "dataDisks",
-    "network_config": "networkConfig",
-    "network_config.enable_external_ips": "networkConfig",
-    "network_configs": "networkConfigs",
-    "scheduling_config": "schedulingConfig",
+TPU_PORT = 8470  # the port that Cloud TPU shows on the wire; no TensorFlow runtime listens there
+CIDR_BLOCK = "10.128.0.0/9"  # the range of Google's default networks, which our nodes' addresses are from
+NETWORKS_MAX = 8  # network interfaces of a Compute Engine machine
+# Fields that are kept as they came, and shown again.
+_KEPT = (
+    "networkConfig", "networkConfigs", "serviceAccount", "schedulingConfig", "shieldedInstanceConfig", "dataDisks",
+    "bootDiskConfig", "autocheckpointEnabled", "network", "useServiceNetworking",
+)  # fmt: skip
+# What an update may set: fields that a released client (gcloud, SkyPilot, Ray, Terraform, google-cloud-tpu) sends.
+PATCHABLE = (
+    "description", "labels", "metadata", "tags", "dataDisks", "networkConfig", "networkConfig.enableExternalIps",
+    "autocheckpointEnabled",
+)  # fmt: skip
+_CLEARED: Mapping[str, Any] = {"description": "", "labels": {}, "metadata": {}, "tags": []}
+_API_VERSIONS = {"v1": "V1", "v1alpha1": "V1_ALPHA1", "v2": "V2", "v2alpha1": "V2_ALPHA1"}
+_MODELS = {
+    "STANDARD": UsageClass.ON_DEMAND,
+    "SPOT": UsageClass.SPOT,
+    "RESERVATION_BOUND": UsageClass.RESERVED,
 }
-DEFAULT_SCOPES = (
-    "https://www.googleapis.com/auth/devstorage.read_write",
-    "https://www.googleapis.com/auth/logging.write",
-    "https://www.googleapis.com/auth/service.management",
-    "https://www.googleapis.com/auth/servicecontrol",
-    "https://www.googleapis.com/auth/pubsub",
-    "https://www.googleapis.com/auth/cloud-platform",
-)
 
 
-def from_api_node(message: NodeMessage) -> NodeSpec:
-    config = message.accelerator_config
-    if message.accelerator_type and config is not None:
-        raise invalid("acceleratorType and acceleratorConfig exclude each other", "acceleratorConfig")
-    if config is not None:
-        kind = accelerator_types.from_config(config.type, config.topology)
-    elif message.accelerator_type:
-        kind = accelerator_types.parse(message.accelerator_type.rsplit("/", 1)[-1])
-    else:
-        raise invalid("acceleratorType or acceleratorConfig is required", "acceleratorType")
-    if not message.runtime_version:
-        raise invalid("runtimeVersion is required", "runtimeVersion")
+def is_v1(version: str) -> bool:
+    return version in ("v1", "v1alpha1")
+
+
+def from_api_node(version: str, message: Mapping[str, Any]) -> NodeSpec:
+    """What a client asks for; `message` in the reader's canonical form."""
+    kind = _kind(message)
+    software = "tensorflowVersion" if is_v1(version) else "runtimeVersion"
+    if software not in message:
+        raise invalid(f"{software} is required", software)
     check_texts(message)
-    extras = {}
-    for name in _EXTRA_FIELDS:
-        value = getattr(message, name)
-        if value is not None:
-            wire = type(message).model_fields[name].alias or name
-            extras[wire] = [item.given() for item in value] if isinstance(value, list) else value.given()
+    if "networkConfig" in message and "networkConfigs" in message:
+        raise invalid("networkConfig and networkConfigs exclude each other", "networkConfigs")
+    if len(message.get("networkConfigs", ())) > NETWORKS_MAX:
+        raise invalid(f"networkConfigs has more than {NETWORKS_MAX} entries", "networkConfigs")
+    scheduling = message.get("schedulingConfig", {})
     return NodeSpec(
         accelerator_type=kind.name,
         topology=kind.topology.text,
-        runtime_version=message.runtime_version,
-        usage_class=_usage_class(message),
-        given_accelerator_config=config is not None,
-        description=message.description or "",
-        labels=message.labels or {},
-        metadata=message.metadata or {},
-        tags=tuple(message.tags or ()),
-        cidr_block=message.cidr_block or "",
-        extras=extras,
+        runtime_version=message[software],
+        usage_class=usage_class(scheduling),
+        given_accelerator_config="acceleratorConfig" in message,
+        description=message.get("description", ""),
+        labels=message.get("labels", {}),
+        metadata=message.get("metadata", {}),
+        tags=tuple(message.get("tags", ())),
+        cidr_block=message.get("cidrBlock", ""),
+        extras={name: message[name] for name in _KEPT if name in message},
+        api_version=_API_VERSIONS[version],
+        reservation_name=scheduling.get("reservationName", ""),
     )
 
 
 def from_api_mask(text: str) -> list[str]:
-    """The paths of an update mask in snake_case, whichever spelling they came in."""
-    paths = [re.sub(r"([A-Z])", lambda m: "_" + m[1].lower(), path.strip()) for path in text.split(",")]
+    """The paths of an update mask in camelCase, whichever spelling they came in."""
+    paths = [re.sub(r"_([a-z])", lambda m: m[1].upper(), path.strip()) for path in text.split(",")]
     return [path for path in paths if path]
 
 
-def from_api_patch(message: NodeMessage, paths: list[str]) -> dict[str, Any]:
-    """What `control.nodes.patch` shall set. Masked and absent means cleared; no mask means the fields that are set."""
+def from_api_patch(message: Mapping[str, Any], paths: list[str]) -> dict[str, Any]:
+    """What an update sets: values by path, None for what is cleared. Masked and absent is cleared; no mask means the
+    fields that are set."""
+    paths = paths or [name for name in PATCHABLE if name in message]
     if not paths:
-        paths = [name for name in PATCHABLE if name in message.model_fields_set]
-        if not paths:
-            raise invalid("updateMask is empty and the body sets no field that can be updated", "updateMask")
+        raise invalid("updateMask is empty and the body sets no field that can be updated", "updateMask")
     check_texts(message)
     changes: dict[str, Any] = {}
     for path in paths:
         if path not in PATCHABLE:
-            raise invalid(f"updateMask names {path!r}, which cannot be updated", "updateMask")
-        name = path.split(".")[0]
-        value = getattr(message, name)
-        if name in ("description", "labels", "metadata", "tags"):
-            changes[name] = value if value is not None else {"description": "", "tags": []}.get(name, {})
-        elif isinstance(value, list):
-            changes[PATCHABLE[path]] = [item.given() for item in value]
-        else:
-            changes[PATCHABLE[path]] = None if value is None else value.given()
+            can = ", ".join(PATCHABLE)
+            raise invalid(f"updateMask names {path!r}, which cannot be updated; these can: {can}", "updateMask")
+        value: Any = message
+        for name in path.split("."):
+            value = None if value is None else value.get(name)
+        changes[path] = _CLEARED.get(path) if value is None else value
     return changes
 
 
-def to_api_node(node: Node, project_number: int, *, in_operation: bool = False) -> dict[str, Any]:
-    """google.cloud.tpu.v2.Node as JSON. Inside an operation it has no `health`, as Google's has none, and only fields
+def to_api_node(version: str, node: Node, project_number: int, *, in_operation: bool = False) -> dict[str, Any]:
+    """The node as JSON of this version. Inside an operation it has no `health`, as Google's has none, and only fields
     that the released client library knows, since that library refuses others there."""
     kind = kind_of(node.spec.accelerator_type, node.spec.topology)
     extras = dict(node.spec.extras)
-    network = dict(extras.pop("networkConfig", {}))
-    boot_disk = extras.pop("bootDiskConfig", None)
-    external = bool(network.get("enableExternalIps"))
-    answer: dict[str, Any] = {
+    networks = extras.pop("networkConfigs", None) or [extras.pop("networkConfig", None) or {}]
+    shown: dict[str, Any] = {
         "name": node.name,
         "description": node.spec.description,
         "acceleratorType": node.spec.accelerator_type,
-        "acceleratorConfig": {"type": kind.generation.wire_type, "topology": node.spec.topology},
-        "state": node.state,
-        "runtimeVersion": node.spec.runtime_version,
-        "networkConfig": _network(node, network),
-        "cidrBlock": node.spec.cidr_block,
-        "serviceAccount": extras.pop("serviceAccount", None) or _service_account(project_number),
+        "state": node.state if node.state != "GONE" else "DELETING",
+        "cidrBlock": node.spec.cidr_block or CIDR_BLOCK,
         "createTime": node.created.rfc3339(),
-        "schedulingConfig": extras.pop("schedulingConfig", {}),
-        "shieldedInstanceConfig": extras.pop("shieldedInstanceConfig", {}),
-        "networkEndpoints": [_endpoint(host, external) for host in node.hosts],
+        "networkEndpoints": [_endpoint(host, j, net) for host in node.hosts for j, net in enumerate(networks)],
         "labels": dict(node.spec.labels),
-        "metadata": dict(node.spec.metadata),
-        "tags": list(node.spec.tags),
-        "id": str(node.number),
-        "apiVersion": "V2",
+        "apiVersion": _api_version(version, node.spec.api_version),
+        "healthDescription": node.health_description,
+        "symptoms": list(node.symptoms),
         **extras,
+        "schedulingConfig": dict(extras.get("schedulingConfig", {})),
     }
-    if not in_operation:
-        answer["bootDiskConfig"] = boot_disk
-        if node.state == "READY":
-            answer["health"] = "HEALTHY"
+    if node.termination is not None:
+        shown["schedulingConfig"]["terminationTimestamp"] = node.termination.rfc3339()
+    if not in_operation and node.health and node.state == "READY":
+        shown["health"] = node.health
+    if is_v1(version):
+        shown |= _only_v1(node, project_number)
+    else:
+        shown |= {
+            "acceleratorConfig": {"type": kind.generation.wire_type, "topology": node.spec.topology},
+            "runtimeVersion": node.spec.runtime_version,
+            "serviceAccount": _service_account(node, project_number),
+            "shieldedInstanceConfig": extras.get("shieldedInstanceConfig", {}),
+            "metadata": dict(node.spec.metadata),
+            "tags": list(node.spec.tags),
+            "id": str(node.number),
+            "queuedResource": node.queued_resource,
+            "multisliceNode": node.multislice_node,
+            "upcomingMaintenance": to_api_maintenance(node.upcoming_maintenance),
+        }
+        shown |= _networks(node, networks)
     # Unset fields are absent; messages that Google always sends stay even when they are empty.
     always = ("schedulingConfig", "shieldedInstanceConfig")
-    return {name: value for name, value in answer.items() if value not in (None, "", [], {}) or name in always}
+    found = {name: value for name, value in shown.items() if value not in (None, "", [], {}, False) or name in always}
+    return reader.shape(version, "Node", found, proto=in_operation)
 
 
-def to_api_operation(operation: Operation, project_number: int) -> dict[str, Any]:
-    """google.longrunning.Operation in the version of the request's path: `done` is always there, nothing is null."""
-    metadata = {
-        "@type": "type.googleapis.com/google.cloud.tpu.v2.OperationMetadata",
-        "createTime": operation.created.rfc3339(),
-        "target": operation.target_name,
-        "verb": operation.verb,
-        "apiVersion": "v2",
-    }
-    if operation.cancel_requested:
-        metadata["cancelRequested"] = True  # type: ignore[assignment]
-    answer: dict[str, Any] = {"name": operation.name, "metadata": metadata, "done": operation.done}
-    if not operation.done:
-        return answer
-    assert operation.ended is not None
-    metadata["endTime"] = operation.ended.rfc3339()
-    if operation.error_code is not None:
-        answer["error"] = {"code": operation.error_code, "message": operation.error_message}
-        if operation.error_details:
-            answer["error"]["details"] = list(operation.error_details)
-    elif not operation.response:
-        answer["response"] = {"@type": "type.googleapis.com/google.protobuf.Empty"}
-    else:
-        node = to_api_node(node_rows.thawed(operation.response), project_number, in_operation=True)
-        answer["response"] = {"@type": "type.googleapis.com/google.cloud.tpu.v2.Node", **node}
-    return answer
-
-
-def check_texts(message: NodeMessage) -> None:
-    check_description(message.description or "")
-    check_labels(message.labels or {})
-
-
-def _usage_class(message: NodeMessage) -> UsageClass:
-    scheduling = message.scheduling_config
-    if scheduling is None:
-        return UsageClass.ON_DEMAND
-    chosen = [name for name in ("preemptible", "reserved", "spot") if getattr(scheduling, name)]
-    if len(chosen) > 1:
-        raise _exclusive(chosen)
-    return {"preemptible": UsageClass.PREEMPTIBLE, "reserved": UsageClass.RESERVED, "spot": UsageClass.SPOT}.get(
-        "".join(chosen), UsageClass.ON_DEMAND
-    )
-
-
-def _exclusive(chosen: list[str]) -> PodyardError:
-    return invalid(f"schedulingConfig: {' and '.join(chosen)} exclude each other", "schedulingConfig")
-
-
-def _network(node: Node, network: Mapping[str, Any]) -> dict[str, Any]:
-    name = str(network.get("network") or "default").rsplit("/", 1)[-1]
-    subnetwork = str(network.get("subnetwork") or name).rsplit("/", 1)[-1]
+def to_api_maintenance(upcoming: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    if upcoming is None:
+        return None
     return {
-        **network,
-        "network": f"projects/{node.project}/global/networks/{name}",
-        "subnetwork": f"projects/{node.project}/regions/{region_of(node.zone)}/subnetworks/{subnetwork}",
+        "type": upcoming["type"],
+        "canReschedule": upcoming["can_reschedule"],
+        "windowStartTime": upcoming["window_start"],
+        "windowEndTime": upcoming["window_end"],
+        "latestWindowStartTime": upcoming["latest_window_start"],
+        "maintenanceStatus": upcoming["maintenance_status"],
     }
 
 
-def _endpoint(host: HostRecord, external: bool) -> dict[str, Any]:
-    endpoint: dict[str, Any] = {"ipAddress": host.internal_ip, "port": TPU_PORT}
-    if external:
-        endpoint["accessConfig"] = {"externalIp": host.external_ip}
+def usage_class(scheduling: Mapping[str, Any]) -> UsageClass:
+    """How a node is bought; what contradicts itself is refused."""
+    chosen = [name for name in ("preemptible", "reserved", "spot") if scheduling.get(name)]
+    if len(chosen) > 1:
+        raise invalid(f"schedulingConfig: {' and '.join(chosen)} exclude each other", "schedulingConfig")
+    found = UsageClass(chosen[0]) if chosen else None
+    if model := scheduling.get("provisioningModel"):
+        wanted = _MODELS[model]
+        if found not in (None, wanted):
+            text = f"schedulingConfig: {chosen[0]} contradicts provisioningModel {model}"
+            raise invalid(text, "schedulingConfig.provisioningModel")
+        found = wanted
+    if scheduling.get("reservationName"):
+        if found not in (None, UsageClass.RESERVED):
+            text = f"schedulingConfig: reservationName contradicts {found}"
+            raise invalid(text, "schedulingConfig.reservationName")
+        found = UsageClass.RESERVED
+    return found or UsageClass.ON_DEMAND
+
+
+def check_texts(message: Mapping[str, Any]) -> None:
+    check_description(message.get("description", ""))
+    check_labels(message.get("labels", {}))
+    check_metadata(message.get("metadata", {}))
+    check_tags(message.get("tags", ()))
+
+
+def moment(text: str | None) -> PlatformTime | None:
+    return None if text is None else PlatformTime.from_rfc3339(text)
+
+
+def _service_account(node: Node, project_number: int) -> dict[str, Any]:
+    usual = {"email": default_service_account(project_number), "scope": list(DEFAULT_SCOPES)}
+    return {**usual, **node.spec.extras.get("serviceAccount", {})}
+
+
+def _kind(message: Mapping[str, Any]) -> AcceleratorType:
+    config = message.get("acceleratorConfig")
+    named = message.get("acceleratorType")
+    if config is None:
+        if named is None:
+            raise invalid("acceleratorType or acceleratorConfig is required", "acceleratorType")
+        return accelerator_types.parse(named.rsplit("/", 1)[-1])
+    for name in ("type", "topology"):
+        if name not in config:
+            raise invalid(f"acceleratorConfig.{name} is required", f"acceleratorConfig.{name}")
+    kind = accelerator_types.from_config(config["type"], config["topology"])
+    if named is not None:
+        other = accelerator_types.parse(named.rsplit("/", 1)[-1])
+        if (other.generation, other.chip_count) != (kind.generation, kind.chip_count):
+            raise invalid(
+                f"acceleratorType {other.name} contradicts acceleratorConfig {config['type']} {config['topology']}, "
+                f"which is {kind.name}",
+                "acceleratorConfig",
+            )
+    return kind
+
+
+def _only_v1(node: Node, project_number: int) -> dict[str, Any]:
+    """The fields of v1: a node that v2 made has them, too, since v1's clients (cloud-tpu-client, TensorFlow's
+    resolver) read such nodes."""
+    return {
+        "tensorflowVersion": node.spec.runtime_version,
+        "ipAddress": node.hosts[0].internal_ip if node.hosts else "",
+        "port": str(TPU_PORT) if node.hosts else "",
+        "network": _network_path(node.project, str(node.spec.extras.get("network", "default"))),
+        "serviceAccount": _service_account(node, project_number)["email"],
+    }
+
+
+def _api_version(version: str, made_by: str) -> str:
+    """Only v2 knows of V2: for the others such a node was made by the newest version that they know."""
+    return made_by if made_by in enums(version)["Node.ApiVersion"] else "V2_ALPHA1"
+
+
+def _networks(node: Node, networks: list[Mapping[str, Any]]) -> dict[str, Any]:
+    full = []
+    for network in networks:
+        name = str(network.get("network") or "default")
+        subnetwork = str(network.get("subnetwork") or name).rsplit("/", 1)[-1]
+        place = f"projects/{node.project}/regions/{region_of(node.zone)}/subnetworks"
+        paths = {"network": _network_path(node.project, name), "subnetwork": f"{place}/{subnetwork}"}
+        full.append({**network, **paths})
+    if "networkConfigs" in node.spec.extras:
+        return {"networkConfigs": full}
+    return {"networkConfig": full[0]}
+
+
+def _network_path(project: str, name: str) -> str:
+    return f"projects/{project}/global/networks/{name.rsplit('/', 1)[-1]}"
+
+
+def _endpoint(host: HostRecord, index: int, network: Mapping[str, Any]) -> dict[str, Any]:
+    """Host after host, each with one endpoint for each network. Every network has a range of its own."""
+    endpoint: dict[str, Any] = {"ipAddress": _in_network(host.internal_ip, index), "port": TPU_PORT}
+    if network.get("enableExternalIps"):
+        endpoint["accessConfig"] = {"externalIp": _in_network(host.external_ip, index)}
     return endpoint
 
 
-def _service_account(project_number: int) -> dict[str, Any]:
-    return {"email": f"{project_number}-compute@developer.gserviceaccount.com", "scope": list(DEFAULT_SCOPES)}
+def _in_network(address: str, index: int) -> str:
+    """The host's address in its network number `index`: 16 addresses of the second byte lie between two networks."""
+    first, second, rest = address.split(".", 2)
+    return f"{first}.{int(second) + 16 * index}.{rest}"

@@ -6,6 +6,7 @@ import dataclasses
 
 import click
 
+from podyard.cli.keys import api_key, key
 from podyard.cli.options import client_of, output_option, pairs, target_options
 from podyard.cli.output import emit
 from podyard.hardware import accelerator_types, runtime_versions
@@ -92,7 +93,11 @@ _PROJECT = {"PROJECT": "projectId", "NUMBER": "projectNumber", "CREATED": "creat
 
 @click.group()
 def auth() -> None:
-    """Tokens and roles."""
+    """Tokens, keys and roles."""
+
+
+auth.add_command(key)
+auth.add_command(api_key)
 
 
 @auth.group()
@@ -113,6 +118,16 @@ def create_token(
     body = {"email": email, "project": client.target.project, "roles": list(roles)}
     found = client.call("POST", "/podyard/v1/tokens", body)
     emit(found, output, {"EMAIL": "email", "PROJECT": "project", "ROLES": "roles", "TOKEN": "token"})
+
+
+@auth.command(name="whoami")
+@target_options
+@output_option
+def whoami(data: str | None, project: str | None, location: str | None, output: str) -> None:
+    """Show whom your token stands for, and what roles they have."""
+    found = client_of(data, project, location).call("GET", "/podyard/v1/whoami")
+    rows = [{"email": found["email"], "project": place, "roles": " ".join(r)} for place, r in found["roles"].items()]
+    emit(rows if output == "table" else found, output, {"EMAIL": "email", "PROJECT": "project", "ROLES": "roles"})
 
 
 @auth.command(name="print-token")

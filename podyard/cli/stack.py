@@ -11,6 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 from typing import IO, Any
+from urllib.parse import urlsplit
 
 import click
 
@@ -31,6 +32,7 @@ _POLL_SECONDS = 0.05
 @click.command()
 @data_option
 @click.option("--port", type=click.IntRange(0, 65535), help="HTTP port (default 8700; 0: any free one).")
+@click.option("--grpc-port", type=click.IntRange(0, 65535), help="gRPC port (default 8701; 0: any free one).")
 @click.option("--bind", "bind_address", metavar="ADDRESS", help="Address to listen on (default 127.0.0.1).")
 @click.option("--fleet", metavar="FILE", help="Fleet file (YAML) instead of the default fleet.")
 @click.option("--clock", "clock_mode", type=click.Choice(CLOCK_MODES), help="How platform time runs.")
@@ -38,6 +40,7 @@ _POLL_SECONDS = 0.05
 def up(
     data: str | None,
     port: int | None,
+    grpc_port: int | None,
     bind_address: str | None,
     fleet: str | None,
     clock_mode: str | None,
@@ -50,7 +53,9 @@ def up(
         if problem is not None:
             say(f"podyard up: {problem}")
             return EXIT_SETUP
-    settings = settings_of(data, port=port, bind_address=bind_address, fleet_path=path, clock_mode=clock_mode)
+    settings = settings_of(
+        data, port=port, grpc_port=grpc_port, bind_address=bind_address, fleet_path=path, clock_mode=clock_mode
+    )
     return _detached(settings) if detach else run(settings)
 
 
@@ -116,7 +121,8 @@ def env(data: str | None, unset: bool, output: str, project: str | None, locatio
     """Print the exports with which gcloud, Google's libraries and Terraform find this Podyard."""
     settings = settings_of(data)
     if unset:
-        click.echo("\n".join(f"unset {name}" for name in exports(_nobody(), settings)))
+        names = (*exports(_nobody(), settings), "PODYARD_GRPC_TARGET")
+        click.echo("\n".join(f"unset {name}" for name in names))
         return 0
     found = exports(_target(settings, data, project, location), settings)
     if output == "json":
@@ -130,18 +136,20 @@ def env(data: str | None, unset: bool, output: str, project: str | None, locatio
 @data_option
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True)
 def run_command(data: str | None, command: tuple[str, ...]) -> int:
-    """Run COMMAND with the exports of `podyard env`."""
+    """Run COMMAND with the exports of `podyard env`, and with Google's TPU hosts leading to this Podyard."""
+    from podyard.cli import redirect
+
     settings = settings_of(data)
-    environment = {**os.environ, **exports(_target(settings, data, None, None), settings)}
-    try:
-        return subprocess.run(command, env=environment, check=False).returncode
-    except FileNotFoundError:
-        say(f"podyard run: {command[0]} was not found")
-        return 127
+    target = _target(settings, data, None, None)
+    environ = {**os.environ, **exports(target, settings)}
+    with redirect.redirected(target, environ, _grpc_address(target, settings)) as environment:
+        code = redirect.run(command, environment)
+    return redirect.end_like(code)
 
 
 def exports(target: Target, settings: Settings) -> dict[str, str]:
     """The variables, by client: ours, gcloud's, Terraform's, cloud-tpu-client's."""
+    grpc = _grpc_address(target, settings)
     return {
         "PODYARD_URL": target.url,
         "PODYARD_TOKEN": target.token,
@@ -156,7 +164,17 @@ def exports(target: Target, settings: Settings) -> dict[str, str]:
         "GOOGLE_TPU_V2_CUSTOM_ENDPOINT": f"{target.url}/v2alpha1/",
         "GOOGLE_OAUTH_ACCESS_TOKEN": target.token,
         "TPU_API_DISCOVERY_URL": f"{target.url}/$discovery/rest?version={{apiVersion}}",
+        **({} if grpc is None else {"PODYARD_GRPC_TARGET": f"{grpc[0]}:{grpc[1]}"}),
     }
+
+
+def _grpc_address(target: Target, settings: Settings) -> tuple[str, int] | None:
+    """Where the gRPC front of the Podyard on this data folder listens; None when the target is another, or has none."""
+    state = processes.read_json(settings.state_path)
+    port = state.get("grpcPort")
+    if not isinstance(port, int) or state.get("url") != target.url:
+        return None
+    return urlsplit(target.url).hostname or "127.0.0.1", port
 
 
 def _target(settings: Settings, data: str | None, project: str | None, location: str | None) -> Target:
@@ -187,6 +205,8 @@ def _detached(settings: Settings) -> int:
     """Starts `podyard up` in a session of its own and waits until it is ready or has refused."""
     arguments: list[str] = ["--data", str(settings.data), "--port", str(settings.port)]
     arguments += ["--bind", settings.bind_address, "--clock", settings.clock_mode]
+    if settings.grpc_port is not None:
+        arguments += ["--grpc-port", str(settings.grpc_port)]
     if settings.fleet_path is not None:
         arguments += ["--fleet", str(settings.fleet_path)]
     # A file, not a pipe: it goes on writing there after we are gone.

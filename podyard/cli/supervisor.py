@@ -10,6 +10,7 @@ import dataclasses
 import errno
 import fcntl
 import http.client
+import importlib.util
 import os
 import signal
 import socket
@@ -23,7 +24,7 @@ from typing import IO, Any
 from podyard.base.clock import OsClock, RealClock
 from podyard.base.errors import Code, PodyardError
 from podyard.cli import broker, processes
-from podyard.settings import Settings
+from podyard.settings import GRPC_PORT, HTTP_PORT, Settings
 
 STOP_ORDER = ("agent", "loop", "api", "broker")  # the agent stops its replicas and says so while the API still listens
 STOP_SECONDS: Mapping[str, float] = {"agent": 12.0, "loop": 4.0, "api": 4.0, "broker": 2.0}  # then SIGKILL
@@ -75,7 +76,7 @@ class Supervisor:
             self._claim_folder()
             listener = self._listener = self._listen()
             port = listener.getsockname()[1]
-            self.settings = dataclasses.replace(self.settings, port=port)
+            self.settings = dataclasses.replace(self.settings, port=port, grpc_port=self._grpc_port())
             url = f"http://{_url_host(self.settings.bind_address)}:{port}"
             left = processes.stop_orphans(self.settings.data, self._clock, STOP_ORDER)
             if left:
@@ -143,6 +144,24 @@ class Supervisor:
         listener.listen(HTTP_BACKLOG)
         listener.set_inheritable(True)
         return listener
+
+    def _grpc_port(self) -> int | None:
+        """The port that the API shall serve gRPC on; None where gRPC is not installed. Of a free one it is only known
+        that it is free now: gRPC takes no socket that is open already."""
+        if importlib.util.find_spec("grpc") is None or importlib.util.find_spec("google.longrunning") is None:
+            return None
+        wanted = self.settings.grpc_port
+        if wanted is None:
+            wanted = GRPC_PORT if self.settings.port == HTTP_PORT else 0
+        family = socket.AF_INET6 if ":" in self.settings.bind_address else socket.AF_INET
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((self.settings.bind_address, wanted))
+            except OSError as error:
+                text = f"port {wanted} for gRPC: {error.strerror}; choose another with --grpc-port"
+                raise SetupError(text) from None
+            return int(probe.getsockname()[1])
 
     def _start_all(self, listener: socket.socket, url: str) -> None:
         self._add("api", _python("api"), {"PODYARD_HTTP_SOCKET": str(listener.fileno())}, (listener.fileno(),))
@@ -237,7 +256,9 @@ class Supervisor:
     def _write_state(self, url: str, port: int) -> None:
         entries = processes.read_json(self.settings.data / processes.PROCESSES_FILE)
         own = {"pid": os.getpid(), "started": processes.started_at(os.getpid())}
-        state = {"url": url, "ports": {"http": port}, "pids": {"supervisor": own, **entries}}
+        state: dict[str, Any] = {"url": url, "ports": {"http": port}, "pids": {"supervisor": own, **entries}}
+        if self.settings.grpc_port is not None:
+            state["ports"]["grpc"] = state["grpcPort"] = self.settings.grpc_port
         processes.write_json(self.settings.state_path, state)
 
 

@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 import click
 
+from podyard.cli import tpu_hosts
 from podyard.cli.client import Client
 from podyard.cli.options import client_of, output_option, pairs, target_options
 from podyard.cli.output import emit, say
@@ -149,5 +150,8 @@ def _wire_type(text: str | None) -> str:
     known = {"v5litepod": "V5LITE_POD", "v5lite-pod": "V5LITE_POD", "v5e": "V5LITE_POD"}
     return known.get((text or "").lower(), (text or "").upper())
 
+
+for _command in tpu_hosts.HOST_COMMANDS:
+    tpu.add_command(_command)
 
 COMMANDS = {"tpu": tpu}

@@ -1,4 +1,4 @@
-"""Projects, tokens and roles. Tokens are random and stored as hashes only."""
+"""Projects, tokens and roles; who a credential stands for. Tokens are random and stored as hashes only."""
 
 from __future__ import annotations
 
@@ -11,32 +11,98 @@ from sqlalchemy import insert, select, update
 from podyard.base.errors import Code, PodyardError, invalid, not_found
 from podyard.base.ids import check_resource_id
 from podyard.base.rng import secret_token
-from podyard.db.tables_access import projects, role_bindings, tokens
+from podyard.control import jwt
+from podyard.db.tables_access import api_keys, projects, role_bindings, tokens
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.principal import ROLE_PERMISSIONS, Principal
 
 OWNER_EMAIL = "owner@podyard.local"
 FIRST_PROJECT = "demo"
 TOKEN_PREFIX = "pdy_"
+API_KEY_PREFIX = "pdykey_"
+# Google's first sentence; what follows there is a link to its own console.
+INVALID_CREDENTIALS = (
+    "Request had invalid authentication credentials. Expected OAuth 2 access token, login cookie or other valid "
+    "authentication credential: see `podyard env`."
+)
 
 
-def authenticate(uow: UnitOfWork, token: str) -> Principal:
-    """The principal of a token; UNAUTHENTICATED for an unknown, expired or revoked one."""
-    row = uow.first(select(tokens).where(tokens.c.token_hash == _hashed(token)))
-    if row is None or row["revoked"] is not None or (row["expires"] is not None and row["expires"] <= uow.real_now):
-        raise PodyardError(
-            Code.UNAUTHENTICATED,
-            "Request had invalid authentication credentials. Expected a Podyard token: see `podyard env`.",
-        )
-    roles: dict[str, set[str]] = {}
-    for binding in uow.all(select(role_bindings).where(role_bindings.c.email == row["email"])):
-        roles.setdefault(binding["project"], set()).add(binding["role"])
+def authenticate(uow: UnitOfWork, credential: str) -> Principal:
+    """The principal of a token, a self-signed JWT or an API key.
+
+    Raises UNAUTHENTICATED for what is unknown, expired or revoked, and INVALID_ARGUMENT, as Google does, for an API key
+    that is not valid.
+    """
+    if credential.startswith(API_KEY_PREFIX):
+        return _of_api_key(uow, credential)
+    if jwt.looks_like(credential):
+        return _of_jwt(uow, credential)
+    query = select(tokens.c.email, tokens.c.agent_id, tokens.c.attempt_id, tokens.c.expires, tokens.c.revoked)
+    row = uow.first(query.where(tokens.c.token_hash == hashed(credential)))
+    if row is None or row["revoked"] is not None:
+        raise unauthenticated("ACCESS_TOKEN_TYPE_UNSUPPORTED", INVALID_CREDENTIALS)
+    if row["expires"] is not None and row["expires"] <= uow.real_now:
+        raise unauthenticated("ACCESS_TOKEN_EXPIRED", INVALID_CREDENTIALS)
     return Principal(
         email=row["email"],
-        roles={project: frozenset(names) for project, names in roles.items()},
+        roles=roles_of(uow, row["email"]),
         agent_id=row["agent_id"],
         attempt_id=row["attempt_id"],
     )
+
+
+def unauthenticated(reason: str, message: str) -> PodyardError:
+    """A 401 with the detail that Google's has; `reason` is one of google.api.ErrorReason."""
+    return PodyardError(Code.UNAUTHENTICATED, message, [error_info(reason)])
+
+
+def api_key_not_valid() -> PodyardError:
+    text = "API key not valid. Please pass a valid API key."
+    return PodyardError(Code.INVALID_ARGUMENT, text, [error_info("API_KEY_INVALID")])
+
+
+def error_info(reason: str, **metadata: str) -> dict[str, object]:
+    return {
+        "@type": "type.googleapis.com/google.rpc.ErrorInfo",
+        "reason": reason,
+        "domain": "googleapis.com",
+        "metadata": {"service": "tpu.googleapis.com", **metadata},
+    }
+
+
+def roles_of(uow: UnitOfWork, email: str) -> dict[str, frozenset[str]]:
+    """The roles of an email, by project (`*`: every one)."""
+    roles: dict[str, set[str]] = {}
+    for binding in uow.all(select(role_bindings).where(role_bindings.c.email == email)):
+        roles.setdefault(binding["project"], set()).add(binding["role"])
+    return {project: frozenset(names) for project, names in roles.items()}
+
+
+def require_to_act_as(uow: UnitOfWork, principal: Principal, permission: str, email: str, project: str) -> None:
+    """Raises PERMISSION_DENIED unless the caller has `permission` in `project` and wherever else `email` has roles.
+
+    Who makes a credential of somebody may do from then on what they may: it must not be more than what one owns.
+    """
+    for place in (project, *sorted(roles_of(uow, email))):
+        principal.require(permission, place, f"projects/{project}/serviceAccounts/{email}")
+
+
+def _of_jwt(uow: UnitOfWork, token: str) -> Principal:
+    try:
+        email = jwt.for_service(uow, token).email
+    except jwt.BadJwt as error:
+        reason = "ACCESS_TOKEN_EXPIRED" if error.expired else "ACCESS_TOKEN_TYPE_UNSUPPORTED"
+        raise unauthenticated(reason, f"{INVALID_CREDENTIALS} {error.message}") from None
+    return Principal(email=email, roles=roles_of(uow, email))
+
+
+def _of_api_key(uow: UnitOfWork, key: str) -> Principal:
+    row = uow.first(select(api_keys).where(api_keys.c.key_hash == hashed(key)))
+    if row is None:
+        raise api_key_not_valid()
+    roles = roles_of(uow, row["email"])
+    here = roles.get(row["project"], frozenset()) | roles.get("*", frozenset())
+    return Principal(email=row["email"], roles={row["project"]: here} if here else {})
 
 
 def issue(uow: UnitOfWork, email: str, *, agent_id: str | None = None, attempt_id: str | None = None) -> str:
@@ -50,10 +116,10 @@ def keep(
     uow: UnitOfWork, token: str, email: str, *, agent_id: str | None = None, attempt_id: str | None = None
 ) -> None:
     """Stores the hash of a token that exists already; one that is stored stays as it is."""
-    if uow.first(select(tokens.c.email).where(tokens.c.token_hash == _hashed(token))) is None:
+    if uow.first(select(tokens.c.email).where(tokens.c.token_hash == hashed(token))) is None:
         uow.execute(
             insert(tokens).values(
-                token_hash=_hashed(token),
+                token_hash=hashed(token),
                 email=email,
                 agent_id=agent_id,
                 attempt_id=attempt_id,
@@ -114,6 +180,7 @@ def project_row(uow: UnitOfWork, project: str) -> Mapping[str, Any]:
 def create_token(uow: UnitOfWork, principal: Principal, email: str, project: str, roles: Sequence[str]) -> str:
     """A token for `email` with roles in one project; the caller must own that project."""
     principal.require("podyard.tokens.create", project, f"projects/{project}/tokens")
+    require_to_act_as(uow, principal, "podyard.tokens.create", email, project)
     if project != "*":
         project_row(uow, project)
     for role in roles:
@@ -128,5 +195,5 @@ def _insert_project(uow: UnitOfWork, project: str, labels: Mapping[str, str]) ->
     return values
 
 
-def _hashed(token: str) -> str:
+def hashed(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()

@@ -62,7 +62,7 @@ def register(
     pid: int,
 ) -> int:
     """Makes the caller the agent of this name and returns its fence: an older process of that name is refused."""
-    _require_agent(principal, agent_id)
+    require_agent(principal, agent_id)
     row = uow.first(select(agents).where(agents.c.agent_id == agent_id).with_for_update())
     fence = 1 if row is None else int(row["fence"]) + 1
     values = {
@@ -88,7 +88,7 @@ def sync(
 
     A replica that shall yield goes on by itself until it has: to its agent it shall RUN.
     """
-    _require_agent(principal, agent_id)
+    require_agent(principal, agent_id)
     agent = uow.first(select(agents).where(agents.c.agent_id == agent_id))
     if agent is None or agent["fence"] != fence:
         raise PodyardError(Code.ABORTED, f"agent {agent_id} has registered anew: fence {fence} is old")
@@ -295,7 +295,8 @@ def _check_fence(replica: Mapping[str, Any], fence: int) -> None:
         raise PodyardError(Code.ABORTED, f"replica {replica['replica_id']} is over: fence {fence} is refused")
 
 
-def _require_agent(principal: Principal, agent_id: str) -> None:
+def require_agent(principal: Principal, agent_id: str) -> None:
+    """Raises PERMISSION_DENIED unless the caller's token is that of this agent."""
     if principal.agent_id != agent_id:
         raise PodyardError(
             Code.PERMISSION_DENIED,

@@ -11,9 +11,10 @@ from typing import Any
 
 from sqlalchemy import func, insert, select, update
 
+from podyard.base.clock import PlatformTime
 from podyard.base.errors import Code, PodyardError, failed_precondition, invalid, not_found
 from podyard.base.ids import check_resource_id, error_id, row_id
-from podyard.control import access, operations, quota
+from podyard.control import access, disks, hosts, operations, queue_states, quota
 from podyard.control.gangs import end as end_attempt
 from podyard.db import jobs as job_rows
 from podyard.db import nodes as rows
@@ -23,10 +24,11 @@ from podyard.db.tables_jobs import jobs, replicas
 from podyard.db.transition import NODES, born, move
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import Fleet, Zone
-from podyard.domain.node import NODE, Node, NodeSpec, UsageClass, kind_of, node_name
+from podyard.domain.node import HEALTHY, NODE, Node, NodeSpec, UsageClass, kind_of, node_name
 from podyard.domain.operation import Operation
 from podyard.domain.plan import Place, Wait
 from podyard.domain.principal import PLATFORM, Principal
+from podyard.domain.queued_resource import NodeRequest, queued_resource_name
 from podyard.hardware import runtime_versions
 from podyard.hardware.accelerator_types import AcceleratorType
 
@@ -34,6 +36,7 @@ PREEMPTIBLE_LIFE_SECONDS = (
     24 * 3600
 )  # docs/preemptible: a preemptible node lives for 24 hours at most; spot has no limit
 QUIET_RETRY_SECONDS = 0.25  # how soon a node looks again whether the last process on its chips is gone
+_BACK_TO_READY = ("node.created", "node.started", "node.restarted", "node.reimaged", "node.repaired")
 
 
 def create(
@@ -46,24 +49,47 @@ def create(
     spec: NodeSpec,
     *,
     job_key: str | None = None,
+    initial_state_reason: str = "",
 ) -> Operation:
     """Accepts a node: row, operation and first event, in one unit. The loop places it."""
     principal.require("tpu.nodes.create", project, f"projects/{project}/locations/{zone}")
     check_resource_id(node_id, "nodeId")
-    kind = _check_spec(fleet, zone, spec)
+    kind = check_spec(uow, fleet, zone, spec)
     access.project_row(uow, project)
-    name = node_name(project, zone, node_id)
-    if rows.row_of(uow, project, zone, node_id) is not None:
-        raise PodyardError(Code.ALREADY_EXISTS, f"Resource '{name}' already exists")
+    check_free(uow, project, zone, node_id, spec)
     quota.check(uow, fleet, project, zone, kind, spec.usage_class)
+    row = _new_row(uow, project, zone, node_id, spec)
+    row |= {"job_key": job_key, "state_reason": initial_state_reason}
+    row["pending_operation"] = operations.begin(uow, row, "create", _name(row))
+    born(uow, NODES, row, reason="requested")
+    return operations.get(uow, principal, project, zone, str(row["pending_operation"]))
+
+
+def make(uow: UnitOfWork, queued_resource: Mapping[str, Any], request: NodeRequest) -> Mapping[str, Any]:
+    """The row of a node that a queued resource gets: CREATING, without an operation of its own. The caller has checked
+    that the name is free, and holds the project's row."""
+    place = (queued_resource["project"], queued_resource["zone"])
+    row = _new_row(uow, *place, request.node_id, request.spec)
+    row |= {
+        "queued_resource_key": queued_resource["queued_resource_key"],
+        "queued_resource": queued_resource_name(*place, queued_resource["queued_resource_id"]),
+        "slice_index": request.slice_index,
+        "slice_count": request.slice_count,
+    }
+    born(uow, NODES, row, reason="made for its queued resource")
+    return rows.row_by_key(uow, row["node_key"])
+
+
+def _new_row(uow: UnitOfWork, project: str, zone: str, node_id: str, spec: NodeSpec) -> dict[str, Any]:
+    kind = kind_of(spec.accelerator_type, spec.topology)
     stream = uow.streams.stream("nodes")
-    row = {
+    return {
         "node_key": row_id(stream, "node"),
         "number": stream.getrandbits(63),
         "project": project,
         "zone": zone,
         "node_id": node_id,
-        "live_name": name,
+        "live_name": node_name(project, zone, node_id),
         "accelerator_type": kind.name,
         "topology": kind.topology.text,
         "usage_class": str(spec.usage_class),
@@ -76,11 +102,8 @@ def create(
         "pending_operation": None,
         "host_count": kind.host_count,
         "first_address": 0,
-        "job_key": job_key,
+        "job_key": None,
     }
-    row["pending_operation"] = operations.begin(uow, row, "create", name)
-    born(uow, NODES, row, reason="requested")
-    return operations.get(uow, principal, project, zone, str(row["pending_operation"]))
 
 
 def get(uow: UnitOfWork, principal: Principal, project: str, zone: str, node_id: str) -> Node:
@@ -98,20 +121,22 @@ def list_nodes(uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str
 def patch(
     uow: UnitOfWork, principal: Principal, project: str, zone: str, node_id: str, changes: Mapping[str, Any]
 ) -> Operation:
-    """Sets fields of the spec (names of `NodeSpec`; those of `extras` by their wire name)."""
+    """Sets fields of the spec: names of `NodeSpec`, or paths of `extras` by their wire names; None clears."""
     row = _row(uow, principal, "tpu.nodes.update", project, zone, node_id)
     if row["state"] not in ("READY", "STOPPED"):
-        raise _bad_state("update", row)
+        raise bad_state("update", row)
     spec = dict(row["spec"])
-    extras = dict(spec["extras"])
-    for name, value in changes.items():
-        if name in spec and name != "extras":
-            spec[name] = value
-        elif value is None:
-            extras.pop(name, None)
+    spec["extras"] = dict(spec["extras"])
+    for path, value in changes.items():
+        *parents, name = path.split(".") if path in spec else f"extras.{path}".split(".")
+        holder = spec
+        for parent in parents:
+            holder[parent] = holder = dict(holder.get(parent, {}))
+        if value is None:
+            holder.pop(name, None)
         else:
-            extras[name] = value
-    spec["extras"] = extras
+            holder[name] = value
+    disks.check(uow, project, row["node_key"], rows.to_spec(spec))
     guard = update(nodes).where(nodes.c.node_key == row["node_key"], nodes.c.version == row["version"])
     uow.execute(guard.values(spec=spec))
     operation_id = operations.begin(uow, row, "update", _name(row))
@@ -122,9 +147,9 @@ def patch(
 def stop(uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, zone: str, node_id: str) -> Operation:
     row = _row(uow, principal, "tpu.nodes.stop", project, zone, node_id)
     if row["host_count"] > 1:
-        raise _bad_request(f"stop is only supported for nodes with one host; this one has {row['host_count']}", row)
+        raise bad_request(f"stop is only supported for nodes with one host; this one has {row['host_count']}", row)
     if row["state"] != "READY":
-        raise _bad_state("stop", row)
+        raise bad_state("stop", row)
     return _begin(uow, principal, row, "stop", fleet.timings.stop_seconds)
 
 
@@ -132,19 +157,35 @@ def start(uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, zon
     zone_of(fleet, zone)
     row = _row(uow, principal, "tpu.nodes.start", project, zone, node_id)
     if row["state"] != "STOPPED":
-        raise _bad_state("start", row)
+        raise bad_state("start", row)
     return _begin(uow, principal, row, "start", None)
+
+
+def reimage(
+    uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, zone: str, node_id: str, version: str
+) -> Operation:
+    """Gives the node another runtime version (v1: TensorFlow version); empty: the same one anew. Its jobs end."""
+    row = _row(uow, principal, "tpu.nodes.reimage", project, zone, node_id)
+    if row["state"] != "READY":
+        raise bad_state("reimage", row)
+    chosen = version or row["runtime_version"]
+    runtime_versions.check_serves(chosen, kind_of(row["accelerator_type"], row["topology"]).generation)
+    operation_id = operations.begin(uow, row, "reimage", _name(row))
+    changes = {"runtime_version": chosen, "spec": {**row["spec"], "runtime_version": chosen}}
+    reason, seconds = f"reimage to {chosen} requested", fleet.timings.reimage_seconds
+    pass_into(uow, row, "reimage", "reimaged", seconds, reason, pending_operation=operation_id, **changes)
+    return operations.get(uow, principal, project, zone, operation_id)
 
 
 def delete(uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, zone: str, node_id: str) -> Operation:
     row = _row(uow, principal, "tpu.nodes.delete", project, zone, node_id)
     if row["state"] == "DELETING":
-        raise _bad_state("delete", row)
+        raise bad_state("delete", row)
     return _begin(uow, principal, row, "delete", fleet.timings.delete_seconds)
 
 
 def delete_as_platform(uow: UnitOfWork, fleet: Fleet, row: Mapping[str, Any]) -> None:
-    """Deletes a node that the platform made for a job."""
+    """Deletes a node that the platform made, for a job or a queued resource."""
     if NODE.allows(row["state"], "delete"):
         _begin(uow, PLATFORM, row, "delete", fleet.timings.delete_seconds)
 
@@ -161,8 +202,13 @@ def preempt(uow: UnitOfWork, principal: Principal, project: str, zone: str, node
 def apply_place(uow: UnitOfWork, fleet: Fleet, action: Place) -> None:
     """Gives the node its slice and hosts. A node that has changed since the plan was made is left alone."""
     row = _as_planned(uow, action.node_key, action.version)
-    if row is None:
-        return
+    if row is not None:
+        place(uow, fleet, row, action)
+
+
+def place(uow: UnitOfWork, fleet: Fleet, row: Mapping[str, Any], action: Place) -> None:
+    """Gives the node of `row` the chips of `action`, and hosts if it has none yet; a timer ends its creation or
+    start."""
     uow.execute(
         insert(slices).values(
             slice_id=row_id(uow.streams.stream("slices"), "slice"),
@@ -175,12 +221,11 @@ def apply_place(uow: UnitOfWork, fleet: Fleet, action: Place) -> None:
             created=uow.now,
         )
     )
+    values: dict[str, Any] = {"wait_reason": "", "reservation_key": action.reservation_key}
     if row["first_address"] == 0:
-        first_address = rows.next_address(uow)
-        rows.add_hosts(uow, row["node_key"], first_address, row["host_count"])
-        uow.execute(
-            update(nodes).where(nodes.c.node_key == row["node_key"]).values(first_address=first_address, wait_reason="")
-        )
+        values["first_address"] = rows.next_address(uow)
+        rows.add_hosts(uow, row["node_key"], values["first_address"], row["host_count"])
+    uow.execute(update(nodes).where(nodes.c.node_key == row["node_key"]).values(**values))
     timings = fleet.timings
     starting = row["state"] == "STARTING"
     seconds = timings.start_seconds if starting else timings.create_seconds
@@ -216,7 +261,7 @@ def on_timer(uow: UnitOfWork, timer: Mapping[str, Any]) -> None:
         # Chips are given back only when the last process on them is gone.
         again = uow.now.plus_seconds(QUIET_RETRY_SECONDS)
         timers.put(uow, kind, row["node_key"], timer["version"], again)
-    elif kind in ("node.created", "node.started"):
+    elif kind in _BACK_TO_READY:
         _ready(uow, row, kind.removeprefix("node."))
     elif kind == "node.stopped":
         rows.release_slice(uow, row["node_key"])
@@ -226,19 +271,63 @@ def on_timer(uow: UnitOfWork, timer: Mapping[str, Any]) -> None:
         rows.release_slice(uow, row["node_key"])
         rows.remove_hosts(uow, row["node_key"])
         timers.drop(uow, row["node_key"])
-        move(uow, NODES, row, "deleted", reason="deleted", pending_operation=None, **_gone(True))
-        operations.succeed(uow, row["pending_operation"], None)
+        moved = move(uow, NODES, row, "deleted", reason="deleted", pending_operation=None, **_gone(True))
+        # v1's delete answers with the node, later versions with nothing.
+        operations.succeed(uow, row["pending_operation"], rows.frozen(uow, moved))
+        _tell_queue(uow, row)
     elif kind == "node.release":
         rows.release_slice(uow, row["node_key"])
-    elif kind == "node.expire" and row["state"] == "READY":
-        _take_back(uow, row, "terminate", "a preemptible node lives for 24 hours at most")
+        _tell_queue(uow, row)
+    elif kind == "node.expire":
+        _expire(uow, row)
 
 
 def _ready(uow: UnitOfWork, row: Mapping[str, Any], event: str) -> None:
-    moved = move(uow, NODES, row, event, reason="ready", ready_since=uow.now, pending_operation=None, wait_reason="")
+    values: dict[str, Any] = {"ready_since": uow.now, "pending_operation": None, "wait_reason": ""}
+    if event == "repaired":
+        values |= {"health": HEALTHY, "health_description": "", "maintenance_workers": None}
+        values["upcoming_maintenance"] = None
+    if event == "created":
+        values["termination"] = _end_of_life(uow, row)
+    moved = move(uow, NODES, row, event, reason="ready", **values)
     operations.succeed(uow, row["pending_operation"], rows.frozen(uow, moved))
-    if event == "created" and row["usage_class"] == UsageClass.PREEMPTIBLE:
-        timers.put(uow, "node.expire", row["node_key"], 0, row["created"].plus_seconds(PREEMPTIBLE_LIFE_SECONDS))
+    if event == "created" and moved["termination"] is not None:
+        timers.put(uow, "node.expire", row["node_key"], 0, max(uow.now, moved["termination"]))
+    _tell_queue(uow, row)
+
+
+def _end_of_life(uow: UnitOfWork, row: Mapping[str, Any]) -> PlatformTime | None:
+    """When a node that is READY for the first time will be TERMINATED: the first of the limits that it has."""
+    spec = rows.to_spec(row["spec"])
+    ends = []
+    if row["usage_class"] == UsageClass.PREEMPTIBLE:
+        ends.append(row["created"].plus_seconds(PREEMPTIBLE_LIFE_SECONDS))
+    if spec.max_run_seconds is not None:
+        ends.append(uow.now.plus_seconds(spec.max_run_seconds))
+    if spec.termination_time is not None:
+        ends.append(PlatformTime(spec.termination_time))
+    return min(ends, default=None)
+
+
+def _expire(uow: UnitOfWork, row: Mapping[str, Any]) -> None:
+    if NODE.allows(row["state"], "terminate"):
+        limited = row["termination"] == row["created"].plus_seconds(PREEMPTIBLE_LIFE_SECONDS)
+        preemptible = limited and row["usage_class"] == UsageClass.PREEMPTIBLE
+        reason = "a preemptible node lives for 24 hours at most" if preemptible else "the end of its run time"
+        _take_back(uow, row, "terminate", reason)
+    elif row["state"] == "STOPPING":
+        timers.put(uow, "node.expire", row["node_key"], 0, uow.now.plus_seconds(QUIET_RETRY_SECONDS))
+
+
+def pass_into(
+    uow: UnitOfWork, row: Mapping[str, Any], event: str, end: str, seconds: float, reason: str, **values: Any
+) -> Mapping[str, Any]:
+    """Moves a READY node into the passing state of `event`, which ends its jobs; the event `end` makes it READY again
+    after `seconds` of platform time."""
+    moved = move(uow, NODES, row, event, reason=reason, **values)
+    _end_jobs(uow, row, f"node {row['node_id']}: {reason}")
+    timers.put(uow, f"node.{end}", row["node_key"], moved["version"], uow.now.plus_seconds(seconds))
+    return moved
 
 
 def _begin(
@@ -255,6 +344,7 @@ def _begin(
     if seconds is not None:
         kind = {"stop": "node.stopped", "delete": "node.deleted"}[verb]
         timers.put(uow, kind, row["node_key"], moved["version"], uow.now.plus_seconds(seconds))
+    _tell_queue(uow, row)
     return operations.get(uow, principal, row["project"], row["zone"], operation_id)
 
 
@@ -264,7 +354,13 @@ def _take_back(uow: UnitOfWork, row: Mapping[str, Any], event: str, reason: str)
     moved = move(uow, NODES, row, event, reason=reason, state_reason=reason, pending_operation=None)
     _end_jobs(uow, row, f"node {row['node_id']}: {reason}")
     timers.put(uow, "node.release", row["node_key"], moved["version"], uow.now)
+    _tell_queue(uow, row)
     return moved
+
+
+def _tell_queue(uow: UnitOfWork, row: Mapping[str, Any]) -> None:
+    if row["queued_resource_key"] is not None:
+        queue_states.settle(uow, row["queued_resource_key"])
 
 
 def _end_jobs(uow: UnitOfWork, row: Mapping[str, Any], reason: str) -> None:
@@ -280,10 +376,18 @@ def _busy(uow: UnitOfWork, node_key: str) -> bool:
         .select_from(replicas.join(jobs, jobs.c.job_key == replicas.c.job_key))
         .where(jobs.c.node_key == node_key, replicas.c.state.in_(job_rows.LIVE_REPLICA_STATES))
     )
-    return bool(uow.execute(query).scalar())
+    return bool(uow.execute(query).scalar()) or hosts.busy(uow, node_key)
 
 
-def _check_spec(fleet: Fleet, zone: str, spec: NodeSpec) -> AcceleratorType:
+def check_free(uow: UnitOfWork, project: str, zone: str, node_id: str, spec: NodeSpec) -> None:
+    """Raises ALREADY_EXISTS when a node has the name, and what `disks.check` raises when its disks are in use."""
+    if rows.row_of(uow, project, zone, node_id) is not None:
+        raise PodyardError(Code.ALREADY_EXISTS, f"Resource '{node_name(project, zone, node_id)}' already exists")
+    disks.check(uow, project, None, spec)
+
+
+def check_spec(uow: UnitOfWork, fleet: Fleet, zone: str, spec: NodeSpec) -> AcceleratorType:
+    """The type of the node; raises INVALID_ARGUMENT for what the zone does not offer, or no node can be."""
     offers = zone_of(fleet, zone).offers
     kind = kind_of(spec.accelerator_type, spec.topology)
     offer = offers.get(kind.generation.name)
@@ -296,6 +400,11 @@ def _check_spec(fleet: Fleet, zone: str, spec: NodeSpec) -> AcceleratorType:
         )
     fleet.check_offered(zone, kind, spec.usage_class)
     runtime_versions.check_serves(spec.runtime_version, kind.generation)
+    if spec.max_run_seconds is not None and spec.max_run_seconds <= 0:
+        raise invalid("the run duration must be more than zero seconds", "schedulingConfig.maxRunDuration")
+    if spec.termination_time is not None and spec.termination_time <= uow.now.nanos:
+        raise invalid("the termination time lies in the past", "schedulingConfig.terminationTimestamp")
+    disks.check_modes(kind, spec)
     return kind
 
 
@@ -323,11 +432,11 @@ def _name(row: Mapping[str, Any]) -> str:
     return node_name(row["project"], row["zone"], row["node_id"])
 
 
-def _bad_state(verb: str, row: Mapping[str, Any]) -> PodyardError:
-    return _bad_request(f"{verb} is not supported while in state {row['state']}", row)
+def bad_state(verb: str, row: Mapping[str, Any]) -> PodyardError:
+    return bad_request(f"{verb} is not supported while in state {row['state']}", row)
 
 
-def _bad_request(what: str, row: Mapping[str, Any]) -> PodyardError:
+def bad_request(what: str, row: Mapping[str, Any]) -> PodyardError:
     eid = error_id(what, row["node_key"], row["version"])
     return failed_precondition(f"Cloud TPU received a bad request. {what} {eid}")
 

@@ -10,27 +10,30 @@ from sqlalchemy import delete, select, update
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import Code, PodyardError, not_found
 from podyard.base.ids import row_id
+from podyard.db import nodes as node_rows
 from podyard.db import operations as rows
 from podyard.db.tables_compute import operations
-from podyard.db.transition import OPERATIONS, born, move
+from podyard.db.transition import NODES, OPERATIONS, born, move
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.operation import OPERATION, Operation
 from podyard.domain.principal import Principal
 
+_KEYS = {"node": "node_key", "queuedResource": "queued_resource_key"}
 
-def begin(uow: UnitOfWork, node: Mapping[str, Any], verb: str, target_name: str) -> str:
-    """Starts an operation on a node; returns its id."""
+
+def begin(uow: UnitOfWork, target: Mapping[str, Any], verb: str, target_name: str, kind: str = "node") -> str:
+    """Starts an operation on a row; returns its id. `kind`: `node` or `queuedResource`."""
     operation_id = row_id(uow.streams.stream("operations"), "operation")
     born(
         uow,
         OPERATIONS,
         {
             "operation_id": operation_id,
-            "project": node["project"],
-            "zone": node["zone"],
+            "project": target["project"],
+            "zone": target["zone"],
             "verb": verb,
-            "target_kind": "node",
-            "target_key": node["node_key"],
+            "target_kind": kind,
+            "target_key": target[_KEYS[kind]],
             "target_name": target_name,
             "created": uow.now,
             "ended": None,
@@ -45,17 +48,20 @@ def begin(uow: UnitOfWork, node: Mapping[str, Any], verb: str, target_name: str)
     return operation_id
 
 
-def succeed(uow: UnitOfWork, operation_id: str, response: Mapping[str, Any] | None) -> None:
-    """Ends the operation with the target as it stands now (None: google.protobuf.Empty). No-op when it has ended."""
+def succeed(uow: UnitOfWork, operation_id: str | None, response: Mapping[str, Any] | None) -> None:
+    """Ends the operation with the target as it stands now (None: google.protobuf.Empty). No-op when it has ended, or
+    when there is none: the platform acts without an operation."""
     _end(uow, operation_id, "succeed", {"response": response if response is not None else {}}, "done")
 
 
-def fail(uow: UnitOfWork, operation_id: str, code: Code, message: str, details: Sequence[Any] = ()) -> None:
+def fail(uow: UnitOfWork, operation_id: str | None, code: Code, message: str, details: Sequence[Any] = ()) -> None:
     values = {"error_code": int(code), "error_message": message, "error_details": list(details)}
     _end(uow, operation_id, "cancel" if code is Code.CANCELLED else "fail", values, message)
 
 
-def _end(uow: UnitOfWork, operation_id: str, event: str, values: Mapping[str, Any], reason: str) -> None:
+def _end(uow: UnitOfWork, operation_id: str | None, event: str, values: Mapping[str, Any], reason: str) -> None:
+    if operation_id is None:
+        return
     row = uow.first(select(operations).where(operations.c.operation_id == operation_id))
     if row is not None and not OPERATION.is_final(row["state"]):
         move(uow, OPERATIONS, row, event, reason=reason, ended=uow.now, **values)
@@ -70,30 +76,45 @@ def get(uow: UnitOfWork, principal: Principal, project: str, zone: str, operatio
     return rows.to_operation(row)
 
 
-def list_operations(
-    uow: UnitOfWork, principal: Principal, project: str, zone: str | None, limit: int, after: str | None
-) -> tuple[list[Operation], str | None]:
-    """The newest first; `after` is the id that the page before ended with. Returns (page, next `after` or None)."""
+def mark_version(uow: UnitOfWork, operation_id: str, api_version: str) -> None:
+    """Remembers which version of the API began the operation: where none is named, it is shown in that one."""
+    query = update(operations).where(operations.c.operation_id == operation_id)
+    uow.execute(query.values(api_version=api_version))
+
+
+def find(uow: UnitOfWork, project: str, zone: str, operation_id: str) -> Operation:
+    """An operation that the caller has just begun, or begun before with the same request id."""
+    row = rows.row_of(uow, project, zone, operation_id)
+    if row is None:
+        raise not_found(f"projects/{project}/locations/{zone}/operations/{operation_id}")
+    return rows.to_operation(row)
+
+
+def list_operations(uow: UnitOfWork, principal: Principal, project: str, zone: str | None) -> list[Operation]:
+    """The newest first, of one zone or (None: `locations/-`) of all zones."""
     principal.require("tpu.operations.list", project, f"projects/{project}/locations/{zone or '-'}")
     query = select(operations).where(operations.c.project == project)
     if zone is not None:
         query = query.where(operations.c.zone == zone)
     found = uow.all(query.order_by(operations.c.created.desc(), operations.c.operation_id))
-    start = 0
-    if after is not None:
-        ids = [row["operation_id"] for row in found]
-        start = ids.index(after) + 1 if after in ids else len(ids)
-    page = found[start : start + limit]
-    more = start + limit < len(found)
-    return [rows.to_operation(row) for row in page], page[-1]["operation_id"] if more else None
+    return [rows.to_operation(row) for row in found]
 
 
 def cancel(uow: UnitOfWork, principal: Principal, project: str, zone: str, operation_id: str) -> None:
-    """Asks for the cancellation; an operation that cannot be undone goes on and ends as it would have (AIP-151)."""
+    """Asks for the cancellation. A creation that still waits for chips ends as CANCELLED, and its node is gone; any
+    other operation goes on and ends as it would have (AIP-151)."""
     operation = _writable(uow, principal, "tpu.operations.cancel", project, zone, operation_id)
-    if not operation.done:
-        query = update(operations).where(operations.c.operation_id == operation_id)
-        uow.execute(query.values(cancel_requested=True))
+    if operation.done:
+        return
+    query = update(operations).where(operations.c.operation_id == operation_id)
+    uow.execute(query.values(cancel_requested=True))
+    if operation.verb != "create" or operation.target_kind != "node":
+        return
+    node = node_rows.row_by_key(uow, operation.target_key)
+    if node["state"] == "CREATING" and not node_rows.with_slice(uow, [node["node_key"]]):
+        reason = "The operation was cancelled: the creation of the node was given up on request"
+        fail(uow, operation_id, Code.CANCELLED, reason)
+        move(uow, NODES, node, "fail", reason=reason, pending_operation=None, live_name=None)
 
 
 def forget(uow: UnitOfWork, principal: Principal, project: str, zone: str, operation_id: str) -> None:

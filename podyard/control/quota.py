@@ -1,11 +1,18 @@
-"""Quotas: what a project may hold at once, by region, generation and usage class. A node counts until it is deleted."""
+"""Quotas: what a project may hold at once, by region, generation and usage class.
+
+A node counts until it is deleted, whatever its state. A queued resource counts with all nodes that it asks for, from
+its acceptance until it is deleted, also while it is FAILED or SUSPENDED; its nodes do not count again.
+"""
 
 from __future__ import annotations
 
-from sqlalchemy import select
+from collections.abc import Iterator, Sequence
+
+from sqlalchemy import bindparam, func, select
 
 from podyard.base.errors import Code, PodyardError
 from podyard.db.tables_compute import nodes
+from podyard.db.tables_queue import queued_resources
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import Fleet, quota_kind, quota_message, quota_name, quota_units, region_of
 from podyard.domain.node import UsageClass, kind_of
@@ -13,17 +20,12 @@ from podyard.hardware.accelerator_types import AcceleratorType
 
 
 def used(uow: UnitOfWork, project: str, region: str, kind: AcceleratorType, usage_class: UsageClass) -> int:
-    """What the project's live nodes take from the quota that a node of `kind` would count against."""
-    query = select(nodes.c.zone, nodes.c.accelerator_type, nodes.c.topology).where(
-        nodes.c.project == project, nodes.c.live_name.is_not(None), nodes.c.usage_class == str(usage_class)
+    """What the project's nodes and queued resources take from the quota that a node of `kind` would count against."""
+    return sum(
+        count * quota_units(other)
+        for zone, other, count in _held(uow, project, usage_class)
+        if _share_quota(other, kind) and region_of(zone) == region
     )
-    total = 0
-    for row in uow.all(query):
-        other = kind_of(row["accelerator_type"], row["topology"])
-        same = other.generation is kind.generation and quota_kind(other) == quota_kind(kind)
-        if same and region_of(row["zone"]) == region:
-            total += quota_units(other)
-    return total
 
 
 def check(
@@ -33,16 +35,66 @@ def check(
 
     The caller holds the project's row, so that two creations cannot both take the last of it.
     """
+    check_all(uow, fleet, project, zone, [kind], usage_class)
+
+
+def check_all(
+    uow: UnitOfWork,
+    fleet: Fleet,
+    project: str,
+    zone: str,
+    kinds: Sequence[AcceleratorType],
+    usage_class: UsageClass,
+) -> None:
+    """As `check`, for several nodes at once."""
     region = region_of(zone)
-    limit = fleet.quota_limit(region, kind, usage_class)
-    if used(uow, project, region, kind, usage_class) + quota_units(kind) <= limit:
-        return
+    groups = {(kind.generation.name, quota_kind(kind)): kind for kind in kinds}
+    for kind in groups.values():
+        asked = sum(quota_units(other) for other in kinds if _share_quota(other, kind))
+        limit = fleet.quota_limit(region, kind, usage_class)
+        if used(uow, project, region, kind, usage_class) + asked > limit:
+            raise _exhausted(project, zone, kind, usage_class, limit)
+
+
+# Counted by the database, so that a thousand nodes cost no more than the kinds of them.
+_ALONE = (
+    select(nodes.c.zone, nodes.c.accelerator_type, nodes.c.topology, func.count().label("nodes"))
+    .where(
+        nodes.c.project == bindparam("project"),
+        nodes.c.usage_class == bindparam("usage_class"),
+        nodes.c.live_name.is_not(None),
+        nodes.c.queued_resource_key.is_(None),
+    )
+    .group_by(nodes.c.zone, nodes.c.accelerator_type, nodes.c.topology)
+)
+_QUEUED = select(queued_resources.c.zone, queued_resources.c.spec).where(
+    queued_resources.c.project == bindparam("project"),
+    queued_resources.c.usage_class == bindparam("usage_class"),
+    queued_resources.c.live_name.is_not(None),
+)
+
+
+def _held(uow: UnitOfWork, project: str, usage_class: UsageClass) -> Iterator[tuple[str, AcceleratorType, int]]:
+    """(zone, type, how many) of everything that counts."""
+    of = {"project": project, "usage_class": str(usage_class)}
+    for row in uow.execute(_ALONE, of):
+        yield row.zone, kind_of(row.accelerator_type, row.topology), row.nodes
+    for row in uow.execute(_QUEUED, of):
+        for node in row.spec["nodes"]:
+            yield row.zone, kind_of(node["spec"]["accelerator_type"], node["spec"]["topology"]), 1
+
+
+def _share_quota(one: AcceleratorType, other: AcceleratorType) -> bool:
+    return one.generation is other.generation and quota_kind(one) == quota_kind(other)
+
+
+def _exhausted(project: str, zone: str, kind: AcceleratorType, usage_class: UsageClass, limit: int) -> PodyardError:
     name = quota_name(kind, usage_class)
     violation = {
         "subject": f"projects/{project}",
-        "description": f"Quota '{name}' exhausted. Limit {limit} in region {region}",
+        "description": f"Quota '{name}' exhausted. Limit {limit} in region {region_of(zone)}",
     }
-    raise PodyardError(
+    return PodyardError(
         Code.RESOURCE_EXHAUSTED,
         quota_message(zone, kind, usage_class, limit),
         [{"@type": "type.googleapis.com/google.rpc.QuotaFailure", "violations": [violation]}],

@@ -13,6 +13,7 @@ from podyard.control import gangs, nodes
 from podyard.db import jobs as rows
 from podyard.db import nodes as node_rows
 from podyard.db import outbox
+from podyard.db import queued_resources as queue_rows
 from podyard.db.tables_compute import agents
 from podyard.db.tables_compute import nodes as nodes_table
 from podyard.db.tables_jobs import attempts, jobs, replicas
@@ -80,6 +81,8 @@ def end_jobs_without_node(uow: UnitOfWork, fleet: Fleet) -> None:
         node = node_rows.row_by_key(uow, job["node_key"])
         if node["state"] not in ("PREEMPTED", "TERMINATED", "DELETING", "GONE", "UNKNOWN"):
             continue
+        if node["queued_resource_key"] is not None and _follows_slice(uow, job, node):
+            continue
         if rows.open_attempt(uow, job["job_key"]) is not None:
             continue
         if job["owns_node"] and node["state_reason"]:
@@ -96,6 +99,20 @@ def end_jobs_without_node(uow: UnitOfWork, fleet: Fleet) -> None:
     for node in uow.all(owned):
         if NODE.allows(node["state"], "delete"):
             nodes.delete_as_platform(uow, fleet, node)
+
+
+def _follows_slice(uow: UnitOfWork, job: Mapping[str, Any], node: Mapping[str, Any]) -> bool:
+    """Whether the job waits for a slice of a multislice that is made anew; it goes on on the new node of that name."""
+    queue = queue_rows.row_by_key(uow, node["queued_resource_key"])
+    if queue is None or queue["state"] not in ("PROVISIONING", "ACTIVE"):
+        return False
+    again = node_rows.row_of(uow, node["project"], node["zone"], node["node_id"])
+    if again is None or again["queued_resource_key"] != node["queued_resource_key"]:
+        return False
+    if again["node_key"] != node["node_key"]:
+        query = update(jobs).where(jobs.c.job_key == job["job_key"])
+        uow.execute(query.values(node_key=again["node_key"], state_reason="its slice was made anew"))
+    return True
 
 
 def _replace_node(uow: UnitOfWork, fleet: Fleet, job: Mapping[str, Any], node: Mapping[str, Any]) -> None:

@@ -16,6 +16,7 @@ from podyard.domain.node import HostRecord, Node, NodeSpec, UsageClass, node_nam
 # Addresses that the wire shows: 10.128.0.2 upwards inside, 34.64.0.2 upwards outside (Google's usual ranges).
 _INTERNAL_BASE = (10 << 24) + (128 << 16) + 2
 _EXTERNAL_BASE = (34 << 24) + (64 << 16) + 2
+_TIMES = ("created", "ready_since", "termination")
 
 
 def row_of(uow: UnitOfWork, project: str, zone: str, node_id: str) -> Mapping[str, Any] | None:
@@ -53,20 +54,22 @@ def to_nodes(uow: UnitOfWork, found: Sequence[Mapping[str, Any]]) -> list[Node]:
 def frozen(uow: UnitOfWork, row: Mapping[str, Any]) -> dict[str, Any]:
     """The node as JSON, for an operation's response: it must not change with the node afterwards."""
     node = dataclasses.asdict(to_node(uow, row))
-    node["created"] = node["created"]["nanos"]
-    node["ready_since"] = node["ready_since"]["nanos"] if node["ready_since"] else None
+    for name in _TIMES:
+        node[name] = node[name]["nanos"] if node[name] else None
     return node
 
 
 def thawed(data: Mapping[str, Any]) -> Node:
-    ready_since = data["ready_since"]
+    """The node that `frozen` made `data` of; what an older Podyard did not store has its default."""
+    times = {name: data.get(name) for name in _TIMES}
     return Node(
         **{
             **data,
+            **{name: None if nanos is None else PlatformTime(nanos) for name, nanos in times.items()},
             "spec": to_spec(data["spec"]),
-            "created": PlatformTime(data["created"]),
-            "ready_since": None if ready_since is None else PlatformTime(ready_since),
             "hosts": tuple(HostRecord(**host) for host in data["hosts"]),
+            "symptoms": tuple(data.get("symptoms", ())),
+            "maintenance_workers": tuple(data.get("maintenance_workers", ())),
         }
     )
 
@@ -99,6 +102,18 @@ def add_hosts(uow: UnitOfWork, node_key: str, first_address: int, host_count: in
 def next_address(uow: UnitOfWork) -> int:
     """The first address number that no node ever had."""
     return int(uow.execute(select(func.max(nodes.c.first_address + nodes.c.host_count))).scalar() or 1)
+
+
+def of_queued_resource(uow: UnitOfWork, queued_resource_key: str) -> list[Mapping[str, Any]]:
+    """The live nodes of a queued resource, in the order of its slices."""
+    query = select(nodes).where(nodes.c.queued_resource_key == queued_resource_key, nodes.c.live_name.is_not(None))
+    return uow.all(query.order_by(nodes.c.slice_index, nodes.c.node_id))
+
+
+def with_slice(uow: UnitOfWork, node_keys: Sequence[str]) -> frozenset[str]:
+    """Those of the nodes that hold chips."""
+    query = select(slices.c.node_key).where(slices.c.node_key.in_(node_keys))
+    return frozenset(row["node_key"] for row in uow.all(query))
 
 
 def remove_hosts(uow: UnitOfWork, node_key: str) -> None:
@@ -138,6 +153,15 @@ def _node(row: Mapping[str, Any], host_rows: Sequence[Mapping[str, Any]], slice_
             )
             for host in host_rows
         ),
+        queued_resource=row["queued_resource"],
+        slice_index=row["slice_index"],
+        slice_count=row["slice_count"],
+        health=row["health"],
+        health_description=row["health_description"],
+        symptoms=tuple(row["symptoms"] or ()),
+        upcoming_maintenance=row["upcoming_maintenance"],
+        maintenance_workers=tuple(row["maintenance_workers"] or ()),
+        termination=row["termination"],
     )
 
 

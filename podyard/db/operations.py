@@ -24,6 +24,7 @@ def row_of(uow: UnitOfWork, project: str, zone: str, operation_id: str) -> Mappi
 
 def to_operation(row: Mapping[str, Any]) -> Operation:
     return Operation(
-        **{name: row[name] for name in Operation.__dataclass_fields__ if name != "error_details"},
+        **{name: row[name] for name in Operation.__dataclass_fields__ if name not in ("error_details", "api_version")},
+        api_version=row["api_version"] or "",
         error_details=tuple(row["error_details"]),
     )

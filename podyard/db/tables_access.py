@@ -1,8 +1,8 @@
-"""Projects, tokens, role bindings."""
+"""Projects, tokens, role bindings, keys, request ids."""
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, String, Table
+from sqlalchemy import BigInteger, Column, Index, String, Table, Text
 
 from podyard.db.tables import metadata
 from podyard.db.types import Json, PlatformTimeColumn, RealTimeColumn
@@ -23,9 +23,12 @@ tokens = Table(
     Column("email", String(256), nullable=False),
     Column("agent_id", String(64)),
     Column("attempt_id", String(64)),
+    Column("key_id", String(64)),  # the service-account key that it was exchanged for
     Column("created", RealTimeColumn, nullable=False),
     Column("expires", RealTimeColumn),
     Column("revoked", RealTimeColumn),
+    Index("ix_tokens_key", "key_id"),
+    Index("ix_tokens_expires", "expires"),
 )
 
 role_bindings = Table(
@@ -34,4 +37,39 @@ role_bindings = Table(
     Column("email", String(256), primary_key=True),
     Column("project", String(64), primary_key=True),  # "*": every project
     Column("role", String(32), primary_key=True),
+)
+
+service_account_keys = Table(
+    "service_account_keys",
+    metadata,
+    Column("key_id", String(64), primary_key=True),  # `private_key_id` of the JSON file, `kid` of its JWTs
+    Column("project", String(64), nullable=False),
+    Column("email", String(256), nullable=False),
+    Column("public_key", Text, nullable=False),  # PEM; the private key is never stored
+    Column("token_uri", String(512), nullable=False),  # as the JSON file has it: one of the audiences of its JWTs
+    Column("created", RealTimeColumn, nullable=False),
+    Index("ix_service_account_keys_email", "project", "email"),
+)
+
+api_keys = Table(
+    "api_keys",
+    metadata,
+    Column("key_id", String(64), primary_key=True),
+    Column("key_hash", String(64), nullable=False, unique=True),  # SHA-256: the key itself is never stored
+    Column("project", String(64), nullable=False),  # the only one in which it is good for anything
+    Column("email", String(256), nullable=False),
+    Column("created", RealTimeColumn, nullable=False),
+    Index("ix_api_keys_project", "project"),
+)
+
+request_ids = Table(
+    "request_ids",
+    metadata,
+    Column("project", String(64), primary_key=True),
+    Column("method", String(64), primary_key=True),
+    Column("request_id", String(36), primary_key=True),
+    Column("body_sha256", String(64), nullable=False),
+    Column("operation_id", String(64)),  # null only inside the unit that makes the operation
+    Column("created", PlatformTimeColumn, nullable=False),
+    Index("ix_request_ids_created", "created"),
 )

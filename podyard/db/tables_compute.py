@@ -33,7 +33,19 @@ nodes = Table(
     Column("host_count", Integer, nullable=False),
     Column("first_address", BigInteger, nullable=False),  # number of its first host's address; 0: none yet
     Column("job_key", String(64)),  # the job that this node was made for, and goes with
+    Column("queued_resource_key", String(64)),
+    Column("queued_resource", String(256), nullable=False, server_default=""),  # its full name
+    Column("slice_index", Integer, nullable=False, server_default="0"),
+    Column("slice_count", Integer, nullable=False, server_default="1"),
+    Column("reservation_key", String(64)),  # the reservation that it was last placed under
+    Column("health", String(32), nullable=False, server_default="HEALTHY"),
+    Column("health_description", Text, nullable=False, server_default=""),
+    Column("symptoms", Json),
+    Column("upcoming_maintenance", Json),
+    Column("maintenance_workers", Json),  # indices of the hosts that a maintenance event is on
+    Column("termination", PlatformTimeColumn),  # when it ends by itself
     Index("ix_nodes_place", "project", "zone", "state"),
+    Index("ix_nodes_queued_resource", "queued_resource_key"),
     Index("ix_nodes_state", "state"),
 )
 
@@ -64,8 +76,19 @@ hosts = Table(
     Column("version", BigInteger, nullable=False, default=1),
     Column("agent_id", String(64)),
     Column("bind_address", String(64)),
-    Column("port_map", Json, nullable=False),
+    Column("port_map", Json, nullable=False),  # metadata, ssh, tensorflow -> port
+    Column("metadata_address", String(64), nullable=False, default=""),  # with its port; only this machine reaches it
+    Column("generation", Integer, nullable=False, default=0),  # how often it was materialised: the fence of reports
+    Column("asked", Boolean, nullable=False, default=False),  # somebody asked for it: it comes back as long as READY
+    Column("ready_since", PlatformTimeColumn),  # the node's, when it was materialised: a node made READY anew reboots
+    Column("tried", RealTimeColumn),
+    Column("lease_until", RealTimeColumn),
+    Column("problem", Text, nullable=False, default=""),
+    Column("ssh_host_key", Text, nullable=False, default=""),
+    Column("guest_attributes", Json, nullable=False, default=dict),  # namespace -> key -> value
+    Column("scripts", Json, nullable=False, default=dict),  # script -> {state, exitCode}
     UniqueConstraint("node_key", "host_index"),
+    Index("ix_hosts_agent", "agent_id", "state"),
 )
 
 operations = Table(
@@ -87,6 +110,7 @@ operations = Table(
     Column("error_details", Json, nullable=False),
     Column("response", Json),
     Column("cancel_requested", Boolean, nullable=False),
+    Column("api_version", String(16)),  # of Google's API that began it
     Index("ix_operations_place", "project", "zone", "created"),
     Index("ix_operations_target", "target_key"),
 )

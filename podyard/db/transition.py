@@ -7,19 +7,22 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import Column, Table, func, insert, select, update
+from sqlalchemy import Column, Insert, Table, func, insert, select, update
 
 from podyard.base.clock import PlatformTime
 from podyard.base.ids import row_id
-from podyard.db import tables, tables_billing, tables_compute, tables_jobs
+from podyard.db import tables, tables_billing, tables_compute, tables_jobs, tables_queue
 from podyard.db.unit_of_work import Stale, UnitOfWork
 from podyard.domain.job import ATTEMPT, HOST, JOB, REPLICA
 from podyard.domain.machine import Machine
 from podyard.domain.node import BILLABLE_NODE_STATES, NODE, node_name
 from podyard.domain.operation import OPERATION
+from podyard.domain.queued_resource import QUEUED_RESOURCE
+from podyard.domain.reservation import RESERVATION
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -39,13 +42,31 @@ OPERATIONS = Stated(
 HOSTS = Stated(HOST, tables_compute.hosts, tables_compute.hosts.c.host_id, ("host_id",))
 JOBS = Stated(JOB, tables_jobs.jobs, tables_jobs.jobs.c.job_key, ("project", "zone", "job_id"))
 ATTEMPTS = Stated(ATTEMPT, tables_jobs.attempts, tables_jobs.attempts.c.attempt_id, ("job_key", "attempt"))
+QUEUED_RESOURCES = Stated(
+    QUEUED_RESOURCE,
+    tables_queue.queued_resources,
+    tables_queue.queued_resources.c.queued_resource_key,
+    ("project", "zone", "queued_resource_id"),
+)
+RESERVATIONS = Stated(
+    RESERVATION,
+    tables_queue.reservations,
+    tables_queue.reservations.c.reservation_key,
+    ("project", "zone", "reservation_id"),
+)
 REPLICAS = Stated(REPLICA, tables_jobs.replicas, tables_jobs.replicas.c.replica_id, ("replica_id",))
+
+
+@functools.cache
+def _insert(table: Table) -> Insert:
+    """Made once for each table: SQLAlchemy compiles a statement once for as long as it is the same object."""
+    return insert(table)
 
 
 def born(uow: UnitOfWork, kind: Stated, values: Mapping[str, Any], *, reason: str) -> None:
     """Inserts a row in its machine's first state, with its first event."""
     row = {**values, "state": kind.machine.initial, "version": 1}
-    uow.execute(insert(kind.table).values(**row))
+    uow.execute(_insert(kind.table), row)
     _record(uow, kind, row, "create", "", kind.machine.initial, uow.now, reason)
 
 
@@ -97,36 +118,38 @@ def _record(
     key = row[kind.key.name]
     name = _resource_name(kind, row)
     uow.execute(
-        insert(tables.state_changes).values(
-            event_id=event_id,
-            machine=kind.machine.name,
-            resource_key=key,
-            resource_name=name,
-            project=row.get("project", ""),
-            version=row["version"],
-            event=event,
-            from_state=from_state,
-            to_state=to_state,
-            at=at,
-            reason=reason,
-            actor=uow.actor,
-        )
+        _insert(tables.state_changes),
+        {
+            "event_id": event_id,
+            "machine": kind.machine.name,
+            "resource_key": key,
+            "resource_name": name,
+            "project": row.get("project", ""),
+            "version": row["version"],
+            "event": event,
+            "from_state": from_state,
+            "to_state": to_state,
+            "at": at,
+            "reason": reason,
+            "actor": uow.actor,
+        },
     )
     if kind is NODES:
         uow.execute(
-            insert(tables_billing.usage_events).values(
-                event_id=event_id,
-                project=row["project"],
-                resource_key=key,
-                resource_name=name,
-                resource_seq=row["version"],
-                zone=row["zone"],
-                accelerator_type=row["accelerator_type"],
-                usage_class=row["usage_class"],
-                state=to_state,
-                billable=to_state in BILLABLE_NODE_STATES,
-                at=at,
-            )
+            _insert(tables_billing.usage_events),
+            {
+                "event_id": event_id,
+                "project": row["project"],
+                "resource_key": key,
+                "resource_name": name,
+                "resource_seq": row["version"],
+                "zone": row["zone"],
+                "accelerator_type": row["accelerator_type"],
+                "usage_class": row["usage_class"],
+                "state": to_state,
+                "billable": to_state in BILLABLE_NODE_STATES,
+                "at": at,
+            },
         )
 
 

@@ -138,6 +138,8 @@ class Database:
             self.engine = create_engine(_psycopg(url), pool_pre_ping=True)
             self._reader = self.engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
         self._writer = _SqliteWriter(self) if self.is_sqlite else None
+        self._peeks = threading.local()
+        self._peeking: list[sqlite3.Connection] = []
 
     def run(self, body: Callable[[UnitOfWork], T], *, actor: str = "podyard") -> T:
         """Runs `body` as one unit of work and returns its result after the commit.
@@ -173,9 +175,29 @@ class Database:
                 if self.is_sqlite:
                     connection.execute(text("ROLLBACK"))
 
+    def peek(self, sql: str, parameters: Mapping[str, Any]) -> tuple[Any, ...] | None:
+        """The first row of one statement, as committed, on SQLite (else None): quick enough for the event loop, since
+        SQLite's readers wait for nobody. Each thread has a connection of its own."""
+        if not self.is_sqlite:
+            return None
+        connection: sqlite3.Connection | None = getattr(self._peeks, "connection", None)
+        if connection is None:
+            connection = self._peeks.connection = sqlite3.connect(
+                self._parsed.database or "", isolation_level=None, check_same_thread=False
+            )
+            connection.execute(f"PRAGMA busy_timeout={SQLITE_BUSY_MILLISECONDS}")
+            connection.execute("PRAGMA query_only=1")
+            self._peeking.append(connection)
+        cursor = connection.execute(sql, parameters)
+        row: tuple[Any, ...] | None = cursor.fetchone()
+        cursor.close()  # ends the read: an open one would keep the log from being checkpointed
+        return row
+
     def close(self) -> None:
         if self._writer is not None:
             self._writer.close()
+        while self._peeking:
+            self._peeking.pop().close()
         self.engine.dispose()
         self._reader.dispose()
 

@@ -18,6 +18,7 @@ import yaml
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import PodyardError, failed_precondition, invalid, not_found
 from podyard.domain.node import UsageClass
+from podyard.domain.reservation import ReservationRoom
 from podyard.domain.slice import SliceRecord
 from podyard.hardware import accelerator_types
 from podyard.hardware.accelerator_types import AcceleratorType
@@ -27,6 +28,7 @@ from podyard.hardware.torus import rotations
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _ZONE = re.compile(r"([a-z]+-[a-z]+\d+)-[a-z]")
+_METHOD = re.compile(r"[a-zA-Z]+\.[a-zA-Z]+")
 _DEFAULT_QUOTA = 1_000_000
 
 
@@ -80,12 +82,16 @@ class Zone:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NodeTimings:
-    """Platform seconds that a node spends in CREATING, DELETING, STOPPING and STARTING."""
+    """Platform seconds that a node spends in CREATING, DELETING, STOPPING, STARTING, RESTARTING and REIMAGING, and in
+    a maintenance (REPAIRING, or with a simulated maintenance event on its hosts)."""
 
     create_seconds: float = 0.0
     delete_seconds: float = 0.0
     stop_seconds: float = 0.0
     start_seconds: float = 0.0
+    restart_seconds: float = 0.0
+    reimage_seconds: float = 0.0
+    maintenance_seconds: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -121,6 +127,7 @@ class Fleet:
     quota_default: int = _DEFAULT_QUOTA
     timings: NodeTimings = NodeTimings()
     unpriced: tuple[Unpriced, ...] = ()
+    requests_per_minute: Mapping[str, int] = dataclasses.field(default_factory=dict)  # `nodes.create` or `default`
 
     def zone(self, name: str) -> Zone:
         """Raises NOT_FOUND, naming the zones there are."""
@@ -220,7 +227,13 @@ def quota_message(zone: str, kind: AcceleratorType, usage_class: UsageClass, lim
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PlacementRequest:
-    """A node that waits for a slice. Higher `priority` goes first."""
+    """A node that waits for a slice. Higher `priority` goes first.
+
+    Requests of one `group` (a queued resource; their `version` is its version) are placed all together or not at all,
+    and not before `not_before`. `queued`: it goes on waiting where a plain creation fails. A reserved request needs
+    room in a reservation that `reservation_name` allows and that lasts for `min_duration_seconds`. `wait_reason` is
+    why it waited in the last cycle.
+    """
 
     node_key: str
     version: int
@@ -230,16 +243,24 @@ class PlacementRequest:
     usage_class: UsageClass
     priority: int
     created: PlatformTime
+    group: str = ""
+    not_before: PlatformTime | None = None
+    queued: bool = False
+    reservation_name: str = ""
+    min_duration_seconds: float | None = None
+    wait_reason: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FleetSnapshot:
-    """Everything a scheduling cycle decides from. `broken_chips`: bit set per pod id, never placed on."""
+    """Everything a scheduling cycle decides from. `broken_chips`: bit set per pod id, never placed on. `reservations`
+    are the ACTIVE ones."""
 
     fleet: Fleet
     slices: Sequence[SliceRecord] = ()
     waiting: Sequence[PlacementRequest] = ()
     broken_chips: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    reservations: Sequence[ReservationRoom] = ()
 
 
 @functools.cache
@@ -259,11 +280,12 @@ def load_fleet(text: str) -> Fleet:
     zones = _mapping(top.get("zones"), "zones", None)
     if not zones:
         raise _wrong("zones", "a fleet has at least one zone")
-    quotas = _mapping(top.get("quotas") or {}, "quotas", {"default", "overrides"})
+    quotas = _mapping(top.get("quotas") or {}, "quotas", {"default", "overrides", "requests_per_minute"})
     return Fleet(
         zones={str(name): _zone(str(name), value) for name, value in zones.items()},
         quotas=tuple(_quota(f"quotas.overrides[{i}]", v) for i, v in _items(quotas, "overrides", "quotas")),
         quota_default=_count(quotas.get("default", _DEFAULT_QUOTA), "quotas.default"),
+        requests_per_minute=_rates(quotas.get("requests_per_minute") or {}),
         timings=_timings(top.get("timings") or {}),
         unpriced=tuple(_unpriced(f"unpriced[{i}]", v) for i, v in _items(top, "unpriced", "")),
     )
@@ -314,6 +336,15 @@ def _quota(place: str, value: object) -> QuotaRule:
         usage_class=None if data.get("usage") is None else _usage_class(data["usage"], f"{place}.usage"),
         kind=kind,
     )
+
+
+def _rates(value: object) -> dict[str, int]:
+    place = "quotas.requests_per_minute"
+    found = {str(name): _count(limit, f"{place}.{name}") for name, limit in _mapping(value, place, None).items()}
+    for name in found:
+        if name != "default" and _METHOD.fullmatch(name) is None:
+            raise _wrong(place, f"{name!r} is neither default nor a method such as nodes.create")
+    return found
 
 
 def _timings(value: object) -> NodeTimings:

@@ -51,15 +51,19 @@ REPLICA = Machine(
     },
 )
 
+# A host is VIRTUAL, a row and no more, until something must run on it.
 HOST = Machine(
     "host",
     "VIRTUAL",
     {
-        "VIRTUAL": {"materialise": "RUNNING", "remove": "REMOVED"},
-        "RUNNING": {"stop": "VIRTUAL", "remove": "REMOVED"},
+        "VIRTUAL": {"materialise": "STARTING", "remove": "REMOVED"},
+        "STARTING": {"run": "RUNNING", "stop": "STOPPING", "exit": "VIRTUAL"},
+        "RUNNING": {"stop": "STOPPING", "exit": "VIRTUAL"},
+        "STOPPING": {"exit": "VIRTUAL"},
         "REMOVED": {},
     },
 )
+LIVE_HOST_STATES = ("STARTING", "RUNNING", "STOPPING")  # processes of such a host may be on its chips
 
 JOB_MODES = ("train", "evaluate", "predict", "export")
 JOB_EXECUTIONS = ("real", "simulated")

@@ -42,6 +42,7 @@ class Operation:
     error_details: Sequence[Mapping[str, Any]]
     response: Mapping[str, Any] | None
     cancel_requested: bool
+    api_version: str = ""  # of Google's API that began it; empty: the platform did
 
     @property
     def name(self) -> str:

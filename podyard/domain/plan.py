@@ -21,6 +21,26 @@ class Place:
     origin: tuple[int, ...]
     shape: tuple[int, ...]
     chips: int
+    reservation_key: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PlaceGroup:
+    """Gives all nodes of a queued resource their chips at once. `places` are in the order of its nodes, which do not
+    exist yet: their `node_key` is only a name within the plan. `version` is that of the queued resource."""
+
+    group: str
+    version: int
+    places: tuple[Place, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class WaitGroup:
+    """The queued resource gets nothing now, and goes on waiting. `reason` says why in our words."""
+
+    group: str
+    version: int
+    reason: str
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -55,7 +75,7 @@ class Wait:
     message: str = ""
 
 
-Action = Place | Preempt | Release | Wait
+Action = Place | PlaceGroup | Preempt | Release | Wait | WaitGroup
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -66,7 +86,9 @@ class Plan:
 
     @property
     def places(self) -> tuple[Place, ...]:
-        return tuple(a for a in self.actions if isinstance(a, Place))
+        """Every placing, those of groups too."""
+        alone = [(a,) if isinstance(a, Place) else a.places for a in self.actions if isinstance(a, Place | PlaceGroup)]
+        return tuple(place for places in alone for place in places)
 
     @property
     def waits(self) -> tuple[Wait, ...]:

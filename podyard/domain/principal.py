@@ -11,19 +11,28 @@ _VIEW = frozenset(
     {
         "tpu.nodes.list", "tpu.nodes.get", "tpu.operations.list", "tpu.operations.get", "tpu.locations.list",
         "tpu.locations.get", "tpu.acceleratortypes.list", "tpu.acceleratortypes.get", "tpu.runtimeversions.list",
-        "tpu.runtimeversions.get", "podyard.jobs.list", "podyard.jobs.get", "podyard.pods.get", "podyard.agents.list",
-        "podyard.projects.get",
+        "tpu.runtimeversions.get", "tpu.tensorflowversions.list", "tpu.tensorflowversions.get", "podyard.jobs.list",
+        "podyard.jobs.get", "podyard.pods.get", "podyard.agents.list",
+        "podyard.projects.get", "tpu.queuedresources.list", "tpu.queuedresources.get", "tpu.reservations.list",
     }
 )  # fmt: skip
 _JOBS = frozenset({"podyard.jobs.create", "podyard.jobs.cancel"})
 _NODES = frozenset(
     {
         "tpu.nodes.create", "tpu.nodes.update", "tpu.nodes.delete", "tpu.nodes.start", "tpu.nodes.stop",
-        "tpu.operations.cancel", "tpu.operations.delete", "podyard.nodes.preempt",
+        "tpu.operations.cancel", "tpu.operations.delete", "podyard.nodes.preempt", "podyard.hosts.use",
+        "tpu.nodes.reimage", "tpu.nodes.performMaintenance", "tpu.nodes.simulateMaintenanceEvent",
+        "tpu.queuedresources.create", "tpu.queuedresources.delete", "tpu.queuedresources.reset",
     }
 )  # fmt: skip
 _BILLING = frozenset({"podyard.billing.view"})
-_OWNER = frozenset({"podyard.projects.create", "podyard.tokens.create", "podyard.tokens.list", "podyard.clock.set"})
+_OWNER = frozenset(
+    {
+        "podyard.projects.create", "podyard.tokens.create", "podyard.tokens.list", "podyard.clock.set",
+        "podyard.keys.create", "podyard.keys.list", "podyard.keys.delete",
+        "podyard.reservations.create", "podyard.reservations.delete",
+    }
+)  # fmt: skip
 
 ROLE_PERMISSIONS: Mapping[str, frozenset[str]] = {
     "tpu.viewer": _VIEW,

@@ -1,24 +1,27 @@
 """Default-deny: one ASGI middleware stands before every route, console and API alike.
 
-It refuses foreign Host headers (DNS rebinding), bodies that are too large, and every request without a valid token,
-but for the few public paths below. A console session is a cookie that holds the token; a change made by cookie needs
-the session's CSRF token and an Origin of our own.
+It refuses foreign Host headers (DNS rebinding), bodies that are too large, and every request without a valid
+credential, but for the few public paths below. A credential is a token or a self-signed JWT (`Authorization: Bearer`,
+`?access_token=`, `?oauth_token=`, or `/_t/TOKEN/...` for clients that can send nothing else), or an API key (`?key=`,
+`x-goog-api-key`). A console session is a cookie that holds the token; a change made by cookie needs the session's CSRF
+token and an Origin of our own.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Callable
-from urllib.parse import urlsplit
+from collections.abc import Callable, Mapping
+from urllib.parse import parse_qs, urlsplit
 
 from anyio import to_thread
-from starlette.requests import Request
-from starlette.responses import RedirectResponse
+from starlette.requests import Request, cookie_parser
+from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from podyard.base.clock import RealClock
 from podyard.base.errors import Code, PodyardError
+from podyard.control import access
 from podyard.domain.principal import Principal
 from podyard.http.errors import answer
 
@@ -28,8 +31,11 @@ PRINCIPAL_CACHE_MAX = 4096
 SESSION_COOKIE = "podyard_session"
 CSRF_FIELD = "csrf_token"
 CSRF_HEADER = "x-podyard-csrf"
-PUBLIC_PATHS = frozenset({"/healthz", "/readyz", "/login", "/favicon.ico"})
-PUBLIC_PREFIXES = ("/static/",)
+CREDENTIAL_CHARACTERS_MAX = 4096  # a self-signed JWT has about 900
+# Who asks for a token, for the shape of the API, or whether we live, has no credential yet.
+PUBLIC_PATHS = frozenset({"/healthz", "/readyz", "/login", "/favicon.ico", "/token", "/$discovery/rest"})
+PUBLIC_PREFIXES = ("/static/", "/discovery/v1/apis/")
+CAPABILITY_PREFIX = "/_t/"
 CONSOLE_PREFIX = "/console"
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]", "::1"})
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -57,7 +63,10 @@ Authenticate = Callable[[str], Principal]
 
 
 class Guard:
-    """`authenticate` turns a token into a principal or raises UNAUTHENTICATED; it may block (it reads the database)."""
+    """`authenticate` turns a credential into a principal or refuses it; it may block (it reads the database).
+
+    This runs for every request, so it reads the raw headers once and builds nothing that a request does not need.
+    """
 
     def __init__(
         self, app: ASGIApp, authenticate: Authenticate, clock: RealClock, allowed_hosts: frozenset[str] | None
@@ -73,86 +82,146 @@ class Guard:
             if scope["type"] == "lifespan":
                 await self._app(scope, receive, send)
             return
-        request = Request(scope)
 
         async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message.setdefault("headers", []).extend(SECURITY_HEADERS)
+                message["headers"] = [*message.get("headers", ()), *SECURITY_HEADERS]
             await send(message)
 
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        state = scope.setdefault("state", {})
+        state["principal"] = None
         try:
-            self._check_host(request)
-            scope.setdefault("state", {})["principal"] = await self._principal(request)
-            body = _Limited(receive, request.headers.get("content-length"))
+            self._check_host(headers)
+            capability = _strip_capability(scope)
+            if not _is_public(scope["path"]):
+                credential, by_cookie = _credential(scope, headers, capability)
+                found = self._cache.get(credential)
+                if found is not None and found[0] > self._clock.monotonic_seconds():
+                    state["principal"] = found[1]
+                else:
+                    state["principal"] = await self._looked_up(credential)
+                state["token"] = credential
+                if by_cookie:
+                    state["by_cookie"] = True
+                    _check_same_site(scope, headers)
+            body = _limited(scope, receive, headers)
         except PodyardError as error:
-            response = answer(error, 413 if isinstance(error, _TooLarge) else None)
-            if error.code is Code.UNAUTHENTICATED and _wants_page(request):
-                response = RedirectResponse("/login", status_code=303)
-            await response(scope, receive, send_guarded)
+            await _refusal(scope, error)(scope, receive, send_guarded)
             return
         try:
             await self._app(scope, body, send_guarded)
         except _TooLarge as error:
             await answer(error, 413)(scope, receive, send_guarded)
 
-    def _check_host(self, request: Request) -> None:
-        host = request.headers.get("host", "")
+    def _check_host(self, headers: Mapping[bytes, bytes]) -> None:
+        if self._allowed_hosts is None:
+            return
+        host = headers.get(b"host", b"").decode("latin-1")
         name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
-        if self._allowed_hosts is not None and name not in self._allowed_hosts:
+        if name not in self._allowed_hosts:
             raise PodyardError(Code.PERMISSION_DENIED, f"Host {name!r} is not this server's name")
 
-    async def _principal(self, request: Request) -> Principal | None:
-        path = request.url.path
-        token, by_cookie = _token(request)
-        if token is None:
-            if path in PUBLIC_PATHS or path.startswith(PUBLIC_PREFIXES):
-                return None
-            raise PodyardError(
-                Code.UNAUTHENTICATED,
-                "Request is missing required authentication credential. Expected a token: "
-                "'Authorization: Bearer TOKEN' (see `podyard env`).",
-            )
-        if path in PUBLIC_PATHS or path.startswith(PUBLIC_PREFIXES):
-            return None
-        principal = await self._known(token)
-        if by_cookie and request.method not in SAFE_METHODS:
-            await _check_same_site(request)
-        request.scope["state"]["token"] = token
-        request.scope["state"]["by_cookie"] = by_cookie
-        return principal
-
-    async def _known(self, token: str) -> Principal:
+    async def _looked_up(self, credential: str) -> Principal:
+        if len(credential) > CREDENTIAL_CHARACTERS_MAX:
+            raise access.unauthenticated("ACCESS_TOKEN_TYPE_UNSUPPORTED", access.INVALID_CREDENTIALS)
         now = self._clock.monotonic_seconds()
-        found = self._cache.get(token)
-        if found is not None and found[0] > now:
-            return found[1]
-        principal = await to_thread.run_sync(self._authenticate, token)
+        principal = await to_thread.run_sync(self._authenticate, credential)
         if len(self._cache) >= PRINCIPAL_CACHE_MAX:
             self._cache.clear()
-        self._cache[token] = (now + PRINCIPAL_CACHE_SECONDS, principal)
+        self._cache[credential] = (now + PRINCIPAL_CACHE_SECONDS, principal)
         return principal
+
+
+def _is_public(path: str) -> bool:
+    return path in PUBLIC_PATHS or path.startswith(PUBLIC_PREFIXES)
+
+
+def _strip_capability(scope: Scope) -> str | None:
+    """`/_t/TOKEN/rest`: returns TOKEN and leaves `/rest`, so that neither routes nor logs ever see it."""
+    path: str = scope["path"]
+    if not path.startswith(CAPABILITY_PREFIX):
+        return None
+    token, _, rest = path[len(CAPABILITY_PREFIX) :].partition("/")
+    raw: bytes = scope.get("raw_path") or path.encode()
+    scope["path"] = f"/{rest}"
+    # A token holds no character that is ever escaped, so its length is the same in both.
+    scope["raw_path"] = raw[len(CAPABILITY_PREFIX) + len(token) :] or b"/"
+    scope["state"]["capability_prefix"] = f"{CAPABILITY_PREFIX}{token}"
+    return token
+
+
+def _credential(scope: Scope, headers: Mapping[bytes, bytes], capability: str | None) -> tuple[str, bool]:
+    """(credential, whether it came by cookie); raises UNAUTHENTICATED when there is none, or one of another kind.
+
+    What the caller says on purpose goes before the cookie that a browser adds; a bad Authorization header is no
+    credential at all, whatever else is there.
+    """
+    header = headers.get(b"authorization")
+    if header is not None:
+        scheme, _, value = header.decode("latin-1").partition(" ")
+        token: str | None = value.strip() if scheme.lower() == "bearer" else ""
+    else:
+        key = headers.get(b"x-goog-api-key")
+        key_text = None if key is None else key.decode("latin-1")
+        token = capability
+        query: bytes = scope["query_string"]
+        if b"key=" in query or b"_token=" in query:
+            asked = parse_qs(query.decode("latin-1"))
+            token = token or _only(asked, "access_token") or _only(asked, "oauth_token")
+            key_text = key_text or _only(asked, "key")
+        if token is None and key_text is not None:
+            if not key_text.startswith(access.API_KEY_PREFIX):
+                raise access.api_key_not_valid()
+            return key_text, False
+        if token is None:
+            cookie = _session(headers)
+            if cookie is not None:
+                return cookie, True
+            raise access.unauthenticated(
+                "CREDENTIALS_MISSING",
+                "Request is missing required authentication credential. Expected OAuth 2 access token, login cookie or "
+                "other valid authentication credential: 'Authorization: Bearer TOKEN' (see `podyard env`).",
+            )
+    if not token or token.startswith(access.API_KEY_PREFIX):
+        raise access.unauthenticated("ACCESS_TOKEN_TYPE_UNSUPPORTED", access.INVALID_CREDENTIALS)
+    return token, False
+
+
+def _only(asked: Mapping[str, list[str]], name: str) -> str | None:
+    found = asked.get(name, ())
+    return found[0] if len(found) == 1 else None
+
+
+def _session(headers: Mapping[bytes, bytes]) -> str | None:
+    header = headers.get(b"cookie")
+    return None if header is None else cookie_parser(header.decode("latin-1")).get(SESSION_COOKIE)
+
+
+def _check_same_site(scope: Scope, headers: Mapping[bytes, bytes]) -> None:
+    """A form of another site must not act with the cookie: Origin must be ours. Forms carry the CSRF token besides."""
+    if scope["method"] in SAFE_METHODS:
+        return
+    origin = headers.get(b"origin")
+    if origin is None or urlsplit(origin.decode("latin-1")).netloc != headers.get(b"host", b"").decode("latin-1"):
+        raise PodyardError(Code.PERMISSION_DENIED, "a change made from the console must come from the console's pages")
+
+
+def _refusal(scope: Scope, error: PodyardError) -> Response:
+    if error.code is not Code.UNAUTHENTICATED:
+        return answer(error, 413 if isinstance(error, _TooLarge) else None)
+    path = scope["path"]
+    if scope["method"] == "GET" and (path == "/" or path.startswith(CONSOLE_PREFIX)):
+        return RedirectResponse("/login", status_code=303)
+    response = answer(error)
+    if not any(detail.get("reason") == "CREDENTIALS_MISSING" for detail in error.details):
+        response.headers["WWW-Authenticate"] = 'Bearer realm="podyard", error="invalid_token"'  # RFC 6750, section 3.1
+    return response
 
 
 def csrf_token(session_token: str) -> str:
     """The CSRF token of a session: nobody who cannot read the cookie can make it."""
     return hmac.new(session_token.encode(), b"podyard csrf", hashlib.sha256).hexdigest()
-
-
-def _token(request: Request) -> tuple[str | None, bool]:
-    """(token, whether it came by cookie). A bad Authorization header is no token at all, whatever the cookie says."""
-    header = request.headers.get("authorization")
-    if header is not None:
-        scheme, _, value = header.partition(" ")
-        return (value.strip() if scheme.lower() == "bearer" else ""), False
-    cookie = request.cookies.get(SESSION_COOKIE)
-    return cookie, cookie is not None
-
-
-async def _check_same_site(request: Request) -> None:
-    """A form of another site must not act with the cookie: Origin must be ours. Forms carry the CSRF token besides."""
-    origin = request.headers.get("origin")
-    if origin is None or urlsplit(origin).netloc != request.headers.get("host"):
-        raise PodyardError(Code.PERMISSION_DENIED, "a change made from the console must come from the console's pages")
 
 
 def check_csrf(request: Request, given: str | None) -> None:
@@ -165,28 +234,30 @@ def check_csrf(request: Request, given: str | None) -> None:
         raise PodyardError(Code.PERMISSION_DENIED, "this form is too old: reload the page and try again")
 
 
-def _wants_page(request: Request) -> bool:
-    path = request.url.path
-    return request.method == "GET" and (path == "/" or path.startswith(CONSOLE_PREFIX))
-
-
 class _TooLarge(PodyardError):
     def __init__(self) -> None:
         super().__init__(Code.INVALID_ARGUMENT, f"the request's body is larger than {BODY_BYTES_MAX} bytes")
 
 
-class _Limited:
-    """`receive`, refusing more than `BODY_BYTES_MAX` bytes."""
+def _limited(scope: Scope, receive: Receive, headers: Mapping[bytes, bytes]) -> Receive:
+    """`receive`, refusing more than `BODY_BYTES_MAX` bytes. Only a body that no Content-Length bounds is counted: the
+    server holds the others to theirs."""
+    length = headers.get(b"content-length")
+    if length is not None and (not length.isdigit() or int(length) > BODY_BYTES_MAX):
+        raise _TooLarge()
+    bounded = length is not None or scope["method"] in SAFE_METHODS
+    return receive if bounded and b"transfer-encoding" not in headers else _counted(receive)
 
-    def __init__(self, receive: Receive, content_length: str | None) -> None:
-        self._receive = receive
-        self._bytes = 0
-        if content_length is not None and (not content_length.isdigit() or int(content_length) > BODY_BYTES_MAX):
-            raise _TooLarge()
 
-    async def __call__(self) -> Message:
-        message = await self._receive()
-        self._bytes += len(message.get("body", b""))
-        if self._bytes > BODY_BYTES_MAX:
+def _counted(receive: Receive) -> Receive:
+    total = 0
+
+    async def counted() -> Message:
+        nonlocal total
+        message = await receive()
+        total += len(message.get("body", b""))
+        if total > BODY_BYTES_MAX:
             raise _TooLarge()
         return message
+
+    return counted

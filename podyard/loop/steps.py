@@ -19,13 +19,13 @@ from sqlalchemy import select
 from podyard.base.clock import RealClock, RealTime
 from podyard.base.errors import PodyardError
 from podyard.base.rng import Streams
-from podyard.control import gangs, nodes, reconcile
+from podyard.control import gangs, hosts, maintenance, nodes, queued_resources, reconcile, reservations
 from podyard.db import fleet as fleet_rows
 from podyard.db import leases, outbox, platform_clock, timers
 from podyard.db.tables_jobs import jobs
 from podyard.db.unit_of_work import Database, Stale, UnitOfWork
-from podyard.domain.fleet import Fleet
-from podyard.domain.plan import Place, Wait
+from podyard.domain.fleet import Fleet, FleetSnapshot
+from podyard.domain.plan import Action, Place, PlaceGroup, Wait, WaitGroup
 from podyard.domain.ports import Send
 from podyard.scheduler.cycle import decide
 
@@ -55,6 +55,7 @@ class Loop:
     _reconciled_at: float = float("-inf")
     _poked_at: float = float("-inf")
     _streams: Streams = dataclasses.field(default_factory=Streams)
+    _decided: FleetSnapshot | None = None
 
     def round(self) -> bool:
         """One round; False when another loop leads."""
@@ -99,23 +100,26 @@ class Loop:
             due = self.database.read(lambda uow: (timers.next_due(uow), uow.now))
             if due[0] is None or due[0] > due[1]:
                 return
-            self.database.run(_fire_next, actor=ACTOR)
+            self.database.run(partial(_fire_next, fleet=self.fleet), actor=ACTOR)
 
     def place(self) -> None:
         if not self.database.read(fleet_rows.anything_waits):
             return
         snapshot, now = self.database.read(lambda uow: (fleet_rows.load(uow, self.fleet), uow.now))
+        if snapshot == self._decided:
+            return  # what waits in the queue would get the same answer again
         plan = decide(snapshot, now, self._streams)
+        told = {request.group or request.node_key: request.wait_reason for request in snapshot.waiting}
         for action in plan.actions:
+            if isinstance(action, WaitGroup) and told[action.group] == action.reason:
+                continue
+            if isinstance(action, Wait) and not action.stockout and told[action.node_key] == action.reason:
+                continue
             try:
-                if isinstance(action, Place):
-                    self.database.run(partial(nodes.apply_place, fleet=self.fleet, action=action), actor=ACTOR)
-                elif isinstance(action, Wait):
-                    self.database.run(partial(nodes.apply_wait, action=action), actor=ACTOR)
-                else:
-                    raise AssertionError(f"no step applies {action}")
+                self.database.run(partial(_apply, fleet=self.fleet, action=action), actor=ACTOR)
             except Stale:
-                logger.info("the node of %s has changed; the next cycle decides again", action)
+                logger.info("the target of %s has changed; the next cycle decides again", action)
+        self._decided = snapshot
         self.fire_timers()  # a fleet whose nodes take no time has them READY in the same round
 
     def start_jobs(self) -> None:
@@ -137,6 +141,7 @@ class Loop:
             reconcile.settle_attempts(uow)
             gangs.grow(uow)
             reconcile.end_jobs_without_node(uow, self.fleet)
+            hosts.settle(uow, since)
             if poke:
                 reconcile.poke_stopping(uow)
 
@@ -170,7 +175,32 @@ class Loop:
         self.database.run(body, actor=ACTOR)
 
 
-def _fire_next(uow: UnitOfWork) -> None:
+def _apply(uow: UnitOfWork, fleet: Fleet, action: Action) -> None:
+    if isinstance(action, Place):
+        nodes.apply_place(uow, fleet, action)
+    elif isinstance(action, PlaceGroup):
+        queued_resources.apply_place_group(uow, fleet, action)
+    elif isinstance(action, Wait):
+        nodes.apply_wait(uow, action)
+    elif isinstance(action, WaitGroup):
+        queued_resources.apply_wait_group(uow, action)
+    else:
+        raise AssertionError(f"no step applies {action}")
+
+
+def _fire_next(uow: UnitOfWork, fleet: Fleet) -> None:
     timer = timers.take_next(uow, uow.now)
-    if timer is not None:
-        nodes.on_timer(uow.at(timer["due"]), timer)
+    if timer is None:
+        return
+    uow.at(timer["due"])
+    machine = timer["kind"].partition(".")[0]
+    if machine == "node":
+        nodes.on_timer(uow, timer)
+    elif machine == "queuedResource":
+        queued_resources.on_timer(uow, fleet, timer)
+    elif machine == "reservation":
+        reservations.on_timer(uow, timer)
+    elif machine == "maintenance":
+        maintenance.on_timer(uow, fleet, timer)
+    else:
+        raise AssertionError(f"no step fires {timer['kind']}")

@@ -28,11 +28,16 @@ def environment(stack: Stack) -> dict[str, str]:
     return {**keep, **exports}
 
 
-def _gcloud(environment: dict[str, str], *arguments: str) -> Any:
-    command = ["gcloud", "compute", "tpus", "tpu-vm", *arguments, "--zone", ZONE, "--format", "json"]
+def _run(environment: dict[str, str], *arguments: str) -> Any:
+    """One gcloud command in the zone, and its answer."""
+    command = ["gcloud", *arguments, "--zone", ZONE, "--format", "json", "--quiet"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout) if done.stdout.strip() else None
+
+
+def _gcloud(environment: dict[str, str], *arguments: str) -> Any:
+    return _run(environment, "compute", "tpus", "tpu-vm", *arguments)
 
 
 def test_a_node_lives_its_life(environment: dict[str, str]) -> None:
@@ -48,7 +53,7 @@ def test_a_node_lives_its_life(environment: dict[str, str]) -> None:
     _gcloud(environment, "stop", "gc")
     assert _gcloud(environment, "describe", "gc")["state"] == "STOPPED"
     _gcloud(environment, "start", "gc")
-    _gcloud(environment, "delete", "gc", "--quiet")
+    _gcloud(environment, "delete", "gc")
     assert _gcloud(environment, "list") == []
 
 
@@ -63,3 +68,60 @@ def test_an_error_is_shown_in_our_words(environment: dict[str, str]) -> None:
     )
     assert done.returncode == 1
     assert 'CloudTpu received an invalid AcceleratorType, "v4-8" for zone "us-central1-f"' in done.stderr
+
+
+def test_queued_resources_live_their_lives(environment: dict[str, str]) -> None:
+    queue = ("compute", "tpus", "queued-resources")
+    kind = ("--accelerator-type", "v2-8", "--runtime-version", "tpu-vm-base")
+    made = _run(environment, *queue, "create", "gq", "--node-id", "gq-node", *kind, "--spot")
+    assert made["name"].endswith("/queuedResources/gq")
+    found = _run(environment, *queue, "describe", "gq")
+    assert (found["spot"], found["state"]["state"]) == ({}, "ACTIVE")
+    assert [item["name"] for item in _run(environment, *queue, "list")] == [made["name"]]
+    _run(environment, *queue, "reset", "gq")
+    _run(environment, *queue, "delete", "gq", "--force")
+    # Several slices, which only the alpha commands know as nodes with a prefix.
+    several = ("--node-prefix", "gs", "--node-count", "2", *kind, "--valid-until-duration", "1h")
+    _run(environment, "alpha", *queue, "create", "gs", *several)
+    assert _run(environment, "alpha", *queue, "describe", "gs")["state"]["state"] == "ACTIVE"
+    slices = _gcloud(environment, "list")
+    assert {(item["name"].rsplit("/", 1)[-1], item["multisliceNode"]) for item in slices} == {
+        ("gs-0", True),
+        ("gs-1", True),
+    }
+    _run(environment, "alpha", *queue, "delete", "gs", "--force")
+    assert _gcloud(environment, "list") == []
+
+
+def test_the_catalogue_maintenance_and_guest_attributes(environment: dict[str, str], stack: Stack) -> None:
+    tpus = ("compute", "tpus")
+    kinds = {item["type"] for item in _run(environment, *tpus, "accelerator-types", "list")}
+    assert kinds == {"v2-8", "v3-8"}
+    versions = {item["version"] for item in _run(environment, *tpus, "tpu-vm", "versions", "list")}
+    assert "tpu-vm-base" in versions
+    assert {item["version"] for item in _run(environment, *tpus, "versions", "list")} >= {"2.12.0"}
+    body = {"generation": "v2", "size": 8, "capacityUnits": "CORES"}
+    stack.call("POST", f"/podyard/v1/projects/demo/locations/{ZONE}/reservations?reservationId=kept", body)
+    (kept,) = _run(environment, "alpha", *tpus, "reservations", "list")
+    assert (kept["name"].rsplit("/", 1)[-1], kept["standard"]["size"]) == ("kept", 8)
+    _run(
+        environment, "alpha", *tpus, "tpu-vm", "create", "gm", "--accelerator-type", "v2-8", "--version", "tpu-vm-base"
+    )
+    played = _run(environment, "alpha", *tpus, "tpu-vm", "simulate-maintenance-event", "gm", "--workers", "0")
+    assert played["response"]["name"].endswith("/nodes/gm")
+    assert _run(environment, *tpus, "tpu-vm", "get-guest-attributes", "gm") == []
+    _gcloud(environment, "delete", "gm")
+
+
+def test_a_node_of_the_first_api(environment: dict[str, str]) -> None:
+    tpus = ("compute", "tpus")
+    made = ("--version", "2.12.0", "--accelerator-type", "v2-8", "--range", "10.240.1.0/29")
+    _run(environment, *tpus, "create", "gone", *made, "--network", "default")
+    found = _run(environment, *tpus, "describe", "gone")
+    assert (found["apiVersion"], found["tensorflowVersion"], found["cidrBlock"]) == ("V1", "2.12.0", "10.240.1.0/29")
+    assert (found["ipAddress"], found["port"]) == (found["networkEndpoints"][0]["ipAddress"], "8470")
+    _run(environment, *tpus, "reimage", "gone", "--version", "2.11.0")
+    assert _run(environment, *tpus, "describe", "gone")["tensorflowVersion"] == "2.11.0"
+    # gcloud hides nodes of the first API from the list of TPU VMs.
+    assert _gcloud(environment, "list") == []
+    _run(environment, *tpus, "delete", "gone")

@@ -7,7 +7,8 @@ from podyard.base.errors import Code
 from podyard.base.rng import Streams
 from podyard.domain.fleet import Fleet, FleetSnapshot, PlacementRequest, default_fleet, load_fleet
 from podyard.domain.node import UsageClass
-from podyard.domain.plan import Place, Plan, Wait
+from podyard.domain.plan import Place, PlaceGroup, Plan, Wait, WaitGroup
+from podyard.domain.reservation import ReservationRoom
 from podyard.domain.slice import SliceRecord
 from podyard.hardware import accelerator_types
 from podyard.hardware.torus import full_mask
@@ -125,3 +126,78 @@ def test_the_largest_types_of_the_default_fleet_are_placed() -> None:
     ):
         (place,) = decided(default_fleet(), request("n", kind, zone=zone)).places
         assert place.chips.bit_count() == accelerator_types.parse(kind).chip_count
+
+
+def gang(group: str, count: int, kind: str = "v2-8", **changes: object) -> list[PlacementRequest]:
+    names = [f"{group}/{index:06d}" for index in range(count)]
+    return [request(name, kind, group=group, version=3, queued=True, **changes) for name in names]
+
+
+def test_a_gang_is_placed_as_one_in_the_order_of_its_keys() -> None:
+    plan = decided(SMALL, *reversed(gang("q", 4)))
+    (action,) = plan.actions
+    assert isinstance(action, PlaceGroup)
+    assert (action.group, action.version) == ("q", 3)
+    assert [place.node_key for place in action.places] == [f"q/{index:06d}" for index in range(4)]
+    assert sum(place.chips for place in plan.places) == full_mask((4, 4))
+
+
+def test_a_gang_without_room_for_all_takes_nothing_from_those_behind_it() -> None:
+    older = PlatformTime(NOW.nanos - 1)
+    plan = decided(SMALL, request("n", "v2-8"), *gang("q", 5, created=older))
+    waits, place = plan.actions
+    assert isinstance(waits, WaitGroup)
+    assert waits.reason.startswith("v2-8 needs a free box of 2x2 chips in one pod of us-central1-a: no box is free")
+    assert isinstance(place, Place)
+    assert place.origin == (0, 0)
+
+
+def test_a_gang_whose_time_has_not_come_waits_until_it_has() -> None:
+    (wait,) = decided(SMALL, *gang("q", 1, not_before=PlatformTime(NOW.nanos + 1))).actions
+    assert isinstance(wait, WaitGroup)
+    assert wait.reason.startswith("it shall not be placed before 2027-01-15T08:00:00.000000001Z")
+    assert decided(SMALL, *gang("q", 1, not_before=NOW)).places
+
+
+def test_a_queued_node_never_stocks_out() -> None:
+    held = SliceRecord("s", "n", "us-central1-a-v2-0", full_mask((4, 4)))
+    plain, queued = decided(SMALL, request("a", "v2-8"), request("b", "v2-8", queued=True), slices=[held]).waits
+    assert (plain.stockout, queued.stockout) == (True, False)
+
+
+def room(chips: int, name: str = "r", **changes: object) -> ReservationRoom:
+    full = f"projects/demo/locations/us-central1-a/reservations/{name}"
+    made = ReservationRoom(name, "demo", "us-central1-a", full, "v2", chips, None)
+    return dataclasses.replace(made, **changes)  # type: ignore[arg-type]
+
+
+def test_reserved_requests_share_the_room_of_their_reservation() -> None:
+    waiting = [request(f"n{i}", "v2-8", usage_class=UsageClass.RESERVED) for i in range(3)]
+    plan = decided(SMALL, *waiting, reservations=[room(8)])
+    assert [place.reservation_key for place in plan.places] == ["r", "r"]
+    assert [wait.node_key for wait in plan.waits] == ["n2"]
+    assert plan.waits[0].reason.endswith("in us-central1-a that it may use has room for it")
+
+
+def test_a_reservation_serves_its_project_zone_generation_and_those_who_name_it() -> None:
+    def placed(reservation: ReservationRoom, **changes: object) -> bool:
+        asked = request("n", "v2-8", usage_class=UsageClass.RESERVED, **changes)
+        return bool(decided(SMALL, asked, reservations=[reservation]).places)
+
+    assert placed(room(4))
+    assert placed(room(4), reservation_name=room(4).name)
+    assert placed(room(4), reservation_name="projects/demo/locations/us-central1-a/reservations/-")
+    assert not placed(room(4), reservation_name=room(4, "other").name)
+    assert not placed(room(3))
+    assert not placed(room(4, project="other"))
+    assert not placed(room(4, zone="us-central1-b"))
+    assert not placed(room(4, generation="v3"))
+    assert placed(room(4, ends=NOW.plus_seconds(60)), min_duration_seconds=60.0)
+    assert not placed(room(4, ends=NOW.plus_seconds(59)), min_duration_seconds=60.0)
+
+
+def test_a_gang_that_finds_no_chips_gives_the_room_of_its_reservation_back() -> None:
+    older = PlatformTime(NOW.nanos - 1)
+    waiting = gang("q", 5, created=older, usage_class=UsageClass.RESERVED)
+    plan = decided(SMALL, *waiting, request("n", "v2-8", usage_class=UsageClass.RESERVED), reservations=[room(20)])
+    assert [place.node_key for place in plan.places] == ["n"]

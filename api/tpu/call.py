@@ -1,0 +1,238 @@
+"""One call of a method of the Cloud TPU API, whichever way it came: authorised, then read, then carried out.
+
+Permission comes before everything else, so that who may not see a resource learns nothing of it (AIP-211).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import dataclasses
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from starlette.requests import Request
+
+from podyard.api import deps
+from podyard.api.tpu import filters, reader
+from podyard.api.tpu.schema import Field, Method, messages
+from podyard.base.errors import invalid
+from podyard.control import access, idempotency, operations, rate_quota
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.fleet import Fleet
+from podyard.domain.operation import Operation
+from podyard.domain.principal import Principal
+
+T = TypeVar("T")
+
+ANSWERS_MAX = 4096  # of a few KB each; nodes that are polled are far fewer
+
+# What every Google API takes beside the fields of a method (their discovery documents' top-level parameters).
+SHARED_PARAMETERS = frozenset(
+    {
+        "$.xgafv", "$alt", "$prettyPrint", "access_token", "alt", "callback", "fields", "key", "oauth_token",
+        "prettyPrint", "quotaUser", "uploadType", "upload_protocol", "userProject", "$userProject", "$unique",
+    }
+)  # fmt: skip
+
+
+class Answers:
+    """Answers that were made before, by the version and all data that they were made from."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[object, ...], bytes] = {}
+
+    def find(self, key: tuple[object, ...]) -> bytes | None:
+        return self._made.get(key)
+
+    def keep(self, key: tuple[object, ...], answer: Mapping[str, Any]) -> None:
+        if len(self._made) >= ANSWERS_MAX:
+            self._made.clear()
+        self._made[key] = rendered(answer)
+
+
+def rendered(answer: Mapping[str, Any]) -> bytes:
+    return json.dumps(answer, ensure_ascii=False).encode()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Call:
+    """`zone` is None for `locations/-`; `id` is the member that the path names; `fields` are the request's other
+    fields in the canonical form, from the query and the body."""
+
+    request: Request
+    method: Method
+    version: str
+    project: str
+    zone: str | None
+    id: str
+    fields: Mapping[str, Any]
+
+    @property
+    def answers(self) -> Answers:
+        found: Answers = self.request.app.state.answers
+        return found
+
+    @property
+    def principal(self) -> Principal:
+        return deps.principal(self.request)
+
+    @property
+    def fleet(self) -> Fleet:
+        return deps.platform(self.request).fleet
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """Project and zone; `-` is refused where one zone is needed."""
+        if self.zone is None:
+            raise invalid(f"{self.method.path_field} must name one location: `-` is for lists only", "location")
+        return self.project, self.zone
+
+    @property
+    def parent(self) -> str:
+        return f"projects/{self.project}/locations/{self.zone or '-'}"
+
+    @property
+    def body(self) -> Mapping[str, Any]:
+        """The message that the body holds (not for `*`, whose fields are in `fields`)."""
+        found: Mapping[str, Any] = self.fields.get(self.method.body, {})
+        return found
+
+    def read(self, work: Callable[[UnitOfWork], T]) -> tuple[T, int]:
+        """What `work` finds, and the number of the project."""
+        return deps.read(self.request, lambda uow: (work(uow), access.project_row(uow, self.project)["number"]))
+
+    def write(self, work: Callable[[UnitOfWork], T]) -> tuple[T, int]:
+        return deps.write(self.request, lambda uow: (work(uow), access.project_row(uow, self.project)["number"]))
+
+    def operate(
+        self, work: Callable[[UnitOfWork], Operation], find: Callable[[UnitOfWork, str], Operation]
+    ) -> tuple[Operation, int]:
+        """Begins an operation. With a requestId: once, however often it is asked for."""
+
+        def begin(uow: UnitOfWork) -> Operation:
+            found = work(uow)
+            operations.mark_version(uow, found.operation_id, self.version)
+            return found
+
+        request_id = self.fields.get("requestId")
+        if not request_id:
+            return self.write(begin)
+        asked = {"id": self.id, "zone": self.zone, **{k: v for k, v in self.fields.items() if k != "requestId"}}
+
+        def once(uow: UnitOfWork) -> Operation:
+            found = idempotency.once(
+                uow,
+                self.principal,
+                self.project,
+                self.method.id,
+                request_id,
+                asked,
+                lambda: begin(uow).operation_id,
+            )
+            return find(uow, found)
+
+        return self.write(once)
+
+    def page(self, collection: str, items: Sequence[Mapping[str, Any]], *, by_name: bool = True) -> dict[str, Any]:
+        """A page of `items`: narrowed, sorted and cut as the request says. They are sorted by name, but for
+        `by_name` False, which says that their own order is a stable one."""
+        matches = filters.matcher(self.fields.get("filter", ""))
+        chosen = [item for item in items if matches(item)]
+        if order := self.fields.get("orderBy"):
+            chosen, by_name = filters.ordered(chosen, order), False
+        elif by_name:
+            chosen.sort(key=lambda item: str(item["name"]))
+        start = after(chosen, self.fields.get("pageToken"), by_name=by_name)
+        size = page_size(self.fields)
+        found: dict[str, Any] = {collection: chosen[start : start + size]}
+        if start + size < len(chosen):
+            found["nextPageToken"] = page_token(str(chosen[start + size - 1]["name"]))
+        return found
+
+
+def page_size(fields: Mapping[str, Any]) -> int:
+    size: int = fields.get("pageSize", 0)
+    if size < 0:
+        raise invalid(f"pageSize {size} is negative", "pageSize")
+    return min(size or deps.PAGE_SIZE_DEFAULT, deps.PAGE_SIZE_MAX)
+
+
+def page_token(last: str) -> str:
+    return base64.urlsafe_b64encode(last.encode()).decode()
+
+
+def token_name(token: str | None) -> str | None:
+    """The name that the page before ended with."""
+    if not token:
+        return None
+    try:
+        return base64.b64decode(token.encode(), b"-_", validate=True).decode()
+    except (ValueError, binascii.Error):
+        raise invalid("pageToken is not one that this server gave", "pageToken") from None
+
+
+def after(items: Sequence[Mapping[str, Any]], token: str | None, *, by_name: bool) -> int:
+    """Where the page begins. What was deleted meanwhile does no harm to a list that is in the order of its names."""
+    last = token_name(token)
+    if last is None:
+        return 0
+    for index, item in enumerate(items):
+        if item["name"] == last:
+            return index + 1
+        if by_name and item["name"] > last:
+            return index
+    if by_name:
+        return len(items)
+    raise invalid("pageToken points to a resource that is gone; list again from the start", "pageToken")
+
+
+def read_call(request: Request, method: Method, version: str, body: bytes) -> Call:
+    """Authorises and reads a request; raises PERMISSION_DENIED or INVALID_ARGUMENT."""
+    parameters = request.path_params
+    project, zone, member = parameters["project"], parameters.get("zone", ""), parameters.get("id", "")
+    name = f"projects/{project}"
+    if zone:
+        name += f"/locations/{zone}"
+    if member:
+        name += f"/{method.collection}/{member}"
+    deps.principal(request).require(method.permission, project, name)
+    rate_quota.check(deps.platform(request), project, method.id)
+    fields = _query(request, method, version)
+    if method.body != "-":
+        fields |= _body(method, version, deps.parse_json(body))
+    return Call(request, method, version, project, None if zone == "-" else zone, member, fields)
+
+
+def _query(request: Request, method: Method, version: str) -> dict[str, Any]:
+    known = messages(version)[method.request].by_any_name
+    inside = {method.path_field, method.body}
+    problems = reader.Problems()
+    found: dict[str, Any] = {}
+    for name, value in request.query_params.multi_items():
+        field: Field | None = known.get(name)
+        if name in SHARED_PARAMETERS:
+            continue
+        if field is None or field.name in inside or method.body == "*":
+            text = f"Cannot bind query parameter. Field '{name}' could not be found in request message."
+            problems.add(name, f'Invalid JSON payload received. Unknown name "{name}": {text}')
+            continue
+        if field.type == "bool":
+            value = value.lower()  # gcloud says True
+        given: object = [*found.get(field.name, ()), value] if field.repeated else value
+        kept = reader.read_field(version, field, given, problems)
+        if kept is not None:
+            found[field.name] = kept
+    problems.raise_if_any()
+    return found
+
+
+def _body(method: Method, version: str, data: object) -> dict[str, Any]:
+    if method.body == "*":
+        found = reader.read(version, method.request, data)
+        # Some clients repeat what the path says.
+        found.pop(method.path_field, None)
+        return found
+    field = messages(version)[method.request].fields[method.body]
+    return {method.body: reader.read(version, field.type, data, field.snake)}

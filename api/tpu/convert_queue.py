@@ -1,0 +1,208 @@
+"""Queued resources, reservations and their maintenance on Google's wire: messages to records and records to JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from podyard.api.tpu import convert, reader
+from podyard.base.clock import NANOS_PER_SECOND
+from podyard.base.errors import Code, invalid
+from podyard.domain.node import UsageClass
+from podyard.domain.queued_resource import QUEUED_RESOURCE_NODES_MAX, NodeRequest, QueuedResource, QueuedResourceSpec
+from podyard.domain.reservation import Reservation
+
+_MODELS = {
+    "STANDARD": UsageClass.ON_DEMAND,
+    "SPOT": UsageClass.SPOT,
+    "RESERVATION_BOUND": UsageClass.RESERVED,
+    "FLEX_START": UsageClass.ON_DEMAND,
+}
+_STATE_DATA = {
+    "CREATING": "creatingData", "ACCEPTED": "acceptedData", "PROVISIONING": "provisioningData",
+    "FAILED": "failedData", "DELETING": "deletingData", "ACTIVE": "activeData", "SUSPENDING": "suspendingData",
+    "SUSPENDED": "suspendedData",
+}  # fmt: skip
+
+
+def from_api_queued_resource(
+    version: str, message: Mapping[str, Any], project: str, zone: str, queued_resource_id: str
+) -> QueuedResourceSpec:
+    """What a client asks for; `message` in the reader's canonical form. A request of one node that names it not gets
+    the queued resource's id."""
+    specs = message.get("tpu", {}).get("nodeSpec", [])
+    if not specs:
+        raise invalid("tpu.nodeSpec must name at least one node", "tpu.nodeSpec")
+    chosen = _usage_class(message)
+    nodes: list[NodeRequest] = []
+    for index, spec in enumerate(specs):
+        nodes += _nodes(version, spec, f"tpu.nodeSpec[{index}]", project, zone, queued_resource_id, chosen)
+    ids = [node.node_id for node in nodes]
+    if len(set(ids)) < len(ids):
+        raise invalid("tpu.nodeSpec names a node twice", "tpu.nodeSpec")
+    if len(nodes) > QUEUED_RESOURCE_NODES_MAX:
+        raise invalid(f"{len(nodes)} nodes are more than {QUEUED_RESOURCE_NODES_MAX}", "tpu.nodeSpec")
+    classes = {node.spec.usage_class for node in nodes}
+    if len(classes) > 1:
+        raise invalid("the nodes of a queued resource must be bought in the same way", "tpu.nodeSpec")
+    found = QueuedResourceSpec(nodes=tuple(nodes), usage_class=nodes[0].spec.usage_class, given=dict(message))
+    return _limited(_timed(found, message.get("queueingPolicy", {})), message)
+
+
+def to_api_queued_resource(version: str, found: QueuedResource, *, in_operation: bool = False) -> dict[str, Any]:
+    state: dict[str, Any] = {"state": found.state if found.state != "GONE" else "DELETING"}
+    if data := _STATE_DATA.get(state["state"]):
+        state[data] = {}
+    if found.state == "FAILED":
+        error = {"code": found.error_code or int(Code.UNKNOWN), "message": found.error_message}
+        if found.error_details:
+            error["details"] = list(found.error_details)
+        state["failedData"] = {"error": error}
+    if found.state_initiator:
+        state["stateInitiator"] = found.state_initiator
+    shown = {
+        **found.spec.given,
+        "name": found.name,
+        "createTime": found.created.rfc3339(),
+        "state": state,
+    }
+    return reader.shape(version, "QueuedResource", _across(version, shown), proto=in_operation)
+
+
+def to_api_reservation(found: Reservation) -> dict[str, Any]:
+    interval = {
+        name: moment.rfc3339()
+        for name, moment in (("startTime", found.starts), ("endTime", found.ends))
+        if moment is not None
+    }
+    return {
+        "name": found.name,
+        "state": found.state,
+        "standard": {
+            "size": found.size,
+            "capacityUnits": found.units,
+            "resourceType": found.generation,
+            **({"interval": interval} if interval else {}),
+            "usage": {"total": str(found.used)},
+        },
+    }
+
+
+def to_api_maintenance_info(name: str, number: int, upcoming: Mapping[str, Any] | None) -> dict[str, Any]:
+    shown = {"nodeName": name, "nodeUid": str(number)}
+    maintenance = convert.to_api_maintenance(upcoming)
+    return shown if maintenance is None else {**shown, "upcomingMaintenance": maintenance}
+
+
+def _nodes(
+    version: str,
+    spec: Mapping[str, Any],
+    path: str,
+    project: str,
+    zone: str,
+    default_id: str,
+    chosen: UsageClass | None,
+) -> list[NodeRequest]:
+    parent = spec.get("parent")
+    here = f"projects/{project}/locations/{zone}"
+    if parent is not None and parent.rsplit("/", 1)[-1] != zone:
+        raise invalid(f"{path}.parent is {parent!r}, and the queued resource is in {here}", f"{path}.parent")
+    if "node" not in spec:
+        raise invalid(f"{path}.node is required", f"{path}.node")
+    node = convert.from_api_node(version, spec["node"])
+    if chosen is not None and node.usage_class not in (UsageClass.ON_DEMAND, chosen):
+        raise invalid(
+            f"{path}.node.schedulingConfig says {node.usage_class}, and the queued resource is {chosen}",
+            f"{path}.node.schedulingConfig",
+        )
+    if chosen is not None:
+        node = dataclasses.replace(node, usage_class=chosen)
+    several = spec.get("multisliceParams") or spec.get("multiNodeParams")
+    if several is None:
+        return [NodeRequest(spec.get("nodeId") or default_id, node)]
+    name = "multisliceParams" if "multisliceParams" in spec else "multiNodeParams"
+    count = several.get("nodeCount", 0)
+    if not 1 <= count <= QUEUED_RESOURCE_NODES_MAX:
+        allowed = f"from 1 to {QUEUED_RESOURCE_NODES_MAX}"
+        raise invalid(f"{path}.{name}.nodeCount is {count}: it must be {allowed}", f"{path}.{name}.nodeCount")
+    prefix = several.get("nodeIdPrefix") or default_id
+    return [NodeRequest(f"{prefix}-{index}", node, index, count) for index in range(count)]
+
+
+def _usage_class(message: Mapping[str, Any]) -> UsageClass | None:
+    """How the nodes are bought; None: as they say themselves. A tier without content ("spot": {}) counts."""
+    found: list[tuple[str, UsageClass]] = []
+    if "spot" in message:
+        found.append(("spot", UsageClass.SPOT))
+    if "bestEffort" in message:
+        found.append(("bestEffort", UsageClass.PREEMPTIBLE))
+    if "guaranteed" in message:
+        reserved = message["guaranteed"].get("reserved") or message.get("reservationName")
+        found.append(("guaranteed", UsageClass.RESERVED if reserved else UsageClass.ON_DEMAND))
+    elif message.get("reservationName"):
+        found.append(("reservationName", UsageClass.RESERVED))
+    if model := message.get("provisioningModel"):
+        found.append(("provisioningModel", _MODELS[model]))
+    for name, wanted in found[1:]:
+        if wanted is not found[0][1]:
+            raise invalid(f"{found[0][0]} and {name} contradict each other", name)
+    return found[0][1] if found else None
+
+
+def _timed(spec: QueuedResourceSpec, policy: Mapping[str, Any]) -> QueuedResourceSpec:
+    seconds = {}
+    for name in ("validAfterDuration", "validUntilDuration"):
+        if name in policy:
+            nanos = reader.duration_nanos(policy[name])
+            if nanos <= 0:
+                raise invalid(f"queueingPolicy.{name} must be positive", f"queueingPolicy.{name}")
+            seconds[name] = nanos / NANOS_PER_SECOND
+    interval = policy.get("validInterval", {})
+    if "validInterval" in policy and not {"startTime", "endTime"} & set(interval):
+        raise invalid("queueingPolicy.validInterval needs startTime or endTime", "queueingPolicy.validInterval")
+    after = convert.moment(policy.get("validAfterTime") or interval.get("startTime"))
+    until = convert.moment(policy.get("validUntilTime") or interval.get("endTime"))
+    if after is not None and until is not None and until <= after:
+        raise invalid("queueingPolicy.validInterval ends before it begins", "queueingPolicy.validInterval")
+    return dataclasses.replace(
+        spec,
+        valid_after=after,
+        valid_until=until,
+        valid_after_seconds=seconds.get("validAfterDuration"),
+        valid_until_seconds=seconds.get("validUntilDuration"),
+    )
+
+
+def _limited(spec: QueuedResourceSpec, message: Mapping[str, Any]) -> QueuedResourceSpec:
+    run = message.get("runDuration", {})
+    least = message.get("guaranteed", {}).get("minDuration")
+    seconds = {
+        name: None if text is None else reader.duration_nanos(text) / NANOS_PER_SECOND
+        for name, text in (("maxRunDuration", run.get("maxRunDuration")), ("minDuration", least))
+    }
+    for name, value in seconds.items():
+        if value is not None and value <= 0:
+            raise invalid(f"{name} must be positive", name)
+    limited = bool(run)
+    if message.get("provisioningModel") == "FLEX_START" and not limited:
+        raise invalid("runDuration is required with provisioningModel FLEX_START", "runDuration")
+    return dataclasses.replace(
+        spec,
+        min_duration_seconds=seconds["minDuration"],
+        max_run_seconds=seconds["maxRunDuration"],
+        termination_time=convert.moment(run.get("terminationTime")),
+        reservation_name=message.get("reservationName", ""),
+    )
+
+
+def _across(version: str, shown: dict[str, Any]) -> dict[str, Any]:
+    """v2 says multisliceParams where v2alpha1 says multiNodeParams: each version shows its own word."""
+    mine, other = ("multisliceParams", "multiNodeParams")
+    if version == "v2alpha1":
+        mine, other = other, mine
+    specs = [
+        {mine if name == other else name: value for name, value in spec.items()}
+        for spec in shown.get("tpu", {}).get("nodeSpec", [])
+    ]
+    return {**shown, "tpu": {"nodeSpec": specs}}

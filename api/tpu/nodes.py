@@ -1,0 +1,122 @@
+"""Nodes on Google's wire, all versions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from podyard.api import deps
+from podyard.api.tpu import convert
+from podyard.api.tpu.call import Call
+from podyard.api.tpu.operations import begun
+from podyard.base.errors import invalid
+from podyard.control import hosts, maintenance, nodes
+from podyard.db import documents
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.node import Node, node_name
+
+
+def _create(call: Call) -> dict[str, Any]:
+    project, zone = call.place
+    node_id = call.fields.get("nodeId", "")
+    if not node_id:
+        raise invalid("nodeId is required", "nodeId")
+    spec = convert.from_api_node(call.version, call.body)
+    return begun(call, lambda uow: nodes.create(uow, call.fleet, call.principal, project, zone, node_id, spec))
+
+
+def _get(call: Call) -> dict[str, Any]:
+    project, zone = call.place
+    name = node_name(project, zone, call.id)
+
+    def work(uow: UnitOfWork) -> tuple[Node, documents.Document | None]:
+        return nodes.get(uow, call.principal, project, zone, call.id), documents.read(uow, name)
+
+    (found, document), number = call.read(work)
+    shown = convert.to_api_node(call.version, found, number)
+    if document is not None:
+        call.answers.keep((call.version, document), shown)
+    return shown
+
+
+def get_at_once(call: Call) -> bytes | None:
+    """The answer of `nodes.get` if it was made before from the same data; None: it has to be made."""
+    if call.zone is None:
+        return None
+    database = deps.platform(call.request).database
+    document = documents.peek(database, node_name(call.project, call.zone, call.id))
+    return None if document is None else call.answers.find((call.version, document))
+
+
+def _list(call: Call) -> dict[str, Any]:
+    found, number = call.read(lambda uow: nodes.list_nodes(uow, call.fleet, call.principal, call.project, call.zone))
+    page = call.page("nodes", [{"name": node.name} for node in found])
+    by_name = {node.name: node for node in found}
+    page["nodes"] = [convert.to_api_node(call.version, by_name[item["name"]], number) for item in page["nodes"]]
+    return page
+
+
+def _patch(call: Call) -> dict[str, Any]:
+    project, zone = call.place
+    mask = convert.from_api_mask(call.fields.get("updateMask", ""))
+    changes = convert.from_api_patch(call.body, mask)
+    return begun(call, lambda uow: nodes.patch(uow, call.principal, project, zone, call.id, changes))
+
+
+def _delete(call: Call) -> dict[str, Any]:
+    project, zone = call.place
+    return begun(call, lambda uow: nodes.delete(uow, call.fleet, call.principal, project, zone, call.id))
+
+
+def _stop(call: Call) -> dict[str, Any]:
+    project, zone = call.place
+    return begun(call, lambda uow: nodes.stop(uow, call.fleet, call.principal, project, zone, call.id))
+
+
+def _start(call: Call) -> dict[str, Any]:
+    project, zone = call.place
+    return begun(call, lambda uow: nodes.start(uow, call.fleet, call.principal, project, zone, call.id))
+
+
+def _reimage(call: Call) -> dict[str, Any]:
+    project, zone = call.place
+    version = call.fields.get("tensorflowVersion", "")
+    if not version:
+        raise invalid("tensorflowVersion is required", "tensorflowVersion")
+    return begun(call, lambda uow: nodes.reimage(uow, call.fleet, call.principal, project, zone, call.id, version))
+
+
+def _simulate(call: Call) -> dict[str, Any]:
+    project, zone = call.place
+    workers = call.fields.get("workerIds", [])
+    return begun(
+        call, lambda uow: maintenance.simulate(uow, call.fleet, call.principal, project, zone, call.id, workers)
+    )
+
+
+def _perform(call: Call) -> dict[str, Any]:
+    project, zone = call.place
+    return begun(call, lambda uow: maintenance.perform(uow, call.fleet, call.principal, project, zone, call.id))
+
+
+def _guest_attributes(call: Call) -> dict[str, Any]:
+    project, zone = call.place
+    path, workers = call.fields.get("queryPath", ""), call.fields.get("workerIds", [])
+    found, _ = call.read(lambda uow: hosts.guest_attributes(uow, call.principal, project, zone, call.id, path, workers))
+    shown = [{"queryPath": item["queryPath"], "queryValue": {"items": item["items"]}} for item in found]
+    return {"guestAttributes": shown}
+
+
+HANDLERS: Mapping[str, Callable[[Call], dict[str, Any]]] = {
+    "nodes.create": _create,
+    "nodes.get": _get,
+    "nodes.list": _list,
+    "nodes.patch": _patch,
+    "nodes.delete": _delete,
+    "nodes.stop": _stop,
+    "nodes.start": _start,
+    "nodes.reimage": _reimage,
+    "nodes.simulateMaintenanceEvent": _simulate,
+    "nodes.performMaintenance": _perform,
+    "nodes.getGuestAttributes": _guest_attributes,
+}

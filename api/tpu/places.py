@@ -1,0 +1,100 @@
+"""Zones and what they offer on Google's wire."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from podyard.api.tpu import convert
+from podyard.api.tpu.call import Call
+from podyard.base.errors import not_found
+from podyard.control import nodes
+from podyard.hardware import runtime_versions
+
+
+def _list_locations(call: Call) -> dict[str, Any]:
+    call.read(lambda _uow: None)  # a project that is not there is refused
+    zones = sorted(call.fleet.zones)
+    return call.page("locations", [_location(call.project, zone) for zone in zones])
+
+
+def _get_location(call: Call) -> dict[str, Any]:
+    project, zone = call.place
+    return _location(project, nodes.zone_of(call.fleet, zone).name)
+
+
+def _location(project: str, zone: str) -> dict[str, Any]:
+    return {"name": f"projects/{project}/locations/{zone}", "locationId": zone, "displayName": zone}
+
+
+def _service_identity(call: Call) -> dict[str, Any]:
+    """The account that Google's TPU service has in a project (format: gcloud's documents of service agents)."""
+    _, zone = call.place
+    nodes.zone_of(call.fleet, zone)
+    _, number = call.read(lambda _uow: None)
+    return {"identity": {"email": f"service-{number}@cloud-tpu.iam.gserviceaccount.com"}}
+
+
+def _accelerator_types(call: Call) -> list[dict[str, Any]]:
+    _, zone = call.place
+    nodes.zone_of(call.fleet, zone)
+    found = []
+    for kind in call.fleet.offered_types(zone):
+        item: dict[str, Any] = {"name": f"{call.parent}/acceleratorTypes/{kind.name}", "type": kind.name}
+        if not convert.is_v1(call.version):
+            item["acceleratorConfigs"] = [{"type": kind.generation.wire_type, "topology": kind.topology.text}]
+        found.append(item)
+    return found
+
+
+def _runtime_versions(call: Call) -> list[dict[str, Any]]:
+    _, zone = call.place
+    offers = nodes.zone_of(call.fleet, zone).offers
+    found = {
+        version.version
+        for offer in offers.values()
+        for version in runtime_versions.runtime_versions_of(offer.generation)
+    }
+    return _versions(call, sorted(found))
+
+
+def _tensorflow_versions(call: Call) -> list[dict[str, Any]]:
+    _, zone = call.place
+    nodes.zone_of(call.fleet, zone)
+    return _versions(call, runtime_versions.TENSORFLOW_VERSIONS)
+
+
+def _versions(call: Call, versions: Sequence[str]) -> list[dict[str, Any]]:
+    collection = call.method.id.partition(".")[0]
+    return [{"name": f"{call.parent}/{collection}/{version}", "version": version} for version in versions]
+
+
+def _list(find: Callable[[Call], list[dict[str, Any]]]) -> Callable[[Call], dict[str, Any]]:
+    def handle(call: Call) -> dict[str, Any]:
+        return call.page(call.method.id.partition(".")[0], find(call), by_name=False)
+
+    return handle
+
+
+def _get(find: Callable[[Call], list[dict[str, Any]]]) -> Callable[[Call], dict[str, Any]]:
+    def handle(call: Call) -> dict[str, Any]:
+        name = f"{call.parent}/{call.method.collection}/{call.id}"
+        for item in find(call):
+            if item["name"] == name:
+                return item
+        raise not_found(name)
+
+    return handle
+
+
+HANDLERS: Mapping[str, Callable[[Call], dict[str, Any]]] = {
+    "list": _list_locations,
+    "get": _get_location,
+    "generateServiceIdentity": _service_identity,
+    "acceleratorTypes.list": _list(_accelerator_types),
+    "acceleratorTypes.get": _get(_accelerator_types),
+    "runtimeVersions.list": _list(_runtime_versions),
+    "runtimeVersions.get": _get(_runtime_versions),
+    "tensorflowVersions.list": _list(_tensorflow_versions),
+    "tensorflowVersions.get": _get(_tensorflow_versions),
+}

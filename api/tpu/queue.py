@@ -1,0 +1,85 @@
+"""Queued resources and reservations on Google's wire (v2 and v2alpha1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from podyard.api.tpu import convert_queue
+from podyard.api.tpu.call import Call
+from podyard.api.tpu.operations import begun
+from podyard.base.errors import invalid
+from podyard.control import maintenance, queued_resources, reservations
+
+
+def _create(call: Call) -> dict[str, Any]:
+    project, zone = call.place
+    queued_id = call.fields.get("queuedResourceId", "")
+    if not queued_id:
+        raise invalid("queuedResourceId is required", "queuedResourceId")
+    spec = convert_queue.from_api_queued_resource(call.version, call.body, project, zone, queued_id)
+    return begun(
+        call, lambda uow: queued_resources.create(uow, call.fleet, call.principal, project, zone, queued_id, spec)
+    )
+
+
+def _get(call: Call) -> dict[str, Any]:
+    project, zone = call.place
+    found, _ = call.read(lambda uow: queued_resources.get(uow, call.principal, project, zone, call.id))
+    return convert_queue.to_api_queued_resource(call.version, found)
+
+
+def _list(call: Call) -> dict[str, Any]:
+    found, _ = call.read(
+        lambda uow: queued_resources.list_queued_resources(uow, call.fleet, call.principal, call.project, call.zone)
+    )
+    return call.page(
+        "queuedResources", [convert_queue.to_api_queued_resource(call.version, queued) for queued in found]
+    )
+
+
+def _delete(call: Call) -> dict[str, Any]:
+    project, zone = call.place
+    force = call.fields.get("force", False)
+    return begun(
+        call, lambda uow: queued_resources.delete(uow, call.fleet, call.principal, project, zone, call.id, force)
+    )
+
+
+def _reset(call: Call) -> dict[str, Any]:
+    project, zone = call.place
+    return begun(call, lambda uow: queued_resources.reset(uow, call.fleet, call.principal, project, zone, call.id))
+
+
+def _perform(call: Call) -> dict[str, Any]:
+    project, zone = call.place
+    names = call.fields.get("nodeNames", [])
+    return begun(
+        call,
+        lambda uow: maintenance.perform_queued_resource(uow, call.fleet, call.principal, project, zone, call.id, names),
+    )
+
+
+def _maintenance_info(call: Call) -> dict[str, Any]:
+    project, zone = call.place
+    found, _ = call.read(lambda uow: maintenance.info(uow, call.principal, project, zone, call.id))
+    return {"nodeUpcomingMaintenances": [convert_queue.to_api_maintenance_info(*item) for item in found]}
+
+
+def _list_reservations(call: Call) -> dict[str, Any]:
+    found, _ = call.read(
+        lambda uow: reservations.list_reservations(uow, call.fleet, call.principal, call.project, call.zone)
+    )
+    return call.page("reservations", [convert_queue.to_api_reservation(item) for item in found])
+
+
+HANDLERS: Mapping[str, Callable[[Call], dict[str, Any]]] = {
+    "queuedResources.create": _create,
+    "queuedResources.get": _get,
+    "queuedResources.list": _list,
+    "queuedResources.delete": _delete,
+    "queuedResources.reset": _reset,
+    "queuedResources.performMaintenanceQueuedResource": _perform,
+    "queuedResources.getMaintenanceInfo": _maintenance_info,
+    "reservations.list": _list_reservations,
+}

@@ -1,0 +1,268 @@
+"""JSON of clients to messages in one canonical form, and messages of one version out of records.
+
+Reading takes what protobuf's JSON mapping takes: both spellings of names, enums as text or number, integers as text or
+number, null for unset. The canonical form has camelCase names, enums as text, int64 as text, RFC 3339 times in UTC,
+and no field that is unset or has its default. What is output only is left aside; every other name that the version does
+not know is refused. A list of messages may come as one object, which SkyPilot sends.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from podyard.api.tpu.schema import Field, enums, messages
+from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
+from podyard.base.errors import Code, PodyardError
+
+DEPTH_MAX = 100  # of nested messages; protobuf's own limit
+_DURATION = re.compile(r"-?(\d{1,12})(?:\.(\d{1,9}))?s")
+_INTEGER = re.compile(r"-?\d{1,20}(\.0+)?")
+_RANGES = {"int32": 31, "int64": 63}
+
+
+class Problems:
+    """What is wrong with a request: every wrong field is named at once."""
+
+    def __init__(self) -> None:
+        self._violations: list[dict[str, str]] = []
+
+    def add(self, field: str, text: str) -> None:
+        self._violations.append({"field": field, "description": text})
+
+    def unknown(self, path: str, name: str) -> None:
+        where = f" at '{path}'" if path else ""
+        self.add(path, f'Invalid JSON payload received. Unknown name "{name}"{where}: Cannot find field.')
+
+    def wrong(self, path: str, kind: str, value: object) -> None:
+        self.add(path, f"Invalid value at '{path}' ({kind}), {_shown(value)}")
+
+    def raise_if_any(self) -> None:
+        if self._violations:
+            raise PodyardError(
+                Code.INVALID_ARGUMENT,
+                "\n".join(violation["description"] for violation in self._violations),
+                [{"@type": "type.googleapis.com/google.rpc.BadRequest", "fieldViolations": self._violations}],
+            )
+
+
+def read(version: str, message: str, data: object, path: str = "") -> dict[str, Any]:
+    """`data` as a message in the canonical form; raises INVALID_ARGUMENT that names every wrong field. `path` is the
+    field that the body stands for."""
+    problems = Problems()
+    found = _read(version, message, data, path, problems, 0)
+    problems.raise_if_any()
+    return found
+
+
+def read_field(version: str, field: Field, value: object, problems: Problems) -> Any:
+    """One value, as of a query parameter; None when it is unset."""
+    return _value(version, field, value, field.snake, problems, 0)
+
+
+def _read(version: str, message: str, data: object, path: str, problems: Problems, depth: int) -> dict[str, Any]:
+    if not isinstance(data, Mapping):
+        kind = f"type.googleapis.com/google.cloud.tpu.{version}.{message}"
+        if depth:
+            problems.wrong(path, kind, data)
+        else:
+            problems.add(path, "Invalid JSON payload received: the body must be a JSON object")
+        return {}
+    if depth > DEPTH_MAX:
+        problems.add(path, "Invalid JSON payload received: it is nested too deeply")
+        return {}
+    fields = messages(version)[message].by_any_name
+    found: dict[str, Any] = {}
+    chosen: dict[str, str] = {}
+    for name, value in data.items():
+        field = fields.get(name)
+        if field is None:
+            problems.unknown(path, str(name))
+            continue
+        if value is None or field.left_aside:
+            continue
+        here = f"{path}.{field.snake}" if path else field.snake
+        if field.name in found:
+            problems.add(here, f"Invalid value at '{here}': the field is there twice")
+            continue
+        kept = _value(version, field, value, here, problems, depth)
+        if field.one_of and kept is not None:
+            other = chosen.setdefault(field.one_of, field.snake)
+            if other != field.snake:
+                text = f"Invalid value at '{path or message}' (oneof), oneof field '{field.one_of}' is already set. "
+                problems.add(here, f"{text}Cannot set '{field.snake}': '{other}' is there")
+        if kept is not None:
+            found[field.name] = kept
+    return found
+
+
+def _value(version: str, field: Field, value: object, here: str, problems: Problems, depth: int) -> Any:
+    if not field.repeated:
+        return _single(version, field, value, here, problems, depth)
+    if not isinstance(value, list):
+        if field.type not in messages(version) or not isinstance(value, Mapping):
+            problems.wrong(here, field.type, value)
+            return None
+        value = [value]
+    found = []
+    for index, item in enumerate(value):
+        place = f"{here}[{index}]"
+        if item is None:
+            problems.wrong(place, field.type, item)
+            continue
+        kept = _single(version, field, item, place, problems, depth)
+        # Defaults count in lists: an empty string is an item.
+        found.append(_DEFAULTS.get(field.type) if kept is None else kept)
+    return found or None
+
+
+def _single(version: str, field: Field, value: object, here: str, problems: Problems, depth: int) -> Any:
+    """The value in the canonical form; None for a default and for what is wrong."""
+    known = enums(version).get(field.type)
+    if known is not None:
+        return _enum(version, field, known, value, here, problems)
+    reader = _READERS.get(field.type)
+    if reader is None:
+        return _read(version, field.type, value, here, problems, depth + 1)
+    try:
+        kept = reader(value)
+    except (TypeError, ValueError, OverflowError):
+        problems.wrong(here, _TYPE_NAMES.get(field.type, field.type), value)
+        return None
+    return kept if field.optional or kept != _DEFAULTS.get(field.type) else None
+
+
+def _enum(
+    version: str, field: Field, known: Mapping[str, int], value: object, here: str, problems: Problems
+) -> str | None:
+    if isinstance(value, int) and not isinstance(value, bool):
+        name = _by_number(version, field.type).get(value)
+    else:
+        name = value if isinstance(value, str) and value in known else None
+    if name is None:
+        problems.wrong(here, f"type.googleapis.com/google.cloud.tpu.{version}.{field.type}", value)
+        return None
+    return name if known[name] else None
+
+
+@functools.cache
+def _by_number(version: str, enum: str) -> Mapping[int, str]:
+    return {number: name for name, number in enums(version)[enum].items()}
+
+
+def _string(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    # What cannot be stored or sent on: half of a surrogate pair, NUL.
+    value.encode()
+    if "\0" in value:
+        raise ValueError
+    return value
+
+
+def _bool(value: object) -> bool:
+    if value in ("true", "false"):
+        return value == "true"
+    if not isinstance(value, bool):
+        raise TypeError
+    return value
+
+
+def _integer(bits: int) -> Callable[[object], int]:
+    def read_integer(value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, int | float | str):
+            raise TypeError
+        if isinstance(value, str) and not _INTEGER.fullmatch(value):
+            raise ValueError
+        number = int(value.partition(".")[0]) if isinstance(value, str) else int(value)
+        if (isinstance(value, float) and value != number) or not -(1 << bits) <= number < 1 << bits:
+            raise ValueError
+        return number
+
+    return read_integer
+
+
+def _timestamp(value: object) -> str:
+    return PlatformTime.from_rfc3339(_string(value)).rfc3339()
+
+
+def duration_nanos(text: str) -> int:
+    """Nanoseconds of a duration such as `3600s` or `1.5s`; ValueError for what is none."""
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        raise ValueError(text)
+    nanos = int(found[1]) * NANOS_PER_SECOND + int((found[2] or "").ljust(9, "0"))
+    return -nanos if text.startswith("-") else nanos
+
+
+def _duration(value: object) -> str:
+    text = _string(value)
+    duration_nanos(text)
+    return text
+
+
+def _map(value: object) -> dict[str, str]:
+    if not isinstance(value, Mapping):
+        raise TypeError
+    return {_string(key): _string(item) for key, item in value.items()}
+
+
+_READERS: Mapping[str, Callable[[object], Any]] = {
+    "string": _string,
+    "fieldmask": _string,
+    "bool": _bool,
+    "int32": _integer(31),
+    "int64": lambda value: str(_integer(63)(value)),
+    "timestamp": _timestamp,
+    "duration": _duration,
+    "map": _map,
+}
+_DEFAULTS: Mapping[str, Any] = {"string": "", "fieldmask": "", "bool": False, "int32": 0, "int64": "0", "map": {}}
+_TYPE_NAMES = {
+    "string": "TYPE_STRING",
+    "bool": "TYPE_BOOL",
+    "int32": "TYPE_INT32",
+    "int64": "TYPE_INT64",
+    "timestamp": "type.googleapis.com/google.protobuf.Timestamp",
+    "duration": "type.googleapis.com/google.protobuf.Duration",
+    "map": "a map of strings to strings",
+}
+
+
+def _shown(value: object) -> str:
+    text = json.dumps(value, default=str)
+    return text if len(text) <= 200 else text[:200] + "..."
+
+
+def shape(version: str, message: str, data: Mapping[str, Any], *, proto: bool = False) -> dict[str, Any]:
+    """`data` with the fields that `message` has in this version only. With `proto`: only those that the released client
+    library has, since it refuses others inside operations."""
+    found: dict[str, Any] = {}
+    for name, (kind, repeated) in _shapes(version, message, proto).items():
+        value = data.get(name)
+        if value is None:
+            continue
+        if kind:
+            value = (
+                [shape(version, kind, item, proto=proto) for item in value]
+                if repeated
+                else shape(version, kind, value, proto=proto)
+            )
+        found[name] = value
+    return found
+
+
+@functools.cache
+def _shapes(version: str, message: str, proto: bool) -> Mapping[str, tuple[str, bool]]:
+    """(message that it holds or "", whether it is a list) of each field that is answered."""
+    known = messages(version)
+    strict = proto and version in ("v1", "v2", "v2alpha1")
+    shared = all(field.number is None for field in known[message].fields.values())
+    return {
+        field.name: (field.type if field.type in known else "", field.repeated)
+        for field in known[message].fields.values()
+        if not field.hidden and (shared or not strict or field.number is not None)
+    }

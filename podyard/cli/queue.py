@@ -1,0 +1,221 @@
+"""`podyard qr ...` over Google's wire (v2), with gcloud's flag names, and `podyard reservation ...` over own REST."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+import click
+
+from podyard.cli.client import Client
+from podyard.cli.options import client_of, output_option, pairs, target_options
+from podyard.cli.output import emit, say
+
+OPERATION_SECONDS_MAX = 900.0  # as google-cloud-tpu waits
+_QR_COLUMNS = {
+    "NAME": "id",
+    "ZONE": "zone",
+    "NODE_COUNT": "count",
+    "ACCELERATOR_TYPE": "kind",
+    "STATE": "state.state",
+}
+_RESERVATION_COLUMNS = {
+    "NAME": "id",
+    "ZONE": "zone",
+    "GENERATION": "generation",
+    "SIZE": "size",
+    "USED": "used",
+    "UNITS": "capacityUnits",
+    "STATE": "state",
+}
+
+
+@click.group()
+def qr() -> None:
+    """Queued resources: requests that wait until all of their nodes can be placed."""
+
+
+@qr.command(name="create")
+@click.argument("queued_resource")
+@target_options
+@click.option("--node-id", help="The node to make.")
+@click.option("--node-count", type=click.IntRange(2), help="Slices of a multislice.")
+@click.option("--node-prefix", help="Slices are called PREFIX-0, PREFIX-1, ...")
+@click.option("--accelerator-type", required=True, help="As in v3-32.")
+@click.option("--runtime-version", required=True, help="As in tpu-vm-base.")
+@click.option("--spot", is_flag=True)
+@click.option("--best-effort", is_flag=True)
+@click.option("--reserved", is_flag=True)
+@click.option("--reservation", metavar="NAME", help="Of --reserved: this one, instead of any of the zone.")
+@click.option("--valid-after-duration", metavar="SECONDS", type=float, help="Place no sooner.")
+@click.option("--valid-until-duration", metavar="SECONDS", type=float, help="Fail after this long in the queue.")
+@click.option("--labels", metavar="K=V,...")
+@click.option("--metadata", metavar="K=V,...")
+@output_option
+def create_qr(
+    queued_resource: str, data: str | None, project: str | None, location: str | None, output: str, **flags: Any
+) -> None:
+    """Put a request into the queue. Does not wait for its nodes."""
+    if bool(flags["node_id"]) == bool(flags["node_count"]):
+        raise click.UsageError("give --node-id for one node, or --node-count for a multislice")
+    client = client_of(data, project, location)
+    body = {"tpu": {"nodeSpec": [_node_spec(client, flags)]}, **_tier(client, flags), **_policy(flags)}
+    path = f"{client.zone_path()}/queuedResources"
+    operation = client.call("POST", path, body, queuedResourceId=queued_resource)
+    _show(client, operation, output)
+
+
+@qr.command(name="list")
+@target_options
+@output_option
+def list_qr(data: str | None, project: str | None, location: str | None, output: str) -> None:
+    """List queued resources, of all zones unless --zone names one."""
+    client = client_of(data, project, location)
+    found = list(client.pages(f"{client.zone_path(location or '-')}/queuedResources", "queuedResources"))
+    emit([_row(item) for item in found] if output == "table" else found, output, _QR_COLUMNS)
+
+
+@qr.command(name="describe")
+@click.argument("queued_resource")
+@target_options
+@output_option
+def describe_qr(queued_resource: str, data: str | None, project: str | None, location: str | None, output: str) -> None:
+    """Show a queued resource."""
+    client = client_of(data, project, location)
+    found = client.call("GET", f"{client.zone_path()}/queuedResources/{quote(queued_resource)}")
+    emit(found, "yaml" if output == "table" else output)
+
+
+@qr.command(name="reset")
+@click.argument("queued_resource")
+@target_options
+@output_option
+def reset_qr(queued_resource: str, data: str | None, project: str | None, location: str | None, output: str) -> None:
+    """Put an ACTIVE or SUSPENDED one back into the queue; its nodes are made anew."""
+    client = client_of(data, project, location)
+    operation = client.call("POST", f"{client.zone_path()}/queuedResources/{quote(queued_resource)}:reset", {})
+    _show(client, operation, output)
+
+
+@qr.command(name="delete")
+@click.argument("queued_resource")
+@target_options
+@click.option("--force", is_flag=True, help="Delete its nodes first.")
+@click.option("--quiet", "-q", is_flag=True, help="Do not ask.")
+def delete_qr(
+    queued_resource: str, data: str | None, project: str | None, location: str | None, force: bool, quiet: bool
+) -> None:
+    """Delete a queued resource and wait until it is gone."""
+    client = client_of(data, project, location)
+    if not quiet:
+        click.confirm(f"Delete queued resource {queued_resource} in {client.target.location}?", abort=True, err=True)
+    path = f"{client.zone_path()}/queuedResources/{quote(queued_resource)}"
+    operation = client.call("DELETE", path, force="true" if force else None)
+    client.wait_operation(operation, OPERATION_SECONDS_MAX)
+    say(f"queued resource {queued_resource} is deleted")
+
+
+@click.group()
+def reservation() -> None:
+    """Reservations: the right of a project to chips of a generation."""
+
+
+@reservation.command(name="create")
+@click.argument("name")
+@target_options
+@click.option("--generation", required=True, help="v2, v3, v4, v5e, v5p or v6e.")
+@click.option("--size", required=True, type=click.IntRange(1), help="How many chips, or cores.")
+@click.option("--units", type=click.Choice(("CHIPS", "CORES")), default="CHIPS", show_default=True)
+@click.option("--start-time", metavar="TIME", help="RFC 3339; without it: at once.")
+@click.option("--end-time", metavar="TIME", help="RFC 3339; without it: it does not end.")
+@output_option
+def create_reservation(
+    name: str, data: str | None, project: str | None, location: str | None, output: str, **flags: Any
+) -> None:
+    """Make a reservation."""
+    client = client_of(data, project, location)
+    body = {"generation": flags["generation"], "size": flags["size"], "capacityUnits": flags["units"]}
+    body |= {wire: flags[flag] for flag, wire in (("start_time", "startTime"), ("end_time", "endTime")) if flags[flag]}
+    found = client.call("POST", f"{client.own_path()}/reservations", body, reservationId=name)
+    emit(_row(found) if output == "table" else found, output, _RESERVATION_COLUMNS)
+
+
+@reservation.command(name="list")
+@target_options
+@output_option
+def list_reservations(data: str | None, project: str | None, location: str | None, output: str) -> None:
+    """List reservations, of all zones unless --zone names one."""
+    client = client_of(data, project, location)
+    found = list(client.pages(f"{client.own_path(location or '-')}/reservations", "reservations"))
+    emit([_row(item) for item in found] if output == "table" else found, output, _RESERVATION_COLUMNS)
+
+
+@reservation.command(name="delete")
+@click.argument("name")
+@target_options
+@click.option("--quiet", "-q", is_flag=True, help="Do not ask.")
+def delete_reservation(name: str, data: str | None, project: str | None, location: str | None, quiet: bool) -> None:
+    """Delete a reservation that no node uses."""
+    client = client_of(data, project, location)
+    if not quiet:
+        click.confirm(f"Delete reservation {name} in {client.target.location}?", abort=True, err=True)
+    client.call("DELETE", f"{client.own_path()}/reservations/{quote(name)}")
+    say(f"reservation {name} is deleted")
+
+
+def _node_spec(client: Client, flags: dict[str, Any]) -> dict[str, Any]:
+    target = client.target
+    spec: dict[str, Any] = {
+        "parent": f"projects/{target.project}/locations/{target.location}",
+        "node": {
+            "acceleratorType": flags["accelerator_type"],
+            "runtimeVersion": flags["runtime_version"],
+            "labels": pairs(flags["labels"], "--labels"),
+            "metadata": pairs(flags["metadata"], "--metadata"),
+        },
+    }
+    if flags["node_id"]:
+        return {**spec, "nodeId": flags["node_id"]}
+    several = {"nodeCount": flags["node_count"]}
+    if flags["node_prefix"]:
+        several["nodeIdPrefix"] = flags["node_prefix"]
+    return {**spec, "multisliceParams": several}
+
+
+def _tier(client: Client, flags: dict[str, Any]) -> dict[str, Any]:
+    chosen = [name for name in ("spot", "best_effort", "reserved") if flags[name]]
+    if len(chosen) > 1:
+        raise click.UsageError(f"{' and '.join('--' + name.replace('_', '-') for name in chosen)} exclude each other")
+    if flags["reservation"] and not flags["reserved"]:
+        raise click.UsageError("--reservation goes with --reserved")
+    if flags["spot"]:
+        return {"spot": {}}
+    if flags["best_effort"]:
+        return {"bestEffort": {}}
+    if flags["reserved"]:
+        target = client.target
+        name = f"projects/{target.project}/locations/{target.location}/reservations/{flags['reservation'] or '-'}"
+        return {"guaranteed": {"reserved": True}, "reservationName": name}
+    return {}
+
+
+def _policy(flags: dict[str, Any]) -> dict[str, Any]:
+    wire = {"valid_after_duration": "validAfterDuration", "valid_until_duration": "validUntilDuration"}
+    policy = {wire[flag]: f"{flags[flag]:g}s" for flag in wire if flags[flag] is not None}
+    return {"queueingPolicy": policy} if policy else {}
+
+
+def _show(client: Client, operation: dict[str, Any], output: str) -> None:
+    found = client.wait_operation(operation, OPERATION_SECONDS_MAX)["response"]
+    emit(_row(found) if output == "table" else found, output, _QR_COLUMNS)
+
+
+def _row(item: dict[str, Any]) -> dict[str, Any]:
+    parts = item["name"].split("/")
+    specs = item.get("tpu", {}).get("nodeSpec", ())
+    counts = [spec.get("multisliceParams", {}).get("nodeCount", 1) for spec in specs]
+    kinds = dict.fromkeys(spec["node"].get("acceleratorType", "-") for spec in specs)
+    return {**item, "id": parts[-1], "zone": parts[3], "count": sum(counts), "kind": " ".join(kinds)}
+
+
+COMMANDS = {"qr": qr, "reservation": reservation}

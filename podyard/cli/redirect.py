@@ -1,0 +1,154 @@
+"""`podyard run`: one command, to which Google's TPU hosts are a Podyard.
+
+SkyPilot, Ray and others have https://tpu.googleapis.com and the metadata server written into their code. For the life
+of the command a proxy on loopback stands for them (`redirect_proxy.py`), told to the command by the variables that HTTP
+libraries read; nothing of the machine is changed, and no root is needed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+from urllib.parse import urlsplit
+
+from podyard.base.clock import OsClock
+from podyard.cli import redirect_proxy, redirect_tls
+from podyard.cli.client import Client, Target
+from podyard.cli.output import say
+from podyard.cli.redirect_metadata import Metadata
+from podyard.cli.redirect_tunnel import Upstream
+
+EXIT_NOT_FOUND = 127  # as shells say
+EXIT_NOT_EXECUTABLE = 126
+NO_PROXY = ("127.0.0.1", "localhost")
+_FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT, signal.SIGQUIT)
+_FROM_KEYBOARD = (signal.SIGINT, signal.SIGQUIT)
+
+
+@contextlib.contextmanager
+def redirected(
+    target: Target, environ: Mapping[str, str], grpc: tuple[str, int] | None = None
+) -> Iterator[dict[str, str]]:
+    """The environment in which Google's TPU hosts lead to `target`, as long as the context lasts.
+
+    `grpc` is where the target's gRPC front listens, in the clear; without one, gRPC to tpu.googleapis.com fails.
+    """
+    metadata = _metadata(target)
+    # The names of its files are nobody else's to read: mkdtemp makes it for this user only.
+    with tempfile.TemporaryDirectory(prefix="podyard-run-") as folder:
+        # HTTP/1.1 goes first: who can speak both means REST, and only gRPC insists on HTTP/2.
+        protocols = ("http/1.1",) if grpc is None else ("http/1.1", "h2")
+        hosts = redirect_proxy.REDIRECTED
+        context, authority = redirect_tls.server_context(Path(folder), hosts, protocols, OsClock())
+        bundle = Path(folder) / "roots.pem"
+        bundle.write_bytes(redirect_tls.roots(environ) + b"\n" + authority)
+        proxy = redirect_proxy.Proxy(target.url, context, metadata, Upstream.of(environ), grpc)
+        proxy.start()
+        try:
+            yield environment(target, environ, proxy.address, bundle)
+        finally:
+            proxy.close()
+
+
+def environment(target: Target, environ: Mapping[str, str], address: str, bundle: Path) -> dict[str, str]:
+    """`environ`, with the proxy at `address`, what it answers for, and whom to trust."""
+    own_host = urlsplit(target.url).hostname or ""
+    without_proxy = ",".join(dict.fromkeys((*NO_PROXY, own_host)))
+    proxy = f"http://{address}"
+    found = {
+        **environ,
+        **dict.fromkeys(("HTTPS_PROXY", "HTTP_PROXY", "https_proxy", "http_proxy"), proxy),
+        **dict.fromkeys(("NO_PROXY", "no_proxy"), without_proxy),
+        **dict.fromkeys(redirect_tls.BUNDLE_VARIABLES, str(bundle)),
+        "GCE_METADATA_HOST": address,
+        "GCE_METADATA_ROOT": address,
+        "GCE_METADATA_IP": address,
+        "GOOGLE_CLOUD_PROJECT": target.project,
+    }
+    if not _is_key_of(target, found.get("GOOGLE_APPLICATION_CREDENTIALS")):
+        found.pop("GOOGLE_APPLICATION_CREDENTIALS", None)
+    return found
+
+
+def run(command: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Runs a command and passes signals on to it. Returns its exit code, or minus the signal that it died of."""
+    try:
+        process = subprocess.Popen(command, env=dict(environ))
+    except FileNotFoundError:
+        say(f"podyard run: {command[0]} was not found")
+        return EXIT_NOT_FOUND
+    except OSError as error:
+        say(f"podyard run: {command[0]} cannot be run: {error.strerror}")
+        return EXIT_NOT_EXECUTABLE
+
+    def forward(number: int, _frame: FrameType | None) -> None:
+        # What was typed reaches the command by itself: it would get it twice.
+        if not (number in _FROM_KEYBOARD and _at_the_keyboard()):
+            process.send_signal(number)
+
+    before = {number: signal.signal(number, forward) for number in _FORWARDED}
+    try:
+        return process.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def end_like(code: int) -> int:
+    """Ends this process as the command ended: returns its exit code, or dies of the signal that it died of."""
+    if code < 0:
+        sys.stdout.flush()
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the command has left one, if it was to
+        if -code != signal.SIGKILL:
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    return code if code >= 0 else 128 - code
+
+
+def _at_the_keyboard() -> bool:
+    """Whether this process is in the foreground of its terminal, whose keys signal all that is there."""
+    try:
+        descriptor = os.open("/dev/tty", os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(descriptor) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+
+
+def _metadata(target: Target) -> Metadata:
+    """What the metadata server says; raises what the API refuses, so that a command does not start in vain."""
+    client = Client(target)
+    try:
+        email = str(client.call("GET", "/podyard/v1/whoami")["email"])
+        projects: list[dict[str, Any]] = client.call("GET", "/podyard/v1/projects")["projects"]
+    finally:
+        client.close()
+    numbers = {item["projectId"]: item["projectNumber"] for item in projects}
+    if target.project not in numbers:
+        say(f"podyard run: {email} sees no project {target.project!r}; its number is said to be 0")
+    return Metadata(target.project, str(numbers.get(target.project, "0")), target.location, email, target.token)
+
+
+def _is_key_of(target: Target, path: str | None) -> bool:
+    """Whether the file is a service-account key that the target made: only such a one is good there."""
+    if not path:
+        return False
+    try:
+        found = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(found, dict) and str(found.get("token_uri", "")).startswith(f"{target.url}/")

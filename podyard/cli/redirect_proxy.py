@@ -1,0 +1,310 @@
+"""The proxy of one `podyard run`: Google's TPU hosts lead to a Podyard, all others to where they are.
+
+It listens on loopback, for processes of this user only: whoever could speak to it would get the user's token. It ends
+TLS for the hosts that it stands for, and passes on every other connection as it is, through the user's own proxy where
+there is one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import re
+import socket
+import socketserver
+import ssl
+import threading
+from collections.abc import Iterator, Sequence
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from typing_extensions import override
+
+from podyard.base.errors import Code
+from podyard.cli.redirect_metadata import METADATA_HOSTS, Metadata
+from podyard.cli.redirect_tunnel import CONNECT_SECONDS_MAX, Upstream, pipe
+
+TPU_HOST = "tpu.googleapis.com"
+TOKEN_HOST = "oauth2.googleapis.com"  # its /token only is what we stand for
+REDIRECTED = (TPU_HOST, TOKEN_HOST)
+CONNECTIONS_MAX = 512  # of one command; more is a loop that leaks them
+HEAD_SECONDS_MAX = 300.0  # between two requests of a client: libraries keep a connection for minutes
+ANSWER_SECONDS_MAX = 60.0  # the server answers within 30 s or says that it is busy
+BODY_BYTES_MAX = 2 << 20  # the server takes half of it
+HEAD_BYTES_MAX = 1 << 16
+_PIECE_BYTES = 1 << 16
+_OF_ONE_HOP = frozenset(
+    {"connection", "keep-alive", "proxy-authorization", "proxy-connection"}
+)  # its body stays as it is
+_HOP_BY_HOP = _OF_ONE_HOP | frozenset(
+    {
+        "proxy-authenticate", "te", "trailer", "transfer-encoding", "upgrade",
+    }
+)  # fmt: skip
+CONNECTION_TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
+# Local and remote port of a connection from 127.0.0.1 to itself (in tcp6: written as an IPv6 address), and the user id.
+_LOOPBACK = "(?:0{16}FFFF0000)?0100007F"
+_CONNECTION = re.compile(rf"\s*\d+: {_LOOPBACK}:(\w{{4}}) {_LOOPBACK}:(\w{{4}}) \w+ \S+ \S+ \w+\s+(\d+) ")
+
+
+class Proxy(socketserver.ThreadingTCPServer):
+    """Serves in threads of its own between `start` and `close`. `grpc`: (host, port) of a gRPC front in the clear."""
+
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 128
+
+    def __init__(
+        self,
+        url: str,
+        context: ssl.SSLContext,
+        metadata: Metadata,
+        upstream: Upstream,
+        grpc: tuple[str, int] | None = None,
+    ) -> None:
+        super().__init__(("127.0.0.1", 0), _Connection)
+        self.url = urlsplit(url)
+        self.context = context
+        self.metadata = metadata
+        self.upstream = upstream
+        self.grpc = grpc
+        self._room = threading.BoundedSemaphore(CONNECTIONS_MAX)
+        self._thread = threading.Thread(target=self.serve_forever, args=(0.05,), name="podyard-proxy", daemon=True)
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.server_address[1]}"
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self.shutdown()
+        self._thread.join()
+        self.server_close()
+
+    @override
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        return is_own(client_address[1], self.server_address[1])
+
+    @override
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self._room.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        super().process_request(request, client_address)
+
+    @override
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._room.release()
+
+    @override
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A broken connection is the client's to complain about: the terminal is the command's."""
+
+
+class _Connection(BaseHTTPRequestHandler):
+    """What the command says to its proxy, or to what it takes for the metadata server."""
+
+    protocol_version = "HTTP/1.1"
+    timeout = HEAD_SECONDS_MAX
+    server: Proxy
+
+    def do_CONNECT(self) -> None:
+        self.close_connection = True
+        try:
+            host, port = _authority(self.path)
+        except ValueError:
+            self.send_error(400)
+            return
+        if host.lower() in METADATA_HOSTS and port == 80:
+            self._established()
+            self.close_connection = False  # httplib2 tunnels plain HTTP too: what follows is asked of us
+            return
+        if host.lower() in REDIRECTED and port == 443:
+            self._established()
+            self._stand_for_google()
+            return
+        try:
+            with self.server.upstream.tunnel(host, port) as other:
+                self._established()
+                pipe(self.connection, other)
+        except OSError as error:
+            self.send_error(502, explain=f"{host}:{port}: {error}")
+
+    def do_GET(self) -> None:
+        target = urlsplit(self.path)
+        host = (target.hostname or "").lower()
+        if not target.scheme or host in METADATA_HOSTS:
+            status, text, kind = self.server.metadata.answer(
+                target.path, target.query, self.headers.get("Metadata-Flavor"), self.command
+            )
+            self._answer(status, text.encode(), kind)
+        elif host in REDIRECTED:
+            relay(self, f"{target.path or '/'}{'?' if target.query else ''}{target.query}")
+        else:
+            self._pass_on()
+
+    do_POST = do_PUT = do_PATCH = do_DELETE = do_HEAD = do_OPTIONS = do_GET
+
+    def _established(self) -> None:
+        self.wfile.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+
+    def _stand_for_google(self) -> None:
+        with self.server.context.wrap_socket(self.connection, server_side=True) as inside:
+            if inside.selected_alpn_protocol() == "h2":
+                assert self.server.grpc is not None, "h2 is offered only where it is understood"
+                with socket.create_connection(self.server.grpc, CONNECT_SECONDS_MAX) as other:
+                    pipe(inside, other)
+            else:
+                _Google(inside, self.client_address, self.server)
+
+    def _pass_on(self) -> None:
+        """A request in the clear to somebody else. One per connection: the next may be for another host."""
+        self.close_connection = True
+        target = urlsplit(self.path)
+        kept = [(name, value) for name, value in self.headers.items() if name.lower() not in _OF_ONE_HOP]
+        try:
+            other, form, extra = self.server.upstream.plain(target)
+            lines = [f"{self.command} {form} HTTP/1.1", *(f"{name}: {value}" for name, value in kept), *extra]
+            with other:
+                other.sendall("\r\n".join([*lines, "Connection: close", "", ""]).encode("latin-1"))
+                pipe(self.connection, other, already=self._read_ahead())
+        except OSError as error:
+            self.send_error(502, explain=f"{target.netloc}: {error}")
+
+    def _read_ahead(self) -> bytes:
+        """What has been read of the body with the head."""
+        self.connection.setblocking(False)
+        return self.rfile.read1(HEAD_BYTES_MAX) or b""
+
+    def _answer(self, status: int, body: bytes, kind: str) -> None:
+        self.send_response_only(status)
+        for name, value in (("Metadata-Flavor", "Google"), ("Content-Type", kind), ("Content-Length", len(body))):
+            self.send_header(name, str(value))
+        if self.headers.get("Content-Length", "0") != "0" or "Transfer-Encoding" in self.headers:
+            self.close_connection = True  # its body has not been read
+            self.send_header("Connection", "close")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    @override
+    def log_message(self, format: str, *args: Any) -> None:
+        """The terminal is the command's."""
+
+
+class _Google(_Connection):
+    """What the command says to tpu.googleapis.com or oauth2.googleapis.com."""
+
+    def do_GET(self) -> None:
+        relay(self, self.path)
+
+    do_POST = do_PUT = do_PATCH = do_DELETE = do_HEAD = do_OPTIONS = do_GET
+    do_CONNECT = do_GET
+
+
+def relay(handler: _Connection, path: str) -> None:
+    """Asks Podyard what the handler was asked, and answers what it answers."""
+    try:
+        body = _body_of(handler)
+    except ValueError as error:
+        handler.close_connection = True
+        _refuse(handler, 413, Code.INVALID_ARGUMENT, str(error))
+        return
+    url = handler.server.url
+    kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
+    connection = kind(url.hostname or "", url.port, timeout=ANSWER_SECONDS_MAX)
+    headers = {name: value for name, value in handler.headers.items() if name.lower() not in _HOP_BY_HOP}
+    headers = {name: value for name, value in headers.items() if name.lower() not in ("host", "content-length")}
+    try:
+        try:
+            connection.request(handler.command, f"{url.path.rstrip('/')}{path}", body, headers)
+            response = connection.getresponse()
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            _refuse(handler, 503, Code.UNAVAILABLE, f"Podyard at {url.geturl()} does not answer: {error}")
+            return
+        _copy(handler, response)
+    finally:
+        connection.close()
+
+
+def _copy(handler: _Connection, response: http.client.HTTPResponse) -> None:
+    handler.send_response_only(response.status, response.reason)
+    for name, value in response.getheaders():
+        if name.lower() not in _HOP_BY_HOP:
+            handler.send_header(name, value)
+    bodyless = handler.command == "HEAD" or response.status in (204, 304)
+    chunked = not bodyless and response.getheader("Content-Length") is None
+    if chunked:
+        handler.send_header("Transfer-Encoding", "chunked")
+    handler.end_headers()
+    while not bodyless and (piece := response.read1(_PIECE_BYTES)):
+        handler.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
+    if chunked:
+        handler.wfile.write(b"0\r\n\r\n")
+
+
+def _refuse(handler: _Connection, status: int, code: Code, message: str) -> None:
+    body = json.dumps({"error": {"code": status, "message": message, "status": code.name}}).encode()
+    handler.send_response_only(status)
+    handler.send_header("Content-Type", "application/json")
+    handler.send_header("Content-Length", str(len(body)))
+    if handler.close_connection:
+        handler.send_header("Connection", "close")
+    handler.end_headers()
+    handler.wfile.write(body)
+
+
+def _body_of(handler: _Connection) -> bytes | None:
+    """The request's body; raises ValueError when it is too long or is not said rightly."""
+    if handler.headers.get("Transfer-Encoding", "").lower() == "chunked":
+        return b"".join(_chunks(handler))
+    length = handler.headers.get("Content-Length")
+    if length is None:
+        return None
+    if not length.isdigit() or int(length) > BODY_BYTES_MAX:
+        raise ValueError(f"the body is longer than {BODY_BYTES_MAX} bytes")
+    return handler.rfile.read(int(length))
+
+
+def _chunks(handler: _Connection) -> Iterator[bytes]:
+    total = 0
+    while size := int(handler.rfile.readline(HEAD_BYTES_MAX).split(b";")[0].strip() or b"x", 16):
+        total += size
+        if size < 0 or total > BODY_BYTES_MAX:
+            raise ValueError(f"the body is longer than {BODY_BYTES_MAX} bytes")
+        yield handler.rfile.read(size)
+        handler.rfile.readline(HEAD_BYTES_MAX)
+    while handler.rfile.readline(HEAD_BYTES_MAX).strip():
+        pass  # trailers
+
+
+def _authority(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ValueError(text)
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def is_own(peer_port: int, own_port: int, tables: Sequence[Path] = CONNECTION_TABLES) -> bool:
+    """Whether the process at the other end of a loopback connection is this user's, or root's.
+
+    Linux tells by its tables of connections. Where they do not show even our own end (macOS has none), everybody on the
+    machine is let in.
+    """
+    owners: dict[tuple[str, str], int] = {}
+    for table in tables:
+        with contextlib.suppress(OSError):
+            for line in table.read_text(encoding="ascii").splitlines():
+                if match := _CONNECTION.match(line):
+                    owners[match[1], match[2]] = int(match[3])
+    peer, own = f"{peer_port:04X}", f"{own_port:04X}"
+    return (own, peer) not in owners or owners.get((peer, own)) in (0, os.getuid())

@@ -1,0 +1,61 @@
+"""Data disks of nodes: which modes a node may have them in, and that no two nodes write to one disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sqlalchemy import select
+
+from podyard.base.errors import failed_precondition, invalid
+from podyard.db.tables_compute import nodes
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.node import NodeSpec, kind_of, node_name
+from podyard.hardware.accelerator_types import AcceleratorType
+
+READ_ONLY = "READ_ONLY"
+
+
+def check_modes(kind: AcceleratorType, spec: NodeSpec) -> None:
+    """Raises INVALID_ARGUMENT for a disk that several hosts would write to: a disk without a mode is READ_WRITE, which
+    only a node with one host may have (docs: attach durable block storage)."""
+    for disk, mode in _disks(spec):
+        if mode != READ_ONLY and not kind.is_single_host:
+            raise invalid(
+                f"data disk {disk!r}: {kind.name} has {kind.host_count} hosts, so that it takes disks READ_ONLY only",
+                "dataDisks",
+            )
+
+
+def check(uow: UnitOfWork, project: str, node_key: str | None, spec: NodeSpec) -> None:
+    """Also raises FAILED_PRECONDITION when a disk is attached to another node and one of the two writes to it.
+
+    `node_key`: the node that has the disks, None before there is one. The caller's unit changes the node afterwards, so
+    that two that attach one disk at the same time both see it free only where they hold no common row; creations hold
+    the project's.
+    """
+    check_modes(kind_of(spec.accelerator_type, spec.topology), spec)
+    wanted = dict(_disks(spec))
+    if not wanted:
+        return
+    query = select(nodes).where(nodes.c.project == project, nodes.c.live_name.is_not(None))
+    for row in uow.all(query.order_by(nodes.c.node_key)):
+        if row["node_key"] == node_key:
+            continue
+        for item in row["spec"].get("extras", {}).get("dataDisks", ()):
+            disk, mode = _short(item["sourceDisk"]), item.get("mode")
+            if disk in wanted and not mode == wanted[disk] == READ_ONLY:
+                holder = node_name(row["project"], row["zone"], row["node_id"])
+                raise failed_precondition(
+                    f"The disk resource '{disk}' is already being used by '{holder}', and one of them writes to it"
+                )
+
+
+def _disks(spec: NodeSpec) -> Iterator[tuple[str, str | None]]:
+    for item in spec.extras.get("dataDisks", ()):
+        yield _short(item["sourceDisk"]), item.get("mode")
+
+
+def _short(source_disk: str) -> str:
+    """`projects/P/zones/Z/disks/D`, however much of its URL a client wrote."""
+    _, found, rest = source_disk.partition("projects/")
+    return found + rest if found else source_disk

@@ -1,0 +1,414 @@
+"""Materialised hosts: a host is made real on an agent only when something must run on it.
+
+What shall run follows from the rows alone, so that lost messages do no harm: a host runs while its node is READY and
+somebody has asked for it, or the node has a start-up or shutdown script. `generation` counts how often a host was
+materialised and is the fence of every report: a word about an earlier life is not taken.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Select, String, cast, exists, func, insert, or_, select, update
+
+from podyard.base.clock import RealTime
+from podyard.base.errors import Code, PodyardError, failed_precondition, invalid, not_found
+from podyard.base.rng import secret_token
+from podyard.control import access
+from podyard.control.agents import require_agent
+from podyard.control.gangs import POKE_TASK
+from podyard.db import nodes as node_rows
+from podyard.db import outbox
+from podyard.db.tables_access import projects, tokens
+from podyard.db.tables_compute import agents, hosts, nodes
+from podyard.db.transition import HOSTS, move
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.host import (
+    DEFAULT_SCOPES,
+    SHUTDOWN_SCRIPT,
+    STARTUP_SCRIPT,
+    Multislice,
+    NodeFacts,
+    attribute_items,
+    default_service_account,
+)
+from podyard.domain.job import LIVE_HOST_STATES
+from podyard.domain.node import node_name
+from podyard.domain.principal import Principal
+
+USE = "podyard.hosts.use"
+RETRY_SECONDS = 5.0  # a host that could not start, or whose agent left, is not tried again at once
+TOKEN_SECONDS = 3600  # as the tokens of Google's metadata server
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HostWanted:
+    """One host that has a life on an agent; `run` False: it shall stop."""
+
+    host_id: str
+    generation: int
+    node_key: str
+    index: int
+    run: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HostReport:
+    """What the host server says of one host. `state`: RUNNING or EXITED. `address` is that of its ssh server;
+    `metadata_address` has a port. `guest_attributes` None: as they were."""
+
+    host_id: str
+    generation: int
+    state: str
+    address: str
+    metadata_address: str
+    ports: Mapping[str, int]
+    ssh_host_key: str
+    scripts: Mapping[str, Any]
+    guest_attributes: Mapping[str, Mapping[str, str]] | None
+    problem: str
+
+
+def ask(
+    uow: UnitOfWork, principal: Principal, project: str, zone: str, node_id: str, host_indices: Sequence[int]
+) -> list[Mapping[str, Any]]:
+    """Materialises hosts (none named: all) and returns their rows. They are RUNNING once their agent says so.
+
+    Raises FAILED_PRECONDITION unless the node is READY, RESOURCE_EXHAUSTED with the numbers when there is no room.
+    """
+    row = _node_row(uow, principal, USE, project, zone, node_id)
+    if row["state"] != "READY":
+        raise failed_precondition(f"hosts of a node run while it is READY: node {node_id} is {row['state']}")
+    outside = [index for index in host_indices if not 0 <= index < row["host_count"]]
+    if outside:
+        raise invalid(f"worker {outside[0]} does not exist: node {node_id} has {row['host_count']}", "workers")
+    chosen = [host for host in _hosts_of(uow, row) if not host_indices or host["host_index"] in host_indices]
+    _materialise(uow, row, [host for host in chosen if host["state"] == "VIRTUAL"])
+    ids = [host["host_id"] for host in chosen]
+    uow.execute(update(hosts).where(hosts.c.host_id.in_(ids)).values(asked=True))
+    return [host for host in _hosts_of(uow, row) if host["host_id"] in ids]
+
+
+def list_hosts(
+    uow: UnitOfWork, principal: Principal, project: str, zone: str, node_id: str
+) -> tuple[NodeFacts, list[Mapping[str, Any]]]:
+    """What the node's hosts know, and their rows in order."""
+    row = _node_row(uow, principal, "tpu.nodes.get", project, zone, node_id)
+    return facts(uow, row), _hosts_of(uow, row)
+
+
+def guest_attributes(
+    uow: UnitOfWork,
+    principal: Principal,
+    project: str,
+    zone: str,
+    node_id: str,
+    query_path: str,
+    worker_ids: Sequence[str],
+) -> list[dict[str, Any]]:
+    """Of each worker (none named: all) `{queryPath, items: [{namespace, key, value}]}`, in order of the hosts.
+
+    A host that was never materialised has none.
+    """
+    row = _node_row(uow, principal, "tpu.nodes.get", project, zone, node_id)
+    known = {str(host["host_index"]): host for host in _hosts_of(uow, row)}
+    for worker in worker_ids:
+        if worker not in known:
+            raise invalid(f"worker {worker!r} does not exist: node {node_id} has {len(known)}", "workerIds")
+    return [
+        {"queryPath": query_path, "items": attribute_items(known[worker]["guest_attributes"], query_path)}
+        for worker in (worker_ids or known)
+    ]
+
+
+def wanted(uow: UnitOfWork, agent_id: str) -> list[HostWanted]:
+    """The hosts that have a life on the agent, and whether they shall go on."""
+    return [
+        HostWanted(
+            host["host_id"], host["generation"], host["node_key"], host["host_index"], host["state"] != "STOPPING"
+        )
+        for host in _live(uow, agent_id)
+    ]
+
+
+def gone(uow: UnitOfWork, host_ids: Sequence[str]) -> list[str]:
+    """Which of the hosts are no more: their folders may go."""
+    there = select(hosts.c.host_id).where(hosts.c.host_id.in_(host_ids))
+    return sorted(set(host_ids) - {row["host_id"] for row in uow.all(there)})
+
+
+def sync(
+    uow: UnitOfWork, principal: Principal, agent_id: str, reports: Sequence[HostReport], known: Mapping[str, str]
+) -> tuple[list[HostWanted], dict[str, tuple[str, NodeFacts]]]:
+    """Takes what the host server saw; returns its hosts, and by node the facts (with their digest) that are not `known`
+    by that digest."""
+    require_agent(principal, agent_id)
+    there = {host["host_id"]: host for host in _live(uow, agent_id)}
+    for report in reports:
+        host = there.get(report.host_id)
+        if host is not None and host["generation"] == report.generation:  # else of a life that is over
+            _take(uow, host, report)
+    _stop_where_not_ready(uow, agent_id)
+    live = wanted(uow, agent_id)
+    if live:
+        mine = update(hosts).where(hosts.c.agent_id == agent_id, hosts.c.state.in_(LIVE_HOST_STATES))
+        uow.execute(mine.values(lease_until=uow.real_now.plus_seconds(uow.leases.replica_seconds)))
+    news = {}
+    for key in sorted({host.node_key for host in live}):
+        found = facts(uow, node_rows.row_by_key(uow, key))
+        digest = found.digest()
+        if known.get(key) != digest:
+            news[key] = (digest, found)
+    return live, news
+
+
+def token(uow: UnitOfWork, principal: Principal, agent_id: str, host_id: str) -> tuple[str, int]:
+    """(access token of the host's service account, seconds that it lives).
+
+    Only for accounts of the node's own project: who may make a node must not become somebody of another project.
+    """
+    require_agent(principal, agent_id)
+    host = uow.first(
+        select(hosts).where(
+            hosts.c.host_id == host_id, hosts.c.agent_id == agent_id, hosts.c.state.in_(LIVE_HOST_STATES)
+        )
+    )
+    if host is None:
+        raise not_found(f"hosts/{host_id}")
+    node = facts(uow, node_rows.row_by_key(uow, host["node_key"]))
+    own = (default_service_account(node.project_number), f"@{node.project}.iam.gserviceaccount.com")
+    if not node.service_account.endswith(own):
+        raise PodyardError(
+            Code.PERMISSION_DENIED,
+            f"service account {node.service_account} is none of project {node.project}: its node gets no token for it",
+        )
+    made = access.TOKEN_PREFIX + secret_token()
+    uow.execute(
+        insert(tokens).values(
+            token_hash=access.hashed(made),
+            email=node.service_account,
+            created=uow.real_now,
+            expires=uow.real_now.plus_seconds(TOKEN_SECONDS),
+        )
+    )
+    return made, TOKEN_SECONDS
+
+
+def settle(uow: UnitOfWork, watching_since: RealTime) -> None:
+    """The loop's look: stops hosts whose node is not READY, writes off those of dead agents, starts what shall run.
+
+    `watching_since`: since when this loop has watched without a gap; nobody is written off before a whole lease of it.
+    """
+    _stop_where_not_ready(uow, None)
+    if uow.real_now >= watching_since.plus_seconds(uow.leases.replica_seconds):
+        _lose_silent(uow)
+    for node in uow.all(_nodes_that_want_hosts()):
+        names = node["spec"].get("metadata", {})
+        scripted = STARTUP_SCRIPT in names or SHUTDOWN_SCRIPT in names
+        waiting = [
+            host
+            for host in _hosts_of(uow, node)
+            if host["state"] == "VIRTUAL" and (scripted or host["asked"]) and _is_due(uow, node, host)
+        ]
+        try:
+            _materialise(uow, node, waiting)
+        except PodyardError as error:
+            _note(uow, waiting, error.message)
+
+
+def busy(uow: UnitOfWork, node_key: str) -> bool:
+    """Whether processes of a host of the node may still be on its chips."""
+    query = select(func.count()).where(hosts.c.node_key == node_key, hosts.c.state.in_(LIVE_HOST_STATES))
+    return bool(uow.execute(query).scalar())
+
+
+def facts(uow: UnitOfWork, row: Mapping[str, Any]) -> NodeFacts:
+    """What the hosts of a node know of it."""
+    node = node_rows.to_node(uow, row)
+    number = int(uow.execute(select(projects.c.number).where(projects.c.project == node.project)).scalar() or 0)
+    account = node.spec.extras.get("serviceAccount") or {}
+    network = node.spec.extras.get("networkConfig") or {}
+    external = tuple(host.external_ip for host in node.hosts) if network.get("enableExternalIps") else ()
+    return NodeFacts(
+        node_key=node.node_key,
+        project=node.project,
+        project_number=number,
+        zone=node.zone,
+        node_id=node.node_id,
+        number=node.number,
+        state=node.state,
+        accelerator_type=node.spec.accelerator_type,
+        topology=node.spec.topology,
+        runtime_version=node.spec.runtime_version,
+        usage_class=str(node.spec.usage_class),
+        description=node.spec.description,
+        tags=tuple(node.spec.tags),
+        metadata=dict(node.spec.metadata),
+        service_account=account.get("email") or default_service_account(number),
+        scopes=tuple(account.get("scope") or DEFAULT_SCOPES),
+        network=str(network.get("network") or "default").rsplit("/", 1)[-1],
+        internal_ips=tuple(host.internal_ip for host in node.hosts),
+        external_ips=external,
+        maintenance_workers=tuple(node.maintenance_workers),
+        upcoming_maintenance=node.upcoming_maintenance,
+        multislice=_multislice(uow, row),
+    )
+
+
+def _multislice(uow: UnitOfWork, row: Mapping[str, Any]) -> Multislice | None:
+    if row["slice_count"] <= 1:
+        return None
+    first = select(hosts.c.internal_ip).join(nodes, nodes.c.node_key == hosts.c.node_key)
+    first = first.where(
+        nodes.c.queued_resource_key == row["queued_resource_key"],
+        nodes.c.slice_index == 0,
+        nodes.c.live_name.is_not(None),
+        hosts.c.host_index == 0,
+    )
+    return Multislice(row["slice_index"], row["slice_count"], str(uow.execute(first).scalar() or ""))
+
+
+def _take(uow: UnitOfWork, host: Mapping[str, Any], report: HostReport) -> None:
+    said: dict[str, Any] = {"scripts": dict(report.scripts), "problem": report.problem}
+    if report.ssh_host_key:
+        said["ssh_host_key"] = report.ssh_host_key
+    if report.guest_attributes is not None:
+        said["guest_attributes"] = {name: dict(values) for name, values in report.guest_attributes.items()}
+    if report.state == "EXITED":
+        _exit(uow, host, report.problem or "every process of the host is gone", **said)
+        return
+    said |= {"bind_address": report.address, "metadata_address": report.metadata_address}
+    said["port_map"] = dict(report.ports)
+    if host["state"] == "STARTING":
+        move(uow, HOSTS, host, "run", reason="the host answers", **said)
+    elif any(host[name] != value for name, value in said.items()):
+        uow.execute(update(hosts).where(hosts.c.host_id == host["host_id"]).values(**said))
+
+
+def _exit(uow: UnitOfWork, host: Mapping[str, Any], reason: str, **values: Any) -> None:
+    node = node_rows.row_by_key(uow, host["node_key"])
+    no_more: dict[str, Any] = {"agent_id": None, "bind_address": None, "port_map": {}, "lease_until": None}
+    no_more["metadata_address"] = ""
+    stays = node["state"] == "READY" and node["ready_since"] == host["ready_since"]
+    move(uow, HOSTS, host, "exit", reason=reason, **{**values, **no_more, "asked": host["asked"] and stays})
+
+
+def _stop_where_not_ready(uow: UnitOfWork, agent_id: str | None) -> None:
+    """Hosts of a node that has left READY, or has left it and come back since (that is a reboot), shall stop."""
+    query = select(hosts, nodes.c.node_id, nodes.c.state.label("node_state"))
+    query = query.join(nodes, nodes.c.node_key == hosts.c.node_key).where(
+        hosts.c.state.in_(("STARTING", "RUNNING")),
+        or_(nodes.c.state != "READY", nodes.c.ready_since != hosts.c.ready_since),
+    )
+    if agent_id is not None:
+        query = query.where(hosts.c.agent_id == agent_id)
+    for found in uow.all(query.order_by(hosts.c.node_key, hosts.c.host_index)):
+        host = {column.name: found[column.name] for column in hosts.c}
+        move(uow, HOSTS, host, "stop", reason=f"node {found['node_id']} is {found['node_state']}")
+        _poke(uow, host["agent_id"])
+
+
+def _lose_silent(uow: UnitOfWork) -> None:
+    """A host server that cannot report ends by itself within its lease; while its agent lives, it is made anew."""
+    living = {row["agent_id"] for row in _living_agents(uow)}
+    for host in _live(uow, None):
+        silent = host["lease_until"] is None or host["lease_until"] < uow.real_now
+        if silent and host["agent_id"] not in living:
+            reason = f"agent {host['agent_id']} is silent and the lease is over"
+            _exit(uow, host, reason, problem=reason)
+
+
+def _materialise(uow: UnitOfWork, node: Mapping[str, Any], chosen: Sequence[Mapping[str, Any]]) -> None:
+    """Gives each host a life on the agent with the most room, all or none."""
+    if not chosen:
+        return
+    living = _living_agents(uow)
+    used = _live_by_agent(uow)
+    free = {row["agent_id"]: row["hosts_max"] - used.get(row["agent_id"], 0) for row in living}
+    room = sum(max(0, count) for count in free.values())
+    if room < len(chosen):
+        most = sum(row["hosts_max"] for row in living)
+        raise PodyardError(
+            Code.RESOURCE_EXHAUSTED,
+            f"{len(chosen)} hosts of node {node['node_id']} must run at once and the {len(living)} living agents have "
+            f"room for {room} more of {most}",
+        )
+    for host in chosen:
+        agent_id = max(sorted(free), key=lambda agent: free[agent])
+        free[agent_id] -= 1
+        move(
+            uow,
+            HOSTS,
+            host,
+            "materialise",
+            reason=f"on agent {agent_id}",
+            agent_id=agent_id,
+            generation=host["generation"] + 1,
+            ready_since=node["ready_since"],
+            tried=uow.real_now,
+            lease_until=uow.real_now.plus_seconds(uow.leases.replica_seconds),
+            problem="",
+            scripts={},
+        )
+        _poke(uow, agent_id)
+
+
+def _nodes_that_want_hosts() -> Select[Any]:
+    """READY nodes with a script or with hosts that somebody asked for, of which some are not materialised."""
+    text = cast(nodes.c.spec, String)
+    scripted = or_(text.like(f'%"{STARTUP_SCRIPT}"%'), text.like(f'%"{SHUTDOWN_SCRIPT}"%'))
+    idle = exists().where(
+        hosts.c.node_key == nodes.c.node_key, hosts.c.state == "VIRTUAL", or_(hosts.c.asked, scripted)
+    )
+    return select(nodes).where(nodes.c.state == "READY", idle).order_by(nodes.c.node_key)
+
+
+def _is_due(uow: UnitOfWork, node: Mapping[str, Any], host: Mapping[str, Any]) -> bool:
+    if host["tried"] is None or host["ready_since"] != node["ready_since"]:
+        return True
+    due: RealTime = host["tried"].plus_seconds(RETRY_SECONDS)
+    return uow.real_now >= due
+
+
+def _note(uow: UnitOfWork, waiting: Sequence[Mapping[str, Any]], problem: str) -> None:
+    ids = [host["host_id"] for host in waiting if host["problem"] != problem]
+    if ids:
+        uow.execute(update(hosts).where(hosts.c.host_id.in_(ids)).values(problem=problem))
+
+
+def _live(uow: UnitOfWork, agent_id: str | None) -> list[Mapping[str, Any]]:
+    query = select(hosts).where(hosts.c.state.in_(LIVE_HOST_STATES))
+    if agent_id is not None:
+        query = query.where(hosts.c.agent_id == agent_id)
+    return uow.all(query.order_by(hosts.c.node_key, hosts.c.host_index))
+
+
+def _live_by_agent(uow: UnitOfWork) -> dict[str, int]:
+    query = select(hosts.c.agent_id, func.count().label("hosts")).where(hosts.c.state.in_(LIVE_HOST_STATES))
+    return {row["agent_id"]: row["hosts"] for row in uow.all(query.group_by(hosts.c.agent_id))}
+
+
+def _living_agents(uow: UnitOfWork) -> list[Mapping[str, Any]]:
+    oldest = uow.real_now.plus_seconds(-uow.leases.agent_seconds)
+    return uow.all(select(agents).where(agents.c.seen >= oldest).order_by(agents.c.agent_id))
+
+
+def _hosts_of(uow: UnitOfWork, node: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return uow.all(select(hosts).where(hosts.c.node_key == node["node_key"]).order_by(hosts.c.host_index))
+
+
+def _poke(uow: UnitOfWork, agent_id: str) -> None:
+    outbox.put(uow, f"agent.{agent_id}", POKE_TASK, [agent_id])
+
+
+def _node_row(
+    uow: UnitOfWork, principal: Principal, permission: str, project: str, zone: str, node_id: str
+) -> Mapping[str, Any]:
+    name = node_name(project, zone, node_id)
+    principal.require(permission, project, name)
+    row = node_rows.row_of(uow, project, zone, node_id)
+    if row is None:
+        raise not_found(name)
+    return row

@@ -1,0 +1,163 @@
+"""JSON web tokens that a service account signs itself (RFC 7519, RS256), as Google's auth libraries make them.
+
+Such a token is a credential of its own on every call (google-cloud-tpu), or is traded at `/token`
+(google-api-python-client). It says who signed it (`kid`), for whom (`aud`), and until when; nothing of it counts before
+the signature does.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import dataclasses
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from sqlalchemy import select
+
+from podyard.base.clock import NANOS_PER_SECOND, RealTime
+from podyard.base.errors import Code, PodyardError
+from podyard.db.tables_access import service_account_keys
+from podyard.db.unit_of_work import UnitOfWork
+
+SKEW_SECONDS = 300  # clocks of two machines; google.auth allows itself 10 s only, but laptops drift by minutes
+LIFETIME_SECONDS_MAX = 3600  # Google's: "short-lived token (60 minutes)"
+CHARACTERS_MAX = 4096  # Google's libraries make about 900
+# google-cloud-tpu puts its service's name there whatever endpoint it calls.
+SERVICE_AUDIENCES = frozenset({"https://tpu.googleapis.com/", "https://tpu.googleapis.com"})
+# google.oauth2.service_account puts this into every assertion, whatever the key's token_uri is.
+TOKEN_AUDIENCES = frozenset({"https://oauth2.googleapis.com/token"})
+TOKEN_PATH = "/token"
+_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SelfSigned:
+    """What a verified token says."""
+
+    email: str
+    key_id: str
+    claims: Mapping[str, Any]
+
+
+class BadJwt(PodyardError):
+    """UNAUTHENTICATED, and why, in the words of Google's token endpoint where they are known."""
+
+    def __init__(self, why: str, *, expired: bool = False) -> None:
+        super().__init__(Code.UNAUTHENTICATED, why)
+        self.expired = expired
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (type(self), (self.message,))
+
+
+def looks_like(token: str) -> bool:
+    """Whether `token` is meant as a JWT: opaque tokens have no dots."""
+    return token.count(".") == 2
+
+
+def for_service(uow: UnitOfWork, token: str) -> SelfSigned:
+    """The signer of a token sent as a bearer token; raises BadJwt. Without `aud` it must name its scopes."""
+
+    def meant_for_us(audience: object, row: Mapping[str, Any], claims: Mapping[str, Any]) -> bool:
+        if audience is None:
+            return isinstance(claims.get("scope"), str) and bool(claims["scope"].strip())
+        own = str(row["token_uri"]).removesuffix(TOKEN_PATH)
+        return audience in SERVICE_AUDIENCES or audience in (own, f"{own}/") or _on_loopback(audience, ("", "/"))
+
+    return _verified(uow, token, meant_for_us)
+
+
+def for_token_endpoint(uow: UnitOfWork, assertion: str) -> SelfSigned:
+    """The signer of an assertion sent to `/token`; raises BadJwt."""
+
+    def meant_for_us(audience: object, row: Mapping[str, Any], _claims: Mapping[str, Any]) -> bool:
+        return audience in TOKEN_AUDIENCES or audience == row["token_uri"] or _on_loopback(audience, (TOKEN_PATH,))
+
+    return _verified(uow, assertion, meant_for_us)
+
+
+def _verified(
+    uow: UnitOfWork, token: str, meant_for_us: Callable[[object, Mapping[str, Any], Mapping[str, Any]], bool]
+) -> SelfSigned:
+    header, claims, signed, signature = _parts(token)
+    key_id = header.get("kid")
+    if header.get("alg") != "RS256" or not isinstance(key_id, str):
+        raise BadJwt("Invalid JWT: it must be signed with RS256 and name its key (kid).")
+    row = uow.first(select(service_account_keys).where(service_account_keys.c.key_id == key_id))
+    # The same words for a key that is unknown and for one that did not sign this.
+    if row is None or not _is_signed(row["public_key"], signed, signature):
+        raise BadJwt("Invalid JWT Signature.")
+    if claims.get("iss") != row["email"] or claims.get("sub", row["email"]) != row["email"]:
+        raise BadJwt("Invalid JWT: iss and sub must be the service account's email.")
+    _check_times(claims, uow.real_now)
+    audience = claims.get("aud")
+    if not (audience is None or isinstance(audience, str)) or not meant_for_us(audience, row, claims):
+        raise BadJwt(f"Invalid JWT: {audience!r} is not an audience of this server.")
+    return SelfSigned(row["email"], key_id, claims)
+
+
+def _parts(token: str) -> tuple[dict[str, Any], dict[str, Any], bytes, bytes]:
+    """(header, claims, what is signed, signature)."""
+    if len(token) > CHARACTERS_MAX or not looks_like(token):
+        raise BadJwt("Invalid JWT: it must have three parts.")
+    signed, _, signature = token.rpartition(".")
+    try:
+        header, claims = (json.loads(_decoded(part)) for part in signed.split("."))
+        found = header, claims, signed.encode("ascii"), _decoded(signature)
+    except (ValueError, RecursionError):  # also what is no base64, UTF-8 or ASCII
+        raise BadJwt("Invalid JWT: its parts must be JSON in base64url.") from None
+    if not isinstance(header, dict) or not isinstance(claims, dict):
+        raise BadJwt("Invalid JWT: its parts must be JSON objects.")
+    return found
+
+
+def _decoded(part: str) -> bytes:
+    try:
+        return base64.b64decode(part + "=" * (-len(part) % 4), altchars=b"-_", validate=True)
+    except binascii.Error as error:
+        raise ValueError(str(error)) from None
+
+
+def _is_signed(public_key: str, signed: bytes, signature: bytes) -> bool:
+    # Not at the top: the API's first answer must not wait for a library that most requests never need.
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+    key = load_pem_public_key(public_key.encode("ascii"))
+    assert isinstance(key, RSAPublicKey), "only RSA keys are issued"
+    try:
+        key.verify(signature, signed, PKCS1v15(), SHA256())
+    except InvalidSignature:
+        return False
+    return True
+
+
+def _check_times(claims: Mapping[str, Any], now: RealTime) -> None:
+    issued, expires = claims.get("iat"), claims.get("exp")
+    for value in (issued, expires):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 2**53:
+            raise BadJwt("Invalid JWT: iat and exp must be numbers of seconds.")
+    assert isinstance(issued, int | float) and isinstance(expires, int | float)
+    seconds = now.nanos / NANOS_PER_SECOND
+    if expires + SKEW_SECONDS <= seconds:
+        raise BadJwt("Invalid JWT: Token has expired. Check your exp value in the JWT claim.", expired=True)
+    if issued - SKEW_SECONDS > seconds or not 0 < expires - issued <= LIFETIME_SECONDS_MAX + SKEW_SECONDS:
+        raise BadJwt(
+            "Invalid JWT: Token must be a short-lived token (60 minutes) and in a reasonable timeframe. "
+            "Check your iat and exp values in the JWT claim."
+        )
+
+
+def _on_loopback(audience: object, paths: tuple[str, ...]) -> bool:
+    """A server of this machine: whatever name and port it had when the key was made, it is nobody else's."""
+    try:
+        parts = urlsplit(str(audience))
+        return parts.scheme in ("http", "https") and parts.hostname in _LOOPBACK and parts.path in paths
+    except ValueError:
+        return False

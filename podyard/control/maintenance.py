@@ -1,0 +1,235 @@
+"""Maintenance of nodes: planned by the platform, begun early by a user, or only simulated.
+
+A maintenance puts all hosts of a node into it (docs: manually start a maintenance event): the node is REPAIRING and
+UNHEALTHY_MAINTENANCE for the fleet's `maintenance_seconds`, then READY. In a multislice the other slices restart after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import select, update
+
+from podyard.base.clock import PlatformTime
+from podyard.base.errors import Code, failed_precondition, invalid, not_found
+from podyard.control import nodes, operations, queue_states
+from podyard.db import nodes as node_rows
+from podyard.db import queued_resources as queue_rows
+from podyard.db import timers
+from podyard.db.tables_compute import nodes as nodes_table
+from podyard.db.tables_compute import operations as operations_table
+from podyard.db.tables_queue import queued_resources
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.fleet import Fleet
+from podyard.domain.node import HEALTHY, UNHEALTHY_MAINTENANCE, kind_of, node_name
+from podyard.domain.operation import Operation
+from podyard.domain.principal import Principal
+from podyard.domain.queued_resource import queued_resource_name
+
+# Where a user may begin it early (docs: manually start a maintenance event): all v4 and v5p, v5e and v6e from 2x4 on.
+_ALWAYS = frozenset({"v4", "v5p"})
+_FROM_CHIPS = {"v5e": 8, "v6e": 8}
+_SIMULATED = "a maintenance event is simulated"
+_TEXT = "its hosts are in maintenance; it will run again afterwards"
+
+
+def simulate(
+    uow: UnitOfWork,
+    fleet: Fleet,
+    principal: Principal,
+    project: str,
+    zone: str,
+    node_id: str,
+    worker_ids: Sequence[str | int] = (),
+) -> Operation:
+    """Tells the hosts `worker_ids` (none: all) of a READY node that a maintenance event is on. Nothing else happens to
+    them; after the fleet's `maintenance_seconds` all is well again, and the operation ends with the node."""
+    row = _node(uow, principal, "tpu.nodes.simulateMaintenanceEvent", project, zone, node_id)
+    workers = _workers(row, worker_ids)
+    if row["state"] != "READY":
+        raise nodes.bad_state("simulateMaintenanceEvent", row)
+    if row["maintenance_workers"]:
+        raise failed_precondition(f"node {node_id} is in a maintenance event already")
+    operation_id = operations.begin(uow, row, "simulateMaintenanceEvent", node_name(project, zone, node_id))
+    _set(uow, row, health=UNHEALTHY_MAINTENANCE, health_description=_SIMULATED, maintenance_workers=workers)
+    timers.put(uow, "maintenance.simulated", operation_id, 0, uow.now.plus_seconds(fleet.timings.maintenance_seconds))
+    return operations.get(uow, principal, project, zone, operation_id)
+
+
+def schedule(
+    uow: UnitOfWork,
+    fleet: Fleet,
+    row: Mapping[str, Any],
+    window_start: PlatformTime,
+    window_end: PlatformTime,
+    latest_window_start: PlatformTime | None = None,
+    can_reschedule: bool = True,
+    maintenance_type: str = "SCHEDULED",
+) -> None:
+    """Plans a maintenance of a live node (its row): PENDING until it is performed or its window begins. Whatever
+    `can_reschedule` says, a type whose maintenance no user may begin cannot be rescheduled.
+
+    Raises INVALID_ARGUMENT for a window in the past, or one that is too short for the fleet's `maintenance_seconds`.
+    """
+    if window_end <= window_start or window_start < uow.now:
+        raise invalid("a maintenance window begins in the future, and before it ends", "windowStartTime")
+    if window_end < window_start.plus_seconds(fleet.timings.maintenance_seconds):
+        raise invalid(f"a maintenance takes {fleet.timings.maintenance_seconds:g} s: the window is too short")
+    upcoming = {
+        "type": maintenance_type,
+        "can_reschedule": can_reschedule and _allowed(row),
+        "window_start": window_start.rfc3339(),
+        "window_end": window_end.rfc3339(),
+        "latest_window_start": (latest_window_start or window_start).rfc3339(),
+        "maintenance_status": "PENDING",
+    }
+    _set(uow, row, upcoming_maintenance=upcoming)
+    timers.put(uow, "maintenance.window", row["node_key"], 0, window_start)
+
+
+def perform(uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, zone: str, node_id: str) -> Operation:
+    """Begins the planned maintenance of a node now; raises FAILED_PRECONDITION when there is none that may be."""
+    row = _node(uow, principal, "tpu.nodes.performMaintenance", project, zone, node_id)
+    _check(row)
+    operation_id = operations.begin(uow, row, "performMaintenance", node_name(project, zone, node_id))
+    _begin(uow, fleet, row, operation_id)
+    return operations.get(uow, principal, project, zone, operation_id)
+
+
+def perform_queued_resource(
+    uow: UnitOfWork,
+    fleet: Fleet,
+    principal: Principal,
+    project: str,
+    zone: str,
+    queued_resource_id: str,
+    node_names: Sequence[str] = (),
+) -> Operation:
+    """Begins the planned maintenances of nodes of an ACTIVE queued resource, by name or id; none named: of all nodes.
+
+    All or none: FAILED_PRECONDITION when one of them may not. The operation ends when it is ACTIVE again.
+    """
+    name = queued_resource_name(project, zone, queued_resource_id)
+    principal.require("tpu.nodes.performMaintenance", project, name)
+    queue = _queued_resource(uow, project, zone, queued_resource_id)
+    found = {row["node_id"]: row for row in node_rows.of_queued_resource(uow, queue["queued_resource_key"])}
+    wanted = [text.rsplit("/", 1)[-1] for text in node_names] or list(found)
+    for node_id in wanted:
+        if node_id not in found:
+            raise invalid(f"{node_id} is no node of {name}", "nodeNames")
+    if queue["state"] != "ACTIVE":
+        raise failed_precondition(f"queued resource {queued_resource_id} is {queue['state']}, not ACTIVE")
+    for node_id in wanted:
+        _check(found[node_id])
+    operation_id = operations.begin(uow, queue, "performMaintenanceQueuedResource", name, "queuedResource")
+    mine = queued_resources.c.queued_resource_key == queue["queued_resource_key"]
+    uow.execute(update(queued_resources).where(mine).values(pending_operation=operation_id))
+    for node_id in dict.fromkeys(wanted):
+        _begin(uow, fleet, found[node_id], None)
+    return operations.get(uow, principal, project, zone, operation_id)
+
+
+def info(
+    uow: UnitOfWork, principal: Principal, project: str, zone: str, queued_resource_id: str
+) -> list[tuple[str, int, Mapping[str, Any] | None]]:
+    """(node name, the node's number, its upcoming maintenance or None) of each node of a queued resource."""
+    principal.require("tpu.queuedresources.get", project, queued_resource_name(project, zone, queued_resource_id))
+    queue = _queued_resource(uow, project, zone, queued_resource_id)
+    found = node_rows.of_queued_resource(uow, queue["queued_resource_key"])
+    return [
+        (node_name(project, zone, row["node_id"]), int(row["number"]), row["upcoming_maintenance"]) for row in found
+    ]
+
+
+def on_timer(uow: UnitOfWork, fleet: Fleet, timer: Mapping[str, Any]) -> None:
+    if timer["kind"] == "maintenance.simulated":
+        _end_simulated(uow, timer["resource_key"])
+    elif timer["kind"] == "maintenance.window":
+        row = node_rows.row_by_key(uow, timer["resource_key"])
+        upcoming = row["upcoming_maintenance"]
+        if upcoming is None or upcoming["maintenance_status"] != "PENDING":
+            return
+        if upcoming["window_start"] != timer["due"].rfc3339():
+            return  # it was planned anew, for another time
+        if row["state"] == "READY":
+            _begin(uow, fleet, row, None)
+        else:
+            _set(uow, row, upcoming_maintenance=None)  # nothing of it runs that a maintenance could disturb
+
+
+def _begin(uow: UnitOfWork, fleet: Fleet, row: Mapping[str, Any], operation_id: str | None) -> None:
+    values = {
+        "pending_operation": operation_id,
+        "health": UNHEALTHY_MAINTENANCE,
+        "health_description": _TEXT,
+        "maintenance_workers": list(range(row["host_count"])),
+        "upcoming_maintenance": {**row["upcoming_maintenance"], "maintenance_status": "ONGOING"},
+    }
+    seconds = fleet.timings.maintenance_seconds
+    nodes.pass_into(uow, row, "repair", "repaired", seconds, "its maintenance has begun", **values)
+    if row["queued_resource_key"] is not None:
+        queue_states.maintain(uow, row)
+
+
+def _end_simulated(uow: UnitOfWork, operation_id: str) -> None:
+    operation = uow.first(select(operations_table).where(operations_table.c.operation_id == operation_id))
+    if operation is None:
+        # Its record was deleted, which only an ended operation's can be: the node was told of the end then.
+        return
+    row = node_rows.row_by_key(uow, operation["target_key"])
+    if row["live_name"] is None:
+        operations.fail(uow, operation_id, Code.CANCELLED, "The node was deleted during the maintenance event")
+        return
+    if row["state"] != "REPAIRING":
+        # A real maintenance that has begun meanwhile has put its own words there.
+        _set(uow, row, health=HEALTHY, health_description="", maintenance_workers=None)
+    operations.succeed(uow, operation_id, node_rows.frozen(uow, node_rows.row_by_key(uow, row["node_key"])))
+
+
+def _check(row: Mapping[str, Any]) -> None:
+    upcoming = row["upcoming_maintenance"]
+    if upcoming is None or upcoming["maintenance_status"] != "PENDING":
+        raise failed_precondition(f"node {row['node_id']} has no upcoming maintenance that is PENDING")
+    if not upcoming["can_reschedule"]:
+        raise failed_precondition(f"the upcoming maintenance of node {row['node_id']} cannot be rescheduled")
+    if row["state"] != "READY":
+        raise nodes.bad_state("performMaintenance", row)
+
+
+def _allowed(row: Mapping[str, Any]) -> bool:
+    kind = kind_of(row["accelerator_type"], row["topology"])
+    least = _FROM_CHIPS.get(kind.generation.name)
+    return kind.generation.name in _ALWAYS or (least is not None and kind.chip_count >= least)
+
+
+def _workers(row: Mapping[str, Any], worker_ids: Sequence[str | int]) -> list[int]:
+    if not worker_ids:
+        return list(range(row["host_count"]))
+    known = {str(index): index for index in range(row["host_count"])}
+    unknown = [str(worker) for worker in worker_ids if str(worker) not in known]
+    if unknown:
+        raise invalid(f"node {row['node_id']} has workers 0 to {row['host_count'] - 1}, not {unknown[0]}", "workerIds")
+    return sorted({known[str(worker)] for worker in worker_ids})
+
+
+def _node(
+    uow: UnitOfWork, principal: Principal, permission: str, project: str, zone: str, node_id: str
+) -> Mapping[str, Any]:
+    name = node_name(project, zone, node_id)
+    principal.require(permission, project, name)
+    row = node_rows.row_of(uow, project, zone, node_id)
+    if row is None:
+        raise not_found(name)
+    return row
+
+
+def _queued_resource(uow: UnitOfWork, project: str, zone: str, queued_resource_id: str) -> Mapping[str, Any]:
+    row = queue_rows.row_of(uow, project, zone, queued_resource_id)
+    if row is None:
+        raise not_found(queued_resource_name(project, zone, queued_resource_id))
+    return row
+
+
+def _set(uow: UnitOfWork, row: Mapping[str, Any], **values: Any) -> None:
+    uow.execute(update(nodes_table).where(nodes_table.c.node_key == row["node_key"]).values(**values))

@@ -1,0 +1,352 @@
+"""Queued resources: requests that wait until all of their nodes can be placed, and the life of those nodes together.
+
+The operation of a creation or reset ends at once: what takes long is the queue, and the queued resource shows that. Its
+nodes do not exist before they are placed; then all of them are made in one unit of work.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from sqlalchemy import update
+
+from podyard.base.clock import PlatformTime
+from podyard.base.errors import Code, PodyardError, failed_precondition, invalid, not_found
+from podyard.base.ids import RESOURCE_ID_LENGTH_MAX, check_resource_id, error_id, row_id
+from podyard.control import access, nodes, operations, quota
+from podyard.control.queue_states import remind, settle
+from podyard.db import nodes as node_rows
+from podyard.db import queued_resources as rows
+from podyard.db import timers
+from podyard.db.tables_queue import queued_resources
+from podyard.db.transition import NODES, QUEUED_RESOURCES, born, move
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.fleet import Fleet
+from podyard.domain.node import NODE_STATES_LOST, kind_of
+from podyard.domain.operation import Operation
+from podyard.domain.plan import PlaceGroup, WaitGroup
+from podyard.domain.principal import Principal
+from podyard.domain.queued_resource import (
+    QUEUED_RESOURCE,
+    QUEUED_RESOURCE_NODES_MAX,
+    STATES_DELETED_WITHOUT_FORCE,
+    NodeRequest,
+    QueuedResource,
+    QueuedResourceSpec,
+    queued_resource_name,
+)
+
+T = TypeVar("T")
+_ID = re.compile(r"[A-Za-z0-9_.~+%-]+")  # the API's pattern, wider than that of node ids
+_KIND = "queuedResource"
+
+
+def create(
+    uow: UnitOfWork,
+    fleet: Fleet,
+    principal: Principal,
+    project: str,
+    zone: str,
+    queued_resource_id: str,
+    spec: QueuedResourceSpec,
+) -> Operation:
+    """Accepts a queued resource. Its operation ends with it as it stands in the queue.
+
+    Raises INVALID_ARGUMENT, ALREADY_EXISTS for its id or a node's, and RESOURCE_EXHAUSTED: quota counts from here on.
+    """
+    principal.require("tpu.queuedresources.create", project, f"projects/{project}/locations/{zone}")
+    if len(queued_resource_id) > RESOURCE_ID_LENGTH_MAX or _ID.fullmatch(queued_resource_id) is None:
+        raise invalid(f"queuedResourceId {queued_resource_id!r} is not a valid id", "queuedResourceId")
+    resolved = _resolved(spec, uow.now)
+    _check_nodes(uow, fleet, zone, resolved)
+    access.project_row(uow, project)
+    name = queued_resource_name(project, zone, queued_resource_id)
+    if rows.row_of(uow, project, zone, queued_resource_id) is not None:
+        raise PodyardError(Code.ALREADY_EXISTS, f"Resource '{name}' already exists")
+    for node in resolved.nodes:
+        nodes.check_free(uow, project, zone, node.node_id, node.spec)
+    kinds = [kind_of(node.spec.accelerator_type, node.spec.topology) for node in resolved.nodes]
+    quota.check_all(uow, fleet, project, zone, kinds, resolved.usage_class)
+    row = {
+        "queued_resource_key": row_id(uow.streams.stream("queued_resources"), "queue"),
+        "project": project,
+        "zone": zone,
+        "queued_resource_id": queued_resource_id,
+        "live_name": name,
+        "usage_class": str(resolved.usage_class),
+        "spec": rows.from_spec(resolved),
+        "created": uow.now,
+        "valid_after": resolved.valid_after,
+        "valid_until": resolved.valid_until,
+        "activated": None,
+        "state_initiator": "",
+        "error_code": None,
+        "error_message": "",
+        "error_details": [],
+        "wait_reason": "",
+        "pending_operation": None,
+        "repaired": [],
+    }
+    born(uow, QUEUED_RESOURCES, row, reason="requested")
+    return _queue(uow, principal, row)
+
+
+def _queue(uow: UnitOfWork, principal: Principal, row: Mapping[str, Any]) -> Operation:
+    """From CREATING into the queue, with the timers of its queueing policy."""
+    key = row["queued_resource_key"]
+    accepted = move(uow, QUEUED_RESOURCES, {**row, "state": "CREATING", "version": 1}, "accept", reason="accepted")
+    if row["valid_after"] is not None and row["valid_after"] > uow.now:
+        timers.put(uow, "queuedResource.eligible", key, 0, row["valid_after"])
+    else:
+        accepted = move(uow, QUEUED_RESOURCES, accepted, "wait", reason="it waits for chips")
+    if row["valid_until"] is not None:
+        timers.put(uow, "queuedResource.expire", key, 0, row["valid_until"])
+    return _done(uow, principal, accepted, "create")
+
+
+def get(uow: UnitOfWork, principal: Principal, project: str, zone: str, queued_resource_id: str) -> QueuedResource:
+    row = _row(uow, principal, "tpu.queuedresources.get", project, zone, queued_resource_id)
+    return rows.to_queued_resource(uow, row)
+
+
+def list_queued_resources(
+    uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, zone: str | None
+) -> list[QueuedResource]:
+    """All of one zone, or (None: `locations/-`) of all zones, by zone and id."""
+    principal.require("tpu.queuedresources.list", project, f"projects/{project}/locations/{zone or '-'}")
+    if zone is not None:
+        nodes.zone_of(fleet, zone)
+    return [rows.to_queued_resource(uow, row) for row in rows.rows(uow, project, zone)]
+
+
+def delete(
+    uow: UnitOfWork,
+    fleet: Fleet,
+    principal: Principal,
+    project: str,
+    zone: str,
+    queued_resource_id: str,
+    force: bool = False,
+) -> Operation:
+    """Deletes it, and its nodes with it. The operation ends when the last of its nodes is gone.
+
+    Without `force` it must have no nodes, or be in a state in which none of them lives: FAILED_PRECONDITION.
+    """
+    row = _row(uow, principal, "tpu.queuedresources.delete", project, zone, queued_resource_id)
+    found = node_rows.of_queued_resource(uow, row["queued_resource_key"])
+    if not QUEUED_RESOURCE.allows(row["state"], "delete"):
+        raise _bad_state("delete", row)
+    if found and not force and row["state"] not in STATES_DELETED_WITHOUT_FORCE:
+        raise failed_precondition(
+            f"queued resource {queued_resource_id} is {row['state']} and has nodes: delete them first, or use force"
+        )
+    operations.fail(uow, row["pending_operation"], Code.CANCELLED, "The queued resource was deleted")
+    operation_id = operations.begin(uow, row, "delete", _name(row), _KIND)
+    move(uow, QUEUED_RESOURCES, row, "delete", reason="delete requested", pending_operation=operation_id)
+    _delete_nodes(uow, fleet, row)
+    settle(uow, row["queued_resource_key"])
+    return operations.get(uow, principal, project, zone, operation_id)
+
+
+def reset(
+    uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, zone: str, queued_resource_id: str
+) -> Operation:
+    """Puts an ACTIVE or SUSPENDED one back into the queue: its nodes are deleted, and made anew under the same ids once
+    all of them can be placed. The bounds of its queueing policy were for the first time, and hold no longer."""
+    row = _row(uow, principal, "tpu.queuedresources.reset", project, zone, queued_resource_id)
+    if not QUEUED_RESOURCE.allows(row["state"], "reset"):
+        raise _bad_state("reset", row)
+    operations.fail(uow, row["pending_operation"], Code.CANCELLED, "The queued resource was reset")
+    values: dict[str, Any] = {
+        "valid_after": None,
+        "valid_until": None,
+        "state_initiator": "",
+        "pending_operation": None,
+    }
+    moved = move(uow, QUEUED_RESOURCES, row, "reset", reason="reset requested", **values, repaired=[])
+    _delete_nodes(uow, fleet, row)
+    return _done(uow, principal, moved, "reset")
+
+
+def apply_place_group(uow: UnitOfWork, fleet: Fleet, action: PlaceGroup) -> None:
+    """Makes all nodes of a queued resource, each with its chips. One that has changed since the plan is left alone; one
+    whose nodes' names or disks are in use by now FAILs."""
+    row = _as_planned(uow, action.group, action.version)
+    if row is None:
+        return
+    access.project_row(uow, row["project"])
+    spec = rows.to_spec(row["spec"])
+    try:
+        for request in spec.nodes:
+            nodes.check_free(uow, row["project"], row["zone"], request.node_id, request.spec)
+    except PodyardError as error:
+        _fail(uow, fleet, row, error.code, error.message)
+        return
+    move(uow, QUEUED_RESOURCES, row, "provision", reason="all of its nodes are placed", wait_reason="")
+    for request, place in zip(spec.nodes, action.places, strict=True):
+        nodes.place(uow, fleet, nodes.make(uow, row, request), place)
+
+
+def apply_wait_group(uow: UnitOfWork, action: WaitGroup) -> None:
+    """Keeps why it waits."""
+    if _as_planned(uow, action.group, action.version) is not None:
+        _set(uow, action.group, wait_reason=action.reason)
+
+
+def on_timer(uow: UnitOfWork, fleet: Fleet, timer: Mapping[str, Any]) -> None:
+    """What a timer of a queued resource does; it looks at the state, so that one which comes too late does nothing."""
+    row = rows.row_by_key(uow, timer["resource_key"])
+    if row is None:
+        return
+    kind, state = timer["kind"], row["state"]
+    if kind == "queuedResource.eligible" and state == "ACCEPTED":
+        move(uow, QUEUED_RESOURCES, row, "wait", reason="it waits for chips")
+    elif kind == "queuedResource.expire" and row["valid_until"] is not None and row["activated"] is None:
+        if QUEUED_RESOURCE.allows(state, "fail"):
+            _fail(uow, fleet, row, Code.DEADLINE_EXCEEDED, _expired_text(row))
+    elif kind == "queuedResource.repair" and state == "PROVISIONING":
+        _repair(uow, row)
+    elif kind == "queuedResource.restart" and state == "PROVISIONING":
+        _restart_siblings(uow, fleet, row)
+
+
+def _repair(uow: UnitOfWork, row: Mapping[str, Any]) -> None:
+    """Makes lost slices anew, each as soon as its chips are free of processes. The new node waits for its chips."""
+    key = row["queued_resource_key"]
+    lost = [node for node in node_rows.of_queued_resource(uow, key) if node["state"] in NODE_STATES_LOST]
+    holding = node_rows.with_slice(uow, [node["node_key"] for node in lost])
+    if holding:
+        remind(uow, "queuedResource.repair", row, nodes.QUIET_RETRY_SECONDS)
+    repaired = list(row["repaired"])
+    for node in lost:
+        if node["node_key"] in holding:
+            continue
+        # Both steps in one unit: nobody sees the name without a node.
+        deleting = move(uow, NODES, node, "delete", reason="its slice is made anew")
+        node_rows.remove_hosts(uow, node["node_key"])
+        timers.drop(uow, node["node_key"])
+        move(uow, NODES, deleting, "deleted", reason="its slice is made anew", live_name=None)
+        spec = node_rows.to_spec(node["spec"])
+        again = NodeRequest(node["node_id"], spec, node["slice_index"], node["slice_count"])
+        repaired.append(nodes.make(uow, row, again)["node_key"])
+    _set(uow, key, repaired=repaired)
+
+
+def _restart_siblings(uow: UnitOfWork, fleet: Fleet, row: Mapping[str, Any]) -> None:
+    """After slices were made anew or maintained, the others restart, so that all begin together (docs: multislice)."""
+    key = row["queued_resource_key"]
+    found = node_rows.of_queued_resource(uow, key)
+    if any(node["state"] != "READY" for node in found):
+        return
+    _set(uow, key, repaired=[])
+    for node in found:
+        if node["node_key"] not in row["repaired"]:
+            reason = "another slice of its multislice was made anew or maintained"
+            nodes.pass_into(uow, node, "restart", "restarted", fleet.timings.restart_seconds, reason)
+    settle(uow, key)
+
+
+def _fail(uow: UnitOfWork, fleet: Fleet, row: Mapping[str, Any], code: Code, message: str) -> None:
+    """It stays listed, and holds quota, until its user deletes it; nodes that were being made are deleted."""
+    move(uow, QUEUED_RESOURCES, row, "fail", reason=message, error_code=int(code), error_message=message)
+    _delete_nodes(uow, fleet, row)
+
+
+def _delete_nodes(uow: UnitOfWork, fleet: Fleet, row: Mapping[str, Any]) -> None:
+    for node in node_rows.of_queued_resource(uow, row["queued_resource_key"]):
+        nodes.delete_as_platform(uow, fleet, node)
+
+
+def _resolved(spec: QueuedResourceSpec, now: PlatformTime) -> QueuedResourceSpec:
+    """The spec with moments for durations, and with what it says of its nodes in each of them."""
+    after, until = spec.valid_after, spec.valid_until
+    if spec.valid_after_seconds is not None:
+        after = now.plus_seconds(spec.valid_after_seconds)
+    if spec.valid_until_seconds is not None:
+        until = now.plus_seconds(spec.valid_until_seconds)
+    if until is not None and until <= now:
+        raise invalid("the end of the queueing policy lies in the past", "queueingPolicy")
+    if after is not None and until is not None and after >= until:
+        raise invalid("the queueing policy ends before it begins", "queueingPolicy")
+    ends = None if spec.termination_time is None else spec.termination_time.nanos
+    made = tuple(
+        dataclasses.replace(
+            node,
+            spec=dataclasses.replace(
+                node.spec,
+                usage_class=spec.usage_class,
+                reservation_name=node.spec.reservation_name or spec.reservation_name,
+                max_run_seconds=_first(node.spec.max_run_seconds, spec.max_run_seconds),
+                termination_time=_first(node.spec.termination_time, ends),
+            ),
+        )
+        for node in spec.nodes
+    )
+    return dataclasses.replace(spec, valid_after=after, valid_until=until, nodes=made)
+
+
+def _first(own: T | None, common: T | None) -> T | None:
+    """What a node's own spec says, else what the queued resource says for all."""
+    return common if own is None else own
+
+
+def _check_nodes(uow: UnitOfWork, fleet: Fleet, zone: str, spec: QueuedResourceSpec) -> None:
+    if not 1 <= len(spec.nodes) <= QUEUED_RESOURCE_NODES_MAX:
+        raise invalid(f"a queued resource asks for 1 to {QUEUED_RESOURCE_NODES_MAX} nodes", "tpu.nodeSpec")
+    seen: set[str] = set()
+    for node in spec.nodes:
+        check_resource_id(node.node_id, "nodeId")
+        if node.node_id in seen:
+            raise invalid(f"two nodes of the queued resource are called {node.node_id}", "tpu.nodeSpec")
+        seen.add(node.node_id)
+        nodes.check_spec(uow, fleet, zone, node.spec)
+
+
+def _expired_text(row: Mapping[str, Any]) -> str:
+    spec = rows.to_spec(row["spec"])
+    if spec.valid_until_seconds is not None:
+        bound = f"validUntilDuration of {spec.valid_until_seconds:g}s"
+    else:
+        bound = "validInterval" if spec.valid_after is not None else "validUntilTime"
+    waited = f": {row['wait_reason']}" if row["wait_reason"] else ""
+    return f"The request was not fulfilled by {row['valid_until'].rfc3339()}, the end of its {bound}{waited}"
+
+
+def _row(
+    uow: UnitOfWork, principal: Principal, permission: str, project: str, zone: str, queued_resource_id: str
+) -> Mapping[str, Any]:
+    name = queued_resource_name(project, zone, queued_resource_id)
+    principal.require(permission, project, name)
+    row = rows.row_of(uow, project, zone, queued_resource_id)
+    if row is None:
+        raise not_found(name)
+    return row
+
+
+def _as_planned(uow: UnitOfWork, key: str, version: int) -> Mapping[str, Any] | None:
+    row = rows.row_by_key(uow, key)
+    return row if row is not None and row["version"] == version else None
+
+
+def _done(uow: UnitOfWork, principal: Principal, row: Mapping[str, Any], verb: str) -> Operation:
+    """An operation that has ended, with the queued resource as it stands."""
+    operation_id = operations.begin(uow, row, verb, _name(row), _KIND)
+    operations.succeed(uow, operation_id, rows.frozen(uow, row))
+    return operations.get(uow, principal, row["project"], row["zone"], operation_id)
+
+
+def _set(uow: UnitOfWork, key: str, **values: Any) -> None:
+    uow.execute(update(queued_resources).where(queued_resources.c.queued_resource_key == key).values(**values))
+
+
+def _name(row: Mapping[str, Any]) -> str:
+    return queued_resource_name(row["project"], row["zone"], row["queued_resource_id"])
+
+
+def _bad_state(verb: str, row: Mapping[str, Any]) -> PodyardError:
+    text = f"{verb} is not supported while in state {row['state']}"
+    eid = error_id(text, row["queued_resource_key"], row["version"])
+    return failed_precondition(f"Cloud TPU received a bad request. {text} {eid}")

@@ -1,0 +1,270 @@
+"""A host (Google's worker, or TPU VM) as the programs on it see it: environment, `tpu-env`, names, who may log in.
+
+Pure: the metadata server, scripts, ssh and the command line all say the same, because all ask here. The keys of
+`tpu-env` and their form are those of a recorded v4-256; what JAX, torch_xla and Ray read is among them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from podyard.base.clock import RealTime
+from podyard.domain.node import UsageClass, kind_of
+from podyard.hardware.accelerator_types import AcceleratorType
+
+TENSORFLOW_PORT = 8470  # the port that Cloud TPU shows on the wire for every worker
+MEGASCALE_PORT = 8081  # Ray's DEFAULT_MEGASCALE_PORT
+RUNTIME_METRICS_PORT = 8431  # of the first chip; the next chips have the next ports
+STARTUP_SCRIPT = "startup-script"
+SHUTDOWN_SCRIPT = "shutdown-script"
+SSH_KEYS = "ssh-keys"
+GUEST_ATTRIBUTES_SWITCH = "enable-guest-attributes"
+HOST_KEYS_NAMESPACE = "hostkeys"
+# The recorded v4-256 says 'false' although its shape could be twisted: the word speaks of a twist that was asked for.
+TOPOLOGY_ALT = "false"
+DEFAULT_SCOPES = (
+    "https://www.googleapis.com/auth/devstorage.read_write",
+    "https://www.googleapis.com/auth/logging.write",
+    "https://www.googleapis.com/auth/service.management",
+    "https://www.googleapis.com/auth/servicecontrol",
+    "https://www.googleapis.com/auth/pubsub",
+    "https://www.googleapis.com/auth/cloud-platform",
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Multislice:
+    """The place of a node among the slices of one request. `coordinator_ip`: of the first host of the first slice."""
+
+    slice_id: int
+    slice_count: int
+    coordinator_ip: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """What the hosts of a node know of it, as JSON can carry it. `external_ips` is empty when it has none;
+    `maintenance_workers` are the hosts that a maintenance event is on."""
+
+    node_key: str
+    project: str
+    project_number: int
+    zone: str
+    node_id: str
+    number: int
+    state: str
+    accelerator_type: str
+    topology: str
+    runtime_version: str
+    usage_class: str
+    description: str
+    tags: tuple[str, ...]
+    metadata: Mapping[str, str]
+    service_account: str
+    scopes: tuple[str, ...]
+    network: str
+    internal_ips: tuple[str, ...]
+    external_ips: tuple[str, ...]
+    maintenance_workers: tuple[int, ...] = ()
+    upcoming_maintenance: Mapping[str, Any] | None = None
+    multislice: Multislice | None = None
+
+    @property
+    def kind(self) -> AcceleratorType:
+        return kind_of(self.accelerator_type, self.topology)
+
+    @property
+    def preemptible(self) -> bool:
+        return self.usage_class in (UsageClass.PREEMPTIBLE, UsageClass.SPOT)
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    def digest(self) -> str:
+        """The same facts give the same text: what has not changed need not be sent again."""
+        return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()[:24]
+
+
+def facts_of_json(data: Mapping[str, Any]) -> NodeFacts:
+    names = ("tags", "scopes", "internal_ips", "external_ips", "maintenance_workers")
+    several = {name: tuple(data[name]) for name in names}
+    multislice = None if data["multislice"] is None else Multislice(**data["multislice"])
+    return NodeFacts(**{**data, **several, "multislice": multislice})
+
+
+def default_service_account(project_number: int) -> str:
+    """The Compute Engine default service account, which a node has unless it names another."""
+    return f"{project_number}-compute@developer.gserviceaccount.com"
+
+
+def host_name(node_id: str, index: int) -> str:
+    return f"{node_id}-w-{index}"
+
+
+def worker_network_endpoints(node: NodeFacts) -> str:
+    """The triple form: torch_xla reads no other."""
+    return ",".join(f"unknown:unknown:{address}" for address in node.internal_ips)
+
+
+def tpu_env(node: NodeFacts, index: int) -> dict[str, str]:
+    """The attribute `tpu-env` of one worker, in the order of the recording."""
+    kind = node.kind
+    wrap = wrap_text(kind)
+    values = {
+        "ACCELERATOR_TYPE": node.accelerator_type,
+        "CHIPS_PER_HOST_BOUNDS": kind.chips_per_host_bounds,
+        "HOST_BOUNDS": kind.host_bounds,
+        "TPU_CHIPS_PER_PROCESS_BOUNDS": kind.chips_per_host_bounds,
+        "TPU_PROCESS_BOUNDS": kind.host_bounds,
+        "TOPOLOGY": node.topology,
+        "TYPE": str(kind.generation.wire_type),
+        "WRAP": wrap,
+        "TPU_TOPOLOGY_WRAP": wrap,
+        "ALT": TOPOLOGY_ALT,
+        "TPU_TOPOLOGY_ALT": TOPOLOGY_ALT,
+        "CONSUMER_PROJECT_ID": node.project,
+        "CONSUMER_PROJECT_NUMBER": str(node.project_number),
+        "NODE_ID": node.node_id,
+        "UID": str(node.number),
+        "WORKER_ID": str(index),
+        "ZONE": node.zone,
+        "PREEMPTIBLE": str(node.preemptible).lower(),
+        "RUNTIME_VERSION": node.runtime_version,
+        "TPU_RUNTIME_METRICS_PORTS": _metrics_ports(kind),
+        "ENABLE_ICI_RESILIENCY": "false",
+        "INFERENCE_MODE": "false",
+        "INTERNAL": "false",
+        "SERVICE_NAME": "tpu.googleapis.com",
+        "SOURCE": "",
+    }
+    return values | _megascale(node)
+
+
+def tpu_env_text(node: NodeFacts, index: int) -> str:
+    """Lines `KEY: 'value'`: Ray looks for the single quotes, torch_xla reads it as YAML."""
+    return "".join(f"{name}: '{value}'\n" for name, value in tpu_env(node, index).items())
+
+
+def worker_environment(
+    node: NodeFacts, index: int, *, metadata_address: str | None = None, url: str | None = None
+) -> dict[str, str]:
+    """The environment of everything that runs on one worker.
+
+    `metadata_address`: `address:port` of its metadata server, once it is materialised. XRT_TPU_CONFIG's form is the one
+    that torch_xla's clients of TPU nodes used; nothing emulates what it points to.
+    """
+    kind = node.kind
+    address = node.internal_ips[index]
+    values = {
+        "TPU_WORKER_ID": str(index),
+        "TPU_WORKER_HOSTNAMES": ",".join(node.internal_ips),
+        "TPU_ACCELERATOR_TYPE": node.accelerator_type,
+        "TPU_TOPOLOGY": node.topology,
+        "TPU_TOPOLOGY_WRAP": wrap_text(kind),
+        "TPU_TOPOLOGY_ALT": TOPOLOGY_ALT,
+        "TPU_NAME": node.node_id,
+        "TPU_CHIPS_PER_HOST_BOUNDS": kind.chips_per_host_bounds,
+        "TPU_HOST_BOUNDS": kind.host_bounds,
+        "TPU_PROCESS_BOUNDS": kind.host_bounds,
+        "TPU_CHIPS_PER_PROCESS_BOUNDS": kind.chips_per_host_bounds,
+        "TPU_VISIBLE_CHIPS": ",".join(map(str, range(kind.chips_per_host))),
+        "TPU_SKIP_MDS_QUERY": "1",
+        "TPU_RUNTIME_METRICS_PORTS": _metrics_ports(kind),
+        "CLOUD_TPU_TASK_ID": str(index),
+        "COLAB_TPU_ADDR": f"{address}:{TENSORFLOW_PORT}",
+        "XRT_TPU_CONFIG": "|".join(
+            f"tpu_worker;{i};{ip}:{TENSORFLOW_PORT}" for i, ip in enumerate(node.internal_ips)
+        ),
+        "JAX_PLATFORMS": "cpu",
+        "PODYARD_PROJECT": node.project,
+        "PODYARD_LOCATION": node.zone,
+        "PODYARD_NODE": node.node_id,
+        "PODYARD_WORKER": str(index),
+    } | _megascale(node)  # fmt: skip
+    if url is not None:
+        values["PODYARD_URL"] = url
+    if metadata_address is not None:
+        values |= {"GCE_METADATA_HOST": metadata_address, "GCE_METADATA_IP": metadata_address}
+    return values
+
+
+def wrap_text(kind: AcceleratorType) -> str:
+    """TPU_TOPOLOGY_WRAP, always of three dimensions."""
+    wrap = (*kind.topology.wrap, False)[:3]
+    return ",".join(str(ring).lower() for ring in wrap)
+
+
+def guest_attributes_allowed(node: NodeFacts, namespace: str) -> bool:
+    """Host keys are published always: gcloud asks for them; everything else needs the attribute that switches it on."""
+    if namespace == HOST_KEYS_NAMESPACE:
+        return True
+    return node.metadata.get(GUEST_ATTRIBUTES_SWITCH, "").lower() == "true"
+
+
+def authorized_keys(text: str, now: RealTime) -> dict[str, tuple[str, ...]]:
+    """User -> public keys, of the metadata `ssh-keys`: lines `user:TYPE KEY comment`.
+
+    A line of gcloud's ends in `google-ssh {"userName":..,"expireOn":..}`: past that time it counts no more. What
+    cannot be read is left aside, so that one bad line locks nobody else out.
+    """
+    found: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        user, colon, key = line.strip().partition(":")
+        if not colon or not user or " " in user or len(key.split()) < 2:
+            continue
+        public, _, rest = key.partition(" google-ssh ")
+        if rest and _has_expired(rest, now):
+            continue
+        found.setdefault(user, []).append(" ".join(public.split()[:2]))
+    return {user: tuple(keys) for user, keys in found.items()}
+
+
+def with_ssh_key(text: str, user: str, public_key: str) -> str:
+    """`ssh-keys` with one more line; the same text when the key is there already."""
+    kind, key = public_key.split()[:2]
+    lines = [line for line in text.splitlines() if line.strip()]
+    if any(line.startswith(f"{user}:{kind} {key}") for line in lines):
+        return text
+    return "\n".join([*lines, f"{user}:{kind} {key} {user}"])
+
+
+def attribute_items(attributes: Mapping[str, Mapping[str, str]], path: str) -> list[dict[str, str]]:
+    """The guest attributes that a query path covers, in order: `namespace/key`, `namespace/`, or nothing for all."""
+    parts: Sequence[str] = [part for part in path.split("/") if part]
+    return [
+        {"namespace": namespace, "key": key, "value": value}
+        for namespace, values in sorted(attributes.items())
+        for key, value in sorted(values.items())
+        if parts in ([], [namespace], [namespace, key])
+    ]
+
+
+def _has_expired(google_ssh: str, now: RealTime) -> bool:
+    try:
+        expires = str(json.loads(google_ssh)["expireOn"])
+        # gcloud writes an offset without its colon.
+        if len(expires) > 5 and expires[-5] in "+-":
+            expires = f"{expires[:-2]}:{expires[-2:]}"
+        return RealTime.from_rfc3339(expires) <= now
+    except (ValueError, KeyError, TypeError):
+        return True
+
+
+def _metrics_ports(kind: AcceleratorType) -> str:
+    return ",".join(str(RUNTIME_METRICS_PORT + chip) for chip in range(kind.chips_per_host))
+
+
+def _megascale(node: NodeFacts) -> dict[str, str]:
+    slices = node.multislice
+    if slices is None:
+        return {}
+    return {
+        "MEGASCALE_COORDINATOR_ADDRESS": f"{slices.coordinator_ip}:{MEGASCALE_PORT}",
+        "MEGASCALE_NUM_SLICES": str(slices.slice_count),
+        "MEGASCALE_SLICE_ID": str(slices.slice_id),
+        "MEGASCALE_PORT": str(MEGASCALE_PORT),
+    }

@@ -1,0 +1,68 @@
+"""Reservations: the right of a project to chips of one generation in one zone, for a time."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from podyard.base.clock import PlatformTime
+from podyard.domain.machine import Machine
+
+# Numbers: google.cloud.tpu.v2alpha1.Reservation.State has APPROVED 3, ACTIVE 5, EXPIRED 7. PROVISIONING and
+# DEPROVISIONING take no time here, and nothing FAILs.
+RESERVATION = Machine(
+    "reservation",
+    "APPROVED",
+    {
+        "APPROVED": {"activate": "ACTIVE", "delete": "GONE"},
+        "ACTIVE": {"expire": "EXPIRED", "delete": "GONE"},
+        "EXPIRED": {"delete": "GONE"},
+        "GONE": {},
+    },
+)
+
+UNITS = ("CORES", "CHIPS")
+ANY = "-"  # `reservations/-`: any reservation of the zone
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Reservation:
+    """`size` and `used` count `units`. Nodes hold room in it while they hold chips."""
+
+    reservation_key: str
+    project: str
+    zone: str
+    reservation_id: str
+    state: str
+    generation: str
+    units: str
+    size: int
+    starts: PlatformTime | None
+    ends: PlatformTime | None
+    used: int
+    created: PlatformTime
+
+    @property
+    def name(self) -> str:
+        return reservation_name(self.project, self.zone, self.reservation_id)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ReservationRoom:
+    """What a scheduling cycle knows of an ACTIVE reservation: how many chips more may be placed under it."""
+
+    reservation_key: str
+    project: str
+    zone: str
+    name: str
+    generation: str
+    chips: int
+    ends: PlatformTime | None
+
+
+def reservation_name(project: str, zone: str, reservation_id: str) -> str:
+    return f"projects/{project}/locations/{zone}/reservations/{reservation_id}"
+
+
+def is_named(asked: str, name: str) -> bool:
+    """Whether the reservation `name` is one that a request for `asked` may use: it is named, or any may be used."""
+    return asked in ("", name) or asked.rsplit("/", 1)[-1] == ANY

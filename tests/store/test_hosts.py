@@ -1,0 +1,334 @@
+"""Hosts by use cases alone, the agent played by the test: the same rows on both databases."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from sqlalchemy import select, update
+
+from podyard.base.clock import ManualClock
+from podyard.base.errors import Code, PodyardError
+from podyard.control import access, agents, hosts, nodes
+from podyard.db import nodes as node_rows
+from podyard.db.tables import outbox
+from podyard.db.tables_compute import hosts as hosts_table
+from podyard.db.tables_compute import nodes as nodes_table
+from podyard.db.transition import NODES, move
+from podyard.db.unit_of_work import Database, UnitOfWork
+from podyard.domain.fleet import default_fleet
+from podyard.domain.host import NodeFacts, facts_of_json
+from podyard.domain.node import NodeSpec, UsageClass
+from podyard.domain.principal import PLATFORM, Principal
+
+PROJECT, ZONE, NODE = "demo", "us-central1-a", "pod"
+AGENT = Principal("agent", {}, agent_id="local")
+VIEWER = Principal("viewer", {PROJECT: frozenset({"tpu.viewer"})})
+STRANGER = Principal("stranger", {})
+SCRIPT = {"startup-script": "echo hello"}
+
+
+class Play:
+    """One node of four hosts that is READY, and the agents' words."""
+
+    def __init__(self, database: Database, clock: ManualClock) -> None:
+        self.database = database
+        self.clock = clock
+        database.run(lambda uow: access.bootstrap(uow, "owner", "agent", "local"))
+
+    def register(self, hosts_max: int, agent_id: str = "local") -> None:
+        caller = dataclasses.replace(AGENT, agent_id=agent_id)
+        self.database.run(lambda uow: agents.register(uow, caller, agent_id, 4, hosts_max, "127.0.0.1", 1))
+
+    def make(self, metadata: Mapping[str, str] | None = None, **extras: Any) -> None:
+        spec = NodeSpec(
+            "v2-32", "4x4", "tpu-vm-base", UsageClass.ON_DEMAND, metadata=dict(metadata or {}), extras=extras
+        )
+
+        def body(uow: UnitOfWork) -> None:
+            nodes.create(uow, default_fleet(), PLATFORM, PROJECT, ZONE, NODE, spec)
+            row = node_rows.row_of(uow, PROJECT, ZONE, NODE)
+            assert row is not None
+            node_rows.add_hosts(uow, row["node_key"], 1, 4)
+            move(uow, NODES, row, "created", reason="ready", ready_since=uow.now)
+
+        self.database.run(body)
+
+    def node(self) -> Mapping[str, Any]:
+        row = self.database.read(lambda uow: node_rows.row_of(uow, PROJECT, ZONE, NODE))
+        assert row is not None
+        return row
+
+    def ask(self, *workers: int, caller: Principal = PLATFORM) -> list[Mapping[str, Any]]:
+        return self.database.run(lambda uow: hosts.ask(uow, caller, PROJECT, ZONE, NODE, workers))
+
+    def rows(self) -> list[Mapping[str, Any]]:
+        return self.database.read(lambda uow: uow.all(select(hosts_table).order_by(hosts_table.c.host_index)))
+
+    def states(self) -> list[str]:
+        return [row["state"] for row in self.rows()]
+
+    def settle(self) -> None:
+        """The loop's look, by a loop that has watched for long."""
+        since = self.clock.now().plus_seconds(-1000)
+        self.database.run(lambda uow: hosts.settle(uow, since))
+
+    def say(self, state: str, rows: Sequence[Mapping[str, Any]] | None = None, **said: Any) -> list[hosts.HostWanted]:
+        """What the host server says of its hosts; returns what it is told."""
+        usual: dict[str, Any] = {
+            "address": "127.0.0.1", "metadata_address": "127.0.0.1:80", "ports": {"ssh": 22},
+            "ssh_host_key": "ssh-ed25519 K", "scripts": {}, "guest_attributes": None, "problem": "",
+        }  # fmt: skip
+        mine = [row for row in (rows or self.rows()) if row["agent_id"] == "local"]
+        reports = [
+            hosts.HostReport(
+                **{"host_id": r["host_id"], "generation": r["generation"], "state": state, **usual, **said}
+            )
+            for r in mine
+        ]
+        wanted, _ = self.database.run(lambda uow: hosts.sync(uow, AGENT, "local", reports, {}))
+        return wanted
+
+    def leave(self, event: str) -> None:
+        self.database.run(lambda uow: move(uow, NODES, self._row(uow), event, reason=event))
+
+    def _row(self, uow: UnitOfWork) -> Mapping[str, Any]:
+        row = node_rows.row_of(uow, PROJECT, ZONE, NODE)
+        assert row is not None
+        return row
+
+
+@pytest.fixture
+def play(database: Database, clock: ManualClock) -> Play:
+    return Play(database, clock)
+
+
+def test_a_host_lives_only_when_it_is_asked_for(play: Play) -> None:
+    play.register(4)
+    play.make()
+    play.settle()
+    assert play.states() == ["VIRTUAL"] * 4
+    assert [row["state"] for row in play.ask(2)] == ["STARTING"]
+    assert play.states() == ["VIRTUAL", "VIRTUAL", "STARTING", "VIRTUAL"]
+    assert [(host.index, host.generation, host.run) for host in play.say("RUNNING")] == [(2, 1, True)]
+    assert play.states()[2] == "RUNNING"
+    row = play.rows()[2]
+    assert (row["bind_address"], row["port_map"], row["agent_id"]) == ("127.0.0.1", {"ssh": 22}, "local")
+    assert play.ask(2)[0]["generation"] == 1
+    assert len(play.ask()) == 4
+
+
+def test_scripts_make_every_host_live_and_poke_the_agent(play: Play) -> None:
+    play.register(4)
+    play.make(SCRIPT)
+    play.settle()
+    assert play.states() == ["STARTING"] * 4
+    sent = play.database.read(lambda uow: uow.all(select(outbox)))
+    assert {(row["queue"], row["task"]) for row in sent} == {("agent.local", "podyard.poke_agent")}
+
+
+def test_there_is_room_on_living_agents_or_a_refusal_with_the_numbers(play: Play) -> None:
+    play.make(SCRIPT)
+    with pytest.raises(PodyardError, match="4 hosts of node pod must run at once and the 0 living agents") as caught:
+        play.ask()
+    assert caught.value.code is Code.RESOURCE_EXHAUSTED
+    play.register(3)
+    with pytest.raises(PodyardError, match="the 1 living agents have room for 3 more of 3"):
+        play.ask()
+    play.settle()
+    assert play.states() == ["VIRTUAL"] * 4
+    assert "room for 3" in play.rows()[0]["problem"]
+    play.register(2, "other")
+    assert sorted(row["agent_id"] for row in play.ask()) == ["local", "local", "local", "other"]
+    play.clock.advance(100)
+    assert play.rows()[0]["problem"] == ""
+
+
+def test_who_may_not_and_what_is_not_there(play: Play) -> None:
+    play.register(4)
+    play.make()
+    for caller in (STRANGER, VIEWER):
+        with pytest.raises(PodyardError, match=r"podyard\.hosts\.use"):
+            play.ask(99, caller=caller)
+    with pytest.raises(PodyardError, match="worker 4 does not exist"):
+        play.ask(4)
+    with pytest.raises(PodyardError) as caught:
+        play.database.run(lambda uow: hosts.ask(uow, STRANGER, PROJECT, ZONE, "nothing", []))
+    assert caught.value.code is Code.PERMISSION_DENIED
+    for agent in (STRANGER, dataclasses.replace(AGENT, agent_id="other")):
+        with pytest.raises(PodyardError, match=r"podyard\.agents\.sync"):
+            play.database.run(lambda uow, a=agent: hosts.sync(uow, a, "local", [], {}))
+        with pytest.raises(PodyardError, match=r"podyard\.agents\.sync"):
+            play.database.run(lambda uow, a=agent: hosts.token(uow, a, "local", "h"))
+
+
+def test_a_node_that_leaves_ready_keeps_its_chips_until_its_hosts_are_over(play: Play) -> None:
+    play.register(4)
+    play.make(SCRIPT)
+    play.settle()
+    play.say("RUNNING")
+    key = play.node()["node_key"]
+    assert play.database.read(lambda uow: hosts.busy(uow, key))
+    play.leave("preempt")
+    assert {host.run for host in play.say("RUNNING")} == {False}
+    assert play.states() == ["STOPPING"] * 4
+    with pytest.raises(PodyardError, match="node pod is PREEMPTED"):
+        play.ask()
+    assert play.say("EXITED") == []
+    assert play.states() == ["VIRTUAL"] * 4
+    assert not play.database.read(lambda uow: hosts.busy(uow, key))
+    play.settle()
+    assert play.states() == ["VIRTUAL"] * 4
+
+
+def test_a_node_that_is_ready_anew_boots_its_hosts_anew(play: Play) -> None:
+    play.register(4)
+    play.make(SCRIPT)
+    play.settle()
+    play.say("RUNNING")
+    play.clock.advance(60)
+    play.register(4)
+    # It left READY and came back between two looks.
+    play.database.run(lambda uow: uow.execute(update(nodes_table).values(ready_since=uow.now)))
+    play.settle()
+    assert play.states() == ["STOPPING"] * 4
+    play.say("EXITED")
+    play.settle()
+    assert {(row["state"], row["generation"]) for row in play.rows()} == {("STARTING", 2)}
+
+
+def test_words_of_an_earlier_life_are_not_taken(play: Play) -> None:
+    play.register(4)
+    play.make(SCRIPT)
+    play.settle()
+    earlier = play.rows()
+    play.say("EXITED")
+    play.clock.advance(hosts.RETRY_SECONDS)
+    play.settle()
+    assert {row["generation"] for row in play.rows()} == {2}
+    play.say("EXITED", earlier)
+    assert play.states() == ["STARTING"] * 4
+
+
+def test_a_host_that_cannot_start_is_tried_again_after_a_while(play: Play) -> None:
+    play.register(4)
+    play.make(SCRIPT)
+    play.settle()
+    play.say("EXITED", problem="no disk")
+    play.settle()
+    assert {(row["state"], row["problem"]) for row in play.rows()} == {("VIRTUAL", "no disk")}
+    play.clock.advance(hosts.RETRY_SECONDS)
+    play.settle()
+    assert {(row["state"], row["problem"]) for row in play.rows()} == {("STARTING", "")}
+
+
+def test_hosts_of_a_dead_agent_are_written_off_and_made_elsewhere(play: Play, clock: ManualClock) -> None:
+    play.register(4)
+    play.make()
+    play.ask(0)
+    play.say("RUNNING")
+    clock.advance(play.database.leases.replica_seconds + 1)
+    since = clock.now().plus_seconds(-1)
+    play.database.run(lambda uow: hosts.settle(uow, since))
+    assert play.states()[0] == "RUNNING"  # the loop itself may have been away
+    play.register(4, "other")
+    play.settle()
+    assert (play.rows()[0]["state"], play.rows()[0]["agent_id"]) == ("STARTING", "other")
+
+
+def test_hosts_of_a_living_agent_wait_for_their_server(play: Play, clock: ManualClock) -> None:
+    play.register(4)
+    play.make()
+    play.ask(0)
+    clock.advance(play.database.leases.replica_seconds + 1)
+    play.register(4)  # the agent lives, its host server does not
+    play.settle()
+    assert play.states()[0] == "STARTING"
+
+
+def test_facts_are_sent_once_and_again_when_they_change(play: Play) -> None:
+    play.register(4)
+    play.make({**SCRIPT, "a-key": "1"}, serviceAccount={"email": "robot@demo.iam.gserviceaccount.com", "scope": ["s"]})
+    play.settle()
+
+    def ask(known: Mapping[str, str]) -> dict[str, tuple[str, NodeFacts]]:
+        return play.database.run(lambda uow: hosts.sync(uow, AGENT, "local", [], known))[1]
+
+    ((key, (digest, facts)),) = ask({}).items()
+    assert facts.metadata["a-key"] == "1"
+    assert facts.internal_ips == ("10.128.0.3", "10.128.0.4", "10.128.0.5", "10.128.0.6")
+    assert (facts.service_account, facts.scopes) == ("robot@demo.iam.gserviceaccount.com", ("s",))
+    assert facts_of_json(facts.to_json()) == facts
+    assert ask({key: digest}) == {}
+    play.database.run(lambda uow: nodes.patch(uow, PLATFORM, PROJECT, ZONE, NODE, {"metadata": {"a-key": "2"}}))
+    assert ask({key: digest})[key][1].metadata == {"a-key": "2"}
+
+
+def test_a_token_is_of_the_nodes_own_project_and_ends(play: Play, clock: ManualClock) -> None:
+    play.register(4)
+    play.make(serviceAccount={"email": "robot@demo.iam.gserviceaccount.com"})
+    host_id = play.ask(0)[0]["host_id"]
+    made, seconds = play.database.run(lambda uow: hosts.token(uow, AGENT, "local", host_id))
+    play.database.run(lambda uow: access.bind(uow, "robot@demo.iam.gserviceaccount.com", PROJECT, "tpu.viewer"))
+    principal = play.database.read(lambda uow: access.authenticate(uow, made))
+    assert (principal.email, principal.agent_id) == ("robot@demo.iam.gserviceaccount.com", None)
+    assert principal.may("tpu.nodes.get", PROJECT)
+    assert not principal.may("tpu.nodes.delete", PROJECT)
+    clock.advance(seconds)
+    with pytest.raises(PodyardError) as caught:
+        play.database.read(lambda uow: access.authenticate(uow, made))
+    assert caught.value.code is Code.UNAUTHENTICATED
+
+
+@pytest.mark.parametrize("email", ["owner@podyard.local", "robot@other.iam.gserviceaccount.com", "x@evil.demo.iam.com"])
+def test_a_node_gets_no_token_of_somebody_else(play: Play, email: str) -> None:
+    play.register(4)
+    play.make(serviceAccount={"email": email})
+    host_id = play.ask(0)[0]["host_id"]
+    with pytest.raises(PodyardError, match="is none of project demo"):
+        play.database.run(lambda uow: hosts.token(uow, AGENT, "local", host_id))
+
+
+def test_guest_attributes_come_by_worker_and_path(play: Play) -> None:
+    play.register(4)
+    play.make()
+    play.ask(1)
+    said = {"hostkeys": {"ssh-ed25519": "KEY"}, "mine": {"b": "2", "a": "1"}}
+    play.say("RUNNING", guest_attributes=said)
+    play.say("RUNNING")  # nothing new: they stay
+
+    def ask(path: str, *workers: str, caller: Principal = VIEWER) -> list[dict[str, Any]]:
+        return play.database.read(
+            lambda uow: hosts.guest_attributes(uow, caller, PROJECT, ZONE, NODE, path, list(workers))
+        )
+
+    key = {"namespace": "hostkeys", "key": "ssh-ed25519", "value": "KEY"}
+    assert ask("hostkeys/", "1") == [{"queryPath": "hostkeys/", "items": [key]}]
+    assert [len(worker["items"]) for worker in ask("")] == [0, 3, 0, 0]
+    assert ask("mine/a", "1")[0]["items"] == [{"namespace": "mine", "key": "a", "value": "1"}]
+    with pytest.raises(PodyardError, match="worker '9' does not exist"):
+        ask("hostkeys/", "9")
+    with pytest.raises(PodyardError, match=r"tpu\.nodes\.get"):
+        ask("hostkeys/", caller=STRANGER)
+
+
+def test_folders_of_hosts_that_are_no_more_may_go(play: Play) -> None:
+    play.register(4)
+    play.make()
+    there = play.rows()[0]["host_id"]
+    assert play.database.read(lambda uow: hosts.gone(uow, [there, "host-of-old"])) == ["host-of-old"]
+
+
+def test_what_was_asked_for_comes_back_as_long_as_the_node_stays_ready(play: Play) -> None:
+    play.register(4)
+    play.make()
+    play.ask(0)
+    play.say("EXITED")  # the agent left, say
+    play.clock.advance(hosts.RETRY_SECONDS)
+    play.settle()
+    assert play.states()[0] == "STARTING"
+    play.leave("preempt")
+    play.say("EXITED")
+    assert {row["asked"] for row in play.rows()} == {False}

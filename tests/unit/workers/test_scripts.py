@@ -1,0 +1,108 @@
+"""Scripts of hosts: run once in a life, found again, their end known even when nobody saw it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from podyard.base.clock import OsClock
+from podyard.workers.process_group import Record, write_record
+from podyard.workers.scripts import HOST_VARIABLE, HostProcesses, ScriptState, end_all, process_table
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[str]:
+    """A host's id, no process of which outlives the test."""
+    host_id = f"host-{tmp_path.name}-{os.getpid()}"
+    yield host_id
+    assert end_all([host_id], [tmp_path], OsClock())
+
+
+def _env(host_id: str, home: Path) -> dict[str, str]:
+    return {"PATH": os.environ["PATH"], "HOME": str(home), HOST_VARIABLE: host_id}
+
+
+def _until(good: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not good():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_script_runs_once_and_its_exit_code_is_kept(tmp_path: Path, host: str) -> None:
+    first = HostProcesses(tmp_path, host, 1)
+    first.run_script("startup-script", "echo here >> log; exit 3", _env(host, tmp_path))
+    _until(lambda: not first.is_running("startup-script"))
+    assert first.look() == {"startup-script": ScriptState("DONE", 3)}
+    again = HostProcesses(tmp_path, host, 1)
+    again.run_script("startup-script", "echo here >> log", _env(host, tmp_path))
+    assert again.look() == {"startup-script": ScriptState("DONE", 3)}
+    next_life = HostProcesses(tmp_path, host, 2)
+    next_life.run_script("startup-script", "echo here >> log", _env(host, tmp_path))
+    _until(lambda: not next_life.is_running("startup-script"))
+    assert (tmp_path / "log").read_text() == "here\nhere\n"
+
+
+def test_an_interpreter_is_the_scripts_own(tmp_path: Path, host: str) -> None:
+    processes = HostProcesses(tmp_path, host, 1)
+    processes.run_script("startup-script", "#!/usr/bin/env python3\nopen('log', 'w').write('x')", _env(host, tmp_path))
+    _until(lambda: not processes.is_running("startup-script"))
+    assert (tmp_path / "log").read_text() == "x"
+
+
+def test_a_running_script_is_adopted_and_not_run_again(tmp_path: Path, host: str) -> None:
+    script = "echo here >> log; while test ! -e go; do sleep 0.01; done; exit 4"
+    first = HostProcesses(tmp_path, host, 1)
+    first.run_script("startup-script", script, _env(host, tmp_path))
+    _until((tmp_path / "log").exists)
+    second = HostProcesses(tmp_path, host, 1)
+    second.run_script("startup-script", script, _env(host, tmp_path))
+    assert second.is_running("startup-script")
+    (tmp_path / "go").touch()
+    _until(lambda: not second.is_running("startup-script"))
+    assert second.look()["startup-script"] == ScriptState("DONE", 4)
+    _until(lambda: not first.is_running("startup-script"))
+    assert (tmp_path / "log").read_text() == "here\n"
+
+
+def test_a_script_that_vanished_runs_again(tmp_path: Path, host: str) -> None:
+    first = HostProcesses(tmp_path, host, 1)
+    first.run_script("startup-script", "echo here >> log; sleep 1000", _env(host, tmp_path))
+    _until((tmp_path / "log").exists)
+    assert end_all([host], [tmp_path], OsClock())
+    _until(lambda: not first.is_running("startup-script"))
+    second = HostProcesses(tmp_path, host, 1)
+    second.run_script("startup-script", "echo here >> log", _env(host, tmp_path))
+    _until(lambda: not second.is_running("startup-script"))
+    assert (tmp_path / "log").read_text() == "here\nhere\n"
+
+
+def test_every_process_is_found_by_its_environment_or_its_session(tmp_path: Path, host: str) -> None:
+    processes = HostProcesses(tmp_path, host, 1)
+    script = "setsid sleep 1000 & env -i sleep 1000 & wait"
+    processes.run_script("startup-script", script, _env(host, tmp_path))
+
+    def names() -> list[str]:
+        found = []
+        for process in processes.find(process_table()):
+            with contextlib.suppress(psutil.Error):
+                found.append(process.name())
+        return sorted(found)
+
+    _until(lambda: names().count("sleep") == 2)
+    assert end_all([host], [tmp_path], OsClock())
+    assert names() == []
+    _until(lambda: not processes.is_running("startup-script"))
+
+
+def test_a_record_whose_pid_is_anothers_by_now_finds_nobody(tmp_path: Path, host: str) -> None:
+    processes = HostProcesses(tmp_path, host, 1)
+    # Our own pid and session, as if an earlier process of a host had had this number.
+    write_record(tmp_path / "processes", Record("session-1", 1, os.getsid(0), 1.0))
+    assert processes.find(process_table()) == []

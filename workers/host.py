@@ -1,0 +1,350 @@
+"""One host on this machine: its folder, its address with three ports, its scripts, and its orderly end."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import dataclasses
+import hashlib
+import json
+import logging
+import signal
+import socket
+import sys
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Protocol
+
+import asyncssh
+import psutil
+
+from podyard.base.clock import RealClock
+from podyard.domain.host import (
+    HOST_KEYS_NAMESPACE,
+    SHUTDOWN_SCRIPT,
+    STARTUP_SCRIPT,
+    TENSORFLOW_PORT,
+    NodeFacts,
+    worker_environment,
+)
+from podyard.workers import metadata, ssh, tensorflow_port
+from podyard.workers.process_group import KILL_SECONDS_MAX, STOP_GRACE_SECONDS
+from podyard.workers.scripts import HOST_VARIABLE, HostProcesses, signal_all
+
+logger = logging.getLogger(__name__)
+
+SHUTDOWN_SCRIPT_SECONDS = 30.0  # what Compute Engine gives a preempted machine
+TOKEN_LEFT_SECONDS_MIN = 300.0  # a token with less life is made anew, as Google's metadata server does
+QUICK_GRACE_SECONDS = 1.0  # what processes have after SIGTERM when the whole server leaves
+POLL_SECONDS = 0.1
+LISTEN_BACKLOG = 64
+LOOPBACK = "127.0.0.1"
+# The port that each service has on a machine of Google's; taken when the address is the host's own and it is free.
+_USUAL_PORTS = {"metadata": 80, "ssh": 22, "tensorflow": TENSORFLOW_PORT}
+
+
+class Phase(StrEnum):
+    STARTING = "STARTING"
+    RUNNING = "RUNNING"
+    STOPPING = "STOPPING"
+    OVER = "OVER"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HostSettings:
+    """What all hosts of a server share. `folder` holds a folder for each host."""
+
+    folder: Path
+    bind_address: str
+    url: str
+    base_environment: Mapping[str, str]
+
+
+class Api(Protocol):
+    """What a host asks of its server."""
+
+    async def refresh(self) -> None: ...
+    async def token(self, host_id: str) -> tuple[str, int]: ...
+    async def processes(self, host: HostProcesses) -> list[psutil.Process]: ...
+
+
+class Host:
+    """One life of a host."""
+
+    def __init__(
+        self,
+        host_id: str,
+        generation: int,
+        index: int,
+        facts: NodeFacts,
+        settings: HostSettings,
+        api: Api,
+        clock: RealClock,
+    ) -> None:
+        self.host_id = host_id
+        self.generation = generation
+        self._settings = settings
+        self._api = api
+        self._clock = clock
+        self._phase = Phase.STARTING
+        self._folder = settings.folder / host_id
+        self._address = ""
+        self._metadata_address = ""
+        self._hurry = False
+        self._ports: dict[str, int] = {}
+        self._key = ""
+        self._problem = ""
+        self._closing: list[Any] = []
+        self._processes: HostProcesses | None = None
+        self._token: tuple[str, float] | None = None
+        self._token_lock = asyncio.Lock()
+        self._guest_told = False
+        number = int.from_bytes(hashlib.sha256(host_id.encode()).digest()[:8], "big") >> 1
+        self._source = metadata.Source(facts, index, number, {}, self._access_token, self._guest_changed)
+
+    @property
+    def is_over(self) -> bool:
+        return self._phase is Phase.OVER
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether there is anything to report: the API knows by itself that it is starting."""
+        return self._phase is not Phase.STARTING
+
+    async def start(self, *, run_script: bool = True) -> None:
+        """Brings everything up; what cannot be is reported as the end of this life."""
+        try:
+            for name in ("home", "tmp"):
+                (self._folder / name).mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._processes = HostProcesses(self._folder, self.host_id, self.generation)
+            await self._serve(self._processes)
+            script = self._source.facts.metadata.get(STARTUP_SCRIPT)
+            if script and run_script:
+                self._processes.run_script(STARTUP_SCRIPT, script, self.environment())
+        except (OSError, ValueError, asyncssh.Error) as error:
+            self._problem = f"the host cannot be started: {error}"
+            logger.error("%s: %s", self.host_id, self._problem)
+            await self._close()
+            self._phase = Phase.OVER
+            return
+        self._phase = Phase.RUNNING
+        logger.info("host %s runs on %s, ports %s", self.host_id, self._address, self._ports)
+
+    def update(self, facts: NodeFacts) -> None:
+        """The node has changed: whoever waits for a change of its metadata hears of it."""
+        if facts != self._source.facts:
+            self._source.facts = facts
+            self._source.changed()
+
+    async def stop(self, *, run_script: bool) -> None:
+        """Runs the shutdown script, then ends every process. Returns at once when that is under way."""
+        if self._phase is not Phase.RUNNING:
+            return
+        self._phase = Phase.STOPPING
+        script = self._source.facts.metadata.get(SHUTDOWN_SCRIPT)
+        assert self._processes is not None
+        if script and run_script:
+            await self._run_shutdown_script(self._processes, script)
+        self._hurry = self._hurry or not run_script
+        await self._end_processes(self._processes)
+        await self._close()
+        try:
+            self._processes.forget_all()
+        except OSError as error:
+            self._problem = f"its records cannot be removed: {error}"
+        self._phase = Phase.OVER
+        logger.info("host %s is over", self.host_id)
+
+    def hurry(self) -> None:
+        """There is no time left for a shutdown script, nor for leaving slowly."""
+        self._hurry = True
+
+    def environment(self) -> dict[str, str]:
+        """Of everything that runs here."""
+        return {
+            **self._settings.base_environment,
+            "HOME": str(self._folder / "home"),
+            "TMPDIR": str(self._folder / "tmp"),
+            **worker_environment(
+                self._source.facts,
+                self._source.index,
+                metadata_address=self._metadata_address,
+                url=self._settings.url,
+            ),
+            HOST_VARIABLE: self.host_id,
+        }
+
+    def report(self, room_bytes: int) -> dict[str, Any]:
+        """What the API hears. Guest attributes only when they have changed and fit into `room_bytes`."""
+        guest = None
+        if not self._guest_told and len(json.dumps(self._source.guest)) <= room_bytes:
+            guest = copy.deepcopy(self._source.guest)
+        states = self._processes.look() if self._processes is not None else {}
+        return {
+            "host": self.host_id,
+            "generation": self.generation,
+            "state": "EXITED" if self.is_over else "RUNNING",
+            "address": self._address,
+            "metadataAddress": self._metadata_address,
+            "ports": dict(self._ports),
+            "sshHostKey": self._key,
+            "scripts": {kind: state.to_json() for kind, state in states.items()},
+            "guestAttributes": guest,
+            "problem": self._problem,
+        }
+
+    def guest_told(self, told: Mapping[str, Mapping[str, str]]) -> None:
+        """The API has taken these guest attributes."""
+        self._guest_told = self._source.guest == told
+
+    async def _serve(self, processes: HostProcesses) -> None:
+        key = ssh.host_key(self._folder)
+        self._key = ssh.public_text(key)
+        kind, public = self._key.split()
+        self._source.guest |= self._stored_guest()
+        self._source.guest[HOST_KEYS_NAMESPACE] = {kind: public}
+        local, sockets = _open_sockets(self._settings.bind_address, self._own_address(), self._stored_ports())
+        self._ports = {name: found.getsockname()[1] for name, found in sockets.items()}
+        self._address = str(sockets["ssh"].getsockname()[0])
+        self._metadata_address = f"{local}:{self._ports['metadata']}"
+        (self._folder / "ports.json").write_text(json.dumps(self._ports), encoding="utf-8")
+        handler = metadata.MetadataHandler(self._source)
+        self._closing.append(
+            await asyncio.start_server(
+                lambda reader, writer: metadata.serve_connection(handler, reader, writer), sock=sockets["metadata"]
+            )
+        )
+        self._closing.append(await asyncio.start_server(tensorflow_port.serve_connection, sock=sockets["tensorflow"]))
+        host = ssh.SshHost(
+            self._source, self._folder / "home", processes, self.environment, self._api.refresh, self._clock
+        )
+        self._closing.append(await ssh.listen(host, sockets["ssh"], key))
+
+    async def _run_shutdown_script(self, processes: HostProcesses, script: str) -> None:
+        try:
+            processes.run_script(SHUTDOWN_SCRIPT, script, self.environment())
+        except OSError as error:
+            self._problem = f"the shutdown script cannot be started: {error}"
+            return
+        deadline = self._clock.monotonic_seconds() + SHUTDOWN_SCRIPT_SECONDS
+        while processes.is_running(SHUTDOWN_SCRIPT) and self._clock.monotonic_seconds() < deadline and not self._hurry:
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def _end_processes(self, processes: HostProcesses) -> None:
+        """SIGTERM, SIGKILL, until two looks in a row find nothing: one might miss a process that is being made."""
+        started = self._clock.monotonic_seconds()
+        termed: set[int] = set()
+        empty_looks = 0
+        while empty_looks < 2:
+            left = await self._api.processes(processes)
+            seconds = self._clock.monotonic_seconds() - started
+            grace_seconds = QUICK_GRACE_SECONDS if self._hurry else STOP_GRACE_SECONDS
+            empty_looks = 0 if left else empty_looks + 1
+            if seconds > grace_seconds:
+                signal_all(left, signal.SIGKILL)
+            else:
+                signal_all([process for process in left if process.pid not in termed], signal.SIGTERM)
+                termed |= {process.pid for process in left}
+            if seconds > grace_seconds + KILL_SECONDS_MAX and left:
+                self._problem = f"{len(left)} processes do not end, the first is {left[0].pid}"
+            await asyncio.sleep(POLL_SECONDS if left else 0)
+
+    async def _close(self) -> None:
+        for server in self._closing:
+            server.close()
+        self._closing.clear()
+
+    async def _access_token(self) -> tuple[str, int]:
+        async with self._token_lock:
+            now = self._clock.monotonic_seconds()
+            if self._token is None or self._token[1] - now < TOKEN_LEFT_SECONDS_MIN:
+                made, seconds = await self._api.token(self.host_id)
+                self._token = (made, now + seconds)
+            return self._token[0], int(self._token[1] - now)
+
+    def _guest_changed(self) -> None:
+        self._guest_told = False
+        beside = self._folder / ".guest-attributes.new"
+        beside.write_text(json.dumps(self._source.guest), encoding="utf-8")
+        beside.replace(self._folder / "guest-attributes.json")
+
+    def _stored_guest(self) -> dict[str, dict[str, str]]:
+        found = _read_json(self._folder / "guest-attributes.json")
+        return {str(space): dict(values) for space, values in found.items()}
+
+    def _stored_ports(self) -> dict[str, int]:
+        found = _read_json(self._folder / "ports.json")
+        return {name: port for name, port in found.items() if name in _USUAL_PORTS and isinstance(port, int)}
+
+    def _own_address(self) -> str | None:
+        """Linux answers on all of 127.0.0.0/8, so that each host can have an address, and all ports, of its own: that
+        of 10.128.0.5 is 127.128.0.5."""
+        internal = self._source.facts.internal_ips[self._source.index]
+        return f"127.{internal.split('.', 1)[1]}" if sys.platform == "linux" else None
+
+
+def _open_sockets(
+    bind_address: str, own_address: str | None, before: Mapping[str, int]
+) -> tuple[str, dict[str, socket.socket]]:
+    """(this machine's own address of the host, bound sockets by service).
+
+    Ports: those of before, the usual ones on an own address, else any. The metadata server hands out tokens to whoever
+    reaches it, so it never listens on an address that other machines reach; ssh does when the agent does.
+    """
+    local_only = bind_address.startswith("127.") or bind_address in ("localhost", "::1")
+    for local in (own_address, LOOPBACK):
+        if local is None:
+            continue
+        usual = _USUAL_PORTS if local == own_address else dict.fromkeys(_USUAL_PORTS, 0)
+        wanted: dict[str, tuple[str, tuple[int | None, ...]]] = {
+            name: (local, (before.get(name), port, 0)) for name, port in usual.items()
+        }
+        if not local_only:
+            wanted["ssh"] = (bind_address, (before.get("ssh"), 0))
+        try:
+            return local, _bind_all(wanted)
+        except OSError:
+            if local == LOOPBACK:
+                raise
+    raise AssertionError("unreachable")
+
+
+def _bind_all(wanted: Mapping[str, tuple[str, tuple[int | None, ...]]]) -> dict[str, socket.socket]:
+    """A socket for each (address, ports to try in order)."""
+    found: dict[str, socket.socket] = {}
+    try:
+        for name, (address, ports) in wanted.items():
+            found[name] = _bind(address, [port for port in ports if port is not None])
+    except OSError:
+        for opened in found.values():
+            opened.close()
+        raise
+    return found
+
+
+def _bind(address: str, ports: list[int]) -> socket.socket:
+    """A socket on the first port that can be had. Raises OSError of the last try."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    for port in ports:
+        # Named as TCP, so that asyncio switches Nagle off.
+        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((address, port))
+            listener.listen(LISTEN_BACKLOG)
+            listener.setblocking(False)
+            return listener
+        except OSError:
+            listener.close()
+            if port == ports[-1]:
+                raise
+    raise AssertionError("no port to try")
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,271 @@
+"""One process for all hosts of an agent: `python -m podyard.workers.host_server NAME FOLDER`.
+
+It hears from the API which hosts shall be, gives each an address with a metadata server, an ssh server and the port of
+TensorFlow, runs their scripts, and says what has become of them. Killed, it leaves scripts and sessions running: the
+next one finds them by their records and their environment. When it cannot reach the API for a whole lease it ends
+everything, since by then the hosts may have been written off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import logging
+import os
+import resource
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from podyard.base import log
+from podyard.base.clock import OsClock, RealClock
+from podyard.base.errors import PodyardError
+from podyard.domain.host import NodeFacts, facts_of_json
+from podyard.workers import scripts
+from podyard.workers.host import Host, HostSettings
+from podyard.workers.http_client import JsonClient
+from podyard.workers.scripts import HostProcesses
+
+logger = logging.getLogger(__name__)
+
+SYNC_SECONDS = 1.0  # what a lost poke costs
+NEWS_SECONDS = 0.1  # how soon a change here is told, and how often scripts are looked at
+LOOK_SECONDS = 0.05  # how old a look at the machine's processes may be
+REFRESH_SECONDS = 0.2  # logins with unknown keys make the server ask for newer metadata, this often at most
+REPORT_BYTES_MAX = 512 << 10  # of guest attributes in one sync, which the API takes whole; the rest goes in the next
+REPORTS_MAX = 1000  # in one sync: with the guest attributes they stay below what the API takes in one body
+LEASE_SECONDS = 15.0  # until the API has named its own
+FILES_MAX = 65_536  # open ones; more than ten thousand hosts need
+EXIT_LEASE_LAPSED = 75  # EX_TEMPFAIL: the hosts may live elsewhere by now
+
+
+class HostServer:
+    """All hosts of one agent."""
+
+    def __init__(self, agent_id: str, api: JsonClient, settings: HostSettings, clock: RealClock) -> None:
+        self._path = f"/podyard/v1/agents/{agent_id}"
+        self._api = api
+        self._settings = settings
+        self._clock = clock
+        self._hosts: dict[str, Host] = {}
+        self._facts: dict[str, tuple[str, NodeFacts]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._poked = asyncio.Event()
+        self._syncing = asyncio.Lock()
+        self._synced_at = self._asked_at = clock.monotonic_seconds()  # when the last good, the last try began
+        self._lease_seconds = LEASE_SECONDS
+        self._told: dict[str, dict[str, Any]] = {}
+        self._looking = asyncio.Lock()
+        self._looked_at = float("-inf")
+        self._table: list[scripts.Seen] = []
+
+    def poke(self) -> None:
+        self._poked.set()
+
+    async def run(self, stopping: asyncio.Event) -> int:
+        """Until `stopping` is set or the lease lapses; returns the exit code. No process of a host is left then."""
+        while not stopping.is_set():
+            await self.sync()
+            if self._clock.monotonic_seconds() - self._synced_at > self._lease_seconds:
+                logger.error("the lease has lapsed: nobody has taken a report for that long")
+                await self._stop_all()
+                return EXIT_LEASE_LAPSED
+            await self._wait(stopping)
+        await self._stop_all()
+        await self.sync()
+        return 0
+
+    async def sync(self) -> None:
+        """Says what is here and does what is wanted; the API may be away."""
+        async with self._syncing:
+            reports = self._reports()
+            self._asked_at = self._clock.monotonic_seconds()
+            body = {"hosts": reports, "known": {key: digest for key, (digest, _) in self._facts.items()}}
+            try:
+                answer = await asyncio.to_thread(self._api.call, "POST", f"{self._path}:syncHosts", body)
+            except PodyardError as error:
+                logger.warning("sync: %s", error.message)
+                return
+            self._synced_at = self._asked_at
+            self._told |= {item["host"]: {**item, "guestAttributes": None} for item in reports}
+            self._lease_seconds = float(answer["leaseSeconds"])
+            for item in reports:
+                host = self._hosts.get(item["host"])
+                if host is not None and item["guestAttributes"] is not None:
+                    host.guest_told(item["guestAttributes"])
+            self._follow(answer)
+
+    async def refresh(self) -> None:
+        """Asks the API for newer metadata; whoever asks meanwhile shares the answer."""
+        asked = self._clock.monotonic_seconds()
+        while self._synced_at < asked:
+            wait_seconds = self._asked_at + REFRESH_SECONDS - self._clock.monotonic_seconds()
+            if wait_seconds <= 0:
+                return await self.sync()
+            await asyncio.sleep(wait_seconds)
+        return None
+
+    async def token(self, host_id: str) -> tuple[str, int]:
+        """A new access token of the host's service account, and how many seconds it lives."""
+        answer = await asyncio.to_thread(self._api.call, "POST", f"{self._path}:hostToken", {"host": host_id})
+        return str(answer["accessToken"]), int(answer["expiresIn"])
+
+    async def processes(self, host: HostProcesses) -> list[psutil.Process]:
+        """The living processes of a host. Hosts that look at the same time share one look at the machine."""
+        async with self._looking:
+            if self._clock.monotonic_seconds() - self._looked_at > LOOK_SECONDS:
+                began = self._clock.monotonic_seconds()
+                self._table = await asyncio.to_thread(scripts.process_table)
+                self._looked_at = began
+        return host.find(self._table)
+
+    def _follow(self, answer: Mapping[str, Any]) -> None:
+        for key, item in answer["nodes"].items():
+            self._facts[key] = (item["digest"], facts_of_json(item["facts"]))
+        wanted = {item["host"]: item for item in answer["hosts"]}
+        for host_id, host in list(self._hosts.items()):
+            item = wanted.get(host_id)
+            if item is not None and item["generation"] == host.generation:
+                host.update(self._facts[item["node"]][1])
+                if item["desired"] == "STOP":
+                    self._begin(host.stop(run_script=True))
+            elif host.is_over:
+                del self._hosts[host_id]
+                self._told.pop(host_id, None)
+            else:
+                # Written off while this server could not report: its life is over, and no script speaks for it.
+                self._begin(host.stop(run_script=False))
+        for host_id, item in wanted.items():
+            if host_id not in self._hosts and item["desired"] == "RUN":
+                self._start(item)
+            elif host_id not in self._hosts:
+                self._stop_unseen(item)
+        used = {item["node"] for item in wanted.values()}
+        self._facts = {key: found for key, found in self._facts.items() if key in used}
+
+    def _start(self, item: Mapping[str, Any]) -> None:
+        host = self._make(item)
+        self._begin(host.start())
+
+    def _stop_unseen(self, item: Mapping[str, Any]) -> None:
+        """A host that shall stop and that this server never had: an earlier server's, whose processes may be left."""
+        host = self._make(item)
+
+        async def start_and_stop() -> None:
+            await host.start(run_script=False)
+            await host.stop(run_script=True)
+
+        self._begin(start_and_stop())
+
+    def _make(self, item: Mapping[str, Any]) -> Host:
+        facts = self._facts[item["node"]][1]
+        host = Host(item["host"], item["generation"], item["index"], facts, self._settings, self, self._clock)
+        self._hosts[item["host"]] = host
+        return host
+
+    def _begin(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._poked.set()
+        if not task.cancelled() and task.exception() is not None:
+            logger.error("a host's work failed", exc_info=task.exception())
+
+    async def _stop_all(self) -> None:
+        for host in self._hosts.values():
+            host.hurry()
+        await asyncio.gather(*self._tasks, return_exceptions=True)  # what is starting or stopping comes to its end
+        await asyncio.gather(*(host.stop(run_script=False) for host in self._hosts.values()))
+
+    def _reports(self) -> list[dict[str, Any]]:
+        """Of every host; where there are too many for one sync, those with news come first."""
+        room = REPORT_BYTES_MAX
+        found = []
+        for _, host in sorted(self._hosts.items()):
+            if host.has_begun:
+                report = host.report(room)
+                room -= len(str(report["guestAttributes"] or ""))
+                found.append(report)
+        found.sort(key=lambda report: self._told.get(report["host"]) == report)
+        return found[:REPORTS_MAX]
+
+    async def _wait(self, stopping: asyncio.Event) -> None:
+        """Until the next sync is due: at once when poked, soon when something here has changed."""
+        due = self._clock.monotonic_seconds() + SYNC_SECONDS
+        while not stopping.is_set() and self._clock.monotonic_seconds() < due:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(NEWS_SECONDS):
+                    await self._poked.wait()
+            if self._poked.is_set():
+                self._poked.clear()
+                return
+            heard = self._synced_at == self._asked_at
+            if heard and any(self._told.get(report["host"]) != report for report in self._reports()):
+                return
+
+
+def main(argv: Sequence[str]) -> int:
+    """NAME is only there to be found in the process table."""
+    log.configure()
+    logging.getLogger("asyncssh").setLevel(logging.WARNING)
+    folder = Path(argv[1])
+    env = os.environ
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        # Each host listens on three sockets, and a session needs up to six more.
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, FILES_MAX), hard))
+    lock = os.open(folder / "host_server.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        print(f"another host server runs on {folder}", file=sys.stderr)
+        return 1
+    settings = HostSettings(
+        folder=folder,
+        bind_address=env["PODYARD_BIND_ADDRESS"],
+        url=env["PODYARD_URL"],
+        base_environment=base_environment(env),
+    )
+    clock = OsClock()
+    server = HostServer(env["PODYARD_AGENT"], JsonClient(env["PODYARD_URL"], env["PODYARD_TOKEN"]), settings, clock)
+    return asyncio.run(_run(server))
+
+
+def base_environment(env: Mapping[str, str]) -> dict[str, str]:
+    """What every program on a host finds, from nothing: no token, no database. The Python that runs Podyard comes
+    first on the path, so that `python` has JAX where Podyard has it."""
+    keep = {name: env[name] for name in ("PYTHONPATH", "LD_LIBRARY_PATH") if name in env}
+    path = env.get("PATH", os.defpath)
+    return {
+        **keep,
+        "PATH": os.pathsep.join((str(Path(sys.executable).parent), path)),
+        "LANG": env.get("LANG", "C.UTF-8"),
+        "SHELL": scripts.SHELL,
+    }
+
+
+async def _run(server: HostServer) -> int:
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        stopping.set()
+        server.poke()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    loop.add_signal_handler(scripts.POKE_SIGNAL, server.poke)
+    return await server.run(stopping)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,245 @@
+"""The ssh server of a host: commands, shells, sftp and scp, in the host's folder and with its environment.
+
+Who may log in is what the node's metadata `ssh-keys` says, and nothing else. Everybody is the user that Podyard runs
+as: the name before the key only has to match. What runs belongs to the host and ends with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import termios
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import asyncssh
+from typing_extensions import override
+
+from podyard.base.clock import RealClock
+from podyard.domain.host import SSH_KEYS, authorized_keys
+from podyard.workers.scripts import SHELL, HostProcesses
+
+if TYPE_CHECKING:
+    from podyard.workers.metadata import Source
+
+logger = logging.getLogger(__name__)
+
+SESSIONS_PER_HOST_MAX = 64  # commands and shells at once: far beyond people, below what a machine bears
+LOGIN_SECONDS_MAX = 20  # for a client that connects and says nothing
+KEEPALIVE_SECONDS = 30  # a client that has vanished is noticed after three of these
+HOST_KEY_FILE = "ssh_host_ed25519_key"
+EXIT_REFUSED = 255  # as ssh itself says "not the command's exit code"
+# A session leader gets the terminal that it opens first as its controlling one.
+_ON_TERMINAL = 'exec 0<>"$0" 1>&0 2>&0; exec "$@"'
+
+
+def host_key(folder: Path) -> asyncssh.SSHKey:
+    """The host's key, made at its first start; readable by its owner only."""
+    path = folder / HOST_KEY_FILE
+    if not path.exists():
+        key = asyncssh.generate_private_key("ssh-ed25519")
+        beside = path.with_suffix(".new")
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(key.export_private_key())
+        beside.replace(path)
+    return asyncssh.read_private_key(path)
+
+
+def public_text(key: asyncssh.SSHKey) -> str:
+    """`ssh-ed25519 AAAA...`, without a comment."""
+    return " ".join(key.export_public_key().decode().split()[:2])
+
+
+class SshHost:
+    """What the ssh server needs of a host. `refresh` asks the API for newer metadata: a key may have been added since
+    the last look. `environment` is asked anew for each session."""
+
+    def __init__(
+        self,
+        source: Source,
+        home: Path,
+        processes: HostProcesses,
+        environment: Callable[[], Mapping[str, str]],
+        refresh: Callable[[], Awaitable[None]],
+        clock: RealClock,
+    ) -> None:
+        self.source = source
+        self.home = home
+        self.processes = processes
+        self.environment = environment
+        self.refresh = refresh
+        self.clock = clock
+        self.sessions = 0
+        self.session_number = 0
+
+    async def is_authorized(self, user: str, key: asyncssh.SSHKey) -> bool:
+        given = public_text(key)
+        if given in self._keys(user):
+            return True
+        await self.refresh()
+        return given in self._keys(user)
+
+    def _keys(self, user: str) -> tuple[str, ...]:
+        text = self.source.facts.metadata.get(SSH_KEYS, "")
+        return authorized_keys(text, self.clock.now()).get(user, ())
+
+
+async def listen(host: SshHost, listener: socket.socket, key: asyncssh.SSHKey) -> asyncssh.SSHAcceptor:
+    """Serves ssh on a socket that is bound already."""
+    return await asyncssh.listen(
+        sock=listener,
+        server_factory=lambda: _Server(host),
+        server_host_keys=[key],
+        process_factory=lambda process: _run(host, process),
+        sftp_factory=lambda channel: _Files(channel, host.home),
+        allow_scp=True,
+        encoding=None,
+        line_editor=False,
+        login_timeout=LOGIN_SECONDS_MAX,
+        keepalive_interval=KEEPALIVE_SECONDS,
+        agent_forwarding=False,
+        gss_host=None,
+    )
+
+
+class _Server(asyncssh.SSHServer):
+    def __init__(self, host: SshHost) -> None:
+        self._host = host
+
+    @override
+    def begin_auth(self, username: str) -> bool:
+        return True
+
+    @override
+    def public_key_auth_supported(self) -> bool:
+        return True
+
+    @override
+    async def validate_public_key(self, username: str, key: asyncssh.SSHKey) -> bool:
+        return await self._host.is_authorized(username, key)
+
+    @override
+    def connection_requested(self, dest_host: str, dest_port: int, orig_host: str, orig_port: int) -> bool:
+        # Port forwarding (ssh -L): who has a shell here reaches the same places anyway.
+        return True
+
+
+class _Files(asyncssh.SFTPServer):
+    """Relative paths begin at home, as they do for commands; absolute ones are what they are for commands, too."""
+
+    def __init__(self, channel: asyncssh.SSHServerChannel[bytes], home: Path) -> None:
+        super().__init__(channel)
+        self._home = os.fsencode(home)
+
+    @override
+    def map_path(self, path: bytes) -> bytes:
+        return os.path.join(self._home, path)  # noqa: PTH118 (a path of bytes)
+
+    @override
+    def exit(self) -> None:
+        # OpenSSH's scp speaks sftp, and takes an end without an exit code for a failure.
+        channel = cast("asyncssh.SSHServerChannel[bytes]", self.channel)
+        if channel.get_subsystem() == "sftp":
+            channel.exit(0)
+
+
+async def _run(host: SshHost, process: asyncssh.SSHServerProcess[bytes]) -> None:
+    """One command or shell, from its start to its exit code."""
+    if host.sessions >= SESSIONS_PER_HOST_MAX:
+        process.stderr.write(f"{SESSIONS_PER_HOST_MAX} sessions run on this host already\n".encode())
+        process.exit(EXIT_REFUSED)
+        return
+    host.sessions += 1
+    try:
+        if process.term_type is None:
+            await _run_with_pipes(host, process)
+        else:
+            await _run_on_terminal(host, process)
+    except OSError as error:
+        process.stderr.write(f"the command cannot be started: {error}\n".encode())
+        process.exit(EXIT_REFUSED)
+    finally:
+        host.sessions -= 1
+    # What the library still has to clear up for this process is waited for here.
+    await process.wait_closed()
+
+
+async def _run_with_pipes(host: SshHost, process: asyncssh.SSHServerProcess[bytes]) -> None:
+    pipe = asyncio.subprocess.PIPE
+    child = await asyncio.create_subprocess_exec(
+        *_command(process), cwd=host.home, env=dict(host.environment()), start_new_session=True,
+        stdin=pipe, stdout=pipe, stderr=pipe,
+    )  # fmt: skip
+    with _recorded(host, child.pid):
+        process.set_redirect_pid(child.pid)
+        await process.redirect(stdin=child.stdin, stdout=child.stdout, stderr=child.stderr)
+        code = await child.wait()
+        with contextlib.suppress(asyncssh.Error, ConnectionError):
+            await process.stdout.drain()
+            await process.stderr.drain()
+        _leave(process, code)
+
+
+async def _run_on_terminal(host: SshHost, process: asyncssh.SSHServerProcess[bytes]) -> None:
+    ours, theirs = os.openpty()
+    try:
+        columns, lines, *_ = process.term_size
+        if columns and lines:
+            termios.tcsetwinsize(ours, (lines, columns))
+        env = {**host.environment(), "TERM": process.term_type or "dumb"}
+        child = await asyncio.create_subprocess_exec(
+            "/bin/sh", "-c", _ON_TERMINAL, os.ttyname(theirs), *_command(process),
+            cwd=host.home, env=env, start_new_session=True,
+            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
+        )  # fmt: skip
+        with _recorded(host, child.pid):
+            await process.redirect(stdin=os.dup(ours), stdout=os.dup(ours))
+            ended = asyncio.ensure_future(child.wait())
+            closed = asyncio.ensure_future(process.channel.wait_closed())
+            await asyncio.wait((ended, closed), return_when=asyncio.FIRST_COMPLETED)
+            closed.cancel()
+            if not ended.done():
+                # The client is gone: its terminal hangs up, as sshd's would.
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(child.pid, signal.SIGHUP)
+            # Ours is the last hold on the terminal once the session has ended: then the reader sees its end.
+            os.close(theirs)
+            theirs = -1
+            code = await ended
+            with contextlib.suppress(asyncssh.Error, ConnectionError):
+                await process.stdout.drain()
+            _leave(process, code)
+    finally:
+        os.close(ours)
+        if theirs >= 0:
+            os.close(theirs)
+
+
+def _command(process: asyncssh.SSHServerProcess[bytes]) -> list[str]:
+    return [SHELL, "-c", process.command] if process.command is not None else [SHELL]
+
+
+def _leave(process: asyncssh.SSHServerProcess[bytes], code: int) -> None:
+    with contextlib.suppress(OSError, asyncssh.Error):
+        if code >= 0:
+            process.exit(code)
+        else:
+            process.exit_with_signal(signal.Signals(-code).name.removeprefix("SIG"))
+
+
+@contextlib.contextmanager
+def _recorded(host: SshHost, pid: int) -> Iterator[None]:
+    """Keeps the record of a session as long as anything of it may live: it is found by it whatever it does."""
+    host.session_number += 1
+    name = f"session-{host.session_number}-{pid}"
+    host.processes.record_session(name, pid)
+    try:
+        yield
+    finally:
+        host.processes.forget_session_if_gone(name, pid)
