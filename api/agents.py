@@ -4,25 +4,34 @@ hosts of a node, as their users see and materialise them."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
+from typing_extensions import TypedDict
 
 from podyard.api import deps
+from podyard.api.deps import Timestamp
+from podyard.api.job_messages import Training
 from podyard.base.clock import RealTime
 from podyard.base.errors import invalid
 from podyard.control import agents, hosts
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.host import NodeFacts, worker_environment
 
-router = APIRouter(prefix="/podyard/v1")
+router = APIRouter(prefix="/podyard/v1", route_class=deps.Route)
 
 METRICS_PER_EVALUATION_MAX = 64  # a model is judged by a handful
 REPORT_ITEMS_MAX = 5000  # of one kind in one report: ten thousand steps a second are beyond any replica
 HOSTS_PER_SYNC_MAX = 10_000  # of one agent: the most that hosts_max may say
 FOLDERS_PER_SYNC_MAX = 256  # of hosts that are not running: which of them may go is no matter of seconds
+
+
+# What a column for them holds, on PostgreSQL as well.
+Count = Annotated[int, Field(ge=0, lt=2**31)]
+Fence = Annotated[int, Field(ge=0, lt=2**63)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class _Message(BaseModel):
@@ -32,13 +41,13 @@ class _Message(BaseModel):
 class RegisterMessage(_Message):
     replicas_max: int = Field(ge=0, le=10_000)
     hosts_max: int = Field(ge=0, le=10_000)
-    bind_address: str
-    pid: int
+    bind_address: str = Field(max_length=64)
+    pid: Count
 
 
 class ReplicaSeen(_Message):
     replica: str
-    fence: int
+    fence: Fence
     state: str
     pid: int | None = None
     exit_code: int | None = None
@@ -47,18 +56,18 @@ class ReplicaSeen(_Message):
 
 
 class SyncMessage(_Message):
-    fence: int
+    fence: Fence
     replicas: list[ReplicaSeen] = Field(default_factory=list, max_length=REPORT_ITEMS_MAX)
     host_folders: list[str] = Field(default_factory=list, max_length=FOLDERS_PER_SYNC_MAX)
 
 
 class HostSeen(_Message):
     host: str
-    generation: int
+    generation: Count
     state: str = Field(pattern="^(RUNNING|EXITED)$")
     address: str = Field(default="", max_length=64)
     metadata_address: str = Field(default="", max_length=64)
-    ports: dict[str, int] = Field(default_factory=dict)
+    ports: dict[str, Annotated[int, Field(ge=0, lt=2**16)]] = Field(default_factory=dict)
     ssh_host_key: str = Field(default="", max_length=1024)
     scripts: dict[str, dict[str, Any]] = Field(default_factory=dict)
     guest_attributes: dict[str, dict[str, str]] | None = None
@@ -75,63 +84,187 @@ class HostTokenMessage(_Message):
 
 
 class MaterialiseMessage(_Message):
-    workers: list[int] = Field(default_factory=list, max_length=HOSTS_PER_SYNC_MAX)
+    workers: list[Count] = Field(default_factory=list, max_length=HOSTS_PER_SYNC_MAX)
 
 
 class JoinMessage(_Message):
-    fence: int
+    fence: Fence
     address: str = Field(max_length=128)
 
 
 class PointMessage(_Message):
-    step: int = Field(ge=1)
-    loss: float
-    accuracy: float
-    wall_seconds: float = Field(ge=0)
-    modelled_seconds: float = Field(ge=0)
+    step: int = Field(ge=1, lt=2**31)
+    loss: Finite
+    accuracy: Finite
+    wall_seconds: Finite = Field(ge=0)
+    modelled_seconds: Finite = Field(ge=0)
 
 
 class CheckpointMessage(_Message):
-    step: int = Field(ge=0)
+    step: Count
     name: str = Field(max_length=512)
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
     best: bool = False
 
 
 class EvaluationMessage(_Message):
-    step: int = Field(ge=0)
-    metrics: dict[Annotated[str, Field(max_length=64)], Annotated[float, Field(allow_inf_nan=False)]] = Field(
-        max_length=METRICS_PER_EVALUATION_MAX
-    )
+    step: Count
+    metrics: dict[Annotated[str, Field(max_length=64)], Finite] = Field(max_length=METRICS_PER_EVALUATION_MAX)
 
 
 class LineMessage(_Message):
-    seq: int = Field(ge=0)
+    seq: Count
     at: str
     line: str
 
 
 class ReportMessage(_Message):
-    fence: int
+    fence: Fence
     state: str = Field(pattern="^(RUNNING|SUCCEEDED|FAILED|YIELDED)$")
     error: str | None = None
     metrics: list[PointMessage] = Field(default_factory=list, max_length=REPORT_ITEMS_MAX)
     evaluations: list[EvaluationMessage] = Field(default_factory=list, max_length=REPORT_ITEMS_MAX)
     checkpoints: list[CheckpointMessage] = Field(default_factory=list, max_length=REPORT_ITEMS_MAX)
-    pruned: list[int] = Field(default_factory=list, max_length=REPORT_ITEMS_MAX)
+    pruned: list[Count] = Field(default_factory=list, max_length=REPORT_ITEMS_MAX)
     logs: list[LineMessage] = Field(default_factory=list, max_length=REPORT_ITEMS_MAX)
     summary: dict[str, Any] = Field(default_factory=dict)
 
 
-async def _body(request: Request) -> Any:
-    return deps.parse_json(await request.body())
+class Registered(TypedDict):
+    agent: str
+    fence: int
+    leaseSeconds: float
 
 
-Body = Annotated[Any, Depends(_body)]
+class ReplicaWanted(TypedDict):
+    replica: str
+    fence: int
+    desired: str
+    token: str
+
+
+class HostWanted(TypedDict):
+    host: str
+    generation: int
+    node: str
+    index: int
+    desired: str
+
+
+class Synced(TypedDict):
+    leaseSeconds: float
+    replicas: list[ReplicaWanted]
+    hosts: list[HostWanted]
+    goneHosts: list[str]
+
+
+class NodeNews(TypedDict):
+    """`facts`: what the hosts of the node know of it (domain/host.py)."""
+
+    digest: str
+    facts: dict[str, Any]
+
+
+class HostsSynced(TypedDict):
+    leaseSeconds: float
+    hosts: list[HostWanted]
+    nodes: dict[str, NodeNews]
+
+
+class HostToken(TypedDict):
+    accessToken: str
+    expiresIn: int
+
+
+class Host(TypedDict):
+    """`scripts`: what became of the start-up and the shutdown script."""
+
+    worker: int
+    host: str
+    state: str
+    problem: str
+    generation: int
+    internalIp: str
+    externalIp: str
+    address: str
+    ports: dict[str, int]
+    metadataAddress: str
+    sshHostKey: str
+    scripts: dict[str, dict[str, Any]]
+    environment: dict[str, str]
+
+
+class Hosts(TypedDict):
+    hosts: list[Host]
+
+
+class Peer(TypedDict):
+    processIndex: int
+    hostIndices: list[int]
+    address: str
+    agent: str
+
+
+class Joined(TypedDict):
+    ready: bool
+    peers: list[Peer]
+
+
+class Reported(TypedDict):
+    desired: str
+    leaseSeconds: float
+
+
+class StartOfReplica(TypedDict):
+    objectsPrefix: str
+    step: int
+
+
+class Specification(TypedDict):
+    """Everything that a replica needs to run."""
+
+    job: str
+    attempt: int
+    epoch: int
+    fence: int
+    recipe: str
+    arguments: dict[str, Any]
+    mode: str
+    steps: int
+    globalBatch: int
+    seed: int
+    checkpointEverySteps: int
+    training: Training
+    learningRateScale: float
+    startFrom: StartOfReplica | None
+    acceleratorType: str
+    coreCount: int
+    hostCount: int
+    hostIndices: list[int]
+    rank: int
+    processCount: int
+    ringKey: str
+    resumeStep: int
+    objectsPrefix: str
+    bindAddress: str
+    leaseSeconds: float
+
+
+class Agent(TypedDict):
+    agent: str
+    bindAddress: str
+    replicasMax: int
+    hostsMax: int
+    pid: int
+    seenTime: Timestamp
+
+
+class Agents(TypedDict):
+    agents: list[Agent]
 
 
 @router.post("/agents/{agent}:register")
-def register(request: Request, agent: str, body: Body) -> dict[str, Any]:
+def register(request: Request, agent: str, body: Annotated[deps.Body, RegisterMessage]) -> Registered:
     message, caller = deps.parse(RegisterMessage, body), deps.principal(request)
     fence = deps.write(
         request,
@@ -143,7 +276,7 @@ def register(request: Request, agent: str, body: Body) -> dict[str, Any]:
 
 
 @router.post("/agents/{agent}:sync")
-def sync(request: Request, agent: str, body: Body) -> dict[str, Any]:
+def sync(request: Request, agent: str, body: Annotated[deps.MendedBody, SyncMessage]) -> Synced:
     message, caller = deps.parse(SyncMessage, body), deps.principal(request)
     seen = [agents.ReplicaReport(r.replica, r.fence, r.state, r.reason, r.released) for r in message.replicas]
 
@@ -164,7 +297,7 @@ def sync(request: Request, agent: str, body: Body) -> dict[str, Any]:
 
 
 @router.post("/agents/{agent}:syncHosts")
-def sync_hosts(request: Request, agent: str, body: Body) -> dict[str, Any]:
+def sync_hosts(request: Request, agent: str, body: Annotated[deps.MendedBody, HostSyncMessage]) -> HostsSynced:
     """The host server says what it has and hears what it shall have; `nodes` are the facts that it does not know."""
     message, caller = deps.parse(HostSyncMessage, body), deps.principal(request)
     seen = [from_api_host(item) for item in message.hosts]
@@ -177,7 +310,7 @@ def sync_hosts(request: Request, agent: str, body: Body) -> dict[str, Any]:
 
 
 @router.post("/agents/{agent}:hostToken")
-def host_token(request: Request, agent: str, body: Body) -> dict[str, Any]:
+def host_token(request: Request, agent: str, body: Annotated[deps.Body, HostTokenMessage]) -> HostToken:
     """An access token of the host's service account, for its metadata server."""
     message, caller = deps.parse(HostTokenMessage, body), deps.principal(request)
     made, seconds = deps.write(request, lambda uow: hosts.token(uow, caller, agent, message.host))
@@ -185,7 +318,7 @@ def host_token(request: Request, agent: str, body: Body) -> dict[str, Any]:
 
 
 @router.get("/projects/{project}/locations/{zone}/nodes/{node}/hosts")
-def list_hosts(request: Request, project: str, zone: str, node: str) -> dict[str, Any]:
+def list_hosts(request: Request, project: str, zone: str, node: str) -> Hosts:
     """Each host's state, addresses and environment. Asking materialises nothing."""
     caller = deps.principal(request)
     facts, rows = deps.read(request, lambda uow: hosts.list_hosts(uow, caller, project, zone, node))
@@ -193,14 +326,16 @@ def list_hosts(request: Request, project: str, zone: str, node: str) -> dict[str
     return {"hosts": [to_api_host(row, facts, url) for row in rows]}
 
 
-@router.post("/projects/{project}/locations/{zone}/nodes/{node}:materialise")
-def materialise(request: Request, project: str, zone: str, node: str, body: Body) -> dict[str, Any]:
+@router.post("/projects/{project}/locations/{zone}/nodes/{node}:materialise", responses=deps.errors(429))
+def materialise(
+    request: Request, project: str, zone: str, node: str, body: Annotated[deps.Body, MaterialiseMessage]
+) -> Hosts:
     caller = deps.principal(request)
     caller.require(hosts.USE, project, f"projects/{project}/locations/{zone}/nodes/{node}")
     message = deps.parse(MaterialiseMessage, body)
     url = str(request.base_url).rstrip("/")
 
-    def body_of_unit(uow: UnitOfWork) -> dict[str, Any]:
+    def body_of_unit(uow: UnitOfWork) -> Hosts:
         rows = hosts.ask(uow, caller, project, zone, node, message.workers)
         facts, _ = hosts.list_hosts(uow, caller, project, zone, node)
         return {"hosts": [to_api_host(row, facts, url) for row in rows]}
@@ -209,7 +344,7 @@ def materialise(request: Request, project: str, zone: str, node: str, body: Body
 
 
 @router.post("/replicas/{replica}:join")
-def join(request: Request, replica: str, body: Body) -> dict[str, Any]:
+def join(request: Request, replica: str, body: Annotated[deps.Body, JoinMessage]) -> Joined:
     message, caller = deps.parse(JoinMessage, body), deps.principal(request)
     peers = deps.write(request, lambda uow: agents.join(uow, caller, replica, message.fence, message.address))
     if peers is None:
@@ -229,7 +364,7 @@ def join(request: Request, replica: str, body: Body) -> dict[str, Any]:
 
 
 @router.post("/replicas/{replica}:report")
-def report(request: Request, replica: str, body: Body) -> dict[str, Any]:
+def report(request: Request, replica: str, body: Annotated[deps.MendedBody, ReportMessage]) -> Reported:
     message, caller = deps.parse(ReportMessage, body), deps.principal(request)
     progress = from_api_report(message)
     desired = deps.write(request, lambda uow: agents.report(uow, caller, replica, progress))
@@ -237,13 +372,13 @@ def report(request: Request, replica: str, body: Body) -> dict[str, Any]:
 
 
 @router.get("/replicas/{replica}")
-def specification(request: Request, replica: str) -> dict[str, Any]:
+def specification(request: Request, replica: str) -> Specification:
     caller = deps.principal(request)
-    return dict(deps.read(request, lambda uow: agents.specification(uow, caller, replica)))
+    return cast(Specification, deps.read(request, lambda uow: agents.specification(uow, caller, replica)))
 
 
 @router.get("/agents")
-def list_agents(request: Request) -> dict[str, Any]:
+def list_agents(request: Request) -> Agents:
     caller = deps.principal(request)
     found = deps.read(request, lambda uow: agents.list_agents(uow, caller, "*"))
     return {
@@ -261,7 +396,7 @@ def list_agents(request: Request) -> dict[str, Any]:
     }
 
 
-def _host_wanted(host: hosts.HostWanted) -> dict[str, Any]:
+def _host_wanted(host: hosts.HostWanted) -> HostWanted:
     return {
         "host": host.host_id,
         "generation": host.generation,
@@ -286,7 +421,7 @@ def from_api_host(seen: HostSeen) -> hosts.HostReport:
     )
 
 
-def to_api_host(row: Mapping[str, Any], facts: NodeFacts, url: str) -> dict[str, Any]:
+def to_api_host(row: Mapping[str, Any], facts: NodeFacts, url: str) -> Host:
     ports = row["port_map"] if row["state"] == "RUNNING" else {}
     address = row["bind_address"] if ports else None
     metadata_address = row["metadata_address"] or None

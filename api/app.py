@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fastapi import APIRouter, FastAPI
 
-from podyard.api import agents, auth, billing, front, jobs, reservations
+from podyard.api import agents, auth, billing, front, jobs, openapi, reservations
 from podyard.api import platform as platform_routes
 from podyard.api.deps import Platform
 from podyard.api.tpu import discovery
@@ -56,7 +56,9 @@ def create_app(
             yield
         database.close()
 
-    app = FastAPI(title="Podyard", docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
+    app = FastAPI(
+        title="Podyard", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False, lifespan=lifespan
+    )
     app.state.platform = Platform(settings, database, fleet, clock)
     app.state.front = "off"
     app.state.answers = Answers()
@@ -66,7 +68,7 @@ def create_app(
         app.include_router(router)
 
     # First, since it is asked most: routes are tried in their order.
-    app.router.routes[:0] = [*tpu_routes(), *discovery.routes()]
+    app.router.routes[:0] = [*tpu_routes(), *discovery.routes(), *openapi.routes(own)]
 
     def authenticate(token: str) -> Principal:
         return database.read(lambda uow: access.authenticate(uow, token))

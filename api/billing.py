@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NotRequired
 
 from fastapi import APIRouter, Request
+from typing_extensions import TypedDict
 
 from podyard.api import deps
+from podyard.api.deps import Timestamp
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.errors import invalid
 from podyard.base.money import minor_text
@@ -15,14 +17,81 @@ from podyard.domain.fleet import region_of
 from podyard.domain.node import UsageClass
 from podyard.pricing.sku import default_rate_card
 
-router = APIRouter(prefix="/podyard/v1/projects/{project}")
+router = APIRouter(prefix="/podyard/v1/projects/{project}", route_class=deps.Route)
 
 AMOUNT_DECIMALS = 12  # as the worked cases print exact amounts
 EVENTS_PAGE_DEFAULT = 1000
+NODE: deps.Query = {"name": "node", "description": "Full name of the one node.", "schema": {"type": "string"}}
+USAGE: deps.Query = {
+    "name": "usage",
+    "description": f"How the node is bought; {UsageClass.ON_DEMAND} when it is left out.",
+    "schema": {"type": "string", "enum": [str(usage) for usage in UsageClass]},
+}
 
 
-@router.get("/usage")
-def usage(request: Request, project: str) -> dict[str, Any]:
+class NodeUsage(TypedDict):
+    """Amounts and prices are decimal numbers in a text. `heldBecause`: why there is no price."""
+
+    node: str
+    key: str
+    location: str
+    acceleratorType: str
+    usage: str
+    seconds: int
+    waivedSeconds: int
+    estimated: bool
+    amount: str
+    sku: NotRequired[str]
+    pricePerHour: NotRequired[str]
+    heldBecause: NotRequired[str]
+    firstSecond: NotRequired[Timestamp]
+    lastSecond: NotRequired[Timestamp]
+
+
+class Usage(TypedDict):
+    asOf: Timestamp
+    currency: str
+    nodes: list[NodeUsage]
+    seconds: int
+    amount: str
+
+
+class Event(TypedDict):
+    """A change of state; the first one of a resource is from no state."""
+
+    seq: int
+    id: str
+    kind: str
+    key: str
+    name: str
+    version: int
+    event: str
+    fromState: str | None
+    toState: str
+    at: Timestamp
+    reason: str
+    actor: str
+
+
+class EventList(deps.NextPage):
+    events: list[Event]
+
+
+class Price(TypedDict):
+    """Of one node for one hour. `quantity` of the SKU's `unit`; `verified`: whether the price's source was checked."""
+
+    sku: str
+    unit: str
+    quantity: int
+    pricePerHour: str
+    currency: str
+    effectiveFrom: Timestamp
+    verified: bool
+    source: str
+
+
+@router.get("/usage", openapi_extra=deps.asks(NODE))
+def usage(request: Request, project: str) -> Usage:
     caller, node = deps.principal(request), request.query_params.get("node")
     found = deps.read(request, lambda uow: billing.usage(uow, default_rate_card(), caller, project, node))
     return {
@@ -34,15 +103,15 @@ def usage(request: Request, project: str) -> dict[str, Any]:
     }
 
 
-@router.get("/events")
-def events(request: Request, project: str) -> dict[str, Any]:
+@router.get("/events", openapi_extra=deps.asks(*deps.PAGING))
+def events(request: Request, project: str) -> EventList:
     """The state changes in order, a page at a time: the record that the bill follows from."""
     caller = deps.principal(request)
-    after = int(deps.page_after(request) or 0)
+    after = deps.page_after_number(request)
     limit = deps.page_size(request) if "pageSize" in request.query_params else EVENTS_PAGE_DEFAULT
     found = deps.read(request, lambda uow: billing.events(uow, caller, project, after, limit))
-    token = {"nextPageToken": deps.page_token(str(found[-1]["seq"]))} if len(found) == limit else {}
-    rows = [
+    token = deps.page_token(str(found[-1]["seq"])) if len(found) == limit else None
+    rows: list[Event] = [
         {
             "seq": row["seq"],
             "id": row["event_id"],
@@ -59,11 +128,11 @@ def events(request: Request, project: str) -> dict[str, Any]:
         }
         for row in found
     ]
-    return {"events": rows, **token}
+    return {"events": rows, **deps.next_page(token)}
 
 
-@router.get("/locations/{zone}/prices/{accelerator_type}")
-def price(request: Request, project: str, zone: str, accelerator_type: str) -> dict[str, Any]:
+@router.get("/locations/{zone}/prices/{accelerator_type}", openapi_extra=deps.asks(USAGE))
+def price(request: Request, project: str, zone: str, accelerator_type: str) -> Price:
     """The price per hour of one node of this type here and now. NOT_FOUND says why there is none."""
     deps.principal(request).require("tpu.acceleratortypes.get", project, f"projects/{project}/locations/{zone}")
     text = request.query_params.get("usage") or str(UsageClass.ON_DEMAND)
@@ -83,8 +152,8 @@ def price(request: Request, project: str, zone: str, accelerator_type: str) -> d
     }
 
 
-def to_api_usage(node: billing.NodeUsage) -> dict[str, Any]:
-    answer: dict[str, Any] = {
+def to_api_usage(node: billing.NodeUsage) -> NodeUsage:
+    answer: NodeUsage = {
         "node": node.name,
         "key": node.resource_key,
         "location": node.zone,

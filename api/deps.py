@@ -5,18 +5,38 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import math
+import re
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Annotated, Any, NotRequired, TypeVar
 
-from fastapi import Request
-from pydantic import BaseModel, ValidationError
+from fastapi import Depends, Request
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, ValidationError, WithJsonSchema
+from starlette.responses import Response
+from typing_extensions import TypedDict
 
+from podyard.base.clock import PlatformTime
 from podyard.base.errors import Code, PodyardError, invalid
 from podyard.http.context import Platform, platform, principal, read, write
 
 __all__ = [
+    "PAGING",
+    "Body",
+    "Empty",
+    "MendedBody",
+    "NextPage",
     "Platform",
+    "Query",
+    "Route",
+    "Timestamp",
+    "asks",
+    "errors",
+    "moment",
+    "next_page",
+    "number",
     "page_after",
+    "page_after_number",
     "page_size",
     "page_token",
     "paged",
@@ -33,6 +53,81 @@ Message = TypeVar("Message", bound=BaseModel)
 
 PAGE_SIZE_DEFAULT = 500  # Ray, SkyPilot and Terraform read one page only: it must hold what they may have
 PAGE_SIZE_MAX = 1000
+NUMBER_MAX = 2**31 - 1  # of the query's numbers: the databases' integers hold it, and nothing is counted so far
+_NUMBER = re.compile(r"[0-9]{1,19}")
+
+
+class Route(APIRoute):
+    """A route of our own REST. The OpenAPI document is made from what stands at its function: `body: Annotated[Body,
+    Message]`, the type of the answer, `openapi_extra=asks(...)` and `responses=errors(...)`.
+
+    The type of the answer is for the document and mypy only: an answer goes out as it was made, and is not checked
+    against its type at run time.
+    """
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        answered = endpoint.__annotations__.get("return")
+        if answered not in _RESPONSES:
+            options["response_model"] = dict[str, Any]
+        super().__init__(path, endpoint, **options)
+
+
+_RESPONSES = frozenset({"Response", "JSONResponse", Response})
+
+
+# A moment as RFC 3339 writes it in UTC.
+Timestamp = Annotated[str, WithJsonSchema({"type": "string", "format": "date-time"})]
+
+
+class Empty(TypedDict):
+    """Nothing more to say."""
+
+
+class NextPage(TypedDict):
+    nextPageToken: NotRequired[str]
+
+
+class Query(TypedDict):
+    """A query parameter, as OpenAPI writes it."""
+
+    name: str
+    description: str
+    schema: dict[str, Any]
+    required: NotRequired[bool]
+
+
+PAGING: tuple[Query, ...] = (
+    {
+        "name": "pageSize",
+        "description": "The most that one page may hold.",
+        "schema": {"type": "integer", "minimum": 0},
+    },
+    {"name": "pageToken", "description": "The nextPageToken of the page before.", "schema": {"type": "string"}},
+)
+
+
+def asks(*queries: Query) -> dict[str, Any]:
+    """`openapi_extra` of a route that reads these query parameters."""
+    return {"parameters": [{**query, "in": "query"} for query in queries]}
+
+
+def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """`responses` of a route that may refuse with these statuses, beside those that every route has (openapi.py)."""
+    return {status: {} for status in statuses}
+
+
+async def _json(request: Request) -> Any:
+    return parse_json(await request.body())
+
+
+async def _mended_json(request: Request) -> Any:
+    return parse_json(await request.body(), mend=True)
+
+
+# The JSON of the body; which message it is stands beside it, and `parse` reads it once permission was asked for.
+Body = Annotated[Any, Depends(_json)]
+# What programs have printed, that nobody can send again in a better form.
+MendedBody = Annotated[Any, Depends(_mended_json)]
 
 
 def parse(message: type[Message], body: Any) -> Message:
@@ -45,14 +140,47 @@ def parse(message: type[Message], body: Any) -> Message:
         raise _violations(error) from None
 
 
-def parse_json(data: bytes) -> Any:
-    """The JSON of a request's body; an empty body is an empty object."""
+def parse_json(data: bytes, *, mend: bool = False) -> Any:
+    """The JSON of a request's body (RFC 8259); an empty body is an empty object. Every number is finite, and every text
+    can be stored; `mend` puts U+FFFD in the place of what cannot, instead of refusing it."""
     if not data.strip():
         return {}
     try:
-        return json.loads(data)
+        text = data.decode("utf-8-sig")
+        found = json.loads(text, parse_constant=_finite, parse_float=_finite)
+        # Only an escape can stand for what cannot be stored.
+        return _storable(found, mend) if "\\u" in text else found
     except (ValueError, RecursionError) as error:
         raise invalid(f"Invalid JSON payload received: {error}") from None
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text[:20]} is not a finite number")
+    return number
+
+
+def _storable(value: Any, mend: bool) -> Any:
+    """`value` without NUL, which PostgreSQL cannot store, and halves of surrogate pairs, which UTF-8 cannot write."""
+    if isinstance(value, str):
+        mended = value.encode("utf-16", "surrogatepass").decode("utf-16", "replace").replace("\0", "\ufffd")
+        if mended != value and not mend:
+            raise ValueError("a text holds NUL, or half of a surrogate pair")
+        return mended
+    if isinstance(value, list):
+        return [_storable(item, mend) for item in value]
+    if isinstance(value, dict):
+        return {_storable(key, mend): _storable(item, mend) for key, item in value.items()}
+    return value
+
+
+def moment(text: str | None, field: str) -> PlatformTime | None:
+    """The time that a field of a message says; INVALID_ARGUMENT names the field."""
+    try:
+        return None if text is None else PlatformTime.from_rfc3339(text)
+    except ValueError as error:
+        raise invalid(str(error), field) from None
 
 
 def _violations(error: ValidationError) -> PodyardError:
@@ -71,11 +199,16 @@ def _violations(error: ValidationError) -> PodyardError:
     )
 
 
+def number(request: Request, name: str, default: int, other_name: str = "") -> int:
+    """A whole number of the query, at least 0; an empty one counts as not given."""
+    text = request.query_params.get(name) or request.query_params.get(other_name) or str(default)
+    if not _NUMBER.fullmatch(text):
+        raise invalid(f"{name} {text[:40]!r} is not a number", name)
+    return min(int(text), NUMBER_MAX)
+
+
 def page_size(request: Request) -> int:
-    text = request.query_params.get("pageSize") or request.query_params.get("page_size") or "0"
-    if not text.isdigit():
-        raise invalid(f"pageSize {text!r} is not a number", "pageSize")
-    return min(int(text) or PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX)
+    return min(number(request, "pageSize", 0, "page_size") or PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX)
 
 
 def page_after(request: Request) -> str | None:
@@ -84,13 +217,29 @@ def page_after(request: Request) -> str | None:
     if not token:
         return None
     try:
-        return base64.urlsafe_b64decode(token.encode()).decode()
+        return base64.b64decode(token.encode(), b"-_", validate=True).decode()
     except (ValueError, binascii.Error):
-        raise invalid("pageToken is not one that this server gave", "pageToken") from None
+        raise _foreign_token() from None
+
+
+def _foreign_token() -> PodyardError:
+    return invalid("pageToken is not one that this server gave", "pageToken")
+
+
+def page_after_number(request: Request) -> int:
+    """The same where pages go by numbers; 0 before the first page."""
+    text = page_after(request) or "0"
+    if not _NUMBER.fullmatch(text) or int(text) > NUMBER_MAX:
+        raise _foreign_token()
+    return int(text)
 
 
 def page_token(after: str) -> str:
     return base64.urlsafe_b64encode(after.encode()).decode()
+
+
+def next_page(token: str | None) -> NextPage:
+    return {} if token is None else {"nextPageToken": token}
 
 
 def paged(request: Request, items: Sequence[T], name: Callable[[T], str]) -> tuple[list[T], str | None]:

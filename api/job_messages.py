@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NotRequired, cast
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr
 from pydantic.alias_generators import to_camel
+from typing_extensions import TypedDict
 
+from podyard.api.deps import Timestamp
 from podyard.api.tpu import convert, reader
 from podyard.base.errors import Code, invalid
 from podyard.domain.job import (
@@ -86,6 +88,94 @@ class JobMessage(_Message):
     validate_only: StrictBool = False
 
 
+class BestOf(TypedDict):
+    metric: str
+    mode: str
+
+
+class Stopping(BestOf):
+    patience: int
+    minDelta: float
+
+
+class Training(TypedDict):
+    """As `training_json` writes it."""
+
+    accumulationSteps: int
+    iterationsPerLoop: int
+    evaluateEverySteps: int
+    earlyStopping: Stopping | None
+    checkpointName: str
+    keepCheckpoints: int
+    best: BestOf | None
+    exportAtEnd: bool
+
+
+class ElasticAnswer(TypedDict):
+    """As `elastic_json` writes it."""
+
+    minReplicas: int
+    batch: str
+    learningRate: str
+
+
+class Metrics(TypedDict):
+    """The newest figures: step, loss, accuracy, those of the last evaluation, and what the job says of itself."""
+
+    latest: dict[str, float | str]
+
+
+class StartedFrom(TypedDict):
+    job: str
+    step: int
+
+
+class JobError(TypedDict):
+    """`code` is a google.rpc.Code, `status` its name."""
+
+    code: int
+    status: str
+    message: str | None
+
+
+class JobAnswer(TypedDict):
+    """A job. It has a recipe or a program; times, error and start are there once they are known."""
+
+    name: str
+    state: str
+    stateReason: str
+    recipe: NotRequired[str]
+    program: NotRequired[str]
+    arguments: dict[str, Any]
+    mode: str
+    node: str
+    acceleratorType: str
+    attempt: int
+    failures: int
+    preemptions: int
+    stepsDone: int
+    steps: int
+    globalBatch: int
+    seed: int
+    checkpointEverySteps: int
+    maxFailures: int
+    maxPreemptions: int
+    execution: str
+    training: Training
+    elastic: ElasticAnswer | None
+    labels: dict[str, str]
+    metrics: Metrics
+    wallSeconds: float
+    modelledSeconds: float
+    estimateModel: str
+    createTime: Timestamp
+    replicaProcesses: NotRequired[int]
+    startFrom: NotRequired[StartedFrom]
+    startTime: NotRequired[Timestamp]
+    endTime: NotRequired[Timestamp]
+    error: NotRequired[JobError]
+
+
 def from_api_job(message: JobMessage) -> JobRequest:
     start = message.start_from
     return JobRequest(
@@ -134,13 +224,12 @@ def _elastic(message: ElasticMessage) -> Elastic:
     return Elastic(message.min_replicas, message.batch, message.learning_rate or usual_rate(message.batch))
 
 
-def to_api_job(job: Job) -> dict[str, Any]:
+def to_api_job(job: Job) -> JobAnswer:
     spec = job.spec
-    answer: dict[str, Any] = {
+    answer: JobAnswer = {
         "name": job.name,
         "state": job.state,
         "stateReason": job.state_reason,
-        ("program" if is_program(spec.recipe) else "recipe"): spec.recipe,
         "arguments": dict(spec.arguments),
         "mode": spec.mode,
         "node": job.node_id,
@@ -156,8 +245,8 @@ def to_api_job(job: Job) -> dict[str, Any]:
         "maxFailures": spec.max_failures,
         "maxPreemptions": spec.max_preemptions,
         "execution": spec.execution,
-        "training": training_json(spec.training),
-        "elastic": elastic_json(spec.elastic),
+        "training": cast(Training, training_json(spec.training)),
+        "elastic": cast(ElasticAnswer | None, elastic_json(spec.elastic)),
         "labels": dict(spec.labels),
         "metrics": {"latest": dict(job.latest)},
         "wallSeconds": round(job.wall_seconds, 3),
@@ -165,6 +254,10 @@ def to_api_job(job: Job) -> dict[str, Any]:
         "estimateModel": job.estimate_model,
         "createTime": job.created.rfc3339(),
     }
+    if is_program(spec.recipe):
+        answer["program"] = spec.recipe
+    else:
+        answer["recipe"] = spec.recipe
     if spec.replica_processes is not None:
         answer["replicaProcesses"] = spec.replica_processes
     if spec.start_from is not None:

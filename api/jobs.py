@@ -2,29 +2,127 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Mapping
+from typing import Annotated, Any, NotRequired
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Request, Response
+from typing_extensions import TypedDict
 
 from podyard.api import deps
-from podyard.api.job_messages import JobMessage, from_api_job, from_api_target, to_api_job
+from podyard.api.deps import Timestamp
+from podyard.api.job_messages import JobAnswer, JobMessage, from_api_job, from_api_target, to_api_job
 from podyard.api.objects import ObjectFiles
-from podyard.base.errors import invalid
 from podyard.control import jobs
 
-router = APIRouter(prefix="/podyard/v1/projects/{project}/locations/{zone}/jobs")
+router = APIRouter(prefix="/podyard/v1/projects/{project}/locations/{zone}/jobs", route_class=deps.Route)
 
 METRICS_PAGE_DEFAULT = 1000
 METRICS_PAGE_MAX = 10_000
 LOGS_PAGE_MAX = 1000
 
 
-async def _body(request: Request) -> Any:
-    return deps.parse_json(await request.body())
+JOB_ID: deps.Query = {
+    "name": "jobId",
+    "description": "Id of the new job; one is made when it is left out.",
+    "schema": {"type": "string"},
+}
+WORKER: deps.Query = {
+    "name": "worker",
+    "description": "Number of the one worker.",
+    "schema": {"type": "integer", "minimum": 0},
+}
+ARTIFACT: deps.Query = {
+    "name": "name",
+    "description": "Name of the artifact.",
+    "schema": {"type": "string"},
+    "required": True,
+}
 
 
-@router.post("")
-def create(request: Request, project: str, zone: str, body: Annotated[Any, Depends(_body)]) -> dict[str, Any]:
+class JobList(deps.NextPage):
+    jobs: list[JobAnswer]
+
+
+class Point(TypedDict):
+    """What a training step measured. A figure that is no number any more is null."""
+
+    step: int
+    attempt: int
+    loss: float | None
+    accuracy: float | None
+    wallSeconds: float
+    modelledSeconds: float
+
+
+class PointList(deps.NextPage):
+    metrics: list[Point]
+
+
+class Line(TypedDict):
+    time: Timestamp
+    worker: int
+    attempt: int
+    line: str
+
+
+class LineList(deps.NextPage):
+    lines: list[Line]
+
+
+class Checkpoint(TypedDict):
+    """`best`: of all that were kept, by the metric that the job watches."""
+
+    step: int
+    attempt: int
+    name: str
+    sha256: str
+    createTime: Timestamp
+    best: NotRequired[bool]
+
+
+class Checkpoints(TypedDict):
+    checkpoints: list[Checkpoint]
+
+
+class Evaluation(TypedDict):
+    step: int
+    attempt: int
+    metrics: dict[str, float]
+
+
+class Evaluations(TypedDict):
+    evaluations: list[Evaluation]
+
+
+class Artifact(TypedDict):
+    name: str
+    bytes: int
+
+
+class Artifacts(TypedDict):
+    artifacts: list[Artifact]
+
+
+class Attempt(TypedDict):
+    """One life of the job's gang. It has an outcome, a reason and an end once it is over."""
+
+    attempt: int
+    state: str
+    resumeStep: int
+    hosts: int
+    globalBatch: int
+    startTime: Timestamp
+    outcome: NotRequired[str]
+    reason: NotRequired[str]
+    endTime: NotRequired[Timestamp]
+
+
+class Attempts(TypedDict):
+    attempts: list[Attempt]
+
+
+@router.post("", openapi_extra=deps.asks(JOB_ID), responses=deps.errors(429, 501))
+def create(request: Request, project: str, zone: str, body: Annotated[deps.Body, JobMessage]) -> JobAnswer:
     caller, fleet = deps.principal(request), deps.platform(request).fleet
     caller.require("podyard.jobs.create", project, f"projects/{project}/locations/{zone}/jobs")
     message = deps.parse(JobMessage, body)
@@ -38,29 +136,29 @@ def create(request: Request, project: str, zone: str, body: Annotated[Any, Depen
     return to_api_job(job)
 
 
-@router.get("")
-def list_jobs(request: Request, project: str, zone: str) -> dict[str, Any]:
+@router.get("", openapi_extra=deps.asks(*deps.PAGING))
+def list_jobs(request: Request, project: str, zone: str) -> JobList:
     caller = deps.principal(request)
     found = deps.read(request, lambda uow: jobs.list_jobs(uow, caller, project, None if zone == "-" else zone))
     page, token = deps.paged(request, found, lambda job: job.name)
-    return {"jobs": [to_api_job(job) for job in page], **({"nextPageToken": token} if token else {})}
+    return {"jobs": [to_api_job(job) for job in page], **deps.next_page(token)}
 
 
 @router.post("/{job}:cancel")
-def cancel(request: Request, project: str, zone: str, job: str) -> dict[str, Any]:
+def cancel(request: Request, project: str, zone: str, job: str) -> JobAnswer:
     caller = deps.principal(request)
     return to_api_job(deps.write(request, lambda uow: jobs.cancel(uow, caller, project, zone, job)))
 
 
-@router.get("/{job}:metrics")
-def metrics(request: Request, project: str, zone: str, job: str) -> dict[str, Any]:
+@router.get("/{job}:metrics", openapi_extra=deps.asks(*deps.PAGING))
+def metrics(request: Request, project: str, zone: str, job: str) -> PointList:
     caller = deps.principal(request)
-    size = _number(request, "pageSize", METRICS_PAGE_DEFAULT, METRICS_PAGE_MAX)
-    after = int(deps.page_after(request) or 0)
+    size = min(deps.number(request, "pageSize", 0) or METRICS_PAGE_DEFAULT, METRICS_PAGE_MAX)
+    after = deps.page_after_number(request)
     found = deps.read(request, lambda uow: jobs.metrics(uow, caller, project, zone, job, after, size + 1))
     page = found[:size]
-    token = {"nextPageToken": deps.page_token(str(page[-1].step))} if len(found) > size else {}
-    points = [
+    token = deps.page_token(str(page[-1].step)) if len(found) > size else None
+    points: list[Point] = [
         {
             "step": point.step,
             "attempt": point.attempt,
@@ -71,24 +169,21 @@ def metrics(request: Request, project: str, zone: str, job: str) -> dict[str, An
         }
         for point in page
     ]
-    return {"metrics": points, **token}
+    return {"metrics": points, **deps.next_page(token)}
 
 
-@router.get("/{job}:logs")
-def logs(request: Request, project: str, zone: str, job: str) -> dict[str, Any]:
+@router.get("/{job}:logs", openapi_extra=deps.asks(WORKER, *deps.PAGING))
+def logs(request: Request, project: str, zone: str, job: str) -> LineList:
     """One page of lines after `pageToken`. A client that follows asks again with the token until the job has ended."""
     caller = deps.principal(request)
-    worker_text = request.query_params.get("worker")
-    if worker_text is not None and not worker_text.isdigit():
-        raise invalid(f"worker {worker_text!r} is not a number", "worker")
-    worker = None if worker_text is None else int(worker_text)
-    after = int(deps.page_after(request) or 0)
-    size = _number(request, "pageSize", LOGS_PAGE_MAX, LOGS_PAGE_MAX)
+    worker = deps.number(request, "worker", 0) if request.query_params.get("worker") else None
+    after = deps.page_after_number(request)
+    size = min(deps.number(request, "pageSize", 0) or LOGS_PAGE_MAX, LOGS_PAGE_MAX)
     lines = deps.read(
         request,
         lambda uow: jobs.logs(uow, caller, project, zone, job, worker=worker, after=after, limit=size),
     )
-    entries = [
+    entries: list[Line] = [
         {"time": line["at"].rfc3339(), "worker": line["rank"], "attempt": line["attempt"], "line": line["line"]}
         for line in lines
     ]
@@ -96,40 +191,34 @@ def logs(request: Request, project: str, zone: str, job: str) -> dict[str, Any]:
 
 
 @router.get("/{job}:checkpoints")
-def checkpoints(request: Request, project: str, zone: str, job: str) -> dict[str, Any]:
+def checkpoints(request: Request, project: str, zone: str, job: str) -> Checkpoints:
     caller = deps.principal(request)
     found = deps.read(request, lambda uow: jobs.checkpoints(uow, caller, project, zone, job))
-    return {
-        "checkpoints": [
-            {
-                "step": row["step"],
-                "attempt": row["attempt"],
-                "name": row["name"],
-                "sha256": row["sha256"],
-                "createTime": row["at"].rfc3339(),
-                **({"best": True} if row["best"] else {}),
-            }
-            for row in found
-        ]
-    }
+    return {"checkpoints": [to_api_checkpoint(row) for row in found]}
 
 
 @router.get("/{job}:evaluations")
-def evaluations(request: Request, project: str, zone: str, job: str) -> dict[str, Any]:
+def evaluations(request: Request, project: str, zone: str, job: str) -> Evaluations:
     caller = deps.principal(request)
     found = deps.read(request, lambda uow: jobs.evaluations(uow, caller, project, zone, job))
-    names = ("step", "attempt", "metrics")
-    return {"evaluations": [{name: row[name] for name in names} for row in found]}
+    shown: list[Evaluation] = [
+        {"step": row["step"], "attempt": row["attempt"], "metrics": row["metrics"]} for row in found
+    ]
+    return {"evaluations": shown}
 
 
 @router.get("/{job}:artifacts")
-def artifacts(request: Request, project: str, zone: str, job: str) -> dict[str, Any]:
+def artifacts(request: Request, project: str, zone: str, job: str) -> Artifacts:
     caller, objects = deps.principal(request), ObjectFiles(deps.platform(request).settings.objects_path)
     found = deps.read(request, lambda uow: jobs.artifacts(uow, caller, project, zone, job, objects))
     return {"artifacts": [{"name": name, "bytes": size} for name, size in found.items()]}
 
 
-@router.get("/{job}:artifact")
+@router.get(
+    "/{job}:artifact",
+    openapi_extra=deps.asks(ARTIFACT),
+    responses={200: {"content": {"application/octet-stream": {"schema": {}}}}},
+)
 def artifact(request: Request, project: str, zone: str, job: str) -> Response:
     caller, objects = deps.principal(request), ObjectFiles(deps.platform(request).settings.objects_path)
     name = request.query_params.get("name") or ""
@@ -138,35 +227,44 @@ def artifact(request: Request, project: str, zone: str, job: str) -> Response:
 
 
 @router.get("/{job}:attempts")
-def attempts(request: Request, project: str, zone: str, job: str) -> dict[str, Any]:
+def attempts(request: Request, project: str, zone: str, job: str) -> Attempts:
     caller = deps.principal(request)
     found = deps.read(request, lambda uow: jobs.attempts(uow, caller, project, zone, job))
-    return {
-        "attempts": [
-            {
-                "attempt": row["attempt"],
-                "state": row["state"],
-                "resumeStep": row["resume_step"],
-                "hosts": row["hosts"],
-                "globalBatch": row["batch"],
-                "startTime": row["started"].rfc3339(),
-                **({"outcome": row["outcome"]} if row["outcome"] else {}),
-                **({"reason": row["reason"]} if row["reason"] else {}),
-                **({"endTime": row["ended"].rfc3339()} if row["ended"] else {}),
-            }
-            for row in found
-        ]
-    }
+    return {"attempts": [to_api_attempt(row) for row in found]}
 
 
 @router.get("/{job}")
-def get(request: Request, project: str, zone: str, job: str) -> dict[str, Any]:
+def get(request: Request, project: str, zone: str, job: str) -> JobAnswer:
     caller = deps.principal(request)
     return to_api_job(deps.read(request, lambda uow: jobs.get(uow, caller, project, zone, job)))
 
 
-def _number(request: Request, name: str, default: int, maximum: int) -> int:
-    text = request.query_params.get(name) or str(default)
-    if not text.isdigit():
-        raise invalid(f"{name} {text!r} is not a number", name)
-    return max(1, min(int(text), maximum))
+def to_api_checkpoint(row: Mapping[str, Any]) -> Checkpoint:
+    answer: Checkpoint = {
+        "step": row["step"],
+        "attempt": row["attempt"],
+        "name": row["name"],
+        "sha256": row["sha256"],
+        "createTime": row["at"].rfc3339(),
+    }
+    if row["best"]:
+        answer["best"] = True
+    return answer
+
+
+def to_api_attempt(row: Mapping[str, Any]) -> Attempt:
+    answer: Attempt = {
+        "attempt": row["attempt"],
+        "state": row["state"],
+        "resumeStep": row["resume_step"],
+        "hosts": row["hosts"],
+        "globalBatch": row["batch"],
+        "startTime": row["started"].rfc3339(),
+    }
+    if row["outcome"]:
+        answer["outcome"] = row["outcome"]
+    if row["reason"]:
+        answer["reason"] = row["reason"]
+    if row["ended"]:
+        answer["endTime"] = row["ended"].rfc3339()
+    return answer

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Request, Response
-from pydantic import BaseModel, ConfigDict, Field, StrictStr
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr
 from pydantic.alias_generators import to_camel
+from typing_extensions import TypedDict
 
 from podyard.api import deps
+from podyard.api.deps import Timestamp
 from podyard.api.tpu import convert
 from podyard.base.errors import Code, PodyardError
-from podyard.control import access, jobs, nodes
+from podyard.control import access, jobs, maintenance, nodes
 from podyard.db import fleet as fleet_rows
 from podyard.db import leases
 from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.node import node_name
 
-router = APIRouter()
+router = APIRouter(route_class=deps.Route)
+PROMETHEUS = "text/plain; version=0.0.4"
+_NODE: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/v2.Node"}}}}
+}
 
 
 class ProjectMessage(BaseModel):
@@ -32,21 +40,76 @@ class TokenMessage(BaseModel):
     roles: list[StrictStr] = Field(min_length=1)
 
 
-async def _body(request: Request) -> Any:
-    return deps.parse_json(await request.body())
+class MaintenanceMessage(BaseModel):
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid")
+    window_start_time: StrictStr
+    window_end_time: StrictStr
+    latest_window_start_time: StrictStr | None = None
+    can_reschedule: StrictBool = True
+    type: StrictStr = "SCHEDULED"
 
 
-Body = Annotated[Any, Depends(_body)]
+class Health(TypedDict):
+    status: str
+
+
+class Checks(TypedDict):
+    database: str
+    loop: str
+    grpc: str
+
+
+class Readiness(Health):
+    checks: Checks
+
+
+class Project(TypedDict):
+    projectId: str
+    projectNumber: str
+    labels: dict[str, str]
+    createTime: Timestamp
+
+
+class Projects(TypedDict):
+    projects: list[Project]
+
+
+class Token(TypedDict):
+    """The token is shown this once."""
+
+    token: str
+    email: str
+    project: str
+    roles: list[str]
+
+
+class ClockAnswer(TypedDict):
+    platformTime: Timestamp
+    mode: str
+    running: bool
+
+
+class Pod(TypedDict):
+    pod: str
+    location: str
+    generation: str
+    shape: str
+    chips: int
+    chipsHeld: int
+
+
+class Pods(TypedDict):
+    pods: list[Pod]
 
 
 @router.get("/healthz")
-def healthz() -> dict[str, str]:
+def healthz() -> Health:
     """This process answers."""
     return {"status": "ok"}
 
 
 @router.get("/readyz")
-def readyz(request: Request) -> dict[str, Any]:
+def readyz(request: Request) -> Readiness:
     """The database answers, a control loop leads (nodes get placed and time runs), gRPC is served if it shall be."""
     database = deps.platform(request).database
 
@@ -60,7 +123,7 @@ def readyz(request: Request) -> dict[str, Any]:
     return {"status": "ok", "checks": {"database": "ok", "loop": "ok", "grpc": grpc}}
 
 
-@router.get("/metrics")
+@router.get("/metrics", responses={200: {"content": {PROMETHEUS: {"schema": {"type": "string"}}}}})
 def metrics(request: Request) -> Response:
     """Prometheus text, of the projects that the caller may see."""
     caller = deps.principal(request)
@@ -78,25 +141,25 @@ def metrics(request: Request) -> Response:
         lines += ["# TYPE podyard_platform_time_seconds gauge", f"podyard_platform_time_seconds {uow.now.nanos / 1e9}"]
         return lines
 
-    return Response("\n".join(deps.read(request, body)) + "\n", media_type="text/plain; version=0.0.4")
+    return Response("\n".join(deps.read(request, body)) + "\n", media_type=PROMETHEUS)
 
 
 @router.get("/podyard/v1/projects")
-def list_projects(request: Request) -> dict[str, Any]:
+def list_projects(request: Request) -> Projects:
     caller = deps.principal(request)
     return {"projects": [_project(row) for row in deps.read(request, lambda uow: access.list_projects(uow, caller))]}
 
 
 @router.post("/podyard/v1/projects")
-def create_project(request: Request, body: Body) -> dict[str, Any]:
+def create_project(request: Request, body: Annotated[deps.Body, ProjectMessage]) -> Project:
     caller, message = deps.principal(request), deps.parse(ProjectMessage, body)
     return _project(
         deps.write(request, lambda uow: access.create_project(uow, caller, message.project_id, message.labels))
     )
 
 
-@router.post("/podyard/v1/tokens")
-def create_token(request: Request, body: Body) -> dict[str, Any]:
+@router.post("/podyard/v1/tokens", responses=deps.errors(404))
+def create_token(request: Request, body: Annotated[deps.Body, TokenMessage]) -> Token:
     caller, message = deps.principal(request), deps.parse(TokenMessage, body)
     token = deps.write(
         request, lambda uow: access.create_token(uow, caller, message.email, message.project, message.roles)
@@ -105,13 +168,13 @@ def create_token(request: Request, body: Body) -> dict[str, Any]:
 
 
 @router.get("/podyard/v1/clock")
-def clock(request: Request) -> dict[str, Any]:
+def clock(request: Request) -> ClockAnswer:
     state, now = deps.read(request, lambda uow: (uow.clock, uow.now))
     return {"platformTime": now.rfc3339(), "mode": str(state.mode), "running": state.running}
 
 
 @router.get("/podyard/v1/projects/{project}/pods")
-def pods(request: Request, project: str) -> dict[str, Any]:
+def pods(request: Request, project: str) -> Pods:
     """How full the pods are. Whose nodes hold the chips is not said: other projects share the fleet."""
     deps.principal(request).require("podyard.pods.get", project, f"projects/{project}/pods")
     fleet = deps.platform(request).fleet
@@ -134,7 +197,10 @@ def pods(request: Request, project: str) -> dict[str, Any]:
     }
 
 
-@router.post("/podyard/v1/projects/{project}/locations/{zone}/nodes/{node}:preempt")
+@router.post(
+    "/podyard/v1/projects/{project}/locations/{zone}/nodes/{node}:preempt",
+    responses=_NODE,
+)
 def preempt(request: Request, project: str, zone: str, node: str) -> dict[str, Any]:
     caller = deps.principal(request)
 
@@ -145,7 +211,28 @@ def preempt(request: Request, project: str, zone: str, node: str) -> dict[str, A
     return deps.write(request, body)
 
 
-def _project(row: Any) -> dict[str, Any]:
+@router.post("/podyard/v1/projects/{project}/locations/{zone}/nodes/{node}:scheduleMaintenance", responses=_NODE)
+def schedule_maintenance(
+    request: Request, project: str, zone: str, node: str, body: Annotated[deps.Body, MaintenanceMessage]
+) -> dict[str, Any]:
+    """Plans a maintenance, as Google does on its own: it begins with its window, or when the user performs it."""
+    caller, fleet = deps.principal(request), deps.platform(request).fleet
+    caller.require("podyard.nodes.scheduleMaintenance", project, node_name(project, zone, node))
+    message = deps.parse(MaintenanceMessage, body)
+    starts = deps.moment(message.window_start_time, "windowStartTime")
+    ends = deps.moment(message.window_end_time, "windowEndTime")
+    latest = deps.moment(message.latest_window_start_time, "latestWindowStartTime")
+    assert starts is not None and ends is not None, "both are required"
+    what = (starts, ends, latest, message.can_reschedule, message.type)
+
+    def unit(uow: UnitOfWork) -> dict[str, Any]:
+        planned = maintenance.schedule(uow, fleet, caller, project, zone, node, *what)
+        return convert.to_api_node("v2", planned, access.project_row(uow, project)["number"])
+
+    return deps.write(request, unit)
+
+
+def _project(row: Mapping[str, Any]) -> Project:
     return {
         "projectId": row["project"],
         "projectNumber": str(row["number"]),

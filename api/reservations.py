@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, NotRequired
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
 from pydantic.alias_generators import to_camel
+from typing_extensions import TypedDict
 
 from podyard.api import deps
-from podyard.base.clock import PlatformTime
+from podyard.api.deps import Timestamp
 from podyard.base.errors import invalid
 from podyard.control import reservations
 from podyard.domain.reservation import Reservation
 
-router = APIRouter(prefix="/podyard/v1/projects/{project}/locations/{zone}/reservations")
+router = APIRouter(prefix="/podyard/v1/projects/{project}/locations/{zone}/reservations", route_class=deps.Route)
 
 
 class ReservationMessage(BaseModel):
@@ -26,22 +27,43 @@ class ReservationMessage(BaseModel):
     end_time: StrictStr | None = None
 
 
-async def _body(request: Request) -> Any:
-    return deps.parse_json(await request.body())
+class ReservationAnswer(TypedDict):
+    """`size` and `used` are in `capacityUnits`, CHIPS or CORES."""
+
+    name: str
+    state: str
+    generation: str
+    capacityUnits: str
+    size: int
+    used: int
+    createTime: Timestamp
+    startTime: NotRequired[Timestamp]
+    endTime: NotRequired[Timestamp]
 
 
-Body = Annotated[Any, Depends(_body)]
+class ReservationList(deps.NextPage):
+    reservations: list[ReservationAnswer]
 
 
-@router.post("")
-def create(request: Request, project: str, zone: str, body: Body) -> dict[str, Any]:
+RESERVATION_ID: deps.Query = {
+    "name": "reservationId",
+    "description": "Id of the new reservation.",
+    "schema": {"type": "string"},
+    "required": True,
+}
+
+
+@router.post("", openapi_extra=deps.asks(RESERVATION_ID))
+def create(
+    request: Request, project: str, zone: str, body: Annotated[deps.Body, ReservationMessage]
+) -> ReservationAnswer:
     caller, fleet = deps.principal(request), deps.platform(request).fleet
     caller.require("podyard.reservations.create", project, f"projects/{project}/locations/{zone}")
     reservation_id = request.query_params.get("reservationId")
     if not reservation_id:
         raise invalid("reservationId is required", "reservationId")
     message = deps.parse(ReservationMessage, body)
-    starts, ends = _moment(message.start_time, "startTime"), _moment(message.end_time, "endTime")
+    starts, ends = deps.moment(message.start_time, "startTime"), deps.moment(message.end_time, "endTime")
     what = (message.generation, message.size, message.capacity_units, starts, ends)
     found = deps.write(
         request, lambda uow: reservations.create(uow, fleet, caller, project, zone, reservation_id, *what)
@@ -49,43 +71,40 @@ def create(request: Request, project: str, zone: str, body: Body) -> dict[str, A
     return _shown(found)
 
 
-@router.get("")
-def list_reservations(request: Request, project: str, zone: str) -> dict[str, Any]:
+@router.get("", openapi_extra=deps.asks(*deps.PAGING))
+def list_reservations(request: Request, project: str, zone: str) -> ReservationList:
     caller, fleet = deps.principal(request), deps.platform(request).fleet
     place = None if zone == "-" else zone
     found = deps.read(request, lambda uow: reservations.list_reservations(uow, fleet, caller, project, place))
     page, token = deps.paged(request, found, lambda item: item.name)
-    return {"reservations": [_shown(item) for item in page], **({"nextPageToken": token} if token else {})}
+    return {"reservations": [_shown(item) for item in page], **deps.next_page(token)}
 
 
 @router.get("/{reservation}")
-def get(request: Request, project: str, zone: str, reservation: str) -> dict[str, Any]:
+def get(request: Request, project: str, zone: str, reservation: str) -> ReservationAnswer:
     caller = deps.principal(request)
     return _shown(deps.read(request, lambda uow: reservations.get(uow, caller, project, zone, reservation)))
 
 
 @router.delete("/{reservation}")
-def delete(request: Request, project: str, zone: str, reservation: str) -> dict[str, Any]:
+def delete(request: Request, project: str, zone: str, reservation: str) -> deps.Empty:
     caller = deps.principal(request)
     deps.write(request, lambda uow: reservations.delete(uow, caller, project, zone, reservation))
     return {}
 
 
-def _moment(text: str | None, field: str) -> PlatformTime | None:
-    try:
-        return None if text is None else PlatformTime.from_rfc3339(text)
-    except ValueError as error:
-        raise invalid(str(error), field) from None
-
-
-def _shown(found: Reservation) -> dict[str, Any]:
-    times = {"createTime": found.created, "startTime": found.starts, "endTime": found.ends}
-    return {
+def _shown(found: Reservation) -> ReservationAnswer:
+    answer: ReservationAnswer = {
         "name": found.name,
         "state": found.state,
         "generation": found.generation,
         "capacityUnits": found.units,
         "size": found.size,
         "used": found.used,
-        **{name: moment.rfc3339() for name, moment in times.items() if moment is not None},
+        "createTime": found.created.rfc3339(),
     }
+    if found.starts is not None:
+        answer["startTime"] = found.starts.rfc3339()
+    if found.ends is not None:
+        answer["endTime"] = found.ends.rfc3339()
+    return answer

@@ -18,7 +18,7 @@ from podyard.api import deps
 from podyard.api.tpu import filters, reader
 from podyard.api.tpu.schema import Field, Method, messages
 from podyard.base.errors import invalid
-from podyard.control import access, idempotency, operations, rate_quota
+from podyard.control import access, idempotency, rate_quota
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import Fleet
 from podyard.domain.operation import Operation
@@ -90,10 +90,6 @@ class Call:
         return self.project, self.zone
 
     @property
-    def parent(self) -> str:
-        return f"projects/{self.project}/locations/{self.zone or '-'}"
-
-    @property
     def body(self) -> Mapping[str, Any]:
         """The message that the body holds (not for `*`, whose fields are in `fields`)."""
         found: Mapping[str, Any] = self.fields.get(self.method.body, {})
@@ -103,25 +99,20 @@ class Call:
         """What `work` finds, and the number of the project."""
         return deps.read(self.request, lambda uow: (work(uow), access.project_row(uow, self.project)["number"]))
 
-    def write(self, work: Callable[[UnitOfWork], T]) -> tuple[T, int]:
-        return deps.write(self.request, lambda uow: (work(uow), access.project_row(uow, self.project)["number"]))
-
-    def operate(
+    def once(
         self, work: Callable[[UnitOfWork], Operation], find: Callable[[UnitOfWork, str], Operation]
-    ) -> tuple[Operation, int]:
-        """Begins an operation. With a requestId: once, however often it is asked for."""
+    ) -> Callable[[UnitOfWork], tuple[Operation, int]]:
+        """A unit that begins an operation, and finds the project's number if that has to be shown. With a requestId: it
+        is begun once, however often it is asked for."""
+        request_id: str = self.fields.get("requestId", "")
 
-        def begin(uow: UnitOfWork) -> Operation:
-            found = work(uow)
-            operations.mark_version(uow, found.operation_id, self.version)
-            return found
-
-        request_id = self.fields.get("requestId")
-        if not request_id:
-            return self.write(begin)
-        asked = {"id": self.id, "zone": self.zone, **{k: v for k, v in self.fields.items() if k != "requestId"}}
+        def begin(uow: UnitOfWork) -> tuple[Operation, int]:
+            begun = once(uow) if request_id else work(uow)
+            # Only what has ended shows a node, and with it the project's number.
+            return begun, access.project_row(uow, self.project)["number"] if begun.done else 0
 
         def once(uow: UnitOfWork) -> Operation:
+            asked = {"id": self.id, "zone": self.zone, **{k: v for k, v in self.fields.items() if k != "requestId"}}
             found = idempotency.once(
                 uow,
                 self.principal,
@@ -129,11 +120,11 @@ class Call:
                 self.method.id,
                 request_id,
                 asked,
-                lambda: begin(uow).operation_id,
+                lambda: work(uow).operation_id,
             )
             return find(uow, found)
 
-        return self.write(once)
+        return begin
 
     def page(self, collection: str, items: Sequence[Mapping[str, Any]], *, by_name: bool = True) -> dict[str, Any]:
         """A page of `items`: narrowed, sorted and cut as the request says. They are sorted by name, but for
@@ -150,6 +141,14 @@ class Call:
         if start + size < len(chosen):
             found["nextPageToken"] = page_token(str(chosen[start + size - 1]["name"]))
         return found
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Change:
+    """What a method does in one unit of work, and how its result is shown: neither has happened yet."""
+
+    unit: Callable[[UnitOfWork], Any]
+    show: Callable[[Any], dict[str, Any]]
 
 
 def page_size(fields: Mapping[str, Any]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +20,7 @@ _MODELS = {
     "RESERVATION_BOUND": UsageClass.RESERVED,
     "FLEX_START": UsageClass.ON_DEMAND,
 }
+DURATION_SECONDS_MAX = 100 * 365 * 86400.0  # far beyond any use, and what ends then can still be stored as a time
 _STATE_DATA = {
     "CREATING": "creatingData", "ACCEPTED": "acceptedData", "PROVISIONING": "provisioningData",
     "FAILED": "failedData", "DELETING": "deletingData", "ACTIVE": "activeData", "SUSPENDING": "suspendingData",
@@ -106,7 +108,8 @@ def _nodes(
 ) -> list[NodeRequest]:
     parent = spec.get("parent")
     here = f"projects/{project}/locations/{zone}"
-    if parent is not None and parent.rsplit("/", 1)[-1] != zone:
+    # Google's libraries may put the number of the project for its id; which project that is, the path says.
+    if parent not in (None, zone, here) and not re.fullmatch(rf"projects/\d+/locations/{re.escape(zone)}", parent):
         raise invalid(f"{path}.parent is {parent!r}, and the queued resource is in {here}", f"{path}.parent")
     if "node" not in spec:
         raise invalid(f"{path}.node is required", f"{path}.node")
@@ -118,10 +121,10 @@ def _nodes(
         )
     if chosen is not None:
         node = dataclasses.replace(node, usage_class=chosen)
-    several = spec.get("multisliceParams") or spec.get("multiNodeParams")
-    if several is None:
+    name = next((found for found in ("multisliceParams", "multiNodeParams") if found in spec), None)
+    if name is None:
         return [NodeRequest(spec.get("nodeId") or default_id, node)]
-    name = "multisliceParams" if "multisliceParams" in spec else "multiNodeParams"
+    several = spec[name]
     count = several.get("nodeCount", 0)
     if not 1 <= count <= QUEUED_RESOURCE_NODES_MAX:
         allowed = f"from 1 to {QUEUED_RESOURCE_NODES_MAX}"
@@ -154,10 +157,7 @@ def _timed(spec: QueuedResourceSpec, policy: Mapping[str, Any]) -> QueuedResourc
     seconds = {}
     for name in ("validAfterDuration", "validUntilDuration"):
         if name in policy:
-            nanos = reader.duration_nanos(policy[name])
-            if nanos <= 0:
-                raise invalid(f"queueingPolicy.{name} must be positive", f"queueingPolicy.{name}")
-            seconds[name] = nanos / NANOS_PER_SECOND
+            seconds[name] = _seconds(policy[name], f"queueingPolicy.{name}")
     interval = policy.get("validInterval", {})
     if "validInterval" in policy and not {"startTime", "endTime"} & set(interval):
         raise invalid("queueingPolicy.validInterval needs startTime or endTime", "queueingPolicy.validInterval")
@@ -174,23 +174,26 @@ def _timed(spec: QueuedResourceSpec, policy: Mapping[str, Any]) -> QueuedResourc
     )
 
 
+def _seconds(text: str | None, field: str) -> float | None:
+    """The seconds of a duration that somebody can wait for."""
+    if text is None:
+        return None
+    seconds = reader.duration_nanos(text) / NANOS_PER_SECOND
+    if not 0 < seconds <= DURATION_SECONDS_MAX:
+        raise invalid(f"{field} is {text}: it must be positive, and at most {DURATION_SECONDS_MAX:.0f}s", field)
+    return seconds
+
+
 def _limited(spec: QueuedResourceSpec, message: Mapping[str, Any]) -> QueuedResourceSpec:
     run = message.get("runDuration", {})
-    least = message.get("guaranteed", {}).get("minDuration")
-    seconds = {
-        name: None if text is None else reader.duration_nanos(text) / NANOS_PER_SECOND
-        for name, text in (("maxRunDuration", run.get("maxRunDuration")), ("minDuration", least))
-    }
-    for name, value in seconds.items():
-        if value is not None and value <= 0:
-            raise invalid(f"{name} must be positive", name)
+    guaranteed = message.get("guaranteed", {})
     limited = bool(run)
     if message.get("provisioningModel") == "FLEX_START" and not limited:
         raise invalid("runDuration is required with provisioningModel FLEX_START", "runDuration")
     return dataclasses.replace(
         spec,
-        min_duration_seconds=seconds["minDuration"],
-        max_run_seconds=seconds["maxRunDuration"],
+        min_duration_seconds=_seconds(guaranteed.get("minDuration"), "guaranteed.minDuration"),
+        max_run_seconds=_seconds(run.get("maxRunDuration"), "runDuration.maxRunDuration"),
         termination_time=convert.moment(run.get("terminationTime")),
         reservation_name=message.get("reservationName", ""),
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 from podyard.api import deps
 from podyard.api.tpu import convert
-from podyard.api.tpu.call import Call
+from podyard.api.tpu.call import Call, Change
 from podyard.api.tpu.operations import begun
 from podyard.base.errors import invalid
 from podyard.control import hosts, maintenance, nodes
@@ -16,7 +16,7 @@ from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.node import Node, node_name
 
 
-def _create(call: Call) -> dict[str, Any]:
+def _create(call: Call) -> Change:
     project, zone = call.place
     node_id = call.fields.get("nodeId", "")
     if not node_id:
@@ -56,29 +56,29 @@ def _list(call: Call) -> dict[str, Any]:
     return page
 
 
-def _patch(call: Call) -> dict[str, Any]:
+def _patch(call: Call) -> Change:
     project, zone = call.place
     mask = convert.from_api_mask(call.fields.get("updateMask", ""))
     changes = convert.from_api_patch(call.body, mask)
     return begun(call, lambda uow: nodes.patch(uow, call.principal, project, zone, call.id, changes))
 
 
-def _delete(call: Call) -> dict[str, Any]:
+def _delete(call: Call) -> Change:
     project, zone = call.place
     return begun(call, lambda uow: nodes.delete(uow, call.fleet, call.principal, project, zone, call.id))
 
 
-def _stop(call: Call) -> dict[str, Any]:
+def _stop(call: Call) -> Change:
     project, zone = call.place
     return begun(call, lambda uow: nodes.stop(uow, call.fleet, call.principal, project, zone, call.id))
 
 
-def _start(call: Call) -> dict[str, Any]:
+def _start(call: Call) -> Change:
     project, zone = call.place
     return begun(call, lambda uow: nodes.start(uow, call.fleet, call.principal, project, zone, call.id))
 
 
-def _reimage(call: Call) -> dict[str, Any]:
+def _reimage(call: Call) -> Change:
     project, zone = call.place
     version = call.fields.get("tensorflowVersion", "")
     if not version:
@@ -86,7 +86,7 @@ def _reimage(call: Call) -> dict[str, Any]:
     return begun(call, lambda uow: nodes.reimage(uow, call.fleet, call.principal, project, zone, call.id, version))
 
 
-def _simulate(call: Call) -> dict[str, Any]:
+def _simulate(call: Call) -> Change:
     project, zone = call.place
     workers = call.fields.get("workerIds", [])
     return begun(
@@ -94,7 +94,7 @@ def _simulate(call: Call) -> dict[str, Any]:
     )
 
 
-def _perform(call: Call) -> dict[str, Any]:
+def _perform(call: Call) -> Change:
     project, zone = call.place
     return begun(call, lambda uow: maintenance.perform(uow, call.fleet, call.principal, project, zone, call.id))
 
@@ -107,7 +107,7 @@ def _guest_attributes(call: Call) -> dict[str, Any]:
     return {"guestAttributes": shown}
 
 
-HANDLERS: Mapping[str, Callable[[Call], dict[str, Any]]] = {
+HANDLERS: Mapping[str, Callable[[Call], dict[str, Any] | Change]] = {
     "nodes.create": _create,
     "nodes.get": _get,
     "nodes.list": _list,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from podyard.api.tpu import convert, convert_queue
-from podyard.api.tpu.call import Call
+from podyard.api.tpu.call import Call, Change
 from podyard.control import nodes, operations
 from podyard.db import nodes as node_rows
 from podyard.db import queued_resources as queue_rows
@@ -62,14 +62,14 @@ def _response(version: str, operation: Operation, project_number: int) -> dict[s
     return {"@type": f"{prefix}.QueuedResource", **queued}
 
 
-def begun(call: Call, work: Callable[[UnitOfWork], Operation]) -> dict[str, Any]:
-    """Begins an operation and shows it."""
+def begun(call: Call, work: Callable[[UnitOfWork], Operation]) -> Change:
+    """A change that begins an operation, which is the answer."""
     project, zone = call.place
 
     def find(uow: UnitOfWork, operation_id: str) -> Operation:
         return operations.find(uow, project, zone, operation_id)
 
-    return to_api_operation(call.version, *call.operate(work, find))
+    return Change(call.once(work, find), lambda found: to_api_operation(call.version, *found))
 
 
 def _list(call: Call) -> dict[str, Any]:
@@ -100,19 +100,17 @@ def _shown(call: Call, operation: Operation, number: int) -> dict[str, Any]:
     return to_api_operation(version, operation, number)
 
 
-def _cancel(call: Call) -> dict[str, Any]:
+def _cancel(call: Call) -> Change:
     project, zone = call.place
-    call.write(lambda uow: operations.cancel(uow, call.principal, project, zone, call.id))
-    return {}
+    return Change(lambda uow: operations.cancel(uow, call.principal, project, zone, call.id), lambda _: {})
 
 
-def _delete(call: Call) -> dict[str, Any]:
+def _delete(call: Call) -> Change:
     project, zone = call.place
-    call.write(lambda uow: operations.forget(uow, call.principal, project, zone, call.id))
-    return {}
+    return Change(lambda uow: operations.forget(uow, call.principal, project, zone, call.id), lambda _: {})
 
 
-HANDLERS: Mapping[str, Callable[[Call], dict[str, Any]]] = {
+HANDLERS: Mapping[str, Callable[[Call], dict[str, Any] | Change]] = {
     "operations.list": _list,
     "operations.get": _get,
     "operations.cancel": _cancel,

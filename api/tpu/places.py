@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from podyard.api.tpu import convert
@@ -20,6 +20,7 @@ def _list_locations(call: Call) -> dict[str, Any]:
 
 def _get_location(call: Call) -> dict[str, Any]:
     project, zone = call.place
+    call.read(lambda _uow: None)
     return _location(project, nodes.zone_of(call.fleet, zone).name)
 
 
@@ -35,51 +36,57 @@ def _service_identity(call: Call) -> dict[str, Any]:
     return {"identity": {"email": f"service-{number}@cloud-tpu.iam.gserviceaccount.com"}}
 
 
-def _accelerator_types(call: Call) -> list[dict[str, Any]]:
-    _, zone = call.place
-    nodes.zone_of(call.fleet, zone)
+def _accelerator_types(call: Call, zone: str) -> list[dict[str, Any]]:
     found = []
     for kind in call.fleet.offered_types(zone):
-        item: dict[str, Any] = {"name": f"{call.parent}/acceleratorTypes/{kind.name}", "type": kind.name}
+        item: dict[str, Any] = {"name": kind.name, "type": kind.name}
         if not convert.is_v1(call.version):
             item["acceleratorConfigs"] = [{"type": kind.generation.wire_type, "topology": kind.topology.text}]
         found.append(item)
     return found
 
 
-def _runtime_versions(call: Call) -> list[dict[str, Any]]:
-    _, zone = call.place
+def _runtime_versions(call: Call, zone: str) -> list[dict[str, Any]]:
     offers = nodes.zone_of(call.fleet, zone).offers
     found = {
         version.version
         for offer in offers.values()
         for version in runtime_versions.runtime_versions_of(offer.generation)
     }
-    return _versions(call, sorted(found))
+    return [{"name": version, "version": version} for version in sorted(found)]
 
 
-def _tensorflow_versions(call: Call) -> list[dict[str, Any]]:
-    _, zone = call.place
-    nodes.zone_of(call.fleet, zone)
-    return _versions(call, runtime_versions.TENSORFLOW_VERSIONS)
+def _tensorflow_versions(_call: Call, _zone: str) -> list[dict[str, Any]]:
+    return [{"name": version, "version": version} for version in runtime_versions.TENSORFLOW_VERSIONS]
 
 
-def _versions(call: Call, versions: Sequence[str]) -> list[dict[str, Any]]:
+Find = Callable[[Call, str], list[dict[str, Any]]]
+
+
+def _offered(call: Call, find: Find) -> list[dict[str, Any]]:
+    """What `find` finds in the zone of the path, or (`locations/-`) in each zone, with full names."""
+    call.read(lambda _uow: None)  # a project that is not there is refused
+    zones = sorted(call.fleet.zones) if call.zone is None else [nodes.zone_of(call.fleet, call.zone).name]
     collection = call.method.id.partition(".")[0]
-    return [{"name": f"{call.parent}/{collection}/{version}", "version": version} for version in versions]
+    return [
+        {**item, "name": f"projects/{call.project}/locations/{zone}/{collection}/{item['name']}"}
+        for zone in zones
+        for item in find(call, zone)
+    ]
 
 
-def _list(find: Callable[[Call], list[dict[str, Any]]]) -> Callable[[Call], dict[str, Any]]:
+def _list(find: Find) -> Callable[[Call], dict[str, Any]]:
     def handle(call: Call) -> dict[str, Any]:
-        return call.page(call.method.id.partition(".")[0], find(call), by_name=False)
+        return call.page(call.method.id.partition(".")[0], _offered(call, find), by_name=False)
 
     return handle
 
 
-def _get(find: Callable[[Call], list[dict[str, Any]]]) -> Callable[[Call], dict[str, Any]]:
+def _get(find: Find) -> Callable[[Call], dict[str, Any]]:
     def handle(call: Call) -> dict[str, Any]:
-        name = f"{call.parent}/{call.method.collection}/{call.id}"
-        for item in find(call):
+        project, zone = call.place
+        name = f"projects/{project}/locations/{zone}/{call.method.collection}/{call.id}"
+        for item in _offered(call, find):
             if item["name"] == name:
                 return item
         raise not_found(name)

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from podyard.api.tpu import convert_queue
-from podyard.api.tpu.call import Call
+from podyard.api.tpu.call import Call, Change
 from podyard.api.tpu.operations import begun
 from podyard.base.errors import invalid
 from podyard.control import maintenance, queued_resources, reservations
 
 
-def _create(call: Call) -> dict[str, Any]:
+def _create(call: Call) -> Change:
     project, zone = call.place
     queued_id = call.fields.get("queuedResourceId", "")
     if not queued_id:
@@ -38,7 +38,7 @@ def _list(call: Call) -> dict[str, Any]:
     )
 
 
-def _delete(call: Call) -> dict[str, Any]:
+def _delete(call: Call) -> Change:
     project, zone = call.place
     force = call.fields.get("force", False)
     return begun(
@@ -46,12 +46,12 @@ def _delete(call: Call) -> dict[str, Any]:
     )
 
 
-def _reset(call: Call) -> dict[str, Any]:
+def _reset(call: Call) -> Change:
     project, zone = call.place
     return begun(call, lambda uow: queued_resources.reset(uow, call.fleet, call.principal, project, zone, call.id))
 
 
-def _perform(call: Call) -> dict[str, Any]:
+def _perform(call: Call) -> Change:
     project, zone = call.place
     names = call.fields.get("nodeNames", [])
     return begun(
@@ -73,7 +73,7 @@ def _list_reservations(call: Call) -> dict[str, Any]:
     return call.page("reservations", [convert_queue.to_api_reservation(item) for item in found])
 
 
-HANDLERS: Mapping[str, Callable[[Call], dict[str, Any]]] = {
+HANDLERS: Mapping[str, Callable[[Call], dict[str, Any] | Change]] = {
     "queuedResources.create": _create,
     "queuedResources.get": _get,
     "queuedResources.list": _list,

@@ -14,10 +14,11 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import Receive, Scope, Send
 
 from podyard.api.tpu import nodes, operations, places, queue
-from podyard.api.tpu.call import Call, read_call, rendered
+from podyard.api.tpu.call import Call, Change, read_call, rendered
 from podyard.api.tpu.schema import Method, methods_of
+from podyard.http.context import written
 
-HANDLERS: Mapping[str, Callable[[Call], dict[str, Any]]] = {
+HANDLERS: Mapping[str, Callable[[Call], dict[str, Any] | Change]] = {
     **places.HANDLERS,
     **nodes.HANDLERS,
     **queue.HANDLERS,
@@ -79,16 +80,23 @@ def _parts(path: str) -> tuple[tuple[int, str, str], dict[str, str]]:
 
 def _endpoint(version: str, method: Method) -> Callable[[Request], Any]:
     handler, at_once = HANDLERS[method.id], AT_ONCE.get(method.id)
+    # What changes something says what it will do, and does it in the writer's thread; what reads does so in a thread.
+    changes = method.verb != "GET" and method.response in ("Operation", "Empty")
 
-    def answer(call: Call) -> bytes:
-        return rendered(handler(call))
+    def read(call: Call) -> bytes:
+        found = handler(call)
+        assert not isinstance(found, Change), method.id
+        return rendered(found)
 
     async def endpoint(request: Request) -> Response:
         body = b"" if method.body == "-" else await request.body()
         call = read_call(request, method, version, body)
         found = None if at_once is None else at_once(call)
-        # A unit of work blocks: it runs in a thread.
-        content = await to_thread.run_sync(answer, call) if found is None else found
+        if found is None and changes:
+            change = handler(call)
+            assert isinstance(change, Change), method.id
+            found = rendered(change.show(await written(request, change.unit, via=version)))
+        content = await to_thread.run_sync(read, call) if found is None else found
         return Response(content, media_type=MEDIA_TYPE)
 
     return endpoint

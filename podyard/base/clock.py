@@ -17,6 +17,7 @@ from enum import StrEnum
 from typing import Protocol, Self
 
 NANOS_PER_SECOND = 1_000_000_000
+NANOS_END = 1 << 63  # databases keep times in 64 bits
 
 # RFC 3339 with up to nine decimals, as google.protobuf.Timestamp prints and reads it.
 _RFC3339 = re.compile(
@@ -60,7 +61,7 @@ class _Instant:
 
     @classmethod
     def from_rfc3339(cls, text: str) -> Self:
-        """Reads RFC 3339; raises ValueError when `text` is not a complete time with an offset."""
+        """Reads RFC 3339; raises ValueError when `text` is not a complete time with an offset, or too far away."""
         match = _RFC3339.fullmatch(text)
         if match is None:
             raise ValueError(f"{text!r} is not an RFC 3339 time with an offset")
@@ -68,9 +69,14 @@ class _Instant:
         nanos = int((match[7] or "0").ljust(9, "0"))
         offset_seconds = 0
         if match[8] not in "Zz":
-            sign = -1 if match[8][0] == "-" else 1
-            offset_seconds = sign * (int(match[8][1:3]) * 3600 + int(match[8][4:6]) * 60)
-        return cls((int(whole.timestamp()) - offset_seconds) * NANOS_PER_SECOND + nanos)
+            hours, minutes = int(match[8][1:3]), int(match[8][4:6])
+            if hours > 23 or minutes > 59:
+                raise ValueError(f"{text!r} has an offset that is none")
+            offset_seconds = (-1 if match[8][0] == "-" else 1) * (hours * 3600 + minutes * 60)
+        found = (int(whole.timestamp()) - offset_seconds) * NANOS_PER_SECOND + nanos
+        if not -NANOS_END <= found < NANOS_END:
+            raise ValueError(f"{text!r} is none of the years from 1678 to 2261, which alone can be stored")
+        return cls(found)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, order=True)

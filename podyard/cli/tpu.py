@@ -128,6 +128,22 @@ def preempt(node: str, data: str | None, project: str | None, location: str | No
     emit(_row(found) if output == "table" else found, output, _COLUMNS)
 
 
+@tpu.command(name="schedule-maintenance")
+@click.argument("node")
+@target_options
+@click.option("--start", required=True, metavar="TIME", help="Begin of its window: 2030-01-31T09:00:00Z.")
+@click.option("--end", required=True, metavar="TIME", help="End of its window.")
+@output_option
+def schedule_maintenance(
+    node: str, data: str | None, project: str | None, location: str | None, start: str, end: str, output: str
+) -> None:
+    """Plan a maintenance of a node, as Google might. It begins with its window, or when it is performed."""
+    client = client_of(data, project, location)
+    window = {"windowStartTime": start, "windowEndTime": end}
+    found = client.call("POST", f"{client.own_path()}/nodes/{quote(node)}:scheduleMaintenance", window)
+    emit(_row(found) if output == "table" else found, output, _COLUMNS)
+
+
 def _finish(client: Client, operation: dict[str, Any], asynchronous: bool, output: str) -> None:
     if asynchronous:
         say(f"operation {operation['name']} goes on")

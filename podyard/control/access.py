@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import bindparam, insert, select, update
 
 from podyard.base.errors import Code, PodyardError, invalid, not_found
 from podyard.base.ids import check_resource_id
@@ -27,6 +27,10 @@ INVALID_CREDENTIALS = (
 )
 
 
+_PROJECT = select(projects).where(projects.c.project == bindparam("project"))
+_PROJECT_LOCKED = _PROJECT.with_for_update()
+
+
 def authenticate(uow: UnitOfWork, credential: str) -> Principal:
     """The principal of a token, a self-signed JWT or an API key.
 
@@ -37,15 +41,15 @@ def authenticate(uow: UnitOfWork, credential: str) -> Principal:
         return _of_api_key(uow, credential)
     if jwt.looks_like(credential):
         return _of_jwt(uow, credential)
-    query = select(tokens.c.email, tokens.c.agent_id, tokens.c.attempt_id, tokens.c.expires, tokens.c.revoked)
-    row = uow.first(query.where(tokens.c.token_hash == hashed(credential)))
+    row = uow.first(select(tokens).where(tokens.c.token_hash == hashed(credential)))
     if row is None or row["revoked"] is not None:
         raise unauthenticated("ACCESS_TOKEN_TYPE_UNSUPPORTED", INVALID_CREDENTIALS)
     if row["expires"] is not None and row["expires"] <= uow.real_now:
         raise unauthenticated("ACCESS_TOKEN_EXPIRED", INVALID_CREDENTIALS)
+    roles = roles_of(uow, row["email"])
     return Principal(
         email=row["email"],
-        roles=roles_of(uow, row["email"]),
+        roles=roles if row["project"] is None else _only_in(row["project"], roles),
         agent_id=row["agent_id"],
         attempt_id=row["attempt_id"],
     )
@@ -87,6 +91,21 @@ def require_to_act_as(uow: UnitOfWork, principal: Principal, permission: str, em
         principal.require(permission, place, f"projects/{project}/serviceAccounts/{email}")
 
 
+def require_no_more(uow: UnitOfWork, principal: Principal, email: str) -> None:
+    """Raises PERMISSION_DENIED when `email` may do anything that the caller may not: whose nodes act as it could do so
+    from then on."""
+    if "owner" in principal.roles.get("*", ()):
+        return
+    for place, roles in roles_of(uow, email).items():
+        permissions = frozenset().union(*(ROLE_PERMISSIONS[role] for role in roles))
+        if not all(principal.may(permission, place) for permission in permissions):
+            raise PodyardError(
+                Code.PERMISSION_DENIED,
+                "Permission 'iam.serviceAccounts.actAs' denied on resource "
+                f"'projects/-/serviceAccounts/{email}' (or it might not exist).",
+            )
+
+
 def _of_jwt(uow: UnitOfWork, token: str) -> Principal:
     try:
         email = jwt.for_service(uow, token).email
@@ -100,9 +119,12 @@ def _of_api_key(uow: UnitOfWork, key: str) -> Principal:
     row = uow.first(select(api_keys).where(api_keys.c.key_hash == hashed(key)))
     if row is None:
         raise api_key_not_valid()
-    roles = roles_of(uow, row["email"])
-    here = roles.get(row["project"], frozenset()) | roles.get("*", frozenset())
-    return Principal(email=row["email"], roles={row["project"]: here} if here else {})
+    return Principal(email=row["email"], roles=_only_in(row["project"], roles_of(uow, row["email"])))
+
+
+def _only_in(project: str, roles: Mapping[str, frozenset[str]]) -> dict[str, frozenset[str]]:
+    here = roles.get(project, frozenset()) | roles.get("*", frozenset())
+    return {project: here} if here else {}
 
 
 def issue(uow: UnitOfWork, email: str, *, agent_id: str | None = None, attempt_id: str | None = None) -> str:
@@ -168,10 +190,7 @@ def list_projects(uow: UnitOfWork, principal: Principal) -> list[Mapping[str, An
 
 def project_row(uow: UnitOfWork, project: str) -> Mapping[str, Any]:
     """The project's row, locked on PostgreSQL: who decides on quota in this project takes turns."""
-    query = select(projects).where(projects.c.project == project)
-    if uow.writable:
-        query = query.with_for_update()
-    row = uow.first(query)
+    row = uow.first(_PROJECT_LOCKED if uow.writable else _PROJECT, {"project": project})
     if row is None:
         raise not_found(f"projects/{project}")
     return row

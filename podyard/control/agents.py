@@ -204,7 +204,7 @@ def _keep_state(uow: UnitOfWork, replica: Mapping[str, Any], attempt: Mapping[st
 def _keep_progress(uow: UnitOfWork, replica: Mapping[str, Any], attempt: Mapping[str, Any], progress: Progress) -> None:
     job = rows.row_by_key(uow, replica["job_key"])
     resumed = progress.summary.get("resumedStep")
-    if isinstance(resumed, int) and resumed < attempt["resume_step"]:
+    if isinstance(resumed, int) and 0 <= resumed < attempt["resume_step"]:
         # The checkpoint that was chosen is torn, and the replica went on from the one before.
         query = update(attempts).where(attempts.c.attempt_id == attempt["attempt_id"])
         uow.execute(query.values(resume_step=resumed))

@@ -16,9 +16,14 @@ READ_ONLY = "READ_ONLY"
 
 
 def check_modes(kind: AcceleratorType, spec: NodeSpec) -> None:
-    """Raises INVALID_ARGUMENT for a disk that several hosts would write to: a disk without a mode is READ_WRITE, which
-    only a node with one host may have (docs: attach durable block storage)."""
+    """Raises INVALID_ARGUMENT for a disk without a name or named twice, and for one that several hosts would write to:
+    a disk without a mode is READ_WRITE, which only a node with one host may have (docs: attach durable block storage).
+    """
+    seen = set()
     for disk, mode in _disks(spec):
+        if disk in seen:
+            raise invalid(f"data disk {disk!r} is named twice", "dataDisks")
+        seen.add(disk)
         if mode != READ_ONLY and not kind.is_single_host:
             raise invalid(
                 f"data disk {disk!r}: {kind.name} has {kind.host_count} hosts, so that it takes disks READ_ONLY only",
@@ -51,7 +56,9 @@ def check(uow: UnitOfWork, project: str, node_key: str | None, spec: NodeSpec) -
 
 
 def _disks(spec: NodeSpec) -> Iterator[tuple[str, str | None]]:
-    for item in spec.extras.get("dataDisks", ()):
+    for index, item in enumerate(spec.extras.get("dataDisks", ())):
+        if not item.get("sourceDisk"):
+            raise invalid(f"dataDisks[{index}].sourceDisk is required", f"dataDisks[{index}].sourceDisk")
         yield _short(item["sourceDisk"]), item.get("mode")
 
 

@@ -189,6 +189,7 @@ def token(uow: UnitOfWork, principal: Principal, agent_id: str, host_id: str) ->
         insert(tokens).values(
             token_hash=access.hashed(made),
             email=node.service_account,
+            project=node.project,
             created=uow.real_now,
             expires=uow.real_now.plus_seconds(TOKEN_SECONDS),
         )
@@ -229,7 +230,8 @@ def facts(uow: UnitOfWork, row: Mapping[str, Any]) -> NodeFacts:
     node = node_rows.to_node(uow, row)
     number = int(uow.execute(select(projects.c.number).where(projects.c.project == node.project)).scalar() or 0)
     account = node.spec.extras.get("serviceAccount") or {}
-    network = node.spec.extras.get("networkConfig") or {}
+    # The first of several interfaces is the one that a host is reached by.
+    network = (node.spec.extras.get("networkConfigs") or [node.spec.extras.get("networkConfig") or {}])[0]
     external = tuple(host.external_ip for host in node.hosts) if network.get("enableExternalIps") else ()
     return NodeFacts(
         node_key=node.node_key,

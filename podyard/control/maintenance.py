@@ -22,7 +22,7 @@ from podyard.db.tables_compute import operations as operations_table
 from podyard.db.tables_queue import queued_resources
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import Fleet
-from podyard.domain.node import HEALTHY, UNHEALTHY_MAINTENANCE, kind_of, node_name
+from podyard.domain.node import HEALTHY, NODE_STATES_LOST, UNHEALTHY_MAINTENANCE, Node, kind_of, node_name
 from podyard.domain.operation import Operation
 from podyard.domain.principal import Principal
 from podyard.domain.queued_resource import queued_resource_name
@@ -30,6 +30,7 @@ from podyard.domain.queued_resource import queued_resource_name
 # Where a user may begin it early (docs: manually start a maintenance event): all v4 and v5p, v5e and v6e from 2x4 on.
 _ALWAYS = frozenset({"v4", "v5p"})
 _FROM_CHIPS = {"v5e": 8, "v6e": 8}
+MAINTENANCE_TYPES = ("SCHEDULED", "UNSCHEDULED")  # google.cloud.tpu.v2alpha1.UpcomingMaintenance.MaintenanceType
 _SIMULATED = "a maintenance event is simulated"
 _TEXT = "its hosts are in maintenance; it will run again afterwards"
 
@@ -51,7 +52,9 @@ def simulate(
         raise nodes.bad_state("simulateMaintenanceEvent", row)
     if row["maintenance_workers"]:
         raise failed_precondition(f"node {node_id} is in a maintenance event already")
-    operation_id = operations.begin(uow, row, "simulateMaintenanceEvent", node_name(project, zone, node_id))
+    operation_id = operations.begin(
+        uow, row, "simulateMaintenanceEvent", node_name(project, zone, node_id)
+    ).operation_id
     _set(uow, row, health=UNHEALTHY_MAINTENANCE, health_description=_SIMULATED, maintenance_workers=workers)
     timers.put(uow, "maintenance.simulated", operation_id, 0, uow.now.plus_seconds(fleet.timings.maintenance_seconds))
     return operations.get(uow, principal, project, zone, operation_id)
@@ -60,39 +63,55 @@ def simulate(
 def schedule(
     uow: UnitOfWork,
     fleet: Fleet,
-    row: Mapping[str, Any],
+    principal: Principal,
+    project: str,
+    zone: str,
+    node_id: str,
     window_start: PlatformTime,
     window_end: PlatformTime,
     latest_window_start: PlatformTime | None = None,
     can_reschedule: bool = True,
     maintenance_type: str = "SCHEDULED",
-) -> None:
-    """Plans a maintenance of a live node (its row): PENDING until it is performed or its window begins. Whatever
-    `can_reschedule` says, a type whose maintenance no user may begin cannot be rescheduled.
+) -> Node:
+    """Plans a maintenance of a node: PENDING until it is performed or its window begins. One that was planned before
+    is replaced. Whatever `can_reschedule` says, a type whose maintenance no user may begin cannot be rescheduled.
 
-    Raises INVALID_ARGUMENT for a window in the past, or one that is too short for the fleet's `maintenance_seconds`.
+    Raises INVALID_ARGUMENT for a window in the past, one that is too short for the fleet's `maintenance_seconds` or a
+    latest start outside of it, and FAILED_PRECONDITION for a node that will not run again or is in maintenance.
     """
+    row = _node(uow, principal, "podyard.nodes.scheduleMaintenance", project, zone, node_id)
+    if maintenance_type not in MAINTENANCE_TYPES:
+        raise invalid(f"type {maintenance_type!r} is neither of {', '.join(MAINTENANCE_TYPES)}", "type")
     if window_end <= window_start or window_start < uow.now:
         raise invalid("a maintenance window begins in the future, and before it ends", "windowStartTime")
-    if window_end < window_start.plus_seconds(fleet.timings.maintenance_seconds):
-        raise invalid(f"a maintenance takes {fleet.timings.maintenance_seconds:g} s: the window is too short")
+    seconds = fleet.timings.maintenance_seconds
+    if window_end < window_start.plus_seconds(seconds):
+        raise invalid(f"a maintenance takes {seconds:g} s: the window is too short", "windowEndTime")
+    latest = latest_window_start or window_start
+    if not window_start <= latest <= window_end:
+        raise invalid("the latest start of a maintenance lies within its window", "latestWindowStartTime")
+    if row["state"] == "DELETING" or row["state"] in NODE_STATES_LOST:
+        raise nodes.bad_state("scheduleMaintenance", row)
+    if row["upcoming_maintenance"] is not None and row["upcoming_maintenance"]["maintenance_status"] == "ONGOING":
+        raise failed_precondition(f"node {node_id} is in maintenance")
     upcoming = {
         "type": maintenance_type,
         "can_reschedule": can_reschedule and _allowed(row),
         "window_start": window_start.rfc3339(),
         "window_end": window_end.rfc3339(),
-        "latest_window_start": (latest_window_start or window_start).rfc3339(),
+        "latest_window_start": latest.rfc3339(),
         "maintenance_status": "PENDING",
     }
     _set(uow, row, upcoming_maintenance=upcoming)
     timers.put(uow, "maintenance.window", row["node_key"], 0, window_start)
+    return node_rows.to_node(uow, node_rows.row_by_key(uow, row["node_key"]))
 
 
 def perform(uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, zone: str, node_id: str) -> Operation:
     """Begins the planned maintenance of a node now; raises FAILED_PRECONDITION when there is none that may be."""
     row = _node(uow, principal, "tpu.nodes.performMaintenance", project, zone, node_id)
     _check(row)
-    operation_id = operations.begin(uow, row, "performMaintenance", node_name(project, zone, node_id))
+    operation_id = operations.begin(uow, row, "performMaintenance", node_name(project, zone, node_id)).operation_id
     _begin(uow, fleet, row, operation_id)
     return operations.get(uow, principal, project, zone, operation_id)
 
@@ -122,7 +141,7 @@ def perform_queued_resource(
         raise failed_precondition(f"queued resource {queued_resource_id} is {queue['state']}, not ACTIVE")
     for node_id in wanted:
         _check(found[node_id])
-    operation_id = operations.begin(uow, queue, "performMaintenanceQueuedResource", name, "queuedResource")
+    operation_id = operations.begin(uow, queue, "performMaintenanceQueuedResource", name, "queuedResource").operation_id
     mine = queued_resources.c.queued_resource_key == queue["queued_resource_key"]
     uow.execute(update(queued_resources).where(mine).values(pending_operation=operation_id))
     for node_id in dict.fromkeys(wanted):

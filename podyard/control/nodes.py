@@ -22,13 +22,15 @@ from podyard.db import timers
 from podyard.db.tables_compute import nodes, slices
 from podyard.db.tables_jobs import jobs, replicas
 from podyard.db.transition import NODES, born, move
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.unit_of_work import Stale, UnitOfWork
 from podyard.domain.fleet import Fleet, Zone
+from podyard.domain.host import default_service_account
 from podyard.domain.node import HEALTHY, NODE, Node, NodeSpec, UsageClass, kind_of, node_name
 from podyard.domain.operation import Operation
 from podyard.domain.plan import Place, Wait
-from podyard.domain.principal import PLATFORM, Principal
+from podyard.domain.principal import Principal
 from podyard.domain.queued_resource import NodeRequest, queued_resource_name
+from podyard.domain.reservation import check_asked
 from podyard.hardware import runtime_versions
 from podyard.hardware.accelerator_types import AcceleratorType
 
@@ -55,14 +57,15 @@ def create(
     principal.require("tpu.nodes.create", project, f"projects/{project}/locations/{zone}")
     check_resource_id(node_id, "nodeId")
     kind = check_spec(uow, fleet, zone, spec)
-    access.project_row(uow, project)
+    check_asked(spec.reservation_name, project, zone)
+    check_account(uow, principal, project, spec)
     check_free(uow, project, zone, node_id, spec)
     quota.check(uow, fleet, project, zone, kind, spec.usage_class)
     row = _new_row(uow, project, zone, node_id, spec)
     row |= {"job_key": job_key, "state_reason": initial_state_reason}
-    row["pending_operation"] = operations.begin(uow, row, "create", _name(row))
-    born(uow, NODES, row, reason="requested")
-    return operations.get(uow, principal, project, zone, str(row["pending_operation"]))
+    operation = operations.begin(uow, row, "create", _name(row))
+    born(uow, NODES, {**row, "pending_operation": operation.operation_id}, reason="requested")
+    return operation
 
 
 def make(uow: UnitOfWork, queued_resource: Mapping[str, Any], request: NodeRequest) -> Mapping[str, Any]:
@@ -122,6 +125,8 @@ def patch(
     uow: UnitOfWork, principal: Principal, project: str, zone: str, node_id: str, changes: Mapping[str, Any]
 ) -> Operation:
     """Sets fields of the spec: names of `NodeSpec`, or paths of `extras` by their wire names; None clears."""
+    principal.require("tpu.nodes.update", project, node_name(project, zone, node_id))
+    access.project_row(uow, project)  # of two updates at once, the second sees what the first has set
     row = _row(uow, principal, "tpu.nodes.update", project, zone, node_id)
     if row["state"] not in ("READY", "STOPPED"):
         raise bad_state("update", row)
@@ -136,10 +141,13 @@ def patch(
             holder.pop(name, None)
         else:
             holder[name] = value
+    if {"networkConfig", "networkConfigs"} <= set(spec["extras"]):
+        raise invalid(f"node {node_id} has networkConfigs, which exclude networkConfig", "networkConfig")
     disks.check(uow, project, row["node_key"], rows.to_spec(spec))
     guard = update(nodes).where(nodes.c.node_key == row["node_key"], nodes.c.version == row["version"])
-    uow.execute(guard.values(spec=spec))
-    operation_id = operations.begin(uow, row, "update", _name(row))
+    if uow.execute(guard.values(spec=spec)).rowcount != 1:
+        raise Stale(NODE.name, row["node_key"])
+    operation_id = operations.begin(uow, row, "update", _name(row)).operation_id
     operations.succeed(uow, operation_id, rows.frozen(uow, rows.row_by_key(uow, row["node_key"])))
     return operations.get(uow, principal, project, zone, operation_id)
 
@@ -150,7 +158,7 @@ def stop(uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, zone
         raise bad_request(f"stop is only supported for nodes with one host; this one has {row['host_count']}", row)
     if row["state"] != "READY":
         raise bad_state("stop", row)
-    return _begin(uow, principal, row, "stop", fleet.timings.stop_seconds)
+    return _begin(uow, row, "stop", fleet.timings.stop_seconds)
 
 
 def start(uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, zone: str, node_id: str) -> Operation:
@@ -158,7 +166,7 @@ def start(uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, zon
     row = _row(uow, principal, "tpu.nodes.start", project, zone, node_id)
     if row["state"] != "STOPPED":
         raise bad_state("start", row)
-    return _begin(uow, principal, row, "start", None)
+    return _begin(uow, row, "start", None)
 
 
 def reimage(
@@ -170,24 +178,25 @@ def reimage(
         raise bad_state("reimage", row)
     chosen = version or row["runtime_version"]
     runtime_versions.check_serves(chosen, kind_of(row["accelerator_type"], row["topology"]).generation)
-    operation_id = operations.begin(uow, row, "reimage", _name(row))
+    operation = operations.begin(uow, row, "reimage", _name(row))
     changes = {"runtime_version": chosen, "spec": {**row["spec"], "runtime_version": chosen}}
     reason, seconds = f"reimage to {chosen} requested", fleet.timings.reimage_seconds
-    pass_into(uow, row, "reimage", "reimaged", seconds, reason, pending_operation=operation_id, **changes)
-    return operations.get(uow, principal, project, zone, operation_id)
+    pending = operation.operation_id
+    pass_into(uow, row, "reimage", "reimaged", seconds, reason, pending_operation=pending, **changes)
+    return operation
 
 
 def delete(uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, zone: str, node_id: str) -> Operation:
     row = _row(uow, principal, "tpu.nodes.delete", project, zone, node_id)
     if row["state"] == "DELETING":
         raise bad_state("delete", row)
-    return _begin(uow, principal, row, "delete", fleet.timings.delete_seconds)
+    return _begin(uow, row, "delete", fleet.timings.delete_seconds)
 
 
 def delete_as_platform(uow: UnitOfWork, fleet: Fleet, row: Mapping[str, Any]) -> None:
     """Deletes a node that the platform made, for a job or a queued resource."""
     if NODE.allows(row["state"], "delete"):
-        _begin(uow, PLATFORM, row, "delete", fleet.timings.delete_seconds)
+        _begin(uow, row, "delete", fleet.timings.delete_seconds)
 
 
 def preempt(uow: UnitOfWork, principal: Principal, project: str, zone: str, node_id: str) -> Node:
@@ -330,28 +339,28 @@ def pass_into(
     return moved
 
 
-def _begin(
-    uow: UnitOfWork, principal: Principal, row: Mapping[str, Any], verb: str, seconds: float | None
-) -> Operation:
+def _begin(uow: UnitOfWork, row: Mapping[str, Any], verb: str, seconds: float | None) -> Operation:
     """Moves the node into the passing state of `verb`; `seconds`: when the timer of its end is due."""
     if row["pending_operation"] is not None:
         text = f"The operation was cancelled: {verb} of the node was requested"
         operations.fail(uow, row["pending_operation"], Code.CANCELLED, text)
-    operation_id = operations.begin(uow, row, verb, _name(row))
-    moved = move(uow, NODES, row, verb, reason=f"{verb} requested", pending_operation=operation_id)
+    operation = operations.begin(uow, row, verb, _name(row))
+    moved = move(uow, NODES, row, verb, reason=f"{verb} requested", pending_operation=operation.operation_id)
     if verb != "start":
         _end_jobs(uow, row, f"node {row['node_id']}: {verb} requested")
     if seconds is not None:
         kind = {"stop": "node.stopped", "delete": "node.deleted"}[verb]
         timers.put(uow, kind, row["node_key"], moved["version"], uow.now.plus_seconds(seconds))
     _tell_queue(uow, row)
-    return operations.get(uow, principal, row["project"], row["zone"], operation_id)
+    return operation
 
 
 def _take_back(uow: UnitOfWork, row: Mapping[str, Any], event: str, reason: str) -> Mapping[str, Any]:
     if row["pending_operation"] is not None:
         operations.fail(uow, row["pending_operation"], Code.CANCELLED, f"The node was taken back: {reason}")
-    moved = move(uow, NODES, row, event, reason=reason, state_reason=reason, pending_operation=None)
+    values: dict[str, Any] = {"pending_operation": None, "upcoming_maintenance": None, "maintenance_workers": None}
+    values |= {"health": HEALTHY, "health_description": ""}
+    moved = move(uow, NODES, row, event, reason=reason, state_reason=reason, **values)
     _end_jobs(uow, row, f"node {row['node_id']}: {reason}")
     timers.put(uow, "node.release", row["node_key"], moved["version"], uow.now)
     _tell_queue(uow, row)
@@ -377,6 +386,14 @@ def _busy(uow: UnitOfWork, node_key: str) -> bool:
         .where(jobs.c.node_key == node_key, replicas.c.state.in_(job_rows.LIVE_REPLICA_STATES))
     )
     return bool(uow.execute(query).scalar()) or hosts.busy(uow, node_key)
+
+
+def check_account(uow: UnitOfWork, principal: Principal, project: str, spec: NodeSpec) -> None:
+    """Raises PERMISSION_DENIED when the node's service account may do more than the caller: the node acts as it. Locks
+    the project's row: who decides on its quota takes turns."""
+    number = access.project_row(uow, project)["number"]
+    named = spec.extras.get("serviceAccount", {}).get("email")
+    access.require_no_more(uow, principal, named or default_service_account(number))
 
 
 def check_free(uow: UnitOfWork, project: str, zone: str, node_id: str, spec: NodeSpec) -> None:
@@ -438,7 +455,7 @@ def bad_state(verb: str, row: Mapping[str, Any]) -> PodyardError:
 
 def bad_request(what: str, row: Mapping[str, Any]) -> PodyardError:
     eid = error_id(what, row["node_key"], row["version"])
-    return failed_precondition(f"Cloud TPU received a bad request. {what} {eid}")
+    return invalid(f"Cloud TPU received a bad request. {what} {eid}")
 
 
 def zone_of(fleet: Fleet, zone: str) -> Zone:

@@ -21,31 +21,26 @@ from podyard.domain.principal import Principal
 _KEYS = {"node": "node_key", "queuedResource": "queued_resource_key"}
 
 
-def begin(uow: UnitOfWork, target: Mapping[str, Any], verb: str, target_name: str, kind: str = "node") -> str:
-    """Starts an operation on a row; returns its id. `kind`: `node` or `queuedResource`."""
-    operation_id = row_id(uow.streams.stream("operations"), "operation")
-    born(
-        uow,
-        OPERATIONS,
-        {
-            "operation_id": operation_id,
-            "project": target["project"],
-            "zone": target["zone"],
-            "verb": verb,
-            "target_kind": kind,
-            "target_key": target[_KEYS[kind]],
-            "target_name": target_name,
-            "created": uow.now,
-            "ended": None,
-            "error_code": None,
-            "error_message": None,
-            "error_details": [],
-            "response": None,
-            "cancel_requested": False,
-        },
-        reason=f"{verb} requested",
-    )
-    return operation_id
+def begin(uow: UnitOfWork, target: Mapping[str, Any], verb: str, target_name: str, kind: str = "node") -> Operation:
+    """Starts an operation on a row. `kind`: `node` or `queuedResource`."""
+    row = {
+        "operation_id": row_id(uow.streams.stream("operations"), "operation"),
+        "project": target["project"],
+        "zone": target["zone"],
+        "verb": verb,
+        "target_kind": kind,
+        "target_key": target[_KEYS[kind]],
+        "target_name": target_name,
+        "created": uow.now,
+        "ended": None,
+        "error_code": None,
+        "error_message": None,
+        "error_details": [],
+        "response": None,
+        "cancel_requested": False,
+        "api_version": uow.via,
+    }
+    return rows.to_operation(born(uow, OPERATIONS, row, reason=f"{verb} requested"))
 
 
 def succeed(uow: UnitOfWork, operation_id: str | None, response: Mapping[str, Any] | None) -> None:
@@ -74,12 +69,6 @@ def get(uow: UnitOfWork, principal: Principal, project: str, zone: str, operatio
     if row is None:
         raise not_found(name)
     return rows.to_operation(row)
-
-
-def mark_version(uow: UnitOfWork, operation_id: str, api_version: str) -> None:
-    """Remembers which version of the API began the operation: where none is named, it is shown in that one."""
-    query = update(operations).where(operations.c.operation_id == operation_id)
-    uow.execute(query.values(api_version=api_version))
 
 
 def find(uow: UnitOfWork, project: str, zone: str, operation_id: str) -> Operation:

@@ -38,6 +38,7 @@ from podyard.domain.queued_resource import (
     QueuedResourceSpec,
     queued_resource_name,
 )
+from podyard.domain.reservation import check_asked
 
 T = TypeVar("T")
 _ID = re.compile(r"[A-Za-z0-9_.~+%-]+")  # the API's pattern, wider than that of node ids
@@ -62,7 +63,10 @@ def create(
         raise invalid(f"queuedResourceId {queued_resource_id!r} is not a valid id", "queuedResourceId")
     resolved = _resolved(spec, uow.now)
     _check_nodes(uow, fleet, zone, resolved)
-    access.project_row(uow, project)
+    for node in resolved.nodes:
+        check_asked(node.spec.reservation_name, project, zone)
+    for account in {str(node.spec.extras.get("serviceAccount")): node.spec for node in resolved.nodes}.values():
+        nodes.check_account(uow, principal, project, account)
     name = queued_resource_name(project, zone, queued_resource_id)
     if rows.row_of(uow, project, zone, queued_resource_id) is not None:
         raise PodyardError(Code.ALREADY_EXISTS, f"Resource '{name}' already exists")
@@ -144,7 +148,7 @@ def delete(
             f"queued resource {queued_resource_id} is {row['state']} and has nodes: delete them first, or use force"
         )
     operations.fail(uow, row["pending_operation"], Code.CANCELLED, "The queued resource was deleted")
-    operation_id = operations.begin(uow, row, "delete", _name(row), _KIND)
+    operation_id = operations.begin(uow, row, "delete", _name(row), _KIND).operation_id
     move(uow, QUEUED_RESOURCES, row, "delete", reason="delete requested", pending_operation=operation_id)
     _delete_nodes(uow, fleet, row)
     settle(uow, row["queued_resource_key"])
@@ -333,7 +337,7 @@ def _as_planned(uow: UnitOfWork, key: str, version: int) -> Mapping[str, Any] | 
 
 def _done(uow: UnitOfWork, principal: Principal, row: Mapping[str, Any], verb: str) -> Operation:
     """An operation that has ended, with the queued resource as it stands."""
-    operation_id = operations.begin(uow, row, verb, _name(row), _KIND)
+    operation_id = operations.begin(uow, row, verb, _name(row), _KIND).operation_id
     operations.succeed(uow, operation_id, rows.frozen(uow, row))
     return operations.get(uow, principal, row["project"], row["zone"], operation_id)
 
@@ -349,4 +353,4 @@ def _name(row: Mapping[str, Any]) -> str:
 def _bad_state(verb: str, row: Mapping[str, Any]) -> PodyardError:
     text = f"{verb} is not supported while in state {row['state']}"
     eid = error_id(text, row["queued_resource_key"], row["version"])
-    return failed_precondition(f"Cloud TPU received a bad request. {text} {eid}")
+    return invalid(f"Cloud TPU received a bad request. {text} {eid}")

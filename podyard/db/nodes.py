@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import delete, func, insert, select
+from sqlalchemy import bindparam, delete, func, insert, select
 
 from podyard.base.clock import PlatformTime
 from podyard.db.tables_compute import hosts, nodes, slices
@@ -19,8 +19,11 @@ _EXTERNAL_BASE = (34 << 24) + (64 << 16) + 2
 _TIMES = ("created", "ready_since", "termination")
 
 
+_BY_NAME = select(nodes).where(nodes.c.live_name == bindparam("name"))
+
+
 def row_of(uow: UnitOfWork, project: str, zone: str, node_id: str) -> Mapping[str, Any] | None:
-    return uow.first(select(nodes).where(nodes.c.live_name == node_name(project, zone, node_id)))
+    return uow.first(_BY_NAME, {"name": node_name(project, zone, node_id)})
 
 
 def row_by_key(uow: UnitOfWork, node_key: str) -> Mapping[str, Any]:
@@ -75,7 +78,8 @@ def thawed(data: Mapping[str, Any]) -> Node:
 
 
 def from_spec(spec: NodeSpec) -> dict[str, Any]:
-    return dataclasses.asdict(spec)
+    # Not `asdict`, which copies each label and script: what the spec holds is JSON already, and nobody changes it.
+    return {name: getattr(spec, name) for name in NodeSpec.__dataclass_fields__}
 
 
 def to_spec(data: Mapping[str, Any]) -> NodeSpec:

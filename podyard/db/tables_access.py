@@ -23,6 +23,7 @@ tokens = Table(
     Column("email", String(256), nullable=False),
     Column("agent_id", String(64)),
     Column("attempt_id", String(64)),
+    Column("project", String(64)),  # the only one that it is good for; null: every one that its email has roles in
     Column("key_id", String(64)),  # the service-account key that it was exchanged for
     Column("created", RealTimeColumn, nullable=False),
     Column("expires", RealTimeColumn),

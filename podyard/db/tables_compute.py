@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Index, Integer, String, Table, Text, UniqueConstraint
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
 
 from podyard.db.tables import metadata
 from podyard.db.types import Json, PlatformTimeColumn, RealTimeColumn
@@ -47,6 +59,13 @@ nodes = Table(
     Index("ix_nodes_place", "project", "zone", "state"),
     Index("ix_nodes_queued_resource", "queued_resource_key"),
     Index("ix_nodes_state", "state"),
+    # What quotas count, beside queued resources.
+    Index(
+        "ix_nodes_alone",
+        *("project", "usage_class", "zone", "accelerator_type", "topology"),
+        sqlite_where=text("live_name IS NOT NULL AND queued_resource_key IS NULL"),
+        postgresql_where=text("live_name IS NOT NULL AND queued_resource_key IS NULL"),
+    ),
 )
 
 slices = Table(

@@ -63,11 +63,12 @@ def _insert(table: Table) -> Insert:
     return insert(table)
 
 
-def born(uow: UnitOfWork, kind: Stated, values: Mapping[str, Any], *, reason: str) -> None:
-    """Inserts a row in its machine's first state, with its first event."""
+def born(uow: UnitOfWork, kind: Stated, values: Mapping[str, Any], *, reason: str) -> Mapping[str, Any]:
+    """Inserts a row in its machine's first state, with its first event, and returns it."""
     row = {**values, "state": kind.machine.initial, "version": 1}
     uow.execute(_insert(kind.table), row)
     _record(uow, kind, row, "create", "", kind.machine.initial, uow.now, reason)
+    return row
 
 
 def move(

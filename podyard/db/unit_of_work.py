@@ -21,7 +21,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, CursorResult, Engine, Executable, create_engine, event, select, text
+from sqlalchemy import Connection, CursorResult, Engine, Executable, create_engine, event, select
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import IntegrityError, OperationalError
 
@@ -39,6 +39,11 @@ GROUP_HOLD_MILLISECONDS = 1.0  # a group waits this long for company once at lea
 UNIT_RETRIES_MAX = 5  # PostgreSQL deadlocks and serialization failures; each retry sees the other's commit
 UNIT_WAIT_SECONDS_MAX = 30.0  # a caller that waits longer than this for the writer is told UNAVAILABLE
 SQLITE_BUSY_MILLISECONDS = 10_000  # only checkpoints and foreign tools contend: our writers queue at the file lock
+
+
+# Statements that are asked often are made once: SQLAlchemy compiles one for as long as it is the same object.
+_CLOCK = select(tables.clock)
+_CLOCK_LOCKED = _CLOCK.with_for_update(read=True)
 
 
 class Stale(PodyardError):
@@ -61,14 +66,13 @@ class UnitOfWork:
     actor: str
     writable: bool
     leases: Leases
+    via: str = ""  # the version of Google's API that asks; empty: nobody of its clients
 
     @cached_property
     def clock(self) -> PlatformClock:
         """The platform clock's row, read once per unit (PostgreSQL: locked FOR SHARE when the unit may write)."""
-        query = select(tables.clock)
-        if self.writable and self.connection.dialect.name == "postgresql":
-            query = query.with_for_update(read=True)
-        row = self.connection.execute(query).mappings().one_or_none()
+        locks = self.writable and self.connection.dialect.name == "postgresql"
+        row = self.connection.execute(_CLOCK_LOCKED if locks else _CLOCK).mappings().one_or_none()
         if row is None:
             raise PodyardError(Code.FAILED_PRECONDITION, "the platform clock has not been set up: run the migrations")
         return clock_from_row(dict(row))
@@ -86,8 +90,8 @@ class UnitOfWork:
     def execute(self, statement: Executable, parameters: Any = None) -> CursorResult[Any]:
         return self.connection.execute(statement, parameters)
 
-    def first(self, statement: Executable) -> Mapping[str, Any] | None:
-        row = self.connection.execute(statement).mappings().first()
+    def first(self, statement: Executable, parameters: Mapping[str, Any] | None = None) -> Mapping[str, Any] | None:
+        row = self.connection.execute(statement, parameters).mappings().first()
         return None if row is None else dict(row)
 
     def all(self, statement: Executable) -> list[Mapping[str, Any]]:
@@ -109,6 +113,7 @@ def clock_from_row(row: Mapping[str, Any]) -> PlatformClock:
 class _Waiting:
     body: Callable[[UnitOfWork], Any]
     actor: str
+    via: str
     future: Future[Any]
 
 
@@ -141,16 +146,21 @@ class Database:
         self._peeks = threading.local()
         self._peeking: list[sqlite3.Connection] = []
 
-    def run(self, body: Callable[[UnitOfWork], T], *, actor: str = "podyard") -> T:
+    def run(self, body: Callable[[UnitOfWork], T], *, actor: str = "podyard", via: str = "") -> T:
         """Runs `body` as one unit of work and returns its result after the commit.
 
         Raises what `body` raises (nothing is then written); UNAVAILABLE when the database does not answer.
         """
         if self._writer is not None:
-            return self._writer.submit(body, actor)
-        return self._run_postgresql(body, actor)
+            return self._writer.submit(body, actor, via)
+        return self._run_postgresql(body, actor, via)
 
-    def rehearse(self, body: Callable[[UnitOfWork], T], *, actor: str = "podyard") -> T:
+    def enqueue(self, body: Callable[[UnitOfWork], T], *, actor: str, via: str = "") -> Future[T] | None:
+        """As `run`, for who must not wait: on SQLite the future of the result, else None. A future that can still be
+        cancelled has not begun."""
+        return None if self._writer is None else self._writer.enqueue(body, actor, via)
+
+    def rehearse(self, body: Callable[[UnitOfWork], T], *, actor: str = "podyard", via: str = "") -> T:
         """What `run` would return or raise; nothing of it is kept."""
         results: list[T] = []
 
@@ -159,7 +169,7 @@ class Database:
             raise _Rehearsed
 
         try:
-            self.run(unit, actor=actor)
+            self.run(unit, actor=actor, via=via)
         except _Rehearsed:
             return results[-1]
         raise AssertionError("unreachable")
@@ -168,12 +178,12 @@ class Database:
         """Runs `body` on one consistent snapshot; it cannot write."""
         with self._reader.connect() as connection:
             if self.is_sqlite:
-                connection.execute(text("BEGIN"))
+                connection.exec_driver_sql("BEGIN")
             try:
                 return body(self._unit(connection, actor, writable=False))
             finally:
                 if self.is_sqlite:
-                    connection.execute(text("ROLLBACK"))
+                    connection.exec_driver_sql("ROLLBACK")
 
     def peek(self, sql: str, parameters: Mapping[str, Any]) -> tuple[Any, ...] | None:
         """The first row of one statement, as committed, on SQLite (else None): quick enough for the event loop, since
@@ -201,14 +211,14 @@ class Database:
         self.engine.dispose()
         self._reader.dispose()
 
-    def _unit(self, connection: Connection, actor: str, *, writable: bool) -> UnitOfWork:
-        return UnitOfWork(connection, self._real_clock.now(), self._streams, actor, writable, self.leases)
+    def _unit(self, connection: Connection, actor: str, *, writable: bool, via: str = "") -> UnitOfWork:
+        return UnitOfWork(connection, self._real_clock.now(), self._streams, actor, writable, self.leases, via)
 
-    def _run_postgresql(self, body: Callable[[UnitOfWork], T], actor: str) -> T:
+    def _run_postgresql(self, body: Callable[[UnitOfWork], T], actor: str, via: str) -> T:
         for attempt in range(1, UNIT_RETRIES_MAX + 1):
             try:
                 with self.engine.begin() as connection:
-                    return body(self._unit(connection, actor, writable=True))
+                    return body(self._unit(connection, actor, writable=True, via=via))
             except Stale:
                 if attempt == UNIT_RETRIES_MAX:
                     raise
@@ -219,6 +229,10 @@ class Database:
                 if attempt == UNIT_RETRIES_MAX:
                     raise PodyardError(Code.ABORTED, "the change met other changes too often; try again") from error
         raise AssertionError("unreachable")
+
+
+def busy() -> PodyardError:
+    return PodyardError(Code.UNAVAILABLE, "the database is busy; try again")
 
 
 class _SqliteWriter:
@@ -235,7 +249,18 @@ class _SqliteWriter:
         self._start = threading.Lock()
         self._closed = False
 
-    def submit(self, body: Callable[[UnitOfWork], T], actor: str) -> T:
+    def submit(self, body: Callable[[UnitOfWork], T], actor: str, via: str) -> T:
+        future = self.enqueue(body, actor, via)
+        try:
+            result: T = future.result(timeout=UNIT_WAIT_SECONDS_MAX)
+        except TimeoutError as error:
+            # A unit that had not begun never will: a caller that was told "no" must not find its change made later.
+            if future.cancel():
+                raise busy() from error
+            result = future.result()
+        return result
+
+    def enqueue(self, body: Callable[[UnitOfWork], T], actor: str, via: str) -> Future[T]:
         if threading.current_thread() is self._thread:
             raise AssertionError("a unit of work inside a unit of work")
         with self._start:
@@ -244,16 +269,9 @@ class _SqliteWriter:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="podyard-writer", daemon=True)
                 self._thread.start()
-        waiting = _Waiting(body, actor, Future())
+        waiting = _Waiting(body, actor, via, Future())
         self._queue.put(waiting)
-        try:
-            result: T = waiting.future.result(timeout=UNIT_WAIT_SECONDS_MAX)
-        except TimeoutError as error:
-            # A unit that had not begun never will: a caller that was told "no" must not find its change made later.
-            if waiting.future.cancel():
-                raise PodyardError(Code.UNAVAILABLE, "the database is busy; try again") from error
-            result = waiting.future.result()
-        return result
+        return waiting.future
 
     def close(self) -> None:
         with self._start:
@@ -291,13 +309,13 @@ class _SqliteWriter:
         settle: list[Callable[[], None]] = []
         try:
             with self._lock:
-                connection.execute(text("BEGIN IMMEDIATE"))
+                connection.exec_driver_sql("BEGIN IMMEDIATE")
                 try:
                     for waiting in group:
                         settle.append(self._run_unit(connection, waiting))
-                    connection.execute(text("COMMIT"))
+                    connection.exec_driver_sql("COMMIT")
                 except BaseException:
-                    connection.execute(text("ROLLBACK"))
+                    connection.exec_driver_sql("ROLLBACK")
                     raise
         except BaseException as error:
             failure = error
@@ -313,16 +331,16 @@ class _SqliteWriter:
 
     def _run_unit(self, connection: Connection, waiting: _Waiting) -> Callable[[], None]:
         """Runs one unit in its savepoint; the future is settled only after the group's commit."""
-        connection.execute(text("SAVEPOINT unit"))
-        unit = self._database._unit(connection, waiting.actor, writable=True)
+        connection.exec_driver_sql("SAVEPOINT unit")
+        unit = self._database._unit(connection, waiting.actor, writable=True, via=waiting.via)
         try:
             result = waiting.body(unit)
         except Exception as error:
             failure = error
-            connection.execute(text("ROLLBACK TO unit"))
-            connection.execute(text("RELEASE unit"))
+            connection.exec_driver_sql("ROLLBACK TO unit")
+            connection.exec_driver_sql("RELEASE unit")
             return lambda: waiting.future.set_exception(failure)
-        connection.execute(text("RELEASE unit"))
+        connection.exec_driver_sql("RELEASE unit")
         return lambda: waiting.future.set_result(result)
 
 

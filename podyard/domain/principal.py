@@ -21,6 +21,7 @@ _NODES = frozenset(
     {
         "tpu.nodes.create", "tpu.nodes.update", "tpu.nodes.delete", "tpu.nodes.start", "tpu.nodes.stop",
         "tpu.operations.cancel", "tpu.operations.delete", "podyard.nodes.preempt", "podyard.hosts.use",
+        "podyard.nodes.scheduleMaintenance",
         "tpu.nodes.reimage", "tpu.nodes.performMaintenance", "tpu.nodes.simulateMaintenanceEvent",
         "tpu.queuedresources.create", "tpu.queuedresources.delete", "tpu.queuedresources.reset",
     }

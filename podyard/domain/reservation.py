@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 from podyard.base.clock import PlatformTime
+from podyard.base.errors import invalid
 from podyard.domain.machine import Machine
 
 # Numbers: google.cloud.tpu.v2alpha1.Reservation.State has APPROVED 3, ACTIVE 5, EXPIRED 7. PROVISIONING and
@@ -61,6 +63,13 @@ class ReservationRoom:
 
 def reservation_name(project: str, zone: str, reservation_id: str) -> str:
     return f"projects/{project}/locations/{zone}/reservations/{reservation_id}"
+
+
+def check_asked(asked: str, project: str, zone: str) -> None:
+    """Raises INVALID_ARGUMENT for what names no reservation of the project and zone: nothing else can ever serve."""
+    prefix = reservation_name(project, zone, "")
+    if asked and (not asked.startswith(prefix) or re.fullmatch(r"[^/]+", asked[len(prefix) :]) is None):
+        raise invalid(f"reservationName {asked!r} is none of {prefix}RESERVATION or {prefix}{ANY}", "reservationName")
 
 
 def is_named(asked: str, name: str) -> bool:

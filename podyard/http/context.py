@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 from anyio import to_thread
 from starlette.requests import Request
 
 from podyard.base.clock import RealClock
-from podyard.db.unit_of_work import Database, UnitOfWork
+from podyard.db.unit_of_work import UNIT_WAIT_SECONDS_MAX, Database, UnitOfWork, busy
 from podyard.domain.fleet import Fleet
 from podyard.domain.principal import Principal
 from podyard.settings import Settings
@@ -39,10 +41,23 @@ def principal(request: Request) -> Principal:
     return found
 
 
-def write(request: Request, body: Callable[[UnitOfWork], T], *, rehearse: bool = False) -> T:
-    """`rehearse`: says what would be, and changes nothing."""
+def write(request: Request, body: Callable[[UnitOfWork], T], *, rehearse: bool = False, via: str = "") -> T:
+    """`rehearse`: says what would be, and changes nothing. `via`: the version of Google's API that asks."""
     database = platform(request).database
-    return (database.rehearse if rehearse else database.run)(body, actor=principal(request).email)
+    return (database.rehearse if rehearse else database.run)(body, actor=principal(request).email, via=via)
+
+
+async def written(request: Request, body: Callable[[UnitOfWork], T], *, via: str = "") -> T:
+    """As `write`, on the event loop: where the database has a writer thread, nobody waits in one more."""
+    future = platform(request).database.enqueue(body, actor=principal(request).email, via=via)
+    if future is None:
+        return await to_thread.run_sync(partial(write, request, body, via=via))
+    waiting = asyncio.wrap_future(future)
+    done, _ = await asyncio.wait({waiting}, timeout=UNIT_WAIT_SECONDS_MAX)
+    # A unit that had not begun never will: who was told "no" must not find the change made later.
+    if not done and future.cancel():
+        raise busy()
+    return await waiting
 
 
 def read(request: Request, body: Callable[[UnitOfWork], T]) -> T:

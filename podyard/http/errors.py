@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
+from starlette.routing import Match, Mount
 
 from podyard.base.errors import Code, PodyardError
 
@@ -27,6 +30,9 @@ _CODE_OF_STATUS = {
 }
 
 
+_METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
+
+
 def envelope(error: PodyardError, status: int | None = None) -> dict[str, Any]:
     """`{"error": {code, message, status, details}}`: `code` is the HTTP status, `status` the google.rpc name."""
     body: dict[str, Any] = {
@@ -39,10 +45,26 @@ def envelope(error: PodyardError, status: int | None = None) -> dict[str, Any]:
     return {"error": body}
 
 
-def answer(error: PodyardError, status: int | None = None) -> Response:
-    headers = {"WWW-Authenticate": 'Bearer realm="podyard"'} if error.code is Code.UNAUTHENTICATED else {}
+def answer(error: PodyardError, status: int | None = None, headers: Mapping[str, str] | None = None) -> Response:
+    headers = dict(headers or {})
+    if error.code is Code.UNAUTHENTICATED:
+        headers["WWW-Authenticate"] = 'Bearer realm="podyard"'
     status = error.code.http_status if status is None else status
-    return JSONResponse(envelope(error, status), status_code=status, headers=headers)
+    # A message may repeat what a client sent, and JSON can spell half of a surrogate pair, which UTF-8 cannot.
+    content = json.dumps(envelope(error, status), ensure_ascii=False).encode("utf-8", "replace")
+    return Response(content, status_code=status, headers=headers, media_type="application/json")
+
+
+def _allowed(request: Request, error: HTTPException) -> str:
+    """What is possible on a path (RFC 9110, section 15.5.6). A route knows its own methods only, and the next route may
+    have others; a mounted application has named all."""
+    routes = [route for route in request.app.router.routes if not isinstance(route, Mount)]
+    found = [
+        method
+        for method in _METHODS
+        if any(route.matches({**request.scope, "method": method})[0] is Match.FULL for route in routes)
+    ]
+    return ", ".join(found) or (error.headers or {}).get("Allow", "")
 
 
 def install(app: Starlette) -> None:
@@ -59,7 +81,8 @@ def install(app: Starlette) -> None:
             text = f"{request.method} is not possible on {request.url.path}"
         else:
             text = str(error.detail)
-        return answer(PodyardError(code, text), error.status_code)
+        headers = {"Allow": _allowed(request, error)} if error.status_code == 405 else None
+        return answer(PodyardError(code, text), error.status_code, headers)
 
     async def broken(request: Request, error: Exception) -> Response:
         logger.error("%s %s failed", request.method, request.url.path, exc_info=error)

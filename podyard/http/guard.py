@@ -92,9 +92,12 @@ class Guard:
         state = scope.setdefault("state", {})
         state["principal"] = None
         try:
+            if len(headers) < len(scope["headers"]):
+                _check_once(scope)
             self._check_host(headers)
+            _check_url(scope)
             capability = _strip_capability(scope)
-            if not _is_public(scope["path"]):
+            if not is_public(scope["path"]):
                 credential, by_cookie = _credential(scope, headers, capability)
                 found = self._cache.get(credential)
                 if found is not None and found[0] > self._clock.monotonic_seconds():
@@ -133,7 +136,13 @@ class Guard:
         return principal
 
 
-def _is_public(path: str) -> bool:
+def _check_url(scope: Scope) -> None:
+    """No id, filter or token holds NUL, and PostgreSQL cannot even look for it."""
+    if b"%00" in scope["query_string"] or "\0" in scope["path"]:
+        raise PodyardError(Code.INVALID_ARGUMENT, "the URL holds NUL")
+
+
+def is_public(path: str) -> bool:
     return path in PUBLIC_PATHS or path.startswith(PUBLIC_PREFIXES)
 
 
@@ -186,6 +195,15 @@ def _credential(scope: Scope, headers: Mapping[bytes, bytes], capability: str | 
     if not token or token.startswith(access.API_KEY_PREFIX):
         raise access.unauthenticated("ACCESS_TOKEN_TYPE_UNSUPPORTED", access.INVALID_CREDENTIALS)
     return token, False
+
+
+def _check_once(scope: Scope) -> None:
+    """Raises INVALID_ARGUMENT for a header that says twice who calls or whom: whoever reads another one than we do (a
+    proxy, a log) would take the request for somebody else's."""
+    names = [name for name, _ in scope["headers"]]
+    for name in (b"authorization", b"x-goog-api-key", b"host"):
+        if names.count(name) > 1:
+            raise PodyardError(Code.INVALID_ARGUMENT, f"the request has more than one {name.decode()} header")
 
 
 def _only(asked: Mapping[str, list[str]], name: str) -> str | None:

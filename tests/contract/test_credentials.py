@@ -296,6 +296,22 @@ def test_who_has_no_credential_is_told_so_in_google_s_way(yard: Yard) -> None:
         assert _ask(yard, headers={"Authorization": bad}).status_code == 401, bad
 
 
+def test_nobody_makes_a_node_that_acts_as_somebody_who_may_do_more(yard: Yard) -> None:
+    robot = "robot@demo.iam.gserviceaccount.com"
+    yard.ok("POST", "/podyard/v1/tokens", {"email": robot, "project": "demo", "roles": ["owner"]})
+    admin = {"email": "ann@x.org", "project": "demo", "roles": ["tpu.admin"]}
+    ann = _bearer(yard.ok("POST", "/podyard/v1/tokens", admin)["token"])
+    node = {"acceleratorType": "v2-8", "runtimeVersion": "tpu-vm-base", "serviceAccount": {"email": robot}}
+    queued = {"tpu": {"nodeSpec": [{"nodeId": "q", "node": node}]}}
+    place = yard.nodes().removesuffix("nodes")
+    for path, body in (("nodes?nodeId=a", node), ("queuedResources?queuedResourceId=q", queued)):
+        refused = yard.call("POST", f"{place}{path}", body, headers=ann)
+        assert refused.status_code == 403
+        assert "iam.serviceAccounts.actAs" in refused.json()["error"]["message"]
+    assert yard.call("POST", f"{place}nodes?nodeId=a", {**node, "serviceAccount": {}}, headers=ann).status_code == 200
+    assert yard.call("POST", f"{place}nodes?nodeId=b", node).status_code == 200
+
+
 def test_who_makes_credentials_must_own_all_that_they_open(yard: Yard) -> None:
     yard.ok("POST", "/podyard/v1/projects", {"projectId": "other"})
     local = {"email": "boss@x.org", "project": "other", "roles": ["owner"]}

@@ -121,11 +121,11 @@ def test_a_preempted_node_stays_listed_until_it_is_deleted(yard: Yard) -> None:
     yard.ok("POST", "/podyard/v1/projects/demo/locations/us-central1-f/nodes/a:preempt", {})
     yard.step()
     assert yard.ok("GET", f"{yard.nodes()}/a")["state"] == "PREEMPTED"
-    text = yard.refused(400, "FAILED_PRECONDITION", "PATCH", f"{yard.nodes()}/a?updateMask=labels", {"labels": {}})
+    text = yard.refused(400, "INVALID_ARGUMENT", "PATCH", f"{yard.nodes()}/a?updateMask=labels", {"labels": {}})
     assert text.startswith(
         "Cloud TPU received a bad request. update is not supported while in state PREEMPTED [EID: 0x"
     )
-    yard.refused(400, "FAILED_PRECONDITION", "POST", f"{yard.nodes()}/a:start", {})
+    yard.refused(400, "INVALID_ARGUMENT", "POST", f"{yard.nodes()}/a:start", {})
     yard.ok("DELETE", f"{yard.nodes()}/a")
     yard.step()
     assert yard.ok("GET", yard.nodes()) == {"nodes": []}

@@ -276,6 +276,9 @@ def test_a_token_is_of_the_nodes_own_project_and_ends(play: Play, clock: ManualC
     assert (principal.email, principal.agent_id) == ("robot@demo.iam.gserviceaccount.com", None)
     assert principal.may("tpu.nodes.get", PROJECT)
     assert not principal.may("tpu.nodes.delete", PROJECT)
+    # Whatever else the account may do elsewhere: this token is good here only.
+    play.database.run(lambda uow: access.bind(uow, "robot@demo.iam.gserviceaccount.com", "other", "owner"))
+    assert not play.database.read(lambda uow: access.authenticate(uow, made)).may("tpu.nodes.get", "other")
     clock.advance(seconds)
     with pytest.raises(PodyardError) as caught:
         play.database.read(lambda uow: access.authenticate(uow, made))

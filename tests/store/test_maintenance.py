@@ -10,8 +10,8 @@ from podyard.base.clock import ManualClock
 from podyard.base.errors import Code, PodyardError
 from podyard.control import maintenance, nodes
 from podyard.db import nodes as node_rows
-from podyard.db.unit_of_work import Database, UnitOfWork
-from tests.store.queue_play import FLEET, PROJECT, ZONE, Play, request
+from podyard.db.unit_of_work import Database
+from tests.store.queue_play import FLEET, Play, request
 
 
 @pytest.fixture
@@ -20,13 +20,8 @@ def play(database: Database, clock: ManualClock) -> Play:
 
 
 def plan(play: Play, name: str, seconds: float = 1000.0, **options: Any) -> None:
-    def body(uow: UnitOfWork) -> None:
-        row = node_rows.row_of(uow, PROJECT, ZONE, name)
-        assert row is not None
-        start = uow.now.plus_seconds(seconds)
-        maintenance.schedule(uow, play.fleet, row, start, start.plus_seconds(3600), **options)
-
-    play.database.run(body)
+    start = play.database.read(lambda uow: uow.now).plus_seconds(seconds)
+    play.run(maintenance.schedule, name, start, start.plus_seconds(3600), **options)
 
 
 def test_a_simulated_event_is_on_the_workers_for_its_time_and_the_node_goes_on(play: Play) -> None:

@@ -1,0 +1,129 @@
+"""SkyPilot's provisioner for TPU VMs, as its backend calls it, with node configurations as its `gcp-ray.yml.j2` has
+them."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+os.environ["SKYPILOT_DISABLE_USAGE_COLLECTION"] = "1"
+
+from answer import answer, error_of
+from sky import clouds, resources
+from sky.backends.cloud_vm_ray_backend import FailoverCloudErrorHandlerV2
+from sky.provision import common
+from sky.provision.gcp import instance
+from sky.provision.gcp.instance_utils import GCPTPUVMInstance
+
+PROJECT = "demo"
+PAUSE_SECONDS = 7  # of at most 32 between two tries of googleapiclient
+
+
+def launch(cluster: str, zone: str, kind: str, count: str, *flags: str) -> Any:
+    """What `sky launch` does for the machines: [head, created, resumed], or what its failover makes of the failure.
+
+    Flags: `spot`, `queued`.
+    """
+    node: dict[str, Any] = {
+        "labels": {"skypilot-user": "somebody", "use-managed-instance-group": "0"},
+        "acceleratorType": kind,
+        "runtimeVersion": "tpu-vm-base",
+        "metadata": {"ssh-keys": "gcpuser:ssh-ed25519 AAAA gcpuser"},
+        "serviceAccount": {
+            "email": f"skypilot-v1@{PROJECT}.iam.gserviceaccount.com",
+            "scope": ["https://www.googleapis.com/auth/cloud-platform"],
+        },
+        "networkInterfaces": [{}],  # it writes those of Compute Engine too, and takes them out
+        "networkConfig": {"enableExternalIps": True},
+    }
+    if "spot" in flags:
+        node["schedulingConfig"] = {"preemptible": True}
+    if "queued" in flags:
+        node["gcp_queued_resource"] = True
+    config = common.ProvisionConfig(
+        provider_config=_provider(zone),
+        authentication_config={},
+        docker_config={},
+        node_config=node,
+        count=int(count),
+        tags={"team": "tests"},
+        resume_stopped_nodes=True,
+        ports_to_open_on_launch=None,
+    )
+    region = zone.rpartition("-")[0]
+    try:
+        made = instance.run_instances(region, cluster, cluster, config)
+    except common.ProvisionerError as error:
+        return {"errors": error.errors, "blocked": _blocked(kind, region, zone, error)}
+    return {
+        "head": made.head_instance_id,
+        "created": sorted(made.created_instance_ids),
+        "resumed": sorted(made.resumed_instance_ids),
+    }
+
+
+def machines(cluster: str, zone: str) -> Any:
+    """What it knows of a running cluster: [[internal address, external address, labels], ...] by name."""
+    found = instance.get_cluster_info(zone.rpartition("-")[0], cluster, _provider(zone))
+    return {
+        "head": found.head_instance_id,
+        "machines": {
+            name: [[item.internal_ip, item.external_ip, item.tags] for item in items]
+            for name, items in found.instances.items()
+        },
+    }
+
+
+def statuses(cluster: str, zone: str) -> Any:
+    found = instance.query_instances(cluster, cluster, _provider(zone), non_terminated_only=False)
+    return {name: status and status.value for name, (status, _) in found.items()}
+
+
+def stop(cluster: str, zone: str) -> Any:
+    instance.stop_instances(cluster, _provider(zone))
+
+
+def terminate(cluster: str, zone: str) -> Any:
+    instance.terminate_instances(cluster, _provider(zone))
+
+
+def tag(name: str, zone: str) -> Any:
+    """Network tags and labels, which it sets with a mask each, and the network's name."""
+    for value in ("first", "second", "first"):
+        GCPTPUVMInstance.add_network_tag_if_not_exist(PROJECT, zone, name, value)
+    GCPTPUVMInstance.set_labels(PROJECT, zone, name, {"team": "others"})
+    return GCPTPUVMInstance.get_vpc_name(PROJECT, zone, name)
+
+
+def elsewhere(zone: str) -> Any:
+    """A zone that is not there is one without nodes; a node that is not there is an error of its own."""
+    listed = GCPTPUVMInstance.filter(PROJECT, zone, None, None)
+    name = f"projects/{PROJECT}/locations/us-central1-a/nodes/none"
+    return [listed, error_of(lambda: GCPTPUVMInstance.get_vpc_name(PROJECT, zone, name))]
+
+
+def pause(name: str, zone: str) -> Any:
+    """Two requests of one client with `PAUSE_SECONDS` between them, as its retries after a 429 have them."""
+    nodes = GCPTPUVMInstance.load_resource().projects().locations().nodes()
+    nodes.get(name=name).execute()
+    time.sleep(PAUSE_SECONDS)
+    return nodes.patch(name=name, updateMask="labels", body={"labels": {"after": "pause"}}).execute()["name"]
+
+
+def _provider(zone: str) -> dict[str, Any]:
+    return {"project_id": PROJECT, "availability_zone": zone, "region": zone.rpartition("-")[0], "_has_tpus": True}
+
+
+def _blocked(kind: str, region: str, zone: str, error: Exception) -> list[list[str | None]]:
+    """[[region, zone], ...] that its failover leaves out from now on."""
+    wanted = resources.Resources(
+        cloud=clouds.GCP(), instance_type="TPU-VM", accelerators={f"tpu-{kind}": 1}, region=region, zone=zone
+    )
+    blocked: set[Any] = set()
+    place = clouds.Region(region).set_zones([clouds.Zone(zone)])
+    FailoverCloudErrorHandlerV2.update_blocklist_on_error(blocked, wanted, place, place.zones, error)
+    return [[item.region, item.zone] for item in blocked]
+
+
+answer(launch, machines, statuses, stop, terminate, tag, elsewhere, pause)

@@ -1,0 +1,270 @@
+"""The OpenAPI document is what the API does: each route is in it, and whatever is sent gets an answer that it names.
+
+`PODYARD_FUZZ_EXAMPLES` makes the run longer (docs/internals/wire.md). What is sent follows from it alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import requests
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from schemathesis import GenerationMode
+from schemathesis.specs.openapi import checks
+from starlette.routing import BaseRoute, Mount
+
+from podyard.api import agents, auth, billing, jobs, openapi, platform, reservations
+from podyard.api.app import create_app
+from podyard.base.clock import ManualClock
+from podyard.db.unit_of_work import Database
+from podyard.domain.fleet import default_fleet
+from podyard.settings import from_environment
+from tests.unit.control.gang import Gang, bearer
+from tests.yard import START, ZONE, Yard, open_yard
+
+EXAMPLES = int(os.environ.get("PODYARD_FUZZ_EXAMPLES", "12"))  # of each operation
+TURN_EVERY = 10  # requests, after which the loop turns once
+DOCUMENT = openapi.document([module.router for module in (agents, auth, billing, jobs, platform, reservations)])
+OPERATIONS = {
+    operation["operationId"]: (verb.upper(), path)
+    for path, verbs in DOCUMENT["paths"].items()
+    for verb, operation in verbs.items()
+}
+SCHEMA = schemathesis.openapi.from_dict(DOCUMENT)
+CHECKS = [
+    schemathesis.checks.not_a_server_error,
+    checks.status_code_conformance,
+    checks.content_type_conformance,
+    checks.response_schema_conformance,
+]
+NODE = {"acceleratorType": "v2-8", "runtimeVersion": "tpu-vm-base"}
+QUEUED = {"tpu": {"nodeSpec": [{"parent": f"projects/demo/locations/{ZONE}", "nodeId": "of-queue", "node": NODE}]}}
+
+
+class World:
+    """What there is for requests to meet: a node, a job that runs on it, a queued resource, a reservation, keys."""
+
+    def __init__(self, yard: Yard) -> None:
+        self.yard = yard
+        here = f"projects/demo/locations/{ZONE}"
+        done = yard.create("n")
+        yard.ok("POST", f"/v2/{here}/queuedResources?queuedResourceId=q", QUEUED)
+        yard.ok("POST", f"/podyard/v1/{here}/reservations?reservationId=r", {"generation": "v2", "size": 4})
+        self.gang = gang = Gang(yard)
+        yard.ok("POST", f"{yard.jobs()}?jobId=j", {"recipe": "digits-cnn", "node": "n", "steps": 10})
+        yard.step()
+        (self.replica,) = gang.sync()
+        gang.points(self.replica, 1, 3)
+        self.agent_headers = {"Authorization": f"Bearer {(yard.data / 'agent-local.token').read_text().strip()}"}
+        self.names = {
+            "project": "demo",
+            "zone": ZONE,
+            "node": "n",
+            "job": "j",
+            "reservation": "r",
+            "agent": "local",
+            "replica": self.replica["replica"],
+            "accelerator_type": "v2-8",
+            "email": "someone@example.com",
+            "key": "none",
+            "version": "v2",
+        }
+        self.members = {
+            "nodes": "n",
+            "queuedResources": "q",
+            "operations": done["name"].rpartition("/")[2],
+            "acceleratorTypes": "v2-8",
+            "runtimeVersions": "tpu-vm-base",
+            "tensorflowVersions": "2.12.0",
+        }
+
+    def parameters(self, path: str) -> dict[str, str]:
+        """Path parameters that lead to what is there."""
+        collection = re.search(r"/(\w+)/\{id\}", path)
+        names = self.names | ({"id": self.members[collection[1]]} if collection else {})
+        return {name: names[name] for name in re.findall(r"\{(\w+)\}", path)}
+
+    def headers(self, path: str) -> dict[str, str]:
+        """Who may call this path: agents and replicas have tokens of their own."""
+        if "/agents/" in path:
+            return self.agent_headers
+        return bearer(self.replica) if "/replicas/" in path else dict(self.yard.http.headers)
+
+
+@pytest.fixture(scope="module")
+def worlds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Gives the world, a new one when the one before was changed by requests."""
+    with contextlib.ExitStack() as stack:
+        found: list[World] = []
+
+        def world(changed: bool) -> World:
+            if changed or not found:
+                stack.close()
+                found[:] = [World(stack.enter_context(open_yard(tmp_path_factory.mktemp("world"))))]
+            return found[0]
+
+        yield world
+
+
+def _served(routes: Sequence[BaseRoute], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """(verb, path) of everything that an application serves, with what is mounted or included in it."""
+    for route in routes:
+        if isinstance(route, Mount):
+            yield from _served(route.routes, prefix + route.path)
+        elif hasattr(route, "original_router"):  # FastAPI keeps an included router whole
+            yield from _served(route.original_router.routes, prefix)
+        else:
+            # Whatever else a route may be one day has no methods, and fails here.
+            yield from ((verb, prefix + route.path) for verb in route.methods - {"HEAD"})  # type: ignore[attr-defined]
+
+
+def test_every_route_is_in_the_document_and_the_other_way_round(tmp_path: Path) -> None:
+    clock = ManualClock(START)
+    database = Database(f"sqlite:///{tmp_path / 'podyard.db'}", clock)
+    app = create_app(from_environment({"PODYARD_DATA": str(tmp_path)}), database, default_fleet(), clock)
+    served = list(_served(app.routes))
+    database.close()
+    assert sorted(served) == sorted(OPERATIONS.values())
+    assert len(served) == len(set(served))
+
+
+def test_the_document_is_valid_openapi_and_served() -> None:
+    SCHEMA.validate()
+    assert DOCUMENT["openapi"].startswith("3.1")
+
+
+def test_the_document_is_served_to_who_has_a_token(worlds: Any) -> None:
+    yard = worlds(False).yard
+    assert yard.ok("GET", "/openapi.json") == DOCUMENT
+    assert httpx.get(f"{yard.url}/openapi.json").status_code == 401
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_without_a_credential_nothing_but_what_is_public_answers(name: str, worlds: Any) -> None:
+    verb, path = OPERATIONS[name]
+    world: World = worlds(False)
+    answer = httpx.request(verb, world.yard.url + path.format(**world.parameters(path)))
+    public = DOCUMENT["paths"][path][verb.lower()].get("security") == []
+    assert (answer.status_code == 401) != public, answer.text
+    assert str(answer.status_code) in DOCUMENT["paths"][path][verb.lower()]["responses"]
+
+
+def test_another_verb_is_refused_with_those_that_are_possible(worlds: Any) -> None:
+    world: World = worlds(False)
+    for path, verbs in DOCUMENT["paths"].items():
+        answer = world.yard.call("OPTIONS", path.format(**world.parameters(path)))
+        assert (answer.status_code, answer.json()["error"]["code"]) == (405, 405)
+        # `:verb` may be the end of an id, too, where another method takes an id.
+        assert {verb.upper() for verb in verbs} <= set(answer.headers["Allow"].split(", ")), path
+
+
+@pytest.mark.parametrize("text", ["%C2%B2", "AAAA", "eHg=", "LTE=", "wrI=", "MTAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMA=="])
+def test_a_page_token_of_somebody_else_is_refused(text: str, worlds: Any) -> None:
+    yard = worlds(False).yard
+    for path in (f"{yard.jobs()}/j:metrics", f"{yard.jobs()}/j:logs", "/podyard/v1/projects/demo/events"):
+        yard.refused(400, "INVALID_ARGUMENT", "GET", f"{path}?pageToken={text}")
+
+
+@pytest.mark.parametrize("text", ["%C2%B2", "-1", "x", "1" * 40, "1" * 5000])
+def test_a_number_of_the_query_that_is_none_is_refused(text: str, worlds: Any) -> None:
+    yard = worlds(False).yard
+    for path in (yard.jobs(), yard.nodes(), f"{yard.jobs()}/j:metrics", "/podyard/v1/projects/demo/events"):
+        assert "page" in yard.refused(400, "INVALID_ARGUMENT", "GET", f"{path}?pageSize={text}")
+    yard.refused(400, "INVALID_ARGUMENT", "GET", f"{yard.jobs()}/j:logs?worker={text}")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'{"labels": {"a": "\\ud800"}}',
+        b'{"labels": {"\\udfff": "a"}}',
+        b'{"description": "\\u0000"}',
+        b'{"labels": {"a": "\xed\xa0\x80"}}',
+        b'{"arguments": {"dropout": NaN}}',
+        b'{"arguments": {"dropout": -1e999}}',
+        '{"labels": {}}'.encode("utf-16"),
+        b'{"steps": ' + b"9" * 5000 + b"}",
+    ],
+)
+def test_json_that_cannot_be_stored_is_refused(content: bytes, worlds: Any) -> None:
+    yard = worlds(False).yard
+    for path in (f"{yard.jobs()}?jobId=other", f"{yard.nodes()}?nodeId=other", "/podyard/v1/tokens"):
+        answer = yard.http.post(path, content=content)
+        assert (answer.status_code, answer.json()["error"]["status"]) == (400, "INVALID_ARGUMENT")
+        assert "JSON payload" in answer.json()["error"]["message"]
+
+
+def test_a_url_with_nul_is_refused(worlds: Any) -> None:
+    yard = worlds(False).yard
+    for path in (f"{yard.nodes()}/%00", f"{yard.nodes()}?pageToken=%00", "/podyard/v1/projects/demo/usage?node=%00"):
+        yard.refused(400, "INVALID_ARGUMENT", "GET", path)
+
+
+def test_numbers_that_no_column_holds_are_refused(worlds: Any) -> None:
+    world, huge = worlds(False), 10**30
+    point = {"step": 4, "loss": 1.0, "accuracy": 0.5, "wallSeconds": 0.1, "modelledSeconds": 0.1}
+    saved = {"step": huge, "name": "x", "sha256": "0" * 64}
+    for news in (
+        {"metrics": [{**point, "step": huge}]},
+        {"evaluations": [{"step": huge, "metrics": {}}]},
+        {"checkpoints": [saved]},
+        {"pruned": [huge]},
+        {"logs": [{"seq": huge, "at": "2026-03-01T00:00:00Z", "line": "x"}]},
+        {"logs": [{"seq": 0, "at": "9999-12-31T23:59:59Z", "line": "x"}]},
+    ):
+        assert world.gang.report(world.replica, **news).status_code == 400
+    assert world.gang.report(world.replica, summary={"resumedStep": -huge}).status_code == 200
+    about = {"replicasMax": 1, "hostsMax": 1, "bindAddress": "x", "pid": huge}
+    answer = httpx.post(f"{world.yard.url}/podyard/v1/agents/local:register", json=about, headers=world.agent_headers)
+    assert answer.status_code == 400
+
+
+def test_what_a_program_printed_is_kept_with_a_mark_for_what_cannot_be(worlds: Any) -> None:
+    world = worlds(False)
+    line = {"seq": 1, "at": "2026-03-01T00:00:00Z", "line": "a\0b\ud800c\U0001f600"}
+    assert world.gang.report(world.replica, logs=[line]).status_code == 200
+    lines = world.yard.ok("GET", f"{world.yard.jobs()}/j:logs")["lines"]
+    assert [entry["line"] for entry in lines] == ["a\ufffdb\ufffdc\U0001f600"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_whatever_is_sent_gets_an_answer_that_the_document_names(name: str, worlds: Any) -> None:
+    verb, path = OPERATIONS[name]
+    world: World = worlds(verb != "GET")
+    operation, there = SCHEMA[path][verb], world.parameters(path)
+    kinds = [
+        operation.as_strategy(mode, **({"path_parameters": there} if real and there else {}))
+        for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)
+        for real in (True, True, False)
+    ]
+    session, sent = requests.Session(), 0
+
+    @settings(
+        max_examples=EXAMPLES,
+        derandomize=True,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(st.one_of(kinds))
+    def send(case: Any) -> None:
+        nonlocal sent
+        response = case.call(base_url=world.yard.url, session=session, headers=world.headers(path))
+        sent += 1
+        if sent % TURN_EVERY == 0:
+            world.yard.step()
+        case.validate_response(response, checks=CHECKS)
+
+    with session:
+        send()
