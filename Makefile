@@ -10,7 +10,7 @@ CLIENTS := ray sky tf
 .PHONY: help demo test test-clients fast kills lint format serve clean
 
 help: ## Print this help
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F '\t' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F '\t' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 demo: ## Train on two emulated slices of TPU, and print the result and the bill
 	@echo "Downloads JAX, scikit-learn and friends once (about 250 MB; 1 to 3 minutes), then runs for about a minute."

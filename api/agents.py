@@ -35,7 +35,7 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class _Message(BaseModel):
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid")
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", strict=True)
 
 
 class RegisterMessage(_Message):

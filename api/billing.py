@@ -135,7 +135,7 @@ def events(request: Request, project: str) -> EventList:
 def price(request: Request, project: str, zone: str, accelerator_type: str) -> Price:
     """The price per hour of one node of this type here and now. NOT_FOUND says why there is none."""
     deps.principal(request).require("tpu.acceleratortypes.get", project, f"projects/{project}/locations/{zone}")
-    text = request.query_params.get("usage") or str(UsageClass.ON_DEMAND)
+    text = request.query_params.get("usage", str(UsageClass.ON_DEMAND))
     if text not in tuple(UsageClass):
         raise invalid(f"usage {text!r} is none of {', '.join(UsageClass)}", "usage")
     now: PlatformTime = deps.read(request, lambda uow: uow.now)

@@ -200,8 +200,8 @@ def _violations(error: ValidationError) -> PodyardError:
 
 
 def number(request: Request, name: str, default: int, other_name: str = "") -> int:
-    """A whole number of the query, at least 0; an empty one counts as not given."""
-    text = request.query_params.get(name) or request.query_params.get(other_name) or str(default)
+    """A whole number of the query, at least 0; `default` when it is not given."""
+    text = request.query_params.get(name, request.query_params.get(other_name, str(default)))
     if not _NUMBER.fullmatch(text):
         raise invalid(f"{name} {text[:40]!r} is not a number", name)
     return min(int(text), NUMBER_MAX)

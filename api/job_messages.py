@@ -27,7 +27,7 @@ from podyard.domain.training import elastic_json, training_json, usual_rate, usu
 
 
 class _Message(BaseModel):
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid")
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", strict=True)
 
 
 class BestMessage(_Message):

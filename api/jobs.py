@@ -176,7 +176,7 @@ def metrics(request: Request, project: str, zone: str, job: str) -> PointList:
 def logs(request: Request, project: str, zone: str, job: str) -> LineList:
     """One page of lines after `pageToken`. A client that follows asks again with the token until the job has ended."""
     caller = deps.principal(request)
-    worker = deps.number(request, "worker", 0) if request.query_params.get("worker") else None
+    worker = deps.number(request, "worker", 0) if "worker" in request.query_params else None
     after = deps.page_after_number(request)
     size = min(deps.number(request, "pageSize", 0) or LOGS_PAGE_MAX, LOGS_PAGE_MAX)
     lines = deps.read(

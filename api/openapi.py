@@ -215,13 +215,15 @@ def _in_query(version: str, field: Field) -> dict[str, Any]:
 def _documents() -> Iterator[tuple[str, dict[str, Any]]]:
     """The documents of the API itself."""
     answer = {200: {"description": "A document.", "content": _json({"type": "object"})}}
-    version = {"schema": {"type": "string", "enum": list(VERSIONS)}, "name": "version"}
-    for path, text, where, name in (
-        ("/$discovery/rest", f"Google's document; {DEFAULT_VERSION} unless asked.", "query", "discovery.rest"),
-        ("/discovery/v1/apis/tpu/{version}/rest", "The same, by its path.", "path", "discovery.v1.rest"),
+    by_path = {"name": "version", "in": "path", "required": True, "schema": {"type": "string", "enum": list(VERSIONS)}}
+    # Clients that know no version leave it empty.
+    by_query = {"name": "version", "in": "query", "schema": {"type": "string", "enum": [*VERSIONS, ""]}}
+    for path, text, version, name in (
+        ("/$discovery/rest", f"Google's document; {DEFAULT_VERSION} unless asked.", by_query, "discovery.rest"),
+        ("/discovery/v1/apis/tpu/{version}/rest", "The same, by its path.", by_path, "discovery.v1.rest"),
     ):
         found = _operation(name, text, path, "GET", answer, (404,))
-        yield path, {**found, "parameters": [{**version, "in": where, "required": where == "path"}]}
+        yield path, {**found, "parameters": [version]}
     yield PATH, _operation("openapi", "This document.", PATH, "GET", answer, ())
 
 

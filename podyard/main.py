@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 EXIT_SETUP = 2  # usage and set-up: what the user can mend before anything runs
 AGENT_TOKEN_SECONDS_MAX = 60.0  # the first start makes the schema first
 AGENT_TOKEN_POLL_SECONDS = 0.05
+# httplib2 sends a body on a connection that it kept, and finds out too late that the other end has closed it. Clients
+# pause between two requests for as long as they wait before a retry (googleapiclient: 64 s) or look after an operation.
+KEEP_ALIVE_SECONDS = 300
 HTTP_SOCKET_VARIABLE = "PODYARD_HTTP_SOCKET"  # the listening socket that the supervisor holds over restarts
 
 
@@ -121,6 +124,7 @@ def _serve(app: object, found: Settings) -> None:
         access_log=False,
         lifespan="on",
         server_header=False,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=2,  # open streams are cut: their readers come back
     )
     held = os.environ.get(HTTP_SOCKET_VARIABLE)

@@ -2,7 +2,8 @@
 
 SkyPilot, Ray and others have https://tpu.googleapis.com and the metadata server written into their code. For the life
 of the command a proxy on loopback stands for them (`redirect_proxy.py`), told to the command by the variables that HTTP
-libraries read; nothing of the machine is changed, and no root is needed.
+libraries read; nothing of the machine is changed, and no root is needed. Google's other hosts get nothing of it
+(`redirect_google.py`).
 """
 
 from __future__ import annotations
@@ -22,14 +23,18 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from podyard.base.clock import OsClock
-from podyard.cli import redirect_proxy, redirect_tls
+from podyard.base.errors import PodyardError
+from podyard.cli import redirect_google, redirect_proxy, redirect_tls
 from podyard.cli.client import Client, Target
 from podyard.cli.output import say
+from podyard.cli.redirect_google import Google
 from podyard.cli.redirect_metadata import Metadata
+from podyard.cli.redirect_python import past_the_proxy
 from podyard.cli.redirect_tunnel import Upstream
 
 EXIT_NOT_FOUND = 127  # as shells say
 EXIT_NOT_EXECUTABLE = 126
+ZONES_MAX = 1000  # Google has a tenth of them
 NO_PROXY = ("127.0.0.1", "localhost")
 _FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT, signal.SIGQUIT)
 _FROM_KEYBOARD = (signal.SIGINT, signal.SIGQUIT)
@@ -37,27 +42,33 @@ _FROM_KEYBOARD = (signal.SIGINT, signal.SIGQUIT)
 
 @contextlib.contextmanager
 def redirected(
-    target: Target, environ: Mapping[str, str], grpc: tuple[str, int] | None = None
+    target: Target, environ: Mapping[str, str], grpc: tuple[str, int] | None = None, *, pass_google: bool = False
 ) -> Iterator[dict[str, str]]:
     """The environment in which Google's TPU hosts lead to `target`, as long as the context lasts.
 
     `grpc` is where the target's gRPC front listens, in the clear; without one, gRPC to tpu.googleapis.com fails.
+    What is asked of Google's other hosts is answered here, and said at the end where it was refused; with `pass_google`
+    it is passed on to them, with all that the command puts into it.
     """
-    metadata = _metadata(target)
+    metadata, zones = _look_around(target)
+    google = None if pass_google else Google(zones)
     # The names of its files are nobody else's to read: mkdtemp makes it for this user only.
     with tempfile.TemporaryDirectory(prefix="podyard-run-") as folder:
         # HTTP/1.1 goes first: who can speak both means REST, and only gRPC insists on HTTP/2.
         protocols = ("http/1.1",) if grpc is None else ("http/1.1", "h2")
-        hosts = redirect_proxy.REDIRECTED
-        context, authority = redirect_tls.server_context(Path(folder), hosts, protocols, OsClock())
+        hosts = redirect_proxy.REDIRECTED + (() if pass_google else redirect_google.CERTIFICATE_NAMES)
+        offered = (protocols, ("http/1.1",))
+        contexts, authority = redirect_tls.server_contexts(Path(folder), hosts, offered, OsClock())
         bundle = Path(folder) / "roots.pem"
         bundle.write_bytes(redirect_tls.roots(environ) + b"\n" + authority)
-        proxy = redirect_proxy.Proxy(target.url, context, metadata, Upstream.of(environ), grpc)
+        proxy = redirect_proxy.Proxy(target.url, contexts, metadata, Upstream.of(environ), grpc, google)
         proxy.start()
         try:
             yield environment(target, environ, proxy.address, bundle)
         finally:
             proxy.close()
+            if line := proxy.refusals.line():
+                say(line)
 
 
 def environment(target: Target, environ: Mapping[str, str], address: str, bundle: Path) -> dict[str, str]:
@@ -82,6 +93,11 @@ def environment(target: Target, environ: Mapping[str, str], address: str, bundle
 
 def run(command: Sequence[str], environ: Mapping[str, str]) -> int:
     """Runs a command and passes signals on to it. Returns its exit code, or minus the signal that it died of."""
+    if packages := past_the_proxy(command[0], environ):
+        say(
+            f"podyard run: WARNING: {packages} has httplib2 without PySocks: it ignores the proxy in silence, and "
+            "sends what is meant for Podyard to Google, with your token; `pip install pysocks` mends it"
+        )
     try:
         process = subprocess.Popen(command, env=dict(environ))
     except FileNotFoundError:
@@ -129,18 +145,29 @@ def _at_the_keyboard() -> bool:
         os.close(descriptor)
 
 
-def _metadata(target: Target) -> Metadata:
-    """What the metadata server says; raises what the API refuses, so that a command does not start in vain."""
+def _look_around(target: Target) -> tuple[Metadata, list[str]]:
+    """(what the metadata server says, the project's zones); raises what the API refuses, so that a command does not
+    start in vain."""
     client = Client(target)
     try:
         email = str(client.call("GET", "/podyard/v1/whoami")["email"])
         projects: list[dict[str, Any]] = client.call("GET", "/podyard/v1/projects")["projects"]
+        zones = _zones(client)
     finally:
         client.close()
     numbers = {item["projectId"]: item["projectNumber"] for item in projects}
     if target.project not in numbers:
         say(f"podyard run: {email} sees no project {target.project!r}; its number is said to be 0")
-    return Metadata(target.project, str(numbers.get(target.project, "0")), target.location, email, target.token)
+    number = str(numbers.get(target.project, "0"))
+    return Metadata(target.project, number, target.location, email, target.token), zones
+
+
+def _zones(client: Client) -> list[str]:
+    """None of them when the caller may not see any: few commands ask."""
+    with contextlib.suppress(PodyardError):
+        found = client.call("GET", f"/v2/projects/{client.target.project}/locations", pageSize=ZONES_MAX)
+        return [item["locationId"] for item in found["locations"]]
+    return []
 
 
 def _is_key_of(target: Target, path: str | None) -> bool:

@@ -43,7 +43,7 @@ class Metadata:
         asked = parse_qs(query)
         if key in ("instance/service-accounts/default", f"instance/service-accounts/{self.email}"):
             account = {"aliases": ["default"], "email": self.email, "scopes": [SCOPES]}
-            if asked.get("recursive") == ["true"]:
+            if asked.get("recursive", [""])[-1].lower() == "true":  # oauth2client says `True`
                 return 200, json.dumps(account), JSON
             return 200, "aliases\nemail\nscopes\ntoken\n", TEXT
         name = key.replace(f"instance/service-accounts/{self.email}/", "instance/service-accounts/default/")

@@ -1,4 +1,5 @@
-"""The proxy of one `podyard run`: Google's TPU hosts lead to a Podyard, all others to where they are.
+"""The proxy of one `podyard run`: Google's TPU hosts lead to a Podyard, its other hosts nowhere, all others to where
+they are.
 
 It listens on loopback, for processes of this user only: whoever could speak to it would get the user's token. It ends
 TLS for the hosts that it stands for, and passes on every other connection as it is, through the user's own proxy where
@@ -16,7 +17,7 @@ import socket
 import socketserver
 import ssl
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ from urllib.parse import urlsplit
 from typing_extensions import override
 
 from podyard.base.errors import Code
+from podyard.cli import redirect_google
+from podyard.cli.redirect_google import Google, Refusals
 from podyard.cli.redirect_metadata import METADATA_HOSTS, Metadata
 from podyard.cli.redirect_tunnel import CONNECT_SECONDS_MAX, Upstream, pipe
 
@@ -52,7 +55,11 @@ _CONNECTION = re.compile(rf"\s*\d+: {_LOOPBACK}:(\w{{4}}) {_LOOPBACK}:(\w{{4}}) 
 
 
 class Proxy(socketserver.ThreadingTCPServer):
-    """Serves in threads of its own between `start` and `close`. `grpc`: (host, port) of a gRPC front in the clear."""
+    """Serves in threads of its own between `start` and `close`.
+
+    `contexts`: as TPU hosts, and as Google's other ones, for which only HTTP/1.1 is spoken. `grpc`: (host, port) of a
+    gRPC front in the clear. `google` answers for the other hosts; with None they are passed on.
+    """
 
     daemon_threads = True
     block_on_close = False
@@ -61,23 +68,29 @@ class Proxy(socketserver.ThreadingTCPServer):
     def __init__(
         self,
         url: str,
-        context: ssl.SSLContext,
+        contexts: Sequence[ssl.SSLContext],
         metadata: Metadata,
         upstream: Upstream,
-        grpc: tuple[str, int] | None = None,
+        grpc: tuple[str, int] | None,
+        google: Google | None,
     ) -> None:
         super().__init__(("127.0.0.1", 0), _Connection)
         self.url = urlsplit(url)
-        self.context = context
+        self.tpu_context, self.google_context = contexts
         self.metadata = metadata
         self.upstream = upstream
         self.grpc = grpc
+        self.google = google
+        self.refusals = Refusals()
         self._room = threading.BoundedSemaphore(CONNECTIONS_MAX)
         self._thread = threading.Thread(target=self.serve_forever, args=(0.05,), name="podyard-proxy", daemon=True)
 
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self.server_address[1]}"
+
+    def stands_for(self, host: str) -> bool:
+        return host in REDIRECTED or (self.google is not None and redirect_google.is_google(host))
 
     def start(self) -> None:
         self._thread.start()
@@ -124,13 +137,16 @@ class _Connection(BaseHTTPRequestHandler):
         except ValueError:
             self.send_error(400)
             return
-        if host.lower() in METADATA_HOSTS and port == 80:
+        if host in METADATA_HOSTS and port == 80:
             self._established()
             self.close_connection = False  # httplib2 tunnels plain HTTP too: what follows is asked of us
             return
-        if host.lower() in REDIRECTED and port == 443:
-            self._established()
-            self._stand_for_google()
+        if self.server.stands_for(host):
+            if port == 443 and (host in REDIRECTED or redirect_google.is_certified(host)):
+                self._established()
+                self._stand_for_google(host)
+            else:
+                refuse(self, host, *redirect_google.refusal(f"CONNECT {host}:{port}"))
             return
         try:
             with self.server.upstream.tunnel(host, port) as other:
@@ -141,14 +157,14 @@ class _Connection(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         target = urlsplit(self.path)
-        host = (target.hostname or "").lower()
+        host = _normal(target.hostname or "")
         if not target.scheme or host in METADATA_HOSTS:
             status, text, kind = self.server.metadata.answer(
                 target.path, target.query, self.headers.get("Metadata-Flavor"), self.command
             )
             self._answer(status, text.encode(), kind)
-        elif host in REDIRECTED:
-            relay(self, f"{target.path or '/'}{'?' if target.query else ''}{target.query}")
+        elif self.server.stands_for(host):
+            stand_in(self, host, f"{target.path or '/'}{'?' if target.query else ''}{target.query}")
         else:
             self._pass_on()
 
@@ -157,14 +173,26 @@ class _Connection(BaseHTTPRequestHandler):
     def _established(self) -> None:
         self.wfile.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
 
-    def _stand_for_google(self) -> None:
-        with self.server.context.wrap_socket(self.connection, server_side=True) as inside:
+    def _stand_for_google(self, host: str) -> None:
+        if host not in REDIRECTED:
+            self._stand_for_other(host)
+            return
+        with self.server.tpu_context.wrap_socket(self.connection, server_side=True) as inside:
             if inside.selected_alpn_protocol() == "h2":
                 assert self.server.grpc is not None, "h2 is offered only where it is understood"
                 with socket.create_connection(self.server.grpc, CONNECT_SECONDS_MAX) as other:
                     pipe(inside, other)
             else:
-                _Google(inside, self.client_address, self.server)
+                _Google(host, inside, self.client_address, self.server)
+
+    def _stand_for_other(self, host: str) -> None:
+        asked = False
+        try:
+            with self.server.google_context.wrap_socket(self.connection, server_side=True) as inside:
+                asked = _Google(host, inside, self.client_address, self.server).asked
+        finally:
+            if not asked:  # gRPC gives up where HTTP/2 is not spoken, and others where they do not trust us
+                self.server.refusals.add(host)
 
     def _pass_on(self) -> None:
         """A request in the clear to somebody else. One per connection: the next may be for another host."""
@@ -202,13 +230,42 @@ class _Connection(BaseHTTPRequestHandler):
 
 
 class _Google(_Connection):
-    """What the command says to tpu.googleapis.com or oauth2.googleapis.com."""
+    """What the command says to a host of Google's."""
+
+    def __init__(self, host: str, request: ssl.SSLSocket, client_address: Any, server: Proxy) -> None:
+        self._host = host
+        self.asked = False
+        super().__init__(request, client_address, server)
 
     def do_GET(self) -> None:
-        relay(self, self.path)
+        self.asked = True
+        stand_in(self, self._host, self.path)
 
     do_POST = do_PUT = do_PATCH = do_DELETE = do_HEAD = do_OPTIONS = do_GET
     do_CONNECT = do_GET
+
+
+def stand_in(handler: _Connection, host: str, path: str) -> None:
+    """Answers what a host was asked for that the proxy stands for: by Podyard, or by what the proxy knows itself."""
+    google = handler.server.google
+    if google is None or host in REDIRECTED or redirect_google.is_tpu_discovery(host, path):
+        relay(handler, path)
+        return
+    try:
+        _body_of(handler)
+    except ValueError:
+        handler.close_connection = True  # the rest of it would be taken for the next request
+    status, answer = google.answer(host, handler.command, urlsplit(path).path)
+    if status == Code.UNIMPLEMENTED.http_status:
+        refuse(handler, host, status, answer)
+    else:
+        _answer_json(handler, status, answer)
+
+
+def refuse(handler: _Connection, host: str, status: int, answer: Mapping[str, Any]) -> None:
+    """Answers, and counts it as refused."""
+    handler.server.refusals.add(host)
+    _answer_json(handler, status, answer)
 
 
 def relay(handler: _Connection, path: str) -> None:
@@ -253,14 +310,19 @@ def _copy(handler: _Connection, response: http.client.HTTPResponse) -> None:
 
 
 def _refuse(handler: _Connection, status: int, code: Code, message: str) -> None:
-    body = json.dumps({"error": {"code": status, "message": message, "status": code.name}}).encode()
+    _answer_json(handler, status, {"error": {"code": status, "message": message, "status": code.name}})
+
+
+def _answer_json(handler: _Connection, status: int, answer: Mapping[str, Any]) -> None:
+    body = json.dumps(answer).encode()
     handler.send_response_only(status)
     handler.send_header("Content-Type", "application/json")
     handler.send_header("Content-Length", str(len(body)))
     if handler.close_connection:
         handler.send_header("Connection", "close")
     handler.end_headers()
-    handler.wfile.write(body)
+    if handler.command != "HEAD":
+        handler.wfile.write(body)
 
 
 def _body_of(handler: _Connection) -> bytes | None:
@@ -287,11 +349,16 @@ def _chunks(handler: _Connection) -> Iterator[bytes]:
         pass  # trailers
 
 
+def _normal(host: str) -> str:
+    """The host as it is compared: a name may end in a dot, and has no case."""
+    return host.lower().removesuffix(".")
+
+
 def _authority(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     if not host or not port.isdigit() or not 0 < int(port) < 65536:
         raise ValueError(text)
-    return host.removeprefix("[").removesuffix("]"), int(port)
+    return _normal(host.removeprefix("[").removesuffix("]")), int(port)
 
 
 def is_own(peer_port: int, own_port: int, tables: Sequence[Path] = CONNECTION_TABLES) -> bool:

@@ -53,25 +53,26 @@ def _certificates(path: Path) -> bytes:
         return b""
 
 
-def server_context(
-    folder: Path, hosts: Sequence[str], protocols: Sequence[str], clock: RealClock
-) -> tuple[ssl.SSLContext, bytes]:
-    """(context of a server that is all of `hosts`, the certificate to trust, PEM).
+def server_contexts(
+    folder: Path, hosts: Sequence[str], protocols: Sequence[Sequence[str]], clock: RealClock
+) -> tuple[list[ssl.SSLContext], bytes]:
+    """(contexts of a server that is all of `hosts`, the certificate to trust, PEM).
 
-    `protocols` are those of ALPN, the preferred one first. The key of the authority is written nowhere; the server's is
-    in `folder` for the moment in which OpenSSL reads it.
+    A context for each of `protocols`: those of ALPN, the preferred one first. The key of the authority is written
+    nowhere; the server's is in `folder` for the moment in which OpenSSL reads it.
     """
     authority, certificate, key = _issue(hosts, clock)
     path = folder / "server.pem"
+    contexts = [ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER) for _ in protocols]
     try:
         path.touch(mode=0o600)
         path.write_bytes(key + certificate)
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(path)
+        for context, names in zip(contexts, protocols, strict=True):
+            context.load_cert_chain(path)
+            context.set_alpn_protocols(list(names))
     finally:
         path.unlink(missing_ok=True)
-    context.set_alpn_protocols(list(protocols))
-    return context, authority
+    return contexts, authority
 
 
 def _issue(hosts: Sequence[str], clock: RealClock) -> tuple[bytes, bytes, bytes]:

@@ -133,7 +133,8 @@ def perform_queued_resource(
     principal.require("tpu.nodes.performMaintenance", project, name)
     queue = _queued_resource(uow, project, zone, queued_resource_id)
     found = {row["node_id"]: row for row in node_rows.of_queued_resource(uow, queue["queued_resource_key"])}
-    wanted = [text.rsplit("/", 1)[-1] for text in node_names] or list(found)
+    ids = {node_name(project, zone, node_id): node_id for node_id in found}
+    wanted = [ids.get(text, text) for text in node_names] or list(found)
     for node_id in wanted:
         if node_id not in found:
             raise invalid(f"{node_id} is no node of {name}", "nodeNames")

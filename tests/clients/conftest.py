@@ -28,9 +28,9 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 @pytest.fixture(scope="session")
-def outside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outside]:
+def outside() -> Iterator[Outside]:
     """All that is not Podyard, for all programs."""
-    with Outside(tmp_path_factory.mktemp("outside")) as found:
+    with Outside() as found:
         yield found
 
 
@@ -42,4 +42,4 @@ def client(
     module = request.module
     runner = Client(module.ENVIRONMENT, HERE / "programs" / module.PROGRAM, stack, outside, tmp_path)
     yield runner.run
-    assert not outside.refused, "a client asked for something that is not there"
+    assert not outside.refused, "a request left the machine"

@@ -21,9 +21,6 @@ def pod(stack: Stack) -> Iterator[dict[str, Any]]:
     stack.delete_node("tf-pod", ZONE)
 
 
-@pytest.mark.xfail(
-    reason="oauth2client asks the metadata server with `recursive=True`; that of `podyard run` knows `true` only"
-)
 def test_the_resolver_finds_the_workers_in_their_order(client: Callable[..., Any], pod: dict[str, Any]) -> None:
     workers = [f"{endpoint['ipAddress']}:8470" for endpoint in pod["networkEndpoints"]]
     assert len(workers) == 4

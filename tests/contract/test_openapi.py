@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +46,23 @@ CHECKS = [
     checks.content_type_conformance,
     checks.response_schema_conformance,
 ]
+# Of our own routes only: Google's wire takes more forms of a message than the document spells out. That what is allowed
+# is also done is not asked: most of it names what is not there.
+OWN_CHECKS = [*CHECKS, checks.negative_data_rejection]
 NODE = {"acceleratorType": "v2-8", "runtimeVersion": "tpu-vm-base"}
 QUEUED = {"tpu": {"nodeSpec": [{"parent": f"projects/demo/locations/{ZONE}", "nodeId": "of-queue", "node": NODE}]}}
+
+
+def _led(body: Any, right: Mapping[str, Any]) -> Any:
+    """The body, in which about half of the fields that must name something do name what is there."""
+    if isinstance(body, list):
+        return [_led(item, right) for item in body]
+    if not isinstance(body, dict):
+        return body
+    return {
+        name: right[name] if type(value) is type(right.get(name)) and len(str(value)) % 2 else _led(value, right)
+        for name, value in body.items()
+    }
 
 
 class World:
@@ -86,6 +101,28 @@ class World:
             "runtimeVersions": "tpu-vm-base",
             "tensorflowVersions": "2.12.0",
         }
+
+        self.right = {
+            "node": "n",
+            "job": "j",
+            "recipe": "digits-cnn",
+            "acceleratorType": "v2-8",
+            "runtimeVersion": "tpu-vm-base",
+            "generation": "v2",
+            "project": "demo",
+            "mode": "train",
+            "execution": "real",
+            "replica": self.replica["replica"],
+            "host": "none",
+            "parent": here,
+            "at": "2026-03-01T00:00:00Z",
+            "email": "someone@example.com",
+            "nodeId": "other",
+            "topology": "2x2",
+        }
+
+    def fence(self, path: str) -> int:
+        return int(self.replica["fence"] if "/replicas/" in path else self.gang.fence)
 
     def parameters(self, path: str) -> dict[str, str]:
         """Path parameters that lead to what is there."""
@@ -260,11 +297,13 @@ def test_whatever_is_sent_gets_an_answer_that_the_document_names(name: str, worl
     @given(st.one_of(kinds))
     def send(case: Any) -> None:
         nonlocal sent
+        if case.meta.generation.mode is GenerationMode.POSITIVE and isinstance(case.body, dict):
+            case.body = _led(case.body, {**world.right, "fence": world.fence(path)})
         response = case.call(base_url=world.yard.url, session=session, headers=world.headers(path))
         sent += 1
         if sent % TURN_EVERY == 0:
             world.yard.step()
-        case.validate_response(response, checks=CHECKS)
+        case.validate_response(response, checks=CHECKS if name.startswith("v") else OWN_CHECKS)
 
     with session:
         send()

@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 
 from podyard.base.clock import OsClock
-from podyard.cli import redirect_tls
+from podyard.cli import redirect, redirect_tls
+from podyard.cli.client import Target
 from tests.conftest import require
 from tests.yard import ZONE, Yard, open_yard
 
@@ -219,6 +220,79 @@ def test_a_signal_is_passed_on_and_nothing_is_left(yard: Yard, temporary: Path, 
     assert list(temporary.iterdir()) == []
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection((host, int(port)), 5).close()
+
+
+@pytest.mark.slow
+def test_google_s_other_apis_are_answered_here_and_named_at_the_end(yard: Yard, temporary: Path) -> None:
+    script = f"""
+        import json, os
+        import google.auth.credentials, google.oauth2.credentials, requests
+        from googleapiclient.discovery import build
+        from googleapiclient.errors import HttpError
+
+        credentials = google.oauth2.credentials.Credentials(os.environ["PODYARD_TOKEN"])
+        def status_of(request):
+            try:
+                return request.execute()
+            except HttpError as error:
+                return [error.resp.status, error.reason]
+        compute = build("compute", "v1", credentials=credentials)
+        storage = build("storage", "v1", credentials=credentials)
+        accounts = build("iam", "v1", credentials=credentials).projects().serviceAccounts()
+        print(json.dumps([
+            compute.instances().list(project="demo", zone={ZONE!r}).execute()["kind"],
+            [item["name"] for item in compute.zones().list(project="demo").execute()["items"]],
+            status_of(compute.instances().get(project="demo", zone={ZONE!r}, instance="one")),
+            status_of(storage.buckets().list(project="demo")),
+            status_of(accounts.list(name="projects/demo"))[0],
+            status_of(accounts.list(name="projects/demo"))[0],
+            requests.put("https://my-bucket.storage.googleapis.com/x", data=b"y" * 100_000).status_code,
+            requests.get("https://www.googleapis.com/discovery/v1/apis/storage/v1/rest").status_code,
+            requests.get("https://www.googleapis.com/discovery/v1/apis/tpu/v2/rest").json()["id"],
+        ]))
+        """
+    done = _run(yard, temporary, [sys.executable, "-W", "ignore", "-c", textwrap.dedent(script)])
+    kind, zones, instance, buckets, *others = json.loads(done.stdout)
+    assert (kind, ZONE in zones) == ("compute#instanceList", True)
+    assert instance == [404, f"The resource 'projects/demo/zones/{ZONE}/instances/one' was not found"]
+    text = "GET https://storage.googleapis.com/storage/v1/b is not served by Podyard; nothing was sent to Google"
+    assert buckets == [501, text]
+    assert others == [501, 501, 501, 501, "tpu:v2"]
+    (line,) = (line for line in done.stderr.splitlines() if line.startswith("podyard run:"))
+    assert line == (
+        "podyard run: not served, and nothing was sent to Google: iam.googleapis.com (2), storage.googleapis.com (1), "
+        "my-bucket.storage.googleapis.com (1), www.googleapis.com (1)"
+    )
+
+
+@pytest.mark.parametrize(("pass_google", "status"), [(False, 200), (True, 502)])
+def test_google_s_other_apis_can_be_passed_on(yard: Yard, pass_google: bool, status: int) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        environ = {"https_proxy": f"127.0.0.1:{unused.getsockname()[1]}"}  # so that nothing goes out
+        target = Target(yard.url, yard.token, "demo", ZONE)
+        with redirect.redirected(target, environ, pass_google=pass_google) as environment:
+            host, port = environment["https_proxy"].removeprefix("http://").split(":")
+            found = []
+            for google in ("storage.googleapis.com", "tpu.googleapis.com", "oauth2.googleapis.com"):
+                with socket.create_connection((host, int(port)), 10) as connection:
+                    connection.sendall(f"CONNECT {google}:443 HTTP/1.1\r\n\r\n".encode())
+                    found.append(int(connection.recv(4096).split()[1]))
+    assert found == [status, 200, 200]
+
+
+@pytest.mark.slow
+def test_a_python_that_would_go_past_the_proxy_is_warned_of(yard: Yard, temporary: Path) -> None:
+    folder = temporary.parent / "bare"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    python = [str(folder / "bin" / "python"), "-c", "print('started')"]
+    assert _run(yard, temporary, python).stderr == ""
+    (packages / "httplib2").mkdir()
+    done = _run(yard, temporary, python)
+    assert (done.stdout, f"WARNING: {packages} has httplib2 without PySocks" in done.stderr) == ("started\n", True)
+    (packages / "socks.py").touch()
+    assert _run(yard, temporary, python).stderr == ""
 
 
 @pytest.mark.slow

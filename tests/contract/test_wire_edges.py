@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from google.oauth2.credentials import Credentials
+from googleapiclient.discovery import build
 
 from podyard.domain.fleet import load_fleet
+from tests.stack import PODYARD, open_stack, until
 from tests.yard import ZONE, Yard, open_yard
 
 BODY: dict[str, Any] = {"acceleratorType": "v2-8", "runtimeVersion": "tpu-vm-base"}
@@ -238,3 +242,55 @@ def test_who_may_not_plan_a_maintenance_learns_nothing(yard: Yard) -> None:
         texts.add(answer.text.replace(f"nodes/{node}", "nodes/X"))
     assert len(texts) == 1
     yard.refused(404, "NOT_FOUND", "POST", _schedule("b"), _window(yard, 20, 600))
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("contract")
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
+def test_a_host_is_told_of_its_maintenance_and_googleapiclient_performs_it(tmp_path: Path) -> None:
+    fleet = tmp_path / "fleet.yaml"
+    fleet.write_text("zones: {us-central1-f: {v4: {shape: 4x4x4}}}\ntimings: {maintenance_seconds: 2}\n")
+    with open_stack(tmp_path / "data", {"PODYARD_FLEET": str(fleet)}) as stack:
+        stack.create_node("a", "v4-8", ZONE, runtimeVersion="tpu-ubuntu2204-base")
+        own = f"/podyard/v1/{PARENT}/nodes/a"
+        until(lambda: stack.call("GET", "/podyard/v1/agents")["agents"] or None, 30, "an agent")
+        stack.call("POST", f"{own}:materialise", {})
+
+        def address() -> str | None:
+            return str(stack.call("GET", f"{own}/hosts")["hosts"][0]["metadataAddress"]) or None
+
+        instance = f"http://{until(address, 30, 'the metadata server')}/computeMetadata/v1/instance"
+
+        def told(key: str, text: str) -> bool | None:
+            found = httpx.get(f"{instance}/{key}", headers={"Metadata-Flavor": "Google"})
+            return (found.status_code == 200 and text in found.text) or None
+
+        assert told("maintenance-event", "NONE")
+        where = ["--data", str(stack.data), "--zone", ZONE]
+        window = ["--start", "2100-01-01T00:00:00Z", "--end", "2100-01-02T00:00:00Z"]
+        command = [*PODYARD, "tpu", "schedule-maintenance", "a", *where, *window]
+        planned = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert planned.returncode == 0, planned.stderr
+        until(lambda: told("upcoming-maintenance/maintenance_status", "PENDING"), 10, "the upcoming maintenance")
+        credentials = Credentials(stack.token)
+        with build(
+            "tpu",
+            "v2alpha1",
+            credentials=credentials,
+            client_options={"api_endpoint": stack.url},
+            cache_discovery=False,
+        ) as service:
+            members = service.projects().locations().nodes()
+            name = f"{PARENT}/nodes/a"
+            members.simulateMaintenanceEvent(name=name, body={"workerIds": ["0"]}).execute()
+            until(lambda: told("maintenance-event", "TERMINATE_ON_HOST_MAINTENANCE"), 10, "the event")
+            until(lambda: told("maintenance-event", "NONE"), 10, "the end of the event")
+            begun = members.performMaintenance(name=name, body={}).execute()
+            assert members.get(name=name).execute()["state"] == "REPAIRING"
+
+        def done() -> dict[str, Any] | None:
+            found = stack.call("GET", f"/v2alpha1/{begun['name']}")
+            return found if found["done"] else None
+
+        assert until(done, 15, "the maintenance")["response"]["state"] == "READY"
+        assert "upcomingMaintenance" not in stack.call("GET", f"/v2/{PARENT}/nodes/a")

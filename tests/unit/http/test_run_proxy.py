@@ -19,12 +19,14 @@ from typing import Any
 import pytest
 
 from podyard.base.clock import OsClock
-from podyard.cli import redirect_proxy, redirect_tls, redirect_tunnel, stack
+from podyard.cli import redirect_google, redirect_proxy, redirect_tls, redirect_tunnel, stack
 from podyard.cli.client import Target
 from podyard.cli.redirect_metadata import Metadata
 from podyard.settings import from_environment
+from tests.stack import until
 
 ZONE = "us-central1-f"
+_GOOGLE = redirect_google.Google((ZONE,))
 
 
 class _Other(BaseHTTPRequestHandler):
@@ -93,14 +95,18 @@ def other() -> Iterator[_OtherServer]:
 
 @contextlib.contextmanager
 def _proxy(
-    tmp_path: Path, environ: dict[str, str], grpc: tuple[str, int] | None = None, url: str = ""
+    tmp_path: Path,
+    environ: dict[str, str],
+    grpc: tuple[str, int] | None = None,
+    url: str = "http://127.0.0.1:1",
+    google: redirect_google.Google | None = _GOOGLE,
 ) -> Iterator[Any]:
-    hosts = redirect_proxy.REDIRECTED
-    protocols = ("http/1.1", "h2") if grpc else ("http/1.1",)
-    context, authority = redirect_tls.server_context(tmp_path, hosts, protocols, OsClock())
+    hosts = redirect_proxy.REDIRECTED + redirect_google.CERTIFICATE_NAMES
+    protocols = (("http/1.1", "h2") if grpc else ("http/1.1",), ("http/1.1",))
+    contexts, authority = redirect_tls.server_contexts(tmp_path, hosts, protocols, OsClock())
     (tmp_path / "authority.pem").write_bytes(authority)
     told = Metadata("demo", "7", ZONE, "a@b", "secret")
-    found = redirect_proxy.Proxy(url or "http://127.0.0.1:1", context, told, redirect_tunnel.Upstream.of(environ), grpc)
+    found = redirect_proxy.Proxy(url, contexts, told, redirect_tunnel.Upstream.of(environ), grpc, google)
     found.start()
     try:
         yield found
@@ -181,6 +187,17 @@ def _read_all(connection: socket.socket) -> str:
     return found.decode()
 
 
+def _answer(connection: socket.socket, method: str = "GET") -> tuple[str, str]:
+    """(head, body) of one answer."""
+    head = ""
+    while not head.endswith("\r\n\r\n"):
+        piece = connection.recv(1).decode()
+        assert piece, f"the connection ended after {head!r}"
+        head += piece
+    length = 0 if method == "HEAD" else int(head.lower().partition("content-length: ")[2].split()[0])
+    return head, "".join(connection.recv(1).decode() for _ in range(length))
+
+
 def _tls(proxy: redirect_proxy.Proxy, authority: Path, host: str, protocols: list[str]) -> ssl.SSLSocket:
     connection, status = _connect(proxy, f"{host}:443")
     assert status.startswith("HTTP/1.1 200")
@@ -227,14 +244,93 @@ def test_grpc_reaches_the_front_in_the_clear_and_rest_stays_http_1(tmp_path: Pat
         server.stop(None).wait()
 
 
-def test_the_certificates_are_for_google_s_tpu_hosts_only(tmp_path: Path) -> None:
-    with _proxy(tmp_path, {}) as proxy:
+def test_google_s_other_hosts_get_nothing(tmp_path: Path, other: _OtherServer) -> None:
+    environ = {"https_proxy": other.address, "http_proxy": other.address}
+    with _proxy(tmp_path, environ) as proxy:
+        authority = tmp_path / "authority.pem"
+        with _tls(proxy, authority, "compute.googleapis.com", ["http/1.1"]) as client:
+            client.sendall(b"GET /compute/v1/projects/demo/zones?alt=json HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert json.loads(_answer(client)[1])["items"][0]["name"] == ZONE
+            body = b"POST /compute/v1/projects/demo/zones HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n123456789"
+            client.sendall(body + b"HEAD /compute/v1/projects/demo HTTP/1.1\r\nHost: x\r\n\r\n")
+            head, said = _answer(client)
+            assert head.startswith("HTTP/1.1 501")
+            assert "nothing was sent to Google" in json.loads(said)["error"]["message"]
+            assert _answer(client, "HEAD")[0].startswith("HTTP/1.1 501")  # the body was not taken for a request
+            client.sendall(b"GET /compute/v1/projects/demo/regions HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert _answer(client)[0].startswith("HTTP/1.1 200")
+        with _tls(proxy, authority, "Bucket.Storage.GoogleAPIs.com", ["http/1.1"]) as client:
+            client.sendall(b"PUT /x HTTP/1.1\r\nHost: x\r\nContent-Length: 9999999\r\n\r\n")
+            head, _ = _answer(client)
+            assert head.startswith("HTTP/1.1 501")
+            assert "Connection: close" in head
+        refused = ("a.b.googleapis.com:443", "iam.googleapis.com.:80", "tpu.googleapis.com:80", "x.google.internal:444")
+        for target in refused:
+            connection, status = _connect(proxy, target)
+            connection.close()
+            assert status.startswith("HTTP/1.1 501"), target
+        with pytest.raises(urllib.error.HTTPError, match="501"):
+            _through(proxy, "http://iam.googleapis.com./v1", b"secret")
+        assert other.asked == []
+        line = proxy.refusals.line()
+    assert line.startswith("podyard run: not served, and nothing was sent to Google: compute.googleapis.com (2), ")
+    assert "iam.googleapis.com (2)" in line
+    for host in ("bucket.storage", "a.b", "tpu"):
+        assert f"{host}.googleapis.com (1)" in line
+    assert "x.google.internal (1)" in line
+
+
+def test_a_host_that_was_not_even_asked_is_named_too(tmp_path: Path) -> None:
+    with _proxy(tmp_path, {}, ("127.0.0.1", 1)) as proxy:
+        with _tls(proxy, tmp_path / "authority.pem", "storage.googleapis.com", ["h2"]) as client:
+            assert client.selected_alpn_protocol() is None  # gRPC is for Cloud TPU only
+        connection, _ = _connect(proxy, "iam.googleapis.com:443")
+        connection.sendall(b"no TLS at all, as from a client that hangs up")
+        connection.close()
+        for host in ("iam.googleapis.com (1)", "storage.googleapis.com (1)"):
+            until(lambda host=host: host in str(proxy.refusals.line()) or None, 10, host)
+
+
+def test_google_s_other_hosts_are_passed_on_when_the_user_wants_it(tmp_path: Path, other: _OtherServer) -> None:
+    environ = {"https_proxy": other.address, "http_proxy": other.address}
+    with _proxy(tmp_path, environ, google=None) as proxy:
+        connection, status = _connect(proxy, "storage.googleapis.com:443")
+        with connection:
+            assert status == "HTTP/1.1 200 Connection established"
+            connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            assert connection.recv(10)
+        assert _through(proxy, "http://iam.googleapis.com/x")["line"] == "GET http://iam.googleapis.com/x HTTP/1.1"
+        passed = len(other.asked)
         for host in redirect_proxy.REDIRECTED:
+            with _tls(proxy, tmp_path / "authority.pem", host, ["http/1.1"]) as client:
+                client.sendall(b"GET /x HTTP/1.1\r\nHost: x\r\n\r\n")
+                assert _answer(client)[0].startswith("HTTP/1.1 503")  # by Podyard, which is not there
+            connection, status = _connect(proxy, f"{host}:80")
+            connection.close()
+            assert status.startswith("HTTP/1.1 501")
+        url = "http://metadata.google.internal/computeMetadata/v1/project/project-id"
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({"http": proxy.address}))
+        with opener.open(urllib.request.Request(url, headers={"Metadata-Flavor": "Google"}), timeout=10) as response:
+            assert response.read() == b"demo"
+        assert len(other.asked) == passed
+
+
+def test_cloud_tpu_s_document_is_podyard_s_wherever_it_is_asked_for(tmp_path: Path) -> None:
+    with _proxy(tmp_path, {}) as proxy:
+        for api, status in (("tpu", 503), ("storage", 501)):  # 503: by Podyard, which is not there
+            with _tls(proxy, tmp_path / "authority.pem", "www.googleapis.com", ["http/1.1"]) as client:
+                client.sendall(f"GET /discovery/v1/apis/{api}/v2/rest HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+                assert _answer(client)[0].startswith(f"HTTP/1.1 {status}"), api
+
+
+def test_the_certificates_are_for_google_s_hosts_only(tmp_path: Path) -> None:
+    with _proxy(tmp_path, {}) as proxy:
+        for host in (*redirect_proxy.REDIRECTED, "compute.googleapis.com", "a.storage.googleapis.com"):
             _tls(proxy, tmp_path / "authority.pem", host, ["http/1.1"]).close()
         connection, _ = _connect(proxy, "tpu.googleapis.com:443")
         context = ssl.create_default_context(cafile=str(tmp_path / "authority.pem"))
         with connection, pytest.raises(ssl.SSLCertVerificationError):
-            context.wrap_socket(connection, server_hostname="www.googleapis.com")
+            context.wrap_socket(connection, server_hostname="www.example.com")
     assert [path.name for path in tmp_path.iterdir()] == ["authority.pem"]  # no key is left
     assert b"PRIVATE" not in (tmp_path / "authority.pem").read_bytes()
 
@@ -308,7 +404,9 @@ def test_the_metadata_server_answers_as_google_s_does() -> None:
     for account in ("default", "a@b"):
         status, text = ask(f"{root}/instance/service-accounts/{account}/token", "scopes=x")
         assert (status, json.loads(text)["access_token"]) == (200, "secret")
-    assert json.loads(ask(f"{root}/instance/service-accounts/default/", "recursive=true")[1])["email"] == "a@b"
+    for asked in ("recursive=true", "recursive=True", "recursive=false&recursive=TRUE"):
+        assert json.loads(ask(f"{root}/instance/service-accounts/default/", asked)[1])["email"] == "a@b"
+    assert ask(f"{root}/instance/service-accounts/default/", "recursive=false")[1].startswith("aliases\n")
     assert ask(f"{root}/instance/attributes/none")[0] == 404
     assert ask("/latest/meta-data")[0] == 404
     assert ask(f"{root}/project/project-id", method="PUT")[0] == 405

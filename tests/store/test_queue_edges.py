@@ -1,0 +1,95 @@
+"""What several do at once to one node, and what its hosts know of its networks; on both databases."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from podyard.base.clock import ManualClock
+from podyard.base.errors import Code, PodyardError
+from podyard.control import hosts, nodes
+from podyard.db import nodes as node_rows
+from podyard.db.unit_of_work import Database, Stale, UnitOfWork
+from podyard.domain.principal import PLATFORM
+from tests.store.queue_play import PROJECT, ZONE, Play
+
+DISK = {"sourceDisk": f"projects/{PROJECT}/zones/{ZONE}/disks/data", "mode": "READ_WRITE"}
+
+
+@pytest.fixture
+def play(database: Database, clock: ManualClock) -> Play:
+    return Play(database, clock)
+
+
+def _patched_while_another_is(
+    play: Play, first: tuple[str, Mapping[str, Any]], second: tuple[str, Mapping[str, Any]]
+) -> list[Code | None]:
+    """Both updates, the second sent while the unit of the first has changed the node and not yet committed."""
+    changed, sent = threading.Event(), threading.Event()
+
+    def slow(uow: UnitOfWork) -> None:
+        nodes.patch(uow, PLATFORM, PROJECT, ZONE, *first)
+        changed.set()
+        # The second runs meanwhile where the database lets it: it must find out by itself that it has to wait.
+        sent.wait(5)
+        threading.Event().wait(0.1)
+
+    def quick(uow: UnitOfWork) -> None:
+        nodes.patch(uow, PLATFORM, PROJECT, ZONE, *second)
+
+    def run(body: Any) -> Code | None:
+        try:
+            play.database.run(body)
+        except PodyardError as error:
+            return error.code
+        return None
+
+    with ThreadPoolExecutor(2) as pool:
+        one = pool.submit(run, slow)
+        assert changed.wait(5)
+        two = pool.submit(run, quick)
+        sent.set()
+        return [one.result(10), two.result(10)]
+
+
+def test_two_updates_at_once_are_both_kept(play: Play) -> None:
+    play.create("n")
+    codes = _patched_while_another_is(play, ("n", {"labels": {"a": "b"}}), ("n", {"description": "text"}))
+    assert codes == [None, None]
+    spec = play.node().spec
+    assert (spec.labels, spec.description) == ({"a": "b"}, "text")
+
+
+def test_two_nodes_cannot_take_one_disk_at_once(play: Play) -> None:
+    for name in ("n", "m"):
+        play.create(name)
+    codes = _patched_while_another_is(play, ("n", {"dataDisks": [DISK]}), ("m", {"dataDisks": [DISK]}))
+    assert codes == [None, Code.FAILED_PRECONDITION]
+    assert "dataDisks" not in play.node("m").spec.extras
+
+
+def test_an_update_of_a_node_that_has_moved_on_meanwhile_is_stale_and_not_lost(play: Play) -> None:
+    play.create("n")
+
+    def body(uow: UnitOfWork) -> None:
+        row = node_rows.row_of(uow, PROJECT, ZONE, "n")
+        assert row is not None
+        with pytest.MonkeyPatch.context() as patched, pytest.raises(Stale):
+            patched.setattr(node_rows, "row_of", lambda *_: {**row, "version": row["version"] - 1})
+            nodes.patch(uow, PLATFORM, PROJECT, ZONE, "n", {"description": "text"})
+
+    play.database.run(body)
+
+
+@pytest.mark.parametrize("several", [True, False])
+def test_hosts_know_the_network_that_they_are_reached_by(play: Play, several: bool) -> None:
+    own = {"network": "projects/demo/global/networks/training", "enableExternalIps": True}
+    extras = {"networkConfigs": [own, {"network": "other"}]} if several else {"networkConfig": own}
+    play.create("n", extras=extras)
+    facts, _ = play.ask(hosts.list_hosts, "n")
+    assert facts.network == "training"
+    assert facts.external_ips == tuple(host.external_ip for host in play.node().hosts)
