@@ -134,15 +134,17 @@ def env(data: str | None, unset: bool, output: str, project: str | None, locatio
 
 @click.command(name="run", context_settings={"ignore_unknown_options": True})
 @data_option
+@click.option("--pass-google", is_flag=True, help="Pass on what is asked of Google's other APIs, as it is.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True)
-def run_command(data: str | None, command: tuple[str, ...]) -> int:
+def run_command(data: str | None, pass_google: bool, command: tuple[str, ...]) -> int:
     """Run COMMAND with the exports of `podyard env`, and with Google's TPU hosts leading to this Podyard."""
     from podyard.cli import redirect
 
     settings = settings_of(data)
     target = _target(settings, data, None, None)
     environ = {**os.environ, **exports(target, settings)}
-    with redirect.redirected(target, environ, _grpc_address(target, settings)) as environment:
+    grpc = _grpc_address(target, settings)
+    with redirect.redirected(target, environ, grpc, pass_google=pass_google) as environment:
         code = redirect.run(command, environment)
     return redirect.end_like(code)
 

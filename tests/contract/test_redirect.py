@@ -282,6 +282,20 @@ def test_google_s_other_apis_can_be_passed_on(yard: Yard, pass_google: bool, sta
 
 
 @pytest.mark.slow
+def test_the_command_line_says_whether_google_s_other_apis_are_passed_on(yard: Yard, temporary: Path) -> None:
+    curl = require(shutil.which("curl"), "curl")
+    asked = [curl, "-s", "-o", os.devnull, "-w", "%{http_connect} %{http_code}", "https://storage.googleapis.com/x"]
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        nowhere = {"HTTPS_PROXY": f"127.0.0.1:{unused.getsockname()[1]}"}  # so that nothing goes out
+        assert _run(yard, temporary, asked, **nowhere).stdout == "200 501"
+        command = [*PODYARD, "run", "--pass-google", "--", *asked]
+        environ = _environment(yard, temporary, **nowhere)
+        done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("502 000", "")
+
+
+@pytest.mark.slow
 def test_a_python_that_would_go_past_the_proxy_is_warned_of(yard: Yard, temporary: Path) -> None:
     folder = temporary.parent / "bare"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
