@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from sqlalchemy import bindparam, func, select
+from sqlalchemy import bindparam, select
 
 from podyard.base.errors import Code, PodyardError
-from podyard.db.tables_compute import nodes
+from podyard.db.tables_compute import node_counts
 from podyard.db.tables_queue import queued_resources
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import Fleet, quota_kind, quota_message, quota_name, quota_units, region_of
@@ -56,16 +56,8 @@ def check_all(
             raise _exhausted(project, zone, kind, usage_class, limit)
 
 
-# Counted by the database, so that a thousand nodes cost no more than the kinds of them.
-_ALONE = (
-    select(nodes.c.zone, nodes.c.accelerator_type, nodes.c.topology, func.count().label("nodes"))
-    .where(
-        nodes.c.project == bindparam("project"),
-        nodes.c.usage_class == bindparam("usage_class"),
-        nodes.c.live_name.is_not(None),
-        nodes.c.queued_resource_key.is_(None),
-    )
-    .group_by(nodes.c.zone, nodes.c.accelerator_type, nodes.c.topology)
+_ALONE = select(node_counts).where(
+    node_counts.c.project == bindparam("project"), node_counts.c.usage_class == bindparam("usage_class")
 )
 _QUEUED = select(queued_resources.c.zone, queued_resources.c.spec).where(
     queued_resources.c.project == bindparam("project"),

@@ -13,7 +13,6 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
-    text,
 )
 
 from podyard.db.tables import metadata
@@ -59,13 +58,19 @@ nodes = Table(
     Index("ix_nodes_place", "project", "zone", "state"),
     Index("ix_nodes_queued_resource", "queued_resource_key"),
     Index("ix_nodes_state", "state"),
-    # What quotas count, beside queued resources.
-    Index(
-        "ix_nodes_alone",
-        *("project", "usage_class", "zone", "accelerator_type", "topology"),
-        sqlite_where=text("live_name IS NOT NULL AND queued_resource_key IS NULL"),
-        postgresql_where=text("live_name IS NOT NULL AND queued_resource_key IS NULL"),
-    ),
+)
+
+# How many live nodes there are of each kind, those of queued resources aside: quotas read it, so that a creation costs
+# the same with ten nodes and with ten thousand. `transition` keeps it, in the units that make nodes and end them.
+node_counts = Table(
+    "node_counts",
+    metadata,
+    Column("project", String(64), primary_key=True),
+    Column("usage_class", String(16), primary_key=True),
+    Column("zone", String(64), primary_key=True),
+    Column("accelerator_type", String(64), primary_key=True),
+    Column("topology", String(32), primary_key=True),
+    Column("nodes", BigInteger, nullable=False),
 )
 
 slices = Table(

@@ -11,7 +11,7 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import Column, Insert, Table, func, insert, select, update
+from sqlalchemy import Column, Insert, Table, bindparam, func, insert, select, update
 
 from podyard.base.clock import PlatformTime
 from podyard.base.ids import row_id
@@ -67,6 +67,8 @@ def born(uow: UnitOfWork, kind: Stated, values: Mapping[str, Any], *, reason: st
     """Inserts a row in its machine's first state, with its first event, and returns it."""
     row = {**values, "state": kind.machine.initial, "version": 1}
     uow.execute(_insert(kind.table), row)
+    if kind is NODES:
+        _count(uow, row, 1)
     _record(uow, kind, row, "create", "", kind.machine.initial, uow.now, reason)
     return row
 
@@ -94,9 +96,27 @@ def move(
     if done.rowcount != 1:
         raise Stale(kind.machine.name, key)
     moved = {**row, **changed}
+    if kind is NODES and row["live_name"] is not None and moved["live_name"] is None:
+        _count(uow, row, -1)
     moment = uow.now if at is None else at
     _record(uow, kind, moved, event, row["state"], target, max(moment, _last_event_at(uow, key) or moment), reason)
     return moved
+
+
+_COUNTED = ("project", "usage_class", "zone", "accelerator_type", "topology")
+_COUNT = update(tables_compute.node_counts).values(nodes=tables_compute.node_counts.c.nodes + bindparam("more"))
+for _name in _COUNTED:
+    _COUNT = _COUNT.where(tables_compute.node_counts.c[_name] == bindparam(f"of_{_name}"))
+
+
+def _count(uow: UnitOfWork, row: Mapping[str, Any], more: int) -> None:
+    """One live node more or less of its kind; those of queued resources are counted by these. Who makes a node holds
+    the project's row, so that no two make the same first one."""
+    if row.get("queued_resource_key") is not None:
+        return
+    done = uow.execute(_COUNT, {"more": more, **{f"of_{name}": row[name] for name in _COUNTED}})
+    if done.rowcount == 0:
+        uow.execute(_insert(tables_compute.node_counts), {**{name: row[name] for name in _COUNTED}, "nodes": more})
 
 
 def _last_event_at(uow: UnitOfWork, key: str) -> PlatformTime | None:

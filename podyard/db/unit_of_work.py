@@ -361,6 +361,7 @@ def _sqlite_engine(url: str, *, read_only: bool) -> Engine:
         cursor.execute("PRAGMA journal_mode=WAL")
         cursor.execute("PRAGMA synchronous=FULL")
         cursor.execute("PRAGMA foreign_keys=ON")
+        cursor.execute("PRAGMA temp_store=MEMORY")  # else each savepoint keeps its old pages in a file
         cursor.execute(f"PRAGMA query_only={int(read_only)}")
         cursor.close()
 
