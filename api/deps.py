@@ -213,7 +213,10 @@ def page_size(request: Request) -> int:
 
 def page_after(request: Request) -> str | None:
     """What the page token stands for: the name that the page before ended with."""
-    token = request.query_params.get("pageToken") or request.query_params.get("page_token")
+    return read_page_token(request.query_params.get("pageToken") or request.query_params.get("page_token"))
+
+
+def read_page_token(token: str | None) -> str | None:
     if not token:
         return None
     try:

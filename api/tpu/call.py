@@ -5,8 +5,6 @@ Permission comes before everything else, so that who may not see a resource lear
 
 from __future__ import annotations
 
-import base64
-import binascii
 import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -139,7 +137,7 @@ class Call:
         size = page_size(self.fields)
         found: dict[str, Any] = {collection: chosen[start : start + size]}
         if start + size < len(chosen):
-            found["nextPageToken"] = page_token(str(chosen[start + size - 1]["name"]))
+            found["nextPageToken"] = deps.page_token(str(chosen[start + size - 1]["name"]))
         return found
 
 
@@ -158,23 +156,9 @@ def page_size(fields: Mapping[str, Any]) -> int:
     return min(size or deps.PAGE_SIZE_DEFAULT, deps.PAGE_SIZE_MAX)
 
 
-def page_token(last: str) -> str:
-    return base64.urlsafe_b64encode(last.encode()).decode()
-
-
-def token_name(token: str | None) -> str | None:
-    """The name that the page before ended with."""
-    if not token:
-        return None
-    try:
-        return base64.b64decode(token.encode(), b"-_", validate=True).decode()
-    except (ValueError, binascii.Error):
-        raise invalid("pageToken is not one that this server gave", "pageToken") from None
-
-
 def after(items: Sequence[Mapping[str, Any]], token: str | None, *, by_name: bool) -> int:
     """Where the page begins. What was deleted meanwhile does no harm to a list that is in the order of its names."""
-    last = token_name(token)
+    last = deps.read_page_token(token)
     if last is None:
         return 0
     for index, item in enumerate(items):

@@ -15,10 +15,11 @@ def set_up(uow: UnitOfWork, mode: ClockMode) -> None:
     if row is None:
         first = PlatformClock(mode, PlatformTime(uow.real_now.nanos), uow.real_now, running=False)
         uow.execute(insert(clock).values(id=1, loop_fence=0, **_columns(first)))
+        uow.forget_clock()
     elif row["mode"] != mode:
         current = uow.clock
         changed = PlatformClock(mode, current.now(uow.real_now), uow.real_now, running=False)
-        uow.execute(update(clock).values(**_columns(changed)))
+        write(uow, changed)
 
 
 def tick(uow: UnitOfWork, loop_fence: int) -> PlatformClock:
@@ -33,8 +34,7 @@ def tick(uow: UnitOfWork, loop_fence: int) -> PlatformClock:
 def write(uow: UnitOfWork, state: PlatformClock, loop_fence: int | None = None) -> None:
     fence = {} if loop_fence is None else {"loop_fence": loop_fence}
     uow.execute(update(clock).values(**_columns(state), **fence))
-    uow.__dict__.pop("clock", None)
-    uow.__dict__.pop("now", None)
+    uow.forget_clock()
 
 
 def _columns(state: PlatformClock) -> dict[str, object]:

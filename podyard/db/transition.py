@@ -7,11 +7,10 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import Column, Insert, Table, bindparam, func, insert, select, update
+from sqlalchemy import Column, Table, bindparam, func, select, update
 
 from podyard.base.clock import PlatformTime
 from podyard.base.ids import row_id
@@ -57,16 +56,10 @@ RESERVATIONS = Stated(
 REPLICAS = Stated(REPLICA, tables_jobs.replicas, tables_jobs.replicas.c.replica_id, ("replica_id",))
 
 
-@functools.cache
-def _insert(table: Table) -> Insert:
-    """Made once for each table: SQLAlchemy compiles a statement once for as long as it is the same object."""
-    return insert(table)
-
-
 def born(uow: UnitOfWork, kind: Stated, values: Mapping[str, Any], *, reason: str) -> Mapping[str, Any]:
     """Inserts a row in its machine's first state, with its first event, and returns it."""
     row = {**values, "state": kind.machine.initial, "version": 1}
-    uow.execute(_insert(kind.table), row)
+    uow.insert(kind.table, row)
     if kind is NODES:
         _count(uow, row, 1)
     _record(uow, kind, row, "create", "", kind.machine.initial, uow.now, reason)
@@ -116,7 +109,7 @@ def _count(uow: UnitOfWork, row: Mapping[str, Any], more: int) -> None:
         return
     done = uow.execute(_COUNT, {"more": more, **{f"of_{name}": row[name] for name in _COUNTED}})
     if done.rowcount == 0:
-        uow.execute(_insert(tables_compute.node_counts), {**{name: row[name] for name in _COUNTED}, "nodes": more})
+        uow.insert(tables_compute.node_counts, {**{name: row[name] for name in _COUNTED}, "nodes": more})
 
 
 def _last_event_at(uow: UnitOfWork, key: str) -> PlatformTime | None:
@@ -138,8 +131,8 @@ def _record(
     event_id = row_id(uow.streams.stream("events"), "event")
     key = row[kind.key.name]
     name = _resource_name(kind, row)
-    uow.execute(
-        _insert(tables.state_changes),
+    uow.insert(
+        tables.state_changes,
         {
             "event_id": event_id,
             "machine": kind.machine.name,
@@ -156,8 +149,8 @@ def _record(
         },
     )
     if kind is NODES:
-        uow.execute(
-            _insert(tables_billing.usage_events),
+        uow.insert(
+            tables_billing.usage_events,
             {
                 "event_id": event_id,
                 "project": row["project"],

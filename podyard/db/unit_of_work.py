@@ -17,11 +17,23 @@ import sqlite3
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, CursorResult, Engine, Executable, create_engine, event, select
+from sqlalchemy import (
+    Connection,
+    CursorResult,
+    Dialect,
+    Engine,
+    Executable,
+    Insert,
+    Table,
+    create_engine,
+    event,
+    insert,
+    select,
+)
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import IntegrityError, OperationalError
 
@@ -35,7 +47,9 @@ from podyard.settings import Leases
 T = TypeVar("T")
 
 GROUP_UNITS_MAX = 64  # a group this large is long past the point where the shared fsync costs nothing per unit
-GROUP_HOLD_MILLISECONDS = 1.0  # a group waits this long for company once at least two units are there
+GROUP_HOLD_MILLISECONDS = (
+    1.0  # a group of two or more that is smaller than the one before waits this long for each next
+)
 UNIT_RETRIES_MAX = 5  # PostgreSQL deadlocks and serialization failures; each retry sees the other's commit
 UNIT_WAIT_SECONDS_MAX = 30.0  # a caller that waits longer than this for the writer is told UNAVAILABLE
 SQLITE_BUSY_MILLISECONDS = 10_000  # only checkpoints and foreign tools contend: our writers queue at the file lock
@@ -67,15 +81,29 @@ class UnitOfWork:
     writable: bool
     leases: Leases
     via: str = ""  # the version of Google's API that asks; empty: nobody of its clients
+    group: dict[str, PlatformClock] | None = None  # what the units of one transaction need not read again
 
     @cached_property
     def clock(self) -> PlatformClock:
-        """The platform clock's row, read once per unit (PostgreSQL: locked FOR SHARE when the unit may write)."""
+        """The platform clock's row, read once per unit (PostgreSQL: locked FOR SHARE when the unit may write), and once
+        for all units of a group, which hold the database's only write lock together."""
+        if self.group is not None and "clock" in self.group:
+            return self.group["clock"]
         locks = self.writable and self.connection.dialect.name == "postgresql"
         row = self.connection.execute(_CLOCK_LOCKED if locks else _CLOCK).mappings().one_or_none()
         if row is None:
             raise PodyardError(Code.FAILED_PRECONDITION, "the platform clock has not been set up: run the migrations")
-        return clock_from_row(dict(row))
+        found = clock_from_row(dict(row))
+        if self.group is not None:
+            self.group["clock"] = found
+        return found
+
+    def forget_clock(self) -> None:
+        """The clock's row was written: it is read again when it is asked for."""
+        for name in ("clock", "now"):
+            self.__dict__.pop(name, None)
+        if self.group is not None:
+            self.group.clear()
 
     @cached_property
     def now(self) -> PlatformTime:
@@ -90,12 +118,40 @@ class UnitOfWork:
     def execute(self, statement: Executable, parameters: Any = None) -> CursorResult[Any]:
         return self.connection.execute(statement, parameters)
 
+    def insert(self, table: Table, row: Mapping[str, Any]) -> None:
+        """Inserts one row. On SQLite straight through the driver: half of what SQLAlchemy takes for it."""
+        if self.connection.dialect.name != "sqlite":
+            self.connection.execute(_insert(table), row)
+            return
+        sql, columns = _driver_insert(table, tuple(row), self.connection.dialect)
+        values = [row[name] if bind is None else bind(row[name]) for name, bind in columns]
+        driver = self.connection.connection.dbapi_connection
+        assert driver is not None
+        driver.cursor().execute(sql, values)
+
     def first(self, statement: Executable, parameters: Mapping[str, Any] | None = None) -> Mapping[str, Any] | None:
         row = self.connection.execute(statement, parameters).mappings().first()
         return None if row is None else dict(row)
 
     def all(self, statement: Executable) -> list[Mapping[str, Any]]:
         return [dict(row) for row in self.connection.execute(statement).mappings()]
+
+
+@cache
+def _insert(table: Table) -> Insert:
+    return insert(table)
+
+
+@cache
+def _driver_insert(
+    table: Table, names: tuple[str, ...], dialect: Dialect
+) -> tuple[str, tuple[tuple[str, Callable[[Any], Any] | None], ...]]:
+    """(statement, what each of its parameters is made from) for rows of these columns."""
+    missing = [column.name for column in table.columns if column.default is not None and column.name not in names]
+    assert not missing, f"{table.name}: SQLAlchemy would fill in {missing}"
+    columns = [(name, table.c[name].type.dialect_impl(dialect).bind_processor(dialect)) for name in names]
+    places = ", ".join("?" * len(names))
+    return f"INSERT INTO {table.name} ({', '.join(names)}) VALUES ({places})", tuple(columns)
 
 
 def clock_from_row(row: Mapping[str, Any]) -> PlatformClock:
@@ -211,8 +267,17 @@ class Database:
         self.engine.dispose()
         self._reader.dispose()
 
-    def _unit(self, connection: Connection, actor: str, *, writable: bool, via: str = "") -> UnitOfWork:
-        return UnitOfWork(connection, self._real_clock.now(), self._streams, actor, writable, self.leases, via)
+    def _unit(
+        self,
+        connection: Connection,
+        actor: str,
+        *,
+        writable: bool,
+        via: str = "",
+        group: dict[str, PlatformClock] | None = None,
+    ) -> UnitOfWork:
+        now = self._real_clock.now()
+        return UnitOfWork(connection, now, self._streams, actor, writable, self.leases, via, group)
 
     def _run_postgresql(self, body: Callable[[UnitOfWork], T], actor: str, via: str) -> T:
         for attempt in range(1, UNIT_RETRIES_MAX + 1):
@@ -248,6 +313,7 @@ class _SqliteWriter:
         self._thread: threading.Thread | None = None
         self._start = threading.Lock()
         self._closed = False
+        self._last_size = GROUP_UNITS_MAX
 
     def submit(self, body: Callable[[UnitOfWork], T], actor: str, via: str) -> T:
         future = self.enqueue(body, actor, via)
@@ -295,7 +361,8 @@ class _SqliteWriter:
         group = [first]
         while len(group) < GROUP_UNITS_MAX:
             try:
-                wait_seconds = GROUP_HOLD_MILLISECONDS / 1000 if len(group) > 1 else 0
+                # Callers that wait for each other's answers come as many as last time: nobody is waited for beyond.
+                wait_seconds = GROUP_HOLD_MILLISECONDS / 1000 if 1 < len(group) < self._last_size else 0
                 item = self._queue.get(timeout=wait_seconds) if wait_seconds else self._queue.get_nowait()
             except queue.Empty:
                 break
@@ -303,16 +370,18 @@ class _SqliteWriter:
                 self._queue.put(None)  # seen again after this group
                 break
             group.append(item)
+        self._last_size = len(group)
         return group
 
     def _run_group(self, connection: Connection, group: list[_Waiting]) -> None:
         settle: list[Callable[[], None]] = []
+        shared: dict[str, PlatformClock] = {}
         try:
             with self._lock:
                 connection.exec_driver_sql("BEGIN IMMEDIATE")
                 try:
                     for waiting in group:
-                        settle.append(self._run_unit(connection, waiting))
+                        settle.append(self._run_unit(connection, waiting, shared))
                     connection.exec_driver_sql("COMMIT")
                 except BaseException:
                     connection.exec_driver_sql("ROLLBACK")
@@ -329,15 +398,18 @@ class _SqliteWriter:
         for done in settle:
             done()
 
-    def _run_unit(self, connection: Connection, waiting: _Waiting) -> Callable[[], None]:
+    def _run_unit(
+        self, connection: Connection, waiting: _Waiting, shared: dict[str, PlatformClock]
+    ) -> Callable[[], None]:
         """Runs one unit in its savepoint; the future is settled only after the group's commit."""
         connection.exec_driver_sql("SAVEPOINT unit")
-        unit = self._database._unit(connection, waiting.actor, writable=True, via=waiting.via)
+        unit = self._database._unit(connection, waiting.actor, writable=True, via=waiting.via, group=shared)
         try:
             result = waiting.body(unit)
         except Exception as error:
             failure = error
             connection.exec_driver_sql("ROLLBACK TO unit")
+            shared.clear()  # what it wrote is undone
             connection.exec_driver_sql("RELEASE unit")
             return lambda: waiting.future.set_exception(failure)
         connection.exec_driver_sql("RELEASE unit")
