@@ -189,6 +189,8 @@ def read_call(request: Request, method: Method, version: str, body: bytes) -> Ca
 
 
 def _query(request: Request, method: Method, version: str) -> dict[str, Any]:
+    if not request.scope["query_string"]:
+        return {}
     known = messages(version)[method.request].by_any_name
     inside = {method.path_field, method.body}
     problems = reader.Problems()
