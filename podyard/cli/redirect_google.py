@@ -24,6 +24,7 @@ CERTIFICATE_NAMES = (
 HOSTS_NAMED_MAX = 10  # in the line at the end
 _DOMAINS = ("googleapis.com", "google.internal")
 _COMPUTE_PATH = re.compile(r"/compute/(?:v1|beta)/(projects/[^/]+/(global|aggregated|zones|regions)(?:/.*)?)")
+_PROJECT_PATH = re.compile(r"/compute/(?:v1|beta)/projects/([^/]+)")
 # What a project has lists of, with the name of one, as googleapis.com says `kind` (discovery document, compute v1).
 _COLLECTIONS = {
     "acceleratorTypes": "acceleratorType",
@@ -94,7 +95,11 @@ class Google:
 
     def answer(self, host: str, method: str, path: str) -> tuple[int, dict[str, Any]]:
         """(HTTP status, JSON). `path` is without its query. 501: not served, whatever was asked."""
-        asked = _COMPUTE_PATH.fullmatch(path) if host == COMPUTE_HOST and method in ("GET", "HEAD") else None
+        reads = host == COMPUTE_HOST and method in ("GET", "HEAD")
+        project = _PROJECT_PATH.fullmatch(path) if reads else None
+        if project is not None:
+            return 200, _project(project[1])
+        asked = _COMPUTE_PATH.fullmatch(path) if reads else None
         found = None if asked is None else self._compute(asked[1], asked[2])
         return refusal(f"{method} https://{host}{path}") if found is None else found
 
@@ -160,6 +165,17 @@ def _list(kind: str, name: str, items: Iterable[dict[str, Any]] = ()) -> dict[st
     """As googleapis.com lists: without `items` when there are none."""
     there = list(items)
     return {"kind": kind, "id": name, **({"items": there} if there else {}), "selfLink": f"{_SELF}{name}"}
+
+
+def _project(name: str) -> dict[str, Any]:
+    """Without metadata of its own: gcloud looks there for ssh keys and OS Login before it goes to a node's."""
+    metadata = {"kind": "compute#metadata", "items": []}
+    return {
+        "kind": "compute#project",
+        "name": name,
+        "commonInstanceMetadata": metadata,
+        "selfLink": f"{_SELF}projects/{name}",
+    }
 
 
 def _place(kind: str, name: str) -> dict[str, Any]:

@@ -82,12 +82,19 @@ def test_one_thing_of_compute_engine_is_not_found(path: str, thing: str) -> None
     assert found["error"]["errors"] == [{"message": message, "domain": "global", "reason": "notFound"}]
 
 
+def test_the_project_has_no_metadata_of_its_own() -> None:
+    # gcloud's ssh asks it for keys first.
+    status, found = _ask("/compute/v1/projects/demo", "GET", COMPUTE)
+    assert (status, found["kind"], found["name"]) == (200, "compute#project", "demo")
+    assert found["commonInstanceMetadata"]["items"] == []
+
+
 @pytest.mark.parametrize(
     ("method", "host", "path"),
     [
         ("POST", COMPUTE, "/compute/v1/projects/demo/zones/us-central1-a/instances"),
         ("DELETE", COMPUTE, "/compute/v1/projects/demo/global/networks/default"),
-        ("GET", COMPUTE, "/compute/v1/projects/demo"),
+        ("POST", COMPUTE, "/compute/v1/projects/demo/setCommonInstanceMetadata"),
         ("GET", COMPUTE, "/compute/v1/projects/demo/global"),
         ("GET", COMPUTE, "/compute/v1/projects/demo/global/rollouts"),
         ("GET", COMPUTE, "/compute/v1/projects/demo/zones//instances"),
