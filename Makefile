@@ -18,7 +18,7 @@ demo: ## Train on two emulated slices of TPU, and print the result and the bill
 	@$(BIN)/podyard demo
 
 test: $(VENV)/.test lint ## Lint, types and all tests that this machine can run
-	$(PYTEST) -n 3 --dist loadgroup -p no:cacheprovider
+	$(PYTEST) -n 2 --dist loadgroup -p no:cacheprovider
 
 fast: $(VENV)/.test lint ## What to run before each commit: under a minute
 	$(PYTEST) -q -n 2 -m "not slow" -p no:cacheprovider tests/unit tests/property
