@@ -252,7 +252,7 @@ def test_google_s_other_hosts_get_nothing(tmp_path: Path, other: _OtherServer) -
             client.sendall(b"GET /compute/v1/projects/demo/zones?alt=json HTTP/1.1\r\nHost: x\r\n\r\n")
             assert json.loads(_answer(client)[1])["items"][0]["name"] == ZONE
             body = b"POST /compute/v1/projects/demo/zones HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n123456789"
-            client.sendall(body + b"HEAD /compute/v1/projects/demo HTTP/1.1\r\nHost: x\r\n\r\n")
+            client.sendall(body + b"HEAD /compute/v1/projects/demo/setMetadata HTTP/1.1\r\nHost: x\r\n\r\n")
             head, said = _answer(client)
             assert head.startswith("HTTP/1.1 501")
             assert "nothing was sent to Google" in json.loads(said)["error"]["message"]
