@@ -173,10 +173,14 @@ def end_all(host_ids: Collection[str], folders: Collection[Path], clock: RealClo
 
 def _sessions(folder: Path) -> set[int]:
     """Sessions whose leaders are recorded. A leader's pid is not used again while its session lives, so a process
-    that has this pid and another start time says that the session is gone."""
+    that has this pid and another start time says that the session is gone; so does a start of the machine since."""
     found = set()
     for record in process_group.records(folder) if folder.is_dir() else ():
         if record.pid is None or record.started is None:
+            continue
+        # 0 is what getsid says of every session that began outside our pid namespace, 1 leads the machine's own; and
+        # each of a host's leaders got a session of its own, so ours is none of them.
+        if record.pid <= 1 or record.pid == os.getsid(0) or record.started < psutil.boot_time():
             continue
         try:
             same = abs(psutil.Process(record.pid).create_time() - record.started) < 1.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 
 from podyard.base.clock import OsClock
 from podyard.workers.process_group import Record, write_record
-from podyard.workers.scripts import HOST_VARIABLE, HostProcesses, ScriptState, end_all, process_table
+from podyard.workers.scripts import HOST_VARIABLE, HostProcesses, ScriptState, Seen, end_all, process_table
 
 
 @pytest.fixture
@@ -101,8 +102,42 @@ def test_every_process_is_found_by_its_environment_or_its_session(tmp_path: Path
     _until(lambda: not processes.is_running("startup-script"))
 
 
-def test_a_record_whose_pid_is_anothers_by_now_finds_nobody(tmp_path: Path, host: str) -> None:
+@pytest.fixture
+def stranger() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that no host started, the leader of a session of its own."""
+    process = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_a_record_whose_pid_is_anothers_by_now_finds_nobody(
+    tmp_path: Path, host: str, stranger: subprocess.Popen[bytes]
+) -> None:
     processes = HostProcesses(tmp_path, host, 1)
-    # Our own pid and session, as if an earlier process of a host had had this number.
-    write_record(tmp_path / "processes", Record("session-1", 1, os.getsid(0), 1.0))
+    started = psutil.Process(stranger.pid).create_time()
+    write_record(tmp_path / "processes", Record("session-1", 1, stranger.pid, started - 2))
     assert processes.find(process_table()) == []
+    write_record(tmp_path / "processes", Record("session-1", 1, stranger.pid, started))
+    assert [process.pid for process in processes.find(process_table())] == [stranger.pid]
+
+
+@pytest.mark.parametrize("session", ["outside this pid namespace", "init", "ours"])
+def test_a_session_that_no_host_can_have_started_finds_nobody(tmp_path: Path, session: str) -> None:
+    pid = {"outside this pid namespace": 0, "init": 1, "ours": os.getsid(0)}[session]
+    processes = HostProcesses(tmp_path, "host-of-nobody", 1)
+    for started in (psutil.boot_time() + 1, time.time()):
+        write_record(tmp_path / "processes", Record("session-1", 1, pid, started))
+        mine = Seen(psutil.Process(), pid, "")  # what the machine's table says of us there
+        assert processes.find([mine]) == []
+
+
+def test_a_session_of_before_the_machine_started_finds_nobody(tmp_path: Path) -> None:
+    ended = subprocess.Popen(["true"], start_new_session=True)
+    ended.wait()
+    processes = HostProcesses(tmp_path, "host-of-nobody", 1)
+    left = Seen(psutil.Process(), ended.pid, "")
+    write_record(tmp_path / "processes", Record("session-1", 1, ended.pid, time.time()))
+    assert processes.find([left]) == [left.process]
+    write_record(tmp_path / "processes", Record("session-1", 1, ended.pid, psutil.boot_time() - 1))
+    assert processes.find([left]) == []
