@@ -10,6 +10,7 @@ from pathlib import Path
 from fastapi import APIRouter, FastAPI
 
 from podyard.api import agents, auth, billing, front, jobs, openapi, reservations
+from podyard.api import clock as clock_routes
 from podyard.api import platform as platform_routes
 from podyard.api.deps import Platform
 from podyard.api.tpu import discovery
@@ -63,7 +64,8 @@ def create_app(
     app.state.front = "off"
     app.state.answers = Answers()
     errors.install(app)
-    own = (jobs.router, agents.router, billing.router, platform_routes.router, auth.router, reservations.router)
+    modules = (jobs, agents, billing, platform_routes, auth, reservations, clock_routes)
+    own = tuple(module.router for module in modules)
     for router in (*own, *routers):
         app.include_router(router)
 

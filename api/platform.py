@@ -1,4 +1,4 @@
-"""Podyard's own REST for the platform: projects, tokens, clock, pods, preemption; health and metrics."""
+"""Podyard's own REST for the platform: projects, tokens, pods, preemption; health and metrics."""
 
 from __future__ import annotations
 
@@ -83,12 +83,6 @@ class Token(TypedDict):
     roles: list[str]
 
 
-class ClockAnswer(TypedDict):
-    platformTime: Timestamp
-    mode: str
-    running: bool
-
-
 class Pod(TypedDict):
     pod: str
     location: str
@@ -165,12 +159,6 @@ def create_token(request: Request, body: Annotated[deps.Body, TokenMessage]) -> 
         request, lambda uow: access.create_token(uow, caller, message.email, message.project, message.roles)
     )
     return {"token": token, "email": message.email, "project": message.project, "roles": message.roles}
-
-
-@router.get("/podyard/v1/clock")
-def clock(request: Request) -> ClockAnswer:
-    state, now = deps.read(request, lambda uow: (uow.clock, uow.now))
-    return {"platformTime": now.rfc3339(), "mode": str(state.mode), "running": state.running}
 
 
 @router.get("/podyard/v1/projects/{project}/pods")

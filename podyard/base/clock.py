@@ -153,26 +153,33 @@ RATE_ONE = 1_000_000  # rates are integers of millionths of a platform second pe
 class PlatformClock:
     """The platform clock's numbers, as they stand in its one database row.
 
-    `now = anchor_platform + elapsed real time since anchor_real`, where `elapsed` depends on the mode:
-    local counts at most `LOCAL_HORIZON_SECONDS` beyond the last anchor and nothing while stopped, system ignores the
-    anchor (platform time is UTC), virtual multiplies by `rate_millionths`. `now` never runs backwards between anchors.
+    local: `now = anchor_platform + elapsed real time since anchor_real`, at most `LOCAL_HORIZON_SECONDS` beyond the
+    last anchor, and nothing while stopped. system: platform time is UTC, and the anchor is not asked. virtual: the
+    clock stands where the control loop has set it; the loop walks it to `goal`, from timer to timer, so that nobody
+    reads a time before what was due until then has happened. `now` never runs backwards.
     """
 
     mode: ClockMode
     anchor_platform: PlatformTime
     anchor_real: RealTime
     running: bool = True
-    rate_millionths: int = RATE_ONE
+    rate_millionths: int = RATE_ONE  # of a virtual clock; 0: it is paused
     target: PlatformTime | None = None  # an `advance` that the loop is still walking to
 
     def now(self, real: RealTime) -> PlatformTime:
-        elapsed = max(0, real.nanos_since(self.anchor_real))
         if self.mode is ClockMode.SYSTEM:
             return max(self.anchor_platform, PlatformTime(real.nanos))
-        if not self.running or self.target is not None:
+        if self.mode is ClockMode.VIRTUAL or not self.running:
             return self.anchor_platform
-        if self.mode is ClockMode.LOCAL:
-            return self.anchor_platform.plus_nanos(min(elapsed, seconds_to_nanos(LOCAL_HORIZON_SECONDS)))
+        elapsed = max(0, real.nanos_since(self.anchor_real))
+        return self.anchor_platform.plus_nanos(min(elapsed, seconds_to_nanos(LOCAL_HORIZON_SECONDS)))
+
+    def goal(self, real: RealTime, *, same_loop: bool) -> PlatformTime:
+        """Where a virtual clock shall be at `real`: at its target if it has one, else as far as its rate takes it. Time
+        in which no loop ran, or the machine slept, does not count."""
+        if self.target is not None:
+            return self.target
+        elapsed = real.nanos_since(self.anchor_real) if self._ran_until(real, same_loop) else 0
         return self.anchor_platform.plus_nanos(elapsed * self.rate_millionths // RATE_ONE)
 
     def ticked(self, real: RealTime, *, same_loop: bool) -> PlatformClock:
@@ -180,21 +187,27 @@ class PlatformClock:
 
         `same_loop`: the loop that set the last anchor sets this one, so that it ran all the while and its time counts
         (unless the gap says that the machine slept). After a change of loop only what readers may already have seen
-        counts.
+        counts. A virtual clock is anchored where its walks end.
         """
+        if self.mode is ClockMode.VIRTUAL and self._ran_until(real, same_loop):
+            return self
         anchor = self.now(real)
-        elapsed = max(0, real.nanos_since(self.anchor_real))
-        busy = same_loop and self.running and elapsed <= seconds_to_nanos(LOCAL_SLEEP_GAP_SECONDS)
-        if self.mode is ClockMode.LOCAL and busy and self.target is None:
-            anchor = self.anchor_platform.plus_nanos(elapsed)
+        if self.mode is ClockMode.LOCAL and self._ran_until(real, same_loop):
+            anchor = self.anchor_platform.plus_nanos(real.nanos_since(self.anchor_real))
         return dataclasses.replace(self, anchor_platform=anchor, anchor_real=real, running=True)
+
+    def _ran_until(self, real: RealTime, same_loop: bool) -> bool:
+        elapsed = real.nanos_since(self.anchor_real)
+        return same_loop and self.running and 0 <= elapsed <= seconds_to_nanos(LOCAL_SLEEP_GAP_SECONDS)
 
     def stopped(self, real: RealTime) -> PlatformClock:
         """The clock standing still from `real` on (`system` goes on: it is UTC)."""
         return dataclasses.replace(self, anchor_platform=self.now(real), anchor_real=real, running=False)
 
-    def moved_to(self, moment: PlatformTime, real: RealTime) -> PlatformClock:
-        """The clock set forward to `moment`; raises ValueError when that would run it backwards."""
-        if moment < self.now(real):
+    def moved_to(self, moment: PlatformTime) -> PlatformClock:
+        """A virtual clock set forward to `moment`, on the way to its goal or at it; raises ValueError when that would
+        run it backwards. Its target is gone once it is reached."""
+        if moment < self.anchor_platform:
             raise ValueError("the platform clock does not run backwards")
-        return dataclasses.replace(self, anchor_platform=moment, anchor_real=real)
+        reached = self.target is not None and moment >= self.target
+        return dataclasses.replace(self, anchor_platform=moment, target=None if reached else self.target)

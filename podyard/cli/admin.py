@@ -1,4 +1,4 @@
-"""`podyard hardware|project|auth|agents|clock`."""
+"""`podyard hardware|project|auth|agents`."""
 
 from __future__ import annotations
 
@@ -146,20 +146,6 @@ def agents(data: str | None, project: str | None, location: str | None, output: 
     emit(client_of(data, project, location).call("GET", "/podyard/v1/agents")["agents"], output, columns)
 
 
-@click.group()
-def clock() -> None:
-    """Platform time."""
-
-
-@clock.command(name="show")
-@target_options
-@output_option
-def show_clock(data: str | None, project: str | None, location: str | None, output: str) -> None:
-    """Show the platform's time and how it runs."""
-    found = client_of(data, project, location).call("GET", "/podyard/v1/clock")
-    emit(found, output, {"PLATFORM_TIME": "platformTime", "MODE": "mode", "RUNNING": "running"})
-
-
 def _plain(value: object) -> dict[str, object]:
     """Tuples and mappings as YAML and JSON know them."""
     assert isinstance(value, dict)
@@ -172,4 +158,4 @@ def _item(value: object) -> object:
     return [_item(part) for part in value] if isinstance(value, tuple | list) else value
 
 
-COMMANDS = {"hardware": hardware, "project": project, "auth": auth, "agents": agents, "clock": clock}
+COMMANDS = {"hardware": hardware, "project": project, "auth": auth, "agents": agents}

@@ -21,7 +21,7 @@ _MODULES = {
     "tpu": "tpu", "job": "jobs", "bill": "bill", "demo": "demo", "explain": "explain",
     "qr": "queue", "reservation": "queue",
     "estimate": "estimate", "predict": "predict",
-    "hardware": "admin", "project": "admin", "auth": "admin", "agents": "admin", "clock": "admin",
+    "hardware": "admin", "project": "admin", "auth": "admin", "agents": "admin", "clock": "clock",
 }  # fmt: skip
 
 

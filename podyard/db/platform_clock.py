@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from sqlalchemy import insert, select, update
 
-from podyard.base.clock import ClockMode, PlatformClock, PlatformTime
+from podyard.base.clock import ClockMode, PlatformClock, PlatformTime, RealTime
 from podyard.db.tables import clock
 from podyard.db.unit_of_work import UnitOfWork
 
@@ -15,7 +17,7 @@ def set_up(uow: UnitOfWork, mode: ClockMode) -> None:
     if row is None:
         first = PlatformClock(mode, PlatformTime(uow.real_now.nanos), uow.real_now, running=False)
         uow.execute(insert(clock).values(id=1, loop_fence=0, **_columns(first)))
-        uow.forget_clock()
+        uow.keep_clock(first)
     elif row["mode"] != mode:
         current = uow.clock
         changed = PlatformClock(mode, current.now(uow.real_now), uow.real_now, running=False)
@@ -31,10 +33,25 @@ def tick(uow: UnitOfWork, loop_fence: int) -> PlatformClock:
     return ticked
 
 
+def set_forward(uow: UnitOfWork, moment: PlatformTime) -> None:
+    """Takes a virtual clock to `moment`, which is then the time of this unit."""
+    if moment > uow.clock.anchor_platform:
+        write(uow, uow.clock.moved_to(moment))
+
+
+def reach(uow: UnitOfWork, goal: PlatformTime, real: RealTime) -> None:
+    """The end of a walk to `goal`, which was where the clock should stand at `real`: it runs on from there."""
+    if goal >= uow.clock.anchor_platform:
+        write(uow, dataclasses.replace(uow.clock.moved_to(goal), anchor_real=real))
+
+
 def write(uow: UnitOfWork, state: PlatformClock, loop_fence: int | None = None) -> None:
     fence = {} if loop_fence is None else {"loop_fence": loop_fence}
-    uow.execute(update(clock).values(**_columns(state), **fence))
-    uow.forget_clock()
+    uow.execute(_WRITE, {**_columns(state), **fence})
+    uow.keep_clock(state)
+
+
+_WRITE = update(clock)
 
 
 def _columns(state: PlatformClock) -> dict[str, object]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import delete, func, insert, select
+from sqlalchemy import bindparam, delete, func, insert, select
 
 from podyard.base.clock import PlatformTime
 from podyard.db.tables import timers
@@ -17,17 +17,28 @@ def put(uow: UnitOfWork, kind: str, resource_key: str, version: int, due: Platfo
 
 
 def next_due(uow: UnitOfWork) -> PlatformTime | None:
-    found: PlatformTime | None = uow.execute(select(func.min(timers.c.due))).scalar()
+    found: PlatformTime | None = uow.execute(_NEXT_DUE).scalar()
     return found
+
+
+def count_due(uow: UnitOfWork, until: PlatformTime, most: int) -> int:
+    """How many are due at `until`; no more than `most` are counted."""
+    return len(uow.execute(_DUE, {"until": until, "most": most}).all())
 
 
 def take_next(uow: UnitOfWork, until: PlatformTime) -> Mapping[str, Any] | None:
     """The first timer that is due at `until`, taken out; None when there is none."""
-    query = select(timers).where(timers.c.due <= until).order_by(timers.c.due, timers.c.timer_id).limit(1)
-    row = uow.first(query)
+    row = uow.first(_FIRST, {"until": until, "most": 1})
     if row is not None:
-        uow.execute(delete(timers).where(timers.c.timer_id == row["timer_id"]))
+        uow.execute(_TAKE, {"taken": row["timer_id"]})
     return row
+
+
+_NEXT_DUE = select(func.min(timers.c.due))
+_UNTIL = timers.c.due <= bindparam("until", type_=timers.c.due.type)
+_DUE = select(timers.c.timer_id).where(_UNTIL).limit(bindparam("most"))
+_FIRST = select(timers).where(_UNTIL).order_by(timers.c.due, timers.c.timer_id).limit(bindparam("most"))
+_TAKE = delete(timers).where(timers.c.timer_id == bindparam("taken"))
 
 
 def drop(uow: UnitOfWork, resource_key: str) -> None:

@@ -15,7 +15,7 @@ import dataclasses
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import cache, cached_property
 from pathlib import Path
@@ -98,12 +98,12 @@ class UnitOfWork:
             self.group["clock"] = found
         return found
 
-    def forget_clock(self) -> None:
-        """The clock's row was written: it is read again when it is asked for."""
-        for name in ("clock", "now"):
-            self.__dict__.pop(name, None)
+    def keep_clock(self, written: PlatformClock) -> None:
+        """The clock's row was written: this unit and those after it in its group go by what it says now."""
+        self.__dict__.pop("now", None)
+        self.__dict__["clock"] = written
         if self.group is not None:
-            self.group.clear()
+            self.group["clock"] = written
 
     @cached_property
     def now(self) -> PlatformTime:
@@ -208,13 +208,26 @@ class Database:
         Raises what `body` raises (nothing is then written); UNAVAILABLE when the database does not answer.
         """
         if self._writer is not None:
-            return self._writer.submit(body, actor, via)
+            return _result(self._writer.enqueue(body, actor, via))
         return self._run_postgresql(body, actor, via)
 
     def enqueue(self, body: Callable[[UnitOfWork], T], *, actor: str, via: str = "") -> Future[T] | None:
         """As `run`, for who must not wait: on SQLite the future of the result, else None. A future that can still be
         cancelled has not begun."""
         return None if self._writer is None else self._writer.enqueue(body, actor, via)
+
+    def run_together(
+        self, bodies: Sequence[Callable[[UnitOfWork], T]], *, actor: str = "podyard"
+    ) -> list[T | PodyardError]:
+        """Runs units that may share a commit, in their order; the result of each, or how it was refused."""
+        futures = [self.enqueue(body, actor=actor) for body in bodies]
+        results: list[T | PodyardError] = []
+        for body, future in zip(bodies, futures, strict=True):
+            try:
+                results.append(self.run(body, actor=actor) if future is None else _result(future))
+            except PodyardError as error:
+                results.append(error)
+        return results
 
     def rehearse(self, body: Callable[[UnitOfWork], T], *, actor: str = "podyard", via: str = "") -> T:
         """What `run` would return or raise; nothing of it is kept."""
@@ -300,6 +313,16 @@ def busy() -> PodyardError:
     return PodyardError(Code.UNAVAILABLE, "the database is busy; try again")
 
 
+def _result(future: Future[T]) -> T:
+    try:
+        return future.result(timeout=UNIT_WAIT_SECONDS_MAX)
+    except TimeoutError as error:
+        # A unit that had not begun never will: a caller that was told "no" must not find its change made later.
+        if future.cancel():
+            raise busy() from error
+        return future.result()
+
+
 class _SqliteWriter:
     """The writer thread of one process: groups waiting units into one transaction."""
 
@@ -314,17 +337,6 @@ class _SqliteWriter:
         self._start = threading.Lock()
         self._closed = False
         self._last_size = GROUP_UNITS_MAX
-
-    def submit(self, body: Callable[[UnitOfWork], T], actor: str, via: str) -> T:
-        future = self.enqueue(body, actor, via)
-        try:
-            result: T = future.result(timeout=UNIT_WAIT_SECONDS_MAX)
-        except TimeoutError as error:
-            # A unit that had not begun never will: a caller that was told "no" must not find its change made later.
-            if future.cancel():
-                raise busy() from error
-            result = future.result()
-        return result
 
     def enqueue(self, body: Callable[[UnitOfWork], T], actor: str, via: str) -> Future[T]:
         if threading.current_thread() is self._thread:

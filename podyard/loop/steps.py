@@ -1,7 +1,8 @@
 """One round of the loop, as a list of steps. Each step reads first and writes only what has to change.
 
 1. `anchor`      the platform clock (it stands still while no loop anchors it) and the leader's lease
-2. `fire_timers` everything that is due, in order, each at its due time
+2. `walk`        everything that is due, in order, each at its due time. A virtual clock is set forward on the way: to
+                 each timer, and in the end to where it shall be by now; what waits is looked at in between
 3. `place`       load the fleet, decide, apply each action guarded by the version it was decided for
 4. `start_jobs`  gangs for the jobs that wait
 5. `reconcile`   what has gone silent or has been left behind (once a second, more often when leases are short)
@@ -12,11 +13,13 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 from sqlalchemy import select
 
-from podyard.base.clock import RealClock, RealTime
+from podyard.base.clock import ClockMode, PlatformTime, RealClock, RealTime
 from podyard.base.errors import PodyardError
 from podyard.base.rng import Streams
 from podyard.control import gangs, hosts, maintenance, nodes, queued_resources, reconcile, reservations
@@ -25,7 +28,7 @@ from podyard.db import leases, outbox, platform_clock, timers
 from podyard.db.tables_jobs import jobs
 from podyard.db.unit_of_work import Database, Stale, UnitOfWork
 from podyard.domain.fleet import Fleet, FleetSnapshot
-from podyard.domain.plan import Action, Place, PlaceGroup, Wait, WaitGroup
+from podyard.domain.plan import Action, Place, PlaceGroup, Preempt, Wait, WaitGroup
 from podyard.domain.ports import Send
 from podyard.scheduler.cycle import decide
 
@@ -36,7 +39,8 @@ ANCHOR_SECONDS = 0.4  # well inside the clock's horizon of one second
 RECONCILE_SECONDS = 1.0  # a lost message costs a second or two, not more
 LOOKS_PER_LEASE = 5.0  # at least this often does the loop look while a lease runs, however short it is
 POKE_AGAIN_SECONDS = 5.0  # how often an agent that shall stop replicas is reminded
-TIMERS_PER_ROUND_MAX = 1000  # so that a burst of timers cannot keep the leader from renewing its lease
+TIMERS_PER_ROUND_MAX = 1024  # so that a burst of timers cannot keep the leader from renewing its lease
+TIMERS_TOGETHER_MAX = 32  # in one commit: far past the point where its cost is felt, and the API has its turn after it
 ACTOR = "loop"
 
 
@@ -56,12 +60,14 @@ class Loop:
     _poked_at: float = float("-inf")
     _streams: Streams = dataclasses.field(default_factory=Streams)
     _decided: FleetSnapshot | None = None
+    # A walk that one round did not end, and the clock's numbers that it goes by: others begin another walk.
+    _way: tuple[object, PlatformTime] | None = None
 
     def round(self) -> bool:
         """One round; False when another loop leads."""
         if not self.anchor():
             return False
-        self.fire_timers()
+        self.walk()
         self.place()
         self.start_jobs()
         self.reconcile()
@@ -95,36 +101,69 @@ class Loop:
         leases = self.database.leases
         return min(usual_seconds, min(leases.agent_seconds, leases.replica_seconds) / LOOKS_PER_LEASE)
 
-    def fire_timers(self) -> None:
-        for _ in range(TIMERS_PER_ROUND_MAX):
-            due = self.database.read(lambda uow: (timers.next_due(uow), uow.now))
-            if due[0] is None or due[0] > due[1]:
-                return
-            self.database.run(partial(_fire_next, fleet=self.fleet), actor=ACTOR)
+    def walk(self) -> None:
+        """Fires what is due until now, or until the goal of a virtual clock. A long walk goes on in the next round."""
+        clock, now, real = self.database.read(lambda uow: (uow.clock, uow.now, uow.real_now))
+        virtual = clock.mode is ClockMode.VIRTUAL
+        goal = now
+        if virtual:
+            by = (clock.anchor_real, clock.rate_millionths, clock.target)
+            if self._way is None or self._way[0] != by or self._way[1] <= now:
+                self._way = (by, clock.goal(real, same_loop=True))
+            goal = self._way[1]
+        if self._fire_until(goal, virtual=virtual) and virtual and (goal > now or clock.target is not None):
+            self.database.run(partial(platform_clock.reach, goal=goal, real=real), actor=ACTOR)
+
+    def _fire_until(self, goal: PlatformTime, *, virtual: bool = False) -> bool:
+        """Whether everything that is due until then has been fired; otherwise the next round goes on."""
+        for _ in range(TIMERS_PER_ROUND_MAX // TIMERS_TOGETHER_MAX):
+            if virtual:
+                self._place_waiting()
+                self._follow_jobs()
+            count = self.database.read(lambda uow: timers.count_due(uow, goal, TIMERS_TOGETHER_MAX))
+            if count == 0:
+                return True
+            unit = partial(_fire_next, fleet=self.fleet, stretch=_Stretch(goal, virtual))
+            for result in self.database.run_together([unit] * count, actor=ACTOR):
+                if isinstance(result, PodyardError):
+                    raise result
+        return False
 
     def place(self) -> None:
+        if self._place_waiting():
+            # A fleet whose nodes take no time has everything done in the same round.
+            self._fire_until(self.database.read(lambda uow: uow.now))
+
+    def _place_waiting(self) -> bool:
+        """Whether a cycle has decided anything."""
         if not self.database.read(fleet_rows.anything_waits):
-            return
+            return False
         snapshot, now = self.database.read(lambda uow: (fleet_rows.load(uow, self.fleet), uow.now))
         if snapshot == self._decided:
-            return  # what waits in the queue would get the same answer again
+            return False  # what waits in the queue would get the same answer again
         plan = decide(snapshot, now, self._streams)
         told = {request.group or request.node_key: request.wait_reason for request in snapshot.waiting}
-        for action in plan.actions:
-            if isinstance(action, WaitGroup) and told[action.group] == action.reason:
-                continue
-            if isinstance(action, Wait) and not action.stockout and told[action.node_key] == action.reason:
-                continue
-            try:
-                self.database.run(partial(_apply, fleet=self.fleet, action=action), actor=ACTOR)
-            except Stale:
-                logger.info("the target of %s has changed; the next cycle decides again", action)
+        units = [partial(_apply, fleet=self.fleet, action=action) for action in plan.actions if _is_news(action, told)]
+        for unit, result in zip(units, self.database.run_together(units, actor=ACTOR), strict=True):
+            if isinstance(result, Stale):
+                logger.info("the target of %s has changed; the next cycle decides again", unit.keywords["action"])
+            elif isinstance(result, PodyardError):
+                raise result
         self._decided = snapshot
-        self.fire_timers()  # a fleet whose nodes take no time has them READY in the same round
+        return True
+
+    def _follow_jobs(self) -> None:
+        """On a walk, what a job does when its node has changed does not wait for the real second to pass."""
+        if self._jobs_wait():
+            self.database.run(partial(reconcile.end_jobs_without_node, fleet=self.fleet), actor=ACTOR)
+            self.start_jobs()
+
+    def _jobs_wait(self) -> bool:
+        waiting = select(jobs.c.job_key).where(jobs.c.state.in_(("QUEUED", "RECOVERING"))).limit(1)
+        return self.database.read(lambda uow: uow.first(waiting)) is not None
 
     def start_jobs(self) -> None:
-        waiting = select(jobs.c.job_key).where(jobs.c.state.in_(("QUEUED", "RECOVERING"))).limit(1)
-        if self.database.read(lambda uow: uow.first(waiting)) is not None:
+        if self._jobs_wait():
             self.database.run(gangs.start_waiting, actor=ACTOR)
 
     def reconcile(self) -> None:
@@ -184,15 +223,41 @@ def _apply(uow: UnitOfWork, fleet: Fleet, action: Action) -> None:
         nodes.apply_wait(uow, action)
     elif isinstance(action, WaitGroup):
         queued_resources.apply_wait_group(uow, action)
+    elif isinstance(action, Preempt):
+        preemption.apply(uow, fleet, action)
     else:
         raise AssertionError(f"no step applies {action}")
 
 
-def _fire_next(uow: UnitOfWork, fleet: Fleet) -> None:
-    timer = timers.take_next(uow, uow.now)
+def _is_news(action: Action, told: Mapping[str, str]) -> bool:
+    """Not so where the request has been told the same before."""
+    if isinstance(action, WaitGroup):
+        return told[action.group] != action.reason
+    return not isinstance(action, Wait) or action.stockout or told[action.node_key] != action.reason
+
+
+@dataclasses.dataclass
+class _Stretch:
+    """Timers that are fired one after the other: until the goal, and until something waits for what they have freed."""
+
+    goal: PlatformTime
+    virtual: bool
+    ended: bool = False
+
+
+def _fire_next(uow: UnitOfWork, fleet: Fleet, stretch: _Stretch) -> None:
+    timer = None if stretch.ended else timers.take_next(uow, stretch.goal)
     if timer is None:
+        stretch.ended = True
         return
+    if stretch.virtual:
+        platform_clock.set_forward(uow, timer["due"])
     uow.at(timer["due"])
+    _fire(uow, fleet, timer)
+    stretch.ended = stretch.virtual and fleet_rows.anything_waits(uow)
+
+
+def _fire(uow: UnitOfWork, fleet: Fleet, timer: Mapping[str, Any]) -> None:
     machine = timer["kind"].partition(".")[0]
     if machine == "node":
         nodes.on_timer(uow, timer)

@@ -1,0 +1,31 @@
+"""Lengths of time as people write them: `90s`, `1h30m`, `2d`; and as Google's API does: `5400s`, `1.5s`."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+
+from podyard.base.clock import NANOS_END, NANOS_PER_SECOND
+
+_UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
+_PARTS = re.compile(r"(?:(\d+(?:\.\d+)?)d)?(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d{1,9})?)s)?")
+TEXT_LENGTH_MAX = 64  # of a duration: long past any that is one
+
+
+def parse_duration(text: str) -> int:
+    """Nanoseconds; ValueError for what is no duration, or longer than the 292 years that can be stored."""
+    match = _PARTS.fullmatch(text) if 0 < len(text) <= TEXT_LENGTH_MAX else None
+    if match is None:
+        raise ValueError(f"{text[:TEXT_LENGTH_MAX]!r} is not a duration such as 90s, 1h30m or 2d")
+    parts = zip(_UNITS.values(), match.groups(), strict=True)
+    nanos = sum(Decimal(number) * seconds for seconds, number in parts if number is not None) * NANOS_PER_SECOND
+    if nanos >= NANOS_END:
+        raise ValueError(f"{text!r} is longer than can be stored")
+    return int(nanos)
+
+
+def duration_text(nanos: int) -> str:
+    """As Google's API writes a length of time: decimal seconds, never with an exponent."""
+    seconds, rest = divmod(abs(nanos), NANOS_PER_SECOND)
+    decimals = f".{rest:09d}".rstrip("0") if rest else ""
+    return f"{'-' if nanos < 0 else ''}{seconds}{decimals}s"
