@@ -27,7 +27,11 @@ from podyard.http import errors
 from podyard.http.guard import LOOPBACK_HOSTS, Guard
 from podyard.settings import Settings
 
-__all__ = ["create_app", "prepare"]
+__all__ = ["OWN_ROUTERS", "create_app", "prepare"]
+
+OWN_ROUTERS = tuple(
+    module.router for module in (jobs, agents, billing, platform_routes, auth, reservations, clock_routes)
+)
 
 
 def prepare(settings: Settings, database: Database) -> None:
@@ -64,13 +68,11 @@ def create_app(
     app.state.front = "off"
     app.state.answers = Answers()
     errors.install(app)
-    modules = (jobs, agents, billing, platform_routes, auth, reservations, clock_routes)
-    own = tuple(module.router for module in modules)
-    for router in (*own, *routers):
+    for router in (*OWN_ROUTERS, *routers):
         app.include_router(router)
 
     # First, since it is asked most: routes are tried in their order.
-    app.router.routes[:0] = [*tpu_routes(), *discovery.routes(), *openapi.routes(own)]
+    app.router.routes[:0] = [*tpu_routes(), *discovery.routes(), *openapi.routes(OWN_ROUTERS)]
 
     def authenticate(token: str) -> Principal:
         return database.read(lambda uow: access.authenticate(uow, token))

@@ -14,6 +14,7 @@ from podyard.base.errors import Code, invalid
 from podyard.domain.job import (
     DEFAULT_MAX_FAILURES,
     DEFAULT_MAX_PREEMPTIONS,
+    PRIORITY_DEFAULT,
     Best,
     EarlyStopping,
     Elastic,
@@ -85,6 +86,7 @@ class JobMessage(_Message):
     training: TrainingMessage = Field(default_factory=TrainingMessage)
     elastic: ElasticMessage | None = None
     start_from: StartFromMessage | None = None
+    priority: StrictInt = PRIORITY_DEFAULT
     validate_only: StrictBool = False
 
 
@@ -161,6 +163,7 @@ class JobAnswer(TypedDict):
     maxFailures: int
     maxPreemptions: int
     execution: str
+    priority: int
     training: Training
     elastic: ElasticAnswer | None
     labels: dict[str, str]
@@ -194,6 +197,7 @@ def from_api_job(message: JobMessage) -> JobRequest:
         training=_training(message.training),
         elastic=None if message.elastic is None else _elastic(message.elastic),
         start_from=None if start is None else (start.job, start.step),
+        priority=message.priority,
     )
 
 
@@ -245,6 +249,7 @@ def to_api_job(job: Job) -> JobAnswer:
         "maxFailures": spec.max_failures,
         "maxPreemptions": spec.max_preemptions,
         "execution": spec.execution,
+        "priority": spec.priority,
         "training": cast(Training, training_json(spec.training)),
         "elastic": cast(ElasticAnswer | None, elastic_json(spec.elastic)),
         "labels": dict(spec.labels),

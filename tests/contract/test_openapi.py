@@ -22,8 +22,8 @@ from schemathesis import GenerationMode
 from schemathesis.specs.openapi import checks
 from starlette.routing import BaseRoute, Mount
 
-from podyard.api import agents, auth, billing, jobs, openapi, platform, reservations
-from podyard.api.app import create_app
+from podyard.api import openapi
+from podyard.api.app import OWN_ROUTERS, create_app
 from podyard.base.clock import ManualClock
 from podyard.db.unit_of_work import Database
 from podyard.domain.fleet import default_fleet
@@ -33,7 +33,7 @@ from tests.yard import START, ZONE, Yard, open_yard
 
 EXAMPLES = int(os.environ.get("PODYARD_FUZZ_EXAMPLES", "12"))  # of each operation
 TURN_EVERY = 10  # requests, after which the loop turns once
-DOCUMENT = openapi.document([module.router for module in (agents, auth, billing, jobs, platform, reservations)])
+DOCUMENT = openapi.document(OWN_ROUTERS)
 OPERATIONS = {
     operation["operationId"]: (verb.upper(), path)
     for path, verbs in DOCUMENT["paths"].items()
@@ -91,6 +91,7 @@ class World:
             "accelerator_type": "v2-8",
             "email": "someone@example.com",
             "key": "none",
+            "operation": "advance-1772323200000000000",
             "version": "v2",
         }
         self.members = {
