@@ -110,7 +110,7 @@ class Client:
     def wait_operation(self, operation: Mapping[str, Any], timeout_seconds: float) -> dict[str, Any]:
         """The finished operation; raises its error, or DEADLINE_EXCEEDED."""
         current = self.poll(
-            lambda: self.call("GET", f"/v2/{operation['name']}"),
+            lambda: self.call("GET", f"/{operation['metadata']['apiVersion']}/{operation['name']}"),
             lambda found: bool(found["done"]),
             timeout_seconds,
             str(operation["name"]),
@@ -135,8 +135,8 @@ class Client:
                 raise PodyardError(Code.DEADLINE_EXCEEDED, f"{what} has not ended within {timeout_seconds:g} s")
             self._clock.sleep(POLL_SECONDS)
 
-    def zone_path(self, location: str | None = None) -> str:
-        return f"/v2/projects/{quote(self.target.project)}/locations/{quote(location or self.target.location)}"
+    def zone_path(self, location: str | None = None, version: str = "v2") -> str:
+        return f"/{version}/projects/{quote(self.target.project)}/locations/{quote(location or self.target.location)}"
 
     def own_path(self, location: str | None = None) -> str:
         place = quote(location or self.target.location)

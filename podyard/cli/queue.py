@@ -1,4 +1,5 @@
-"""`podyard qr ...` over Google's wire (v2), with gcloud's flag names, and `podyard reservation ...` over own REST."""
+"""`podyard qr ...` over Google's wire, with gcloud's flag names, and `podyard reservation ...` and
+`podyard queue ...` over own REST."""
 
 from __future__ import annotations
 
@@ -7,6 +8,8 @@ from urllib.parse import quote
 
 import click
 
+from podyard.base.clock import seconds_to_nanos
+from podyard.base.durations import duration_text
 from podyard.cli.client import Client
 from podyard.cli.options import client_of, output_option, pairs, target_options
 from podyard.cli.output import emit, say
@@ -27,6 +30,17 @@ _RESERVATION_COLUMNS = {
     "USED": "used",
     "UNITS": "capacityUnits",
     "STATE": "state",
+}
+_QUEUE_COLUMNS = {
+    "POSITION": "position",
+    "KIND": "kind",
+    "NAME": "id",
+    "ZONE": "zone",
+    "ACCELERATOR_TYPE": "acceleratorType",
+    "PRIORITY": "priority",
+    "SINCE": "waitingSince",
+    "START": "predictedStart",
+    "REASON": "reason",
 }
 
 
@@ -60,8 +74,7 @@ def create_qr(
         raise click.UsageError("give --node-id for one node, or --node-count for a multislice")
     client = client_of(data, project, location)
     body = {"tpu": {"nodeSpec": [_node_spec(client, flags)]}, **_tier(client, flags), **_policy(flags)}
-    path = f"{client.zone_path()}/queuedResources"
-    operation = client.call("POST", path, body, queuedResourceId=queued_resource)
+    operation = client.call("POST", _place(client), body, queuedResourceId=queued_resource)
     _show(client, operation, output)
 
 
@@ -71,7 +84,7 @@ def create_qr(
 def list_qr(data: str | None, project: str | None, location: str | None, output: str) -> None:
     """List queued resources, of all zones unless --zone names one."""
     client = client_of(data, project, location)
-    found = list(client.pages(f"{client.zone_path(location or '-')}/queuedResources", "queuedResources"))
+    found = list(client.pages(_place(client, location or "-"), "queuedResources"))
     emit([_row(item) for item in found] if output == "table" else found, output, _QR_COLUMNS)
 
 
@@ -82,7 +95,7 @@ def list_qr(data: str | None, project: str | None, location: str | None, output:
 def describe_qr(queued_resource: str, data: str | None, project: str | None, location: str | None, output: str) -> None:
     """Show a queued resource."""
     client = client_of(data, project, location)
-    found = client.call("GET", f"{client.zone_path()}/queuedResources/{quote(queued_resource)}")
+    found = client.call("GET", f"{_place(client)}/{quote(queued_resource)}")
     emit(found, "yaml" if output == "table" else output)
 
 
@@ -93,7 +106,7 @@ def describe_qr(queued_resource: str, data: str | None, project: str | None, loc
 def reset_qr(queued_resource: str, data: str | None, project: str | None, location: str | None, output: str) -> None:
     """Put an ACTIVE or SUSPENDED one back into the queue; its nodes are made anew."""
     client = client_of(data, project, location)
-    operation = client.call("POST", f"{client.zone_path()}/queuedResources/{quote(queued_resource)}:reset", {})
+    operation = client.call("POST", f"{_place(client)}/{quote(queued_resource)}:reset", {})
     _show(client, operation, output)
 
 
@@ -109,7 +122,7 @@ def delete_qr(
     client = client_of(data, project, location)
     if not quiet:
         click.confirm(f"Delete queued resource {queued_resource} in {client.target.location}?", abort=True, err=True)
-    path = f"{client.zone_path()}/queuedResources/{quote(queued_resource)}"
+    path = f"{_place(client)}/{quote(queued_resource)}"
     operation = client.call("DELETE", path, force="true" if force else None)
     client.wait_operation(operation, OPERATION_SECONDS_MAX)
     say(f"queued resource {queued_resource} is deleted")
@@ -163,6 +176,26 @@ def delete_reservation(name: str, data: str | None, project: str | None, locatio
     say(f"reservation {name} is deleted")
 
 
+@click.group()
+def queue() -> None:
+    """What waits for chips, or for its turn on a node."""
+
+
+@queue.command(name="list")
+@target_options
+@output_option
+def list_queue(data: str | None, project: str | None, location: str | None, output: str) -> None:
+    """List what waits, why, and when it will start, of all zones unless --zone names one."""
+    client = client_of(data, project, location)
+    found = list(client.pages(f"{client.own_path(location or '-')}/queue", "waiting"))
+    emit([_row(item) for item in found] if output == "table" else found, output, _QUEUE_COLUMNS)
+
+
+def _place(client: Client, location: str | None = None) -> str:
+    """v2alpha1: best effort is known to no other version."""
+    return f"{client.zone_path(location, 'v2alpha1')}/queuedResources"
+
+
 def _node_spec(client: Client, flags: dict[str, Any]) -> dict[str, Any]:
     target = client.target
     spec: dict[str, Any] = {
@@ -179,7 +212,7 @@ def _node_spec(client: Client, flags: dict[str, Any]) -> dict[str, Any]:
     several = {"nodeCount": flags["node_count"]}
     if flags["node_prefix"]:
         several["nodeIdPrefix"] = flags["node_prefix"]
-    return {**spec, "multisliceParams": several}
+    return {**spec, "multiNodeParams": several}
 
 
 def _tier(client: Client, flags: dict[str, Any]) -> dict[str, Any]:
@@ -201,7 +234,7 @@ def _tier(client: Client, flags: dict[str, Any]) -> dict[str, Any]:
 
 def _policy(flags: dict[str, Any]) -> dict[str, Any]:
     wire = {"valid_after_duration": "validAfterDuration", "valid_until_duration": "validUntilDuration"}
-    policy = {wire[flag]: f"{flags[flag]:g}s" for flag in wire if flags[flag] is not None}
+    policy = {wire[flag]: duration_text(seconds_to_nanos(flags[flag])) for flag in wire if flags[flag] is not None}
     return {"queueingPolicy": policy} if policy else {}
 
 
@@ -213,9 +246,9 @@ def _show(client: Client, operation: dict[str, Any], output: str) -> None:
 def _row(item: dict[str, Any]) -> dict[str, Any]:
     parts = item["name"].split("/")
     specs = item.get("tpu", {}).get("nodeSpec", ())
-    counts = [spec.get("multisliceParams", {}).get("nodeCount", 1) for spec in specs]
+    counts = [spec.get("multiNodeParams", {}).get("nodeCount", 1) for spec in specs]
     kinds = dict.fromkeys(spec["node"].get("acceleratorType", "-") for spec in specs)
     return {**item, "id": parts[-1], "zone": parts[3], "count": sum(counts), "kind": " ".join(kinds)}
 
 
-COMMANDS = {"qr": qr, "reservation": reservation}
+COMMANDS = {"qr": qr, "reservation": reservation, "queue": queue}

@@ -31,12 +31,10 @@ from podyard.domain.plan import Place, Wait
 from podyard.domain.principal import Principal
 from podyard.domain.queued_resource import NodeRequest, queued_resource_name
 from podyard.domain.reservation import check_asked
+from podyard.domain.slice import PREEMPTIBLE_LIFE_SECONDS
 from podyard.hardware import runtime_versions
 from podyard.hardware.accelerator_types import AcceleratorType
 
-PREEMPTIBLE_LIFE_SECONDS = (
-    24 * 3600
-)  # docs/preemptible: a preemptible node lives for 24 hours at most; spot has no limit
 QUIET_RETRY_SECONDS = 0.25  # how soon a node looks again whether the last process on its chips is gone
 _BACK_TO_READY = ("node.created", "node.started", "node.restarted", "node.reimaged", "node.repaired")
 
@@ -210,41 +208,42 @@ def preempt(uow: UnitOfWork, principal: Principal, project: str, zone: str, node
 
 def apply_place(uow: UnitOfWork, fleet: Fleet, action: Place) -> None:
     """Gives the node its slice and hosts. A node that has changed since the plan was made is left alone."""
-    row = _as_planned(uow, action.node_key, action.version)
+    row = as_planned(uow, action.node_key, action.version)
     if row is not None:
         place(uow, fleet, row, action)
 
 
 def place(uow: UnitOfWork, fleet: Fleet, row: Mapping[str, Any], action: Place) -> None:
-    """Gives the node of `row` the chips of `action`, and hosts if it has none yet; a timer ends its creation or
-    start."""
-    uow.execute(
-        insert(slices).values(
-            slice_id=row_id(uow.streams.stream("slices"), "slice"),
-            node_key=row["node_key"],
-            zone=row["zone"],
-            pod_id=action.pod_id,
-            origin=list(action.origin),
-            shape=list(action.shape),
-            chips=f"{action.chips:x}",
-            created=uow.now,
-        )
-    )
-    values: dict[str, Any] = {"wait_reason": "", "reservation_key": action.reservation_key}
+    """Gives the node of `row` the chips of `action`, and hosts if it has none yet. A timer ends its creation or start;
+    what takes no time has ended at once."""
+    slice_row = {
+        "slice_id": row_id(uow.streams.stream("slices"), "slice"),
+        "node_key": row["node_key"],
+        "zone": row["zone"],
+        "pod_id": action.pod_id,
+        "origin": list(action.origin),
+        "shape": list(action.shape),
+        "chips": f"{action.chips:x}",
+        "created": uow.now,
+    }
+    uow.insert(slices, slice_row)
+    values: dict[str, Any] = {"wait_reason": "", "reservation_key": action.reservation_key, "reclaim_at": None}
     if row["first_address"] == 0:
         values["first_address"] = rows.next_address(uow)
         rows.add_hosts(uow, row["node_key"], values["first_address"], row["host_count"])
-    uow.execute(update(nodes).where(nodes.c.node_key == row["node_key"]).values(**values))
-    timings = fleet.timings
     starting = row["state"] == "STARTING"
-    seconds = timings.start_seconds if starting else timings.create_seconds
-    kind = "node.started" if starting else "node.created"
-    timers.put(uow, kind, row["node_key"], row["version"], uow.now.plus_seconds(seconds))
+    seconds = fleet.timings.start_seconds if starting else fleet.timings.create_seconds
+    event = "started" if starting else "created"
+    if seconds == 0:
+        _ready(uow, row, event, **values)
+        return
+    uow.execute(update(nodes).where(nodes.c.node_key == row["node_key"]).values(**values))
+    timers.put(uow, f"node.{event}", row["node_key"], row["version"], uow.now.plus_seconds(seconds))
 
 
 def apply_wait(uow: UnitOfWork, action: Wait) -> None:
     """A request that the fleet cannot place: with `stockout` its operation fails and the node vanishes."""
-    row = _as_planned(uow, action.node_key, action.version)
+    row = as_planned(uow, action.node_key, action.version)
     if row is None:
         return
     if not action.stockout:
@@ -289,10 +288,12 @@ def on_timer(uow: UnitOfWork, timer: Mapping[str, Any]) -> None:
         _tell_queue(uow, row)
     elif kind == "node.expire":
         _expire(uow, row)
+    elif kind == "node.reclaim" and _under_notice(uow, row):
+        _take_back(uow, row, "preempt", "preempted: its chips are needed for another request")
 
 
-def _ready(uow: UnitOfWork, row: Mapping[str, Any], event: str) -> None:
-    values: dict[str, Any] = {"ready_since": uow.now, "pending_operation": None, "wait_reason": ""}
+def _ready(uow: UnitOfWork, row: Mapping[str, Any], event: str, **values: Any) -> None:
+    values |= {"ready_since": uow.now, "pending_operation": None, "wait_reason": ""}
     if event == "repaired":
         values |= {"health": HEALTHY, "health_description": "", "maintenance_workers": None}
         values["upcoming_maintenance"] = None
@@ -367,6 +368,12 @@ def _take_back(uow: UnitOfWork, row: Mapping[str, Any], event: str, reason: str)
     return moved
 
 
+def _under_notice(uow: UnitOfWork, row: Mapping[str, Any]) -> bool:
+    """Whether a node's notice is over and it can be taken back; it may have been stopped, and started on other chips,
+    since it was given."""
+    return row["reclaim_at"] is not None and row["reclaim_at"] <= uow.now and NODE.allows(row["state"], "preempt")
+
+
 def _tell_queue(uow: UnitOfWork, row: Mapping[str, Any]) -> None:
     if row["queued_resource_key"] is not None:
         queue_states.settle(uow, row["queued_resource_key"])
@@ -436,7 +443,8 @@ def _row(
     return row
 
 
-def _as_planned(uow: UnitOfWork, node_key: str, version: int) -> Mapping[str, Any] | None:
+def as_planned(uow: UnitOfWork, node_key: str, version: int) -> Mapping[str, Any] | None:
+    """The node that a plan was made for, locked; None when it has changed since."""
     query = select(nodes).where(nodes.c.node_key == node_key, nodes.c.version == version).with_for_update()
     return uow.first(query)
 

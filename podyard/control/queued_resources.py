@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 
 from sqlalchemy import update
 
-from podyard.base.clock import PlatformTime
+from podyard.base.clock import PlatformTime, seconds_to_nanos
+from podyard.base.durations import duration_text
 from podyard.base.errors import Code, PodyardError, failed_precondition, invalid, not_found
 from podyard.base.ids import RESOURCE_ID_LENGTH_MAX, check_resource_id, error_id, row_id
 from podyard.control import access, nodes, operations, quota
@@ -190,8 +191,10 @@ def apply_place_group(uow: UnitOfWork, fleet: Fleet, action: PlaceGroup) -> None
         _fail(uow, fleet, row, error.code, error.message)
         return
     move(uow, QUEUED_RESOURCES, row, "provision", reason="all of its nodes are placed", wait_reason="")
-    for request, place in zip(spec.nodes, action.places, strict=True):
-        nodes.place(uow, fleet, nodes.make(uow, row, request), place)
+    # All are there before the first can be READY: a queued resource with fewer nodes than it asked for is suspended.
+    made = [nodes.make(uow, row, request) for request in spec.nodes]
+    for node, place in zip(made, action.places, strict=True):
+        nodes.place(uow, fleet, node, place)
 
 
 def apply_wait_group(uow: UnitOfWork, action: WaitGroup) -> None:
@@ -312,7 +315,7 @@ def _check_nodes(uow: UnitOfWork, fleet: Fleet, zone: str, spec: QueuedResourceS
 def _expired_text(row: Mapping[str, Any]) -> str:
     spec = rows.to_spec(row["spec"])
     if spec.valid_until_seconds is not None:
-        bound = f"validUntilDuration of {spec.valid_until_seconds:g}s"
+        bound = f"validUntilDuration of {duration_text(seconds_to_nanos(spec.valid_until_seconds))}"
     else:
         bound = "validInterval" if spec.valid_after is not None else "validUntilTime"
     waited = f": {row['wait_reason']}" if row["wait_reason"] else ""

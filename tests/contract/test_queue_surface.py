@@ -99,6 +99,15 @@ def test_the_command_line_queues_lists_resets_and_deletes(yard: Yard, podyard: C
     assert "use force" in str(podyard("qr", "delete", "q", "-q", code=1).exception)
 
 
+def test_the_command_line_asks_for_best_effort_and_for_long_waits(yard: Yard, podyard: Callable[..., Any]) -> None:
+    flags = ("--node-id", "n", "--accelerator-type", "v2-8", "--runtime-version", "tpu-vm-base")
+    podyard("qr", "create", "q", *flags, "--best-effort", "--valid-until-duration", "31536000.5")
+    yard.step()
+    (found,) = json.loads(podyard("qr", "list", "-o", "json").stdout)
+    assert (found["bestEffort"], found["state"]["state"]) == ({}, "ACTIVE")
+    assert found["queueingPolicy"]["validUntilDuration"] in ("31536000.5s", "31536000.500s")
+
+
 def test_the_command_line_refuses_flags_that_contradict(podyard: Callable[..., Any]) -> None:
     flags = ("qr", "create", "q", "--accelerator-type", "v2-8", "--runtime-version", "tpu-vm-base")
     assert "--node-id for one node" in podyard(*flags, code=2).stderr
