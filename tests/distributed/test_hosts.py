@@ -262,6 +262,8 @@ def test_a_killed_host_server_and_a_killed_agent_leave_the_script_running(stack:
     script = f"echo begun >> {log}; while test ! -e {tmp_path}/go; do sleep 0.05; done; echo ended >> {log}; exit 3"
     stack.create_node("hardy", "v2-8", ZONE, metadata={"startup-script": script})
     until(lambda: log.exists() or None, 20, "the start of the script")
+    # The script may be seen before the host server has said where the host is.
+    until(lambda: _hosts(stack, "hardy")[0]["address"] or None, 20, "the address of the host")
     host = _hosts(stack, "hardy")[0]
     before = _server(stack).pid
     kill(before)
