@@ -70,6 +70,7 @@ def run_of(data: st.DataObject, kind: Kind, spread: Callable[[int], st.SearchStr
     return schedule, data.draw(spread(ranks), "groups"), vectors, reduction
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(kind=kinds, size=block_sizes, data=st.data())
 def test_every_collective_in_one_process_gives_what_is_defined(kind: Kind, size: int, data: st.DataObject) -> None:

@@ -123,6 +123,7 @@ _PROOF = 32
 SAID = {"connector": HELLO_BYTES + _PROOF, "acceptor": 2 * _PROOF}
 
 
+@pytest.mark.slow
 @settings(max_examples=120)
 @given(who=st.sampled_from(list(SAID)), how=st.sampled_from(["flips", "ends"]), data=st.data())
 def test_a_handshake_of_which_a_bit_is_flipped_or_the_end_is_lost_lets_nobody_in(

@@ -122,6 +122,7 @@ def edited(text: str, changes: list[tuple[str, Any]]) -> str:
     return text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("accelerator_type", ["v3-1024", "v5p-1024"])
 def test_modules_are_priced_before_anything_is_done_to_them(accelerator_type: str) -> None:
     assert {read(text, accelerator_type) for text in modules()} == {None}

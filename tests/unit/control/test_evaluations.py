@@ -10,6 +10,8 @@ from sqlalchemy import select
 from podyard.db.tables_jobs import jobs
 from tests.unit.control.gang import Gang, submit
 
+pytestmark = pytest.mark.slow  # a server, a database and a gang for each test
+
 
 def _evaluation(step: int, loss: float) -> dict[str, Any]:
     return {"step": step, "metrics": {"val_loss": loss, "val_accuracy": 1 - loss}}

@@ -16,6 +16,8 @@ from podyard.cli.options import client_of
 from podyard.db.tables_jobs import jobs
 from tests.unit.control.gang import Gang, submit
 
+pytestmark = pytest.mark.slow  # a server, a database and a gang for each test
+
 
 @pytest.fixture
 def command(gang: Gang, monkeypatch: pytest.MonkeyPatch) -> Any:

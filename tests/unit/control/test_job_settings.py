@@ -14,6 +14,8 @@ from podyard.domain.training import training_json, usual_way
 from tests.unit.control.gang import Gang, submit
 from tests.yard import open_yard
 
+pytestmark = pytest.mark.slow  # a server, a database and a gang for each test
+
 
 def _trained(gang: Gang) -> None:
     """A job `t` on `n` that has ended with checkpoints of steps 4 and 8."""

@@ -150,6 +150,7 @@ def test_every_bad_answer_is_an_error_and_none_stays(yard: _Yard, order: str, co
     assert _ask(compiler).fits
 
 
+@pytest.mark.slow
 def test_a_worker_that_hangs_is_killed_at_the_limit_with_all_that_it_started(yard: _Yard) -> None:
     compiler = yard.compiler()
     note = yard.folder / "child"
@@ -293,6 +294,7 @@ def test_waiting_for_another_process_has_an_end(yard: _Yard) -> None:
     busy.join()
 
 
+@pytest.mark.slow
 def test_waiting_for_another_thread_has_an_end(yard: _Yard) -> None:
     compiler = yard.compiler()
     busy = threading.Thread(target=_ask, args=(compiler, "sleep 0.6"))

@@ -88,6 +88,7 @@ def test_evaluate_and_predict_read_a_checkpoint(tmp_path: Path) -> None:
         run_alone(spec_of(mode="evaluate"), tmp_path)
 
 
+@pytest.mark.slow
 def test_told_to_stop_while_it_waits_for_a_peer_a_replica_just_ends(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
 

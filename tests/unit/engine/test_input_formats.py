@@ -294,6 +294,7 @@ def test_npz_of_something_else_than_numbers_is_refused(tmp_path: Path, array: np
     assert error.code is Code.INVALID_ARGUMENT and "array x" in error.message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
 def test_npz_with_any_changed_bit_or_cut_anywhere_gives_no_other_numbers(
     tmp_path: Path, save: Callable[..., None]

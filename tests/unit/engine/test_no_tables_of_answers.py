@@ -13,6 +13,7 @@ import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -249,6 +250,7 @@ def test_twice_the_work_is_never_faster(generation: str, m: int, k: int, n: int,
     assert cycles_of(generation, *doubled, dtype) >= once * (1 - _FASTER_MOST)
 
 
+@pytest.mark.slow
 @given(
     generation=GENERATION_NAMES, m=st.integers(512, 8192), k=st.integers(512, 8192), n=st.integers(512, 8192),
     dtype=TYPES, axis=st.integers(0, 2),

@@ -102,6 +102,7 @@ def test_parameter_counts_are_the_known_ones(name: str, count: int) -> None:
     assert size(state["opt"]) == slots * count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_step_keeps_the_shapes_and_types_of_the_state_at_the_default_batch(name: str) -> None:
     program = program_of(name, {})
@@ -185,6 +186,7 @@ def test_sgd_moves_parameters_down_the_measured_slope() -> None:
     assert (loss_at(0.01) - loss_at(-0.01)) / 0.02 == pytest.approx(length, rel=0.02)
 
 
+@pytest.mark.slow
 def test_dropout_follows_key_and_step_alone() -> None:
     program, step = small_mnist()
     state, batch = program.init(Streams(0)), program.sample_batch(Streams(1), 8)
@@ -208,6 +210,7 @@ def test_the_mnist_rate_decays_continuously() -> None:
     assert 0 < np.abs(np.asarray(moved)).max() < 0.05 * 0.96**100
 
 
+@pytest.mark.slow
 def test_a_step_without_dropout_has_the_loss_of_the_evaluation() -> None:
     program, step = small_digits()
     model = model_of("digits-cnn", {"dropout": 0.0})
@@ -331,6 +334,7 @@ def test_a_billion_parameters_are_traced_in_no_time() -> None:
     assert many == few
 
 
+@pytest.mark.slow
 def test_no_position_sees_a_later_one() -> None:
     rng = np.random.default_rng(0)
     query, key, value = (rng.standard_normal((1, 6, 2, 4)).astype(np.float32) for _ in range(3))
@@ -390,6 +394,7 @@ def test_label_smoothing_spreads_a_share_of_the_target() -> None:
         assert float(correct) == 0
 
 
+@pytest.mark.slow
 def test_optimizers_move_by_their_rules() -> None:
     params = {"kernel": np.array([[3.0, 4.0]], np.float32), "bias": np.array([1.0], np.float32)}
     slope = {"kernel": np.array([[0.6, 0.8]], np.float32), "bias": np.array([0.5], np.float32)}

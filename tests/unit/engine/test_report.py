@@ -456,6 +456,7 @@ def test_short_neighbours_are_one_box_of_what_takes_longest() -> None:
     assert text.count('<rect class="b-hbm"') == 2
 
 
+@pytest.mark.slow
 def test_a_page_of_very_many_operations_stays_small() -> None:
     many = in_a_row(*(operation(i, 10.0 + i % 7) for i in range(20_000)))
     text, _ = page_of(compare.Outcome("v3-32", report(estimate(ops=many))))

@@ -56,6 +56,7 @@ def test_each_rank_of_a_ring_sends_the_least(ranks: int) -> None:
     assert len(dissemination_barrier(ranks).steps) == math.ceil(math.log2(ranks))
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(shape=SHAPES, data=st.data())
 def test_a_torus_of_any_shape_sums_with_the_least_bytes(shape: list[int], data: st.DataObject) -> None:

@@ -199,6 +199,7 @@ def _sum_for_ever(folder: str, process: int, ready: Any) -> None:
         os._exit(error.code.value if "is gone" in error.message else 99)
 
 
+@pytest.mark.slow
 def test_a_killed_process_is_noticed_at_once_and_its_windows_are_no_ones(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     ready = context.Barrier(3)

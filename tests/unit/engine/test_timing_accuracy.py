@@ -69,6 +69,7 @@ def test_programs_are_ranked_as_the_compiler_ranks_them() -> None:
     assert rank >= 0.99
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("generation", ["v4", "v5e", "v5p", "v6e"])
 def test_later_generations_are_within_15_per_cent_at_the_median(generation: str) -> None:
     """There operands are fetched ahead at no cost to the estimate: what counts is the larger of it and the bus."""
@@ -113,5 +114,6 @@ def test_peak_memory_is_within_15_per_cent_at_the_median() -> None:
         assert statistics.median(errors) <= 0.15
 
 
+@pytest.mark.slow
 def test_nothing_in_the_cases_is_unknown_to_the_model() -> None:
     assert {name for one in cases() for name in one.estimate().unknown_ops} == set()

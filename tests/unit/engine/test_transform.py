@@ -42,6 +42,7 @@ def matrix_operands_rounded(fn: Callable[..., Any], *args: Any) -> list[bool]:
     return found
 
 
+@pytest.mark.slow
 def test_backward_pass_equals_hand_rounded_gradients() -> None:
     def loss(w: Any, x: Any) -> Any:
         return jnp.sum(jnp.tanh(x @ w) ** 2)
@@ -306,6 +307,7 @@ def test_rounding_is_that_of_ml_dtypes_for_special_values() -> None:
     assert np.array_equal(got[normal], expected[normal], equal_nan=True) and normal.sum() == SPECIAL.size - 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["default", "high", "highest"])
 def test_fast_mode_multiplies_the_same_numbers(precision: Any) -> None:
     x, w = (RNG.standard_normal(shape).astype(np.float32) for shape in ((64, 96), (96, 48)))
