@@ -30,18 +30,18 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         yield found
 
 
-def test_four_processes_and_one_process_give_the_same_bits_over_the_whole_demo(stack: Stack) -> None:
+def test_four_processes_and_one_process_give_the_same_bits_over_half_the_demo(stack: Stack) -> None:
     hashes = []
     for name, fields in (("four", {}), ("one", {"replicaProcesses": 1}), ("again", {})):
-        path = stack.submit(name, ZONE, node="slice", **fields)
+        path = stack.submit(name, ZONE, node="slice", steps=200, **fields)
         job = stack.wait_job(path)
-        assert (job["state"], job["stepsDone"]) == ("SUCCEEDED", 400), job
+        assert (job["state"], job["stepsDone"]) == ("SUCCEEDED", 200), job
         losses = [point["loss"] for point in stack.metrics(path)]
         hashes.append((stack.params_sha256(path), losses))
     assert hashes[0] == hashes[1] == hashes[2]
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 def test_the_recipe_learns_with_any_seed(stack: Stack, seed: int) -> None:
     path = stack.submit(f"seed-{seed}", SINGLE, node="single", seed=seed)
     job = stack.wait_job(path)
