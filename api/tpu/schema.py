@@ -21,7 +21,6 @@ _SETS: Mapping[str, tuple[str, ...]] = {
     "alpha": ("v2alpha1",),
     "alphas": ("v1alpha1", "v2alpha1"),
 }
-SCALARS = frozenset({"string", "bool", "int32", "int64", "timestamp", "duration", "map", "any", "fieldmask"})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -17,7 +17,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from types import FrameType
 from typing import IO, Any
 
@@ -311,7 +310,3 @@ def _end(process: subprocess.Popen[bytes], seconds: float) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-
-
-def data_folder(text: str | None) -> Path | None:
-    return None if text is None else Path(text).expanduser().absolute()

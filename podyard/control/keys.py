@@ -61,10 +61,6 @@ def make_pair() -> KeyPair:
     return KeyPair(private.decode("ascii"), public.decode("ascii"))
 
 
-def service_account_email(name: str, project: str) -> str:
-    return f"{name}@{project}.iam.gserviceaccount.com"
-
-
 def create_key(
     uow: UnitOfWork,
     principal: Principal,

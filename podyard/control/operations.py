@@ -7,7 +7,6 @@ from typing import Any
 
 from sqlalchemy import delete, select, update
 
-from podyard.base.clock import PlatformTime
 from podyard.base.errors import Code, PodyardError, not_found
 from podyard.base.ids import row_id
 from podyard.db import nodes as node_rows
@@ -112,12 +111,6 @@ def forget(uow: UnitOfWork, principal: Principal, project: str, zone: str, opera
     if not operation.done:
         raise PodyardError(Code.FAILED_PRECONDITION, f"operation {operation.name} is still running")
     uow.execute(delete(operations).where(operations.c.operation_id == operation_id))
-
-
-def overdue(uow: UnitOfWork, before: PlatformTime) -> list[Mapping[str, Any]]:
-    """Operations that have been running since before `before`."""
-    running = operations.c.state == OPERATION.initial
-    return uow.all(select(operations).where(running, operations.c.created < before))
 
 
 def _writable(

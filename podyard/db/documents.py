@@ -44,5 +44,5 @@ def read(uow: UnitOfWork, name: str) -> Document | None:
     """The same inside a unit, in its snapshot."""
     if uow.connection.dialect.name != "sqlite":
         return None
-    row = uow.connection.exec_driver_sql(_SQL.replace(":name", "?"), (name,)).first()
+    row = uow.connection.exec_driver_sql(_SQL, {"name": name}).first()
     return None if row is None else tuple(row)

@@ -19,7 +19,6 @@ from podyard.domain.job import (
     Job,
     JobSpec,
     MetricPoint,
-    Replica,
     StartFrom,
     committed_ranges,
 )
@@ -98,10 +97,6 @@ def attempt_by_id(uow: UnitOfWork, attempt_id: str) -> Mapping[str, Any]:
 
 def replica_rows(uow: UnitOfWork, attempt_id: str) -> list[Mapping[str, Any]]:
     return uow.all(select(replicas).where(replicas.c.attempt_id == attempt_id).order_by(replicas.c.rank))
-
-
-def to_replica(row: Mapping[str, Any]) -> Replica:
-    return Replica(**{name: row[name] for name in Replica.__dataclass_fields__})
 
 
 def live_replicas_by_agent(uow: UnitOfWork) -> dict[str, int]:

@@ -35,7 +35,7 @@ from sqlalchemy import (
     select,
 )
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import IntegrityError, OperationalError
+from sqlalchemy.exc import OperationalError
 
 from podyard.base.clock import ClockMode, PlatformClock, PlatformTime, RealClock, RealTime
 from podyard.base.errors import Code, PodyardError
@@ -456,8 +456,3 @@ def _psycopg(url: str) -> str:
     """psycopg 3, whichever way the user wrote the scheme."""
     scheme, rest = url.split("://", 1)
     return f"postgresql+psycopg://{rest}" if scheme in ("postgres", "postgresql") else url
-
-
-def is_unique_violation(error: IntegrityError) -> bool:
-    """Whether a unique key refused the row (SQLite and PostgreSQL say it differently)."""
-    return getattr(error.orig, "sqlstate", None) == "23505" or "UNIQUE constraint failed" in str(error.orig)

@@ -13,26 +13,6 @@ from podyard.domain.machine import Machine
 from podyard.hardware.accelerator_types import AcceleratorType, from_config
 from podyard.hardware.generations import GENERATIONS
 
-# Numbers are those of google.cloud.tpu.v2.Node.State; GONE is ours: the row stays as history, the resource is no more.
-NODE_STATE_NUMBERS: Mapping[str, int] = {
-    "STATE_UNSPECIFIED": 0,
-    "CREATING": 1,
-    "READY": 2,
-    "RESTARTING": 3,
-    "REIMAGING": 4,
-    "DELETING": 5,
-    "REPAIRING": 6,
-    "STOPPED": 8,
-    "STOPPING": 9,
-    "STARTING": 10,
-    "PREEMPTED": 11,
-    "TERMINATED": 12,
-    "HIDING": 13,
-    "HIDDEN": 14,
-    "UNHIDING": 15,
-    "UNKNOWN": 16,
-}
-
 _DELETE = {"delete": "DELETING"}
 _TAKE_BACK = {"preempt": "PREEMPTED", "terminate": "TERMINATED"}
 

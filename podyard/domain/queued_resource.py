@@ -10,20 +10,6 @@ from podyard.base.clock import PlatformTime
 from podyard.domain.machine import Machine
 from podyard.domain.node import NodeSpec, UsageClass
 
-# Numbers are those of google.cloud.tpu.v2.QueuedResourceState.State; GONE is ours, as for nodes.
-QUEUED_RESOURCE_STATE_NUMBERS: Mapping[str, int] = {
-    "STATE_UNSPECIFIED": 0,
-    "CREATING": 1,
-    "ACCEPTED": 2,
-    "PROVISIONING": 3,
-    "FAILED": 4,
-    "DELETING": 5,
-    "ACTIVE": 6,
-    "SUSPENDING": 7,
-    "SUSPENDED": 8,
-    "WAITING_FOR_RESOURCES": 9,
-}
-
 _DELETE = {"delete": "DELETING"}
 
 # Edges: google.cloud.tpu.v2.QueuedResourceState as its documents move it. ACCEPTED lasts while the start of the

@@ -30,7 +30,6 @@ PRINCIPAL_CACHE_SECONDS = 1.0  # how long a revoked token may still work
 PRINCIPAL_CACHE_MAX = 4096
 SESSION_COOKIE = "podyard_session"
 CSRF_FIELD = "csrf_token"
-CSRF_HEADER = "x-podyard-csrf"
 CREDENTIAL_CHARACTERS_MAX = 4096  # a self-signed JWT has about 900
 # Who asks for a token, for the shape of the API, or whether we live, has no credential yet.
 PUBLIC_PATHS = frozenset({"/healthz", "/readyz", "/login", "/favicon.ico", "/token", "/$discovery/rest"})
