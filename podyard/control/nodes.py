@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import bindparam, func, select, update
 
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import Code, PodyardError, failed_precondition, invalid, not_found
@@ -35,6 +35,9 @@ from podyard.domain.slice import PREEMPTIBLE_LIFE_SECONDS
 from podyard.hardware import runtime_versions
 from podyard.hardware.accelerator_types import AcceleratorType
 
+_AS_PLANNED = (
+    select(nodes).where(nodes.c.node_key == bindparam("key"), nodes.c.version == bindparam("seen")).with_for_update()
+)
 QUIET_RETRY_SECONDS = 0.25  # how soon a node looks again whether the last process on its chips is gone
 _BACK_TO_READY = ("node.created", "node.started", "node.restarted", "node.reimaged", "node.repaired")
 
@@ -445,8 +448,7 @@ def _row(
 
 def as_planned(uow: UnitOfWork, node_key: str, version: int) -> Mapping[str, Any] | None:
     """The node that a plan was made for, locked; None when it has changed since."""
-    query = select(nodes).where(nodes.c.node_key == node_key, nodes.c.version == version).with_for_update()
-    return uow.first(query)
+    return uow.first(_AS_PLANNED, {"key": node_key, "seen": version})
 
 
 def _gone(gone: bool) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import bindparam, delete, select, update
 
 from podyard.base.errors import Code, PodyardError, not_found
 from podyard.base.ids import row_id
@@ -17,6 +17,7 @@ from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.operation import OPERATION, Operation
 from podyard.domain.principal import Principal
 
+_BY_ID = select(operations).where(operations.c.operation_id == bindparam("id"))
 _KEYS = {"node": "node_key", "queuedResource": "queued_resource_key"}
 
 
@@ -56,7 +57,7 @@ def fail(uow: UnitOfWork, operation_id: str | None, code: Code, message: str, de
 def _end(uow: UnitOfWork, operation_id: str | None, event: str, values: Mapping[str, Any], reason: str) -> None:
     if operation_id is None:
         return
-    row = uow.first(select(operations).where(operations.c.operation_id == operation_id))
+    row = uow.first(_BY_ID, {"id": operation_id})
     if row is not None and not OPERATION.is_final(row["state"]):
         move(uow, OPERATIONS, row, event, reason=reason, ended=uow.now, **values)
 

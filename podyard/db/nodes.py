@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import bindparam, delete, func, insert, select
+from sqlalchemy import bindparam, delete, func, select
 
 from podyard.base.clock import PlatformTime
 from podyard.db.tables_compute import hosts, nodes, slices
@@ -20,6 +20,9 @@ _TIMES = ("created", "ready_since", "termination")
 
 
 _BY_NAME = select(nodes).where(nodes.c.live_name == bindparam("name"))
+_BY_KEY = select(nodes).where(nodes.c.node_key == bindparam("key"))
+_HOSTS = select(hosts).where(hosts.c.node_key == bindparam("key")).order_by(hosts.c.host_index)
+_SLICE = select(slices.c.slice_id).where(slices.c.node_key == bindparam("key"))
 
 
 def row_of(uow: UnitOfWork, project: str, zone: str, node_id: str) -> Mapping[str, Any] | None:
@@ -27,7 +30,7 @@ def row_of(uow: UnitOfWork, project: str, zone: str, node_id: str) -> Mapping[st
 
 
 def row_by_key(uow: UnitOfWork, node_key: str) -> Mapping[str, Any]:
-    row = uow.first(select(nodes).where(nodes.c.node_key == node_key))
+    row = uow.first(_BY_KEY, {"key": node_key})
     assert row is not None, node_key
     return row
 
@@ -41,7 +44,8 @@ def rows(uow: UnitOfWork, project: str, zone: str | None) -> list[Mapping[str, A
 
 
 def to_node(uow: UnitOfWork, row: Mapping[str, Any]) -> Node:
-    return to_nodes(uow, [row])[0]
+    key = {"key": row["node_key"]}
+    return _node(row, uow.all(_HOSTS, key), uow.execute(_SLICE, key).scalar())
 
 
 def to_nodes(uow: UnitOfWork, found: Sequence[Mapping[str, Any]]) -> list[Node]:
@@ -87,20 +91,16 @@ def to_spec(data: Mapping[str, Any]) -> NodeSpec:
 
 
 def add_hosts(uow: UnitOfWork, node_key: str, first_address: int, host_count: int) -> None:
-    uow.execute(
-        insert(hosts),
-        [
-            {
-                "host_id": f"{node_key}-w-{index}",
-                "node_key": node_key,
-                "host_index": index,
-                "internal_ip": _dotted(_INTERNAL_BASE + first_address + index),
-                "external_ip": _dotted(_EXTERNAL_BASE + first_address + index),
-                "port_map": {},
-            }
-            for index in range(host_count)
-        ],
-    )
+    for index in range(host_count):
+        host = {
+            "host_id": f"{node_key}-w-{index}",
+            "node_key": node_key,
+            "host_index": index,
+            "internal_ip": _dotted(_INTERNAL_BASE + first_address + index),
+            "external_ip": _dotted(_EXTERNAL_BASE + first_address + index),
+            "port_map": {},
+        }
+        uow.insert(hosts, host)
 
 
 def next_address(uow: UnitOfWork) -> int:

@@ -113,9 +113,11 @@ def _count(uow: UnitOfWork, row: Mapping[str, Any], more: int) -> None:
 
 
 def _last_event_at(uow: UnitOfWork, key: str) -> PlatformTime | None:
-    query = select(func.max(tables.state_changes.c.at)).where(tables.state_changes.c.resource_key == key)
-    found: PlatformTime | None = uow.execute(query).scalar()
+    found: PlatformTime | None = uow.execute(_LAST_EVENT, {"key": key}).scalar()
     return found
+
+
+_LAST_EVENT = select(func.max(tables.state_changes.c.at)).where(tables.state_changes.c.resource_key == bindparam("key"))
 
 
 def _record(

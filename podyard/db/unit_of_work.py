@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from sqlalchemy import (
+    Column,
     Connection,
     CursorResult,
     Dialect,
@@ -36,6 +37,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import OperationalError
+from sqlalchemy.sql.schema import CallableColumnDefault, ScalarElementColumnDefault
 
 from podyard.base.clock import ClockMode, PlatformClock, PlatformTime, RealClock, RealTime
 from podyard.base.errors import Code, PodyardError
@@ -123,8 +125,9 @@ class UnitOfWork:
         if self.connection.dialect.name != "sqlite":
             self.connection.execute(_insert(table), row)
             return
-        sql, columns = _driver_insert(table, tuple(row), self.connection.dialect)
+        sql, columns, defaults = _driver_insert(table, tuple(row), self.connection.dialect)
         values = [row[name] if bind is None else bind(row[name]) for name, bind in columns]
+        values += defaults
         driver = self.connection.connection.dbapi_connection
         assert driver is not None
         driver.cursor().execute(sql, values)
@@ -133,8 +136,8 @@ class UnitOfWork:
         row = self.connection.execute(statement, parameters).mappings().first()
         return None if row is None else dict(row)
 
-    def all(self, statement: Executable) -> list[Mapping[str, Any]]:
-        return [dict(row) for row in self.connection.execute(statement).mappings()]
+    def all(self, statement: Executable, parameters: Mapping[str, Any] | None = None) -> list[Mapping[str, Any]]:
+        return [dict(row) for row in self.connection.execute(statement, parameters).mappings()]
 
 
 @cache
@@ -145,13 +148,24 @@ def _insert(table: Table) -> Insert:
 @cache
 def _driver_insert(
     table: Table, names: tuple[str, ...], dialect: Dialect
-) -> tuple[str, tuple[tuple[str, Callable[[Any], Any] | None], ...]]:
-    """(statement, what each of its parameters is made from) for rows of these columns."""
-    missing = [column.name for column in table.columns if column.default is not None and column.name not in names]
-    assert not missing, f"{table.name}: SQLAlchemy would fill in {missing}"
-    columns = [(name, table.c[name].type.dialect_impl(dialect).bind_processor(dialect)) for name in names]
-    places = ", ".join("?" * len(names))
-    return f"INSERT INTO {table.name} ({', '.join(names)}) VALUES ({places})", tuple(columns)
+) -> tuple[str, tuple[tuple[str, Callable[[Any], Any] | None], ...], tuple[Any, ...]]:
+    """(statement, what each of its first parameters is made from, the others) for rows of these columns. The others
+    are the defaults of the columns that the rows leave out."""
+
+    def binder(column: Column[Any]) -> Callable[[Any], Any] | None:
+        return column.type.dialect_impl(dialect).bind_processor(dialect)
+
+    defaults: dict[str, Any] = {}
+    for column in table.columns:
+        if column.default is not None and column.name not in names:
+            assert isinstance(column.default, ScalarElementColumnDefault | CallableColumnDefault), column
+            default: Any = column.default.arg
+            bind = binder(column)
+            value = default(None) if isinstance(column.default, CallableColumnDefault) else default
+            defaults[column.name] = value if bind is None else bind(value)
+    columns = [*names, *defaults]
+    text = f"INSERT INTO {table.name} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
+    return text, tuple((name, binder(table.c[name])) for name in names), tuple(defaults.values())
 
 
 def clock_from_row(row: Mapping[str, Any]) -> PlatformClock:
