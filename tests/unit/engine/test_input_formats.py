@@ -41,9 +41,6 @@ def cifar_batch(labels: list[int]) -> tuple[bytes, np.ndarray]:
     return records, planes.transpose(0, 2, 3, 1)
 
 
-# All formats
-
-
 @pytest.mark.parametrize("read", [read_idx, read_npz, read_cifar, lambda path: read_tfrecord(path, FEATURES)])
 def test_a_missing_file_a_folder_and_wildcards_without_a_file_are_said(
     tmp_path: Path, read: Callable[[Path], object]
