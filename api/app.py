@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fastapi import APIRouter, FastAPI
 
-from podyard.api import agents, auth, billing, front, jobs, openapi, reservations
+from podyard.api import agents, auth, billing, front, jobs, openapi, queue_view, reservations
 from podyard.api import clock as clock_routes
 from podyard.api import platform as platform_routes
 from podyard.api.deps import Platform
@@ -30,7 +30,7 @@ from podyard.settings import Settings
 __all__ = ["OWN_ROUTERS", "create_app", "prepare"]
 
 OWN_ROUTERS = tuple(
-    module.router for module in (jobs, agents, billing, platform_routes, auth, reservations, clock_routes)
+    module.router for module in (jobs, agents, billing, platform_routes, auth, reservations, queue_view, clock_routes)
 )
 
 

@@ -3,7 +3,7 @@
 from alembic import context
 from sqlalchemy import text
 
-from podyard.db import tables, tables_access, tables_billing, tables_compute, tables_jobs, tables_queue
+from podyard.db import tables, tables_access, tables_billing, tables_compute, tables_faults, tables_jobs, tables_queue
 
 # Importing the modules fills the metadata.
 assert tables_access and tables_billing and tables_compute and tables_jobs and tables_queue

@@ -2,175 +2,209 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import Code
 from podyard.base.ids import error_id
 from podyard.base.rng import Streams
-from podyard.domain.fleet import FleetSnapshot, PlacementRequest, Pod
-from podyard.domain.node import UsageClass
-from podyard.domain.plan import Action, Place, PlaceGroup, Plan, Wait, WaitGroup
-from podyard.domain.reservation import is_named
-from podyard.hardware.torus import full_mask
-from podyard.scheduler.placement import find_box, largest_free_box
+from podyard.domain.fleet import FleetSnapshot, PlacementRequest
+from podyard.domain.plan import Action, Place, PlaceGroup, Plan, Preempt, Wait, WaitGroup
+from podyard.domain.slice import SliceRecord
+from podyard.scheduler import preemption
+from podyard.scheduler.holds import HOLD_AFTER_SECONDS, Hold, Unfit, certain_end, earliest, fit, least_taken, union
+from podyard.scheduler.placement import Box, largest_free_box
+from podyard.scheduler.queue import Gang, Pool, Queue, key_of, pods_for, pool_of
+from podyard.scheduler.room import Room
+
+# Gangs for which one cycle preempts: a search among the thousand slices of a full pod takes 5 to 10 ms, and the cycle
+# shall stay well below the lease of the leader, 3 s. The others have their turn in the next cycle.
+PREEMPTING_MAX = 50
 
 
 def decide(snapshot: FleetSnapshot, now: PlatformTime, rng: Streams) -> Plan:
-    """Decides every waiting request. Equal snapshots give equal plans.
+    """Decides every waiting request. Equal snapshots give equal plans, whatever the order of their rows.
 
     1. Free chips = chips of each pod that no slice holds and that are not broken. Room of a reservation = its size
        less what nodes under it hold.
-    2. Gangs in `queue`: priority, then age, then key. A gang is one node, or all nodes of a queued resource.
+    2. Gangs in the order of `queue.Queue`. A gang is one node, or all nodes of a queued resource.
     3. A gang whose time has not come waits.
-    4. Each request gets the first free box among the pods of its generation in its zone (placement.find_box), and the
-       chips of the box are taken at once, so that no two placements overlap. A reserved request also needs a
-       reservation with room.
-    5. A gang is placed when all of its requests are; otherwise what they took is given back, and it waits and says
-       why: the largest box that is free. For a plain node that is a stockout, for what is queued it is not.
-    6. Nothing is preempted and nothing placed is moved: on-demand nodes keep what they have.
+    4. Each request of a gang gets a free box (placement.find_box) that no hold bars it from, and its chips are taken at
+       once, so that no two placements overlap. A reserved request also needs a reservation with room. A gang is placed
+       when all of its requests are; otherwise nothing is taken.
+    5. What finds no room may preempt (`preemption.may_take`): the cheapest slices get notice, and the boxes are held
+       for it until they are gone. What fits once slices under notice are gone preempts no more.
+    6. Otherwise it waits and says why. The first such gang of each pool gets a hold (`holds`), which the later ones
+       keep off unless they end before it begins. A plain node cannot wait: for it that is a stockout.
     """
-    del rng  # part of the contract of a deciding function; first fit needs no chance
-    room = Room(snapshot, now)
-    actions: list[Action] = []
-    for gang in queue(snapshot.waiting):
-        first = gang[0]
-        if first.not_before is not None and first.not_before > now:
-            actions.append(_wait(first, Wait(first.node_key, first.version, _too_early(first.not_before), False)))
-            continue
-        placed = room.place_all(gang)
-        if isinstance(placed, Wait):
-            actions.append(_wait(first, placed))
-        elif first.group:
-            actions.append(PlaceGroup(first.group, first.version, tuple(placed)))
-        else:
-            actions.extend(placed)
-    return Plan(tuple(actions))
+    del rng  # part of the contract of a deciding function; nothing here needs chance
+    return Cycle(snapshot, now).plan()
 
 
-def queue(waiting: Sequence[PlacementRequest]) -> list[list[PlacementRequest]]:
-    """The gangs in the order in which they are decided; the requests of one gang in the order of their keys."""
-    gangs: dict[str, list[PlacementRequest]] = {}
-    for request in sorted(waiting, key=queue_order):
-        gangs.setdefault(request.group or request.node_key, []).append(request)
-    return list(gangs.values())
+def order(snapshot: FleetSnapshot, now: PlatformTime) -> list[Gang]:
+    """The gangs in the order in which `decide` comes to them."""
+    cycle = Cycle(snapshot, now, explain=False)
+    cycle.plan()
+    return cycle.decided
 
 
-def queue_order(request: PlacementRequest) -> tuple[int, int, str]:
-    """The criteria of the queue; the last one is unique, so the order is total.
+class Cycle:
+    """The course of one cycle. `explain` False leaves out what reasons cost to find."""
 
-    1. higher priority  2. earlier creation  3. node key
-    """
-    return (-request.priority, request.created.nanos, request.node_key)
-
-
-class Room:
-    """What is left to give away in one cycle: free chips of each pod, and chips of each reservation."""
-
-    def __init__(self, snapshot: FleetSnapshot, now: PlatformTime) -> None:
+    def __init__(self, snapshot: FleetSnapshot, now: PlatformTime, explain: bool = True) -> None:
         self._snapshot = snapshot
+        self._fleet = snapshot.fleet
         self._now = now
-        pods = snapshot.fleet.pods()
-        self._free = {pod.pod_id: full_mask(pod.shape) & ~snapshot.broken_chips.get(pod.pod_id, 0) for pod in pods}
-        for item in snapshot.slices:
-            # A slice in a pod that the fleet file no longer has keeps its chips, but they are nobody's to give.
-            if item.pod_id in self._free:
-                self._free[item.pod_id] &= ~item.chips
-        self._reserved = {item.reservation_key: item.chips for item in snapshot.reservations}
+        self._explain = explain
+        self._queue = Queue(snapshot)
+        self._room = Room(snapshot, now)
+        self.decided: list[Gang] = []
+        self._holds: list[Hold] = []
+        self._headed: set[Pool] = set()  # pools whose head is known
+        self._largest: dict[tuple[object, ...], str] = {}  # of equal masks only once: it is the dear part of a reason
+        self._searches = 0  # that have found victims
+        self._hopeless: set[tuple[object, ...]] = set()  # for which preemption has found nothing
 
-    def place_all(self, gang: Sequence[PlacementRequest]) -> list[Place] | Wait:
-        """Places for the whole gang, or why the first request without one waits; then nothing is taken."""
-        free, reserved = dict(self._free), dict(self._reserved)
-        places: list[Place] = []
-        for request in gang:
-            placed = self._place(request)
-            if isinstance(placed, Wait):
-                self._free, self._reserved = free, reserved
-                return placed
-            places.append(placed)
-        return places
+    def plan(self) -> Plan:
+        return Plan(tuple(action for gang in self._queue.in_order() for action in self._answer(gang)))
 
-    def _place(self, request: PlacementRequest) -> Place | Wait:
-        reservation: str | None = None
-        if request.usage_class is UsageClass.RESERVED:
-            reservation = self._reservation(request)
-            if reservation is None:
-                return _no_reservation(request)
-        candidates = _candidates(self._snapshot, request)
-        box = find_box(candidates, [self._free[pod.pod_id] for pod in candidates], request.accelerator_type)
-        if box is None:
-            return _stockout(request, candidates, self._free)
-        self._free[box.pod_id] &= ~box.chips
-        if reservation is not None:
-            self._reserved[reservation] -= request.accelerator_type.chip_count
-        return Place(request.node_key, request.version, box.pod_id, box.origin, box.shape, box.chips, reservation)
+    def _answer(self, gang: Gang) -> list[Action]:
+        self.decided.append(gang)
+        first = gang[0]
+        if first.not_before is not None and first.not_before > self._now:
+            return [_wait(first, f"it shall not be placed before {first.not_before.rfc3339()}", stockout=False)]
+        rights = self._room.reservations_for(gang)
+        if isinstance(rights, PlacementRequest):
+            return [_no_reservation(rights, first)]
+        until = certain_end(gang, self._now, self._fleet.timings.create_seconds)
+        allowed = self._room.allowed(self._holds, until)
+        free = self._room.free_of(allowed)
+        boxes = fit(self._fleet, gang, free)
+        if not isinstance(boxes, Unfit):
+            self._room.take(gang, boxes, rights, until)
+            self._queue.took(gang)
+            return _placed(gang, boxes, rights)
+        return self._make_room(gang) or [self._waits(gang, until)]
 
-    def _reservation(self, request: PlacementRequest) -> str | None:
-        """The first reservation that the request may use, and that has room for it and lasts long enough."""
-        needed = request.accelerator_type
-        until = self._now.plus_seconds(request.min_duration_seconds or 0.0)
-        for item in self._snapshot.reservations:
-            if (
-                (item.project, item.zone) == (request.project, request.zone)
-                and item.generation == needed.generation.name
-                and is_named(request.reservation_name, item.name)
-                and self._reserved[item.reservation_key] >= needed.chip_count
-                and (item.ends is None or item.ends >= until)
-            ):
-                return item.reservation_key
-        return None
+    def _make_room(self, gang: Gang) -> list[Action]:
+        """Preempts for the gang, or keeps what is under notice for it; nothing when neither gives it room."""
+        if not preemption.may_preempt(gang[0]):
+            return []
+        allowed = self._room.allowed(self._holds)
+        pods = [pod.pod_id for request in gang for pod in pods_for(self._fleet, request)]
+        soon = self._room.free_of(allowed)
+        for pod in pods:
+            soon[pod] |= self._room.under_notice(pod) & allowed[pod]
+        boxes = fit(self._fleet, gang, soon)
+        victims: list[SliceRecord] = []
+        if isinstance(boxes, Unfit):
+            case = (preemption.case_of(gang), *(soon[pod] for pod in pods), *(allowed[pod] for pod in pods))
+            if case in self._hopeless:
+                return []
+            if self._searches == PREEMPTING_MAX:
+                return [_wait(gang[0], f"others preempt before it: {PREEMPTING_MAX} in one cycle", stockout=False)]
+            found = preemption.cheapest(self._fleet, gang, soon, allowed, self._room.placed, self._now)
+            if found is None:
+                self._hopeless.add(case)
+                return []
+            self._searches += 1
+            boxes, victims = found
+        notice = self._now.plus_seconds(self._fleet.timings.preemption_notice_seconds)
+        self._room.give_notice(victims, notice)
+        chips = union(boxes)
+        going = [item for item in self._room.noticed if item.chips & chips.get(item.pod_id, 0)]
+        if not going:
+            return []  # the boxes of a gang are found one by one, so that more chips may hold fewer gangs
+        gone = max(item.reclaim for item in going if item.reclaim is not None)
+        self._holds.append(Hold(key_of(gang), gone, chips))
+        kind = gang[0].accelerator_type.name
+        text = f"{kind} waits for {preemption.victims_text(going)}; they are gone from {gone.rfc3339()}"
+        why = f"its chips are needed for {_article(gang[0])} request"
+        preempts = [Preempt(item.node_key, item.node_version, why) for item in victims]
+        return [*preempts, _wait(gang[0], text, stockout=False)]
 
+    def _waits(self, gang: Gang, until: PlatformTime | None) -> Wait | WaitGroup:
+        first = gang[0]
+        pods = {pod.pod_id for request in gang for pod in pods_for(self._fleet, request)}
+        bars = [hold for hold in self._holds if hold.bars(until) and not pods.isdisjoint(hold.chips)]
+        kept = self._hold_for(gang) if first.queued else None
+        message = stockout_message(first.zone, first.node_key)
+        if not self._explain:
+            return _wait(first, "", stockout=not first.queued, message=message)
+        without_holds = fit(self._fleet, gang, self._room.free_of(self._room.allowed()))
+        if isinstance(without_holds, Unfit):
+            text = self._no_box(without_holds)
+        else:
+            text = f"{first.accelerator_type.name} would fit, but chips that it needs are {bars[0].text}"
+        if kept is not None:
+            count = sum(chips.bit_count() for chips in kept.chips.values())
+            since = "as they come free" if kept.starts is None else f"from {kept.starts.rfc3339()} on"
+            text = f"{text}; {count} chips are held for it {since}"
+        return _wait(first, text, stockout=not first.queued, message=message)
 
-def _candidates(snapshot: FleetSnapshot, request: PlacementRequest) -> tuple[Pod, ...]:
-    zone = snapshot.fleet.zones.get(request.zone)
-    offer = None if zone is None else zone.offers.get(request.accelerator_type.generation.name)
-    return () if offer is None else offer.pods
+    def _hold_for(self, gang: Gang) -> Hold | None:
+        """Makes the gang the head of its pools if they have none, and gives it its hold if it can have one."""
+        allowed = self._room.allowed(self._holds)
+        pools = {pool_of(request) for request in gang}
+        if not pools.isdisjoint(self._headed) or isinstance(fit(self._fleet, gang, allowed), Unfit):
+            return None  # somebody is before it, or no pod could ever hold it: that must not stop the others
+        self._headed |= pools
+        what = (self._fleet, key_of(gang), gang, self._room.free_of(allowed), allowed, self._room.slices)
+        hold = earliest(*what)
+        if hold is None and self._now >= gang[0].created.plus_seconds(HOLD_AFTER_SECONDS):
+            hold = least_taken(*what)
+        if hold is not None:
+            self._holds.append(hold)
+        return hold
 
-
-def _stockout(request: PlacementRequest, candidates: tuple[Pod, ...], free: dict[str, int]) -> Wait:
-    kind = request.accelerator_type
-    masks = [free[pod.pod_id] for pod in candidates]
-    if not candidates:
-        why = f"zone {request.zone} has no pod of {kind.generation.name}"
-    else:
-        largest = largest_free_box(candidates, masks)
+    def _no_box(self, unfit: Unfit) -> str:
+        request = unfit.request
+        kind = request.accelerator_type
+        candidates = pods_for(self._fleet, request)
+        if not candidates:
+            return f"zone {request.zone} has no pod of {kind.generation.name}"
+        masks = [unfit.free[pod.pod_id] for pod in candidates]
+        key = (request.zone, kind.generation.name, *masks)
+        if key not in self._largest:
+            largest = largest_free_box(candidates, masks)
+            box = f"the largest free box is {largest.topology.text} ({largest.name})" if largest else "no box is free"
+            self._largest[key] = box
         chips = sum(mask.bit_count() for mask in masks)
         total = sum(pod.chip_count for pod in candidates)
-        box = f"the largest free box is {largest.topology.text} ({largest.name})" if largest else "no box is free"
-        why = (
-            f"{kind.name} needs a free box of {kind.topology.text} chips in one pod of {request.zone}: {box}; "
-            f"{chips} of {total} {kind.generation.name} chips are free"
+        return (
+            f"{kind.name} needs a free box of {kind.topology.text} chips in one pod of {request.zone}: "
+            f"{self._largest[key]}; {chips} of {total} {kind.generation.name} chips are free"
         )
-    return Wait(
-        node_key=request.node_key,
-        version=request.version,
-        reason=why,
-        stockout=not request.queued,
-        code=Code.RESOURCE_EXHAUSTED,
-        message=stockout_message(request.zone, request.node_key),
+
+
+def _placed(gang: Gang, boxes: Sequence[Box], rights: Sequence[str | None]) -> list[Action]:
+    places = tuple(
+        Place(request.node_key, request.version, box.pod_id, box.origin, box.shape, box.chips, right)
+        for request, box, right in zip(gang, boxes, rights, strict=True)
     )
+    first = gang[0]
+    return [PlaceGroup(first.group, first.version, places)] if first.group else list(places)
 
 
-def _no_reservation(request: PlacementRequest) -> Wait:
-    return Wait(
-        node_key=request.node_key,
-        version=request.version,
-        reason=(
-            f"{request.accelerator_type.name} was asked for as reserved, and no active reservation of "
-            f"{request.accelerator_type.generation.name} in {request.zone} that it may use has room for it"
-        ),
-        stockout=not request.queued,
-        code=Code.FAILED_PRECONDITION,
-        message=reservation_message(request.node_key),
+def _wait(request: PlacementRequest, reason: str, *, stockout: bool, message: str = "") -> Wait | WaitGroup:
+    if request.group:
+        return WaitGroup(request.group, request.version, reason)
+    return Wait(request.node_key, request.version, reason, stockout, message=message)
+
+
+def _no_reservation(request: PlacementRequest, first: PlacementRequest) -> Wait | WaitGroup:
+    text = (
+        f"{request.accelerator_type.name} was asked for as reserved, and no active reservation of "
+        f"{request.accelerator_type.generation.name} in {request.zone} that it may use has room for it"
     )
+    wait = _wait(first, text, stockout=not first.queued, message=reservation_message(request.node_key))
+    return dataclasses.replace(wait, code=Code.FAILED_PRECONDITION) if isinstance(wait, Wait) else wait
 
 
-def _wait(request: PlacementRequest, wait: Wait) -> Wait | WaitGroup:
-    return WaitGroup(request.group, request.version, wait.reason) if request.group else wait
-
-
-def _too_early(not_before: PlatformTime) -> str:
-    return f"it shall not be placed before {not_before.rfc3339()}"
+def _article(request: PlacementRequest) -> str:
+    """Of a victim's reason: it says nothing of whose request it is."""
+    return {"on-demand": "an on-demand", "reserved": "a reserved"}.get(request.usage_class, "a more urgent")
 
 
 def stockout_message(zone: str, key: str) -> str:

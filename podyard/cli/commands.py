@@ -19,7 +19,7 @@ EXIT_INTERRUPTED = 130
 _MODULES = {
     "up": "stack", "down": "stack", "status": "stack", "env": "stack", "run": "stack",
     "tpu": "tpu", "job": "jobs", "bill": "bill", "demo": "demo", "explain": "explain",
-    "qr": "queue", "reservation": "queue",
+    "qr": "queue", "reservation": "queue", "queue": "queue",
     "estimate": "estimate", "predict": "predict",
     "hardware": "admin", "project": "admin", "auth": "admin", "agents": "admin", "clock": "clock",
 }  # fmt: skip

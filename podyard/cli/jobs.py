@@ -53,6 +53,7 @@ def job() -> None:
 @click.option("--checkpoint-every-steps", type=int)
 @click.option("--max-failures", type=int)
 @click.option("--max-preemptions", type=int)
+@click.option("--priority", type=click.IntRange(-1000, 1000), help="The higher goes first; 0 when it is left out.")
 @click.option("--replica-processes", type=int, help="Processes for the slice's hosts (default: one per host).")
 @click.option("--accumulation-steps", type=int, help="Parts of a core's batch that are computed one after another.")
 @click.option("--iterations-per-loop", type=int, help="Steps between two looks at what is outside.")
@@ -87,6 +88,7 @@ def submit(
         ("checkpoint_every_steps", "checkpointEverySteps"),
         ("max_failures", "maxFailures"),
         ("max_preemptions", "maxPreemptions"),
+        ("priority", "priority"),
         ("replica_processes", "replicaProcesses"),
     ):
         if flags[flag] is not None:

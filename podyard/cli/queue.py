@@ -188,7 +188,8 @@ def list_queue(data: str | None, project: str | None, location: str | None, outp
     """List what waits, why, and when it will start, of all zones unless --zone names one."""
     client = client_of(data, project, location)
     found = list(client.pages(f"{client.own_path(location or '-')}/queue", "waiting"))
-    emit([_row(item) for item in found] if output == "table" else found, output, _QUEUE_COLUMNS)
+    shown = [{**_row(item), "kind": item["kind"]} for item in found]
+    emit(shown if output == "table" else found, output, _QUEUE_COLUMNS)
 
 
 def _place(client: Client, location: str | None = None) -> str:

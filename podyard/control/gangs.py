@@ -26,21 +26,20 @@ from podyard.db.tables_jobs import attempts, jobs, replicas
 from podyard.db.transition import ATTEMPTS, JOBS, REPLICAS, born, move
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.gang import GangSize, allowed_sizes, whole_gang
-from podyard.domain.job import ATTEMPT, JOB, REPLICA
+from podyard.domain.job import ATTEMPT, JOB, PRIORITY_DEFAULT, REPLICA
 from podyard.domain.node import kind_of
 
+WAITING = ("QUEUED", "RECOVERING")
 POKE_TASK = "podyard.poke_agent"
 YIELD_SECONDS_MAX = 60.0  # a step and a checkpoint of any model that trains here; past it the gang hangs
 RESIZE_PAUSE_SECONDS = 10.0  # what a start costs is worked off by then, so an agent that comes and goes stops no job
 
 
 def start_waiting(uow: UnitOfWork) -> int:
-    """Starts an attempt for every waiting job that can run now, oldest first; returns how many."""
-    waiting = uow.all(
-        select(jobs).where(jobs.c.state.in_(("QUEUED", "RECOVERING"))).order_by(jobs.c.created, jobs.c.job_key)
-    )
+    """Starts an attempt for every waiting job that can run now, in the order of `turn`; returns how many."""
+    waiting = uow.all(select(jobs).where(jobs.c.state.in_(WAITING)))
     started = 0
-    for job in waiting:
+    for job in sorted(waiting, key=turn):
         if rows.open_attempt(uow, job["job_key"]) is not None:
             continue  # its last attempt is still stopping; why it ended is the reason to show
         found = _size_or_reason(uow, job)
@@ -50,6 +49,12 @@ def start_waiting(uow: UnitOfWork) -> int:
         elif found != job["state_reason"]:
             uow.execute(update(jobs).where(jobs.c.job_key == job["job_key"]).values(state_reason=found))
     return started
+
+
+def turn(job: Mapping[str, Any]) -> tuple[int, bool, int, str]:
+    """Whose turn it is among jobs that wait: the higher priority, then whoever has begun, then the older one."""
+    priority = job["spec"].get("priority", PRIORITY_DEFAULT)
+    return (-priority, job["state"] != "RECOVERING", job["created"].nanos, job["job_key"])
 
 
 def free_replicas(uow: UnitOfWork) -> dict[str, int]:
@@ -64,14 +69,34 @@ def _size_or_reason(uow: UnitOfWork, job: Mapping[str, Any]) -> GangSize | str:
     """The gang that a waiting job can have now, or why it has to wait."""
     node = node_row(uow, job["node_key"])
     if node["state"] != "READY":
-        return f"node {job['node_id']} is {node['state']}"
-    ahead = [row for row in rows.active_on_node(uow, job["node_key"]) if row["job_key"] != job["job_key"]]
-    busy = [row for row in ahead if row["state"] != "QUEUED" or row["created"] < job["created"]]
-    if busy:
-        return f"node {job['node_id']} is busy with job {busy[0]['job_id']}"
+        why = f": {node['wait_reason']}" if node["wait_reason"] else ""
+        return f"node {job['node_id']} is {node['state']}{why}"
+    if node["reclaim_at"] is not None:
+        return f"node {job['node_id']} is taken back at {node['reclaim_at'].rfc3339()}"
     free = sum(max(0, count) for count in free_replicas(uow).values())
     sizes = allowed_sizes(rows.to_spec(job["spec"]), kind_of(job["accelerator_type"], job["topology"]))
+    others = [row for row in rows.active_on_node(uow, job["node_key"]) if row["job_key"] != job["job_key"]]
+    on_it = next((row for row in others if rows.open_attempt(uow, row["job_key"]) is not None), None)
+    if on_it is not None:
+        return _take_turn(uow, job, on_it, sizes[-1], free)
+    before = next((row for row in sorted(others, key=turn) if turn(row) < turn(job)), None)
+    if before is not None:
+        return f"node {job['node_id']} is busy with job {before['job_id']}"
     return next((size for size in sizes if size.process_count <= free), _needed(sizes[-1], free))
+
+
+def _take_turn(uow: UnitOfWork, job: Mapping[str, Any], other: Mapping[str, Any], size: GangSize, free: int) -> str:
+    """Why `job` waits for the one that is on its node. One of lower priority is asked to save and to leave, if a gang
+    of `size` has room once it has left."""
+    busy = f"node {job['node_id']} is busy with job {other['job_id']}"
+    attempt = rows.open_attempt(uow, other["job_key"])
+    if attempt is None or turn(other)[0] <= turn(job)[0]:
+        return busy
+    gang = [row for row in rows.replica_rows(uow, attempt["attempt_id"]) if not REPLICA.is_final(row["state"])]
+    if size.process_count > free + len(gang):
+        return _needed(size, free + len(gang))
+    ask_to_yield(uow, attempt, "PREEMPTED", f"job {job['job_id']} has a higher priority and takes its turn")
+    return f"{busy}, which has a lower priority and makes room"
 
 
 def _needed(size: GangSize, free: int) -> str:
@@ -175,7 +200,7 @@ def grow(uow: UnitOfWork) -> None:
         attempt = rows.attempt_by_id(uow, row["attempt_id"])
         if uow.real_now > attempt["yield_real"].plus_seconds(YIELD_SECONDS_MAX):
             text = f"the gang has not yielded within {YIELD_SECONDS_MAX:g} s: it goes on from its last checkpoint"
-            end(uow, attempt, "RESIZED", text)
+            end(uow, attempt, attempt["yield_outcome"] or "RESIZED", text)
     settled = uow.real_now.plus_seconds(-RESIZE_PAUSE_SECONDS)
     running = select(attempts.c.attempt_id).where(attempts.c.state == "RUNNING", attempts.c.started_real < settled)
     for row in uow.all(running.order_by(attempts.c.started_real, attempts.c.attempt_id)):
@@ -197,12 +222,20 @@ def _ask_to_yield(uow: UnitOfWork, attempt: Mapping[str, Any]) -> bool:
     size = next((size for size in larger if size.process_count <= room), None)
     if size is None:
         return False
-    asked = update(attempts).where(attempts.c.attempt_id == attempt["attempt_id"])
-    uow.execute(asked.values(yield_real=uow.real_now))
-    uow.execute(update(replicas).where(replicas.c.attempt_id == attempt["attempt_id"]).values(desired="YIELD"))
     text = f"attempt {attempt['attempt']} yields: there is room for {size.host_count} of {kind.host_count} hosts"
-    uow.execute(update(jobs).where(jobs.c.job_key == job["job_key"]).values(state_reason=text))
+    ask_to_yield(uow, attempt, "RESIZED", text)
     return True
+
+
+def ask_to_yield(uow: UnitOfWork, attempt: Mapping[str, Any], outcome: str, text: str) -> None:
+    """Asks a gang that runs to save and to leave; its end then counts as `outcome`. What is not running has nothing to
+    save, and one that has been asked knows: neither is asked."""
+    if attempt["state"] != "RUNNING" or attempt["yield_real"] is not None:
+        return
+    asked = update(attempts).where(attempts.c.attempt_id == attempt["attempt_id"])
+    uow.execute(asked.values(yield_real=uow.real_now, yield_outcome=outcome))
+    uow.execute(update(replicas).where(replicas.c.attempt_id == attempt["attempt_id"]).values(desired="YIELD"))
+    uow.execute(update(jobs).where(jobs.c.job_key == attempt["job_key"]).values(state_reason=text))
 
 
 def settle(uow: UnitOfWork, attempt_id: str) -> None:
@@ -221,7 +254,9 @@ def settle(uow: UnitOfWork, attempt_id: str) -> None:
         elif all(r["outcome"] == "SUCCEEDED" for r in gang):
             end(uow, attempt, "SUCCEEDED", "all replicas finished")
         elif all(r["outcome"] in ("SUCCEEDED", "YIELDED") for r in gang):
-            end(uow, attempt, "RESIZED", "all replicas have yielded to a larger gang")
+            outcome = attempt["yield_outcome"] or "RESIZED"
+            to = "to a larger gang" if outcome == "RESIZED" else "and saved: the job goes on when it has room again"
+            end(uow, attempt, outcome, f"all replicas have yielded {to}")
         elif attempt["state"] == "STARTING" and all(r["state"] == "RUNNING" for r in gang):
             move(uow, ATTEMPTS, attempt, "run", reason="all replicas run")
             job = rows.row_by_key(uow, attempt["job_key"])

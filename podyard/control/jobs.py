@@ -21,6 +21,8 @@ from podyard.domain.job import (
     JOB,
     JOB_EXECUTIONS,
     JOB_MODES,
+    PRIORITY_MAX,
+    PRIORITY_MIN,
     Job,
     JobRequest,
     JobSpec,
@@ -307,6 +309,7 @@ def _spec(
         training=request.training,
         elastic=request.elastic,
         start_from=start_from,
+        priority=request.priority,
     )
 
 
@@ -326,6 +329,9 @@ def _checked(spec: JobSpec, kind: AcceleratorType) -> JobSpec:
     for name, value in limits.items():
         if not 0 <= value < 2**31:
             raise invalid(f"{name} is {value}: it must be from 0 to {2**31 - 1}", name)
+    if not PRIORITY_MIN <= spec.priority <= PRIORITY_MAX:
+        text = f"priority is {spec.priority}: it must be from {PRIORITY_MIN} to {PRIORITY_MAX}"
+        raise invalid(text, "priority")
     check_training(spec.training, spec.checkpoint_every_steps)
     check_batch(spec.global_batch, kind.core_count, accumulation_steps=spec.training.accumulation_steps)
     if spec.replica_processes is not None and not 1 <= spec.replica_processes <= kind.host_count:

@@ -5,33 +5,61 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 
+from podyard.base.clock import PlatformTime
 from podyard.db import queued_resources as queue_rows
+from podyard.db.jobs import ACTIVE_JOB_STATES
 from podyard.db.tables_compute import nodes, slices
+from podyard.db.tables_jobs import attempts, checkpoints, job_metrics, jobs
 from podyard.db.tables_queue import queued_resources, reservations
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import Fleet, FleetSnapshot, PlacementRequest
-from podyard.domain.node import NODE_STATES_WAITING_FOR_SLICE, UsageClass, kind_of
+from podyard.domain.job import PRIORITY_DEFAULT, PRIORITY_MAX, PRIORITY_MIN
+from podyard.domain.node import NODE, NODE_STATES_WAITING_FOR_SLICE, UsageClass, kind_of
 from podyard.domain.reservation import ReservationRoom, reservation_name
-from podyard.domain.slice import SliceRecord, chips_from_text
+from podyard.domain.slice import PREEMPTIBLE_LIFE_SECONDS, SliceRecord, chips_from_text
 from podyard.hardware.generations import GENERATIONS
 
-DEFAULT_PRIORITY = 0
+PRIORITY_LABEL = "podyard-priority"
+# What a cycle needs and no more: it is loaded for every slice, and JSON costs most.
+_OF_SLICE = (
+    slices.c.slice_id,
+    slices.c.node_key,
+    slices.c.pod_id,
+    slices.c.chips,
+    slices.c.created,
+    nodes.c.project,
+    nodes.c.usage_class,
+    nodes.c.state,
+    nodes.c.version,
+    nodes.c.job_key,
+    nodes.c.termination,
+    nodes.c.reclaim_at,
+    nodes.c.created.label("node_created"),
+)
+_MAY_PREEMPT = (UsageClass.ON_DEMAND, UsageClass.RESERVED)
 
 
 def load(uow: UnitOfWork, fleet: Fleet) -> FleetSnapshot:
-    held = uow.all(select(slices).order_by(slices.c.slice_id))
+    of_slices = select(*_OF_SLICE).join(nodes, nodes.c.node_key == slices.c.node_key)
+    held = uow.all(of_slices.order_by(slices.c.slice_id))
     placed = {row["node_key"] for row in held}
     query = select(nodes).where(nodes.c.state.in_(sorted(NODE_STATES_WAITING_FOR_SLICE)))
-    waiting = [row for row in uow.all(query.order_by(nodes.c.created)) if row["node_key"] not in placed]
+    nodes_waiting = [row for row in uow.all(query.order_by(nodes.c.created)) if row["node_key"] not in placed]
+    owned = any(row["job_key"] is not None for row in (*held, *nodes_waiting))
+    priorities = _job_priorities(uow) if owned else {}
+    waiting = (*(_node_request(row, priorities) for row in nodes_waiting), *_queued_requests(uow))
+    # Only who may preempt asks for the price.
+    priced = any(request.usage_class in _MAY_PREEMPT or request.job_priority is not None for request in waiting)
+    specs = _specs_of_new_nodes(uow) if any(row["state"] == "CREATING" for row in held) else {}
+    lost = _lost_work(uow) if held and priced else {}
     return FleetSnapshot(
         fleet=fleet,
-        slices=tuple(
-            SliceRecord(row["slice_id"], row["node_key"], row["pod_id"], chips_from_text(row["chips"])) for row in held
-        ),
-        waiting=(*map(_node_request, waiting), *_queued_requests(uow)),
+        slices=tuple(_slice(row, fleet, specs, priorities, lost) for row in held),
+        waiting=waiting,
         reservations=_reservations(uow),
+        shares=fleet.shares,
     )
 
 
@@ -59,7 +87,96 @@ def units_per_chip(row: Mapping[str, Any]) -> int:
     return GENERATIONS[row["generation"]].cores_per_chip if row["units"] == "CORES" else 1
 
 
-def _node_request(row: Mapping[str, Any]) -> PlacementRequest:
+def priority_of(labels: Mapping[str, str]) -> int:
+    """The priority that the label `podyard-priority` gives: labels are free text, so what is none counts as 0."""
+    try:
+        given = int(labels.get(PRIORITY_LABEL, ""))
+    except ValueError:
+        return PRIORITY_DEFAULT
+    return given if PRIORITY_MIN <= given <= PRIORITY_MAX else PRIORITY_DEFAULT
+
+
+def _specs_of_new_nodes(uow: UnitOfWork) -> dict[str, Mapping[str, Any]]:
+    """Node key -> stored spec, of nodes that hold chips and have not been READY yet."""
+    query = select(nodes.c.node_key, nodes.c.spec).join(slices, slices.c.node_key == nodes.c.node_key)
+    return {row["node_key"]: row["spec"] for row in uow.all(query.where(nodes.c.state == "CREATING"))}
+
+
+def _job_priorities(uow: UnitOfWork) -> dict[str, int]:
+    """Job key -> priority, of the jobs that have not ended and whose nodes the platform made for them."""
+    query = select(jobs.c.job_key, jobs.c.spec).where(jobs.c.owns_node, jobs.c.state.in_(ACTIVE_JOB_STATES))
+    return {row["job_key"]: row["spec"].get("priority", PRIORITY_DEFAULT) for row in uow.all(query)}
+
+
+def _lost_work(uow: UnitOfWork) -> dict[str, float]:
+    """Node key -> modelled seconds of the running job that no checkpoint holds yet."""
+    saved = select(func.max(checkpoints.c.step)).where(
+        checkpoints.c.job_key == attempts.c.job_key, checkpoints.c.attempt == attempts.c.attempt
+    )
+    since = func.coalesce(saved.correlate(attempts).scalar_subquery(), attempts.c.resume_step)
+    query = (
+        select(jobs.c.node_key, func.sum(job_metrics.c.modelled_seconds).label("seconds"))
+        .join(attempts, attempts.c.job_key == jobs.c.job_key)
+        .join(job_metrics, (job_metrics.c.job_key == jobs.c.job_key) & (job_metrics.c.attempt == attempts.c.attempt))
+        .where(attempts.c.state != "ENDED", job_metrics.c.step > since)
+        .group_by(jobs.c.node_key)
+    )
+    return {row["node_key"]: float(row["seconds"]) for row in uow.all(query)}
+
+
+def _slice(
+    row: Mapping[str, Any],
+    fleet: Fleet,
+    specs: Mapping[str, Mapping[str, Any]],
+    priorities: Mapping[str, int],
+    lost: Mapping[str, float],
+) -> SliceRecord:
+    return SliceRecord(
+        slice_id=row["slice_id"],
+        node_key=row["node_key"],
+        pod_id=row["pod_id"],
+        chips=chips_from_text(row["chips"]),
+        project=row["project"],
+        usage_class=UsageClass(row["usage_class"]),
+        node_version=row["version"],
+        placed=row["created"],
+        ends=_ends(row, specs, fleet),
+        reclaim=row["reclaim_at"],
+        job_priority=priorities.get(row["job_key"]),
+        lost_work_seconds=lost.get(row["node_key"], 0.0),
+    )
+
+
+def _ends(row: Mapping[str, Any], specs: Mapping[str, Mapping[str, Any]], fleet: Fleet) -> PlatformTime | None:
+    """The latest moment at which the node of a slice ends by itself; `placed` for one that is leaving already."""
+    if not NODE.allows(row["state"], "preempt"):
+        placed: PlatformTime = row["created"]
+        return placed
+    if row["termination"] is not None:
+        ends: PlatformTime = row["termination"]
+        return ends
+    if row["state"] != "CREATING":
+        return None  # `termination` is set with the first READY
+    spec = specs[row["node_key"]]
+    limits = []
+    if row["usage_class"] == UsageClass.PREEMPTIBLE:
+        limits.append(row["node_created"].plus_seconds(PREEMPTIBLE_LIFE_SECONDS))
+    if spec.get("max_run_seconds") is not None:
+        limits.append(row["created"].plus_seconds(fleet.timings.create_seconds + spec["max_run_seconds"]))
+    if spec.get("termination_time") is not None:
+        limits.append(PlatformTime(spec["termination_time"]))
+    return min(limits, default=None)
+
+
+def _duration(usage_class: str, max_run_seconds: float | None) -> float | None:
+    """For how long a node that waits can be READY at most, in seconds; None: for ever."""
+    life = PREEMPTIBLE_LIFE_SECONDS if usage_class == UsageClass.PREEMPTIBLE else None
+    return min((float(item) for item in (life, max_run_seconds) if item is not None), default=None)
+
+
+def _node_request(row: Mapping[str, Any], priorities: Mapping[str, int]) -> PlacementRequest:
+    job_priority = priorities.get(row["job_key"])
+    spec = row["spec"]
     return PlacementRequest(
         node_key=row["node_key"],
         version=row["version"],
@@ -67,12 +184,14 @@ def _node_request(row: Mapping[str, Any]) -> PlacementRequest:
         zone=row["zone"],
         accelerator_type=kind_of(row["accelerator_type"], row["topology"]),
         usage_class=UsageClass(row["usage_class"]),
-        priority=DEFAULT_PRIORITY,
+        priority=priority_of(spec.get("labels", {})) if job_priority is None else job_priority,
         created=row["created"],
-        # A slice that is made anew waits; a node that its user starts again does not.
-        queued=row["queued_resource_key"] is not None and row["state"] == "CREATING",
-        reservation_name=row["spec"].get("reservation_name", ""),
+        # A slice that is made anew waits, and so does a job's; a node that its user starts again does not.
+        queued=row["state"] == "CREATING" and (row["queued_resource_key"] is not None or job_priority is not None),
+        reservation_name=spec.get("reservation_name", ""),
         wait_reason=row["wait_reason"],
+        duration_seconds=_duration(row["usage_class"], spec.get("max_run_seconds")),
+        job_priority=job_priority,
     )
 
 
@@ -88,6 +207,8 @@ def _queued_requests(uow: UnitOfWork) -> list[PlacementRequest]:
     requests = []
     for row in uow.all(query.order_by(queued_resources.c.created, queued_resources.c.queued_resource_key)):
         spec = queue_rows.to_spec(row["spec"])
+        # The gang is placed as one, so it has one priority: the highest that its nodes ask for.
+        priority = max(priority_of(node.spec.labels) for node in spec.nodes)
         for position, node in enumerate(spec.nodes):
             requests.append(
                 PlacementRequest(
@@ -97,7 +218,7 @@ def _queued_requests(uow: UnitOfWork) -> list[PlacementRequest]:
                     zone=row["zone"],
                     accelerator_type=kind_of(node.spec.accelerator_type, node.spec.topology),
                     usage_class=UsageClass(row["usage_class"]),
-                    priority=DEFAULT_PRIORITY,
+                    priority=priority,
                     created=row["created"],
                     group=row["queued_resource_key"],
                     not_before=row["valid_after"],
@@ -105,6 +226,7 @@ def _queued_requests(uow: UnitOfWork) -> list[PlacementRequest]:
                     reservation_name=node.spec.reservation_name,
                     min_duration_seconds=spec.min_duration_seconds,
                     wait_reason=row["wait_reason"],
+                    duration_seconds=_duration(row["usage_class"], node.spec.max_run_seconds),
                 )
             )
     return requests

@@ -13,6 +13,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    false,
 )
 
 from podyard.db.tables import metadata
@@ -55,9 +56,12 @@ nodes = Table(
     Column("upcoming_maintenance", Json),
     Column("maintenance_workers", Json),  # indices of the hosts that a maintenance event is on
     Column("termination", PlatformTimeColumn),  # when it ends by itself
+    Column("reclaim_at", PlatformTimeColumn),  # it is under notice: its slice is taken back then, for another request
+    Column("last_pod", String(64)),  # it has left a broken slice there, and is placed there again if it can be
     Index("ix_nodes_place", "project", "zone", "state"),
     Index("ix_nodes_queued_resource", "queued_resource_key"),
     Index("ix_nodes_state", "state"),
+    Index("ix_nodes_first_address", "first_address"),
 )
 
 # How many live nodes there are of each kind, those of queued resources aside: quotas read it, so that a creation costs
@@ -135,6 +139,7 @@ operations = Table(
     Column("response", Json),
     Column("cancel_requested", Boolean, nullable=False),
     Column("api_version", String(16)),  # of Google's API that began it
+    Column("lost", Boolean, nullable=False, server_default=false()),  # by a fault: nobody is told of it
     Index("ix_operations_place", "project", "zone", "created"),
     Index("ix_operations_target", "target_key"),
 )

@@ -71,7 +71,8 @@ attempts = Table(
     Column("started", PlatformTimeColumn, nullable=False),
     Column("ended", PlatformTimeColumn),
     Column("started_real", RealTimeColumn, nullable=False),
-    Column("yield_real", RealTimeColumn),  # when the gang was asked to yield to a larger one
+    Column("yield_real", RealTimeColumn),  # when the gang was asked to save and to leave
+    Column("yield_outcome", String(32)),  # RESIZED (also None) or PREEMPTED: what its end counts as if it does
     UniqueConstraint("job_key", "attempt"),
 )
 

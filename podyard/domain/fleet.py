@@ -23,7 +23,7 @@ from podyard.domain.slice import SliceRecord
 from podyard.hardware import accelerator_types
 from podyard.hardware.accelerator_types import AcceleratorType
 from podyard.hardware.generations import GENERATIONS, Generation
-from podyard.hardware.topology import Shape, parse_topology, shape_text
+from podyard.hardware.topology import CUBE_EDGE_CHIPS, Shape, parse_topology, shape_text
 from podyard.hardware.torus import rotations
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -42,16 +42,24 @@ def region_of(zone: str) -> str:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Pod:
-    """One torus that slices are cut from."""
+    """What slices are cut from. `switched`: optical switches join any free 4x4x4 cubes to one slice; else the pod is
+    one torus, and a slice is a box of neighbouring chips."""
 
     pod_id: str
     zone: str
     generation: Generation
     shape: Shape
+    switched: bool = False
 
     @property
     def chip_count(self) -> int:
         return math.prod(self.shape)
+
+    def can_hold(self, shape: Shape) -> bool:
+        """Whether a slice of this shape fits when the pod is empty."""
+        if self.switched and all(extent % CUBE_EDGE_CHIPS == 0 for extent in shape):
+            return math.prod(shape) <= self.chip_count
+        return _fits_in(shape, self.shape)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -66,7 +74,7 @@ class Offer:
     def fits(self, kind: AcceleratorType) -> bool:
         if self.only_types is not None and kind.name not in self.only_types:
             return False
-        return any(_fits_in(kind.topology.shape, pod.shape) for pod in self.pods)
+        return any(pod.can_hold(kind.topology.shape) for pod in self.pods)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -82,8 +90,9 @@ class Zone:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NodeTimings:
-    """Platform seconds that a node spends in CREATING, DELETING, STOPPING, STARTING, RESTARTING and REIMAGING, and in
-    a maintenance (REPAIRING, or with a simulated maintenance event on its hosts)."""
+    """Platform seconds that a node spends in CREATING, DELETING, STOPPING, STARTING, RESTARTING and REIMAGING, in
+    a maintenance (REPAIRING, or with a simulated maintenance event on its hosts), and under notice before the scheduler
+    takes its slice back (Compute Engine gives 30 s: cloud.google.com/compute/docs/instances/preemptible)."""
 
     create_seconds: float = 0.0
     delete_seconds: float = 0.0
@@ -92,6 +101,7 @@ class NodeTimings:
     restart_seconds: float = 0.0
     reimage_seconds: float = 0.0
     maintenance_seconds: float = 0.0
+    preemption_notice_seconds: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -128,6 +138,7 @@ class Fleet:
     timings: NodeTimings = NodeTimings()
     unpriced: tuple[Unpriced, ...] = ()
     requests_per_minute: Mapping[str, int] = dataclasses.field(default_factory=dict)  # `nodes.create` or `default`
+    shares: Mapping[str, float] = dataclasses.field(default_factory=dict)  # project -> weight; 1 where it is not named
 
     def zone(self, name: str) -> Zone:
         """Raises NOT_FOUND, naming the zones there are."""
@@ -232,7 +243,8 @@ class PlacementRequest:
     Requests of one `group` (a queued resource; their `version` is its version) are placed all together or not at all,
     and not before `not_before`. `queued`: it goes on waiting where a plain creation fails. A reserved request needs
     room in a reservation that `reservation_name` allows and that lasts for `min_duration_seconds`. `wait_reason` is
-    why it waited in the last cycle.
+    why it waited in the last cycle. `duration_seconds`: READY for so long at most, then it ends by itself; None: it is
+    open-ended. `job_priority`: of the job that the platform makes the node for; None for any other node.
     """
 
     node_key: str
@@ -249,18 +261,22 @@ class PlacementRequest:
     reservation_name: str = ""
     min_duration_seconds: float | None = None
     wait_reason: str = ""
+    duration_seconds: float | None = None
+    job_priority: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FleetSnapshot:
     """Everything a scheduling cycle decides from. `broken_chips`: bit set per pod id, never placed on. `reservations`
-    are the ACTIVE ones."""
+    are the ACTIVE ones. `shares`: the weight of a project among those that wait for one pool; 1 where it is not named.
+    """
 
     fleet: Fleet
     slices: Sequence[SliceRecord] = ()
     waiting: Sequence[PlacementRequest] = ()
     broken_chips: Mapping[str, int] = dataclasses.field(default_factory=dict)
     reservations: Sequence[ReservationRoom] = ()
+    shares: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
 @functools.cache
@@ -276,7 +292,7 @@ def load_fleet(text: str) -> Fleet:
         data = yaml.load(text, Loader=_LOADER)
     except yaml.YAMLError as error:
         raise failed_precondition(f"fleet file: not YAML: {error}") from error
-    top = _mapping(data, "fleet file", {"zones", "quotas", "timings", "unpriced"})
+    top = _mapping(data, "fleet file", {"zones", "quotas", "timings", "unpriced", "shares"})
     zones = _mapping(top.get("zones"), "zones", None)
     if not zones:
         raise _wrong("zones", "a fleet has at least one zone")
@@ -288,6 +304,7 @@ def load_fleet(text: str) -> Fleet:
         requests_per_minute=_rates(quotas.get("requests_per_minute") or {}),
         timings=_timings(top.get("timings") or {}),
         unpriced=tuple(_unpriced(f"unpriced[{i}]", v) for i, v in _items(top, "unpriced", "")),
+        shares=_shares(top.get("shares") or {}),
     )
 
 
@@ -303,7 +320,7 @@ def _zone(name: str, value: object) -> Zone:
 
 def _offer(zone: str, generation: Generation, value: object) -> Offer:
     place = f"zones.{zone}.{generation.name}"
-    data = _mapping(value or {}, place, {"pods", "shape", "types", "usage"})
+    data = _mapping(value or {}, place, {"pods", "shape", "interconnect", "types", "usage"})
     shape = generation.pod_shape
     if "shape" in data:
         try:
@@ -312,8 +329,9 @@ def _offer(zone: str, generation: Generation, value: object) -> Offer:
             raise _wrong(f"{place}.shape", error.message) from error
     if any(extent % 2 for extent in shape[:2]):
         raise _wrong(f"{place}.shape", f"{shape_text(shape)} does not divide into hosts of 2x2 chips")
+    switched = _is_switched(data, place, generation, shape)
     count = _count(data.get("pods", 1), f"{place}.pods")
-    pods = tuple(Pod(f"{zone}-{generation.name}-{i}", zone, generation, shape) for i in range(count))
+    pods = tuple(Pod(f"{zone}-{generation.name}-{i}", zone, generation, shape, switched) for i in range(count))
     known = {kind.name for kind in accelerator_types.all_types(generation)}
     types = [str(item) for _, item in _items(data, "types", place)]
     for name in types:
@@ -321,6 +339,24 @@ def _offer(zone: str, generation: Generation, value: object) -> Offer:
             raise _wrong(f"{place}.types", f"{name!r} is no {generation.name} type: one of {', '.join(sorted(known))}")
     usage = _usage(data, place, tuple(UsageClass))
     return Offer(generation, pods, usage, frozenset(types) if types else None)
+
+
+def _is_switched(data: Mapping[str, Any], place: str, generation: Generation, shape: Shape) -> bool:
+    """v4 and v5p have optical switches (arXiv 2304.01433), unless the file says otherwise; the others never do."""
+    kind = data.get("interconnect", "switch" if generation.dimensions == 3 else "torus")
+    if kind not in ("switch", "torus"):
+        raise _wrong(f"{place}.interconnect", f"{kind!r} is neither switch nor torus")
+    if kind == "torus":
+        return False
+    if generation.dimensions != 3:
+        raise _wrong(f"{place}.interconnect", f"{generation.name} has no optical switches: only torus")
+    if any(extent % CUBE_EDGE_CHIPS for extent in shape):
+        raise _wrong(
+            f"{place}.shape",
+            f"{shape_text(shape)} does not divide into the cubes of 4x4x4 chips that optical switches join; "
+            "a pod of this shape needs interconnect: torus",
+        )
+    return True
 
 
 def _quota(place: str, value: object) -> QuotaRule:
@@ -345,6 +381,14 @@ def _rates(value: object) -> dict[str, int]:
         if name != "default" and _METHOD.fullmatch(name) is None:
             raise _wrong(place, f"{name!r} is neither default nor a method such as nodes.create")
     return found
+
+
+def _shares(value: object) -> dict[str, float]:
+    data = _mapping(value, "shares", None)
+    for project, weight in data.items():
+        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < math.inf:
+            raise _wrong(f"shares.{project}", f"{weight!r} is not a weight above 0")
+    return {str(project): float(weight) for project, weight in data.items()}
 
 
 def _timings(value: object) -> NodeTimings:

@@ -67,6 +67,7 @@ LIVE_HOST_STATES = ("STARTING", "RUNNING", "STOPPING")  # processes of such a ho
 
 JOB_MODES = ("train", "evaluate", "predict", "export")
 JOB_EXECUTIONS = ("real", "simulated")
+PRIORITY_MIN, PRIORITY_DEFAULT, PRIORITY_MAX = -1000, 0, 1000
 DEFAULT_MAX_FAILURES = 3
 DEFAULT_MAX_PREEMPTIONS = 100  # a preemption is the platform's doing, so that a job may take many
 
@@ -146,6 +147,7 @@ class JobRequest:
     training: TrainingSettings = TrainingSettings()
     elastic: Elastic | None = None
     start_from: tuple[str, int | None] | None = None
+    priority: int = PRIORITY_DEFAULT
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -167,6 +169,7 @@ class JobSpec:
     training: TrainingSettings = TrainingSettings()
     elastic: Elastic | None = None
     start_from: StartFrom | None = None
+    priority: int = PRIORITY_DEFAULT  # the higher goes first, and takes nodes and places of lower ones of its project
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -45,7 +45,8 @@ class WaitGroup:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Preempt:
-    """Takes the slice of a preemptible or spot node away."""
+    """Gives the node notice that its slice is taken back, for another request. `node_key` is of a preemptible or spot
+    node, or of one that the platform made for a job of lower priority."""
 
     node_key: str
     version: int

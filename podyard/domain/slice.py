@@ -5,15 +5,44 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from podyard.base.clock import PlatformTime
+from podyard.domain.node import UsageClass
+
+# docs/preemptible: a preemptible node lives for 24 hours at most; spot has no limit.
+PREEMPTIBLE_LIFE_SECONDS = 24 * 3600
+_EPOCH = PlatformTime(0)
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SliceRecord:
-    """`chips` is a bit set of the pod's chips (podyard.hardware.torus)."""
+    """`chips` is a bit set of the pod's chips (podyard.hardware.torus).
+
+    `ends`: the latest moment at which its node ends by itself; None: nobody knows. One that has passed, or lies at
+    `placed`, says that the node is leaving: its chips come back once the last process on them is gone. `reclaim`:
+    notice has been given, and the slice is taken back then. `job_priority`: of the job that the platform made the node
+    for; None for any other node. `lost_work_seconds`: modelled seconds since the last committed checkpoint of the job
+    on it. It changes with every step and is only a price, so two snapshots that differ in it alone are equal.
+    """
 
     slice_id: str
     node_key: str
     pod_id: str
     chips: int
+    project: str = ""
+    usage_class: UsageClass = UsageClass.ON_DEMAND
+    node_version: int = 1
+    placed: PlatformTime = _EPOCH
+    ends: PlatformTime | None = None
+    reclaim: PlatformTime | None = None
+    job_priority: int | None = None
+    lost_work_seconds: float = dataclasses.field(default=0.0, compare=False)
+
+    @property
+    def free_from(self) -> PlatformTime | None:
+        """When its chips come back at the latest; None: nobody knows."""
+        if self.ends is None or self.reclaim is None:
+            return self.reclaim or self.ends
+        return min(self.ends, self.reclaim)
 
 
 def chips_text(chips: int) -> str:

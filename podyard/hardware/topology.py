@@ -16,6 +16,7 @@ from podyard.hardware.generations import Generation
 
 # A cube of the optical switches: the unit in which v4 and v5p slices get wrap-around links.
 CUBE_EDGE_CHIPS = 4
+CUBE_CHIPS = CUBE_EDGE_CHIPS**3
 
 Shape = tuple[int, ...]
 

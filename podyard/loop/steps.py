@@ -22,7 +22,7 @@ from sqlalchemy import select
 from podyard.base.clock import ClockMode, PlatformTime, RealClock, RealTime
 from podyard.base.errors import PodyardError
 from podyard.base.rng import Streams
-from podyard.control import gangs, hosts, maintenance, nodes, queued_resources, reconcile, reservations
+from podyard.control import gangs, hosts, maintenance, nodes, preemption, queued_resources, reconcile, reservations
 from podyard.db import fleet as fleet_rows
 from podyard.db import leases, outbox, platform_clock, timers
 from podyard.db.tables_jobs import jobs

@@ -42,8 +42,9 @@ def test_not_offered_says_where_it_is() -> None:
         PodyardError, match=r"v4-8 \(topology 2x2x1\) is not offered in us-east1-d; it is offered in us-c"
     ):
         fleet.check_offered("us-east1-d", accelerator_types.parse("v4-8"), UsageClass.SPOT)
+    small = fleets.load_fleet("zones: {us-east5-a: {v5p: {shape: 8x8x8}}}")
     with pytest.raises(PodyardError, match="no zone of this fleet offers it"):
-        fleet.check_offered("us-east5-a", accelerator_types.from_config("V5P", "4x4x256"), UsageClass.SPOT)
+        small.check_offered("us-east5-a", accelerator_types.from_config("V5P", "4x4x256"), UsageClass.SPOT)
     with pytest.raises(PodyardError, match="this fleet has us-central1-a") as caught:
         fleet.zone("mars-north1-a")
     assert caught.value.code is Code.NOT_FOUND
@@ -92,12 +93,15 @@ def test_quota_names_are_googles() -> None:
         ("zones: {us: {}}", "zones.us: 'us' is not the name of a zone"),
         ("zones: {us-central1-a: {v9: {}}}", "zones.us-central1-a.v9: 'v9' is not a generation"),
         ("zones: {us-central1-a: {v1: {}}}", "'v1' is not a generation that has nodes"),
-        ("zones: {us-central1-a: {v2: {pod: 1}}}", "zones.us-central1-a.v2: unknown key pod: allowed are pods"),
+        ("zones: {us-central1-a: {v2: {pod: 1}}}", "v2: unknown key pod: allowed are interconnect, pods"),
         ("zones: {us-central1-a: {v2: {pods: -1}}}", "zones.us-central1-a.v2.pods: -1 is not a number"),
         ("zones: {us-central1-a: {v2: {shape: 4}}}", "zones.us-central1-a.v2.shape: topology '4' is not a shape"),
         ("zones: {us-central1-a: {v2: {shape: 3x4}}}", "does not divide into hosts"),
         ("zones: {us-central1-a: {v2: {types: [v3-8]}}}", "'v3-8' is no v2 type: one of v2-128"),
         ("zones: {us-central1-a: {v2: {usage: [free]}}}", "usage[0]: 'free' is not one of on-demand"),
+        ("zones: {us-central1-a: {v4: {interconnect: air}}}", "v4.interconnect: 'air' is neither switch nor torus"),
+        ("zones: {us-central1-a: {v2: {interconnect: switch}}}", "v2.interconnect: v2 has no optical switches"),
+        ("zones: {us-central1-a: {v4: {shape: 4x4x6}}}", "zones.us-central1-a.v4.shape: 4x4x6 does not divide into"),
         ("{zones: {us-central1-a: {v2: {}}}, timings: {create_seconds: soon}}", "timings.create_seconds: 'soon'"),
         ("{zones: {us-central1-a: {v2: {}}}, quotas: {overrides: [{}]}}", "quotas.overrides[0].limit: None"),
         ("{zones: {us-central1-a: {v2: {}}}, quotas: {overrides: 3}}", "quotas.overrides: must be a list"),
@@ -108,6 +112,19 @@ def test_errors_name_the_place(text: str, where: str) -> None:
         fleets.load_fleet(text)
     assert where in caught.value.message
     assert caught.value.code is Code.FAILED_PRECONDITION
+
+
+def test_optical_switches_are_what_v4_and_v5p_have_unless_the_file_says_torus() -> None:
+    def offered_by(interconnect: str) -> set[str]:
+        fleet = fleets.load_fleet(f"zones: {{us-east5-a: {{v5p: {interconnect}, v2: {{}}}}}}")
+        assert {pod.switched for pod in fleet.zone("us-east5-a").offers["v2"].pods} == {False}
+        return {kind.topology.text for kind in fleet.offered_types("us-east5-a")}
+
+    # 29 cubes in a row are longer than the pod, but no more than it has.
+    assert "4x4x116" in offered_by("{}") & offered_by("{interconnect: switch}")
+    assert "4x4x116" not in offered_by("{interconnect: torus}")
+    assert {"2x2x1", "4x4x28"} <= offered_by("{interconnect: torus}")
+    assert fleets.load_fleet("zones: {us-east5-a: {v4: {shape: 4x4x6, interconnect: torus}}}")
 
 
 def test_regions() -> None:

@@ -1,0 +1,36 @@
+"""Slices that the scheduler takes back for others: first notice, so that jobs can save, then the node is PREEMPTED."""
+
+from __future__ import annotations
+
+from sqlalchemy import update
+
+from podyard.control import gangs
+from podyard.control.nodes import as_planned
+from podyard.db import jobs as job_rows
+from podyard.db import timers
+from podyard.db.tables_compute import nodes
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.fleet import Fleet
+from podyard.domain.node import NODE
+from podyard.domain.plan import Preempt
+
+RECLAIM_TIMER = "node.reclaim"  # `control/nodes.on_timer` takes the node back when it fires
+
+
+def apply(uow: UnitOfWork, fleet: Fleet, action: Preempt) -> None:
+    """Gives the node notice: its jobs are asked to save and to leave, and no job starts on it any more. After the
+    fleet's `preemption_notice_seconds` of platform time it is taken back, whether they have or not.
+
+    A node that has changed since the plan was made, or is under notice already, is left alone.
+    """
+    row = as_planned(uow, action.node_key, action.version)
+    if row is None or row["reclaim_at"] is not None or not NODE.allows(row["state"], "preempt"):
+        return
+    at = uow.now.plus_seconds(fleet.timings.preemption_notice_seconds)
+    uow.execute(update(nodes).where(nodes.c.node_key == row["node_key"]).values(reclaim_at=at))
+    timers.put(uow, RECLAIM_TIMER, row["node_key"], 0, at)
+    text = f"node {row['node_id']} is taken back at {at.rfc3339()}: {action.reason}"
+    for job in job_rows.active_on_node(uow, row["node_key"]):
+        attempt = job_rows.open_attempt(uow, job["job_key"])
+        if attempt is not None:
+            gangs.ask_to_yield(uow, attempt, "PREEMPTED", text)

@@ -1,0 +1,105 @@
+"""What waits in the queue, where it stands, why, and when it will start. Reads only."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import select
+
+from podyard.base.clock import PlatformTime
+from podyard.control import gangs, nodes
+from podyard.db import fleet as fleet_rows
+from podyard.db.tables_compute import nodes as nodes_table
+from podyard.db.tables_jobs import jobs
+from podyard.db.tables_queue import queued_resources
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.fleet import Fleet, FleetSnapshot
+from podyard.domain.job import PRIORITY_DEFAULT, job_name
+from podyard.domain.node import node_name
+from podyard.domain.principal import Principal
+from podyard.domain.queued_resource import queued_resource_name
+from podyard.scheduler.cycle import order
+from podyard.scheduler.predict import predict
+from podyard.scheduler.queue import Gang, Pool, key_of, pool_of
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Waiting:
+    """One that waits. `kind`: node, queuedResource or job. `position` counts from 1 over all projects: among those that
+    wait for the pool, or of a job whose node is there, among the jobs that wait for that node."""
+
+    name: str
+    kind: str
+    position: int
+    accelerator_type: str
+    priority: int
+    reason: str
+    predicted_start: PlatformTime | None
+    waiting_since: PlatformTime
+
+
+def rows(uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, location: str | None) -> list[Waiting]:
+    """What of the project waits in one zone, or (None: `locations/-`) in all, in the order of the queue; then the jobs
+    that wait for a node that they share, by node."""
+    principal.require("tpu.nodes.list", project, f"projects/{project}/locations/{location or '-'}")
+    if location is not None:
+        nodes.zone_of(fleet, location)
+    snapshot, now = fleet_rows.load(uow, fleet), uow.now
+    shown = _for_chips(uow, snapshot, now, project)
+    return [row for zone, row in (*shown, *_for_nodes(uow, project)) if location in (None, zone)]
+
+
+def _for_chips(uow: UnitOfWork, snapshot: FleetSnapshot, now: PlatformTime, project: str) -> list[tuple[str, Waiting]]:
+    """(zone, row) of each gang of the project."""
+    mine = [request for request in snapshot.waiting if request.project == project]
+    names = _names(uow, project) if mine else {}
+    starts = predict(snapshot, now, {pool_of(request) for request in mine})
+    positions: dict[Pool, int] = {}
+    found = []
+    for gang in order(snapshot, now):
+        pool = pool_of(gang[0])
+        positions[pool] = positions.get(pool, 0) + 1
+        if gang[0].project == project and key_of(gang) in names:
+            kind, name = names[key_of(gang)]
+            found.append((gang[0].zone, _row(gang, kind, name, positions[pool], starts.get(key_of(gang)))))
+    return found
+
+
+def _row(gang: Gang, kind: str, name: str, position: int, start: PlatformTime | None) -> Waiting:
+    first = gang[0]
+    types = ", ".join(dict.fromkeys(request.accelerator_type.name for request in gang))
+    return Waiting(name, kind, position, types, first.priority, first.wait_reason, start, first.created)
+
+
+def _names(uow: UnitOfWork, project: str) -> dict[str, tuple[str, str]]:
+    """Key of a gang -> (kind, name): a node that the platform makes for a job is shown as the job."""
+    found: dict[str, tuple[str, str]] = {}
+    query = select(nodes_table).where(nodes_table.c.project == project, nodes_table.c.live_name.is_not(None))
+    for row in uow.all(query):
+        found[row["node_key"]] = ("node", node_name(project, row["zone"], row["node_id"]))
+    for row in uow.all(select(jobs).where(jobs.c.project == project, jobs.c.owns_node)):
+        if row["node_key"] in found:
+            found[row["node_key"]] = ("job", job_name(project, row["zone"], row["job_id"]))
+    for row in uow.all(select(queued_resources).where(queued_resources.c.project == project)):
+        name = queued_resource_name(project, row["zone"], row["queued_resource_id"])
+        found[row["queued_resource_key"]] = ("queuedResource", name)
+    return found
+
+
+def _for_nodes(uow: UnitOfWork, project: str) -> list[tuple[str, Waiting]]:
+    """(zone, row) of each job that waits for its turn on a node that is there."""
+    by_node: dict[str, list[Mapping[str, Any]]] = {}
+    query = select(jobs).where(jobs.c.project == project, jobs.c.state.in_(gangs.WAITING))
+    placed = select(nodes_table.c.node_key).where(nodes_table.c.ready_since.is_not(None))
+    for row in uow.all(query.where(jobs.c.node_key.in_(placed))):
+        by_node.setdefault(row["node_key"], []).append(row)
+    found = []
+    for key in sorted(by_node):
+        for position, job in enumerate(sorted(by_node[key], key=gangs.turn), 1):
+            priority = job["spec"].get("priority", PRIORITY_DEFAULT)
+            name, kind = job_name(project, job["zone"], job["job_id"]), job["accelerator_type"]
+            waiting = Waiting(name, "job", position, kind, priority, job["state_reason"], None, job["created"])
+            found.append((job["zone"], waiting))
+    return found

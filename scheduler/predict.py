@@ -1,0 +1,112 @@
+"""When each gang that waits will start, as far as it can be told: the known ends played forward with the real cycle."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection
+
+from podyard.base.clock import PlatformTime
+from podyard.domain.fleet import FleetSnapshot
+from podyard.domain.plan import Place, PlaceGroup, Plan, Preempt
+from podyard.domain.slice import SliceRecord
+from podyard.scheduler.cycle import Cycle
+from podyard.scheduler.holds import certain_end
+from podyard.scheduler.queue import Gang, Pool, Queue, gangs, key_of, pool_of
+from podyard.scheduler.room import slice_of
+
+PREDICTIONS_MAX = 100  # gangs of a pool that are looked at, the first ones of the queue: a page of a listing
+ENDS_MAX = 100  # moments that are played forward in a pool, a cycle each: half a second in a pod of 1000 slices
+
+
+def predict(
+    snapshot: FleetSnapshot, now: PlatformTime, pools: Collection[Pool] | None = None
+) -> dict[str, PlatformTime | None]:
+    """Key of each waiting gang -> when it starts if nothing else is asked for and no node ends before it must; None:
+    nobody can tell, because slices without a known end are in the way, because a reservation has no room, or because
+    the gang stands too far back for the limits above.
+
+    Plain nodes do not wait, so they are not predicted. A gang over several pools has None. `pools`: only these.
+    """
+    found: dict[str, PlatformTime | None] = {}
+    by_pool: dict[Pool, list[Gang]] = {}
+    for gang in Queue(snapshot).in_order():
+        if pools is not None and pool_of(gang[0]) not in pools:
+            continue
+        if gang[0].queued:
+            found[key_of(gang)] = None
+        if len({pool_of(request) for request in gang}) == 1:
+            by_pool.setdefault(pool_of(gang[0]), []).append(gang)
+    for pool, waiting in by_pool.items():
+        found |= _of_pool(snapshot, pool, waiting[:PREDICTIONS_MAX], now)
+    return found
+
+
+def _of_pool(
+    snapshot: FleetSnapshot, pool: Pool, waiting: list[Gang], now: PlatformTime
+) -> dict[str, PlatformTime | None]:
+    pods = {pod.pod_id for pod in snapshot.fleet.pods() if (pod.zone, pod.generation.name) == pool}
+    state = dataclasses.replace(
+        snapshot,
+        slices=[item for item in snapshot.slices if item.pod_id in pods],
+        waiting=[request for gang in waiting for request in gang],
+    )
+    queued = {key_of(gang) for gang in waiting if gang[0].queued}
+    found: dict[str, PlatformTime | None] = {}
+    at: PlatformTime | None = now
+    for _ in range(ENDS_MAX):
+        if at is None or not state.waiting:
+            break
+        plan = Cycle(state, at, explain=False).plan()
+        found |= {key: at for key in _started(plan) if key in queued}
+        state = after(state, plan, at)
+        if at == now:  # plain nodes that find no room do not stay
+            state = dataclasses.replace(state, waiting=[request for request in state.waiting if request.queued])
+        at = _next(state, at)
+        if at is not None:
+            left = [item for item in state.slices if item.free_from is None or item.free_from > at]
+            state = dataclasses.replace(state, slices=left)
+    return found
+
+
+def after(snapshot: FleetSnapshot, plan: Plan, now: PlatformTime) -> FleetSnapshot:
+    """The snapshot once the plan has been applied at `now`: what is placed holds chips, victims are under notice."""
+    by_key = {key_of(gang): gang for gang in gangs(snapshot.waiting)}
+    placed: set[str] = set()
+    new: list[SliceRecord] = []
+    taken: dict[str | None, int] = {}
+    seconds = snapshot.fleet.timings.create_seconds
+    for action in plan.actions:
+        if isinstance(action, Place | PlaceGroup):
+            gang = by_key[action.group if isinstance(action, PlaceGroup) else action.node_key]
+            placed |= {request.node_key for request in gang}
+            until = certain_end(gang, now, seconds)
+            for request, place in zip(gang, (action,) if isinstance(action, Place) else action.places, strict=True):
+                new.append(slice_of(request, place, now, until))
+                taken[place.reservation_key] = taken.get(place.reservation_key, 0) + place.chips.bit_count()
+    going = {action.node_key for action in plan.actions if isinstance(action, Preempt)}
+    notice = now.plus_seconds(snapshot.fleet.timings.preemption_notice_seconds)
+    stay = [dataclasses.replace(s, reclaim=notice) if s.node_key in going else s for s in snapshot.slices]
+    return dataclasses.replace(
+        snapshot,
+        slices=[*stay, *new],
+        waiting=[request for request in snapshot.waiting if request.node_key not in placed],
+        reservations=[
+            dataclasses.replace(item, chips=item.chips - taken.get(item.reservation_key, 0))
+            for item in snapshot.reservations
+        ],
+    )
+
+
+def _next(state: FleetSnapshot, at: PlatformTime) -> PlatformTime | None:
+    """The next moment at which something can change; `at` itself when something is over by now."""
+    moments = [item.free_from for item in state.slices if item.free_from is not None]
+    moments += [request.not_before for request in state.waiting if request.not_before and request.not_before > at]
+    return max(at, min(moments)) if moments else None
+
+
+def _started(plan: Plan) -> list[str]:
+    return [
+        action.group if isinstance(action, PlaceGroup) else action.node_key
+        for action in plan.actions
+        if isinstance(action, Place | PlaceGroup)
+    ]

@@ -1,0 +1,106 @@
+"""Who goes first: the gangs that wait, in the order in which one cycle decides them."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+
+from podyard.domain.fleet import Fleet, FleetSnapshot, PlacementRequest, Pod
+from podyard.domain.node import UsageClass
+
+Gang = tuple[PlacementRequest, ...]
+Pool = tuple[str, str]  # (zone, generation): the pods whose chips are each other's substitutes
+WEIGHT_DEFAULT = 1.0  # of a project that the fleet file does not name
+
+# What is paid for without being interruptible goes first; a reservation is capacity that somebody has paid for already.
+CLASS_RANK: Mapping[UsageClass, int] = {
+    UsageClass.RESERVED: 0,
+    UsageClass.ON_DEMAND: 1,
+    UsageClass.PREEMPTIBLE: 2,
+    UsageClass.SPOT: 2,
+}
+
+
+class Queue:
+    """The criteria, each one only where those before it are equal; the last one is unique, so the order is total.
+
+    1. usage class: reserved, on-demand, then preemptible and spot
+    2. higher priority
+    3. fair share: the project that holds the fewest chips of the pool for its weight; what this cycle has placed counts
+       at once, so that two projects that wait with many requests take turns
+    4. earlier creation
+    5. key of the queued resource or node
+
+    The third criterion moves while the cycle runs, so the order is drawn one gang at a time (`in_order`). Chips only
+    become more in a cycle, and only those of the lane that was drawn from: a heap of lanes stays right.
+    """
+
+    def __init__(self, snapshot: FleetSnapshot) -> None:
+        self._weights = snapshot.shares
+        self._chips = chips_held(snapshot)
+        # A lane is what one project wants of one pool with one priority: within it the share cannot decide.
+        self._levels: dict[tuple[int, int], dict[tuple[str, Pool], deque[Gang]]] = {}
+        for gang in sorted(gangs(snapshot.waiting), key=lambda gang: (gang[0].created, key_of(gang))):
+            lanes = self._levels.setdefault(level_of(gang), {})
+            lanes.setdefault((gang[0].project, pool_of(gang[0])), deque()).append(gang)
+
+    def in_order(self) -> Iterator[Gang]:
+        for level in sorted(self._levels):
+            lanes = self._levels[level]
+            heads = [self._standing(lane, waiting) for lane, waiting in lanes.items()]
+            heapq.heapify(heads)
+            while heads:
+                lane = heapq.heappop(heads)[-1]
+                yield lanes[lane].popleft()
+                if lanes[lane]:
+                    heapq.heappush(heads, self._standing(lane, lanes[lane]))
+
+    def took(self, gang: Gang) -> None:
+        """The gang has been placed: its chips count for its project from now on."""
+        for request in gang:
+            lane = (request.project, pool_of(request))
+            self._chips[lane] = self._chips.get(lane, 0) + request.accelerator_type.chip_count
+
+    def _standing(self, lane: tuple[str, Pool], waiting: deque[Gang]) -> tuple[float, int, str, tuple[str, Pool]]:
+        share = self._chips.get(lane, 0) / self._weights.get(lane[0], WEIGHT_DEFAULT)
+        return (share, waiting[0][0].created.nanos, key_of(waiting[0]), lane)
+
+
+def gangs(waiting: Sequence[PlacementRequest]) -> list[Gang]:
+    """The requests that are placed together, each gang in the order of its keys."""
+    found: dict[str, list[PlacementRequest]] = {}
+    for request in sorted(waiting, key=lambda request: request.node_key):
+        found.setdefault(request.group or request.node_key, []).append(request)
+    return [tuple(requests) for requests in found.values()]
+
+
+def key_of(gang: Gang) -> str:
+    return gang[0].group or gang[0].node_key
+
+
+def level_of(gang: Gang) -> tuple[int, int]:
+    """Class and priority of a gang; the lower comes first."""
+    return (CLASS_RANK[gang[0].usage_class], -gang[0].priority)
+
+
+def pool_of(request: PlacementRequest) -> Pool:
+    return (request.zone, request.accelerator_type.generation.name)
+
+
+def pods_for(fleet: Fleet, request: PlacementRequest) -> tuple[Pod, ...]:
+    """The pods that a request may be placed in."""
+    zone = fleet.zones.get(request.zone)
+    offer = None if zone is None else zone.offers.get(request.accelerator_type.generation.name)
+    return () if offer is None else offer.pods
+
+
+def chips_held(snapshot: FleetSnapshot) -> dict[tuple[str, Pool], int]:
+    """Chips that each project holds in each pool, whatever their class."""
+    pools = {pod.pod_id: (pod.zone, pod.generation.name) for pod in snapshot.fleet.pods()}
+    held: dict[tuple[str, Pool], int] = {}
+    for item in snapshot.slices:
+        if item.pod_id in pools:
+            lane = (item.project, pools[item.pod_id])
+            held[lane] = held.get(lane, 0) + item.chips.bit_count()
+    return held
