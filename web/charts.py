@@ -13,8 +13,6 @@ from collections.abc import Callable, Sequence
 
 from markupsafe import Markup, escape
 
-from podyard.hardware.topology import Shape
-from podyard.hardware.torus import chips_of, coordinate_of
 from podyard.web.formats import count, number
 
 WIDTH, HEIGHT = 560, 240
@@ -22,10 +20,6 @@ LEFT, RIGHT, TOP, BOTTOM = 64, 12, 12, 34
 GRID_LINES = 5  # 1, 2, 2.5 and 5 all divide by five into short numbers
 SERIES_MAX = 6  # bars beyond the largest five are one series "other": six colours can be told apart
 POINT_RADIUS = 3
-CELL, CELL_GAP, LAYER_GAP = 14, 2, 16
-PICTURE_CHIPS_MAX = 4096  # beyond this a picture is grey; the numbers beside it say the same
-PICTURE_LAYERS_PER_ROW = 8
-PICTURE_WIDTH = 448.0  # pixels that a small pod is drawn up to; a larger one has its natural size
 LABEL_CHARACTERS = 9.0  # width of a character of an axis label, in units of the picture
 
 
@@ -88,7 +82,7 @@ def line_chart(title: str, lines: Sequence[Line], *, x_name: str, y_name: str, y
         if high > low:
             body.append(_text(_across(high, first, last), HEIGHT - 10, number(high), "end"))
     body.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 10, x_name, "middle"))
-    return _svg(title, _describe_lines(finite, x_name, y_name), WIDTH, HEIGHT, body)
+    return svg(title, _describe_lines(finite, x_name, y_name), WIDTH, HEIGHT, body)
 
 
 def stacked_bars(title: str, bars: Sequence[Bar], *, unit: str, shown: Callable[[float], str] = number) -> Markup:
@@ -119,7 +113,7 @@ def stacked_bars(title: str, bars: Sequence[Bar], *, unit: str, shown: Callable[
     else:
         high = max(bars, key=lambda bar: bar.height)
         text = f"{count(len(bars), 'bar')} of {unit}; the highest is {high.label} with {shown(high.height)}"
-    return _svg(title, text, WIDTH, HEIGHT, body)
+    return svg(title, text, WIDTH, HEIGHT, body)
 
 
 def series_names(bars: Sequence[Bar]) -> list[str]:
@@ -130,46 +124,6 @@ def series_names(bars: Sequence[Bar]) -> list[str]:
             totals[name] = totals.get(name, 0.0) + value
     ordered = sorted(totals, key=lambda name: (-totals[name], name))
     return ordered if len(ordered) <= SERIES_MAX else [*ordered[: SERIES_MAX - 1], "other"]
-
-
-def pod_picture(pod_id: str, shape: Shape, held: int, own: int, own_name: str | None) -> Markup:
-    """A pod as a grid of chips; a third dimension is drawn as layers side by side. `held`, `own`: bit sets of chips."""
-    columns, rows, layers = (*shape, 1)[:3]
-    size_x, size_y = columns * CELL, rows * CELL
-    per_row = min(layers, PICTURE_LAYERS_PER_ROW)
-    width = per_row * (size_x + LAYER_GAP) - LAYER_GAP
-    height = math.ceil(layers / per_row) * (size_y + LAYER_GAP) - LAYER_GAP
-    total = columns * rows * layers
-    name = "" if own_name is None else f", {count(own.bit_count(), 'chip')} of them by {own_name}"
-    text = f"{(held | own).bit_count():,} of {count(total, 'chip')} are held{name}"
-    body = []
-    for layer in range(layers):
-        x, y = layer % per_row * (size_x + LAYER_GAP), layer // per_row * (size_y + LAYER_GAP)
-        body.append(f'<rect class="chip-ground" x="{x}" y="{y}" width="{size_x}" height="{size_y}" rx="3"/>')
-    free = total <= PICTURE_CHIPS_MAX
-    for chips, kind in ((held, "held"), (own, "own")):
-        path = []
-        for chip in chips_of(chips):
-            x, y = _cell(shape, chip, per_row, size_x, size_y)
-            path.append(_square(x, y))
-        if path:
-            body.append(f'<path class="chip-{kind}" d="{"".join(path)}"/>')
-    if free:
-        empty = ((1 << total) - 1) & ~(held | own)
-        path = [_square(*_cell(shape, chip, per_row, size_x, size_y)) for chip in chips_of(empty)]
-        body.append(f'<path class="chip-free" d="{"".join(path)}"/>')
-    scale = max(1.0, min(2.0, PICTURE_WIDTH / width))
-    return _svg(f"Pod {pod_id}", text, width, height, body, kind="pod", scale=scale)
-
-
-def _cell(shape: Shape, chip: int, per_row: int, size_x: int, size_y: int) -> tuple[int, int]:
-    x, y, z = (*coordinate_of(shape, chip), 0)[:3]
-    return x * CELL + z % per_row * (size_x + LAYER_GAP), y * CELL + z // per_row * (size_y + LAYER_GAP)
-
-
-def _square(x: int, y: int) -> str:
-    side = CELL - CELL_GAP
-    return f"M{x + 1} {y + 1}h{side}v{side}h-{side}z"
 
 
 def _rank(names: Sequence[str], name: str) -> int:
@@ -221,7 +175,7 @@ def _describe_lines(lines: Sequence[Line], x_name: str, y_name: str) -> str:
     return f"{y_name}. " + "; ".join(texts)
 
 
-def _svg(
+def svg(
     title: str,
     description: str,
     width: float,
@@ -230,6 +184,7 @@ def _svg(
     kind: str = "chart",
     scale: float = 1.0,
 ) -> Markup:
+    """A picture with its title and description; `kind` is its class."""
     # Ids must differ between the charts of one page and must not differ between two renderings of the same chart.
     key = hashlib.sha256(title.encode()).hexdigest()[:8]
     return Markup(

@@ -20,8 +20,9 @@ from podyard.domain.principal import Principal
 from podyard.hardware.accelerator_types import AcceleratorType
 from podyard.http import context
 from podyard.pricing.sku import Price, default_rate_card
-from podyard.web import charts, commands, forms, live
+from podyard.web import commands, forms, live
 from podyard.web.render import ConsoleRoute, error_page, form_of, fragment, page, project_url, see_other
+from podyard.web.torus import Part, pod_picture
 
 JOBS_SHOWN_MAX = 20
 HOSTS_SHOWN_MAX = 64
@@ -225,7 +226,9 @@ def _picture(uow: UnitOfWork, fleet: Fleet, node: Node) -> Mapping[str, Any] | N
     return {
         "pod": pod,
         "chips": own.chips.bit_count(),
-        "svg": charts.pod_picture(pod.pod_id, pod.shape, held & ~own.chips, own.chips, node.node_id),
+        "svg": pod_picture(
+            pod.pod_id, pod.shape, [Part("held", "", held & ~own.chips), Part("own", node.node_id, own.chips)]
+        ),
     }
 
 

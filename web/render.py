@@ -23,7 +23,7 @@ from podyard.http.guard import CSRF_FIELD, check_csrf, csrf_token
 from podyard.web import formats
 
 FORM_FIELDS_MAX = 100
-SECTIONS = (("nodes", "Nodes"), ("jobs", "Jobs"), ("billing", "Billing"), ("pods", "Pods"))
+SECTIONS = (("nodes", "Nodes"), ("jobs", "Jobs"), ("queue", "Queue"), ("billing", "Billing"), ("pods", "Pods"))
 
 
 @cache
@@ -119,6 +119,7 @@ def _frame(request: Request) -> dict[str, Any]:
         "live": None,
         "confirm": request.query_params.get("confirm"),
         "error": None,
+        "operates": caller is not None and caller.may("podyard.clock.set", "*"),
     }
     if caller is None:
         return frame

@@ -18,6 +18,16 @@ def row_id(rng: Random, prefix: str) -> str:
     return f"{prefix}-{rng.getrandbits(96):024x}"
 
 
+def letters_of(index: int) -> str:
+    """A, B, ... Z, AA, AB, ...: what a picture and the table beside it call the same thing; counts from 0."""
+    text = ""
+    index += 1
+    while index:
+        index, rest = divmod(index - 1, 26)
+        text = chr(ord("A") + rest) + text
+    return text
+
+
 def error_id(*parts: object) -> str:
     """The `[EID: 0x...]` that Cloud TPU puts behind an error: the same words give the same id."""
     digest = hashlib.sha256("/".join(map(str, parts)).encode()).digest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
@@ -84,6 +85,13 @@ def finished_job(stack: Stack) -> str:
 
 @pytest.fixture(scope="session")
 def browser(stack: Stack) -> Iterator[Browser]:
+    with open_browser(stack) as found:
+        yield found
+
+
+@contextlib.contextmanager
+def open_browser(stack: Stack) -> Iterator[Browser]:
+    """A Chromium of its own, signed in: cookies are of an address, whatever the port."""
     chromium = next((path for name in NAMES if (path := shutil.which(name))), None)
     chromedriver = shutil.which("chromedriver")
     if chromium is None or chromedriver is None:

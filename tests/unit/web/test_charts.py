@@ -97,20 +97,11 @@ def test_series_beyond_the_last_colour_are_one() -> None:
     assert len(root.findall("rect")) == 19
 
 
-@pytest.mark.parametrize("shape", [(4, 4), (2, 2, 2), (16, 20, 28)])
-def test_a_pod_shows_its_own_and_held_chips(shape: tuple[int, ...]) -> None:
-    root = parsed(charts.pod_picture("pod-0", shape, 0b1100, 0b11, "demo"))
-    assert "4 of " in (root[1].text or "") and "2 chips of them by demo" in (root[1].text or "")
-    own = [p for p in root.findall("path") if p.attrib["class"] == "chip-own"]
-    assert own[0].attrib["d"].count("M") == 2
-
-
 def test_names_of_users_are_text() -> None:
     evil = "<img src=x onerror=alert(1)>"
     svg = charts.stacked_bars(evil, [Bar(evil, [(evil, 1.0)])], unit=evil)
     assert "<img" not in svg
     parsed(svg)
-    assert "<img" not in charts.pod_picture(evil, (2, 2), 0, 1, evil)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,135 @@
+"""Pods, queue, clock and faults in a real Chromium, on a whole Podyard whose clock is virtual."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from selenium.webdriver.support.ui import Select
+
+from tests.browser.conftest import Browser, open_browser
+from tests.browser.test_console import CONTRAST_PROBE, LABELS_PROBE
+from tests.stack import Stack, open_stack
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
+
+ZONE = "us-central1-a"
+POD = f"/console/demo/pods/{ZONE}-v2-0"
+OPERATOR = "/console/demo/operator"
+EVIL = "<img src=x onerror=document.body.dataset.hit=1>"
+
+
+@pytest.fixture(scope="module")
+def virtual(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    with open_stack(Path(tmp_path_factory.mktemp("operator")), {"PODYARD_CLOCK": "virtual"}) as found:
+        found.create_node("mine", "v2-32", ZONE)
+        found.create_node("spotty", "v2-8", ZONE, schedulingConfig={"spot": True})
+        node = {"acceleratorType": "v2-512", "runtimeVersion": "tpu-vm-base"}
+        spec = {"parent": f"projects/demo/locations/{ZONE}", "nodeId": "whole", "node": node}
+        path = f"/v2/projects/demo/locations/{ZONE}/queuedResources?queuedResourceId=whole"
+        found.call("POST", path, {"tpu": {"nodeSpec": [spec]}, "spot": {}})
+        yield found
+
+
+@pytest.fixture(scope="module")
+def console(virtual: Stack) -> Iterator[Browser]:
+    with open_browser(virtual) as found:
+        yield found
+
+
+def test_a_map_shows_each_slice_with_its_letter_and_what_would_have_to_move(console: Browser) -> None:
+    console.open(f"{POD}?type=v2-512")
+    assert console.text("svg.pod desc") == "20 of 256 chips are held, 16 chips by mine, 4 chips by spotty"
+    drawn = [path.get_attribute("d").count("M") for path in console.all("svg.pod path[class^=chip-s]")]
+    assert sorted(drawn) == [4, 16]
+    assert [letter.text for letter in console.all("svg.pod text")] == ["A", "B"]
+    assert "mine" in console.text("table") and "spotty" in console.text("table")
+    assert "too few chips are free" in console.text("main")
+    console.open(f"{POD}?type=v2-8")
+    assert "v2-8 fits now" in console.text("main")
+    console.open(f"{POD}?type={EVIL}")
+    assert EVIL in console.text(".error") and not console.all("main img")
+
+
+def test_the_queue_says_why_something_waits(console: Browser) -> None:
+    console.open("/console/demo/queue")
+    row = console.text("tbody tr")
+    assert "whole" in row and "queued resource" in row and "v2-512" in row
+    assert "236 of 256 v2 chips are free" in row
+
+
+def test_the_clock_is_advanced_paused_and_let_go_on(console: Browser, virtual: Stack) -> None:
+    before = virtual.call("GET", "/podyard/v1/clock")["platformTime"]
+    console.open(OPERATOR)
+    console.one("#duration").send_keys("2d")
+    console.one("form[action$='/advance'] button.primary").click()
+    console.until(lambda: virtual.call("GET", "/podyard/v1/clock").get("targetTime") is None, 20, "the target")
+    after = virtual.call("GET", "/podyard/v1/clock")["platformTime"]
+    assert int(after[8:10]) - int(before[8:10]) in (2, 3) or after[:7] > before[:7]
+    console.open(OPERATOR)
+    console.one("button[name='rate'][value='0']").click()
+    console.until(lambda: "paused" in console.text("main"), 10, "the pause")
+    console.one("button[name='rate'][value='1']").click()
+    console.until(lambda: "1 s per real second" in console.text("main"), 10, "going on")
+    console.one("#duration").send_keys("soon")
+    console.one("form[action$='/advance'] button.primary").click()
+    assert "not a duration" in console.text(".error")
+    assert console.one("#duration").get_attribute("value") == "soon"
+
+
+def test_a_fault_is_added_takes_a_node_and_is_removed(console: Browser, virtual: Stack) -> None:
+    console.open(OPERATOR)
+    Select(console.one("#effect")).select_by_value("preempt")
+    console.one("form.filter button").click()
+    console.one("#m-resource").send_keys("spot*")
+    console.one("#count").send_keys("1")
+    console.one("#add-fault").click()
+    assert "resource spot*" in console.text("table")
+    node = f"/v2/projects/demo/locations/{ZONE}/nodes/spotty"
+    console.until(lambda: virtual.call("GET", node)["state"] == "PREEMPTED", 20, "the preemption")
+    console.open(OPERATOR)
+    assert "1 of 1" in console.text("table")
+    console.one("button[name='fault']").click()
+    assert "Nothing goes wrong" in console.text("main")
+    assert virtual.call("GET", "/podyard/v1/faults").get("faults", []) == []
+
+
+def test_a_broken_chip_is_crossed_on_the_map(console: Browser, virtual: Stack) -> None:
+    rule = virtual.call("POST", "/podyard/v1/faults", {"effect": "chip", "match": {"resource": "mine"}})
+    console.until(lambda: console.open(POD) or console.all("svg.pod path.chip-broken"), 20, "the broken chip")
+    assert "1 chip broken" in console.text("svg.pod desc")
+    assert len(re.findall("M", console.one("path.chip-broken").get_attribute("d"))) == 1
+    virtual.call("DELETE", f"/podyard/v1/faults/{rule['fault']}")
+
+
+def test_a_viewer_sees_the_pods_and_is_refused_the_rest(virtual: Stack) -> None:
+    body = {"email": "eve@example.com", "project": "demo", "roles": ["tpu.viewer"]}
+    token = virtual.call("POST", "/podyard/v1/tokens", body)["token"]
+    cookies = {"podyard_session": token}
+    with httpx.Client(base_url=virtual.url, cookies=cookies, trust_env=False) as viewer:
+        pods = viewer.get("/console/demo/pods")
+        assert pods.status_code == 200 and "Operator" not in pods.text
+        assert viewer.get(OPERATOR).status_code == 403
+        assert viewer.post(f"{OPERATOR}/advance", data={"duration": "1d"}).status_code == 403
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_pages_fit_have_labels_and_can_be_read(console: Browser, width: int) -> None:
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    console.errors()  # of pages that earlier tests have asked for in vain
+    console.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    for path in (
+        "/console/demo/pods",
+        POD,
+        "/console/demo/queue",
+        *(f"{OPERATOR}?effect={e}" for e in ("error", "jump")),
+    ):
+        console.open(path)
+        assert console.script("return document.documentElement.scrollWidth - innerWidth") <= 0, path
+        assert console.script(LABELS_PROBE) == [], path
+        assert console.script(CONTRAST_PROBE) == [], path
+        assert len(console.driver.page_source) < 150_000
+        assert console.errors() == []
