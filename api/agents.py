@@ -211,7 +211,10 @@ class Joined(TypedDict):
 
 
 class Reported(TypedDict):
+    """`checkpointsFail`: a fault keeps checkpoints from being written."""
+
     desired: str
+    checkpointsFail: bool
     leaseSeconds: float
 
 
@@ -367,8 +370,14 @@ def join(request: Request, replica: str, body: Annotated[deps.Body, JoinMessage]
 def report(request: Request, replica: str, body: Annotated[deps.MendedBody, ReportMessage]) -> Reported:
     message, caller = deps.parse(ReportMessage, body), deps.principal(request)
     progress = from_api_report(message)
-    desired = deps.write(request, lambda uow: agents.report(uow, caller, replica, progress))
-    return {"desired": desired, "leaseSeconds": deps.platform(request).database.leases.replica_seconds}
+    desired, fail = deps.write(
+        request, lambda uow: (agents.report(uow, caller, replica, progress), agents.checkpoints_fail(uow, replica))
+    )
+    return {
+        "desired": desired,
+        "checkpointsFail": fail,
+        "leaseSeconds": deps.platform(request).database.leases.replica_seconds,
+    }
 
 
 @router.get("/replicas/{replica}")

@@ -9,12 +9,14 @@ from pathlib import Path
 
 from fastapi import APIRouter, FastAPI
 
-from podyard.api import agents, auth, billing, front, jobs, openapi, queue_view, reservations
+from podyard.api import agents, auth, billing, front, jobs, openapi, pods, queue_view, reservations
 from podyard.api import clock as clock_routes
+from podyard.api import faults as fault_routes
 from podyard.api import platform as platform_routes
 from podyard.api.deps import Platform
 from podyard.api.tpu import discovery
 from podyard.api.tpu.call import Answers
+from podyard.api.tpu.routes import called
 from podyard.api.tpu.routes import routes as tpu_routes
 from podyard.base.clock import ClockMode, RealClock
 from podyard.base.rng import secret_token
@@ -24,13 +26,26 @@ from podyard.db.unit_of_work import Database, UnitOfWork
 from podyard.domain.fleet import Fleet
 from podyard.domain.principal import Principal
 from podyard.http import errors
+from podyard.http.faults import Faults, Rules
 from podyard.http.guard import LOOPBACK_HOSTS, Guard
 from podyard.settings import Settings
 
 __all__ = ["OWN_ROUTERS", "create_app", "prepare"]
 
 OWN_ROUTERS = tuple(
-    module.router for module in (jobs, agents, billing, platform_routes, auth, reservations, queue_view, clock_routes)
+    module.router
+    for module in (
+        jobs,
+        agents,
+        billing,
+        platform_routes,
+        auth,
+        reservations,
+        queue_view,
+        pods,
+        clock_routes,
+        fault_routes,
+    )
 )
 
 
@@ -77,6 +92,9 @@ def create_app(
     def authenticate(token: str) -> Principal:
         return database.read(lambda uow: access.authenticate(uow, token))
 
+    # Behind the guard: the middleware that is added last is asked first.
+    app.state.faults = Rules(database, clock)
+    app.add_middleware(Faults, rules=app.state.faults, called=called)
     allowed_hosts = LOOPBACK_HOSTS if settings.bind_address in LOOPBACK_HOSTS else None
     app.add_middleware(Guard, authenticate=authenticate, clock=clock, allowed_hosts=allowed_hosts)
     return app

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NotRequired, cast
+from typing import Any, Literal, NotRequired, cast
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr
 from pydantic.alias_generators import to_camel
@@ -90,6 +90,12 @@ class JobMessage(_Message):
     validate_only: StrictBool = False
 
 
+class ResizeMessage(_Message):
+    """`replicas`: the most processes that the job is to run with; "max" for its whole gang."""
+
+    replicas: StrictInt | Literal["max"]
+
+
 class BestOf(TypedDict):
     metric: str
     mode: str
@@ -117,6 +123,7 @@ class ElasticAnswer(TypedDict):
     """As `elastic_json` writes it."""
 
     minReplicas: int
+    maxReplicas: NotRequired[int]
     batch: str
     learningRate: str
 

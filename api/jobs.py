@@ -10,9 +10,10 @@ from typing_extensions import TypedDict
 
 from podyard.api import deps
 from podyard.api.deps import Timestamp
-from podyard.api.job_messages import JobAnswer, JobMessage, from_api_job, from_api_target, to_api_job
+from podyard.api.job_messages import JobAnswer, JobMessage, ResizeMessage, from_api_job, from_api_target, to_api_job
 from podyard.api.objects import ObjectFiles
 from podyard.control import jobs
+from podyard.domain.job import job_name
 
 router = APIRouter(prefix="/podyard/v1/projects/{project}/locations/{zone}/jobs", route_class=deps.Route)
 
@@ -148,6 +149,16 @@ def list_jobs(request: Request, project: str, zone: str) -> JobList:
 def cancel(request: Request, project: str, zone: str, job: str) -> JobAnswer:
     caller = deps.principal(request)
     return to_api_job(deps.write(request, lambda uow: jobs.cancel(uow, caller, project, zone, job)))
+
+
+@router.post("/{job}:resize")
+def resize(request: Request, project: str, zone: str, job: str, body: Annotated[deps.Body, ResizeMessage]) -> JobAnswer:
+    """Sets how many processes an elastic job runs with at most."""
+    caller = deps.principal(request)
+    caller.require("podyard.jobs.resize", project, job_name(project, zone, job))
+    asked = deps.parse(ResizeMessage, body).replicas
+    replicas = None if asked == "max" else asked
+    return to_api_job(deps.write(request, lambda uow: jobs.resize(uow, caller, project, zone, job, replicas)))
 
 
 @router.get("/{job}:metrics", openapi_extra=deps.asks(*deps.PAGING))

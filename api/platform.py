@@ -1,4 +1,4 @@
-"""Podyard's own REST for the platform: projects, tokens, pods, preemption; health and metrics."""
+"""Podyard's own REST for the platform: projects, tokens, preemption; health and metrics."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from podyard.api.deps import Timestamp
 from podyard.api.tpu import convert
 from podyard.base.errors import Code, PodyardError
 from podyard.control import access, jobs, maintenance, nodes
-from podyard.db import fleet as fleet_rows
 from podyard.db import leases
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.node import node_name
@@ -83,19 +82,6 @@ class Token(TypedDict):
     roles: list[str]
 
 
-class Pod(TypedDict):
-    pod: str
-    location: str
-    generation: str
-    shape: str
-    chips: int
-    chipsHeld: int
-
-
-class Pods(TypedDict):
-    pods: list[Pod]
-
-
 @router.get("/healthz")
 def healthz() -> Health:
     """This process answers."""
@@ -159,30 +145,6 @@ def create_token(request: Request, body: Annotated[deps.Body, TokenMessage]) -> 
         request, lambda uow: access.create_token(uow, caller, message.email, message.project, message.roles)
     )
     return {"token": token, "email": message.email, "project": message.project, "roles": message.roles}
-
-
-@router.get("/podyard/v1/projects/{project}/pods")
-def pods(request: Request, project: str) -> Pods:
-    """How full the pods are. Whose nodes hold the chips is not said: other projects share the fleet."""
-    deps.principal(request).require("podyard.pods.get", project, f"projects/{project}/pods")
-    fleet = deps.platform(request).fleet
-    snapshot = deps.read(request, lambda uow: fleet_rows.load(uow, fleet))
-    held: dict[str, int] = {}
-    for item in snapshot.slices:
-        held[item.pod_id] = held.get(item.pod_id, 0) | item.chips
-    return {
-        "pods": [
-            {
-                "pod": pod.pod_id,
-                "location": pod.zone,
-                "generation": pod.generation.name,
-                "shape": "x".join(map(str, pod.shape)),
-                "chips": pod.chip_count,
-                "chipsHeld": held.get(pod.pod_id, 0).bit_count(),
-            }
-            for pod in fleet.pods()
-        ]
-    }
 
 
 @router.post(

@@ -6,7 +6,7 @@ from sqlalchemy import text
 from podyard.db import tables, tables_access, tables_billing, tables_compute, tables_faults, tables_jobs, tables_queue
 
 # Importing the modules fills the metadata.
-assert tables_access and tables_billing and tables_compute and tables_jobs and tables_queue
+assert tables_access and tables_billing and tables_compute and tables_faults and tables_jobs and tables_queue
 
 connection = context.config.attributes["connection"]
 postgresql = connection.dialect.name == "postgresql"

@@ -17,6 +17,7 @@ from podyard.base.errors import Code, PodyardError
 
 if TYPE_CHECKING:
     from podyard.base.clock import RealClock
+    from podyard.cli.simulate import SimulationOutcome, SimulationRequest
     from podyard.domain.fleet import Fleet
     from podyard.settings import Settings
 
@@ -33,7 +34,13 @@ def cli() -> None:
     """The console script `podyard`."""
     from podyard.cli.commands import run
 
-    run(sys.argv[1:])
+    run(sys.argv[1:], {"simulate": _simulate})
+
+
+def _simulate(request: SimulationRequest) -> SimulationOutcome:
+    from podyard.simulation.command import run
+
+    return run(request)
 
 
 def api() -> None:

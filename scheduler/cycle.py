@@ -29,7 +29,7 @@ def decide(snapshot: FleetSnapshot, now: PlatformTime, rng: Streams) -> Plan:
     1. Free chips = chips of each pod that no slice holds and that are not broken. Room of a reservation = its size
        less what nodes under it hold.
     2. Gangs in the order of `queue.Queue`. A gang is one node, or all nodes of a queued resource.
-    3. A gang whose time has not come waits.
+    3. A gang whose time has not come waits, and so does one that a fault rule denies chips.
     4. Each request of a gang gets a free box (placement.find_box) that no hold bars it from, and its chips are taken at
        once, so that no two placements overlap. A reserved request also needs a reservation with room. A gang is placed
        when all of its requests are; otherwise nothing is taken.
@@ -74,6 +74,8 @@ class Cycle:
         first = gang[0]
         if first.not_before is not None and first.not_before > self._now:
             return [_wait(first, f"it shall not be placed before {first.not_before.rfc3339()}", stockout=False)]
+        if first.fault:
+            return [_denied(first)]
         rights = self._room.reservations_for(gang)
         if isinstance(rights, PlacementRequest):
             return [_no_reservation(rights, first)]
@@ -191,6 +193,14 @@ def _wait(request: PlacementRequest, reason: str, *, stockout: bool, message: st
     if request.group:
         return WaitGroup(request.group, request.version, reason)
     return Wait(request.node_key, request.version, reason, stockout, message=message)
+
+
+def _denied(request: PlacementRequest) -> Wait | WaitGroup:
+    """A stockout that a fault rule makes."""
+    text = f"fault {request.fault}: stockout of {request.accelerator_type.name} in {request.zone}"
+    message = stockout_message(request.zone, request.node_key)
+    wait = _wait(request, text, stockout=not request.queued, message=message)
+    return dataclasses.replace(wait, fault=request.fault) if isinstance(wait, Wait) else wait
 
 
 def _no_reservation(request: PlacementRequest, first: PlacementRequest) -> Wait | WaitGroup:

@@ -63,7 +63,10 @@ def fit(fleet: Fleet, gang: Gang, free: Masks) -> list[Box] | Unfit:
     boxes: list[Box] = []
     for request in gang:
         pods = pods_for(fleet, request)
-        box = find_box(pods, [left[pod.pod_id] for pod in pods], request.accelerator_type)
+        home = [pod for pod in pods if pod.pod_id == request.last_pod]
+        box = find_box(home, [left[pod.pod_id] for pod in home], request.accelerator_type) if home else None
+        if box is None:
+            box = find_box(pods, [left[pod.pod_id] for pod in pods], request.accelerator_type)
         if box is None:
             return Unfit(request, left)
         left[box.pod_id] &= ~box.chips

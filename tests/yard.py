@@ -4,26 +4,19 @@ machine clock that stands still until it is moved."""
 from __future__ import annotations
 
 import contextlib
-import functools
-import shutil
-import socket
-import tempfile
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
-import uvicorn
 
-from podyard import migrations
 from podyard.api.app import create_app, prepare
 from podyard.base.clock import ManualClock, RealTime
 from podyard.db.unit_of_work import Database
 from podyard.domain.fleet import Fleet, default_fleet
 from podyard.loop.steps import Loop
 from podyard.settings import from_environment
+from podyard.testing.server import serving, write_empty_database
 
 START = RealTime.from_rfc3339("2026-03-01T00:00:00Z")
 ZONE = "us-central1-f"
@@ -84,46 +77,22 @@ class Yard:
         return self.ok("GET", "/podyard/v1/projects/demo/usage")
 
 
-@functools.cache
-def _migrated() -> Path:
-    """An empty database at the newest revision: made once, copied for each yard."""
-    path = Path(tempfile.mkdtemp(prefix="podyard-schema-")) / "podyard.db"
-    database = Database(f"sqlite:///{path}", ManualClock(START))
-    migrations.upgrade(database)
-    database.close()
-    return path
-
-
 @contextlib.contextmanager
 def open_yard(data: Path, fleet: Fleet | None = None, clock_mode: str = "local") -> Iterator[Yard]:
     settings = from_environment({"PODYARD_DATA": str(data), "PODYARD_CLOCK": clock_mode})
     clock = ManualClock(START)
-    shutil.copy(_migrated(), data / "podyard.db")
+    write_empty_database(data / "podyard.db")
     database = Database(settings.database_url, clock)
-    migrations.upgrade(database)
     prepare(settings, database)
     emulated = fleet or default_fleet()
     sent: list[tuple[str, str, list[str]]] = []
     loop = Loop(database, emulated, lambda q, t, a: sent.append((q, t, list(a))), clock, "test")
-    app = create_app(settings, database, emulated, clock)
-    # Named as TCP, so that asyncio switches Nagle off: without it every answer waits 40 ms for an ACK.
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.bind(("127.0.0.1", 0))
-    config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off")
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.005)
-    yard = Yard(f"http://127.0.0.1:{listener.getsockname()[1]}", database, loop, clock, data)
-    yard.sent = sent
-    loop.round()
-    try:
-        yield yard
-    finally:
-        for client in (yard.http, *yard.others):
-            client.close()
-        server.should_exit = True
-        thread.join()
-        listener.close()
-        database.close()
+    with contextlib.closing(database), serving(create_app(settings, database, emulated, clock)) as url:
+        yard = Yard(url, database, loop, clock, data)
+        yard.sent = sent
+        loop.round()
+        try:
+            yield yard
+        finally:
+            for client in (yard.http, *yard.others):
+                client.close()

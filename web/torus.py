@@ -18,12 +18,12 @@ LAYERS_PER_ROW = 8
 WIDTH = 448.0  # pixels that a small pod is drawn up to; a larger one has its natural size
 CHIPS_DRAWN_MAX = 8960  # a v5p pod; beyond, the numbers beside the picture have to do
 CHIPS_APART_MAX = 512  # in a larger pod, neighbours of one slice are drawn as one bar: else the page is too long
-COLOURS = 5  # that can be told apart from each other and from grey; with more slices they come round again, and the letters differ
+COLOURS = 5  # that can be told apart, also from grey; with more slices they come round again, and the letters differ
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Part:
-    """Chips that are shown alike. `kind`: own, held, other, broken, or s1 to s5; `label`: a letter on its first chip."""
+    """Chips that are shown alike. `kind`: own, held, other, broken, or s1 to s5; `label`: letters on the first chip."""
 
     kind: str
     name: str

@@ -247,6 +247,8 @@ class MetadataHandler:
         url = urlsplit(target)
         query = {name: values[-1] for name, values in parse_qs(url.query, keep_blank_values=True).items()}
         path = url.path
+        if self._source.index in self._source.facts.metadata_down:
+            return Answer(503, "The metadata server is not available.\n")
         if path in ("/", f"/{ROOT}", f"/{ROOT}/"):
             # google-auth looks here whether this is a metadata server at all; no header is needed for that.
             return Answer(200, f"{ROOT}/\n" if path == "/" else "v1/\n")

@@ -10,10 +10,12 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
+
+from typing_extensions import override
 
 from podyard.base.clock import OsClock, RealClock
 from podyard.base.errors import Code, PodyardError
@@ -58,6 +60,19 @@ class HttpRendezvous:
         raise PodyardError(Code.UNAVAILABLE, f"the gang was not complete within {JOIN_SECONDS_MAX:.0f} s")
 
 
+class KeepingStore(FileStore):
+    """A job's files. While checkpoints cannot be written, those that there are are not taken away."""
+
+    def __init__(self, root: Path, writes_fail: Callable[[], bool]) -> None:
+        super().__init__(root)
+        self._writes_fail = writes_fail
+
+    @override
+    def delete(self, name: str) -> None:
+        if not self._writes_fail():
+            super().delete(name)
+
+
 def main(argv: Sequence[str]) -> int:
     replica_id, clock = argv[0], OsClock()
     fence = int(os.environ["PODYARD_REPLICA_FENCE"])
@@ -74,7 +89,7 @@ def main(argv: Sequence[str]) -> int:
     reporter.start()
     reporter.log(f"rank {spec['rank']} of {spec['processCount']}, hosts {spec['hostIndices']}, pid {os.getpid()}")
     objects = Path(os.environ["PODYARD_OBJECTS"])
-    store, start_from = FileStore(objects / spec["objectsPrefix"]), spec["startFrom"]
+    store, start_from = KeepingStore(objects / spec["objectsPrefix"], reporter.writes_fail), spec["startFrom"]
     source = FileStore(objects / start_from["objectsPrefix"]) if start_from else store
     resume = (start_from["step"] if start_from else spec["resumeStep"]) or None
     try:

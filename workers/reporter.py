@@ -72,6 +72,7 @@ class Reporter:
         self._sending = threading.Lock()
         self._stopping = threading.Event()
         self._yielding = threading.Event()
+        self._writes_fail = threading.Event()
         self._closed = threading.Event()
         self._wake = threading.Event()
         self._accepted_at = clock.monotonic_seconds()
@@ -103,6 +104,10 @@ class Reporter:
         with self._lock:
             self._waiting.evaluations.append({"step": step, "metrics": told})
 
+    def writes_fail(self) -> bool:
+        """Whether the platform says that checkpoints cannot be written: then none of the older ones may go."""
+        return self._writes_fail.is_set()
+
     def checkpoint(self, step: int, name: str, sha256: str, is_best: bool) -> None:
         with self._lock:
             self._waiting.checkpoints.append({"step": step, "name": name, "sha256": sha256, "best": is_best})
@@ -110,6 +115,8 @@ class Reporter:
         self._wake.set()
 
     def pruned(self, steps: Sequence[int]) -> None:
+        if self.writes_fail():
+            return  # `KeepingStore` has kept them
         with self._lock:
             self._waiting.pruned += steps
 
@@ -179,6 +186,10 @@ class Reporter:
                     if batch.summary.get(name) == value:
                         del batch.summary[name]
             self._accepted_at = self._clock.monotonic_seconds()
+        if answer.get("checkpointsFail"):
+            self._writes_fail.set()
+        else:
+            self._writes_fail.clear()
         if answer.get("desired") == "YIELD":
             self._yielding.set()
         if answer.get("desired") == "STOP" and state == "RUNNING":

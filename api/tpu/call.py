@@ -18,6 +18,7 @@ from podyard.api.tpu.schema import Field, Method, messages
 from podyard.base.errors import invalid
 from podyard.control import access, idempotency, rate_quota
 from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.fault import FaultRule
 from podyard.domain.fleet import Fleet
 from podyard.domain.operation import Operation
 from podyard.domain.principal import Principal
@@ -81,6 +82,12 @@ class Call:
         return deps.platform(self.request).fleet
 
     @property
+    def faults(self) -> Sequence[FaultRule]:
+        """The fault rules for what this call shows."""
+        found: Sequence[FaultRule] = self.request.scope["state"].get("faults", ())
+        return found
+
+    @property
     def place(self) -> tuple[str, str]:
         """Project and zone; `-` is refused where one zone is needed."""
         if self.zone is None:
@@ -94,8 +101,9 @@ class Call:
         return found
 
     def read(self, work: Callable[[UnitOfWork], T]) -> tuple[T, int]:
-        """What `work` finds, and the number of the project."""
-        return deps.read(self.request, lambda uow: (work(uow), access.project_row(uow, self.project)["number"]))
+        """What `work` finds, and the number of the project. Where faults make it wrong, their strokes are counted."""
+        unit = deps.write if self.faults else deps.read
+        return unit(self.request, lambda uow: (work(uow), access.project_row(uow, self.project)["number"]))
 
     def once(
         self, work: Callable[[UnitOfWork], Operation], find: Callable[[UnitOfWork, str], Operation]

@@ -12,7 +12,7 @@ from podyard.base.clock import PlatformTime
 from podyard.base.errors import invalid
 from podyard.domain.fleet import region_of
 from podyard.domain.host import DEFAULT_SCOPES, default_service_account
-from podyard.domain.node import HostRecord, Node, NodeSpec, UsageClass, kind_of
+from podyard.domain.node import HEALTHY, HostRecord, Node, NodeSpec, UsageClass, kind_of
 from podyard.hardware import accelerator_types
 from podyard.hardware.accelerator_types import AcceleratorType
 from podyard.http.texts import check_description, check_labels, check_metadata, check_tags
@@ -120,7 +120,7 @@ def to_api_node(version: str, node: Node, project_number: int, *, in_operation: 
     }
     if node.termination is not None:
         shown["schedulingConfig"]["terminationTimestamp"] = node.termination.rfc3339()
-    if not in_operation and node.health and node.state == "READY":
+    if not in_operation and node.health and (node.state == "READY" or node.health != HEALTHY):
         shown["health"] = node.health
     if is_v1(version):
         shown |= _only_v1(node, project_number)

@@ -10,7 +10,7 @@ from podyard.api.tpu import convert
 from podyard.api.tpu.call import Call, Change
 from podyard.api.tpu.operations import begun
 from podyard.base.errors import invalid
-from podyard.control import hosts, maintenance, nodes
+from podyard.control import faults, hosts, maintenance, nodes
 from podyard.db import documents
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.node import Node, node_name
@@ -30,18 +30,19 @@ def _get(call: Call) -> dict[str, Any]:
     name = node_name(project, zone, call.id)
 
     def work(uow: UnitOfWork) -> tuple[Node, documents.Document | None]:
-        return nodes.get(uow, call.principal, project, zone, call.id), documents.read(uow, name)
+        found = nodes.get(uow, call.principal, project, zone, call.id)
+        return faults.see_node(uow, call.faults, call.method.id, found), documents.read(uow, name)
 
     (found, document), number = call.read(work)
     shown = convert.to_api_node(call.version, found, number)
-    if document is not None:
+    if document is not None and not call.faults:
         call.answers.keep((call.version, document), shown)
     return shown
 
 
 def get_at_once(call: Call) -> bytes | None:
     """The answer of `nodes.get` if it was made before from the same data; None: it has to be made."""
-    if call.zone is None:
+    if call.zone is None or call.faults:
         return None
     database = deps.platform(call.request).database
     document = documents.peek(database, node_name(call.project, call.zone, call.id))
@@ -49,7 +50,11 @@ def get_at_once(call: Call) -> bytes | None:
 
 
 def _list(call: Call) -> dict[str, Any]:
-    found, number = call.read(lambda uow: nodes.list_nodes(uow, call.fleet, call.principal, call.project, call.zone))
+    def work(uow: UnitOfWork) -> list[Node]:
+        listed = nodes.list_nodes(uow, call.fleet, call.principal, call.project, call.zone)
+        return [faults.see_node(uow, call.faults, call.method.id, node) for node in listed]
+
+    found, number = call.read(work)
     page = call.page("nodes", [{"name": node.name} for node in found])
     by_name = {node.name: node for node in found}
     page["nodes"] = [convert.to_api_node(call.version, by_name[item["name"]], number) for item in page["nodes"]]

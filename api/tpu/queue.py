@@ -9,7 +9,9 @@ from podyard.api.tpu import convert_queue
 from podyard.api.tpu.call import Call, Change
 from podyard.api.tpu.operations import begun
 from podyard.base.errors import invalid
-from podyard.control import maintenance, queued_resources, reservations
+from podyard.control import faults, maintenance, queued_resources, reservations
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.queued_resource import QueuedResource
 
 
 def _create(call: Call) -> Change:
@@ -25,14 +27,20 @@ def _create(call: Call) -> Change:
 
 def _get(call: Call) -> dict[str, Any]:
     project, zone = call.place
-    found, _ = call.read(lambda uow: queued_resources.get(uow, call.principal, project, zone, call.id))
-    return convert_queue.to_api_queued_resource(call.version, found)
+
+    def work(uow: UnitOfWork) -> QueuedResource:
+        found = queued_resources.get(uow, call.principal, project, zone, call.id)
+        return faults.see_queued_resource(uow, call.faults, call.method.id, found)
+
+    return convert_queue.to_api_queued_resource(call.version, call.read(work)[0])
 
 
 def _list(call: Call) -> dict[str, Any]:
-    found, _ = call.read(
-        lambda uow: queued_resources.list_queued_resources(uow, call.fleet, call.principal, call.project, call.zone)
-    )
+    def work(uow: UnitOfWork) -> list[QueuedResource]:
+        found = queued_resources.list_queued_resources(uow, call.fleet, call.principal, call.project, call.zone)
+        return [faults.see_queued_resource(uow, call.faults, call.method.id, queued) for queued in found]
+
+    found, _ = call.read(work)
     return call.page(
         "queuedResources", [convert_queue.to_api_queued_resource(call.version, queued) for queued in found]
     )

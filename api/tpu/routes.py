@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import parse_qs, unquote
 
 from anyio import to_thread
 from starlette.exceptions import HTTPException
@@ -16,6 +17,7 @@ from starlette.types import Receive, Scope, Send
 from podyard.api.tpu import nodes, operations, places, queue
 from podyard.api.tpu.call import Call, Change, read_call, rendered
 from podyard.api.tpu.schema import Method, methods_of
+from podyard.domain.fault import Subject
 from podyard.http.context import written
 
 HANDLERS: Mapping[str, Callable[[Call], dict[str, Any] | Change]] = {
@@ -76,6 +78,36 @@ def _parts(path: str) -> tuple[tuple[int, str, str], dict[str, str]]:
         return (0, "", ""), {}
     collection = parts[4] if len(parts) > 4 else ""
     return (len(parts), collection, custom), found
+
+
+@functools.cache
+def _methods() -> Mapping[tuple[str, tuple[int, str, str], str], str]:
+    """Id of each method by version, parts of its path, and verb."""
+    return {
+        (version, _parts(f"/{version}/{method.flat_path}")[0], method.verb): method.id
+        for version in _BY_USE
+        for method in methods_of(version)
+    }
+
+
+def called(scope: Scope) -> Subject | None:
+    """The method that a request calls and what it names, as fault rules match it; None: it calls no method."""
+    raw: bytes = scope.get("raw_path") or scope["path"].encode()
+    path = raw.partition(b"?")[0].decode("latin-1")
+    key, parameters = _parts(path)
+    method = _methods().get((path.split("/")[1], key, scope["method"]))
+    if method is None:
+        return None
+    member = parameters.get("id", "")
+    if not member and scope["method"] == "POST":
+        asked = parse_qs(scope["query_string"].decode("latin-1"))
+        new = [
+            asked[name][0] for name in ("nodeId", "node_id", "queuedResourceId", "queued_resource_id") if name in asked
+        ]
+        member = new[0] if new else ""
+    project, zone = parameters["project"], parameters.get("zone", "")
+    name = f"projects/{project}/locations/{zone}/{method.partition('.')[0]}/{member}"
+    return Subject(zone, "", project, (member, name), method)
 
 
 def _endpoint(version: str, method: Method) -> Callable[[Request], Any]:

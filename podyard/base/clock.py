@@ -165,6 +165,7 @@ class PlatformClock:
     running: bool = True
     rate_millionths: int = RATE_ONE  # of a virtual clock; 0: it is paused
     target: PlatformTime | None = None  # an `advance` that the loop is still walking to
+    fault_rules: int = 0  # how many are not over: whoever reads the time knows whether to look for them
 
     def now(self, real: RealTime) -> PlatformTime:
         if self.mode is ClockMode.SYSTEM:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
+from typing import Any
 
 import click
 from typing_extensions import override
@@ -20,8 +22,9 @@ _MODULES = {
     "up": "stack", "down": "stack", "status": "stack", "env": "stack", "run": "stack",
     "tpu": "tpu", "job": "jobs", "bill": "bill", "demo": "demo", "explain": "explain",
     "qr": "queue", "reservation": "queue", "queue": "queue",
-    "estimate": "estimate", "predict": "predict",
-    "hardware": "admin", "project": "admin", "auth": "admin", "agents": "admin", "clock": "clock",
+    "estimate": "estimate", "plan": "plan", "predict": "predict",
+    "hardware": "admin", "project": "admin", "auth": "admin", "agents": "admin", "clock": "clock", "fault": "faults",
+    "pods": "pods",    "simulate": "simulate", "fsck": "fsck",
 }  # fmt: skip
 
 
@@ -45,10 +48,10 @@ def root() -> None:
     """A Cloud TPU that you run yourself."""
 
 
-def run(argv: list[str]) -> None:
-    """Runs one command and exits."""
+def run(argv: list[str], tools: Mapping[str, Any] | None = None) -> None:
+    """Runs one command and exits. `tools`: what only the composition root may import, by the name of the command."""
     try:
-        code = root.main(argv, prog_name="podyard", standalone_mode=False)
+        code = root.main(argv, prog_name="podyard", standalone_mode=False, obj=tools)
     except click.exceptions.Abort:
         sys.exit(EXIT_INTERRUPTED)
     except KeyboardInterrupt:

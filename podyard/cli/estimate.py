@@ -69,13 +69,7 @@ def estimate(
     input. A recipe's step is that of the whole slice. Exit code 1 when the program cannot run on the accelerator type.
     """
     region = region_of(zone)
-    given = {key: value_of(value) for pair in arguments for key, value in pairs(pair, "--arg").items()}
-    if program in PROGRAMS:
-        analysis = _of_recipe(program, given, global_batch, compiler)
-    elif given or global_batch is not None:
-        raise click.UsageError("--arg and --global-batch are for recipes: a file has its sizes in it")
-    else:
-        analysis = _of_file(program, compiler)
+    analysis = analysis_of(program, arguments, global_batch, compiler)
     card, now = default_rate_card(), PlatformTime(OsClock().now().nanos)
 
     def make(name: str) -> Report:
@@ -91,6 +85,17 @@ def estimate(
     if trace_file is not None and main.report is not None:
         json.dump(trace.trace_events(main.report), trace_file, separators=(",", ":"), allow_nan=False)
     return 0 if main.error is None else 1
+
+
+def analysis_of(program: str, arguments: tuple[str, ...], global_batch: int | None, compiler: str) -> Analysis:
+    """What finds the estimate of a recipe or a file, by accelerator type. Raises a usage error for figures that are
+    given with a file, NOT_FOUND for what is neither, and what the recipe refuses."""
+    given = {key: value_of(value) for pair in arguments for key, value in pairs(pair, "--arg").items()}
+    if program in PROGRAMS:
+        return _of_recipe(program, given, global_batch, compiler)
+    if given or global_batch is not None:
+        raise click.UsageError("--arg and --global-batch are for recipes: a file has its sizes in it")
+    return _of_file(program, compiler)
 
 
 def _of_recipe(name: str, given: Mapping[str, object], global_batch: int | None, compiler: str) -> Analysis:

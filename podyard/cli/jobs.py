@@ -229,6 +229,22 @@ def cancel(job_id: str, data: str | None, project: str | None, location: str | N
 
 @job.command()
 @click.argument("job_id")
+@click.option("--replicas", required=True, metavar="N|max", help="The most processes it shall run with.")
+@target_options
+@output_option
+def resize(
+    job_id: str, replicas: str, data: str | None, project: str | None, location: str | None, output: str
+) -> None:
+    """Let an elastic job go on with another number of processes."""
+    if replicas != "max" and not replicas.isdecimal():
+        raise click.BadParameter(f"{replicas!r} is neither a number nor max", param_hint="--replicas")
+    body = {"replicas": replicas if replicas == "max" else int(replicas)}
+    client = client_of(data, project, location)
+    _print(client.call("POST", f"{client.own_path()}/jobs/{quote(job_id)}:resize", body), output)
+
+
+@job.command()
+@click.argument("job_id")
 @target_options
 @click.option("--timeout", type=float, help="Give up after this many seconds; the job goes on.")
 @output_option

@@ -6,12 +6,14 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Table, delete, func, insert, select, update
+from sqlalchemy import Table, bindparam, delete, func, insert, select, update
 
 from podyard.base.clock import RealTime
 from podyard.base.errors import Code, PodyardError, invalid
 from podyard.control.gangs import settle
+from podyard.db import faults
 from podyard.db import jobs as rows
+from podyard.db.nodes import row_by_key as node_row
 from podyard.db.tables_compute import agents
 from podyard.db.tables_jobs import attempts, checkpoints, job_evaluations, job_logs, job_metrics, jobs, replicas
 from podyard.db.transition import REPLICAS, move
@@ -89,22 +91,30 @@ def sync(
     A replica that shall yield goes on by itself until it has: to its agent it shall RUN.
     """
     require_agent(principal, agent_id)
-    agent = uow.first(select(agents).where(agents.c.agent_id == agent_id))
+    agent = uow.first(_AGENT, {"key": agent_id})
     if agent is None or agent["fence"] != fence:
         raise PodyardError(Code.ABORTED, f"agent {agent_id} has registered anew: fence {fence} is old")
-    uow.execute(update(agents).where(agents.c.agent_id == agent_id).values(seen=uow.real_now))
+    uow.update(agents, {"agent_id": agent_id}, {"seen": uow.real_now})
     for report in reports:
         _take(uow, agent_id, report)
-    mine = select(replicas).where(replicas.c.agent_id == agent_id, replicas.c.state.in_(rows.LIVE_REPLICA_STATES))
-    live = uow.all(mine.order_by(replicas.c.replica_id))
+    live = uow.all(_LIVE_OF, {"key": agent_id})
     return [{**replica, "desired": "STOP" if replica["desired"] == "STOP" else "RUN"} for replica in live]
 
 
+_AGENT = select(agents).where(agents.c.agent_id == bindparam("key"))
+_LIVE_OF = (
+    select(replicas)
+    .where(replicas.c.agent_id == bindparam("key"), replicas.c.state.in_(rows.LIVE_REPLICA_STATES))
+    .order_by(replicas.c.replica_id)
+)
+_REPLICA = select(replicas).where(replicas.c.replica_id == bindparam("key"))
+
+
 def _take(uow: UnitOfWork, agent_id: str, report: ReplicaReport) -> None:
-    replica = uow.first(
-        select(replicas).where(replicas.c.replica_id == report.replica, replicas.c.agent_id == agent_id)
-    )
-    if replica is None or replica["fence"] != report.fence or REPLICA.is_final(replica["state"]):
+    replica = uow.first(_REPLICA, {"key": report.replica})
+    if replica is None or replica["agent_id"] != agent_id:
+        return
+    if replica["fence"] != report.fence or REPLICA.is_final(replica["state"]):
         return  # of an attempt that is over: the agent forgets it when the answer does not list it
     if report.state == "EXITED":
         move(uow, REPLICAS, replica, "exit", reason=report.reason)
@@ -183,8 +193,8 @@ def report(uow: UnitOfWork, principal: Principal, replica_id: str, progress: Pro
         _keep_state(uow, replica, attempt, progress)
         settle(uow, replica["attempt_id"])
     lease_until = uow.real_now.plus_seconds(uow.leases.replica_seconds)
-    uow.execute(update(replicas).where(replicas.c.replica_id == replica_id).values(lease_until=lease_until))
-    fresh = uow.first(select(replicas.c.desired).where(replicas.c.replica_id == replica_id))
+    uow.update(replicas, {"replica_id": replica_id}, {"lease_until": lease_until})
+    fresh = uow.first(_REPLICA, {"key": replica_id})
     assert fresh is not None
     return str(fresh["desired"])
 
@@ -199,6 +209,34 @@ def _keep_state(uow: UnitOfWork, replica: Mapping[str, Any], attempt: Mapping[st
         outcome, reason = "FAILED", "it yielded, and nobody had asked it to"
     query = update(replicas).where(replicas.c.replica_id == replica["replica_id"])
     uow.execute(query.values(outcome=outcome, reason=reason))
+
+
+def checkpoints_fail(uow: UnitOfWork, replica_id: str) -> bool:
+    """Whether a fault keeps the replica's job from writing checkpoints: it shall take none of the older ones away."""
+    rules = faults.standing(uow, "checkpoint")
+    replica = uow.first(_REPLICA, {"key": replica_id}) if rules else None
+    if replica is None:
+        return False
+    subject = faults.of_node(node_row(uow, rows.row_by_key(uow, replica["job_key"])["node_key"]))
+    return any(rule.matches(subject) for rule in rules)
+
+
+def _written(
+    uow: UnitOfWork, job: Mapping[str, Any], saved: Sequence[Mapping[str, Any]]
+) -> Sequence[Mapping[str, Any]]:
+    """The checkpoints without those that a fault has kept from being written; the job says which."""
+    if not saved or not faults.standing(uow, "checkpoint"):
+        return saved
+    subject = faults.of_node(node_row(uow, job["node_key"]))
+    kept = []
+    for item in saved:
+        rule = faults.struck(uow, "checkpoint", subject)
+        if rule is None:
+            kept.append(item)
+            continue
+        text = f"the checkpoint of step {item['step']} could not be written: {rule.reason}"
+        uow.execute(update(jobs).where(jobs.c.job_key == job["job_key"]).values(state_reason=text))
+    return kept
 
 
 def _keep_progress(uow: UnitOfWork, replica: Mapping[str, Any], attempt: Mapping[str, Any], progress: Progress) -> None:
@@ -220,9 +258,12 @@ def _keep_progress(uow: UnitOfWork, replica: Mapping[str, Any], attempt: Mapping
     for index, point in enumerate(fresh):
         if point["step"] != last + 1 + index:
             raise invalid(f"step {point['step']} follows step {last + index}: steps must be contiguous", "metrics")
+    if fresh and (factor := faults.slowness(uow, job["node_key"])) > 1:
+        fresh = [{**point, "modelled_seconds": point["modelled_seconds"] * factor} for point in fresh]
     if fresh:
         uow.execute(insert(job_metrics), [{**key, **point} for point in fresh])
-    _keep_once(uow, checkpoints, key, [{**saved, "at": uow.now} for saved in progress.checkpoints])
+    written = _written(uow, job, progress.checkpoints)
+    _keep_once(uow, checkpoints, key, [{**saved, "at": uow.now} for saved in written])
     _keep_once(uow, job_evaluations, key, progress.evaluations)
     if progress.pruned:
         gone = checkpoints.c.step.in_(progress.pruned)
@@ -281,7 +322,7 @@ def _keep_lines(uow: UnitOfWork, replica: Mapping[str, Any], lines: Sequence[tup
 
 
 def _replica(uow: UnitOfWork, principal: Principal, replica_id: str) -> Mapping[str, Any]:
-    row = uow.first(select(replicas).where(replicas.c.replica_id == replica_id))
+    row = uow.first(_REPLICA, {"key": replica_id})
     if row is None or principal.attempt_id is None or row["attempt_id"] != principal.attempt_id:
         raise PodyardError(
             Code.PERMISSION_DENIED,

@@ -1,19 +1,23 @@
 """Attempts: a gang of replicas is started whole, watched, ended whole, and only then does the job go on.
 
 1. `start_waiting` makes an attempt for each job that waits and whose node and agents have room: all replicas or none.
+   Where places are short, gangs of elastic jobs that have to are asked to yield, and go on with fewer.
 2. `settle` looks at the replicas of an attempt after each report and decides whether it has come to its end.
-3. `grow` asks the gang of an elastic job that runs with less than there is room for to yield: to save and to leave.
+3. `grow` asks the gang of an elastic job that runs with less than there is room for, or with more than it was set to,
+   to yield: to save and to leave.
 4. `end` asks every replica to stop. Only when every process is gone (`EXITED`) does the attempt count as ended.
 5. `_finish` lets the job succeed, recover from its last checkpoint, fail, or be cancelled.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import select, update
+from sqlalchemy import bindparam, func, select, update
 
+from podyard.base.clock import RealTime
 from podyard.base.errors import Code
 from podyard.base.ids import row_id
 from podyard.base.rng import secret_token
@@ -25,7 +29,8 @@ from podyard.db.tables_compute import agents
 from podyard.db.tables_jobs import attempts, jobs, replicas
 from podyard.db.transition import ATTEMPTS, JOBS, REPLICAS, born, move
 from podyard.db.unit_of_work import UnitOfWork
-from podyard.domain.gang import GangSize, allowed_sizes, whole_gang
+from podyard.domain.gang import GangSize, wanted_sizes, whole_gang
+from podyard.domain.gang_room import Contender, Holder, count_for, left_for_others, who_shrinks
 from podyard.domain.job import ATTEMPT, JOB, PRIORITY_DEFAULT, REPLICA
 from podyard.domain.node import kind_of
 
@@ -35,20 +40,68 @@ YIELD_SECONDS_MAX = 60.0  # a step and a checkpoint of any model that trains her
 RESIZE_PAUSE_SECONDS = 10.0  # what a start costs is worked off by then, so an agent that comes and goes stops no job
 
 
-def start_waiting(uow: UnitOfWork) -> int:
-    """Starts an attempt for every waiting job that can run now, in the order of `turn`; returns how many."""
-    waiting = uow.all(select(jobs).where(jobs.c.state.in_(WAITING)))
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Wants:
+    """A job that could run if it had places, and the sizes that its gang may have, the largest first."""
+
+    job: Mapping[str, Any]
+    sizes: Sequence[GangSize]
+
+    @property
+    def contender(self) -> Contender:
+        return Contender(
+            job_key=self.job["job_key"],
+            project=self.job["project"],
+            priority=self.job["spec"].get("priority", PRIORITY_DEFAULT),
+            created=self.job["created"],
+            counts=tuple(size.process_count for size in self.sizes),
+            begun=self.job["state"] != "QUEUED",
+        )
+
+
+def start_waiting(uow: UnitOfWork, shares: Mapping[str, float] | None = None) -> int:
+    """Starts an attempt for every waiting job that can run now, in the order of `turn`; returns how many.
+
+    `shares`: the weight of a project among those that want places; 1 where it is not named.
+    """
+    ready: list[_Wants] = []
+    others: list[Contender] = []
+    for job in sorted(uow.all(_WAITING), key=turn):
+        attempt = rows.open_attempt(uow, job["job_key"])
+        if attempt is not None:  # it is still stopping; why it ended is the reason to show
+            if attempt["outcome"] == "RESIZED":
+                others.append(_wants(job).contender)
+            continue
+        why = _node_reason(uow, job) or _turn_reason(uow, job)
+        if why is None:
+            ready.append(_wants(job))
+            others.append(ready[-1].contender)
+        else:
+            _tell(uow, job, why)
     started = 0
-    for job in sorted(waiting, key=turn):
-        if rows.open_attempt(uow, job["job_key"]) is not None:
-            continue  # its last attempt is still stopping; why it ended is the reason to show
-        found = _size_or_reason(uow, job)
-        if isinstance(found, GangSize):
-            _start(uow, job, found)
-            started += 1
-        elif found != job["state_reason"]:
-            uow.execute(update(jobs).where(jobs.c.job_key == job["job_key"]).values(state_reason=found))
+    for wants in ready:
+        free = _free_count(uow)
+        count = count_for(wants.contender, others, free)
+        if count is None:
+            _make_room(uow, wants, free, shares or {})
+            _tell(uow, wants.job, _needed(wants.sizes[-1], free))
+            continue
+        _start(uow, wants.job, next(size for size in wants.sizes if size.process_count == count))
+        others.remove(wants.contender)
+        started += 1
     return started
+
+
+_WAITING = select(jobs).where(jobs.c.state.in_(WAITING))
+
+
+def _wants(job: Mapping[str, Any]) -> _Wants:
+    return _Wants(job, wanted_sizes(rows.to_spec(job["spec"]), kind_of(job["accelerator_type"], job["topology"])))
+
+
+def _tell(uow: UnitOfWork, job: Mapping[str, Any], why: str) -> None:
+    if why != job["state_reason"]:
+        uow.execute(update(jobs).where(jobs.c.job_key == job["job_key"]).values(state_reason=why))
 
 
 def turn(job: Mapping[str, Any]) -> tuple[int, bool, int, str]:
@@ -65,24 +118,34 @@ def free_replicas(uow: UnitOfWork) -> dict[str, int]:
     return {row["agent_id"]: row["replicas_max"] - used.get(row["agent_id"], 0) for row in living}
 
 
-def _size_or_reason(uow: UnitOfWork, job: Mapping[str, Any]) -> GangSize | str:
-    """The gang that a waiting job can have now, or why it has to wait."""
+def _free_count(uow: UnitOfWork) -> int:
+    return sum(max(0, count) for count in free_replicas(uow).values())
+
+
+def _node_reason(uow: UnitOfWork, job: Mapping[str, Any]) -> str | None:
+    """Why a waiting job's node lets none start, if it does not."""
     node = node_row(uow, job["node_key"])
     if node["state"] != "READY":
         why = f": {node['wait_reason']}" if node["wait_reason"] else ""
         return f"node {job['node_id']} is {node['state']}{why}"
     if node["reclaim_at"] is not None:
         return f"node {job['node_id']} is taken back at {node['reclaim_at'].rfc3339()}"
-    free = sum(max(0, count) for count in free_replicas(uow).values())
-    sizes = allowed_sizes(rows.to_spec(job["spec"]), kind_of(job["accelerator_type"], job["topology"]))
+    return None
+
+
+def _on_node(uow: UnitOfWork, job: Mapping[str, Any]) -> tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]:
+    """(another job that is on the same node, another one whose turn comes first), as far as there are any."""
     others = [row for row in rows.active_on_node(uow, job["node_key"]) if row["job_key"] != job["job_key"]]
     on_it = next((row for row in others if rows.open_attempt(uow, row["job_key"]) is not None), None)
+    return on_it, next((row for row in sorted(others, key=turn) if turn(row) < turn(job)), None)
+
+
+def _turn_reason(uow: UnitOfWork, job: Mapping[str, Any]) -> str | None:
+    """Why a job has to wait for others on its node. One of lower priority is asked to make room."""
+    on_it, before = _on_node(uow, job)
     if on_it is not None:
-        return _take_turn(uow, job, on_it, sizes[-1], free)
-    before = next((row for row in sorted(others, key=turn) if turn(row) < turn(job)), None)
-    if before is not None:
-        return f"node {job['node_id']} is busy with job {before['job_id']}"
-    return next((size for size in sizes if size.process_count <= free), _needed(sizes[-1], free))
+        return _take_turn(uow, job, on_it, _wants(job).sizes[-1], _free_count(uow))
+    return None if before is None else f"node {job['node_id']} is busy with job {before['job_id']}"
 
 
 def _take_turn(uow: UnitOfWork, job: Mapping[str, Any], other: Mapping[str, Any], size: GangSize, free: int) -> str:
@@ -92,11 +155,53 @@ def _take_turn(uow: UnitOfWork, job: Mapping[str, Any], other: Mapping[str, Any]
     attempt = rows.open_attempt(uow, other["job_key"])
     if attempt is None or turn(other)[0] <= turn(job)[0]:
         return busy
-    gang = [row for row in rows.replica_rows(uow, attempt["attempt_id"]) if not REPLICA.is_final(row["state"])]
-    if size.process_count > free + len(gang):
-        return _needed(size, free + len(gang))
+    room = free + len(_live_gang(uow, attempt))
+    if size.process_count > room:
+        return _needed(size, room)
     ask_to_yield(uow, attempt, "PREEMPTED", f"job {job['job_id']} has a higher priority and takes its turn")
     return f"{busy}, which has a lower priority and makes room"
+
+
+def _make_room(uow: UnitOfWork, wants: _Wants, free: int, shares: Mapping[str, float]) -> None:
+    """Asks gangs of elastic jobs that have to make room for this one to yield: they go on with fewer processes.
+
+    One change at a time: what others are about to leave may be enough.
+    """
+    if uow.first(_YIELDING) is not None:
+        return
+    settled = uow.all(_RUNNING_JOBS, {"before": _settled(uow)})
+    running = [job for job in settled if job["spec"].get("elastic") is not None]
+    if not running:
+        return
+    living, holders = free_replicas(uow), {}
+    for job in running:
+        gang = (row for row in rows.replica_rows(uow, job["attempt_id"]) if not REPLICA.is_final(row["state"]))
+        places = sum(replica["agent_id"] in living for replica in gang)
+        holders[job["attempt_id"]] = Holder(_wants(job).contender, places)
+    chosen = who_shrinks(wants.contender, list(holders.values()), free, _held(uow), shares)
+    text = (
+        f"the gang goes on with fewer: {wants.sizes[-1].process_count} places are needed by a job that comes before it"
+    )
+    for attempt_id, holder in holders.items():
+        if holder in chosen:
+            ask_to_yield(uow, rows.attempt_by_id(uow, attempt_id), "RESIZED", text)
+
+
+def _held(uow: UnitOfWork) -> dict[str, int]:
+    """Places by project."""
+    return {row["project"]: row["places"] for row in uow.all(_HELD)}
+
+
+_HELD = (
+    select(jobs.c.project, func.count().label("places"))
+    .join(replicas, replicas.c.job_key == jobs.c.job_key)
+    .where(replicas.c.state.in_(rows.LIVE_REPLICA_STATES))
+    .group_by(jobs.c.project)
+)
+
+
+def _live_gang(uow: UnitOfWork, attempt: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [row for row in rows.replica_rows(uow, attempt["attempt_id"]) if not REPLICA.is_final(row["state"])]
 
 
 def _needed(size: GangSize, free: int) -> str:
@@ -150,10 +255,12 @@ def _smaller(uow: UnitOfWork, job: Mapping[str, Any], number: int, size: GangSiz
     whole = whole_gang(rows.to_spec(job["spec"]), kind_of(job["accelerator_type"], job["topology"]))
     if size == whole:
         return ""
-    free = sum(max(0, count) for count in free_replicas(uow).values())
+    free = _free_count(uow)
     batch = "" if size.global_batch == whole.global_batch else f" with a batch of {size.global_batch}"
     on = f"attempt {number} runs on {size.host_count} of {whole.host_count} hosts{batch}"
-    return f"{on}: {_needed(whole, free)}"
+    if size == _wants(job).sizes[0]:
+        return f"{on}, as the job is set to"
+    return f"{on}: {_needed(whole, free) if whole.process_count > free else 'the rest is left to jobs that wait'}"
 
 
 def _place_replicas(uow: UnitOfWork, job: Mapping[str, Any], attempt_id: str, size: GangSize) -> list[str]:
@@ -194,37 +301,82 @@ def grow(uow: UnitOfWork) -> None:
 
     One gang at a time: two could not both have the same room.
     """
-    yielding = select(attempts.c.attempt_id).where(attempts.c.yield_real.is_not(None), attempts.c.state != "ENDED")
-    waiting_for = uow.all(yielding.order_by(attempts.c.attempt_id))
+    waiting_for = uow.all(_YIELDING)
     for row in waiting_for:
         attempt = rows.attempt_by_id(uow, row["attempt_id"])
         if uow.real_now > attempt["yield_real"].plus_seconds(YIELD_SECONDS_MAX):
             text = f"the gang has not yielded within {YIELD_SECONDS_MAX:g} s: it goes on from its last checkpoint"
             end(uow, attempt, attempt["yield_outcome"] or "RESIZED", text)
-    settled = uow.real_now.plus_seconds(-RESIZE_PAUSE_SECONDS)
-    running = select(attempts.c.attempt_id).where(attempts.c.state == "RUNNING", attempts.c.started_real < settled)
-    for row in uow.all(running.order_by(attempts.c.started_real, attempts.c.attempt_id)):
+    for row in uow.all(_RUNNING, {"before": _settled(uow)}):
         if waiting_for or _ask_to_yield(uow, rows.attempt_by_id(uow, row["attempt_id"])):
             return
 
 
+def follow_size(uow: UnitOfWork, job_key: str) -> None:
+    """After another size was set for a job: asks its gang to yield at once, unless another gang is just doing so."""
+    attempt = rows.open_attempt(uow, job_key)
+    if attempt is not None and uow.first(_YIELDING) is None:
+        _ask_to_yield(uow, rows.attempt_by_id(uow, attempt["attempt_id"]))
+
+
+def _settled(uow: UnitOfWork) -> RealTime:
+    """A gang that has begun before this may change its size."""
+    return uow.real_now.plus_seconds(-RESIZE_PAUSE_SECONDS)
+
+
+_YIELDING = (
+    select(attempts.c.attempt_id)
+    .where(attempts.c.yield_real.is_not(None), attempts.c.state != "ENDED")
+    .order_by(attempts.c.attempt_id)
+)
+_RUNNING_JOBS = (
+    select(jobs, attempts.c.attempt_id)
+    .join(attempts, attempts.c.job_key == jobs.c.job_key)
+    .where(
+        jobs.c.state == "RUNNING",
+        attempts.c.state == "RUNNING",
+        attempts.c.started_real < bindparam("before", type_=attempts.c.started_real.type),
+    )
+    .order_by(attempts.c.started_real, attempts.c.attempt_id)
+)
+_RUNNING = (
+    select(attempts.c.attempt_id)
+    .where(
+        attempts.c.state == "RUNNING",
+        attempts.c.started_real < bindparam("before", type_=attempts.c.started_real.type),
+    )
+    .order_by(attempts.c.started_real, attempts.c.attempt_id)
+)
+
+
 def _ask_to_yield(uow: UnitOfWork, attempt: Mapping[str, Any]) -> bool:
-    """Does so if there is a larger size with room: free places and those that the gang has itself on living agents."""
+    """Does so if the gang has more hosts than the job is set to, or a larger size has room: free places, without what
+    those need who come before, and the places that the gang has itself on living agents."""
     job = rows.row_by_key(uow, attempt["job_key"])
-    if attempt["state"] != "RUNNING" or job["state"] != "RUNNING":
+    if attempt["state"] != "RUNNING" or job["state"] != "RUNNING" or job["spec"].get("elastic") is None:
         return False
-    kind = kind_of(job["accelerator_type"], job["topology"])
+    wants, living = _wants(job), free_replicas(uow)
     hosts, _ = rows.size_of(attempt, job)
-    free = free_replicas(uow)
-    gang = [r for r in rows.replica_rows(uow, attempt["attempt_id"]) if not REPLICA.is_final(r["state"])]
-    room = sum(max(0, count) for count in free.values()) + sum(r["agent_id"] in free for r in gang)
-    larger = (size for size in allowed_sizes(rows.to_spec(job["spec"]), kind) if size.host_count > hosts)
-    size = next((size for size in larger if size.process_count <= room), None)
-    if size is None:
+    own = sum(replica["agent_id"] in living for replica in _live_gang(uow, attempt))
+    room = sum(max(0, count) for count in living.values()) + own
+    most = wants.sizes[0].host_count
+    if hosts < most:
+        room -= left_for_others(wants.contender, _contenders(uow), room)
+    size = next((size for size in wants.sizes if size.process_count <= room), wants.sizes[-1])
+    if hosts == size.host_count or (size.host_count < hosts <= most):
         return False
-    text = f"attempt {attempt['attempt']} yields: there is room for {size.host_count} of {kind.host_count} hosts"
-    ask_to_yield(uow, attempt, "RESIZED", text)
+    whole = kind_of(job["accelerator_type"], job["topology"]).host_count
+    why = f"the job is set to {most}" if hosts > most else f"there is room for {size.host_count}"
+    ask_to_yield(uow, attempt, "RESIZED", f"attempt {attempt['attempt']} yields: {why} of {whole} hosts")
     return True
+
+
+def _contenders(uow: UnitOfWork) -> list[Contender]:
+    """The jobs that wait for places only."""
+    waiting = (job for job in sorted(uow.all(_WAITING), key=turn) if rows.open_attempt(uow, job["job_key"]) is None)
+    return [
+        _wants(job).contender for job in waiting if not _node_reason(uow, job) and _on_node(uow, job) == (None, None)
+    ]
 
 
 def ask_to_yield(uow: UnitOfWork, attempt: Mapping[str, Any], outcome: str, text: str) -> None:
@@ -252,19 +404,27 @@ def settle(uow: UnitOfWork, attempt_id: str) -> None:
         elif lost:
             end(uow, attempt, "FAILED", f"replica {lost[0]['rank']}: {lost[0]['reason']}")
         elif all(r["outcome"] == "SUCCEEDED" for r in gang):
+            # The first ones may have finished before the last one was heard of: then nobody has seen all of them run.
+            if attempt["state"] == "STARTING":
+                attempt = _run(uow, attempt)
             end(uow, attempt, "SUCCEEDED", "all replicas finished")
         elif all(r["outcome"] in ("SUCCEEDED", "YIELDED") for r in gang):
             outcome = attempt["yield_outcome"] or "RESIZED"
-            to = "to a larger gang" if outcome == "RESIZED" else "and saved: the job goes on when it has room again"
+            to = "for a gang of another size" if outcome == "RESIZED" else "and saved: the job goes on when it has room"
             end(uow, attempt, outcome, f"all replicas have yielded {to}")
         elif attempt["state"] == "STARTING" and all(r["state"] == "RUNNING" for r in gang):
-            move(uow, ATTEMPTS, attempt, "run", reason="all replicas run")
-            job = rows.row_by_key(uow, attempt["job_key"])
-            if JOB.allows(job["state"], "run"):
-                move(uow, JOBS, job, "run", reason="all replicas run")
+            _run(uow, attempt)
     attempt = rows.attempt_by_id(uow, attempt_id)
     if attempt["state"] == "ENDING" and all(REPLICA.is_final(r["state"]) for r in gang):
         _finish(uow, attempt)
+
+
+def _run(uow: UnitOfWork, attempt: Mapping[str, Any]) -> Mapping[str, Any]:
+    moved = move(uow, ATTEMPTS, attempt, "run", reason="all replicas run")
+    job = rows.row_by_key(uow, attempt["job_key"])
+    if JOB.allows(job["state"], "run"):
+        move(uow, JOBS, job, "run", reason="all replicas run")
+    return moved
 
 
 def end(uow: UnitOfWork, attempt: Mapping[str, Any], outcome: str, reason: str) -> None:
@@ -273,7 +433,7 @@ def end(uow: UnitOfWork, attempt: Mapping[str, Any], outcome: str, reason: str) 
         return
     move(uow, ATTEMPTS, attempt, "end", reason=reason, outcome=outcome)
     uow.execute(update(attempts).where(attempts.c.attempt_id == attempt["attempt_id"]).values(reason=reason))
-    gang = [r for r in rows.replica_rows(uow, attempt["attempt_id"]) if not REPLICA.is_final(r["state"])]
+    gang = _live_gang(uow, attempt)
     uow.execute(update(replicas).where(replicas.c.attempt_id == attempt["attempt_id"]).values(desired="STOP"))
     for agent_id in sorted({r["agent_id"] for r in gang}):
         outbox.put(uow, f"agent.{agent_id}", POKE_TASK, [agent_id])

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
-from sqlalchemy import Select, String, cast, exists, func, insert, or_, select, update
+from sqlalchemy import Select, String, bindparam, cast, exists, func, insert, or_, select, update
 
 from podyard.base.clock import RealTime
 from podyard.base.errors import Code, PodyardError, failed_precondition, invalid, not_found
@@ -19,8 +20,8 @@ from podyard.base.rng import secret_token
 from podyard.control import access
 from podyard.control.agents import require_agent
 from podyard.control.gangs import POKE_TASK
+from podyard.db import faults, outbox
 from podyard.db import nodes as node_rows
-from podyard.db import outbox
 from podyard.db.tables_access import projects, tokens
 from podyard.db.tables_compute import agents, hosts, nodes
 from podyard.db.transition import HOSTS, move
@@ -221,8 +222,12 @@ def settle(uow: UnitOfWork, watching_since: RealTime) -> None:
 
 def busy(uow: UnitOfWork, node_key: str) -> bool:
     """Whether processes of a host of the node may still be on its chips."""
-    query = select(func.count()).where(hosts.c.node_key == node_key, hosts.c.state.in_(LIVE_HOST_STATES))
-    return bool(uow.execute(query).scalar())
+    return uow.execute(_BUSY, {"key": node_key}).first() is not None
+
+
+_BUSY = (
+    select(hosts.c.host_id).where(hosts.c.node_key == bindparam("key"), hosts.c.state.in_(LIVE_HOST_STATES)).limit(1)
+)
 
 
 def facts(uow: UnitOfWork, row: Mapping[str, Any]) -> NodeFacts:
@@ -256,6 +261,7 @@ def facts(uow: UnitOfWork, row: Mapping[str, Any]) -> NodeFacts:
         maintenance_workers=tuple(node.maintenance_workers),
         upcoming_maintenance=node.upcoming_maintenance,
         multislice=_multislice(uow, row),
+        metadata_down=faults.without_metadata(uow, row),
     )
 
 
@@ -299,17 +305,22 @@ def _exit(uow: UnitOfWork, host: Mapping[str, Any], reason: str, **values: Any) 
 
 def _stop_where_not_ready(uow: UnitOfWork, agent_id: str | None) -> None:
     """Hosts of a node that has left READY, or has left it and come back since (that is a reboot), shall stop."""
-    query = select(hosts, nodes.c.node_id, nodes.c.state.label("node_state"))
-    query = query.join(nodes, nodes.c.node_key == hosts.c.node_key).where(
-        hosts.c.state.in_(("STARTING", "RUNNING")),
-        or_(nodes.c.state != "READY", nodes.c.ready_since != hosts.c.ready_since),
-    )
-    if agent_id is not None:
-        query = query.where(hosts.c.agent_id == agent_id)
-    for found in uow.all(query.order_by(hosts.c.node_key, hosts.c.host_index)):
+    query = _TO_STOP if agent_id is None else _TO_STOP.where(hosts.c.agent_id == agent_id)
+    for found in uow.all(query):
         host = {column.name: found[column.name] for column in hosts.c}
         move(uow, HOSTS, host, "stop", reason=f"node {found['node_id']} is {found['node_state']}")
         _poke(uow, host["agent_id"])
+
+
+_TO_STOP = (
+    select(hosts, nodes.c.node_id, nodes.c.state.label("node_state"))
+    .join(nodes, nodes.c.node_key == hosts.c.node_key)
+    .where(
+        hosts.c.state.in_(("STARTING", "RUNNING")),
+        or_(nodes.c.state != "READY", nodes.c.ready_since != hosts.c.ready_since),
+    )
+    .order_by(hosts.c.node_key, hosts.c.host_index)
+)
 
 
 def _lose_silent(uow: UnitOfWork) -> None:
@@ -357,6 +368,7 @@ def _materialise(uow: UnitOfWork, node: Mapping[str, Any], chosen: Sequence[Mapp
         _poke(uow, agent_id)
 
 
+@cache
 def _nodes_that_want_hosts() -> Select[Any]:
     """READY nodes with a script or with hosts that somebody asked for, of which some are not materialised."""
     text = cast(nodes.c.spec, String)

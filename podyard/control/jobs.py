@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import func, select, update
 
 from podyard.base.errors import Code, PodyardError, failed_precondition, invalid, not_found
 from podyard.base.ids import check_resource_id, row_id
@@ -23,6 +24,7 @@ from podyard.domain.job import (
     JOB_MODES,
     PRIORITY_MAX,
     PRIORITY_MIN,
+    Elastic,
     Job,
     JobRequest,
     JobSpec,
@@ -136,6 +138,36 @@ def cancel(uow: UnitOfWork, principal: Principal, project: str, zone: str, job_i
             gangs.end(uow, attempt, "CANCELLED", f"cancelled by {principal.email}")
             gangs.settle(uow, attempt["attempt_id"])
     return get(uow, principal, project, zone, job_id)
+
+
+def resize(uow: UnitOfWork, principal: Principal, project: str, zone: str, job_id: str, replicas: int | None) -> Job:
+    """Sets how many processes an elastic job runs with at most; None: its whole gang again. A gang of another size is
+    asked to save and to leave, and the job goes on with the new one as soon as it has room.
+
+    Raises FAILED_PRECONDITION for a job that has ended or is not elastic, INVALID_ARGUMENT for a number that it cannot
+    run with.
+    """
+    row = _row(uow, principal, "podyard.jobs.resize", project, zone, job_id)
+    if JOB.is_final(row["state"]) or row["state"] == "CANCELLING":
+        raise failed_precondition(f"job {job_id} is {row['state']}: there is nothing to resize")
+    spec, kind = rows.to_spec(row["spec"]), kind_of(row["accelerator_type"], row["topology"])
+    if spec.elastic is None:
+        raise failed_precondition(f"job {job_id} is not elastic: only one that was submitted with elastic is resized")
+    counts = [size.process_count for size in allowed_sizes(spec, kind)]
+    if replicas is not None and replicas not in counts:
+        raise invalid(f"replicas is {replicas}: {_why_not(replicas, spec.elastic, counts)}", "replicas")
+    changed = dataclasses.replace(spec, elastic=dataclasses.replace(spec.elastic, max_replicas=replicas))
+    uow.execute(update(jobs).where(jobs.c.job_key == row["job_key"]).values(spec=rows.from_spec(changed)))
+    gangs.follow_size(uow, row["job_key"])
+    return get(uow, principal, project, zone, job_id)
+
+
+def _why_not(replicas: int, elastic: Elastic, counts: Sequence[int]) -> str:
+    if replicas < elastic.min_replicas:
+        return f"the job goes on with {elastic.min_replicas} (elastic.minReplicas) at least"
+    if replicas > counts[0]:
+        return f"its slice has room for {counts[0]} at most"
+    return f"its batch divides for {', '.join(map(str, counts))} only"
 
 
 def metrics(

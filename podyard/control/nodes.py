@@ -16,6 +16,7 @@ from podyard.base.errors import Code, PodyardError, failed_precondition, invalid
 from podyard.base.ids import check_resource_id, error_id, row_id
 from podyard.control import access, disks, hosts, operations, queue_states, quota
 from podyard.control.gangs import end as end_attempt
+from podyard.db import faults as fault_rows
 from podyard.db import jobs as job_rows
 from podyard.db import nodes as rows
 from podyard.db import timers
@@ -191,6 +192,11 @@ def delete(uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, zo
     row = _row(uow, principal, "tpu.nodes.delete", project, zone, node_id)
     if row["state"] == "DELETING":
         raise bad_state("delete", row)
+    if rule := fault_rows.lost_while_deleted(uow, row):
+        row = {**row, "pending_operation": operations.begin(uow, row, "delete", _name(row)).operation_id}
+        with fault_rows.acting(uow):
+            _take_back(uow, row, "preempt", rule.reason)
+        return operations.find(uow, project, zone, row["pending_operation"])
     return _begin(uow, row, "delete", fleet.timings.delete_seconds)
 
 
@@ -234,10 +240,10 @@ def place(uow: UnitOfWork, fleet: Fleet, row: Mapping[str, Any], action: Place) 
     if row["first_address"] == 0:
         values["first_address"] = rows.next_address(uow)
         rows.add_hosts(uow, row["node_key"], values["first_address"], row["host_count"])
-    starting = row["state"] == "STARTING"
-    seconds = fleet.timings.start_seconds if starting else fleet.timings.create_seconds
-    event = "started" if starting else "created"
-    if seconds == 0:
+    event = {"STARTING": "started", "REPAIRING": "repaired"}.get(row["state"], "created")
+    seconds = fleet.timings.start_seconds if event == "started" else fleet.timings.create_seconds
+    lost = event == "created" and fault_rows.lost_while_created(uow, row, uow.now.plus_seconds(seconds / 2))
+    if seconds == 0 and not lost:
         _ready(uow, row, event, **values)
         return
     uow.execute(update(nodes).where(nodes.c.node_key == row["node_key"]).values(**values))
@@ -247,7 +253,7 @@ def place(uow: UnitOfWork, fleet: Fleet, row: Mapping[str, Any], action: Place) 
 def apply_wait(uow: UnitOfWork, action: Wait) -> None:
     """A request that the fleet cannot place: with `stockout` its operation fails and the node vanishes."""
     row = as_planned(uow, action.node_key, action.version)
-    if row is None:
+    if row is None or (action.stockout and action.fault and not fault_rows.count(uow, action.fault)):
         return
     if not action.stockout:
         uow.execute(update(nodes).where(nodes.c.node_key == row["node_key"]).values(wait_reason=action.reason))
@@ -262,17 +268,19 @@ def apply_wait(uow: UnitOfWork, action: Wait) -> None:
     move(uow, NODES, row, "fail", reason=action.reason, pending_operation=None, **_gone(row["state"] == "CREATING"))
 
 
-def on_timer(uow: UnitOfWork, timer: Mapping[str, Any]) -> None:
-    """What a node's timer does. A timer of a node that has moved on since does nothing."""
-    row = uow.first(select(nodes).where(nodes.c.node_key == timer["resource_key"]))
+def on_timer(uow: UnitOfWork, timer: Mapping[str, Any]) -> bool:
+    """What a node's timer does. A timer of a node that has moved on since does nothing. Returns whether it was put off
+    because processes are on the chips: they end in real time."""
+    row = rows.find(uow, timer["resource_key"])
     if row is None or (timer["version"] != 0 and timer["version"] != row["version"]):
-        return
+        return False
     kind = timer["kind"]
     if kind in ("node.stopped", "node.deleted", "node.release") and _busy(uow, row["node_key"]):
         # Chips are given back only when the last process on them is gone.
         again = uow.now.plus_seconds(QUIET_RETRY_SECONDS)
         timers.put(uow, kind, row["node_key"], timer["version"], again)
-    elif kind in _BACK_TO_READY:
+        return True
+    if kind in _BACK_TO_READY:
         _ready(uow, row, kind.removeprefix("node."))
     elif kind == "node.stopped":
         rows.release_slice(uow, row["node_key"])
@@ -293,13 +301,14 @@ def on_timer(uow: UnitOfWork, timer: Mapping[str, Any]) -> None:
         _expire(uow, row)
     elif kind == "node.reclaim" and _under_notice(uow, row):
         _take_back(uow, row, "preempt", "preempted: its chips are needed for another request")
+    return False
 
 
 def _ready(uow: UnitOfWork, row: Mapping[str, Any], event: str, **values: Any) -> None:
     values |= {"ready_since": uow.now, "pending_operation": None, "wait_reason": ""}
     if event == "repaired":
         values |= {"health": HEALTHY, "health_description": "", "maintenance_workers": None}
-        values["upcoming_maintenance"] = None
+        values |= {"upcoming_maintenance": None, "symptoms": None, "last_pod": None}
     if event == "created":
         values["termination"] = _end_of_life(uow, row)
     moved = move(uow, NODES, row, event, reason="ready", **values)
@@ -333,13 +342,14 @@ def _expire(uow: UnitOfWork, row: Mapping[str, Any]) -> None:
 
 
 def pass_into(
-    uow: UnitOfWork, row: Mapping[str, Any], event: str, end: str, seconds: float, reason: str, **values: Any
+    uow: UnitOfWork, row: Mapping[str, Any], event: str, end: str, seconds: float | None, reason: str, **values: Any
 ) -> Mapping[str, Any]:
     """Moves a READY node into the passing state of `event`, which ends its jobs; the event `end` makes it READY again
-    after `seconds` of platform time."""
+    after `seconds` of platform time (None: when whoever calls this sets the timer)."""
     moved = move(uow, NODES, row, event, reason=reason, **values)
     _end_jobs(uow, row, f"node {row['node_id']}: {reason}")
-    timers.put(uow, f"node.{end}", row["node_key"], moved["version"], uow.now.plus_seconds(seconds))
+    if seconds is not None:
+        timers.put(uow, f"node.{end}", row["node_key"], moved["version"], uow.now.plus_seconds(seconds))
     return moved
 
 
@@ -363,12 +373,15 @@ def _take_back(uow: UnitOfWork, row: Mapping[str, Any], event: str, reason: str)
     if row["pending_operation"] is not None:
         operations.fail(uow, row["pending_operation"], Code.CANCELLED, f"The node was taken back: {reason}")
     values: dict[str, Any] = {"pending_operation": None, "upcoming_maintenance": None, "maintenance_workers": None}
-    values |= {"health": HEALTHY, "health_description": ""}
+    values |= {"health": HEALTHY, "health_description": "", "symptoms": None}
     moved = move(uow, NODES, row, event, reason=reason, state_reason=reason, **values)
     _end_jobs(uow, row, f"node {row['node_id']}: {reason}")
     timers.put(uow, "node.release", row["node_key"], moved["version"], uow.now)
     _tell_queue(uow, row)
     return moved
+
+
+take_back = _take_back  # a fault does the same
 
 
 def _under_notice(uow: UnitOfWork, row: Mapping[str, Any]) -> bool:
@@ -390,12 +403,15 @@ def _end_jobs(uow: UnitOfWork, row: Mapping[str, Any], reason: str) -> None:
 
 
 def _busy(uow: UnitOfWork, node_key: str) -> bool:
-    query = (
-        select(func.count())
-        .select_from(replicas.join(jobs, jobs.c.job_key == replicas.c.job_key))
-        .where(jobs.c.node_key == node_key, replicas.c.state.in_(job_rows.LIVE_REPLICA_STATES))
-    )
-    return bool(uow.execute(query).scalar()) or hosts.busy(uow, node_key)
+    return uow.execute(_RUNS, {"key": node_key}).first() is not None or hosts.busy(uow, node_key)
+
+
+_RUNS = (
+    select(replicas.c.replica_id)
+    .join(jobs, jobs.c.job_key == replicas.c.job_key)
+    .where(jobs.c.node_key == bindparam("key"), replicas.c.state.in_(job_rows.LIVE_REPLICA_STATES))
+    .limit(1)
+)
 
 
 def check_account(uow: UnitOfWork, principal: Principal, project: str, spec: NodeSpec) -> None:

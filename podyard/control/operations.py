@@ -9,11 +9,13 @@ from sqlalchemy import bindparam, delete, select, update
 
 from podyard.base.errors import Code, PodyardError, not_found
 from podyard.base.ids import row_id
+from podyard.db import faults
 from podyard.db import nodes as node_rows
 from podyard.db import operations as rows
 from podyard.db.tables_compute import operations
 from podyard.db.transition import NODES, OPERATIONS, born, move
 from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.fault import Subject
 from podyard.domain.operation import OPERATION, Operation
 from podyard.domain.principal import Principal
 
@@ -40,7 +42,16 @@ def begin(uow: UnitOfWork, target: Mapping[str, Any], verb: str, target_name: st
         "cancel_requested": False,
         "api_version": uow.via,
     }
+    if faults.struck(uow, "lostOperation", _subject(row)):
+        row["lost"] = True
     return rows.to_operation(born(uow, OPERATIONS, row, reason=f"{verb} requested"))
+
+
+def _subject(row: Mapping[str, Any]) -> Subject:
+    """An operation, as fault rules match it: by what it acts on, and the method that began it."""
+    method = f"{row['target_kind']}s.{'patch' if row['verb'] == 'update' else row['verb']}"
+    names = (row["target_name"].rpartition("/")[2], row["target_name"])
+    return Subject(row["zone"], "", row["project"], names, method)
 
 
 def succeed(uow: UnitOfWork, operation_id: str | None, response: Mapping[str, Any] | None) -> None:
@@ -66,7 +77,7 @@ def get(uow: UnitOfWork, principal: Principal, project: str, zone: str, operatio
     name = f"projects/{project}/locations/{zone}/operations/{operation_id}"
     principal.require("tpu.operations.get", project, name)
     row = rows.row_of(uow, project, zone, operation_id)
-    if row is None:
+    if row is None or row["lost"]:
         raise not_found(name)
     return rows.to_operation(row)
 
@@ -82,7 +93,7 @@ def find(uow: UnitOfWork, project: str, zone: str, operation_id: str) -> Operati
 def list_operations(uow: UnitOfWork, principal: Principal, project: str, zone: str | None) -> list[Operation]:
     """The newest first, of one zone or (None: `locations/-`) of all zones."""
     principal.require("tpu.operations.list", project, f"projects/{project}/locations/{zone or '-'}")
-    query = select(operations).where(operations.c.project == project)
+    query = select(operations).where(operations.c.project == project, operations.c.lost.is_not(True))
     if zone is not None:
         query = query.where(operations.c.zone == zone)
     found = uow.all(query.order_by(operations.c.created.desc(), operations.c.operation_id))
@@ -120,6 +131,6 @@ def _writable(
     name = f"projects/{project}/locations/{zone}/operations/{operation_id}"
     principal.require(permission, project, name)
     row = rows.row_of(uow, project, zone, operation_id)
-    if row is None:
+    if row is None or row["lost"]:
         raise not_found(name)
     return rows.to_operation(row)

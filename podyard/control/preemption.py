@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from sqlalchemy import update
 
+from podyard.base.clock import PlatformTime
 from podyard.control import gangs
 from podyard.control.nodes import as_planned
 from podyard.db import jobs as job_rows
@@ -27,9 +31,14 @@ def apply(uow: UnitOfWork, fleet: Fleet, action: Preempt) -> None:
     if row is None or row["reclaim_at"] is not None or not NODE.allows(row["state"], "preempt"):
         return
     at = uow.now.plus_seconds(fleet.timings.preemption_notice_seconds)
-    uow.execute(update(nodes).where(nodes.c.node_key == row["node_key"]).values(reclaim_at=at))
     timers.put(uow, RECLAIM_TIMER, row["node_key"], 0, at)
-    text = f"node {row['node_id']} is taken back at {at.rfc3339()}: {action.reason}"
+    give_notice(uow, row, at, action.reason)
+
+
+def give_notice(uow: UnitOfWork, row: Mapping[str, Any], at: PlatformTime, reason: str) -> None:
+    """Asks the node's jobs to save and to leave, and lets none start any more. Whoever gives notice takes it back."""
+    uow.execute(update(nodes).where(nodes.c.node_key == row["node_key"]).values(reclaim_at=at))
+    text = f"node {row['node_id']} is taken back at {at.rfc3339()}: {reason}"
     for job in job_rows.active_on_node(uow, row["node_key"]):
         attempt = job_rows.open_attempt(uow, job["job_key"])
         if attempt is not None:

@@ -19,9 +19,9 @@ from podyard.base.errors import Code, PodyardError, failed_precondition, invalid
 from podyard.base.ids import RESOURCE_ID_LENGTH_MAX, check_resource_id, error_id, row_id
 from podyard.control import access, nodes, operations, quota
 from podyard.control.queue_states import remind, settle
+from podyard.db import faults, timers
 from podyard.db import nodes as node_rows
 from podyard.db import queued_resources as rows
-from podyard.db import timers
 from podyard.db.tables_queue import queued_resources
 from podyard.db.transition import NODES, QUEUED_RESOURCES, born, move
 from podyard.db.unit_of_work import UnitOfWork
@@ -181,6 +181,13 @@ def apply_place_group(uow: UnitOfWork, fleet: Fleet, action: PlaceGroup) -> None
     whose nodes' names or disks are in use by now FAILs."""
     row = _as_planned(uow, action.group, action.version)
     if row is None:
+        return
+    if row["late_until"] is None and (rule := faults.struck(uow, "late", faults.of_queued_resource(row))):
+        # The chips stay free for others meanwhile. The timer does nothing but make the loop look again.
+        until = uow.now.plus_seconds(rule.parameters["seconds"])
+        reason = f"{rule.reason}: it is not fulfilled before {until.rfc3339()}"
+        _set(uow, action.group, late_until=until, wait_reason=reason)
+        timers.put(uow, "queuedResource.late", action.group, 0, until)
         return
     access.project_row(uow, row["project"])
     spec = rows.to_spec(row["spec"])

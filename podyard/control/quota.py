@@ -11,9 +11,11 @@ from collections.abc import Iterator, Sequence
 from sqlalchemy import bindparam, select
 
 from podyard.base.errors import Code, PodyardError
+from podyard.db import faults
 from podyard.db.tables_compute import node_counts
 from podyard.db.tables_queue import queued_resources
 from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.fault import Subject
 from podyard.domain.fleet import Fleet, quota_kind, quota_message, quota_name, quota_units, region_of
 from podyard.domain.node import UsageClass, kind_of
 from podyard.hardware.accelerator_types import AcceleratorType
@@ -51,9 +53,18 @@ def check_all(
     groups = {(kind.generation.name, quota_kind(kind)): kind for kind in kinds}
     for kind in groups.values():
         asked = sum(quota_units(other) for other in kinds if _share_quota(other, kind))
-        limit = fleet.quota_limit(region, kind, usage_class)
+        limit = _limit(uow, fleet, project, zone, kind, usage_class)
         if used(uow, project, region, kind, usage_class) + asked > limit:
             raise _exhausted(project, zone, kind, usage_class, limit)
+
+
+def _limit(
+    uow: UnitOfWork, fleet: Fleet, project: str, zone: str, kind: AcceleratorType, usage_class: UsageClass
+) -> int:
+    """The fleet's limit, or the lowest that a fault rule says instead."""
+    subject = Subject(zone, kind.name, project, (), "", str(usage_class))
+    limits = [int(rule.parameters["limit"]) for rule in faults.standing(uow, "quota") if rule.matches(subject)]
+    return min(limits) if limits else fleet.quota_limit(region_of(zone), kind, usage_class)
 
 
 _ALONE = select(node_counts).where(

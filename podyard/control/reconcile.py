@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import select, update
+from sqlalchemy import bindparam, select, update
 
 from podyard.base.clock import RealTime
 from podyard.base.errors import Code, PodyardError
@@ -35,9 +35,8 @@ def lose_silent_replicas(uow: UnitOfWork, watching_since: RealTime) -> None:
     if uow.real_now < watching_since.plus_seconds(uow.leases.replica_seconds):
         return
     oldest_agent = uow.real_now.plus_seconds(-uow.leases.agent_seconds)
-    living = {row["agent_id"] for row in uow.all(select(agents.c.agent_id).where(agents.c.seen >= oldest_agent))}
-    live = select(replicas).where(replicas.c.state.in_(rows.LIVE_REPLICA_STATES)).order_by(replicas.c.replica_id)
-    for replica in uow.all(live):
+    living = {row["agent_id"] for row in uow.all(_LIVING, {"oldest": oldest_agent})}
+    for replica in uow.all(_LIVE):
         silent = replica["lease_until"] is None or replica["lease_until"] < uow.real_now
         if not silent:
             continue
@@ -50,6 +49,10 @@ def lose_silent_replicas(uow: UnitOfWork, watching_since: RealTime) -> None:
         elif replica["state"] == "RUNNING" or _long_started(uow, attempt):
             gangs.end(uow, attempt, "FAILED", f"replica {replica['rank']} has not reported for its whole lease")
         gangs.settle(uow, replica["attempt_id"])
+
+
+_LIVING = select(agents.c.agent_id).where(agents.c.seen >= bindparam("oldest", type_=agents.c.seen.type))
+_LIVE = select(replicas).where(replicas.c.state.in_(rows.LIVE_REPLICA_STATES)).order_by(replicas.c.replica_id)
 
 
 def _long_started(uow: UnitOfWork, attempt: Mapping[str, Any]) -> bool:
@@ -69,15 +72,16 @@ def poke_stopping(uow: UnitOfWork) -> None:
 
 def settle_attempts(uow: UnitOfWork) -> None:
     """Looks again at every attempt that has not ended."""
-    query = select(attempts.c.attempt_id).where(attempts.c.state != "ENDED").order_by(attempts.c.attempt_id)
-    for row in uow.all(query):
+    for row in uow.all(_NOT_ENDED):
         gangs.settle(uow, row["attempt_id"])
+
+
+_NOT_ENDED = select(attempts.c.attempt_id).where(attempts.c.state != "ENDED").order_by(attempts.c.attempt_id)
 
 
 def end_jobs_without_node(uow: UnitOfWork, fleet: Fleet) -> None:
     """A waiting job whose node will not be READY again fails, or gets another node if the platform made the first."""
-    waiting = select(jobs).where(jobs.c.state.in_(("QUEUED", "RECOVERING"))).order_by(jobs.c.job_key)
-    for job in uow.all(waiting):
+    for job in uow.all(_WAITING):
         node = node_rows.row_by_key(uow, job["node_key"])
         if node["state"] not in ("PREEMPTED", "TERMINATED", "DELETING", "GONE", "UNKNOWN"):
             continue
@@ -91,14 +95,22 @@ def end_jobs_without_node(uow: UnitOfWork, fleet: Fleet) -> None:
         why = node["state_reason"] or node["wait_reason"] or "it was deleted"
         text = f"node {job['node_id']} is {node['state']} and will not be READY again: {why}"
         gangs.finish_job(uow, job, "fail", Code.ABORTED, text)
-    owned = (
-        select(nodes_table)
-        .join(jobs, jobs.c.node_key == nodes_table.c.node_key)
-        .where(jobs.c.owns_node, nodes_table.c.live_name.is_not(None), jobs.c.state.in_(_final_job_states()))
-    )
-    for node in uow.all(owned):
+    for node in uow.all(_LEFT_BEHIND):
         if NODE.allows(node["state"], "delete"):
             nodes.delete_as_platform(uow, fleet, node)
+
+
+_WAITING = select(jobs).where(jobs.c.state.in_(gangs.WAITING)).order_by(jobs.c.job_key)
+_LEFT_BEHIND = (
+    select(nodes_table)
+    .join(jobs, jobs.c.node_key == nodes_table.c.node_key)
+    .where(
+        jobs.c.owns_node,
+        nodes_table.c.live_name.is_not(None),
+        jobs.c.state.in_(sorted(state for state in JOB.states() if JOB.is_final(state))),
+    )
+    .order_by(nodes_table.c.node_key)
+)
 
 
 def _follows_slice(uow: UnitOfWork, job: Mapping[str, Any], node: Mapping[str, Any]) -> bool:
@@ -130,7 +142,3 @@ def _replace_node(uow: UnitOfWork, fleet: Fleet, job: Mapping[str, Any], node: M
         return
     query = update(jobs).where(jobs.c.job_key == job["job_key"])
     uow.execute(query.values(node_key=operation.target_key, state_reason="another node is made for it"))
-
-
-def _final_job_states() -> list[str]:
-    return sorted(state for state in JOB.states() if JOB.is_final(state))

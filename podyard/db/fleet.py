@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import ColumnElement, Function, Label, Table, bindparam, func, literal, or_, select
 
 from podyard.base.clock import PlatformTime
+from podyard.db import faults as fault_rows
 from podyard.db import queued_resources as queue_rows
 from podyard.db.jobs import ACTIVE_JOB_STATES
 from podyard.db.tables_compute import nodes, slices
+from podyard.db.tables_faults import broken_chips
 from podyard.db.tables_jobs import attempts, checkpoints, job_metrics, jobs
 from podyard.db.tables_queue import queued_resources, reservations
 from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.fault import Subject
 from podyard.domain.fleet import Fleet, FleetSnapshot, PlacementRequest
 from podyard.domain.job import PRIORITY_DEFAULT, PRIORITY_MAX, PRIORITY_MIN
 from podyard.domain.node import NODE, NODE_STATES_WAITING_FOR_SLICE, UsageClass, kind_of
@@ -46,10 +49,13 @@ def load(uow: UnitOfWork, fleet: Fleet) -> FleetSnapshot:
     held = uow.all(of_slices.order_by(slices.c.slice_id))
     placed = {row["node_key"] for row in held}
     query = select(nodes).where(nodes.c.state.in_(sorted(NODE_STATES_WAITING_FOR_SLICE)))
-    nodes_waiting = [row for row in uow.all(query.order_by(nodes.c.created)) if row["node_key"] not in placed]
+    ordered = query.order_by(nodes.c.created, nodes.c.node_key)
+    nodes_waiting = [row for row in uow.all(ordered) if row["node_key"] not in placed]
     owned = any(row["job_key"] is not None for row in (*held, *nodes_waiting))
     priorities = _job_priorities(uow) if owned else {}
-    waiting = (*(_node_request(row, priorities) for row in nodes_waiting), *_queued_requests(uow))
+    stockouts = Stockouts(uow)
+    of_nodes = [_node_request(row, priorities, stockouts) for row in nodes_waiting]
+    waiting = (*of_nodes, *_queued_requests(uow, stockouts))
     # Only who may preempt asks for the price.
     priced = any(request.usage_class in _MAY_PREEMPT or request.job_priority is not None for request in waiting)
     specs = _specs_of_new_nodes(uow) if any(row["state"] == "CREATING" for row in held) else {}
@@ -58,19 +64,85 @@ def load(uow: UnitOfWork, fleet: Fleet) -> FleetSnapshot:
         fleet=fleet,
         slices=tuple(_slice(row, fleet, specs, priorities, lost) for row in held),
         waiting=waiting,
+        broken_chips=fault_rows.broken(uow),
         reservations=_reservations(uow),
         shares=fleet.shares,
     )
 
 
+class Stockouts:
+    """The rules that deny chips now. One that has so many strokes left denies no more plain creations in a snapshot;
+    what queues is denied for as long as the rule stands, and not counted."""
+
+    def __init__(self, uow: UnitOfWork) -> None:
+        self._rules = fault_rows.standing(uow, "stockout")
+        self._left = {rule.fault_id: rule.left for rule in self._rules}
+
+    def denies(self, subject: Subject, key: str, *, queued: bool) -> str:
+        """The id of the rule that denies it chips, or nothing."""
+        for rule in self._rules:
+            left = self._left[rule.fault_id]
+            if left != 0 and rule.matches(subject) and fault_rows.falls_on(rule, key):
+                if not queued and left is not None:
+                    self._left[rule.fault_id] = left - 1
+                return rule.fault_id
+        return ""
+
+
 def anything_waits(uow: UnitOfWork) -> bool:
     """Whether a cycle has anything to decide: cheap enough to ask at every tick."""
-    placed = select(slices.c.node_key)
-    query = select(nodes.c.node_key).where(
-        nodes.c.state.in_(sorted(NODE_STATES_WAITING_FOR_SLICE)), nodes.c.node_key.not_in(placed)
-    )
-    queued = select(queued_resources.c.version).where(queued_resources.c.state == "WAITING_FOR_RESOURCES")
-    return uow.first(query.limit(1)) is not None or uow.first(queued.limit(1)) is not None
+    return uow.execute(_WAITS).first() is not None
+
+
+_HOLDS = select(slices.c.node_key).where(slices.c.node_key == nodes.c.node_key)
+_NODE = select(nodes.c.node_key).where(nodes.c.state.in_(sorted(NODE_STATES_WAITING_FOR_SLICE)), ~_HOLDS.exists())
+_QUEUED = select(queued_resources.c.version).where(queued_resources.c.state == "WAITING_FOR_RESOURCES")
+_WAITS = select(literal(1)).where(or_(_NODE.exists(), _QUEUED.exists()))
+
+
+def stamp(uow: UnitOfWork) -> tuple[Any, ...] | None:
+    """Equal for two moments between which the loop has placed nothing, if what waits and what is free are the same.
+    None while faults may come and go by the clock."""
+    return None if uow.clock.fault_rules else tuple(uow.execute(_STAMP, {"now": uow.now}).all()[0])
+
+
+def _seen(table: Table, functions: Sequence[Function[Any]], *where: ColumnElement[bool]) -> list[Label[Any]]:
+    """Figures of the rows, among which one that is gone and one that has come do not make up for each other."""
+    asked = (select(function).select_from(table).where(*where).scalar_subquery() for function in functions)
+    return [query.label(f"{table.name}_{number}") for number, query in enumerate(asked)]
+
+
+_LATE_UNTIL = queued_resources.c.late_until
+_HAS_ITS_TURN = (
+    queued_resources.c.state == "WAITING_FOR_RESOURCES",
+    queued_resources.c.queued_resource_key.not_in(
+        select(nodes.c.queued_resource_key).where(
+            nodes.c.queued_resource_key.is_not(None), nodes.c.live_name.is_not(None)
+        )
+    ),
+    or_(_LATE_UNTIL.is_(None), bindparam("now", type_=_LATE_UNTIL.type) >= _LATE_UNTIL),
+)
+_QUEUE = (
+    select(queued_resources)
+    .where(*_HAS_ITS_TURN)
+    .order_by(queued_resources.c.created, queued_resources.c.queued_resource_key)
+)
+_STAMP = select(
+    *_seen(slices, (func.count(), func.max(slices.c.created))),
+    *_seen(
+        nodes,
+        (func.count(), func.max(nodes.c.created), func.sum(nodes.c.version)),
+        nodes.c.state.in_(sorted(NODE_STATES_WAITING_FOR_SLICE)),
+        ~_HOLDS.exists(),
+    ),
+    *_seen(
+        queued_resources,
+        (func.count(), func.max(queued_resources.c.created), func.sum(queued_resources.c.version)),
+        *_HAS_ITS_TURN,
+    ),
+    *_seen(reservations, (func.count(), func.sum(reservations.c.version)), reservations.c.state == "ACTIVE"),
+    *_seen(broken_chips, (func.count(), func.max(broken_chips.c.until))),
+)
 
 
 def reserved_chips(uow: UnitOfWork) -> dict[str, int]:
@@ -174,9 +246,12 @@ def _duration(usage_class: str, max_run_seconds: float | None) -> float | None:
     return min((float(item) for item in (life, max_run_seconds) if item is not None), default=None)
 
 
-def _node_request(row: Mapping[str, Any], priorities: Mapping[str, int]) -> PlacementRequest:
+def _node_request(row: Mapping[str, Any], priorities: Mapping[str, int], stockouts: Stockouts) -> PlacementRequest:
     job_priority = priorities.get(row["job_key"])
     spec = row["spec"]
+    # A slice that is made anew waits, so does one that is repaired, and a job's; a node that its user starts again not.
+    of_platform = row["queued_resource_key"] is not None or job_priority is not None
+    queued = row["state"] == "REPAIRING" or (row["state"] == "CREATING" and of_platform)
     return PlacementRequest(
         node_key=row["node_key"],
         version=row["version"],
@@ -186,29 +261,25 @@ def _node_request(row: Mapping[str, Any], priorities: Mapping[str, int]) -> Plac
         usage_class=UsageClass(row["usage_class"]),
         priority=priority_of(spec.get("labels", {})) if job_priority is None else job_priority,
         created=row["created"],
-        # A slice that is made anew waits, and so does a job's; a node that its user starts again does not.
-        queued=row["state"] == "CREATING" and (row["queued_resource_key"] is not None or job_priority is not None),
+        queued=queued,
         reservation_name=spec.get("reservation_name", ""),
         wait_reason=row["wait_reason"],
         duration_seconds=_duration(row["usage_class"], spec.get("max_run_seconds")),
         job_priority=job_priority,
+        last_pod=row["last_pod"] or "",
+        fault=stockouts.denies(fault_rows.of_node(row), row["node_key"], queued=queued),
     )
 
 
-def _queued_requests(uow: UnitOfWork) -> list[PlacementRequest]:
+def _queued_requests(uow: UnitOfWork, stockouts: Stockouts) -> list[PlacementRequest]:
     """One request for each node of the queued resources whose turn it may be. One that still has nodes from before
-    its reset waits until they are gone."""
-    old = select(nodes.c.queued_resource_key).where(
-        nodes.c.queued_resource_key.is_not(None), nodes.c.live_name.is_not(None)
-    )
-    query = select(queued_resources).where(
-        queued_resources.c.state == "WAITING_FOR_RESOURCES", queued_resources.c.queued_resource_key.not_in(old)
-    )
+    its reset waits until they are gone, one that a fault makes late until then."""
     requests = []
-    for row in uow.all(query.order_by(queued_resources.c.created, queued_resources.c.queued_resource_key)):
+    for row in uow.all(_QUEUE, {"now": uow.now}):
         spec = queue_rows.to_spec(row["spec"])
         # The gang is placed as one, so it has one priority: the highest that its nodes ask for.
         priority = max(priority_of(node.spec.labels) for node in spec.nodes)
+        denied = stockouts.denies(fault_rows.of_queued_resource(row), row["queued_resource_key"], queued=True)
         for position, node in enumerate(spec.nodes):
             requests.append(
                 PlacementRequest(
@@ -227,6 +298,7 @@ def _queued_requests(uow: UnitOfWork) -> list[PlacementRequest]:
                     min_duration_seconds=spec.min_duration_seconds,
                     wait_reason=row["wait_reason"],
                     duration_seconds=_duration(row["usage_class"], node.spec.max_run_seconds),
+                    fault=denied,
                 )
             )
     return requests

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, false, func, or_, select
+from sqlalchemy import ColumnElement, and_, bindparam, false, func, or_, select
 
 from podyard.db.tables_jobs import attempts, checkpoints, job_evaluations, job_metrics, jobs, replicas
 from podyard.db.unit_of_work import UnitOfWork
@@ -35,14 +35,23 @@ def row_of(uow: UnitOfWork, project: str, zone: str, job_id: str) -> Mapping[str
 
 
 def row_by_key(uow: UnitOfWork, job_key: str) -> Mapping[str, Any]:
-    row = uow.first(select(jobs).where(jobs.c.job_key == job_key))
+    row = uow.first(_BY_KEY, {"key": job_key})
     assert row is not None, job_key
     return row
 
 
+_BY_KEY = select(jobs).where(jobs.c.job_key == bindparam("key"))
+
+
 def active_on_node(uow: UnitOfWork, node_key: str) -> list[Mapping[str, Any]]:
-    query = select(jobs).where(jobs.c.node_key == node_key, jobs.c.state.in_(ACTIVE_JOB_STATES))
-    return uow.all(query.order_by(jobs.c.created, jobs.c.job_key))
+    return uow.all(_ACTIVE_ON, {"key": node_key})
+
+
+_ACTIVE_ON = (
+    select(jobs)
+    .where(jobs.c.node_key == bindparam("key"), jobs.c.state.in_(ACTIVE_JOB_STATES))
+    .order_by(jobs.c.created, jobs.c.job_key)
+)
 
 
 def to_job(row: Mapping[str, Any]) -> Job:
@@ -82,27 +91,40 @@ def size_of(attempt: Mapping[str, Any], job: Mapping[str, Any]) -> tuple[int, in
 
 def open_attempt(uow: UnitOfWork, job_key: str) -> Mapping[str, Any] | None:
     """The attempt that has not ended, if there is one: there is never more than one."""
-    query = select(attempts).where(attempts.c.job_key == job_key, attempts.c.state != "ENDED")
     assert ATTEMPT.is_final("ENDED")
-    return uow.first(query)
+    return uow.first(_OPEN_ATTEMPT, {"key": job_key})
+
+
+_OPEN_ATTEMPT = select(attempts).where(attempts.c.job_key == bindparam("key"), attempts.c.state != "ENDED")
 
 
 def attempt_by_id(uow: UnitOfWork, attempt_id: str) -> Mapping[str, Any]:
     """The attempt, locked on PostgreSQL when the unit may write: the reports of a gang take turns."""
-    query = select(attempts).where(attempts.c.attempt_id == attempt_id)
-    row = uow.first(query.with_for_update() if uow.writable else query)
+    row = uow.first(_ATTEMPT_LOCKED if uow.writable else _ATTEMPT, {"key": attempt_id})
     assert row is not None, attempt_id
     return row
 
 
+_ATTEMPT = select(attempts).where(attempts.c.attempt_id == bindparam("key"))
+_ATTEMPT_LOCKED = _ATTEMPT.with_for_update()
+
+
 def replica_rows(uow: UnitOfWork, attempt_id: str) -> list[Mapping[str, Any]]:
-    return uow.all(select(replicas).where(replicas.c.attempt_id == attempt_id).order_by(replicas.c.rank))
+    return uow.all(_REPLICAS, {"key": attempt_id})
+
+
+_REPLICAS = select(replicas).where(replicas.c.attempt_id == bindparam("key")).order_by(replicas.c.rank)
 
 
 def live_replicas_by_agent(uow: UnitOfWork) -> dict[str, int]:
-    query = select(replicas.c.agent_id).where(replicas.c.state.in_(LIVE_REPLICA_STATES))
-    counted = uow.all(query.add_columns(func.count().label("replicas")).group_by(replicas.c.agent_id))
-    return {row["agent_id"]: row["replicas"] for row in counted}
+    return {row["agent_id"]: row["replicas"] for row in uow.all(_LIVE_BY_AGENT)}
+
+
+_LIVE_BY_AGENT = (
+    select(replicas.c.agent_id, func.count().label("replicas"))
+    .where(replicas.c.state.in_(LIVE_REPLICA_STATES))
+    .group_by(replicas.c.agent_id)
+)
 
 
 def committed(uow: UnitOfWork, job_key: str) -> ColumnElement[bool]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import bindparam, insert, select, update
 
 from podyard.base.clock import RealTime
 from podyard.db.tables import leases
@@ -24,10 +24,7 @@ class Lease:
 def acquire(uow: UnitOfWork, name: str, owner: str, seconds: float) -> Lease | None:
     """Takes or renews the lease; None while another owner's lease runs. A new owner gets a new, higher fence."""
     until = uow.real_now.plus_seconds(seconds)
-    query = select(leases).where(leases.c.name == name)
-    if uow.connection.dialect.name == "postgresql":
-        query = query.with_for_update()
-    row = uow.first(query)
+    row = uow.first(_BY_NAME_LOCKED, {"name": name})
     if row is None:
         uow.execute(insert(leases).values(name=name, owner=owner, fence=1, until=until))
         return Lease(name, owner, 1, until)
@@ -36,8 +33,11 @@ def acquire(uow: UnitOfWork, name: str, owner: str, seconds: float) -> Lease | N
     # An owner whose lease has lapsed may have been replaced and come back: it gets a new fence too.
     renewed = row["owner"] == owner and row["until"] > uow.real_now
     fence = row["fence"] if renewed else row["fence"] + 1
-    uow.execute(update(leases).where(leases.c.name == name).values(owner=owner, fence=fence, until=until))
+    uow.update(leases, {"name": name}, {"owner": owner, "fence": fence, "until": until})
     return Lease(name, owner, fence, until)
+
+
+_BY_NAME_LOCKED = select(leases).where(leases.c.name == bindparam("name")).with_for_update()
 
 
 def release(uow: UnitOfWork, name: str, owner: str) -> None:

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import bindparam, delete, func, select
+from sqlalchemy import bindparam, delete, select
 
 from podyard.base.clock import PlatformTime
 from podyard.db.tables_compute import hosts, nodes, slices
@@ -21,7 +21,15 @@ _TIMES = ("created", "ready_since", "termination")
 
 _BY_NAME = select(nodes).where(nodes.c.live_name == bindparam("name"))
 _BY_KEY = select(nodes).where(nodes.c.node_key == bindparam("key"))
+_LAST_ADDRESS = (
+    select(nodes.c.first_address, nodes.c.host_count)
+    .where(nodes.c.first_address > 0)  # 0: it has none yet
+    .order_by(nodes.c.first_address.desc())
+    .limit(1)
+)
 _HOSTS = select(hosts).where(hosts.c.node_key == bindparam("key")).order_by(hosts.c.host_index)
+_REMOVE_HOSTS = delete(hosts).where(hosts.c.node_key == bindparam("key"))
+_RELEASE = delete(slices).where(slices.c.node_key == bindparam("key"))
 _SLICE = select(slices.c.slice_id).where(slices.c.node_key == bindparam("key"))
 
 
@@ -29,8 +37,12 @@ def row_of(uow: UnitOfWork, project: str, zone: str, node_id: str) -> Mapping[st
     return uow.first(_BY_NAME, {"name": node_name(project, zone, node_id)})
 
 
+def find(uow: UnitOfWork, node_key: str) -> Mapping[str, Any] | None:
+    return uow.first(_BY_KEY, {"key": node_key})
+
+
 def row_by_key(uow: UnitOfWork, node_key: str) -> Mapping[str, Any]:
-    row = uow.first(_BY_KEY, {"key": node_key})
+    row = find(uow, node_key)
     assert row is not None, node_key
     return row
 
@@ -104,8 +116,10 @@ def add_hosts(uow: UnitOfWork, node_key: str, first_address: int, host_count: in
 
 
 def next_address(uow: UnitOfWork) -> int:
-    """The first address number that no node ever had."""
-    return int(uow.execute(select(func.max(nodes.c.first_address + nodes.c.host_count))).scalar() or 1)
+    """The first address number that no node ever had. The ranges of nodes do not overlap, so the one that begins last
+    also ends last."""
+    last = uow.first(_LAST_ADDRESS)
+    return 1 if last is None else int(last["first_address"] + last["host_count"])
 
 
 def of_queued_resource(uow: UnitOfWork, queued_resource_key: str) -> list[Mapping[str, Any]]:
@@ -121,11 +135,11 @@ def with_slice(uow: UnitOfWork, node_keys: Sequence[str]) -> frozenset[str]:
 
 
 def remove_hosts(uow: UnitOfWork, node_key: str) -> None:
-    uow.execute(delete(hosts).where(hosts.c.node_key == node_key))
+    uow.execute(_REMOVE_HOSTS, {"key": node_key})
 
 
 def release_slice(uow: UnitOfWork, node_key: str) -> None:
-    uow.execute(delete(slices).where(slices.c.node_key == node_key))
+    uow.execute(_RELEASE, {"key": node_key})
 
 
 def _node(row: Mapping[str, Any], host_rows: Sequence[Mapping[str, Any]], slice_id: str | None) -> Node:

@@ -20,8 +20,10 @@ def put(uow: UnitOfWork, queue: str, task: str, args: Sequence[str]) -> None:
 
 
 def unsent(uow: UnitOfWork) -> list[Mapping[str, Any]]:
-    query = select(outbox).where(outbox.c.sent.is_(None)).order_by(outbox.c.message_id).limit(OUTBOX_BATCH_MAX)
-    return uow.all(query)
+    return uow.all(_UNSENT)
+
+
+_UNSENT = select(outbox).where(outbox.c.sent.is_(None)).order_by(outbox.c.message_id).limit(OUTBOX_BATCH_MAX)
 
 
 def mark_sent(uow: UnitOfWork, message_ids: Sequence[int]) -> None:

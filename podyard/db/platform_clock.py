@@ -26,7 +26,7 @@ def set_up(uow: UnitOfWork, mode: ClockMode) -> None:
 
 def tick(uow: UnitOfWork, loop_fence: int) -> PlatformClock:
     """Anchors the clock at now; returns it."""
-    row = uow.first(select(clock).with_for_update())
+    row = uow.first(_LOCKED)
     assert row is not None, "the clock row is made by the bootstrap"
     ticked = uow.clock.ticked(uow.real_now, same_loop=row["loop_fence"] == loop_fence)
     write(uow, ticked, loop_fence)
@@ -52,6 +52,7 @@ def write(uow: UnitOfWork, state: PlatformClock, loop_fence: int | None = None) 
 
 
 _WRITE = update(clock)
+_LOCKED = select(clock).with_for_update()
 
 
 def _columns(state: PlatformClock) -> dict[str, object]:

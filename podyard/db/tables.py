@@ -26,6 +26,7 @@ clock = Table(
     Column("rate_millionths", BigInteger, nullable=False),
     Column("target", PlatformTimeColumn),
     Column("loop_fence", BigInteger, nullable=False),  # the loop that set the anchor
+    Column("fault_rules", Integer, nullable=False, server_default="0"),  # how many are not over (db/faults)
 )
 
 state_changes = Table(

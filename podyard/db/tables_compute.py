@@ -13,7 +13,6 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
-    false,
 )
 
 from podyard.db.tables import metadata
@@ -139,7 +138,7 @@ operations = Table(
     Column("response", Json),
     Column("cancel_requested", Boolean, nullable=False),
     Column("api_version", String(16)),  # of Google's API that began it
-    Column("lost", Boolean, nullable=False, server_default=false()),  # by a fault: nobody is told of it
+    Column("lost", Boolean),  # by a fault: nobody is told of it
     Index("ix_operations_place", "project", "zone", "created"),
     Index("ix_operations_target", "target_key"),
 )

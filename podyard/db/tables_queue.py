@@ -33,6 +33,7 @@ queued_resources = Table(
     Column("pending_operation", String(64)),
     # Keys of the nodes that were made anew or maintained: when all are READY, the other slices restart.
     Column("repaired", Json, nullable=False),
+    Column("late_until", PlatformTimeColumn),  # by a fault: it is not fulfilled before
     Index("ix_queued_resources_project", "project", "zone"),
     Index("ix_queued_resources_state", "state"),
 )

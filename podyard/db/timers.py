@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import bindparam, delete, func, insert, select
+from sqlalchemy import bindparam, delete, func, select
 
 from podyard.base.clock import PlatformTime
 from podyard.db.tables import timers
@@ -13,7 +13,7 @@ from podyard.db.unit_of_work import UnitOfWork
 
 
 def put(uow: UnitOfWork, kind: str, resource_key: str, version: int, due: PlatformTime) -> None:
-    uow.execute(insert(timers).values(kind=kind, resource_key=resource_key, version=version, due=due))
+    uow.insert(timers, {"kind": kind, "resource_key": resource_key, "version": version, "due": due})
 
 
 def next_due(uow: UnitOfWork) -> PlatformTime | None:
@@ -38,8 +38,9 @@ _NEXT_DUE = select(func.min(timers.c.due))
 _UNTIL = timers.c.due <= bindparam("until", type_=timers.c.due.type)
 _DUE = select(timers.c.timer_id).where(_UNTIL).limit(bindparam("most"))
 _FIRST = select(timers).where(_UNTIL).order_by(timers.c.due, timers.c.timer_id).limit(bindparam("most"))
+_DROP = delete(timers).where(timers.c.resource_key == bindparam("key"))
 _TAKE = delete(timers).where(timers.c.timer_id == bindparam("taken"))
 
 
 def drop(uow: UnitOfWork, resource_key: str) -> None:
-    uow.execute(delete(timers).where(timers.c.resource_key == resource_key))
+    uow.execute(_DROP, {"key": resource_key})

@@ -85,8 +85,7 @@ def move(
     key = row[kind.key.name]
     version = row["version"]
     changed = {**values, "state": target, "version": version + 1}
-    done = uow.execute(update(kind.table).where(kind.key == key, kind.table.c.version == version).values(**changed))
-    if done.rowcount != 1:
+    if not uow.update(kind.table, {kind.key.name: key, "version": version}, changed):
         raise Stale(kind.machine.name, key)
     moved = {**row, **changed}
     if kind is NODES and row["live_name"] is not None and moved["live_name"] is None:

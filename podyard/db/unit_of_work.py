@@ -11,21 +11,20 @@ A unit that fails rolls back its own savepoint only; a commit that fails fails e
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
 from sqlalchemy import (
-    Column,
     Connection,
     CursorResult,
-    Dialect,
     Engine,
     Executable,
     Insert,
@@ -34,15 +33,16 @@ from sqlalchemy import (
     event,
     insert,
     select,
+    update,
 )
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import OperationalError
-from sqlalchemy.sql.schema import CallableColumnDefault, ScalarElementColumnDefault
 
 from podyard.base.clock import ClockMode, PlatformClock, PlatformTime, RealClock, RealTime
 from podyard.base.errors import Code, PodyardError
 from podyard.base.rng import Streams
 from podyard.db import tables
+from podyard.db.driver import insert_statement, update_statement
 from podyard.db.file_lock import FairFileLock
 from podyard.settings import Leases
 
@@ -125,12 +125,27 @@ class UnitOfWork:
         if self.connection.dialect.name != "sqlite":
             self.connection.execute(_insert(table), row)
             return
-        sql, columns, defaults = _driver_insert(table, tuple(row), self.connection.dialect)
+        sql, columns, defaults = insert_statement(table, tuple(row), self.connection.dialect)
         values = [row[name] if bind is None else bind(row[name]) for name, bind in columns]
         values += defaults
         driver = self.connection.connection.dbapi_connection
         assert driver is not None
         driver.cursor().execute(sql, values)
+
+    def update(self, table: Table, row: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
+        """Sets columns of the one row that has the values of `row`; False when there is none. On SQLite straight
+        through the driver, as `insert`."""
+        if self.connection.dialect.name != "sqlite":
+            statement = update(table).where(*(table.c[name] == value for name, value in row.items())).values(values)
+            return bool(self.connection.execute(statement).rowcount)
+        sql, binds = update_statement(table, tuple(values), tuple(row), self.connection.dialect)
+        given = (*values.values(), *row.values())
+        bound = [value if bind is None else bind(value) for value, bind in zip(given, binds, strict=True)]
+        driver = self.connection.connection.dbapi_connection
+        assert driver is not None
+        cursor = driver.cursor()
+        cursor.execute(sql, bound)
+        return cursor.rowcount > 0
 
     def first(self, statement: Executable, parameters: Mapping[str, Any] | None = None) -> Mapping[str, Any] | None:
         row = self.connection.execute(statement, parameters).mappings().first()
@@ -145,29 +160,6 @@ def _insert(table: Table) -> Insert:
     return insert(table)
 
 
-@cache
-def _driver_insert(
-    table: Table, names: tuple[str, ...], dialect: Dialect
-) -> tuple[str, tuple[tuple[str, Callable[[Any], Any] | None], ...], tuple[Any, ...]]:
-    """(statement, what each of its first parameters is made from, the others) for rows of these columns. The others
-    are the defaults of the columns that the rows leave out."""
-
-    def binder(column: Column[Any]) -> Callable[[Any], Any] | None:
-        return column.type.dialect_impl(dialect).bind_processor(dialect)
-
-    defaults: dict[str, Any] = {}
-    for column in table.columns:
-        if column.default is not None and column.name not in names:
-            assert isinstance(column.default, ScalarElementColumnDefault | CallableColumnDefault), column
-            default: Any = column.default.arg
-            bind = binder(column)
-            value = default(None) if isinstance(column.default, CallableColumnDefault) else default
-            defaults[column.name] = value if bind is None else bind(value)
-    columns = [*names, *defaults]
-    text = f"INSERT INTO {table.name} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
-    return text, tuple((name, binder(table.c[name])) for name in names), tuple(defaults.values())
-
-
 def clock_from_row(row: Mapping[str, Any]) -> PlatformClock:
     return PlatformClock(
         mode=ClockMode(row["mode"]),
@@ -176,6 +168,7 @@ def clock_from_row(row: Mapping[str, Any]) -> PlatformClock:
         running=row["running"],
         rate_millionths=row["rate_millionths"],
         target=row["target"],
+        fault_rules=row["fault_rules"],
     )
 
 
@@ -335,6 +328,18 @@ def _result(future: Future[T]) -> T:
         if future.cancel():
             raise busy() from error
         return future.result()
+
+
+@contextlib.contextmanager
+def transaction(driver: sqlite3.Connection) -> Iterator[None]:
+    """One transaction on a connection that nobody shares: committed at the end, taken back by what is raised."""
+    driver.execute("BEGIN")
+    try:
+        yield
+    except BaseException:
+        driver.execute("ROLLBACK")
+        raise
+    driver.execute("COMMIT")
 
 
 class _SqliteWriter:

@@ -92,7 +92,10 @@ class Zone:
 class NodeTimings:
     """Platform seconds that a node spends in CREATING, DELETING, STOPPING, STARTING, RESTARTING and REIMAGING, in
     a maintenance (REPAIRING, or with a simulated maintenance event on its hosts), and under notice before the scheduler
-    takes its slice back (Compute Engine gives 30 s: cloud.google.com/compute/docs/instances/preemptible)."""
+    takes its slice back (Compute Engine gives 30 s: cloud.google.com/compute/docs/instances/preemptible).
+
+    `repair_seconds`: how long a node waits at most for broken chips of its slice to work again; 0: as long as it takes.
+    """
 
     create_seconds: float = 0.0
     delete_seconds: float = 0.0
@@ -102,6 +105,7 @@ class NodeTimings:
     reimage_seconds: float = 0.0
     maintenance_seconds: float = 0.0
     preemption_notice_seconds: float = 0.0
+    repair_seconds: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -244,7 +248,8 @@ class PlacementRequest:
     and not before `not_before`. `queued`: it goes on waiting where a plain creation fails. A reserved request needs
     room in a reservation that `reservation_name` allows and that lasts for `min_duration_seconds`. `wait_reason` is
     why it waited in the last cycle. `duration_seconds`: READY for so long at most, then it ends by itself; None: it is
-    open-ended. `job_priority`: of the job that the platform makes the node for; None for any other node.
+    open-ended. `job_priority`: of the job that the platform makes the node for; None for any other node. `last_pod`:
+    it has left broken chips there, and goes back there if it can. `fault`: the rule that denies it chips.
     """
 
     node_key: str
@@ -263,6 +268,8 @@ class PlacementRequest:
     wait_reason: str = ""
     duration_seconds: float | None = None
     job_priority: int | None = None
+    last_pod: str = ""
+    fault: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -43,6 +43,12 @@ def allowed_sizes(spec: JobSpec, kind: AcceleratorType) -> list[GangSize]:
     return [whole, *(size for size in smaller if size is not None)]
 
 
+def wanted_sizes(spec: JobSpec, kind: AcceleratorType) -> list[GangSize]:
+    """Those of the allowed sizes that are no larger than what the job was set to, the largest first."""
+    most = None if spec.elastic is None else spec.elastic.max_replicas
+    return [size for size in allowed_sizes(spec, kind) if most is None or size.process_count <= most]
+
+
 def learning_rate_scale(spec: JobSpec, kind: AcceleratorType, host_count: int) -> float:
     """What the learning rate is multiplied by on `host_count` hosts."""
     linear = spec.elastic is not None and spec.elastic.learning_rate == "linear"

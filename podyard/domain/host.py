@@ -48,7 +48,8 @@ class Multislice:
 @dataclasses.dataclass(frozen=True, slots=True)
 class NodeFacts:
     """What the hosts of a node know of it, as JSON can carry it. `external_ips` is empty when it has none;
-    `maintenance_workers` are the hosts that a maintenance event is on."""
+    `maintenance_workers` are the hosts that a maintenance event is on, `metadata_down` those whose metadata servers
+    answer nobody, by a fault."""
 
     node_key: str
     project: str
@@ -72,6 +73,7 @@ class NodeFacts:
     maintenance_workers: tuple[int, ...] = ()
     upcoming_maintenance: Mapping[str, Any] | None = None
     multislice: Multislice | None = None
+    metadata_down: tuple[int, ...] = ()
 
     @property
     def kind(self) -> AcceleratorType:
@@ -90,7 +92,7 @@ class NodeFacts:
 
 
 def facts_of_json(data: Mapping[str, Any]) -> NodeFacts:
-    names = ("tags", "scopes", "internal_ips", "external_ips", "maintenance_workers")
+    names = ("tags", "scopes", "internal_ips", "external_ips", "maintenance_workers", "metadata_down")
     several = {name: tuple(data[name]) for name in names}
     multislice = None if data["multislice"] is None else Multislice(**data["multislice"])
     return NodeFacts(**{**data, **several, "multislice": multislice})

@@ -109,11 +109,13 @@ class Elastic:
     """A job that goes on with fewer processes while its whole gang has no room, and grows back.
 
     `batch` keep: the global batch stays; scale: it shrinks with the hosts. `learning_rate` linear: it shrinks, too.
+    `max_replicas`: it does not grow beyond; None: up to the whole gang.
     """
 
     min_replicas: int
     batch: str
     learning_rate: str
+    max_replicas: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

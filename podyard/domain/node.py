@@ -51,14 +51,16 @@ NODE = Machine(
 
 # Charges accrue while a node is READY and in no other state (R2).
 BILLABLE_NODE_STATES = frozenset({"READY"})
-# In these states a node waits for a slice; in these it holds one.
-NODE_STATES_WAITING_FOR_SLICE = frozenset({"CREATING", "STARTING"})
+# In these states a node without a slice waits for one: REPAIRING when it has left one that broke.
+NODE_STATES_WAITING_FOR_SLICE = frozenset({"CREATING", "STARTING", "REPAIRING"})
 # In these a node has lost its slice for good, and is listed until it is deleted.
 NODE_STATES_LOST = frozenset({"PREEMPTED", "TERMINATED", "UNKNOWN"})
 
 # google.cloud.tpu.v2.Node.Health
 HEALTHY = "HEALTHY"
 UNHEALTHY_MAINTENANCE = "UNHEALTHY_MAINTENANCE"
+UNHEALTHY_TENSORFLOW = "UNHEALTHY_TENSORFLOW"
+TIMEOUT = "TIMEOUT"
 
 
 class UsageClass(StrEnum):

@@ -66,6 +66,7 @@ class Wait:
     """The node gets nothing now. `reason` says why in our words, with the largest free box.
 
     `stockout`: a request that cannot queue (a plain node creation) fails with `code` and `message`, Google's own text.
+    `fault`: the rule that makes it so.
     """
 
     node_key: str
@@ -74,6 +75,7 @@ class Wait:
     stockout: bool
     code: Code = Code.RESOURCE_EXHAUSTED
     message: str = ""
+    fault: str = ""
 
 
 Action = Place | PlaceGroup | Preempt | Release | Wait | WaitGroup

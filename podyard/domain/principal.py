@@ -16,7 +16,7 @@ _VIEW = frozenset(
         "podyard.projects.get", "tpu.queuedresources.list", "tpu.queuedresources.get", "tpu.reservations.list",
     }
 )  # fmt: skip
-_JOBS = frozenset({"podyard.jobs.create", "podyard.jobs.cancel"})
+_JOBS = frozenset({"podyard.jobs.create", "podyard.jobs.cancel", "podyard.jobs.resize"})
 _NODES = frozenset(
     {
         "tpu.nodes.create", "tpu.nodes.update", "tpu.nodes.delete", "tpu.nodes.start", "tpu.nodes.stop",
@@ -26,6 +26,8 @@ _NODES = frozenset(
         "tpu.queuedresources.create", "tpu.queuedresources.delete", "tpu.queuedresources.reset",
     }
 )  # fmt: skip
+# Faults act on the whole platform, so that they are for whoever has the role on all of it.
+_FAULTS = frozenset({"podyard.faults.create", "podyard.faults.list", "podyard.faults.delete"})
 _BILLING = frozenset({"podyard.billing.view"})
 _OWNER = frozenset(
     {
@@ -38,9 +40,9 @@ _OWNER = frozenset(
 ROLE_PERMISSIONS: Mapping[str, frozenset[str]] = {
     "tpu.viewer": _VIEW,
     "jobs.runner": _VIEW | _JOBS,
-    "tpu.admin": _VIEW | _JOBS | _NODES,
+    "tpu.admin": _VIEW | _JOBS | _NODES | _FAULTS,
     "billing.viewer": _BILLING,
-    "owner": _VIEW | _JOBS | _NODES | _BILLING | _OWNER,
+    "owner": _VIEW | _JOBS | _NODES | _FAULTS | _BILLING | _OWNER,
 }
 PERMISSIONS = frozenset().union(*ROLE_PERMISSIONS.values())
 

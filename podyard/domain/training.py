@@ -55,7 +55,9 @@ def training_json(settings: TrainingSettings) -> dict[str, Any]:
 def elastic_json(elastic: Elastic | None) -> dict[str, Any] | None:
     if elastic is None:
         return None
-    return {"minReplicas": elastic.min_replicas, "batch": elastic.batch, "learningRate": elastic.learning_rate}
+    most = {} if elastic.max_replicas is None else {"maxReplicas": elastic.max_replicas}
+    rules = {"batch": elastic.batch, "learningRate": elastic.learning_rate}
+    return {"minReplicas": elastic.min_replicas, **most, **rules}
 
 
 def training_of(stored: Mapping[str, Any]) -> TrainingSettings:

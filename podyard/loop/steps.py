@@ -22,7 +22,19 @@ from sqlalchemy import select
 from podyard.base.clock import ClockMode, PlatformTime, RealClock, RealTime
 from podyard.base.errors import PodyardError
 from podyard.base.rng import Streams
-from podyard.control import gangs, hosts, maintenance, nodes, preemption, queued_resources, reconcile, reservations
+from podyard.control import (
+    faults,
+    gangs,
+    hosts,
+    maintenance,
+    nodes,
+    preemption,
+    queued_resources,
+    reconcile,
+    recovery,
+    reservations,
+)
+from podyard.db import faults as fault_rows
 from podyard.db import fleet as fleet_rows
 from podyard.db import leases, outbox, platform_clock, timers
 from podyard.db.tables_jobs import jobs
@@ -42,6 +54,7 @@ POKE_AGAIN_SECONDS = 5.0  # how often an agent that shall stop replicas is remin
 TIMERS_PER_ROUND_MAX = 1024  # so that a burst of timers cannot keep the leader from renewing its lease
 TIMERS_TOGETHER_MAX = 32  # in one commit: far past the point where its cost is felt, and the API has its turn after it
 ACTOR = "loop"
+_A_JOB_WAITS = select(jobs.c.job_key).where(jobs.c.state.in_(gangs.WAITING)).limit(1)
 
 
 @dataclasses.dataclass
@@ -60,6 +73,7 @@ class Loop:
     _poked_at: float = float("-inf")
     _streams: Streams = dataclasses.field(default_factory=Streams)
     _decided: FleetSnapshot | None = None
+    _stamp: tuple[Any, ...] | None = None
     # A walk that one round did not end, and the clock's numbers that it goes by: others begin another walk.
     _way: tuple[object, PlatformTime] | None = None
 
@@ -123,10 +137,13 @@ class Loop:
             count = self.database.read(lambda uow: timers.count_due(uow, goal, TIMERS_TOGETHER_MAX))
             if count == 0:
                 return True
-            unit = partial(_fire_next, fleet=self.fleet, stretch=_Stretch(goal, virtual))
+            stretch = _Stretch(goal, virtual)
+            unit = partial(_fire_next, fleet=self.fleet, stretch=stretch)
             for result in self.database.run_together([unit] * count, actor=ACTOR):
                 if isinstance(result, PodyardError):
                     raise result
+            if stretch.put_off:
+                return False  # a walk of hours would look every quarter of a second whether a process has ended
         return False
 
     def place(self) -> None:
@@ -136,21 +153,36 @@ class Loop:
 
     def _place_waiting(self) -> bool:
         """Whether a cycle has decided anything."""
-        if not self.database.read(fleet_rows.anything_waits):
+        if not self.database.read(self._is_due):
             return False
-        snapshot, now = self.database.read(lambda uow: (fleet_rows.load(uow, self.fleet), uow.now))
+        stamp, snapshot, now = self.database.read(
+            lambda uow: (fleet_rows.stamp(uow), fleet_rows.load(uow, self.fleet), uow.now)
+        )
         if snapshot == self._decided:
+            self._stamp = stamp
             return False  # what waits in the queue would get the same answer again
         plan = decide(snapshot, now, self._streams)
         told = {request.group or request.node_key: request.wait_reason for request in snapshot.waiting}
         units = [partial(_apply, fleet=self.fleet, action=action) for action in plan.actions if _is_news(action, told)]
+        stale = False
         for unit, result in zip(units, self.database.run_together(units, actor=ACTOR), strict=True):
             if isinstance(result, Stale):
+                stale = True
                 logger.info("the target of %s has changed; the next cycle decides again", unit.keywords["action"])
             elif isinstance(result, PodyardError):
                 raise result
         self._decided = snapshot
+        # What is free after anything else is not what it was when the stamp was read.
+        only_waits = all(isinstance(action, Wait | WaitGroup) for action in plan.actions)
+        self._stamp = stamp if only_waits and not stale else None
         return True
+
+    def _is_due(self, uow: UnitOfWork) -> bool:
+        """Whether something waits that has not got its answer from what there is now."""
+        if not fleet_rows.anything_waits(uow):
+            return False
+        stamp = fleet_rows.stamp(uow)
+        return stamp is None or stamp != self._stamp
 
     def _follow_jobs(self) -> None:
         """On a walk, what a job does when its node has changed does not wait for the real second to pass."""
@@ -159,12 +191,11 @@ class Loop:
             self.start_jobs()
 
     def _jobs_wait(self) -> bool:
-        waiting = select(jobs.c.job_key).where(jobs.c.state.in_(("QUEUED", "RECOVERING"))).limit(1)
-        return self.database.read(lambda uow: uow.first(waiting)) is not None
+        return self.database.read(lambda uow: uow.first(_A_JOB_WAITS)) is not None
 
     def start_jobs(self) -> None:
         if self._jobs_wait():
-            self.database.run(gangs.start_waiting, actor=ACTOR)
+            self.database.run(partial(gangs.start_waiting, shares=self.fleet.shares), actor=ACTOR)
 
     def reconcile(self) -> None:
         now = self.clock.monotonic_seconds()
@@ -220,7 +251,11 @@ def _apply(uow: UnitOfWork, fleet: Fleet, action: Action) -> None:
     elif isinstance(action, PlaceGroup):
         queued_resources.apply_place_group(uow, fleet, action)
     elif isinstance(action, Wait):
-        nodes.apply_wait(uow, action)
+        if action.fault:
+            with fault_rows.acting(uow):
+                nodes.apply_wait(uow, action)
+        else:
+            nodes.apply_wait(uow, action)
     elif isinstance(action, WaitGroup):
         queued_resources.apply_wait_group(uow, action)
     elif isinstance(action, Preempt):
@@ -238,11 +273,13 @@ def _is_news(action: Action, told: Mapping[str, str]) -> bool:
 
 @dataclasses.dataclass
 class _Stretch:
-    """Timers that are fired one after the other: until the goal, and until something waits for what they have freed."""
+    """Timers that are fired one after the other: until the goal, and until something waits for what they have freed.
+    `put_off`: one has to wait for processes to end, which takes real time: until then a virtual clock hardly moves."""
 
     goal: PlatformTime
     virtual: bool
     ended: bool = False
+    put_off: bool = False
 
 
 def _fire_next(uow: UnitOfWork, fleet: Fleet, stretch: _Stretch) -> None:
@@ -253,19 +290,25 @@ def _fire_next(uow: UnitOfWork, fleet: Fleet, stretch: _Stretch) -> None:
     if stretch.virtual:
         platform_clock.set_forward(uow, timer["due"])
     uow.at(timer["due"])
-    _fire(uow, fleet, timer)
-    stretch.ended = stretch.virtual and fleet_rows.anything_waits(uow)
+    stretch.put_off = _fire(uow, fleet, timer) and stretch.virtual
+    stretch.ended = stretch.virtual and (stretch.put_off or fleet_rows.anything_waits(uow))
 
 
-def _fire(uow: UnitOfWork, fleet: Fleet, timer: Mapping[str, Any]) -> None:
+def _fire(uow: UnitOfWork, fleet: Fleet, timer: Mapping[str, Any]) -> bool:
+    """Whether it was put off, because processes are still on a node's chips."""
     machine = timer["kind"].partition(".")[0]
     if machine == "node":
-        nodes.on_timer(uow, timer)
-    elif machine == "queuedResource":
+        return nodes.on_timer(uow, timer)
+    if machine == "queuedResource":
         queued_resources.on_timer(uow, fleet, timer)
     elif machine == "reservation":
         reservations.on_timer(uow, timer)
     elif machine == "maintenance":
         maintenance.on_timer(uow, fleet, timer)
+    elif machine == "fault":
+        faults.on_timer(uow, fleet, timer)
+    elif machine == "chips":
+        recovery.on_timer(uow, timer)
     else:
         raise AssertionError(f"no step fires {timer['kind']}")
+    return False

@@ -91,7 +91,11 @@ class World:
             "accelerator_type": "v2-8",
             "email": "someone@example.com",
             "key": "none",
+            "pod": f"{ZONE}-v2-0",
             "operation": "advance-1772323200000000000",
+            "fault": yard.ok("POST", "/podyard/v1/faults", {"effect": "stockout", "match": {"zone": "nowhere"}})[
+                "fault"
+            ],
             "version": "v2",
         }
         self.members = {

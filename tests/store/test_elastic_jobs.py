@@ -9,7 +9,9 @@ import pytest
 from sqlalchemy import select
 
 from podyard.base.clock import ManualClock, PlatformTime
+from podyard.base.errors import Code, PodyardError
 from podyard.control import access, agents, gangs, jobs
+from podyard.db.tables_jobs import jobs as jobs_table
 from podyard.db.tables_jobs import replicas
 from podyard.db.transition import NODES, born, move
 from podyard.db.unit_of_work import Database, UnitOfWork
@@ -44,15 +46,24 @@ class Play:
             lambda uow: agents.register(uow, AGENT, "local", replicas_max, 4, "127.0.0.1", 1)
         )
 
-    def submit(self, **fields: Any) -> None:
+    def wait(self, seconds: float) -> None:
+        """Time passes; the agent lives."""
+        self.clock.advance(seconds)
+        self.database.run(lambda uow: agents.sync(uow, AGENT, "local", self.fence, []))
+
+    def submit(self, job: str = "j", node: str = "pod", project: str = PROJECT, **fields: Any) -> None:
         asked = JobRequest(recipe="digits-cnn", steps=10, **fields)
-        self.database.run(lambda uow: jobs.create(uow, default_fleet(), PLATFORM, PROJECT, ZONE, "j", asked, "pod"))
+        self.wait(1)  # so that an older job is older
+        self.database.run(lambda uow: jobs.create(uow, default_fleet(), PLATFORM, project, ZONE, job, asked, node))
 
-    def job(self) -> Job:
-        return self.database.read(lambda uow: jobs.get(uow, PLATFORM, PROJECT, ZONE, "j"))
+    def job(self, job: str = "j", project: str = PROJECT) -> Job:
+        return self.database.read(lambda uow: jobs.get(uow, PLATFORM, project, ZONE, job))
 
-    def attempts(self) -> list[tuple[int, int | None, str | None]]:
-        found = self.database.read(lambda uow: jobs.attempts(uow, PLATFORM, PROJECT, ZONE, "j"))
+    def resize(self, replicas: int | None, job: str = "j") -> Job:
+        return self.database.run(lambda uow: jobs.resize(uow, PLATFORM, PROJECT, ZONE, job, replicas))
+
+    def attempts(self, job: str = "j", project: str = PROJECT) -> list[tuple[int, int | None, str | None]]:
+        found = self.database.read(lambda uow: jobs.attempts(uow, PLATFORM, project, ZONE, job))
         return [(row["hosts"], row["global_batch"], row["outcome"]) for row in found]
 
     def gang(self) -> list[Mapping[str, Any]]:
@@ -65,20 +76,51 @@ class Play:
         caller = Principal("replica", {}, attempt_id=replica["attempt_id"])
         return self.database.run(lambda uow: agents.report(uow, caller, replica["replica_id"], progress))
 
+    def run_all(self) -> None:
+        """Every replica that has been started runs; those that are to yield have done so, and have gone."""
+        for replica in self.gang():
+            if replica["state"] == "PENDING":
+                self.report(replica)
+        for replica in self.gang():
+            if replica["desired"] == "YIELD":
+                self.report(replica, "YIELDED")
+        stopped = [r for r in self.gang() if r["desired"] == "STOP"]
+        gone = [agents.ReplicaReport(r["replica_id"], r["fence"], "EXITED", "gone") for r in stopped]
+        self.database.run(lambda uow: agents.sync(uow, AGENT, "local", self.fence, gone))
+
+    def look(self, seconds: float = 0.0) -> None:
+        """What a round of the loop does for jobs, and what the processes do then."""
+        self.wait(seconds)
+        self.database.run(gangs.start_waiting)
+        self.database.run(gangs.grow)
+        self.run_all()
+        self.database.run(gangs.start_waiting)
+        self.run_all()
+
+    def counts(self) -> dict[str, int]:
+        """Processes of each job that runs."""
+        found: dict[str, int] = {}
+        for replica in self.gang():
+            found[replica["job_key"]] = found.get(replica["job_key"], 0) + 1
+        ids = {row["job_key"]: row["job_id"] for row in self.database.read(lambda uow: uow.all(select(jobs_table)))}
+        return {ids[key]: count for key, count in sorted(found.items(), key=lambda item: ids[item[0]])}
+
     def exit_all(self) -> None:
         gone = [agents.ReplicaReport(r["replica_id"], r["fence"], "EXITED", "gone") for r in self.gang()]
         self.database.run(lambda uow: agents.sync(uow, AGENT, "local", self.fence, gone))
 
     def grow(self) -> None:
         """The loop's look, after the pause, with an agent that lives."""
-        self.clock.advance(gangs.RESIZE_PAUSE_SECONDS + 1)
-        self.database.run(lambda uow: agents.sync(uow, AGENT, "local", self.fence, []))
+        self.wait(gangs.RESIZE_PAUSE_SECONDS + 1)
         self.database.run(gangs.grow)
 
 
-def _ready_node(uow: UnitOfWork) -> None:
-    born(uow, NODES, NODE, reason="asked")
-    move(uow, NODES, {**NODE, "state": "CREATING", "version": 1}, "created", reason="ready")
+def _ready_node(uow: UnitOfWork, name: str = "pod", number: int = 1, project: str = PROJECT) -> None:
+    live_name = node_name(project, ZONE, name)
+    fields = {"node_key": f"n-{number}", "number": number, "node_id": name, "project": project, "live_name": live_name}
+    node = {**NODE, **fields}
+    born(uow, NODES, node, reason="asked")
+    move(uow, NODES, {**node, "state": "CREATING", "version": 1}, "created", reason="ready")
 
 
 @pytest.fixture
@@ -146,3 +188,162 @@ def test_evaluations_best_and_pruned_checkpoints_are_kept_and_dropped(play: Play
     assert [(row["step"], row["metrics"]) for row in evaluations] == [(4, {"val_loss": 0.5}), (8, {"val_loss": 0.25})]
     job = play.job()
     assert (job.latest["val_loss"], job.spec.training.evaluate_every_steps) == (0.25, 10)
+
+
+@pytest.fixture
+def three(play: Play) -> Play:
+    """Three slices of four hosts, and an elastic job that has run on the first one for a while, with all of its four
+    processes; the agent has four places."""
+    for number, name in ((2, "second"), (3, "third")):
+        play.database.run(lambda uow, name=name, number=number: _ready_node(uow, name, number))
+    play.register(4)
+    play.submit("wide", elastic=Elastic(1, "scale", "linear"))
+    play.look()
+    play.wait(gangs.RESIZE_PAUSE_SECONDS + 1)
+    assert play.counts() == {"wide": 4}
+    return play
+
+
+def test_a_job_of_higher_priority_gets_the_fewest_places_that_it_can_start_with(three: Play) -> None:
+    three.submit("urgent", "second", priority=5, replica_processes=1)
+    three.look()
+    assert three.counts() == {"urgent": 1, "wide": 3}
+    assert three.attempts("wide") == [(4, 128, "RESIZED"), (3, 96, None)]
+    assert "the rest is left" not in three.job("wide").state_reason
+    assert (three.job("wide").preemptions, three.job("wide").failures) == (0, 0)
+
+
+def test_it_takes_no_more_even_where_it_could_run_with_more(three: Play) -> None:
+    three.submit("urgent", "second", priority=5, elastic=Elastic(2, "scale", "linear"))
+    three.look()
+    assert three.counts() == {"urgent": 2, "wide": 2}
+
+
+def test_the_gang_grows_back_once_the_other_has_ended(three: Play) -> None:
+    three.submit("urgent", "second", priority=5, replica_processes=2)
+    three.look()
+    assert three.counts() == {"urgent": 2, "wide": 2}
+    three.database.run(lambda uow: jobs.cancel(uow, PLATFORM, PROJECT, ZONE, "urgent"))
+    three.run_all()
+    three.look(1)
+    assert three.counts() == {"wide": 2}, "not before the pause"
+    three.look(gangs.RESIZE_PAUSE_SECONDS)
+    assert three.counts() == {"wide": 4}
+
+
+def test_a_younger_job_of_the_same_priority_waits(three: Play) -> None:
+    three.submit("late", "second", replica_processes=1)
+    for _ in range(3):
+        three.look(gangs.RESIZE_PAUSE_SECONDS + 1)
+    assert three.counts() == {"wide": 4}
+    assert "1 replicas are needed at once" in three.job("late").state_reason
+
+
+def test_an_older_job_gets_places_of_a_younger_one(play: Play) -> None:
+    play.database.run(lambda uow: _ready_node(uow, "second", 2))
+    play.register(4)
+    play.submit("first", "second", replica_processes=1)
+    play.submit("old", "second", replica_processes=2)  # waits for its node
+    play.submit("wide", elastic=Elastic(1, "scale", "linear"))
+    play.look()
+    assert play.counts() == {"first": 1, "wide": 3}
+    play.wait(gangs.RESIZE_PAUSE_SECONDS + 1)
+    play.database.run(lambda uow: jobs.cancel(uow, PLATFORM, PROJECT, ZONE, "first"))
+    play.run_all()
+    play.look()
+    assert play.counts() == {"old": 2, "wide": 2}
+
+
+def test_a_job_that_could_not_start_even_so_leaves_the_gang_alone(three: Play) -> None:
+    three.submit("huge", "second", priority=5)  # four processes: nothing would be left
+    for _ in range(3):
+        three.look(gangs.RESIZE_PAUSE_SECONDS + 1)
+    assert three.counts() == {"wide": 4}
+    assert three.attempts("wide") == [(4, 128, None)]
+
+
+def test_a_gang_does_not_change_its_size_before_the_pause(three: Play) -> None:
+    three.submit("urgent", "second", priority=5, replica_processes=1)
+    three.look()
+    three.submit("too", "third", priority=5, replica_processes=1)
+    three.look(1)
+    assert three.counts() == {"urgent": 1, "wide": 3}
+    three.look(gangs.RESIZE_PAUSE_SECONDS)
+    assert three.counts() == {"too": 1, "urgent": 1, "wide": 2}
+    assert len(three.attempts("wide")) == 3
+
+
+def test_an_elastic_job_is_resized_down_and_up_and_stays_there(three: Play) -> None:
+    assert three.resize(2, "wide").spec.elastic == Elastic(1, "scale", "linear", 2)
+    three.run_all()
+    three.look()
+    assert three.counts() == {"wide": 2}
+    assert three.job("wide").state_reason.endswith("as the job is set to")
+    for _ in range(3):
+        three.look(gangs.RESIZE_PAUSE_SECONDS + 1)
+    assert three.attempts("wide") == [(4, 128, "RESIZED"), (2, 64, None)]
+    three.resize(3, "wide")
+    three.run_all()
+    three.look()
+    assert three.counts() == {"wide": 3}
+    three.resize(None, "wide")
+    three.run_all()
+    three.look()
+    assert three.counts() == {"wide": 4}
+
+
+def test_a_job_that_waits_starts_with_the_size_that_it_was_set_to(play: Play) -> None:
+    play.register(4)
+    play.submit(elastic=Elastic(1, "scale", "linear"))
+    play.resize(2)
+    play.look()
+    assert play.counts() == {"j": 2}
+
+
+def test_what_cannot_be_resized_says_why(three: Play) -> None:
+    three.submit("stiff", "second")
+    for job, asked, code, text in (
+        ("stiff", 2, Code.FAILED_PRECONDITION, "not elastic"),
+        ("wide", 0, Code.INVALID_ARGUMENT, "goes on with 1 (elastic.minReplicas) at least"),
+        ("wide", 5, Code.INVALID_ARGUMENT, "its slice has room for 4 at most"),
+        ("nobody", 2, Code.NOT_FOUND, "not found"),
+    ):
+        with pytest.raises(PodyardError) as caught:
+            three.resize(asked, job)
+        assert caught.value.code is code
+        assert text in caught.value.message
+    viewer = Principal("v", {PROJECT: frozenset({"tpu.viewer"})})
+    with pytest.raises(PodyardError) as caught:
+        three.database.run(lambda uow: jobs.resize(uow, viewer, PROJECT, ZONE, "wide", 99))
+    assert caught.value.code is Code.PERMISSION_DENIED
+    three.database.run(lambda uow: jobs.cancel(uow, PLATFORM, PROJECT, ZONE, "wide"))
+    with pytest.raises(PodyardError, match="there is nothing to resize"):
+        three.resize(2, "wide")
+    assert three.counts() == {"wide": 4}
+
+
+def test_a_batch_that_does_not_divide_names_the_sizes(play: Play) -> None:
+    play.register(4)
+    play.submit(elastic=Elastic(1, "keep", "keep"))
+    with pytest.raises(PodyardError, match="its batch divides for 4, 2, 1 only"):
+        play.resize(3)
+
+
+def test_other_projects_get_places_by_age_and_by_what_they_hold(play: Play) -> None:
+    play.database.run(lambda uow: access.create_project(uow, PLATFORM, "other", {}))
+    for number, name, project in ((2, "theirs", "other"), (3, "ours", PROJECT)):
+        play.database.run(lambda uow, n=number, a=name, p=project: _ready_node(uow, a, n, p))
+    play.register(2)
+    play.submit("old", "theirs", "other", replica_processes=2)
+    play.register(1)
+    play.submit("wide", elastic=Elastic(1, "scale", "linear"), priority=1000)
+    play.look()
+    assert play.counts() == {"wide": 1}, "the older one needs two places, and there is one"
+    play.register(4)
+    play.look()
+    assert play.counts() == {"old": 2, "wide": 1}
+    play.look(gangs.RESIZE_PAUSE_SECONDS + 1)
+    assert play.counts() == {"old": 2, "wide": 2}
+    play.submit("new", "ours", priority=-5, replica_processes=1)
+    play.look(gangs.RESIZE_PAUSE_SECONDS + 1)
+    assert play.counts() == {"old": 2, "wide": 2}, "a lower priority waits"

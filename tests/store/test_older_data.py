@@ -8,9 +8,7 @@ from typing import Any
 from sqlalchemy import text
 
 from podyard import migrations
-from podyard.base.clock import ClockMode
 from podyard.db import jobs as rows
-from podyard.db import platform_clock
 from podyard.db.unit_of_work import Database, UnitOfWork
 from podyard.domain.job import TrainingSettings
 
@@ -28,6 +26,10 @@ OLD_SPEC = {
     "replica_processes": None,
     "labels": {},
 }
+CLOCK = {
+    "id": 1, "mode": "system", "anchor_platform": 1, "anchor_real": 1, "running": False, "rate_millionths": 1_000_000,
+    "loop_fence": 0,
+}  # fmt: skip
 NODE = {
     "node_key": "n", "number": 1, "project": "p", "zone": "z", "node_id": "a", "live_name": "a", "state": "READY",
     "version": 2, "accelerator_type": "v3-32", "topology": "4x4", "usage_class": "on-demand", "runtime_version": "x",
@@ -61,6 +63,7 @@ def _insert(uow: UnitOfWork, table: str, values: dict[str, Any]) -> None:
 
 
 def _fill(uow: UnitOfWork) -> None:
+    _insert(uow, "clock", CLOCK)
     _insert(uow, "nodes", NODE)
     _insert(uow, "jobs", JOB)
     for attempt in ATTEMPTS:
@@ -72,7 +75,6 @@ def _fill(uow: UnitOfWork) -> None:
 def test_a_job_of_the_first_schema_is_read_by_this_one_and_survives_the_way_back(empty_database: Database) -> None:
     database = empty_database
     migrations.migrate(database.engine, "0001")
-    database.run(lambda uow: platform_clock.set_up(uow, ClockMode.SYSTEM))
     database.run(_fill)
     before = database.read(lambda uow: uow.all(text("SELECT * FROM attempts ORDER BY attempt")))
     migrations.upgrade(database)

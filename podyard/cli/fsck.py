@@ -1,0 +1,135 @@
+"""`podyard fsck`: whether the database keeps the invariants; `--leaks`: what costs and does nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import click
+
+from podyard.base.clock import OsClock
+from podyard.base.errors import Code, PodyardError
+from podyard.cli.options import client_of, data_option, output_option, settings_of
+from podyard.cli.output import emit, say
+from podyard.settings import Settings
+
+EXIT_FOUND = 1
+OPERATION_SECONDS_MAX = 900.0  # as the other commands wait
+_DURATION = re.compile(r"(\d+)(s|m|h|d)")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+@click.command()
+@data_option
+@click.option("--project", metavar="PROJECT", help="Leaks of this project only.")
+@click.option("--leaks", is_flag=True, help="Nodes without a job, past their ttl label, and idle queued resources.")
+@click.option(
+    "--idle", default="1h", show_default=True, metavar="TIME", help="READY for so long without a job: a leak."
+)
+@click.option("--delete", "delete_them", is_flag=True, help="Delete the leaks; asks first.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@output_option
+def fsck(
+    data: str | None,
+    project: str | None,
+    leaks: bool,
+    idle: str,
+    delete_them: bool,
+    yes: bool,
+    output: str,
+) -> int:
+    """Check all invariants in the database, read only. Exit code 1 when something is found."""
+    if delete_them and not leaks:
+        raise click.UsageError("--delete: only leaks are deleted, so it needs --leaks")
+    settings = settings_of(data)
+    if not leaks:
+        return _check(settings, output)
+    found = _leaks(settings, project, seconds_of(idle, "--idle"))
+    columns = {"KIND": "kind", "NAME": "name", "STATE": "state", "WHY": "why"}
+    emit(found, output, columns)
+    if not found:
+        return 0
+    if not delete_them:
+        return EXIT_FOUND
+    if not yes:
+        click.confirm(f"Delete these {len(found)}?", abort=True, err=True)
+    _delete(data, found)
+    return 0
+
+
+def seconds_of(text: str, option: str) -> float:
+    """`90s`, `30m`, `2h`, `1d`; a usage error names what is none."""
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise click.UsageError(f"{option}: {text!r} is no duration such as 30m, 2h or 1d")
+    return float(int(match[1]) * _SECONDS[match[2]])
+
+
+def _check(settings: Settings, output: str) -> int:
+    from podyard.control import fsck as checks
+    from podyard.pricing.sku import default_rate_card
+
+    fleet = _fleet(settings)
+    found = _read(settings, lambda uow: checks.check(uow, fleet, default_rate_card()))
+    rows = [violation.as_json() for violation in found]
+    if output == "table":
+        if rows:
+            columns = {"INVARIANT": "invariant", "AT": "at", "RESOURCE": "resource", "DETAIL": "detail"}
+            emit(rows, output, columns)
+        say(f"{len(rows)} violations")
+    else:
+        emit({"violations": rows}, output)
+    return EXIT_FOUND if rows else 0
+
+
+def _leaks(settings: Settings, project: str | None, idle_seconds: float) -> list[dict[str, str]]:
+    from podyard.control import leaks
+
+    found = _read(settings, lambda uow: leaks.find(uow, project, idle_seconds))
+    return [leak.as_json() for leak in found]
+
+
+def _read(settings: Settings, body: Any) -> Any:
+    """`body` on a snapshot of the database as it stands; a missing one is not made."""
+    from podyard.db.unit_of_work import Database
+
+    path = settings.database_url.removeprefix("sqlite:///")
+    if path != settings.database_url and not Path(path).exists():
+        raise PodyardError(Code.FAILED_PRECONDITION, f"there is no database at {path}")
+    database = Database(settings.database_url, OsClock(), leases=settings.leases)
+    try:
+        return database.read(body)
+    finally:
+        database.close()
+
+
+def _fleet(settings: Settings) -> Any:
+    from podyard.domain.fleet import default_fleet, load_fleet
+
+    if settings.fleet_path is None:
+        return default_fleet()
+    return load_fleet(Path(settings.fleet_path).read_text(encoding="utf-8"))
+
+
+def _delete(data: str | None, found: Sequence[Mapping[str, str]]) -> None:
+    """Deletes what was found, each through the API, as its own commands do."""
+    failed = 0
+    for leak in found:
+        _, project, _, zone, collection, name = leak["name"].split("/")
+        client = client_of(data, project, zone)
+        path = f"{client.zone_path()}/{collection}/{quote(name)}"
+        try:
+            force = "true" if collection == "queuedResources" else None
+            client.wait_operation(client.call("DELETE", path, force=force), OPERATION_SECONDS_MAX)
+            say(f"{leak['name']} is deleted")
+        except PodyardError as error:
+            failed += 1
+            say(f"{leak['name']}: ({error.code.name}) {error.message}")
+    if failed:
+        raise PodyardError(Code.ABORTED, f"{failed} of {len(found)} were not deleted")
+
+
+COMMANDS = {"fsck": fsck}

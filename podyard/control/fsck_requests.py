@@ -1,0 +1,190 @@
+"""Requests: I7 (operations end once), I9 (quota), I11 (requestIds), I14 (queued resources), I15 (who is preempted)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from podyard.control.fsck_violation import GRACE_SECONDS, Violation, node_text, operation_text, queue_text
+from podyard.db.fsck import Records, Row
+from podyard.domain.fleet import Fleet, quota_kind, quota_units, region_of
+from podyard.domain.node import NODE_STATES_LOST, UsageClass, kind_of
+
+OPERATION_SECONDS_MAX = 24 * 3600.0  # platform time; nothing that a client waits for takes longer here
+CAN_BE_TAKEN_BACK = (UsageClass.PREEMPTIBLE, UsageClass.SPOT)
+_COUNTED = ("project", "usage_class", "zone", "accelerator_type", "topology")
+
+
+def check_requests(records: Records, fleet: Fleet) -> Iterator[Violation]:
+    yield from _operations(records)
+    yield from _quota(records, fleet)
+    yield from _request_ids(records)
+    yield from _queued(records)
+    yield from _waiting(records)
+    yield from _preempted(records)
+
+
+def _operations(records: Records) -> Iterator[Violation]:
+    pending = {row["pending_operation"] for row in (*records.nodes.values(), *records.queued.values())}
+    simulated = {timer["resource_key"] for timer in records.timers if timer["kind"] == "maintenance.simulated"}
+    for key, row in records.operations.items():
+        at, name = row["ended"] or row["created"], operation_text(row)
+        problem = ended_wrongly(row)
+        if problem:
+            yield Violation("I7", at, name, problem)
+        if row["state"] != "RUNNING":
+            continue
+        if key not in pending and key not in simulated:
+            yield Violation("I7", at, name, f"{row['verb']} is running, and nothing will end it")
+        # A node that is made for a job waits for its chips for as long as it takes.
+        target = records.nodes.get(row["target_key"])
+        in_queue = target is not None and bool(target["wait_reason"])
+        if not in_queue and row["created"].plus_seconds(OPERATION_SECONDS_MAX) < records.now:
+            yield Violation("I7", at, name, f"{row['verb']} has been running since {row['created'].rfc3339()}")
+    for row in (*records.nodes.values(), *records.queued.values()):
+        operation = records.operations.get(row["pending_operation"] or "")
+        if row["pending_operation"] is not None and (operation is None or operation["state"] != "RUNNING"):
+            name = node_text(row) if "node_key" in row else queue_text(row)
+            yield Violation("I7", records.now, name, f"it waits for {row['pending_operation']}, which is not running")
+
+
+def ended_wrongly(row: Row) -> str:
+    """What is wrong with how an operation stands; nothing when all is well."""
+    ends = [what for what in ("response", "error_code") if row[what] is not None]
+    if row["state"] == "RUNNING":
+        return f"it is running, and has {ends[0]}" if ends or row["ended"] is not None else ""
+    if len(ends) != 1:
+        return f"it is {row['state']} with {' and '.join(ends) or 'neither response nor error'}"
+    if (row["state"] == "SUCCEEDED") != (ends == ["response"]):
+        return f"it is {row['state']} with {ends[0]}"
+    if row["ended"] is None or row["ended"] < row["created"]:
+        return "its end is not after its beginning"
+    return f"it has ended at version {row['version']}: more than once" if row["version"] != 2 else ""
+
+
+def _quota(records: Records, fleet: Fleet) -> Iterator[Violation]:
+    live = [row for row in records.nodes.values() if row["live_name"] is not None]
+    counted: dict[tuple[str, ...], int] = {}
+    for row in live:
+        if row["queued_resource_key"] is None:
+            key = tuple(row[name] for name in _COUNTED)
+            counted[key] = counted.get(key, 0) + 1
+    kept = {tuple(row[name] for name in _COUNTED): row["nodes"] for row in records.counts}
+    for key in sorted({*counted, *kept}):
+        if kept.get(key, 0) != counted.get(key, 0):
+            text = f"{kept.get(key, 0)} nodes are counted, and {counted.get(key, 0)} live"
+            yield Violation("I9", records.now, "/".join(key), text)
+    used: dict[tuple[str, str, str, str, str], int] = {}
+    for row in live:
+        if row["queued_resource_key"] is None:
+            _use(used, row["project"], row["zone"], row["usage_class"], row)
+    for queue in records.queued.values():
+        if queue["live_name"] is not None:
+            for node in queue["spec"]["nodes"]:
+                _use(used, queue["project"], queue["zone"], queue["usage_class"], node["spec"])
+    for (project, region, generation, usage, size), units in sorted(used.items()):
+        limit = _limit(fleet, region, generation, UsageClass(usage), size)
+        if units > limit:
+            text = f"{units} of {limit} units are used ({generation}, {usage}, {size})"
+            yield Violation("I9", records.now, f"projects/{project}/{region}", text)
+
+
+def _use(used: dict[tuple[str, str, str, str, str], int], project: str, zone: str, usage: str, what: Row) -> None:
+    kind = kind_of(what["accelerator_type"], what["topology"])
+    key = (project, region_of(zone), kind.generation.name, usage, quota_kind(kind))
+    used[key] = used.get(key, 0) + quota_units(kind)
+
+
+def _limit(fleet: Fleet, region: str, generation: str, usage: UsageClass, size: str) -> int:
+    found = (rule.limit for rule in fleet.quotas if rule.matches(region, generation, usage, size))
+    return next(found, fleet.quota_default)
+
+
+def _request_ids(records: Records) -> Iterator[Violation]:
+    seen: dict[str, str] = {}
+    for row in records.requests:
+        operation_id, request_id = row["operation_id"], row["request_id"]
+        if operation_id is None:
+            yield Violation("I11", row["created"], request_id, "the request was taken, and nothing was done for it")
+        elif operation_id in seen:
+            text = f"operation {operation_id} stands for request {seen[operation_id]} too"
+            yield Violation("I11", row["created"], request_id, text)
+        else:
+            seen[operation_id] = request_id
+
+
+def _queued(records: Records) -> Iterator[Violation]:
+    members: dict[str, list[Row]] = {}
+    for node in records.nodes.values():
+        if node["queued_resource_key"] is not None and node["live_name"] is not None:
+            members.setdefault(node["queued_resource_key"], []).append(node)
+    waiting = {timer["resource_key"] for timer in records.timers}
+    for key, row in records.queued.items():
+        nodes = members.pop(key, [])
+        for problem in _queue_problems(records, row, nodes, key in waiting):
+            yield Violation("I14", records.now, queue_text(row), problem)
+        for node in nodes:
+            if node["project"] != row["project"]:
+                yield Violation("I12", records.now, node_text(node), f"it belongs to {queue_text(row)}")
+    for key, nodes in sorted(members.items()):
+        yield Violation("I14", records.now, node_text(nodes[0]), f"its queued resource {key} is gone")
+
+
+def _queue_problems(records: Records, row: Row, nodes: list[Row], has_timer: bool) -> Iterator[str]:
+    state, wanted = row["state"], len(row["spec"]["nodes"])
+    states = [node["state"] for node in nodes]
+    all_ready = len(nodes) == wanted and set(states) == {"READY"}
+    if state == "ACTIVE" and not all_ready:
+        yield f"it is ACTIVE with {states.count('READY')} of {wanted} nodes READY"
+    if state == "PROVISIONING" and all_ready and not has_timer:
+        yield "all of its nodes are READY, and it is not ACTIVE"
+    if state in ("GONE", "ACCEPTED") and nodes:
+        yield f"it is {state} and has {len(nodes)} nodes"
+    if state in ("FAILED", "SUSPENDED", "DELETING", "WAITING_FOR_RESOURCES"):
+        alive = [found for found in states if found != "DELETING" and found not in NODE_STATES_LOST]
+        if alive:
+            yield f"it is {state} and has nodes that are {', '.join(sorted(set(alive)))}"
+    until, activated = row["valid_until"], row["activated"]
+    if until is None:
+        return
+    if activated is not None and activated > until:
+        yield f"it was first ACTIVE at {activated.rfc3339()}, after {until.rfc3339()}"
+    late = until.plus_seconds(GRACE_SECONDS) < records.now
+    if late and activated is None and state not in ("FAILED", "DELETING", "GONE", "SUSPENDING", "SUSPENDED"):
+        yield f"it is {state}, and its time was over at {until.rfc3339()}"
+
+
+def _waiting(records: Records) -> Iterator[Violation]:
+    """I5 for what waits for chips: it says why."""
+    placed = {item["node_key"] for item in records.slices}
+    entered = {change["resource_key"]: change["at"] for change in records.changes}
+
+    def is_old(key: str, row: Row) -> bool:
+        since = max(entered.get(key, row["created"]), row["created"])
+        return bool(since.plus_seconds(GRACE_SECONDS) < records.now)
+
+    for key, row in records.nodes.items():
+        waits = row["state"] in ("CREATING", "STARTING") and key not in placed
+        if waits and not row["wait_reason"] and is_old(key, row):
+            yield Violation("I5", records.now, node_text(row), f"it is {row['state']} and does not say why it waits")
+    for key, row in records.queued.items():
+        holding = any(node["queued_resource_key"] == key and node["live_name"] for node in records.nodes.values())
+        if row["state"] == "WAITING_FOR_RESOURCES" and not row["wait_reason"] and not holding and is_old(key, row):
+            yield Violation("I5", records.now, queue_text(row), "it does not say why it waits")
+
+
+def _preempted(records: Records) -> Iterator[Violation]:
+    classes: Mapping[str, str] = {key: row["usage_class"] for key, row in records.nodes.items()}
+    made_for_jobs = {key for key, row in records.nodes.items() if row["job_key"] is not None}
+    for change in records.changes:
+        if change["machine"] != "node" or change["event"] != "preempt":
+            continue
+        key = change["resource_key"]
+        # A job of higher priority may take the node that the platform made for another job, of whatever class.
+        if classes.get(key) not in CAN_BE_TAKEN_BACK and key not in made_for_jobs:
+            yield Violation("I15", change["at"], change["resource_name"], f"{classes.get(key)}, and was preempted")
+    for row in records.nodes.values():
+        over = [at for at in (row["termination"], row.get("reclaim_at")) if at is not None]
+        lives = row["state"] == "READY" and over and min(over).plus_seconds(GRACE_SECONDS) < records.now
+        if lives:
+            text = f"it is READY, and should have ended at {min(over).rfc3339()}"
+            yield Violation("I15", records.now, node_text(row), text)

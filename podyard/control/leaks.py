@@ -1,0 +1,90 @@
+"""What holds chips or quota and does nothing for it: candidates for deletion, with the reason for each."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from sqlalchemy import select
+
+from podyard.base.clock import PlatformTime
+from podyard.control.fsck_violation import node_text, queue_text
+from podyard.db import nodes as node_rows
+from podyard.db.jobs import ACTIVE_JOB_STATES
+from podyard.db.tables_compute import nodes
+from podyard.db.tables_jobs import jobs
+from podyard.db.tables_queue import queued_resources
+from podyard.db.unit_of_work import UnitOfWork
+
+TTL_LABEL = "ttl"
+_TTL = re.compile(r"(\d{1,6})(s|m|h|d)")  # as labels allow: lower case letters and digits
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+# A queued resource holds quota in each of its states; in these it has, will have, or is losing nodes.
+_AT_WORK = ("CREATING", "ACCEPTED", "WAITING_FOR_RESOURCES", "PROVISIONING", "ACTIVE", "SUSPENDING", "DELETING")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Leak:
+    """`kind`: node or queuedResource; a node of a queued resource is deleted with it. `why`: in words."""
+
+    kind: str
+    name: str
+    state: str
+    why: str
+
+    def as_json(self) -> dict[str, str]:
+        return {"kind": self.kind, "name": self.name, "state": self.state, "why": self.why}
+
+
+def find(uow: UnitOfWork, project: str | None, idle_seconds: float) -> list[Leak]:
+    """Leaks of a project, or (None) of all, by name: each resource once, with its first reason. Reads only."""
+    leaks: dict[str, Leak] = {}
+    for leak in (*_queued(uow, project), *_nodes(uow, project, idle_seconds)):
+        leaks.setdefault(leak.name, leak)
+    return [leaks[name] for name in sorted(leaks)]
+
+
+def _queued(uow: UnitOfWork, project: str | None) -> Iterator[Leak]:
+    query = select(queued_resources).where(
+        queued_resources.c.live_name.is_not(None), queued_resources.c.state.not_in(_AT_WORK)
+    )
+    if project is not None:
+        query = query.where(queued_resources.c.project == project)
+    for row in uow.all(query):
+        yield Leak("queuedResource", queue_text(row), row["state"], "it holds quota, and neither has nodes nor waits")
+
+
+def _nodes(uow: UnitOfWork, project: str | None, idle_seconds: float) -> Iterator[Leak]:
+    query = select(nodes).where(nodes.c.live_name.is_not(None), nodes.c.state != "DELETING")
+    if project is not None:
+        query = query.where(nodes.c.project == project)
+    for row in uow.all(query.order_by(nodes.c.node_key)):
+        why = _past_ttl(uow.now, row) or _idle(uow, row, idle_seconds)
+        if why and row["queued_resource"]:
+            # Deleting one node of it would only suspend it.
+            yield Leak("queuedResource", row["queued_resource"], row["state"], f"node {row['node_id']}: {why}")
+        elif why:
+            yield Leak("node", node_text(row), row["state"], why)
+
+
+def _past_ttl(now: PlatformTime, row: Mapping[str, Any]) -> str:
+    match = _TTL.fullmatch(str(node_rows.to_spec(row["spec"]).labels.get(TTL_LABEL, "")))
+    if match is None:
+        return ""
+    ends = row["created"].plus_seconds(int(match[1]) * _SECONDS[match[2]])
+    return f"its label {TTL_LABEL}={match[0]} ended at {ends.rfc3339()}" if ends <= now else ""
+
+
+def _idle(uow: UnitOfWork, row: Mapping[str, Any], idle_seconds: float) -> str:
+    if row["state"] != "READY":
+        return ""
+    of_node = select(jobs.c.state, jobs.c.ended).where(jobs.c.node_key == row["node_key"])
+    found = uow.all(of_node)
+    if any(job["state"] in ACTIVE_JOB_STATES for job in found):
+        return ""
+    since = max([row["ready_since"], *(job["ended"] for job in found if job["ended"] is not None)])
+    if since.plus_seconds(idle_seconds) > uow.now:
+        return ""
+    return f"it is READY without a job since {since.rfc3339()}"

@@ -1,0 +1,300 @@
+"""Simulated machines: agents with the real agent's state, replicas that take modelled time, and a bad broker.
+
+They call what an agent and a replica call over HTTP, in the same order. Processes start and stop within one of the
+machine's real seconds; steps take platform time, so that a day of training passes with the platform clock.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from podyard.base.clock import PlatformTime, RealClock, RealTime
+from podyard.base.errors import Code, PodyardError
+from podyard.base.rng import Random
+from podyard.control import agents
+from podyard.control.agents import Progress, ReplicaReport
+from podyard.db.unit_of_work import Database
+from podyard.domain.principal import Principal
+from podyard.workers.agent_state import AgentState, Known, Phase, Start, Stop, Wanted
+
+SYNC_SECONDS = 3.0  # real time, while nothing moves: a third of the lease; the agent's own period is a second
+REPORT_SECONDS = 5.0  # real time between two reports that say nothing new: a third of the lease
+
+
+@dataclasses.dataclass(slots=True)
+class SimReplica:
+    """One process. `done` steps were reported; `began` is when the step after `resume` began."""
+
+    replica_id: str
+    fence: int
+    principal: Principal
+    spec: dict[str, Any]
+    step_seconds: float
+    done: int
+    joined: bool = False
+    began: PlatformTime | None = None
+    reported: RealTime | None = None
+    final: str | None = None  # what it said in the end: SUCCEEDED, FAILED or YIELDED
+    stopping: bool = False
+
+    def reached(self, now: PlatformTime) -> int:
+        """The last whole step at `now`."""
+        if self.began is None:
+            return self.done
+        passed = int(now.seconds_since(self.began) / self.step_seconds + 1e-9)
+        return min(int(self.spec["steps"]), int(self.spec["resumeStep"]) + passed)
+
+    def next_mark(self) -> PlatformTime | None:
+        """When it reaches its next checkpoint or its end."""
+        every = int(self.spec["checkpointEverySteps"])
+        if self.began is None or self.final is not None:
+            return None
+        step = min(int(self.spec["steps"]), (self.done // every + 1) * every)
+        return self.began.plus_seconds((step - int(self.spec["resumeStep"])) * self.step_seconds)
+
+
+class SimAgent:
+    """An agent on a machine of its own. `silent_until`: neither it nor its replicas reach the platform before; their
+    steps go on."""
+
+    def __init__(self, agent_id: str, replicas_max: int, database: Database, clock: RealClock) -> None:
+        self.agent_id = agent_id
+        self._replicas_max = replicas_max
+        self._database = database
+        self._clock = clock
+        self.principal = Principal(f"{agent_id}@agents.podyard.local", {}, agent_id=agent_id)
+        self.memory = AgentState()
+        self.processes: dict[str, SimReplica] = {}
+        self.fence = 0
+        self.silent_until: PlatformTime | None = None
+        self.next_sync = clock.now()
+        self._told: list[Known] = []  # what the platform has last heard from it
+        self.register()
+
+    def register(self) -> None:
+        self.fence = self._database.run(
+            lambda uow: agents.register(uow, self.principal, self.agent_id, self._replicas_max, 0, "127.0.0.1", 1),
+            actor=self.agent_id,
+        )
+
+    def die(self) -> None:
+        """The machine's processes are gone at once; a new agent finds their records."""
+        fences = {name: process.fence for name, process in sorted(self.processes.items())}
+        self.processes.clear()
+        self.memory = AgentState()
+        for name, fence in fences.items():
+            self.memory.on_found_dead(name, fence)
+        self.register()
+
+    def hear(self, now: PlatformTime) -> None:
+        """The machine can be reached again when its time has come."""
+        if self.silent_until is not None and now >= self.silent_until:
+            self.silent_until = None
+
+    @property
+    def is_silent(self) -> bool:
+        return self.silent_until is not None
+
+    def is_busy(self) -> bool:
+        """Whether real time has to pass until its processes are where they are wanted."""
+        return not self.is_silent and self._has_work()
+
+    def _has_work(self) -> bool:
+        return any(item.phase is not Phase.RUNNING for item in self.memory.reports()) or any(
+            process.began is None or process.stopping or process.final is not None
+            for process in self.processes.values()
+        )
+
+    def turn(self, poked: bool) -> bool:
+        """One look at the machine: replicas first, then the agent. Returns whether anything has moved."""
+        if self.is_silent:
+            return False
+        before = self._moves()
+        for name in sorted(self.processes):
+            self._run(self.processes[name])
+        if poked or self._clock.now() >= self.next_sync or self.memory.reports() != self._told:
+            self.sync()
+        return self._moves() != before
+
+    def _moves(self) -> list[Any]:
+        """Differs when a process has gone a step further."""
+        processes = [
+            (name, item.joined, item.began is None, item.final, item.stopping, item.done)
+            for name, item in sorted(self.processes.items())
+        ]
+        return [processes, self.memory.reports()]
+
+    def sync(self) -> None:
+        reported = self.memory.reports()
+        said = [_report(item.replica, item.fence, item.phase, item.reason, item.released) for item in reported]
+        try:
+            rows = self._database.run(
+                lambda uow: agents.sync(uow, self.principal, self.agent_id, self.fence, said), actor=self.agent_id
+            )
+        except PodyardError as error:
+            if error.code is not Code.ABORTED:
+                raise
+            self.register()
+            return
+        self.next_sync = self._clock.now().plus_seconds(SYNC_SECONDS)
+        self._told = reported
+        wanted = [Wanted(r["replica_id"], r["fence"], r["desired"] == "RUN", r["token"]) for r in rows]
+        attempts = {row["replica_id"]: row["attempt_id"] for row in rows}
+        for instruction in self.memory.on_synced(wanted, reported):
+            if isinstance(instruction, Start):
+                self._start(instruction, attempts[instruction.replica])
+            elif isinstance(instruction, Stop):
+                process = self.processes.get(instruction.replica)
+                if process is None:
+                    self.memory.on_exited(instruction.replica, 0)
+                else:
+                    process.stopping = True
+
+    def kill(self, replica_id: str, code: int) -> None:
+        """A process ends by itself."""
+        if self.processes.pop(replica_id, None) is not None:
+            self.memory.on_exited(replica_id, code)
+
+    def _start(self, start: Start, attempt_id: str) -> None:
+        principal = Principal(f"{attempt_id}@jobs.podyard.local", {}, attempt_id=attempt_id)
+        found = self._database.read(lambda uow: agents.specification(uow, principal, start.replica))
+        self.processes[start.replica] = SimReplica(
+            start.replica,
+            start.fence,
+            principal,
+            dict(found),
+            float(found["arguments"]["stepSeconds"]),
+            int(found["resumeStep"]),
+        )
+        self.memory.on_started(start.replica, 1)
+
+    def _run(self, process: SimReplica) -> None:
+        if process.stopping or process.final is not None:
+            self.kill(process.replica_id, 0)
+            return
+        try:
+            if not process.joined:
+                self._join(process)
+            else:
+                self._report(process)
+        except PodyardError as error:
+            if error.code not in (Code.ABORTED, Code.PERMISSION_DENIED):
+                raise
+            self.kill(process.replica_id, 3)  # its fence is old: it ends itself
+
+    def _join(self, process: SimReplica) -> None:
+        name, fence = process.replica_id, process.fence
+        peers = self._database.run(
+            lambda uow: agents.join(uow, process.principal, name, fence, f"{self.agent_id}:{name[-6:]}"),
+            actor=self.agent_id,
+        )
+        process.joined = peers is not None
+
+    def _report(self, process: SimReplica, twice: bool = False) -> None:
+        now = self._database.read(lambda uow: uow.now)
+        if process.began is None:
+            process.began = now
+        reached = process.reached(now)
+        due = process.reported is None or self._clock.now() >= process.reported.plus_seconds(REPORT_SECONDS)
+        if reached == process.done and not due:
+            return
+        state = "SUCCEEDED" if reached >= int(process.spec["steps"]) else "RUNNING"
+        desired = self._say(process, reached, state)
+        if twice:
+            self._say(process, reached, state)  # the answer was lost, so it says the same again
+        if state == "SUCCEEDED":
+            process.final = state
+        elif desired == "YIELD":
+            self._say(process, reached, "YIELDED", saved=True)
+            process.final = "YIELDED"
+        elif desired == "STOP":
+            process.stopping = True
+
+    def report_twice(self, replica_id: str) -> None:
+        process = self.processes.get(replica_id)
+        if process is not None and process.joined and not self.is_silent:
+            self._report(process, twice=True)
+
+    def _say(self, process: SimReplica, reached: int, state: str, saved: bool = False) -> str:
+        every = int(process.spec["checkpointEverySteps"])
+        first = process.spec["rank"] == 0
+        fresh = range(process.done + 1, reached + 1)
+        marks = [step for step in fresh if step % every == 0]
+        if saved and reached > int(process.spec["resumeStep"]) and reached not in marks:
+            marks.append(reached)
+        progress = Progress(
+            fence=process.fence,
+            state=state,
+            error=None,
+            points=[_point(step, process.step_seconds) for step in fresh] if first else [],
+            evaluations=[],
+            checkpoints=[_checkpoint(step) for step in marks] if first else [],
+            pruned=[],
+            lines=[],
+            summary={},
+        )
+        desired = self._database.run(
+            lambda uow: agents.report(uow, process.principal, process.replica_id, progress), actor=self.agent_id
+        )
+        process.reported = self._clock.now()
+        process.done = max(process.done, reached)
+        return desired
+
+
+def _report(replica: str, fence: int, phase: Phase, reason: str, released: bool) -> ReplicaReport:
+    return ReplicaReport(replica, fence, "EXITED" if phase is Phase.EXITED else str(phase), reason, released)
+
+
+def _point(step: int, seconds: float) -> dict[str, Any]:
+    return {"step": step, "loss": 1.0 / step, "accuracy": 0.5, "wall_seconds": 0.0, "modelled_seconds": seconds}
+
+
+def _checkpoint(step: int) -> dict[str, Any]:
+    return {"step": step, "name": f"checkpoint-{step}", "sha256": f"{step:064x}", "best": False}
+
+
+@dataclasses.dataclass(slots=True)
+class _Letter:
+    at: RealTime
+    number: int
+    agent_id: str
+
+
+class Broker:
+    """Takes what the loop sends. For the next `messages` messages after `disturb` it loses, doubles and delays some."""
+
+    def __init__(self, clock: RealClock, chance: Random) -> None:
+        self._clock = clock
+        self._chance = chance
+        self._letters: list[_Letter] = []
+        self._sent = 0
+        self._disturbed = 0
+        self._lose = self._double = self._delay = 0.0
+
+    def disturb(self, lose: float, double: float, delay: float, messages: int) -> None:
+        """`lose`, `double`: probabilities; `delay`: real seconds at most."""
+        self._lose, self._double, self._delay, self._disturbed = lose, double, delay, messages
+
+    def send(self, queue: str, task: str, args: Sequence[str]) -> None:
+        del queue, task  # every task pokes the agent that its argument names
+        copies, delay = 1, 0.0
+        if self._disturbed > 0:
+            self._disturbed -= 1
+            copies = 0 if self._chance.random() < self._lose else 1 + (self._chance.random() < self._double)
+            delay = self._chance.uniform(0.0, self._delay)
+        for _ in range(copies):
+            self._sent += 1
+            self._letters.append(_Letter(self._clock.now().plus_seconds(delay), self._sent, args[0]))
+
+    def due(self) -> list[str]:
+        """Agents that are poked now, taken out; in the order of their letters."""
+        now = self._clock.now()
+        ready = sorted((item for item in self._letters if item.at <= now), key=lambda item: (item.at, item.number))
+        self._letters = [item for item in self._letters if item.at > now]
+        return list(dict.fromkeys(item.agent_id for item in ready))
+
+    @property
+    def is_waiting(self) -> bool:
+        return bool(self._letters)

@@ -1,0 +1,222 @@
+"""The invariants while a simulation runs: after each step what has changed, each day all that lives, in the end all.
+
+A step is cheap to check because it looks at new lines of history and new slices only. What it finds suspicious, and
+what only the whole database can tell, `control/fsck` judges.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from sqlalchemy import bindparam, select
+
+from podyard.base.clock import PlatformTime
+from podyard.control import fsck
+from podyard.control.fsck import Violation
+from podyard.control.fsck_chips import HOLDING
+from podyard.control.fsck_history import edge
+from podyard.control.fsck_requests import CAN_BE_TAKEN_BACK, ended_wrongly
+from podyard.control.fsck_violation import GRACE_SECONDS, operation_text
+from podyard.db.fsck import Row
+from podyard.db.tables import state_changes
+from podyard.db.tables_compute import nodes, operations, slices
+from podyard.db.tables_jobs import attempts, jobs
+from podyard.db.tables_queue import queued_resources
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.node import BILLABLE_NODE_STATES
+from podyard.domain.slice import chips_from_text
+from podyard.pricing.sku import default_rate_card
+from podyard.simulation.scenario import DAY_SECONDS
+from podyard.simulation.world import World
+
+_NEW_CHANGES = select(state_changes).where(state_changes.c.seq > bindparam("after")).order_by(state_changes.c.seq)
+_NEW_SLICES = select(slices.c.slice_id, slices.c.node_key, slices.c.pod_id, slices.c.chips).where(
+    slices.c.created >= bindparam("since", type_=slices.c.created.type)
+)
+_OPERATION = select(operations).where(operations.c.operation_id == bindparam("key"))
+_CLASS = select(nodes.c.usage_class).where(nodes.c.node_key == bindparam("key"))
+_STATE = select(nodes.c.state).where(nodes.c.node_key == bindparam("key"))
+_GANG = (
+    select(attempts.c.attempt_id)
+    .join(jobs, jobs.c.job_key == attempts.c.job_key)
+    .where(jobs.c.node_key == bindparam("key"), attempts.c.state.in_(("STARTING", "RUNNING")))
+)
+_SLICE = select(slices.c.slice_id).where(slices.c.node_key == bindparam("key"))
+_SILENT = (
+    select(queued_resources.c.queued_resource_key).where(
+        queued_resources.c.state == "WAITING_FOR_RESOURCES",
+        queued_resources.c.wait_reason == "",
+        queued_resources.c.created < bindparam("before", type_=queued_resources.c.created.type),
+    ),
+    select(jobs.c.job_key).where(
+        jobs.c.state.in_(("QUEUED", "RECOVERING")),
+        jobs.c.state_reason == "",
+        jobs.c.created < bindparam("before", type_=jobs.c.created.type),
+    ),
+)
+PROCESS_SECONDS_MAX = 60.0  # real time: two leases of a replica, and the turns in which they are noticed
+
+
+class Watch:
+    """Looks at one world. `found` are the violations so far, each once. `every_seconds` of platform time it looks at
+    all that lives."""
+
+    def __init__(self, world: World, every_seconds: float = DAY_SECONDS) -> None:
+        self._world = world
+        self._every_seconds = every_seconds
+        self.found: list[Violation] = []
+        self.last_seq = 0
+        self._checked_seq = 0
+        self._next_look = every_seconds
+        self._attempts: dict[str, str] = {}  # by job: its open attempt
+        self._now = world.now()
+        self._last: dict[str, Row] = {}  # the newest line of each resource
+        self._chips: dict[str, dict[str, int]] = {}  # by pod: slice -> chips, as last seen
+        self._since = self._now
+        self._newest = PlatformTime(0)  # of all lines: timers fire in order, and nobody acts in the past
+        self._endings: dict[str, str] = {}  # of each operation that has ended: what it said then
+        self._strange_since: dict[str, float] = {}
+
+    def step(self) -> None:
+        """After each walk of the clock and what has happened at its end."""
+        suspicious = self._world.database.read(self._step)
+        if suspicious or self._world.seconds() >= self._next_look:
+            self.check(self._checked_seq)
+            while self._next_look <= self._world.seconds():
+                self._next_look += self._every_seconds
+
+    def end(self) -> None:
+        """The whole database, and everything that was remembered of it."""
+        self._world.database.read(self._step)
+        self.check(0)
+        self._world.database.read(self._unchanged)
+
+    def check(self, after_seq: int) -> None:
+        card, fleet = default_rate_card(), self._world.fleet
+        self._add(self._world.database.read(lambda uow: fsck.check(uow, fleet, card, after_seq)))
+        self._checked_seq = self.last_seq
+
+    def _add(self, violations: list[Violation]) -> None:
+        known = {(item.invariant, item.resource, item.detail) for item in self.found}
+        self.found += [item for item in violations if (item.invariant, item.resource, item.detail) not in known]
+
+    def _step(self, uow: UnitOfWork) -> bool:
+        """Whether the whole database should be looked at."""
+        if uow.now < self._now:
+            text = f"the platform clock went back to {uow.now.rfc3339()}"
+            self._add([Violation("I13", self._now, "clock", text)])
+        self._now = uow.now
+        self._add([Violation(which, uow.now, name, detail) for which, name, detail in self._world.told.strange])
+        suspicious = False
+        for change in map(dict, uow.execute(_NEW_CHANGES, {"after": self.last_seq}).mappings()):
+            suspicious |= self._line(uow, change)
+            self.last_seq = change["seq"]
+        suspicious |= self._overlap(uow)
+        long_ago = uow.now.plus_seconds(-GRACE_SECONDS)
+        suspicious |= any(uow.execute(query, {"before": long_ago}).scalar() is not None for query in _SILENT)
+        self._zombies()
+        return suspicious
+
+    def _line(self, uow: UnitOfWork, change: Row) -> bool:
+        key = change["resource_key"]
+        before = self._last.get(key)
+        self._add(list(edge(change, before)))
+        if change["at"] < self._newest:
+            text = f"{change['event']} is told after what happened at {self._newest.rfc3339()}"
+            self._add([Violation("I13", change["at"], change["resource_name"], text)])
+        self._newest = max(self._newest, change["at"])
+        self._last[key] = change
+        if change["machine"] == "operation" and change["to_state"] != "RUNNING":
+            return self._ended(uow, change)
+        if change["machine"] == "attempt":
+            self._attempt(change)
+        return change["machine"] == "node" and self._node(uow, key, change)
+
+    def _node(self, uow: UnitOfWork, key: str, change: Row) -> bool:
+        """Whether something is strange about a node that has changed, as it stands now."""
+        if change["event"] == "preempt" and uow.execute(_CLASS, {"key": key}).scalar() not in CAN_BE_TAKEN_BACK:
+            return True
+        state = uow.execute(_STATE, {"key": key}).scalar()
+        if state in HOLDING and uow.execute(_SLICE, {"key": key}).scalar() is None:
+            return True
+        return state not in BILLABLE_NODE_STATES and uow.execute(_GANG, {"key": key}).scalar() is not None
+
+    def _attempt(self, change: Row) -> None:
+        """I3 as it happens: one attempt of a job at a time."""
+        job = change["resource_name"].split("/")[0]
+        is_open = self._attempts.get(job)
+        if change["event"] == "create" and is_open is not None:
+            text = f"another attempt of its job, {is_open}, has not ended"
+            self._add([Violation("I3", change["at"], change["resource_name"], text)])
+        if change["to_state"] != "ENDED":
+            self._attempts[job] = change["resource_name"]
+        elif is_open == change["resource_name"]:
+            del self._attempts[job]
+
+    def _ended(self, uow: UnitOfWork, change: Row) -> bool:
+        key = change["resource_key"]
+        row = uow.first(_OPERATION, {"key": key})
+        if row is None:
+            return False  # its record was deleted since
+        if key in self._endings:
+            text = f"it ended again, at version {change['version']}"
+            self._add([Violation("I7", change["at"], operation_text(row), text)])
+        self._endings[key] = _ending(row)
+        return bool(ended_wrongly(row))
+
+    def _unchanged(self, uow: UnitOfWork) -> None:
+        for row in uow.all(select(operations).order_by(operations.c.operation_id)):
+            before = self._endings.get(row["operation_id"])
+            if before is not None and before != _ending(row):
+                text = "what it ended with has changed since"
+                self._add([Violation("I7", self._now, operation_text(row), text)])
+
+    def _overlap(self, uow: UnitOfWork) -> bool:
+        """Whether a new slice has chips of another one, by what was last seen: one that was given back since only
+        makes us look again."""
+        clash = False
+        for row in uow.execute(_NEW_SLICES, {"since": self._since}).mappings():
+            pod = self._chips.setdefault(row["pod_id"], {})
+            chips = chips_from_text(row["chips"])
+            if row["slice_id"] not in pod and any(chips & other for other in pod.values()):
+                clash = clash or self._reload(uow)
+                pod = self._chips.setdefault(row["pod_id"], {})
+            pod[row["slice_id"]] = chips
+        self._since = uow.now
+        return clash
+
+    def _reload(self, uow: UnitOfWork) -> bool:
+        """Reads all slices anew; whether two of one pod have a chip in common."""
+        self._chips = {}
+        clash = False
+        taken: dict[str, int] = {}
+        for row in uow.all(select(slices.c.slice_id, slices.c.pod_id, slices.c.chips)):
+            chips = chips_from_text(row["chips"])
+            self._chips.setdefault(row["pod_id"], {})[row["slice_id"]] = chips
+            clash = clash or bool(taken.get(row["pod_id"], 0) & chips)
+            taken[row["pod_id"]] = taken.get(row["pod_id"], 0) | chips
+        return clash
+
+    def _zombies(self) -> None:
+        """I8 on the machines: a process whose replica the platform counts as gone ends within its lease."""
+        real = self._world.clock.monotonic_seconds()
+        strange: dict[str, float] = {}
+        for agent in self._world.agents:
+            for replica_id in sorted(agent.processes):
+                last = self._last.get(replica_id)
+                if last is not None and last["to_state"] == "EXITED":
+                    strange[replica_id] = self._strange_since.get(replica_id, real)
+                    if real - strange[replica_id] > PROCESS_SECONDS_MAX and not agent.is_silent:
+                        text = f"its process still runs on {agent.agent_id}"
+                        self._add([Violation("I8", self._now, replica_id, text)])
+        self._strange_since = strange
+
+
+def _ending(row: Row) -> str:
+    """A digest of what an operation says after its end."""
+    said: list[Any] = [row["state"], row["error_code"], row["error_message"], row["error_details"], row["response"]]
+    ended: PlatformTime | None = row["ended"]
+    said.append(None if ended is None else ended.nanos)
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,86 @@
+"""Scenario files for tests: a list of faults, with times that count from the moment at which it is loaded."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from podyard.base.clock import PlatformTime
+from podyard.base.errors import PodyardError, invalid
+from podyard.domain.fault import parse_rules
+
+BYTES_MAX = 1 << 20  # the most rules that can be there, written at length, are a tenth of it
+_KEYS = ("description", "faults")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Scenario:
+    """`faults`: as they stand in the file; every one of them can be read."""
+
+    faults: Sequence[Mapping[str, Any]]
+    description: str = ""
+
+
+def read_scenario(path: Path, now: PlatformTime) -> Scenario:
+    """A scenario file. Raises INVALID_ARGUMENT that names the file, the line and the field that is wrong."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise invalid(f"cannot read the scenario {path}: {error.strerror}") from error
+    if len(data) > BYTES_MAX:
+        raise invalid(f"{path}: more than {BYTES_MAX} bytes are no scenario")
+    try:
+        text = data.decode("utf-8")
+        found = yaml.safe_load(text)
+        lines = _lines(yaml.compose(text, Loader=yaml.SafeLoader))
+    except yaml.MarkedYAMLError as error:
+        line = 1 if error.problem_mark is None else error.problem_mark.line + 1
+        raise invalid(f"{path}: line {line}: not YAML: {error.problem}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise invalid(f"{path}: line 1: not YAML: {error}") from error
+
+    def wrong(field: str, message: str) -> PodyardError:
+        return invalid(f"{path}: line {_line_of(lines, field)}: {message}", field or None)
+
+    if not isinstance(found, dict):
+        raise wrong("", f"a scenario is a mapping of {' and '.join(_KEYS)}")
+    for key in found:
+        if key not in _KEYS:
+            raise wrong(str(key), f"{key}: unknown: a scenario has {' and '.join(_KEYS)}")
+    try:
+        parse_rules(found.get("faults", []), now)
+    except PodyardError as error:
+        raise wrong(_field_of(error), error.message) from None
+    return Scenario(found.get("faults", []), str(found.get("description", "")))
+
+
+def _field_of(error: PodyardError) -> str:
+    violations: Any = error.details[0].get("fieldViolations", ()) if error.details else ()
+    return str(violations[0]["field"]) if violations else ""
+
+
+def _line_of(lines: Mapping[str, int], field: str) -> int:
+    """The line of a field, or where it is missing that of the nearest thing around it."""
+    while field and field not in lines:
+        field = field[: max(field.rfind("."), field.rfind("["), 0)]
+    return lines.get(field, 1)
+
+
+def _lines(node: yaml.Node | None, path: str = "") -> dict[str, int]:
+    """Line of everything in the document, by its path such as `faults[2].match.zone`."""
+    found: dict[str, int] = {}
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            inner = f"{path}.{key.value}".lstrip(".")
+            found[inner] = key.start_mark.line + 1
+            found |= _lines(value, inner)
+    elif isinstance(node, yaml.SequenceNode):
+        for index, item in enumerate(node.value):
+            inner = f"{path}[{index}]"
+            found[inner] = item.start_mark.line + 1
+            found |= _lines(item, inner)
+    return found

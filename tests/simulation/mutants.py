@@ -1,0 +1,500 @@
+"""Deliberately wrong variants of the control plane, and the seeds of simulations that notice each of them.
+
+A mutant is put in place with pytest's monkeypatch. `python -m tests.simulation.mutants NAME...` (none: all) looks for
+seeds that notice it: the list below is kept with its help when the workload or the control plane changes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from sqlalchemy import update
+
+from podyard.control import (
+    agents,
+    gangs,
+    idempotency,
+    nodes,
+    operations,
+    queue_states,
+    queued_resources,
+    quota,
+    reconcile,
+)
+from podyard.control.gangs import GangSize
+from podyard.db import fleet as fleet_rows
+from podyard.db import nodes as node_rows
+from podyard.db import timers, transition
+from podyard.db.tables_billing import usage_events
+from podyard.db.tables_compute import nodes as nodes_table
+from podyard.db.tables_compute import operations as operations_table
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.machine import Machine
+from podyard.loop import steps
+from podyard.pricing import meter
+from podyard.simulation.run import Result, simulate
+from podyard.simulation.scenario import Scenario
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+NODES, DAYS = 6, 2.0
+SEEDS_TRIED = 12
+
+
+@dataclasses.dataclass(frozen=True)
+class Mutant:
+    """`seeds`: each of them notices it by `invariant`, or (`also`) by another one that it breaks at the same time."""
+
+    name: str
+    invariant: str
+    patch: Patch
+    seeds: tuple[int, ...]
+    also: tuple[str, ...] = ()
+
+
+MUTANTS: list[Mutant] = []
+
+
+def mutant(invariant: str, *seeds: int, also: tuple[str, ...] = ()) -> Callable[[Patch], Patch]:
+    def add(patch: Patch) -> Patch:
+        MUTANTS.append(Mutant(patch.__name__, invariant, patch, seeds, also))
+        return patch
+
+    return add
+
+
+class Altered:
+    """A module or class as another one sees it, with some of its names replaced."""
+
+    def __init__(self, real: Any, **names: Any) -> None:
+        self.__dict__.update(names)
+        self._real = real
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+
+def ignoring(function: Callable[..., Any], wrong: Callable[..., bool]) -> Callable[..., Any]:
+    """`function`, but nothing happens where `wrong` is true of its arguments."""
+
+    def changed(*args: Any, **options: Any) -> Any:
+        return None if wrong(*args, **options) else function(*args, **options)
+
+    return changed
+
+
+def no_timer(patch: pytest.MonkeyPatch, kind: str) -> None:
+    patch.setattr(timers, "put", ignoring(timers.put, lambda uow, given, *rest: given == kind))
+
+
+# I1: chips belong to one node each, and are the right ones.
+
+
+@mutant("I1")
+def placement_does_not_see_one_slice(patch: pytest.MonkeyPatch) -> None:
+    load = fleet_rows.load
+
+    def changed(*args: Any) -> Any:
+        snapshot = load(*args)
+        return dataclasses.replace(snapshot, slices=snapshot.slices[1:])
+
+    patch.setattr(fleet_rows, "load", changed)
+
+
+@mutant("I1")
+def a_slice_lacks_a_chip(patch: pytest.MonkeyPatch) -> None:
+    place = nodes.place
+
+    def changed(uow: UnitOfWork, fleet: Any, row: Any, action: Any) -> None:
+        place(uow, fleet, row, dataclasses.replace(action, chips=action.chips & (action.chips - 1)))
+
+    patch.setattr(nodes, "place", changed)
+
+
+@mutant("I1", also=("I2", "I13"))
+def chips_are_given_back_when_the_stop_begins(patch: pytest.MonkeyPatch) -> None:
+    pass_begin = nodes._begin
+
+    def changed(uow: UnitOfWork, row: Any, verb: str, seconds: Any) -> Any:
+        if verb == "stop":
+            node_rows.release_slice(uow, row["node_key"])
+        return pass_begin(uow, row, verb, seconds)
+
+    patch.setattr(nodes, "_begin", changed)
+
+
+# I2: no chip is lost.
+
+
+@mutant("I2")
+def chips_of_a_deleted_node_are_kept(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(node_rows, "release_slice", lambda *_: None)
+
+
+@mutant("I2", also=("I13",))
+def the_release_of_a_preempted_node_is_dropped(patch: pytest.MonkeyPatch) -> None:
+    no_timer(patch, "node.release")
+
+
+# I3: a gang is whole.
+
+
+@mutant("I3")
+def a_gang_starts_without_its_last_replica(patch: pytest.MonkeyPatch) -> None:
+    place = gangs._place_replicas
+
+    def changed(uow: UnitOfWork, job: Any, attempt_id: str, size: GangSize) -> list[str]:
+        count = max(1, size.process_count - 1)
+        return place(uow, job, attempt_id, dataclasses.replace(size, process_count=count))
+
+    patch.setattr(gangs, "_place_replicas", changed)
+
+
+@mutant("I3", also=("I5",))
+def the_next_attempt_does_not_wait_for_the_last(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(gangs, "rows", Altered(gangs.rows, open_attempt=lambda *_: None))
+
+
+@mutant("I3")
+def a_node_that_leaves_ready_keeps_its_gang(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(nodes, "_end_jobs", lambda *_: None)
+
+
+# I4: one history of steps.
+
+
+@mutant("I4")
+def a_job_resumes_one_step_too_late(patch: pytest.MonkeyPatch) -> None:
+    saved = gangs.rows.committed_checkpoints
+
+    def changed(*args: Any) -> Any:
+        return [{**row, "step": row["step"] + 1} for row in saved(*args)]
+
+    patch.setattr(gangs, "rows", Altered(gangs.rows, committed_checkpoints=changed))
+
+
+@mutant("I4")
+def the_last_step_of_a_report_is_lost(patch: pytest.MonkeyPatch) -> None:
+    keep = agents._keep_progress
+
+    def changed(uow: UnitOfWork, replica: Any, attempt: Any, progress: Any) -> None:
+        points = progress.points[:-1] if progress.state == "SUCCEEDED" else progress.points
+        keep(uow, replica, attempt, dataclasses.replace(progress, points=points))
+
+    patch.setattr(agents, "_keep_progress", changed)
+
+
+@mutant("I4", also=("I8", "I10"))
+def an_old_fence_may_report(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(agents, "_check_fence", lambda *_: None)
+    patch.setattr(agents, "_keep_state", lambda *_: None)
+
+
+# I5: nothing that was accepted is lost, and what waits says why.
+
+
+@mutant("I5")
+def a_queued_resource_does_not_say_why_it_waits(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(queued_resources, "apply_wait_group", lambda *_: None)
+
+
+@mutant("I5")
+def a_job_does_not_say_why_it_waits(patch: pytest.MonkeyPatch) -> None:
+    size_or_reason = gangs._size_or_reason
+
+    def changed(*args: Any) -> Any:
+        found = size_or_reason(*args)
+        return "" if isinstance(found, str) else found
+
+    patch.setattr(gangs, "_size_or_reason", changed)
+    end = gangs.end
+    patch.setattr(gangs, "end", lambda uow, attempt, outcome, reason: end(uow, attempt, outcome, ""))
+    patch.setattr(nodes, "end_attempt", lambda uow, attempt, outcome, reason: end(uow, attempt, outcome, ""))
+
+
+@mutant("I5")
+def a_job_without_its_node_waits_for_ever(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(reconcile, "end_jobs_without_node", lambda *_args, **_options: None)
+
+
+# I6: the bill is exact.
+
+
+@mutant("I6")
+def usage_ends_a_second_late(patch: pytest.MonkeyPatch) -> None:
+    periods = meter._periods
+
+    def later(period: Any) -> Any:
+        interval = dataclasses.replace(period.interval, end=period.interval.end.plus_seconds(1))
+        return period if period.ended_by is None else dataclasses.replace(period, interval=interval)
+
+    patch.setattr(meter, "_periods", lambda *args: [later(period) for period in periods(*args)])
+
+
+@mutant("I6")
+def a_preempted_node_is_billed(patch: pytest.MonkeyPatch) -> None:
+    from podyard.control import billing
+
+    policy = billing.node_policy
+    states = frozenset({"READY", "PREEMPTED"})
+    patch.setattr(billing, "node_policy", lambda usage: dataclasses.replace(policy(usage), billable_states=states))
+
+
+@mutant("I6")
+def a_first_minute_is_billed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(meter, "PREEMPT_FREE_SECONDS", 0)
+
+
+@mutant("I6")
+def a_first_minute_is_free_for_who_deletes(patch: pytest.MonkeyPatch) -> None:
+    is_free = meter._is_free
+
+    def changed(first: Any, policy: Any) -> bool:
+        return is_free(dataclasses.replace(first, ended_by="PREEMPTED") if first.ended_by else first, policy)
+
+    patch.setattr(meter, "_is_free", changed)
+
+
+@mutant("I6")
+def the_meter_does_not_hear_of_a_stop(patch: pytest.MonkeyPatch) -> None:
+    insert = UnitOfWork.insert
+    wrong = ignoring(insert, lambda uow, table, row: table is usage_events and row["state"] == "STOPPING")
+    patch.setattr(UnitOfWork, "insert", wrong)
+
+
+@mutant("I6")
+def usage_is_priced_for_one_chip_more(patch: pytest.MonkeyPatch) -> None:
+    from podyard.control import billing
+
+    rate = billing.rate
+    patch.setattr(billing, "rate", lambda metered, sku, quantity: rate(metered, sku, quantity + 1))
+
+
+# I7: an operation ends exactly once.
+
+
+@mutant("I7")
+def the_operation_of_a_start_is_left_open(patch: pytest.MonkeyPatch) -> None:
+    end = operations._end
+
+    def changed(uow: UnitOfWork, operation_id: Any, event: str, *rest: Any) -> None:
+        row = uow.first(operations_table.select().where(operations_table.c.operation_id == operation_id))
+        if row is None or row["verb"] != "start":
+            end(uow, operation_id, event, *rest)
+
+    patch.setattr(operations, "_end", changed)
+
+
+@mutant("I7")
+def a_failed_operation_also_has_a_response(patch: pytest.MonkeyPatch) -> None:
+    end = operations._end
+
+    def changed(uow: UnitOfWork, operation_id: Any, event: str, values: Any, reason: str) -> None:
+        end(uow, operation_id, event, {"response": {}, **values}, reason)
+
+    patch.setattr(operations, "_end", changed)
+
+
+@mutant("I7")
+def a_later_operation_rewrites_the_end_of_an_earlier_one(patch: pytest.MonkeyPatch) -> None:
+    begin = operations.begin
+
+    def changed(uow: UnitOfWork, target: Any, verb: str, *rest: Any) -> Any:
+        earlier = operations_table.c.target_key == target.get("node_key", target.get("queued_resource_key"))
+        ended = operations_table.c.ended.is_not(None)
+        uow.execute(update(operations_table).where(earlier, ended).values(ended=uow.now))
+        return begin(uow, target, verb, *rest)
+
+    patch.setattr(operations, "begin", changed)
+
+
+# I8: nothing runs on chips that were given back.
+
+
+@mutant("I8", also=("I3",))
+def chips_are_given_back_before_the_processes_are_gone(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(nodes, "_busy", lambda *_: False)
+
+
+@mutant("I8")
+def the_hosts_of_a_deleted_node_stay(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(node_rows, "remove_hosts", lambda *_: None)
+
+
+# I9: quota.
+
+
+@mutant("I9")
+def a_node_counts_twice(patch: pytest.MonkeyPatch) -> None:
+    count = transition._count
+    patch.setattr(transition, "_count", lambda uow, row, more: count(uow, row, 2 if more == 1 else more))
+
+
+@mutant("I9")
+def quota_is_not_given_back(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(transition, "_count", ignoring(transition._count, lambda uow, row, more: more < 0))
+
+
+@mutant("I9")
+def queued_resources_take_no_quota(patch: pytest.MonkeyPatch) -> None:
+    held = quota._held
+
+    def changed(uow: UnitOfWork, project: str, usage_class: Any, *rest: Any) -> Any:
+        alone = {row["node_id"] for row in uow.all(nodes_table.select())}
+        return (item for item in held(uow, project, usage_class, *rest) if not alone)
+
+    patch.setattr(quota, "_held", changed)
+
+
+# I10: states follow their tables.
+
+
+@mutant("I10", also=("I1", "I16"))
+def a_stopped_node_is_ready_at_once(patch: pytest.MonkeyPatch) -> None:
+    next_state = Machine.next_state
+
+    def changed(self: Machine, state: str, event: str) -> str:
+        return "READY" if (self.name, state, event) == ("node", "STOPPED", "start") else next_state(self, state, event)
+
+    patch.setattr(Machine, "next_state", changed)
+
+
+@mutant("I10", also=("I1",))
+def a_preemption_is_written_past_the_writer_of_states(patch: pytest.MonkeyPatch) -> None:
+    def changed(uow: UnitOfWork, row: Any, event: str, reason: str) -> Any:
+        mine = nodes_table.c.node_key == row["node_key"]
+        uow.execute(update(nodes_table).where(mine).values(state="PREEMPTED", state_reason=reason))
+        return node_rows.row_by_key(uow, row["node_key"])
+
+    patch.setattr(nodes, "_take_back", changed)
+
+
+# I11: a request that is sent again changes nothing again.
+
+
+@mutant("I11")
+def request_ids_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(idempotency, "once", lambda uow, who, project, method, request_id, body, act: act())
+
+
+@mutant("I11")
+def a_request_is_remembered_without_its_operation(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(idempotency, "_acted", lambda uow, key, act: act())
+
+
+# I13: time and timers.
+
+
+@mutant("I13")
+def the_timer_of_a_creation_is_dropped(patch: pytest.MonkeyPatch) -> None:
+    no_timer(patch, "node.created")
+
+
+@mutant("I13")
+def the_timer_of_a_maintenance_is_dropped(patch: pytest.MonkeyPatch) -> None:
+    no_timer(patch, "node.repaired")
+
+
+@mutant("I13")
+def timers_are_fired_by_their_id(patch: pytest.MonkeyPatch) -> None:
+    from podyard.db.tables import timers as table
+
+    first = timers._FIRST.order_by(None).order_by(table.c.timer_id.desc())
+    patch.setattr(timers, "_FIRST", first)
+
+
+# I14: queued resources.
+
+
+@mutant("I14")
+def valid_until_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    fail = queued_resources._fail
+    late = ignoring(fail, lambda uow, fleet, row, code, message: "not fulfilled by" in message)
+    patch.setattr(queued_resources, "_fail", late)
+
+
+@mutant("I14")
+def nodes_outlive_their_queued_resource(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(queued_resources, "_delete_nodes", lambda *_: None)
+
+
+@mutant("I14")
+def active_with_the_first_node(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(queue_states, "all", any, raising=False)
+
+
+# I15: who may be taken back.
+
+
+@mutant("I15")
+def on_demand_nodes_are_preempted(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(nodes, "UsageClass", Altered(nodes.UsageClass, SPOT="on-demand"))
+
+
+@mutant("I15")
+def a_preemptible_node_outlives_its_day(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(nodes, "_expire", lambda *_: None)
+
+
+# I16: every change has its line.
+
+
+@mutant("I16")
+def a_stop_leaves_no_line(patch: pytest.MonkeyPatch) -> None:
+    wrong = ignoring(transition._record, lambda uow, kind, row, event, *rest: event == "stopped")
+    patch.setattr(transition, "_record", wrong)
+
+
+@mutant("I16")
+def the_loop_does_not_say_who_it_is(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(steps, "ACTOR", "")
+
+
+# I17: a seed tells everything.
+
+
+@mutant("I17")
+def events_have_ids_from_elsewhere(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(transition, "row_id", lambda rng, prefix: f"{prefix}-{secrets.token_hex(12)}")
+
+
+@mutant("I17")
+def nodes_have_ids_from_elsewhere(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(nodes, "row_id", lambda rng, prefix: f"{prefix}-{secrets.token_hex(12)}")
+
+
+def scenario(seed: int) -> Scenario:
+    return Scenario(seed=seed, days=DAYS, nodes=NODES)
+
+
+def noticed(candidate: Mutant, seed: int) -> set[str]:
+    """The invariants that a run of the seed finds broken. The caller has put the mutant in place."""
+    result: Result = simulate(scenario(seed))
+    found = {violation.invariant for violation in result.violations}
+    if candidate.invariant == "I17" and simulate(scenario(seed)).state_hash != result.state_hash:
+        found.add("I17")
+    return found | ({result.stopped_by} if result.stopped_by else set())
+
+
+def main(names: list[str]) -> None:
+    for candidate in MUTANTS:
+        if names and candidate.name not in names:
+            continue
+        seen: dict[int, list[str]] = {}
+        for seed in range(SEEDS_TRIED):
+            with pytest.MonkeyPatch.context() as patch:
+                candidate.patch(patch)
+                found = noticed(candidate, seed)
+            if found:
+                seen[seed] = sorted(found)
+            if len([1 for item in seen.values() if candidate.invariant in item]) == 3:
+                break
+        print(candidate.invariant, candidate.name, seen, flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
