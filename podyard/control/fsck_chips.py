@@ -33,6 +33,10 @@ def check_chips(records: Records, fleet: Fleet) -> Iterator[Violation]:
             continue  # the fleet file no longer has this pod: its chips are nobody's to give
         chips = chips_from_text(item["chips"])
         held = taken.get(pod.pod_id, 0)
+        dead = chips & records.broken.get(pod.pod_id, 0)
+        if dead and node["state"] == "READY":
+            text = f"it is READY on {dead.bit_count()} broken chips of pod {pod.pod_id}"
+            yield Violation("I2", item["created"], node_text(node), text)
         if held & chips:
             text = f"{(held & chips).bit_count()} chips of pod {pod.pod_id} belong to another slice too"
             yield Violation("I1", item["created"], node_text(node), text)
@@ -103,7 +107,8 @@ def _nodes(records: Records) -> Iterator[Violation]:
     for host in records.hosts:
         hosts[host["node_key"]] = hosts.get(host["node_key"], 0) + 1
     for key, node in records.nodes.items():
-        if node["state"] in HOLDING and key not in placed:
+        elsewhere = node["state"] == "REPAIRING" and node["last_pod"]  # its chips broke, and it waits for others
+        if node["state"] in HOLDING and key not in placed and not elsewhere:
             yield Violation("I1", records.now, node_text(node), f"it is {node['state']} and has no chips")
         wanted = node["host_count"] if node["first_address"] and node["state"] != "GONE" else 0
         if hosts.get(key, 0) != wanted:

@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import Select, Table, func, or_, select
 
 from podyard.base.clock import PlatformTime
+from podyard.db import faults as fault_rows
 from podyard.db import tables, tables_access, tables_billing, tables_compute, tables_jobs, tables_queue
 from podyard.db.jobs import ACTIVE_JOB_STATES
 from podyard.db.types import RealTimeColumn
@@ -39,6 +40,7 @@ class Records:
     replicas: Sequence[Row]
     metrics: Sequence[Row]
     requests: Sequence[Row]
+    broken: Mapping[str, int]  # bit set of chips by pod
 
 
 def load(uow: UnitOfWork, after_seq: int = 0) -> Records:
@@ -87,6 +89,7 @@ def load(uow: UnitOfWork, after_seq: int = 0) -> Records:
         replicas=uow.all(of_job(j.replicas).order_by(j.replicas.c.attempt_id, j.replicas.c.rank)),
         metrics=uow.all(of_job(j.job_metrics).order_by(*j.job_metrics.primary_key.columns)),
         requests=uow.all(_plain(tables_access.request_ids).order_by(*tables_access.request_ids.primary_key.columns)),
+        broken=fault_rows.broken(uow),
     )
 
 
