@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,9 +25,9 @@ from podyard.db.unit_of_work import Database, UnitOfWork
 from podyard.domain.node import NODE, UsageClass, kind_of
 from podyard.domain.queued_resource import QUEUED_RESOURCE
 from podyard.domain.slice import assert_no_overlap
+from podyard.testing.server import write_empty_database
 from tests.conftest import START
 from tests.store.queue_play import FLEET, PROJECT, Play, node_spec, request
-from tests.yard import _migrated
 
 QUOTA = 48
 MACHINES = {machine.name: machine for machine in (NODE, QUEUED_RESOURCE)}
@@ -113,7 +112,7 @@ def _check_history(uow: UnitOfWork) -> None:
 def test_no_half_gang_no_orphan_no_wrong_quota(steps: list[tuple[tuple[Any, ...], float | None]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "podyard.db"
-        shutil.copy(_migrated(), path)
+        write_empty_database(path)
         clock = ManualClock(START)
         database = Database(f"sqlite:///{path}", clock)
         try:
