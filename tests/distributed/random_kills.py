@@ -40,6 +40,7 @@ from tests.stack import Stack, open_stack, until
 ZONE, NODE, ACCELERATOR = "europe-west4-a", "disturbed", "v3-32"
 REPLICAS = 4
 STEPS_PER_KILL, EVERY = 24, 20
+STEPS_LEAST = 480  # with fewer the job may be over before the last of a few kills
 ENVIRONMENT = {"PODYARD_AGENT_LEASE_SECONDS": "2", "PODYARD_REPLICA_LEASE_SECONDS": "2"}
 KINDS = ("replica", "two replicas", "agent", "machine")
 _SHARE_OF_STEPS = 0.75  # that shall be done at the last kill
@@ -109,7 +110,7 @@ def schedule(kills: int, seed: int) -> list[Planned]:
 
 def run(stack: Stack, kills: int, seed: int) -> Outcome:
     """An undisturbed job, then the same one disturbed by `kills` kills, to its end."""
-    steps = STEPS_PER_KILL * kills
+    steps = max(STEPS_LEAST, STEPS_PER_KILL * kills)
     fields = {"node": NODE, "steps": steps, "checkpointEverySteps": EVERY}
     stack.create_node(NODE, ACCELERATOR, ZONE)
     calm = stack.submit("calm", ZONE, **fields)
