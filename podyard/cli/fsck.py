@@ -128,6 +128,8 @@ def _delete(data: str | None, found: Sequence[Mapping[str, str]]) -> None:
         except PodyardError as error:
             failed += 1
             say(f"{leak['name']}: ({error.code.name}) {error.message}")
+        finally:
+            client.close()
     if failed:
         raise PodyardError(Code.ABORTED, f"{failed} of {len(found)} were not deleted")
 

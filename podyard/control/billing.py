@@ -62,14 +62,24 @@ class ProjectUsage:
 
 
 def usage(
-    uow: UnitOfWork, card: RateCard, principal: Principal, project: str, node_name: str | None = None
+    uow: UnitOfWork,
+    card: RateCard,
+    principal: Principal,
+    project: str,
+    node_name: str | None = None,
+    resource_keys: Sequence[str] | None = None,
 ) -> ProjectUsage:
-    """Usage and exact cost of every node of the project, gone ones included, up to now. READY nodes are estimated."""
+    """Usage and exact cost of every node of the project, gone ones included, up to now. READY nodes are estimated.
+
+    `node_name`, `resource_keys`: of these nodes only.
+    """
     principal.require("podyard.billing.view", project, f"projects/{project}/usage")
     access.project_row(uow, project)
     query = select(usage_events).where(usage_events.c.project == project)
     if node_name is not None:
         query = query.where(usage_events.c.resource_name == node_name)
+    if resource_keys is not None:
+        query = query.where(usage_events.c.resource_key.in_(resource_keys))
     events = uow.all(query.order_by(usage_events.c.seq))
     facts = {event["resource_key"]: event for event in events}
     admitted = admit(

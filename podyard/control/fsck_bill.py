@@ -74,9 +74,11 @@ def _bills(
         for project in sorted({row["project"] for row in records.nodes.values()}):
             yield billing.usage(uow, card, PLATFORM, project)
         return
-    names = {change[0]["resource_name"]: change[0]["project"] for change in histories.values()}
-    for name, project in sorted(names.items()):
-        yield billing.usage(uow, card, PLATFORM, project, name)
+    keys: dict[str, list[str]] = {}
+    for key, history in histories.items():
+        keys.setdefault(history[0]["project"], []).append(key)
+    for project, of_project in sorted(keys.items()):
+        yield billing.usage(uow, card, PLATFORM, project, resource_keys=of_project)
 
 
 def seconds_of(history: Sequence[Row], usage_class: str, now: PlatformTime) -> tuple[list[range], int]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Select, String, bindparam, cast, exists, func, insert, or_, select, update
+from sqlalchemy import Select, String, and_, bindparam, cast, exists, func, insert, or_, select, update
 
 from podyard.base.clock import RealTime
 from podyard.base.errors import Code, PodyardError, failed_precondition, invalid, not_found
@@ -373,10 +373,10 @@ def _nodes_that_want_hosts() -> Select[Any]:
     """READY nodes with a script or with hosts that somebody asked for, of which some are not materialised."""
     text = cast(nodes.c.spec, String)
     scripted = or_(text.like(f'%"{STARTUP_SCRIPT}"%'), text.like(f'%"{SHUTDOWN_SCRIPT}"%'))
-    idle = exists().where(
-        hosts.c.node_key == nodes.c.node_key, hosts.c.state == "VIRTUAL", or_(hosts.c.asked, scripted)
-    )
-    return select(nodes).where(nodes.c.state == "READY", idle).order_by(nodes.c.node_key)
+    asked = nodes.c.node_key.in_(select(hosts.c.node_key).where(hosts.c.state == "VIRTUAL", hosts.c.asked))
+    idle = exists().where(hosts.c.node_key == nodes.c.node_key, hosts.c.state == "VIRTUAL")
+    wanted = or_(asked, and_(scripted, idle))  # the text of a node's spec is looked through once, not once per host
+    return select(nodes).where(nodes.c.state == "READY", wanted).order_by(nodes.c.node_key)
 
 
 def _is_due(uow: UnitOfWork, node: Mapping[str, Any], host: Mapping[str, Any]) -> bool:

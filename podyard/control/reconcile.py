@@ -103,11 +103,17 @@ def end_jobs_without_node(uow: UnitOfWork, fleet: Fleet) -> None:
 _WAITING = select(jobs).where(jobs.c.state.in_(gangs.WAITING)).order_by(jobs.c.job_key)
 _LEFT_BEHIND = (
     select(nodes_table)
-    .join(jobs, jobs.c.node_key == nodes_table.c.node_key)
     .where(
-        jobs.c.owns_node,
+        # Of the live nodes those that were made for a job: few, whatever has been before.
         nodes_table.c.live_name.is_not(None),
-        jobs.c.state.in_(sorted(state for state in JOB.states() if JOB.is_final(state))),
+        nodes_table.c.job_key.is_not(None),
+        select(jobs.c.job_key)
+        .where(
+            jobs.c.node_key == nodes_table.c.node_key,
+            jobs.c.owns_node,
+            jobs.c.state.in_(sorted(state for state in JOB.states() if JOB.is_final(state))),
+        )
+        .exists(),
     )
     .order_by(nodes_table.c.node_key)
 )

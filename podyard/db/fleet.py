@@ -182,18 +182,24 @@ def _job_priorities(uow: UnitOfWork) -> dict[str, int]:
 
 def _lost_work(uow: UnitOfWork) -> dict[str, float]:
     """Node key -> modelled seconds of the running job that no checkpoint holds yet."""
-    saved = select(func.max(checkpoints.c.step)).where(
-        checkpoints.c.job_key == attempts.c.job_key, checkpoints.c.attempt == attempts.c.attempt
+    return {row["node_key"]: float(row["seconds"]) for row in uow.all(_LOST_WORK)}
+
+
+_SAVED = select(func.max(checkpoints.c.step)).where(
+    checkpoints.c.job_key == attempts.c.job_key, checkpoints.c.attempt == attempts.c.attempt
+)
+_LOST_WORK = (
+    select(jobs.c.node_key, func.sum(job_metrics.c.modelled_seconds).label("seconds"))
+    .join(attempts, attempts.c.job_key == jobs.c.job_key)
+    .join(job_metrics, (job_metrics.c.job_key == jobs.c.job_key) & (job_metrics.c.attempt == attempts.c.attempt))
+    .where(
+        # The few jobs that have not ended first: of all attempts and steps, theirs are a small part.
+        jobs.c.state.in_(ACTIVE_JOB_STATES),
+        attempts.c.state != "ENDED",
+        job_metrics.c.step > func.coalesce(_SAVED.correlate(attempts).scalar_subquery(), attempts.c.resume_step),
     )
-    since = func.coalesce(saved.correlate(attempts).scalar_subquery(), attempts.c.resume_step)
-    query = (
-        select(jobs.c.node_key, func.sum(job_metrics.c.modelled_seconds).label("seconds"))
-        .join(attempts, attempts.c.job_key == jobs.c.job_key)
-        .join(job_metrics, (job_metrics.c.job_key == jobs.c.job_key) & (job_metrics.c.attempt == attempts.c.attempt))
-        .where(attempts.c.state != "ENDED", job_metrics.c.step > since)
-        .group_by(jobs.c.node_key)
-    )
-    return {row["node_key"]: float(row["seconds"]) for row in uow.all(query)}
+    .group_by(jobs.c.node_key)
+)
 
 
 def _slice(

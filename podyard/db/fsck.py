@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
-from sqlalchemy import Select, Table, func, or_, select
+from sqlalchemy import Select, Table, bindparam, func, or_, select
 
 from podyard.base.clock import PlatformTime
 from podyard.db import faults as fault_rows
@@ -45,52 +46,87 @@ class Records:
 
 def load(uow: UnitOfWork, after_seq: int = 0) -> Records:
     """`after_seq` 0: everything there is."""
-    t, c, j, q = tables, tables_compute, tables_jobs, tables_queue
-    newer = select(t.state_changes.c.resource_key).where(t.state_changes.c.seq > after_seq).distinct()
+    queries, after = _queries(after_seq == 0), {"after": after_seq} if after_seq else None
 
-    def touched(table: Table, key: Any, *live: Any) -> Select[Any]:
-        """All rows; or those that changed, and those that live."""
-        return _plain(table) if after_seq == 0 else _plain(table).where(or_(key.in_(newer), *live))
+    def read(name: str) -> list[Row]:
+        return uow.all(queries[name], after if name in _WITH_HISTORY else None)
 
-    def by(key: str, query: Select[Any]) -> dict[str, Row]:
-        return {row[key]: row for row in uow.all(query)}
+    jobs = {row["job_key"]: row for row in read("jobs")}
+    of_jobs = {"jobs": sorted(jobs)} if after_seq else {}
 
-    jobs = by(
-        "job_key", touched(j.jobs, j.jobs.c.job_key, j.jobs.c.state.in_(ACTIVE_JOB_STATES)).order_by(j.jobs.c.job_key)
-    )
-    of_jobs = () if after_seq == 0 else sorted(jobs)
+    def of_job(name: str) -> list[Row]:
+        return uow.all(queries[name], of_jobs or None)
 
-    def of_job(table: Table) -> Select[Any]:
-        return _plain(table) if after_seq == 0 else _plain(table).where(table.c.job_key.in_(of_jobs))
-
-    nodes = touched(c.nodes, c.nodes.c.node_key, c.nodes.c.live_name.is_not(None))
-    changes = touched(t.state_changes, t.state_changes.c.resource_key)
-    usage = touched(tables_billing.usage_events, tables_billing.usage_events.c.resource_key)
-    operations = touched(c.operations, c.operations.c.operation_id, c.operations.c.state == "RUNNING")
-    queued = touched(
-        q.queued_resources, q.queued_resources.c.queued_resource_key, q.queued_resources.c.live_name.is_not(None)
-    )
     return Records(
         now=uow.now,
         after_seq=after_seq,
-        last_seq=int(uow.execute(select(func.max(t.state_changes.c.seq))).scalar() or 0),
-        changes=uow.all(changes.order_by(t.state_changes.c.resource_key, t.state_changes.c.seq)),
-        usage=uow.all(usage.order_by(tables_billing.usage_events.c.seq)),
-        nodes=by("node_key", nodes.order_by(c.nodes.c.node_key)),
-        slices=uow.all(_plain(c.slices).order_by(c.slices.c.slice_id)),
-        hosts=uow.all(_plain(c.hosts).order_by(c.hosts.c.host_id)),
-        operations=by("operation_id", operations.order_by(c.operations.c.operation_id)),
-        counts=uow.all(_plain(c.node_counts).order_by(*c.node_counts.primary_key.columns)),
-        timers=uow.all(_plain(t.timers).order_by(t.timers.c.timer_id)),
-        queued=by("queued_resource_key", queued.order_by(q.queued_resources.c.queued_resource_key)),
-        reservations=by("reservation_key", _plain(q.reservations).order_by(q.reservations.c.reservation_key)),
+        last_seq=int(uow.execute(_LAST_SEQ).scalar() or 0),
+        changes=read("changes"),
+        usage=read("usage"),
+        nodes={row["node_key"]: row for row in read("nodes")},
+        slices=read("slices"),
+        hosts=read("hosts"),
+        operations={row["operation_id"]: row for row in read("operations")},
+        counts=read("counts"),
+        timers=read("timers"),
+        queued={row["queued_resource_key"]: row for row in read("queued")},
+        reservations={row["reservation_key"]: row for row in read("reservations")},
         jobs=jobs,
-        attempts=by("attempt_id", of_job(j.attempts).order_by(j.attempts.c.job_key, j.attempts.c.attempt)),
-        replicas=uow.all(of_job(j.replicas).order_by(j.replicas.c.attempt_id, j.replicas.c.rank)),
-        metrics=uow.all(of_job(j.job_metrics).order_by(*j.job_metrics.primary_key.columns)),
-        requests=uow.all(_plain(tables_access.request_ids).order_by(*tables_access.request_ids.primary_key.columns)),
+        attempts={row["attempt_id"]: row for row in of_job("attempts")},
+        replicas=of_job("replicas"),
+        metrics=of_job("metrics"),
+        requests=read("requests"),
         broken=fault_rows.broken(uow),
     )
+
+
+_LAST_SEQ = select(func.max(tables.state_changes.c.seq))
+_WITH_HISTORY = frozenset({"jobs", "changes", "usage", "nodes", "operations", "queued"})
+
+
+@cache
+def _queries(everything: bool) -> Mapping[str, Select[Any]]:
+    """By name. Unless for `everything`, those of `_WITH_HISTORY` take `after`, and those of jobs take `jobs`."""
+    t, c, j, q = tables, tables_compute, tables_jobs, tables_queue
+    newer = select(t.state_changes.c.resource_key).where(t.state_changes.c.seq > bindparam("after")).distinct()
+
+    def touched(table: Table, key: Any, *live: Any) -> Select[Any]:
+        """All rows; or those that changed, and those that live."""
+        return _plain(table) if everything else _plain(table).where(or_(key.in_(newer), *live))
+
+    def of_job(table: Table) -> Select[Any]:
+        some = table.c.job_key.in_(bindparam("jobs", expanding=True))
+        return _plain(table) if everything else _plain(table).where(some)
+
+    def ordered(query: Select[Any], *columns: Any) -> Select[Any]:
+        return query.order_by(*columns)
+
+    changes, usage = t.state_changes.c, tables_billing.usage_events.c
+    queued, reservations = q.queued_resources.c, q.reservations.c
+    requests, counts = tables_access.request_ids, c.node_counts
+    return {
+        "changes": ordered(touched(t.state_changes, changes.resource_key), changes.resource_key, changes.seq),
+        "usage": ordered(touched(tables_billing.usage_events, usage.resource_key), usage.seq),
+        "nodes": ordered(touched(c.nodes, c.nodes.c.node_key, c.nodes.c.live_name.is_not(None)), c.nodes.c.node_key),
+        "slices": ordered(_plain(c.slices), c.slices.c.slice_id),
+        "hosts": ordered(_plain(c.hosts), c.hosts.c.host_id),
+        "operations": ordered(
+            touched(c.operations, c.operations.c.operation_id, c.operations.c.state == "RUNNING"),
+            c.operations.c.operation_id,
+        ),
+        "counts": ordered(_plain(counts), *counts.primary_key.columns),
+        "timers": ordered(_plain(t.timers), t.timers.c.timer_id),
+        "queued": ordered(
+            touched(q.queued_resources, queued.queued_resource_key, queued.live_name.is_not(None)),
+            queued.queued_resource_key,
+        ),
+        "reservations": ordered(_plain(q.reservations), reservations.reservation_key),
+        "jobs": ordered(touched(j.jobs, j.jobs.c.job_key, j.jobs.c.state.in_(ACTIVE_JOB_STATES)), j.jobs.c.job_key),
+        "attempts": ordered(of_job(j.attempts), j.attempts.c.job_key, j.attempts.c.attempt),
+        "replicas": ordered(of_job(j.replicas), j.replicas.c.attempt_id, j.replicas.c.rank),
+        "metrics": ordered(of_job(j.job_metrics), *j.job_metrics.primary_key.columns),
+        "requests": ordered(_plain(requests), *requests.primary_key.columns),
+    }
 
 
 def _plain(table: Table) -> Select[Any]:

@@ -18,7 +18,7 @@ from podyard.hardware.runtime_versions import DEFAULT_RUNTIME_VERSION
 from podyard.simulation.scenario import Event
 from podyard.simulation.world import World
 
-PROCESSES_MAX = 4  # of one job: enough for every way in which a gang can fall apart
+PROCESSES_MAX = 3  # of one job: enough for every way in which a gang can fall apart
 _PROGRAM = "simulated:program"  # a user's program, of which nothing is known before it runs
 
 

@@ -20,7 +20,8 @@ from podyard.domain.principal import Principal
 from podyard.workers.agent_state import AgentState, Known, Phase, Start, Stop, Wanted
 
 SYNC_SECONDS = 3.0  # real time, while nothing moves: a third of the lease; the agent's own period is a second
-REPORT_SECONDS = 5.0  # real time between two reports that say nothing new: a third of the lease
+REPORT_SECONDS = 10.0  # real time between two reports that say nothing new: with the longest turn, within the lease
+_IS_OVER = "SELECT 1 FROM replicas WHERE replica_id = :replica AND state = 'EXITED'"
 
 
 @dataclasses.dataclass(slots=True)
@@ -47,11 +48,13 @@ class SimReplica:
         return min(int(self.spec["steps"]), int(self.spec["resumeStep"]) + passed)
 
     def next_mark(self) -> PlatformTime | None:
-        """When it reaches its next checkpoint or its end."""
-        every = int(self.spec["checkpointEverySteps"])
+        """When it reaches its end; of the first one, which tells the steps of all: or its next checkpoint."""
         if self.began is None or self.final is not None:
             return None
-        step = min(int(self.spec["steps"]), (self.done // every + 1) * every)
+        step = int(self.spec["steps"])
+        if self.spec["rank"] == 0:
+            every = int(self.spec["checkpointEverySteps"])
+            step = min(step, (self.done // every + 1) * every)
         return self.began.plus_seconds((step - int(self.spec["resumeStep"])) * self.step_seconds)
 
 
@@ -69,6 +72,7 @@ class SimAgent:
         self.processes: dict[str, SimReplica] = {}
         self.fence = 0
         self.silent_until: PlatformTime | None = None
+        self.strange: list[tuple[str, str, str]] = []  # invariant, name, what is wrong
         self.next_sync = clock.now()
         self._told: list[Known] = []  # what the platform has last heard from it
         self.register()
@@ -198,9 +202,10 @@ class SimAgent:
             process.began = now
         reached = process.reached(now)
         due = process.reported is None or self._clock.now() >= process.reported.plus_seconds(REPORT_SECONDS)
-        if reached == process.done and not due:
-            return
         state = "SUCCEEDED" if reached >= int(process.spec["steps"]) else "RUNNING"
+        news = reached > process.done and process.spec["rank"] == 0
+        if not news and not due and state == "RUNNING":
+            return
         desired = self._say(process, reached, state)
         if twice:
             self._say(process, reached, state)  # the answer was lost, so it says the same again
@@ -238,6 +243,8 @@ class SimAgent:
         desired = self._database.run(
             lambda uow: agents.report(uow, process.principal, process.replica_id, progress), actor=self.agent_id
         )
+        if self._database.peek(_IS_OVER, {"replica": process.replica_id}) is not None:
+            self.strange.append(("I4", process.replica_id, f"fence {process.fence} is over, and its report was taken"))
         process.reported = self._clock.now()
         process.done = max(process.done, reached)
         return desired

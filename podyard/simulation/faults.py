@@ -27,7 +27,7 @@ NOTICE_SECONDS = 1.0  # a window cannot begin before now
 
 EARLY_SHARE = 0.3  # of the faults that hit something come while it is made, or in its first minute
 EARLY_SECONDS = 160.0
-LAPSE_TURNS = 5  # long ones: more than any lease
+LAPSE_TURNS = 10  # long ones: more than any lease
 
 # How often each kind comes, in parts of all.
 _WEIGHTS: Mapping[str, float] = {

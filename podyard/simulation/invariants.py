@@ -39,9 +39,12 @@ _OPERATION = select(operations).where(operations.c.operation_id == bindparam("ke
 _CLASS = select(nodes.c.usage_class).where(nodes.c.node_key == bindparam("key"))
 _STATE = select(nodes.c.state).where(nodes.c.node_key == bindparam("key"))
 _GANG = (
-    select(attempts.c.attempt_id)
+    select(attempts.c.state)
     .join(jobs, jobs.c.job_key == attempts.c.job_key)
-    .where(jobs.c.node_key == bindparam("key"), attempts.c.state.in_(("STARTING", "RUNNING")))
+    .where(jobs.c.node_key == bindparam("key"), attempts.c.state != "ENDED")
+)
+_MEMBERS = select(nodes.c.node_key, nodes.c.node_id, nodes.c.created).where(
+    nodes.c.queued_resource_key == bindparam("key"), nodes.c.live_name.is_not(None)
 )
 _SLICE = select(slices.c.slice_id).where(slices.c.node_key == bindparam("key"))
 _SILENT = (
@@ -108,7 +111,8 @@ class Watch:
             text = f"the platform clock went back to {uow.now.rfc3339()}"
             self._add([Violation("I13", self._now, "clock", text)])
         self._now = uow.now
-        self._add([Violation(which, uow.now, name, detail) for which, name, detail in self._world.told.strange])
+        strange = [*self._world.told.strange, *(item for agent in self._world.agents for item in agent.strange)]
+        self._add([Violation(which, uow.now, name, detail) for which, name, detail in strange])
         suspicious = False
         for change in map(dict, uow.execute(_NEW_CHANGES, {"after": self.last_seq}).mappings()):
             suspicious |= self._line(uow, change)
@@ -132,6 +136,8 @@ class Watch:
             return self._ended(uow, change)
         if change["machine"] == "attempt":
             self._attempt(change)
+        if change["to_state"] == "ACTIVE" and change["machine"] == "queuedResource":
+            self._active(uow, change)
         return change["machine"] == "node" and self._node(uow, key, change)
 
     def _node(self, uow: UnitOfWork, key: str, change: Row) -> bool:
@@ -139,9 +145,22 @@ class Watch:
         if change["event"] == "preempt" and uow.execute(_CLASS, {"key": key}).scalar() not in CAN_BE_TAKEN_BACK:
             return True
         state = uow.execute(_STATE, {"key": key}).scalar()
-        if state in HOLDING and uow.execute(_SLICE, {"key": key}).scalar() is None:
+        placed = uow.execute(_SLICE, {"key": key}).scalar() is not None
+        if state in HOLDING and not placed:
             return True
-        return state not in BILLABLE_NODE_STATES and uow.execute(_GANG, {"key": key}).scalar() is not None
+        if state in BILLABLE_NODE_STATES:
+            return False
+        gang = uow.execute(_GANG, {"key": key}).scalars()
+        return "STARTING" in gang or "RUNNING" in gang or (bool(gang) and state not in HOLDING and not placed)
+
+    def _active(self, uow: UnitOfWork, change: Row) -> None:
+        """I14 as it happens: by their lines so far, all nodes of it are READY."""
+        for row in uow.execute(_MEMBERS, {"key": change["resource_key"]}):
+            last = self._last.get(row.node_key)
+            if row.created <= change["at"] and (last is None or last["to_state"] != "READY"):
+                state = "nothing" if last is None else last["to_state"]
+                text = f"it became ACTIVE, and its node {row.node_id} was {state}"
+                self._add([Violation("I14", change["at"], change["resource_name"], text)])
 
     def _attempt(self, change: Row) -> None:
         """I3 as it happens: one attempt of a job at a time."""

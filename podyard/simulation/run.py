@@ -112,6 +112,7 @@ def _walk(world: World, watch: Watch, events: Sequence[Event], end: float) -> No
         if mark is not None:
             at = min(at, max(mark.seconds_since(world.start), 0.0))
         world.advance(at)
+        watch.step()
         while waiting and waiting[-1].at <= at:
             event = waiting.pop()
             (faults if event.do in FAULTS else actions).apply(world, event)

@@ -26,8 +26,8 @@ _KEYS = {"seed", "days", "nodes", "faultsPerDay", "trace", "events"}
 # Pods for few nodes and for many: the demand of the usual workload is about three quarters of the chips, so that some
 # requests wait and some find no room.
 _SMALL = (
-    "{{v5e: {{shape: 4x8, pods: {n}}}}}",
-    "{{v3: {{shape: 4x8, pods: {n}}}}}",
+    "{{v5e: {{shape: 4x4, pods: {n}}}}}",
+    "{{v3: {{shape: 4x4, pods: {n}}}}}",
     "{{v4: {{shape: 4x4x4, pods: {n}}}}}",
 )
 _LARGE = "{{v5e: {{pods: {n}}}}}", "{{v3: {{shape: 16x16, pods: {n}}}}}", "{{v4: {{shape: 8x8x8, pods: {n}}}}}"

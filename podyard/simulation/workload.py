@@ -45,7 +45,7 @@ class Tenant:
 
 TENANTS = (
     Tenant("atlas", 0.4, {UsageClass.ON_DEMAND: 0.7, UsageClass.RESERVED: 0.2, UsageClass.SPOT: 0.1}, 0.2, 0.1),
-    Tenant("bora", 0.35, {UsageClass.SPOT: 0.6, UsageClass.PREEMPTIBLE: 0.3, UsageClass.ON_DEMAND: 0.1}, 0.1, 0.35),
+    Tenant("bora", 0.35, {UsageClass.SPOT: 0.6, UsageClass.PREEMPTIBLE: 0.3, UsageClass.ON_DEMAND: 0.1}, 0.1, 0.2),
     Tenant("ceres", 0.25, {UsageClass.ON_DEMAND: 0.4, UsageClass.SPOT: 0.6}, 0.8, 0.1, multislice=0.4),
 )
 
@@ -125,7 +125,7 @@ def _plain(chance: Random, request: _Request, name: str) -> Iterator[Event]:
     if chance.random() < 0.15:
         changes = {"labels": {"team": f"t{chance.randrange(5)}"}}
         yield Event(round(at + chance.uniform(0.2, 0.9) * life, 3), "patch", name, changes)
-    if chance.random() < 0.3:
+    if chance.random() < 0.2:
         begin = at + chance.uniform(120.0, 600.0)
         yield from _job(chance, dataclasses.replace(request, at=round(begin, 3)), f"j{name[1:]}", name)
     yield Event(round(at + life, 3), "delete", name)
@@ -145,7 +145,7 @@ def _queued(chance: Random, request: _Request, name: str) -> Iterator[Event]:
     yield Event(at, "queue", name, args)
     if chance.random() < 0.15:
         yield Event(round(at + chance.uniform(0.3, 0.8) * life, 3), "reset", name)
-    if chance.random() < 0.3:
+    if chance.random() < 0.2:
         on_slice = f"{name}-0" if "count" in args else f"{name}-n"
         begin = dataclasses.replace(request, at=round(at + chance.uniform(0.05, 0.4) * life + 100.0, 3))
         yield from _job(chance, begin, f"j{name[1:]}", on_slice)
@@ -155,9 +155,9 @@ def _queued(chance: Random, request: _Request, name: str) -> Iterator[Event]:
 def _job(chance: Random, request: _Request, name: str, node: str | None) -> Iterator[Event]:
     """A job on a node that is there, or (None) on one that is made for it. It takes a part of the node's life."""
     seconds = min(chance.expovariate(1.0 / (4 * HOUR_SECONDS)), 0.7 * request.life) + 60.0
-    steps = chance.choice((8, 12, 20, 40))
+    steps = chance.choice((4, 6, 8, 12))
     args: dict[str, Any] = request.where()
-    args |= {"steps": steps, "every": chance.choice((4, 5, 10)), "step_seconds": round(seconds / steps, 3)}
+    args |= {"steps": steps, "every": chance.choice((2, 3, 4)), "step_seconds": round(seconds / steps, 3)}
     if node is not None:
         args["node"] = node
     if chance.random() < 0.25:

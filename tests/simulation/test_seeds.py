@@ -1,0 +1,42 @@
+"""Two hundred seeds of three days each, with more than ten thousand faults: no invariant is broken."""
+
+from __future__ import annotations
+
+import pytest
+
+from podyard.simulation.run import simulate
+from podyard.simulation.scenario import Scenario
+
+SEEDS, CHUNKS = 200, 8
+NODES, DAYS = 4, 3.0
+FAULTS_PER_CHUNK = 10_000 // CHUNKS  # at least so many in each
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_no_seed_breaks_an_invariant(chunk: int) -> None:
+    faults = events = 0
+    for seed in range(chunk, SEEDS, CHUNKS):
+        scenario = Scenario(seed=seed, days=DAYS, nodes=NODES)
+        result = simulate(scenario)
+        assert not result.failed, (scenario.command(), result.stopped_by, result.violations)
+        faults += result.faults
+        events += result.events
+    assert faults >= FAULTS_PER_CHUNK
+    assert events > 100 * SEEDS // CHUNKS
+
+
+def test_one_seed_runs_with_every_kind_of_event() -> None:
+    result = simulate(Scenario(seed=11, days=1, nodes=4))
+    assert not result.failed, (result.stopped_by, result.violations)
+    assert result.events > 50
+    assert result.cost.parts > 0
+    assert 0 < result.utilisation < 1
+    assert 0 < result.waits[0] <= result.waits[1] <= result.waits[2]
+
+
+@pytest.mark.slow
+def test_a_month_of_two_hundred_nodes() -> None:
+    result = simulate(Scenario(seed=1, days=30, nodes=200))
+    assert not result.failed, (result.stopped_by, result.violations)
+    assert result.events >= 20_000
