@@ -15,11 +15,11 @@ KEY = "faults"
 _EPOCH = PlatformTime(0)
 
 
-class _Loader(yaml.SafeLoader):
+class Loader(yaml.SafeLoader):
     """Times stay the texts that they are."""
 
 
-_Loader.yaml_implicit_resolvers = {
+Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
@@ -32,8 +32,8 @@ def read_faults(text: str, name: str) -> list[dict[str, Any]]:
     (whether a time has passed) is for the platform to say.
     """
     try:
-        data = yaml.load(text, Loader=_Loader)
-        root = yaml.compose(text, Loader=_Loader)
+        data = yaml.load(text, Loader=Loader)
+        root = yaml.compose(text, Loader=Loader)
     except yaml.YAMLError as error:
         raise invalid(f"{name}: not YAML: {error}") from error
     if not isinstance(data, Mapping) or not isinstance(data.get(KEY), list):
@@ -41,17 +41,18 @@ def read_faults(text: str, name: str) -> list[dict[str, Any]]:
     try:
         parse_rules(data[KEY], _EPOCH)
     except PodyardError as error:
-        field = _field_of(error)
-        raise invalid(f"{name}: line {_line(root, field)}: {error.message}", field) from None
+        field = field_of(error)
+        raise invalid(f"{name}: line {line_of(root, field)}: {error.message}", field) from None
     return list(data[KEY])
 
 
-def _field_of(error: PodyardError) -> str:
+def field_of(error: PodyardError) -> str:
+    """The field that a refused rule names."""
     violations: Any = next((detail["fieldViolations"] for detail in error.details if "fieldViolations" in detail), ())
     return str(violations[0]["field"]) if violations else KEY
 
 
-def _line(node: yaml.Node | None, path: str) -> int:
+def line_of(node: yaml.Node | None, path: str) -> int:
     """Where `faults[2].match.zone` is in the file; where it is missing, the line of what it is missing in."""
     line = 1
     for part in path.replace("[", ".").replace("]", "").split("."):

@@ -12,6 +12,7 @@ import yaml
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import PodyardError, invalid
 from podyard.domain.fault import parse_rules
+from podyard.domain.fault_file import Loader, field_of, line_of
 
 BYTES_MAX = 1 << 20  # the most rules that can be there, written at length, are a tenth of it
 _KEYS = ("description", "faults")
@@ -35,8 +36,8 @@ def read_scenario(path: Path, now: PlatformTime) -> Scenario:
         raise invalid(f"{path}: more than {BYTES_MAX} bytes are no scenario")
     try:
         text = data.decode("utf-8")
-        found = yaml.safe_load(text)
-        lines = _lines(yaml.compose(text, Loader=yaml.SafeLoader))
+        found = yaml.load(text, Loader=Loader)
+        root = yaml.compose(text, Loader=Loader)
     except yaml.MarkedYAMLError as error:
         line = 1 if error.problem_mark is None else error.problem_mark.line + 1
         raise invalid(f"{path}: line {line}: not YAML: {error.problem}") from error
@@ -44,7 +45,7 @@ def read_scenario(path: Path, now: PlatformTime) -> Scenario:
         raise invalid(f"{path}: line 1: not YAML: {error}") from error
 
     def wrong(field: str, message: str) -> PodyardError:
-        return invalid(f"{path}: line {_line_of(lines, field)}: {message}", field or None)
+        return invalid(f"{path}: line {line_of(root, field)}: {message}", field or None)
 
     if not isinstance(found, dict):
         raise wrong("", f"a scenario is a mapping of {' and '.join(_KEYS)}")
@@ -54,33 +55,5 @@ def read_scenario(path: Path, now: PlatformTime) -> Scenario:
     try:
         parse_rules(found.get("faults", []), now)
     except PodyardError as error:
-        raise wrong(_field_of(error), error.message) from None
+        raise wrong(field_of(error), error.message) from None
     return Scenario(found.get("faults", []), str(found.get("description", "")))
-
-
-def _field_of(error: PodyardError) -> str:
-    violations: Any = error.details[0].get("fieldViolations", ()) if error.details else ()
-    return str(violations[0]["field"]) if violations else ""
-
-
-def _line_of(lines: Mapping[str, int], field: str) -> int:
-    """The line of a field, or where it is missing that of the nearest thing around it."""
-    while field and field not in lines:
-        field = field[: max(field.rfind("."), field.rfind("["), 0)]
-    return lines.get(field, 1)
-
-
-def _lines(node: yaml.Node | None, path: str = "") -> dict[str, int]:
-    """Line of everything in the document, by its path such as `faults[2].match.zone`."""
-    found: dict[str, int] = {}
-    if isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            inner = f"{path}.{key.value}".lstrip(".")
-            found[inner] = key.start_mark.line + 1
-            found |= _lines(value, inner)
-    elif isinstance(node, yaml.SequenceNode):
-        for index, item in enumerate(node.value):
-            inner = f"{path}[{index}]"
-            found[inner] = item.start_mark.line + 1
-            found |= _lines(item, inner)
-    return found
