@@ -7,8 +7,8 @@ two replicas at once; the agent alone, whose replicas the next agent adopts; the
 worker, as when a machine goes. A moment is uniform in a window after the steps were seen to go on after the kill
 before; for a quarter of the kills it is uniform in the time that a recovery takes, so that it hits a job that is
 starting again. The seed fixes kinds, victims and the place of each moment in its window. How long the windows are
-follows the job's progress: the last kill shall come after about three quarters of the steps on any machine, and a job
-that is ahead of that is killed while it starts.
+follows the job's progress: the last kill shall come after about three fifths of the steps on any machine, and a job
+that is ahead of that is killed while it starts, or at once.
 
 Bound of the lost work: the last step that an attempt reported is at most one checkpoint interval after the step that
 the next one resumes from. A replica's reports carry steps and checkpoints in the order in which they were made, so that
@@ -40,10 +40,10 @@ from tests.stack import Stack, open_stack, until
 ZONE, NODE, ACCELERATOR = "europe-west4-a", "disturbed", "v3-32"
 REPLICAS = 4
 STEPS_PER_KILL, EVERY = 24, 20
-STEPS_LEAST = 480  # with fewer the job may be over before the last of a few kills
+STEPS_LEAST = 600  # with fewer the job may be over before the last of a few kills
 ENVIRONMENT = {"PODYARD_AGENT_LEASE_SECONDS": "2", "PODYARD_REPLICA_LEASE_SECONDS": "2"}
 KINDS = ("replica", "two replicas", "agent", "machine")
-_SHARE_OF_STEPS = 0.75  # that shall be done at the last kill
+_SHARE_OF_STEPS = 0.6  # that shall be done at the last kill; what is reported is half a second old
 _SHARE_EARLY = 0.25
 _WINDOW_SECONDS_MAX = 4.0
 _FIRST_RECOVERY_SECONDS = 4.0  # taken for typical until one was seen
@@ -185,10 +185,8 @@ class _Disturber:
         if self.done and (planned.early or ahead):
             waits = [kill.seconds for kill in self.done if kill.seconds is not None and kill.attempt is not None]
             typical = statistics.median(waits or [_FIRST_RECOVERY_SECONDS])
-            begin = self.done[-1].at
             self.watch(planned.moment * typical, hangs=False)
-            time.sleep(max(0.0, begin + planned.moment * typical - time.monotonic()))
-            return
+            return  # at once if steps go on: after the kill of an agent alone they never stopped
         if self.done:
             self.watch(_RECOVERY_SECONDS_MAX)
         mean = max(0.0, left) / (count - len(self.done)) * self.step_seconds
@@ -235,7 +233,8 @@ class _Disturber:
         self.done.append(kill)
 
     def victims(self, planned: Planned) -> list[psutil.Process] | None:
-        """The processes to kill, the agent first; None while they are not there."""
+        """The processes to kill, the agent first; None while they are not there. Fails when the job is over."""
+        self.job()
         replicas = sorted(self.stack.replicas(), key=lambda process: process.pid)
         if planned.kind in ("replica", "two replicas"):
             wanted = 1 if planned.kind == "replica" else 2
