@@ -77,9 +77,12 @@ def error_info(reason: str, **metadata: str) -> dict[str, object]:
 def roles_of(uow: UnitOfWork, email: str) -> dict[str, frozenset[str]]:
     """The roles of an email, by project (`*`: every one)."""
     roles: dict[str, set[str]] = {}
-    for binding in uow.all(select(role_bindings).where(role_bindings.c.email == email)):
+    for binding in uow.all(_ROLES_OF, {"email": email}):
         roles.setdefault(binding["project"], set()).add(binding["role"])
     return {project: frozenset(names) for project, names in roles.items()}
+
+
+_ROLES_OF = select(role_bindings).where(role_bindings.c.email == bindparam("email"))
 
 
 def require_to_act_as(uow: UnitOfWork, principal: Principal, permission: str, email: str, project: str) -> None:

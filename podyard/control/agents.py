@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Table, bindparam, delete, func, insert, select, update
+from sqlalchemy import Select, Table, bindparam, delete, func, insert, select, update
 
 from podyard.base.clock import RealTime
 from podyard.base.errors import Code, PodyardError, invalid
@@ -191,7 +191,7 @@ def report(uow: UnitOfWork, principal: Principal, replica_id: str, progress: Pro
         _keep_progress(uow, replica, attempt, progress)
     if attempt["state"] in ("STARTING", "RUNNING"):
         _keep_state(uow, replica, attempt, progress)
-        settle(uow, replica["attempt_id"])
+        settle(uow, replica["attempt_id"], attempt)
     lease_until = uow.real_now.plus_seconds(uow.leases.replica_seconds)
     uow.update(replicas, {"replica_id": replica_id}, {"lease_until": lease_until})
     fresh = uow.first(_REPLICA, {"key": replica_id})
@@ -253,7 +253,7 @@ def _keep_progress(uow: UnitOfWork, replica: Mapping[str, Any], attempt: Mapping
             "modelled_seconds": rows.modelled_seconds_until(uow, job["job_key"], resumed),
         }
     key = {"job_key": job["job_key"], "attempt": attempt["attempt"]}
-    last = _last_step(uow, job["job_key"], attempt)
+    last = _last_step(uow, key, attempt)
     fresh = [point for point in progress.points if point["step"] > last]
     for index, point in enumerate(fresh):
         if point["step"] != last + 1 + index:
@@ -261,7 +261,7 @@ def _keep_progress(uow: UnitOfWork, replica: Mapping[str, Any], attempt: Mapping
     if fresh and (factor := faults.slowness(uow, job["node_key"])) > 1:
         fresh = [{**point, "modelled_seconds": point["modelled_seconds"] * factor} for point in fresh]
     if fresh:
-        uow.execute(insert(job_metrics), [{**key, **point} for point in fresh])
+        uow.insert_all(job_metrics, [{**key, **point} for point in fresh])
     written = _written(uow, job, progress.checkpoints)
     _keep_once(uow, checkpoints, key, [{**saved, "at": uow.now} for saved in written])
     _keep_once(uow, job_evaluations, key, progress.evaluations)
@@ -274,31 +274,35 @@ def _keep_progress(uow: UnitOfWork, replica: Mapping[str, Any], attempt: Mapping
     if fresh:
         latest.update(loss=fresh[-1]["loss"], accuracy=fresh[-1]["accuracy"], step=fresh[-1]["step"])
     latest.update({k: v for k, v in progress.summary.items() if isinstance(v, int | float | str)})
-    uow.execute(
-        update(jobs)
-        .where(jobs.c.job_key == job["job_key"])
-        .values(
-            latest=latest,
-            steps_done=fresh[-1]["step"] if fresh else job["steps_done"],
-            modelled_seconds=job["modelled_seconds"] + sum(point["modelled_seconds"] for point in fresh),
-        )
-    )
+    changes = {
+        "latest": latest,
+        "steps_done": fresh[-1]["step"] if fresh else job["steps_done"],
+        "modelled_seconds": job["modelled_seconds"] + sum(point["modelled_seconds"] for point in fresh),
+    }
+    uow.update(jobs, {"job_key": job["job_key"]}, changes)
 
 
 def _keep_once(uow: UnitOfWork, table: Table, key: Mapping[str, Any], items: Sequence[Mapping[str, Any]]) -> None:
     """Inserts those of `items` (each with its step) that the attempt has not told before."""
     if not items:
         return
-    known = {row["step"] for row in uow.all(select(table.c.step).filter_by(**key))}
+    known = {row["step"] for row in uow.all(_TOLD[table.name], key)}
     for item in items:
         if item["step"] not in known:
-            uow.execute(insert(table).values(**key, **item))
+            uow.insert(table, {**key, **item})
             known.add(item["step"])
 
 
-def _last_step(uow: UnitOfWork, job_key: str, attempt: Mapping[str, Any]) -> int:
-    query = select(func.max(job_metrics.c.step)).filter_by(job_key=job_key, attempt=attempt["attempt"])
-    return int(uow.execute(query).scalar() or attempt["resume_step"])
+def _last_step(uow: UnitOfWork, key: Mapping[str, Any], attempt: Mapping[str, Any]) -> int:
+    return int(uow.execute(_LAST_STEP, key).scalar() or attempt["resume_step"])
+
+
+def _of_attempt(query: Select[Any], table: Table) -> Select[Any]:
+    return query.where(table.c.job_key == bindparam("job_key"), table.c.attempt == bindparam("attempt"))
+
+
+_LAST_STEP = _of_attempt(select(func.max(job_metrics.c.step)), job_metrics)
+_TOLD = {table.name: _of_attempt(select(table.c.step), table) for table in (checkpoints, job_evaluations)}
 
 
 def _keep_lines(uow: UnitOfWork, replica: Mapping[str, Any], lines: Sequence[tuple[int, RealTime, str]]) -> None:

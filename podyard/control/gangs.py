@@ -114,8 +114,13 @@ def free_replicas(uow: UnitOfWork) -> dict[str, int]:
     """Free places for replicas on each living agent."""
     used = rows.live_replicas_by_agent(uow)
     oldest = uow.real_now.plus_seconds(-uow.leases.agent_seconds)
-    living = uow.all(select(agents).where(agents.c.seen >= oldest).order_by(agents.c.agent_id))
+    living = uow.all(_LIVING, {"oldest": oldest})
     return {row["agent_id"]: row["replicas_max"] - used.get(row["agent_id"], 0) for row in living}
+
+
+_LIVING = (
+    select(agents).where(agents.c.seen >= bindparam("oldest", type_=agents.c.seen.type)).order_by(agents.c.agent_id)
+)
 
 
 def _free_count(uow: UnitOfWork) -> int:
@@ -390,9 +395,12 @@ def ask_to_yield(uow: UnitOfWork, attempt: Mapping[str, Any], outcome: str, text
     uow.execute(update(jobs).where(jobs.c.job_key == attempt["job_key"]).values(state_reason=text))
 
 
-def settle(uow: UnitOfWork, attempt_id: str) -> None:
-    """Brings an attempt and its job to where its replicas say that they are. Does nothing when nothing follows."""
-    attempt = rows.attempt_by_id(uow, attempt_id)
+def settle(uow: UnitOfWork, attempt_id: str, known: Mapping[str, Any] | None = None) -> None:
+    """Brings an attempt and its job to where its replicas say that they are. Does nothing when nothing follows.
+
+    `known`: its row, if this unit has read and not moved it.
+    """
+    attempt = rows.attempt_by_id(uow, attempt_id) if known is None else known
     if ATTEMPT.is_final(attempt["state"]):
         return
     gang = rows.replica_rows(uow, attempt_id)
@@ -400,21 +408,20 @@ def settle(uow: UnitOfWork, attempt_id: str) -> None:
         released = [r for r in gang if r["outcome"] == "RELEASED"]
         lost = [r for r in gang if r["outcome"] == "FAILED" or (r["state"] == "EXITED" and r["outcome"] is None)]
         if released:
-            end(uow, attempt, "PREEMPTED", f"replica {released[0]['rank']}: {released[0]['reason']}")
+            attempt = end(uow, attempt, "PREEMPTED", f"replica {released[0]['rank']}: {released[0]['reason']}")
         elif lost:
-            end(uow, attempt, "FAILED", f"replica {lost[0]['rank']}: {lost[0]['reason']}")
+            attempt = end(uow, attempt, "FAILED", f"replica {lost[0]['rank']}: {lost[0]['reason']}")
         elif all(r["outcome"] == "SUCCEEDED" for r in gang):
             # The first ones may have finished before the last one was heard of: then nobody has seen all of them run.
             if attempt["state"] == "STARTING":
                 attempt = _run(uow, attempt)
-            end(uow, attempt, "SUCCEEDED", "all replicas finished")
+            attempt = end(uow, attempt, "SUCCEEDED", "all replicas finished")
         elif all(r["outcome"] in ("SUCCEEDED", "YIELDED") for r in gang):
             outcome = attempt["yield_outcome"] or "RESIZED"
             to = "for a gang of another size" if outcome == "RESIZED" else "and saved: the job goes on when it has room"
-            end(uow, attempt, outcome, f"all replicas have yielded {to}")
+            attempt = end(uow, attempt, outcome, f"all replicas have yielded {to}")
         elif attempt["state"] == "STARTING" and all(r["state"] == "RUNNING" for r in gang):
             _run(uow, attempt)
-    attempt = rows.attempt_by_id(uow, attempt_id)
     if attempt["state"] == "ENDING" and all(REPLICA.is_final(r["state"]) for r in gang):
         _finish(uow, attempt)
 
@@ -427,12 +434,12 @@ def _run(uow: UnitOfWork, attempt: Mapping[str, Any]) -> Mapping[str, Any]:
     return moved
 
 
-def end(uow: UnitOfWork, attempt: Mapping[str, Any], outcome: str, reason: str) -> None:
-    """Asks every replica to stop; the attempt has ended once all have exited."""
+def end(uow: UnitOfWork, attempt: Mapping[str, Any], outcome: str, reason: str) -> Mapping[str, Any]:
+    """Asks every replica to stop; the attempt has ended once all have exited. Returns it as it stands now."""
     if attempt["state"] in ("ENDING", "ENDED"):
-        return
-    move(uow, ATTEMPTS, attempt, "end", reason=reason, outcome=outcome)
-    uow.execute(update(attempts).where(attempts.c.attempt_id == attempt["attempt_id"]).values(reason=reason))
+        return attempt
+    ending = {**move(uow, ATTEMPTS, attempt, "end", reason=reason, outcome=outcome), "reason": reason}
+    uow.update(attempts, {"attempt_id": attempt["attempt_id"]}, {"reason": reason})
     gang = _live_gang(uow, attempt)
     uow.execute(update(replicas).where(replicas.c.attempt_id == attempt["attempt_id"]).values(desired="STOP"))
     for agent_id in sorted({r["agent_id"] for r in gang}):
@@ -440,6 +447,7 @@ def end(uow: UnitOfWork, attempt: Mapping[str, Any], outcome: str, reason: str) 
     job = rows.row_by_key(uow, attempt["job_key"])
     if outcome in ("FAILED", "PREEMPTED", "RESIZED") and JOB.allows(job["state"], "recover"):
         move(uow, JOBS, job, "recover", reason=reason, state_reason=reason)
+    return ending
 
 
 def _finish(uow: UnitOfWork, attempt: Mapping[str, Any]) -> None:

@@ -206,7 +206,7 @@ def settle(uow: UnitOfWork, watching_since: RealTime) -> None:
     _stop_where_not_ready(uow, None)
     if uow.real_now >= watching_since.plus_seconds(uow.leases.replica_seconds):
         _lose_silent(uow)
-    for node in uow.all(_nodes_that_want_hosts()):
+    for node in uow.all(_WANT_HOSTS):
         names = node["spec"].get("metadata", {})
         scripted = STARTUP_SCRIPT in names or SHUTDOWN_SCRIPT in names
         waiting = [
@@ -325,10 +325,10 @@ _TO_STOP = (
 
 def _lose_silent(uow: UnitOfWork) -> None:
     """A host server that cannot report ends by itself within its lease; while its agent lives, it is made anew."""
-    living = {row["agent_id"] for row in _living_agents(uow)}
-    for host in _live(uow, None):
-        silent = host["lease_until"] is None or host["lease_until"] < uow.real_now
-        if silent and host["agent_id"] not in living:
+    lapsed = [host for host in _live(uow, None) if host["lease_until"] is None or host["lease_until"] < uow.real_now]
+    living = {row["agent_id"] for row in _living_agents(uow)} if lapsed else set()
+    for host in lapsed:
+        if host["agent_id"] not in living:
             reason = f"agent {host['agent_id']} is silent and the lease is over"
             _exit(uow, host, reason, problem=reason)
 
@@ -379,6 +379,9 @@ def _nodes_that_want_hosts() -> Select[Any]:
     return select(nodes).where(nodes.c.state == "READY", wanted).order_by(nodes.c.node_key)
 
 
+_WANT_HOSTS = _nodes_that_want_hosts()
+
+
 def _is_due(uow: UnitOfWork, node: Mapping[str, Any], host: Mapping[str, Any]) -> bool:
     if host["tried"] is None or host["ready_since"] != node["ready_since"]:
         return True
@@ -393,10 +396,13 @@ def _note(uow: UnitOfWork, waiting: Sequence[Mapping[str, Any]], problem: str) -
 
 
 def _live(uow: UnitOfWork, agent_id: str | None) -> list[Mapping[str, Any]]:
-    query = select(hosts).where(hosts.c.state.in_(LIVE_HOST_STATES))
-    if agent_id is not None:
-        query = query.where(hosts.c.agent_id == agent_id)
-    return uow.all(query.order_by(hosts.c.node_key, hosts.c.host_index))
+    if agent_id is None:
+        return uow.all(_LIVE)
+    return uow.all(_LIVE_OF, {"agent": agent_id})
+
+
+_LIVE = select(hosts).where(hosts.c.state.in_(LIVE_HOST_STATES)).order_by(hosts.c.node_key, hosts.c.host_index)
+_LIVE_OF = _LIVE.where(hosts.c.agent_id == bindparam("agent"))
 
 
 def _live_by_agent(uow: UnitOfWork) -> dict[str, int]:

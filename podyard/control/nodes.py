@@ -246,7 +246,7 @@ def place(uow: UnitOfWork, fleet: Fleet, row: Mapping[str, Any], action: Place) 
     if seconds == 0 and not lost:
         _ready(uow, row, event, **values)
         return
-    uow.execute(update(nodes).where(nodes.c.node_key == row["node_key"]).values(**values))
+    uow.update(nodes, {"node_key": row["node_key"]}, values)
     timers.put(uow, f"node.{event}", row["node_key"], row["version"], uow.now.plus_seconds(seconds))
 
 
@@ -256,7 +256,7 @@ def apply_wait(uow: UnitOfWork, action: Wait) -> None:
     if row is None or (action.stockout and action.fault and not fault_rows.count(uow, action.fault)):
         return
     if not action.stockout:
-        uow.execute(update(nodes).where(nodes.c.node_key == row["node_key"]).values(wait_reason=action.reason))
+        uow.update(nodes, {"node_key": row["node_key"]}, {"wait_reason": action.reason})
         return
     why = {
         "@type": "type.googleapis.com/google.rpc.ErrorInfo",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import bindparam, select, update
+from sqlalchemy import bindparam, or_, select, update
 
 from podyard.base.clock import RealTime
 from podyard.base.errors import Code, PodyardError
@@ -71,12 +71,24 @@ def poke_stopping(uow: UnitOfWork) -> None:
 
 
 def settle_attempts(uow: UnitOfWork) -> None:
-    """Looks again at every attempt that has not ended."""
-    for row in uow.all(_NOT_ENDED):
+    """Looks again at every attempt of which more may follow than that it runs."""
+    for row in uow.all(_NOT_SETTLED):
         gangs.settle(uow, row["attempt_id"])
 
 
-_NOT_ENDED = select(attempts.c.attempt_id).where(attempts.c.state != "ENDED").order_by(attempts.c.attempt_id)
+_SAYS_MORE = (
+    select(replicas.c.replica_id)
+    .where(
+        replicas.c.attempt_id == attempts.c.attempt_id,
+        or_(replicas.c.outcome.is_not(None), replicas.c.state == "EXITED"),
+    )
+    .exists()
+)
+_NOT_SETTLED = (
+    select(attempts.c.attempt_id)
+    .where(attempts.c.state != "ENDED", or_(attempts.c.state != "RUNNING", _SAYS_MORE))
+    .order_by(attempts.c.attempt_id)
+)
 
 
 def end_jobs_without_node(uow: UnitOfWork, fleet: Fleet) -> None:

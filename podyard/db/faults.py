@@ -29,6 +29,7 @@ ACTOR = "fault"
 FIRE_TIMER, OVER_TIMER, NODE_TIMER, MEND_TIMER = "fault.fire", "fault.over", "fault.node", "chips.mend"
 
 _ALL = select(faults).order_by(faults.c.seq)
+_BROKEN = select(broken_chips.c.pod_id, broken_chips.c.chips).order_by(broken_chips.c.pod_id)
 _ACTIVE = select(faults).where(faults.c.over.is_(False)).order_by(faults.c.seq)
 _BY_ID = select(faults).where(faults.c.fault_id == bindparam("id"))
 _STRUCK = (
@@ -189,7 +190,7 @@ def mended(uow: UnitOfWork, *, break_id: str = "", fault_id: str = "") -> list[M
 def broken(uow: UnitOfWork) -> dict[str, int]:
     """Bit set of broken chips by pod, where there are any."""
     found: dict[str, int] = {}
-    for row in uow.all(select(broken_chips.c.pod_id, broken_chips.c.chips).order_by(broken_chips.c.pod_id)):
+    for row in uow.all(_BROKEN):
         found[row["pod_id"]] = found.get(row["pod_id"], 0) | chips_from_text(row["chips"])
     return found
 

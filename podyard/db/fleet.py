@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Function, Label, Table, bindparam, func, literal, or_, select
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ColumnElement,
+    Function,
+    Label,
+    Table,
+    bindparam,
+    func,
+    literal,
+    or_,
+    select,
+    type_coerce,
+)
 
 from podyard.base.clock import PlatformTime
 from podyard.db import faults as fault_rows
@@ -25,44 +40,62 @@ from podyard.domain.slice import PREEMPTIBLE_LIFE_SECONDS, SliceRecord, chips_fr
 from podyard.hardware.generations import GENERATIONS
 
 PRIORITY_LABEL = "podyard-priority"
-# What a cycle needs and no more: it is loaded for every slice, and JSON costs most.
+SLICES_KEPT_MAX = 16_384  # records of slices that have not changed since: more than a fleet of 4096-chip pods holds
+
+
+def _stored(column: Column[Any]) -> ColumnElement[int]:
+    """A time as the integer that is stored."""
+    return type_coerce(column, BigInteger)
+
+
+# What a cycle needs and no more, as it is stored: it is loaded for every slice, and most of them are as they were.
 _OF_SLICE = (
-    slices.c.slice_id,
-    slices.c.node_key,
-    slices.c.pod_id,
-    slices.c.chips,
-    slices.c.created,
-    nodes.c.project,
-    nodes.c.usage_class,
-    nodes.c.state,
-    nodes.c.version,
-    nodes.c.job_key,
-    nodes.c.termination,
-    nodes.c.reclaim_at,
-    nodes.c.created.label("node_created"),
+    select(
+        slices.c.slice_id,
+        slices.c.node_key,
+        slices.c.pod_id,
+        slices.c.chips,
+        _stored(slices.c.created).label("placed"),
+        nodes.c.project,
+        nodes.c.usage_class,
+        nodes.c.state,
+        nodes.c.version,
+        nodes.c.job_key,
+        _stored(nodes.c.termination).label("termination"),
+        _stored(nodes.c.reclaim_at).label("reclaim"),
+        _stored(nodes.c.created).label("node_created"),
+    )
+    .join(nodes, nodes.c.node_key == slices.c.node_key)
+    .order_by(slices.c.slice_id)
 )
 _MAY_PREEMPT = (UsageClass.ON_DEMAND, UsageClass.RESERVED)
 
 
 def load(uow: UnitOfWork, fleet: Fleet) -> FleetSnapshot:
-    of_slices = select(*_OF_SLICE).join(nodes, nodes.c.node_key == slices.c.node_key)
-    held = uow.all(of_slices.order_by(slices.c.slice_id))
-    placed = {row["node_key"] for row in held}
-    query = select(nodes).where(nodes.c.state.in_(sorted(NODE_STATES_WAITING_FOR_SLICE)))
-    ordered = query.order_by(nodes.c.created, nodes.c.node_key)
-    nodes_waiting = [row for row in uow.all(ordered) if row["node_key"] not in placed]
-    owned = any(row["job_key"] is not None for row in (*held, *nodes_waiting))
+    held = uow.execute(_OF_SLICE).all()
+    placed = {row.node_key for row in held}
+    nodes_waiting = [row for row in uow.all(_NODES_WAITING) if row["node_key"] not in placed]
+    owned = any(row.job_key is not None for row in held) or any(row["job_key"] is not None for row in nodes_waiting)
     priorities = _job_priorities(uow) if owned else {}
     stockouts = Stockouts(uow)
     of_nodes = [_node_request(row, priorities, stockouts) for row in nodes_waiting]
     waiting = (*of_nodes, *_queued_requests(uow, stockouts))
     # Only who may preempt asks for the price.
     priced = any(request.usage_class in _MAY_PREEMPT or request.job_priority is not None for request in waiting)
-    specs = _specs_of_new_nodes(uow) if any(row["state"] == "CREATING" for row in held) else {}
+    limits = _limits_of_new_nodes(uow) if any(row.state == "CREATING" for row in held) else {}
+    found = [
+        _slice(
+            tuple(row), limits.get(row.node_key, _NO_LIMITS), fleet.timings.create_seconds, priorities.get(row.job_key)
+        )
+        for row in held
+    ]
     lost = _lost_work(uow) if held and priced else {}
+    for index, item in enumerate(found if lost else ()):
+        if item.node_key in lost:
+            found[index] = dataclasses.replace(item, lost_work_seconds=lost[item.node_key])
     return FleetSnapshot(
         fleet=fleet,
-        slices=tuple(_slice(row, fleet, specs, priorities, lost) for row in held),
+        slices=tuple(found),
         waiting=waiting,
         broken_chips=fault_rows.broken(uow),
         reservations=_reservations(uow),
@@ -147,11 +180,17 @@ _STAMP = select(
 
 def reserved_chips(uow: UnitOfWork) -> dict[str, int]:
     """Chips that nodes hold under each reservation."""
-    query = select(nodes.c.reservation_key, slices.c.chips).join(slices, slices.c.node_key == nodes.c.node_key)
     used: dict[str, int] = {}
-    for row in uow.all(query.where(nodes.c.reservation_key.is_not(None))):
+    for row in uow.all(_RESERVED):
         used[row["reservation_key"]] = used.get(row["reservation_key"], 0) + chips_from_text(row["chips"]).bit_count()
     return used
+
+
+_RESERVED = (
+    select(nodes.c.reservation_key, slices.c.chips)
+    .join(slices, slices.c.node_key == nodes.c.node_key)
+    .where(nodes.c.reservation_key.is_not(None))
+)
 
 
 def units_per_chip(row: Mapping[str, Any]) -> int:
@@ -168,16 +207,36 @@ def priority_of(labels: Mapping[str, str]) -> int:
     return given if PRIORITY_MIN <= given <= PRIORITY_MAX else PRIORITY_DEFAULT
 
 
-def _specs_of_new_nodes(uow: UnitOfWork) -> dict[str, Mapping[str, Any]]:
-    """Node key -> stored spec, of nodes that hold chips and have not been READY yet."""
-    query = select(nodes.c.node_key, nodes.c.spec).join(slices, slices.c.node_key == nodes.c.node_key)
-    return {row["node_key"]: row["spec"] for row in uow.all(query.where(nodes.c.state == "CREATING"))}
+_Limits = tuple[float | None, int | None]  # how many seconds it may run, and the nanos when it ends
+_NO_LIMITS: _Limits = (None, None)
+
+
+def _limits_of_new_nodes(uow: UnitOfWork) -> dict[str, _Limits]:
+    """By node key, of nodes that hold chips and have not been READY yet: what their users have limited."""
+    return {
+        row["node_key"]: (row["spec"].get("max_run_seconds"), row["spec"].get("termination_time"))
+        for row in uow.all(_NEW_NODES)
+    }
+
+
+_NEW_NODES = (
+    select(nodes.c.node_key, nodes.c.spec)
+    .join(slices, slices.c.node_key == nodes.c.node_key)
+    .where(nodes.c.state == "CREATING")
+)
+_NODES_WAITING = (
+    select(nodes)
+    .where(nodes.c.state.in_(sorted(NODE_STATES_WAITING_FOR_SLICE)))
+    .order_by(nodes.c.created, nodes.c.node_key)
+)
 
 
 def _job_priorities(uow: UnitOfWork) -> dict[str, int]:
     """Job key -> priority, of the jobs that have not ended and whose nodes the platform made for them."""
-    query = select(jobs.c.job_key, jobs.c.spec).where(jobs.c.owns_node, jobs.c.state.in_(ACTIVE_JOB_STATES))
-    return {row["job_key"]: row["spec"].get("priority", PRIORITY_DEFAULT) for row in uow.all(query)}
+    return {row["job_key"]: row["spec"].get("priority", PRIORITY_DEFAULT) for row in uow.all(_JOBS_WITH_NODES)}
+
+
+_JOBS_WITH_NODES = select(jobs.c.job_key, jobs.c.spec).where(jobs.c.owns_node, jobs.c.state.in_(ACTIVE_JOB_STATES))
 
 
 def _lost_work(uow: UnitOfWork) -> dict[str, float]:
@@ -202,48 +261,48 @@ _LOST_WORK = (
 )
 
 
-def _slice(
-    row: Mapping[str, Any],
-    fleet: Fleet,
-    specs: Mapping[str, Mapping[str, Any]],
-    priorities: Mapping[str, int],
-    lost: Mapping[str, float],
-) -> SliceRecord:
+@functools.lru_cache(maxsize=SLICES_KEPT_MAX)
+def _slice(row: tuple[Any, ...], limits: _Limits, create_seconds: float, job_priority: int | None) -> SliceRecord:
+    """`row`: of `_OF_SLICE`."""
+    slice_id, node_key, pod_id, chips, placed, project, usage, state, version, _, termination, reclaim, created = row
+    usage_class = UsageClass(usage)
+    ends: PlatformTime | None
+    if not NODE.allows(state, "preempt"):
+        ends = PlatformTime(placed)  # it is leaving already
+    elif termination is not None:
+        ends = PlatformTime(termination)
+    elif state != "CREATING":
+        ends = None  # `termination` is set with the first READY
+    else:
+        ends = _latest_end(usage_class, PlatformTime(placed), PlatformTime(created), limits, create_seconds)
     return SliceRecord(
-        slice_id=row["slice_id"],
-        node_key=row["node_key"],
-        pod_id=row["pod_id"],
-        chips=chips_from_text(row["chips"]),
-        project=row["project"],
-        usage_class=UsageClass(row["usage_class"]),
-        node_version=row["version"],
-        placed=row["created"],
-        ends=_ends(row, specs, fleet),
-        reclaim=row["reclaim_at"],
-        job_priority=priorities.get(row["job_key"]),
-        lost_work_seconds=lost.get(row["node_key"], 0.0),
+        slice_id=slice_id,
+        node_key=node_key,
+        pod_id=pod_id,
+        chips=chips_from_text(chips),
+        project=project,
+        usage_class=usage_class,
+        node_version=version,
+        placed=PlatformTime(placed),
+        ends=ends,
+        reclaim=None if reclaim is None else PlatformTime(reclaim),
+        job_priority=job_priority,
     )
 
 
-def _ends(row: Mapping[str, Any], specs: Mapping[str, Mapping[str, Any]], fleet: Fleet) -> PlatformTime | None:
-    """The latest moment at which the node of a slice ends by itself; `placed` for one that is leaving already."""
-    if not NODE.allows(row["state"], "preempt"):
-        placed: PlatformTime = row["created"]
-        return placed
-    if row["termination"] is not None:
-        ends: PlatformTime = row["termination"]
-        return ends
-    if row["state"] != "CREATING":
-        return None  # `termination` is set with the first READY
-    spec = specs[row["node_key"]]
-    limits = []
-    if row["usage_class"] == UsageClass.PREEMPTIBLE:
-        limits.append(row["node_created"].plus_seconds(PREEMPTIBLE_LIFE_SECONDS))
-    if spec.get("max_run_seconds") is not None:
-        limits.append(row["created"].plus_seconds(fleet.timings.create_seconds + spec["max_run_seconds"]))
-    if spec.get("termination_time") is not None:
-        limits.append(PlatformTime(spec["termination_time"]))
-    return min(limits, default=None)
+def _latest_end(
+    usage_class: UsageClass, placed: PlatformTime, created: PlatformTime, limits: _Limits, create_seconds: float
+) -> PlatformTime | None:
+    """The latest moment at which a node that is being made ends by itself."""
+    max_run_seconds, termination = limits
+    ends = []
+    if usage_class is UsageClass.PREEMPTIBLE:
+        ends.append(created.plus_seconds(PREEMPTIBLE_LIFE_SECONDS))
+    if max_run_seconds is not None:
+        ends.append(placed.plus_seconds(create_seconds + max_run_seconds))
+    if termination is not None:
+        ends.append(PlatformTime(termination))
+    return min(ends, default=None)
 
 
 def _duration(usage_class: str, max_run_seconds: float | None) -> float | None:
@@ -311,8 +370,7 @@ def _queued_requests(uow: UnitOfWork, stockouts: Stockouts) -> list[PlacementReq
 
 
 def _reservations(uow: UnitOfWork) -> tuple[ReservationRoom, ...]:
-    query = select(reservations).where(reservations.c.state == "ACTIVE")
-    found = uow.all(query.order_by(reservations.c.created, reservations.c.reservation_key))
+    found = uow.all(_RESERVATIONS)
     used = reserved_chips(uow) if found else {}
     return tuple(
         ReservationRoom(
@@ -326,3 +384,10 @@ def _reservations(uow: UnitOfWork) -> tuple[ReservationRoom, ...]:
         )
         for row in found
     )
+
+
+_RESERVATIONS = (
+    select(reservations)
+    .where(reservations.c.state == "ACTIVE")
+    .order_by(reservations.c.created, reservations.c.reservation_key)
+)

@@ -54,13 +54,18 @@ class InlineDatabase(Database):
         driver = self._plain.connection.driver_connection
         assert isinstance(driver, sqlite3.Connection)
         self.driver = driver
-        # Set to `self._plain`, all goes through SQLAlchemy: slower, with the same results.
         self.connection: Any = InlineConnection(self._plain, driver)
+        self._statements: InlineConnection = self.connection
         self._shared: dict[str, PlatformClock] = {}
         self._busy = False
+        self._changes = 0
         if schema is not None:
             driver.deserialize(schema)
             _configure(driver, None)
+
+    def written(self, *names: str) -> int:
+        """Grows whenever one of these tables is written."""
+        return self._statements.written(*names)
 
     def image(self) -> bytes:
         """The whole database, as another one can begin with it."""
@@ -74,8 +79,10 @@ class InlineDatabase(Database):
                 return body(self._unit(self.connection, actor, writable=True, via=via, group=self._shared))
         except BaseException:
             self._shared.clear()  # what it wrote is undone
+            self._statements.forget()
             raise
         finally:
+            self._changes = self.driver.total_changes
             self._busy = False
 
     @override
@@ -90,13 +97,13 @@ class InlineDatabase(Database):
     @override
     def read(self, body: Callable[[UnitOfWork], T], *, actor: str = "podyard") -> T:
         self._enter()
-        written = self.driver.total_changes
+        self._changes = self.driver.total_changes
         try:
             return body(self._unit(self.connection, actor, writable=False, group=self._shared))
         finally:
             self._busy = False
             # Nobody else writes, so this needs no snapshot; `query_only` would make SQLite prepare all anew.
-            assert self.driver.total_changes == written, "a unit that reads has written"
+            assert self.driver.total_changes == self._changes, "a unit that reads has written"
 
     @override
     def peek(self, sql: str, parameters: Mapping[str, Any]) -> tuple[Any, ...] | None:
@@ -112,6 +119,8 @@ class InlineDatabase(Database):
         if self._busy:
             raise AssertionError("a unit of work inside a unit of work")
         self._busy = True
+        if self._changes != self.driver.total_changes:
+            self._statements.forget()  # somebody has written past the units
 
 
 def _configure(connection: sqlite3.Connection, _record: object) -> None:

@@ -4,22 +4,31 @@ A simulation asks the same three hundred statements a hundred thousand times. SQ
 keeps, per shape, the text, where each of its parameters comes from, and how each column is read, so that an execution
 is little more than the driver's own. What it does not know (defaults of columns, several rows at once) is left to
 SQLAlchemy: the result is the same, only slower. `tests/simulation/test_inline.py` compares the two.
+
+Half of what a simulation asks, it has asked before with nothing written meanwhile: so the rows of a query are kept
+until one of its tables is written.
 """
 
 from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
+import re
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ClauseElement, Connection, Dialect, Executable
+from sqlalchemy import ClauseElement, Connection, Dialect, Executable, Select, UpdateBase
 from sqlalchemy.engine.default import DefaultDialect
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.sql.compiler import SQLCompiler
 
+from podyard.db.tables import metadata
+
 _Process = Callable[[Any], Any] | None
+ANSWERS_KEPT_MAX = 4096  # queries with their values: far more than are asked again before something is written
+ROWS_KEPT_MAX = 512  # of one answer: a reading of the whole history is not asked for twice
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -36,9 +45,11 @@ class _Source:
 
 @dataclasses.dataclass(slots=True)
 class _Shape:
-    """All statements with one cache key."""
+    """All statements with one cache key. `reads`: the tables of a query; None for what writes, into `writes`."""
 
     compiled: SQLCompiler
+    reads: tuple[str, ...] | None
+    writes: str
     sources: Mapping[str, _Source]  # by the name of the parameter in `compiled`
     lists: tuple[_Source, ...]  # of IN (...): how long they are decides on the text
     texts: dict[tuple[int, ...], tuple[str, tuple[_Source, ...]]]
@@ -54,29 +65,95 @@ class InlineConnection:
         self._slow = connection
         self._driver = driver
         self.dialect = connection.dialect
-        self.connection = connection.connection
+        self.connection = _Direct(self, driver)
+        self._written = dict.fromkeys(metadata.tables, 0)  # by table: how often
+        self._kept: dict[tuple[str, tuple[Any, ...]], tuple[int, list[Any]]] = {}
 
     def exec_driver_sql(self, *arguments: Any) -> Any:
         return self._slow.exec_driver_sql(*arguments)
 
+    def written(self, *tables: str) -> int:
+        """Grows with each write into one of these tables."""
+        return sum([self._written[table] for table in tables])
+
+    def note(self, table: str) -> None:
+        """A table was written."""
+        self._written[table] += 1
+
+    def forget(self) -> None:
+        """Anything may have been written, or taken back."""
+        self._kept.clear()
+        for table in self._written:
+            self._written[table] += 1
+
     def execute(self, statement: Executable, parameters: Any = None) -> Any:
-        if isinstance(parameters, list):
-            return self._slow.execute(statement, parameters)
-        key = statement._generate_cache_key()  # type: ignore[attr-defined]
+        key = None if isinstance(parameters, list) else statement._generate_cache_key()  # type: ignore[attr-defined]
         if key is None:
-            return self._slow.execute(statement, parameters)
+            return self._at_length(statement, parameters)
         name = (key[0], *sorted(parameters)) if parameters else key[0]
         shape = _SHAPES.get(name, _UNKNOWN)
         if shape is _UNKNOWN:
             shape = _SHAPES[name] = _shape_of(statement, self.dialect, key[1], parameters or {})
         if shape is None:
-            return self._slow.execute(statement, parameters)
+            return self._at_length(statement, parameters)
         text, sources = _text_of(shape, key[1], parameters)
-        values = [_value(source, key[1], parameters) for source in sources]
+        values = tuple([_value(source, key[1], parameters) for source in sources])
+        if shape.reads is not None:
+            return _Result(self._rows(text, values, shape.reads), -1, shape)
+        self._written[shape.writes] += 1
         try:
-            return _Result(self._driver.execute(text, values), shape)
+            return _Result([], self._driver.execute(text, values).rowcount, shape)
         except sqlite3.IntegrityError as error:
             raise IntegrityError(text, None, error) from error
+
+    def _rows(self, text: str, values: tuple[Any, ...], tables: tuple[str, ...]) -> list[Any]:
+        written = self.written(*tables)
+        kept = self._kept.get((text, values))
+        if kept is not None and kept[0] == written:
+            return kept[1]
+        rows = self._driver.execute(text, values).fetchall()
+        if len(rows) <= ROWS_KEPT_MAX:
+            if len(self._kept) >= ANSWERS_KEPT_MAX:
+                self._kept.clear()
+            self._kept[text, values] = (written, rows)
+        return rows
+
+    def _at_length(self, statement: Executable, parameters: Any = None) -> Any:
+        if not isinstance(statement, Select):
+            self.forget()
+        return self._slow.execute(statement, parameters)
+
+
+class _Direct:
+    """The driver's connection and cursor, as `UnitOfWork.insert` and `update` use them."""
+
+    def __init__(self, connection: InlineConnection, driver: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._cursor = driver.cursor()
+        self.dbapi_connection = self
+
+    def cursor(self) -> _Direct:
+        return self
+
+    def execute(self, text: str, values: Sequence[Any]) -> None:
+        self._connection.note(_table_of(text))
+        self._cursor.execute(text, values)
+
+    @property
+    def rowcount(self) -> int:
+        return self._cursor.rowcount
+
+
+@functools.cache
+def _table_of(text: str) -> str:
+    """Of an INSERT INTO or an UPDATE."""
+    words = text.split(None, 3)
+    return words[2] if words[0] == "INSERT" else words[1]
+
+
+def _tables_in(text: str) -> tuple[str, ...]:
+    """All tables that a query names, and maybe more: whatever is written like one."""
+    return tuple(sorted(set(re.findall(r"\w+", text)) & set(metadata.tables)))
 
 
 _UNKNOWN: Any = object()
@@ -115,6 +192,8 @@ def _shape_of(
     compiled = statement.compile(dialect=dialect, column_keys=sorted(parameters) or None)
     if not isinstance(compiled, SQLCompiler) or compiled.positiontup is None or compiled.literal_execute_params:
         return None
+    if not isinstance(statement, Select | UpdateBase):
+        return None
     if any(bound.type._is_tuple_type for bound in compiled.post_compile_params):
         return None
     if compiled.insert_prefetch or compiled.update_prefetch or compiled.returning:
@@ -137,6 +216,8 @@ def _shape_of(
     readers = [column.type._cached_result_processor(dialect, None) for column in compiled._result_columns]
     return _Shape(
         compiled=compiled,
+        reads=_tables_in(compiled.string) if isinstance(statement, Select) else None,
+        writes=str(statement.table) if isinstance(statement, UpdateBase) else "",
         sources=sources,
         lists=tuple(lists),
         texts={},
@@ -185,15 +266,12 @@ def _expanded(
 class _Result:
     """What the use cases ask of a `CursorResult`. Mappings are plain dicts."""
 
-    __slots__ = ("_cursor", "_shape")
+    __slots__ = ("_rows", "_shape", "rowcount")
 
-    def __init__(self, cursor: sqlite3.Cursor, shape: _Shape) -> None:
-        self._cursor = cursor
+    def __init__(self, rows: list[Any], rowcount: int, shape: _Shape) -> None:
+        self._rows = rows
         self._shape = shape
-
-    @property
-    def rowcount(self) -> int:
-        return self._cursor.rowcount
+        self.rowcount = rowcount
 
     def _read(self, row: Sequence[Any]) -> list[Any]:
         values = list(row)
@@ -203,23 +281,21 @@ class _Result:
 
     def __iter__(self) -> Iterator[Any]:
         make = self._shape.row_type._make
-        return (make(self._read(row)) for row in self._cursor.fetchall())
+        if not self._shape.readers:
+            return map(make, self._rows)
+        return (make(self._read(row)) for row in self._rows)
 
     def all(self) -> list[Any]:
         return list(self)
 
     def first(self) -> Any:
-        row = self._cursor.fetchone()
-        self._cursor.close()
-        return None if row is None else self._shape.row_type._make(self._read(row))
+        return self._shape.row_type._make(self._read(self._rows[0])) if self._rows else None
 
     def scalar(self) -> Any:
-        row = self._cursor.fetchone()
-        self._cursor.close()
-        return None if row is None else self._read(row)[0]
+        return self._read(self._rows[0])[0] if self._rows else None
 
     def scalars(self) -> list[Any]:
-        return [self._read(row)[0] for row in self._cursor.fetchall()]
+        return [self._read(row)[0] for row in self._rows]
 
     def mappings(self) -> _Mappings:
         return _Mappings(self)
@@ -234,7 +310,7 @@ class _Mappings:
     def __iter__(self) -> Iterator[dict[str, Any]]:
         result = self._result
         columns = result._shape.columns
-        for row in result._cursor.fetchall():
+        for row in result._rows:
             yield dict(zip(columns, result._read(row), strict=True))
 
     def all(self) -> list[dict[str, Any]]:
@@ -242,9 +318,9 @@ class _Mappings:
 
     def first(self) -> dict[str, Any] | None:
         result = self._result
-        row = result._cursor.fetchone()
-        result._cursor.close()
-        return None if row is None else dict(zip(result._shape.columns, result._read(row), strict=True))
+        if not result._rows:
+            return None
+        return dict(zip(result._shape.columns, result._read(result._rows[0]), strict=True))
 
     def one_or_none(self) -> dict[str, Any] | None:
         return self.first()

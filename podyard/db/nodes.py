@@ -124,8 +124,14 @@ def next_address(uow: UnitOfWork) -> int:
 
 def of_queued_resource(uow: UnitOfWork, queued_resource_key: str) -> list[Mapping[str, Any]]:
     """The live nodes of a queued resource, in the order of its slices."""
-    query = select(nodes).where(nodes.c.queued_resource_key == queued_resource_key, nodes.c.live_name.is_not(None))
-    return uow.all(query.order_by(nodes.c.slice_index, nodes.c.node_id))
+    return uow.all(_OF_QUEUED_RESOURCE, {"key": queued_resource_key})
+
+
+_OF_QUEUED_RESOURCE = (
+    select(nodes)
+    .where(nodes.c.queued_resource_key == bindparam("key"), nodes.c.live_name.is_not(None))
+    .order_by(nodes.c.slice_index, nodes.c.node_id)
+)
 
 
 def with_slice(uow: UnitOfWork, node_keys: Sequence[str]) -> frozenset[str]:

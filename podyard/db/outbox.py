@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import bindparam, delete, select, update
 
-from podyard.base.clock import RealTime
 from podyard.db.tables import outbox
 from podyard.db.unit_of_work import UnitOfWork
 
@@ -16,7 +15,8 @@ OUTBOX_KEEP_SECONDS = 3600.0  # sent rows are kept this long for people who look
 
 
 def put(uow: UnitOfWork, queue: str, task: str, args: Sequence[str]) -> None:
-    uow.execute(insert(outbox).values(queue=queue, task=task, args=list(args), created=uow.real_now, sent=None))
+    row = {"queue": queue, "task": task, "args": list(args), "created": uow.real_now, "sent": None}
+    uow.insert(outbox, row)
 
 
 def unsent(uow: UnitOfWork) -> list[Mapping[str, Any]]:
@@ -28,5 +28,7 @@ _UNSENT = select(outbox).where(outbox.c.sent.is_(None)).order_by(outbox.c.messag
 
 def mark_sent(uow: UnitOfWork, message_ids: Sequence[int]) -> None:
     uow.execute(update(outbox).where(outbox.c.message_id.in_(message_ids)).values(sent=uow.real_now))
-    old = RealTime(uow.real_now.nanos).plus_seconds(-OUTBOX_KEEP_SECONDS)
-    uow.execute(delete(outbox).where(outbox.c.sent < old))
+    uow.execute(_DROP_OLD, {"old": uow.real_now.plus_seconds(-OUTBOX_KEEP_SECONDS)})
+
+
+_DROP_OLD = delete(outbox).where(outbox.c.sent < bindparam("old", type_=outbox.c.sent.type))

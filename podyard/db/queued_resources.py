@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import bindparam, select
 
 from podyard.base.clock import PlatformTime
 from podyard.db import nodes as node_rows
@@ -25,7 +25,11 @@ def row_of(uow: UnitOfWork, project: str, zone: str, queued_resource_id: str) ->
 
 
 def row_by_key(uow: UnitOfWork, queued_resource_key: str) -> Mapping[str, Any] | None:
-    return _first(uow, queued_resources.c.queued_resource_key == queued_resource_key)
+    return uow.first(_BY_KEY_LOCKED if uow.writable else _BY_KEY, {"key": queued_resource_key})
+
+
+_BY_KEY = select(queued_resources).where(queued_resources.c.queued_resource_key == bindparam("key"))
+_BY_KEY_LOCKED = _BY_KEY.with_for_update()
 
 
 def rows(uow: UnitOfWork, project: str, zone: str | None) -> list[Mapping[str, Any]]:

@@ -132,6 +132,14 @@ class UnitOfWork:
         assert driver is not None
         driver.cursor().execute(sql, values)
 
+    def insert_all(self, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Inserts rows of the same columns: on PostgreSQL in one statement."""
+        if self.connection.dialect.name != "sqlite":
+            self.connection.execute(_insert(table), rows)
+            return
+        for row in rows:
+            self.insert(table, row)
+
     def update(self, table: Table, row: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
         """Sets columns of the one row that has the values of `row`; False when there is none. On SQLite straight
         through the driver, as `insert`."""

@@ -111,13 +111,13 @@ class SimAgent:
             for process in self.processes.values()
         )
 
-    def turn(self, poked: bool) -> bool:
+    def turn(self, poked: bool, now: PlatformTime) -> bool:
         """One look at the machine: replicas first, then the agent. Returns whether anything has moved."""
         if self.is_silent:
             return False
         before = self._moves()
         for name in sorted(self.processes):
-            self._run(self.processes[name])
+            self._run(self.processes[name], now)
         if poked or self._clock.now() >= self.next_sync or self.memory.reports() != self._told:
             self.sync()
         return self._moves() != before
@@ -174,7 +174,7 @@ class SimAgent:
         )
         self.memory.on_started(start.replica, 1)
 
-    def _run(self, process: SimReplica) -> None:
+    def _run(self, process: SimReplica, now: PlatformTime) -> None:
         if process.stopping or process.final is not None:
             self.kill(process.replica_id, 0)
             return
@@ -182,7 +182,7 @@ class SimAgent:
             if not process.joined:
                 self._join(process)
             else:
-                self._report(process)
+                self._report(process, now)
         except PodyardError as error:
             if error.code not in (Code.ABORTED, Code.PERMISSION_DENIED):
                 raise
@@ -196,8 +196,7 @@ class SimAgent:
         )
         process.joined = peers is not None
 
-    def _report(self, process: SimReplica, twice: bool = False) -> None:
-        now = self._database.read(lambda uow: uow.now)
+    def _report(self, process: SimReplica, now: PlatformTime, twice: bool = False) -> None:
         if process.began is None:
             process.began = now
         reached = process.reached(now)
@@ -220,7 +219,7 @@ class SimAgent:
     def report_twice(self, replica_id: str) -> None:
         process = self.processes.get(replica_id)
         if process is not None and process.joined and not self.is_silent:
-            self._report(process, twice=True)
+            self._report(process, self._database.read(lambda uow: uow.now), twice=True)
 
     def _say(self, process: SimReplica, reached: int, state: str, saved: bool = False) -> str:
         every = int(process.spec["checkpointEverySteps"])

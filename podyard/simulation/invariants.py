@@ -28,7 +28,6 @@ from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.node import BILLABLE_NODE_STATES
 from podyard.domain.slice import chips_from_text
 from podyard.pricing.sku import default_rate_card
-from podyard.simulation.scenario import DAY_SECONDS
 from podyard.simulation.world import World
 
 _NEW_CHANGES = select(state_changes).where(state_changes.c.seq > bindparam("after")).order_by(state_changes.c.seq)
@@ -36,8 +35,10 @@ _NEW_SLICES = select(slices.c.slice_id, slices.c.node_key, slices.c.pod_id, slic
     slices.c.created >= bindparam("since", type_=slices.c.created.type)
 )
 _OPERATION = select(operations).where(operations.c.operation_id == bindparam("key"))
-_CLASS = select(nodes.c.usage_class).where(nodes.c.node_key == bindparam("key"))
-_STATE = select(nodes.c.state).where(nodes.c.node_key == bindparam("key"))
+_SLICE = select(slices.c.slice_id).where(slices.c.node_key == nodes.c.node_key)
+_NODE = select(nodes.c.state, nodes.c.usage_class, _SLICE.exists().label("placed")).where(
+    nodes.c.node_key == bindparam("key")
+)
 _GANG = (
     select(attempts.c.state)
     .join(jobs, jobs.c.job_key == attempts.c.job_key)
@@ -46,7 +47,6 @@ _GANG = (
 _MEMBERS = select(nodes.c.node_key, nodes.c.node_id, nodes.c.created).where(
     nodes.c.queued_resource_key == bindparam("key"), nodes.c.live_name.is_not(None)
 )
-_SLICE = select(slices.c.slice_id).where(slices.c.node_key == bindparam("key"))
 _SILENT = (
     select(queued_resources.c.queued_resource_key).where(
         queued_resources.c.state == "WAITING_FOR_RESOURCES",
@@ -66,7 +66,7 @@ class Watch:
     """Looks at one world. `found` are the violations so far, each once. `every_seconds` of platform time it looks at
     all that lives."""
 
-    def __init__(self, world: World, every_seconds: float = DAY_SECONDS) -> None:
+    def __init__(self, world: World, every_seconds: float) -> None:
         self._world = world
         self._every_seconds = every_seconds
         self.found: list[Violation] = []
@@ -81,6 +81,8 @@ class Watch:
         self._newest = PlatformTime(0)  # of all lines: timers fire in order, and nobody acts in the past
         self._endings: dict[str, str] = {}  # of each operation that has ended: what it said then
         self._strange_since: dict[str, float] = {}
+        self._written = -1
+        self._silent: set[str] = set()
 
     def step(self) -> None:
         """After each walk of the clock and what has happened at its end."""
@@ -114,14 +116,25 @@ class Watch:
         strange = [*self._world.told.strange, *(item for agent in self._world.agents for item in agent.strange)]
         self._add([Violation(which, uow.now, name, detail) for which, name, detail in strange])
         suspicious = False
-        for change in map(dict, uow.execute(_NEW_CHANGES, {"after": self.last_seq}).mappings()):
-            suspicious |= self._line(uow, change)
-            self.last_seq = change["seq"]
-        suspicious |= self._overlap(uow)
-        long_ago = uow.now.plus_seconds(-GRACE_SECONDS)
-        suspicious |= any(uow.execute(query, {"before": long_ago}).scalar() is not None for query in _SILENT)
+        written = self._world.database.written("state_changes", "slices")
+        if written != self._written:
+            self._written = written
+            for change in map(dict, uow.execute(_NEW_CHANGES, {"after": self.last_seq}).mappings()):
+                suspicious |= self._line(uow, change)
+                self.last_seq = change["seq"]
+            suspicious |= self._overlap(uow)
+        suspicious |= self._silence(uow)
         self._zombies()
         return suspicious
+
+    def _silence(self, uow: UnitOfWork) -> bool:
+        """Whether something has waited for long without a reason, and was not looked at for that before."""
+        long_ago = uow.now.plus_seconds(-GRACE_SECONDS)
+        waiting = [key for query in _SILENT for key in uow.execute(query, {"before": long_ago}).scalars()]
+        silent = {key for key in waiting if key not in self._last or self._last[key]["at"] < long_ago}
+        news = not silent <= self._silent
+        self._silent = silent
+        return news
 
     def _line(self, uow: UnitOfWork, change: Row) -> bool:
         key = change["resource_key"]
@@ -142,10 +155,12 @@ class Watch:
 
     def _node(self, uow: UnitOfWork, key: str, change: Row) -> bool:
         """Whether something is strange about a node that has changed, as it stands now."""
-        if change["event"] == "preempt" and uow.execute(_CLASS, {"key": key}).scalar() not in CAN_BE_TAKEN_BACK:
+        row = uow.execute(_NODE, {"key": key}).first()
+        if row is None:
+            return False  # its record was deleted since
+        state, usage_class, placed = tuple(row)
+        if change["event"] == "preempt" and usage_class not in CAN_BE_TAKEN_BACK:
             return True
-        state = uow.execute(_STATE, {"key": key}).scalar()
-        placed = uow.execute(_SLICE, {"key": key}).scalar() is not None
         if state in HOLDING and not placed:
             return True
         if state in BILLABLE_NODE_STATES:

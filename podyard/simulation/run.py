@@ -27,6 +27,7 @@ from podyard.simulation.world import PROJECT_NAMES, World
 _AGENT_PLACES_LEAST = 8
 COST_DECIMALS = 9
 OFTEN_SECONDS = 3 * 3600.0  # how often all that lives is looked at where it is little
+SELDOM_SECONDS = 5 * DAY_SECONDS  # and where it is much: what changes is looked at in each step
 # What is asked for here begins at once; everything else begins with the walk to the next event.
 _AT_ONCE = frozenset({"job", *FAULTS})
 
@@ -87,7 +88,7 @@ def simulate(scenario: Scenario) -> Result:
     check(scenario)
     events = drawn(scenario)
     world = World(scenario.seed, fleet_for(scenario.nodes), max(_AGENT_PLACES_LEAST, scenario.nodes))
-    watch = Watch(world, DAY_SECONDS if scenario.nodes >= LARGE_NODES else OFTEN_SECONDS)
+    watch = Watch(world, SELDOM_SECONDS if scenario.nodes >= LARGE_NODES else OFTEN_SECONDS)
     stopped_by = ""
     try:
         _walk(world, watch, events, scenario.days * DAY_SECONDS)

@@ -102,6 +102,7 @@ class World:
         self.database = CrashingDatabase(self.clock, self.streams, schema=_schema())
         self.broker = Broker(self.clock, self.streams.stream("broker"))
         self.told = Told()
+        self._now: tuple[object, PlatformTime] | None = None  # and what it goes by
         self.crashes = 0
         self.principals = {
             name: Principal(f"owner@{name}.example", {name: frozenset({"owner"})}) for name in PROJECT_NAMES
@@ -130,7 +131,10 @@ class World:
         self.database.close()
 
     def now(self) -> PlatformTime:
-        return self.database.read(lambda uow: uow.now)
+        by = (self.database.written("clock"), self.clock.now())
+        if self._now is None or self._now[0] != by:
+            self._now = (by, self.database.read(lambda uow: uow.now))
+        return self._now[1]
 
     def seconds(self) -> float:
         """Platform seconds since the beginning."""
@@ -207,7 +211,7 @@ class World:
         for agent in self.agents:
             agent.hear(now)
         for _ in range(PASSES_MAX):
-            moved = [agent.turn(agent.agent_id in poked) for agent in self.agents]
+            moved = [agent.turn(agent.agent_id in poked, now) for agent in self.agents]
             if not any(moved):
                 return
             poked = []
