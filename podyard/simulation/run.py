@@ -72,14 +72,14 @@ class Result:
 def drawn(scenario: Scenario) -> tuple[Event, ...]:
     """The events of a scenario, in the order in which they happen."""
     if scenario.events is not None:
-        return scenario.events
+        return (*scenario.rules, *scenario.events)
     streams = Streams(scenario.seed)
     fleet = fleet_for(scenario.nodes)
     if scenario.trace is not None:
         work = workload.of_trace(Path(scenario.trace), fleet)
     else:
         work = workload.draw(streams, fleet, scenario.days, scenario.nodes)
-    found = [*work, *faults.draw(streams, work, scenario.days, scenario.faults_per_day)]
+    found = [*scenario.rules, *work, *faults.draw(streams, work, scenario.days, scenario.faults_per_day)]
     return tuple(sorted(found, key=lambda event: event.at))  # stable: what was drawn first comes first
 
 

@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from podyard.base.errors import invalid
+from podyard.base.errors import PodyardError, invalid
+from podyard.domain import fault_file
 from podyard.domain.fleet import Fleet, load_fleet
 
 DAY_SECONDS = 86_400.0
 DAYS_MAX = 3_660.0  # ten years: past it, times would leave what RFC 3339 texts of this program can show
 NODES_MAX = 100_000  # more than the largest fleet holds
 FAULTS_PER_DAY_USUAL = 20.0
-_KEYS = {"seed", "days", "nodes", "faultsPerDay", "trace", "events"}
+_KEYS = {"description", "seed", "days", "nodes", "faultsPerDay", "trace", "events", fault_file.KEY}
 
 # Pods for few nodes and for many: the demand of the usual workload is about three quarters of the chips, so that some
 # requests wait and some find no room.
@@ -63,7 +64,8 @@ class Event:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Scenario:
-    """`events` None: drawn from the seed (and those of `trace`, where there is one, instead of the usual arrivals)."""
+    """`events` None: drawn from the seed (and those of `trace`, where there is one, instead of the usual arrivals).
+    `rules`: fault rules that are there besides, from the beginning."""
 
     seed: int = 0
     days: float = 1.0
@@ -71,6 +73,7 @@ class Scenario:
     faults_per_day: float = FAULTS_PER_DAY_USUAL
     trace: str | None = None
     events: tuple[Event, ...] | None = None
+    rules: tuple[Event, ...] = ()
 
     def command(self) -> str:
         """The command line that repeats a run whose events are drawn."""
@@ -84,6 +87,8 @@ class Scenario:
         data["faultsPerDay"] = self.faults_per_day
         if self.trace is not None:
             data["trace"] = self.trace
+        if self.rules:
+            data[fault_file.KEY] = [event.args["rule"] for event in self.rules]
         if self.events is not None:
             data["events"] = [event.as_json() for event in self.events]
         return str(yaml.safe_dump(data, sort_keys=False, default_flow_style=None, width=110))
@@ -114,7 +119,8 @@ def fleet_for(nodes: int) -> Fleet:
 
 
 def read(path: Path) -> Scenario:
-    """A scenario file: seed, days, nodes, faultsPerDay, trace, events (each with at, do and name).
+    """A scenario file: seed, days, nodes, faultsPerDay, trace, events (each with at, do and name), and the fault rules
+    that stand from the beginning (`faults`, as `podyard fault add --file` reads them; `description` is for people).
 
     Raises INVALID_ARGUMENT that names the line and the field that is wrong.
     """
@@ -123,77 +129,66 @@ def read(path: Path) -> Scenario:
     except OSError as error:
         raise invalid(f"cannot read {path}: {error.strerror}") from error
     try:
-        data = yaml.safe_load(text)
+        data = yaml.load(text, Loader=fault_file.Loader)
+        file = _File(path, yaml.compose(text, Loader=fault_file.Loader))
     except yaml.YAMLError as error:
         raise invalid(f"{path}: not YAML: {error}") from error
     if not isinstance(data, dict):
         raise invalid(f"{path}: line 1: a scenario is a mapping of {', '.join(sorted(_KEYS))}")
-    lines = _lines(text)
     for key in data:
         if key not in _KEYS:
-            raise invalid(
-                f"{path}: line {lines.get((key,), 1)}: unknown key {key!r}: one of {', '.join(sorted(_KEYS))}"
-            )
+            raise file.wrong(str(key), f"unknown key {key!r}: one of {', '.join(sorted(_KEYS))}")
+    rules = fault_file.read_faults(text, str(path)) if fault_file.KEY in data else []
     found = Scenario(
-        seed=_number(data, "seed", int, 0, path, lines),
-        days=_number(data, "days", float, 1.0, path, lines),
-        nodes=_number(data, "nodes", int, 10, path, lines),
-        faults_per_day=_number(data, "faultsPerDay", float, FAULTS_PER_DAY_USUAL, path, lines),
+        seed=_number(data, "seed", int, 0, file),
+        days=_number(data, "days", float, 1.0, file),
+        nodes=_number(data, "nodes", int, 10, file),
+        faults_per_day=_number(data, "faultsPerDay", float, FAULTS_PER_DAY_USUAL, file),
         trace=None if data.get("trace") is None else str(path.parent / str(data["trace"])),
-        events=None if data.get("events") is None else _events(data["events"], path, lines),
+        rules=tuple(Event(0.0, "rule", f"faults[{index}]", {"rule": rule}) for index, rule in enumerate(rules)),
+        events=None if data.get("events") is None else _events(data["events"], file),
     )
     return check(found)
 
 
-_Lines = Mapping[tuple[Any, ...], int]
+@dataclasses.dataclass(frozen=True, slots=True)
+class _File:
+    path: Path
+    root: yaml.Node | None
+
+    def wrong(self, place: str, why: str) -> PodyardError:
+        """`place`: such as `events[2]`."""
+        return invalid(f"{self.path}: line {fault_file.line_of(self.root, place)}: {why}")
 
 
-def _events(items: Any, path: Path, lines: _Lines) -> tuple[Event, ...]:
+def _events(items: Any, file: _File) -> tuple[Event, ...]:
     from podyard.simulation.kinds import KINDS
 
     if not isinstance(items, list):
-        raise invalid(f"{path}: line {lines.get(('events',), 1)}: events must be a list")
+        raise file.wrong("events", "events must be a list")
     found = []
     for index, item in enumerate(items):
-        place = f"{path}: line {lines.get(('events', index), 1)}: events[{index}]"
+        place = f"events[{index}]"
         if not isinstance(item, dict):
-            raise invalid(f"{place} is not a mapping with at, do and name")
+            raise file.wrong(place, f"{place} is not a mapping with at, do and name")
         at, do = item.get("at"), item.get("do")
         if isinstance(at, bool) or not isinstance(at, int | float) or not 0 <= at < math.inf:
-            raise invalid(f"{place}.at is {at!r}: seconds after the beginning")
+            raise file.wrong(place, f"{place}.at is {at!r}: seconds after the beginning")
         if not isinstance(do, str) or do not in KINDS:
-            raise invalid(f"{place}.do is {do!r}: one of {', '.join(sorted(KINDS))}")
+            raise file.wrong(place, f"{place}.do is {do!r}: one of {', '.join(sorted(KINDS))}")
         wanted = KINDS[do]
         for key in sorted(set(item) - {"at", "do", "name"} - set(wanted)):
-            raise invalid(f"{place}.{key}: {do} takes {', '.join(sorted(wanted)) or 'nothing'}")
+            raise file.wrong(place, f"{place}.{key}: {do} takes {', '.join(sorted(wanted)) or 'nothing'}")
         args = {key: value for key, value in item.items() if key not in ("at", "do", "name")}
         for key, value in args.items():
             if not isinstance(value, wanted[key]) or (isinstance(value, bool) and wanted[key] is not bool):
-                raise invalid(f"{place}.{key} is {value!r}, which is of the wrong kind")
+                raise file.wrong(f"{place}.{key}", f"{place}.{key} is {value!r}, which is of the wrong kind")
         found.append(Event(float(at), do, str(item.get("name", "")), args))
     return tuple(sorted(found, key=lambda event: event.at))
 
 
-def _number(data: Mapping[str, Any], key: str, kind: type, usual: Any, path: Path, lines: _Lines) -> Any:
+def _number(data: Mapping[str, Any], key: str, kind: type, usual: Any, file: _File) -> Any:
     value = data.get(key, usual)
     if isinstance(value, bool) or not isinstance(value, int | float) or (kind is int and value != int(value)):
-        raise invalid(f"{path}: line {lines.get((key,), 1)}: {key} is {value!r}: it must be a number")
+        raise file.wrong(key, f"{key} is {value!r}: it must be a number")
     return kind(value)
-
-
-def _lines(text: str) -> dict[tuple[Any, ...], int]:
-    """Line of each key, and of each item of a list below a key."""
-    root = yaml.compose(text, Loader=yaml.SafeLoader)
-    found: dict[tuple[Any, ...], int] = {}
-    assert isinstance(root, yaml.MappingNode)
-    for key, value in root.value:
-        found[(key.value,)] = key.start_mark.line + 1
-        if isinstance(value, yaml.SequenceNode):
-            for index, item in enumerate(_sequence(value)):
-                found[(key.value, index)] = item.start_mark.line + 1
-    return found
-
-
-def _sequence(node: yaml.SequenceNode) -> Sequence[yaml.Node]:
-    items: Sequence[yaml.Node] = node.value
-    return items

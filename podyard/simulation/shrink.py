@@ -22,7 +22,7 @@ def shrink(
     def fails(events: Sequence[Event]) -> bool:
         nonlocal left
         left -= 1
-        return _what(run(dataclasses.replace(scenario, events=tuple(events)))) == wanted
+        return _what(run(dataclasses.replace(scenario, events=tuple(events), rules=()))) == wanted
 
     events = list(drawn(scenario))
     parts = 2
@@ -38,7 +38,7 @@ def shrink(
             if size == 1:
                 break
             parts = min(len(events), parts * 2)
-    return dataclasses.replace(scenario, events=tuple(events), trace=None)
+    return dataclasses.replace(scenario, events=tuple(events), rules=(), trace=None)
 
 
 def _what(result: Result) -> str:

@@ -40,6 +40,8 @@ def test_a_scenario_comes_back_as_it_was_written(tmp_path: Path) -> None:
         ("seed: 1\nevents:\n- {at: 1, do: explode, name: n}\n", 3, "events[0].do is 'explode'"),
         ("seed: 1\nevents:\n- {at: 1, do: delete, name: n, size: 3}\n", 3, "events[0].size"),
         ("seed: 1\nevents:\n- {at: 1, do: leap, seconds: long}\n", 3, "events[0].seconds is 'long'"),
+        ("seed: 1\nfaults:\n- effect: preempt\n  cuont: 3\n", 4, "faults[0].cuont"),
+        ("seed: 1\nfaults:\n- effect: explode\n", 3, "faults[0].effect"),
     ],
 )
 def test_a_wrong_scenario_names_its_line_and_field(tmp_path: Path, text: str, line: int, field: str) -> None:
@@ -47,6 +49,15 @@ def test_a_wrong_scenario_names_its_line_and_field(tmp_path: Path, text: str, li
         read(_file(tmp_path, text))
     assert f"line {line}: " in caught.value.message
     assert field in caught.value.message
+
+
+def test_fault_rules_of_a_file_stand_from_the_beginning(tmp_path: Path) -> None:
+    node = "{project: bora, zone: us-central1-a, type: v5litepod-1, usage: spot}"
+    events = f"events:\n- {{at: 60, do: create, name: n, {node[1:]}\n"
+    rules = "faults:\n- {effect: preempt, match: {usage: spot}, count: 1, from: 1h}\n"
+    calm, disturbed = (read(_file(tmp_path, f"days: 0.2\nnodes: 3\n{text}")) for text in (events, rules + events))
+    assert (simulate(calm).preemptions, simulate(disturbed).preemptions) == (0, 1)
+    assert read(_file(tmp_path, disturbed.as_yaml())) == disturbed
 
 
 @pytest.mark.parametrize(
