@@ -38,8 +38,9 @@ class Hold:
 
     @property
     def text(self) -> str:
+        """Not for whom: it may be of a project that the reader must not know of."""
         since = "" if self.starts is None else f" from {self.starts.rfc3339()}"
-        return f"held for {self.key}{since}"
+        return f"held for a request that comes before it{since}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

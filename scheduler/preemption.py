@@ -13,7 +13,6 @@ from podyard.scheduler.placement import Box, Takeable, cheapest_box
 from podyard.scheduler.queue import Gang, pods_for
 
 INTERRUPTIBLE = frozenset({UsageClass.PREEMPTIBLE, UsageClass.SPOT})
-VICTIMS_NAMED_MAX = 5  # in a reason: one that fits on a line
 
 # Chip-seconds that losing a slice costs whatever ran on it: its user starts anew, its program compiles again. An hour
 # of one chip is more than what slices usually differ by in lost work, so fewer victims win over a little less work.
@@ -87,7 +86,5 @@ def cheapest(
 
 
 def victims_text(victims: Sequence[SliceRecord]) -> str:
-    """`2 slices that are taken back for it: node-a, node-b`."""
-    names = ", ".join(item.node_key for item in victims[:VICTIMS_NAMED_MAX])
-    more = ", ..." if len(victims) > VICTIMS_NAMED_MAX else ""
-    return f"{len(victims)} slice{'' if len(victims) == 1 else 's'} taken back for it: {names}{more}"
+    """`2 slices taken back for it`: not whose, since they may be of a project that the reader must not know of."""
+    return f"{len(victims)} slice{'' if len(victims) == 1 else 's'} taken back for it"

@@ -111,7 +111,7 @@ class Source:
             "maintenance-event": event,
             "name": name,
             "network-interfaces": [self._interface()],
-            "preempted": _flag(node.state == "PREEMPTED"),
+            "preempted": _flag(node.reclaimed),
             "scheduling": {
                 "automatic-restart": _flag(not node.preemptible),
                 "on-host-maintenance": "TERMINATE",

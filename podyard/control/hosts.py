@@ -262,6 +262,7 @@ def facts(uow: UnitOfWork, row: Mapping[str, Any]) -> NodeFacts:
         upcoming_maintenance=node.upcoming_maintenance,
         multislice=_multislice(uow, row),
         metadata_down=faults.without_metadata(uow, row),
+        reclaimed=node.state == "PREEMPTED" or row["reclaim_at"] is not None,
     )
 
 

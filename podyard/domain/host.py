@@ -49,7 +49,7 @@ class Multislice:
 class NodeFacts:
     """What the hosts of a node know of it, as JSON can carry it. `external_ips` is empty when it has none;
     `maintenance_workers` are the hosts that a maintenance event is on, `metadata_down` those whose metadata servers
-    answer nobody, by a fault."""
+    answer nobody, by a fault. `reclaimed`: it is taken back, or has got notice that it will be."""
 
     node_key: str
     project: str
@@ -74,6 +74,7 @@ class NodeFacts:
     upcoming_maintenance: Mapping[str, Any] | None = None
     multislice: Multislice | None = None
     metadata_down: tuple[int, ...] = ()
+    reclaimed: bool = False
 
     @property
     def kind(self) -> AcceleratorType:

@@ -10,11 +10,12 @@ from sqlalchemy import select
 
 from podyard.base.clock import ManualClock
 from podyard.base.errors import PodyardError
-from podyard.control import agents, gangs, jobs, nodes, preemption, queue_view
+from podyard.control import agents, gangs, hosts, jobs, nodes, preemption, queue_view
 from podyard.db import fleet as fleet_rows
+from podyard.db import nodes as node_rows
 from podyard.db.tables_compute import nodes as nodes_table
 from podyard.db.tables_jobs import replicas
-from podyard.db.unit_of_work import Database
+from podyard.db.unit_of_work import Database, UnitOfWork
 from podyard.domain.job import Job, JobRequest
 from podyard.domain.node import UsageClass
 from podyard.domain.plan import Preempt
@@ -112,6 +113,17 @@ def _saved(step: int) -> dict[str, Any]:
     return {"step": step, "name": f"c{step}", "sha256": "0" * 64, "best": False}
 
 
+def _reclaimed(yard: Yard, name: str) -> bool:
+    """What the metadata server says as `instance/preempted`."""
+
+    def read(uow: UnitOfWork) -> bool:
+        row = node_rows.row_of(uow, PROJECT, ZONE, name)
+        assert row is not None
+        return hosts.facts(uow, row).reclaimed
+
+    return yard.database.read(read)
+
+
 def test_an_on_demand_node_takes_the_chips_of_a_spot_node_after_its_notice(yard: Yard) -> None:
     yard.fill()
     begun = yard.run(nodes.create, "new", node_spec())
@@ -119,10 +131,12 @@ def test_an_on_demand_node_takes_the_chips_of_a_spot_node_after_its_notice(yard:
     assert yard.states() == {"old": "READY", "new": "CREATING"}
     assert not yard.operation(begun).done
     assert "1 slice taken back for it" in yard.node("new").state_reason
+    assert (_reclaimed(yard, "old"), _reclaimed(yard, "new")) == (True, False)
     yard.turn(NOTICE - 1)
     assert yard.states()["old"] == "READY"
     yard.turn(1)
     assert yard.states() == {"old": "PREEMPTED", "new": "CREATING"}
+    assert _reclaimed(yard, "old")
     assert yard.node("old").state_reason == "preempted: its chips are needed for another request"
     yard.turn(10)
     assert yard.states() == {"old": "PREEMPTED", "new": "READY"}

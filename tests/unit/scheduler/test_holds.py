@@ -34,7 +34,10 @@ def test_a_shorter_request_goes_before_the_head_and_one_that_might_stay_does_not
     found = reasons(plan)
     assert found["big"].endswith(f"; 16 chips are held for it from {later(300).rfc3339()} on")
     for key in ("open-ended", "too-long"):
-        assert found[key] == f"v2-8 would fit, but chips that it needs are held for big from {later(300).rfc3339()}"
+        assert (
+            found[key]
+            == f"v2-8 would fit, but chips that it needs are held for a request that comes before it from {later(300).rfc3339()}"
+        )
 
 
 def test_an_open_ended_request_goes_beside_the_hold() -> None:
@@ -47,7 +50,7 @@ def test_an_open_ended_request_goes_beside_the_hold() -> None:
     trio = [queued(f"trio/{i}", group="trio", created=later(-1)) for i in range(3)]
     plan = decided(HOSTS, *trio, queued("late"), slices=slices)
     assert placed(plan) == []
-    assert reasons(plan)["late"].endswith(f"held for trio from {later(200).rfc3339()}")
+    assert reasons(plan)["late"].endswith(f"held for a request that comes before it from {later(200).rfc3339()}")
     # In a wider pod the head will get the left half of the lower half; a box beside it is free.
     quarters = [
         held("soon", (0, 0), (4, 4), "on-demand", ends=later(100), pod_shape=(8, 8)),
@@ -63,7 +66,7 @@ def test_a_plain_node_that_needs_held_chips_is_a_stockout_that_names_the_hold() 
     plan = decided(HOSTS, BIG, request("plain"), slices=BUSY)
     (wait,) = [action for action in plan.actions if isinstance(action, Wait)]
     assert wait.stockout
-    assert wait.reason.endswith(f"held for big from {later(300).rfc3339()}")
+    assert wait.reason.endswith(f"held for a request that comes before it from {later(300).rfc3339()}")
     assert wait.message.startswith("There is no more capacity in the zone")
 
 

@@ -219,7 +219,7 @@ def test_guest_attributes_have_limits() -> None:
 
 def test_the_state_of_the_node_and_its_maintenance_are_seen() -> None:
     upcoming = {"type": "SCHEDULED", "can_reschedule": True}
-    facts = dataclasses.replace(FACTS, state="PREEMPTED", maintenance_workers=(1,), upcoming_maintenance=upcoming)
+    facts = dataclasses.replace(FACTS, reclaimed=True, maintenance_workers=(1,), upcoming_maintenance=upcoming)
     case = Case(facts)
     assert case.text("/instance/preempted") == "TRUE"
     assert case.text("/instance/maintenance-event") == "TERMINATE_ON_HOST_MAINTENANCE"
@@ -246,7 +246,7 @@ def test_who_waits_for_a_change_hears_of_it() -> None:
     def preempt() -> None:
         case.source.facts = dataclasses.replace(FACTS, description="other")
         case.source.changed()  # not of what is waited for
-        case.source.facts = dataclasses.replace(FACTS, state="PREEMPTED")
+        case.source.facts = dataclasses.replace(FACTS, reclaimed=True)
         case.source.changed()
 
     assert _while(case, f"{V1}/instance/preempted?wait_for_change=true", preempt).body == "TRUE"
