@@ -21,6 +21,7 @@ from podyard.hardware.accelerator_types import AcceleratorType
 from podyard.http import context
 from podyard.pricing.sku import Price, default_rate_card
 from podyard.web import commands, forms, live
+from podyard.web.operator import NODE_FAULTS
 from podyard.web.render import ConsoleRoute, error_page, form_of, fragment, page, project_url, see_other
 from podyard.web.torus import Part, pod_picture
 
@@ -208,6 +209,7 @@ def _node_values(uow: UnitOfWork, request: Request, project: str, zone: str, nod
         "picture": _picture(uow, fleet, node),
         "actions": _actions(row, caller, project),
         "commands": commands.node_commands(project, zone, node_id),
+        "node_faults": [(name, label) for name, (label, _) in NODE_FAULTS.items()],
         "age_seconds": uow.now.seconds_since(node.created),
     }
 

@@ -20,6 +20,15 @@ from podyard.web.commands import Command
 from podyard.web.render import ConsoleRoute, form_of, page, project_url, see_other
 
 PRESETS = ("1h", "1d", "30d")
+# Buttons on a node's page: what they say, and the rule's effect and parameters. All are over by themselves.
+NODE_FAULTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "notice": ("Preempt with 30 s of notice", {"effect": "preempt", "notice": 30}),
+    "host": ("A host is down for 10 min", {"effect": "host", "seconds": 600}),
+    "chip": ("A chip is broken for 10 min", {"effect": "chip", "seconds": 600}),
+    "link": ("A link is slow for 10 min", {"effect": "link", "seconds": 600, "factor": 4}),
+    "metadata": ("Metadata servers down for 10 min", {"effect": "metadata", "until": "10m"}),
+    "maintenance": ("Maintenance for 10 min", {"effect": "maintenance", "seconds": 600}),
+}
 
 router = APIRouter(prefix="/console/{project}/operator", route_class=ConsoleRoute)
 
@@ -45,7 +54,9 @@ def _act(request: Request, project: str, action: str, fields: Mapping[str, str])
         context.write(request, body)
     except PodyardError as error:
         return _page(request, project, fields, error)
-    return see_other(project_url(project, "operator"))
+    # Whoever came from a node's page goes back to it.
+    back, pages = fields.get("back", ""), project_url(project, "nodes")
+    return see_other(back if action == "node" and back.startswith(f"{pages}/") else project_url(project, "operator"))
 
 
 Body = Callable[[UnitOfWork], object]
@@ -86,6 +97,16 @@ def _add(caller: Principal, fields: Mapping[str, str]) -> Body:
     return lambda uow: faults.create(uow, caller, rule)
 
 
+def _strike(caller: Principal, fields: Mapping[str, str]) -> Body:
+    """One of `NODE_FAULTS`, once, to the node `resource`."""
+    known = NODE_FAULTS.get(fields.get("fault", ""))
+    if known is None:
+        raise invalid(f"{fields.get('fault', '')!r} is not one of {', '.join(NODE_FAULTS)}", "fault")
+    once = {} if "until" in known[1] else {"count": 1}
+    rule = {**known[1], **once, "match": {"resource": fields.get("resource", "")}}
+    return lambda uow: faults.create(uow, caller, rule)
+
+
 def _remove(caller: Principal, fields: Mapping[str, str]) -> Body:
     return lambda uow: faults.delete(uow, caller, fields.get("fault", ""))
 
@@ -94,6 +115,7 @@ _ACTIONS: Mapping[str, Callable[[Principal, Mapping[str, str]], Body]] = {
     "advance": _advance,
     "rate": _rate,
     "add": _add,
+    "node": _strike,
     "remove": _remove,
 }
 

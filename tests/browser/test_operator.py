@@ -101,6 +101,18 @@ def test_a_fault_is_added_takes_a_node_and_is_removed(console: Browser, virtual:
     assert virtual.call("GET", "/podyard/v1/faults").get("faults", []) == []
 
 
+def test_a_fault_is_one_click_away_on_the_page_of_a_node(console: Browser, virtual: Stack) -> None:
+    page = f"/console/demo/nodes/{ZONE}/mine"
+    console.open(page)
+    console.one("button[name='fault'][value='metadata']").click()
+    console.until(lambda: virtual.call("GET", "/podyard/v1/faults").get("faults"), 10, "the rule")
+    (rule,) = virtual.call("GET", "/podyard/v1/faults")["faults"]
+    node = f"projects/demo/locations/{ZONE}/nodes/mine"
+    assert (rule["effect"], rule["match"]) == ("metadata", {"resource": node})
+    console.until(lambda: console.script("return location.pathname") == page, 10, "the node's page again")
+    virtual.call("DELETE", f"/podyard/v1/faults/{rule['fault']}")
+
+
 def test_a_broken_chip_is_crossed_on_the_map(console: Browser, virtual: Stack) -> None:
     rule = virtual.call("POST", "/podyard/v1/faults", {"effect": "chip", "match": {"resource": "mine"}})
     console.until(lambda: console.open(POD) or console.all("svg.pod path.chip-broken"), 20, "the broken chip")
@@ -118,6 +130,8 @@ def test_a_viewer_sees_the_pods_and_is_refused_the_rest(virtual: Stack) -> None:
         assert pods.status_code == 200 and "Operator" not in pods.text
         assert viewer.get(OPERATOR).status_code == 403
         assert viewer.post(f"{OPERATOR}/advance", data={"duration": "1d"}).status_code == 403
+        assert viewer.post(f"{OPERATOR}/node", data={"fault": "host", "resource": "mine"}).status_code == 403
+        assert "go wrong" not in viewer.get(f"/console/demo/nodes/{ZONE}/mine").text
 
 
 @pytest.mark.parametrize("width", [390, 1280])
@@ -128,6 +142,7 @@ def test_pages_fit_have_labels_and_can_be_read(console: Browser, width: int) -> 
     for path in (
         "/console/demo/pods",
         POD,
+        f"/console/demo/nodes/{ZONE}/mine",
         "/console/demo/queue",
         *(f"{OPERATOR}?effect={e}" for e in ("error", "jump")),
     ):
