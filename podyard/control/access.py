@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import bindparam, insert, select, update
+from sqlalchemy import bindparam, delete, insert, select, update
 
 from podyard.base.errors import Code, PodyardError, invalid, not_found
 from podyard.base.ids import check_resource_id
@@ -20,6 +20,7 @@ OWNER_EMAIL = "owner@podyard.local"
 FIRST_PROJECT = "demo"
 TOKEN_PREFIX = "pdy_"
 API_KEY_PREFIX = "pdykey_"
+SWEPT_TOKENS_MAX = 100  # per new token: the table shrinks faster than it grows, and no unit is long
 # Google's first sentence; what follows there is a link to its own console.
 INVALID_CREDENTIALS = (
     "Request had invalid authentication credentials. Expected OAuth 2 access token, login cookie or other valid "
@@ -153,6 +154,21 @@ def keep(
                 revoked=None,
             )
         )
+
+
+def lend(uow: UnitOfWork, email: str, seconds: float, **of: str) -> str:
+    """A new access token of `email` that expires after so many real seconds; `of`: the key or project that it is by.
+
+    Tokens that have expired are forgotten on the way; rows that another unit is sweeping are left to it.
+    """
+    old = select(tokens.c.token_hash).where(tokens.c.expires <= uow.real_now).order_by(tokens.c.expires)
+    found = uow.all(old.limit(SWEPT_TOKENS_MAX).with_for_update(skip_locked=True))
+    if found:
+        uow.execute(delete(tokens).where(tokens.c.token_hash.in_([row["token_hash"] for row in found])))
+    token = TOKEN_PREFIX + secret_token()
+    expires = uow.real_now.plus_seconds(seconds)
+    uow.insert(tokens, {"token_hash": hashed(token), "email": email, "created": uow.real_now, "expires": expires, **of})
+    return token
 
 
 def revoke_attempt(uow: UnitOfWork, attempt_id: str) -> None:

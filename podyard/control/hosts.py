@@ -12,17 +12,16 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Select, String, and_, bindparam, cast, exists, func, insert, or_, select, update
+from sqlalchemy import Select, String, and_, bindparam, cast, exists, func, or_, select, update
 
 from podyard.base.clock import RealTime
 from podyard.base.errors import Code, PodyardError, failed_precondition, invalid, not_found
-from podyard.base.rng import secret_token
 from podyard.control import access
 from podyard.control.agents import require_agent
 from podyard.control.gangs import POKE_TASK
 from podyard.db import faults, outbox
 from podyard.db import nodes as node_rows
-from podyard.db.tables_access import projects, tokens
+from podyard.db.tables_access import projects
 from podyard.db.tables_compute import agents, hosts, nodes
 from podyard.db.transition import HOSTS, move
 from podyard.db.unit_of_work import UnitOfWork
@@ -185,17 +184,7 @@ def token(uow: UnitOfWork, principal: Principal, agent_id: str, host_id: str) ->
             Code.PERMISSION_DENIED,
             f"service account {node.service_account} is none of project {node.project}: its node gets no token for it",
         )
-    made = access.TOKEN_PREFIX + secret_token()
-    uow.execute(
-        insert(tokens).values(
-            token_hash=access.hashed(made),
-            email=node.service_account,
-            project=node.project,
-            created=uow.real_now,
-            expires=uow.real_now.plus_seconds(TOKEN_SECONDS),
-        )
-    )
-    return made, TOKEN_SECONDS
+    return access.lend(uow, node.service_account, TOKEN_SECONDS, project=node.project), TOKEN_SECONDS
 
 
 def settle(uow: UnitOfWork, watching_since: RealTime) -> None:

@@ -23,7 +23,6 @@ ACCESS_TOKEN_SECONDS = 3600  # as Google's
 KEYS_PER_ACCOUNT_MAX = 10  # Google's limit for user-managed keys of one service account
 API_KEYS_PER_PROJECT_MAX = 300  # Google's limit
 ROLE_DEFAULT = "tpu.admin"  # of an account whose first key is made without naming any
-SWEPT_TOKENS_MAX = 100  # per new token: the table shrinks faster than it grows, and no unit is long
 EMAIL_CHARACTERS_MAX = 200
 _EMAIL = re.compile(r"[^\s@/:]+@[^\s@/:]+")
 _CLIENT_ID_DIGITS = 21  # as Google's
@@ -143,18 +142,7 @@ def exchange(uow: UnitOfWork, assertion: str) -> str:
         raise OAuthError("invalid_grant", error.message) from None
     if "target_audience" in signed.claims:
         raise OAuthError("invalid_request", "target_audience: ID tokens are not supported, only access tokens are")
-    _sweep_tokens(uow)
-    token = access.TOKEN_PREFIX + secret_token()
-    uow.execute(
-        insert(tokens).values(
-            token_hash=access.hashed(token),
-            email=signed.email,
-            key_id=signed.key_id,
-            created=uow.real_now,
-            expires=uow.real_now.plus_seconds(ACCESS_TOKEN_SECONDS),
-        )
-    )
-    return token
+    return access.lend(uow, signed.email, ACCESS_TOKEN_SECONDS, key_id=signed.key_id)
 
 
 def create_api_key(
@@ -203,14 +191,6 @@ def _give_roles(uow: UnitOfWork, email: str, project: str, roles: Sequence[str])
 def _api_keys(uow: UnitOfWork, project: str) -> list[Mapping[str, Any]]:
     query = select(api_keys).where(api_keys.c.project == project)
     return uow.all(query.order_by(api_keys.c.created, api_keys.c.key_id))
-
-
-def _sweep_tokens(uow: UnitOfWork) -> None:
-    """Forgets tokens that have expired. Rows that another unit is sweeping are left to it."""
-    old = select(tokens.c.token_hash).where(tokens.c.expires <= uow.real_now).order_by(tokens.c.expires)
-    found = uow.all(old.limit(SWEPT_TOKENS_MAX).with_for_update(skip_locked=True))
-    if found:
-        uow.execute(delete(tokens).where(tokens.c.token_hash.in_([row["token_hash"] for row in found])))
 
 
 def _check_email(email: str) -> None:
