@@ -25,6 +25,15 @@ settings.load_profile("podyard")
 START = RealTime.from_rfc3339("2026-03-01T00:00:00Z")
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Tests of whole stacks take turns: two at a time leave each other no time. A pytest in which pytest-xdist cannot
+    group them is refused."""
+    if getattr(session.config.option, "loadgroup", False):
+        for item in session.items:
+            if item.get_closest_marker("xdist_group") is not None and "@" not in item.nodeid:
+                raise pytest.UsageError(f"{item.nodeid} has lost its group: pytest and pytest-xdist do not fit")
+
+
 def require(found: str | None, what: str) -> str:
     """`found`, else a skip with its reason; a failure where everything must run (PODYARD_TEST_REQUIRE=all)."""
     if found is not None:
