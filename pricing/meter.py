@@ -73,14 +73,14 @@ def admit(events: Iterable[UsageEvent]) -> Admitted:
     """R4. `events` come in order of arrival, which only matters between events in conflict: the first one wins."""
     by_id: dict[str, UsageEvent] = {}
     by_place: dict[tuple[str, int], UsageEvent] = {}
-    quarantined: list[str] = []
+    quarantined: dict[str, None] = {}  # in order of arrival
     for event in events:
         place = (event.resource_id, event.seq)
         known = by_id.get(event.event_id) or by_place.get(place)
         if known is None:
             by_id[event.event_id] = by_place[place] = event
-        elif known != event and event.event_id not in quarantined:
-            quarantined.append(event.event_id)
+        elif known != event:
+            quarantined[event.event_id] = None
     grouped: dict[str, list[UsageEvent]] = {}
     for event in sorted(by_id.values(), key=lambda e: (e.resource_id, e.seq)):
         grouped.setdefault(event.resource_id, []).append(event)
@@ -89,9 +89,12 @@ def admit(events: Iterable[UsageEvent]) -> Admitted:
 
 def _clamped(events: Sequence[UsageEvent]) -> tuple[UsageEvent, ...]:
     clamped: list[UsageEvent] = []
+    latest: PlatformTime | None = None
     for event in events:
-        earliest = clamped[-1].at if clamped else event.at
-        clamped.append(dataclasses.replace(event, at=max(event.at, earliest)))
+        if latest is not None and event.at.nanos < latest.nanos:
+            event = dataclasses.replace(event, at=latest)
+        latest = event.at
+        clamped.append(event)
     return tuple(clamped)
 
 
@@ -105,15 +108,16 @@ class _Period:
 
 def meter_resource(resource_id: str, events: Sequence[UsageEvent], policy: MeterPolicy, as_of: PlatformTime) -> Metered:
     """Billed seconds of one resource up to `as_of`; `events` as `admit` orders them."""
-    periods = _periods(events, policy, as_of)
-    charged = [period for index, period in enumerate(periods) if not (index == 0 and _is_free(period, policy))]
-    touched = [period.interval.touched_seconds() for period in charged]
-    waived = sum(len(period.interval.touched_seconds()) for period in periods if period not in charged)
+    charged = _periods(events, policy, as_of)
+    waived = 0
+    if charged and _is_free(charged[0], policy):
+        waived = len(charged[0].interval.touched_seconds())
+        charged = charged[1:]
     last = charged[-1] if charged else None
     return Metered(
         resource_id=resource_id,
-        ranges=tuple(union_of_seconds(touched)),
-        padding=tuple(_padding(charged, policy)),
+        ranges=tuple(union_of_seconds(period.interval.touched_seconds() for period in charged)),
+        padding=tuple(_padding(charged, policy)) if policy.minimum_run_seconds else (),
         waived_seconds=waived,
         open_since=last.interval.start if last is not None and last.ended_by is None else None,
     )
@@ -123,7 +127,7 @@ def _periods(events: Sequence[UsageEvent], policy: MeterPolicy, as_of: PlatformT
     periods: list[_Period] = []
     start: PlatformTime | None = None
     for event in events:
-        if event.at > as_of:
+        if event.at.nanos > as_of.nanos:
             break
         billable = event.state in policy.billable_states
         if billable and start is None:

@@ -6,15 +6,19 @@ Usage is priced by the time of use: seconds are split where a price version star
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
-from podyard.base.money import Amount
-from podyard.domain.usage import PriceUnit, Suspense, UsageRecord
+from podyard.base.money import PARTS_PER_NANO, SECONDS_PER_HOUR, SECONDS_PER_MONTH, Amount
+from podyard.domain.usage import PriceUnit, PriceVersion, Suspense, UsageRecord
 from podyard.pricing.meter import Metered
 from podyard.pricing.sku import Sku
+
+# Parts of one nano for one unit and second: per hour, and per month of 730 hours.
+_PARTS_PER_NANO_SECOND = (PARTS_PER_NANO // SECONDS_PER_HOUR, PARTS_PER_NANO // SECONDS_PER_MONTH)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -30,11 +34,17 @@ def rate(metered: Metered, sku: Sku, quantity: int) -> Rated:
     records: list[UsageRecord] = []
     suspense: list[Suspense] = []
     open_second = None if metered.open_since is None else metered.open_since.nanos // NANOS_PER_SECOND
-    # What was used before the open period is certain, also where the two touch: so records never mix the two.
-    certain_until = [] if open_second is None else [open_second]
+    cuts = _price_starts(sku)
+    versions: dict[int, PriceVersion | None] = {}  # by the number of cuts before a part, so that each is looked up once
+    if open_second is not None:
+        # What was used before the open period is certain, also where the two touch: so records never mix the two.
+        cuts = sorted({*cuts, open_second})
     for seconds in (*metered.ranges, *metered.padding):
-        for part in (p for r in _split(seconds, certain_until) for p in split_at_prices(r, sku)):
-            version = sku.version_at(PlatformTime(part.start * NANOS_PER_SECOND))
+        for part in _split(seconds, cuts):
+            place = bisect.bisect_right(cuts, part.start)
+            if place not in versions:
+                versions[place] = sku.version_at(PlatformTime(part.start * NANOS_PER_SECOND))
+            version = versions[place]
             if version is None:
                 why = f"{sku.sku_id} has no price before {sku.versions[0].effective_from.rfc3339()}"
                 suspense.append(Suspense(metered.resource_id, part.start, len(part), why))
@@ -45,7 +55,7 @@ def rate(metered: Metered, sku: Sku, quantity: int) -> Rated:
                     sku_id=sku.sku_id,
                     unit=sku.unit,
                     start_second=part.start,
-                    seconds=len(part),
+                    seconds=part.stop - part.start,
                     quantity=quantity,
                     price=version,
                     estimated=open_second is not None and part.start >= open_second,
@@ -62,34 +72,42 @@ def hold(metered: Metered, reason: str) -> Rated:
 
 def split_at_prices(seconds: range, sku: Sku) -> Iterator[range]:
     """Parts of a range of POSIX seconds between the starts of price versions."""
-    return _split(seconds, [version.effective_from.nanos // NANOS_PER_SECOND for version in sku.versions])
+    return iter(_split(seconds, _price_starts(sku)))
 
 
-def _split(seconds: range, moments: Iterable[int]) -> Iterator[range]:
-    cuts = [seconds.start, *sorted(m for m in set(moments) if seconds.start < m < seconds.stop), seconds.stop]
-    return (range(a, b) for a, b in itertools.pairwise(cuts) if a < b)
+def _price_starts(sku: Sku) -> list[int]:
+    return [version.effective_from.nanos // NANOS_PER_SECOND for version in sku.versions]
+
+
+def _split(seconds: range, cuts: Sequence[int]) -> Sequence[range]:
+    """`cuts` ascend."""
+    first, last = bisect.bisect_right(cuts, seconds.start), bisect.bisect_left(cuts, seconds.stop)
+    if first >= last:
+        return (seconds,) if seconds else ()
+    edges = [seconds.start, *cuts[first:last], seconds.stop]
+    return [range(a, b) for a, b in itertools.pairwise(edges)]
+
+
+def parts_per_second(record: UsageRecord) -> int:
+    """What each second of a record costs, in parts (R6)."""
+    return record.price.nanos * record.quantity * _PARTS_PER_NANO_SECOND[record.unit is PriceUnit.GIB_MONTH]
 
 
 def amount_of(record: UsageRecord) -> Amount:
     """The exact cost of a record (R6)."""
-    if record.unit is PriceUnit.GIB_MONTH:
-        return Amount.of_monthly(record.price.nanos, record.unit_seconds)
-    return Amount.of_hourly(record.price.nanos, record.unit_seconds)
+    return Amount(parts_per_second(record) * record.seconds)
 
 
 def total(records: Iterable[UsageRecord]) -> Amount:
-    result = Amount()
-    for record in records:
-        result += amount_of(record)
-    return result
+    return Amount(sum(parts_per_second(record) * record.seconds for record in records))
 
 
 def cost_by_sku(records: Iterable[UsageRecord]) -> Mapping[str, Amount]:
-    """Exact cost per SKU, by SKU id; a SKU without cost is left out."""
-    costs: dict[str, Amount] = {}
+    """Exact cost per SKU, by SKU id; a SKU that was not used is left out."""
+    costs: dict[str, int] = {}
     for record in records:
-        costs[record.sku_id] = costs.get(record.sku_id, Amount()) + amount_of(record)
-    return {sku_id: costs[sku_id] for sku_id in sorted(costs)}
+        costs[record.sku_id] = costs.get(record.sku_id, 0) + parts_per_second(record) * record.seconds
+    return {sku_id: Amount(costs[sku_id]) for sku_id in sorted(costs)}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -1,137 +1,131 @@
-"""The worked bills: seconds and exact cost per SKU, for every case (invoices, credits and jobs are later work)."""
+"""The worked bills, whole: each result of `replay` is compared with what was worked by hand, or by the slow bill."""
 
 import json
-from decimal import ROUND_HALF_UP, Decimal
-from fractions import Fraction
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
-from podyard.base.clock import PlatformTime
-from podyard.domain.usage import PriceUnit, UsageEvent, UsageRecord
-from podyard.pricing.meter import MeterPolicy, admit, meter
-from podyard.pricing.rating import cost_by_sku, rate
-from podyard.pricing.sku import Sku, make_sku, make_version
+from podyard.base.money import Amount
+from podyard.pricing.bill import compute
+from podyard.pricing.case import read_case
+from podyard.pricing.replay import bill_of, replay_line, result_of
+from tests.unit.pricing import invented
+from tests.unit.pricing.slow_bill import slow_bill
 
 FILE = Path(__file__).parents[2] / "data" / "billing" / "cases_public.jsonl"
 CASES = {case["id"]: case for case in map(json.loads, FILE.read_text(encoding="utf-8").splitlines())}
-
-# What these rules do not decide: a commitment's cover changes the cost per SKU (R11). Its seconds are checked.
-COST_LEFT_FOR_LATER = ["B056"]
-
-# Only the parts of these cases that R1 to R6 decide are checked here; the rest is named.
-PARTS_LEFT_FOR_LATER = {
-    "B047": "adjustments (R9)",
-    "B052": "currency conversion (R7)",
-    "B054": "credits (R11)",
-    "B056": "commitments (R11)",
-    "B058": "attribution to jobs (R12)",
-    "B059": "attribution to jobs (R12)",
-    "B061": "budget (R13)",
-    "B070": "tax (R7)",
-    "B072": "budget (R13)",
-}
+INVENTED = {case["id"]: case for case in invented.CASES}
+SLOW_SECONDS_MAX = 8_000  # of resources in a case that the slow bill works, too
 
 
-def events_of(case: dict[str, Any]) -> list[UsageEvent]:
-    return [
-        UsageEvent.of(e["id"], e["resource"], e["seq"], e["state"], PlatformTime.from_rfc3339(e["t"]))
-        for e in case["events"]
-    ]
-
-
-def policy_of(case: dict[str, Any], resource: dict[str, Any]) -> MeterPolicy:
-    policy = case["policy"]
-    kind = resource["kind"]
-    preemptible = resource.get("scheduling") in ("PREEMPTIBLE", "SPOT")
-    return MeterPolicy(
-        billable_states=frozenset(policy["billable_states"][kind]),
-        preempt_free_seconds=policy["preempt_free_s"] if kind == "tpu" and preemptible else 0,
-        minimum_run_seconds=policy["vm_min_s"] if kind == "vm" else 0,
-    )
-
-
-def skus_of(case: dict[str, Any]) -> dict[str, Sku]:
-    rows: dict[str, list[dict[str, Any]]] = {}
-    for row in case["rate_card"]:
-        rows.setdefault(row["sku"], []).append(row)
-    return {
-        sku_id: make_sku(
-            sku_id,
-            PriceUnit(found[0]["unit"].lower()),
-            [make_version(sku_id, row["effective_from"], row["usd"], "case") for row in found],
-        )
-        for sku_id, found in rows.items()
-    }
-
-
-def billed(case: dict[str, Any], events: list[UsageEvent]) -> tuple[dict[str, int], list[UsageRecord]]:
-    resources = {resource["id"]: resource for resource in case["resources"]}
-    policies = {key: policy_of(case, resource) for key, resource in resources.items()}
-    skus = skus_of(case)
-    seconds = dict.fromkeys(resources, 0)
-    records: list[UsageRecord] = []
-    for metered in meter(events, policies, PlatformTime.from_rfc3339(case["as_of"])):
-        resource = resources[metered.resource_id]
-        seconds[metered.resource_id] = metered.seconds
-        rated = rate(metered, skus[resource["sku"]], resource["quantity"])
-        assert not rated.suspense
-        records.extend(rated.records)
-    return seconds, records
-
-
-def exact_costs(records: list[UsageRecord]) -> dict[str, Fraction]:
-    return {sku_id: amount.fraction() for sku_id, amount in cost_by_sku(records).items()}
-
-
-def decimal_text(value: Fraction) -> str:
-    places = Decimal(1).scaleb(-12)
-    text = (Decimal(value.numerator) / Decimal(value.denominator)).quantize(places, ROUND_HALF_UP)
-    return f"{text:f}".rstrip("0").rstrip(".")
+def replayed(case: dict[str, Any]) -> Any:
+    answer, is_result = replay_line(json.dumps(case).encode())
+    assert is_result, answer
+    assert answer["id"] == case["id"]
+    return answer["result"]
 
 
 @pytest.mark.parametrize("case_id", CASES)
-def test_seconds_and_exact_cost(case_id: str) -> None:
-    case = CASES[case_id]
-    seconds, records = billed(case, events_of(case))
-    assert seconds == case["expect"]["seconds"]
-    if case_id in COST_LEFT_FOR_LATER:
-        return
-    costs = exact_costs(records)
-    expected = case["expect"]["sku_cost_usd"]
-    assert {sku_id: str(cost) for sku_id, cost in costs.items()} == {k: v["exact"] for k, v in expected.items()}
-    assert {sku_id: decimal_text(cost) for sku_id, cost in costs.items()} == {
-        k: v["decimal"] for k, v in expected.items()
-    }
+def test_the_whole_bill_is_the_one_worked_by_hand(case_id: str) -> None:
+    assert replayed(CASES[case_id]) == CASES[case_id]["expect"]
 
 
-@pytest.mark.parametrize("case_id", CASES)
+@pytest.mark.slow
+def test_the_slow_bill_agrees_with_those_worked_by_hand() -> None:
+    short = [c for c in CASES.values() if sum(c["expect"]["seconds"].values()) <= SLOW_SECONDS_MAX]
+    assert len(short) > 30
+    for case in short:
+        assert slow_bill(case) == case["expect"], case["id"]
+
+
+def test_invented_cases_have_names_of_their_own() -> None:
+    assert len(INVENTED) == len(invented.CASES) > 70
+
+
+@pytest.mark.parametrize("case_id", INVENTED)
+def test_the_whole_bill_is_the_slow_one(case_id: str) -> None:
+    assert replayed(INVENTED[case_id]) == slow_bill(INVENTED[case_id])
+
+
+@pytest.mark.parametrize("case_id", [*CASES, *INVENTED])
 def test_order_and_repetition_of_delivery_change_nothing(case_id: str) -> None:
-    case = CASES[case_id]
-    events = events_of(case)
+    case = {**CASES, **INVENTED}[case_id]
+    expected = replayed(case)
+    events = case["events"]
     # Between events in conflict the first to arrive wins, so there the first delivery keeps its order.
-    conflict = "quarantined_event_ids" in case["expect"]
-    delivered = events + events[::-1] if conflict else events[::-1] + events
-    assert billed(case, delivered) == billed(case, events)
+    deliveries = [events + events[::-1]]
+    if "quarantined_event_ids" not in expected:
+        mixed = events * 2
+        Random(case_id).shuffle(mixed)
+        deliveries += [events[::-1], mixed]
+    for delivered in deliveries:
+        assert replayed({**case, "events": delivered}) == expected
 
 
-def test_quarantined_events_are_named() -> None:
-    for case in CASES.values():
-        expected = case["expect"].get("quarantined_event_ids", [])
-        assert list(admit(events_of(case)).quarantined) == expected, case["id"]
+@pytest.mark.parametrize("case_id", [*CASES, *INVENTED])
+def test_events_by_resource_make_the_same_bill_as_events_by_arrival(case_id: str) -> None:
+    case = read_case({**CASES, **INVENTED}[case_id])
+    by_arrival = compute(case.events, case.resources, case.terms, case.as_of)
+    grouped = sorted(case.events, key=lambda event: event.resource_id)
+    assert compute(grouped, case.resources, case.terms, case.as_of, grouped=True) == by_arrival
 
 
-def test_what_is_left_for_later_is_named_and_nothing_else_is() -> None:
-    assert len(CASES) == 51
-    assert len(COST_LEFT_FOR_LATER) == 1
-    assert set(COST_LEFT_FOR_LATER) <= set(PARTS_LEFT_FOR_LATER)
-    needs_more = {
-        case_id
-        for case_id, case in CASES.items()
-        if set(case["expect"]) & {"adjustments", "attribution", "budget_stop_at"}
-        or set(case) & {"credits", "commitments"}
-        or case["policy"]["currency"] != "USD"
-        or case["policy"]["tax"] != "0"
+def test_facts_that_were_worked_by_hand() -> None:
+    def invoices(case_id: str) -> list[dict[str, Any]]:
+        found = replayed(INVENTED[case_id])["invoices"]
+        assert isinstance(found, list)
+        return found
+
+    assert invoices("preempted at 59.999 s is free") == []
+    # 60 x 256 x 0.24493 / 3600
+    assert invoices("preempted at 60 s exactly is charged")[0]["total"] == "1.05"
+    assert [line["seconds"] for line in invoices("price rise")[0]["lines"]] == [30, 30]
+    assert invoices("yen: 12.5 is 13")[0]["total"] == "13"
+    two = invoices("two credits, the one that expires first is used first")[0]
+    assert [(c["credit"], c["amount"]) for c in two["credits"]] == [("b", "-2.00"), ("c", "-1.00"), ("a", "-1.50")]
+    tax = invoices("tax is on what is left after credits")[0]
+    assert (tax["subtotal"], tax["tax"], tax["total"]) == ("3.50", "0.67", "4.17")  # 0.665 is rounded up
+    (unused,) = invoices("an unused commitment")
+    assert unused["lines"][0]["exact_usd"] == "2/3"  # 4 x 600 / 3600
+    # 10 s before the end of March, and the 50 s that fill up the minute, in April
+    assert [i["lines"][0]["seconds"] for i in invoices("a VM's minimum over the end of a month")] == [10, 50]
+    budget = replayed(INVENTED["a budget that is reached in the last second"])
+    assert budget["budget_stop_at"] == "2026-03-10T11:00:00Z"
+    assert replayed(INVENTED["a budget that is never reached"])["budget_stop_at"] is None
+    too_much = replayed(INVENTED["too much was issued"])
+    assert [a["amount"] for a in too_much["adjustments"]] == ["-4.50"]
+
+
+def test_a_month_of_the_largest_slice_is_beyond_64_bits_and_exact() -> None:
+    life = invented.node("n", ("01 00:00:00", "READY"), ("04-01 00:00:00", "DELETING"), quantity=2048)
+    card = [invented.price(invented.ON_DEMAND, "3.22", "2015-01-01T00:00:00Z", "chip_hour")]
+    (invoice,) = replayed(invented.case("large", life, card=card))["invoices"]
+    assert invoice["total"] == "4906352.64"  # 2048 x 3.22 x 744
+    assert bill_of(read_case(invented.case("large", life, card=card))).total.parts > 2**63
+
+
+def test_computing_again_gives_the_same_bytes() -> None:
+    for case in [*CASES.values(), *INVENTED.values()]:
+        first, again = (json.dumps(result_of(read_case(case))) for _ in range(2))
+        assert first == again
+
+
+def test_a_corrected_month_is_not_corrected_twice() -> None:
+    case = read_case(INVENTED["too much was issued"])
+    terms = case.terms
+    (found,) = compute(case.events, case.resources, terms, case.as_of).adjustments
+    booked = type(terms)(policy=terms.policy, issued=terms.issued, adjusted={"2026-03": found.minor})
+    assert compute(case.events, case.resources, booked, case.as_of).adjustments == ()
+
+
+def test_what_nothing_prices_is_held_and_not_billed() -> None:
+    case = read_case(INVENTED["price rise"])
+    resources = {
+        key: type(r)(r.resource_id, r.kind, None, r.quantity, r.policy, "no price of it")
+        for key, r in case.resources.items()
     }
-    assert needs_more == set(PARTS_LEFT_FOR_LATER)
+    bill = compute(case.events, resources, case.terms, case.as_of)
+    assert (bill.total, bill.invoices) == (Amount(), ())
+    assert [(held.seconds, held.reason) for held in bill.suspense] == [(60, "no price of it")]

@@ -1,0 +1,123 @@
+"""What a bill is made of, free of any rule: an account's policy, commitments, credits, and the invoice of a month."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+
+from podyard.base.clock import PlatformTime
+from podyard.base.money import Amount
+from podyard.domain.usage import PriceUnit, PriceVersion
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BillingPolicy:
+    """How an account is invoiced.
+
+    `time_zone`: the IANA zone whose calendar months are invoiced. `currency` has `decimals` decimals and is worth
+    `exchange[month]` per US dollar ("YYYY-MM"; `exchange_default` where the month has no rate of its own).
+    `tax`: the share of the subtotal that is added.
+    """
+
+    time_zone: str = "UTC"
+    currency: str = "USD"
+    decimals: int = 2
+    tax: Fraction = Fraction(0)
+    exchange_default: Fraction = Fraction(1)
+    exchange: Mapping[str, Fraction] = dataclasses.field(default_factory=dict)
+
+    def exchange_of(self, month: str) -> Fraction:
+        return self.exchange.get(month, self.exchange_default)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Commitment:
+    """`quantity` units of a SKU, paid for every second of `[start_second, end_second)` whether they are used or not."""
+
+    commitment_id: str
+    sku_id: str
+    unit: PriceUnit
+    quantity: int
+    price: PriceVersion
+    start_second: int
+    end_second: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Credit:
+    """An amount that may be used for invoices of the months `from_month` to `until_month`, both included."""
+
+    credit_id: str
+    amount: Amount
+    from_month: str
+    until_month: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class JobSpan:
+    """A job had the resource from `start` until `end`; None: it still has it."""
+
+    job_id: str
+    resource_id: str
+    start: PlatformTime
+    end: PlatformTime | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class InvoiceLine:
+    """All use of one SKU at one unit price in one month; `price` is the earliest version that says so.
+
+    `seconds` are billed seconds of resources, whatever their size; `amount` is exact, in US dollars, and net of what
+    commitments cover; `shown` is in the minor unit of the invoice's currency. A commitment's own line has the SKU
+    `commitment:ID`. `estimated`: something of it was still in use.
+    """
+
+    sku_id: str
+    unit: PriceUnit
+    price: PriceVersion
+    seconds: int
+    amount: Amount
+    shown: int
+    estimated: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CreditLine:
+    """What one credit takes off: `amount` is never positive."""
+
+    credit_id: str
+    amount: Amount
+    shown: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Adjustment:
+    """A correction of an issued month, booked in an open one: rounded once, tax included."""
+
+    corrects_month: str
+    booked_in_month: str
+    minor: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Invoice:
+    """One account, one month. The shown lines, credits and rounding_error sum to the subtotal; subtotal, tax and
+    adjustments to the total. All integers are in the minor unit of `currency`, which is worth `exchange` per US
+    dollar in this month."""
+
+    month: str
+    currency: str
+    decimals: int
+    lines: Sequence[InvoiceLine]
+    credits: Sequence[CreditLine]
+    adjustments: Sequence[Adjustment]
+    rounding_error: int
+    subtotal: int
+    tax: int
+    total: int
+    exchange: Fraction = Fraction(1)
+
+    @property
+    def estimated(self) -> bool:
+        return any(line.estimated for line in self.lines)

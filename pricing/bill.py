@@ -1,0 +1,178 @@
+"""The bill, as one pure function of events, prices, terms and a moment (rule R14 of the billing reference).
+
+`compute` is what the invoice, its preview, what-if, replay and virtual time call: the same inputs give the same bytes.
+It meters resource by resource, so that only what a resource used stays in memory, not its events.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from podyard.base.clock import PlatformTime
+from podyard.base.errors import invalid
+from podyard.base.money import Amount
+from podyard.domain.invoice import Adjustment, BillingPolicy, Commitment, Credit, Invoice, JobSpan
+from podyard.domain.usage import Suspense, UsageEvent, UsageRecord
+from podyard.pricing import attribution, budgets, commitments, invoicing, months
+from podyard.pricing.attribution import Share
+from podyard.pricing.meter import Admitted, MeterPolicy, admit, meter_resource
+from podyard.pricing.rating import cost_by_sku, hold, rate, total
+from podyard.pricing.sku import Sku
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Resource:
+    """What is billed: `quantity` units of a SKU while its states are those of the policy. `sku` None: nothing prices
+    it, and all its seconds are held because of `held_because`."""
+
+    resource_id: str
+    kind: str
+    sku: Sku | None
+    quantity: int
+    policy: MeterPolicy
+    held_because: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Terms:
+    """What an account has agreed to, and what was issued to it before.
+
+    `jobs` None: nothing is attributed. `issued`: the totals of issued invoices by month, without the corrections that
+    were booked in them; `adjusted`: what was already corrected of a month; both in minor units. `open_month`: where
+    corrections are booked.
+    """
+
+    policy: BillingPolicy = dataclasses.field(default_factory=BillingPolicy)
+    commitments: Sequence[Commitment] = ()
+    credits: Sequence[Credit] = ()
+    jobs: Sequence[JobSpan] | None = None
+    budgets: Sequence[Amount] = ()
+    issued: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    adjusted: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    open_month: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Bill:
+    """Everything that follows from the inputs of `compute`.
+
+    `records` are used seconds at their prices; `charges` what is paid for: records less what commitments cover, and
+    the commitments' own (resource and SKU `commitment:ID`). `open_since` names resources that were in use at `as_of`,
+    so that their last seconds are estimates. `invoices` are the months as rated now, before `adjustments`.
+    """
+
+    as_of: PlatformTime
+    policy: BillingPolicy
+    seconds: Mapping[str, int]
+    waived_seconds: Mapping[str, int]
+    open_since: Mapping[str, PlatformTime]
+    records: Sequence[UsageRecord]
+    charges: Sequence[UsageRecord]
+    suspense: Sequence[Suspense]
+    quarantined: Sequence[str]
+    cost_by_sku: Mapping[str, Amount]
+    invoices: Sequence[Invoice]
+    attribution: Mapping[str, Mapping[str, Share]]
+    budget_stops: Sequence[PlatformTime | None]
+    adjustments: Sequence[Adjustment]
+
+    @property
+    def total(self) -> Amount:
+        """Exact, in US dollars: before credits and tax."""
+        return total(self.charges)
+
+    def invoice(self, month: str) -> Invoice | None:
+        return next((invoice for invoice in self.invoices if invoice.month == month), None)
+
+
+@dataclasses.dataclass(slots=True)
+class _Used:
+    seconds: dict[str, int]
+    waived: dict[str, int]
+    open_since: dict[str, PlatformTime]
+    records: list[UsageRecord]
+    suspense: list[Suspense]
+    quarantined: list[str]
+
+
+def compute(
+    events: Iterable[UsageEvent],
+    resources: Mapping[str, Resource],
+    terms: Terms,
+    as_of: PlatformTime,
+    *,
+    grouped: bool = False,
+) -> Bill:
+    """The bill of all use up to `as_of`.
+
+    `events` come in order of arrival. `grouped`: they come resource by resource instead, each id once, as a table with
+    unique keys gives them; then only one resource's events are in memory at a time. Raises INVALID_ARGUMENT for an
+    event of an unknown resource, an unknown time zone, and what `attribution` and `invoicing` refuse.
+    """
+    months.check_zone(terms.policy.time_zone)
+    used = _use(events, resources, as_of, grouped)
+    charges = commitments.own_charges(terms.commitments, as_of)
+    charges += commitments.cover(used.records, terms.commitments, as_of)
+    invoices = invoicing.invoices(charges, terms.policy, terms.credits)
+    shares: Mapping[str, Mapping[str, Share]] = {}
+    if terms.jobs is not None:
+        of_resources = (charge for charge in charges if charge.resource_id in resources)
+        found = attribution.attribute(of_resources, terms.jobs, as_of)
+        shares = {resource_id: found.get(resource_id, {}) for resource_id in sorted(resources)}
+    return Bill(
+        as_of=as_of,
+        policy=terms.policy,
+        seconds=used.seconds,
+        waived_seconds=used.waived,
+        open_since=used.open_since,
+        records=tuple(used.records),
+        charges=tuple(charges),
+        suspense=tuple(used.suspense),
+        quarantined=tuple(used.quarantined),
+        cost_by_sku=cost_by_sku(charges),
+        invoices=invoices,
+        attribution=shares,
+        budget_stops=tuple(budgets.stop_at(charges, amount) for amount in terms.budgets),
+        adjustments=invoicing.adjustments(invoices, terms.issued, terms.adjusted, terms.open_month),
+    )
+
+
+def _use(events: Iterable[UsageEvent], resources: Mapping[str, Resource], as_of: PlatformTime, grouped: bool) -> _Used:
+    """Seconds, records and what is held, of all resources in order of their ids."""
+    names = sorted(resources)
+    used = _Used(dict.fromkeys(names, 0), dict.fromkeys(names, 0), {}, [], [], [])
+    by_resource: dict[str, tuple[list[UsageRecord], list[Suspense]]] = {}
+    for admitted in _admitted(events, grouped):
+        used.quarantined += admitted.quarantined
+        for resource_id, history in admitted.by_resource.items():
+            resource = resources.get(resource_id)
+            if resource is None:
+                raise invalid(f"event {history[0].event_id} is of {resource_id}, which is no resource", "events")
+            if resource_id in by_resource:
+                raise invalid(f"events of {resource_id} do not come together", "events")
+            metered = meter_resource(resource_id, history, resource.policy, as_of)
+            used.seconds[resource_id] = metered.seconds
+            used.waived[resource_id] = metered.waived_seconds
+            if metered.open_since is not None:
+                used.open_since[resource_id] = metered.open_since
+            rated = (
+                hold(metered, resource.held_because)
+                if resource.sku is None
+                else rate(metered, resource.sku, resource.quantity)
+            )
+            by_resource[resource_id] = (list(rated.records), list(rated.suspense))
+    for resource_id in sorted(by_resource):
+        records, suspense = by_resource.pop(resource_id)
+        used.records += records
+        used.suspense += suspense
+    return used
+
+
+def _admitted(events: Iterable[UsageEvent], grouped: bool) -> Iterator[Admitted]:
+    if not grouped:
+        yield admit(events)
+        return
+    for _, history in itertools.groupby(events, key=lambda event: event.resource_id):
+        yield admit(history)

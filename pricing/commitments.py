@@ -1,0 +1,177 @@
+"""Commitments: what is paid for in advance, and what it covers (rule R11 of the billing reference).
+
+A commitment is charged every second of its term up to `as_of`, used or not. In each of those seconds it covers up to
+its quantity of the SKU's units, over all resources; commitments of one SKU add up. Resources are covered in order of
+their ids, so that each resource's part is the same however the bill is computed; the total does not depend on it.
+What is waived has no record, so it is never covered.
+
+Covering is a sweep over the moments at which something changes, never over seconds. The resources in use stand in
+order, those before a boundary are covered, and a change moves the boundary by as many resources as it concerns.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
+from podyard.domain.invoice import Commitment
+from podyard.domain.usage import UsageRecord
+
+OWN = "commitment:"  # the SKU and the resource of a commitment's own charge: this and its id
+
+
+def seconds_until(as_of: PlatformTime) -> int:
+    """The end of the last second that time before `as_of` touches."""
+    return -(-as_of.nanos // NANOS_PER_SECOND)
+
+
+def in_order(commitments: Iterable[Commitment]) -> list[Commitment]:
+    return sorted(commitments, key=lambda c: (c.start_second, c.commitment_id))
+
+
+def term(commitment: Commitment, as_of: PlatformTime) -> range:
+    """The seconds of the term that are charged at `as_of`."""
+    return range(commitment.start_second, min(commitment.end_second, seconds_until(as_of)))
+
+
+def own_charges(commitments: Iterable[Commitment], as_of: PlatformTime) -> list[UsageRecord]:
+    """What the commitments themselves cost, by (start, id)."""
+    return [
+        UsageRecord(OWN + c.commitment_id, OWN + c.commitment_id, c.unit, part.start, len(part), c.quantity, c.price)
+        for c in in_order(commitments)
+        if (part := term(c, as_of))
+    ]
+
+
+def cover(records: Sequence[UsageRecord], commitments: Iterable[Commitment], as_of: PlatformTime) -> list[UsageRecord]:
+    """The records with covered units taken off their quantity, split where that changes.
+
+    A piece that is covered whole stays, with quantity 0: its seconds were used.
+    """
+    terms: dict[str, list[tuple[range, int]]] = {}
+    for commitment in in_order(commitments):
+        terms.setdefault(commitment.sku_id, []).append((term(commitment, as_of), commitment.quantity))
+    of_sku: dict[str, list[int]] = {sku_id: [] for sku_id in terms}
+    for index, record in enumerate(records):
+        if record.sku_id in of_sku:
+            of_sku[record.sku_id].append(index)
+    covered: dict[int, list[_Piece]] = {}
+    for sku_id, found in terms.items():
+        # Padding of one run may lie over the next one, so a resource can have two records of one second.
+        places = sorted(of_sku[sku_id], key=lambda i: (records[i].resource_id, records[i].start_second, i))
+        pieces = _Sweep([records[place] for place in places]).run(found)
+        covered.update(zip(places, pieces, strict=True))
+    return [
+        piece
+        for index, record in enumerate(records)
+        for piece in (_split(record, covered[index]) if covered.get(index) else (record,))
+    ]
+
+
+class _Piece(NamedTuple):
+    """`units` of a record are covered in `[start, stop)`; what no piece speaks of is not covered."""
+
+    start: int
+    stop: int
+    units: int
+
+
+def _split(record: UsageRecord, pieces: Sequence[_Piece]) -> Iterable[UsageRecord]:
+    at, end = record.start_second, record.start_second + record.seconds
+    for piece in (*pieces, _Piece(end, end, 0)):
+        for start, stop, units in ((at, piece.start, 0), piece):
+            if start < stop:
+                yield UsageRecord(
+                    resource_id=record.resource_id,
+                    sku_id=record.sku_id,
+                    unit=record.unit,
+                    start_second=start,
+                    seconds=stop - start,
+                    quantity=record.quantity - units,
+                    price=record.price,
+                    estimated=record.estimated,
+                )
+        at = piece.stop
+
+
+class _Sweep:
+    """One SKU over time. A record's rank is its place in the order of covering."""
+
+    def __init__(self, ranked: Sequence[UsageRecord]) -> None:
+        self._ranked = ranked
+        self._quantity = [record.quantity for record in ranked]
+        self._units = [0] * len(ranked)  # that are covered now
+        self._since = [0] * len(ranked)  # when that began
+        self._pieces: list[list[_Piece]] = [[] for _ in ranked]
+        self._active: list[int] = []  # ranks in use, ascending; those before `_boundary` are covered whole
+        self._boundary = 0
+        self._before = 0  # units in use before the boundary
+        self._capacity = 0
+
+    def run(self, terms: Sequence[tuple[range, int]]) -> list[list[_Piece]]:
+        """Covered pieces of each record, in order of time."""
+        for second, changes in itertools.groupby(self._changes(terms), key=lambda change: change[0]):
+            # Who is covered in part now may stand elsewhere afterwards.
+            moved = self._active[self._boundary : self._boundary + 1]
+            moved += self._apply(changes)
+            self._move_boundary(moved)
+            for rank in moved:
+                self._settle(rank, second)
+        return self._pieces
+
+    def _changes(self, terms: Sequence[tuple[range, int]]) -> list[tuple[int, int, int]]:
+        """(second, rank that comes or goes, change of capacity), in order of time; rank -1: capacity only."""
+        found = [(moment, -1, sign * units) for seconds, units in terms if seconds for moment, sign in _edges(seconds)]
+        for rank, record in enumerate(self._ranked):
+            found += [(record.start_second, rank, 0), (record.start_second + record.seconds, rank, 0)]
+        return sorted(found)
+
+    def _apply(self, changes: Iterable[tuple[int, int, int]]) -> list[int]:
+        moved = []
+        for _, rank, capacity in changes:
+            self._capacity += capacity
+            if rank >= 0:
+                moved.append(rank)
+                place = bisect.bisect_left(self._active, rank)
+                gone = place < len(self._active) and self._active[place] == rank
+                if gone:
+                    del self._active[place]
+                else:
+                    self._active.insert(place, rank)
+                if place < self._boundary:
+                    self._boundary += -1 if gone else 1
+                    self._before += -self._quantity[rank] if gone else self._quantity[rank]
+        return moved
+
+    def _move_boundary(self, moved: list[int]) -> None:
+        """Puts it where capacity ends, and adds to `moved` every rank whose cover may have changed."""
+        active, quantity = self._active, self._quantity
+        moved += active[self._boundary : self._boundary + 1]
+        while self._boundary and self._before > self._capacity:
+            self._boundary -= 1
+            self._before -= quantity[active[self._boundary]]
+            moved.append(active[self._boundary])
+        while self._boundary < len(active) and self._before + quantity[active[self._boundary]] <= self._capacity:
+            self._before += quantity[active[self._boundary]]
+            self._boundary += 1
+            moved += active[self._boundary : self._boundary + 1]
+
+    def _settle(self, rank: int, second: int) -> None:
+        """Ends the rank's piece at this second if its cover changes now."""
+        place = bisect.bisect_left(self._active, rank)
+        units = 0
+        if place < len(self._active) and self._active[place] == rank:
+            whole, part = place < self._boundary, place == self._boundary
+            units = self._quantity[rank] if whole else self._capacity - self._before if part else 0
+        if units == self._units[rank]:
+            return
+        if self._units[rank] and self._since[rank] < second:
+            self._pieces[rank].append(_Piece(self._since[rank], second, self._units[rank]))
+        self._units[rank], self._since[rank] = units, second
+
+
+def _edges(seconds: range) -> tuple[tuple[int, int], tuple[int, int]]:
+    return (seconds.start, 1), (seconds.stop, -1)

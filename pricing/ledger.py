@@ -1,0 +1,72 @@
+"""Double entry: an issued invoice as one transaction whose entries sum to zero in each currency.
+
+Debits are positive. Amounts are exact: revenue is booked by SKU as it was rated, and what rounding to the minor unit
+has added or taken stands in an account of its own. An invoice in another currency is two transactions in one: US
+dollars against `exchange:USD`, and the other currency against `exchange:CURRENCY`; rounding is then part of the
+exchange, because a converted amount need not be a whole number of parts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+
+from podyard.base.money import Amount
+from podyard.domain.invoice import Invoice
+from podyard.pricing.invoicing import PARTS_PER_UNIT
+
+PRICED_IN = "USD"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Entry:
+    """`amount` of `currency` to an account: positive debits it, negative credits it."""
+
+    account: str
+    currency: str
+    amount: Amount
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Transaction:
+    """`source_id` says what it books, and is booked once. The entries of each currency sum to zero."""
+
+    source_id: str
+    entries: Sequence[Entry]
+
+    def __post_init__(self) -> None:
+        for currency, rest in balances(self.entries, by="currency"):
+            assert rest.parts == 0, f"{self.source_id} does not balance: {rest.parts} parts of {currency} are over"
+
+
+def balances(entries: Iterable[Entry], *, by: str = "account") -> list[tuple[str, Amount]]:
+    """Sums of entries of one currency by account (or of all by currency), in order of the name."""
+    sums: dict[str, int] = {}
+    for entry in entries:
+        name = entry.currency if by == "currency" else entry.account
+        sums[name] = sums.get(name, 0) + entry.amount.parts
+    return [(name, Amount(parts)) for name, parts in sorted(sums.items())]
+
+
+def of_invoice(account: str, invoice: Invoice) -> Transaction:
+    """What issuing an invoice to an account books. Corrections name the month that they correct."""
+    rated = [(f"revenue:{line.sku_id}", -line.amount) for line in invoice.lines]
+    rated += [(f"credit:{line.credit_id}", -line.amount) for line in invoice.credits]
+    net = -Amount(sum(amount.parts for _, amount in rated))
+    owed = [(f"receivable:{account}", of_minor(invoice.total, invoice))]
+    owed += [("tax", -of_minor(invoice.tax, invoice))]
+    owed += [(f"adjustment:{a.corrects_month}", -of_minor(a.minor, invoice)) for a in invoice.adjustments]
+    subtotal = of_minor(invoice.subtotal, invoice)
+    if invoice.currency == PRICED_IN and invoice.exchange == 1:
+        rated.append(("rounding", net - subtotal))
+    else:
+        rated.append((f"exchange:{PRICED_IN}", net))
+        owed.append((f"exchange:{invoice.currency}", -subtotal))
+    entries = [Entry(name, PRICED_IN, amount) for name, amount in rated if amount.parts]
+    entries += [Entry(name, invoice.currency, amount) for name, amount in owed if amount.parts]
+    return Transaction(f"invoice:{account}:{invoice.month}", tuple(entries))
+
+
+def of_minor(minor: int, invoice: Invoice) -> Amount:
+    """Minor units of the invoice's currency as an exact amount of it."""
+    return Amount(minor * (PARTS_PER_UNIT // 10**invoice.decimals))
