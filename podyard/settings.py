@@ -43,6 +43,7 @@ class Settings:
     replicas_max: int = REPLICAS_MAX
     hosts_max: int = HOSTS_MAX
     leases: Leases = Leases()
+    rate_card_path: Path | None = None  # None: the one that comes with Podyard
 
     @property
     def token_path(self) -> Path:
@@ -81,6 +82,8 @@ class Settings:
             values["PODYARD_BROKER_URL"] = self.broker_url
         if self.fleet_path is not None:
             values["PODYARD_FLEET"] = str(self.fleet_path)
+        if self.rate_card_path is not None:
+            values["PODYARD_RATE_CARD"] = str(self.rate_card_path)
         return values
 
 
@@ -110,7 +113,14 @@ def from_environment(environ: Mapping[str, str] | None = None) -> Settings:
             agent_seconds=_lease(env, "PODYARD_AGENT_LEASE_SECONDS", usual.agent_seconds),
             replica_seconds=_lease(env, "PODYARD_REPLICA_LEASE_SECONDS", usual.replica_seconds),
         ),
+        rate_card_path=rate_card_path(env),
     )
+
+
+def rate_card_path(environ: Mapping[str, str] | None = None) -> Path | None:
+    """The rate card of one's own that the environment names; None: the one that comes with Podyard."""
+    text = (os.environ if environ is None else environ).get("PODYARD_RATE_CARD")
+    return Path(text).expanduser().absolute() if text else None
 
 
 def _default_data() -> str:

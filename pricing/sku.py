@@ -1,4 +1,4 @@
-"""SKUs, price versions, and the rate card that holds them.
+"""SKUs, price versions, and the rate card that holds them. How a card is read and checked: cards.py.
 
 A price that is missing is a PodyardError that says what there is; it is never zero and never a sentinel.
 """
@@ -8,11 +8,7 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import functools
-import importlib.resources
-from collections.abc import Mapping, Sequence
-from typing import Any
-
-import yaml
+from collections.abc import Iterator, Mapping, Sequence
 
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.errors import Code, PodyardError, failed_precondition
@@ -20,10 +16,13 @@ from podyard.base.money import nanos_from_decimal_text
 from podyard.domain.node import UsageClass
 from podyard.domain.usage import PriceUnit, PriceVersion
 from podyard.hardware.accelerator_types import size_of
+from podyard.settings import rate_card_path
 
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_KEYS = {"type", "generation", "region", "usage", "unit", "prices"}
-DEFAULT_RATE_CARD = "2026-11-01"
+DISK = "disk"  # what stands in the place of a generation: SKUs `disk-TYPE/REGION/USAGE`
+HOST = "host"  # SKUs `host-SERIES-PART/REGION/USAGE`, one for the vCPUs and one for the memory of a host
+HOST_SERIES = "n1"  # the machines of hosts (PyPI apache-libcloud 3.9.1 has their prices apart from TPUs)
+HOST_PARTS: Mapping[str, PriceUnit] = {"vcpu": PriceUnit.VCPU_HOUR, "ram": PriceUnit.GIB_HOUR}
+COMMITMENT_YEARS = (1, 3)  # the terms that Google sells (cloud.google.com/tpu/pricing)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -46,7 +45,8 @@ class Sku:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Price:
-    """The price of one node. `nanos_per_hour` is for one unit, `quantity` how many units the node is."""
+    """The price of one node, disk or part of a host. `nanos_per_hour` is for one unit (of a GIB_MONTH: for a month of
+    730 hours), `quantity` how many units it is."""
 
     sku_id: str
     unit: PriceUnit
@@ -74,8 +74,12 @@ class RateCard:
 
         Reserved nodes are priced as on demand: what a reservation saves comes from its commitment, not from here.
         """
-        generation, chips = size_of(accelerator_type)
         sold_as = str(UsageClass.ON_DEMAND if usage == UsageClass.RESERVED else UsageClass(usage))
+        return self.row_for(accelerator_type, region, sold_as)
+
+    def row_for(self, accelerator_type: str, region: str, sold_as: str) -> tuple[Sku, int]:
+        """The same by what the card calls a way to buy, commitments included."""
+        generation, chips = size_of(accelerator_type)
         own = self._index.get((accelerator_type, region, sold_as))
         if own is not None:
             return own, 1
@@ -86,25 +90,41 @@ class RateCard:
 
     def price(self, accelerator_type: str, region: str, usage: UsageClass | str, at: PlatformTime) -> Price:
         """The price of a node at a time; raises NOT_FOUND when there is none."""
-        sku, quantity = self.sku_for(accelerator_type, region, usage)
-        version = sku.version_at(at)
-        if version is None:
-            first = sku.versions[0].effective_from.rfc3339()
-            raise PodyardError(Code.NOT_FOUND, f"no price of {sku.sku_id} at {at.rfc3339()}: the first is from {first}")
-        return Price(
-            sku_id=sku.sku_id,
-            unit=sku.unit,
-            quantity=quantity,
-            nanos_per_hour=version.nanos,
-            effective_from=version.effective_from,
-            version_id=version.version_id,
-            source=version.source,
-            verified=version.verified,
-        )
+        return _priced(*self.sku_for(accelerator_type, region, usage), at)
 
     def price_per_hour(self, accelerator_type: str, region: str, usage: UsageClass | str, at: PlatformTime) -> int:
         """Nanos per hour of a whole node, for forms and lists; raises NOT_FOUND when there is no price."""
         return self.price(accelerator_type, region, usage, at).total_nanos_per_hour
+
+    def commitment_sku_for(self, accelerator_type: str, region: str, years: int) -> tuple[Sku, int]:
+        """The SKU of a commitment to one node of this type, and how many of its units the node is. The price per hour
+        is the same whether it is paid upfront or by the month. Raises NOT_FOUND when there is none."""
+        if years not in COMMITMENT_YEARS:
+            terms = " or ".join(str(term) for term in COMMITMENT_YEARS)
+            raise PodyardError(Code.NOT_FOUND, f"no commitment is for {years} years: one is for {terms}")
+        return self.row_for(accelerator_type, region, commitment_usage(years))
+
+    def commitment_price(self, accelerator_type: str, region: str, years: int, at: PlatformTime | None = None) -> Price:
+        """The price of one node under a commitment of 1 or 3 years, at a time (None: the latest); raises NOT_FOUND."""
+        return _priced(*self.commitment_sku_for(accelerator_type, region, years), at)
+
+    def host_price(
+        self,
+        part: str,
+        region: str,
+        usage: UsageClass | str = UsageClass.ON_DEMAND,
+        at: PlatformTime | None = None,
+    ) -> Price:
+        """The price of one vCPU (`vcpu`) or one GiB of memory (`ram`) of a host; raises NOT_FOUND."""
+        return self._named(f"{HOST}-{HOST_SERIES}-{part}", region, str(usage), at)
+
+    def disk_price(self, disk_type: str, region: str, at: PlatformTime | None = None) -> Price:
+        """The price of one GiB of a disk (`pd-ssd`) for a month of 730 hours; raises NOT_FOUND."""
+        return self._named(f"{DISK}-{disk_type}", region, str(UsageClass.ON_DEMAND), at)
+
+    def rows_of(self, region: str, usage: str) -> Iterator[Sku]:
+        """What is sold there in this way, in the order of the SKU ids."""
+        return (sku for _, sku in sorted(self.skus.items()) if (sku.region, sku.usage) == (region, usage))
 
     @functools.cached_property
     def _index(self) -> Mapping[tuple[str, str, str], Sku]:
@@ -114,58 +134,69 @@ class RateCard:
             if sku.accelerator_type is not None or sku.unit is PriceUnit.CHIP_HOUR
         }
 
+    def _named(self, name: str, region: str, usage: str, at: PlatformTime | None) -> Price:
+        found = self.skus.get(f"{name}/{region}/{usage}")
+        if found is not None:
+            return _priced(found, 1, at)
+        kind = name.partition("-")[0]
+        there = [sku_id for sku_id in sorted(self.skus) if self.skus[sku_id].generation == kind]
+        same = [sku_id for sku_id in there if sku_id.startswith(f"{name}/")]
+        known = ", ".join(same or dict.fromkeys(sku_id.partition("/")[0] for sku_id in there)) or f"no {kind} at all"
+        raise PodyardError(Code.NOT_FOUND, f"no {usage} price of {name} in {region}: the rate card has {known}")
+
     def _why_no_price(self, accelerator_type: str, generation: str, region: str, usage: str) -> str:
         names = (accelerator_type, generation)
-        classes = {str(u) for u in UsageClass}
-        usages = sorted(u for name, r, u in self._index if name in names and r == region and u in classes)
-        regions = sorted({r for name, r, u in self._index if name in names and u == usage})
-        has = f"there it has prices for {', '.join(usages)}" if usages else "it has no price there at all"
+        commitment = usage.startswith(_COMMITMENT)
+        keys = [key for key in self._index if key[0] in names and key[2].startswith(_COMMITMENT) is commitment]
+        usages = sorted(u for _, r, u in keys if r == region)
+        regions = sorted({r for _, r, u in keys if u == usage})
+        what = "prices for" if not commitment else "commitments:"
+        has = f"there it has {what} {', '.join(usages)}" if usages else "it has no price there at all"
         where = f"; {usage} is priced in {', '.join(regions)}" if regions else ""
         return f"no {usage} price of {accelerator_type} in {region}: {has}{where}"
 
 
+_COMMITMENT = "commitment-"
+
+
+def commitment_usage(years: int) -> str:
+    """What a rate card calls a commitment: `commitment-1y`."""
+    return f"{_COMMITMENT}{years}y"
+
+
+def _priced(sku: Sku, quantity: int, at: PlatformTime | None) -> Price:
+    version = sku.versions[-1] if at is None else sku.version_at(at)
+    if version is None:
+        assert at is not None, "the latest version is always there"
+        first = sku.versions[0].effective_from.rfc3339()
+        raise PodyardError(Code.NOT_FOUND, f"no price of {sku.sku_id} at {at.rfc3339()}: the first is from {first}")
+    return Price(
+        sku_id=sku.sku_id,
+        unit=sku.unit,
+        quantity=quantity,
+        nanos_per_hour=version.nanos,
+        effective_from=version.effective_from,
+        version_id=version.version_id,
+        source=version.source,
+        verified=version.verified,
+    )
+
+
 @functools.cache
 def default_rate_card() -> RateCard:
-    """The rate card that comes with Podyard."""
-    return load_rate_card(read_rate_card(DEFAULT_RATE_CARD))
+    """The rate card of this process: the file that PODYARD_RATE_CARD names, else the card that comes with Podyard.
+    Raises FAILED_PRECONDITION that names the row that is wrong."""
+    # cards.py makes what this module defines.
+    from podyard.pricing import cards
 
-
-def read_rate_card(date: str) -> str:
-    file = importlib.resources.files("podyard.pricing").joinpath(f"rate_cards/{date}.yaml")
-    return file.read_text(encoding="utf-8")
+    return cards.read_card(rate_card_path() or cards.SHIPPED)
 
 
 def load_rate_card(text: str) -> RateCard:
     """Reads a rate card; raises FAILED_PRECONDITION that names the place and what is wrong there."""
-    try:
-        data = yaml.load(text, Loader=_LOADER)
-    except yaml.YAMLError as error:
-        raise failed_precondition(f"rate card: not YAML: {error}") from error
-    if not isinstance(data, dict) or not isinstance(data.get("skus"), dict):
-        raise failed_precondition("rate card: must have currency, sources and skus")
-    sources = data.get("sources") or {}
-    skus = {str(sku_id): _sku(str(sku_id), value, sources) for sku_id, value in data["skus"].items()}
-    return RateCard(str(data.get("currency", "USD")), skus)
+    from podyard.pricing import cards
 
-
-def _sku(sku_id: str, value: object, sources: Mapping[str, str]) -> Sku:
-    place = f"rate card, {sku_id}"
-    if not isinstance(value, dict) or set(value) - _KEYS or _KEYS - {"type"} - set(value):
-        raise failed_precondition(f"{place}: must have exactly {', '.join(sorted(_KEYS))} (type may be left out)")
-    try:
-        unit = PriceUnit(value["unit"])
-    except ValueError:
-        raise failed_precondition(f"{place}: unit {value['unit']!r} is not one of {', '.join(PriceUnit)}") from None
-    versions = [_version(sku_id, row, sources) for row in value["prices"]]
-    return make_sku(
-        sku_id,
-        unit,
-        versions,
-        generation=str(value["generation"]),
-        accelerator_type=value.get("type"),
-        region=str(value["region"]),
-        usage=str(value["usage"]),
-    )
+    return cards.load_rate_card(text)
 
 
 def make_sku(
@@ -197,9 +228,3 @@ def make_version(sku_id: str, effective_from: str, amount: str, source: str, ver
     if moment.nanos % NANOS_PER_SECOND or nanos < 0:
         raise failed_precondition(f"rate card, {sku_id}: a price is not negative and starts at a whole second")
     return PriceVersion(f"{sku_id}@{moment.rfc3339()}", moment, nanos, source, verified)
-
-
-def _version(sku_id: str, row: object, sources: Mapping[str, str]) -> PriceVersion:
-    if not isinstance(row, dict) or not isinstance(row.get("usd"), str) or row.get("source") not in sources:
-        raise failed_precondition(f"rate card, {sku_id}: a price has from, usd (as text) and source (a key of sources)")
-    return make_version(sku_id, str(row.get("from")), row["usd"], sources[row["source"]], row.get("verified", True))

@@ -1,5 +1,5 @@
-"""The gRPC front: `google.cloud.tpu.{v1,v2,v2alpha1}.Tpu`, `google.longrunning.Operations` and
-`google.cloud.location.Locations`.
+"""The gRPC front: `google.cloud.tpu.{v1,v2,v2alpha1}.Tpu`, `google.longrunning.Operations`,
+`google.cloud.location.Locations` and `google.cloud.billing.v1.CloudCatalog`.
 
 Each RPC becomes the HTTP request that google.api.http says, and goes through the ASGI application of this process:
 authentication, limits and handlers are the same. Operations are shown in the version that began them, since their
@@ -16,6 +16,7 @@ from urllib.parse import quote, unquote, urlencode
 import grpc
 from google.protobuf import json_format
 
+from podyard.api import catalogue_grpc
 from podyard.api.tpu import descriptors
 from podyard.api.tpu.schema import PROTO_VERSIONS, Method, methods_of
 from podyard.base.errors import Code
@@ -50,6 +51,9 @@ class Front(grpc.GenericRpcHandler):  # type: ignore[misc]
             elif not resource and method.rpc != "GenerateServiceIdentity":
                 self._add(descriptors.LOCATIONS, SHARED_VERSION, method, *_shared("google.cloud.location", method))
 
+        for rpc, names in catalogue_grpc.METHODS.items():
+            self._handlers[f"/{catalogue_grpc.SERVICE}/{rpc}"] = self._of_catalogue(rpc, *names)
+
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
         return self._handlers.get(handler_call_details.method)
 
@@ -73,12 +77,23 @@ class Front(grpc.GenericRpcHandler):  # type: ignore[misc]
     ) -> tuple[int, Any]:
         fields = json_format.MessageToDict(message, descriptor_pool=descriptors.pool())
         path, query, body = http_request(version, method, fields)
-        headers = [(b"host", b"127.0.0.1"), (b"content-type", b"application/json")]
-        for key, value in context.invocation_metadata() or ():
-            if key in _HEADERS:
-                headers.append((key.encode(), value.encode() if isinstance(value, str) else value))
-        status, answered = await _asgi(self._app, method.verb, path, query, headers, body)
+        status, answered = await _asgi(self._app, method.verb, path, query, _headers(context), body)
         return status, json.loads(answered)
+
+    def _of_catalogue(self, rpc: str, request: str, response: str) -> grpc.RpcMethodHandler:
+        takes, gives = catalogue_grpc.message_class(request), catalogue_grpc.message_class(response)
+
+        async def handle(message: Any, context: grpc.aio.ServicerContext) -> Any:
+            fields = json_format.MessageToDict(message)
+            path = catalogue_grpc.path_of(rpc, fields)
+            status, answered = await _asgi(self._app, "GET", path, urlencode(fields), _headers(context), b"")
+            if status == 200:
+                return json_format.ParseDict(json.loads(answered), gives())
+            return await _abort(context, json.loads(answered))
+
+        return grpc.unary_unary_rpc_method_handler(
+            handle, request_deserializer=takes.FromString, response_serializer=gives.SerializeToString
+        )
 
 
 def http_request(version: str, method: Method, fields: dict[str, Any]) -> tuple[str, str, bytes]:
@@ -119,6 +134,14 @@ async def serve(app: Asgi, address: str, port: int) -> grpc.aio.Server:
 def _shared(package: str, method: Method) -> tuple[str, str]:
     own = {"Empty": "google.protobuf.Empty"}
     return f"{package}.{method.request}", own.get(method.response) or f"{package}.{method.response}"
+
+
+def _headers(context: grpc.aio.ServicerContext) -> list[tuple[bytes, bytes]]:
+    headers = [(b"host", b"127.0.0.1"), (b"content-type", b"application/json")]
+    for key, value in context.invocation_metadata() or ():
+        if key in _HEADERS:
+            headers.append((key.encode(), value.encode() if isinstance(value, str) else value))
+    return headers
 
 
 async def _asgi(

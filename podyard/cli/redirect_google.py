@@ -1,7 +1,8 @@
 """What one `podyard run` says for Google's hosts that no Podyard stands for: nothing is sent to them.
 
 The command's requests carry a token of Podyard's, which is nobody else's to see. Compute Engine is an empty project,
-since SkyPilot and Ray list its machines next to TPU nodes; all else is refused, and counted.
+since SkyPilot and Ray list its machines next to TPU nodes, with the machine types that the rate card has prices for,
+since readers of prices multiply by what those have; all else is refused, and counted.
 """
 
 from __future__ import annotations
@@ -46,6 +47,9 @@ _COLLECTIONS = {
     "snapshots": "snapshot",
     "subnetworks": "subnetwork",
 }
+# N1's families with MiB per vCPU (cloud.google.com/compute/docs/general-purpose-machines), and their numbers of vCPUs.
+_MACHINES = {"n1-standard": 3840, "n1-highmem": 6656}
+_MACHINE_CPUS = (1, 2, 4, 8, 16, 32, 64, 96)
 _OTHER_KIND_IN_REGIONS = frozenset({"diskTypes", "instanceGroupManagers", "instanceGroups"})
 _SELF = "https://www.googleapis.com/compute/v1/"
 
@@ -117,6 +121,9 @@ class Google:
         collection = below[place] if below else ""
         if collection not in _COLLECTIONS:
             return None
+        if scope == "zones" and below[1:] == ["machineTypes"]:
+            items = _machine_types(project, below[0]) if below[0] in self.zones else []
+            return 200, _list("compute#machineTypeList", name, items)
         if len(below) > place + 1:
             return _missing("/".join(name.split("/")[: 5 + place]))  # the thing itself, also for what is below it
         kind = _COLLECTIONS[collection]
@@ -155,6 +162,24 @@ def envelope(code: Code, message: str, reason: str) -> tuple[int, dict[str, Any]
     errors = [{"message": message, "domain": "global", "reason": reason}]
     error = {"code": code.http_status, "message": message, "errors": errors, "status": code.name}
     return code.http_status, {"error": error}
+
+
+def _machine_types(project: str, zone: str) -> list[dict[str, Any]]:
+    return [
+        {
+            "kind": "compute#machineType",
+            "name": f"{family}-{cpus}",
+            "description": f"{cpus} vCPUs, {cpus * mib / 1024:g} GB RAM",
+            "guestCpus": cpus,
+            "memoryMb": cpus * mib,
+            "isSharedCpu": False,
+            "zone": zone,
+            "selfLink": f"{_SELF}projects/{project}/zones/{zone}/machineTypes/{family}-{cpus}",
+        }
+        for family, mib in _MACHINES.items()
+        for cpus in _MACHINE_CPUS
+        if cpus > 1 or family == "n1-standard"
+    ]
 
 
 def _missing(name: str) -> tuple[int, dict[str, Any]]:

@@ -33,7 +33,9 @@ from podyard.cli.redirect_tunnel import CONNECT_SECONDS_MAX, Upstream, pipe
 
 TPU_HOST = "tpu.googleapis.com"
 TOKEN_HOST = "oauth2.googleapis.com"  # its /token only is what we stand for
-REDIRECTED = (TPU_HOST, TOKEN_HOST)
+BILLING_HOST = "cloudbilling.googleapis.com"  # its catalogue of prices only
+CATALOGUE_PATH = "/v1/services"
+REDIRECTED = (TPU_HOST, TOKEN_HOST, BILLING_HOST)
 CONNECTIONS_MAX = 512  # of one command; more is a loop that leaks them
 HEAD_SECONDS_MAX = 300.0  # between two requests of a client: libraries keep a connection for minutes
 ANSWER_SECONDS_MAX = 60.0  # the server answers within 30 s or says that it is busy
@@ -248,7 +250,8 @@ class _Google(_Connection):
 def stand_in(handler: _Connection, host: str, path: str) -> None:
     """Answers what a host was asked for that the proxy stands for: by Podyard, or by what the proxy knows itself."""
     google = handler.server.google
-    if google is None or host in REDIRECTED or redirect_google.is_tpu_discovery(host, path):
+    ours = host in REDIRECTED and (host != BILLING_HOST or path.startswith(CATALOGUE_PATH))
+    if google is None or ours or redirect_google.is_tpu_discovery(host, path):
         relay(handler, path)
         return
     try:

@@ -1,5 +1,9 @@
 """The rate card: what the platform charges, and what it says when it cannot."""
 
+import csv
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
 from podyard.base.clock import PlatformTime
@@ -10,11 +14,11 @@ from podyard.domain.node import UsageClass
 from podyard.domain.usage import PriceUnit
 from podyard.pricing.meter import Metered
 from podyard.pricing.rating import hold, rate, shown, total
-from podyard.pricing.sku import default_rate_card, load_rate_card, make_sku, make_version
+from podyard.pricing.sku import default_rate_card, make_sku, make_version
 
 AT = PlatformTime.from_rfc3339("2026-11-21T00:00:00Z")
 CARD = default_rate_card()
-_ONE_PRICE = "{sources: {x: y}, skus: {a: {generation: v2, region: r, usage: u, unit: chip_hour, prices: [{PRICE}]}}}"
+FACTS = Path(__file__).parents[2] / "data" / "billing" / "rate_card.csv"
 
 
 def usd(text: str) -> int:
@@ -129,25 +133,64 @@ def test_shown_lines_and_rounding_error_make_the_subtotal() -> None:
     assert shown([], 2).subtotal == 0
 
 
+def test_the_card_has_every_row_of_the_data_and_no_other() -> None:
+    with FACTS.open(encoding="utf-8", newline="") as file:
+        facts = {row["sku"]: row for row in csv.DictReader(file)}
+    assert len(facts) == 195
+    assert CARD.skus.keys() == facts.keys()
+    for sku_id, fact in facts.items():
+        sku = CARD.skus[sku_id]
+        (version,) = sku.versions
+        assert (sku.generation, sku.accelerator_type or "", sku.region, sku.usage, str(sku.unit)) == (
+            fact["generation"], fact["accelerator_type"], fact["region"], fact["usage"], fact["unit"],
+        ), sku_id  # fmt: skip
+        assert version.nanos == usd(fact["usd"]), sku_id
+        assert version.effective_from.rfc3339() == fact["effective_from"], sku_id
+        assert (version.verified, version.source) == (fact["verified"] == "yes", fact["source"]), sku_id
+
+
 @pytest.mark.parametrize(
-    ("text", "where"),
+    ("kind", "region", "years", "per_hour"),
     [
-        ("- 1", "must have currency"),
-        ("skus: [", "not YAML"),
-        ("skus: {a: {unit: hour}}", "rate card, a: must have exactly"),
-        ("skus: {a: {generation: v2, region: r, usage: u, unit: hour, prices: []}}", "unit 'hour' is not one of"),
-        ("skus: {a: {generation: v2, region: r, usage: u, unit: chip_hour, prices: []}}", "needs prices"),
-        (
-            _ONE_PRICE.replace("PRICE", "from: '2015-01-01T00:00:00Z', usd: 1.5, source: x"),
-            "usd (as text)",
-        ),
-        (
-            _ONE_PRICE.replace("PRICE", "from: '2015-01-01T00:00:00.5Z', usd: '1.5', source: x"),
-            "starts at a whole second",
-        ),
+        ("v2-32", "us-central1", 1, "15.12"),
+        ("v3-32", "europe-west4", 3, "14.40"),
+        ("v4-64", "us-central2", 1, "64.9152"),
+        ("v5litepod-16", "us-east5", 3, "8.64"),
+        ("v5p-8", "us-east5", 1, "11.76"),
+        ("v6e-1", "us-east5", 3, "1.215"),
     ],
 )
-def test_errors_of_a_rate_card_name_the_place(text: str, where: str) -> None:
-    with pytest.raises(PodyardError) as caught:
-        load_rate_card(text)
-    assert where in caught.value.message
+def test_prices_under_a_commitment(kind: str, region: str, years: int, per_hour: str) -> None:
+    price = CARD.commitment_price(kind, region, years)
+    assert (price.total_nanos_per_hour, price.verified) == (usd(per_hour), False)
+
+
+def test_hosts_and_disks_have_prices_of_their_own() -> None:
+    vcpu = CARD.host_price("vcpu", "us-central1")
+    assert (vcpu.nanos_per_hour, vcpu.unit, vcpu.quantity) == (usd("0.031611"), PriceUnit.VCPU_HOUR, 1)
+    ram = CARD.host_price("ram", "europe-west4", UsageClass.PREEMPTIBLE, AT)
+    assert (ram.nanos_per_hour, ram.unit) == (usd("0.000987"), PriceUnit.GIB_HOUR)
+    disk = CARD.disk_price("pd-ssd", "europe-west4")
+    assert (disk.nanos_per_hour, disk.unit) == (usd("0.187"), PriceUnit.GIB_MONTH)
+
+
+def test_what_has_no_price_says_what_has_one() -> None:
+    wanted: list[tuple[Callable[[], object], str]] = [
+        (lambda: CARD.commitment_price("v2-32", "europe-west4", 1), "commitment-1y is priced in us-central1"),
+        (
+            lambda: CARD.commitment_price("v3-32", "us-east1", 3),
+            "no price there at all; commitment-3y is priced in e",
+        ),
+        (lambda: CARD.commitment_price("v2-32", "us-central1", 2), "no commitment is for 2 years: one is for 1 or 3"),
+        (lambda: CARD.disk_price("pd-ssd", "asia-east1"), "the rate card has disk-pd-ssd/europe-west4/on-demand, disk"),
+        (lambda: CARD.disk_price("pd-extreme", "us-central1"), "the rate card has disk-pd-ssd, disk-pd-standard"),
+        (lambda: CARD.host_price("gpu", "us-central1"), "the rate card has host-n1-ram, host-n1-vcpu"),
+        (
+            lambda: CARD.disk_price("pd-ssd", "us-central1", PlatformTime.from_rfc3339("2014-12-31T23:59:59Z")),
+            "the first is from 2015",
+        ),
+    ]
+    for ask, text in wanted:
+        with pytest.raises(PodyardError, match=text) as caught:
+            ask()
+        assert caught.value.code is Code.NOT_FOUND

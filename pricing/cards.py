@@ -1,0 +1,321 @@
+"""Rate cards as files: how one is read, what it may say, and what of it may change.
+
+A card is YAML (`rate_cards/` has its header); every error names the row. What a card says of the past stays as it is,
+because past usage is priced by it: `check_change`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.resources
+import itertools
+import re
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from typing_extensions import override
+
+from podyard.base.clock import PlatformTime
+from podyard.base.errors import Code, PodyardError, failed_precondition
+from podyard.domain.node import UsageClass
+from podyard.domain.usage import PriceUnit, PriceVersion
+from podyard.hardware.accelerator_types import slice_named
+from podyard.hardware.generations import GENERATIONS
+from podyard.pricing.sku import (
+    COMMITMENT_YEARS,
+    DISK,
+    HOST,
+    HOST_PARTS,
+    HOST_SERIES,
+    RateCard,
+    Sku,
+    commitment_usage,
+    make_sku,
+    make_version,
+)
+
+SHIPPED = "2026-11-01"
+CARD_BYTES_MAX = 8 << 20  # the shipped card has 200 SKUs in 40 kB; Google's whole price list is about this long
+CURRENCY = "USD"  # invoices convert from it
+USAGES = (
+    *(str(usage) for usage in UsageClass if usage is not UsageClass.RESERVED),  # a reserved node is priced as on demand
+    *(commitment_usage(years) for years in COMMITMENT_YEARS),
+)
+
+_CARD_KEYS = ("currency", "sources", "skus")
+_SKU_KEYS = ("type", "generation", "region", "usage", "unit", "prices")
+_PRICE_KEYS = ("from", "until", "usd", "source", "verified")
+_REGION = re.compile(r"[a-z]+-[a-z]+\d+")
+_USD = re.compile(r"\d{1,9}(\.\d{1,9})?")  # so that its nanos are a 64-bit integer
+_GENERATIONS = tuple(name for name, generation in GENERATIONS.items() if generation.node_type)
+
+
+def read_card(name: str | Path) -> RateCard:
+    """The card that comes with Podyard under this date, or that of a file. Raises NOT_FOUND for neither, and
+    FAILED_PRECONDITION that names the row that is wrong."""
+    if name in shipped_cards():
+        file = importlib.resources.files("podyard.pricing").joinpath(f"rate_cards/{name}.yaml")
+        return load_rate_card(file.read_text(encoding="utf-8"))
+    try:
+        with Path(name).open("rb") as source:
+            data = source.read(CARD_BYTES_MAX + 1)
+        text = data.decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        known = ", ".join(shipped_cards())
+        message = f"rate card {str(name)!r} is neither one of {known} nor a file that can be read: {why}"
+        raise PodyardError(Code.NOT_FOUND, message) from error
+    if len(data) > CARD_BYTES_MAX:
+        raise failed_precondition(f"rate card {name}: it has more than the {CARD_BYTES_MAX} bytes that are read")
+    try:
+        return load_rate_card(text)
+    except PodyardError as error:
+        raise failed_precondition(f"{name}: {error.message}") from error
+
+
+def shipped_cards() -> tuple[str, ...]:
+    """The dates of the cards that come with Podyard, ascending."""
+    folder = importlib.resources.files("podyard.pricing").joinpath("rate_cards")
+    names = (item.name for item in folder.iterdir())
+    return tuple(sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml")))
+
+
+def load_rate_card(text: str) -> RateCard:
+    """Reads a card's text; raises FAILED_PRECONDITION that names the row and what is wrong there."""
+    try:
+        data = yaml.load(text, Loader=_Loader)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise failed_precondition(f"rate card: not YAML: {error}") from error
+    if not isinstance(data, dict) or not isinstance(data.get("skus"), dict):
+        raise failed_precondition("rate card: must have currency, sources and skus")
+    _check_keys("rate card", data, _CARD_KEYS, ("skus",))
+    currency = data.get("currency", CURRENCY)
+    if currency != CURRENCY:
+        raise failed_precondition(f"rate card: currency {currency!r}: prices are in {CURRENCY}, and invoices convert")
+    sources = data.get("sources") or {}
+    if not isinstance(sources, dict) or not all(isinstance(item, str) for pair in sources.items() for item in pair):
+        raise failed_precondition("rate card: sources must be a mapping of short names to texts")
+    skus: dict[str, Sku] = {}
+    sold: dict[tuple[str, ...], str] = {}
+    for sku_id, value in data["skus"].items():
+        sku = _sku(sku_id, value, sources)
+        key = (_named(sku), sku.region, sku.usage)
+        if key in sold:
+            raise failed_precondition(f"rate card, {sku.sku_id}: {sold[key]} has the prices of {' '.join(key)} already")
+        sold[key] = sku.sku_id
+        skus[sku.sku_id] = sku
+    return RateCard(CURRENCY, skus)
+
+
+def check_change(old: RateCard, new: RateCard, now: PlatformTime) -> None:
+    """Raises FAILED_PRECONDITION with the id of the price version when `new` would price usage before `now` otherwise
+    than `old` does: by a version that has changed, is gone or has come between, or by a SKU of another kind.
+
+    Where there was no price, one may come: usage that is held for the lack of it is then billed. A source may be
+    corrected.
+    """
+    for _, sku in sorted(old.skus.items()):
+        past = [version for version in sku.versions if version.effective_from <= now]
+        if not past:
+            continue
+        other = new.skus.get(sku.sku_id)
+        if other is None or _kind(other) != _kind(sku):
+            what = "is gone" if other is None else "is of something else now"
+            raise failed_precondition(f"{past[0].version_id}: the SKU {what}, and usage has been priced by it")
+        _check_versions(past, other, now)
+    _check_takes_over(old, new, now)
+
+
+def _check_versions(past: Sequence[PriceVersion], new: Sku, now: PlatformTime) -> None:
+    by_time = {version.effective_from: version for version in new.versions}
+    for version in past:
+        other = by_time.get(version.effective_from)
+        if other is None:
+            raise failed_precondition(f"{version.version_id}: this price is gone, and usage has been priced by it")
+        if other.nanos != version.nanos:
+            raise failed_precondition(f"{version.version_id}: this price has changed, and usage has been priced by it")
+    known = {version.effective_from for version in past}
+    for version in new.versions:
+        if past[0].effective_from < version.effective_from <= now and version.effective_from not in known:
+            raise failed_precondition(f"{version.version_id}: this price is new, and begins in the past")
+
+
+def _check_takes_over(old: RateCard, new: RateCard, now: PlatformTime) -> None:
+    """A type's own row goes before its generation's price per chip: a new one must not do so in the past."""
+    for sku_id, sku in sorted(new.skus.items()):
+        if sku_id in old.skus or sku.accelerator_type is None or sku.versions[0].effective_from > now:
+            continue
+        before = [row for row in old.rows_of(sku.region, sku.usage) if _named(row) == sku.generation]
+        if before and before[0].versions[0].effective_from <= now:
+            version = sku.versions[0]
+            message = f"{version.version_id}: {before[0].sku_id} has priced {sku.accelerator_type} in the past"
+            raise failed_precondition(message)
+
+
+def _kind(sku: Sku) -> tuple[object, ...]:
+    return (sku.generation, sku.accelerator_type, sku.region, sku.usage, sku.unit)
+
+
+def _named(sku: Sku) -> str:
+    """What a SKU is of: a type, one unit of a generation, a disk type, or a part of a host."""
+    if sku.generation in (DISK, HOST):
+        return sku.sku_id.partition("/")[0]
+    return sku.accelerator_type or sku.generation
+
+
+def _sku(sku_id: object, value: object, sources: Mapping[str, str]) -> Sku:
+    place = f"rate card, {sku_id}"
+    if not isinstance(sku_id, str) or not isinstance(value, dict):
+        raise failed_precondition(f"{place}: a SKU is a text with a mapping of {', '.join(_SKU_KEYS)}")
+    _check_keys(place, value, _SKU_KEYS, _SKU_KEYS[1:])
+    unit = _one_of(place, "unit", value["unit"], tuple(str(unit) for unit in PriceUnit))
+    generation = _one_of(place, "generation", value["generation"], (*_GENERATIONS, DISK, HOST))
+    region, kind = value["region"], value.get("type")
+    if not isinstance(region, str) or not _REGION.fullmatch(region):
+        raise failed_precondition(f"{place}: region {region!r} is not the name of a region such as us-central1")
+    usage = _one_of(place, "usage", value["usage"], USAGES)
+    found = make_sku(
+        sku_id,
+        PriceUnit(unit),
+        list(_versions(sku_id, value["prices"], sources)),
+        generation=generation,
+        accelerator_type=kind,
+        region=region,
+        usage=usage,
+    )
+    _check_unit(place, found)
+    return found
+
+
+def _check_unit(place: str, sku: Sku) -> None:
+    """Raises FAILED_PRECONDITION unless unit, type and id are what the generation is sold by."""
+    if sku.generation in (DISK, HOST):
+        name = sku.sku_id.removesuffix(f"/{sku.region}/{sku.usage}")
+        if sku.generation == DISK:
+            wanted = {name: PriceUnit.GIB_MONTH} if re.fullmatch(rf"{DISK}-[a-z-]+", name) else {}
+        else:
+            wanted = {f"{HOST}-{HOST_SERIES}-{part}": unit for part, unit in HOST_PARTS.items()}
+        if sku.accelerator_type is not None or wanted.get(name) is not sku.unit:
+            names = ", ".join(wanted) or f"{DISK}-TYPE"
+            units = ", ".join(wanted.values()) or str(PriceUnit.GIB_MONTH)
+            raise failed_precondition(f"{place}: a {sku.generation} has an id NAME/REGION/USAGE of {names}, in {units}")
+        return
+    if sku.accelerator_type is None:
+        if sku.unit is not PriceUnit.CHIP_HOUR:
+            raise failed_precondition(f"{place}: without a type the unit is {PriceUnit.CHIP_HOUR}, not {sku.unit}")
+        return
+    try:
+        kind = slice_named(sku.accelerator_type)
+    except (PodyardError, TypeError) as error:
+        why = error.message if isinstance(error, PodyardError) else f"type {sku.accelerator_type!r} is no text"
+        raise failed_precondition(f"{place}: {why}") from error
+    if kind.name != sku.accelerator_type:
+        raise failed_precondition(f"{place}: accelerator type {sku.accelerator_type!r} does not exist")
+    if kind.generation.name != sku.generation:
+        raise failed_precondition(f"{place}: {kind.name} is of generation {kind.generation.name}, not {sku.generation}")
+    if sku.unit not in (PriceUnit.DEVICE_HOUR, PriceUnit.SLICE_HOUR):
+        units = f"{PriceUnit.DEVICE_HOUR} or {PriceUnit.SLICE_HOUR}"
+        raise failed_precondition(f"{place}: with a type the unit is {units}, not {sku.unit}")
+
+
+def _versions(sku_id: str, rows: object, sources: Mapping[str, str]) -> Iterator[PriceVersion]:
+    """The price versions of a SKU, checked one by one and against each other."""
+    if not isinstance(rows, list) or not rows:
+        raise failed_precondition(f"rate card, {sku_id}: needs prices: a list of {', '.join(_PRICE_KEYS)}")
+    found = [_Row.of(sku_id, number, row, sources) for number, row in enumerate(rows, 1)]
+    found.sort(key=lambda row: row.version.effective_from)
+    for row, after in itertools.pairwise(found):
+        _check_follows(row, after)
+    last = found[-1]
+    if last.until is not None:
+        raise failed_precondition(
+            f"{last.place}: gap: nothing follows {last.until.rfc3339()}, and usage after it would have no price"
+        )
+    yield from (row.version for row in found)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Row:
+    """One price with where it stands, and its end where it says one."""
+
+    place: str
+    version: PriceVersion
+    until: PlatformTime | None
+
+    @classmethod
+    def of(cls, sku_id: str, number: int, row: object, sources: Mapping[str, str]) -> _Row:
+        place = f"rate card, {sku_id}, price {number}"
+        if not isinstance(row, dict):
+            raise failed_precondition(f"{place}: a price is a mapping of {', '.join(_PRICE_KEYS)}")
+        _check_keys(place, row, _PRICE_KEYS, ("from", "usd", "source"))
+        usd, verified = row["usd"], row.get("verified", True)
+        if not isinstance(usd, str):
+            raise failed_precondition(f"{place}: usd {usd!r} is a number to YAML: write usd (as text) in quotes")
+        if usd.startswith("-"):
+            raise failed_precondition(f"{place}: usd {usd!r}: a price is not negative")
+        if not _USD.fullmatch(usd):
+            raise failed_precondition(f"{place}: usd {usd!r} is no number with at most nine digits and nine decimals")
+        source = _one_of(place, "source", row["source"], tuple(sources))
+        if not isinstance(verified, bool):
+            raise failed_precondition(f"{place}: verified is true or false, not {verified!r}")
+        version = make_version(sku_id, _moment(place, "from", row["from"]), usd, sources[source], verified)
+        until = None
+        if "until" in row:
+            until = make_version(sku_id, _moment(place, "until", row["until"]), "0", "").effective_from
+            if until <= version.effective_from:
+                raise failed_precondition(f"{place}: until {until.rfc3339()} is not after from")
+        return cls(f"{place} ({version.version_id})", version, until)
+
+
+def _check_follows(row: _Row, after: _Row) -> None:
+    begins = after.version.effective_from
+    if row.version.effective_from == begins:
+        raise failed_precondition(f"{after.place}: overlap: no two from the same second")
+    if row.until is not None and row.until > begins:
+        until = row.until.rfc3339()
+        raise failed_precondition(f"{row.place}: overlap: it ends at {until}, the next begins at {begins.rfc3339()}")
+    if row.until is not None and row.until < begins:
+        until = row.until.rfc3339()
+        raise failed_precondition(f"{row.place}: gap: it ends at {until}, the next begins at {begins.rfc3339()}")
+
+
+def _moment(place: str, key: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise failed_precondition(f"{place}: {key} {value} is no text to YAML: write the time in quotes")
+    return value
+
+
+def _one_of(place: str, key: str, value: object, known: Sequence[str]) -> str:
+    if not isinstance(value, str) or value not in known:
+        raise failed_precondition(f"{place}: {key} {value!r} is not one of {', '.join(known)}")
+    return value
+
+
+def _check_keys(place: str, found: Mapping[Any, Any], known: Sequence[str], needed: Sequence[str]) -> None:
+    for key in found:
+        if key not in known:
+            raise failed_precondition(f"{place}: unknown key {key!r}; there are {', '.join(known)}")
+    for key in needed:
+        if key not in found:
+            raise failed_precondition(f"{place}: must have {key}")
+
+
+_SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _Loader(_SafeLoader):  # type: ignore[misc]  # which of the two it is shows at run time only
+    """YAML in which no key stands twice: PyYAML alone keeps the last one in silence."""
+
+    @override
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        lines: dict[object, int] = {}
+        for key_node, _ in node.value:
+            key = (key_node.tag, key_node.value) if isinstance(key_node, yaml.ScalarNode) else None
+            if key is not None and key in lines:
+                lines_of_both = f"lines {lines[key]} and {key_node.start_mark.line + 1}"
+                raise failed_precondition(f"rate card, {key_node.value}: this key is there twice, in {lines_of_both}")
+            lines[key] = key_node.start_mark.line + 1
+        found: dict[Hashable, Any] = super().construct_mapping(node, deep)
+        return found
