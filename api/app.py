@@ -9,7 +9,20 @@ from pathlib import Path
 
 from fastapi import APIRouter, FastAPI
 
-from podyard.api import agents, auth, billing, front, jobs, openapi, pods, queue_view, reservations
+from podyard.api import (
+    agents,
+    auth,
+    billing,
+    budgets,
+    catalogue,
+    front,
+    invoices,
+    jobs,
+    openapi,
+    pods,
+    queue_view,
+    reservations,
+)
 from podyard.api import clock as clock_routes
 from podyard.api import faults as fault_routes
 from podyard.api import platform as platform_routes
@@ -35,9 +48,12 @@ __all__ = ["OWN_ROUTERS", "create_app", "prepare"]
 OWN_ROUTERS = tuple(
     module.router
     for module in (
+        catalogue,
         jobs,
         agents,
         billing,
+        invoices,
+        budgets,
         platform_routes,
         auth,
         reservations,
@@ -86,8 +102,10 @@ def create_app(
     for router in (*OWN_ROUTERS, *routers):
         app.include_router(router)
 
-    # First, since it is asked most: routes are tried in their order.
-    app.router.routes[:0] = [*tpu_routes(), *discovery.routes(), *openapi.routes(OWN_ROUTERS)]
+    # Routes are tried in their order: v2 first, since it is asked most, and the catalogue before v1, below which it is.
+    v2, *others = tpu_routes()
+    app.router.routes[1:1] = [*others, *discovery.routes(), *openapi.routes(OWN_ROUTERS)]
+    app.router.routes[:0] = [v2]
 
     def authenticate(token: str) -> Principal:
         return database.read(lambda uow: access.authenticate(uow, token))

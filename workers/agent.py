@@ -297,7 +297,9 @@ def _loop(
 def _celery(agent_id: str, broker_url: str | None, poke_path: Path, clock: RealClock) -> CeleryChild | None:
     if broker_url is None or broker_url.startswith("memory:"):
         return None  # nobody but this machine could send: the sync each second does all the work
-    keep = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LANG", "PYTHONPATH")}
+    # On the platform's own machine there is a database, which background tasks use; other agents have none.
+    passed = ("PATH", "HOME", "LANG", "PYTHONPATH", "PODYARD_DATABASE_URL")
+    keep = {name: value for name, value in os.environ.items() if name in passed}
     env = {**keep, "PODYARD_BROKER_URL": broker_url, "PODYARD_POKE_FIFO": str(poke_path)}
     return CeleryChild(agent_id, env, clock)
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import sys
+from collections.abc import Iterator
 from decimal import Decimal
+from typing import BinaryIO
 
 import click
 
+from podyard.cli import bill_invoice
 from podyard.cli.options import client_of, output_option, target_options
 from podyard.cli.output import emit
 
@@ -53,8 +58,42 @@ def show(data: str | None, project: str | None, location: str | None, node: str 
     click.echo(f"Total {found['seconds']} s, ${_money(found['amount'], 6)} as of {found['asOf']}")
 
 
+@bill.command()
+@click.argument("file", type=click.File("rb"))
+@click.option("-o", "--output", type=click.Choice(["jsonl"]), expose_value=False, help="Always JSON Lines.")
+def replay(file: BinaryIO) -> None:
+    """Bill cases of your own: prices, events and terms, one JSON object a line of FILE (`-`: standard input).
+
+    Needs no running Podyard. Each line gives a line: its result, or its error; after an error the exit code is 1.
+    """
+    from podyard.pricing.replay import replay_line
+
+    failed = False
+    for line in _lines(file):
+        answer, is_result = replay_line(line)
+        failed = failed or not is_result
+        click.echo(json.dumps(answer, separators=(",", ":")))
+    if failed:
+        sys.exit(1)
+
+
+def _lines(file: BinaryIO) -> Iterator[bytes]:
+    """The lines that say something. Of one that is too long comes just enough to be refused; the rest is skipped."""
+    from podyard.pricing.replay import LINE_BYTES_MAX
+
+    while line := file.readline(LINE_BYTES_MAX + 1):
+        rest = line
+        while len(rest) > LINE_BYTES_MAX and not rest.endswith(b"\n"):
+            rest = file.readline(LINE_BYTES_MAX + 1)
+        if line.strip():
+            yield line
+
+
 def _money(text: str, decimals: int) -> str:
     return str(Decimal(text).quantize(Decimal(1).scaleb(-decimals), rounding="ROUND_HALF_UP"))
 
+
+for _command in bill_invoice.COMMANDS:
+    bill.add_command(_command)
 
 COMMANDS = {"bill": bill}

@@ -21,10 +21,11 @@ EXIT_INTERRUPTED = 130
 _MODULES = {
     "up": "stack", "down": "stack", "status": "stack", "env": "stack", "run": "stack",
     "tpu": "tpu", "job": "jobs", "bill": "bill", "demo": "demo", "explain": "explain",
+    "budget": "budget", "commitment": "commitment",
     "qr": "queue", "reservation": "queue", "queue": "queue",
     "estimate": "estimate", "plan": "plan", "predict": "predict",
     "hardware": "admin", "project": "admin", "auth": "admin", "agents": "admin", "clock": "clock", "fault": "faults",
-    "pods": "pods",    "simulate": "simulate", "fsck": "fsck",
+    "pods": "pods", "price": "price",    "simulate": "simulate", "fsck": "fsck",
 }  # fmt: skip
 
 

@@ -37,6 +37,12 @@ def target_options(command: Command) -> Command:
     return command
 
 
+def project_options(command: Command) -> Command:
+    """--data --project: which Podyard and project, where no location matters."""
+    text = "Project (default: PODYARD_PROJECT, else demo)."
+    return click.option("--project", metavar="PROJECT", help=text)(data_option(command))
+
+
 def settings_of(data: str | None, **changes: Any) -> Settings:
     """The settings of the environment, with what the command line says instead."""
     import os

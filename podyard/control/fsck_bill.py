@@ -1,15 +1,21 @@
-"""I6: a bill is the READY seconds times the price, counted here from the audit lines alone."""
+"""I6: a bill is the READY seconds times the price, counted here from the audit lines alone; the ledger sums to zero; an
+issued invoice is what it was, and what it is computed to again."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
+
+from sqlalchemy import select
 
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.errors import PodyardError
 from podyard.base.money import Amount
-from podyard.control import billing
+from podyard.control import billing, invoices
 from podyard.control.fsck_violation import Violation, node_text
 from podyard.db.fsck import Records, Row
+from podyard.db.tables_billing import invoices as issued
+from podyard.db.tables_billing import ledger_entries
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import region_of
 from podyard.domain.principal import PLATFORM
@@ -37,6 +43,28 @@ def check_bill(uow: UnitOfWork, records: Records, card: RateCard) -> Iterator[Vi
         if not records.after_seq:
             yield Violation("I6", records.now, key, f"{len(events)} usage events of a node without a history")
     yield from _amounts(uow, records, card, histories)
+    if not records.after_seq:
+        yield from _ledger(uow, records)
+        yield from _issued(uow, records, card)
+
+
+def _ledger(uow: UnitOfWork, records: Records) -> Iterator[Violation]:
+    sums: dict[tuple[str, str], int] = {}
+    for entry in uow.all(select(ledger_entries).order_by(ledger_entries.c.source_id)):
+        key = (entry["source_id"], entry["currency"])
+        sums[key] = sums.get(key, 0) + entry["amount"].parts
+    for (source_id, currency), rest in sums.items():
+        if rest != 0:
+            text = f"its entries in {currency} sum to {rest} parts instead of zero"
+            yield Violation("I6", records.now, source_id, text)
+
+
+def _issued(uow: UnitOfWork, records: Records, card: RateCard) -> Iterator[Violation]:
+    for row in uow.all(select(issued).order_by(issued.c.project, issued.c.month)):
+        if hashlib.sha256(row["document"]).hexdigest() != row["sha256"]:
+            yield Violation("I6", records.now, row["number"], "its document is not the one whose digest was kept")
+        if invoices.recomputed(uow, card, row) != row["document"]:
+            yield Violation("I6", records.now, row["number"], "computed again from what it knew of, it is another one")
 
 
 def _amounts(

@@ -123,8 +123,8 @@ def _of_nobody(records: Records, timer: Row) -> Iterator[Violation]:
     if records.after_seq and timer["due"] > records.now.plus_seconds(GRACE_SECONDS):
         return  # not all rows are here
     owner = timer["kind"].partition(".")[0]
-    if owner in ("fault", "chips"):
-        return  # of rules, which may be removed at any time: such a timer then does nothing
+    if owner in ("fault", "chips", "budget", "invoice"):
+        return  # of rules, budgets and accounts: where one is removed, its timer does nothing
     known = {
         "node": records.nodes,
         "queuedResource": records.queued,

@@ -14,7 +14,7 @@ from sqlalchemy import bindparam, func, select, update
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import Code, PodyardError, failed_precondition, invalid, not_found
 from podyard.base.ids import check_resource_id, error_id, row_id
-from podyard.control import access, disks, hosts, operations, queue_states, quota
+from podyard.control import access, disks, hosts, operations, queue_states, quota, spending
 from podyard.control.gangs import end as end_attempt
 from podyard.db import faults as fault_rows
 from podyard.db import jobs as job_rows
@@ -63,8 +63,8 @@ def create(
     check_account(uow, principal, project, spec)
     check_free(uow, project, zone, node_id, spec)
     quota.check(uow, fleet, project, zone, kind, spec.usage_class)
-    row = _new_row(uow, project, zone, node_id, spec)
-    row |= {"job_key": job_key, "state_reason": initial_state_reason}
+    spending.admit(uow, project, [(node_id, spec)], of_job=job_key is not None)
+    row = _new_row(uow, project, zone, node_id, spec) | {"job_key": job_key, "state_reason": initial_state_reason}
     operation = operations.begin(uow, row, "create", _name(row))
     born(uow, NODES, {**row, "pending_operation": operation.operation_id}, reason="requested")
     return operation

@@ -17,7 +17,7 @@ from podyard.base.clock import PlatformTime, seconds_to_nanos
 from podyard.base.durations import duration_text
 from podyard.base.errors import Code, PodyardError, failed_precondition, invalid, not_found
 from podyard.base.ids import RESOURCE_ID_LENGTH_MAX, check_resource_id, error_id, row_id
-from podyard.control import access, nodes, operations, quota
+from podyard.control import access, nodes, operations, quota, spending
 from podyard.control.queue_states import remind, settle
 from podyard.db import faults, timers
 from podyard.db import nodes as node_rows
@@ -75,6 +75,7 @@ def create(
         nodes.check_free(uow, project, zone, node.node_id, node.spec)
     kinds = [kind_of(node.spec.accelerator_type, node.spec.topology) for node in resolved.nodes]
     quota.check_all(uow, fleet, project, zone, kinds, resolved.usage_class)
+    spending.admit(uow, project, [(node.node_id, node.spec) for node in resolved.nodes])
     row = {
         "queued_resource_key": row_id(uow.streams.stream("queued_resources"), "queue"),
         "project": project,
@@ -191,6 +192,10 @@ def apply_place_group(uow: UnitOfWork, fleet: Fleet, action: PlaceGroup) -> None
         return
     access.project_row(uow, row["project"])
     spec = rows.to_spec(row["spec"])
+    if refused := spending.hold_in_queue(uow, row, [(node.node_id, node.spec) for node in spec.nodes]):
+        _set(uow, action.group, wait_reason=refused[0], late_until=refused[1])
+        timers.put(uow, "queuedResource.late", action.group, 0, refused[1])
+        return
     try:
         for request in spec.nodes:
             nodes.check_free(uow, row["project"], row["zone"], request.node_id, request.spec)

@@ -1,11 +1,46 @@
-"""What metering writes: one row per change of a billable resource's state, in the unit of the change."""
+"""What metering writes, one row per change of a billable resource's state in the unit of the change; and what billing
+keeps: accounts, rates, commitments, credits, the ledger, issued invoices, budgets and what they have done.
+
+Exact amounts are the decimal text of their parts (base/money): a month of a large slice does not fit into 64 bits.
+"""
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Boolean, Column, Index, String, Table, UniqueConstraint
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Dialect,
+    Index,
+    Integer,
+    LargeBinary,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+from sqlalchemy.types import TypeDecorator
+from typing_extensions import override
 
+from podyard.base.money import Amount
 from podyard.db.tables import metadata
-from podyard.db.types import Counter, PlatformTimeColumn
+from podyard.db.types import Counter, Json, PlatformTimeColumn, RealTimeColumn
+
+
+class AmountColumn(TypeDecorator[Amount]):
+    """An exact amount, as the decimal text of its parts."""
+
+    impl = Text
+    cache_ok = True
+
+    @override
+    def process_bind_param(self, value: Amount | None, dialect: Dialect) -> str | None:
+        return None if value is None else str(value.parts)
+
+    @override
+    def process_result_value(self, value: str | None, dialect: Dialect) -> Amount | None:
+        return None if value is None else Amount(int(value))
+
 
 usage_events = Table(
     "usage_events",
@@ -24,4 +59,175 @@ usage_events = Table(
     Column("at", PlatformTimeColumn, nullable=False),
     UniqueConstraint("resource_key", "resource_seq"),
     Index("ix_usage_events_project", "project", "resource_key"),
+)
+
+billing_accounts = Table(
+    "billing_accounts",
+    metadata,
+    Column("project", String(64), primary_key=True),  # each project has one
+    Column("time_zone", String(64), nullable=False),
+    Column("currency", String(3), nullable=False),
+    Column("decimals", Integer, nullable=False),
+    Column("tax", Text, nullable=False),  # the share of the subtotal that is added, as a decimal number
+    Column("grace_hours", Integer, nullable=False),  # from the end of a month until the loop closes it
+    Column("first_month", String(7), nullable=False),
+    Column("next_month", String(7), nullable=False),  # the first one that has not been closed
+    Column("held_because", Text, nullable=False),  # why the loop could not close it; empty: nothing is in the way
+    Column("created", PlatformTimeColumn, nullable=False),
+)
+
+exchange_rates = Table(
+    "exchange_rates",
+    metadata,
+    Column("project", String(64), primary_key=True),
+    Column("month", String(7), primary_key=True),
+    Column("rate", Text, nullable=False),  # of the account's currency per US dollar, as a decimal number
+)
+
+commitments = Table(
+    "commitments",
+    metadata,
+    Column("commitment_id", String(64), primary_key=True),
+    Column("project", String(64), nullable=False),
+    Column("sku_id", String(128), nullable=False),
+    Column("unit", String(16), nullable=False),
+    Column("quantity", BigInteger, nullable=False),
+    Column("years", Integer, nullable=False),
+    Column("nanos", BigInteger, nullable=False),  # of a US dollar per unit and hour, as it was bought
+    Column("version_id", String(256), nullable=False),
+    Column("source", Text, nullable=False),
+    Column("verified", Boolean, nullable=False),
+    Column("upfront", AmountColumn),  # what was paid at the purchase; null: it is paid for every second of its term
+    Column("start_second", BigInteger, nullable=False),
+    Column("end_second", BigInteger, nullable=False),
+    Column("created", PlatformTimeColumn, nullable=False),
+    Index("ix_commitments_project", "project", "start_second", "commitment_id"),
+)
+
+credits = Table(
+    "credits",
+    metadata,
+    Column("credit_id", String(64), primary_key=True),
+    Column("project", String(64), nullable=False),
+    Column("amount", AmountColumn, nullable=False),  # US dollars
+    Column("from_month", String(7), nullable=False),
+    Column("until_month", String(7), nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("created", PlatformTimeColumn, nullable=False),
+    Index("ix_credits_project", "project", "credit_id"),
+)
+
+price_versions_used = Table(
+    "price_versions_used",
+    metadata,
+    Column("version_id", String(256), primary_key=True),
+    Column("sku_id", String(128), nullable=False),
+    Column("unit", String(16), nullable=False),
+    Column("nanos", BigInteger, nullable=False),
+    Column("first_used", PlatformTimeColumn, nullable=False),  # when the first invoice that has it was issued
+)
+
+ledger_transactions = Table(
+    "ledger_transactions",
+    metadata,
+    Column("seq", Counter, primary_key=True, autoincrement=True),
+    Column("source_id", String(192), nullable=False, unique=True),  # what it books: the same thing is booked once
+    Column("project", String(64), nullable=False),
+    Column("month", String(7), nullable=False),
+    Column("booked", PlatformTimeColumn, nullable=False),
+    Column("text", Text, nullable=False),
+    Index("ix_ledger_transactions_project", "project", "seq"),
+)
+
+ledger_entries = Table(
+    "ledger_entries",
+    metadata,
+    Column("source_id", String(192), primary_key=True),
+    Column("position", Integer, primary_key=True, autoincrement=False),
+    Column("account", String(256), nullable=False),
+    Column("currency", String(3), nullable=False),
+    Column("amount", AmountColumn, nullable=False),
+)
+
+invoices = Table(
+    "invoices",
+    metadata,
+    Column("project", String(64), primary_key=True),
+    Column("month", String(7), primary_key=True),
+    Column("number", String(96), nullable=False, unique=True),
+    Column("document", LargeBinary, nullable=False),  # what was issued, byte for byte
+    Column("sha256", String(64), nullable=False),
+    Column("currency", String(3), nullable=False),
+    Column("decimals", Integer, nullable=False),
+    Column("total", BigInteger, nullable=False),  # in the minor unit of the currency
+    Column("re_rated", BigInteger, nullable=False),  # the same without adjustments of other months
+    Column("as_of", PlatformTimeColumn, nullable=False),
+    Column("last_event_seq", BigInteger, nullable=False),  # the usage events that it knew of
+    Column("issued_at", PlatformTimeColumn, nullable=False),
+)
+
+adjustments = Table(
+    "adjustments",
+    metadata,
+    Column("project", String(64), primary_key=True),
+    Column("corrects_month", String(7), primary_key=True),
+    Column("booked_month", String(7), primary_key=True),
+    Column("minor", BigInteger, nullable=False),
+)
+
+budgets = Table(
+    "budgets",
+    metadata,
+    Column("budget_key", String(64), primary_key=True),
+    Column("project", String(64), nullable=False),
+    Column("name", String(64), nullable=False),
+    Column("scope", String(16), nullable=False),  # project, label, job, node
+    Column("scope_value", String(512), nullable=False),
+    Column("amount", AmountColumn, nullable=False),  # US dollars
+    Column("period", String(8), nullable=False),  # month, total
+    Column("thresholds", Json, nullable=False),  # shares of the amount, as decimal numbers in texts
+    Column("forecasts", Json, nullable=False),  # the same, of what the period is expected to cost
+    Column("actions", Json, nullable=False),
+    Column("secret", String(64), nullable=False),  # signs what is sent to the owner's own address
+    Column("created", PlatformTimeColumn, nullable=False),
+    Column("looked_seq", BigInteger, nullable=False),  # the last change of the project that it has taken into account
+    Column("reached_at", PlatformTimeColumn),  # when the amount is used up in this period, as far as is known
+    Column("notice_for", PlatformTimeColumn),  # the moment for which its nodes have been given notice
+    UniqueConstraint("project", "name"),
+)
+
+budget_events = Table(
+    "budget_events",
+    metadata,
+    Column("seq", Counter, primary_key=True, autoincrement=True),
+    Column("event_id", String(64), nullable=False, unique=True),
+    Column("budget_key", String(64), nullable=False),
+    Column("project", String(64), nullable=False),
+    Column("name", String(64), nullable=False),
+    Column("period", String(7), nullable=False),  # the month, or "total"
+    Column("kind", String(16), nullable=False),  # threshold, forecast, notice, stop, refuse
+    Column("detail", String(256), nullable=False),  # the threshold, or what was acted on
+    Column("at", PlatformTimeColumn, nullable=False),
+    Column("cost", AmountColumn, nullable=False),
+    Column("amount", AmountColumn, nullable=False),
+    Column("text", Text, nullable=False),
+    UniqueConstraint("budget_key", "period", "kind", "detail"),
+    Index("ix_budget_events_project", "project", "seq"),
+)
+
+webhooks = Table(
+    "webhooks",
+    metadata,
+    Column("webhook_id", String(64), primary_key=True),
+    Column("event_id", String(64), nullable=False),
+    Column("project", String(64), nullable=False),
+    Column("url", Text, nullable=False),
+    Column("body", Text, nullable=False),
+    Column("secret", String(64), nullable=False),
+    Column("tries", Integer, nullable=False),
+    Column("fence", BigInteger, nullable=False),  # of the try that may write its result
+    Column("next_try", RealTimeColumn),  # null: nothing more is to be done
+    Column("outcome", Text, nullable=False),  # of the last try
+    Index("ix_webhooks_next_try", "next_try"),
+    Index("ix_webhooks_event", "event_id"),
 )

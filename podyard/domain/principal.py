@@ -33,7 +33,7 @@ _OWNER = frozenset(
     {
         "podyard.projects.create", "podyard.tokens.create", "podyard.tokens.list", "podyard.clock.set",
         "podyard.keys.create", "podyard.keys.list", "podyard.keys.delete",
-        "podyard.reservations.create", "podyard.reservations.delete",
+        "podyard.reservations.create", "podyard.reservations.delete", "podyard.billing.edit",
     }
 )  # fmt: skip
 

@@ -5,8 +5,9 @@
                  each timer, and in the end to where it shall be by now; what waits is looked at in between
 3. `place`       load the fleet, decide, apply each action guarded by the version it was decided for
 4. `start_jobs`  gangs for the jobs that wait
-5. `reconcile`   what has gone silent or has been left behind (once a second, more often when leases are short)
-6. `send`        the outbox
+5. `follow_budgets`  when budgets will be used up, where nodes or jobs have changed
+6. `reconcile`   what has gone silent or has been left behind (once a second, more often when leases are short)
+7. `send`        the outbox
 """
 
 from __future__ import annotations
@@ -23,9 +24,11 @@ from podyard.base.clock import ClockMode, PlatformTime, RealClock, RealTime
 from podyard.base.errors import PodyardError
 from podyard.base.rng import Streams
 from podyard.control import (
+    budgets,
     faults,
     gangs,
     hosts,
+    invoices,
     maintenance,
     nodes,
     preemption,
@@ -33,6 +36,7 @@ from podyard.control import (
     reconcile,
     recovery,
     reservations,
+    webhooks,
 )
 from podyard.db import faults as fault_rows
 from podyard.db import fleet as fleet_rows
@@ -84,6 +88,7 @@ class Loop:
         self.walk()
         self.place()
         self.start_jobs()
+        self.follow_budgets()
         self.reconcile()
         self.send()
         return True
@@ -133,7 +138,9 @@ class Loop:
         for _ in range(TIMERS_PER_ROUND_MAX // TIMERS_TOGETHER_MAX):
             if virtual:
                 self._place_waiting()
+                self.follow_budgets()  # whether a job may start on a node
                 self._follow_jobs()
+                self.follow_budgets()  # what those that have started will cost
             count = self.database.read(lambda uow: timers.count_due(uow, goal, TIMERS_TOGETHER_MAX))
             if count == 0:
                 return True
@@ -197,6 +204,10 @@ class Loop:
         if self._jobs_wait():
             self.database.run(partial(gangs.start_waiting, shares=self.fleet.shares), actor=ACTOR)
 
+    def follow_budgets(self) -> None:
+        if self.database.read(budgets.anything_to_follow):
+            self.database.run(partial(budgets.follow, fleet=self.fleet), actor=ACTOR)
+
     def reconcile(self) -> None:
         now = self.clock.monotonic_seconds()
         if now - self._reconciled_at < self._period(RECONCILE_SECONDS):
@@ -214,6 +225,7 @@ class Loop:
             hosts.settle(uow, since)
             if poke:
                 reconcile.poke_stopping(uow)
+                webhooks.hint_again(uow)
 
         self.database.run(body, actor=ACTOR)
         if poke:
@@ -291,6 +303,7 @@ def _fire_next(uow: UnitOfWork, fleet: Fleet, stretch: _Stretch) -> None:
         platform_clock.set_forward(uow, timer["due"])
     uow.at(timer["due"])
     stretch.put_off = _fire(uow, fleet, timer) and stretch.virtual
+    budgets.follow(uow, fleet)  # before the next timer: it may be due after what a budget has to do now
     stretch.ended = stretch.virtual and (stretch.put_off or fleet_rows.anything_waits(uow))
 
 
@@ -309,6 +322,10 @@ def _fire(uow: UnitOfWork, fleet: Fleet, timer: Mapping[str, Any]) -> bool:
         faults.on_timer(uow, fleet, timer)
     elif machine == "chips":
         recovery.on_timer(uow, timer)
+    elif machine == "invoice":
+        invoices.on_timer(uow, timer)
+    elif machine == "budget":
+        budgets.on_timer(uow, fleet, timer)
     else:
         raise AssertionError(f"no step fires {timer['kind']}")
     return False

@@ -79,6 +79,7 @@ class World:
         yard.step()
         (self.replica,) = gang.sync()
         gang.points(self.replica, 1, 3)
+        yard.ok("PUT", "/podyard/v1/projects/demo/budgets/b", {"amount": "1000"})
         self.agent_headers = {"Authorization": f"Bearer {(yard.data / 'agent-local.token').read_text().strip()}"}
         self.names = {
             "project": "demo",
@@ -97,6 +98,9 @@ class World:
                 "fault"
             ],
             "version": "v2",
+            "service": "E000-3F24-B8AA",
+            "month": "2026-03",
+            "budget": "b",
         }
         self.members = {
             "nodes": "n",

@@ -1,0 +1,345 @@
+"""Podyard's own REST for budgets, and for what work has cost."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Annotated, NotRequired
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, ConfigDict, StrictInt, StrictStr
+from pydantic.alias_generators import to_camel
+from typing_extensions import TypedDict
+
+from podyard.api import deps
+from podyard.api.deps import Timestamp
+from podyard.base.errors import invalid
+from podyard.base.money import minor_text, round_half_up
+from podyard.control import budgets, costs
+from podyard.control.invoice_document import EXACT_DECIMALS
+from podyard.domain.node import UsageClass
+from podyard.pricing.attribution import Share
+from podyard.pricing.sku import default_rate_card
+
+router = APIRouter(prefix="/podyard/v1/projects/{project}", route_class=deps.Route)
+
+MONTH: deps.Query = {
+    "name": "month",
+    "description": "Of this month only, such as 2026-03; of all time when it is left out.",
+    "schema": {"type": "string"},
+}
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid")
+
+
+class BudgetMessage(_Message):
+    amount: StrictStr
+    scope: StrictStr = "project"
+    period: StrictStr = "month"
+    thresholds: list[StrictStr] = ["1"]
+    forecasts: list[StrictStr] = []
+    actions: list[StrictStr] = []
+
+
+class WhatIfMessage(_Message):
+    month: StrictStr | None = None
+    accelerator_type: StrictStr | None = None
+    region: StrictStr | None = None
+    usage: StrictStr | None = None
+    commitment_years: StrictInt | None = None
+    commitment_quantity: StrictInt = 1
+
+
+class BudgetAnswer(TypedDict):
+    """Amounts are US dollars. `reachedAt`: when the amount is used up in this period if all goes on as it is.
+    `secret` signs what is sent to `notify:` addresses; only who sets the budget sees it."""
+
+    name: str
+    scope: str
+    amount: str
+    period: str
+    thresholds: list[str]
+    forecasts: list[str]
+    actions: list[str]
+    createTime: Timestamp
+    spent: NotRequired[str]
+    reachedAt: NotRequired[Timestamp]
+    secret: NotRequired[str]
+
+
+class BudgetList(TypedDict):
+    budgets: list[BudgetAnswer]
+
+
+class Webhook(TypedDict):
+    url: str
+    tries: int
+    outcome: str
+    done: bool
+
+
+class BudgetEvent(TypedDict):
+    """What a budget has done. `detail`: the threshold, or the moment of a notice or stop."""
+
+    event: str
+    budget: str
+    period: str
+    kind: str
+    detail: str
+    at: Timestamp
+    cost: str
+    amount: str
+    text: str
+    webhooks: list[Webhook]
+
+
+class BudgetEventList(deps.NextPage):
+    events: list[BudgetEvent]
+
+
+class ShareAnswer(TypedDict):
+    seconds: int
+    amount: str
+
+
+class AttemptCost(ShareAnswer):
+    """`lostSteps` were done again by a later attempt. `onDemand`: the same seconds on demand."""
+
+    attempt: int
+    outcome: NotRequired[str]
+    lostSteps: int
+    onDemand: NotRequired[str]
+
+
+class JobCost(ShareAnswer):
+    """All attempts together. `estimate` is what the job's steps cost by the timing model; `variance` what they cost
+    beyond it. `saved`: on demand without the lost work, less what was paid."""
+
+    name: str
+    node: str
+    usage: str
+    state: str
+    steps: int
+    attempts: list[AttemptCost]
+    perStep: NotRequired[str]
+    perEpoch: NotRequired[str]
+    per1000Examples: NotRequired[str]
+    estimate: NotRequired[str]
+    variance: NotRequired[str]
+    lost: str
+    saved: NotRequired[str]
+
+
+class NodeCost(ShareAnswer):
+    """`idle`: what no job has used of it."""
+
+    name: str
+    acceleratorType: str
+    usage: str
+    idle: ShareAnswer
+
+
+class CostsAnswer(TypedDict):
+    """Amounts are US dollars, net of what commitments cover. The nodes and the commitments' own charges make up the
+    total; the jobs and the idle time of a node its amount."""
+
+    asOf: Timestamp
+    month: NotRequired[str]
+    jobs: list[JobCost]
+    nodes: list[NodeCost]
+    commitments: str
+    total: str
+
+
+class Held(TypedDict):
+    node: str
+    reason: str
+
+
+class WhatIfAnswer(TypedDict):
+    month: str
+    actual: str
+    changed: str
+    difference: str
+    held: list[Held]
+
+
+@router.put("/budgets/{budget}")
+def set_budget(request: Request, project: str, budget: str, body: Annotated[deps.Body, BudgetMessage]) -> BudgetAnswer:
+    """Sets a budget; another one of its name is replaced. It acts at once on what its period has cost so far."""
+    caller, fleet = deps.principal(request), deps.platform(request).fleet
+    caller.require("podyard.billing.edit", project, f"projects/{project}/budgets/{budget}")
+    wanted = budgets.Request(**deps.parse(BudgetMessage, body).model_dump())
+    row, new = deps.write(request, lambda uow: budgets.set_budget(uow, fleet, caller, project, budget, wanted))
+    answer = _budget(row)
+    if new:
+        answer["secret"] = row["secret"]
+    return answer
+
+
+@router.get("/budgets")
+def list_budgets(request: Request, project: str) -> BudgetList:
+    caller = deps.principal(request)
+    found = deps.read(request, lambda uow: budgets.list_budgets(uow, caller, project))
+    return {"budgets": [_budget(row) for row in found]}
+
+
+@router.get("/budgets/{budget}")
+def get_budget(request: Request, project: str, budget: str) -> BudgetAnswer:
+    caller = deps.principal(request)
+    return _budget(deps.read(request, lambda uow: budgets.get(uow, caller, project, budget)))
+
+
+@router.delete("/budgets/{budget}")
+def delete_budget(request: Request, project: str, budget: str) -> deps.Empty:
+    """What it has done stays on record."""
+    caller = deps.principal(request)
+    deps.write(request, lambda uow: budgets.remove(uow, caller, project, budget))
+    return {}
+
+
+@router.get("/budgetEvents", openapi_extra=deps.asks(*deps.PAGING))
+def budget_events(request: Request, project: str) -> BudgetEventList:
+    """What budgets have done, in order."""
+    caller, after, limit = deps.principal(request), deps.page_after_number(request), deps.page_size(request)
+    found = deps.read(request, lambda uow: budgets.events(uow, caller, project, after, limit))
+    token = deps.page_token(str(found[-1]["seq"])) if len(found) == limit else None
+    return {"events": [_event(row) for row in found], **deps.next_page(token)}
+
+
+@router.get("/costs", openapi_extra=deps.asks(MONTH))
+def get_costs(request: Request, project: str) -> CostsAnswer:
+    """What jobs and nodes have cost up to now."""
+    caller, month = deps.principal(request), request.query_params.get("month")
+    found = deps.read(request, lambda uow: costs.costs(uow, default_rate_card(), caller, project, month))
+    answer: CostsAnswer = {
+        "asOf": found.as_of.rfc3339(),
+        "jobs": [_job(job) for job in found.jobs],
+        "nodes": [
+            {
+                "name": node.name,
+                "acceleratorType": node.accelerator_type,
+                "usage": str(node.usage_class),
+                "idle": _share(node.idle),
+                **_share(node.share),
+            }
+            for node in found.nodes
+        ],
+        "commitments": found.commitments.text(EXACT_DECIMALS),
+        "total": found.total.text(EXACT_DECIMALS),
+    }
+    if month is not None:
+        answer["month"] = month
+    return answer
+
+
+@router.post("/costs:whatIf")
+def what_if(request: Request, project: str, body: Annotated[deps.Body, WhatIfMessage]) -> WhatIfAnswer:
+    """The cost of the seconds that were used in a month, had the nodes been of another type, region or usage class, or
+    had there been a commitment."""
+    caller = deps.principal(request)
+    caller.require("podyard.billing.view", project, f"projects/{project}/costs")
+    message = deps.parse(WhatIfMessage, body)
+    if message.usage is not None and message.usage not in tuple(UsageClass):
+        raise invalid(f"usage {message.usage[:40]!r} is none of {', '.join(UsageClass)}", "usage")
+    change = costs.Change(
+        message.accelerator_type,
+        message.region,
+        None if message.usage is None else UsageClass(message.usage),
+        message.commitment_years,
+        message.commitment_quantity,
+    )
+    found = deps.read(
+        request, lambda uow: costs.what_if(uow, default_rate_card(), caller, project, message.month, change)
+    )
+    return {
+        "month": found.month,
+        "actual": found.actual.text(EXACT_DECIMALS),
+        "changed": found.changed.text(EXACT_DECIMALS),
+        "difference": (found.changed - found.actual).text(EXACT_DECIMALS),
+        "held": [{"node": node, "reason": reason} for node, reason in found.held],
+    }
+
+
+def _budget(row: budgets.Row) -> BudgetAnswer:
+    answer: BudgetAnswer = {
+        "name": row["name"],
+        "scope": ":".join(part for part in (row["scope"], row["scope_value"]) if part),
+        "amount": row["amount"].text(9),
+        "period": row["period"],
+        "thresholds": row["thresholds"],
+        "forecasts": row["forecasts"],
+        "actions": row["actions"],
+        "createTime": row["created"].rfc3339(),
+    }
+    if "spent" in row:
+        answer["spent"] = row["spent"].text(EXACT_DECIMALS)
+    if row["reached_at"] is not None:
+        answer["reachedAt"] = row["reached_at"].rfc3339()
+    return answer
+
+
+def _event(row: budgets.Row) -> BudgetEvent:
+    return {
+        "event": row["event_id"],
+        "budget": row["name"],
+        "period": row["period"],
+        "kind": row["kind"],
+        "detail": row["detail"],
+        "at": row["at"].rfc3339(),
+        "cost": row["cost"].text(EXACT_DECIMALS),
+        "amount": row["amount"].text(9),
+        "text": row["text"],
+        "webhooks": [
+            {"url": hook["url"], "tries": hook["tries"], "outcome": hook["outcome"], "done": hook["next_try"] is None}
+            for hook in row["webhooks"]
+        ],
+    }
+
+
+def _share(share: Share) -> ShareAnswer:
+    return {"seconds": share.seconds, "amount": share.amount.text(EXACT_DECIMALS)}
+
+
+def _dollars(exact: Fraction) -> str:
+    return minor_text(round_half_up(exact.numerator * 10**EXACT_DECIMALS, exact.denominator), EXACT_DECIMALS)
+
+
+def _job(job: costs.JobCost) -> JobCost:
+    answer: JobCost = {
+        "name": job.name,
+        "node": job.node,
+        "usage": str(job.usage_class),
+        "state": job.state,
+        "steps": job.steps,
+        "attempts": [_attempt(attempt) for attempt in job.attempts],
+        "lost": _dollars(job.lost),
+        "seconds": job.share.seconds,
+        "amount": job.share.amount.text(EXACT_DECIMALS),
+    }
+    if job.per_step is not None and job.per_1000_examples is not None:
+        answer["perStep"] = _dollars(job.per_step)
+        answer["per1000Examples"] = _dollars(job.per_1000_examples)
+    if job.per_epoch is not None:
+        answer["perEpoch"] = _dollars(job.per_epoch)
+    if job.estimate is not None:
+        answer["estimate"] = job.estimate.text(EXACT_DECIMALS)
+        answer["variance"] = (job.share.amount - job.estimate).text(EXACT_DECIMALS)
+    if job.saved is not None:
+        answer["saved"] = _dollars(job.saved)
+    return answer
+
+
+def _attempt(attempt: costs.AttemptCost) -> AttemptCost:
+    answer: AttemptCost = {
+        "attempt": attempt.attempt,
+        "lostSteps": attempt.lost_steps,
+        "seconds": attempt.share.seconds,
+        "amount": attempt.share.amount.text(EXACT_DECIMALS),
+    }
+    if attempt.outcome is not None:
+        answer["outcome"] = attempt.outcome
+    if attempt.on_demand is not None:
+        answer["onDemand"] = attempt.on_demand.text(EXACT_DECIMALS)
+    return answer

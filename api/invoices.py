@@ -1,0 +1,355 @@
+"""Podyard's own REST for what is owed: the billing account, invoices, commitments, credits and the ledger."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, NotRequired
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, ConfigDict, StrictBool, StrictInt, StrictStr
+from pydantic.alias_generators import to_camel
+from typing_extensions import TypedDict
+
+from podyard.api import deps
+from podyard.api.deps import Timestamp
+from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
+from podyard.base.money import Amount, minor_text
+from podyard.control import accounts, commitments, invoices
+from podyard.control.commitments import Purchase
+from podyard.control.invoice_document import EXACT_DECIMALS
+from podyard.pricing.sku import default_rate_card
+
+router = APIRouter(prefix="/podyard/v1/projects/{project}", route_class=deps.Route)
+
+LEDGER_PAGE_MAX = 1000
+MONTH: deps.Query = {
+    "name": "month",
+    "description": "An open month such as 2026-03; the one that platform time is in when it is left out.",
+    "schema": {"type": "string"},
+}
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid")
+
+
+class AccountMessage(_Message):
+    time_zone: StrictStr | None = None
+    currency: StrictStr | None = None
+    decimals: StrictInt | None = None
+    tax: StrictStr | None = None
+    grace_hours: StrictInt | None = None
+    exchange_rates: dict[StrictStr, StrictStr] | None = None
+
+
+class CloseMessage(_Message):
+    hold_suspense: StrictBool = False
+
+
+class CommitmentMessage(_Message):
+    quantity: StrictInt = 1
+    years: StrictInt
+    upfront: StrictBool = False
+    accelerator_type: StrictStr | None = None
+    location: StrictStr | None = None
+    sku: StrictStr | None = None
+    validate_only: StrictBool = False
+
+
+class CreditMessage(_Message):
+    amount: StrictStr
+    from_month: StrictStr | None = None
+    until_month: StrictStr
+    reason: StrictStr = ""
+
+
+class AccountAnswer(TypedDict):
+    """`nextMonth` is the first that is not closed; `heldBecause`: why the loop could not close it. Rates are of the
+    currency per US dollar."""
+
+    project: str
+    timeZone: str
+    currency: str
+    decimals: int
+    tax: str
+    graceHours: int
+    nextMonth: str
+    closesAt: Timestamp
+    heldBecause: NotRequired[str]
+    exchangeRates: dict[str, str]
+
+
+class InvoiceSummary(TypedDict):
+    """An issued invoice: `sha256` is of its document, byte for byte as it was issued."""
+
+    month: str
+    number: str
+    currency: str
+    total: str
+    asOf: Timestamp
+    issueTime: Timestamp
+    sha256: str
+
+
+class InvoiceList(TypedDict):
+    invoices: list[InvoiceSummary]
+
+
+class InvoiceAnswer(TypedDict):
+    """`state` is ISSUED, DRAFT (a preview of an open month) or EMPTY: then there is nothing to invoice."""
+
+    month: str
+    state: str
+    invoice: NotRequired[dict[str, Any]]
+    sha256: NotRequired[str]
+    issueTime: NotRequired[Timestamp]
+
+
+class CommitmentAnswer(TypedDict):
+    """`quantity` units of the SKU from start to end. `upfront`: what was paid at once, in US dollars."""
+
+    commitment: str
+    sku: str
+    unit: str
+    quantity: int
+    years: int
+    pricePerHour: str
+    priceVersion: str
+    verified: bool
+    source: str
+    startTime: Timestamp
+    endTime: Timestamp
+    upfront: NotRequired[str]
+
+
+class CommitmentList(TypedDict):
+    commitments: list[CommitmentAnswer]
+
+
+class CreditAnswer(TypedDict):
+    credit: str
+    amount: str
+    fromMonth: str
+    untilMonth: str
+    reason: NotRequired[str]
+
+
+class CreditList(TypedDict):
+    credits: list[CreditAnswer]
+
+
+class Entry(TypedDict):
+    """Positive amounts are debits. `parts` is the exact amount, in parts of a nano (1 / 2,628,000)."""
+
+    account: str
+    currency: str
+    amount: str
+    parts: str
+
+
+class Transaction(TypedDict):
+    seq: int
+    source: str
+    month: str
+    bookTime: Timestamp
+    text: str
+    entries: list[Entry]
+
+
+class TransactionList(deps.NextPage):
+    transactions: list[Transaction]
+
+
+@router.get("/billingAccount")
+def get_account(request: Request, project: str) -> AccountAnswer:
+    caller = deps.principal(request)
+    return _account(deps.read(request, lambda uow: accounts.get(uow, caller, project)))
+
+
+@router.patch("/billingAccount")
+def patch_account(request: Request, project: str, body: Annotated[deps.Body, AccountMessage]) -> AccountAnswer:
+    """Sets what is given. Zone, currency and tax can be set until the first invoice is issued."""
+    caller = deps.principal(request)
+    caller.require("podyard.billing.edit", project, f"projects/{project}/billingAccount")
+    given = deps.parse(AccountMessage, body).model_dump(exclude_none=True)
+    changes = {{"exchange_rates": "rates"}.get(name, name): value for name, value in given.items()}
+    return _account(deps.write(request, lambda uow: accounts.patch(uow, caller, project, changes)))
+
+
+@router.get("/invoices")
+def list_invoices(request: Request, project: str) -> InvoiceList:
+    """The issued invoices, by month."""
+    caller = deps.principal(request)
+    found = deps.read(request, lambda uow: invoices.list_invoices(uow, caller, project))
+    return {"invoices": [_summary(row) for row in found]}
+
+
+@router.get("/invoices:preview", openapi_extra=deps.asks(MONTH))
+def preview(request: Request, project: str) -> InvoiceAnswer:
+    """What the invoice of an open month is so far: computed as the invoice will be."""
+    caller, month = deps.principal(request), request.query_params.get("month")
+    found = deps.read(request, lambda uow: invoices.preview(uow, default_rate_card(), caller, project, month))
+    if found.document is None:
+        return {"month": found.month, "state": "EMPTY"}
+    return {"month": found.month, "state": "DRAFT", "invoice": dict(found.document)}
+
+
+@router.get("/invoices/{month}")
+def get_invoice(request: Request, project: str, month: str) -> InvoiceAnswer:
+    caller = deps.principal(request)
+    return _issued(deps.read(request, lambda uow: invoices.get(uow, caller, project, month)))
+
+
+@router.post("/invoices/{month}:close")
+def close(request: Request, project: str, month: str, body: Annotated[deps.Body, CloseMessage]) -> InvoiceAnswer:
+    """Issues the invoice of a month that is over. One that is issued already is answered as it stands."""
+    caller = deps.principal(request)
+    caller.require("podyard.billing.edit", project, f"projects/{project}/invoices/{month}")
+    hold = deps.parse(CloseMessage, body).hold_suspense
+    row = deps.write(
+        request,
+        lambda uow: invoices.close(uow, default_rate_card(), caller, project, month, hold_suspense=hold),
+    )
+    return {"month": month, "state": "EMPTY"} if row is None else _issued(row)
+
+
+@router.get("/commitments")
+def list_commitments(request: Request, project: str) -> CommitmentList:
+    caller = deps.principal(request)
+    found = deps.read(request, lambda uow: commitments.list_commitments(uow, caller, project))
+    return {"commitments": [_commitment(purchase) for purchase in found]}
+
+
+@router.post("/commitments")
+def buy(request: Request, project: str, body: Annotated[deps.Body, CommitmentMessage]) -> CommitmentAnswer:
+    """Buys units of a SKU, or nodes of a type in a location's region, for 1 or 3 years from now on. `validateOnly`
+    says what would be bought."""
+    caller = deps.principal(request)
+    caller.require("podyard.billing.edit", project, f"projects/{project}/commitments")
+    message = deps.parse(CommitmentMessage, body)
+    wanted = commitments.Request(
+        message.quantity, message.years, message.upfront, message.accelerator_type, message.location, message.sku
+    )
+    found = deps.write(
+        request,
+        lambda uow: commitments.buy(uow, default_rate_card(), caller, project, wanted),
+        rehearse=message.validate_only,
+    )
+    return _commitment(found)
+
+
+@router.get("/credits")
+def list_credits(request: Request, project: str) -> CreditList:
+    caller = deps.principal(request)
+    found = deps.read(request, lambda uow: commitments.list_credits(uow, caller, project))
+    return {"credits": [{**_credit(row), "reason": row["reason"]} for row in found]}
+
+
+@router.post("/credits")
+def add_credit(request: Request, project: str, body: Annotated[deps.Body, CreditMessage]) -> CreditAnswer:
+    """An amount in US dollars for the invoices of these months, both included."""
+    caller = deps.principal(request)
+    caller.require("podyard.billing.edit", project, f"projects/{project}/credits")
+    message = deps.parse(CreditMessage, body)
+    what = (message.amount, message.from_month, message.until_month, message.reason)
+    found = deps.write(request, lambda uow: commitments.add_credit(uow, caller, project, *what))
+    fields = ("credit_id", "amount", "from_month", "until_month")
+    return _credit({name: getattr(found, name) for name in fields})
+
+
+@router.get("/ledger", openapi_extra=deps.asks(*deps.PAGING))
+def ledger(request: Request, project: str) -> TransactionList:
+    """What was booked, in order. The entries of a transaction sum to zero in each currency."""
+    caller, after = deps.principal(request), deps.page_after_number(request)
+    limit = min(deps.page_size(request), LEDGER_PAGE_MAX)
+    found = deps.read(request, lambda uow: invoices.transactions(uow, caller, project, after, limit))
+    token = deps.page_token(str(found[-1]["seq"])) if len(found) == limit else None
+    rows: list[Transaction] = [
+        {
+            "seq": row["seq"],
+            "source": row["source_id"],
+            "month": row["month"],
+            "bookTime": row["booked"].rfc3339(),
+            "text": row["text"],
+            "entries": [
+                {
+                    "account": entry.account,
+                    "currency": entry.currency,
+                    "amount": entry.amount.text(EXACT_DECIMALS),
+                    "parts": str(entry.amount.parts),
+                }
+                for entry in row["entries"]
+            ],
+        }
+        for row in found
+    ]
+    return {"transactions": rows, **deps.next_page(token)}
+
+
+def _account(found: accounts.Account) -> AccountAnswer:
+    answer: AccountAnswer = {
+        "project": found.project,
+        "timeZone": found.time_zone,
+        "currency": found.currency,
+        "decimals": found.decimals,
+        "tax": found.tax,
+        "graceHours": found.grace_hours,
+        "nextMonth": found.next_month,
+        "closesAt": found.closes_at(found.next_month).rfc3339(),
+        "exchangeRates": dict(found.rates),
+    }
+    if found.held_because:
+        answer["heldBecause"] = found.held_because
+    return answer
+
+
+def _summary(row: invoices.Row) -> InvoiceSummary:
+    return {
+        "month": row["month"],
+        "number": row["number"],
+        "currency": row["currency"],
+        "total": minor_text(row["total"], row["decimals"]),
+        "asOf": row["as_of"].rfc3339(),
+        "issueTime": row["issued_at"].rfc3339(),
+        "sha256": row["sha256"],
+    }
+
+
+def _issued(row: invoices.Row) -> InvoiceAnswer:
+    return {
+        "month": row["month"],
+        "state": "ISSUED",
+        "invoice": json.loads(row["document"]),
+        "sha256": row["sha256"],
+        "issueTime": row["issued_at"].rfc3339(),
+    }
+
+
+def _commitment(found: Purchase) -> CommitmentAnswer:
+    one = found.commitment
+    answer: CommitmentAnswer = {
+        "commitment": one.commitment_id,
+        "sku": one.sku_id,
+        "unit": str(one.unit),
+        "quantity": one.quantity,
+        "years": found.years,
+        "pricePerHour": minor_text(one.price.nanos, 9),
+        "priceVersion": one.price.version_id,
+        "verified": one.price.verified,
+        "source": one.price.source,
+        "startTime": PlatformTime(one.start_second * NANOS_PER_SECOND).rfc3339(),
+        "endTime": PlatformTime(one.end_second * NANOS_PER_SECOND).rfc3339(),
+    }
+    if found.upfront is not None:
+        answer["upfront"] = found.upfront.text(EXACT_DECIMALS)
+    return answer
+
+
+def _credit(row: invoices.Row) -> CreditAnswer:
+    amount: Amount = row["amount"]
+    return {
+        "credit": row["credit_id"],
+        "amount": amount.text(EXACT_DECIMALS),
+        "fromMonth": row["from_month"],
+        "untilMonth": row["until_month"],
+    }

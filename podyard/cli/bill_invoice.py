@@ -1,0 +1,244 @@
+"""`podyard bill invoice|close|account|credit|costs|what-if`."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+import click
+
+from podyard.base.errors import Code, PodyardError
+from podyard.cli.client import Client
+from podyard.cli.options import client_of, output_option, pairs, project_options
+from podyard.cli.output import emit, say
+
+_LINES = {
+    "SKU": "sku",
+    "UNIT_PRICE": "unitPrice",
+    "UNIT": "unit",
+    "SECONDS": "seconds",
+    "EXACT_USD": "exactUsd",
+    "AMOUNT": "amount",
+}
+_SUMS = {"ITEM": "item", "AMOUNT": "amount"}
+_CREDITS = {
+    "CREDIT": "credit",
+    "USD": "amount",
+    "FROM": "fromMonth",
+    "UNTIL": "untilMonth",
+    "REASON": "reason",
+}
+_ACCOUNT = {
+    "PROJECT": "project",
+    "TIME_ZONE": "timeZone",
+    "CURRENCY": "currency",
+    "TAX": "tax",
+    "GRACE_HOURS": "graceHours",
+    "NEXT_MONTH": "nextMonth",
+    "CLOSES": "closesAt",
+    "HELD_BECAUSE": "heldBecause",
+    "RATES": "exchangeRates",
+}
+_JOBS = {
+    "JOB": "id",
+    "STATE": "state",
+    "ATTEMPTS": "tries",
+    "SECONDS": "seconds",
+    "USD": "amount",
+    "PER_STEP": "perStep",
+    "PER_EPOCH": "perEpoch",
+    "PER_1000": "per1000Examples",
+    "ESTIMATE": "estimate",
+    "LOST": "lost",
+    "SAVED": "saved",
+}
+_NODES = {
+    "NODE": "id",
+    "TYPE": "acceleratorType",
+    "USAGE": "usage",
+    "SECONDS": "seconds",
+    "USD": "amount",
+    "IDLE_SECONDS": "idle.seconds",
+    "IDLE_USD": "idle.amount",
+}
+
+
+@click.command()
+@click.argument("month", required=False)
+@project_options
+@output_option
+def invoice(data: str | None, project: str | None, month: str | None, output: str) -> None:
+    """The invoice of MONTH (2026-03): issued, or as it is so far. Without MONTH: of the present one."""
+    client = client_of(data, project)
+    found = _issued(client, month) or client.call("GET", f"{client.project_path()}/invoices:preview", month=month)
+    _show(found, output)
+
+
+def _issued(client: Client, month: str | None) -> dict[str, Any] | None:
+    if month is None:
+        return None
+    try:
+        return client.call("GET", f"{client.project_path()}/invoices/{quote(month, safe='')}")
+    except PodyardError as error:
+        if error.code is not Code.NOT_FOUND:
+            raise
+        return None
+
+
+@click.command()
+@click.argument("month")
+@project_options
+@click.option("--hold-suspense", is_flag=True, help="Leave out what has no price: it is adjusted when it has one.")
+@output_option
+def close(data: str | None, project: str | None, month: str, hold_suspense: bool, output: str) -> None:
+    """Issue the invoice of a MONTH that is over. The loop does so by itself."""
+    client = client_of(data, project)
+    path = f"{client.project_path()}/invoices/{quote(month, safe='')}:close"
+    _show(client.call("POST", path, {"holdSuspense": hold_suspense}), output)
+
+
+def _show(found: dict[str, Any], output: str) -> None:
+    if output != "table":
+        emit(found, output)
+    elif "invoice" not in found:
+        say(f"{found['month']}: nothing to invoice")
+    else:
+        document = found["invoice"]
+        emit(document["lines"], output, _LINES)
+        click.echo()
+        emit(_sums(document), output, _SUMS)
+        for held in document["held"]:
+            say(f"held: {held['seconds']} s of {held['name']}: {held['reason']}")
+        click.echo(f"{document['number']} {found['state']} in {document['currency']} as of {document['asOf']}")
+
+
+def _sums(document: dict[str, Any]) -> list[dict[str, str]]:
+    credits = [(f"credit {item['credit']}", item["amount"]) for item in document["credits"]]
+    corrections = [(f"adjustment of {item['correctsMonth']}", item["amount"]) for item in document["adjustments"]]
+    names = (("rounding error", "roundingError"), ("subtotal", "subtotal"), ("tax", "tax"))
+    rows = [*credits, *((text, document[key]) for text, key in names), *corrections, ("total", document["total"])]
+    return [{"item": text, "amount": amount} for text, amount in rows]
+
+
+@click.group()
+def account() -> None:
+    """The billing account: time zone, currency, tax."""
+
+
+@account.command(name="show")
+@project_options
+@output_option
+def show_account(data: str | None, project: str | None, output: str) -> None:
+    """How the project is invoiced."""
+    client = client_of(data, project)
+    emit(client.call("GET", f"{client.project_path()}/billingAccount"), output, _ACCOUNT)
+
+
+@account.command(name="set")
+@project_options
+@click.option("--time-zone", metavar="ZONE", help="As in America/Los_Angeles.")
+@click.option("--currency", metavar="CODE", help="As in EUR.")
+@click.option("--decimals", type=int, help="Of the currency's minor unit.")
+@click.option("--tax", metavar="SHARE", help="Of the subtotal, as in 0.19.")
+@click.option("--grace-hours", type=int, help="From the end of a month until it is closed.")
+@click.option("--rates", metavar="MONTH=RATE,...", help="The currency per US dollar.")
+@output_option
+def set_account(data: str | None, project: str | None, output: str, **given: Any) -> None:
+    """Set what is given. Zone, currency and tax hold once an invoice is issued."""
+    client = client_of(data, project)
+    fields = {
+        "timeZone": given["time_zone"],
+        "currency": given["currency"],
+        "decimals": given["decimals"],
+        "tax": given["tax"],
+        "graceHours": given["grace_hours"],
+        "exchangeRates": dict(pairs(given["rates"], "--rates")) or None,
+    }
+    body = {name: value for name, value in fields.items() if value is not None}
+    if not body:
+        raise click.UsageError("say what to set")
+    emit(client.call("PATCH", f"{client.project_path()}/billingAccount", body), output, _ACCOUNT)
+
+
+@click.group()
+def credit() -> None:
+    """Credits: amounts that come off invoices."""
+
+
+@credit.command(name="add")
+@project_options
+@click.option("--amount", required=True, metavar="USD")
+@click.option("--from-month", metavar="MONTH", help="The first month (default: the first open one).")
+@click.option("--until-month", required=True, metavar="MONTH", help="The last month.")
+@click.option("--reason", default="", help="For people.")
+@output_option
+def add_credit(data: str | None, project: str | None, output: str, **given: Any) -> None:
+    """Give the project a credit."""
+    client = client_of(data, project)
+    body = {"amount": given["amount"], "untilMonth": given["until_month"], "reason": given["reason"]}
+    if given["from_month"] is not None:
+        body["fromMonth"] = given["from_month"]
+    emit(client.call("POST", f"{client.project_path()}/credits", body), output, _CREDITS)
+
+
+@credit.command(name="list")
+@project_options
+@output_option
+def list_credits(data: str | None, project: str | None, output: str) -> None:
+    """All credits, the ones that end first at the top."""
+    client = client_of(data, project)
+    emit(client.call("GET", f"{client.project_path()}/credits")["credits"], output, _CREDITS)
+
+
+@click.command()
+@project_options
+@click.option("--month", metavar="MONTH", help="Of this month only (default: of all time).")
+@output_option
+def costs(data: str | None, project: str | None, month: str | None, output: str) -> None:
+    """What jobs have cost with all of their attempts, and what of the nodes was idle."""
+    client = client_of(data, project)
+    found = client.call("GET", f"{client.project_path()}/costs", month=month)
+    if output != "table":
+        emit(found, output)
+        return
+    jobs = [{**job, "id": _last(job["name"]), "tries": len(job["attempts"])} for job in found["jobs"]]
+    emit(jobs, output, _JOBS)
+    click.echo()
+    emit([{**node, "id": _last(node["name"])} for node in found["nodes"]], output, _NODES)
+    click.echo(f"Commitments ${found['commitments']}, total ${found['total']} as of {found['asOf']}")
+
+
+def _last(name: str) -> str:
+    return name.rpartition("/")[2]
+
+
+@click.command(name="what-if")
+@project_options
+@click.option("--month", metavar="MONTH", help="The month whose usage is billed (default: the present one).")
+@click.option("--type", "accelerator_type", metavar="TYPE", help="All nodes of this type, as in v3-8.")
+@click.option("--region", metavar="REGION", help="All nodes in this region, as in europe-west4.")
+@click.option("--usage", metavar="USAGE", help="All nodes bought so: on-demand, spot, preemptible, reserved.")
+@click.option("--commitment-years", type=int, help="With a commitment of 1 or 3 years.")
+@click.option("--commitment-quantity", type=int, default=1, show_default=True, help="For so many nodes.")
+@output_option
+def what_if(data: str | None, project: str | None, output: str, **given: Any) -> None:
+    """What the seconds that were used would have cost in another way. A faster type would have needed fewer."""
+    client = client_of(data, project)
+    fields = {
+        "month": given["month"],
+        "acceleratorType": given["accelerator_type"],
+        "region": given["region"],
+        "usage": given["usage"],
+        "commitmentYears": given["commitment_years"],
+        "commitmentQuantity": given["commitment_quantity"],
+    }
+    body = {name: value for name, value in fields.items() if value is not None}
+    found = client.call("POST", f"{client.project_path()}/costs:whatIf", body)
+    columns = {"MONTH": "month", "ACTUAL_USD": "actual", "CHANGED_USD": "changed", "DIFFERENCE": "difference"}
+    emit(found, output, columns)
+    if output == "table":
+        for held in found["held"]:
+            say(f"not in it: {held['node']}: {held['reason']}")
+
+
+COMMANDS = (invoice, close, account, credit, costs, what_if)

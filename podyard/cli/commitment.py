@@ -1,0 +1,72 @@
+"""`podyard commitment buy|list`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from podyard.cli.options import client_of, output_option, target_options
+from podyard.cli.output import emit, say
+
+_COLUMNS = {
+    "COMMITMENT": "commitment",
+    "SKU": "sku",
+    "QUANTITY": "quantity",
+    "UNIT": "unit",
+    "USD_PER_HOUR": "pricePerHour",
+    "YEARS": "years",
+    "START": "startTime",
+    "END": "endTime",
+    "UPFRONT": "upfront",
+    "VERIFIED": "verified",
+}
+
+
+@click.group()
+def commitment() -> None:
+    """Commitments: units that are paid for every second of 1 or 3 years, used or not, at a lower price."""
+
+
+@commitment.command()
+@target_options
+@click.option("--type", "accelerator_type", metavar="TYPE", help="Nodes of this type in the region of --zone.")
+@click.option("--sku", metavar="SKU", help="Units of this SKU instead.")
+@click.option("--quantity", type=click.IntRange(1), default=1, show_default=True, help="So many nodes, or units.")
+@click.option("--years", type=click.Choice(["1", "3"]), required=True)
+@click.option("--upfront", is_flag=True, help="Pay all of it now instead of by the month.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be bought.")
+@output_option
+def buy(data: str | None, project: str | None, location: str | None, output: str, **given: Any) -> None:
+    """Buy a commitment, from now on."""
+    if (given["accelerator_type"] is None) == (given["sku"] is None):
+        raise click.UsageError("give either --type or --sku")
+    client = client_of(data, project, location)
+    body: dict[str, Any] = {
+        "quantity": given["quantity"],
+        "years": int(given["years"]),
+        "upfront": given["upfront"],
+        "validateOnly": given["dry_run"],
+    }
+    if given["sku"] is not None:
+        body["sku"] = given["sku"]
+    else:
+        body |= {"acceleratorType": given["accelerator_type"], "location": client.target.location}
+    found = client.call("POST", f"{client.project_path()}/commitments", body)
+    if not found["verified"]:
+        say(f"The price is not verified: {found['source']}")
+    if given["dry_run"]:
+        say("Nothing was bought: --dry-run")
+    emit(found, output, _COLUMNS)
+
+
+@commitment.command(name="list")
+@target_options
+@output_option
+def list_commitments(data: str | None, project: str | None, location: str | None, output: str) -> None:
+    """All commitments of the project, those that have ended included."""
+    client = client_of(data, project, location)
+    emit(client.call("GET", f"{client.project_path()}/commitments")["commitments"], output, _COLUMNS)
+
+
+COMMANDS = {"commitment": commitment}

@@ -1,0 +1,241 @@
+"""Billing accounts: the time zone, currency and tax of a project's invoices, and its exchange rates.
+
+A project has its account from its first node on. Zone, currency and tax hold for all of its invoices: they can be set
+until the first one is issued, since issued months are rated again when usage comes late.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from typing import Any
+
+from sqlalchemy import bindparam, delete, func, select
+
+from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
+from podyard.base.errors import failed_precondition, invalid
+from podyard.control import access
+from podyard.db import timers
+from podyard.db.tables import timers as timers_table
+from podyard.db.tables_billing import billing_accounts, exchange_rates, invoices, usage_events
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.invoice import BillingPolicy
+from podyard.domain.principal import Principal
+from podyard.pricing import months
+
+CLOSE_TIMER = "invoice.close"
+GRACE_HOURS_MAX = 24 * 28  # a month is closed before the next one ends
+DECIMALS_MAX = 4  # ISO 4217 has no currency with more
+TAX_MAX = Fraction(1)
+RATE_MAX = Fraction(10**9)  # of any currency per US dollar: beyond every one that there is
+DECIMAL_DIGITS_MAX = 30  # of a number that somebody writes
+_DECIMAL = re.compile(r"[0-9]+(\.[0-9]+)?")
+_CURRENCY = re.compile(r"[A-Z]{3}")
+_MONTH = re.compile(r"(19|20|21)[0-9]{2}-(0[1-9]|1[0-2])")
+# ISO 4217's currencies without a minor unit.
+_WHOLE = frozenset(
+    {"BIF", "CLP", "DJF", "GNF", "ISK", "JPY", "KMF", "KRW", "PYG", "RWF", "UGX", "VND", "VUV", "XAF", "XOF", "XPF"}
+)
+_FIXED = ("time_zone", "currency", "decimals", "tax")
+USD = "USD"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Account:
+    """How a project is invoiced. `next_month`: the first that is not closed; `held_because`: why the loop could not
+    close it, or nothing. `rates`: the account's currency per US dollar, by month."""
+
+    project: str
+    time_zone: str
+    currency: str
+    decimals: int
+    tax: str
+    grace_hours: int
+    first_month: str
+    next_month: str
+    held_because: str
+    rates: Mapping[str, str]
+
+    @property
+    def policy(self) -> BillingPolicy:
+        return BillingPolicy(
+            time_zone=self.time_zone,
+            currency=self.currency,
+            decimals=self.decimals,
+            tax=Fraction(self.tax),
+            exchange={month: Fraction(rate) for month, rate in self.rates.items()},
+        )
+
+    def closes_at(self, month: str) -> PlatformTime:
+        """When the month may be closed: its end in the account's zone, and the grace."""
+        end = months.seconds_of(month, self.time_zone).stop
+        return PlatformTime(end * NANOS_PER_SECOND).plus_seconds(self.grace_hours * 3600)
+
+    def month_of(self, moment: PlatformTime) -> str:
+        return months.month_of(moment.nanos // NANOS_PER_SECOND, self.time_zone)
+
+    def closed_months(self, until: str) -> Iterator[str]:
+        """The months from the first one on, without `until` and those after it."""
+        month = self.first_month
+        while month < until:
+            yield month
+            month = months.following(month)
+
+
+def check_month(text: str, field: str = "month") -> str:
+    if _MONTH.fullmatch(text) is None:  # narrower than what can be counted: these can also be stored
+        raise invalid(f"{field} {text[:20]!r} is not a month such as 2026-03", field)
+    return text
+
+
+def decimal_of(text: str, field: str) -> Fraction:
+    """A decimal number from 0 on, in a text, exactly; INVALID_ARGUMENT names the field."""
+    if not isinstance(text, str) or len(text) > DECIMAL_DIGITS_MAX or _DECIMAL.fullmatch(text) is None:
+        raise invalid(f"{field} {str(text)[:40]!r} is not a decimal number from 0 on, in a text", field)
+    return Fraction(text)
+
+
+def positive_decimal(text: str, field: str) -> Fraction:
+    found = decimal_of(text, field)
+    if found == 0:
+        raise invalid(f"{field} is {text}: it must be more than zero", field)
+    return found
+
+
+def require_open(account: Account, month: str) -> None:
+    if month < account.next_month:
+        raise failed_precondition(f"{month} is closed: the first open month is {account.next_month}")
+
+
+def open_for(uow: UnitOfWork, project: str) -> None:
+    """Gives the project its account, and the timer that closes its months, unless it has one. The caller holds the
+    project's row."""
+    if uow.first(_OPEN, {"project": project}) is not None:
+        return
+    month = months.month_of(uow.now.nanos // NANOS_PER_SECOND, "UTC")
+    row = {
+        "project": project,
+        "time_zone": "UTC",
+        "currency": USD,
+        "decimals": 2,
+        "tax": "0",
+        "grace_hours": 0,
+        "first_month": month,
+        "next_month": month,
+        "held_because": "",
+        "created": uow.now,
+    }
+    uow.insert(billing_accounts, row)
+    schedule(uow, _account(row, {}))
+
+
+def of(uow: UnitOfWork, project: str) -> Account:
+    """The account, locked on PostgreSQL when the unit may write; opens it where there is none yet, and for a reader
+    shows it as it would be opened now."""
+    row = uow.first(_LOCKED if uow.writable else _OPEN, {"project": project})
+    if row is None and uow.writable:
+        open_for(uow, project)
+        row = uow.first(_LOCKED, {"project": project})
+    if row is None:
+        month = months.month_of(uow.now.nanos // NANOS_PER_SECOND, "UTC")
+        return Account(project, "UTC", USD, 2, "0", 0, month, month, "", {})
+    return _account(row, {r["month"]: r["rate"] for r in uow.all(_RATES, {"project": project})})
+
+
+def _account(row: Mapping[str, Any], rates: Mapping[str, str]) -> Account:
+    return Account(**{name: row[name] for name in Account.__dataclass_fields__ if name != "rates"}, rates=rates)
+
+
+_OPEN = select(billing_accounts).where(billing_accounts.c.project == bindparam("project"))
+_LOCKED = _OPEN.with_for_update()
+_RATES = select(exchange_rates).where(exchange_rates.c.project == bindparam("project")).order_by(exchange_rates.c.month)
+
+
+def get(uow: UnitOfWork, principal: Principal, project: str) -> Account:
+    principal.require("podyard.billing.view", project, f"projects/{project}/billingAccount")
+    access.project_row(uow, project)
+    return of(uow, project)
+
+
+def patch(uow: UnitOfWork, principal: Principal, project: str, changes: Mapping[str, Any]) -> Account:
+    """Sets `time_zone`, `currency`, `decimals`, `tax`, `grace_hours`, and `rates` of months (`{month: rate}`).
+
+    Raises INVALID_ARGUMENT for what they cannot be, FAILED_PRECONDITION for what issued invoices go by.
+    """
+    principal.require("podyard.billing.edit", project, f"projects/{project}/billingAccount")
+    access.project_row(uow, project)
+    account = of(uow, project)
+    given = {name: value for name, value in changes.items() if name != "rates"}
+    if "currency" in given and "decimals" not in given:
+        given["decimals"] = 0 if given["currency"] in _WHOLE else 2
+    changed = dataclasses.replace(account, **given)
+    _check(changed)
+    issued = uow.first(select(invoices.c.month).where(invoices.c.project == project).limit(1))
+    fixed = [name for name in _FIXED if getattr(changed, name) != getattr(account, name)]
+    if issued is not None and fixed:
+        raise failed_precondition(f"{', '.join(fixed)} cannot change: invoices of this project have been issued")
+    if changed.time_zone != account.time_zone and account.first_month == account.next_month:
+        # Nothing is closed yet: what was used first may lie in another month of the new zone.
+        first = min(changed.month_of(_first_use(uow, project)), changed.month_of(uow.now))
+        changed = dataclasses.replace(changed, first_month=first, next_month=first)
+    values = {name: getattr(changed, name) for name in (*_FIXED, "grace_hours", "first_month", "next_month")}
+    uow.update(billing_accounts, {"project": project}, values)
+    for month, rate in sorted(changes.get("rates", {}).items()):
+        _set_rate(uow, changed, month, rate)
+    schedule(uow, changed)
+    return of(uow, project)
+
+
+def _first_use(uow: UnitOfWork, project: str) -> PlatformTime:
+    found: PlatformTime | None = uow.execute(_FIRST_USE, {"project": project}).scalar()
+    return uow.now if found is None else found
+
+
+_FIRST_USE = select(func.min(usage_events.c.at)).where(usage_events.c.project == bindparam("project"))
+
+
+def _check(account: Account) -> None:
+    months.check_zone(account.time_zone)
+    if _CURRENCY.fullmatch(account.currency) is None:
+        raise invalid(f"currency {account.currency[:20]!r} is not a code of ISO 4217 such as EUR", "currency")
+    if not 0 <= account.decimals <= DECIMALS_MAX:
+        raise invalid(f"decimals is {account.decimals}: a currency has 0 to {DECIMALS_MAX}", "decimals")
+    if not 0 <= account.grace_hours <= GRACE_HOURS_MAX:
+        raise invalid(f"graceHours is {account.grace_hours}: it must be from 0 to {GRACE_HOURS_MAX}", "graceHours")
+    if decimal_of(account.tax, "tax") > TAX_MAX:
+        raise invalid(f"tax is {account.tax}: a share of the subtotal is {TAX_MAX} at most", "tax")
+
+
+def _set_rate(uow: UnitOfWork, account: Account, month: str, rate: str) -> None:
+    check_month(month, "exchangeRates")
+    if positive_decimal(rate, f"exchangeRates.{month}") > RATE_MAX:
+        raise invalid(f"exchangeRates.{month} is {rate}: it must not be above {RATE_MAX}", f"exchangeRates.{month}")
+    require_open(account, month)
+    if not uow.update(exchange_rates, {"project": account.project, "month": month}, {"rate": rate}):
+        uow.insert(exchange_rates, {"project": account.project, "month": month, "rate": rate})
+
+
+def closed(uow: UnitOfWork, account: Account) -> None:
+    """The account's next month has been closed: the one after it is next."""
+    after = dataclasses.replace(account, next_month=months.following(account.next_month), held_because="")
+    uow.update(billing_accounts, {"project": account.project}, {"next_month": after.next_month, "held_because": ""})
+    schedule(uow, after)
+
+
+def hold(uow: UnitOfWork, account: Account, why: str, retry_seconds: float) -> None:
+    """The loop could not close the account's next month, and tries again later."""
+    uow.update(billing_accounts, {"project": account.project}, {"held_because": why})
+    timers.put(uow, CLOSE_TIMER, account.project, 0, uow.now.plus_seconds(retry_seconds))
+
+
+def schedule(uow: UnitOfWork, account: Account) -> None:
+    """Sets the account's one timer, at the moment at which its next month closes."""
+    uow.execute(_DROP_TIMER, {"project": account.project})
+    timers.put(uow, CLOSE_TIMER, account.project, 0, max(uow.now, account.closes_at(account.next_month)))
+
+
+_DROP_TIMER = delete(timers_table).where(
+    timers_table.c.kind == CLOSE_TIMER, timers_table.c.resource_key == bindparam("project")
+)

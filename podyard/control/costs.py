@@ -1,0 +1,381 @@
+"""What work has cost: jobs with all of their attempts, idle nodes, savings of spot, and what-if on real usage.
+
+A node's second belongs to the attempt that touched it first, else it is idle (R12). So the jobs and the idle time of a
+node sum to what the node cost, exactly. All amounts come from `bills.compute`, as invoices do.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+from sqlalchemy import bindparam, func, select
+
+from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
+from podyard.base.errors import invalid
+from podyard.base.money import Amount
+from podyard.control import access, accounts, bills, commitments
+from podyard.control.spending import within
+from podyard.db import jobs as job_rows
+from podyard.db.tables_jobs import attempts, job_metrics, jobs
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.fleet import region_of
+from podyard.domain.invoice import Commitment, JobSpan
+from podyard.domain.job import job_name
+from podyard.domain.node import UsageClass
+from podyard.domain.principal import Principal
+from podyard.domain.recipes import is_program, manifest_of
+from podyard.domain.usage import UsageRecord
+from podyard.hardware.accelerator_types import size_of
+from podyard.pricing import attribution, months
+from podyard.pricing.attribution import IDLE, Share
+from podyard.pricing.bill import Resource, Terms
+from podyard.pricing.commitments import OWN
+from podyard.pricing.rating import total
+from podyard.pricing.sku import RateCard
+
+Row = Mapping[str, Any]
+NOTHING = Share(0, Amount())
+TAKEN_BACK = (UsageClass.PREEMPTIBLE, UsageClass.SPOT)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AttemptCost:
+    """Billed seconds of one attempt and what they cost. `lost_steps` were done again by a later attempt.
+
+    `on_demand`: what the same seconds cost on demand; None where the node is on demand itself, or has no such price.
+    """
+
+    attempt: int
+    outcome: str | None
+    share: Share
+    first_step: int
+    last_step: int
+    lost_steps: int
+    on_demand: Amount | None
+
+    @property
+    def lost_share(self) -> Fraction:
+        """The part of the attempt that was done again, if every step of it took the same time."""
+        steps = self.last_step - self.first_step
+        return Fraction(self.lost_steps, steps) if steps > 0 else Fraction(0)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class JobCost:
+    """A job with all of its attempts. `examples_per_epoch` None: the job's data decides. `estimate`: what its steps
+    should have cost by the timing model at the node's price; None before the first step, or without a price."""
+
+    name: str
+    node: str
+    usage_class: UsageClass
+    state: str
+    steps: int
+    global_batch: int
+    examples_per_epoch: int | None
+    estimate: Amount | None
+    attempts: Sequence[AttemptCost]
+
+    @property
+    def share(self) -> Share:
+        return sum((attempt.share for attempt in self.attempts), NOTHING)
+
+    @property
+    def per_step(self) -> Fraction | None:
+        return self.share.amount.fraction() / self.steps if self.steps else None
+
+    @property
+    def per_1000_examples(self) -> Fraction | None:
+        return None if self.per_step is None else self.per_step * 1000 / self.global_batch
+
+    @property
+    def per_epoch(self) -> Fraction | None:
+        if self.per_step is None or self.examples_per_epoch is None:
+            return None
+        return self.per_step * Fraction(self.examples_per_epoch, self.global_batch)
+
+    @property
+    def lost(self) -> Fraction:
+        """What steps have cost that were done again, in US dollars."""
+        return sum((a.share.amount.fraction() * a.lost_share for a in self.attempts), Fraction(0))
+
+    @property
+    def saved(self) -> Fraction | None:
+        """What the seconds that were not lost would have cost on demand, less what all seconds cost, in US dollars."""
+        if not self.attempts or any(attempt.on_demand is None for attempt in self.attempts):
+            return None
+        useful = (a.on_demand.fraction() * (1 - a.lost_share) for a in self.attempts if a.on_demand is not None)
+        return sum(useful, Fraction(0)) - self.share.amount.fraction()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NodeCost:
+    """One node: all of it, and what of it no job has used."""
+
+    name: str
+    accelerator_type: str
+    usage_class: UsageClass
+    share: Share
+    idle: Share
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Costs:
+    """Nodes' costs are net of what commitments cover; `commitments` is what these cost themselves. All of one month,
+    or (`month` None) of all time."""
+
+    as_of: PlatformTime
+    month: str | None
+    jobs: Sequence[JobCost]
+    nodes: Sequence[NodeCost]
+    commitments: Amount
+
+    @property
+    def total(self) -> Amount:
+        return Amount(sum(node.share.amount.parts for node in self.nodes)) + self.commitments
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Change:
+    """What else might have been: another type, region or usage class for all nodes, and a commitment to `quantity` of
+    them for the whole time. What is None stays."""
+
+    accelerator_type: str | None = None
+    region: str | None = None
+    usage_class: UsageClass | None = None
+    commitment_years: int | None = None
+    commitment_quantity: int = 1
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class WhatIf:
+    """The cost of the same seconds, as it was and as it would have been; `held`: nodes that would have no price."""
+
+    month: str
+    actual: Amount
+    changed: Amount
+    held: Sequence[tuple[str, str]]
+
+
+def costs(uow: UnitOfWork, card: RateCard, principal: Principal, project: str, month: str | None = None) -> Costs:
+    """Every job and node of the project that cost something, by name."""
+    principal.require("podyard.billing.view", project, f"projects/{project}/costs")
+    access.project_row(uow, project)
+    account = accounts.of(uow, project)
+    window = _window(account, month, uow.now)
+    facts = bills.facts_of(uow, project)
+    resources = {key: bills.resource_of(card, node) for key, node in facts.items()}
+    charges = _charges(uow, project, resources, bills.terms_of(uow, account), window)
+    own = total(charge for charge in charges if charge.resource_id.startswith(OWN))
+    spans = bills.spans_of(uow, project, by_attempt=True)
+    shares = _attributed(charges, spans, uow.now)
+    dearer = _on_demand(card, facts)
+    on_demand = _attributed(_charges(uow, project, dearer, Terms(), window), spans, uow.now)
+    nodes = [
+        NodeCost(
+            facts[key].name,
+            facts[key].accelerator_type,
+            facts[key].usage_class,
+            sum(found.values(), NOTHING),
+            found.get(IDLE, NOTHING),
+        )
+        for key, found in shares.items()
+    ]
+    return Costs(
+        uow.now,
+        month,
+        _jobs(uow, project, facts, resources, shares, on_demand),
+        sorted(nodes, key=lambda node: node.name),
+        own,
+    )
+
+
+def what_if(
+    uow: UnitOfWork, card: RateCard, principal: Principal, project: str, month: str | None, change: Change
+) -> WhatIf:
+    """The bill of a month (None: the present one) if its nodes had been others. The seconds are those that were used:
+    a faster type would have needed fewer. Raises INVALID_ARGUMENT and NOT_FOUND as for nodes and commitments."""
+    principal.require("podyard.billing.view", project, f"projects/{project}/costs")
+    access.project_row(uow, project)
+    account = accounts.of(uow, project)
+    month = account.month_of(uow.now) if month is None else month
+    if change.accelerator_type is not None:
+        size_of(change.accelerator_type)  # it says what is no type
+    window = _window(account, month, uow.now)
+    facts = bills.facts_of(uow, project)
+    terms = bills.terms_of(uow, account)
+    actual = _charges(uow, project, {k: bills.resource_of(card, f) for k, f in facts.items()}, terms, window)
+    others = {key: _changed(node, change) for key, node in facts.items()}
+    resources = {key: bills.resource_of(card, node) for key, node in others.items()}
+    if change.commitment_years is not None:
+        bought = _commitment(uow, card, project, others, change, window)
+        terms = dataclasses.replace(terms, commitments=[*terms.commitments, bought])
+    changed = _charges(uow, project, resources, terms, window)
+    held = [(facts[key].name, resource.held_because) for key, resource in resources.items() if resource.sku is None]
+    return WhatIf(month, total(actual), total(changed), held)
+
+
+def _window(account: accounts.Account, month: str | None, now: PlatformTime) -> range:
+    """The POSIX seconds whose charges count: none after now."""
+    until = -(-now.nanos // NANOS_PER_SECOND)
+    if month is None:
+        return range(until)
+    seconds = months.seconds_of(accounts.check_month(month), account.time_zone)
+    return range(seconds.start, min(seconds.stop, until))
+
+
+def _charges(
+    uow: UnitOfWork, project: str, resources: Mapping[str, Resource], terms: Terms, window: range
+) -> list[UsageRecord]:
+    bill = bills.compute(uow, project, resources, terms, uow.now)
+    return [part for charge in bill.charges for part in within(charge, window)]
+
+
+def _attributed(
+    charges: Sequence[UsageRecord], spans: Sequence[JobSpan], as_of: PlatformTime
+) -> Mapping[str, Mapping[str, Share]]:
+    of_nodes = (charge for charge in charges if not charge.resource_id.startswith(OWN))
+    return attribution.attribute(of_nodes, spans, as_of)
+
+
+def _on_demand(card: RateCard, facts: Mapping[str, bills.NodeFacts]) -> dict[str, Resource]:
+    """The nodes that can be taken back, as they would be sold on demand; those without such a price are left out. The
+    free first minute stays theirs: what was not charged is not saved either."""
+    found = {}
+    for key, node in facts.items():
+        if node.usage_class not in TAKEN_BACK:
+            continue
+        own = bills.resource_of(card, node)
+        other = bills.resource_of(card, dataclasses.replace(node, usage_class=UsageClass.ON_DEMAND))
+        if other.sku is not None:
+            found[key] = dataclasses.replace(other, policy=own.policy)
+    return found
+
+
+def _jobs(
+    uow: UnitOfWork,
+    project: str,
+    facts: Mapping[str, bills.NodeFacts],
+    resources: Mapping[str, Resource],
+    shares: Mapping[str, Mapping[str, Share]],
+    on_demand: Mapping[str, Mapping[str, Share]],
+) -> list[JobCost]:
+    tries: dict[str, list[Row]] = {}
+    for row in uow.all(_ATTEMPTS, {"project": project}):
+        tries.setdefault(row["job_key"], []).append(row)
+    last = {(row["job_key"], row["attempt"]): row for row in uow.all(_STEPS, {"project": project})}
+    found = []
+    for job in uow.all(_JOBS, {"project": project}):
+        key = job["node_key"]
+        dearer = on_demand.get(key)
+        costs_of = [
+            _attempt(row, later, last, shares.get(key, {}), dearer)
+            for row, later in _with_next(tries.get(job["job_key"], []))
+        ]
+        if key in facts and any(cost.share.seconds for cost in costs_of):
+            found.append(_job(job, facts[key], resources[key], costs_of, last))
+    return found
+
+
+def _with_next(rows: Sequence[Row]) -> list[tuple[Row, Row | None]]:
+    return list(zip(rows, [*rows[1:], None], strict=True))
+
+
+def _attempt(
+    row: Row,
+    later: Row | None,
+    last: Mapping[tuple[str, int], Row],
+    shares: Mapping[str, Share],
+    dearer: Mapping[str, Share] | None,
+) -> AttemptCost:
+    reported = last.get((row["job_key"], row["attempt"]))
+    first = row["resume_step"]
+    last_step = first if reported is None else max(first, reported["last"])
+    lost = 0 if later is None else max(0, last_step - max(first, later["resume_step"]))
+    same = None if dearer is None else dearer.get(row["attempt_id"], NOTHING).amount
+    share = shares.get(row["attempt_id"], NOTHING)
+    return AttemptCost(row["attempt"], row["outcome"], share, first, last_step, lost, same)
+
+
+def _job(
+    job: Row,
+    node: bills.NodeFacts,
+    resource: Resource,
+    costs_of: Sequence[AttemptCost],
+    last: Mapping[tuple[str, int], Row],
+) -> JobCost:
+    spec = job_rows.to_spec(job["spec"])
+    examples = None if is_program(spec.recipe) else manifest_of(spec.recipe).training_example_count
+    steps = [row["modelled"] for (key, _), row in last.items() if key == job["job_key"]]
+    return JobCost(
+        name=job_name(job["project"], job["zone"], job["job_id"]),
+        node=node.name,
+        usage_class=node.usage_class,
+        state=job["state"],
+        steps=job["steps_done"],
+        global_batch=spec.global_batch,
+        examples_per_epoch=examples,
+        estimate=_estimate(resource, spec.steps, steps[0]) if steps else None,
+        attempts=costs_of,
+    )
+
+
+def _estimate(resource: Resource, steps: int, step_seconds: float) -> Amount | None:
+    """What the job's steps should take by the timing model, in whole seconds, at the node's latest price."""
+    if resource.sku is None:
+        return None
+    seconds = math.ceil(Fraction(step_seconds) * steps)
+    return Amount.of_hourly(resource.sku.versions[-1].nanos, seconds * resource.quantity)
+
+
+_JOBS = select(jobs).where(jobs.c.project == bindparam("project")).order_by(jobs.c.created, jobs.c.job_key)
+_ATTEMPTS = (
+    select(attempts)
+    .join(jobs, jobs.c.job_key == attempts.c.job_key)
+    .where(jobs.c.project == bindparam("project"))
+    .order_by(attempts.c.job_key, attempts.c.attempt)
+)
+_STEPS = (
+    select(
+        job_metrics.c.job_key,
+        job_metrics.c.attempt,
+        func.max(job_metrics.c.step).label("last"),
+        func.min(job_metrics.c.modelled_seconds).label("modelled"),
+    )
+    .join(jobs, jobs.c.job_key == job_metrics.c.job_key)
+    .where(jobs.c.project == bindparam("project"))
+    .group_by(job_metrics.c.job_key, job_metrics.c.attempt)
+    .order_by(job_metrics.c.job_key, job_metrics.c.attempt)
+)
+
+
+def _changed(node: bills.NodeFacts, change: Change) -> bills.NodeFacts:
+    zone = node.zone if change.region is None else f"{change.region}-a"
+    return dataclasses.replace(
+        node,
+        zone=zone,
+        accelerator_type=change.accelerator_type or node.accelerator_type,
+        usage_class=change.usage_class or node.usage_class,
+    )
+
+
+def _commitment(
+    uow: UnitOfWork,
+    card: RateCard,
+    project: str,
+    others: Mapping[str, bills.NodeFacts],
+    change: Change,
+    window: range,
+) -> Commitment:
+    """A commitment that would have stood for the whole month; to the type of the nodes, which must be one."""
+    kinds = sorted({(node.accelerator_type, region_of(node.zone)) for node in others.values()})
+    if len(kinds) != 1:
+        raise invalid("a commitment is for one type and region: name them", "commitmentYears")
+    (kind, region), years = kinds[0], change.commitment_years
+    assert years is not None
+    wanted = commitments.Request(change.commitment_quantity, years, accelerator_type=kind, zone=f"{region}-a")
+    bought = commitments.purchase(uow, card, project, wanted, "what-if").commitment
+    return dataclasses.replace(bought, start_second=window.start, end_second=window.stop)

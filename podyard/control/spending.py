@@ -1,0 +1,197 @@
+"""What a budget's scope has spent, and whether it lets new nodes in. Acting on it: budgets.py.
+
+A budget of the whole project counts what the project pays: net of what its commitments cover, and with their own
+charges. One of a label, a node or a job counts the seconds of its nodes at their prices, whatever commitments cover:
+these belong to the project.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+from sqlalchemy import bindparam, select, update
+
+from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
+from podyard.base.errors import Code, PodyardError
+from podyard.base.money import Amount
+from podyard.control import accounts, bills
+from podyard.control.accounts import Account
+from podyard.db.tables_billing import budgets
+from podyard.db.tables_compute import nodes
+from podyard.db.tables_jobs import jobs
+from podyard.db.tables_queue import queued_resources
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.node import NodeSpec
+from podyard.domain.usage import UsageRecord
+from podyard.pricing import attribution, months
+from podyard.pricing.bill import Terms
+from podyard.pricing.rating import total
+from podyard.pricing.sku import default_rate_card
+
+Row = Mapping[str, Any]
+REFUSE, STOP = "refuse-new-nodes", "stop"
+MONTH, TOTAL = "month", "total"
+SHOWN_DECIMALS = 2
+TOTAL_HORIZON_SECONDS = 366 * 86_400  # how far ahead a budget without an end looks: it looks again every month
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Period:
+    """What a budget counts: the charges of these POSIX seconds. `name` is the month, or "total"."""
+
+    name: str
+    seconds: range
+
+    @property
+    def end(self) -> PlatformTime:
+        return PlatformTime(self.seconds.stop * NANOS_PER_SECOND)
+
+    def has_before(self, moment: PlatformTime) -> bool:
+        """Whether the last whole second before the moment is of the period."""
+        return moment.nanos // NANOS_PER_SECOND - 1 in self.seconds
+
+
+def period_of(account: Account, kind: str, now: PlatformTime) -> Period:
+    """The period that `now` is in. One that never ends ends, for looking ahead, at its horizon."""
+    if kind == TOTAL:
+        return Period(TOTAL, range(now.nanos // NANOS_PER_SECOND + TOTAL_HORIZON_SECONDS))
+    month = account.month_of(now)
+    return Period(month, months.seconds_of(month, account.time_zone))
+
+
+def node_keys(uow: UnitOfWork, budget: Row) -> list[str]:
+    """The nodes of the scope, gone ones included, in order of their keys."""
+    mine = select(nodes.c.node_key, nodes.c.node_id, nodes.c.zone, nodes.c.spec).where(
+        nodes.c.project == budget["project"]
+    )
+    if budget["scope"] == "job":
+        mine = mine.where(nodes.c.node_key.in_(select(jobs.c.node_key).where(*_the_job(budget))))
+    elif budget["scope"] == "node":
+        mine = mine.where(nodes.c.node_id == budget["scope_value"])
+    found = uow.all(mine.order_by(nodes.c.node_key))
+    return [row["node_key"] for row in found if budget["scope"] != "label" or _has_label(budget, row["spec"]["labels"])]
+
+
+def _the_job(budget: Row) -> tuple[Any, ...]:
+    return (jobs.c.project == budget["project"], jobs.c.job_id == budget["scope_value"])
+
+
+def _has_label(budget: Row, labels: Mapping[str, str]) -> bool:
+    key, _, value = budget["scope_value"].partition("=")
+    return bool(labels.get(key) == value)
+
+
+def charges(uow: UnitOfWork, account: Account, budget: Row, period: Period, as_of: PlatformTime) -> list[UsageRecord]:
+    """What the scope pays within the period up to `as_of`, if until then everything goes on as it is now."""
+    card = default_rate_card()
+    facts = bills.facts_of(uow, account.project)
+    whole = budget["scope"] == "project"
+    wanted = sorted(facts) if whole else [key for key in node_keys(uow, budget) if key in facts]
+    resources = {key: bills.resource_of(card, facts[key]) for key in wanted}
+    terms = bills.terms_of(uow, account) if whole else Terms()
+    found: Sequence[UsageRecord] = bills.compute(uow, account.project, resources, terms, as_of).charges
+    if budget["scope"] == "job":
+        found = _of_job(uow, budget, found, as_of)
+    return [part for charge in found for part in within(charge, period.seconds)]
+
+
+def within(charge: UsageRecord, seconds: range) -> list[UsageRecord]:
+    """The part of a charge that lies in these seconds, if there is one."""
+    start = max(charge.start_second, seconds.start)
+    stop = min(charge.start_second + charge.seconds, seconds.stop)
+    return [dataclasses.replace(charge, start_second=start, seconds=stop - start)] if start < stop else []
+
+
+def _of_job(uow: UnitOfWork, budget: Row, found: Sequence[UsageRecord], as_of: PlatformTime) -> list[UsageRecord]:
+    """The seconds that are attributed to the job."""
+    keys = {row["job_key"] for row in uow.all(select(jobs.c.job_key).where(*_the_job(budget)))}
+    spans = bills.spans_of(uow, budget["project"])
+    mine: list[UsageRecord] = []
+    for charge in found:
+        on_node = [span for span in spans if span.resource_id == charge.resource_id]
+        for owned in attribution.owned(on_node, as_of):
+            if owned.job_id in keys:
+                mine += within(charge, owned.seconds)
+    return mine
+
+
+def spent(found: Sequence[UsageRecord], until: PlatformTime) -> Amount:
+    """The exact cost of the charges up to a moment; a second that it touches counts."""
+    seconds = range(-(-until.nanos // NANOS_PER_SECOND))
+    return total(part for charge in found for part in within(charge, seconds))
+
+
+def share_of(amount: Amount, share: str) -> Amount:
+    """A share of an amount, rounded up to a whole part: reached when it is."""
+    exact = Fraction(share) * amount.parts
+    return Amount(-(-exact.numerator // exact.denominator))
+
+
+def admit(uow: UnitOfWork, project: str, wanted: Sequence[tuple[str, NodeSpec]], *, of_job: bool = False) -> None:
+    """Asked before nodes (id, spec) are accepted. Raises RESOURCE_EXHAUSTED when a budget that refuses new nodes, or
+    stops what runs, is used up; it names the budget. The caller holds the project's row."""
+    accounts.open_for(uow, project)
+    why = refusal(uow, project, wanted, of_job=of_job)
+    if why is not None:
+        violation = {"subject": f"projects/{project}", "description": why}
+        detail = {"@type": "type.googleapis.com/google.rpc.QuotaFailure", "violations": [violation]}
+        raise PodyardError(Code.RESOURCE_EXHAUSTED, why, [detail])
+
+
+def refusal(
+    uow: UnitOfWork, project: str, wanted: Sequence[tuple[str, NodeSpec]], *, of_job: bool = False
+) -> str | None:
+    """Why nodes are not let in now, if they are not."""
+    for budget in uow.all(_REACHED, {"project": project}):
+        if budget["reached_at"] > uow.now or not (REFUSE in budget["actions"] or STOP in budget["actions"]):
+            continue
+        account = accounts.of(uow, project)
+        period = period_of(account, budget["period"], uow.now)
+        if period.has_before(budget["reached_at"]) and any(_counts(budget, *node, of_job=of_job) for node in wanted):
+            return used_up(uow, account, budget, period)
+    return None
+
+
+def used_up(uow: UnitOfWork, account: Account, budget: Row, period: Period) -> str:
+    now = spent(charges(uow, account, budget, period, uow.now), uow.now)
+    of = f"{now.text(SHOWN_DECIMALS)} of {budget['amount'].text(SHOWN_DECIMALS)} USD"
+    when = "" if period.name == TOTAL else f" in {period.name}"
+    return f"budget {budget['name']} of projects/{account.project} is used up: {of}{when}"
+
+
+def _counts(budget: Row, node_id: str, spec: NodeSpec, *, of_job: bool) -> bool:
+    """Whether a new node would be of the scope. One that is made for a job has the job's id."""
+    if budget["scope"] == "label":
+        return _has_label(budget, spec.labels)
+    if budget["scope"] == "job":
+        return of_job and node_id == budget["scope_value"]
+    return bool(budget["scope"] == "project" or node_id == budget["scope_value"])
+
+
+_REACHED = (
+    select(budgets)
+    .where(budgets.c.project == bindparam("project"), budgets.c.reached_at.is_not(None))
+    .order_by(budgets.c.name)
+)
+
+
+def hold_in_queue(uow: UnitOfWork, row: Row, wanted: Sequence[tuple[str, NodeSpec]]) -> tuple[str, PlatformTime] | None:
+    """Why a queued resource's nodes are not let in now, and until when that is so if nobody changes a budget."""
+    why = refusal(uow, row["project"], wanted)
+    if why is None:
+        return None
+    account = accounts.of(uow, row["project"])
+    return why, period_of(account, MONTH, uow.now).end
+
+
+def wake_queue(uow: UnitOfWork, project: str) -> None:
+    """A budget was changed: what waited for it is looked at again."""
+    mine = update(queued_resources).where(
+        queued_resources.c.project == project,
+        queued_resources.c.state == "WAITING_FOR_RESOURCES",
+        queued_resources.c.wait_reason.like("budget %"),
+    )
+    uow.execute(mine.values(late_until=None, wait_reason=""))

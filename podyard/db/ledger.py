@@ -1,0 +1,78 @@
+"""The ledger's rows: transactions that sum to zero, each booked once, and never changed.
+
+There is no statement here, or anywhere, that updates or deletes a transaction, an entry or an issued invoice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import bindparam, select
+
+from podyard.base.errors import failed_precondition
+from podyard.base.money import Amount
+from podyard.db.tables_billing import ledger_entries, ledger_transactions
+from podyard.db.unit_of_work import UnitOfWork
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Posting:
+    """One side of a transaction: positive amounts are debits, negative ones credits."""
+
+    account: str
+    currency: str
+    amount: Amount
+
+
+def book(
+    uow: UnitOfWork, project: str, source_id: str, month: str, postings: Sequence[Posting], text: str
+) -> Sequence[Posting]:
+    """Books what `source_id` stands for and returns the entries as they stand. What is booked already stays.
+
+    An amount of zero is left out. Entries that do not sum to zero in each currency are a broken invariant. Raises
+    FAILED_PRECONDITION when the source was booked with other entries.
+    """
+    wanted = [posting for posting in postings if posting.amount.parts != 0]
+    for currency in sorted({posting.currency for posting in wanted}):
+        rest = sum(posting.amount.parts for posting in wanted if posting.currency == currency)
+        assert rest == 0, f"{source_id} does not sum to zero: {rest} parts of {currency} are left over"
+    if uow.first(_TRANSACTION, {"source_id": source_id}) is not None:
+        booked = entries(uow, source_id)
+        if booked != wanted:
+            raise failed_precondition(f"{source_id} was booked already, with other amounts: it cannot be booked again")
+        return booked
+    uow.insert(
+        ledger_transactions,
+        {"source_id": source_id, "project": project, "month": month, "booked": uow.now, "text": text},
+    )
+    for position, posting in enumerate(wanted):
+        values = {"account": posting.account, "currency": posting.currency, "amount": posting.amount}
+        uow.insert(ledger_entries, {"source_id": source_id, "position": position, **values})
+    return wanted
+
+
+def entries(uow: UnitOfWork, source_id: str) -> list[Posting]:
+    rows = uow.all(_ENTRIES, {"source_id": source_id})
+    return [Posting(row["account"], row["currency"], row["amount"]) for row in rows]
+
+
+def transactions(uow: UnitOfWork, project: str, after_seq: int, limit: int) -> list[Mapping[str, Any]]:
+    """The project's transactions in order, each with its `entries`."""
+    rows = uow.all(_OF_PROJECT, {"project": project, "after": after_seq, "most": limit})
+    return [{**row, "entries": entries(uow, row["source_id"])} for row in rows]
+
+
+_TRANSACTION = select(ledger_transactions.c.source_id).where(ledger_transactions.c.source_id == bindparam("source_id"))
+_ENTRIES = (
+    select(ledger_entries)
+    .where(ledger_entries.c.source_id == bindparam("source_id"))
+    .order_by(ledger_entries.c.position)
+)
+_OF_PROJECT = (
+    select(ledger_transactions)
+    .where(ledger_transactions.c.project == bindparam("project"), ledger_transactions.c.seq > bindparam("after"))
+    .order_by(ledger_transactions.c.seq)
+    .limit(bindparam("most"))
+)

@@ -1,0 +1,177 @@
+"""kill -9 at every named point between the stop of a node and its invoice, on both databases: whatever dies, the same
+invoice comes out, byte for byte, and the ledger has it once."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, func, select
+
+from podyard import migrations
+from podyard.base.clock import ClockMode, ManualClock, RealTime
+from podyard.base.errors import PodyardError
+from podyard.base.rng import Streams
+from podyard.control import nodes
+from podyard.db import platform_clock
+from podyard.db.tables_billing import invoices, ledger_entries, ledger_transactions, usage_events
+from podyard.db.unit_of_work import Database, UnitOfWork
+from tests.store.queue_play import Play
+
+MADE, STOPPED, OVER = (
+    RealTime.from_rfc3339(text) for text in ("2026-03-30T00:00:00Z", "2026-03-30T11:59:59.5Z", "2026-04-01T00:00:00Z")
+)
+_STOP_TABLES = ("operations", "nodes", "state_changes", "usage_events", "timers")
+_CLOSE_TABLES = (
+    "price_versions_used", "ledger_transactions", "ledger_entries", "invoices", "billing_accounts", "timers",
+)  # fmt: skip
+POINTS = [
+    f"{side} {table} of {phase}"
+    for phase, tables in (("stop", (*_STOP_TABLES, "commit")), ("close", (*_CLOSE_TABLES, "commit")))
+    for table in tables
+    for side in ("before", "after")
+]
+Make = Callable[[], str]
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def make(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Make]:
+    """Makes databases in which a node is READY: copies of one."""
+    folder, count = tmp_path_factory.mktemp("kills"), iter(range(10_000))
+    if request.param == "sqlite":
+        template = folder / "template.db"
+        _prepare(f"sqlite:///{template}")
+
+        def make() -> str:
+            copy = folder / f"{next(count)}.db"
+            shutil.copy(template, copy)
+            return f"sqlite:///{copy}"
+
+        yield make
+        return
+    import psycopg
+
+    server = request.getfixturevalue("postgresql_url")
+    with psycopg.connect(f"{server}/postgres", autocommit=True) as connection:
+        connection.execute("CREATE DATABASE kills")
+        _prepare(f"{server}/kills")
+
+        def make_copy() -> str:
+            name = f"kills{next(count)}"
+            connection.execute(f"CREATE DATABASE {name} TEMPLATE kills")  # type: ignore[arg-type]
+            return f"{server}/{name}"
+
+        yield make_copy
+
+
+def _prepare(url: str) -> None:
+    clock = ManualClock(MADE)
+    database = Database(url, clock, Streams(0))
+    migrations.upgrade(database)
+    database.run(lambda uow: platform_clock.set_up(uow, ClockMode.SYSTEM))
+    Play(database, clock).create("n")
+    database.close()
+
+
+def _live(url: str, start: RealTime, seed: int, arm: Callable[[Database, str], None] = lambda *_: None) -> Database:
+    """From the stop of the node, unless it is over already, to the invoice."""
+    clock = ManualClock(start)
+    database = Database(url, clock, Streams(seed))
+    play = Play(database, clock)
+    if start < OVER:
+        arm(database, "stop")
+        try:
+            play.run(nodes.stop, "n")
+        except PodyardError as error:
+            assert "node is ST" in error.message or "STOP" in error.message, error.message  # it was stopped already
+    play.turn(10)
+    if clock.now() < OVER:
+        clock.advance(OVER.seconds_since(clock.now()))
+        arm(database, "close")
+    play.turn()
+    return database
+
+
+def _die(point: str) -> Callable[[Database, str], None]:
+    """Makes this process kill itself at the named point."""
+    side, table, _, wanted = point.split()
+    armed: list[str] = []
+
+    def kill() -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def at(name: str, act: Callable[[], Any]) -> Any:
+        hit = bool(armed) and armed[0] == wanted and name == table
+        if hit and side == "before":
+            kill()
+        result = act()
+        if hit:
+            kill()
+        return result
+
+    insert, update, driver_sql = UnitOfWork.insert, UnitOfWork.update, Connection.exec_driver_sql
+
+    def sql(self: Connection, statement: str, *arguments: Any) -> Any:
+        return at("commit" if statement == "COMMIT" else "", lambda: driver_sql(self, statement, *arguments))
+
+    UnitOfWork.insert = lambda self, t, row: at(t.name, lambda: insert(self, t, row))  # type: ignore[method-assign]
+    UnitOfWork.update = lambda self, t, *a: at(t.name, lambda: update(self, t, *a))  # type: ignore[method-assign]
+    Connection.exec_driver_sql = sql  # type: ignore[method-assign, assignment]
+
+    def arm(database: Database, phase: str) -> None:
+        armed[:] = [phase]
+        if not database.is_sqlite:
+            committing = database.engine.dialect.do_commit
+            database.engine.dialect.do_commit = lambda c: at("commit", lambda: committing(c))  # type: ignore[method-assign]
+
+    return arm
+
+
+def _killed_at(point: str, url: str) -> None:
+    child = os.fork()
+    if child == 0:
+        try:
+            _live(url, STOPPED, 1, _die(point))
+        finally:
+            os._exit(1)  # it has not died where it should have
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status), f"nothing happens at {point}"
+    assert os.WTERMSIG(status) == signal.SIGKILL
+
+
+def _issued(database: Database) -> bytes:
+    (row,) = database.read(lambda uow: uow.all(select(invoices)))
+    document: bytes = row["document"]
+    return document
+
+
+@pytest.fixture(scope="module")
+def undisturbed(make: Make) -> bytes:
+    database = _live(make(), STOPPED, 1)
+    document = _issued(database)
+    database.close()
+    assert b'"seconds":43190' in document  # READY for twelve hours, without the ten seconds of its creation
+    return document
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_whatever_is_killed_the_invoice_is_the_same(make: Make, undisturbed: bytes, point: str) -> None:
+    url = make()
+    _killed_at(point, url)
+    later = STOPPED if point.endswith("stop") else OVER.plus_seconds(3600)
+    database = _live(url, later, 2)
+    try:
+        assert _issued(database) == undisturbed
+        count = select(func.count()).select_from(ledger_transactions)
+        assert database.read(lambda uow: uow.execute(count).scalar()) == 1
+        booked = database.read(lambda uow: uow.all(select(ledger_entries)))
+        assert len(booked) >= 2
+        assert sum(row["amount"].parts for row in booked) == 0
+        states = database.read(lambda uow: uow.all(select(usage_events).order_by(usage_events.c.seq)))
+        assert [row["state"] for row in states] == ["CREATING", "READY", "STOPPING", "STOPPED"]
+    finally:
+        database.close()

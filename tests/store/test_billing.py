@@ -1,0 +1,381 @@
+"""Closing a month: once, by the loop or by hand, with its ledger; previews, adjustments and what is refused; on both
+databases."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import insert, select, update
+
+from podyard import migrations
+from podyard.base.clock import ManualClock, PlatformTime
+from podyard.base.errors import Code, PodyardError
+from podyard.base.money import Amount
+from podyard.control import accounts, commitments, fsck, invoices, nodes
+from podyard.db import ledger, timers
+from podyard.db.tables_billing import adjustments, ledger_entries, ledger_transactions, usage_events
+from podyard.db.tables_billing import invoices as table_of_invoices
+from podyard.db.unit_of_work import Database
+from podyard.domain.principal import PLATFORM, Principal
+from podyard.pricing.sku import RateCard, default_rate_card, make_sku, make_version
+from tests.store.queue_play import PROJECT, ZONE, Play
+
+DAY = 86_400
+READY_MARCH = 31 * DAY - 10  # a node that is made with the month is READY 10 s later
+SKU = "tpu-v2-device/us-central1/on-demand"
+
+
+@pytest.fixture
+def play(database: Database, clock: ManualClock) -> Play:
+    return Play(database, clock)
+
+
+def _close(play: Play, month: str, **options: Any) -> Any:
+    card = options.pop("card", default_rate_card())
+    return play.database.run(lambda uow: invoices.close(uow, card, PLATFORM, PROJECT, month, **options))
+
+
+def _invoice(play: Play, month: str) -> dict[str, Any]:
+    row = play.database.read(lambda uow: invoices.get(uow, PLATFORM, PROJECT, month))
+    found: dict[str, Any] = json.loads(row["document"])
+    assert row["sha256"] == hashlib.sha256(row["document"]).hexdigest()
+    return found
+
+
+def _preview(play: Play, month: str | None = None) -> Any:
+    return play.database.read(lambda uow: invoices.preview(uow, default_rate_card(), PLATFORM, PROJECT, month))
+
+
+def _account(play: Play, **changes: Any) -> accounts.Account:
+    return play.database.run(lambda uow: accounts.patch(uow, PLATFORM, PROJECT, changes))
+
+
+def _ledger(play: Play) -> dict[str, int]:
+    """Parts by account."""
+    sums: dict[str, int] = {}
+    for row in play.database.read(lambda uow: uow.all(select(ledger_entries))):
+        sums[row["account"]] = sums.get(row["account"], 0) + row["amount"].parts
+    assert sum(sums.values()) == 0
+    return sums
+
+
+def _late_event(play: Play, state: str, at: str) -> None:
+    """Usage that becomes known after it happened: the node's next event, with a time of the past."""
+
+    def body(uow: Any) -> None:
+        last = uow.all(select(usage_events).order_by(usage_events.c.seq))[-1]
+        changed = {"event_id": f"late-{last['seq']}", "resource_seq": last["resource_seq"] + 1, "state": state}
+        row = {**last, **changed, "at": PlatformTime.from_rfc3339(at), "billable": state == "READY"}
+        del row["seq"]
+        uow.execute(insert(usage_events).values(**row))
+
+    play.database.run(body)
+
+
+def _refused(code: Code, body: Any) -> str:
+    with pytest.raises(PodyardError) as raised:
+        body()
+    assert raised.value.code is code, raised.value.message
+    return raised.value.message
+
+
+def test_the_loop_closes_the_month_when_it_is_over_and_its_grace_has_passed(play: Play, clock: ManualClock) -> None:
+    play.create("n")
+    _account(play, grace_hours=2)
+    clock.advance(31 * DAY - 10 + 3600)
+    play.turn()
+    assert play.database.read(lambda uow: invoices.list_invoices(uow, PLATFORM, PROJECT)) == []
+    play.turn(3600)
+    found = _invoice(play, "2026-03")
+    (line,) = found["lines"]
+    assert (line["sku"], line["seconds"], line["estimated"]) == (SKU, READY_MARCH, False)
+    assert found["asOf"] == "2026-04-01T02:00:00Z"
+    assert found["total"] == line["amount"] == "3347.99"  # 2,678,390 s x 4.50 / 3600 = 3347.9875
+    assert (found["periodStart"], found["periodEnd"]) == ("2026-03-01T00:00:00Z", "2026-04-01T00:00:00Z")
+
+
+def test_a_preview_is_the_invoice_while_its_month_is_open(play: Play, clock: ManualClock) -> None:
+    play.create("n")
+    clock.advance(DAY)
+    found = _preview(play)
+    assert found.document["lines"][0]["estimated"]
+    assert found.document["total"] == "108.00"
+    clock.advance(30 * DAY - 10.5)
+    before = dict(_preview(play).document)
+    play.turn(DAY)
+    issued = _invoice(play, "2026-03")
+    assert before["lines"][0]["amount"] == issued["lines"][0]["amount"]
+    assert "2026-03 is closed" in _refused(Code.FAILED_PRECONDITION, lambda: _preview(play, "2026-03"))
+
+
+def test_a_month_is_closed_once_and_books_once(play: Play, clock: ManualClock) -> None:
+    play.create("n")
+    message = _refused(Code.FAILED_PRECONDITION, lambda: _close(play, "2026-03"))
+    assert "2026-04-01T00:00:00Z" in message
+    clock.advance(32 * DAY)
+    first = _close(play, "2026-03")
+    assert json.loads(first["document"])["asOf"] == "2026-04-01T00:00:00Z"  # a day late, with the same bytes
+    booked = _ledger(play)
+    assert booked == {
+        f"receivable:{PROJECT}": 334_799 * 26_280_000_000_000,
+        f"revenue:{SKU}": -READY_MARCH * 4_500_000_000 * 730,
+        "rounding": READY_MARCH * 4_500_000_000 * 730 - 334_799 * 26_280_000_000_000,
+    }
+    again = _close(play, "2026-03")
+    assert again == first
+    play.turn(DAY)  # the loop's own timer finds it closed
+    assert _ledger(play) == booked
+    message = _refused(Code.FAILED_PRECONDITION, lambda: _close(play, "2026-05"))
+    assert "2026-04 has to be closed before 2026-05" in message
+    (booking,) = play.database.read(lambda uow: uow.all(select(ledger_transactions)))
+    assert booking["source_id"] == "invoice:demo:2026-03"
+
+
+def test_an_empty_month_closes_without_an_invoice(play: Play, clock: ManualClock) -> None:
+    play.create("n")
+    play.turn(60)
+    play.run(nodes.delete, "n")
+    clock.advance(100 * DAY)
+    play.turn()
+    found = play.database.read(lambda uow: invoices.list_invoices(uow, PLATFORM, PROJECT))
+    assert [row["month"] for row in found] == ["2026-03"]
+    assert _close(play, "2026-04") is None
+    account = play.database.read(lambda uow: accounts.get(uow, PLATFORM, PROJECT))
+    assert account.next_month == "2026-06"
+
+
+def test_late_usage_is_an_adjustment_in_the_month_that_is_closed_next(play: Play, clock: ManualClock) -> None:
+    play.create("n")
+    play.turn(31 * DAY)
+    issued = _invoice(play, "2026-03")
+    _late_event(play, "STOPPED", "2026-03-31T12:00:00Z")  # twelve hours of March were not used after all
+    assert _invoice(play, "2026-03") == issued
+    play.turn(30 * DAY)
+    found = _invoice(play, "2026-04")
+    assert found["adjustments"] == [{"correctsMonth": "2026-03", "amount": "-54.00"}]
+    assert (found["subtotal"], found["total"]) == ("0.00", "-54.00")
+    _late_event(play, "READY", "2026-04-30T23:00:00Z")
+    play.turn(31 * DAY)
+    found = _invoice(play, "2026-05")
+    assert found["adjustments"] == [{"correctsMonth": "2026-04", "amount": "4.50"}]
+    assert _ledger(play)["adjustment:2026-03"] == 5400 * 26_280_000_000_000
+    rows = play.database.read(lambda uow: uow.all(select(adjustments).order_by(adjustments.c.corrects_month)))
+    assert [(row["corrects_month"], row["booked_month"], row["minor"]) for row in rows] == [
+        ("2026-03", "2026-04", -5400),
+        ("2026-04", "2026-05", 450),
+    ]
+
+
+def test_an_issued_invoice_is_computed_again_to_the_same_bytes(play: Play, clock: ManualClock) -> None:
+    play.create("n")
+    play.turn(31 * DAY)
+    _late_event(play, "STOPPED", "2026-03-31T12:00:00Z")
+    play.turn(40 * DAY)
+    rows = play.database.read(lambda uow: invoices.list_invoices(uow, PLATFORM, PROJECT))
+    assert [row["month"] for row in rows] == ["2026-03", "2026-04"]
+    for row in rows:
+        again = play.database.read(lambda uow, row=row: invoices.recomputed(uow, default_rate_card(), row))
+        assert again == row["document"]
+
+
+def _card_without_v2() -> RateCard:
+    card = default_rate_card()
+    return RateCard(card.currency, {key: sku for key, sku in card.skus.items() if sku.generation != "v2"})
+
+
+def test_usage_without_a_price_holds_the_month_up_or_is_adjusted_when_it_has_one(
+    play: Play, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play.create("n")
+    monkeypatch.setattr(invoices, "default_rate_card", _card_without_v2)
+    play.turn(31 * DAY)
+    account = play.database.read(lambda uow: accounts.get(uow, PLATFORM, PROJECT))
+    assert account.next_month == "2026-03"
+    assert "2678390 s of node-" in account.held_because
+    assert "no on-demand price of v2-8" in account.held_because
+    message = _refused(Code.FAILED_PRECONDITION, lambda: _close(play, "2026-03", card=_card_without_v2()))
+    assert message == account.held_because
+    row = _close(play, "2026-03", card=_card_without_v2(), hold_suspense=True)
+    held = json.loads(row["document"])
+    assert (held["total"], held["held"][0]["seconds"]) == ("0.00", READY_MARCH)
+    monkeypatch.setattr(invoices, "default_rate_card", default_rate_card)
+    play.turn(31 * DAY)
+    found = _invoice(play, "2026-04")
+    assert found["adjustments"] == [{"correctsMonth": "2026-03", "amount": "3347.99"}]
+    again = play.database.read(lambda uow: invoices.recomputed(uow, default_rate_card(), row))
+    assert again == row["document"]
+
+
+def test_a_price_that_was_used_cannot_change(play: Play, clock: ManualClock) -> None:
+    play.create("n")
+    play.turn(31 * DAY)
+    card = default_rate_card()
+    old = card.skus[SKU]
+    dearer = make_version(SKU, old.versions[0].effective_from.rfc3339(), "5.00", "test")
+    changed = RateCard(card.currency, {**card.skus, SKU: make_sku(SKU, old.unit, [dearer])})
+    clock.advance(31 * DAY)
+    message = _refused(Code.FAILED_PRECONDITION, lambda: _close(play, "2026-04", card=changed))
+    assert old.versions[0].version_id in message
+    message = _refused(Code.FAILED_PRECONDITION, lambda: _close(play, "2026-04", card=_card_without_v2()))
+    assert "lost" in message
+
+
+def test_currency_tax_and_zone_are_those_of_the_account(play: Play, clock: ManualClock) -> None:
+    play.create("n")
+    _account(play, currency="JPY", tax="0.1", time_zone="Asia/Tokyo")
+    clock.advance(31 * DAY - 20)
+    play.turn()
+    account = play.database.read(lambda uow: accounts.get(uow, PLATFORM, PROJECT))
+    assert "no exchange rate of JPY for 2026-03" in account.held_because
+    _account(play, rates={"2026-03": "150"})
+    play.turn()
+    found = _invoice(play, "2026-03")
+    assert found["periodStart"] == "2026-02-28T15:00:00Z"
+    seconds = found["lines"][0]["seconds"]
+    assert seconds == READY_MARCH - 9 * 3600
+    yen = round(seconds * 4.5 / 3600 * 150)
+    assert (found["subtotal"], found["tax"]) == (str(yen), str(round(yen / 10)))
+    assert "tax cannot change" in _refused(Code.FAILED_PRECONDITION, lambda: _account(play, tax="0.2"))
+    assert "2026-03 is closed" in _refused(Code.FAILED_PRECONDITION, lambda: _account(play, rates={"2026-03": "151"}))
+    assert _account(play, grace_hours=3).grace_hours == 3
+
+
+def test_an_account_refuses_what_it_cannot_be_and_names_it(play: Play) -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"time_zone": "Mars/Olympus"}, "Mars/Olympus"),
+        ({"currency": "euro"}, "currency"),
+        ({"decimals": 9}, "decimals"),
+        ({"tax": "1.5"}, "tax"),
+        ({"tax": "-0.1"}, "tax"),
+        ({"grace_hours": -1}, "graceHours"),
+        ({"rates": {"2026-13": "1"}}, "exchangeRates"),
+        ({"rates": {"2026-03": "0"}}, "exchangeRates.2026-03"),
+        ({"rates": {"2026-03": "1e3"}}, "exchangeRates.2026-03"),
+    ]
+    for changes, field in cases:
+        assert field in _refused(Code.INVALID_ARGUMENT, partial(_account, play, **changes))
+
+
+def test_a_commitment_is_charged_each_second_and_covers_what_is_used(play: Play, clock: ManualClock) -> None:
+    play.create("n", "v2-32")
+
+    def buy(**options: Any) -> commitments.Purchase:
+        fields = {"quantity": 1, "years": 1, "accelerator_type": "v2-32", "zone": ZONE, **options}
+        request = commitments.Request(**fields)
+        return play.database.run(lambda uow: commitments.buy(uow, default_rate_card(), PLATFORM, PROJECT, request))
+
+    clock.advance(90)
+    monthly, upfront = buy(), buy(quantity=2, upfront=True)
+    assert not monthly.commitment.price.verified
+    assert upfront.upfront is not None
+    assert upfront.upfront.text(2) == "264902.40"  # 2 slices x 15.12 x 8760 h
+    play.turn(31 * DAY)
+    lines = {line["sku"]: line for line in _invoice(play, "2026-03")["lines"]}
+    assert lines[f"commitment:{monthly.commitment.commitment_id}"]["parts"] == str(
+        15_120_000_000 * 730 * (READY_MARCH - 90)
+    )
+    assert lines[f"commitment:{upfront.commitment.commitment_id}"]["amount"] == "0.00"
+    (used,) = (line for name, line in lines.items() if name.startswith("tpu-"))
+    assert used["parts"] == str(90 * 24_000_000_000 * 730)  # before the first commitment
+    assert _ledger(play)[f"revenue:commitment:{upfront.commitment.commitment_id}"] == -upfront.upfront.parts
+
+
+def test_a_commitment_that_nobody_sells_is_refused_with_its_reason(play: Play) -> None:
+    def buy(**fields: Any) -> None:
+        wanted = {"quantity": 1, "years": 1, "accelerator_type": "v2-32", "zone": ZONE, **fields}
+        request = commitments.Request(**wanted)
+        play.database.run(lambda uow: commitments.buy(uow, default_rate_card(), PLATFORM, PROJECT, request))
+
+    cases: list[tuple[dict[str, Any], Code, str]] = [
+        ({"quantity": 0}, Code.INVALID_ARGUMENT, "quantity"),
+        ({"quantity": -3}, Code.INVALID_ARGUMENT, "quantity"),
+        ({"years": 2}, Code.INVALID_ARGUMENT, "years"),
+        ({"zone": None}, Code.INVALID_ARGUMENT, "zone"),
+        ({"accelerator_type": None}, Code.INVALID_ARGUMENT, "SKU"),
+        ({"accelerator_type": None, "sku_id": "tpu-v9/nowhere"}, Code.NOT_FOUND, "tpu-v9/nowhere"),
+        ({"accelerator_type": "v2-8"}, Code.NOT_FOUND, "no price for a commitment of 1 years"),
+        ({"accelerator_type": "v9-8"}, Code.INVALID_ARGUMENT, "v9-8"),
+        ({"accelerator_type": None, "sku_id": "disk-pd-ssd/us-central1/on-demand"}, Code.INVALID_ARGUMENT, "disk"),
+    ]
+    for fields, code, text in cases:
+        assert text in _refused(code, partial(buy, **fields))
+
+
+def test_credits_come_off_open_months_only(play: Play, clock: ManualClock) -> None:
+    play.create("n")
+
+    def add(amount: str, first: str | None, last: str) -> Any:
+        return play.database.run(
+            lambda uow: commitments.add_credit(uow, PLATFORM, PROJECT, amount, first, last, "a gift")
+        )
+
+    add("100", None, "2026-03")
+    play.turn(31 * DAY)
+    found = _invoice(play, "2026-03")
+    assert [line["amount"] for line in found["credits"]] == ["-100.00"]
+    assert found["total"] == "3247.99"
+    assert "2026-03 is closed" in _refused(Code.FAILED_PRECONDITION, lambda: add("1", "2026-03", "2026-04"))
+    assert "amount" in _refused(Code.INVALID_ARGUMENT, lambda: add("-1", None, "2026-04"))
+    assert "before" in _refused(Code.INVALID_ARGUMENT, lambda: add("1", "2026-05", "2026-04"))
+
+
+def test_who_only_views_cannot_close_or_buy(play: Play, clock: ManualClock) -> None:
+    viewer = Principal("viewer@example.com", {PROJECT: frozenset({"billing.viewer"})})
+    play.database.read(lambda uow: invoices.list_invoices(uow, viewer, PROJECT))
+    for use_case in (
+        lambda uow: invoices.close(uow, default_rate_card(), viewer, PROJECT, "never"),
+        lambda uow: accounts.patch(uow, viewer, PROJECT, {}),
+        lambda uow: commitments.add_credit(uow, viewer, PROJECT, "x", None, "x", ""),
+    ):
+        _refused(Code.PERMISSION_DENIED, lambda use_case=use_case: play.database.run(use_case))
+
+
+def test_a_transaction_that_does_not_sum_to_zero_is_not_booked(play: Play) -> None:
+    postings = [ledger.Posting("a", "USD", Amount(5)), ledger.Posting("b", "USD", Amount(-4))]
+    with pytest.raises(AssertionError, match="does not sum to zero"):
+        play.database.run(lambda uow: ledger.book(uow, PROJECT, "x", "2026-03", postings, ""))
+    assert _ledger(play) == {}
+
+
+def test_a_database_of_before_gets_accounts_for_what_was_used(play: Play) -> None:
+    play.create("n")
+    migrations.migrate(play.database.engine, "0008")
+    assert play.database.read(timers.next_due) is None
+    migrations.upgrade(play.database)
+    play.turn(61 * DAY)
+    found = play.database.read(lambda uow: invoices.list_invoices(uow, PLATFORM, PROJECT))
+    assert [(row["month"], row["total"]) for row in found] == [("2026-03", 334_799), ("2026-04", 324_000)]
+
+
+def test_the_check_of_a_database_finds_a_ledger_or_an_invoice_that_was_changed(play: Play, clock: ManualClock) -> None:
+    play.create("n")
+    play.turn(31 * DAY)
+
+    def found() -> list[tuple[str, str]]:
+        wrong = play.database.read(lambda uow: fsck.check(uow, play.fleet, default_rate_card()))
+        return [(violation.resource, violation.detail) for violation in wrong]
+
+    assert found() == []
+    half = Amount(1)
+    play.database.run(
+        lambda uow: uow.execute(update(ledger_entries).where(ledger_entries.c.position == 0).values(amount=half))
+    )
+    ((resource, detail),) = found()
+    assert (resource, "instead of zero" in detail) == ("invoice:demo:2026-03", True)
+    play.database.run(lambda uow: uow.execute(update(table_of_invoices).values(document=b"{}")))
+    assert [resource for resource, _ in found()] == ["demo-2026-03", "demo-2026-03", "invoice:demo:2026-03"]
+
+
+def test_no_statement_changes_what_is_issued_or_booked() -> None:
+    root = Path(fsck.__file__).parents[1]
+    kept = ("invoices", "ledger_transactions", "ledger_entries", "adjustments", "price_versions_used")
+    for path in (*root.rglob("*.py"), *(root.parent / "api").rglob("*.py"), *(root.parent / "workers").rglob("*.py")):
+        code = path.read_text(encoding="utf-8")
+        for table in kept:
+            for change in (f"update({table}", f"delete({table}", f"uow.update({table}"):
+                assert change not in code, f"{path} changes {table}"
