@@ -1,8 +1,9 @@
 """From charges to invoices: rules R7 to R9 of the billing reference, and the credits of R11.
 
-An invoice has a line per SKU and unit price: a price that comes back goes on its old line. Sums are exact, in US dollars, until they are shown: each line, each
-credit and the subtotal are converted with the month's one rate and rounded once, halves away from zero. What the
-rounded lines and credits miss of the subtotal is `rounding_error`. Tax is on the rounded subtotal.
+An invoice has a line per SKU and unit price: a price that comes back goes on its old line. Sums are exact, in US
+dollars, until they are shown: each line, each credit and the subtotal are converted with the month's one rate and
+rounded once, halves away from zero. What the rounded lines and credits miss of the subtotal is `rounding_error`. Tax is
+on the rounded subtotal.
 """
 
 from __future__ import annotations

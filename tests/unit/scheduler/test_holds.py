@@ -34,10 +34,8 @@ def test_a_shorter_request_goes_before_the_head_and_one_that_might_stay_does_not
     found = reasons(plan)
     assert found["big"].endswith(f"; 16 chips are held for it from {later(300).rfc3339()} on")
     for key in ("open-ended", "too-long"):
-        assert (
-            found[key]
-            == f"v2-8 would fit, but chips that it needs are held for a request that comes before it from {later(300).rfc3339()}"
-        )
+        why = f"are held for a request that comes before it from {later(300).rfc3339()}"
+        assert found[key] == f"v2-8 would fit, but chips that it needs {why}"
 
 
 def test_an_open_ended_request_goes_beside_the_hold() -> None:
