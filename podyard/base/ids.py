@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 
-from podyard.base.errors import invalid
+from podyard.base.errors import PodyardError, invalid
 from podyard.base.rng import Random
 
 # Google's service refuses uppercase, a leading digit or dash, and underscore (reference: clients' own validators).
@@ -32,6 +32,11 @@ def error_id(*parts: object) -> str:
     """The `[EID: 0x...]` that Cloud TPU puts behind an error: the same words give the same id."""
     digest = hashlib.sha256("/".join(map(str, parts)).encode()).digest()
     return f"[EID: 0x{digest[:8].hex()}]"
+
+
+def bad_request(what: str, *of: object) -> PodyardError:
+    """INVALID_ARGUMENT in Cloud TPU's words; `of`: what it is about, from which its id is made."""
+    return invalid(f"Cloud TPU received a bad request. {what} {error_id(what, *of)}")
 
 
 def check_resource_id(value: str, field: str) -> str:

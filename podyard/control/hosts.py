@@ -16,7 +16,7 @@ from sqlalchemy import Select, String, and_, bindparam, cast, exists, func, or_,
 
 from podyard.base.clock import RealTime
 from podyard.base.errors import Code, PodyardError, failed_precondition, invalid, not_found
-from podyard.control import access
+from podyard.control import access, lookup
 from podyard.control.agents import require_agent
 from podyard.control.gangs import POKE_TASK
 from podyard.db import faults, outbox
@@ -35,7 +35,6 @@ from podyard.domain.host import (
     default_service_account,
 )
 from podyard.domain.job import LIVE_HOST_STATES
-from podyard.domain.node import node_name
 from podyard.domain.principal import Principal
 
 USE = "podyard.hosts.use"
@@ -78,7 +77,7 @@ def ask(
 
     Raises FAILED_PRECONDITION unless the node is READY, RESOURCE_EXHAUSTED with the numbers when there is no room.
     """
-    row = _node_row(uow, principal, USE, project, zone, node_id)
+    row = lookup.node(uow, principal, USE, project, zone, node_id)
     if row["state"] != "READY":
         raise failed_precondition(f"hosts of a node run while it is READY: node {node_id} is {row['state']}")
     outside = [index for index in host_indices if not 0 <= index < row["host_count"]]
@@ -95,7 +94,7 @@ def list_hosts(
     uow: UnitOfWork, principal: Principal, project: str, zone: str, node_id: str
 ) -> tuple[NodeFacts, list[Mapping[str, Any]]]:
     """What the node's hosts know, and their rows in order."""
-    row = _node_row(uow, principal, "tpu.nodes.get", project, zone, node_id)
+    row = lookup.node(uow, principal, "tpu.nodes.get", project, zone, node_id)
     return facts(uow, row), _hosts_of(uow, row)
 
 
@@ -112,7 +111,7 @@ def guest_attributes(
 
     A host that was never materialised has none.
     """
-    row = _node_row(uow, principal, "tpu.nodes.get", project, zone, node_id)
+    row = lookup.node(uow, principal, "tpu.nodes.get", project, zone, node_id)
     known = {str(host["host_index"]): host for host in _hosts_of(uow, row)}
     for worker in worker_ids:
         if worker not in known:
@@ -411,14 +410,3 @@ def _hosts_of(uow: UnitOfWork, node: Mapping[str, Any]) -> list[Mapping[str, Any
 
 def _poke(uow: UnitOfWork, agent_id: str) -> None:
     outbox.put(uow, f"agent.{agent_id}", POKE_TASK, [agent_id])
-
-
-def _node_row(
-    uow: UnitOfWork, principal: Principal, permission: str, project: str, zone: str, node_id: str
-) -> Mapping[str, Any]:
-    name = node_name(project, zone, node_id)
-    principal.require(permission, project, name)
-    row = node_rows.row_of(uow, project, zone, node_id)
-    if row is None:
-        raise not_found(name)
-    return row

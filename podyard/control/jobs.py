@@ -10,7 +10,7 @@ from sqlalchemy import func, select, update
 
 from podyard.base.errors import Code, PodyardError, failed_precondition, invalid, not_found
 from podyard.base.ids import check_resource_id, row_id
-from podyard.control import access, gangs, nodes
+from podyard.control import access, gangs, lookup, nodes
 from podyard.db import jobs as rows
 from podyard.db import nodes as node_rows
 from podyard.db.tables_jobs import job_logs, jobs, replicas
@@ -110,7 +110,7 @@ def create(
 
 
 def get(uow: UnitOfWork, principal: Principal, project: str, zone: str, job_id: str) -> Job:
-    return rows.to_job(_row(uow, principal, "podyard.jobs.get", project, zone, job_id))
+    return rows.to_job(lookup.job(uow, principal, "podyard.jobs.get", project, zone, job_id))
 
 
 def list_jobs(uow: UnitOfWork, principal: Principal, project: str, zone: str | None) -> list[Job]:
@@ -124,7 +124,7 @@ def list_jobs(uow: UnitOfWork, principal: Principal, project: str, zone: str | N
 
 def cancel(uow: UnitOfWork, principal: Principal, project: str, zone: str, job_id: str) -> Job:
     """Asks a job to stop; it is CANCELLED once its last process is gone. A job that has ended stays as it is."""
-    row = _row(uow, principal, "podyard.jobs.cancel", project, zone, job_id)
+    row = lookup.job(uow, principal, "podyard.jobs.cancel", project, zone, job_id)
     if JOB.is_final(row["state"]):
         raise failed_precondition(f"job {job_id} is {row['state']}: there is nothing to cancel")
     if row["state"] == "QUEUED":
@@ -147,7 +147,7 @@ def resize(uow: UnitOfWork, principal: Principal, project: str, zone: str, job_i
     Raises FAILED_PRECONDITION for a job that has ended or is not elastic, INVALID_ARGUMENT for a number that it cannot
     run with.
     """
-    row = _row(uow, principal, "podyard.jobs.resize", project, zone, job_id)
+    row = lookup.job(uow, principal, "podyard.jobs.resize", project, zone, job_id)
     if JOB.is_final(row["state"]) or row["state"] == "CANCELLING":
         raise failed_precondition(f"job {job_id} is {row['state']}: there is nothing to resize")
     spec, kind = rows.to_spec(row["spec"]), kind_of(row["accelerator_type"], row["topology"])
@@ -174,13 +174,13 @@ def metrics(
     uow: UnitOfWork, principal: Principal, project: str, zone: str, job_id: str, after_step: int, limit: int
 ) -> list[MetricPoint]:
     """The committed step history after `after_step`, at most `limit` points."""
-    row = _row(uow, principal, "podyard.jobs.get", project, zone, job_id)
+    row = lookup.job(uow, principal, "podyard.jobs.get", project, zone, job_id)
     return rows.committed_points(uow, row["job_key"], after_step, limit)
 
 
 def checkpoints(uow: UnitOfWork, principal: Principal, project: str, zone: str, job_id: str) -> list[Mapping[str, Any]]:
     """The committed checkpoints, the newest first. `best` is true of one at most: each was the best when it came."""
-    row = _row(uow, principal, "podyard.jobs.get", project, zone, job_id)
+    row = lookup.job(uow, principal, "podyard.jobs.get", project, zone, job_id)
     found = rows.committed_checkpoints(uow, row["job_key"])
     best = next((item["step"] for item in found if item["best"]), None)
     return [{**item, "best": item["step"] == best} for item in found]
@@ -188,7 +188,7 @@ def checkpoints(uow: UnitOfWork, principal: Principal, project: str, zone: str, 
 
 def evaluations(uow: UnitOfWork, principal: Principal, project: str, zone: str, job_id: str) -> list[Mapping[str, Any]]:
     """The committed evaluations by step: step, attempt, metrics."""
-    row = _row(uow, principal, "podyard.jobs.get", project, zone, job_id)
+    row = lookup.job(uow, principal, "podyard.jobs.get", project, zone, job_id)
     return rows.committed_evaluations(uow, row["job_key"])
 
 
@@ -196,7 +196,7 @@ def artifacts(
     uow: UnitOfWork, principal: Principal, project: str, zone: str, job_id: str, objects: ObjectReader
 ) -> dict[str, int]:
     """What the job has made to be taken away: name -> bytes."""
-    row = _row(uow, principal, "podyard.jobs.get", project, zone, job_id)
+    row = lookup.job(uow, principal, "podyard.jobs.get", project, zone, job_id)
     prefix = objects_prefix(row["job_key"])
     found = {name: size for kind in ARTIFACTS for name, size in objects.sizes(prefix + kind).items()}
     return {name.removeprefix(prefix): found[name] for name in sorted(found)}
@@ -208,13 +208,13 @@ def artifact(
     """One of `artifacts`; NOT_FOUND for any other name, wherever it might lead."""
     if name not in artifacts(uow, principal, project, zone, job_id, objects):
         raise not_found(f"{job_name(project, zone, job_id)}/artifacts/{name}")
-    row = _row(uow, principal, "podyard.jobs.get", project, zone, job_id)
+    row = lookup.job(uow, principal, "podyard.jobs.get", project, zone, job_id)
     return objects.get(objects_prefix(row["job_key"]) + name)
 
 
 def attempts(uow: UnitOfWork, principal: Principal, project: str, zone: str, job_id: str) -> list[Mapping[str, Any]]:
     """All attempts by number, each with what it has of the slice: hosts, whole_hosts, batch."""
-    row = _row(uow, principal, "podyard.jobs.get", project, zone, job_id)
+    row = lookup.job(uow, principal, "podyard.jobs.get", project, zone, job_id)
     whole = kind_of(row["accelerator_type"], row["topology"]).host_count
     found: list[Mapping[str, Any]] = []
     for attempt in rows.attempt_rows(uow, row["job_key"]):
@@ -235,7 +235,7 @@ def logs(
     limit: int,
 ) -> list[Mapping[str, Any]]:
     """Lines in the order of their time, `after` many left out: at, worker (rank), attempt's replica, seq, line."""
-    row = _row(uow, principal, "podyard.jobs.get", project, zone, job_id)
+    row = lookup.job(uow, principal, "podyard.jobs.get", project, zone, job_id)
     query = (
         select(job_logs.c.at, replicas.c.rank, replicas.c.fence.label("attempt"), job_logs.c.seq, job_logs.c.line)
         .join(replicas, replicas.c.replica_id == job_logs.c.replica_id)
@@ -265,7 +265,7 @@ def _source(
     if request.mode == "train":
         raise invalid("startFrom is not for mode train: a job trains from its own beginning", "startFrom")
     job_id, step = request.start_from
-    row = _row(uow, principal, "podyard.jobs.get", project, zone, job_id)
+    row = lookup.job(uow, principal, "podyard.jobs.get", project, zone, job_id)
     saved = rows.committed_checkpoints(uow, row["job_key"])
     if not saved:
         raise failed_precondition(f"job {job_id} has no checkpoint to start from")
@@ -375,10 +375,7 @@ def _checked(spec: JobSpec, kind: AcceleratorType) -> JobSpec:
 
 
 def _ready_node(uow: UnitOfWork, principal: Principal, project: str, zone: str, node_id: str) -> Mapping[str, Any]:
-    principal.require("tpu.nodes.get", project, f"projects/{project}/locations/{zone}/nodes/{node_id}")
-    row = node_rows.row_of(uow, project, zone, node_id)
-    if row is None:
-        raise not_found(f"projects/{project}/locations/{zone}/nodes/{node_id}")
+    row = lookup.node(uow, principal, "tpu.nodes.get", project, zone, node_id)
     if row["state"] != "READY":
         raise failed_precondition(f"node {node_id} is {row['state']}: a job needs a node that is READY")
     return row
@@ -393,14 +390,3 @@ def _check_room(uow: UnitOfWork, needed: int) -> None:
             f"the job needs {needed} replicas at once, one per host, and the {len(room)} living agents hold "
             f"{sum(room.values())}: start more agents, take a smaller slice, or set replicaProcesses"
         )
-
-
-def _row(
-    uow: UnitOfWork, principal: Principal, permission: str, project: str, zone: str, job_id: str
-) -> Mapping[str, Any]:
-    name = job_name(project, zone, job_id)
-    principal.require(permission, project, name)
-    row = rows.row_of(uow, project, zone, job_id)
-    if row is None:
-        raise not_found(name)
-    return row

@@ -12,10 +12,9 @@ from typing import Any
 from sqlalchemy import select, update
 
 from podyard.base.clock import PlatformTime
-from podyard.base.errors import Code, failed_precondition, invalid, not_found
-from podyard.control import nodes, operations, queue_states
+from podyard.base.errors import Code, failed_precondition, invalid
+from podyard.control import lookup, nodes, operations, queue_states
 from podyard.db import nodes as node_rows
-from podyard.db import queued_resources as queue_rows
 from podyard.db import timers
 from podyard.db.tables_compute import nodes as nodes_table
 from podyard.db.tables_compute import operations as operations_table
@@ -46,7 +45,7 @@ def simulate(
 ) -> Operation:
     """Tells the hosts `worker_ids` (none: all) of a READY node that a maintenance event is on. Nothing else happens to
     them; after the fleet's `maintenance_seconds` all is well again, and the operation ends with the node."""
-    row = _node(uow, principal, "tpu.nodes.simulateMaintenanceEvent", project, zone, node_id)
+    row = lookup.node(uow, principal, "tpu.nodes.simulateMaintenanceEvent", project, zone, node_id)
     workers = _workers(row, worker_ids)
     if row["state"] != "READY":
         raise nodes.bad_state("simulateMaintenanceEvent", row)
@@ -79,7 +78,7 @@ def schedule(
     Raises INVALID_ARGUMENT for a window in the past, one that is too short for the fleet's `maintenance_seconds` or a
     latest start outside of it, and FAILED_PRECONDITION for a node that will not run again or is in maintenance.
     """
-    row = _node(uow, principal, "podyard.nodes.scheduleMaintenance", project, zone, node_id)
+    row = lookup.node(uow, principal, "podyard.nodes.scheduleMaintenance", project, zone, node_id)
     if maintenance_type not in MAINTENANCE_TYPES:
         raise invalid(f"type {maintenance_type!r} is neither of {', '.join(MAINTENANCE_TYPES)}", "type")
     if window_end <= window_start or window_start < uow.now:
@@ -109,7 +108,7 @@ def schedule(
 
 def perform(uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, zone: str, node_id: str) -> Operation:
     """Begins the planned maintenance of a node now; raises FAILED_PRECONDITION when there is none that may be."""
-    row = _node(uow, principal, "tpu.nodes.performMaintenance", project, zone, node_id)
+    row = lookup.node(uow, principal, "tpu.nodes.performMaintenance", project, zone, node_id)
     _check(row)
     operation_id = operations.begin(uow, row, "performMaintenance", node_name(project, zone, node_id)).operation_id
     _begin(uow, fleet, row, operation_id)
@@ -130,8 +129,7 @@ def perform_queued_resource(
     All or none: FAILED_PRECONDITION when one of them may not. The operation ends when it is ACTIVE again.
     """
     name = queued_resource_name(project, zone, queued_resource_id)
-    principal.require("tpu.nodes.performMaintenance", project, name)
-    queue = _queued_resource(uow, project, zone, queued_resource_id)
+    queue = lookup.queued_resource(uow, principal, "tpu.nodes.performMaintenance", project, zone, queued_resource_id)
     found = {row["node_id"]: row for row in node_rows.of_queued_resource(uow, queue["queued_resource_key"])}
     ids = {node_name(project, zone, node_id): node_id for node_id in found}
     wanted = [ids.get(text, text) for text in node_names] or list(found)
@@ -154,8 +152,7 @@ def info(
     uow: UnitOfWork, principal: Principal, project: str, zone: str, queued_resource_id: str
 ) -> list[tuple[str, int, Mapping[str, Any] | None]]:
     """(node name, the node's number, its upcoming maintenance or None) of each node of a queued resource."""
-    principal.require("tpu.queuedresources.get", project, queued_resource_name(project, zone, queued_resource_id))
-    queue = _queued_resource(uow, project, zone, queued_resource_id)
+    queue = lookup.queued_resource(uow, principal, "tpu.queuedresources.get", project, zone, queued_resource_id)
     found = node_rows.of_queued_resource(uow, queue["queued_resource_key"])
     return [
         (node_name(project, zone, row["node_id"]), int(row["number"]), row["upcoming_maintenance"]) for row in found
@@ -231,24 +228,6 @@ def _workers(row: Mapping[str, Any], worker_ids: Sequence[str | int]) -> list[in
     if unknown:
         raise invalid(f"node {row['node_id']} has workers 0 to {row['host_count'] - 1}, not {unknown[0]}", "workerIds")
     return sorted({known[str(worker)] for worker in worker_ids})
-
-
-def _node(
-    uow: UnitOfWork, principal: Principal, permission: str, project: str, zone: str, node_id: str
-) -> Mapping[str, Any]:
-    name = node_name(project, zone, node_id)
-    principal.require(permission, project, name)
-    row = node_rows.row_of(uow, project, zone, node_id)
-    if row is None:
-        raise not_found(name)
-    return row
-
-
-def _queued_resource(uow: UnitOfWork, project: str, zone: str, queued_resource_id: str) -> Mapping[str, Any]:
-    row = queue_rows.row_of(uow, project, zone, queued_resource_id)
-    if row is None:
-        raise not_found(queued_resource_name(project, zone, queued_resource_id))
-    return row
 
 
 def _set(uow: UnitOfWork, row: Mapping[str, Any], **values: Any) -> None:

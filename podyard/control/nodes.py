@@ -11,10 +11,11 @@ from typing import Any
 
 from sqlalchemy import bindparam, func, select, update
 
+from podyard.base import ids
 from podyard.base.clock import PlatformTime
-from podyard.base.errors import Code, PodyardError, failed_precondition, invalid, not_found
-from podyard.base.ids import check_resource_id, error_id, row_id
-from podyard.control import access, disks, hosts, operations, queue_states, quota, spending
+from podyard.base.errors import Code, PodyardError, failed_precondition, invalid
+from podyard.base.ids import check_resource_id, row_id
+from podyard.control import access, disks, hosts, lookup, operations, queue_states, quota, spending
 from podyard.control.gangs import end as end_attempt
 from podyard.db import faults as fault_rows
 from podyard.db import jobs as job_rows
@@ -112,7 +113,7 @@ def _new_row(uow: UnitOfWork, project: str, zone: str, node_id: str, spec: NodeS
 
 
 def get(uow: UnitOfWork, principal: Principal, project: str, zone: str, node_id: str) -> Node:
-    return rows.to_node(uow, _row(uow, principal, "tpu.nodes.get", project, zone, node_id))
+    return rows.to_node(uow, lookup.node(uow, principal, "tpu.nodes.get", project, zone, node_id))
 
 
 def list_nodes(uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, zone: str | None) -> list[Node]:
@@ -129,7 +130,7 @@ def patch(
     """Sets fields of the spec: names of `NodeSpec`, or paths of `extras` by their wire names; None clears."""
     principal.require("tpu.nodes.update", project, node_name(project, zone, node_id))
     access.project_row(uow, project)  # of two updates at once, the second sees what the first has set
-    row = _row(uow, principal, "tpu.nodes.update", project, zone, node_id)
+    row = lookup.node(uow, principal, "tpu.nodes.update", project, zone, node_id)
     if row["state"] not in ("READY", "STOPPED"):
         raise bad_state("update", row)
     spec = dict(row["spec"])
@@ -155,7 +156,7 @@ def patch(
 
 
 def stop(uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, zone: str, node_id: str) -> Operation:
-    row = _row(uow, principal, "tpu.nodes.stop", project, zone, node_id)
+    row = lookup.node(uow, principal, "tpu.nodes.stop", project, zone, node_id)
     if row["host_count"] > 1:
         raise bad_request(f"stop is only supported for nodes with one host; this one has {row['host_count']}", row)
     if row["state"] != "READY":
@@ -165,7 +166,7 @@ def stop(uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, zone
 
 def start(uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, zone: str, node_id: str) -> Operation:
     zone_of(fleet, zone)
-    row = _row(uow, principal, "tpu.nodes.start", project, zone, node_id)
+    row = lookup.node(uow, principal, "tpu.nodes.start", project, zone, node_id)
     if row["state"] != "STOPPED":
         raise bad_state("start", row)
     return _begin(uow, row, "start", None)
@@ -175,7 +176,7 @@ def reimage(
     uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, zone: str, node_id: str, version: str
 ) -> Operation:
     """Gives the node another runtime version (v1: TensorFlow version); empty: the same one anew. Its jobs end."""
-    row = _row(uow, principal, "tpu.nodes.reimage", project, zone, node_id)
+    row = lookup.node(uow, principal, "tpu.nodes.reimage", project, zone, node_id)
     if row["state"] != "READY":
         raise bad_state("reimage", row)
     chosen = version or row["runtime_version"]
@@ -189,7 +190,7 @@ def reimage(
 
 
 def delete(uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, zone: str, node_id: str) -> Operation:
-    row = _row(uow, principal, "tpu.nodes.delete", project, zone, node_id)
+    row = lookup.node(uow, principal, "tpu.nodes.delete", project, zone, node_id)
     if row["state"] == "DELETING":
         raise bad_state("delete", row)
     if rule := fault_rows.lost_while_deleted(uow, row):
@@ -208,7 +209,7 @@ def delete_as_platform(uow: UnitOfWork, fleet: Fleet, row: Mapping[str, Any]) ->
 
 def preempt(uow: UnitOfWork, principal: Principal, project: str, zone: str, node_id: str) -> Node:
     """Takes a preemptible or spot node back now. It stays listed, and holds quota, until it is deleted."""
-    row = _row(uow, principal, "podyard.nodes.preempt", project, zone, node_id)
+    row = lookup.node(uow, principal, "podyard.nodes.preempt", project, zone, node_id)
     if row["usage_class"] not in (UsageClass.PREEMPTIBLE, UsageClass.SPOT):
         raise failed_precondition(f"node {node_id} is {row['usage_class']}: only preemptible and spot are preempted")
     moved = _take_back(uow, row, "preempt", "preempted on request")
@@ -451,17 +452,6 @@ def check_spec(uow: UnitOfWork, fleet: Fleet, zone: str, spec: NodeSpec) -> Acce
     return kind
 
 
-def _row(
-    uow: UnitOfWork, principal: Principal, permission: str, project: str, zone: str, node_id: str
-) -> Mapping[str, Any]:
-    name = node_name(project, zone, node_id)
-    principal.require(permission, project, name)
-    row = rows.row_of(uow, project, zone, node_id)
-    if row is None:
-        raise not_found(name)
-    return row
-
-
 def as_planned(uow: UnitOfWork, node_key: str, version: int) -> Mapping[str, Any] | None:
     """The node that a plan was made for, locked; None when it has changed since."""
     return uow.first(_AS_PLANNED, {"key": node_key, "seen": version})
@@ -480,8 +470,7 @@ def bad_state(verb: str, row: Mapping[str, Any]) -> PodyardError:
 
 
 def bad_request(what: str, row: Mapping[str, Any]) -> PodyardError:
-    eid = error_id(what, row["node_key"], row["version"])
-    return invalid(f"Cloud TPU received a bad request. {what} {eid}")
+    return ids.bad_request(what, row["node_key"], row["version"])
 
 
 def zone_of(fleet: Fleet, zone: str) -> Zone:

@@ -13,11 +13,12 @@ from typing import Any, TypeVar
 
 from sqlalchemy import update
 
+from podyard.base import ids
 from podyard.base.clock import PlatformTime, seconds_to_nanos
 from podyard.base.durations import duration_text
-from podyard.base.errors import Code, PodyardError, failed_precondition, invalid, not_found
-from podyard.base.ids import RESOURCE_ID_LENGTH_MAX, check_resource_id, error_id, row_id
-from podyard.control import access, nodes, operations, quota, spending
+from podyard.base.errors import Code, PodyardError, failed_precondition, invalid
+from podyard.base.ids import RESOURCE_ID_LENGTH_MAX, check_resource_id, row_id
+from podyard.control import access, lookup, nodes, operations, quota, spending
 from podyard.control.queue_states import remind, settle
 from podyard.db import faults, timers
 from podyard.db import nodes as node_rows
@@ -114,7 +115,7 @@ def _queue(uow: UnitOfWork, principal: Principal, row: Mapping[str, Any]) -> Ope
 
 
 def get(uow: UnitOfWork, principal: Principal, project: str, zone: str, queued_resource_id: str) -> QueuedResource:
-    row = _row(uow, principal, "tpu.queuedresources.get", project, zone, queued_resource_id)
+    row = lookup.queued_resource(uow, principal, "tpu.queuedresources.get", project, zone, queued_resource_id)
     return rows.to_queued_resource(uow, row)
 
 
@@ -141,7 +142,7 @@ def delete(
 
     Without `force` it must have no nodes, or be in a state in which none of them lives: FAILED_PRECONDITION.
     """
-    row = _row(uow, principal, "tpu.queuedresources.delete", project, zone, queued_resource_id)
+    row = lookup.queued_resource(uow, principal, "tpu.queuedresources.delete", project, zone, queued_resource_id)
     found = node_rows.of_queued_resource(uow, row["queued_resource_key"])
     if not QUEUED_RESOURCE.allows(row["state"], "delete"):
         raise _bad_state("delete", row)
@@ -162,7 +163,7 @@ def reset(
 ) -> Operation:
     """Puts an ACTIVE or SUSPENDED one back into the queue: its nodes are deleted, and made anew under the same ids once
     all of them can be placed. The bounds of its queueing policy were for the first time, and hold no longer."""
-    row = _row(uow, principal, "tpu.queuedresources.reset", project, zone, queued_resource_id)
+    row = lookup.queued_resource(uow, principal, "tpu.queuedresources.reset", project, zone, queued_resource_id)
     if not QUEUED_RESOURCE.allows(row["state"], "reset"):
         raise _bad_state("reset", row)
     operations.fail(uow, row["pending_operation"], Code.CANCELLED, "The queued resource was reset")
@@ -334,17 +335,6 @@ def _expired_text(row: Mapping[str, Any]) -> str:
     return f"The request was not fulfilled by {row['valid_until'].rfc3339()}, the end of its {bound}{waited}"
 
 
-def _row(
-    uow: UnitOfWork, principal: Principal, permission: str, project: str, zone: str, queued_resource_id: str
-) -> Mapping[str, Any]:
-    name = queued_resource_name(project, zone, queued_resource_id)
-    principal.require(permission, project, name)
-    row = rows.row_of(uow, project, zone, queued_resource_id)
-    if row is None:
-        raise not_found(name)
-    return row
-
-
 def _as_planned(uow: UnitOfWork, key: str, version: int) -> Mapping[str, Any] | None:
     row = rows.row_by_key(uow, key)
     return row if row is not None and row["version"] == version else None
@@ -367,5 +357,4 @@ def _name(row: Mapping[str, Any]) -> str:
 
 def _bad_state(verb: str, row: Mapping[str, Any]) -> PodyardError:
     text = f"{verb} is not supported while in state {row['state']}"
-    eid = error_id(text, row["queued_resource_key"], row["version"])
-    return invalid(f"Cloud TPU received a bad request. {text} {eid}")
+    return ids.bad_request(text, row["queued_resource_key"], row["version"])

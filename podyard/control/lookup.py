@@ -1,0 +1,54 @@
+"""What a caller names: first the permission, then the row, so that who may not look does not learn what is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from podyard.base.errors import not_found
+from podyard.db import jobs as job_rows
+from podyard.db import nodes as node_rows
+from podyard.db import queued_resources as queue_rows
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.job import job_name
+from podyard.domain.node import node_name
+from podyard.domain.principal import Principal
+from podyard.domain.queued_resource import queued_resource_name
+
+Row = Mapping[str, Any]
+_Find = Callable[[UnitOfWork, str, str, str], Row | None]
+
+
+def node(uow: UnitOfWork, principal: Principal, permission: str, project: str, zone: str, node_id: str) -> Row:
+    """The live node. Raises PERMISSION_DENIED or NOT_FOUND, as the others do."""
+    return _found(uow, principal, permission, node_name, node_rows.row_of, project, zone, node_id)
+
+
+def queued_resource(
+    uow: UnitOfWork, principal: Principal, permission: str, project: str, zone: str, queued_resource_id: str
+) -> Row:
+    return _found(
+        uow, principal, permission, queued_resource_name, queue_rows.row_of, project, zone, queued_resource_id
+    )
+
+
+def job(uow: UnitOfWork, principal: Principal, permission: str, project: str, zone: str, job_id: str) -> Row:
+    return _found(uow, principal, permission, job_name, job_rows.row_of, project, zone, job_id)
+
+
+def _found(
+    uow: UnitOfWork,
+    principal: Principal,
+    permission: str,
+    name_of: Callable[[str, str, str], str],
+    find: _Find,
+    project: str,
+    zone: str,
+    name: str,
+) -> Row:
+    full = name_of(project, zone, name)
+    principal.require(permission, project, full)
+    row = find(uow, project, zone, name)
+    if row is None:
+        raise not_found(full)
+    return row
