@@ -15,6 +15,7 @@ from podyard.api import (
     billing,
     budgets,
     catalogue,
+    exports,
     front,
     invoices,
     jobs,
@@ -52,6 +53,7 @@ OWN_ROUTERS = tuple(
         jobs,
         agents,
         billing,
+        exports,  # before invoices: a month of theirs may end with any verb
         invoices,
         budgets,
         platform_routes,

@@ -3,10 +3,20 @@
 from alembic import context
 from sqlalchemy import text
 
-from podyard.db import tables, tables_access, tables_billing, tables_compute, tables_faults, tables_jobs, tables_queue
+from podyard.db import (
+    tables,
+    tables_access,
+    tables_billing,
+    tables_compute,
+    tables_exports,
+    tables_faults,
+    tables_jobs,
+    tables_queue,
+)
 
 # Importing the modules fills the metadata.
-assert tables_access and tables_billing and tables_compute and tables_faults and tables_jobs and tables_queue
+assert tables_access and tables_billing and tables_compute and tables_exports
+assert tables_faults and tables_jobs and tables_queue
 
 connection = context.config.attributes["connection"]
 postgresql = connection.dialect.name == "postgresql"

@@ -298,7 +298,9 @@ def _celery(agent_id: str, broker_url: str | None, poke_path: Path, clock: RealC
     if broker_url is None or broker_url.startswith("memory:"):
         return None  # nobody but this machine could send: the sync each second does all the work
     # On the platform's own machine there is a database, which background tasks use; other agents have none.
-    passed = ("PATH", "HOME", "LANG", "PYTHONPATH", "PODYARD_DATABASE_URL")
+    # Exports are priced by the rate card and written into the data folder.
+    own = ("PODYARD_DATABASE_URL", "PODYARD_DATA", "PODYARD_RATE_CARD")
+    passed = ("PATH", "HOME", "LANG", "PYTHONPATH", *own)
     keep = {name: value for name, value in os.environ.items() if name in passed}
     env = {**keep, "PODYARD_BROKER_URL": broker_url, "PODYARD_POKE_FIFO": str(poke_path)}
     return CeleryChild(agent_id, env, clock)

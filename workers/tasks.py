@@ -41,3 +41,20 @@ def deliver_webhook(webhook_id: str) -> None:
 
     with contextlib.closing(Database(url, OsClock())) as database:
         deliver(database, webhook_id)
+
+
+@app.task(name="podyard.make_export")  # type: ignore[untyped-decorator]
+def make_export(export_id: str) -> None:
+    """Makes the file of an export, if nobody is at it. A worker without the database or the data folder leaves it: the
+    loop asks again."""
+    url, data = os.environ.get("PODYARD_DATABASE_URL"), os.environ.get("PODYARD_DATA")
+    if url is None or data is None:
+        return
+    from podyard.base.clock import OsClock
+    from podyard.db.unit_of_work import Database
+    from podyard.pricing.sku import default_rate_card
+    from podyard.settings import from_environment
+    from podyard.workers.exports import make
+
+    with contextlib.closing(Database(url, OsClock())) as database:
+        make(database, from_environment().objects_path, default_rate_card(), export_id)

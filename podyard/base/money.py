@@ -8,6 +8,7 @@ rounded. Rounding happens once, on the invoice.
 from __future__ import annotations
 
 import dataclasses
+import re
 from decimal import Decimal
 from fractions import Fraction
 
@@ -15,6 +16,7 @@ NANOS_PER_UNIT = 1_000_000_000
 PARTS_PER_NANO = 2_628_000
 SECONDS_PER_MONTH = 2_628_000
 SECONDS_PER_HOUR = 3_600
+_EXACT = re.compile(r"(-?\d+\.\d{2}\d*?)0+")
 _PARTS_PER_UNIT = PARTS_PER_NANO * NANOS_PER_UNIT
 
 
@@ -76,3 +78,9 @@ def minor_text(minor: int, decimals: int) -> str:
     sign = "-" if minor < 0 else ""
     digits = str(abs(minor)).rjust(decimals + 1, "0")
     return sign + (f"{digits[:-decimals]}.{digits[-decimals:]}" if decimals else digits)
+
+
+def without_zeros(text: str) -> str:
+    """An exact amount for people: `"4.500000000"` is `"4.50"`. Any other text stays as it is."""
+    exact = _EXACT.fullmatch(text)
+    return text if exact is None else exact[1]

@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 import click
 
-from podyard.cli import bill_invoice
+from podyard.cli import bill_invoice, export
 from podyard.cli.options import client_of, output_option, target_options
 from podyard.cli.output import emit
 
@@ -93,7 +93,7 @@ def _money(text: str, decimals: int) -> str:
     return str(Decimal(text).quantize(Decimal(1).scaleb(-decimals), rounding="ROUND_HALF_UP"))
 
 
-for _command in bill_invoice.COMMANDS:
+for _command in (*bill_invoice.COMMANDS, *export.COMMANDS):
     bill.add_command(_command)
 
 COMMANDS = {"bill": bill}

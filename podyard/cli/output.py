@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
+from podyard.base.money import without_zeros
+
 FORMATS = ("table", "json", "yaml")
-_EXACT = re.compile(r"(-?\d+\.\d{2}\d*?)0+")  # an exact amount: zeros after two decimals are for machines
 
 
 def emit(data: Any, output: str, columns: Mapping[str, str] | None = None) -> None:
@@ -49,8 +49,7 @@ def cell(value: Any) -> str:
         return f"{value:.4g}"
     if isinstance(value, Mapping):
         return ",".join(f"{key}={item}" for key, item in value.items()) or "-"
-    exact = _EXACT.fullmatch(value) if isinstance(value, str) else None
-    return str(value) if exact is None else exact[1]
+    return without_zeros(str(value))
 
 
 def say(text: str) -> None:

@@ -10,7 +10,7 @@ import click
 
 from podyard.base.clock import OsClock, PlatformTime
 from podyard.base.errors import Code, PodyardError, invalid
-from podyard.base.money import minor_text, round_half_up
+from podyard.base.money import minor_text, round_half_up, without_zeros
 from podyard.cli import output
 from podyard.cli.options import output_option
 from podyard.domain.usage import PriceVersion
@@ -184,9 +184,7 @@ def _usd(version: PriceVersion) -> str:
 
 
 def _text(nanos: int) -> str:
-    """Exact, with at least two decimals."""
-    text = minor_text(nanos, NANO_DECIMALS)
-    return text[: -NANO_DECIMALS + 2] + text[-NANO_DECIMALS + 2 :].rstrip("0")
+    return without_zeros(minor_text(nanos, NANO_DECIMALS))
 
 
 def _moment(text: str | None) -> PlatformTime:

@@ -25,6 +25,7 @@ from podyard.base.errors import PodyardError
 from podyard.base.rng import Streams
 from podyard.control import (
     budgets,
+    exports,
     faults,
     gangs,
     hosts,
@@ -226,6 +227,7 @@ class Loop:
             if poke:
                 reconcile.poke_stopping(uow)
                 webhooks.hint_again(uow)
+                exports.hint_again(uow)
 
         self.database.run(body, actor=ACTOR)
         if poke:

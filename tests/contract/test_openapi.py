@@ -101,6 +101,9 @@ class World:
             "service": "E000-3F24-B8AA",
             "month": "2026-03",
             "budget": "b",
+            "export": yard.ok("POST", "/podyard/v1/projects/demo/exports", {"format": "csv", "month": "2026-03"})[
+                "name"
+            ].rpartition("/")[2],
         }
         self.members = {
             "nodes": "n",

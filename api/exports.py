@@ -1,0 +1,204 @@
+"""Podyard's own REST for exports of what was billed: of one month at once, or in the background as an operation."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, NotRequired
+
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, ConfigDict, StrictBool, StrictStr
+from pydantic.alias_generators import to_camel
+from typing_extensions import TypedDict
+
+from podyard.api import deps
+from podyard.api.deps import Timestamp
+from podyard.api.objects import ObjectFiles
+from podyard.base.errors import Code, invalid
+from podyard.control import exports
+from podyard.pricing.export_slices import GRANULARITIES
+from podyard.pricing.sku import default_rate_card
+
+router = APIRouter(prefix="/podyard/v1/projects/{project}", route_class=deps.Route)
+
+FORMAT: deps.Query = {
+    "name": "format",
+    "description": "How the file is written.",
+    "schema": {"type": "string", "enum": list(exports.FORMATS)},
+    "required": True,
+}
+GRANULARITY: deps.Query = {
+    "name": "granularity",
+    "description": "A row for each day or each hour; by day when it is left out.",
+    "schema": {"type": "string", "enum": list(GRANULARITIES)},
+}
+BY_JOB: deps.Query = {
+    "name": "byJob",
+    "description": "A row for each job, and one for idle time.",
+    "schema": {"type": "boolean"},
+}
+_MEDIA: dict[str, Any] = {found.media_type: {"schema": {}} for found in exports.FORMATS.values()}
+_FILE: dict[int | str, dict[str, Any]] = {200: {"description": "The file.", "content": _MEDIA}}
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid")
+
+
+class ExportMessage(_Message):
+    """`month`, or `fromMonth` and `untilMonth`, both included."""
+
+    format: StrictStr
+    month: StrictStr | None = None
+    from_month: StrictStr | None = None
+    until_month: StrictStr | None = None
+    granularity: StrictStr = "day"
+    by_job: StrictBool = False
+
+    def request(self) -> exports.Request:
+        """Raises INVALID_ARGUMENT when it does not say which months."""
+        first = self.month if self.month is not None else self.from_month
+        last = self.month if self.month is not None else self.until_month
+        both = self.month is not None and (self.from_month is not None or self.until_month is not None)
+        if first is None or last is None or both:
+            raise invalid("give either month, or fromMonth and untilMonth", "month")
+        return exports.Request(self.format, first, last, self.granularity, self.by_job)
+
+
+class ExportState(TypedDict):
+    """How far it is; `rowsAll` once they are counted. `tries`: workers that have begun it."""
+
+    format: str
+    fromMonth: str
+    untilMonth: str
+    granularity: str
+    byJob: bool
+    createTime: Timestamp
+    rowsDone: int
+    rowsAll: NotRequired[int]
+    tries: int
+    endTime: NotRequired[Timestamp]
+
+
+class ExportFile(TypedDict):
+    """`sha256` is of the file's bytes."""
+
+    bytes: int
+    sha256: str
+    mediaType: str
+    fileName: str
+
+
+class ExportError(TypedDict):
+    code: int
+    message: str
+    status: str
+
+
+class ExportAnswer(TypedDict):
+    """A long-running operation: once it is done it has a response or an error."""
+
+    name: str
+    done: bool
+    metadata: ExportState
+    response: NotRequired[ExportFile]
+    error: NotRequired[ExportError]
+
+
+class ExportList(TypedDict):
+    exports: list[ExportAnswer]
+
+
+@router.get("/invoices/{month}:export", openapi_extra=deps.asks(FORMAT, GRANULARITY, BY_JOB), responses=_FILE)
+def export_month(request: Request, project: str, month: str) -> Response:
+    """What the invoice of a month is made of, issued or so far. One with very many rows has to be made in the
+    background."""
+    caller, query = deps.principal(request), request.query_params
+    caller.require("podyard.billing.view", project, f"projects/{project}/invoices/{month}")
+    by_job = query.get("byJob", "false")
+    if by_job not in ("true", "false"):
+        raise invalid(f"byJob is {by_job[:20]!r}: it is true or false", "byJob")
+    if "format" not in query:
+        raise invalid(f"format is missing: it is one of {', '.join(exports.FORMATS)}", "format")
+    wanted = exports.Request(query["format"], month, month, query.get("granularity", "day"), by_job == "true")
+    source = deps.read(request, lambda uow: exports.one_month(uow, default_rate_card(), caller, project, wanted))
+    return _file(exports.small_file(source, wanted), wanted.format, f"{project}-{month}")
+
+
+@router.get("/exports")
+def list_exports(request: Request, project: str) -> ExportList:
+    """The newest first."""
+    caller = deps.principal(request)
+    found = deps.read(request, lambda uow: exports.list_exports(uow, caller, project))
+    return {"exports": [_answer(row) for row in found]}
+
+
+@router.post("/exports", responses=deps.errors(429))
+def create(request: Request, project: str, body: Annotated[deps.Body, ExportMessage]) -> ExportAnswer:
+    """Begins an export of one month or several. Months that are open are exported as of now."""
+    caller = deps.principal(request)
+    caller.require("podyard.billing.view", project, f"projects/{project}/exports")
+    wanted = deps.parse(ExportMessage, body).request()
+    return _answer(deps.write(request, lambda uow: exports.create(uow, caller, project, wanted)))
+
+
+@router.get("/exports/{export}:download", responses=_FILE)
+def download(request: Request, project: str, export: str) -> Response:
+    """The file of an export that is done."""
+    caller, objects = deps.principal(request), ObjectFiles(deps.platform(request).settings.objects_path)
+    row = deps.read(request, lambda uow: exports.result(uow, caller, project, export))
+    return _file(objects.get(row["object_name"]), row["format"], _stem(row))
+
+
+@router.get("/exports/{export}")
+def get(request: Request, project: str, export: str) -> ExportAnswer:
+    caller = deps.principal(request)
+    return _answer(deps.read(request, lambda uow: exports.get(uow, caller, project, export)))
+
+
+def _file(data: bytes, name: str, stem: str) -> Response:
+    found = exports.format_of(name)
+    # Nothing in it is for a browser to show: a name or a label in it is somebody else's text.
+    headers = {
+        "Content-Disposition": f'attachment; filename="{stem}.{found.extension}"',
+        "X-Content-Type-Options": "nosniff",
+        "Cache-Control": "no-store",
+    }
+    return Response(data, media_type=found.media_type, headers=headers)
+
+
+def _stem(row: exports.Row) -> str:
+    several = "" if row["from_month"] == row["until_month"] else f"-{row['until_month']}"
+    return f"{row['project']}-{row['from_month']}{several}"
+
+
+def _answer(row: exports.Row) -> ExportAnswer:
+    state: ExportState = {
+        "format": row["format"],
+        "fromMonth": row["from_month"],
+        "untilMonth": row["until_month"],
+        "granularity": row["granularity"],
+        "byJob": row["by_job"],
+        "createTime": row["created"].rfc3339(),
+        "rowsDone": row["rows_done"],
+        "tries": row["tries"],
+    }
+    if row["rows_all"] is not None:
+        state["rowsAll"] = row["rows_all"]
+    if row["ended"] is not None:
+        state["endTime"] = row["ended"].rfc3339()
+    answer: ExportAnswer = {
+        "name": f"projects/{row['project']}/exports/{row['export_id']}",
+        "done": row["ended"] is not None,
+        "metadata": state,
+    }
+    if row["object_name"] is not None:
+        found = exports.format_of(row["format"])
+        answer["response"] = {
+            "bytes": row["bytes"],
+            "sha256": row["sha256"],
+            "mediaType": found.media_type,
+            "fileName": f"{_stem(row)}.{found.extension}",
+        }
+    elif row["error_code"] is not None:
+        code = Code(row["error_code"])
+        answer["error"] = {"code": int(code), "message": row["error_message"], "status": code.name}
+    return answer

@@ -1,0 +1,92 @@
+"""`podyard bill export`: what was billed, as a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import click
+
+from podyard.base.errors import Code, PodyardError
+from podyard.cli.client import Client
+from podyard.cli.options import client_of, project_options
+from podyard.cli.output import say
+
+FORMATS = ("csv", "json", "focus", "bigquery", "html", "pdf")
+_PRINTED = {"html": "print", "pdf": "pdf"}
+WAIT_SECONDS_MAX = 3600.0  # for an export in the background
+_LARGE = "make an export"  # what the API says of a month that is too large to be answered at once
+
+
+@click.command(name="export")
+@click.argument("month", required=False)
+@project_options
+@click.option("--format", "kind", type=click.Choice(FORMATS), default="csv", show_default=True)
+@click.option(
+    "--out", "path", required=True, type=click.Path(dir_okay=False, path_type=Path), help="The file to write."
+)
+@click.option("--until-month", metavar="MONTH", help="Several months, up to this one, in one file.")
+@click.option("--granularity", type=click.Choice(["day", "hour"]), default="day", show_default=True)
+@click.option("--by-job", is_flag=True, help="A row for each job, and one for idle time.")
+@click.option("--wait", is_flag=True, help="Where it is made in the background: wait for it.")
+def export(data: str | None, project: str | None, month: str | None, kind: str, path: Path, **given: Any) -> None:
+    """Write what MONTH (2026-03; without it: the present one) is billed for to a file.
+
+    html and pdf are the invoice to print. Everything else is a row for each node, price and day, and the rows sum to
+    the invoice's total; a large export is made in the background.
+    """
+    client = client_of(data, project)
+    month = month or _present(client)
+    if kind in _PRINTED:
+        if given["until_month"] is not None:
+            raise click.UsageError(f"--until-month: {kind} is of one month")
+        place = f"/console/{quote(client.target.project, safe='')}/invoices/{quote(month, safe='')}/{_PRINTED[kind]}"
+        _write(path, client.content(place, style="inline" if kind == "html" else None))
+        return
+    query = {"format": kind, "granularity": given["granularity"]}
+    if given["until_month"] is None:
+        place = f"{client.project_path()}/invoices/{quote(month, safe='')}:export"
+        try:
+            _write(path, client.content(place, **query, byJob="true" if given["by_job"] else "false"))
+            return
+        except PodyardError as error:
+            if error.code is not Code.FAILED_PRECONDITION or _LARGE not in error.message:
+                raise
+    body = {**query, "fromMonth": month, "untilMonth": given["until_month"] or month, "byJob": given["by_job"]}
+    _in_background(client, body, path, wait=given["wait"])
+
+
+def _present(client: Client) -> str:
+    """The month that the invoice's preview is of."""
+    return str(client.call("GET", f"{client.project_path()}/invoices:preview")["month"])
+
+
+def _in_background(client: Client, body: dict[str, Any], path: Path, *, wait: bool) -> None:
+    begun = client.call("POST", f"{client.project_path()}/exports", body)
+    place = f"/podyard/v1/{begun['name']}"
+    if not wait:
+        say(f"It is made in the background: {begun['name']}. With --wait this command waits for it")
+        return
+    shown = [""]
+
+    def done(found: dict[str, Any]) -> bool:
+        state = found["metadata"]
+        text = f"{state['rowsDone']} of {state.get('rowsAll', 'many')} rows"
+        if text != shown[0]:
+            say(text)
+        shown[0] = text
+        return bool(found["done"])
+
+    found = client.poll(lambda: client.call("GET", place), done, WAIT_SECONDS_MAX, begun["name"])
+    if "error" in found:
+        raise PodyardError(Code(found["error"]["code"]), found["error"]["message"])
+    _write(path, client.content(f"{place}:download"))
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    say(f"Wrote {path} ({len(content)} bytes)")
+
+
+COMMANDS = (export,)

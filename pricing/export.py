@@ -1,0 +1,317 @@
+"""The rows of an export: what an invoice is made of, by resource, SKU, price version and day or hour.
+
+Amounts are exact until they are shown: each row is converted with the month's one rate and shown with 12 decimals. A
+last row, the rounding error, is what all others miss of the invoice's total, so that the sum of an export's amounts is
+the total, exactly. It also holds what the invoice rounds to whole minor units.
+
+Rows come one resource after the other, each in order of time, then commitments, credits, tax, corrections and the
+rounding error. Only one resource's rows are in memory at a time.
+"""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+from fractions import Fraction
+
+from podyard.base.clock import PlatformTime
+from podyard.base.money import NANOS_PER_UNIT, PARTS_PER_NANO, round_half_up
+from podyard.domain.invoice import Commitment
+from podyard.domain.usage import PriceUnit, PriceVersion, UsageRecord
+from podyard.pricing.attribution import IDLE, Owned
+from podyard.pricing.commitments import OWN
+from podyard.pricing.export_cover import Cover
+from podyard.pricing.export_slices import Slices
+from podyard.pricing.rating import parts_per_second
+
+DECIMALS = 12  # as the worked cases print exact amounts
+_PARTS_PER_UNIT = PARTS_PER_NANO * NANOS_PER_UNIT
+
+
+class Kind(StrEnum):
+    """What a row is. Usage rows are of a resource; all others are of the invoice as a whole."""
+
+    USAGE = "usage"
+    COMMITMENT = "commitment"
+    CREDIT = "credit"
+    TAX = "tax"
+    ADJUSTMENT = "adjustment"
+    ROUNDING = "rounding_error"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Listed:
+    """A SKU as Google's catalogue names it."""
+
+    service_id: str
+    service: str
+    sku_id: str
+    description: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ResourceFacts:
+    """What an export says of a node. `quantity`: the units of its SKU that it is, before anything is covered."""
+
+    resource_id: str
+    name: str
+    number: int
+    zone: str
+    region: str
+    accelerator_type: str
+    usage: str
+    labels: Mapping[str, str]
+    quantity: int
+    reservation: str | None
+    listed: Listed
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Committed:
+    """A commitment as it is billed (`upfront`: at no price), and the price at which it was bought."""
+
+    billed: Commitment
+    bought_nanos: int
+    upfront: bool
+    region: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Statement:
+    """What the invoice says, which an export has to sum to. `tax`, `adjustments` (by corrected month) and `total` are
+    in the minor unit; `credits` are exact parts of a US dollar and never positive; so are `lines`, by (SKU, price
+    version)."""
+
+    number: str
+    project: str
+    month: str
+    seconds: range
+    time_zone: str
+    currency: str
+    decimals: int
+    exchange: Fraction
+    issued: bool
+    as_of: PlatformTime
+    lines: Mapping[tuple[str, str], int]
+    credits: Sequence[tuple[str, int]]
+    tax: int
+    adjustments: Sequence[tuple[str, int]]
+    total: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Source:
+    """One month to export. `charges` are those of its bill, resource by resource; `owners` None: nobody asked whose the
+    seconds were. `exported_at` is platform time."""
+
+    statement: Statement
+    charges: Sequence[UsageRecord]
+    commitments: Mapping[str, Committed]
+    resources: Mapping[str, ResourceFacts]
+    owners: Mapping[str, Sequence[Owned]] | None
+    exported_at: PlatformTime
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Row:
+    """One row. `start` and `stop` are POSIX seconds: the part of its day or hour that is in the month.
+
+    `unit_seconds`: seconds times units, of which `covered` (by commitment) are paid for already. A commitment's row has
+    what was charged in `unit_seconds` and what nobody used of it in `unused`. `parts`: the exact net cost in US
+    dollars, where there is one; `shown`: the amount in 1e-12 of the account's currency. `corrects`: the month that a
+    correction is of.
+    """
+
+    kind: Kind
+    start: int
+    stop: int
+    shown: int
+    text: str
+    parts: int | None = None
+    resource: ResourceFacts | None = None
+    sku_id: str = ""
+    unit: PriceUnit | None = None
+    price: PriceVersion | None = None
+    seconds: int = 0
+    unit_seconds: int = 0
+    covered: tuple[tuple[str, int], ...] = ()
+    unused: int = 0
+    job: str = ""
+    estimated: bool = False
+    commitment: str = ""
+    credit: str = ""
+    corrects: str = ""
+
+    @property
+    def covered_unit_seconds(self) -> int:
+        return sum(units for _, units in self.covered)
+
+
+def shown(parts: int, exchange: Fraction) -> int:
+    """An exact amount in US dollars as 1e-12 of the account's currency, rounded once."""
+    return round_half_up(parts * 10**DECIMALS * exchange.numerator, _PARTS_PER_UNIT * exchange.denominator)
+
+
+def rows(source: Source, granularity: str) -> Iterator[Row]:
+    """All rows of a month; `granularity` is `day` or `hour`. The amounts sum to the invoice's total."""
+    return _Rows(source, granularity).run()
+
+
+@dataclasses.dataclass(slots=True)
+class _Sum:
+    """Everything of one resource that goes into one row."""
+
+    charge: UsageRecord
+    seconds: int = 0
+    unit_seconds: int = 0
+    parts: int = 0
+    estimated: bool = False
+    covered: dict[str, int] = dataclasses.field(default_factory=dict)
+
+
+class _Rows:
+    def __init__(self, source: Source, granularity: str) -> None:
+        self._source = source
+        self._statement = source.statement
+        self._slices = Slices(source.statement.seconds, source.statement.time_zone, granularity)
+        self._cover = Cover([c.billed for c in source.commitments.values()])
+        self._used: dict[tuple[str, int], int] = {}  # covered unit-seconds, by commitment and slice
+        self._lines: dict[tuple[str, str], int] = {}  # parts by (SKU, price version), as the invoice's lines
+        self._left = source.statement.total * 10 ** (DECIMALS - source.statement.decimals)
+
+    def run(self) -> Iterator[Row]:
+        for row in itertools.chain(self._usage(), self._fees(), self._rest()):
+            self._left -= row.shown
+            if row.price is not None and row.parts is not None:
+                key = (row.sku_id, row.price.version_id)
+                self._lines[key] = self._lines.get(key, 0) + row.parts
+            yield row
+        assert self._lines == dict(self._statement.lines), "the rows are not those of the invoice"
+        yield self._whole(Kind.ROUNDING, self._left, "Rounding error")
+
+    def _usage(self) -> Iterator[Row]:
+        resources = self._source.resources
+        of_resources = (c for c in self._source.charges if c.resource_id in resources)
+        self._cover.prepare(self._source.charges, {key: facts.quantity for key, facts in resources.items()})
+        for resource_id, charges in itertools.groupby(of_resources, key=lambda c: c.resource_id):
+            facts = resources[resource_id]
+            sums: dict[tuple[int, str, PlatformTime, str, str], _Sum] = {}
+            for charge in charges:
+                for piece, place, job in self._pieces(charge):
+                    self._add(sums, charge, facts, piece, place, job)
+            for (place, _, _, _, job), found in sorted(sums.items(), key=lambda item: item[0]):
+                yield self._used_row(facts, place, job, found)
+
+    def _pieces(self, charge: UsageRecord) -> Iterator[tuple[range, int, str]]:
+        """The parts of a charge within the month: their seconds, slice and owner."""
+        owners = self._source.owners
+        owned = None if owners is None else owners.get(charge.resource_id, ())
+        seconds = range(charge.start_second, charge.start_second + charge.seconds)
+        for place, part in self._slices.split(seconds):
+            if owned is None:
+                yield part, place, ""
+            else:
+                yield from ((piece, place, job) for piece, job in _by_owner(part, owned))
+
+    def _add(
+        self,
+        sums: dict[tuple[int, str, PlatformTime, str, str], _Sum],
+        charge: UsageRecord,
+        facts: ResourceFacts,
+        piece: range,
+        place: int,
+        job: str,
+    ) -> None:
+        key = (place, charge.sku_id, charge.price.effective_from, charge.price.version_id, job)
+        found = sums.get(key)
+        if found is None:
+            found = sums[key] = _Sum(charge)
+        found.seconds += len(piece)
+        found.unit_seconds += len(piece) * facts.quantity
+        found.parts += parts_per_second(charge) * len(piece)
+        found.estimated = found.estimated or (charge.estimated and not self._statement.issued)
+        if charge.quantity < facts.quantity:
+            for commitment, units in self._cover.of(charge, piece):
+                found.covered[commitment] = found.covered.get(commitment, 0) + units
+                self._used[commitment, place] = self._used.get((commitment, place), 0) + units
+
+    def _used_row(self, facts: ResourceFacts, place: int, job: str, found: _Sum) -> Row:
+        seconds = self._slices.seconds(place)
+        return Row(
+            kind=Kind.USAGE,
+            start=seconds.start,
+            stop=seconds.stop,
+            shown=shown(found.parts, self._statement.exchange),
+            text=facts.listed.description,
+            parts=found.parts,
+            resource=facts,
+            sku_id=found.charge.sku_id,
+            unit=found.charge.unit,
+            price=found.charge.price,
+            seconds=found.seconds,
+            unit_seconds=found.unit_seconds,
+            covered=tuple(sorted(found.covered.items())),
+            job=job,
+            estimated=found.estimated,
+        )
+
+    def _fees(self) -> Iterator[Row]:
+        for charge in self._source.charges:
+            if not charge.resource_id.startswith(OWN):
+                continue
+            commitment = charge.resource_id.removeprefix(OWN)
+            for place, part in self._slices.split(range(charge.start_second, charge.start_second + charge.seconds)):
+                seconds = self._slices.seconds(place)
+                unit_seconds = len(part) * charge.quantity
+                parts = parts_per_second(charge) * len(part)
+                yield Row(
+                    kind=Kind.COMMITMENT,
+                    start=seconds.start,
+                    stop=seconds.stop,
+                    shown=shown(parts, self._statement.exchange),
+                    text=f"Commitment {commitment}",
+                    parts=parts,
+                    sku_id=charge.sku_id,
+                    unit=charge.unit,
+                    price=charge.price,
+                    seconds=len(part),
+                    unit_seconds=unit_seconds,
+                    unused=unit_seconds - self._used.get((commitment, place), 0),
+                    commitment=commitment,
+                )
+
+    def _rest(self) -> Iterator[Row]:
+        for credit, parts in self._statement.credits:
+            amount = shown(parts, self._statement.exchange)
+            row = self._whole(Kind.CREDIT, amount, f"Credit {credit}")
+            yield dataclasses.replace(row, parts=parts, credit=credit)
+        if self._statement.tax:
+            yield self._whole(Kind.TAX, self._minor(self._statement.tax), "Tax")
+        for month, minor in self._statement.adjustments:
+            row = self._whole(Kind.ADJUSTMENT, self._minor(minor), f"Correction of {month}")
+            yield dataclasses.replace(row, corrects=month)
+
+    def _whole(self, kind: Kind, amount: int, text: str) -> Row:
+        """A row of the whole month."""
+        return Row(kind, self._statement.seconds.start, self._statement.seconds.stop, amount, text)
+
+    def _minor(self, minor: int) -> int:
+        return minor * int(10 ** (DECIMALS - self._statement.decimals))
+
+
+def _by_owner(seconds: range, owned: Sequence[Owned]) -> Iterator[tuple[range, str]]:
+    """Parts of a range with the job that had them, or idle."""
+    at = seconds.start
+    for owner in owned[bisect.bisect_right(owned, at, key=lambda o: o.seconds.stop) :]:
+        start, stop = max(at, owner.seconds.start), min(seconds.stop, owner.seconds.stop)
+        if start >= seconds.stop:
+            break
+        if at < start:
+            yield range(at, start), IDLE
+        yield range(start, stop), owner.job_id
+        at = stop
+    if at < seconds.stop:
+        yield range(at, seconds.stop), IDLE

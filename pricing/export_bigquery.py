@@ -1,0 +1,134 @@
+"""Rows of an export in the schema of Google's detailed usage cost export to BigQuery, one JSON object a line.
+
+Fields: cloud.google.com/billing/docs/how-to/export-data-bigquery-tables/detailed-usage. As there, `cost` is before
+credits, and what a commitment covers or a credit takes off stands in `credits`: the sum of all costs and credits is the
+invoice's total. Credits of the invoice are a row without use of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from fractions import Fraction
+from typing import Any
+
+from podyard.base.money import SECONDS_PER_HOUR, Amount, round_half_up
+from podyard.domain.usage import PriceUnit
+from podyard.pricing.export import DECIMALS, Kind, ResourceFacts, Row, Source, shown
+from podyard.pricing.export_table import Exported, Number, json_lines, moment, number
+
+_COST_TYPES: Mapping[Kind, str] = {
+    Kind.TAX: "tax",
+    Kind.ADJUSTMENT: "adjustment",
+    Kind.ROUNDING: "rounding_error",
+}
+_SECONDS_OF_MONTH = 730 * SECONDS_PER_HOUR
+Fields = dict[str, Any]
+
+
+def as_bigquery(months: Iterable[Exported]) -> Iterator[bytes]:
+    return json_lines(entry(source, row) for source, rows in months for row in rows)
+
+
+def entry(source: Source, row: Row) -> Fields:
+    """One row of the table."""
+    said = source.statement
+    cost, credits = _money(source, row)
+    found: Fields = {
+        "billing_account_id": said.project,
+        "service": _service(row),
+        "sku": _sku(row),
+        "usage_start_time": moment(row.start),
+        "usage_end_time": moment(row.stop),
+        "project": {"id": said.project, "name": said.project, "labels": [], "ancestry_numbers": None},
+        "labels": [],
+        "system_labels": [],
+        "location": _location(source, row),
+        "resource": {"name": None, "global_name": None},
+        "export_time": source.exported_at.rfc3339(),
+        "cost": cost,
+        "currency": said.currency,
+        "currency_conversion_rate": _rate(said.exchange),
+        "usage": _usage(row),
+        "credits": credits,
+        "invoice": {"month": said.month.replace("-", "")},
+        "cost_type": _COST_TYPES.get(row.kind, "regular"),
+    }
+    if row.resource is not None:
+        found |= _of_resource(row, row.resource)
+    return found
+
+
+def _rate(exchange: Fraction) -> Number:
+    return number(round_half_up(exchange.numerator * 10**DECIMALS, exchange.denominator))
+
+
+def _of_resource(row: Row, resource: ResourceFacts) -> Fields:
+    system = {"podyard.accelerator_type": resource.accelerator_type, "podyard.usage": resource.usage}
+    if row.job:
+        system["podyard.job"] = row.job
+    return {
+        "labels": _pairs(resource.labels),
+        "system_labels": _pairs(system),
+        "resource": {"name": resource.name, "global_name": f"//tpu.googleapis.com/{resource.name}"},
+    }
+
+
+def _pairs(labels: Mapping[str, str]) -> list[dict[str, str]]:
+    return [{"key": key, "value": value} for key, value in sorted(labels.items())]
+
+
+def _service(row: Row) -> Fields:
+    if row.resource is not None:
+        return {"id": row.resource.listed.service_id, "description": row.resource.listed.service}
+    return {"id": None, "description": "Invoice" if row.kind is not Kind.COMMITMENT else "Commitments"}
+
+
+def _sku(row: Row) -> Fields:
+    own = row.sku_id or str(row.kind)
+    return {"id": own if row.resource is None else row.resource.listed.sku_id, "description": row.text}
+
+
+def _location(source: Source, row: Row) -> Fields:
+    if row.resource is not None:
+        region, zone = row.resource.region, row.resource.zone
+    elif row.commitment:
+        region, zone = source.commitments[row.commitment].region, None
+    else:
+        return {"location": None, "country": None, "region": None, "zone": None}
+    return {"location": zone or region, "country": None, "region": region, "zone": zone}
+
+
+def _usage(row: Row) -> Fields:
+    if row.unit is None:
+        return {"amount": None, "unit": None, "amount_in_pricing_units": None, "pricing_unit": None}
+    monthly = row.unit is PriceUnit.GIB_MONTH
+    priced = row.unit_seconds * 10**DECIMALS
+    return {
+        "amount": row.unit_seconds,
+        "unit": "seconds",
+        "amount_in_pricing_units": number(round_half_up(priced, _SECONDS_OF_MONTH if monthly else SECONDS_PER_HOUR)),
+        "pricing_unit": "month" if monthly else "hour",
+    }
+
+
+def _money(source: Source, row: Row) -> tuple[Number, list[Fields]]:
+    """(cost before credits, credits): they sum to what the row shows."""
+    if row.kind is Kind.CREDIT:
+        credit = {"name": row.text, "full_name": row.text, "id": row.credit, "type": "PROMOTION"}
+        return number(0), [{**credit, "amount": number(row.shown)}]
+    if not row.covered or row.price is None:
+        return number(row.shown), []
+    credits, sum_of_credits = [], 0
+    for commitment, units in row.covered:
+        amount = -shown(Amount.of_hourly(row.price.nanos, units).parts, source.statement.exchange)
+        sum_of_credits += amount
+        credits.append(
+            {
+                "name": f"Commitment {commitment}",
+                "full_name": f"Commitment {commitment}",
+                "id": commitment,
+                "type": "COMMITTED_USAGE_DISCOUNT",
+                "amount": number(amount),
+            }
+        )
+    return number(row.shown - sum_of_credits), credits

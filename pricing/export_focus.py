@@ -1,0 +1,237 @@
+"""Rows of an export as FOCUS 1.2 (focus.finops.org, "FinOps Open Cost and Usage Specification"), all 57 columns.
+
+What a commitment covers is a row of its own, billed at 0, with the amortised price of the commitment as its effective
+cost; so is what nobody used of it; its fee is a purchase. List and contracted cost are the exact product of the unit
+price and the quantity that stand beside them. There are no negotiated prices, so contracted is list.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from fractions import Fraction
+
+from podyard.base.money import NANOS_PER_UNIT, SECONDS_PER_HOUR, SECONDS_PER_MONTH, Amount, minor_text, round_half_up
+from podyard.domain.node import UsageClass
+from podyard.domain.usage import PriceUnit
+from podyard.pricing.export import DECIMALS, Committed, Kind, ResourceFacts, Row, Source, Statement, shown
+from podyard.pricing.export_table import Cell, Exported, Number, csv_lines, moment, number
+
+COLUMNS = (
+    *("AvailabilityZone", "BilledCost", "BillingAccountId", "BillingAccountName", "BillingAccountType"),
+    *("BillingCurrency", "BillingPeriodEnd", "BillingPeriodStart", "CapacityReservationId"),
+    *("CapacityReservationStatus", "ChargeCategory", "ChargeClass", "ChargeDescription", "ChargeFrequency"),
+    *("ChargePeriodEnd", "ChargePeriodStart", "CommitmentDiscountCategory", "CommitmentDiscountId"),
+    *("CommitmentDiscountName", "CommitmentDiscountQuantity", "CommitmentDiscountStatus", "CommitmentDiscountType"),
+    *("CommitmentDiscountUnit", "ConsumedQuantity", "ConsumedUnit", "ContractedCost", "ContractedUnitPrice"),
+    *("EffectiveCost", "InvoiceId", "InvoiceIssuerName", "ListCost", "ListUnitPrice", "PricingCategory"),
+    *("PricingCurrency", "PricingCurrencyContractedUnitPrice", "PricingCurrencyEffectiveCost"),
+    *("PricingCurrencyListUnitPrice", "PricingQuantity", "PricingUnit", "ProviderName", "PublisherName"),
+    *("RegionId", "RegionName", "ResourceId", "ResourceName", "ResourceType", "ServiceCategory", "ServiceName"),
+    *("ServiceSubcategory", "SkuId", "SkuMeter", "SkuPriceDetails", "SkuPriceId", "SubAccountId", "SubAccountName"),
+    *("SubAccountType", "Tags"),
+)
+EXACT_DECIMALS_MAX = 60  # a price of 9 times a rate of 29 and a quantity of 12 decimals ends before
+_PROVIDER = "Podyard"
+_CATEGORIES: Mapping[Kind, str] = {
+    Kind.USAGE: "Usage",
+    Kind.COMMITMENT: "Purchase",
+    Kind.CREDIT: "Credit",
+    Kind.TAX: "Tax",
+    Kind.ADJUSTMENT: "Adjustment",
+    Kind.ROUNDING: "Adjustment",
+}
+_DYNAMIC = (str(UsageClass.SPOT), str(UsageClass.PREEMPTIBLE))
+# Units as FOCUS writes them: a count, or a unit of measure and a time.
+_UNITS: Mapping[PriceUnit, str] = {
+    PriceUnit.CHIP_HOUR: "Chip-Hours",
+    PriceUnit.VCPU_HOUR: "vCPU-Hours",
+    PriceUnit.GIB_HOUR: "GiB-Hours",
+    PriceUnit.GIB_MONTH: "GiB-Months",
+}
+Fields = dict[str, Cell]
+
+
+def as_focus(months: Iterable[Exported]) -> Iterator[bytes]:
+    lines = (fields for source, rows in months for row in rows for fields in entries(source, row))
+    return csv_lines(COLUMNS, ([fields.get(column) for column in COLUMNS] for fields in lines))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Charge:
+    """The money of one line: quantity of the unit, its price in nanos of a US dollar (None: it has neither), and costs
+    in 1e-12 of the billing currency."""
+
+    billed: int
+    effective: int
+    unit_seconds: int = 0
+    nanos: int | None = None
+
+
+def entries(source: Source, row: Row) -> Iterator[Fields]:
+    """The lines of one row: several where commitments cover some of it, or are not used up."""
+    said = source.statement
+    if row.kind is Kind.USAGE and row.price is not None:
+        open_units = row.unit_seconds - row.covered_unit_seconds
+        if open_units or not row.covered:
+            charge = _Charge(row.shown, row.shown, open_units, row.price.nanos)
+            yield _line(said, row, charge) | _used(row, charge, _category(row))
+        for commitment, units in row.covered:
+            found = source.commitments[commitment]
+            charge = _Charge(0, _amortised(said, found, units), units, row.price.nanos)
+            covered = _used(row, charge, "Committed") | _discount(found, row.unit, units, "Used")
+            yield _line(said, row, charge) | covered
+    elif row.kind is Kind.COMMITMENT and row.price is not None:
+        found = source.commitments[row.commitment]
+        charge = _Charge(row.shown, 0, row.unit_seconds, row.price.nanos)
+        yield _line(said, row, charge) | _bought(row, found, "Standard", row.unit_seconds)
+        if row.unused:
+            charge = _Charge(0, _amortised(said, found, row.unused), row.unused, 0)
+            unused = {"ChargeCategory": "Usage", "ChargeFrequency": "Usage-Based"}
+            yield (
+                _line(said, row, charge)
+                | _bought(row, found, "Committed", row.unused, "Unused")
+                | unused
+                | {"ChargeDescription": f"{row.text}, not used"}
+            )
+    else:
+        yield _line(said, row, _Charge(row.shown, row.shown))
+
+
+def _amortised(said: Statement, found: Committed, unit_seconds: int) -> int:
+    return shown(Amount.of_hourly(found.bought_nanos, unit_seconds).parts, said.exchange)
+
+
+def _line(said: Statement, row: Row, charge: _Charge) -> Fields:
+    """What every line has."""
+    priced = row.kind in (Kind.USAGE, Kind.COMMITMENT)
+    return {
+        "BilledCost": number(charge.billed),
+        "BillingAccountId": f"billingAccounts/{said.project}",
+        "BillingAccountName": said.project,
+        "BillingAccountType": "Billing Account",
+        "BillingCurrency": said.currency,
+        "BillingPeriodStart": moment(said.seconds.start),
+        "BillingPeriodEnd": moment(said.seconds.stop),
+        "ChargeCategory": _CATEGORIES[row.kind],
+        "ChargeClass": "Correction" if row.kind is Kind.ADJUSTMENT else None,
+        "ChargeDescription": row.text,
+        "ChargeFrequency": "One-Time",
+        "ChargePeriodStart": moment(row.start),
+        "ChargePeriodEnd": moment(row.stop),
+        "InvoiceId": said.number if said.issued else None,
+        "InvoiceIssuerName": _PROVIDER,
+        "ProviderName": _PROVIDER,
+        "PublisherName": _PROVIDER,
+        "ServiceCategory": "Compute" if priced else "Other",
+        "ServiceSubcategory": "Other (Compute)" if priced else "Other (Other)",
+        "ServiceName": "Cloud TPU" if priced else "Billing",
+        "SubAccountId": f"projects/{said.project}",
+        "SubAccountName": said.project,
+        "SubAccountType": "Project",
+        **_money(said, row, charge),
+    }
+
+
+def _money(said: Statement, row: Row, charge: _Charge) -> Fields:
+    effective = round_half_up(charge.effective * said.exchange.denominator, said.exchange.numerator)
+    found: Fields = {
+        "EffectiveCost": number(charge.effective),
+        "PricingCurrency": "USD",
+        "PricingCurrencyEffectiveCost": number(effective),
+    }
+    if charge.nanos is None:
+        # Related to no price: every cost is what is billed.
+        return found | {"ListCost": number(charge.billed), "ContractedCost": number(charge.billed)}
+    assert row.unit is not None and row.price is not None
+    quantity = _quantity(row.unit, charge.unit_seconds)
+    usd = Fraction(charge.nanos, NANOS_PER_UNIT)
+    price = exact(usd * said.exchange)
+    cost = exact(Fraction(price) * Fraction(quantity))
+    return found | {
+        "ListUnitPrice": price,
+        "ContractedUnitPrice": price,
+        "PricingCurrencyListUnitPrice": exact(usd),
+        "PricingCurrencyContractedUnitPrice": exact(usd),
+        "PricingQuantity": quantity,
+        "PricingUnit": _UNITS.get(row.unit, "Hours"),
+        "ListCost": cost,
+        "ContractedCost": cost,
+        "SkuId": row.sku_id,
+        "SkuMeter": "TPU time",
+        "SkuPriceId": row.price.version_id,
+        "SkuPriceDetails": json.dumps({"x_Unit": str(row.unit), "x_Verified": row.price.verified}),
+    }
+
+
+def _quantity(unit: PriceUnit, unit_seconds: int) -> Number:
+    divisor = SECONDS_PER_MONTH if unit is PriceUnit.GIB_MONTH else SECONDS_PER_HOUR
+    return number(round_half_up(unit_seconds * 10**DECIMALS, divisor))
+
+
+def exact(value: Fraction) -> Number:
+    """A decimal number with all of its digits; one that does not end is rounded after so many."""
+    decimals = 0
+    while (value * 10**decimals).denominator != 1 and decimals < EXACT_DECIMALS_MAX:
+        decimals += 1
+    scaled = value * 10**decimals
+    return Number(minor_text(round_half_up(scaled.numerator, scaled.denominator), decimals))
+
+
+def _category(row: Row) -> str:
+    return "Dynamic" if row.resource is not None and row.resource.usage in _DYNAMIC else "Standard"
+
+
+def _used(row: Row, charge: _Charge, category: str) -> Fields:
+    resource = row.resource
+    assert resource is not None and row.unit is not None
+    found: Fields = {
+        "AvailabilityZone": resource.zone,
+        "ChargeFrequency": "Usage-Based",
+        "ConsumedQuantity": _quantity(row.unit, charge.unit_seconds),
+        "ConsumedUnit": _UNITS.get(row.unit, "Hours"),
+        "PricingCategory": category,
+        "RegionId": resource.region,
+        "RegionName": resource.region,
+        "ResourceId": resource.name,
+        "ResourceName": resource.name.rpartition("/")[2],
+        "ResourceType": "TPU node",
+        "ServiceName": resource.listed.service,
+        "Tags": _tags(resource, row.job),
+    }
+    if resource.reservation is not None:
+        found |= {"CapacityReservationId": resource.reservation, "CapacityReservationStatus": "Used"}
+    return found
+
+
+def _tags(resource: ResourceFacts, job: str) -> str:
+    own = {"podyard/job": job} if job else {}
+    return json.dumps({**dict(sorted(resource.labels.items())), **own}, separators=(",", ":"), ensure_ascii=False)
+
+
+def _bought(row: Row, found: Committed, category: str, units: int, status: str | None = None) -> Fields:
+    assert row.price is not None
+    return {
+        "ChargeFrequency": "Recurring",
+        "PricingCategory": category,
+        "RegionId": found.region,
+        "RegionName": found.region,
+        # A commitment's price is one of its own SKU; versions are named after their SKUs.
+        "SkuId": row.price.version_id.partition("@")[0],
+        "SkuMeter": "TPU commitment",
+        **_discount(found, row.unit, units, status),
+    }
+
+
+def _discount(found: Committed, unit: PriceUnit | None, units: int, status: str | None) -> Fields:
+    assert unit is not None
+    return {
+        "CommitmentDiscountCategory": "Usage",
+        "CommitmentDiscountId": found.billed.commitment_id,
+        "CommitmentDiscountName": found.billed.commitment_id,
+        "CommitmentDiscountQuantity": _quantity(unit, units),
+        "CommitmentDiscountStatus": status,
+        "CommitmentDiscountType": "Resource commitment",
+        "CommitmentDiscountUnit": _UNITS.get(unit, "Hours"),
+    }

@@ -1,0 +1,232 @@
+"""An invoice to print: a page of its own for paper, and the same as PDF. Both are made of one `Sheet`.
+
+The same invoice is the same bytes: a PDF's own date is the invoice's `asOf`, never a clock.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from podyard.base.errors import Code, PodyardError
+from podyard.base.money import without_zeros
+from podyard.control import accounts, invoices
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.principal import Principal
+from podyard.http import context
+from podyard.pricing.sku import default_rate_card
+from podyard.web.render import ConsoleRoute, fragment
+
+MARGIN_POINTS = 45
+LANGUAGE = "en-GB"
+_STYLE_OF_TABLE = (
+    ("FONTNAME", (0, 0), (-1, 0), "Helvetica-Bold"),
+    ("FONTSIZE", (0, 0), (-1, -1), 8),
+    ("VALIGN", (0, 0), (-1, -1), "TOP"),
+    ("LINEBELOW", (0, 0), (-1, -1), 0.25, "#999999"),
+)
+_ONES = (
+    *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"),
+    *("thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"),
+)
+_TENS = ("", "", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
+_THOUSANDS = ("", " thousand", " million", " billion", " trillion", " quadrillion", " quintillion")
+
+router = APIRouter(prefix="/console/{project}/invoices/{month}", route_class=ConsoleRoute, include_in_schema=False)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Table:
+    """`numbers`: columns from this one on are numbers, and stand at the right."""
+
+    caption: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    numbers: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Sheet:
+    """What is printed, in its order."""
+
+    title: str
+    facts: Sequence[tuple[str, str]]
+    tables: Sequence[Table]
+    total: str
+    words: str
+    notes: Sequence[str]
+    as_of: str
+
+
+@router.get("/print")
+def printed(request: Request, project: str, month: str) -> Response:
+    """The invoice as a page without a frame. `?style=inline`: with its style in it, for a file; a browser that is here
+    does not take such a style."""
+    inline = request.query_params.get("style") == "inline"
+    html = fragment("invoice_print.html", sheet=_sheet(request, project, month), language=LANGUAGE, inline=inline)
+    return Response(html, media_type="text/html", headers={"Cache-Control": "no-store"})
+
+
+@router.get("/print.css")
+def style(project: str, month: str) -> Response:
+    """The page's own style: the console's is for screens."""
+    del project, month
+    return Response(fragment("invoice_print.css"), media_type="text/css")
+
+
+@router.get("/pdf")
+def pdf(request: Request, project: str, month: str) -> Response:
+    data = pdf_of(_sheet(request, project, month))
+    headers = {"Content-Disposition": f'attachment; filename="{project}-{month}.pdf"', "Cache-Control": "no-store"}
+    return Response(data, media_type="application/pdf", headers=headers)
+
+
+def _sheet(request: Request, project: str, month: str) -> Sheet:
+    caller = context.principal(request)
+    document, sha256 = context.read(request, lambda uow: document_of(uow, caller, project, month))
+    return sheet_of(document, sha256)
+
+
+def document_of(uow: UnitOfWork, caller: Principal, project: str, month: str) -> tuple[Mapping[str, Any], str | None]:
+    """The invoice's document and, once it is issued, its digest. Raises NOT_FOUND where there is nothing to invoice."""
+    try:
+        row = invoices.get(uow, caller, project, month)
+    except PodyardError as error:
+        if error.code is not Code.NOT_FOUND or month < accounts.get(uow, caller, project).next_month:
+            raise
+        found = invoices.preview(uow, default_rate_card(), caller, project, month)
+        if found.document is None:
+            raise
+        return found.document, None
+    return json.loads(row["document"]), row["sha256"]
+
+
+def sheet_of(document: Mapping[str, Any], sha256: str | None) -> Sheet:
+    """`sha256` None: it is not issued yet."""
+    currency = document["currency"]
+    facts = [
+        ("Number", document["number"]),
+        ("Project", document["project"]),
+        ("Period", f"{document['periodStart']} to {document['periodEnd']} ({document['timeZone']})"),
+        ("As of", document["asOf"]),
+        ("Currency", currency if currency == "USD" else f"{currency}, {document['exchangeRate']} per US dollar"),
+        ("Document", f"SHA-256 {sha256}" if sha256 is not None else "draft: not issued yet"),
+    ]
+    lines = Table(
+        "What was used",
+        ("SKU", "Unit", "Price in USD", "Seconds", f"Amount in {currency}"),
+        [_line(line) for line in document["lines"]],
+        2,
+    )
+    kind = "Invoice" if sha256 is not None else "Draft of an invoice"
+    return Sheet(
+        title=f"{kind} {document['number']}",
+        facts=facts,
+        tables=[lines, Table("Sum", ("Item", f"Amount in {currency}"), _sums(document), 1)],
+        total=f"{document['total']} {currency}",
+        words=f"{in_words(document['total'])} {currency}",
+        notes=_notes(document),
+        as_of=document["asOf"],
+    )
+
+
+def _line(line: Mapping[str, Any]) -> tuple[str, ...]:
+    marks = ("*" if line["estimated"] else "") + ("" if line["verified"] else "†")
+    unit, price = line["unit"].replace("_", " "), without_zeros(line["unitPrice"])
+    return (line["sku"] + marks, unit, price, str(line["seconds"]), line["amount"])
+
+
+def _sums(document: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return [
+        *((f"Credit {credit['credit']}", credit["amount"]) for credit in document["credits"]),
+        ("Rounding error", document["roundingError"]),
+        ("Subtotal", document["subtotal"]),
+        (f"Tax ({document['taxShare']} of the subtotal)", document["tax"]),
+        *((f"Adjustment of {one['correctsMonth']}", one["amount"]) for one in document["adjustments"]),
+        ("Total", document["total"]),
+    ]
+
+
+def _notes(document: Mapping[str, Any]) -> list[str]:
+    notes = []
+    if any(line["estimated"] for line in document["lines"]):
+        notes.append("* An estimate: some of it was still in use.")
+    if not all(line["verified"] for line in document["lines"]):
+        notes.append("† The price is unverified: nobody has checked it against a document of its seller.")
+    if document["lines"]:
+        notes.append("Lines are rounded to be shown; the rounding error is what they miss of the exact sum.")
+    notes += [f"Not in it: {held['seconds']} s of {held['name']}: {held['reason']}" for held in document["held"]]
+    return notes
+
+
+def in_words(amount: str) -> str:
+    """`-1234.50` is "minus one thousand two hundred and thirty-four and 50/100"."""
+    whole, _, rest = amount.removeprefix("-").partition(".")
+    words = _whole(int(whole))
+    fraction = f" and {rest}/{10 ** len(rest)}" if rest else ""
+    return ("minus " if amount.startswith("-") else "") + words + fraction
+
+
+def _whole(value: int) -> str:
+    if value == 0:
+        return _ONES[0]
+    groups, parts = [], []
+    while value:
+        value, group = divmod(value, 1000)
+        groups.append(group)
+    for place in range(len(groups) - 1, -1, -1):
+        if groups[place]:
+            parts.append(_hundreds(groups[place]) + _THOUSANDS[place])
+    return " ".join(parts)
+
+
+def _hundreds(value: int) -> str:
+    hundreds, rest = divmod(value, 100)
+    small = _ONES[rest] if rest < 20 else _TENS[rest // 10] + (f"-{_ONES[rest % 10]}" if rest % 10 else "")
+    if not hundreds:
+        return small
+    return f"{_ONES[hundreds]} hundred" + (f" and {small}" if rest else "")
+
+
+def pdf_of(sheet: Sheet) -> bytes:
+    """A4, with a title, a language and text that can be read. Raises FAILED_PRECONDITION without the PDF library."""
+    try:
+        from reportlab.lib.pagesizes import A4
+        from reportlab.lib.styles import getSampleStyleSheet
+        from reportlab.platypus import Paragraph, SimpleDocTemplate, Spacer
+    except ImportError:
+        raise PodyardError(Code.FAILED_PRECONDITION, "PDF needs an extra: pip install 'podyard[pdf]'") from None
+    from xml.sax.saxutils import escape
+
+    styles, data = getSampleStyleSheet(), io.BytesIO()
+    story: list[Any] = [Paragraph(escape(sheet.title), styles["Title"])]
+    story += [Paragraph(f"<b>{escape(name)}:</b> {escape(text)}", styles["Normal"]) for name, text in sheet.facts]
+    for table in sheet.tables:
+        story += [Paragraph(escape(table.caption), styles["Heading2"]), _pdf_table(table)]
+    story += [Spacer(1, 12), Paragraph(f"<b>Total: {escape(sheet.total)}</b>", styles["Heading3"])]
+    story += [Paragraph(escape(text), styles["Normal"]) for text in (sheet.words, *sheet.notes)]
+    margins = dict.fromkeys(("leftMargin", "rightMargin", "topMargin", "bottomMargin"), MARGIN_POINTS)
+    template = SimpleDocTemplate(
+        data, pagesize=A4, title=sheet.title, author="Podyard", lang=LANGUAGE, invariant=1, **margins
+    )
+    date = "".join(character for character in sheet.as_of[:19] if character.isdigit())
+
+    def dated(canvas: Any, _template: Any) -> None:
+        canvas.setDateFormatter(lambda *_: f"D:{date}Z")
+
+    template.build(story, onFirstPage=dated)
+    return data.getvalue()
+
+
+def _pdf_table(table: Table) -> Any:
+    from reportlab.platypus import Table as PdfTable
+
+    found = PdfTable([list(table.head), *map(list, table.rows)], repeatRows=1, hAlign="LEFT")
+    found.setStyle([*_STYLE_OF_TABLE, ("ALIGN", (table.numbers, 0), (-1, -1), "RIGHT")])
+    return found

@@ -1,0 +1,98 @@
+"""Makes an export's file. Called by a task; the fence is kept in control/exports.py."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from podyard.base.errors import PodyardError
+from podyard.control import exports
+from podyard.control.exports import Claimed
+from podyard.db.unit_of_work import Database
+from podyard.pricing.export import Row, Source, rows
+from podyard.pricing.export_table import Exported
+from podyard.pricing.sku import RateCard
+
+ROWS_TOLD = 5_000  # after so many rows it says how far it is: a tenth of a second to a second of work
+_ACTOR = "export"
+
+
+class _Lost(Exception):
+    """Another worker has the export now."""
+
+
+def make(database: Database, objects: Path, card: RateCard, export_id: str) -> bool:
+    """One try at an export; True when its file is there. Called twice, it makes one file."""
+    claimed = database.run(lambda uow: exports.claim(uow, export_id), actor=_ACTOR)
+    if claimed is None:
+        return False
+    try:
+        return _Maker(database, objects, card, claimed).run()
+    except _Lost:
+        return False
+    except PodyardError as error:
+        failure = error
+        database.run(lambda uow: exports.fail(uow, claimed, failure), actor=_ACTOR)
+        return False
+
+
+class _Maker:
+    def __init__(self, database: Database, objects: Path, card: RateCard, claimed: Claimed) -> None:
+        self._database = database
+        self._objects = objects
+        self._card = card
+        self._claimed = claimed
+        self._granularity = claimed.request.granularity
+        self._done = 0
+        self._all: int | None = None  # not counted yet
+
+    def run(self) -> bool:
+        self._all = sum(1 for found in self._sources() for _ in self._told(found))
+        self._done = 0
+        self._tell(0)
+        target = self._objects / self._claimed.object_name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        being_written = target.with_name(f".{target.name}")  # readers leave names with a dot aside
+        digest, size = hashlib.sha256(), 0
+        try:
+            with being_written.open("wb") as file:
+                for chunk in exports.format_of(self._claimed.request.format).encode(self._months()):
+                    file.write(chunk)
+                    digest.update(chunk)
+                    size += len(chunk)
+            being_written.replace(target)
+        finally:
+            being_written.unlink(missing_ok=True)
+        finished = self._database.run(
+            lambda uow: exports.finish(uow, self._claimed, self._all or 0, size, digest.hexdigest()), actor=_ACTOR
+        )
+        self._sweep(target.parent)
+        return finished
+
+    def _sources(self) -> Iterator[Source]:
+        """One month after the other: no more than one is in memory."""
+        for month in self._claimed.request.months():
+            found = self._database.read(partial(exports.month_of, card=self._card, claimed=self._claimed, month=month))
+            if found is not None:
+                yield found
+
+    def _months(self) -> Iterator[Exported]:
+        for found in self._sources():
+            yield found, self._told(found)
+
+    def _told(self, found: Source) -> Iterator[Row]:
+        return exports.told(rows(found, self._granularity), ROWS_TOLD, self._tell)
+
+    def _tell(self, more: int) -> None:
+        self._done += more
+        done = 0 if self._all is None else self._done
+        if not self._database.run(lambda uow: exports.progress(uow, self._claimed, done, self._all), actor=_ACTOR):
+            raise _Lost
+
+    def _sweep(self, folder: Path) -> None:
+        project = self._claimed.project
+        there = sorted(path.relative_to(self._objects).as_posix() for path in folder.iterdir())
+        for name in self._database.read(lambda uow: exports.left_behind(uow, project, there)):
+            (self._objects / name).unlink(missing_ok=True)
