@@ -1,65 +1,131 @@
-"""The bill up to now: what the API's usage says, by node and by day."""
+"""Month to date: what it has cost so far, where it goes, and what it costs now."""
 
 from __future__ import annotations
+
+import itertools
+from typing import Any
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from podyard.base.money import Amount
-from podyard.control import billing
-from podyard.http import context
-from podyard.pricing.sku import default_rate_card
-from podyard.web import charts, commands, daily, formats
-from podyard.web.render import ConsoleRoute, page
-
-DAYS_SHOWN_MAX = 31
-NODES_SHOWN_MAX = 500  # the newest; the total is of all
+from podyard.control import dashboard
+from podyard.control.dashboard import MonthToDate, NodeMonth
+from podyard.control.snapshots import Snapshot
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.web import billing_explorer, billing_invoices, billing_terms, billing_work, charts, commands, formats
+from podyard.web.billing_common import (
+    budget_bar,
+    cents,
+    exactly,
+    frame,
+    height,
+    hourly,
+    pages,
+    per_second,
+    read,
+    short,
+    speed,
+)
+from podyard.web.render import ConsoleRoute, page, project_url
 
 router = APIRouter(prefix="/console/{project}/billing", route_class=ConsoleRoute)
+HELD_SHOWN_MAX = 20  # nodes without a price, each with its reason
 
 
 @router.get("")
 def show(request: Request, project: str) -> Response:
-    caller = context.principal(request)
-    usage = context.read(request, lambda uow: billing.usage(uow, default_rate_card(), caller, project))
-    days = daily.cost_by_day(usage.nodes)
-    shown = _all_days(list(days))
-    bars = [
-        charts.Bar(daily.day_text(day), [(name, _float(amount)) for name, amount in days.get(day, {}).items()])
-        for day in shown
-    ]
-    rows = [
-        {"day": daily.day_text(day), "amount": Amount(sum(a.parts for a in days.get(day, {}).values()))}
-        for day in shown
-        if day in days
-    ]
-    newest = list(reversed(usage.nodes))
+    def body(uow: UnitOfWork, found: Snapshot) -> tuple[Snapshot, MonthToDate, float]:
+        return found, dashboard.month_to_date(uow, found), speed(uow.clock)
+
+    found, month, clock = read(request, project, body)
+    shown, numbers = pages(request, month.nodes)
     return page(
         request,
-        "billing.html",
-        section="billing",
-        project=project,
-        usage=usage,
-        rows=newest[:NODES_SHOWN_MAX],
-        left_out=max(0, len(newest) - NODES_SHOWN_MAX),
-        held=[node for node in usage.nodes if node.held_because],
-        estimated=any(node.estimated for node in usage.nodes),
-        days=rows,
-        series=charts.series_names(bars),
-        chart=charts.stacked_bars("Cost by day", bars, unit="US dollars a day", shown=_dollars),
+        "billing_month.html",
+        **frame(project, ""),
+        found=found,
+        clock=clock,
+        ready=sum(1 for node in month.nodes if node.rate),
+        any_use=bool(found.facts),
+        **_figures(found, month),
+        nodes=[_node(node, project) for node in shown],
+        pages=numbers,
+        budgets=[budget_bar(budget) for budget in month.budgets],
+        held=_held(found),
+        chart=_by_day(month),
+        outlook=_outlook(found, month),
+        days=_days(month),
         commands=commands.bill_commands(project),
     )
 
 
-def _all_days(days: list[int]) -> list[int]:
-    """The days from the first to the last, those without cost included; the newest `DAYS_SHOWN_MAX`."""
-    return list(range(days[0], days[-1] + 1))[-DAYS_SHOWN_MAX:] if days else []
+def _figures(found: Snapshot, month: MonthToDate) -> dict[str, Any]:
+    forecast = month.forecast
+    change = None
+    if month.before_then.parts:
+        change = formats.percent(month.spent.parts / month.before_then.parts - 1)
+    return {
+        "month": month.month,
+        "spent": cents(month.spent.parts),
+        "exact": exactly(month.spent.parts),
+        "estimated": cents(month.estimated.parts) if month.estimated.parts else "",
+        "credits": cents(month.credits) if month.credits else "",
+        "before": cents(month.before.parts),
+        "before_then": cents(month.before_then.parts),
+        "change": change,
+        "expected": cents(forecast.expected.parts),
+        "low": cents(forecast.low.parts),
+        "high": cents(forecast.high.parts),
+        "rate": hourly(month.rate),
+        "total": formats.usd(found.used),
+    }
 
 
-def _float(amount: Amount) -> float:
-    """For the height of a bar only: sums are made of amounts."""
-    return float(amount.fraction())
+def _node(node: NodeMonth, project: str) -> dict[str, Any]:
+    return {
+        "id": node.facts.name.rsplit("/", 1)[-1],
+        "url": project_url(project, "nodes", node.facts.zone, node.facts.name.rsplit("/", 1)[-1]) if node.rate else "",
+        "facts": node.facts,
+        "amount": formats.usd(node.amount),
+        "base": exactly(node.amount.parts),
+        "hourly": hourly(node.rate) if node.rate else "",
+        "per_second": per_second(node.rate),
+    }
 
 
-def _dollars(value: float) -> str:
-    return "$" + formats.number(value)
+def _held(found: Snapshot) -> list[dict[str, Any]]:
+    """Nodes whose seconds no price covers."""
+    seconds: dict[str, int] = {}
+    reasons: dict[str, str] = {}
+    for one in found.suspense:
+        seconds[one.resource_id] = seconds.get(one.resource_id, 0) + one.seconds
+        reasons.setdefault(one.resource_id, one.reason)
+    names = {key: found.facts[key].name.rsplit("/", 1)[-1] for key in seconds}
+    return [
+        {"name": names[key], "seconds": seconds[key], "reason": reasons[key]} for key in list(seconds)[:HELD_SHOWN_MAX]
+    ]
+
+
+def _by_day(month: MonthToDate) -> Any:
+    bars = [charts.Bar(day[5:], [("cost", height(amount.parts))]) for day, amount in month.days]
+    return charts.stacked_bars("Cost by day", bars, unit="US dollars a day", shown=short)
+
+
+def _outlook(found: Snapshot, month: MonthToDate) -> Any:
+    """The month's cost so far as a line, and where it may end."""
+    sums = itertools.accumulate(amount.parts for _, amount in month.days)
+    points = [charts.Point(0, 0.0), *(charts.Point(i + 1, height(parts)) for i, parts in enumerate(sums))]
+    forecast = month.forecast
+    low, expected, high = (height(one.parts) for one in (forecast.low, forecast.expected, forecast.high))
+    end = max(len(month.days), round(len(found.month_seconds()) / 86_400))
+    outlook = charts.Outlook(end, low, expected, high)
+    name = "Cost so far and what is expected"
+    return charts.line_to_range(name, points, outlook, x_name="day", y_name="US dollars", shown=short)
+
+
+def _days(month: MonthToDate) -> list[dict[str, str]]:
+    return [{"day": day, "amount": formats.usd(amount)} for day, amount in month.days]
+
+
+for part in (billing_explorer, billing_work, billing_terms, billing_invoices):
+    router.include_router(part.router)

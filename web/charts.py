@@ -19,6 +19,7 @@ WIDTH, HEIGHT = 560, 240
 LEFT, RIGHT, TOP, BOTTOM = 64, 12, 12, 34
 GRID_LINES = 5  # 1, 2, 2.5 and 5 all divide by five into short numbers
 SERIES_MAX = 6  # bars beyond the largest five are one series "other": six colours can be told apart
+TONES = 10  # colours that the style sheet has for series
 POINT_RADIUS = 3
 LABEL_CHARACTERS = 9.0  # width of a character of an axis label, in units of the picture
 
@@ -92,7 +93,6 @@ def stacked_bars(title: str, bars: Sequence[Bar], *, unit: str, shown: Callable[
     body = [_grid(top, shown)]
     step = (WIDTH - LEFT - RIGHT) / max(1, len(bars))
     width = min(48.0, step * 0.7)
-    label_every = math.ceil(max((len(bar.label) for bar in bars), default=1) * LABEL_CHARACTERS / step)
     for index, bar in enumerate(bars):
         middle = LEFT + step * (index + 0.5)
         base = 0.0
@@ -106,14 +106,109 @@ def stacked_bars(title: str, bars: Sequence[Bar], *, unit: str, shown: Callable[
                 f"{escape(bar.label)}, {escape(name)}: {escape(shown(value))}</title></rect>"
             )
             base += value
-        if index % max(1, label_every) == 0:
-            body.append(_text(middle, HEIGHT - 10, bar.label, "middle"))
-    if not bars:
-        text = "nothing yet"
-    else:
-        high = max(bars, key=lambda bar: bar.height)
-        text = f"{count(len(bars), 'bar')} of {unit}; the highest is {high.label} with {shown(high.height)}"
-    return svg(title, text, WIDTH, HEIGHT, body)
+    labels = [bar.label for bar in bars]
+    body += _labels(labels, step)
+    return svg(title, _describe_bars(labels, [bar.height for bar in bars], unit, shown), WIDTH, HEIGHT, body)
+
+
+def stacked_series(
+    title: str,
+    labels: Sequence[str],
+    series: Sequence[tuple[str, Sequence[float]]],
+    *,
+    unit: str,
+    shown: Callable[[float], str],
+) -> Markup:
+    """Stacked bars of many values: one path for each series (at most `TONES`), so that a hundred bars stay small.
+    What is negative hangs below the line of zero."""
+    ups = [sum(max(0.0, values[i]) for _, values in series) for i in range(len(labels))]
+    downs = [sum(min(0.0, values[i]) for _, values in series) for i in range(len(labels))]
+    top, bottom = (
+        nice_top(max(ups, default=0.0)),
+        -nice_top(-min(downs, default=0.0)) if min(downs, default=0.0) < 0 else 0.0,
+    )
+
+    def up(value: float) -> float:
+        return _up(value - bottom, top - bottom)
+
+    body = [_grid(top, shown, bottom)]
+    step = (WIDTH - LEFT - RIGHT) / max(1, len(labels))
+    width = min(48.0, step * 0.7)
+    above, below = [0.0] * len(labels), [0.0] * len(labels)
+    for index, (name, values) in enumerate(series):
+        path = []
+        for i, value in enumerate(values):
+            if value == 0:
+                continue
+            base = above if value > 0 else below
+            x, a, b = LEFT + step * (i + 0.5) - width / 2, up(base[i]), up(base[i] + value)
+            path.append(f"M{_n(x)} {_n(a)}V{_n(b)}h{_n(width)}V{_n(a)}z")
+            base[i] += value
+        if path:
+            text = f"{name}: {shown(sum(values))}"
+            body.append(f'<path class="bar s{index + 1}" d="{"".join(path)}"><title>{escape(text)}</title></path>')
+    body += _labels(labels, step)
+    return svg(
+        title,
+        _describe_bars(labels, [a + b for a, b in zip(ups, downs, strict=True)], unit, shown),
+        WIDTH,
+        HEIGHT,
+        body,
+    )
+
+
+def _labels(labels: Sequence[str], step: float) -> list[str]:
+    """As many as have room, from the first on."""
+    every = max(1, math.ceil((max((len(text) for text in labels), default=1) + 1) * LABEL_CHARACTERS / step))
+    return [
+        _text(LEFT + step * (index + 0.5), HEIGHT - 10, text, "middle")
+        for index, text in enumerate(labels)
+        if index % every == 0
+    ]
+
+
+def _describe_bars(labels: Sequence[str], heights: Sequence[float], unit: str, shown: Callable[[float], str]) -> str:
+    if not labels:
+        return "nothing yet"
+    high = max(range(len(labels)), key=lambda i: heights[i])
+    return f"{count(len(labels), 'bar')} of {unit}; the highest is {labels[high]} with {shown(heights[high])}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Outlook:
+    """Where a line may end: at `x`, between `low` and `high`."""
+
+    x: float
+    low: float
+    expected: float
+    high: float
+
+
+def line_to_range(
+    title: str, points: Sequence[Point], outlook: Outlook, *, x_name: str, y_name: str, shown: Callable[[float], str]
+) -> Markup:
+    """What has been, as a line, and from its end the range of what is expected."""
+    top = nice_top(max((outlook.high, *(p.y for p in points))))
+    first, last = min((outlook.x, *(p.x for p in points))), outlook.x
+    if first == last:
+        first = last - 1
+
+    def at(x: float, y: float) -> str:
+        return f"{_n(_across(x, first, last))},{_n(_up(y, top))}"
+
+    body = [_grid(top, shown)]
+    if points:
+        end = points[-1]
+        ends = " ".join((at(end.x, end.y), at(last, outlook.high), at(last, outlook.low)))
+        body.append(f'<polygon class="range" points="{ends}"/>')
+        body.append(f'<polyline class="line dashed s1" points="{at(end.x, end.y)} {at(last, outlook.expected)}"/>')
+        body.append(f'<polyline class="line s1" points="{" ".join(at(p.x, p.y) for p in points)}"/>')
+        body.append(_text(_across(first, first, last), HEIGHT - 10, number(first), "start"))
+    body.append(_text(_across(last, first, last), HEIGHT - 10, number(last), "end"))
+    body.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 10, x_name, "middle"))
+    expected = f"{shown(outlook.expected)} expected at {x_name} {number(last)}"
+    text = f"{_describe_lines([Line('so far', points)], x_name, y_name)}; {expected}, "
+    return svg(title, text + f"from {shown(outlook.low)} to {shown(outlook.high)}", WIDTH, HEIGHT, body)
 
 
 def series_names(bars: Sequence[Bar]) -> list[str]:
@@ -138,11 +233,11 @@ def _up(y: float, top: float) -> float:
     return TOP + (1 - min(max(y / top, 0.0), 1.0)) * (HEIGHT - TOP - BOTTOM)
 
 
-def _grid(top: float, shown: Callable[[float], str]) -> str:
+def _grid(top: float, shown: Callable[[float], str], bottom: float = 0.0) -> str:
     parts = []
     for index in range(GRID_LINES + 1):
-        value = top * index / GRID_LINES
-        y = _up(value, top)
+        value = bottom + (top - bottom) * index / GRID_LINES
+        y = _up(value - bottom, top - bottom)
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{_n(y)}" y2="{_n(y)}"/>')
         parts.append(_text(LEFT - 8, y + 4, shown(value), "end"))
     return "".join(parts)

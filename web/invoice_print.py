@@ -24,6 +24,7 @@ from podyard.pricing.sku import default_rate_card
 from podyard.web.render import ConsoleRoute, fragment
 
 MARGIN_POINTS = 45
+_LINK = '<link rel="stylesheet" href="print.css">'
 LANGUAGE = "en-GB"
 _STYLE_OF_TABLE = (
     ("FONTNAME", (0, 0), (-1, 0), "Helvetica-Bold"),
@@ -68,8 +69,9 @@ class Sheet:
 def printed(request: Request, project: str, month: str) -> Response:
     """The invoice as a page without a frame. `?style=inline`: with its style in it, for a file; a browser that is here
     does not take such a style."""
-    inline = request.query_params.get("style") == "inline"
-    html = fragment("invoice_print.html", sheet=_sheet(request, project, month), language=LANGUAGE, inline=inline)
+    html = str(fragment("invoice_print.html", sheet=_sheet(request, project, month), language=LANGUAGE))
+    if request.query_params.get("style") == "inline":
+        html = html.replace(_LINK, f"<style>\n{fragment('invoice_print.css')}\n</style>")
     return Response(html, media_type="text/html", headers={"Cache-Control": "no-store"})
 
 

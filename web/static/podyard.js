@@ -91,6 +91,18 @@ function previewForm(form) {
   });
 }
 
+/** Costs of what is in use grow as the platform's clock runs: the server said how fast. */
+function tickCosts() {
+  const since = performance.now();
+  setInterval(() => {
+    for (const cell of document.querySelectorAll("[data-tick]")) {
+      const speed = Number(cell.closest("[data-speed]")?.dataset.speed ?? 1);
+      const seconds = ((performance.now() - since) / 1000) * speed;
+      cell.textContent = `$${(Number(cell.dataset.tick) + Number(cell.dataset.rate) * seconds).toFixed(6)}`;
+    }
+  }, 1000);
+}
+
 document.addEventListener("click", (event) => {
   const opener = event.target.closest("[data-dialog]");
   const dialog = opener === null ? null : document.getElementById(opener.dataset.dialog);
@@ -116,5 +128,6 @@ document.addEventListener("change", (event) => {
 });
 
 for (const form of document.querySelectorAll("[data-preview]")) previewForm(form);
+if (document.querySelector("[data-tick]") !== null) tickCosts();
 for (const log of document.querySelectorAll(".log")) log.scrollTop = log.scrollHeight;
 if (document.body.dataset.live) followEvents(document.body.dataset.live);

@@ -10,12 +10,8 @@ import pytest
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import PodyardError
 from podyard.base.money import Amount
-from podyard.control.billing import NodeUsage
 from podyard.domain.fleet import default_fleet
-from podyard.domain.node import UsageClass
-from podyard.domain.usage import PriceUnit, PriceVersion, UsageRecord
-from podyard.pricing.rating import total
-from podyard.web import commands, daily, formats, forms, live, render
+from podyard.web import commands, formats, forms, live, render
 from podyard.web.jobs import job_request
 
 EVIL = "<img src=x onerror=alert(1)>\"'"
@@ -85,18 +81,6 @@ def test_choices_fit_the_zone_and_show_the_price() -> None:
     assert choice.price is not None and choice.price.total_nanos_per_hour > 0
     first = forms.choose(default_fleet(), {}, NOW)
     assert (first.zone, first.accelerator_type) == (forms.DEFAULT_ZONE, forms.DEFAULT_TYPE)
-
-
-def test_days_add_up_to_the_total() -> None:
-    day = 86_400
-    price = PriceVersion("p", PlatformTime(0), 4_500_000_001, "test")
-    record = UsageRecord("r", "sku", PriceUnit.CHIP_HOUR, 20_000 * day + day - 7, day + 20, 3, price)
-    node = NodeUsage("r", "projects/p/locations/z/nodes/n", "z", "v2-8", UsageClass.SPOT, record.seconds, 0, False,
-                     "sku", 1, total([record]), None, None, None, (record,))  # fmt: skip
-    days = daily.cost_by_day([node])
-    assert list(days) == [20_000, 20_001, 20_002]
-    assert Amount(sum(a.parts for costs in days.values() for a in costs.values())) == node.amount
-    assert daily.day_text(20_000) == "2024-10-04"
 
 
 def test_money_reads_as_the_command_line_prints_it() -> None:

@@ -1,0 +1,494 @@
+"""The figures of the billing pages: month to date, and the explorer's charges by time and by what they were for.
+
+All come from one `Snapshot`, so that no two figures of a page are of two moments.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import date
+from fractions import Fraction
+from typing import Any
+
+from sqlalchemy import bindparam, select
+
+from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
+from podyard.base.errors import invalid
+from podyard.base.intervals import union_of_seconds
+from podyard.base.money import Amount
+from podyard.control import bills, spending
+from podyard.control.bills import NodeFacts
+from podyard.control.snapshots import Snapshot, rates
+from podyard.db.tables import state_changes
+from podyard.db.tables_billing import budgets, usage_events
+from podyard.db.tables_compute import nodes
+from podyard.db.tables_jobs import jobs
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.fleet import region_of
+from podyard.domain.usage import UsageRecord
+from podyard.hardware.accelerator_types import size_of
+from podyard.pricing import budgets as pure
+from podyard.pricing import commitments, explore, invoicing, months
+from podyard.pricing.attribution import IDLE, Owned
+from podyard.pricing.explore import Bucket, Cells, Row
+from podyard.pricing.rating import parts_per_second, total
+
+DIMENSIONS = ("project", "region", "zone", "generation", "type", "usage", "sku", "label", "node", "job")
+COMMITMENT = "commitment"  # the group of what commitments cost themselves, which belongs to no node
+NONE = "(none)"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Question:
+    """What the explorer is asked: these local days of the account, grouped by a dimension; `where`: of these values of
+    dimensions only. A label is `label:KEY`."""
+
+    first: date
+    last: date
+    bucket: Bucket
+    group: str
+    where: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def dimensions(self) -> tuple[str, ...]:
+        return (self.group, *(dimension for dimension, _ in self.where))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Explored:
+    """`spans`: the POSIX seconds between which the bars lie; `rows`: the groups, the dearest first; `total`: all."""
+
+    spans: Sequence[int]
+    rows: Sequence[Row]
+    total: Row
+
+
+def ask(uow: UnitOfWork, found: Snapshot, asked: Question) -> Explored:
+    """The charges of some days. Raises INVALID_ARGUMENT for days that are none, and for an unknown dimension."""
+    for dimension in asked.dimensions:
+        if dimension.partition(":")[0] not in DIMENSIONS or (dimension.partition(":")[0] == "label") != (
+            ":" in dimension
+        ):
+            raise invalid(f"{dimension[:80]!r} is none of {', '.join(DIMENSIONS)} (a label: label:KEY)", "group")
+    zone = found.account.time_zone
+    spans = explore.edges(asked.bucket, asked.first, asked.last, zone)
+    groups = _Groups(uow, found, asked)
+    of_moment = (*found.moment, asked)
+    credited = paid(found)
+    if not (found.plain and groups.lasting and not credited):
+        net = found.kept(("net", of_moment), lambda: explore.cells(groups.of(found.charges), spans))
+        gross = net if found.plain else found.kept(("gross", of_moment), lambda: _gross(found, groups, spans))
+        names = dict.fromkeys((*gross.totals, *net.totals))
+        made = explore.rows(gross, net, spans, credited, zone, names)
+        return Explored(spans, made, explore.whole(gross, net, spans, credited, zone))
+    closed = found.kept(asked, lambda: explore.cells(groups.of(found.closed), spans))
+    before = found.kept(("rows", asked), lambda: explore.rows(closed, closed, spans, credited, zone, closed.totals))
+    now = explore.cells(groups.of(found.open), spans)
+    both = closed.plus(now)
+    changed = explore.rows(both, both, spans, credited, zone, now.totals)
+    made = explore.in_order([*(row for row in before if row.name not in now.totals), *changed])
+    return Explored(spans, made, explore.whole(both, both, spans, credited, zone))
+
+
+def _gross(found: Snapshot, groups: _Groups, spans: Sequence[int]) -> Cells:
+    """Use at its prices, and what commitments cost themselves."""
+    own = [charge for charge in found.charges if charge.resource_id.startswith(commitments.OWN)]
+    return explore.cells(groups.of([*own, *found.closed, *found.open]), spans)
+
+
+def paid(found: Snapshot) -> Mapping[str, Fraction]:
+    """By month, which share of the charges credits pay."""
+    if not found.terms.credits:
+        return {}
+    policy, credits = found.account.policy, found.terms.credits
+    key = ("paid", *found.moment)
+    return found.kept(key, lambda: explore.paid_by_credits(invoicing.invoices(found.charges, policy, credits)))
+
+
+class _Groups:
+    """Which group a charge is in, and whether it is asked for at all."""
+
+    def __init__(self, uow: UnitOfWork, found: Snapshot, asked: Question) -> None:
+        self._found = found
+        self._asked = asked
+        self._names: dict[str, str | None] = {}
+        needs_labels = any(dimension.startswith("label:") for dimension in asked.dimensions)
+        self._labels = labels_of(uow, found.project) if needs_labels else {}
+        self._job_names = job_names(uow, found.project) if "job" in asked.dimensions else {}
+        spans = bills.spans_of(uow, found.project) if "job" in asked.dimensions else []
+        self._owners = explore.owners(spans, found.as_of)
+        # Labels and jobs may become others without a usage event.
+        self.lasting = not needs_labels and "job" not in asked.dimensions
+
+    def of(self, charges: Iterable[UsageRecord]) -> Iterator[tuple[str, UsageRecord]]:
+        named = ((name, charge) for charge in charges if (name := self._name(charge.resource_id)) is not None)
+        return self._jobs(named) if "job" in self._asked.dimensions else named
+
+    def _jobs(self, named: Iterable[tuple[str, UsageRecord]]) -> Iterator[tuple[str, UsageRecord]]:
+        wanted = frozenset(value for dimension, value in self._asked.where if dimension == "job")
+        for name, charge in named:
+            if charge.resource_id.startswith(commitments.OWN):
+                parts: Iterable[tuple[str, UsageRecord]] = [(COMMITMENT, charge)]
+            else:
+                parts = explore.by_job(charge, self._owners.get(charge.resource_id, ()))
+            for key, part in parts:
+                job = self._job_names.get(key, key)
+                if not wanted or wanted == {job}:
+                    yield (job if self._asked.group == "job" else name), part
+
+    def _name(self, resource: str) -> str | None:
+        """The group of a resource's charges; None: they are not asked for. Jobs are looked at later."""
+        if resource not in self._names:
+            values = (self._value(resource, d) == v for d, v in self._asked.where if d != "job")
+            self._names[resource] = self._value(resource, self._asked.group) if all(values) else None
+        return self._names[resource]
+
+    def _value(self, resource: str, dimension: str) -> str:
+        facts, sold = self._found.facts.get(resource), self._found.resources.get(resource)
+        if dimension == "project":
+            return self._found.project
+        if facts is None or sold is None:
+            return resource if dimension == "sku" else COMMITMENT
+        if dimension.startswith("label:"):
+            return self._labels.get(resource, {}).get(dimension.partition(":")[2], NONE)
+        return {
+            "region": region_of(facts.zone),
+            "zone": facts.zone,
+            "generation": size_of(facts.accelerator_type)[0].name,
+            "type": facts.accelerator_type,
+            "usage": str(facts.usage_class),
+            "sku": NONE if sold.sku is None else sold.sku.sku_id,
+            "node": node_label(facts),
+            "job": "",
+        }[dimension]
+
+
+def node_label(facts: NodeFacts) -> str:
+    """`ZONE/ID`: short, and of one node at a time."""
+    return f"{facts.zone}/{facts.name.rsplit('/', 1)[-1]}"
+
+
+def job_names(uow: UnitOfWork, project: str) -> Mapping[str, str]:
+    """`ZONE/ID` of each job, by key."""
+    return {row["job_key"]: f"{row['zone']}/{row['job_id']}" for row in uow.all(_JOBS, {"project": project})}
+
+
+_JOBS = select(jobs.c.job_key, jobs.c.zone, jobs.c.job_id).where(jobs.c.project == bindparam("project"))
+
+
+def labels_of(uow: UnitOfWork, project: str) -> Mapping[str, Mapping[str, str]]:
+    """The labels that nodes have now, or had when they went, by node."""
+    return {row["node_key"]: row["spec"]["labels"] for row in uow.all(_LABELS, {"project": project})}
+
+
+_LABELS = (
+    select(nodes.c.node_key, nodes.c.spec).where(nodes.c.project == bindparam("project")).order_by(nodes.c.node_key)
+)
+
+
+# With more charges than this the forecast is made once a minute: it looks at all of them.
+FORECAST_EXACT_CHARGES = 5_000
+FORECAST_SECONDS = 60
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NodeMonth:
+    """What one node has cost in the month, before commitments and credits; `rate`: what it costs now, in parts per
+    second."""
+
+    key: str
+    facts: NodeFacts
+    amount: Amount
+    rate: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Budget:
+    """A budget and what its period has cost so far. `reached_at`: when it is used up, as far as is known."""
+
+    row: Mapping[str, Any]
+    period: str
+    spent: Amount
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MonthToDate:
+    """The month so far: exact, net of what commitments cover and with their own charges, before credits.
+
+    `estimated`: the part of nodes that are still in use. `before`: the whole last month, and `before_then` the same
+    time of it. `rate`: parts per second now. `days`: by local day.
+    """
+
+    month: str
+    spent: Amount
+    credits: Fraction
+    estimated: Amount
+    before: Amount
+    before_then: Amount
+    forecast: pure.Forecast
+    rate: int
+    days: Sequence[tuple[str, Amount]]
+    nodes: Sequence[NodeMonth]
+    budgets: Sequence[Budget]
+
+
+def month_to_date(uow: UnitOfWork, found: Snapshot) -> MonthToDate:
+    zone, month = found.account.time_zone, found.month
+    seconds = found.month_seconds()
+    now = commitments.seconds_until(found.as_of)
+    last = months.index_of(month) - 1
+    earlier = months.seconds_of(f"{last // 12:04d}-{last % 12 + 1:02d}", zone)
+    then = min(earlier.stop, earlier.start + now - seconds.start)
+    first, today = explore.local(seconds.start, zone).date(), explore.local(now - 1, zone).date()
+    days = explore.edges(Bucket.DAY, first, max(first, today), zone)
+    by_day = _sums(found, days)
+    before_then, rest = _sums(found, [earlier.start, then, earlier.stop])
+    spent = sum(by_day)
+    of_now = rates(found)
+    of_open = found.open if found.plain else found.charges
+    return MonthToDate(
+        month=month,
+        spent=Amount(spent),
+        credits=-paid(found).get(month, Fraction(0)) * spent,
+        estimated=Amount(sum(_sums_of(of_open, [seconds.start, seconds.stop], estimated=True))),
+        before=Amount(before_then + rest),
+        before_then=Amount(before_then),
+        forecast=_forecast(found),
+        rate=sum(of_now.values()),
+        days=[
+            (explore.label(start, Bucket.DAY, zone), Amount(parts)) for start, parts in zip(days, by_day, strict=False)
+        ],
+        nodes=_nodes(found, [seconds.start, seconds.stop], of_now),
+        budgets=budgets_of(uow, found),
+    )
+
+
+def _sums(found: Snapshot, spans: Sequence[int]) -> list[int]:
+    """What the project pays in each span."""
+    key = ("sums", tuple(spans))
+    if not found.plain:
+        return found.kept((*key, *found.moment), lambda: _sums_of(found.charges, spans))
+    closed = found.kept(key, lambda: _sums_of(found.closed, spans))
+    return [a + b for a, b in zip(closed, _sums_of(found.open, spans), strict=True)]
+
+
+def _sums_of(charges: Iterable[UsageRecord], spans: Sequence[int], *, estimated: bool = False) -> list[int]:
+    named = (("", charge) for charge in charges if charge.estimated or not estimated)
+    return list(explore.cells(named, spans).groups.get("", [0] * (len(spans) - 1)))
+
+
+def _nodes(found: Snapshot, spans: Sequence[int], of_now: Mapping[str, int]) -> list[NodeMonth]:
+    """Those that cost something in the month or do now: these first, then the dearest."""
+
+    def by_resource(records: Sequence[UsageRecord]) -> Cells:
+        return explore.cells(((record.resource_id, record) for record in records), spans)
+
+    def closed() -> list[NodeMonth]:
+        sums = by_resource(found.closed).totals
+        return in_order([NodeMonth(key, found.facts[key], Amount(parts), 0) for key, parts in sums.items()])
+
+    def in_order(rows: list[NodeMonth]) -> list[NodeMonth]:
+        return sorted(rows, key=lambda row: (-row.rate, -row.amount.parts, row.key))
+
+    sums = by_resource(found.open).totals
+    now = [
+        NodeMonth(k, found.facts[k], Amount(sums.get(k, 0)), of_now.get(k, 0)) for k in dict.fromkeys((*of_now, *sums))
+    ]
+    return [*in_order(now), *found.kept(("nodes", tuple(spans)), closed)]
+
+
+def _forecast(found: Snapshot) -> pure.Forecast:
+    since = min(found.month_seconds().start, commitments.seconds_until(found.as_of) - pure.FORECAST_DAYS * 86_400)
+
+    def make() -> pure.Forecast:
+        recent = [charge for charge in found.charges if charge.start_second + charge.seconds > since]
+        return pure.forecast(recent, found.month, found.account.time_zone, found.as_of)
+
+    if len(found.charges) <= FORECAST_EXACT_CHARGES:
+        return make()
+    minute = found.as_of.nanos // NANOS_PER_SECOND // FORECAST_SECONDS
+    return found.kept(("forecast", minute, repr(found.terms)), make)
+
+
+def budgets_of(uow: UnitOfWork, found: Snapshot) -> list[Budget]:
+    """By name. They count what `spending.charges` counts, out of the snapshot."""
+    made = []
+    for row in uow.all(_BUDGETS, {"project": found.project}):
+        period = spending.period_of(found.account, row["period"], found.as_of)
+        spans = [period.seconds.start, period.seconds.stop]
+        parts = _sums(found, spans) if row["scope"] == "project" else _sums_of(_scope(uow, found, row), spans)
+        made.append(Budget(row, period.name, Amount(sum(parts))))
+    return made
+
+
+def _scope(uow: UnitOfWork, found: Snapshot, row: Mapping[str, Any]) -> Iterator[UsageRecord]:
+    """The records of a label's, node's or job's budget."""
+    keys = frozenset(spending.node_keys(uow, row))
+    mine = (record for part in (found.closed, found.open) for record in part if record.resource_id in keys)
+    if row["scope"] != "job":
+        return mine
+    own = frozenset(
+        key for key, name in job_names(uow, found.project).items() if name.endswith("/" + row["scope_value"])
+    )
+    owners = explore.owners(bills.spans_of(uow, found.project), found.as_of)
+    cut = (part for record in mine for part in explore.by_job(record, owners.get(record.resource_id, ())))
+    return (part for job, part in cut if job in own)
+
+
+_BUDGETS = select(budgets).where(budgets.c.project == bindparam("project")).order_by(budgets.c.name)
+
+
+STARTING = ("CREATING", "STARTING", "RESTARTING")  # on the way to READY: not billed, and nothing trains
+IDLE_HINT_SECONDS = 3_600  # a node that no job has used for so long may have been forgotten
+PREEMPTIONS_MAX = 1_000  # the newest of a month, of which a page shows a part
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Efficiency:
+    """One node's billed seconds within a month: those that jobs have used, and the others with what they cost, before
+    commitments. `idle_since`: a POSIX second, of a node that is in use by nobody now."""
+
+    key: str
+    facts: NodeFacts
+    busy: int
+    idle: int
+    amount: Amount
+    idle_amount: Amount
+    rate: int
+    idle_since: int | None
+
+
+def efficiency(uow: UnitOfWork, found: Snapshot, month: str) -> list[Efficiency]:
+    """The nodes that were in use in the month, those with the dearest idle time first."""
+    window = found.month_seconds(month)
+    owners = explore.owners(bills.spans_of(uow, found.project), found.as_of)
+    sums: dict[str, list[int]] = {}
+    for part in (found.closed, found.open):
+        for record in part:
+            start, stop = record.start_second, record.start_second + record.seconds
+            if start >= window.stop or stop <= window.start:
+                continue
+            row = sums.setdefault(record.resource_id, [0, 0, 0, 0])
+            rate = parts_per_second(record)
+            for job, piece in explore.by_job(record, owners.get(record.resource_id, ())):
+                within = range(max(piece.start_second, window.start), min(_stop(piece), window.stop))
+                idle = job == IDLE
+                row[idle] += len(within)
+                row[2 + idle] += len(within) * rate
+    of_now = rates(found)
+    rows = [
+        Efficiency(
+            key,
+            found.facts[key],
+            busy,
+            idle,
+            Amount(paid_for + wasted),
+            Amount(wasted),
+            of_now.get(key, 0),
+            _idle_since(found, key, owners.get(key, ())),
+        )
+        for key, (busy, idle, paid_for, wasted) in sums.items()
+    ]
+    return sorted(rows, key=lambda row: (-row.idle_amount.parts, row.key))
+
+
+def _stop(record: UsageRecord) -> int:
+    return record.start_second + record.seconds
+
+
+def _idle_since(found: Snapshot, key: str, mine: Sequence[Owned]) -> int | None:
+    since = found.open_since.get(key)
+    if since is None:
+        return None
+    start = since.nanos // NANOS_PER_SECOND
+    last = mine[-1].seconds.stop if mine else start
+    now = commitments.seconds_until(found.as_of)
+    return None if last >= now else max(last, start)
+
+
+def starting_seconds(uow: UnitOfWork, found: Snapshot, keys: Sequence[str], month: str) -> Mapping[str, int]:
+    """Whole seconds within the month in which these nodes were on their way to READY, rounded down."""
+    window = found.month_seconds(month)
+    first, last = window.start * NANOS_PER_SECOND, window.stop * NANOS_PER_SECOND
+    nanos = dict.fromkeys(keys, 0)
+    before: dict[str, tuple[str, int]] = {}
+    for row in uow.execute(_STATES.where(state_changes.c.resource_key.in_(keys))):
+        state, since = before.get(row.resource_key, ("", 0))
+        if state in STARTING:
+            nanos[row.resource_key] += max(0, min(row.at.nanos, last) - max(since, first))
+        before[row.resource_key] = (row.to_state, row.at.nanos)
+    for key, (state, since) in before.items():
+        if state in STARTING:
+            nanos[key] += max(0, min(found.as_of.nanos, last) - max(since, first))
+    return {key: value // NANOS_PER_SECOND for key, value in nanos.items()}
+
+
+_STATES = select(state_changes.c.resource_key, state_changes.c.to_state, state_changes.c.at).order_by(
+    state_changes.c.resource_key, state_changes.c.version
+)
+
+
+def preemptions(uow: UnitOfWork, found: Snapshot, month: str) -> list[tuple[PlatformTime, str, str]]:
+    """(when, zone, name) of the month's preemptions, the newest first, at most `PREEMPTIONS_MAX`."""
+    window = found.month_seconds(month)
+    times = {
+        "start": PlatformTime(window.start * NANOS_PER_SECOND),
+        "stop": PlatformTime(window.stop * NANOS_PER_SECOND),
+    }
+    rows = uow.execute(_PREEMPTIONS, {"project": found.project, **times})
+    return [(row.at, row.zone, row.resource_name.rsplit("/", 1)[-1]) for row in rows]
+
+
+_PREEMPTIONS = (
+    select(usage_events.c.at, usage_events.c.zone, usage_events.c.resource_name)
+    .where(
+        usage_events.c.project == bindparam("project"),
+        usage_events.c.state == "PREEMPTED",
+        usage_events.c.at >= bindparam("start"),
+        usage_events.c.at < bindparam("stop"),
+    )
+    .order_by(usage_events.c.seq.desc())
+    .limit(PREEMPTIONS_MAX)
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Covered:
+    """The commitments to one SKU up to now, in unit-seconds: committed, used of it, and all use of the SKU within their
+    terms. `own`: what they cost; `instead`: what they cover at its price."""
+
+    sku_id: str
+    committed: int
+    covered: int
+    used: int
+    own: Amount
+    instead: Amount
+
+
+def covered(found: Snapshot) -> list[Covered]:
+    """By SKU. Commitments of one SKU add up, so how much of a single one was used is no question."""
+    rows = []
+    for sku_id in sorted({one.sku_id for one in found.terms.commitments}):
+        mine = [one for one in found.terms.commitments if one.sku_id == sku_id]
+        terms = [commitments.term(one, found.as_of) for one in mine]
+        union = union_of_seconds(terms)
+        gross = [r for part in (found.closed, found.open) for r in part if r.sku_id == sku_id]
+        net = [charge for charge in found.charges if charge.sku_id == sku_id]
+        ids = frozenset(commitments.OWN + one.commitment_id for one in mine)
+        inside = (
+            max(0, min(_stop(r), term.stop) - max(r.start_second, term.start)) * r.quantity
+            for r in gross
+            for term in union
+        )
+        rows.append(
+            Covered(
+                sku_id,
+                sum(len(term) * one.quantity for term, one in zip(terms, mine, strict=True)),
+                sum(r.unit_seconds for r in gross) - sum(r.unit_seconds for r in net),
+                sum(inside),
+                total(charge for charge in found.charges if charge.resource_id in ids),
+                total(gross) - total(net),
+            )
+        )
+    return rows

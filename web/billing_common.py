@@ -1,0 +1,182 @@
+"""What the billing pages share: the bill they show, how amounts read, and the tabs between them."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+from urllib.parse import urlencode
+
+from fastapi import Request
+from starlette.responses import Response
+
+from podyard.base.clock import NANOS_PER_SECOND, ClockMode, PlatformClock, PlatformTime
+from podyard.base.money import NANOS_PER_UNIT, PARTS_PER_NANO, minor_text
+from podyard.control import accounts
+from podyard.control.dashboard import FORECAST_EXACT_CHARGES, FORECAST_SECONDS, Budget
+from podyard.control.snapshots import Snapshot, snapshot
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.http import context
+from podyard.pricing import months
+from podyard.pricing.explore import Exact, rounded
+from podyard.pricing.sku import default_rate_card
+from podyard.web import formats
+from podyard.web.render import project_url
+
+ROWS_SHOWN = 50  # of a table on one page: with its frame some 40 kB at most
+PARTS_PER_DOLLAR = NANOS_PER_UNIT * PARTS_PER_NANO
+CENT = PARTS_PER_DOLLAR // 100
+PRICE_DECIMALS_MAX = 9
+RATE_ONE = 1_000_000  # of a virtual clock, in millionths
+
+T = TypeVar("T")
+TABS = (
+    ("", "Month"),
+    ("explorer", "Explorer"),
+    ("runs", "Runs"),
+    ("idle", "Idle"),
+    ("spot", "Spot"),
+    ("commitments", "Commitments"),
+    ("invoices", "Invoices"),
+    ("prices", "Rate cards"),
+    ("budgets", "Budgets"),
+    ("what-if", "What if"),
+)
+_SIZES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
+MONTHS_SHOWN_MAX = 36  # to choose from; any other can be named in the address
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Pages:
+    """Which part of the rows a page shows, and the addresses of its neighbours; None: there is none."""
+
+    first: int
+    last: int
+    total: int
+    before: str | None
+    after: str | None
+
+
+def read(request: Request, project: str, body: Callable[[UnitOfWork, Snapshot], T]) -> T:
+    caller = context.principal(request)
+    return context.read(request, lambda uow: body(uow, snapshot(uow, default_rate_card(), caller, project)))
+
+
+def dollars(minor: int) -> str:
+    """`$1,234.56` of cents."""
+    whole = minor_text(abs(minor), 2)
+    units, cents = whole.split(".")
+    return f"{'-' if minor < 0 else ''}${int(units):,}.{cents}"
+
+
+def cents(parts: Exact) -> str:
+    """The same of an exact amount: rounded once, for one figure that is part of no sum."""
+    return dollars(rounded(parts, CENT))
+
+
+def exactly(parts: Exact, decimals: int = 12) -> str:
+    """`12.345678901234`: as the worked cases print exact amounts."""
+    return minor_text(rounded(parts * 10**decimals, PARTS_PER_DOLLAR), decimals)
+
+
+def height(parts: Exact) -> float:
+    """For the height of a bar only: sums are made of exact amounts."""
+    return float(parts) / PARTS_PER_DOLLAR
+
+
+def short(value: float) -> str:
+    """`$1.5k`: for the axis of a chart, where figures are round and there is little room."""
+    size, unit = next(((size, unit) for size, unit in _SIZES if abs(value) >= size), (1.0, ""))
+    return f"{'-' if value < 0 else ''}${formats.number(abs(value) / size)}{unit}"
+
+
+def hourly(parts_per_second: int) -> str:
+    """`$4.5000`: what that is per hour."""
+    return "$" + minor_text(rounded(parts_per_second * 3600 * 10**4, PARTS_PER_DOLLAR), 4)
+
+
+def per_second(parts_per_second: int) -> str:
+    """For the script, in dollars."""
+    return exactly(parts_per_second, 15)
+
+
+def speed(clock: PlatformClock) -> float:
+    """Platform seconds per real second, as far as a page can know."""
+    if clock.mode is ClockMode.VIRTUAL:
+        return clock.rate_millionths / RATE_ONE
+    return 1.0 if clock.running or clock.mode is ClockMode.SYSTEM else 0.0
+
+
+def made(found: Snapshot, key: tuple[object, ...], make: Callable[[], T]) -> tuple[PlatformTime, T]:
+    """What looks at every charge, and of which moment it is: of a large project it is made once a minute."""
+    moment: object = found.moment
+    if len(found.charges) > FORECAST_EXACT_CHARGES:
+        moment = found.as_of.nanos // NANOS_PER_SECOND // FORECAST_SECONDS
+    return found.kept((*key, moment), lambda: (found.as_of, make()))
+
+
+def month_of(request: Request, found: Snapshot) -> str:
+    """The month that `?month=` names, or the present one; INVALID_ARGUMENT for what is none."""
+    return accounts.check_month(request.query_params.get("month") or found.month)
+
+
+def months_of(found: Snapshot) -> list[str]:
+    """The months of the account up to now, the newest first."""
+    until = months.following(found.month)
+    return list(reversed(list(found.account.closed_months(until))))[:MONTHS_SHOWN_MAX] or [found.month]
+
+
+def pages(request: Request, rows: Sequence[T], most: int = ROWS_SHOWN) -> tuple[Sequence[T], Pages]:
+    """The rows of the page that `?page=` names; a page that is not there is the last one."""
+    text = request.query_params.get("page", "1")
+    last = max(1, -(-len(rows) // most))
+    number = min(max(int(text), 1), last) if text.isdecimal() and len(text) < 9 else 1
+    start = (number - 1) * most
+    shown = rows[start : start + most]
+
+    def at(page: int) -> str | None:
+        return with_query(request, page=str(page)) if 1 <= page <= last else None
+
+    return shown, Pages(start + 1 if shown else 0, start + len(shown), len(rows), at(number - 1), at(number + 1))
+
+
+def with_query(request: Request, **changes: str) -> str:
+    """This page's address with other values."""
+    kept = [(key, value) for key, value in request.query_params.multi_items() if key not in changes]
+    return f"{request.url.path}?{urlencode([*kept, *changes.items()])}"
+
+
+def frame(project: str, tab: str) -> dict[str, Any]:
+    """What every billing page's template needs."""
+    base = project_url(project, "billing")
+    tabs = [(f"{base}/{key}" if key else base, text, key == tab) for key, text in TABS]
+    return {"section": "billing", "project": project, "tabs": tabs}
+
+
+def budget_bar(budget: Budget) -> dict[str, Any]:
+    """A budget as a bar."""
+    row = budget.row
+    share = budget.spent.parts / row["amount"].parts
+    return {
+        "name": row["name"],
+        "scope": row["scope"] + (f" {row['scope_value']}" if row["scope_value"] else ""),
+        "period": budget.period,
+        "spent": cents(budget.spent.parts),
+        "amount": cents(row["amount"].parts),
+        "share": formats.percent(share),
+        "value": min(1.0, share),
+        "over": share >= 1,
+        "thresholds": ", ".join(formats.percent(float(text)) for text in row["thresholds"]),
+    }
+
+
+def csv_file(name: str, rows: Iterable[Sequence[str]]) -> Response:
+    """A table as a file. A cell that a spreadsheet would take for a formula is quoted for it."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\r\n")
+    for row in rows:
+        writer.writerow([f"'{cell}" if cell[:1] in ("=", "+", "@", "\t", "\r") else cell for cell in row])
+    headers = {"Content-Disposition": f'attachment; filename="{name}.csv"', "Cache-Control": "no-store"}
+    return Response(text.getvalue(), media_type="text/csv; charset=utf-8", headers=headers)

@@ -1,0 +1,151 @@
+"""Invoices, the open one as a draft, and each line down to the seconds and events that it is made of."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
+from podyard.base.errors import Code, PodyardError
+from podyard.base.money import minor_text
+from podyard.control import accounts, bill_lines, invoices
+from podyard.control.bill_lines import Event, Explained
+from podyard.control.snapshots import Snapshot
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.usage import UsageRecord
+from podyard.http import context
+from podyard.pricing.rating import amount_of
+from podyard.pricing.sku import default_rate_card
+from podyard.web.billing_common import exactly, frame, made, pages, read
+from podyard.web.commands import Command
+from podyard.web.formats import moment
+from podyard.web.render import ConsoleRoute, page, project_url
+
+EXPORTS = ("csv", "json", "focus", "bigquery")  # what the API writes of a month
+PARTS_SHOWN = 25  # of a line, each with its events
+
+router = APIRouter(prefix="/invoices", route_class=ConsoleRoute)
+
+
+@router.get("")
+def show_all(request: Request, project: str) -> Response:
+    caller = context.principal(request)
+
+    def body(uow: UnitOfWork) -> tuple[list[invoices.Row], accounts.Account, str]:
+        account = accounts.get(uow, caller, project)
+        return invoices.list_invoices(uow, caller, project), account, account.month_of(uow.now)
+
+    found, account, month = context.read(request, body)
+    drafts = [] if account.next_month > month else [account.next_month, month]
+    shown, numbers = pages(request, list(reversed(found)))
+    return page(
+        request,
+        "billing_invoices.html",
+        **frame(project, "invoices"),
+        account=account,
+        drafts=[(one, _url(project, one)) for one in reversed(list(dict.fromkeys(drafts)))],
+        rows=[_summary(row, project) for row in shown],
+        pages=numbers,
+        commands=[Command("podyard", f"podyard bill invoice --project={project}")],
+    )
+
+
+def _summary(row: invoices.Row, project: str) -> dict[str, Any]:
+    total = minor_text(row["total"], row["decimals"])
+    return {**row, "url": _url(project, row["month"]), "shown": f"{total} {row['currency']}"}
+
+
+def _url(project: str, month: str) -> str:
+    return project_url(project, "billing", "invoices", month)
+
+
+@router.get("/{month}")
+def show(request: Request, project: str, month: str) -> Response:
+    caller = context.principal(request)
+
+    def body(uow: UnitOfWork, found: Snapshot) -> tuple[Mapping[str, Any] | None, invoices.Row | None]:
+        account, card = found.account, default_rate_card()
+        if accounts.check_month(month) < account.next_month:
+            row = invoices.get(uow, caller, project, month)
+            return json.loads(row["document"]), row
+        _, draft = made(found, ("draft", month), lambda: invoices.preview(uow, card, caller, project, month).document)
+        return draft, None
+
+    document, row = read(request, project, body)
+    return page(
+        request,
+        "billing_invoice.html",
+        **frame(project, "invoices"),
+        month=month,
+        document=document,
+        row=row,
+        lines=[] if document is None else [_line(project, month, line) for line in document["lines"]],
+        files=[(name, _file(project, month, name)) for name in EXPORTS],
+        commands=[Command("podyard", f"podyard bill invoice {month} --project={project}")],
+    )
+
+
+def _file(project: str, month: str, name: str) -> str:
+    return f"/podyard/v1/projects/{quote(project, safe='')}/invoices/{month}:export?format={name}"
+
+
+def _line(project: str, month: str, line: Mapping[str, Any]) -> dict[str, Any]:
+    query = urlencode({"sku": line["sku"], "version": line["priceVersion"]})
+    return {**line, "url": f"{_url(project, month)}/line?{query}"}
+
+
+@router.get("/{month}/line")
+def line(request: Request, project: str, month: str) -> Response:
+    """ "Explain this line": price version, resources, seconds and the events that they follow from."""
+    caller, fields = context.principal(request), request.query_params
+    sku, version = fields.get("sku", ""), fields.get("version", "")
+
+    def body(uow: UnitOfWork) -> tuple[Explained, Any, Any, list[Event]]:
+        found = bill_lines.explain(uow, default_rate_card(), caller, project, month, sku, version)
+        if not found.parts:
+            raise PodyardError(Code.NOT_FOUND, f"the invoice of {month} has no line of {sku[:128]} at that price")
+        shown, numbers = pages(request, found.parts, PARTS_SHOWN)
+        keys = list(dict.fromkeys(part.resource_id for part in shown))
+        return found, shown, numbers, bill_lines.events_of(uow, project, keys)
+
+    found, shown, numbers, events = context.read(request, body)
+    price = found.parts[0].price
+    return page(
+        request,
+        "billing_line.html",
+        **frame(project, "invoices"),
+        found=found,
+        sku=sku,
+        back=_url(project, month),
+        price=price,
+        unit_price=minor_text(price.nanos, 9),
+        unit=str(found.parts[0].unit).replace("_", " "),
+        seconds=sum(part.seconds for part in found.parts),
+        units=sum(part.unit_seconds for part in found.parts),
+        exact=exactly(found.amount.parts),
+        parts=[_part(part, found) for part in shown],
+        pages=numbers,
+        events=[(event, found.names.get(event.resource, event.resource).rsplit("/", 1)[-1]) for event in events],
+        events_max=bill_lines.EVENTS_SHOWN_MAX,
+    )
+
+
+def _part(part: UsageRecord, found: Explained) -> dict[str, Any]:
+    return {
+        "name": found.names.get(part.resource_id, part.resource_id).rsplit("/", 1)[-1],
+        "start": _second(part.start_second),
+        "stop": _second(part.start_second + part.seconds),
+        "seconds": part.seconds,
+        "quantity": part.quantity,
+        "amount": exactly(amount_of(part).parts),
+        "estimated": part.estimated,
+    }
+
+
+def _second(second: int) -> str:
+    return moment(PlatformTime(second * NANOS_PER_SECOND))

@@ -1,0 +1,180 @@
+"""What the account has agreed to: commitments and what they bring, rate cards, and budgets with what they have done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
+from podyard.base.money import minor_text
+from podyard.control import budgets, commitments, dashboard
+from podyard.control.commitments import Purchase
+from podyard.control.dashboard import Covered
+from podyard.control.snapshots import Snapshot
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.usage import PriceVersion
+from podyard.http import context
+from podyard.pricing.sku import RateCard, Sku, default_rate_card
+from podyard.web.billing_common import budget_bar, cents, frame, pages, read
+from podyard.web.commands import Command
+from podyard.web.formats import moment, percent
+from podyard.web.render import ConsoleRoute, page
+
+LOG_SHOWN_MAX = 1_000  # the events of budgets that pages are made of: the oldest first, as they are kept
+PRICES_SHOWN = 40
+_FILTERS = ("generation", "region", "usage")
+
+router = APIRouter(route_class=ConsoleRoute)
+
+
+@router.get("/commitments")
+def show_commitments(request: Request, project: str) -> Response:
+    caller = context.principal(request)
+
+    def body(uow: UnitOfWork, found: Snapshot) -> tuple[Snapshot, list[Purchase], list[Covered]]:
+        return found, commitments.list_commitments(uow, caller, project), dashboard.covered(found)
+
+    found, bought, sums = read(request, project, body)
+    shown, numbers = pages(request, bought)
+    card = default_rate_card()
+    text = f"podyard commitment buy --project={project} --type=v2-32 --zone=us-central1-a --years=1"
+    return page(
+        request,
+        "billing_commitments.html",
+        **frame(project, "commitments"),
+        found=found,
+        rows=[_purchase(one, card, found) for one in shown],
+        pages=numbers,
+        sums=[_covered(one) for one in sums],
+        commands=[Command("podyard", text)],
+    )
+
+
+def _purchase(one: Purchase, card: RateCard, found: Snapshot) -> dict[str, Any]:
+    """`break_even`: the share of the term in which it must be used to cost no more than on demand."""
+    had = one.commitment
+    sku = card.skus.get(had.sku_id)
+    dear = None if sku is None else sku.version_at(PlatformTime(had.start_second * NANOS_PER_SECOND))
+    now = found.as_of.nanos // NANOS_PER_SECOND
+    return {
+        "id": had.commitment_id,
+        "sku": had.sku_id,
+        "quantity": had.quantity,
+        "years": one.years,
+        "price": _exact(had.price.nanos),
+        "verified": had.price.verified,
+        "upfront": None if one.upfront is None else cents(one.upfront.parts),
+        "start": _day(had.start_second),
+        "end": _day(had.end_second),
+        "over": now >= had.end_second,
+        "break_even": "–" if dear is None or not dear.nanos else percent(had.price.nanos / dear.nanos),
+    }
+
+
+def _day(second: int) -> str:
+    return moment(PlatformTime(second * NANOS_PER_SECOND))[:10]
+
+
+def _covered(one: Covered) -> dict[str, str]:
+    return {
+        "sku": one.sku_id,
+        "utilisation": percent(one.covered / one.committed) if one.committed else "–",
+        "coverage": percent(one.covered / one.used) if one.used else "–",
+        "own": cents(one.own.parts),
+        "instead": cents(one.instead.parts),
+        "saved": cents(one.instead.parts - one.own.parts),
+    }
+
+
+@router.get("/prices")
+def show_prices(request: Request, project: str) -> Response:
+    """The rate card of this process, narrowed by `?generation=`, `?region=` and `?usage=`."""
+    context.principal(request).require("tpu.acceleratortypes.get", project, f"projects/{project}/prices")
+    card, fields = default_rate_card(), request.query_params
+    skus = [card.skus[key] for key in sorted(card.skus)]
+    wanted = [sku for sku in skus if all(fields.get(name) in (None, "", getattr(sku, name)) for name in _FILTERS)]
+    shown, numbers = pages(request, wanted, PRICES_SHOWN)
+    return page(
+        request,
+        "billing_prices.html",
+        **frame(project, "prices"),
+        rows=[_sku(sku) for sku in shown],
+        pages=numbers,
+        fields=fields,
+        choices={name: sorted({getattr(sku, name) for sku in skus}) for name in _FILTERS},
+        currency=card.currency,
+        unverified=sum(1 for sku in wanted if not sku.versions[-1].verified),
+        commands=[Command("podyard", "podyard price list\npodyard price show v2-8")],
+    )
+
+
+def _sku(sku: Sku) -> dict[str, Any]:
+    now = sku.versions[-1]
+    return {
+        "id": sku.sku_id,
+        "unit": str(sku.unit).replace("_", " ").replace("gib", "GiB").replace("vcpu", "vCPU"),
+        **_version(now),
+        "history": [_version(one) for one in reversed(sku.versions[:-1])],
+    }
+
+
+def _exact(nanos: int) -> str:
+    """`$4.50`, `$0.004906`: the price itself, with two decimals at least."""
+    units, decimals = minor_text(nanos, 9).split(".")
+    return f"${units}.{decimals.rstrip('0'):0<2}"
+
+
+def _version(one: PriceVersion) -> dict[str, Any]:
+    return {
+        "price": _exact(one.nanos),
+        "from": one.effective_from.rfc3339()[:10],
+        "source": one.source,
+        "verified": one.verified,
+    }
+
+
+@router.get("/budgets")
+def show_budgets(request: Request, project: str) -> Response:
+    caller = context.principal(request)
+
+    def body(uow: UnitOfWork, found: Snapshot) -> tuple[Snapshot, list[dashboard.Budget], Sequence[budgets.Row]]:
+        log = budgets.events(uow, caller, project, 0, LOG_SHOWN_MAX)
+        return found, dashboard.budgets_of(uow, found), list(reversed(log))
+
+    found, rows, log = read(request, project, body)
+    shown, numbers = pages(request, log)
+    text = f"podyard budget set monthly --project={project} --amount=1000 --threshold=0.5 --threshold=1"
+    return page(
+        request,
+        "billing_budgets.html",
+        **frame(project, "budgets"),
+        found=found,
+        rows=[{**budget_bar(one), **_actions(one.row)} for one in rows],
+        log=[_event(one) for one in shown],
+        pages=numbers,
+        commands=[Command("podyard", text)],
+    )
+
+
+def _actions(row: budgets.Row) -> dict[str, str]:
+    reached = row["reached_at"]
+    return {
+        "actions": ", ".join(action.partition("?")[0] for action in row["actions"]) or "none",
+        "reached": "" if reached is None else moment(reached),
+    }
+
+
+def _event(row: budgets.Row) -> dict[str, Any]:
+    return {
+        "at": row["at"],
+        "name": row["name"],
+        "period": row["period"],
+        "kind": row["kind"],
+        "text": row["text"],
+        "cost": cents(row["cost"].parts),
+        "amount": cents(row["amount"].parts),
+        "told": len(row["webhooks"]),
+    }

@@ -1,0 +1,286 @@
+"""What work has cost: runs, idle time, savings of spot, and what it would have cost otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
+from podyard.base.errors import PodyardError, invalid
+from podyard.base.money import Amount
+from podyard.control import costs, dashboard
+from podyard.control.costs import Change, Costs, JobCost, WhatIf
+from podyard.control.dashboard import IDLE_HINT_SECONDS, Efficiency
+from podyard.control.snapshots import Snapshot
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.node import UsageClass
+from podyard.domain.principal import Principal
+from podyard.hardware.accelerator_types import parse
+from podyard.http import context
+from podyard.pricing import explore
+from podyard.pricing.commitments import seconds_until
+from podyard.pricing.explore import Bucket
+from podyard.pricing.sku import COMMITMENT_YEARS, default_rate_card
+from podyard.web import charts
+from podyard.web.billing_common import Pages, cents, frame, hourly, made, month_of, months_of, pages, read
+from podyard.web.formats import count, number, percent, usd
+from podyard.web.render import ConsoleRoute, page, project_url
+
+RUNS_SHOWN = 20  # each with its attempts
+HINTS_SHOWN_MAX = 5  # the dearest
+PREEMPTIONS_SHOWN = 50
+
+_Shown = tuple[Sequence[Efficiency], Pages, Mapping[str, int]]  # the nodes of one page, with their starting seconds
+
+router = APIRouter(route_class=ConsoleRoute)
+
+
+@router.get("/runs")
+def runs(request: Request, project: str) -> Response:
+    found, month, worked = _costs(request, project)
+    jobs, numbers = pages(request, list(reversed(worked.jobs)), RUNS_SHOWN)
+    idle = Amount(sum(node.idle.amount.parts for node in worked.nodes))
+    return page(
+        request,
+        "billing_runs.html",
+        **frame(project, "runs"),
+        as_of=worked.as_of,
+        month=month,
+        months=months_of(found),
+        jobs=[_job(job, project) for job in jobs],
+        pages=numbers,
+        total=usd(Amount(sum(job.share.amount.parts for job in worked.jobs))),
+        lost=_dollars(sum((job.lost for job in worked.jobs), Fraction(0))),
+        idle=usd(idle),
+    )
+
+
+def _costs(request: Request, project: str) -> tuple[Snapshot, str, Costs]:
+    caller = context.principal(request)
+
+    def body(uow: UnitOfWork, found: Snapshot) -> tuple[Snapshot, str, Costs]:
+        month = month_of(request, found)
+        return found, month, _worked(uow, found, caller, month)
+
+    return read(request, project, body)
+
+
+def _worked(uow: UnitOfWork, found: Snapshot, caller: Principal, month: str) -> Costs:
+    card = default_rate_card()
+    return made(found, ("costs", month), lambda: costs.costs(uow, card, caller, found.project, month))[1]
+
+
+def _job(job: JobCost, project: str) -> dict[str, Any]:
+    zone, name = job.name.split("/")[3], job.name.rsplit("/", 1)[-1]
+    amount = job.share.amount
+    variance = None
+    if job.estimate is not None and job.estimate.parts:
+        variance = percent(amount.parts / job.estimate.parts - 1)
+    return {
+        "id": name,
+        "url": project_url(project, "jobs", zone, name),
+        "state": job.state,
+        "usage": job.usage_class,
+        "seconds": f"{job.share.seconds:,} s",
+        "amount": usd(amount),
+        "estimate": "–" if job.estimate is None else usd(job.estimate),
+        "variance": variance,
+        "lost": _dollars(job.lost),
+        "per_step": _dollars(job.per_step),
+        "per_epoch": _dollars(job.per_epoch),
+        "per_1000": _dollars(job.per_1000_examples),
+        "attempts": [
+            {
+                "number": one.attempt,
+                "outcome": one.outcome or "running",
+                "steps": f"steps {one.first_step} to {one.last_step}",
+                "lost": f"{count(one.lost_steps, 'step')} done again" if one.lost_steps else "",
+                "amount": usd(one.share.amount),
+                "seconds": f"{one.share.seconds:,} s",
+            }
+            for one in job.attempts
+        ],
+    }
+
+
+def _dollars(exact: Fraction | None) -> str:
+    """A figure that is part of no sum, to six significant digits: a step may cost a millionth."""
+    return "–" if exact is None else f"{'-' if exact < 0 else ''}${number(abs(float(exact)), 6)}"
+
+
+@router.get("/idle")
+def idle(request: Request, project: str) -> Response:
+    def body(uow: UnitOfWork, found: Snapshot) -> tuple[Snapshot, str, tuple[PlatformTime, list[Efficiency]], _Shown]:
+        month = month_of(request, found)
+        as_of, rows = made(found, ("idle", month), lambda: dashboard.efficiency(uow, found, month))
+        shown, numbers = pages(request, rows)
+        starting = dashboard.starting_seconds(uow, found, [row.key for row in shown], month)
+        return found, month, (as_of, rows), (shown, numbers, starting)
+
+    found, month, (as_of, rows), (shown, numbers, starting) = read(request, project, body)
+    busy, unused = sum(row.busy for row in rows), sum(row.idle for row in rows)
+    now = seconds_until(as_of)
+    hints = [
+        row for row in rows if row.idle_since is not None and row.rate and now - row.idle_since >= IDLE_HINT_SECONDS
+    ]
+    return page(
+        request,
+        "billing_idle.html",
+        **frame(project, "idle"),
+        as_of=as_of,
+        month=month,
+        months=months_of(found),
+        busy=busy,
+        unused=unused,
+        share=percent(busy / (busy + unused)) if busy + unused else "–",
+        wasted=cents(sum(row.idle_amount.parts for row in rows)),
+        hints=[_hint(row, now) for row in hints[:HINTS_SHOWN_MAX]],
+        more_hints=max(0, len(hints) - HINTS_SHOWN_MAX),
+        nodes=[(_node(row), row, starting.get(row.key, 0), _share(row)) for row in shown],
+        pages=numbers,
+    )
+
+
+def _hint(row: Efficiency, now: int) -> dict[str, Any]:
+    """What to do about it: a node of several hosts cannot be stopped, as on Cloud TPU."""
+    verb = "stop" if parse(row.facts.accelerator_type).host_count == 1 else "delete"
+    name = row.facts.name.rsplit("/", 1)[-1]
+    return {
+        "name": _node(row),
+        "seconds": now - (row.idle_since or now),
+        "rate": hourly(row.rate),
+        "verb": verb.capitalize(),
+        "command": f"podyard tpu {verb} {name} --zone={row.facts.zone}",
+    }
+
+
+def _node(row: Efficiency) -> str:
+    return dashboard.node_label(row.facts)
+
+
+def _share(row: Efficiency) -> float:
+    return row.busy / (row.busy + row.idle) if row.busy + row.idle else 0.0
+
+
+@router.get("/spot")
+def spot(request: Request, project: str) -> Response:
+    caller = context.principal(request)
+
+    def body(uow: UnitOfWork, found: Snapshot) -> tuple[Snapshot, str, Costs, Sequence[tuple[PlatformTime, str, str]]]:
+        month = month_of(request, found)
+        worked = _worked(uow, found, caller, month)
+        return found, month, worked, dashboard.preemptions(uow, found, month)
+
+    found, month, worked, taken = read(request, project, body)
+    jobs = [job for job in worked.jobs if job.saved is not None]
+    shown, numbers = pages(request, jobs)
+    return page(
+        request,
+        "billing_spot.html",
+        **frame(project, "spot"),
+        as_of=worked.as_of,
+        month=month,
+        months=months_of(found),
+        jobs=[_saved(job, project) for job in shown],
+        pages=numbers,
+        saved=_dollars(sum((job.saved or Fraction(0) for job in jobs), Fraction(0))),
+        lost=_dollars(sum((job.lost for job in jobs), Fraction(0))),
+        chart=_timeline(found, month, taken),
+        taken=taken[:PREEMPTIONS_SHOWN],
+        taken_count=len(taken),
+    )
+
+
+def _saved(job: JobCost, project: str) -> dict[str, Any]:
+    dearer = sum((a.on_demand.parts for a in job.attempts if a.on_demand is not None), 0)
+    return {
+        **_job(job, project),
+        "on_demand": usd(Amount(dearer)),
+        "saved": _dollars(job.saved),
+        "preempted": sum(1 for one in job.attempts if one.outcome == "PREEMPTED"),
+    }
+
+
+def _timeline(found: Snapshot, month: str, taken: Sequence[tuple[PlatformTime, str, str]]) -> Any:
+    zone = found.account.time_zone
+    days = [explore.label(at.nanos // NANOS_PER_SECOND, Bucket.DAY, zone) for at, _, _ in taken]
+    bars = [
+        charts.Bar(day[5:], [("preemptions", float(days.count(day)))])
+        for day in (explore.label(second, Bucket.DAY, zone) for second in _days(found, month))
+    ]
+    return charts.stacked_bars("Preemptions by day", bars, unit="preemptions a day")
+
+
+def _days(found: Snapshot, month: str) -> list[int]:
+    window, zone = found.month_seconds(month), found.account.time_zone
+    first, last = (explore.local(second, zone).date() for second in (window.start, window.stop - 1))
+    return explore.edges(Bucket.DAY, first, last, zone)[:-1]
+
+
+@router.get("/what-if")
+def what_if(request: Request, project: str) -> Response:
+    caller, fields = context.principal(request), request.query_params
+
+    def body(uow: UnitOfWork, found: Snapshot) -> tuple[Snapshot, str, WhatIf | None, PlatformTime, str]:
+        try:
+            month = month_of(request, found)
+            if not any(fields.get(name) for name in ("type", "region", "usage", "years")):
+                return found, month, None, found.as_of, ""
+            change = _change(fields)
+            card = default_rate_card()
+            key = ("what-if", month, change)
+            as_of, answer = made(found, key, lambda: costs.what_if(uow, card, caller, project, month, change))
+            return found, month, answer, as_of, ""
+        except PodyardError as error:
+            return found, found.month, None, found.as_of, error.message
+
+    found, month, answer, as_of, error = read(request, project, body)
+    card = default_rate_card()
+    return page(
+        request,
+        "billing_whatif.html",
+        status=400 if error else 200,
+        **frame(project, "what-if"),
+        as_of=as_of,
+        month=month,
+        months=months_of(found),
+        fields=fields,
+        error=error,
+        types=sorted({facts.accelerator_type for facts in found.facts.values()}),
+        regions=sorted({sku.region for sku in card.skus.values()}),
+        usages=[str(usage) for usage in UsageClass if usage is not UsageClass.RESERVED],
+        years=COMMITMENT_YEARS,
+        answer=answer,
+        shown=None if answer is None else _compared(answer),
+        held=[] if answer is None else [(name.rsplit("/", 1)[-1], why) for name, why in answer.held[:HINTS_SHOWN_MAX]],
+    )
+
+
+def _change(fields: Mapping[str, str]) -> Change:
+    usage, years, quantity = fields.get("usage"), fields.get("years"), fields.get("quantity") or "1"
+    if usage and usage not in tuple(UsageClass):
+        raise invalid(f"usage {usage[:40]!r} is none of {', '.join(UsageClass)}", "usage")
+    if any(not text.isdecimal() or len(text) > 9 for text in (years or "1", quantity)):
+        raise invalid("years and quantity are whole numbers", "years")
+    return Change(
+        fields.get("type") or None,
+        fields.get("region") or None,
+        UsageClass(usage) if usage else None,
+        int(years) if years else None,
+        int(quantity),
+    )
+
+
+def _compared(answer: WhatIf) -> dict[str, str]:
+    less = answer.changed - answer.actual
+    share = percent(answer.changed.parts / answer.actual.parts - 1) if answer.actual.parts else "–"
+    return {
+        "actual": cents(answer.actual.parts),
+        "changed": cents(answer.changed.parts),
+        "difference": cents(less.parts),
+        "share": share,
+    }
