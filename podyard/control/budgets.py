@@ -217,7 +217,7 @@ def follow(uow: UnitOfWork, fleet: Fleet) -> None:
 
 
 def anything_to_follow(uow: UnitOfWork) -> bool:
-    return uow.first(_CHANGED.limit(1)) is not None
+    return uow.first(_ANY_CHANGED) is not None
 
 
 _CHANGED = (
@@ -233,6 +233,7 @@ _CHANGED = (
     )
     .order_by(budgets.c.budget_key)
 )
+_ANY_CHANGED = _CHANGED.limit(1)
 
 
 def on_timer(uow: UnitOfWork, fleet: Fleet, timer: Row) -> None:
