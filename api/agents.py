@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, cast
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic.alias_generators import to_camel
+from pydantic import ConfigDict, Field
 from typing_extensions import TypedDict
 
 from podyard.api import deps
@@ -34,8 +33,8 @@ Fence = Annotated[int, Field(ge=0, lt=2**63)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
-class _Message(BaseModel):
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", strict=True)
+class _Message(deps.Asked):
+    model_config = ConfigDict(strict=True)
 
 
 class RegisterMessage(_Message):

@@ -6,8 +6,7 @@ from fractions import Fraction
 from typing import Annotated, NotRequired
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, ConfigDict, StrictInt, StrictStr
-from pydantic.alias_generators import to_camel
+from pydantic import Field, StrictInt, StrictStr
 from typing_extensions import TypedDict
 
 from podyard.api import deps
@@ -29,20 +28,16 @@ MONTH: deps.Query = {
 }
 
 
-class _Message(BaseModel):
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid")
-
-
-class BudgetMessage(_Message):
+class BudgetMessage(deps.Asked):
     amount: StrictStr
     scope: StrictStr = "project"
     period: StrictStr = "month"
-    thresholds: list[StrictStr] = ["1"]
-    forecasts: list[StrictStr] = []
-    actions: list[StrictStr] = []
+    thresholds: list[StrictStr] = Field(default=["1"])
+    forecasts: list[StrictStr] = Field(default=[])
+    actions: list[StrictStr] = Field(default=[])
 
 
-class WhatIfMessage(_Message):
+class WhatIfMessage(deps.Asked):
     month: StrictStr | None = None
     accelerator_type: StrictStr | None = None
     region: StrictStr | None = None

@@ -12,7 +12,8 @@ from typing import Annotated, Any, NotRequired, TypeVar
 
 from fastapi import Depends, Request
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, ValidationError, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, ValidationError, WithJsonSchema
+from pydantic.alias_generators import to_camel
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
@@ -81,6 +82,12 @@ Timestamp = Annotated[str, WithJsonSchema({"type": "string", "format": "date-tim
 
 class Empty(TypedDict):
     """Nothing more to say."""
+
+
+class Asked(BaseModel):
+    """What is sent to Podyard's own API: camelCase, and nothing that it does not know."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid")
 
 
 class NextPage(TypedDict):

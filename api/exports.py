@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, NotRequired
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, ConfigDict, StrictBool, StrictStr
-from pydantic.alias_generators import to_camel
+from pydantic import StrictBool, StrictStr
 from typing_extensions import TypedDict
 
 from podyard.api import deps
@@ -39,11 +38,7 @@ _MEDIA: dict[str, Any] = {found.media_type: {"schema": {}} for found in exports.
 _FILE: dict[int | str, dict[str, Any]] = {200: {"description": "The file.", "content": _MEDIA}}
 
 
-class _Message(BaseModel):
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid")
-
-
-class ExportMessage(_Message):
+class ExportMessage(deps.Asked):
     """`month`, or `fromMonth` and `untilMonth`, both included."""
 
     format: StrictStr

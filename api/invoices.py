@@ -6,8 +6,7 @@ import json
 from typing import Annotated, Any, NotRequired
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, ConfigDict, StrictBool, StrictInt, StrictStr
-from pydantic.alias_generators import to_camel
+from pydantic import StrictBool, StrictInt, StrictStr
 from typing_extensions import TypedDict
 
 from podyard.api import deps
@@ -29,11 +28,7 @@ MONTH: deps.Query = {
 }
 
 
-class _Message(BaseModel):
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid")
-
-
-class AccountMessage(_Message):
+class AccountMessage(deps.Asked):
     time_zone: StrictStr | None = None
     currency: StrictStr | None = None
     decimals: StrictInt | None = None
@@ -42,11 +37,11 @@ class AccountMessage(_Message):
     exchange_rates: dict[StrictStr, StrictStr] | None = None
 
 
-class CloseMessage(_Message):
+class CloseMessage(deps.Asked):
     hold_suspense: StrictBool = False
 
 
-class CommitmentMessage(_Message):
+class CommitmentMessage(deps.Asked):
     quantity: StrictInt = 1
     years: StrictInt
     upfront: StrictBool = False
@@ -56,7 +51,7 @@ class CommitmentMessage(_Message):
     validate_only: StrictBool = False
 
 
-class CreditMessage(_Message):
+class CreditMessage(deps.Asked):
     amount: StrictStr
     from_month: StrictStr | None = None
     until_month: StrictStr

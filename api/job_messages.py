@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Literal, NotRequired, cast
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr
-from pydantic.alias_generators import to_camel
+from pydantic import ConfigDict, Field, StrictBool, StrictInt, StrictStr
 from typing_extensions import TypedDict
 
+from podyard.api import deps
 from podyard.api.deps import Timestamp
 from podyard.api.tpu import convert, reader
 from podyard.base.errors import Code, invalid
@@ -27,8 +27,8 @@ from podyard.domain.recipes import check_program, is_program, manifest_of
 from podyard.domain.training import elastic_json, training_json, usual_rate, usual_way
 
 
-class _Message(BaseModel):
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", strict=True)
+class _Message(deps.Asked):
+    model_config = ConfigDict(strict=True)
 
 
 class BestMessage(_Message):

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr
-from pydantic.alias_generators import to_camel
+from pydantic import Field, StrictBool, StrictStr
 from typing_extensions import TypedDict
 
 from podyard.api import deps
@@ -26,21 +25,18 @@ _NODE: dict[int | str, dict[str, Any]] = {
 }
 
 
-class ProjectMessage(BaseModel):
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid")
+class ProjectMessage(deps.Asked):
     project_id: StrictStr
     labels: dict[str, StrictStr] = Field(default_factory=dict)
 
 
-class TokenMessage(BaseModel):
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid")
+class TokenMessage(deps.Asked):
     email: StrictStr = Field(min_length=3, max_length=200, pattern=r"^[^\s@]+@[^\s@]+$")
     project: StrictStr
     roles: list[StrictStr] = Field(min_length=1)
 
 
-class MaintenanceMessage(BaseModel):
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid")
+class MaintenanceMessage(deps.Asked):
     window_start_time: StrictStr
     window_end_time: StrictStr
     latest_window_start_time: StrictStr | None = None

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Annotated, NotRequired
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
-from pydantic.alias_generators import to_camel
+from pydantic import Field, StrictInt, StrictStr
 from typing_extensions import TypedDict
 
 from podyard.api import deps
@@ -18,8 +17,7 @@ from podyard.domain.reservation import Reservation
 router = APIRouter(prefix="/podyard/v1/projects/{project}/locations/{zone}/reservations", route_class=deps.Route)
 
 
-class ReservationMessage(BaseModel):
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid")
+class ReservationMessage(deps.Asked):
     generation: StrictStr
     size: StrictInt = Field(gt=0)
     capacity_units: StrictStr = "CHIPS"

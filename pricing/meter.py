@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.intervals import Interval, union_of_seconds
-from podyard.domain.node import BILLABLE_NODE_STATES, UsageClass
+from podyard.domain.node import BILLABLE_NODE_STATES, INTERRUPTIBLE, UsageClass
 from podyard.domain.usage import UsageEvent
 
 PREEMPT_FREE_SECONDS = 60  # cloud.google.com/tpu/docs/preemptible; counted from READY (the reference's reading)
@@ -33,7 +33,7 @@ class MeterPolicy:
 
 def node_policy(usage_class: UsageClass) -> MeterPolicy:
     """The policy of a TPU node of this usage class."""
-    can_be_preempted = usage_class in (UsageClass.PREEMPTIBLE, UsageClass.SPOT)
+    can_be_preempted = usage_class in INTERRUPTIBLE
     return MeterPolicy(preempt_free_seconds=PREEMPT_FREE_SECONDS if can_be_preempted else 0)
 
 

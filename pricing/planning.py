@@ -22,7 +22,7 @@ from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.errors import invalid
 from podyard.base.money import Amount
 from podyard.base.rng import Random, Streams
-from podyard.domain.node import UsageClass
+from podyard.domain.node import INTERRUPTIBLE, UsageClass
 from podyard.domain.slice import PREEMPTIBLE_LIFE_SECONDS
 from podyard.domain.usage import UsageEvent
 from podyard.pricing import rating
@@ -56,7 +56,7 @@ class Run:
     @property
     def rate(self) -> float:
         """Preemptions per second of a READY node."""
-        can_be = self.usage in (UsageClass.PREEMPTIBLE, UsageClass.SPOT)
+        can_be = self.usage in INTERRUPTIBLE
         return self.preemptions_per_day / DAY_SECONDS if can_be else 0.0
 
     @property

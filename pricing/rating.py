@@ -9,7 +9,7 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.money import PARTS_PER_NANO, SECONDS_PER_HOUR, SECONDS_PER_MONTH, Amount
@@ -68,11 +68,6 @@ def hold(metered: Metered, reason: str) -> Rated:
     """All seconds of a resource that nothing prices, in suspense."""
     held = (Suspense(metered.resource_id, r.start, len(r), reason) for r in (*metered.ranges, *metered.padding))
     return Rated((), tuple(held))
-
-
-def split_at_prices(seconds: range, sku: Sku) -> Iterator[range]:
-    """Parts of a range of POSIX seconds between the starts of price versions."""
-    return iter(_split(seconds, _price_starts(sku)))
 
 
 def _price_starts(sku: Sku) -> list[int]:

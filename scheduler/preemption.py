@@ -6,13 +6,11 @@ from collections.abc import Sequence
 
 from podyard.base.clock import PlatformTime
 from podyard.domain.fleet import Fleet, PlacementRequest
-from podyard.domain.node import UsageClass
+from podyard.domain.node import INTERRUPTIBLE
 from podyard.domain.slice import SliceRecord
 from podyard.scheduler.holds import Masks
 from podyard.scheduler.placement import Box, Takeable, cheapest_box
 from podyard.scheduler.queue import Gang, pods_for
-
-INTERRUPTIBLE = frozenset({UsageClass.PREEMPTIBLE, UsageClass.SPOT})
 
 # Chip-seconds that losing a slice costs whatever ran on it: its user starts anew, its program compiles again. An hour
 # of one chip is more than what slices usually differ by in lost work, so fewer victims win over a little less work.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from podyard.base.clock import PlatformTime
-from podyard.domain.node import UsageClass
+from podyard.domain.node import INTERRUPTIBLE, UsageClass
 from podyard.hardware.accelerator_types import AcceleratorType, host_shape
 from podyard.hardware.topology import Shape
 from podyard.hardware.torus import (
@@ -32,7 +32,7 @@ class Recovery(StrEnum):
 def decide(usage_class: UsageClass, back: PlatformTime | None, now: PlatformTime, repair_seconds: float) -> Recovery:
     """`back`: when the chips work again; None: never. `repair_seconds`: how long is waited for that at most; 0: for as
     long as it takes. Nodes that may be taken back are not repaired (docs: preemptible and spot nodes)."""
-    if usage_class in (UsageClass.PREEMPTIBLE, UsageClass.SPOT):
+    if usage_class in INTERRUPTIBLE:
         return Recovery.LOSE
     if back is None:
         return Recovery.MOVE

@@ -15,7 +15,7 @@ from podyard.control import access, billing, nodes, views
 from podyard.db import fleet as fleet_rows
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import Fleet
-from podyard.domain.node import NODE, Node, UsageClass, kind_of
+from podyard.domain.node import INTERRUPTIBLE, NODE, Node, kind_of
 from podyard.domain.principal import Principal
 from podyard.hardware.accelerator_types import AcceleratorType
 from podyard.http import context
@@ -241,7 +241,7 @@ def _actions(row: NodeRow, caller: Principal, project: str) -> list[tuple[str, s
     refused = set()
     if not row.kind.is_single_host:
         refused.add("stop")
-    if node.spec.usage_class not in (UsageClass.PREEMPTIBLE, UsageClass.SPOT):
+    if node.spec.usage_class not in INTERRUPTIBLE:
         refused.add("preempt")
     found = []
     for verb in ("start", "stop", "preempt", "delete"):

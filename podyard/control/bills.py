@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import bindparam, func, select
+from sqlalchemy import Select, bindparam, func, select
 
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import PodyardError, failed_precondition
@@ -94,13 +94,17 @@ def compute(
 def _events(
     uow: UnitOfWork, project: str, resources: Mapping[str, Resource], last_seq: int | None
 ) -> Iterator[UsageEvent]:
-    query = _EVENTS if last_seq is None else _EVENTS.where(usage_events.c.seq <= last_seq)
+    query = EVENTS if last_seq is None else EVENTS.where(usage_events.c.seq <= last_seq)
+    return (event for event in events_of(uow, query, project) if event.resource_id in resources)
+
+
+def events_of(uow: UnitOfWork, query: Select[Any], project: str) -> Iterator[UsageEvent]:
+    """Resource by resource, as `pricing.bill.compute` takes them. `query`: of `EVENTS`."""
     for row in uow.execute(query, {"project": project}):
-        if row.resource_key in resources:
-            yield UsageEvent(row.event_id, row.resource_key, row.resource_seq, row.state, row.at)
+        yield UsageEvent(row.event_id, row.resource_key, row.resource_seq, row.state, row.at)
 
 
-_EVENTS = (
+EVENTS = (
     select(
         usage_events.c.event_id,
         usage_events.c.resource_key,

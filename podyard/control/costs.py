@@ -25,7 +25,7 @@ from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import region_of
 from podyard.domain.invoice import Commitment, JobSpan
 from podyard.domain.job import job_name
-from podyard.domain.node import UsageClass
+from podyard.domain.node import INTERRUPTIBLE, UsageClass
 from podyard.domain.principal import Principal
 from podyard.domain.recipes import is_program, manifest_of
 from podyard.domain.usage import UsageRecord
@@ -39,7 +39,6 @@ from podyard.pricing.sku import RateCard
 
 Row = Mapping[str, Any]
 NOTHING = Share(0, Amount())
-TAKEN_BACK = (UsageClass.PREEMPTIBLE, UsageClass.SPOT)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -246,7 +245,7 @@ def _on_demand(card: RateCard, facts: Mapping[str, bills.NodeFacts]) -> dict[str
     free first minute stays theirs: what was not charged is not saved either."""
     found = {}
     for key, node in facts.items():
-        if node.usage_class not in TAKEN_BACK:
+        if node.usage_class not in INTERRUPTIBLE:
             continue
         own = bills.resource_of(card, node)
         other = bills.resource_of(card, dataclasses.replace(node, usage_class=UsageClass.ON_DEMAND))

@@ -33,7 +33,6 @@ from podyard.pricing.export_table import Exported, as_csv, as_json
 from podyard.pricing.sku import RateCard
 
 TASK = "podyard.make_export"
-QUEUE = "background"
 SMALL_ROWS_MAX = 20_000  # that are answered at once: a second of work and 10 MB
 MONTHS_MAX = 120  # of one export: ten years
 OPEN_MAX = 10  # exports of a project that are not done: each takes a worker for seconds to minutes
@@ -171,7 +170,7 @@ def create(uow: UnitOfWork, principal: Principal, project: str, request: Request
             "next_try": uow.real_now,
         },
     )
-    outbox.put(uow, QUEUE, TASK, [export_id])
+    outbox.put(uow, outbox.BACKGROUND, TASK, [export_id])
     return _row(uow, project, export_id)
 
 
@@ -265,7 +264,7 @@ def left_behind(uow: UnitOfWork, project: str, names: Iterable[str]) -> list[str
 def hint_again(uow: UnitOfWork) -> None:
     """Hints at what is due: its message was lost, or its worker died. Claiming keeps two workers apart."""
     for row in uow.all(_DUE, {"now": uow.real_now, "most": HINTS_MAX}):
-        outbox.put(uow, QUEUE, TASK, [row["export_id"]])
+        outbox.put(uow, outbox.BACKGROUND, TASK, [row["export_id"]])
 
 
 def _mine(claimed: Claimed) -> dict[str, Any]:

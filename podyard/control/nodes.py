@@ -27,7 +27,7 @@ from podyard.db.transition import NODES, born, move
 from podyard.db.unit_of_work import Stale, UnitOfWork
 from podyard.domain.fleet import Fleet, Zone
 from podyard.domain.host import default_service_account
-from podyard.domain.node import HEALTHY, NODE, Node, NodeSpec, UsageClass, kind_of, node_name
+from podyard.domain.node import HEALTHY, INTERRUPTIBLE, NODE, Node, NodeSpec, UsageClass, kind_of, node_name
 from podyard.domain.operation import Operation
 from podyard.domain.plan import Place, Wait
 from podyard.domain.principal import Principal
@@ -210,7 +210,7 @@ def delete_as_platform(uow: UnitOfWork, fleet: Fleet, row: Mapping[str, Any]) ->
 def preempt(uow: UnitOfWork, principal: Principal, project: str, zone: str, node_id: str) -> Node:
     """Takes a preemptible or spot node back now. It stays listed, and holds quota, until it is deleted."""
     row = lookup.node(uow, principal, "podyard.nodes.preempt", project, zone, node_id)
-    if row["usage_class"] not in (UsageClass.PREEMPTIBLE, UsageClass.SPOT):
+    if row["usage_class"] not in INTERRUPTIBLE:
         raise failed_precondition(f"node {node_id} is {row['usage_class']}: only preemptible and spot are preempted")
     moved = _take_back(uow, row, "preempt", "preempted on request")
     return rows.to_node(uow, moved)

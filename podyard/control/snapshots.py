@@ -232,14 +232,10 @@ def _compute(
 
 def _events(uow: UnitOfWork, project: str, keys: Sequence[str] | None) -> Iterator[UsageEvent]:
     """Resource by resource, as `bill.compute` takes them; `keys` None: of all."""
-    queries = [_EVENTS] if keys is None else [_of(part) for part in _chunks(keys)]
+    some = bills.EVENTS.where
+    queries = [bills.EVENTS] if keys is None else [some(usage_events.c.resource_key.in_(k)) for k in _chunks(keys)]
     for query in queries:
-        for row in uow.execute(query, {"project": project}):
-            yield UsageEvent(row.event_id, row.resource_key, row.resource_seq, row.state, row.at)
-
-
-def _of(keys: Sequence[str]) -> Any:
-    return _EVENTS.where(usage_events.c.resource_key.in_(keys))
+        yield from bills.events_of(uow, query, project)
 
 
 def _chunks(keys: Sequence[str]) -> Iterator[Sequence[str]]:
@@ -267,18 +263,6 @@ def _facts(uow: UnitOfWork, project: str, since: int) -> dict[str, NodeFacts]:
 
 _LAST_SEQ = select(func.max(usage_events.c.seq))
 _RECENT = select(func.count()).where(usage_events.c.seq > bindparam("since"), usage_events.c.seq <= bindparam("until"))
-_EVENTS = (
-    select(
-        usage_events.c.event_id,
-        usage_events.c.resource_key,
-        usage_events.c.resource_seq,
-        usage_events.c.state,
-        usage_events.c.at,
-    )
-    .where(usage_events.c.project == bindparam("project"))
-    .order_by(usage_events.c.resource_key, usage_events.c.resource_seq)
-    .execution_options(yield_per=bills.EVENTS_AT_ONCE)
-)
 _CHANGED = (
     select(usage_events.c.resource_key, usage_events.c.project)
     .where(usage_events.c.seq > bindparam("since"))

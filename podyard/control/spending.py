@@ -24,6 +24,7 @@ from podyard.db.tables_compute import nodes
 from podyard.db.tables_jobs import jobs
 from podyard.db.tables_queue import queued_resources
 from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.invoice import JobSpan
 from podyard.domain.node import NodeSpec
 from podyard.domain.usage import UsageRecord
 from podyard.pricing import attribution, months
@@ -108,14 +109,14 @@ def within(charge: UsageRecord, seconds: range) -> list[UsageRecord]:
 def _of_job(uow: UnitOfWork, budget: Row, found: Sequence[UsageRecord], as_of: PlatformTime) -> list[UsageRecord]:
     """The seconds that are attributed to the job."""
     keys = {row["job_key"] for row in uow.all(select(jobs.c.job_key).where(*_the_job(budget)))}
-    spans = bills.spans_of(uow, budget["project"])
-    mine: list[UsageRecord] = []
-    for charge in found:
-        on_node = [span for span in spans if span.resource_id == charge.resource_id]
-        for owned in attribution.owned(on_node, as_of):
-            if owned.job_id in keys:
-                mine += within(charge, owned.seconds)
-    return mine
+    spans: dict[str, list[JobSpan]] = {}
+    for span in bills.spans_of(uow, budget["project"]):
+        spans.setdefault(span.resource_id, []).append(span)
+    owned = {
+        key: [part.seconds for part in attribution.owned(on_node, as_of) if part.job_id in keys]
+        for key, on_node in spans.items()
+    }
+    return [part for charge in found for mine in owned.get(charge.resource_id, ()) for part in within(charge, mine)]
 
 
 def spent(found: Sequence[UsageRecord], until: PlatformTime) -> Amount:

@@ -22,7 +22,6 @@ from podyard.db.tables_billing import webhooks
 from podyard.db.unit_of_work import UnitOfWork
 
 TASK = "podyard.deliver_webhook"
-QUEUE = "background"
 SIGNATURE_HEADER = "Podyard-Signature"
 CLAIM_SECONDS = 30.0  # longer than a try may take: a worker that died meanwhile is followed by another
 WAITS_SECONDS = (10.0, 60.0, 600.0, 3600.0)  # before the 2nd, 3rd, ... try; then it is given up
@@ -59,7 +58,7 @@ def put(uow: UnitOfWork, budget: Mapping[str, Any], event_id: str, url: str, mes
             "outcome": "",
         },
     )
-    outbox.put(uow, QUEUE, TASK, [webhook_id])
+    outbox.put(uow, outbox.BACKGROUND, TASK, [webhook_id])
 
 
 def signature_of(secret: str, body: bytes) -> str:
@@ -93,7 +92,7 @@ def finish(uow: UnitOfWork, delivery: Delivery, delivered: bool, outcome: str) -
 def hint_again(uow: UnitOfWork) -> None:
     """Hints at what is due: its message was lost, or its worker died. Claiming keeps two workers apart."""
     for row in uow.all(_DUE, {"now": uow.real_now, "most": HINTS_MAX}):
-        outbox.put(uow, QUEUE, TASK, [row["webhook_id"]])
+        outbox.put(uow, outbox.BACKGROUND, TASK, [row["webhook_id"]])
 
 
 def of_event(uow: UnitOfWork, event_id: str) -> list[Mapping[str, Any]]:

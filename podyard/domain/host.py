@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from podyard.base.clock import RealTime
-from podyard.domain.node import UsageClass, kind_of
+from podyard.domain.node import INTERRUPTIBLE, kind_of
 from podyard.hardware.accelerator_types import AcceleratorType
 
 TENSORFLOW_PORT = 8470  # the port that Cloud TPU shows on the wire for every worker
@@ -82,7 +82,7 @@ class NodeFacts:
 
     @property
     def preemptible(self) -> bool:
-        return self.usage_class in (UsageClass.PREEMPTIBLE, UsageClass.SPOT)
+        return self.usage_class in INTERRUPTIBLE
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

@@ -72,6 +72,9 @@ class UsageClass(StrEnum):
     RESERVED = "reserved"
 
 
+INTERRUPTIBLE = frozenset({UsageClass.PREEMPTIBLE, UsageClass.SPOT})  # what may be taken back at any time
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class NodeSpec:
     """What a client asks for. `extras` holds the wire fields that the platform stores and gives back as they came

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from podyard.base.rng import Streams
+from podyard.domain.node import UsageClass
 from podyard.domain.plan import Plan
 from podyard.scheduler import cycle, preemption, queue, room
 from podyard.scheduler.cycle import decide
@@ -113,7 +114,7 @@ def _preempts_on_demand(patch: pytest.MonkeyPatch) -> None:
 
 def _lets_spot_preempt_spot(patch: pytest.MonkeyPatch) -> None:
     may_take = preemption.may_take
-    on_demand = preemption.UsageClass.ON_DEMAND
+    on_demand = UsageClass.ON_DEMAND
     patch.setattr(
         preemption, "may_take", lambda r, *rest: may_take(dataclasses.replace(r, usage_class=on_demand), *rest)
     )
