@@ -76,7 +76,7 @@ def modules() -> tuple[str, ...]:
 
 def read(text: str, accelerator_type: str = "v3-1024") -> PodyardError | None:
     """None where the module was priced. Any other exception than a refusal leaves this function."""
-    started = time.monotonic()
+    started = time.process_time()
     try:
         estimate = estimate_program(parse_stablehlo(text), parse(accelerator_type))
     except PodyardError as refusal:
@@ -84,7 +84,7 @@ def read(text: str, accelerator_type: str = "v3-1024") -> PodyardError | None:
         assert re.search(r"line \d+|devices", refusal.message)
         return refusal
     finally:
-        assert time.monotonic() - started < SECONDS
+        assert time.process_time() - started < SECONDS
     assert estimate.modelled_seconds > 0
     assert estimate.cycles >= 0
     return None

@@ -146,7 +146,7 @@ def test_every_bad_answer_is_an_error_and_none_stays(yard: _Yard, order: str, co
     with pytest.raises(PodyardError, match=words) as caught:
         _ask(compiler, order)
     assert caught.value.code is code
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - began < 15  # the limit is 20
     assert _ask(compiler).fits
 
 
@@ -206,7 +206,7 @@ def test_two_compilers_of_one_machine_never_have_two_workers(yard: _Yard) -> Non
     _ask(one)
     began = time.monotonic()
     assert _ask(two).fits  # an idle worker is given up for the other, long before its idle time is over
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 15
     assert one.worker_pid is None and two.worker_pid is not None
     seen: list[int] = []
 

@@ -325,9 +325,9 @@ def test_a_billion_parameters_are_traced_in_no_time() -> None:
         return size(arguments[0]["params"]), len(jax.make_jaxpr(program.step)(*arguments).eqns)
 
     _, few = traced(6)
-    start = time.perf_counter()
+    start = time.process_time()
     params, many = traced(24)
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
     assert params == 1_313_626_112
     assert many == few
 

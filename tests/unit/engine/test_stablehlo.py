@@ -452,10 +452,10 @@ def test_functions_that_double_at_each_level_are_refused_in_time() -> None:
     ]
     last = f"func.func private @f60(%a: {type_}) -> {type_} {{\n{RETURN}\n}}"
     text = module(f"%0 = call @f0(%a) : ({type_}) -> {type_}", RETURN, outside="\n".join([*levels, last]))
-    started = time.monotonic()
+    started = time.process_time()
     with pytest.raises(PodyardError, match=r"times as long|more than 2000000 values"):
         parse_stablehlo(text)
-    assert time.monotonic() - started < 20
+    assert time.process_time() - started < 20
 
 
 def test_bodies_in_bodies_without_end_are_refused() -> None:
