@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,10 +16,11 @@ import pytest
 from hypothesis import settings
 
 from podyard import migrations
-from podyard.base.clock import ClockMode, ManualClock, RealTime
+from podyard.base.clock import ClockMode, ManualClock, OsClock, RealTime
 from podyard.base.rng import Streams
 from podyard.db import platform_clock
 from podyard.db.unit_of_work import Database
+from podyard.testing.server import write_empty_database
 
 settings.register_profile("podyard", derandomize=True, deadline=None)
 settings.load_profile("podyard")
@@ -52,38 +55,36 @@ def _postgresql_binaries() -> str | None:
 
 
 @pytest.fixture(scope="session")
-def postgresql_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def postgresql_url() -> Iterator[str]:
     """A private server on a free port, gone with the session."""
     binaries = require(_postgresql_binaries(), "PostgreSQL")
-    folder = tmp_path_factory.mktemp("postgresql")
-    as_user: list[str] = []
-    if os.geteuid() == 0:  # PostgreSQL refuses to run as root
-        as_user = ["runuser", "-u", "postgres", "--"]
-        for parent in (folder, *folder.parents):
-            if parent != Path("/") and parent.stat().st_uid == 0 and str(parent).startswith("/tmp/"):
-                parent.chmod(0o755)
-        shutil.chown(folder, "postgres")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    data = folder / "data"
-    init = [*as_user, f"{binaries}/initdb", "-D", str(data), "-A", "trust", "-U", "podyard", "--no-sync"]
-    subprocess.run(init, check=True, capture_output=True, cwd=folder)
-    serve = [f"{binaries}/postgres", "-D", str(data), "-p", str(port), "-c", "listen_addresses=127.0.0.1"]
-    server = subprocess.Popen(
-        [*as_user, *serve, "-k", str(folder), "-c", "fsync=off"],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        cwd=folder,
-    )
-    ready = [f"{binaries}/pg_isready", "-h", "127.0.0.1", "-p", str(port)]
-    deadline = time.monotonic() + 30
-    while subprocess.run(ready, capture_output=True).returncode != 0:
-        assert time.monotonic() < deadline, "PostgreSQL does not start"
-        time.sleep(0.05)
-    yield f"postgresql://podyard@127.0.0.1:{port}"
-    server.terminate()
-    server.wait(20)
+    # Not in pytest's folder: that is closed to other users again whenever another run of pytest begins.
+    with tempfile.TemporaryDirectory(prefix="podyard-postgresql-", ignore_cleanup_errors=True) as folder:
+        as_user: list[str] = []
+        if os.geteuid() == 0:  # PostgreSQL refuses to run as root
+            as_user = ["runuser", "-u", "postgres", "--"]
+            shutil.chown(folder, "postgres")
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        data = f"{folder}/data"
+        init = [*as_user, f"{binaries}/initdb", "-D", data, "-A", "trust", "-U", "podyard", "--no-sync"]
+        subprocess.run(init, check=True, capture_output=True, cwd=folder)
+        serve = [f"{binaries}/postgres", "-D", data, "-p", str(port), "-c", "listen_addresses=127.0.0.1"]
+        server = subprocess.Popen(
+            [*as_user, *serve, "-k", folder, "-c", "fsync=off"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd=folder,
+        )
+        ready = [f"{binaries}/pg_isready", "-h", "127.0.0.1", "-p", str(port)]
+        deadline = time.monotonic() + 30
+        while subprocess.run(ready, capture_output=True).returncode != 0:
+            assert time.monotonic() < deadline, "PostgreSQL does not start"
+            time.sleep(0.05)
+        yield f"postgresql://podyard@127.0.0.1:{port}"
+        server.terminate()
+        server.wait(20)
 
 
 @pytest.fixture
@@ -91,28 +92,56 @@ def clock() -> ManualClock:
     return ManualClock(START)
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def empty_database(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> Iterator[Database]:
-    """A fresh database without a schema."""
-    if request.param == "sqlite":
-        url = f"sqlite:///{tmp_path / 'podyard.db'}"
-    else:
-        import psycopg
-
-        server = request.getfixturevalue("postgresql_url")
-        name = f"t{abs(hash(request.node.nodeid)):x}"
-        with psycopg.connect(f"{server}/postgres", autocommit=True) as connection:
-            connection.execute(f'DROP DATABASE IF EXISTS "{name}"')  # type: ignore[arg-type]
-            connection.execute(f'CREATE DATABASE "{name}"')  # type: ignore[arg-type]
-        url = f"{server}/{name}"
-    database = Database(url, clock, Streams(0))
-    yield database
+@pytest.fixture(scope="session")
+def postgresql_schema(postgresql_url: str) -> str:
+    """The name of a database at the newest revision, without rows, from which others are copied."""
+    name = "schema"
+    _create_database(postgresql_url, name)
+    database = Database(f"{postgresql_url}/{name}", OsClock())
+    migrations.upgrade(database)
     database.close()
+    return name
+
+
+def _create_database(server: str, name: str, template: str = "template1") -> None:
+    import psycopg
+
+    with psycopg.connect(f"{server}/postgres", autocommit=True) as connection:
+        connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')  # type: ignore[arg-type]
+        connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')  # type: ignore[arg-type]
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
 @pytest.fixture
-def database(empty_database: Database) -> Database:
+def empty_database(
+    database_kind: str, request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock
+) -> Iterator[Database]:
+    """A fresh database without a schema."""
+    url = f"sqlite:///{tmp_path / 'podyard.db'}"
+    if database_kind == "postgresql":
+        server = request.getfixturevalue("postgresql_url")
+        _create_database(server, "empty")
+        url = f"{server}/empty"
+    with contextlib.closing(Database(url, clock, Streams(0))) as database:
+        yield database
+
+
+@pytest.fixture
+def database(
+    database_kind: str, request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock
+) -> Iterator[Database]:
     """A fresh database with the schema and a platform clock in system mode."""
-    migrations.upgrade(empty_database)
-    empty_database.run(lambda uow: platform_clock.set_up(uow, ClockMode.SYSTEM))
-    return empty_database
+    url = f"sqlite:///{tmp_path / 'podyard.db'}"
+    if database_kind == "postgresql":
+        server = request.getfixturevalue("postgresql_url")
+        _create_database(server, "filled", request.getfixturevalue("postgresql_schema"))
+        url = f"{server}/filled"
+    else:
+        write_empty_database(tmp_path / "podyard.db")
+    with contextlib.closing(Database(url, clock, Streams(0))) as database:
+        database.run(lambda uow: platform_clock.set_up(uow, ClockMode.SYSTEM))
+        yield database

@@ -30,16 +30,15 @@ class Stack:
         self.data = data
         self.env = env or {}
         self.url = ""
-        self.http = httpx.Client()
+        self.http = httpx.Client(verify=False)
 
     def up(self) -> None:
         done = self.podyard("up", "--port", "0", "--detach")
         assert done.returncode == 0, done.stderr
         self.url = json.loads((self.data / "podyard.json").read_text())["url"]
         self.http.close()
-        self.http = httpx.Client(
-            base_url=self.url, headers={"Authorization": f"Bearer {self.token}"}, timeout=30, trust_env=False
-        )
+        headers = {"Authorization": f"Bearer {self.token}"}
+        self.http = httpx.Client(base_url=self.url, headers=headers, timeout=30, trust_env=False, verify=False)
 
     def down(self) -> None:
         done = self.podyard("down")

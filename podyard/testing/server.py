@@ -5,6 +5,7 @@ Nothing here leads: `stack.py` puts them together, and so does who needs another
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 import logging
@@ -29,6 +30,7 @@ logger = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.002
 STARTED_SECONDS_MAX = 30.0  # of a server on loopback: a machine that takes longer has other troubles
+STOP_SECONDS = 0.01  # between two looks of a server at whether it shall end
 TICK_SECONDS = 0.1  # between two rounds that nobody asked for: what a clock that runs by itself is seen to move by
 TURN_SECONDS_MAX = 20.0  # of a round that somebody waits for: the longest walk that one round makes takes a few seconds
 PROMPT_SECONDS_MAX = 1.0  # so long a change's answer waits for the round after it: a long walk must not hold it up
@@ -51,13 +53,34 @@ def write_empty_database(path: Path) -> None:
     path.write_bytes(_schema())
 
 
+class _Server(uvicorn.Server):
+    """One that ends when it is told to and its requests are answered: uvicorn's own looks ten times a second, and then
+    waits a tenth of a second more, which many a test lasts."""
+
+    async def main_loop(self) -> None:
+        looks = 0
+        while not await self.on_tick(looks // 10):  # of which each tenth makes the date of the answers anew
+            looks += 1
+            await asyncio.sleep(STOP_SECONDS)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for listening in (*self.servers, *(sockets or ())):
+            listening.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        while self.server_state.connections or self.server_state.tasks:
+            await asyncio.sleep(POLL_SECONDS)
+        for server in self.servers:
+            await server.wait_closed()
+
+
 @contextlib.contextmanager
 def serving(app: Any) -> Iterator[str]:
     """Serves an ASGI application on a free port of loopback, in a thread; gives its URL."""
     # Named as TCP, so that asyncio switches Nagle off: without it every answer waits 40 ms for an ACK.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.bind(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, lifespan="off"))
+    server = _Server(uvicorn.Config(app, log_config=None, access_log=False, lifespan="off"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="podyard-api", daemon=True)
     thread.start()
     try:
