@@ -6,6 +6,7 @@ from typing import Annotated, Any, NotRequired
 
 from fastapi import APIRouter, Request, Response
 from pydantic import StrictBool, StrictStr
+from starlette.responses import FileResponse
 from typing_extensions import TypedDict
 
 from podyard.api import deps
@@ -17,6 +18,8 @@ from podyard.pricing.export_slices import GRANULARITIES
 from podyard.pricing.sku import default_rate_card
 
 router = APIRouter(prefix="/podyard/v1/projects/{project}", route_class=deps.Route)
+
+CHUNK_BYTES = 256 * 1024  # of a file that are in memory at a time, whatever its size
 
 FORMAT: deps.Query = {
     "name": "format",
@@ -137,10 +140,18 @@ def create(request: Request, project: str, body: Annotated[deps.Body, ExportMess
 
 @router.get("/exports/{export}:download", responses=_FILE)
 def download(request: Request, project: str, export: str) -> Response:
-    """The file of an export that is done."""
+    """The file of an export that is done; with a Range header, a part of it. The ETag is its SHA-256."""
     caller, objects = deps.principal(request), ObjectFiles(deps.platform(request).settings.objects_path)
     row = deps.read(request, lambda uow: exports.result(uow, caller, project, export))
-    return _file(objects.get(row["object_name"]), row["format"], _stem(row))
+    headers = {**_headers(row["format"], _stem(row)), "ETag": f'"{row["sha256"]}"'}
+    media_type = exports.format_of(row["format"]).media_type
+    path = objects.path(row["object_name"])
+    return _FileInChunks(path, headers=headers, media_type=media_type, stat_result=path.stat())
+
+
+class _FileInChunks(FileResponse):
+    chunk_size = CHUNK_BYTES
+    max_ranges = 1  # who asks for several parts gets the whole file
 
 
 @router.get("/exports/{export}")
@@ -150,14 +161,16 @@ def get(request: Request, project: str, export: str) -> ExportAnswer:
 
 
 def _file(data: bytes, name: str, stem: str) -> Response:
-    found = exports.format_of(name)
+    return Response(data, media_type=exports.format_of(name).media_type, headers=_headers(name, stem))
+
+
+def _headers(name: str, stem: str) -> dict[str, str]:
     # Nothing in it is for a browser to show: a name or a label in it is somebody else's text.
-    headers = {
-        "Content-Disposition": f'attachment; filename="{stem}.{found.extension}"',
+    return {
+        "Content-Disposition": f'attachment; filename="{stem}.{exports.format_of(name).extension}"',
         "X-Content-Type-Options": "nosniff",
         "Cache-Control": "no-store",
     }
-    return Response(data, media_type=found.media_type, headers=headers)
 
 
 def _stem(row: exports.Row) -> str:

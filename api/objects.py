@@ -25,10 +25,14 @@ class ObjectFiles:
         }
 
     def get(self, name: str) -> bytes:
+        return self.path(name).read_bytes()
+
+    def path(self, name: str) -> Path:
+        """Where a file lies that is too large to be read at once. Raises NOT_FOUND."""
         path = self._root / name
         if not self._is_ours(path):
             raise not_found(name)
-        return path.read_bytes()
+        return path
 
     def _is_ours(self, path: Path) -> bool:
         """Whether it is a file, and no link inside of the root leads out of it."""

@@ -15,6 +15,8 @@ AGENT_ID = "local"
 REPLICAS_MAX = 16  # processes on one machine; a v3-128 still fits, and a laptop survives it
 HOSTS_MAX = 1024
 CLOCK_MODES = ("local", "system", "virtual")
+WEBHOOK_ADDRESSES_ANY, WEBHOOK_ADDRESSES_PUBLIC = "any", "public"
+WEBHOOK_ADDRESSES = (WEBHOOK_ADDRESSES_ANY, WEBHOOK_ADDRESSES_PUBLIC)
 LEASE_SECONDS_LEAST = 0.5  # what a busy machine may take between two words of a living process
 LEASE_SECONDS_MOST = 600.0
 
@@ -44,6 +46,7 @@ class Settings:
     hosts_max: int = HOSTS_MAX
     leases: Leases = Leases()
     rate_card_path: Path | None = None  # None: the one that comes with Podyard
+    webhook_addresses: str = WEBHOOK_ADDRESSES_ANY  # `public`: none of this machine's and its neighbours' addresses
 
     @property
     def token_path(self) -> Path:
@@ -75,6 +78,7 @@ class Settings:
             "PODYARD_HOSTS_MAX": str(self.hosts_max),
             "PODYARD_AGENT_LEASE_SECONDS": str(self.leases.agent_seconds),
             "PODYARD_REPLICA_LEASE_SECONDS": str(self.leases.replica_seconds),
+            "PODYARD_WEBHOOK_ADDRESSES": self.webhook_addresses,
         }
         if self.grpc_port is not None:
             values["PODYARD_GRPC_PORT"] = str(self.grpc_port)
@@ -114,6 +118,7 @@ def from_environment(environ: Mapping[str, str] | None = None) -> Settings:
             replica_seconds=_lease(env, "PODYARD_REPLICA_LEASE_SECONDS", usual.replica_seconds),
         ),
         rate_card_path=rate_card_path(env),
+        webhook_addresses=webhook_addresses(env),
     )
 
 
@@ -121,6 +126,14 @@ def rate_card_path(environ: Mapping[str, str] | None = None) -> Path | None:
     """The rate card of one's own that the environment names; None: the one that comes with Podyard."""
     text = (os.environ if environ is None else environ).get("PODYARD_RATE_CARD")
     return Path(text).expanduser().absolute() if text else None
+
+
+def webhook_addresses(environ: Mapping[str, str] | None = None) -> str:
+    """Whether webhooks may go to `any` address, or to `public` ones only. Raises INVALID_ARGUMENT for anything else."""
+    text = (os.environ if environ is None else environ).get("PODYARD_WEBHOOK_ADDRESSES") or WEBHOOK_ADDRESSES_ANY
+    if text not in WEBHOOK_ADDRESSES:
+        raise invalid(f"PODYARD_WEBHOOK_ADDRESSES is {text!r}: it must be one of {', '.join(WEBHOOK_ADDRESSES)}")
+    return text
 
 
 def _default_data() -> str:

@@ -299,7 +299,7 @@ def _celery(agent_id: str, broker_url: str | None, poke_path: Path, clock: RealC
         return None  # nobody but this machine could send: the sync each second does all the work
     # On the platform's own machine there is a database, which background tasks use; other agents have none.
     # Exports are priced by the rate card and written into the data folder.
-    own = ("PODYARD_DATABASE_URL", "PODYARD_DATA", "PODYARD_RATE_CARD")
+    own = ("PODYARD_DATABASE_URL", "PODYARD_DATA", "PODYARD_RATE_CARD", "PODYARD_WEBHOOK_ADDRESSES")
     passed = ("PATH", "HOME", "LANG", "PYTHONPATH", *own)
     keep = {name: value for name, value in os.environ.items() if name in passed}
     env = {**keep, "PODYARD_BROKER_URL": broker_url, "PODYARD_POKE_FIFO": str(poke_path)}

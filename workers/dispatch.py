@@ -1,14 +1,24 @@
-"""Sends the outbox's messages through Celery."""
+"""Sends the outbox's messages through Celery; without a broker, does what they ask for on this machine."""
 
 from __future__ import annotations
 
+import logging
+import queue
+import subprocess
+import sys
+import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from podyard.base.errors import Code, PodyardError
+from podyard.db.outbox import BACKGROUND
 
 if TYPE_CHECKING:
     from celery import Celery
+
+logger = logging.getLogger(__name__)
+
+WAITING_MAX = 200  # messages of background work on this machine; one too many is lost, and the loop hints again
 
 
 class Dispatcher:
@@ -17,10 +27,16 @@ class Dispatcher:
     def __init__(self, broker_url: str) -> None:
         self._broker_url = broker_url
         self._app: Celery | None = None
+        self._here: _Here | None = None
 
     def __call__(self, queue: str, task: str, args: Sequence[str]) -> None:
         if self._broker_url.startswith("memory:"):
-            return  # nobody outside this process could receive it; the agent's own polling finds the work
+            if queue != BACKGROUND:
+                return  # nobody outside this process could receive it; the agent's own polling finds the work
+            if self._here is None:
+                self._here = _Here()
+            self._here.put(task, args)
+            return
         from kombu.exceptions import OperationalError
 
         if self._app is None:
@@ -31,3 +47,30 @@ class Dispatcher:
             self._app.send_task(task, args=list(args), queue=queue, ignore_result=True)
         except (OperationalError, OSError) as error:
             raise PodyardError(Code.UNAVAILABLE, f"the broker is away: {error}") from None
+
+
+class _Here:
+    """Background work without a broker: one piece after the other, each in a process of its own, since the loop must
+    keep its lease while an export is made. The thread and the process end with the loop."""
+
+    def __init__(self) -> None:
+        self._waiting: queue.SimpleQueue[tuple[str, ...]] = queue.SimpleQueue()
+        self._told: set[tuple[str, ...]] = set()  # what waits: the loop hints again at what has not had its turn yet
+        threading.Thread(target=self._run, name="background", daemon=True).start()
+
+    def put(self, task: str, args: Sequence[str]) -> None:
+        message = (task, *args)
+        if message not in self._told and len(self._told) < WAITING_MAX:
+            self._told.add(message)
+            self._waiting.put(message)
+
+    def _run(self) -> None:
+        while True:
+            message = self._waiting.get()
+            self._told.discard(message)
+            command = [sys.executable, "-m", "podyard.workers.background", *message]
+            try:
+                with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+                    process.wait()
+            except OSError as error:
+                logger.warning("%s waits for the next hint: %s", message, error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -46,12 +47,13 @@ class _Maker:
         self._claimed = claimed
         self._granularity = claimed.request.granularity
         self._done = 0
-        self._all: int | None = None  # not counted yet
+        self._all = claimed.rows_all  # None: not counted yet
 
     def run(self) -> bool:
-        self._all = sum(1 for found in self._sources() for _ in self._told(found))
-        self._done = 0
-        self._tell(0)
+        if self._all is None:
+            counted = sum(1 for found in self._sources() for _ in self._told(found))
+            self._done, self._all = 0, counted
+        self._tell()
         target = self._objects / self._claimed.object_name
         target.parent.mkdir(parents=True, exist_ok=True)
         being_written = target.with_name(f".{target.name}")  # readers leave names with a dot aside
@@ -62,11 +64,14 @@ class _Maker:
                     file.write(chunk)
                     digest.update(chunk)
                     size += len(chunk)
+                # What the last unit names must be there after a power cut as well.
+                file.flush()
+                os.fsync(file.fileno())
             being_written.replace(target)
         finally:
             being_written.unlink(missing_ok=True)
         finished = self._database.run(
-            lambda uow: exports.finish(uow, self._claimed, self._all or 0, size, digest.hexdigest()), actor=_ACTOR
+            lambda uow: exports.finish(uow, self._claimed, self._done, size, digest.hexdigest()), actor=_ACTOR
         )
         self._sweep(target.parent)
         return finished
@@ -83,10 +88,13 @@ class _Maker:
             yield found, self._told(found)
 
     def _told(self, found: Source) -> Iterator[Row]:
-        return exports.told(rows(found, self._granularity), ROWS_TOLD, self._tell)
+        for row in rows(found, self._granularity):
+            yield row
+            self._done += 1
+            if self._done % ROWS_TOLD == 0:
+                self._tell()
 
-    def _tell(self, more: int) -> None:
-        self._done += more
+    def _tell(self) -> None:
         done = 0 if self._all is None else self._done
         if not self._database.run(lambda uow: exports.progress(uow, self._claimed, done, self._all), actor=_ACTOR):
             raise _Lost

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 
@@ -31,30 +30,19 @@ def poke_agent(_agent_id: str) -> None:
 
 @app.task(name="podyard.deliver_webhook")  # type: ignore[untyped-decorator]
 def deliver_webhook(webhook_id: str) -> None:
-    """Sends what a budget has to tell, if that is due. A worker that has no database leaves it: the loop asks again."""
-    url = os.environ.get("PODYARD_DATABASE_URL")
-    if url is None:
-        return
-    from podyard.base.clock import OsClock
-    from podyard.db.unit_of_work import Database
-    from podyard.workers.webhooks import deliver
-
-    with contextlib.closing(Database(url, OsClock())) as database:
-        deliver(database, webhook_id)
+    _do("podyard.deliver_webhook", webhook_id)
 
 
 @app.task(name="podyard.make_export")  # type: ignore[untyped-decorator]
 def make_export(export_id: str) -> None:
-    """Makes the file of an export, if nobody is at it. A worker without the database or the data folder leaves it: the
-    loop asks again."""
-    url, data = os.environ.get("PODYARD_DATABASE_URL"), os.environ.get("PODYARD_DATA")
-    if url is None or data is None:
-        return
-    from podyard.base.clock import OsClock
-    from podyard.db.unit_of_work import Database
-    from podyard.pricing.sku import default_rate_card
-    from podyard.settings import from_environment
-    from podyard.workers.exports import make
+    _do("podyard.make_export", export_id)
 
-    with contextlib.closing(Database(url, OsClock())) as database:
-        make(database, from_environment().objects_path, default_rate_card(), export_id)
+
+def _do(task: str, row_id: str) -> None:
+    """Background work. A worker without the database or the data folder leaves it: the loop asks again."""
+    if "PODYARD_DATABASE_URL" not in os.environ or "PODYARD_DATA" not in os.environ:
+        return
+    from podyard.settings import from_environment
+    from podyard.workers.background import WORK
+
+    WORK[task](from_environment(), row_id)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 REQUEST_SECONDS_MAX = 40.0  # the server answers within 30 s or says that it is busy
 POLL_SECONDS = 0.2
+CHUNK_BYTES = 256 * 1024  # of a file that are in memory at a time
 PROJECT_DEFAULT = "demo"
 LOCATION_DEFAULT = "us-central1-f"
 
@@ -89,10 +91,21 @@ class Client:
         """An answer that is no JSON."""
         return self._ask("GET", path, None, query).content
 
-    def _ask(self, method: str, path: str, body: Any, query: Mapping[str, Any]) -> httpx.Response:
-        given = {name: value for name, value in query.items() if value is not None}
+    @contextmanager
+    def stream(self, path: str, **query: Any) -> Iterator[Iterator[bytes]]:
+        """An answer in chunks. One that ends too early raises UNAVAILABLE."""
         try:
-            response = self._http.request(method, path, json=body, params=given)
+            with self._http.stream("GET", path, params=_given(query)) as response:
+                if not response.is_success:
+                    response.read()
+                    raise _error(response)
+                yield response.iter_bytes(CHUNK_BYTES)
+        except self._transport_error as error:
+            raise PodyardError(Code.UNAVAILABLE, f"{self.target.url} does not answer: {error}") from None
+
+    def _ask(self, method: str, path: str, body: Any, query: Mapping[str, Any]) -> httpx.Response:
+        try:
+            response = self._http.request(method, path, json=body, params=_given(query))
         except self._transport_error as error:
             raise PodyardError(Code.UNAVAILABLE, f"{self.target.url} does not answer: {error}") from None
         if response.is_success:
@@ -145,6 +158,10 @@ class Client:
 
     def project_path(self) -> str:
         return f"/podyard/v1/projects/{quote(self.target.project)}"
+
+
+def _given(query: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in query.items() if value is not None}
 
 
 def _error(response: httpx.Response) -> PodyardError:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -42,13 +44,13 @@ def export(data: str | None, project: str | None, month: str | None, kind: str, 
         if given["until_month"] is not None:
             raise click.UsageError(f"--until-month: {kind} is of one month")
         place = f"/console/{quote(client.target.project, safe='')}/invoices/{quote(month, safe='')}/{_PRINTED[kind]}"
-        _write(path, client.content(place, style="inline" if kind == "html" else None))
+        _save(client, path, place, style="inline" if kind == "html" else None)
         return
     query = {"format": kind, "granularity": given["granularity"]}
     if given["until_month"] is None:
         place = f"{client.project_path()}/invoices/{quote(month, safe='')}:export"
         try:
-            _write(path, client.content(place, **query, byJob="true" if given["by_job"] else "false"))
+            _save(client, path, place, **query, byJob="true" if given["by_job"] else "false")
             return
         except PodyardError as error:
             if error.code is not Code.FAILED_PRECONDITION or _LARGE not in error.message:
@@ -81,12 +83,31 @@ def _in_background(client: Client, body: dict[str, Any], path: Path, *, wait: bo
     found = client.poll(lambda: client.call("GET", place), done, WAIT_SECONDS_MAX, begun["name"])
     if "error" in found:
         raise PodyardError(Code(found["error"]["code"]), found["error"]["message"])
-    _write(path, client.content(f"{place}:download"))
+    _save(client, path, f"{place}:download")
 
 
-def _write(path: Path, content: bytes) -> None:
-    path.write_bytes(content)
-    say(f"Wrote {path} ({len(content)} bytes)")
+def _save(client: Client, path: Path, place: str, **query: str | None) -> None:
+    """Writes an answer to a file under another name first: what is there stays until the new file is whole."""
+    with client.stream(place, **query) as chunks:
+        if path.exists() and not path.is_file():
+            size = _written(path, chunks)  # a pipe or a terminal: nothing to be renamed
+        else:
+            target = path.resolve()
+            part = target.with_name(f".{target.name}.{os.getpid()}.part")
+            try:
+                size = _written(part, chunks)
+                part.replace(target)
+            finally:
+                part.unlink(missing_ok=True)
+    say(f"Wrote {path} ({size} bytes)")
+
+
+def _written(path: Path, chunks: Iterator[bytes]) -> int:
+    size = 0
+    with path.open("wb") as file:
+        for chunk in chunks:
+            size += file.write(chunk)
+    return size
 
 
 COMMANDS = (export,)

@@ -1,9 +1,10 @@
 """Exports of what was billed: small ones at once, large ones in the background, with progress and a file as result.
 
-A unit writes the request and a hint for a worker. The worker claims it under a fence, says every few thousand rows how
-far it is, and names the file that it has written in one last unit, unless somebody else has claimed the export since.
-A worker that dies is followed by another one, which begins anew and writes the same bytes: a month that was open is
-exported as of the moment at which the export was asked for.
+A worker claims an export (`db/claims.py`), says every few thousand rows how far it is, and names the file that it has
+written in one last unit, unless somebody else has claimed the export since. A worker that dies is followed by another
+one, which begins anew and writes the same bytes: a month that was open is exported as of the moment at which the export
+was asked for, unless it has been issued since. What was said of the progress stands: the rows that were counted, and
+how far the furthest try has come.
 """
 
 from __future__ import annotations
@@ -19,12 +20,11 @@ from podyard.base.clock import PlatformTime
 from podyard.base.errors import Code, PodyardError, failed_precondition, invalid, not_found
 from podyard.base.ids import row_id
 from podyard.control import access, accounts, export_source
-from podyard.db import outbox
+from podyard.db.claims import Claims
 from podyard.db.tables_exports import exports
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.principal import Principal
 from podyard.pricing import months
-from podyard.pricing.export import Row as ExportRow
 from podyard.pricing.export import Source, rows
 from podyard.pricing.export_bigquery import as_bigquery
 from podyard.pricing.export_focus import as_focus
@@ -39,8 +39,8 @@ OPEN_MAX = 10  # exports of a project that are not done: each takes a worker for
 KEPT_MAX = 100  # exports of a project: an older one that has ended gives way to a new one
 CLAIM_SECONDS = 60.0  # a month's bill is computed within that; then every few thousand rows renew the claim
 TRIES_MAX = 5  # workers that die of the same export
-HINTS_MAX = 50  # exports that one look hints at again
 ERROR_LENGTH_MAX = 2000
+_CLAIMS = Claims(exports, TASK, CLAIM_SECONDS)
 
 Row = Mapping[str, Any]
 
@@ -97,12 +97,13 @@ class Request:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Claimed:
-    """One try at an export, and the fence under which to say how it goes."""
+    """One try at an export, and the fence under which to say how it goes. `rows_all`: as an earlier try has counted."""
 
     export_id: str
     project: str
     request: Request
     created: PlatformTime
+    rows_all: int | None
     fence: int
 
     @property
@@ -157,20 +158,8 @@ def create(uow: UnitOfWork, principal: Principal, project: str, request: Request
     for row in [row for row in there if row["ended"] is not None][KEPT_MAX - 1 :]:
         uow.execute(delete(exports).where(exports.c.export_id == row["export_id"]))
     export_id = row_id(uow.streams.stream("exports"), "export")
-    uow.insert(
-        exports,
-        {
-            "export_id": export_id,
-            "project": project,
-            **dataclasses.asdict(request),
-            "created": uow.now,
-            "rows_done": 0,
-            "tries": 0,
-            "fence": 0,
-            "next_try": uow.real_now,
-        },
-    )
-    outbox.put(uow, outbox.BACKGROUND, TASK, [export_id])
+    values = {"export_id": export_id, "project": project, "created": uow.now, "rows_done": 0}
+    _CLAIMS.ask(uow, {**values, **dataclasses.asdict(request)})
     return _row(uow, project, export_id)
 
 
@@ -199,18 +188,14 @@ def result(uow: UnitOfWork, principal: Principal, project: str, export_id: str) 
 def claim(uow: UnitOfWork, export_id: str) -> Claimed | None:
     """Takes the next try; None when there is none, or somebody else is at it. An export that so many workers have died
     of has failed."""
-    row = uow.first(_LOCKED, {"id": export_id})
-    if row is None or row["next_try"] is None or row["next_try"] > uow.real_now:
+    row = _CLAIMS.due(uow, export_id)
+    if row is None:
         return None
     if row["tries"] >= TRIES_MAX:
         _end(uow, row, error_code=int(Code.ABORTED), error_message=f"{TRIES_MAX} workers have not come to its end")
         return None
-    until = uow.real_now.plus_seconds(CLAIM_SECONDS)
-    fence = row["fence"] + 1
-    values = {"fence": fence, "tries": row["tries"] + 1, "next_try": until, "rows_done": 0}
-    uow.update(exports, {"export_id": export_id}, values)
     request = Request(**{field.name: row[field.name] for field in dataclasses.fields(Request)})
-    return Claimed(export_id, row["project"], request, row["created"], fence)
+    return Claimed(export_id, row["project"], request, row["created"], row["rows_all"], _CLAIMS.take(uow, row))
 
 
 def month_of(uow: UnitOfWork, card: RateCard, claimed: Claimed, month: str) -> Source | None:
@@ -221,15 +206,16 @@ def month_of(uow: UnitOfWork, card: RateCard, claimed: Claimed, month: str) -> S
 def progress(uow: UnitOfWork, claimed: Claimed, rows_done: int, rows_all: int | None) -> bool:
     """Says how far it is (`rows_all` None: they are being counted), and renews the claim; False when the fence is
     another one's by now."""
-    until = uow.real_now.plus_seconds(CLAIM_SECONDS)
-    values = {"rows_done": rows_done, "rows_all": rows_all, "next_try": until}
-    return uow.update(exports, _mine(claimed), values)
+    row = _held(uow, claimed)
+    if row is not None:
+        _CLAIMS.renew(uow, row, rows_done=max(rows_done, row["rows_done"]), rows_all=rows_all)
+    return row is not None
 
 
 def finish(uow: UnitOfWork, claimed: Claimed, rows_done: int, size: int, sha256: str) -> bool:
     """Names the file; False, and nothing is written, when another try has been claimed since."""
-    row = uow.first(_LOCKED, {"id": claimed.export_id})
-    if row is None or row["fence"] != claimed.fence or row["ended"] is not None:
+    row = _held(uow, claimed)
+    if row is None:
         return False
     _end(
         uow,
@@ -245,8 +231,8 @@ def finish(uow: UnitOfWork, claimed: Claimed, rows_done: int, size: int, sha256:
 
 def fail(uow: UnitOfWork, claimed: Claimed, error: PodyardError) -> None:
     """It cannot be made: the same would come of another try."""
-    row = uow.first(_LOCKED, {"id": claimed.export_id})
-    if row is not None and row["fence"] == claimed.fence and row["ended"] is None:
+    row = _held(uow, claimed)
+    if row is not None:
         _end(uow, row, error_code=int(error.code), error_message=error.message[:ERROR_LENGTH_MAX])
 
 
@@ -262,17 +248,15 @@ def left_behind(uow: UnitOfWork, project: str, names: Iterable[str]) -> list[str
 
 
 def hint_again(uow: UnitOfWork) -> None:
-    """Hints at what is due: its message was lost, or its worker died. Claiming keeps two workers apart."""
-    for row in uow.all(_DUE, {"now": uow.real_now, "most": HINTS_MAX}):
-        outbox.put(uow, outbox.BACKGROUND, TASK, [row["export_id"]])
+    _CLAIMS.hint_again(uow)
 
 
-def _mine(claimed: Claimed) -> dict[str, Any]:
-    return {"export_id": claimed.export_id, "fence": claimed.fence}
+def _held(uow: UnitOfWork, claimed: Claimed) -> Row | None:
+    return _CLAIMS.held(uow, claimed.export_id, claimed.fence)
 
 
 def _end(uow: UnitOfWork, row: Row, **values: Any) -> None:
-    uow.update(exports, {"export_id": row["export_id"]}, {"ended": uow.now, "next_try": None, **values})
+    _CLAIMS.end(uow, row, ended=uow.now, **values)
 
 
 def _row(uow: UnitOfWork, project: str, export_id: str) -> Row:
@@ -282,24 +266,9 @@ def _row(uow: UnitOfWork, project: str, export_id: str) -> Row:
     return row
 
 
-def told(made: Iterable[ExportRow], every: int, tell: Callable[[int], None]) -> Iterator[ExportRow]:
-    """The rows, and after each `every` of them how many there were."""
-    for count, row in enumerate(made, start=1):
-        yield row
-        if count % every == 0:
-            tell(every)
-
-
 _ONE = select(exports).where(exports.c.project == bindparam("project"), exports.c.export_id == bindparam("id"))
-_LOCKED = select(exports).where(exports.c.export_id == bindparam("id")).with_for_update()
 _OF_PROJECT = (
     select(exports)
     .where(exports.c.project == bindparam("project"))
     .order_by(exports.c.created.desc(), exports.c.export_id)
-)
-_DUE = (
-    select(exports.c.export_id)
-    .where(exports.c.next_try <= bindparam("now", type_=exports.c.next_try.type))
-    .order_by(exports.c.next_try, exports.c.export_id)
-    .limit(bindparam("most"))
 )

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import csv
+import hashlib
 import io
 import json
+import os
 import re
+import threading
 from collections.abc import Callable, Iterator
 from decimal import Decimal
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +23,7 @@ from click.testing import CliRunner
 from pypdf import PdfReader
 
 from podyard.api.app import create_app, prepare
+from podyard.api.exports import CHUNK_BYTES
 from podyard.base.clock import ManualClock
 from podyard.base.errors import PodyardError
 from podyard.cli import export
@@ -119,7 +125,55 @@ def test_an_export_in_the_background_is_an_operation(yard: Yard) -> None:
     answer = _file(yard, f"{path}:download")
     assert len(answer.content) == done["response"]["bytes"]
     assert done["response"]["fileName"] in answer.headers["Content-Disposition"]
-    assert yard.ok("GET", f"{HERE}/exports")["exports"] == [done]
+    assert done in yard.ok("GET", f"{HERE}/exports")["exports"]
+
+
+@pytest.fixture(scope="module")
+def large(yard: Yard) -> tuple[str, bytes]:
+    """The path of an export that is done, and its bytes: more than go out at a time."""
+    body = {"format": "bigquery", "fromMonth": "2026-03", "untilMonth": "2026-04", "granularity": "hour"}
+    name = yard.ok("POST", f"{HERE}/exports", body)["name"]
+    assert worker.make(yard.database, yard.data / "objects", default_rate_card(), name.rpartition("/")[2])
+    content = _file(yard, f"/podyard/v1/{name}:download").content
+    assert len(content) > 2 * CHUNK_BYTES
+    return f"/podyard/v1/{name}", content
+
+
+def test_a_download_goes_out_in_chunks_with_its_length_and_hash(
+    yard: Yard, large: tuple[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, content = large
+    # Nobody reads the whole of it into memory.
+    monkeypatch.setattr(Path, "read_bytes", lambda _: pytest.fail("the whole file was read"))
+    answer = _file(yard, f"{path}:download")
+    assert answer.content == content
+    assert int(answer.headers["Content-Length"]) == len(content)
+    assert answer.headers["ETag"] == f'"{hashlib.sha256(content).hexdigest()}"'
+    assert answer.headers["Accept-Ranges"] == "bytes"
+
+
+def test_a_part_of_a_download_can_be_asked_for(yard: Yard, large: tuple[str, bytes]) -> None:
+    path, content = large
+    begun = yard.call("GET", f"{path}:download", headers={"Range": "bytes=0-99999"})
+    etag = begun.headers["ETag"]
+    rest = yard.call("GET", f"{path}:download", headers={"Range": "bytes=100000-", "If-Range": etag})
+    assert (begun.status_code, rest.status_code) == (206, 206)
+    assert begun.content + rest.content == content
+    assert rest.headers["Content-Range"] == f"bytes 100000-{len(content) - 1}/{len(content)}"
+    other = yard.call("GET", f"{path}:download", headers={"Range": "bytes=100000-", "If-Range": '"another"'})
+    assert (other.status_code, other.content) == (200, content)
+    several = yard.call("GET", f"{path}:download", headers={"Range": "bytes=0-1,5-6"})
+    assert (several.status_code, several.content) == (200, content)
+    beyond = yard.call("GET", f"{path}:download", headers={"Range": f"bytes={len(content)}-"})
+    assert beyond.status_code == 416
+
+
+def test_an_export_whose_file_is_gone_is_not_found(yard: Yard, large: tuple[str, bytes], tmp_path: Path) -> None:
+    path, _ = large
+    (found,) = (yard.data / "objects").rglob(f"{path.rpartition('/')[2]}-*")
+    aside = found.rename(tmp_path / "aside")
+    yard.refused(404, "NOT_FOUND", "GET", f"{path}:download")
+    aside.rename(found)
 
 
 def test_what_is_not_understood_is_refused(yard: Yard) -> None:
@@ -257,3 +311,58 @@ def test_the_command_writes_each_format(
     assert (tmp_path / "waited").read_bytes() == (tmp_path / "csv").read_bytes()
     with pytest.raises(PodyardError, match="present month"):
         run("2026-03", "--until-month", "2026-09", "--out", str(tmp_path / "none"))
+
+
+@contextlib.contextmanager
+def _broken_off() -> Iterator[Client]:
+    """A server that breaks every answer off after some of what it has announced."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", "1000000")
+            self.end_headers()
+            self.wfile.write(b"a" * 500_000)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+    thread.start()
+    client = Client(Target(f"http://127.0.0.1:{server.server_port}", "token", "demo", "us-central1-f"))
+    try:
+        yield client
+    finally:
+        client.close()
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_a_download_that_breaks_off_leaves_what_was_there(tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    there.write_text("what was there")
+    with _broken_off() as client:
+        for path in (there, tmp_path / "new"):
+            with pytest.raises(PodyardError, match="does not answer"):
+                export._save(client, path, "/file")
+    assert [path.name for path in tmp_path.iterdir()] == ["there"]
+    assert there.read_text() == "what was there"
+
+
+def test_a_download_is_written_through_links_and_into_pipes(
+    yard: Yard, run: Callable[..., str], tmp_path: Path
+) -> None:
+    expected = _file(yard, f"{HERE}/invoices/2026-03:export?format=csv").content
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    run("2026-03", "--out", str(tmp_path / "link"))
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "target").read_bytes() == expected
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with concurrent.futures.ThreadPoolExecutor() as threads:
+        read = threads.submit(pipe.read_bytes)
+        run("2026-03", "--out", str(pipe))
+        assert read.result() == expected
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "pipe", "target"]

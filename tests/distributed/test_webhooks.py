@@ -1,4 +1,5 @@
-"""A budget's webhook through the whole platform: the loop's message, the Celery worker, the address, the record."""
+"""A budget's webhook through the whole platform: the loop's message, the worker, the address, the record; with a broker
+and without one. Without one an export is made as well."""
 
 from __future__ import annotations
 
@@ -11,13 +12,21 @@ from typing import Any
 
 import pytest
 
-from tests.stack import open_stack, until
+from tests.stack import Stack, open_stack, until
 
 HERE = "/podyard/v1/projects/demo"
 
 
+def _month_of_event(stack: Stack) -> str:
+    """The month that the threshold was reached in."""
+    (event,) = stack.call("GET", f"{HERE}/budgetEvents")["events"]
+    return str(event["period"])
+
+
 @pytest.mark.slow
-def test_a_threshold_of_a_virtual_month_reaches_its_address(tmp_path: Path) -> None:
+@pytest.mark.xdist_group("stack")
+@pytest.mark.parametrize("broker", [{}, {"PODYARD_BROKER_URL": "memory://"}], ids=["broker", "no-broker"])
+def test_a_threshold_of_a_virtual_month_reaches_its_address(tmp_path: Path, broker: dict[str, str]) -> None:
     got: list[tuple[str, bytes]] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -34,7 +43,7 @@ def test_a_threshold_of_a_virtual_month_reaches_its_address(tmp_path: Path) -> N
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
-        with open_stack(tmp_path, {"PODYARD_CLOCK": "virtual"}) as stack:
+        with open_stack(tmp_path, {"PODYARD_CLOCK": "virtual", **broker}) as stack:
             hook = f"notify:http://127.0.0.1:{server.server_port}/hook"
             budget = stack.call("PUT", f"{HERE}/budgets/b", {"amount": "9", "actions": [hook]})
             stack.create_node("n", "v2-8", "us-central1-f")
@@ -50,6 +59,10 @@ def test_a_threshold_of_a_virtual_month_reaches_its_address(tmp_path: Path) -> N
                 return sent if sent["done"] else None
 
             assert until(done, 10, "the record")["outcome"] == "204"
+            begun = stack.call("POST", f"{HERE}/exports", {"format": "csv", "month": _month_of_event(stack)})
+            path = f"/podyard/v1/{begun['name']}"
+            until(lambda: stack.call("GET", path).get("response"), 30, "the export")
+            assert stack.http.get(f"{path}:download").text.count("\r\n") > 1
     finally:
         server.shutdown()
         thread.join()

@@ -163,6 +163,20 @@ def test_several_months_are_one_file(play: Play, tmp_path: Path) -> None:
     assert {row["month"] for row in _lines(data)} == {"2026-03", "2026-04"}
 
 
+def test_a_month_that_is_issued_before_a_worker_comes_is_exported_as_it_was_issued(play: Play, tmp_path: Path) -> None:
+    _used(play)
+    export_id = _create(play)
+    counted = play.database.run(lambda uow: exports.claim(uow, export_id))
+    assert counted is not None
+    assert play.database.run(lambda uow: exports.progress(uow, counted, 1, 2))  # of what it was then
+    play.turn(40 * DAY)
+    assert _make(play, tmp_path, export_id)
+    row = _row(play, export_id)
+    data = (tmp_path / row["object_name"]).read_bytes()
+    assert data == _small(play)
+    assert row["rows_done"] == row["rows_all"] == len(_lines(data)) > 2
+
+
 class _Killed(BaseException):
     """What kill -9 is to a program: nothing of it runs any more."""
 
@@ -178,12 +192,12 @@ def test_a_worker_that_dies_is_followed_by_another_with_the_same_bytes(
     export_id = _create(play)
     told = 0
 
-    def killed(maker: Any, more: int) -> None:
+    def killed(maker: Any) -> None:
         nonlocal told
         told += 1
         if told == at:
             raise _Killed
-        tell(maker, more)
+        tell(maker)
 
     tell = worker._Maker._tell
     with monkeypatch.context() as patched:
@@ -191,31 +205,47 @@ def test_a_worker_that_dies_is_followed_by_another_with_the_same_bytes(
         patched.setattr(Path, "unlink", lambda *_, **__: None)  # its file stays half written
         with pytest.raises(_Killed):
             _make(play, tmp_path, export_id)
-    assert _row(play, export_id)["object_name"] is None
+    half = _row(play, export_id)
+    assert half["object_name"] is None
     assert not _make(play, tmp_path, export_id)  # its claim has not lapsed
     clock.advance(exports.CLAIM_SECONDS)
     play.database.run(exports.hint_again)
     sent = play.database.read(lambda uow: uow.all(select(outbox).where(outbox.c.task == exports.TASK)))
     assert len(sent) == 2
+    again = play.database.run(lambda uow: exports.claim(uow, export_id))
+    assert again is not None
+    assert again.rows_all == half["rows_all"]  # what has been counted is not counted again
+    assert play.database.run(lambda uow: exports.progress(uow, again, 0, again.rows_all))
+    kept = ("rows_done", "rows_all")
+    assert [_row(play, export_id)[name] for name in kept] == [half[name] for name in kept]  # nor taken back
+    clock.advance(exports.CLAIM_SECONDS)
     assert _make(play, tmp_path, export_id)
     row = _row(play, export_id)
-    assert row["tries"] == 2
+    assert row["tries"] == 3
     assert (tmp_path / row["object_name"]).read_bytes() == at_once
-    assert [path.name for path in (tmp_path / exports.folder_of(PROJECT)).iterdir()] == [f"{export_id}-2.csv"]
+    assert [path.name for path in (tmp_path / exports.folder_of(PROJECT)).iterdir()] == [f"{export_id}-3.csv"]
 
 
-def test_a_worker_that_was_thought_dead_writes_nothing(play: Play, tmp_path: Path, clock: ManualClock) -> None:
+def test_a_worker_that_was_thought_dead_writes_nothing(play: Play, clock: ManualClock) -> None:
     _used(play)
     export_id = _create(play)
     late = play.database.run(lambda uow: exports.claim(uow, export_id))
     assert late is not None
     clock.advance(exports.CLAIM_SECONDS)
-    assert _make(play, tmp_path, export_id)
-    done = _row(play, export_id)
-    assert not play.database.run(lambda uow: exports.progress(uow, late, 1, 2))
-    assert not play.database.run(lambda uow: exports.finish(uow, late, 2, 3, "0"))
-    play.database.run(lambda uow: exports.fail(uow, late, PodyardError(Code.ABORTED, "late")))
-    assert _row(play, export_id) == done
+    next_one = play.database.run(lambda uow: exports.claim(uow, export_id))
+    assert next_one is not None
+    _says_nothing(play, export_id, late)  # while the next one is at it
+    assert play.database.run(lambda uow: exports.finish(uow, next_one, 2, 3, "0"))
+    _says_nothing(play, export_id, late)
+    _says_nothing(play, export_id, next_one)  # it has said how it ended
+
+
+def _says_nothing(play: Play, export_id: str, claimed: exports.Claimed) -> None:
+    before = _row(play, export_id)
+    assert not play.database.run(lambda uow: exports.progress(uow, claimed, 1, 2))
+    assert not play.database.run(lambda uow: exports.finish(uow, claimed, 2, 3, "0"))
+    play.database.run(lambda uow: exports.fail(uow, claimed, PodyardError(Code.ABORTED, "late")))
+    assert _row(play, export_id) == before
 
 
 def test_an_export_that_cannot_be_made_says_why(play: Play, tmp_path: Path, clock: ManualClock) -> None:

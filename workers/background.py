@@ -1,0 +1,52 @@
+"""Background work: what may be asked for in the queue `background`, by name. Celery's worker runs it where there is a
+broker; without one, the loop's process starts this module for each message (`workers/dispatch.py`)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Callable, Mapping
+
+from podyard.control import exports, webhooks
+from podyard.settings import Settings, from_environment
+
+
+def deliver_webhook(settings: Settings, webhook_id: str) -> None:
+    """Sends what a budget has to tell, if that is due."""
+    from podyard.base.clock import OsClock
+    from podyard.db.unit_of_work import Database
+    from podyard.workers.webhooks import deliver
+
+    with contextlib.closing(Database(settings.database_url, OsClock())) as database:
+        deliver(database, webhook_id)
+
+
+def make_export(settings: Settings, export_id: str) -> None:
+    """Makes the file of an export, if nobody is at it."""
+    from podyard.base.clock import OsClock
+    from podyard.db.unit_of_work import Database
+    from podyard.pricing.sku import default_rate_card
+    from podyard.workers.exports import make
+
+    with contextlib.closing(Database(settings.database_url, OsClock())) as database:
+        make(database, settings.objects_path, default_rate_card(), export_id)
+
+
+WORK: Mapping[str, Callable[[Settings, str], None]] = {webhooks.TASK: deliver_webhook, exports.TASK: make_export}
+
+
+def main(task: str, row_id: str) -> None:
+    """Does one piece of work. Ends when the process that started it does: the kernel closes the pipe's other end."""
+
+    def wait_for_end() -> None:
+        os.read(sys.stdin.fileno(), 1)
+        os._exit(1)
+
+    threading.Thread(target=wait_for_end, name="parent-pipe", daemon=True).start()
+    WORK[task](from_environment(), row_id)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
