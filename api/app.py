@@ -34,7 +34,7 @@ from podyard.api.tpu.routes import called
 from podyard.api.tpu.routes import routes as tpu_routes
 from podyard.base.clock import ClockMode, RealClock
 from podyard.base.rng import secret_token
-from podyard.control import access
+from podyard.control import access, card_prices
 from podyard.db import platform_clock
 from podyard.db.unit_of_work import Database, UnitOfWork
 from podyard.domain.fleet import Fleet
@@ -68,7 +68,8 @@ OWN_ROUTERS = tuple(
 
 
 def prepare(settings: Settings, database: Database) -> None:
-    """What has to stand before anybody can call: the clock's row, the first project, the tokens of owner and agent."""
+    """What has to stand before anybody can call: the clock's row, the first project, the tokens of owner and agent, and
+    prices of the past as they were. Raises FAILED_PRECONDITION for a rate card that has changed them."""
     owner_token = _token_file(settings.token_path)
     agent_token = _token_file(settings.agent_token_path)
 
@@ -77,6 +78,7 @@ def prepare(settings: Settings, database: Database) -> None:
         access.bootstrap(uow, owner_token, agent_token, settings.agent_id)
 
     database.run(body)
+    database.read(card_prices.check_at_start)
 
 
 def create_app(

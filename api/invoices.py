@@ -13,7 +13,7 @@ from podyard.api import deps
 from podyard.api.deps import Timestamp
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.money import Amount, minor_text
-from podyard.control import accounts, commitments, invoices
+from podyard.control import accounts, closing, commitments, invoices
 from podyard.control.commitments import Purchase
 from podyard.control.invoice_document import EXACT_DECIMALS
 from podyard.pricing.sku import default_rate_card
@@ -201,10 +201,8 @@ def close(request: Request, project: str, month: str, body: Annotated[deps.Body,
     caller = deps.principal(request)
     caller.require("podyard.billing.edit", project, f"projects/{project}/invoices/{month}")
     hold = deps.parse(CloseMessage, body).hold_suspense
-    row = deps.write(
-        request,
-        lambda uow: invoices.close(uow, default_rate_card(), caller, project, month, hold_suspense=hold),
-    )
+    database = deps.platform(request).database
+    row = closing.close(database, default_rate_card(), caller, project, month, hold_suspense=hold)
     return {"month": month, "state": "EMPTY"} if row is None else _issued(row)
 
 

@@ -12,6 +12,7 @@ from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.money import Amount
 from podyard.domain.usage import UsageRecord
 from podyard.pricing import months
+from podyard.pricing.commitments import is_payment
 from podyard.pricing.rating import parts_per_second
 
 DAY_SECONDS = 86_400
@@ -71,12 +72,15 @@ def forecast(charges: Iterable[UsageRecord], month: str, zone: str, as_of: Platf
     Method: what is spent, and for each second that is left the rate of the last seven days: of their mean (expected),
     of the quietest of them (low), and of the busiest of them, or of this moment if that is busier (high). Before the
     first charge there are no days: a history of less than seven days counts from its start, and its last day, which
-    may be shorter, like any other. Rates are rounded down to whole parts of a nano; a month that is over has no range.
+    may be shorter, like any other. Rates are rounded down to whole parts of a nano; a month that is over has no
+    range. What was paid upfront is spent, and nobody expects it again.
     """
-    found = list(stretches(charges))
+    charges = list(charges)
+    found = list(stretches(charge for charge in charges if not is_payment(charge.sku_id)))
+    paid = list(stretches(charge for charge in charges if is_payment(charge.sku_id)))
     seconds = months.seconds_of(month, zone)
     now = as_of.nanos // NANOS_PER_SECOND
-    spent = _spent(found, seconds.start, min(now, seconds.stop))
+    spent = _spent([*found, *paid], seconds.start, min(now, seconds.stop))
     left = seconds.stop - max(now, seconds.start)
     begun = min((stretch.start for stretch in found), default=now)
     ends = [now - day * DAY_SECONDS for day in range(FORECAST_DAYS) if now - day * DAY_SECONDS > begun]

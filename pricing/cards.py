@@ -1,7 +1,7 @@
 """Rate cards as files: how one is read, what it may say, and what of it may change.
 
 A card is YAML (`rate_cards/` has its header); every error names the row. What a card says of the past stays as it is,
-because past usage is priced by it: `check_change`.
+because past usage is priced by it: `changes_of_the_past`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing_extensions import override
 
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import Code, PodyardError, failed_precondition
+from podyard.base.money import minor_text, without_zeros
 from podyard.domain.node import UsageClass
 from podyard.domain.usage import PriceUnit, PriceVersion
 from podyard.hardware.accelerator_types import slice_named
@@ -39,6 +40,7 @@ from podyard.pricing.sku import (
 SHIPPED = "2026-11-01"
 CARD_BYTES_MAX = 8 << 20  # the shipped card has 200 SKUs in 40 kB; Google's whole price list is about this long
 CURRENCY = "USD"  # invoices convert from it
+USD_DECIMALS = 9  # that a price may have: nanos
 USAGES = (
     *(str(usage) for usage in UsageClass if usage is not UsageClass.RESERVED),  # a reserved node is priced as on demand
     *(commitment_usage(years) for years in COMMITMENT_YEARS),
@@ -110,8 +112,14 @@ def load_rate_card(text: str) -> RateCard:
 
 
 def check_change(old: RateCard, new: RateCard, now: PlatformTime) -> None:
-    """Raises FAILED_PRECONDITION with the id of the price version when `new` would price usage before `now` otherwise
-    than `old` does: by a version that has changed, is gone or has come between, or by a SKU of another kind.
+    """Raises FAILED_PRECONDITION with the first of `changes_of_the_past`."""
+    for _, why in changes_of_the_past(old, new, now):
+        raise failed_precondition(why)
+
+
+def changes_of_the_past(old: RateCard, new: RateCard, now: PlatformTime) -> Iterator[tuple[str, str]]:
+    """The price versions by which `new` would price usage before `now` otherwise than `old` does, and why, with both
+    prices: a version that has changed, is gone or has come between, or a SKU of another kind.
 
     Where there was no price, one may come: usage that is held for the lack of it is then billed. A source may be
     corrected.
@@ -123,35 +131,54 @@ def check_change(old: RateCard, new: RateCard, now: PlatformTime) -> None:
         other = new.skus.get(sku.sku_id)
         if other is None or _kind(other) != _kind(sku):
             what = "is gone" if other is None else "is of something else now"
-            raise failed_precondition(f"{past[0].version_id}: the SKU {what}, and usage has been priced by it")
-        _check_versions(past, other, now)
-    _check_takes_over(old, new, now)
+            yield _change(past[0], f"the SKU of {priced_at(past[0], sku)} {what}, and usage has been priced by it")
+            continue
+        yield from _changed_versions(sku, past, other, now)
+    yield from _taken_over(old, new, now)
 
 
-def _check_versions(past: Sequence[PriceVersion], new: Sku, now: PlatformTime) -> None:
+def price_text(nanos: int, unit: str) -> str:
+    """`4.50 USD per device_hour`."""
+    return f"{without_zeros(minor_text(nanos, USD_DECIMALS))} {CURRENCY} per {unit}"
+
+
+def priced_at(version: PriceVersion, sku: Sku) -> str:
+    return price_text(version.nanos, sku.unit)
+
+
+def _change(version: PriceVersion, why: str) -> tuple[str, str]:
+    return version.version_id, f"{version.version_id}: {why}"
+
+
+def _changed_versions(old: Sku, past: Sequence[PriceVersion], new: Sku, now: PlatformTime) -> Iterator[tuple[str, str]]:
     by_time = {version.effective_from: version for version in new.versions}
     for version in past:
         other = by_time.get(version.effective_from)
+        was = priced_at(version, old)
         if other is None:
-            raise failed_precondition(f"{version.version_id}: this price is gone, and usage has been priced by it")
-        if other.nanos != version.nanos:
-            raise failed_precondition(f"{version.version_id}: this price has changed, and usage has been priced by it")
+            yield _change(version, f"this price of {was} is gone, and usage has been priced by it")
+        elif other.nanos != version.nanos:
+            changed = f"this price has changed from {was} to {priced_at(other, new)}"
+            yield _change(version, f"{changed}, and usage has been priced by it")
     known = {version.effective_from for version in past}
     for version in new.versions:
         if past[0].effective_from < version.effective_from <= now and version.effective_from not in known:
-            raise failed_precondition(f"{version.version_id}: this price is new, and begins in the past")
+            before = old.version_at(version.effective_from)
+            assert before is not None
+            begins = f"this price of {priced_at(version, new)} is new, and begins in the past"
+            yield _change(version, f"{begins}, where usage has been priced at {priced_at(before, old)}")
 
 
-def _check_takes_over(old: RateCard, new: RateCard, now: PlatformTime) -> None:
+def _taken_over(old: RateCard, new: RateCard, now: PlatformTime) -> Iterator[tuple[str, str]]:
     """A type's own row goes before its generation's price per chip: a new one must not do so in the past."""
     for sku_id, sku in sorted(new.skus.items()):
         if sku_id in old.skus or sku.accelerator_type is None or sku.versions[0].effective_from > now:
             continue
         before = [row for row in old.rows_of(sku.region, sku.usage) if _named(row) == sku.generation]
         if before and before[0].versions[0].effective_from <= now:
-            version = sku.versions[0]
-            message = f"{version.version_id}: {before[0].sku_id} has priced {sku.accelerator_type} in the past"
-            raise failed_precondition(message)
+            priced = f"{before[0].sku_id} has priced {sku.accelerator_type} in the past"
+            was, new_price = priced_at(before[0].versions[0], before[0]), priced_at(sku.versions[0], sku)
+            yield _change(sku.versions[0], f"{priced}, at {was}, and not this SKU at {new_price}")
 
 
 def _kind(sku: Sku) -> tuple[object, ...]:

@@ -5,6 +5,9 @@ its quantity of the SKU's units, over all resources; commitments of one SKU add 
 their ids, so that each resource's part is the same however the bill is computed; the total does not depend on it.
 What is waived has no record, so it is never covered.
 
+One that is paid upfront is charged once, in the first second of its term, for all units and seconds of it; its other
+seconds have the price 0.
+
 Covering is a sweep over the moments at which something changes, never over seconds. The resources in use stand in
 order, those before a boundary are covered, and a change moves the boundary by as many resources as it concerns.
 """
@@ -21,6 +24,7 @@ from podyard.domain.invoice import Commitment
 from podyard.domain.usage import UsageRecord
 
 OWN = "commitment:"  # the SKU and the resource of a commitment's own charge: this and its id
+PAYMENT = "/upfront-payment"  # what the SKU of its payment upfront has besides
 
 
 def seconds_until(as_of: PlatformTime) -> int:
@@ -38,12 +42,21 @@ def term(commitment: Commitment, as_of: PlatformTime) -> range:
 
 
 def own_charges(commitments: Iterable[Commitment], as_of: PlatformTime) -> list[UsageRecord]:
-    """What the commitments themselves cost, by (start, id)."""
-    return [
-        UsageRecord(OWN + c.commitment_id, OWN + c.commitment_id, c.unit, part.start, len(part), c.quantity, c.price)
-        for c in in_order(commitments)
-        if (part := term(c, as_of))
-    ]
+    """What the commitments themselves cost, by (start, id); payments upfront before all else of their commitments."""
+    charges = []
+    for one in in_order(commitments):
+        own, part = OWN + one.commitment_id, term(one, as_of)
+        if part and one.upfront is not None:
+            everything = one.quantity * (one.end_second - one.start_second)
+            charges.append(UsageRecord(own, own + PAYMENT, one.unit, part.start, 1, everything, one.upfront))
+        if part:
+            charges.append(UsageRecord(own, own, one.unit, part.start, len(part), one.quantity, one.price))
+    return charges
+
+
+def is_payment(sku_id: str) -> bool:
+    """Whether a charge or a line is a payment upfront, by its SKU."""
+    return sku_id.startswith(OWN) and sku_id.endswith(PAYMENT)
 
 
 def cover(records: Sequence[UsageRecord], commitments: Iterable[Commitment], as_of: PlatformTime) -> list[UsageRecord]:

@@ -22,7 +22,7 @@ from podyard.base.money import NANOS_PER_UNIT, PARTS_PER_NANO, round_half_up
 from podyard.domain.invoice import Commitment
 from podyard.domain.usage import PriceUnit, PriceVersion, UsageRecord
 from podyard.pricing.attribution import IDLE, Owned
-from podyard.pricing.commitments import OWN
+from podyard.pricing.commitments import OWN, is_payment
 from podyard.pricing.export_cover import Cover
 from podyard.pricing.export_slices import Slices
 from podyard.pricing.rating import parts_per_second
@@ -263,6 +263,7 @@ class _Rows:
             if not charge.resource_id.startswith(OWN):
                 continue
             commitment = charge.resource_id.removeprefix(OWN)
+            paid = is_payment(charge.sku_id)  # of it nothing is used or left over: the seconds of the term are charged
             for place, part in self._slices.split(range(charge.start_second, charge.start_second + charge.seconds)):
                 seconds = self._slices.seconds(place)
                 unit_seconds = len(part) * charge.quantity
@@ -272,14 +273,14 @@ class _Rows:
                     start=seconds.start,
                     stop=seconds.stop,
                     shown=shown(parts, self._statement.exchange),
-                    text=f"Commitment {commitment}",
+                    text=f"Commitment {commitment}" + (", paid upfront" if paid else ""),
                     parts=parts,
                     sku_id=charge.sku_id,
                     unit=charge.unit,
                     price=charge.price,
                     seconds=len(part),
                     unit_seconds=unit_seconds,
-                    unused=unit_seconds - self._used.get((commitment, place), 0),
+                    unused=0 if paid else unit_seconds - self._used.get((commitment, place), 0),
                     commitment=commitment,
                 )
 

@@ -15,6 +15,7 @@ from fractions import Fraction
 from podyard.base.money import NANOS_PER_UNIT, SECONDS_PER_HOUR, SECONDS_PER_MONTH, Amount, minor_text, round_half_up
 from podyard.domain.node import UsageClass
 from podyard.domain.usage import PriceUnit
+from podyard.pricing.commitments import is_payment
 from podyard.pricing.export import DECIMALS, Committed, Kind, ResourceFacts, Row, Source, Statement, shown
 from podyard.pricing.export_table import Cell, Exported, Number, csv_lines, moment, number
 
@@ -213,7 +214,7 @@ def _tags(resource: ResourceFacts, job: str) -> str:
 def _bought(row: Row, found: Committed, category: str, units: int, status: str | None = None) -> Fields:
     assert row.price is not None
     return {
-        "ChargeFrequency": "Recurring",
+        "ChargeFrequency": "One-Time" if is_payment(row.sku_id) else "Recurring",
         "PricingCategory": category,
         "RegionId": found.region,
         "RegionName": found.region,

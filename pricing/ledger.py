@@ -12,7 +12,8 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 
 from podyard.base.money import Amount
-from podyard.domain.invoice import Invoice
+from podyard.domain.invoice import Invoice, InvoiceLine
+from podyard.pricing.commitments import is_payment
 from podyard.pricing.invoicing import PARTS_PER_UNIT
 
 PRICED_IN = "USD"
@@ -50,7 +51,7 @@ def balances(entries: Iterable[Entry], *, by: str = "account") -> list[tuple[str
 
 def of_invoice(account: str, invoice: Invoice) -> Transaction:
     """What issuing an invoice to an account books. Corrections name the month that they correct."""
-    rated = [(f"revenue:{line.sku_id}", -line.amount) for line in invoice.lines]
+    rated = [(_counter(account, line), -line.amount) for line in invoice.lines]
     rated += [(f"credit:{line.credit_id}", -line.amount) for line in invoice.credits]
     net = -Amount(sum(amount.parts for _, amount in rated))
     owed = [(f"receivable:{account}", of_minor(invoice.total, invoice))]
@@ -65,6 +66,12 @@ def of_invoice(account: str, invoice: Invoice) -> Transaction:
     entries = [Entry(name, PRICED_IN, amount) for name, amount in rated if amount.parts]
     entries += [Entry(name, invoice.currency, amount) for name, amount in owed if amount.parts]
     return Transaction(f"invoice:{account}:{invoice.month}", tuple(entries))
+
+
+def _counter(account: str, line: InvoiceLine) -> str:
+    """What was paid upfront was booked at the purchase, as revenue of its commitment: its line is the statement of it,
+    and takes from the account's debt what the invoice's total adds once more."""
+    return f"receivable:{account}" if is_payment(line.sku_id) else f"revenue:{line.sku_id}"
 
 
 def of_minor(minor: int, invoice: Invoice) -> Amount:

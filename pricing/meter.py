@@ -154,11 +154,3 @@ def _padding(periods: Sequence[_Period], policy: MeterPolicy) -> list[range]:
         if period.ended_by is not None and len(touched) and missing > 0:
             padding.append(range(touched.stop, touched.stop + missing))
     return padding
-
-
-def meter(events: Iterable[UsageEvent], policies: Mapping[str, MeterPolicy], as_of: PlatformTime) -> list[Metered]:
-    """Every resource that has events, by id. A resource without a policy is a KeyError: nothing goes unmetered."""
-    return [
-        meter_resource(resource_id, found, policies[resource_id], as_of)
-        for resource_id, found in sorted(admit(events).by_resource.items())
-    ]

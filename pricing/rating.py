@@ -103,20 +103,3 @@ def cost_by_sku(records: Iterable[UsageRecord]) -> Mapping[str, Amount]:
     for record in records:
         costs[record.sku_id] = costs.get(record.sku_id, 0) + parts_per_second(record) * record.seconds
     return {sku_id: Amount(costs[sku_id]) for sku_id in sorted(costs)}
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Shown:
-    """Amounts as integers of the currency's minor unit (R7): lines + rounding_error = subtotal, always."""
-
-    lines: tuple[int, ...]
-    rounding_error: int
-    subtotal: int
-
-
-def shown(amounts: Sequence[Amount], decimals: int) -> Shown:
-    """Each amount rounded for display, and the exact sum rounded once (half up, away from zero)."""
-    exact = Amount(sum(amount.parts for amount in amounts))
-    lines = tuple(amount.minor(decimals) for amount in amounts)
-    subtotal = exact.minor(decimals)
-    return Shown(lines, subtotal - sum(lines), subtotal)

@@ -45,8 +45,7 @@ class Sku:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Price:
-    """The price of one node, disk or part of a host. `nanos_per_hour` is for one unit (of a GIB_MONTH: for a month of
-    730 hours), `quantity` how many units it is."""
+    """The price of one node. `nanos_per_hour` is for one unit, `quantity` how many units it is."""
 
     sku_id: str
     unit: PriceUnit
@@ -96,31 +95,11 @@ class RateCard:
         """Nanos per hour of a whole node, for forms and lists; raises NOT_FOUND when there is no price."""
         return self.price(accelerator_type, region, usage, at).total_nanos_per_hour
 
-    def commitment_sku_for(self, accelerator_type: str, region: str, years: int) -> tuple[Sku, int]:
-        """The SKU of a commitment to one node of this type, and how many of its units the node is. The price per hour
-        is the same whether it is paid upfront or by the month. Raises NOT_FOUND when there is none."""
-        if years not in COMMITMENT_YEARS:
-            terms = " or ".join(str(term) for term in COMMITMENT_YEARS)
-            raise PodyardError(Code.NOT_FOUND, f"no commitment is for {years} years: one is for {terms}")
-        return self.row_for(accelerator_type, region, commitment_usage(years))
-
-    def commitment_price(self, accelerator_type: str, region: str, years: int, at: PlatformTime | None = None) -> Price:
-        """The price of one node under a commitment of 1 or 3 years, at a time (None: the latest); raises NOT_FOUND."""
-        return _priced(*self.commitment_sku_for(accelerator_type, region, years), at)
-
-    def host_price(
-        self,
-        part: str,
-        region: str,
-        usage: UsageClass | str = UsageClass.ON_DEMAND,
-        at: PlatformTime | None = None,
-    ) -> Price:
-        """The price of one vCPU (`vcpu`) or one GiB of memory (`ram`) of a host; raises NOT_FOUND."""
-        return self._named(f"{HOST}-{HOST_SERIES}-{part}", region, str(usage), at)
-
-    def disk_price(self, disk_type: str, region: str, at: PlatformTime | None = None) -> Price:
-        """The price of one GiB of a disk (`pd-ssd`) for a month of 730 hours; raises NOT_FOUND."""
-        return self._named(f"{DISK}-{disk_type}", region, str(UsageClass.ON_DEMAND), at)
+    def commitment_of(self, sku: Sku, years: int) -> Sku | None:
+        """The SKU of a commitment to units of this one, if it is sold. Its price per hour is the same whether it is
+        paid upfront or by the month."""
+        found = self._index.get((sku.accelerator_type or sku.generation, sku.region, commitment_usage(years)))
+        return found if found is not None and found.unit is sku.unit else None
 
     def rows_of(self, region: str, usage: str) -> Iterator[Sku]:
         """What is sold there in this way, in the order of the SKU ids."""
@@ -133,16 +112,6 @@ class RateCard:
             for sku in self.skus.values()
             if sku.accelerator_type is not None or sku.unit is PriceUnit.CHIP_HOUR
         }
-
-    def _named(self, name: str, region: str, usage: str, at: PlatformTime | None) -> Price:
-        found = self.skus.get(f"{name}/{region}/{usage}")
-        if found is not None:
-            return _priced(found, 1, at)
-        kind = name.partition("-")[0]
-        there = [sku_id for sku_id in sorted(self.skus) if self.skus[sku_id].generation == kind]
-        same = [sku_id for sku_id in there if sku_id.startswith(f"{name}/")]
-        known = ", ".join(same or dict.fromkeys(sku_id.partition("/")[0] for sku_id in there)) or f"no {kind} at all"
-        raise PodyardError(Code.NOT_FOUND, f"no {usage} price of {name} in {region}: the rate card has {known}")
 
     def _why_no_price(self, accelerator_type: str, generation: str, region: str, usage: str) -> str:
         names = (accelerator_type, generation)
@@ -164,10 +133,9 @@ def commitment_usage(years: int) -> str:
     return f"{_COMMITMENT}{years}y"
 
 
-def _priced(sku: Sku, quantity: int, at: PlatformTime | None) -> Price:
-    version = sku.versions[-1] if at is None else sku.version_at(at)
+def _priced(sku: Sku, quantity: int, at: PlatformTime) -> Price:
+    version = sku.version_at(at)
     if version is None:
-        assert at is not None, "the latest version is always there"
         first = sku.versions[0].effective_from.rfc3339()
         raise PodyardError(Code.NOT_FOUND, f"no price of {sku.sku_id} at {at.rfc3339()}: the first is from {first}")
     return Price(

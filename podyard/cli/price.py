@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -13,12 +13,12 @@ from podyard.base.errors import Code, PodyardError, invalid
 from podyard.base.money import minor_text, round_half_up, without_zeros
 from podyard.cli import output
 from podyard.cli.options import output_option
+from podyard.cli.output import say
 from podyard.domain.usage import PriceVersion
 from podyard.hardware.accelerator_types import size_of
 from podyard.pricing import cards
 from podyard.pricing.sku import RateCard, Sku, default_rate_card
 
-NANO_DECIMALS = 9
 _ROW = {
     "SKU": "sku", "TYPE": "type", "REGION": "region", "USAGE": "usage", "UNIT": "unit", "USD": "usd",
     "VERIFIED": "verified",
@@ -28,7 +28,9 @@ _VERSION = {
     "SKU": "sku", "REGION": "region", "USAGE": "usage", "UNIT": "unit", "FROM": "from", "USD": "usd",
     "VERIFIED": "verified", "SOURCE": "source",
 }  # fmt: skip
-_CHANGE = {"SKU": "sku", "CHANGE": "change", "FROM": "from", "OLD": "old", "NEW": "new", "PERCENT": "percent"}
+_CHANGE = {
+    "SKU": "sku", "CHANGE": "change", "FROM": "from", "OLD": "old", "NEW": "new", "PERCENT": "percent", "PAST": "past",
+}  # fmt: skip
 
 
 @click.group()
@@ -92,11 +94,21 @@ def show(what: str, region: str | None, output: str) -> None:
 @price.command()
 @click.argument("card_a", metavar="CARD_A")
 @click.argument("card_b", metavar="CARD_B")
+@click.option("--at", "moment", metavar="TIME", help="Until when usage has been invoiced, in RFC 3339 (default: now).")
 @output_option
-def diff(card_a: str, card_b: str, output: str) -> None:
-    """Say what is added, removed and changed from CARD_A to CARD_B: files, or the date of a card of Podyard's."""
-    rows = list(_differences(cards.read_card(card_a), cards.read_card(card_b)))
-    _emit(rows, output, _CHANGE)
+def diff(card_a: str, card_b: str, moment: str | None, output: str) -> None:
+    """Say what is added, removed and changed from CARD_A to CARD_B: files, or the date of a card of Podyard's.
+
+    PAST marks what would price usage of the past otherwise: a Podyard that has issued invoices by CARD_A until TIME
+    refuses CARD_B for it.
+    """
+    old, new = cards.read_card(card_a), cards.read_card(card_b)
+    refused = dict(cards.changes_of_the_past(old, new, _moment(moment)))
+    rows = list(_differences(old, new, refused))
+    _emit([{**row, "past": "refused" if row["refused"] else None} for row in rows] if output == "table" else rows,
+          output, _CHANGE)  # fmt: skip
+    if refused:
+        say(f"CARD_B is refused where CARD_A has priced usage: {next(iter(refused.values()))}")
 
 
 def _all(card: RateCard) -> Iterator[tuple[Sku, int]]:
@@ -134,8 +146,8 @@ def _is_type(name: str) -> bool:
     return True
 
 
-def _differences(old: RateCard, new: RateCard) -> Iterator[dict[str, Any]]:
-    """By SKU and version, in the order of their ids and times."""
+def _differences(old: RateCard, new: RateCard, refused: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    """By SKU and version, in the order of their ids and times. `refused`: versions that cannot change, with why."""
     for sku_id in sorted({*old.skus, *new.skus}):
         before, after = (
             {version.effective_from: version for version in card.skus[sku_id].versions} if sku_id in card.skus else {}
@@ -143,7 +155,10 @@ def _differences(old: RateCard, new: RateCard) -> Iterator[dict[str, Any]]:
         )
         for moment in sorted({*before, *after}):
             was, now = before.get(moment), after.get(moment)
-            if was is not None and now is not None and was.nanos == now.nanos:
+            version = now or was
+            assert version is not None
+            why = refused.get(version.version_id)
+            if was is not None and now is not None and was.nanos == now.nanos and why is None:
                 continue
             yield {
                 "sku": sku_id,
@@ -152,6 +167,7 @@ def _differences(old: RateCard, new: RateCard) -> Iterator[dict[str, Any]]:
                 "old": None if was is None else _usd(was),
                 "new": None if now is None else _usd(now),
                 "percent": None if was is None or now is None else _percent(was.nanos, now.nanos),
+                "refused": why,
             }
 
 
@@ -184,7 +200,7 @@ def _usd(version: PriceVersion) -> str:
 
 
 def _text(nanos: int) -> str:
-    return without_zeros(minor_text(nanos, NANO_DECIMALS))
+    return without_zeros(minor_text(nanos, cards.USD_DECIMALS))
 
 
 def _moment(text: str | None) -> PlatformTime:

@@ -227,7 +227,13 @@ def closed(uow: UnitOfWork, account: Account) -> None:
 def hold(uow: UnitOfWork, account: Account, why: str, retry_seconds: float) -> None:
     """The loop could not close the account's next month, and tries again later."""
     uow.update(billing_accounts, {"project": account.project}, {"held_because": why})
-    timers.put(uow, CLOSE_TIMER, account.project, 0, uow.now.plus_seconds(retry_seconds))
+    close_later(uow, account.project, retry_seconds)
+
+
+def close_later(uow: UnitOfWork, project: str, seconds: float) -> None:
+    """Sets the account's one timer some seconds from now."""
+    uow.execute(_DROP_TIMER, {"project": project})
+    timers.put(uow, CLOSE_TIMER, project, 0, uow.now.plus_seconds(seconds))
 
 
 def schedule(uow: UnitOfWork, account: Account) -> None:

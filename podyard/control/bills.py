@@ -21,12 +21,13 @@ from podyard.domain.fleet import region_of
 from podyard.domain.invoice import JobSpan
 from podyard.domain.node import UsageClass
 from podyard.domain.usage import UsageEvent
-from podyard.pricing import bill
+from podyard.pricing import bill, cards
 from podyard.pricing.bill import Bill, Resource, Terms
 from podyard.pricing.meter import node_policy
 from podyard.pricing.sku import RateCard
 
 EVENTS_AT_ONCE = 10_000  # of a long history, in memory
+KEYS_AT_ONCE = 500  # resources in one query: below every database's limit of parameters
 NODE_KIND = "node"
 
 
@@ -41,8 +42,8 @@ class NodeFacts:
     usage_class: UsageClass
 
 
-def facts_of(uow: UnitOfWork, project: str) -> dict[str, NodeFacts]:
-    """Every node of the project that there has been, by key."""
+def facts_of(uow: UnitOfWork, project: str, keys: Sequence[str] | None = None) -> dict[str, NodeFacts]:
+    """Every node of the project that there has been, by key; or those of these `keys` that have events."""
     return {
         row["resource_key"]: NodeFacts(
             row["resource_key"],
@@ -51,7 +52,8 @@ def facts_of(uow: UnitOfWork, project: str) -> dict[str, NodeFacts]:
             row["accelerator_type"],
             UsageClass(row["usage_class"]),
         )
-        for row in uow.all(_FACTS, {"project": project})
+        for query in _queries(_FACTS, keys)
+        for row in uow.all(query, {"project": project})
     }
 
 
@@ -86,16 +88,24 @@ def compute(
     terms: Terms,
     as_of: PlatformTime,
     last_seq: int | None = None,
+    *,
+    few: bool = False,
 ) -> Bill:
-    """The bill of these resources. `last_seq`: as it was when this was the last usage event that anybody knew of."""
-    return bill.compute(_events(uow, project, resources, last_seq), resources, terms, as_of, grouped=True)
-
-
-def _events(
-    uow: UnitOfWork, project: str, resources: Mapping[str, Resource], last_seq: int | None
-) -> Iterator[UsageEvent]:
+    """The bill of these resources. `last_seq`: as it was when this was the last usage event that anybody knew of.
+    `few`: there are others in the project, whose events are not read."""
     query = EVENTS if last_seq is None else EVENTS.where(usage_events.c.seq <= last_seq)
-    return (event for event in events_of(uow, query, project) if event.resource_id in resources)
+    queries = _queries(query, sorted(resources) if few else None)
+    events = (event for query in queries for event in events_of(uow, query, project) if event.resource_id in resources)
+    return bill.compute(events, resources, terms, as_of, grouped=True)
+
+
+def _queries(query: Select[Any], keys: Sequence[str] | None) -> Iterator[Select[Any]]:
+    """The query for these resources only, so many at once; None: for all of the project."""
+    if keys is None:
+        yield query
+        return
+    for place in range(0, len(keys), KEYS_AT_ONCE):
+        yield query.where(usage_events.c.resource_key.in_(keys[place : place + KEYS_AT_ONCE]))
 
 
 def events_of(uow: UnitOfWork, query: Select[Any], project: str) -> Iterator[UsageEvent]:
@@ -144,27 +154,37 @@ _SPANS = (
 
 def check_prices(uow: UnitOfWork, card: RateCard) -> None:
     """Raises FAILED_PRECONDITION when the card says something else of a price that an issued invoice has used, with the
-    version's name: prices of the past do not change."""
+    version's name and both prices: prices of the past do not change."""
     for row in uow.all(_USED):
         sku = card.skus.get(row["sku_id"])
         version = None if sku is None else next((v for v in sku.versions if v.version_id == row["version_id"]), None)
+        was = cards.price_text(row["nanos"], row["unit"])
         if sku is None or version is None:
-            raise failed_precondition(f"the rate card has lost {row['version_id']}, which issued invoices have used")
+            raise failed_precondition(
+                f"the rate card has lost {row['version_id']}, {was}, which issued invoices have used"
+            )
         if (version.nanos, str(sku.unit)) != (row["nanos"], row["unit"]):
             raise failed_precondition(
-                f"the rate card says {version.nanos} nanos per {sku.unit} for {row['version_id']}, and issued invoices "
-                f"{row['nanos']} per {row['unit']}: prices of the past do not change, add a version"
+                f"the rate card says {cards.price_text(version.nanos, sku.unit)} for {row['version_id']}, and issued "
+                f"invoices {was}: prices of the past do not change, add a version"
             )
 
 
-def keep_prices(uow: UnitOfWork, found: Bill, card: RateCard) -> None:
-    """Remembers the card's price versions that a bill has used."""
+def prices_of(found: Bill, card: RateCard) -> list[Mapping[str, Any]]:
+    """The card's price versions that a bill has used, as `keep_prices` remembers them."""
+    used = {record.price.version_id: record for record in found.records if record.sku_id in card.skus}
+    return [
+        {"version_id": version_id, "sku_id": one.sku_id, "unit": str(one.unit), "nanos": one.price.nanos}
+        for version_id, one in sorted(used.items())
+    ]
+
+
+def keep_prices(uow: UnitOfWork, used: Sequence[Mapping[str, Any]]) -> None:
+    """Remembers price versions that an issued invoice has used (`prices_of`)."""
     known = {row["version_id"] for row in uow.all(_USED)}
-    used = {record.price.version_id: record for record in found.records}
-    for version_id, record in sorted(used.items()):
-        if version_id not in known and record.sku_id in card.skus:
-            row = {"version_id": version_id, "sku_id": record.sku_id, "unit": str(record.unit)}
-            uow.insert(price_versions_used, {**row, "nanos": record.price.nanos, "first_used": uow.now})
+    for row in used:
+        if row["version_id"] not in known:
+            uow.insert(price_versions_used, {**row, "first_used": uow.now})
 
 
 def card_of_then(uow: UnitOfWork, card: RateCard, moment: PlatformTime) -> RateCard:

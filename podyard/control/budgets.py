@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
-from urllib.parse import urlsplit
 
 from sqlalchemy import bindparam, delete, func, select, update
 
@@ -20,7 +19,7 @@ from podyard.base.errors import Code, invalid, not_found
 from podyard.base.ids import check_resource_id, row_id
 from podyard.base.money import NANOS_PER_UNIT
 from podyard.base.rng import secret_token
-from podyard.control import access, accounts, operations, preemption, queue_states, spending, webhooks
+from podyard.control import access, accounts, operations, preemption, queue_states, spending, webhook_urls, webhooks
 from podyard.control.accounts import Account
 from podyard.control.commitments import usd
 from podyard.control.gangs import YIELD_SECONDS_MAX
@@ -45,11 +44,9 @@ BUDGETS_MAX = 100  # of a project: each is computed anew when something changes
 THRESHOLDS_MAX = 10
 SHARE_MAX = 10  # of the amount
 URLS_MAX = 5
-URL_LENGTH_MAX = 2000
 SCOPE_VALUE_LENGTH_MAX = 256
 NOTICE_SECONDS = YIELD_SECONDS_MAX  # of platform time: as long as a gang may take to save and to leave
 FORECAST_LOOK_SECONDS = 86_400.0  # expectations change by the day also when nothing happens
-NAMED_MAX = 10  # nodes, in the text of an event
 
 Row = Mapping[str, Any]
 
@@ -203,10 +200,7 @@ def _actions(given: Sequence[str]) -> list[str]:
         if action not in (REFUSE, STOP) and not action.startswith(NOTIFY):
             raise invalid(f"action {action[:80]!r} is none of {NOTIFY}URL, {REFUSE}, {STOP}", "actions")
     for url in urls:
-        parts = urlsplit(url)
-        plain = parts.scheme in ("http", "https") and parts.hostname and "@" not in parts.netloc
-        if not plain or len(url) > URL_LENGTH_MAX or any(character <= " " for character in url):
-            raise invalid(f"{url[:80]!r} is no http or https address that can be notified", "actions")
+        webhook_urls.check(url, "actions")
     return sorted(set(given))
 
 
@@ -387,5 +381,4 @@ def _stop(uow: UnitOfWork, fleet: Fleet, looked: _Looked, reached: PlatformTime)
 
 
 def _named(found: Sequence[Row]) -> str:
-    more = len(found) - NAMED_MAX
-    return ", ".join(node["node_id"] for node in found[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
+    return spending.named([node["node_id"] for node in found])

@@ -1,8 +1,8 @@
 """Commitments: units of a SKU that are paid for every second of their term, used or not; and credits.
 
 A commitment is bought at the price of its moment, which holds for its whole term. Monthly: every second of the term is
-a charge on the invoice of its month. Upfront: the whole term is one transaction of the ledger at the purchase, and the
-commitment's lines on the invoices have the price 0; the amount paid upfront is on no invoice.
+a charge on the invoice of its month. Upfront: the whole term is one transaction of the ledger at the purchase. The
+invoice of the month of the purchase states it as a line of its own, and the commitment's other lines have the price 0.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import bindparam, select
+from sqlalchemy import bindparam, select, update
 
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.errors import Code, PodyardError, invalid
@@ -19,16 +19,15 @@ from podyard.base.ids import row_id
 from podyard.base.money import NANOS_PER_UNIT, PARTS_PER_NANO, Amount
 from podyard.control import access, accounts
 from podyard.db import ledger
-from podyard.db.tables_billing import commitments, credits
+from podyard.db.tables_billing import budgets, commitments, credits
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import region_of
 from podyard.domain.invoice import Commitment, Credit
 from podyard.domain.node import UsageClass
 from podyard.domain.principal import Principal
 from podyard.domain.usage import PriceUnit, PriceVersion
-from podyard.pricing.sku import RateCard, Sku
+from podyard.pricing.sku import COMMITMENT_YEARS, RateCard, Sku
 
-YEARS = (1, 3)  # as Google sells them
 SECONDS_PER_YEAR = 365 * 86_400
 QUANTITY_MAX = 1_000_000  # units: more chips than any region has
 CREDIT_NANOS_MAX = 10**9 * NANOS_PER_UNIT  # a billion dollars
@@ -49,13 +48,15 @@ class Request:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Purchase:
-    """A commitment as it was, or would be, bought. `upfront`: what is paid at once; None where it is paid monthly."""
+    """A commitment as it was, or would be, bought. `upfront`: what is paid at once; None where it is paid monthly.
+    `stated`: that is on the invoice of its month; it is not where that had been issued before invoices did so."""
 
     commitment: Commitment
     project: str
     years: int
     upfront: Amount | None
     created: PlatformTime
+    stated: bool = True
 
 
 def buy(uow: UnitOfWork, card: RateCard, principal: Principal, project: str, request: Request) -> Purchase:
@@ -80,6 +81,7 @@ def buy(uow: UnitOfWork, card: RateCard, principal: Principal, project: str, req
             "source": one.price.source,
             "verified": one.price.verified,
             "upfront": paid,
+            "stated": bought.stated,
             "start_second": one.start_second,
             "end_second": one.end_second,
             "created": bought.created,
@@ -91,7 +93,10 @@ def buy(uow: UnitOfWork, card: RateCard, principal: Principal, project: str, req
             ledger.Posting(f"revenue:commitment:{one.commitment_id}", accounts.USD, -paid),
         ]
         text = f"commitment {one.commitment_id}, paid upfront for {bought.years} years"
-        ledger.book(uow, project, f"commitment/{one.commitment_id}", account.month_of(uow.now), postings, text)
+        month = account.month_of(PlatformTime(one.start_second * NANOS_PER_SECOND))
+        ledger.book(uow, project, f"commitment/{one.commitment_id}", month, postings, text)
+    # What is bought is spent: budgets look again.
+    uow.execute(update(budgets).where(budgets.c.project == project).values(looked_seq=0))
     return bought
 
 
@@ -107,13 +112,12 @@ def of(uow: UnitOfWork, project: str) -> list[Purchase]:
 
 
 def billed(purchase: Purchase) -> Commitment:
-    """The commitment as invoices charge it: what was paid upfront has the price 0."""
+    """The commitment as invoices charge it: what was paid upfront is charged once, and has the price 0 otherwise."""
+    bought = purchase.commitment.price
     if purchase.upfront is None:
         return purchase.commitment
-    price = dataclasses.replace(
-        purchase.commitment.price, nanos=0, version_id=f"{purchase.commitment.price.version_id}#upfront"
-    )
-    return dataclasses.replace(purchase.commitment, price=price)
+    price = dataclasses.replace(bought, nanos=0, version_id=f"{bought.version_id}#upfront")
+    return dataclasses.replace(purchase.commitment, price=price, upfront=bought if purchase.stated else None)
 
 
 _OF_PROJECT = (
@@ -135,13 +139,14 @@ def _from_row(row: Mapping[str, Any]) -> Purchase:
         start_second=row["start_second"],
         end_second=row["end_second"],
     )
-    return Purchase(one, row["project"], row["years"], row["upfront"], row["created"])
+    return Purchase(one, row["project"], row["years"], row["upfront"], row["created"], row["stated"])
 
 
 def purchase(uow: UnitOfWork, card: RateCard, project: str, request: Request, commitment_id: str) -> Purchase:
     """What is bought by a request now; raises as `buy`."""
-    if request.years not in YEARS:
-        raise invalid(f"years is {request.years}: commitments are for {' or '.join(map(str, YEARS))} years", "years")
+    if request.years not in COMMITMENT_YEARS:
+        terms = " or ".join(map(str, COMMITMENT_YEARS))
+        raise invalid(f"years is {request.years}: commitments are for {terms} years", "years")
     if not 1 <= request.quantity <= QUANTITY_MAX:
         raise invalid(f"quantity is {request.quantity}: it must be from 1 to {QUANTITY_MAX}", "quantity")
     sku, units = _sold(card, request)
@@ -175,16 +180,10 @@ def _sold(card: RateCard, request: Request) -> tuple[Sku, int]:
 
 def _price_of_term(card: RateCard, sku: Sku, years: int, now: PlatformTime) -> PriceVersion:
     """The commitment's own price is a SKU beside that of on demand."""
-    for other in card.skus.values():
-        same = (other.generation, other.accelerator_type, other.region) == (
-            sku.generation,
-            sku.accelerator_type,
-            sku.region,
-        )
-        if same and other.usage == f"commitment-{years}y" and other.unit is sku.unit:
-            version = other.version_at(now)
-            if version is not None:
-                return version
+    sold = card.commitment_of(sku, years)
+    version = None if sold is None else sold.version_at(now)
+    if version is not None:
+        return version
     raise PodyardError(Code.NOT_FOUND, f"{sku.sku_id} has no price for a commitment of {years} years")
 
 

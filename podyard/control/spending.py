@@ -12,20 +12,21 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from sqlalchemy import bindparam, select, update
+from sqlalchemy import bindparam, select, union, update
 
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.errors import Code, PodyardError
+from podyard.base.ids import row_id
 from podyard.base.money import Amount
 from podyard.control import accounts, bills
 from podyard.control.accounts import Account
-from podyard.db.tables_billing import budgets
+from podyard.db.tables_billing import budget_events, budgets, usage_events
 from podyard.db.tables_compute import nodes
 from podyard.db.tables_jobs import jobs
 from podyard.db.tables_queue import queued_resources
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.invoice import JobSpan
-from podyard.domain.node import NodeSpec
+from podyard.domain.node import BILLABLE_NODE_STATES, NodeSpec
 from podyard.domain.usage import UsageRecord
 from podyard.pricing import attribution, months
 from podyard.pricing.bill import Terms
@@ -34,6 +35,10 @@ from podyard.pricing.sku import default_rate_card
 
 Row = Mapping[str, Any]
 REFUSE, STOP = "refuse-new-nodes", "stop"
+REFUSED = "refuse"  # the kind of the events of requests that were refused
+NAMED_MAX = 10  # nodes, in the text of an event
+DETAIL_LENGTH_MAX = 256  # of an event, as its column
+_MINUTE_NANOS = 60 * NANOS_PER_SECOND
 MONTH, TOTAL = "month", "total"
 SHOWN_DECIMALS = 2
 TOTAL_HORIZON_SECONDS = 366 * 86_400  # how far ahead a budget without an end looks: it looks again every month
@@ -88,15 +93,36 @@ def _has_label(budget: Row, labels: Mapping[str, str]) -> bool:
 def charges(uow: UnitOfWork, account: Account, budget: Row, period: Period, as_of: PlatformTime) -> list[UsageRecord]:
     """What the scope pays within the period up to `as_of`, if until then everything goes on as it is now."""
     card = default_rate_card()
-    facts = bills.facts_of(uow, account.project)
     whole = budget["scope"] == "project"
-    wanted = sorted(facts) if whole else [key for key in node_keys(uow, budget) if key in facts]
-    resources = {key: bills.resource_of(card, facts[key]) for key in wanted}
+    wanted = used_in(uow, account.project, period)
+    if not whole:
+        mine = frozenset(node_keys(uow, budget))
+        wanted = [key for key in wanted if key in mine]
+    facts = bills.facts_of(uow, account.project, wanted)
+    resources = {key: bills.resource_of(card, node) for key, node in facts.items()}
     terms = bills.terms_of(uow, account) if whole else Terms()
-    found: Sequence[UsageRecord] = bills.compute(uow, account.project, resources, terms, as_of).charges
+    found: Sequence[UsageRecord] = bills.compute(uow, account.project, resources, terms, as_of, few=True).charges
     if budget["scope"] == "job":
         found = _of_job(uow, budget, found, as_of)
     return [part for charge in found for part in within(charge, period.seconds)]
+
+
+def used_in(uow: UnitOfWork, project: str, period: Period) -> list[str]:
+    """The nodes that can have used any second of the period, in order of their keys: those that have changed in it, and
+    those that are READY now, since before it perhaps. All that others have used is older."""
+    start = PlatformTime(period.seconds.start * NANOS_PER_SECOND)
+    return sorted(row.key for row in uow.execute(_USED_IN, {"project": project, "start": start}))
+
+
+_USED_IN = union(
+    select(usage_events.c.resource_key.label("key")).where(
+        usage_events.c.project == bindparam("project"),
+        usage_events.c.at >= bindparam("start", type_=usage_events.c.at.type),
+    ),
+    select(nodes.c.node_key).where(
+        nodes.c.project == bindparam("project"), nodes.c.state.in_(sorted(BILLABLE_NODE_STATES))
+    ),
+)
 
 
 def within(charge: UsageRecord, seconds: range) -> list[UsageRecord]:
@@ -131,36 +157,90 @@ def share_of(amount: Amount, share: str) -> Amount:
     return Amount(-(-exact.numerator // exact.denominator))
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Refusal:
+    """Which budget does not let nodes of these names in, and what its period had cost by then."""
+
+    budget: Row
+    period: Period
+    nodes: Sequence[str]
+    cost: Amount
+
+    @property
+    def why(self) -> str:
+        of = f"{self.cost.text(SHOWN_DECIMALS)} of {self.budget['amount'].text(SHOWN_DECIMALS)} USD"
+        when = "" if self.period.name == TOTAL else f" in {self.period.name}"
+        return f"budget {self.budget['name']} of projects/{self.budget['project']} is used up: {of}{when}"
+
+
+class Refused(PodyardError):
+    """RESOURCE_EXHAUSTED. What was asked for is undone with its unit; `keep_refusal` puts the refusal on record in one
+    of its own."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        violation = {"subject": f"projects/{refusal.budget['project']}", "description": refusal.why}
+        detail = {"@type": "type.googleapis.com/google.rpc.QuotaFailure", "violations": [violation]}
+        super().__init__(Code.RESOURCE_EXHAUSTED, refusal.why, [detail])
+        self.refusal = refusal
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (type(self), (self.refusal,))
+
+
 def admit(uow: UnitOfWork, project: str, wanted: Sequence[tuple[str, NodeSpec]], *, of_job: bool = False) -> None:
     """Asked before nodes (id, spec) are accepted. Raises RESOURCE_EXHAUSTED when a budget that refuses new nodes, or
     stops what runs, is used up; it names the budget. The caller holds the project's row."""
     accounts.open_for(uow, project)
-    why = refusal(uow, project, wanted, of_job=of_job)
-    if why is not None:
-        violation = {"subject": f"projects/{project}", "description": why}
-        detail = {"@type": "type.googleapis.com/google.rpc.QuotaFailure", "violations": [violation]}
-        raise PodyardError(Code.RESOURCE_EXHAUSTED, why, [detail])
+    found = refusal(uow, project, wanted, of_job=of_job)
+    if found is not None:
+        raise Refused(found)
+
+
+def keep_refusal(uow: UnitOfWork, refused: Refused) -> None:
+    """Puts on record that the actor of this unit was refused: once for each budget, actor and minute, so that who tries
+    again and again fills nothing. A budget that is gone meanwhile refuses nobody."""
+    found = refused.refusal
+    if uow.first(_ONE_LOCKED, {"key": found.budget["budget_key"]}) is None:
+        return
+    minute = PlatformTime(uow.now.nanos // _MINUTE_NANOS * _MINUTE_NANOS).rfc3339()
+    event = {
+        "budget_key": found.budget["budget_key"],
+        "period": found.period.name,
+        "kind": REFUSED,
+        "detail": f"{minute} {uow.actor}"[:DETAIL_LENGTH_MAX],
+    }
+    if uow.first(select(budget_events.c.seq).filter_by(**event)) is not None:
+        return
+    more = {"project": found.budget["project"], "name": found.budget["name"], "at": uow.now}
+    text = f"{uow.actor} was refused {named(found.nodes)}: {found.why}"
+    amounts = {"cost": found.cost, "amount": found.budget["amount"]}
+    event_id = row_id(uow.streams.stream("budget_events"), "budget-event")
+    uow.insert(budget_events, {**event, **more, **amounts, "event_id": event_id, "text": text})
+
+
+_ONE_LOCKED = select(budgets.c.budget_key).where(budgets.c.budget_key == bindparam("key")).with_for_update()
+
+
+def named(names: Sequence[str]) -> str:
+    """The names of nodes in the text of an event: the first ones, and how many more there are."""
+    more = len(names) - NAMED_MAX
+    return ", ".join(names[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
 def refusal(
     uow: UnitOfWork, project: str, wanted: Sequence[tuple[str, NodeSpec]], *, of_job: bool = False
-) -> str | None:
+) -> Refusal | None:
     """Why nodes are not let in now, if they are not."""
     for budget in uow.all(_REACHED, {"project": project}):
         if budget["reached_at"] > uow.now or not (REFUSE in budget["actions"] or STOP in budget["actions"]):
             continue
         account = accounts.of(uow, project)
         period = period_of(account, budget["period"], uow.now)
-        if period.has_before(budget["reached_at"]) and any(_counts(budget, *node, of_job=of_job) for node in wanted):
-            return used_up(uow, account, budget, period)
+        mine = [node_id for node_id, spec in wanted if _counts(budget, node_id, spec, of_job=of_job)]
+        if mine and period.has_before(budget["reached_at"]):
+            cost = spent(charges(uow, account, budget, period, uow.now), uow.now)
+            return Refusal(budget, period, mine, cost)
     return None
-
-
-def used_up(uow: UnitOfWork, account: Account, budget: Row, period: Period) -> str:
-    now = spent(charges(uow, account, budget, period, uow.now), uow.now)
-    of = f"{now.text(SHOWN_DECIMALS)} of {budget['amount'].text(SHOWN_DECIMALS)} USD"
-    when = "" if period.name == TOTAL else f" in {period.name}"
-    return f"budget {budget['name']} of projects/{account.project} is used up: {of}{when}"
 
 
 def _counts(budget: Row, node_id: str, spec: NodeSpec, *, of_job: bool) -> bool:
@@ -181,11 +261,11 @@ _REACHED = (
 
 def hold_in_queue(uow: UnitOfWork, row: Row, wanted: Sequence[tuple[str, NodeSpec]]) -> tuple[str, PlatformTime] | None:
     """Why a queued resource's nodes are not let in now, and until when that is so if nobody changes a budget."""
-    why = refusal(uow, row["project"], wanted)
-    if why is None:
+    found = refusal(uow, row["project"], wanted)
+    if found is None:
         return None
     account = accounts.of(uow, row["project"])
-    return why, period_of(account, MONTH, uow.now).end
+    return found.why, period_of(account, MONTH, uow.now).end
 
 
 def wake_queue(uow: UnitOfWork, project: str) -> None:

@@ -59,6 +59,7 @@ usage_events = Table(
     Column("at", PlatformTimeColumn, nullable=False),
     UniqueConstraint("resource_key", "resource_seq"),
     Index("ix_usage_events_project", "project", "resource_key"),
+    Index("ix_usage_events_at", "project", "at", "resource_key"),  # what was used in a period, without its whole past
 )
 
 billing_accounts = Table(
@@ -98,6 +99,7 @@ commitments = Table(
     Column("source", Text, nullable=False),
     Column("verified", Boolean, nullable=False),
     Column("upfront", AmountColumn),  # what was paid at the purchase; null: it is paid for every second of its term
+    Column("stated", Boolean, nullable=False),  # that payment is a line of the invoice of its month
     Column("start_second", BigInteger, nullable=False),
     Column("end_second", BigInteger, nullable=False),
     Column("created", PlatformTimeColumn, nullable=False),
@@ -125,6 +127,20 @@ price_versions_used = Table(
     Column("unit", String(16), nullable=False),
     Column("nanos", BigInteger, nullable=False),
     Column("first_used", PlatformTimeColumn, nullable=False),  # when the first invoice that has it was issued
+)
+
+card_prices = Table(
+    "card_prices",
+    metadata,
+    Column("version_id", String(256), primary_key=True),
+    Column("sku_id", String(128), nullable=False),
+    Column("generation", String(16), nullable=False),
+    Column("accelerator_type", String(64)),
+    Column("region", String(64), nullable=False),
+    Column("usage", String(32), nullable=False),
+    Column("unit", String(16), nullable=False),
+    Column("effective_from", PlatformTimeColumn, nullable=False),
+    Column("nanos", BigInteger, nullable=False),  # all that the rate card said of the time of issued invoices
 )
 
 ledger_transactions = Table(

@@ -26,9 +26,14 @@ def count_due(uow: UnitOfWork, until: PlatformTime, most: int) -> int:
     return len(uow.execute(_DUE, {"until": until, "most": most}).all())
 
 
+def first_due(uow: UnitOfWork, until: PlatformTime) -> Mapping[str, Any] | None:
+    """The first timer that is due at `until`, which stays; None when there is none."""
+    return uow.first(_FIRST, {"until": until, "most": 1})
+
+
 def take_next(uow: UnitOfWork, until: PlatformTime) -> Mapping[str, Any] | None:
     """The first timer that is due at `until`, taken out; None when there is none."""
-    row = uow.first(_FIRST, {"until": until, "most": 1})
+    row = first_due(uow, until)
     if row is not None:
         uow.execute(_TAKE, {"taken": row["timer_id"]})
     return row

@@ -33,7 +33,10 @@ class BillingPolicy:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Commitment:
-    """`quantity` units of a SKU, paid for every second of `[start_second, end_second)` whether they are used or not."""
+    """`quantity` units of a SKU, paid for every second of `[start_second, end_second)` whether they are used or not.
+
+    `upfront`: the price at which the whole term is paid in its first second; `price` is then 0. None: by the second.
+    """
 
     commitment_id: str
     sku_id: str
@@ -42,6 +45,7 @@ class Commitment:
     price: PriceVersion
     start_second: int
     end_second: int
+    upfront: PriceVersion | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -70,7 +74,8 @@ class InvoiceLine:
 
     `seconds` are billed seconds of resources, whatever their size; `amount` is exact, in US dollars, and net of what
     commitments cover; `shown` is in the minor unit of the invoice's currency. A commitment's own line has the SKU
-    `commitment:ID`. `estimated`: something of it was still in use.
+    `commitment:ID`, and its payment upfront `commitment:ID/upfront-payment` with one second. `estimated`: something of
+    it was still in use.
     """
 
     sku_id: str

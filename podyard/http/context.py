@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import logging
 from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
@@ -12,12 +13,15 @@ from anyio import to_thread
 from starlette.requests import Request
 
 from podyard.base.clock import RealClock
+from podyard.base.errors import PodyardError
+from podyard.control import spending
 from podyard.db.unit_of_work import UNIT_WAIT_SECONDS_MAX, Database, UnitOfWork, busy
 from podyard.domain.fleet import Fleet
 from podyard.domain.principal import Principal
 from podyard.settings import Settings
 
 T = TypeVar("T")
+logger = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -44,7 +48,13 @@ def principal(request: Request) -> Principal:
 def write(request: Request, body: Callable[[UnitOfWork], T], *, rehearse: bool = False, via: str = "") -> T:
     """`rehearse`: says what would be, and changes nothing. `via`: the version of Google's API that asks."""
     database = platform(request).database
-    return (database.rehearse if rehearse else database.run)(body, actor=principal(request).email, via=via)
+    if rehearse:
+        return database.rehearse(body, actor=principal(request).email, via=via)
+    try:
+        return database.run(body, actor=principal(request).email, via=via)
+    except spending.Refused as refused:
+        _keep(request, refused)
+        raise
 
 
 async def written(request: Request, body: Callable[[UnitOfWork], T], *, via: str = "") -> T:
@@ -57,7 +67,19 @@ async def written(request: Request, body: Callable[[UnitOfWork], T], *, via: str
     # A unit that had not begun never will: who was told "no" must not find the change made later.
     if not done and future.cancel():
         raise busy()
-    return await waiting
+    try:
+        return await waiting
+    except spending.Refused as refused:
+        await to_thread.run_sync(_keep, request, refused)
+        raise
+
+
+def _keep(request: Request, refused: spending.Refused) -> None:
+    """In a unit of its own: what was refused has left nothing behind. Who was refused is told so in any case."""
+    try:
+        platform(request).database.run(partial(spending.keep_refusal, refused=refused), actor=principal(request).email)
+    except PodyardError as error:
+        logger.warning("a refusal could not be kept: %s", error.message)
 
 
 def read(request: Request, body: Callable[[UnitOfWork], T]) -> T:

@@ -24,12 +24,13 @@ from podyard.base.clock import ClockMode, PlatformTime, RealClock, RealTime
 from podyard.base.errors import PodyardError
 from podyard.base.rng import Streams
 from podyard.control import (
+    accounts,
     budgets,
+    closing,
     exports,
     faults,
     gangs,
     hosts,
-    invoices,
     maintenance,
     nodes,
     preemption,
@@ -47,6 +48,7 @@ from podyard.db.unit_of_work import Database, Stale, UnitOfWork
 from podyard.domain.fleet import Fleet, FleetSnapshot
 from podyard.domain.plan import Action, Place, PlaceGroup, Preempt, Wait, WaitGroup
 from podyard.domain.ports import Send
+from podyard.loop.closings import Closings
 from podyard.scheduler.cycle import decide
 
 logger = logging.getLogger(__name__)
@@ -81,6 +83,10 @@ class Loop:
     _stamp: tuple[Any, ...] | None = None
     # A walk that one round did not end, and the clock's numbers that it goes by: others begin another walk.
     _way: tuple[object, PlatformTime] | None = None
+    _closings: Closings = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        self._closings = Closings(self.database, self.clock, ACTOR)
 
     def round(self) -> bool:
         """One round; False when another loop leads."""
@@ -136,6 +142,7 @@ class Loop:
 
     def _fire_until(self, goal: PlatformTime, *, virtual: bool = False) -> bool:
         """Whether everything that is due until then has been fired; otherwise the next round goes on."""
+        outdated = 0
         for _ in range(TIMERS_PER_ROUND_MAX // TIMERS_TOGETHER_MAX):
             if virtual:
                 self._place_waiting()
@@ -146,10 +153,21 @@ class Loop:
             if count == 0:
                 return True
             stretch = _Stretch(goal, virtual)
+            first = self.database.read(lambda uow: timers.first_due(uow, goal))
+            if first is not None and first["kind"] == accounts.CLOSE_TIMER:
+                done = False
+                if outdated < closing.CLOSE_TRIES_MAX:
+                    done, stretch.closing = self._closings.of(first["resource_key"], first["due"])
+                if not done:
+                    if virtual:
+                        return False  # a walk waits for the bill
+                    self.database.run(partial(closing.put_off, project=first["resource_key"]), actor=ACTOR)
+                    continue
             unit = partial(_fire_next, fleet=self.fleet, stretch=stretch)
             for result in self.database.run_together([unit] * count, actor=ACTOR):
                 if isinstance(result, PodyardError):
                     raise result
+            outdated += stretch.outdated
             if stretch.put_off:
                 return False  # a walk of hours would look every quarter of a second whether a process has ended
         return False
@@ -288,12 +306,15 @@ def _is_news(action: Action, told: Mapping[str, str]) -> bool:
 @dataclasses.dataclass
 class _Stretch:
     """Timers that are fired one after the other: until the goal, and until something waits for what they have freed.
-    `put_off`: one has to wait for processes to end, which takes real time: until then a virtual clock hardly moves."""
+    `put_off`: one has to wait for processes to end, which takes real time: until then a virtual clock hardly moves.
+    `closing`: the bill of the account whose month is to be closed; `outdated`: it has to be computed once more."""
 
     goal: PlatformTime
     virtual: bool
     ended: bool = False
     put_off: bool = False
+    closing: closing.Prepared | None = None
+    outdated: bool = False
 
 
 def _fire_next(uow: UnitOfWork, fleet: Fleet, stretch: _Stretch) -> None:
@@ -304,7 +325,12 @@ def _fire_next(uow: UnitOfWork, fleet: Fleet, stretch: _Stretch) -> None:
     if stretch.virtual:
         platform_clock.set_forward(uow, timer["due"])
     uow.at(timer["due"])
-    stretch.put_off = _fire(uow, fleet, timer) and stretch.virtual
+    if timer["kind"] == accounts.CLOSE_TIMER:
+        if not closing.on_timer(uow, timer, stretch.closing):
+            stretch.ended, stretch.outdated = True, stretch.closing is not None
+            return
+    else:
+        stretch.put_off = _fire(uow, fleet, timer) and stretch.virtual
     budgets.follow(uow, fleet)  # before the next timer: it may be due after what a budget has to do now
     stretch.ended = stretch.virtual and (stretch.put_off or fleet_rows.anything_waits(uow))
 
@@ -324,8 +350,6 @@ def _fire(uow: UnitOfWork, fleet: Fleet, timer: Mapping[str, Any]) -> bool:
         faults.on_timer(uow, fleet, timer)
     elif machine == "chips":
         recovery.on_timer(uow, timer)
-    elif machine == "invoice":
-        invoices.on_timer(uow, timer)
     elif machine == "budget":
         budgets.on_timer(uow, fleet, timer)
     else:

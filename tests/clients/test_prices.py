@@ -108,7 +108,9 @@ def _of_card(kind: str, zone: str, usage: str) -> Price:
 
 
 def _host(part: str, usage: str) -> Decimal:
-    return _dollars(CARD.host_price(part, "us-central1", usage).nanos_per_hour)
+    version = CARD.skus[f"host-n1-{part}/us-central1/{usage}"].version_at(AT)
+    assert version is not None
+    return _dollars(version.nanos)
 
 
 def _dollars(nanos: int) -> Decimal:

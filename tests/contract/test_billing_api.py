@@ -216,6 +216,16 @@ def test_a_job_that_brings_its_node_is_refused_by_a_budget(yard: Yard) -> None:
     Gang(yard)
     message = yard.refused(429, "RESOURCE_EXHAUSTED", "POST", f"{yard.jobs()}?jobId=j", body)
     assert message == "budget b of projects/demo is used up: 45.00 of 1.00 USD in 2026-03"
+    # On record, once in this minute, whichever way it was asked.
+    node = {"acceleratorType": "v2-8", "runtimeVersion": "tpu-vm-base"}
+    assert yard.refused(429, "RESOURCE_EXHAUSTED", "POST", f"{yard.nodes()}?nodeId=m", node) == message
+    wanted = {"tpu": {"nodeSpec": [{"parent": f"projects/demo/locations/{ZONE}", "nodeId": "q", "node": node}]}}
+    path = f"/v2alpha1/projects/demo/locations/{ZONE}/queuedResources?queuedResourceId=q"
+    assert yard.refused(429, "RESOURCE_EXHAUSTED", "POST", path, wanted) == message
+    events = yard.ok("GET", f"{HERE}/budgetEvents")["events"]
+    (refusal,) = [event for event in events if event["kind"] == "refuse"]
+    assert refusal["detail"] == "2026-03-01T10:00:00Z owner@podyard.local"
+    assert refusal["text"] == f"owner@podyard.local was refused j: {message}"
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """kill -9 at every named point between the stop of a node and its invoice, on both databases: whatever dies, the same
-invoice comes out, byte for byte, and the ledger has it once."""
+invoice comes out, byte for byte, and the ledger has it once. `computing` is the read that a closing is computed in:
+what comes after it is written in a unit of its own."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from podyard import migrations
 from podyard.base.clock import ClockMode, ManualClock, RealTime
 from podyard.base.errors import PodyardError
 from podyard.base.rng import Streams
-from podyard.control import nodes
+from podyard.control import closing, nodes
 from podyard.db import platform_clock
 from podyard.db.tables_billing import invoices, ledger_entries, ledger_transactions, usage_events
 from podyard.db.unit_of_work import Database, UnitOfWork
@@ -27,7 +28,8 @@ MADE, STOPPED, OVER = (
 )
 _STOP_TABLES = ("operations", "nodes", "state_changes", "usage_events", "timers")
 _CLOSE_TABLES = (
-    "price_versions_used", "ledger_transactions", "ledger_entries", "invoices", "billing_accounts", "timers",
+    "computing", "price_versions_used", "card_prices", "ledger_transactions", "ledger_entries", "invoices",
+    "billing_accounts", "timers",
 )  # fmt: skip
 POINTS = [
     f"{side} {table} of {phase}"
@@ -118,7 +120,11 @@ def _die(point: str) -> Callable[[Database, str], None]:
     def sql(self: Connection, statement: str, *arguments: Any) -> Any:
         return at("commit" if statement == "COMMIT" else "", lambda: driver_sql(self, statement, *arguments))
 
+    prepare = closing.prepare_due
+    closing.prepare_due = lambda *a: at("computing", lambda: prepare(*a))
     UnitOfWork.insert = lambda self, t, row: at(t.name, lambda: insert(self, t, row))  # type: ignore[method-assign]
+    insert_all = UnitOfWork.insert_all
+    UnitOfWork.insert_all = lambda self, t, rows: at(t.name, lambda: insert_all(self, t, rows))  # type: ignore[method-assign]
     UnitOfWork.update = lambda self, t, *a: at(t.name, lambda: update(self, t, *a))  # type: ignore[method-assign]
     Connection.exec_driver_sql = sql  # type: ignore[method-assign, assignment]
 

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 from podyard.base.clock import PlatformTime
 from podyard.domain.node import UsageClass
 from podyard.domain.usage import PriceUnit, UsageEvent
-from podyard.pricing.meter import Metered, MeterPolicy, admit, meter, node_policy
+from podyard.pricing.meter import Metered, MeterPolicy, admit, meter_resource, node_policy
 from podyard.pricing.rating import rate, total
 from podyard.pricing.sku import make_sku, make_version
 
 SECOND = 10**9
 STATES = ("CREATING", "READY", "STOPPED", "STARTING", "REPAIRING")
-ON_DEMAND = {"n": MeterPolicy()}
+ON_DEMAND = MeterPolicy()
 END = PlatformTime(1_000 * SECOND)
 
 # Gaps between events in tenths of a second, so that edges of seconds are hit often.
@@ -30,9 +30,8 @@ def events_of(life: list[tuple[int, str]]) -> list[UsageEvent]:
     return events
 
 
-def metered(events: list[UsageEvent], as_of: PlatformTime = END) -> Metered:
-    (result,) = meter(events, ON_DEMAND, as_of)
-    return result
+def metered(events: list[UsageEvent], as_of: PlatformTime = END, policy: MeterPolicy = ON_DEMAND) -> Metered:
+    return meter_resource("n", admit(events).by_resource["n"], policy, as_of)
 
 
 def by_definition(events: list[UsageEvent], as_of: PlatformTime) -> set[int]:
@@ -94,7 +93,7 @@ def test_only_a_preemption_in_the_first_minute_is_free(tenths: int, usage: Usage
         UsageEvent.of("a", "n", 1, "READY", PlatformTime(100 * SECOND)),
         UsageEvent.of("b", "n", 2, ending, PlatformTime(100 * SECOND + tenths * SECOND // 10)),
     ]
-    (result,) = meter(events, {"n": node_policy(usage)}, END)
+    result = metered(events, policy=node_policy(usage))
     can_be_free = usage in (UsageClass.PREEMPTIBLE, UsageClass.SPOT) and ending == "PREEMPTED"
     free = can_be_free and tenths < 600
     touched = -(-tenths // 10)

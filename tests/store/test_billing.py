@@ -16,9 +16,10 @@ from podyard import migrations
 from podyard.base.clock import ManualClock, PlatformTime
 from podyard.base.errors import Code, PodyardError
 from podyard.base.money import Amount
-from podyard.control import accounts, commitments, fsck, invoices, nodes
+from podyard.control import accounts, bill_lines, budgets, closing, commitments, fsck, invoices, nodes
 from podyard.db import ledger, timers
 from podyard.db.tables_billing import adjustments, ledger_entries, ledger_transactions, usage_events
+from podyard.db.tables_billing import commitments as table_of_commitments
 from podyard.db.tables_billing import invoices as table_of_invoices
 from podyard.db.unit_of_work import Database
 from podyard.domain.principal import PLATFORM, Principal
@@ -26,6 +27,7 @@ from podyard.pricing.sku import RateCard, default_rate_card, make_sku, make_vers
 from tests.store.queue_play import PROJECT, ZONE, Play
 
 DAY = 86_400
+PARTS_PER_CENT = 26_280_000_000_000
 READY_MARCH = 31 * DAY - 10  # a node that is made with the month is READY 10 s later
 SKU = "tpu-v2-device/us-central1/on-demand"
 
@@ -37,7 +39,7 @@ def play(database: Database, clock: ManualClock) -> Play:
 
 def _close(play: Play, month: str, **options: Any) -> Any:
     card = options.pop("card", default_rate_card())
-    return play.database.run(lambda uow: invoices.close(uow, card, PLATFORM, PROJECT, month, **options))
+    return closing.close(play.database, card, PLATFORM, PROJECT, month, **options)
 
 
 def _invoice(play: Play, month: str) -> dict[str, Any]:
@@ -122,9 +124,9 @@ def test_a_month_is_closed_once_and_books_once(play: Play, clock: ManualClock) -
     assert json.loads(first["document"])["asOf"] == "2026-04-01T00:00:00Z"  # a day late, with the same bytes
     booked = _ledger(play)
     assert booked == {
-        f"receivable:{PROJECT}": 334_799 * 26_280_000_000_000,
+        f"receivable:{PROJECT}": 334_799 * PARTS_PER_CENT,
         f"revenue:{SKU}": -READY_MARCH * 4_500_000_000 * 730,
-        "rounding": READY_MARCH * 4_500_000_000 * 730 - 334_799 * 26_280_000_000_000,
+        "rounding": READY_MARCH * 4_500_000_000 * 730 - 334_799 * PARTS_PER_CENT,
     }
     again = _close(play, "2026-03")
     assert again == first
@@ -163,7 +165,7 @@ def test_late_usage_is_an_adjustment_in_the_month_that_is_closed_next(play: Play
     play.turn(31 * DAY)
     found = _invoice(play, "2026-05")
     assert found["adjustments"] == [{"correctsMonth": "2026-04", "amount": "4.50"}]
-    assert _ledger(play)["adjustment:2026-03"] == 5400 * 26_280_000_000_000
+    assert _ledger(play)["adjustment:2026-03"] == 5400 * PARTS_PER_CENT
     rows = play.database.read(lambda uow: uow.all(select(adjustments).order_by(adjustments.c.corrects_month)))
     assert [(row["corrects_month"], row["booked_month"], row["minor"]) for row in rows] == [
         ("2026-03", "2026-04", -5400),
@@ -192,7 +194,7 @@ def test_usage_without_a_price_holds_the_month_up_or_is_adjusted_when_it_has_one
     play: Play, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     play.create("n")
-    monkeypatch.setattr(invoices, "default_rate_card", _card_without_v2)
+    monkeypatch.setattr(closing, "default_rate_card", _card_without_v2)
     play.turn(31 * DAY)
     account = play.database.read(lambda uow: accounts.get(uow, PLATFORM, PROJECT))
     assert account.next_month == "2026-03"
@@ -203,7 +205,7 @@ def test_usage_without_a_price_holds_the_month_up_or_is_adjusted_when_it_has_one
     row = _close(play, "2026-03", card=_card_without_v2(), hold_suspense=True)
     held = json.loads(row["document"])
     assert (held["total"], held["held"][0]["seconds"]) == ("0.00", READY_MARCH)
-    monkeypatch.setattr(invoices, "default_rate_card", default_rate_card)
+    monkeypatch.setattr(closing, "default_rate_card", default_rate_card)
     play.turn(31 * DAY)
     found = _invoice(play, "2026-04")
     assert found["adjustments"] == [{"correctsMonth": "2026-03", "amount": "3347.99"}]
@@ -275,14 +277,130 @@ def test_a_commitment_is_charged_each_second_and_covers_what_is_used(play: Play,
     assert upfront.upfront is not None
     assert upfront.upfront.text(2) == "264902.40"  # 2 slices x 15.12 x 8760 h
     play.turn(31 * DAY)
-    lines = {line["sku"]: line for line in _invoice(play, "2026-03")["lines"]}
+    found = _invoice(play, "2026-03")
+    lines = {line["sku"]: line for line in found["lines"]}
+    own = f"commitment:{upfront.commitment.commitment_id}"
     assert lines[f"commitment:{monthly.commitment.commitment_id}"]["parts"] == str(
         15_120_000_000 * 730 * (READY_MARCH - 90)
     )
-    assert lines[f"commitment:{upfront.commitment.commitment_id}"]["amount"] == "0.00"
+    assert lines[own]["amount"] == "0.00"
+    paid = lines[f"{own}/upfront-payment"]
+    assert (paid["amount"], paid["seconds"], paid["unitPrice"]) == ("264902.40", 1, "15.120000000")
     (used,) = (line for name, line in lines.items() if name.startswith("tpu-"))
     assert used["parts"] == str(90 * 24_000_000_000 * 730)  # before the first commitment
-    assert _ledger(play)[f"revenue:commitment:{upfront.commitment.commitment_id}"] == -upfront.upfront.parts
+    booked = _ledger(play)
+    assert booked[f"revenue:{own}"] == -upfront.upfront.parts
+    assert booked[f"receivable:{PROJECT}"] == _minor(found["total"]) * PARTS_PER_CENT
+    play.turn(30 * DAY)
+    assert f"{own}/upfront-payment" not in [line["sku"] for line in _invoice(play, "2026-04")["lines"]]
+    assert _ledger(play)[f"revenue:{own}"] == -upfront.upfront.parts
+
+
+def _buy_upfront(play: Play, **options: Any) -> commitments.Purchase:
+    fields = {"quantity": 1, "years": 1, "accelerator_type": "v2-32", "zone": ZONE, "upfront": True, **options}
+    request = commitments.Request(**fields)
+    return play.database.run(lambda uow: commitments.buy(uow, default_rate_card(), PLATFORM, PROJECT, request))
+
+
+def _minor(text: str) -> int:
+    return int(text.replace(".", ""))
+
+
+def test_a_payment_upfront_is_taxed_credited_and_converted_as_other_lines_are(play: Play, clock: ManualClock) -> None:
+    play.create("n")
+    _account(play, currency="EUR", tax="0.1", rates={"2026-03": "0.5"})
+    bought = _buy_upfront(play)
+    own = f"commitment:{bought.commitment.commitment_id}"
+    clock.advance(1)
+    draft = _preview(play).document
+    (line,) = (line for line in draft["lines"] if line["sku"].endswith("/upfront-payment"))
+    assert (line["amount"], line["exactUsd"]) == ("66225.60", "132451.200000000000")
+    play.turn(31 * DAY)
+    found = _invoice(play, "2026-03")
+    assert _minor(found["subtotal"]) == 66_225_60 + round(READY_MARCH * 450 / 3600 / 2)
+    assert _minor(found["tax"]) == round(_minor(found["subtotal"]) / 10)
+    sums: dict[tuple[str, str], int] = {}
+    for row in play.database.read(lambda uow: uow.all(select(ledger_entries))):
+        key = (row["account"], row["currency"])
+        sums[key] = sums.get(key, 0) + row["amount"].parts
+    assert bought.upfront is not None
+    assert sums[f"revenue:{own}", "USD"] == -bought.upfront.parts
+    assert sums[f"receivable:{PROJECT}", "USD"] == 0  # what was owed in US dollars is owed in euros now
+    assert sums[f"receivable:{PROJECT}", "EUR"] == _minor(found["total"]) * PARTS_PER_CENT
+
+
+def test_a_payment_upfront_belongs_to_the_month_in_which_its_term_begins(play: Play, clock: ManualClock) -> None:
+    play.create("n")
+    _account(play, grace_hours=5)
+    clock.advance(31 * DAY - 10.5)  # half a second before the end: the term begins with April
+    play.turn()
+    bought = _buy_upfront(play)
+    sku = f"commitment:{bought.commitment.commitment_id}/upfront-payment"
+    play.turn(DAY)
+    assert sku not in [line["sku"] for line in _invoice(play, "2026-03")["lines"]]
+    assert sku in [line["sku"] for line in _preview(play).document["lines"]]
+    (booking,) = play.database.read(
+        lambda uow: [row for row in uow.all(select(ledger_transactions)) if row["source_id"].startswith("commitment/")]
+    )
+    assert booking["month"] == "2026-04"
+
+
+def test_a_line_of_a_payment_upfront_is_explained(play: Play, clock: ManualClock) -> None:
+    play.create("n")
+    bought = _buy_upfront(play)
+    sku = f"commitment:{bought.commitment.commitment_id}/upfront-payment"
+    version = bought.commitment.price.version_id
+    clock.advance(1)
+    for month in ("2026-03", "2026-03"):  # open, then issued
+        found = play.database.read(
+            lambda uow, month=month: bill_lines.explain(
+                uow, default_rate_card(), PLATFORM, PROJECT, month, sku, version
+            )
+        )
+        assert found.amount == bought.upfront
+        (part,) = found.parts
+        assert part.quantity == 365 * DAY
+        play.turn(31 * DAY)
+    assert found.issued
+
+
+def test_a_payment_upfront_of_an_issued_month_stays_on_no_invoice(play: Play, clock: ManualClock) -> None:
+    play.create("n")
+    old = _buy_upfront(play)
+    play.database.run(lambda uow: uow.update(table_of_commitments, {"project": PROJECT}, {"stated": False}))
+    play.turn(31 * DAY)  # issued as it was before payments were stated
+    before = _invoice(play, "2026-03")
+    assert before["total"] == "3347.99"
+    new = _buy_upfront(play)
+    migrations.migrate(play.database.engine, "0010")
+    migrations.upgrade(play.database)
+    bought = play.database.read(lambda uow: commitments.of(uow, PROJECT))
+    stated = {one.commitment.commitment_id: one.stated for one in bought}
+    assert stated == {old.commitment.commitment_id: False, new.commitment.commitment_id: True}
+    play.turn(30 * DAY)
+    found = _invoice(play, "2026-04")
+    assert found["adjustments"] == []
+    assert found["total"] == "135691.20"  # 132451.20 and 30 days of the node
+    migrations.migrate(play.database.engine, "0010")
+    migrations.upgrade(play.database)  # the way back and forth knows what April says
+    assert play.database.read(lambda uow: fsck.check(uow, play.fleet, default_rate_card())) == []
+
+
+def test_a_budget_counts_a_payment_upfront_once_and_does_not_expect_it_again(play: Play, clock: ManualClock) -> None:
+    play.create("n")
+    wanted = budgets.Request("200000", forecasts=["1"])
+    play.database.run(lambda uow: budgets.set_budget(uow, play.fleet, PLATFORM, PROJECT, "b", wanted))
+    _buy_upfront(play)  # 132,451.20
+    play.turn(DAY)
+
+    def told() -> list[tuple[str, str]]:
+        rows = play.database.read(lambda uow: budgets.events(uow, PLATFORM, PROJECT, 0, 100))
+        return [(row["kind"], row["detail"]) for row in rows]
+
+    assert told() == []
+    _buy_upfront(play)
+    play.turn(1)  # nothing else has changed
+    assert told() == [("threshold", "1"), ("forecast", "1")]
 
 
 def test_a_commitment_that_nobody_sells_is_refused_with_its_reason(play: Play) -> None:
@@ -328,7 +446,7 @@ def test_who_only_views_cannot_close_or_buy(play: Play, clock: ManualClock) -> N
     viewer = Principal("viewer@example.com", {PROJECT: frozenset({"billing.viewer"})})
     play.database.read(lambda uow: invoices.list_invoices(uow, viewer, PROJECT))
     for use_case in (
-        lambda uow: invoices.close(uow, default_rate_card(), viewer, PROJECT, "never"),
+        lambda uow: closing.prepare(uow, default_rate_card(), viewer, PROJECT, "never", 0),
         lambda uow: accounts.patch(uow, viewer, PROJECT, {}),
         lambda uow: commitments.add_credit(uow, viewer, PROJECT, "x", None, "x", ""),
     ):

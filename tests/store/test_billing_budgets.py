@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -14,14 +15,14 @@ from sqlalchemy import select
 
 from podyard.base.clock import ClockMode, ManualClock, PlatformTime
 from podyard.base.errors import Code, PodyardError
-from podyard.control import accounts, billing, budgets, nodes, webhooks
+from podyard.control import accounts, billing, bills, budgets, commitments, nodes, spending, webhooks
 from podyard.control import clock as clock_control
 from podyard.db import nodes as node_rows
 from podyard.db import outbox, platform_clock
 from podyard.db.unit_of_work import Database
 from podyard.domain.principal import PLATFORM
 from podyard.pricing.sku import default_rate_card
-from tests.store.queue_play import PROJECT, ZONE, Play, node_spec, request
+from tests.store.queue_play import FLEET, PROJECT, ZONE, Play, node_spec, request
 
 DAY = 86_400
 URL = "http://127.0.0.1:9/hook"
@@ -150,6 +151,134 @@ def test_a_budget_that_is_used_up_lets_no_new_node_in_until_the_next_month(play:
     play.turn(31 * DAY)
     play.create("m")
     assert play.states() == {"m": "READY"}
+
+
+def _refused_as(play: Play, actor: str, name: str = "m") -> None:
+    """As the edge does it: the refused unit, and one that keeps the refusal."""
+    with pytest.raises(spending.Refused) as raised:
+        play.run(nodes.create, name, node_spec())
+    play.database.run(partial(spending.keep_refusal, refused=raised.value), actor=actor)
+
+
+def test_a_refusal_is_on_record_once_for_each_budget_principal_and_minute(play: Play) -> None:
+    play.create("n")
+    play.turn(3 * 3600)
+    _set(play, actions=["refuse-new-nodes"])
+    before = len(_events(play))
+    for _ in range(3):
+        _refused_as(play, "ann@example.com")
+    _refused_as(play, "bob@example.com", "other")
+    play.turn(60)
+    _refused_as(play, "ann@example.com")
+    rows = _events(play)[before:]
+    assert [(row["kind"], row["detail"]) for row in rows] == [
+        ("refuse", "2026-03-01T03:00:00Z ann@example.com"),
+        ("refuse", "2026-03-01T03:00:00Z bob@example.com"),
+        ("refuse", "2026-03-01T03:01:00Z ann@example.com"),
+    ]
+    first, second, _ = rows
+    assert (first["name"], first["cost"].text(2), first["amount"].text(2)) == ("b", "13.50", "10.00")
+    assert second["text"] == (
+        "bob@example.com was refused other: budget b of projects/demo is used up: 13.50 of 10.00 USD in 2026-03"
+    )
+    assert play.states() == {"n": "READY"}
+
+
+def test_a_refusal_by_a_budget_that_is_gone_is_not_kept(play: Play) -> None:
+    play.create("n")
+    play.turn(3 * 3600)
+    _set(play, actions=["refuse-new-nodes"])
+    before = len(_events(play))
+    with pytest.raises(spending.Refused) as raised:
+        play.run(nodes.create, "m", node_spec())
+    play.database.run(lambda uow: budgets.remove(uow, PLATFORM, PROJECT, "b"))
+    play.database.run(partial(spending.keep_refusal, refused=raised.value))
+    assert len(_events(play)) == before
+
+
+def _read_events(play: Play, monkeypatch: pytest.MonkeyPatch, row: Any) -> int:
+    """How many usage events one look at a budget reads."""
+    read = 0
+    events_of = bills.events_of
+
+    def counted(*arguments: Any) -> Iterator[Any]:
+        nonlocal read
+        for event in events_of(*arguments):
+            read += 1
+            yield event
+
+    with monkeypatch.context() as patched:
+        patched.setattr(bills, "events_of", counted)
+        play.database.run(lambda uow: budgets.look(uow, play.fleet, row))
+    return read
+
+
+def test_a_look_reads_what_its_period_and_scope_have_used(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(5):
+        play.create(f"old-{number}")
+        play.turn(60)
+        play.run(nodes.delete, f"old-{number}")
+        play.turn(60)
+    play.create("kept")
+    play.turn(31 * DAY)
+    play.create("new", labels={"team": "a"})
+    whole = _set(play, amount="100000")
+    assert _read_events(play, monkeypatch, whole) == 4  # CREATING and READY, of two nodes
+    mine = _set(play, "mine", amount="100000", scope="label:team=a")
+    assert _read_events(play, monkeypatch, mine) == 2
+    ever = _set(play, "ever", amount="100000", period="total")
+    assert _read_events(play, monkeypatch, ever) == 4 + 5 * 4
+
+
+@pytest.mark.parametrize("commit", [False, True])
+def test_what_a_look_leaves_out_would_change_nothing(database: Database, clock: ManualClock, commit: bool) -> None:
+    play = Play(database, clock, FLEET.replace("v2: {shape: 4x4}", "v2: {shape: 8x8}"))
+    _mixed_use(play, commit)
+    periods = [
+        spending.Period(name, range(*(PlatformTime.from_rfc3339(f"{text}T00:00:00Z").nanos // 10**9 for text in ends)))
+        for name, ends in {
+            "2026-03": ("2026-03-01", "2026-04-01"),
+            "2026-04": ("2026-04-01", "2026-05-01"),
+            "2026-05": ("2026-05-01", "2026-06-01"),
+        }.items()
+    ]
+
+    def body(uow: Any) -> None:
+        account = accounts.of(uow, PROJECT)
+        facts = bills.facts_of(uow, PROJECT)
+        resources = {key: bills.resource_of(default_rate_card(), node) for key, node in facts.items()}
+        for period in periods:
+            terms = bills.terms_of(uow, account)
+            everything = bills.compute(uow, PROJECT, resources, terms, period.end).charges
+            wanted = [part for charge in everything for part in spending.within(charge, period.seconds)]
+            row = {"project": PROJECT, "scope": "project", "scope_value": ""}
+            found = spending.charges(uow, account, row, period, period.end)
+            assert spending.spent(found, period.end) == spending.spent(wanted, period.end)
+            assert spending.spent(found, period.end).parts > 0
+
+    play.database.read(body)
+
+
+def _mixed_use(play: Play, commit: bool) -> None:
+    """Nodes that begin, end, stop and start on both sides of two ends of months."""
+    if commit:
+        wanted = commitments.Request(quantity=1, years=1, accelerator_type="v2-32", zone=ZONE)
+        play.database.run(lambda uow: commitments.buy(uow, default_rate_card(), PLATFORM, PROJECT, wanted))
+    play.create("all")
+    play.create("chip", "v5litepod-1")
+    play.create("gone", "v2-32")
+    play.turn(10 * DAY)
+    play.run(nodes.delete, "gone")
+    play.run(nodes.stop, "chip")
+    play.turn(15 * DAY)
+    play.run(nodes.start, "chip")
+    play.create("over", "v2-32")
+    play.turn(10 * DAY)
+    play.run(nodes.delete, "over")
+    play.run(nodes.stop, "chip")
+    play.turn(30 * DAY)
+    play.create("last", "v2-32")
+    play.turn(DAY)
 
 
 def test_what_waits_in_the_queue_says_why_and_goes_on_when_the_budget_is_raised(play: Play) -> None:
@@ -290,7 +419,8 @@ def test_a_webhook_is_claimed_signed_and_its_result_written_under_the_fence(play
         play.database.run(lambda uow, again=again: webhooks.finish(uow, again, False, "503"))
     assert waits == webhooks.TRIES_MAX - 2
     ((hook,),) = [event["webhooks"] for event in _events(play)]
-    assert (hook["tries"], hook["next_try"], hook["outcome"]) == (webhooks.TRIES_MAX, None, "503")
+    assert (hook["tries"], hook["next_try"]) == (webhooks.TRIES_MAX, None)
+    assert hook["outcome"] == "given up after 5 tries: 503"
 
 
 def test_a_hint_that_was_lost_is_given_again(play: Play, clock: ManualClock) -> None:

@@ -84,7 +84,8 @@ def committed() -> dict[str, Committed]:
         price = make_version(f"{CHIPS}-commitment-1y", since, usd, "test", verified=False)
         paid = dataclasses.replace(price, nanos=0, version_id=price.version_id + "#upfront") if upfront else price
         start = second(since)
-        one = Commitment(name, CHIPS, PriceUnit.CHIP_HOUR, quantity, paid, start, start + 365 * 86_400)
+        until = start + 365 * 86_400
+        one = Commitment(name, CHIPS, PriceUnit.CHIP_HOUR, quantity, paid, start, until, price if upfront else None)
         found[name] = Committed(one, price.nanos, upfront, "r")
     return found
 

@@ -112,6 +112,7 @@ CASES = [
     case("as_of within a second bills the second that has begun", hour(), as_of="10 10:00:07.5"),
     case("as_of before anything", hour(), as_of="10 09:00:00"),
     case("an event at as_of itself has happened", hour(), as_of="10 11:00:00"),
+    case("preempted in its first minute, at as_of itself", spot("30"), as_of="10 10:00:30"),
     case(
         "more than 64 bits of parts",
         short(quantity=1_000_000),
@@ -169,6 +170,11 @@ CASES = [
             sku=VM,
             quantity=1000,
         ),
+    ),
+    case(
+        "a run that ends at as_of itself has its minimum",
+        node("v", ("10 10:00:00", "RUNNING"), ("10 10:00:05", "STOPPED"), sku=VM),
+        as_of="10 10:00:05",
     ),
     case("no minimum for an open run", node("v", ("10 10:00:00", "RUNNING"), sku=VM), as_of="10 10:00:05"),
     case("no minimum where the policy has none", short("v", "10", "STOPPED", sku=VM), policy={"vm_min_s": 0}),

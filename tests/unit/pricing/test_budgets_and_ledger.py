@@ -55,6 +55,9 @@ def test_a_forecast_of_a_month_to_come_or_over() -> None:
     assert dollars(april.expected) == 30 * 24
     over = budgets.forecast(charges, "2026-03", "UTC", START.plus_seconds(40 * DAY))
     assert dollars(over.spent) == dollars(over.high) == 31 * 24
+    # Of a month that is over only its own seconds count, though the use goes on.
+    longer = [*charges, used(31, 24)]
+    assert budgets.forecast(longer, "2026-03", "UTC", START.plus_seconds(40 * DAY)) == over
     nothing = budgets.forecast([], "2026-03", "UTC", START)
     assert nothing == budgets.Forecast(Amount(), Amount(), Amount(), Amount())
 

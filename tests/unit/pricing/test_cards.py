@@ -147,14 +147,20 @@ BEFORE = one(CHIP, price(T1), price(T2, '"2"'), price(T3, '"3"'))
 @pytest.mark.parametrize(
     ("after", "told"),
     [
-        (one(CHIP, price(T1), price(T2, '"2.5"'), price(T3, '"3"')), f"a@{T2}: this price has changed"),
-        (one(CHIP, price(T2, '"2"')), f"a@{T1}: this price is gone"),
+        (
+            one(CHIP, price(T1), price(T2, '"2.5"'), price(T3, '"3"')),
+            f"a@{T2}: this price has changed from 2.00 USD per chip_hour to 2.50 USD per chip_hour",
+        ),
+        (one(CHIP, price(T2, '"2"')), f"a@{T1}: this price of 1.50 USD per chip_hour is gone"),
         (
             one(CHIP, price(T1), price("2026-01-15T00:00:00Z", '"1"'), price(T2, '"2"')),
-            "a@2026-01-15.*: this price is new",
+            "a@2026-01-15.*: this price of 1.00 USD per chip_hour is new, .* priced at 1.50 USD per chip_hour",
         ),
-        (text(f"b: {row()}"), f"a@{T1}: the SKU is gone"),
-        (text(f"a: {row(CHIP.replace('spot', 'on-demand'))}"), f"a@{T1}: the SKU is of something else"),
+        (text(f"b: {row()}"), f"a@{T1}: the SKU of 1.50 USD per chip_hour is gone"),
+        (
+            text(f"a: {row(CHIP.replace('spot', 'on-demand'))}"),
+            f"a@{T1}: the SKU of 1.50 USD per chip_hour is of something else",
+        ),
         (
             BEFORE.replace("skus: {", f"skus: {{b: {row(SLICE)}, "),
             f"b@{T1}: a has priced v4-8 in the past",
@@ -186,5 +192,7 @@ def test_what_prices_no_usage_yet_may_change(after: str) -> None:
 def test_the_shipped_card_changes_nothing_of_itself() -> None:
     card = default_rate_card()
     check_change(card, card, NOW)
-    with pytest.raises(PodyardError, match=r"disk-pd-ssd/europe-west4/on-demand@2015-01-01T00:00:00Z: the SKU is gone"):
+    with pytest.raises(
+        PodyardError, match=r"disk-pd-ssd/europe-west4/on-demand@2015-01-01T00:00:00Z: the SKU of .* is gone"
+    ):
         check_change(card, RateCard("USD", {}), NOW)

@@ -12,6 +12,7 @@ import pytest
 
 from podyard.base.errors import PodyardError
 from podyard.base.money import Amount, minor_text
+from podyard.pricing.commitments import is_payment
 from podyard.pricing.export import DECIMALS, Kind, Row, Source, rows
 from podyard.pricing.export_bigquery import as_bigquery, entry
 from podyard.pricing.export_slices import Slices
@@ -93,13 +94,18 @@ def test_commitments_fees_and_what_they_cover_are_told_apart() -> None:
     fees = [row for row in made if row.kind is Kind.COMMITMENT]
     bought = found.commitments
     for name, committed in bought.items():
-        mine = [row for row in fees if row.commitment == name]
+        mine = [row for row in fees if row.commitment == name and not is_payment(row.sku_id)]
         until = seconds_of(MONTH, "Europe/Berlin").stop
         assert sum(row.seconds for row in mine) == until - committed.billed.start_second
         covered = sum(units for row in made for commitment, units in row.covered if commitment == name)
         assert covered == sum(row.unit_seconds - row.unused for row in mine)
         assert all(row.unused >= 0 for row in mine)
         assert all((row.shown == 0) == committed.upfront for row in mine)
+    # What was paid upfront is one row, of its first second: 4 chips for a year at 0.54 dollars.
+    (paid,) = [row for row in fees if is_payment(row.sku_id)]
+    assert (paid.commitment, paid.seconds, paid.unused) == ("c-2", 1, 0)
+    assert (paid.unit_seconds, paid.text) == (4 * 365 * 86_400, "Commitment c-2, paid upfront")
+    assert paid.parts == Amount.of_hourly(540_000_000, paid.unit_seconds).parts
     # On the 6th both pods have 12 chips, of which the first commitment covers 5 of the first pod's 8.
     on_6th = [row for row in made if row.start == second("2026-03-05T23:00:00Z") and row.sku_id == CHIPS]
     assert [row.covered for row in on_6th] == [(("c-1", 5 * 86_400),), ()]

@@ -13,7 +13,8 @@ from typing import Any
 from podyard.base.money import minor_text
 from podyard.pricing.export import Source, rows
 from podyard.pricing.export_focus import COLUMNS, EXACT_DECIMALS_MAX, as_focus, exact
-from tests.unit.pricing.export_source import source
+from podyard.pricing.months import seconds_of
+from tests.unit.pricing.export_source import MONTH, second, source
 
 SPECIFICATION = Path(__file__).parents[2] / "data" / "billing" / "focus_1_2_columns.csv"
 ALLOWED = {
@@ -113,13 +114,15 @@ def test_a_commitment_s_fee_is_its_used_and_unused_part() -> None:
     assert min(paid, used, unused) > 0
     assert abs(paid - used - unused) < len(READ) * Decimal("1e-12")
     assert _sum(READ, "EffectiveCost", ChargeCategory="Purchase") == 0
-    # The second one was paid upfront: it is on no invoice, and still what its use costs.
-    assert _sum(READ, "BilledCost", CommitmentDiscountId="c-2") == 0
-    assert _sum(READ, "EffectiveCost", CommitmentDiscountId="c-2") > 0
+    # The second one was paid upfront, for its whole year; of that the month costs what is of the month.
+    year = Fraction("0.54") * 4 * 365 * 24 * Fraction("0.9137")
+    month = year / (365 * 24) * ((seconds_of(MONTH, "Europe/Berlin").stop - second("2026-03-08T12:00:00Z")) // 3600)
+    assert abs(Fraction(_sum(READ, "BilledCost", CommitmentDiscountId="c-2")) - year) < Fraction(1, 10**6)
+    assert abs(Fraction(_sum(READ, "EffectiveCost", CommitmentDiscountId="c-2")) - month) < Fraction(1, 10**6)
     fees = [row for row in READ if row["ChargeCategory"] == "Purchase"]
-    assert {(row["SkuId"], row["ChargeFrequency"]) for row in fees} == {
-        ("tpu-v5e/r/on-demand-commitment-1y", "Recurring")
-    }
+    assert {row["SkuId"] for row in fees} == {"tpu-v5e/r/on-demand-commitment-1y"}
+    assert [row["CommitmentDiscountId"] for row in fees if row["ChargeFrequency"] == "One-Time"] == ["c-2"]
+    assert {row["ChargeFrequency"] for row in fees} == {"One-Time", "Recurring"}
 
 
 def test_spot_reservations_and_corrections_are_marked() -> None:

@@ -31,7 +31,7 @@ def ran(*arguments: str) -> Result:
 def rows_of(*arguments: str) -> list[dict[str, Any]]:
     done = ran(*arguments, "-o", "json")
     assert done.exit_code == 0, done.output
-    found: list[dict[str, Any]] = json.loads(done.output)
+    found: list[dict[str, Any]] = json.loads(done.stdout)
     return found
 
 
@@ -99,14 +99,24 @@ def test_a_difference_says_what_is_added_removed_and_changed(tmp_path: Path) -> 
     one.write_text(card(f"a: {ROW % JANUARY}, b: {gone % JANUARY}"))
     changed = JANUARY.replace("1.10", "1.00")
     two.write_text(card(f"a: {ROW % f'{changed}, {MARCH}'}, c: {new % JANUARY}"))
-    found = rows_of("diff", str(one), str(two))
+    found = rows_of("diff", str(one), str(two), "--at", "2025-12-31T00:00:00Z")
+    assert {row.pop("refused") for row in found} == {None}  # nothing has been priced by then
     assert [tuple(row.values()) for row in found] == [
         ("a", "changed", "2026-01-01T00:00:00Z", "1.10", "1.00", "-9.09"),
         ("a", "added", "2026-03-01T00:00:00Z", None, "2.50", None),
         ("b", "removed", "2026-01-01T00:00:00Z", "1.10", None, None),
         ("c", "added", "2026-01-01T00:00:00Z", None, "1.10", None),
     ]
-    done = ran("diff", str(one), str(two))
+    done = ran("diff", str(one), str(two), "--at", "2026-02-01T00:00:00Z")
     assert done.exit_code == 0
-    assert done.output.splitlines()[1].split() == ["a", "changed", "2026-01-01T00:00:00Z", "1.10", "1.00", "-9.09"]
+    line = ["a", "changed", "2026-01-01T00:00:00Z", "1.10", "1.00", "-9.09"]
+    assert done.output.splitlines()[1].split() == [*line, "refused"]
+    found = rows_of("diff", str(one), str(two), "--at", "2026-02-01T00:00:00Z")
+    changed = "this price has changed from 1.10 USD per chip_hour to 1.00 USD per chip_hour"
+    assert [row["refused"] for row in found] == [
+        f"a@2026-01-01T00:00:00Z: {changed}, and usage has been priced by it",
+        None,  # it begins later
+        "b@2026-01-01T00:00:00Z: the SKU of 1.10 USD per chip_hour is gone, and usage has been priced by it",
+        None,  # there was no price
+    ]
     assert rows_of("diff", "2026-11-01", str(SHIPPED)) == []

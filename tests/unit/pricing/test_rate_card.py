@@ -1,19 +1,17 @@
 """The rate card: what the platform charges, and what it says when it cannot."""
 
 import csv
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import Code, PodyardError
-from podyard.base.money import Amount
 from podyard.domain.fleet import default_fleet
 from podyard.domain.node import UsageClass
 from podyard.domain.usage import PriceUnit
 from podyard.pricing.meter import Metered
-from podyard.pricing.rating import hold, rate, shown, total
+from podyard.pricing.rating import hold, rate, total
 from podyard.pricing.sku import default_rate_card, make_sku, make_version
 
 AT = PlatformTime.from_rfc3339("2026-11-21T00:00:00Z")
@@ -126,13 +124,6 @@ def test_open_use_is_marked_and_never_mixed_with_what_is_certain() -> None:
     assert spans == [(100, 50, False), (150, 50, True)]
 
 
-def test_shown_lines_and_rounding_error_make_the_subtotal() -> None:
-    four_tenths_of_a_cent = Amount.of_hourly(4_000_000, 3600)
-    result = shown([four_tenths_of_a_cent] * 10, 2)
-    assert (set(result.lines), result.rounding_error, result.subtotal) == ({0}, 4, 4)
-    assert shown([], 2).subtotal == 0
-
-
 def test_the_card_has_every_row_of_the_data_and_no_other() -> None:
     with FACTS.open(encoding="utf-8", newline="") as file:
         facts = {row["sku"]: row for row in csv.DictReader(file)}
@@ -161,36 +152,28 @@ def test_the_card_has_every_row_of_the_data_and_no_other() -> None:
     ],
 )
 def test_prices_under_a_commitment(kind: str, region: str, years: int, per_hour: str) -> None:
-    price = CARD.commitment_price(kind, region, years)
-    assert (price.total_nanos_per_hour, price.verified) == (usd(per_hour), False)
+    sku, quantity = CARD.sku_for(kind, region, UsageClass.ON_DEMAND)
+    sold = CARD.commitment_of(sku, years)
+    assert sold is not None
+    (version,) = sold.versions
+    assert (version.nanos * quantity, version.verified) == (usd(per_hour), False)
 
 
-def test_hosts_and_disks_have_prices_of_their_own() -> None:
-    vcpu = CARD.host_price("vcpu", "us-central1")
-    assert (vcpu.nanos_per_hour, vcpu.unit, vcpu.quantity) == (usd("0.031611"), PriceUnit.VCPU_HOUR, 1)
-    ram = CARD.host_price("ram", "europe-west4", UsageClass.PREEMPTIBLE, AT)
-    assert (ram.nanos_per_hour, ram.unit) == (usd("0.000987"), PriceUnit.GIB_HOUR)
-    disk = CARD.disk_price("pd-ssd", "europe-west4")
-    assert (disk.nanos_per_hour, disk.unit) == (usd("0.187"), PriceUnit.GIB_MONTH)
+@pytest.mark.parametrize(("kind", "region", "years"), [("v2-32", "europe-west4", 1), ("v2-32", "us-central1", 2)])
+def test_a_commitment_that_nobody_sells_has_no_sku(kind: str, region: str, years: int) -> None:
+    sku, _ = CARD.sku_for(kind, region, UsageClass.ON_DEMAND)
+    assert CARD.commitment_of(sku, years) is None
 
 
-def test_what_has_no_price_says_what_has_one() -> None:
-    wanted: list[tuple[Callable[[], object], str]] = [
-        (lambda: CARD.commitment_price("v2-32", "europe-west4", 1), "commitment-1y is priced in us-central1"),
-        (
-            lambda: CARD.commitment_price("v3-32", "us-east1", 3),
-            "no price there at all; commitment-3y is priced in e",
-        ),
-        (lambda: CARD.commitment_price("v2-32", "us-central1", 2), "no commitment is for 2 years: one is for 1 or 3"),
-        (lambda: CARD.disk_price("pd-ssd", "asia-east1"), "the rate card has disk-pd-ssd/europe-west4/on-demand, disk"),
-        (lambda: CARD.disk_price("pd-extreme", "us-central1"), "the rate card has disk-pd-ssd, disk-pd-standard"),
-        (lambda: CARD.host_price("gpu", "us-central1"), "the rate card has host-n1-ram, host-n1-vcpu"),
-        (
-            lambda: CARD.disk_price("pd-ssd", "us-central1", PlatformTime.from_rfc3339("2014-12-31T23:59:59Z")),
-            "the first is from 2015",
-        ),
-    ]
-    for ask, text in wanted:
-        with pytest.raises(PodyardError, match=text) as caught:
-            ask()
-        assert caught.value.code is Code.NOT_FOUND
+@pytest.mark.parametrize(
+    ("sku_id", "per_unit", "unit"),
+    [
+        ("host-n1-vcpu/us-central1/on-demand", "0.031611", PriceUnit.VCPU_HOUR),
+        ("host-n1-ram/europe-west4/preemptible", "0.000987", PriceUnit.GIB_HOUR),
+        ("disk-pd-ssd/europe-west4/on-demand", "0.187", PriceUnit.GIB_MONTH),
+    ],
+)
+def test_hosts_and_disks_have_prices_of_their_own(sku_id: str, per_unit: str, unit: PriceUnit) -> None:
+    version = CARD.skus[sku_id].version_at(AT)
+    assert version is not None
+    assert (version.nanos, CARD.skus[sku_id].unit) == (usd(per_unit), unit)

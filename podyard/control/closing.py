@@ -1,0 +1,289 @@
+"""Closing a month: computed in a read, and written in one short unit if it still stands.
+
+A bill of many events takes longer to compute than anybody may hold the writer. So three steps: which events
+are known; the bill of them, in a read that remembers what it went by; and one unit that writes prices in use, ledger,
+adjustments, invoice and the account's next month, or nothing of it, after it has seen that all of that is as it was.
+Otherwise the bill is outdated and is computed again. Whoever dies in between leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from sqlalchemy import bindparam, func, select, text
+
+from podyard.base.clock import PlatformTime
+from podyard.base.errors import Code, PodyardError, failed_precondition
+from podyard.control import access, accounts, bills, card_prices, invoices
+from podyard.control.accounts import Account
+from podyard.control.invoice_document import Held, canonical, digest, number_of
+from podyard.db import ledger, timers
+from podyard.db.tables_billing import adjustments, usage_events
+from podyard.db.tables_billing import invoices as table
+from podyard.db.unit_of_work import Database, UnitOfWork
+from podyard.domain.invoice import Invoice
+from podyard.domain.principal import Principal
+from podyard.pricing import ledger as entries
+from podyard.pricing.bill import Terms
+from podyard.pricing.sku import RateCard, default_rate_card
+
+RETRY_SECONDS = 86_400.0  # of platform time, until the loop tries again to close a month that something holds up
+# Only what comes late for a month that is over makes a bill outdated: who has met it so often tries again later.
+CLOSE_TRIES_MAX = 3
+PUT_OFF_SECONDS = 1.0  # of platform time, until the loop looks again at a month that is still being computed
+HELD_NAMED_MAX = 5  # in an error that says what has no price
+
+Row = Mapping[str, Any]
+
+
+class Outdated(PodyardError):
+    """What a bill was computed from has changed since: it has to be computed again."""
+
+    def __init__(self, project: str, month: str) -> None:
+        super().__init__(
+            Code.ABORTED, f"usage or terms of projects/{project} changed while {month} was computed; try again"
+        )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (PodyardError, (self.code, self.message))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Prepared:
+    """An account's next month, as it was computed. `last_seq` is the account's last usage event that it knows of, and
+    `known_seq` that of all projects. `refused`: why it cannot be computed; `invoice` None: there is nothing to
+    invoice."""
+
+    card: RateCard
+    account: Account
+    terms: Terms | None
+    as_of: PlatformTime
+    last_seq: int
+    known_seq: int
+    invoice: Invoice | None = None
+    document: bytes = b""
+    held: tuple[Held, ...] = ()
+    used: Sequence[Row] = ()
+    refused: PodyardError | None = None
+
+    @property
+    def month(self) -> str:
+        return self.account.next_month
+
+
+def close(
+    database: Database,
+    card: RateCard,
+    principal: Principal,
+    project: str,
+    month: str,
+    *,
+    hold_suspense: bool = False,
+) -> Row | None:
+    """Issues the month's invoice and returns its row; None when there was nothing to invoice. One that is closed
+    already stays as it is.
+
+    `hold_suspense`: leaves out what has no price; it is adjusted when it gets one. Raises FAILED_PRECONDITION before
+    the month is over, before the months before it are closed, and for usage without a price, which it names; ABORTED
+    when usage or terms change as often as it is computed.
+    """
+    for _ in range(CLOSE_TRIES_MAX):
+        known = database.run(known_events, actor=principal.email)
+        prepared = partial(prepare, card=card, principal=principal, project=project, month=month, known_seq=known)
+        found = database.read(prepared, actor=principal.email)
+        issue = partial(
+            issue_by_hand, principal=principal, project=project, month=month, found=found, hold_suspense=hold_suspense
+        )
+        with contextlib.suppress(Outdated):
+            return database.run(issue, actor=principal.email)
+    raise Outdated(project, month)
+
+
+def known_events(uow: UnitOfWork) -> int:
+    """The number of the last usage event, in a unit of its own: the first of three steps. No event with a lower number
+    appears any more."""
+    _wait_for_events(uow)
+    return int(uow.execute(_LAST_SEQ).scalar() or 0)
+
+
+def prepare(
+    uow: UnitOfWork, card: RateCard, principal: Principal, project: str, month: str, known_seq: int
+) -> Prepared | None:
+    """Computes the month from the events up to `known_seq`, in a read; None when it is closed already. Raises as
+    `close`."""
+    account = _asked(uow, principal, project, month)
+    if month < account.next_month:
+        return None
+    _require_due(uow, account, month)
+    return _prepared(uow, card, account, known_seq)
+
+
+def prepare_due(uow: UnitOfWork, project: str, known_seq: int) -> Prepared | None:
+    """What the loop's timer is to close, in a read at the moment at which it is due; None: the month is not over."""
+    account = accounts.of(uow, project)
+    return _prepared(uow, default_rate_card(), account, known_seq) if _is_due(uow, account) else None
+
+
+def _asked(uow: UnitOfWork, principal: Principal, project: str, month: str) -> Account:
+    principal.require("podyard.billing.edit", project, f"projects/{project}/invoices/{month}")
+    access.project_row(uow, project)
+    accounts.check_month(month)
+    return _locked(uow, project) if uow.writable else accounts.of(uow, project)
+
+
+def _require_due(uow: UnitOfWork, account: Account, month: str) -> None:
+    if month > account.next_month:
+        raise failed_precondition(f"{account.next_month} has to be closed before {month}")
+    if not _is_due(uow, account):
+        at = account.closes_at(month).rfc3339()
+        raise failed_precondition(f"{month} is not over: it can be closed from {at} on")
+
+
+def _is_due(uow: UnitOfWork, account: Account) -> bool:
+    return uow.now >= account.closes_at(account.next_month)
+
+
+def _prepared(uow: UnitOfWork, card: RateCard, account: Account, known_seq: int) -> Prepared:
+    month, as_of = account.next_month, account.closes_at(account.next_month)
+    last_seq = int(uow.execute(_LAST_OF_PROJECT, {"project": account.project, "until": known_seq}).scalar() or 0)
+    found = Prepared(card, account, None, as_of, last_seq, known_seq)
+    try:
+        card_prices.check(uow, card)
+        computed = invoices.compute(uow, card, account, month, as_of, last_seq, issued=True)
+    except PodyardError as error:
+        return dataclasses.replace(found, terms=invoices.terms_of(uow, account, month), refused=error)
+    return dataclasses.replace(
+        found,
+        terms=computed.terms,
+        invoice=computed.invoice,
+        document=b"" if computed.document is None else canonical(computed.document),
+        held=computed.held,
+        used=bills.prices_of(computed.bill, card),
+    )
+
+
+_LAST_SEQ = select(func.max(usage_events.c.seq))
+_LAST_OF_PROJECT = _LAST_SEQ.where(
+    usage_events.c.project == bindparam("project"), usage_events.c.seq <= bindparam("until")
+)
+
+
+def _locked(uow: UnitOfWork, project: str) -> Account:
+    _wait_for_events(uow)
+    return accounts.of(uow, project)
+
+
+def _wait_for_events(uow: UnitOfWork) -> None:
+    """No usage event is under way from now on: on PostgreSQL units take their numbers before they commit. On SQLite
+    there is one writer at a time anyway."""
+    if uow.connection.dialect.name == "postgresql":
+        uow.execute(text("LOCK TABLE usage_events IN SHARE MODE"))
+
+
+def _stands(uow: UnitOfWork, account: Account, found: Prepared) -> bool:
+    """Whether nothing has changed that the bill follows from. Events of a later time than it is for change nothing."""
+    if dataclasses.replace(account, held_because="") != dataclasses.replace(found.account, held_because=""):
+        return False
+    if invoices.terms_of(uow, account, found.month) != found.terms:
+        return False
+    since = {"since": found.known_seq, "as_of": found.as_of}
+    return all(row.project != account.project for row in uow.execute(_SINCE, since))
+
+
+# All projects' events by their numbers: there are few since the read, and an index by project would be walked whole.
+_SINCE = (
+    select(usage_events.c.project)
+    .where(
+        usage_events.c.seq > bindparam("since"), usage_events.c.at <= bindparam("as_of", type_=usage_events.c.at.type)
+    )
+    .order_by(usage_events.c.seq)
+)
+
+
+def issue_by_hand(
+    uow: UnitOfWork, principal: Principal, project: str, month: str, found: Prepared | None, hold_suspense: bool
+) -> Row | None:
+    """Writes what `prepare` has computed, as `close` says. Raises `Outdated` when it has to be computed again."""
+    account = _asked(uow, principal, project, month)
+    if month < account.next_month:
+        return invoices.find(uow, project, month)
+    _require_due(uow, account, month)
+    if found is None or not _stands(uow, account, found):
+        raise Outdated(project, month)
+    return _issue(uow, account, found, hold_suspense)
+
+
+def on_timer(uow: UnitOfWork, timer: Row, found: Prepared | None) -> bool:
+    """The end of a month and its grace: the loop closes it, as it was computed. What holds it up is kept at the
+    account, and it tries again a day later. False: it has to be computed (again), and the timer stays."""
+    project = timer["resource_key"]
+    account = _locked(uow, project)
+    if not _is_due(uow, account):
+        accounts.schedule(uow, account)
+        return True
+    if found is None or found.account.project != project or not _stands(uow, account, found):
+        timers.put(uow, timer["kind"], project, timer["version"], timer["due"])
+        return False
+    try:
+        _issue(uow, account, found, hold_suspense=False)
+    except PodyardError as error:
+        accounts.hold(uow, account, error.message, RETRY_SECONDS)
+    return True
+
+
+def put_off(uow: UnitOfWork, project: str) -> None:
+    """The month is still being computed: the loop looks again soon, and does something else meanwhile."""
+    accounts.close_later(uow, project, PUT_OFF_SECONDS)
+
+
+def _issue(uow: UnitOfWork, account: Account, found: Prepared, hold_suspense: bool) -> Row | None:
+    """All that can be refused is refused before the first row is written: the loop keeps why, in the same unit."""
+    if found.refused is not None:
+        raise found.refused
+    card_prices.check(uow, found.card)
+    if found.held and not hold_suspense:
+        named = _named(found.held)
+        raise failed_precondition(f"{found.month} cannot be closed, since some of it has no price: {named}")
+    bills.keep_prices(uow, found.used)
+    if found.invoice is not None:
+        card_prices.keep(uow, found.card, found.as_of)
+        _book(uow, account, found, found.invoice)
+    accounts.closed(uow, account)
+    return invoices.find(uow, account.project, found.month)
+
+
+def _named(held: tuple[Held, ...]) -> str:
+    named = [f"{seconds} s of {resource}: {reason}" for resource, _, seconds, reason in held[:HELD_NAMED_MAX]]
+    more = len(held) - len(named)
+    return "; ".join(named) + (f"; and {more} more" if more else "")
+
+
+def _book(uow: UnitOfWork, account: Account, found: Prepared, invoice: Invoice) -> None:
+    booked = entries.of_invoice(account.project, invoice)
+    postings = [ledger.Posting(entry.account, entry.currency, entry.amount) for entry in booked.entries]
+    name = number_of(account.project, invoice.month)
+    ledger.book(uow, account.project, booked.source_id, invoice.month, postings, f"invoice {name}")
+    for one in invoice.adjustments:
+        row = {"corrects_month": one.corrects_month, "booked_month": one.booked_in_month, "minor": one.minor}
+        uow.insert(adjustments, {"project": account.project, **row})
+    uow.insert(
+        table,
+        {
+            "project": account.project,
+            "month": invoice.month,
+            "number": name,
+            "document": found.document,
+            "sha256": digest(found.document),
+            "currency": invoice.currency,
+            "decimals": invoice.decimals,
+            "total": invoice.total,
+            "re_rated": invoice.total - sum(one.minor for one in invoice.adjustments),
+            "as_of": found.as_of,
+            "last_event_seq": found.last_seq,
+            "issued_at": uow.now,
+        },
+    )

@@ -1,0 +1,57 @@
+"""Months that end are computed beside the loop: its lease and everything else go on meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future, wait
+
+from podyard.base.clock import PlatformTime, RealClock
+from podyard.control import closing
+from podyard.control.closing import Prepared
+from podyard.db.unit_of_work import Database
+
+# Well inside the loop's lease and the clock's horizon. Most bills are there by then, and closed in the same round.
+PATIENCE_SECONDS = 0.2
+LOOK_SECONDS = 0.02  # how often the clock is looked at meanwhile
+
+
+class Closings:
+    """One bill at a time, in a thread. Nothing of it is kept: who dies computes it again."""
+
+    def __init__(self, database: Database, clock: RealClock, actor: str) -> None:
+        self._database = database
+        self._clock = clock
+        self._actor = actor
+        self._project = ""
+        self._future: Future[Prepared | None] | None = None
+
+    def of(self, project: str, due: PlatformTime) -> tuple[bool, Prepared | None]:
+        """Whether the account's bill is computed, and the bill (None: its month is not over when its timer is due). One
+        that is not there after a short while is asked for again later; it is handed out once. Raises what computing it
+        has raised."""
+        if self._future is None:
+            self._begin(project, due)
+        began = self._clock.monotonic_seconds()
+        future = self._future
+        assert future is not None
+        while not future.done() and self._clock.monotonic_seconds() - began < PATIENCE_SECONDS:
+            wait([future], LOOK_SECONDS)
+        if not future.done():
+            return False, None
+        mine, self._future = self._project == project, None
+        return (True, future.result()) if mine else self.of(project, due)
+
+    def _begin(self, project: str, due: PlatformTime) -> None:
+        future: Future[Prepared | None] = Future()
+        self._project, self._future = project, future
+
+        def work() -> None:
+            try:
+                known = self._database.run(closing.known_events, actor=self._actor)
+                found = self._database.read(lambda uow: closing.prepare_due(uow.at(due), project, known))
+            except Exception as error:
+                future.set_exception(error)
+            else:
+                future.set_result(found)
+
+        threading.Thread(target=work, name="podyard-closing", daemon=True).start()
