@@ -268,3 +268,53 @@ def rounded(value: Exact, unit: int) -> int:
     size = -value if value < 0 else value
     whole = (2 * size + unit) // (2 * unit)
     return -whole if value < 0 else whole
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Invoiced:
+    """What one month's invoice charges, in parts of its currency, a minor unit of which has `unit` parts.
+
+    `groups`: what each group costs before and after credits, exactly; `subtotal`: their sum as the invoice states it,
+    in minor units (None: only some of its charges are asked for). `others`: what belongs to no group, in minor units:
+    tax, and corrections of earlier months."""
+
+    month: str
+    unit: int
+    groups: Mapping[str, tuple[Exact, Exact]]
+    subtotal: int | None
+    others: Sequence[tuple[str, int]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Booked:
+    """One group by invoice month, in minor units: gross + credits = net in each month."""
+
+    name: str
+    gross: Sequence[int]
+    credits: Sequence[int]
+    net: Sequence[int]
+
+
+def booked(found: Sequence[Invoiced]) -> list[Booked]:
+    """The groups, the dearest first, and then what belongs to none. Each month's nets add up to its invoice's total: an
+    invoice is rounded by itself, so months are shown by themselves, too."""
+    groups = list(dict.fromkeys(name for month in found for name in month.groups))
+    others = list(dict.fromkeys(name for month in found for name, _ in month.others))
+    nets: dict[str, list[int]] = {name: [0] * len(found) for name in (*groups, *others)}
+    credits = {name: [0] * len(found) for name in nets}
+    for index, month in enumerate(found):
+        net = shown([after for _, after in month.groups.values()], month.unit, month.subtotal)
+        credited = shown([after - before for before, after in month.groups.values()], month.unit)
+        for name, minor, less in zip(month.groups, net, credited, strict=True):
+            nets[name][index] += minor
+            credits[name][index] += less
+        for name, minor in month.others:
+            nets[name][index] += minor
+    made = [
+        Booked(name, [a - b for a, b in zip(nets[name], credits[name], strict=True)], credits[name], nets[name])
+        for name in nets
+    ]
+    ordered = sorted(
+        sorted(made[: len(groups)], key=lambda one: one.name), key=lambda one: sum(one.gross), reverse=True
+    )
+    return [*ordered, *made[len(groups) :]]

@@ -12,7 +12,16 @@ from podyard.control import dashboard
 from podyard.control.dashboard import MonthToDate, NodeMonth
 from podyard.control.snapshots import Snapshot
 from podyard.db.unit_of_work import UnitOfWork
-from podyard.web import billing_explorer, billing_invoices, billing_terms, billing_work, charts, commands, formats
+from podyard.web import (
+    billing_ahead,
+    billing_explorer,
+    billing_invoices,
+    billing_terms,
+    billing_work,
+    charts,
+    commands,
+    formats,
+)
 from podyard.web.billing_common import (
     budget_bar,
     cents,
@@ -26,13 +35,15 @@ from podyard.web.billing_common import (
     short,
     speed,
 )
+from podyard.web.billing_stream import streamed
 from podyard.web.render import ConsoleRoute, page, project_url
 
-router = APIRouter(prefix="/console/{project}/billing", route_class=ConsoleRoute)
+router = APIRouter(prefix="/console/{project}/billing", route_class=ConsoleRoute, lifespan=billing_ahead.running)
 HELD_SHOWN_MAX = 20  # nodes without a price, each with its reason
 
 
 @router.get("")
+@streamed("")
 def show(request: Request, project: str) -> Response:
     def body(uow: UnitOfWork, found: Snapshot) -> tuple[Snapshot, MonthToDate, float]:
         return found, dashboard.month_to_date(uow, found), speed(uow.clock)
@@ -112,9 +123,10 @@ def _by_day(month: MonthToDate) -> Any:
 
 
 def _outlook(found: Snapshot, month: MonthToDate) -> Any:
-    """The month's cost so far as a line, and where it may end."""
+    """The month's cost so far as a line up to this moment, and from there where it may end."""
     sums = itertools.accumulate(amount.parts for _, amount in month.days)
-    points = [charts.Point(0, 0.0), *(charts.Point(i + 1, height(parts)) for i, parts in enumerate(sums))]
+    ends = [*range(1, len(month.days)), len(month.days) - 1 + month.today]
+    points = [charts.Point(0, 0.0), *(charts.Point(x, height(parts)) for x, parts in zip(ends, sums, strict=True))]
     forecast = month.forecast
     low, expected, high = (height(one.parts) for one in (forecast.low, forecast.expected, forecast.high))
     end = max(len(month.days), round(len(found.month_seconds()) / 86_400))

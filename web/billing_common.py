@@ -10,11 +10,12 @@ from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from fastapi import Request
+from markupsafe import Markup
 from starlette.responses import Response
 
 from podyard.base.clock import NANOS_PER_SECOND, ClockMode, PlatformClock, PlatformTime
 from podyard.base.money import NANOS_PER_UNIT, PARTS_PER_NANO, minor_text
-from podyard.control import accounts
+from podyard.control import accounts, snapshots
 from podyard.control.dashboard import FORECAST_EXACT_CHARGES, FORECAST_SECONDS, Budget
 from podyard.control.snapshots import Snapshot, snapshot
 from podyard.db.unit_of_work import UnitOfWork
@@ -32,17 +33,18 @@ PRICE_DECIMALS_MAX = 9
 RATE_ONE = 1_000_000  # of a virtual clock, in millionths
 
 T = TypeVar("T")
+MARK = Markup("<!-- figures -->")  # where a page's frame ends: no text of users has such brackets
 TABS = (
-    ("", "Month"),
-    ("explorer", "Explorer"),
-    ("runs", "Runs"),
-    ("idle", "Idle"),
-    ("spot", "Spot"),
-    ("commitments", "Commitments"),
-    ("invoices", "Invoices"),
-    ("prices", "Rate cards"),
-    ("budgets", "Budgets"),
-    ("what-if", "What if"),
+    ("", "Month", "Billing"),
+    ("explorer", "Explorer", "Explorer"),
+    ("runs", "Runs", "Runs"),
+    ("idle", "Idle", "Idle and efficiency"),
+    ("spot", "Spot", "Spot and preemptible"),
+    ("commitments", "Commitments", "Commitments"),
+    ("invoices", "Invoices", "Invoices"),
+    ("prices", "Rate cards", "Rate cards"),
+    ("budgets", "Budgets", "Budgets"),
+    ("what-if", "What if", "What if"),
 )
 _SIZES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 MONTHS_SHOWN_MAX = 36  # to choose from; any other can be named in the address
@@ -61,7 +63,12 @@ class Pages:
 
 def read(request: Request, project: str, body: Callable[[UnitOfWork, Snapshot], T]) -> T:
     caller = context.principal(request)
-    return context.read(request, lambda uow: body(uow, snapshot(uow, default_rate_card(), caller, project)))
+    return read_again(request, lambda uow: body(uow, snapshot(uow, default_rate_card(), caller, project)))
+
+
+def read_again(request: Request, body: Callable[[UnitOfWork], T]) -> T:
+    """As `context.read`, for what takes a snapshot."""
+    return snapshots.read(context.platform(request).database, body, actor=context.principal(request).email)
 
 
 def dollars(minor: int) -> str:
@@ -148,11 +155,13 @@ def with_query(request: Request, **changes: str) -> str:
     return f"{request.url.path}?{urlencode([*kept, *changes.items()])}"
 
 
-def frame(project: str, tab: str) -> dict[str, Any]:
-    """What every billing page's template needs."""
+def frame(project: str, tab: str, title: str = "", waiting: str = "") -> dict[str, Any]:
+    """What every billing page's template needs. `title`: another one than the tab's; `waiting`: what is said until the
+    figures come."""
     base = project_url(project, "billing")
-    tabs = [(f"{base}/{key}" if key else base, text, key == tab) for key, text in TABS]
-    return {"section": "billing", "project": project, "tabs": tabs}
+    tabs = [(f"{base}/{key}" if key else base, text, key == tab) for key, text, _ in TABS]
+    title = title or next(title for key, _, title in TABS if key == tab)
+    return {"section": "billing", "project": project, "tabs": tabs, "title": title, "waiting": waiting, "mark": MARK}
 
 
 def budget_bar(budget: Budget) -> dict[str, Any]:

@@ -5,7 +5,6 @@ The address holds all that was asked, so it can be kept and passed on.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from datetime import date
 from typing import Any
@@ -14,143 +13,120 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from podyard.base.clock import PlatformTime
 from podyard.base.errors import PodyardError, invalid
-from podyard.control import dashboard
-from podyard.control.dashboard import DIMENSIONS, Explored, Question
+from podyard.control import accounts, explorer, explorer_invoices
+from podyard.control.accounts import Account
+from podyard.control.explorer import BY_INVOICE, BY_USE, DIMENSIONS, Question
 from podyard.control.snapshots import Snapshot
 from podyard.db.unit_of_work import UnitOfWork
-from podyard.pricing import explore
+from podyard.domain.principal import Principal
+from podyard.http import context
+from podyard.pricing import explore, months
 from podyard.pricing.commitments import seconds_until
-from podyard.pricing.explore import Bucket, Exact, Row, shown
+from podyard.pricing.explore import Bucket
+from podyard.pricing.sku import default_rate_card
 from podyard.web import charts
-from podyard.web.billing_common import (
-    CENT,
-    csv_file,
-    dollars,
-    exactly,
-    frame,
-    height,
-    pages,
-    read,
-    short,
-    with_query,
-)
-from podyard.web.formats import number
+from podyard.web.billing_common import csv_file, exactly, frame, made, pages, read, with_query
+from podyard.web.billing_stream import streamed
+from podyard.web.billing_views import View, by_invoice, by_use
 from podyard.web.render import ConsoleRoute, page
 
-SERIES_MAX = 9  # and the others: ten colours
 WHERE_MAX = 10  # filters in one address
 VALUE_LENGTH_MAX = 256
 MEASURES = {"net": "Net", "gross": "Gross", "credits": "Credits"}
+WAYS = {BY_USE: "date of use", BY_INVOICE: "invoice month"}
 
 router = APIRouter(prefix="/explorer", route_class=ConsoleRoute)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Line:
-    """A row of the table: cents that add up, and what they are exactly."""
-
-    name: str
-    gross: int
-    credits: int
-    net: int
-    exact: Exact
+def _askable(uow: UnitOfWork, request: Request, project: str, _month: str) -> int:
+    """The page's status: a question that cannot be asked is shown with its reason."""
+    fields = request.query_params
+    try:
+        account = accounts.of(uow, project)
+        asked = _question(account, uow.now, fields, fields.getlist("where"))
+        if asked.by == BY_INVOICE:
+            explorer_invoices.months_asked(asked)
+        else:
+            explorer.spans_of(asked, account.time_zone)
+    except PodyardError as error:
+        return error.code.http_status
+    return 200
 
 
 @router.get("")
+@streamed("explorer", check=_askable)
 def show(request: Request, project: str) -> Response:
-    fields = request.query_params
-
-    def body(uow: UnitOfWork, found: Snapshot) -> tuple[Snapshot, Question, Explored | None, str, list[str]]:
-        keys = sorted({key for labels in dashboard.labels_of(uow, project).values() for key in labels})
-        asked = _usual(found)
-        try:
-            asked = _question(found, fields, fields.getlist("where"))
-            return found, asked, dashboard.ask(uow, found, asked), "", keys
-        except PodyardError as error:
-            return found, asked, None, error.message, keys
-
-    found, asked, answer, error, label_keys = read(request, project, body)
+    fields, caller = request.query_params, context.principal(request)
     measure = fields.get("measure", "net") if fields.get("measure") in MEASURES else "net"
-    lines = [] if answer is None else table(answer.rows)
-    if fields.get("format") == "csv" and answer is not None:
-        return csv_file(f"{project}-{asked.first}-{asked.last}", _csv(asked, lines))
-    rows, numbers = pages(request, lines)
+
+    def body(
+        uow: UnitOfWork, found: Snapshot
+    ) -> tuple[Snapshot, Question, View | None, PodyardError | None, list[str]]:
+        keys = explorer.label_keys(uow, project)
+        asked = _usual(found.account, found.as_of)
+        try:
+            asked = _question(found.account, found.as_of, fields, fields.getlist("where"))
+            return found, asked, _answered(uow, caller, found, asked, measure), None, keys
+        except PodyardError as error:
+            return found, asked, None, error, keys
+
+    found, asked, view, error, label_keys = read(request, project, body)
+    if fields.get("format") == "csv" and view is not None:
+        return csv_file(f"{project}-{asked.first}-{asked.last}", _csv(asked, view))
+    rows, numbers = pages(request, [] if view is None else view.lines)
     return page(
         request,
         "billing_explorer.html",
-        status=200 if answer else 400,
+        status=200 if error is None else error.code.http_status,
         **frame(project, "explorer"),
         found=found,
         asked=asked,
+        ways=WAYS,
         measure=measure,
         measures=MEASURES,
         buckets=list(Bucket),
         dimensions=[*(d for d in DIMENSIONS if d != "label"), *(f"label:{key}" for key in label_keys)],
-        rows=[(line, dollars(line.gross), dollars(line.credits), dollars(line.net)) for line in rows],
-        links={line.name: _narrowed(request, asked, line.name) for line in rows},
+        view=view,
+        rows=rows,
+        links={line.name: _narrowed(request, asked, line.name) for line in rows if line.is_group},
         pages=numbers,
-        total=_total(lines),
+        exact="" if view is None else exactly(view.total.exact or 0),
         csv=with_query(request, format="csv"),
-        error=error,
-        **({} if answer is None else _picture(found, asked, answer, measure, lines)),
+        error="" if error is None else error.message,
+        chart=None if view is None else _chart(asked, view, measure),
     )
 
 
-def table(rows: Sequence[Row]) -> list[Line]:
-    """Every row in cents, so that the columns add up to their totals, and each row to its net."""
-    nets = [row.net for row in rows]
-    net = shown(nets, CENT)
-    credits = shown([row.credits for row in rows], CENT) if any(row.credits for row in rows) else [0] * len(rows)
-    return [Line(row.name, net[i] - credits[i], credits[i], net[i], nets[i]) for i, row in enumerate(rows)]
+def _answered(uow: UnitOfWork, caller: Principal, found: Snapshot, asked: Question, measure: str) -> View:
+    if asked.by == BY_USE:
+        return by_use(found, asked, explorer.ask(uow, found, asked), measure)
+    card = default_rate_card()
+    key = ("invoiced", asked)
+    as_of, booked = made(found, key, lambda: explorer_invoices.ask_invoiced(uow, card, caller, found, asked))
+    return by_invoice(found.account, as_of, booked, measure)
 
 
-def _total(lines: Sequence[Line]) -> dict[str, str]:
-    net, credits = sum(line.net for line in lines), sum(line.credits for line in lines)
-    exact = sum(line.exact for line in lines)
-    return {
-        "gross": dollars(net - credits),
-        "credits": dollars(credits),
-        "net": dollars(net),
-        "exact": exactly(exact),
-    }
+def _chart(asked: Question, view: View, measure: str) -> Any:
+    by = "invoice month" if asked.by == BY_INVOICE else asked.bucket
+    labels = [text[5:] if by == Bucket.DAY else text for text, _, _ in view.bars]
+    unit = f"{view.currency if view.currency != 'USD' else 'US dollars'} a {by}"
+    name = f"{MEASURES[measure]} cost by {by} and {asked.group}"
+    return charts.stacked_series(name, labels, view.series, unit=unit, shown=view.short)
 
 
-def _picture(found: Snapshot, asked: Question, answer: Explored, measure: str, lines: Sequence[Line]) -> dict[str, Any]:
-    """The bars; and their heights in cents, which add up to the table's total."""
-    zone = found.account.time_zone
-    labels = [explore.label(second, asked.bucket, zone) for second in answer.spans[:-1]]
-    drawn = explore.folded(answer.rows, answer.total, SERIES_MAX, "others")
-    series = [(row.name, [height(value) for value in row.by_span(measure)]) for row in drawn]
-    name = f"{MEASURES[measure]} cost by {asked.bucket} and {asked.group}"
-    below = [text[5:] if asked.bucket is Bucket.DAY else text for text in labels]
-    chart = charts.stacked_series(name, below, series, unit=f"US dollars a {asked.bucket}", shown=short)
-    sums = answer.total.by_span(measure)
-    total = sum(getattr(line, measure) for line in lines)
-    bars = zip(labels, answer.spans, answer.spans[1:], shown(sums, CENT, total), strict=False)
-    return {
-        "chart": chart,
-        "series": [row.name for row in drawn],
-        "bars": [(text, _length(stop - start, asked.bucket), dollars(minor)) for text, start, stop, minor in bars],
-        "bars_total": dollars(total),
-    }
-
-
-def _length(seconds: int, bucket: Bucket) -> str:
-    """`25 h`: said of days, since not all are equal."""
-    return f"{number(seconds / 3600)} h" if bucket is Bucket.DAY else ""
-
-
-def _csv(asked: Question, lines: Sequence[Line]) -> list[Sequence[str]]:
-    head = [asked.group, "gross USD", "credits USD", "net USD", "net exact USD"]
-    rows = [[line.name, *_cells(line.gross, line.credits, line.net), exactly(line.exact)] for line in lines]
-    net, credits = sum(line.net for line in lines), sum(line.credits for line in lines)
-    exact = exactly(sum(line.exact for line in lines))
-    return [head, *rows, ["Total", *_cells(net - credits, credits, net), exact]]
-
-
-def _cells(*minors: int) -> list[str]:
-    return [exactly(minor * CENT, 2) for minor in minors]
+def _csv(asked: Question, view: View) -> list[Sequence[str]]:
+    head = [asked.group, *(f"{name} {view.currency}" for name in ("gross", "credits", "net"))]
+    rows = [[line.name, *(view.plain(minor) for minor in (line.gross, line.credits, line.net))] for line in view.lines]
+    total = ["Total", *(view.plain(minor) for minor in (view.total.gross, view.total.credits, view.total.net))]
+    if view.total.exact is None:
+        return [head, *rows, total]
+    exact = [exactly(line.exact or 0) for line in (*view.lines, view.total)]
+    return [
+        [*head, f"net exact {view.currency}"],
+        *([*row, text] for row, text in zip((*rows, total), exact, strict=True)),
+    ]
 
 
 def _narrowed(request: Request, asked: Question, value: str) -> str:
@@ -162,16 +138,19 @@ def _narrowed(request: Request, asked: Question, value: str) -> str:
     return f"{request.url.path}?{urlencode(kept)}"
 
 
-def _usual(found: Snapshot) -> Question:
+def _usual(account: Account, as_of: PlatformTime) -> Question:
     """The present month by day and type."""
-    zone = found.account.time_zone
-    first = explore.local(found.month_seconds().start, zone).date()
-    last = explore.local(seconds_until(found.as_of) - 1, zone).date()
+    zone = account.time_zone
+    first = explore.local(months.seconds_of(account.month_of(as_of), zone).start, zone).date()
+    last = explore.local(seconds_until(as_of) - 1, zone).date()
     return Question(first, max(first, last), Bucket.DAY, "type")
 
 
-def _question(found: Snapshot, fields: Mapping[str, str], where: Sequence[str]) -> Question:
-    usual = _usual(found)
+def _question(account: Account, as_of: PlatformTime, fields: Mapping[str, str], where: Sequence[str]) -> Question:
+    usual = _usual(account, as_of)
+    by = fields.get("by") or usual.by
+    if by not in WAYS:
+        raise invalid(f"{by[:40]!r} is none of {', '.join(WAYS)}", "by")
     pairs = [tuple(text.split("=", 1)) for text in where if "=" in text]
     if fields.get("dim") and fields.get("value"):
         pairs.append((fields["dim"], fields["value"]))
@@ -184,9 +163,10 @@ def _question(found: Snapshot, fields: Mapping[str, str], where: Sequence[str]) 
     return Question(
         _day(fields.get("from"), usual.first, "from"),
         _day(fields.get("to"), usual.last, "to"),
-        Bucket(bucket),
+        Bucket.MONTH if by == BY_INVOICE else Bucket(bucket),
         fields.get("group") or usual.group,
         kept,
+        by,
     )
 
 

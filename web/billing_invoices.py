@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -19,9 +20,11 @@ from podyard.control.snapshots import Snapshot
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.usage import UsageRecord
 from podyard.http import context
+from podyard.pricing.commitments import OWN
 from podyard.pricing.rating import amount_of
 from podyard.pricing.sku import default_rate_card
-from podyard.web.billing_common import exactly, frame, made, pages, read
+from podyard.web.billing_common import exactly, frame, made, pages, read, read_again
+from podyard.web.billing_stream import streamed
 from podyard.web.commands import Command
 from podyard.web.formats import moment
 from podyard.web.render import ConsoleRoute, page, project_url
@@ -64,7 +67,15 @@ def _url(project: str, month: str) -> str:
     return project_url(project, "billing", "invoices", month)
 
 
+def _there(uow: UnitOfWork, request: Request, project: str, month: str) -> int:
+    """A closed month has an invoice or none."""
+    if accounts.check_month(month) < accounts.of(uow, project).next_month:
+        invoices.get(uow, context.principal(request), project, month)
+    return 200
+
+
 @router.get("/{month}")
+@streamed("invoices", "Invoice {month}", _there)
 def show(request: Request, project: str, month: str) -> Response:
     caller = context.principal(request)
 
@@ -80,14 +91,21 @@ def show(request: Request, project: str, month: str) -> Response:
     return page(
         request,
         "billing_invoice.html",
-        **frame(project, "invoices"),
+        **frame(project, "invoices", f"Invoice {month}"),
         month=month,
         document=document,
         row=row,
         lines=[] if document is None else [_line(project, month, line) for line in document["lines"]],
         files=[(name, _file(project, month, name)) for name in EXPORTS],
+        printed=project_url(project, "invoices", month, "print"),
+        pdf=project_url(project, "invoices", month, "pdf") if _has_pdf() else "",
         commands=[Command("podyard", f"podyard bill invoice {month} --project={project}")],
     )
+
+
+def _has_pdf() -> bool:
+    """Whether the extra is there that PDF needs."""
+    return importlib.util.find_spec("reportlab") is not None
 
 
 def _file(project: str, month: str, name: str) -> str:
@@ -99,26 +117,49 @@ def _line(project: str, month: str, line: Mapping[str, Any]) -> dict[str, Any]:
     return {**line, "url": f"{_url(project, month)}/line?{query}"}
 
 
+def _sold(uow: UnitOfWork, request: Request, project: str, month: str) -> int:
+    """A line of an issued invoice is in its document, one of a draft at least sold."""
+    sku, version = _line_named(request)
+    if accounts.check_month(month) < accounts.of(uow, project).next_month:
+        row = invoices.get(uow, context.principal(request), project, month)
+        lines = json.loads(row["document"])["lines"]
+        known = any((one["sku"], one["priceVersion"]) == (sku, version) for one in lines)
+    else:
+        found = default_rate_card().skus.get(sku)
+        known = any(one.version_id == version for one in found.versions) if found else sku.startswith(OWN)
+    if not known:
+        raise _no_line(month, sku)
+    return 200
+
+
+def _line_named(request: Request) -> tuple[str, str]:
+    return request.query_params.get("sku", ""), request.query_params.get("version", "")
+
+
+def _no_line(month: str, sku: str) -> PodyardError:
+    return PodyardError(Code.NOT_FOUND, f"the invoice of {month} has no line of {sku[:128]} at that price")
+
+
 @router.get("/{month}/line")
+@streamed("invoices", "Explain a line", _sold)
 def line(request: Request, project: str, month: str) -> Response:
     """ "Explain this line": price version, resources, seconds and the events that they follow from."""
-    caller, fields = context.principal(request), request.query_params
-    sku, version = fields.get("sku", ""), fields.get("version", "")
+    caller, (sku, version) = context.principal(request), _line_named(request)
 
     def body(uow: UnitOfWork) -> tuple[Explained, Any, Any, list[Event]]:
         found = bill_lines.explain(uow, default_rate_card(), caller, project, month, sku, version)
         if not found.parts:
-            raise PodyardError(Code.NOT_FOUND, f"the invoice of {month} has no line of {sku[:128]} at that price")
+            raise _no_line(month, sku)
         shown, numbers = pages(request, found.parts, PARTS_SHOWN)
         keys = list(dict.fromkeys(part.resource_id for part in shown))
         return found, shown, numbers, bill_lines.events_of(uow, project, keys)
 
-    found, shown, numbers, events = context.read(request, body)
+    found, shown, numbers, events = read_again(request, body)
     price = found.parts[0].price
     return page(
         request,
         "billing_line.html",
-        **frame(project, "invoices"),
+        **frame(project, "invoices", "Explain a line"),
         found=found,
         sku=sku,
         back=_url(project, month),

@@ -19,6 +19,7 @@ from podyard.domain.usage import PriceVersion
 from podyard.http import context
 from podyard.pricing.sku import RateCard, Sku, default_rate_card
 from podyard.web.billing_common import budget_bar, cents, frame, pages, read
+from podyard.web.billing_stream import streamed
 from podyard.web.commands import Command
 from podyard.web.formats import moment, percent
 from podyard.web.render import ConsoleRoute, page
@@ -31,6 +32,7 @@ router = APIRouter(route_class=ConsoleRoute)
 
 
 @router.get("/commitments")
+@streamed("commitments")
 def show_commitments(request: Request, project: str) -> Response:
     caller = context.principal(request)
 
@@ -137,6 +139,7 @@ def _version(one: PriceVersion) -> dict[str, Any]:
 
 
 @router.get("/budgets")
+@streamed("budgets")
 def show_budgets(request: Request, project: str) -> Response:
     caller = context.principal(request)
 

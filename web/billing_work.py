@@ -12,7 +12,7 @@ from starlette.responses import Response
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.errors import PodyardError, invalid
 from podyard.base.money import Amount
-from podyard.control import costs, dashboard
+from podyard.control import accounts, costs, dashboard, explorer
 from podyard.control.costs import Change, Costs, JobCost, WhatIf
 from podyard.control.dashboard import IDLE_HINT_SECONDS, Efficiency
 from podyard.control.snapshots import Snapshot
@@ -27,6 +27,7 @@ from podyard.pricing.explore import Bucket
 from podyard.pricing.sku import COMMITMENT_YEARS, default_rate_card
 from podyard.web import charts
 from podyard.web.billing_common import Pages, cents, frame, hourly, made, month_of, months_of, pages, read
+from podyard.web.billing_stream import streamed
 from podyard.web.formats import count, number, percent, usd
 from podyard.web.render import ConsoleRoute, page, project_url
 
@@ -40,6 +41,7 @@ router = APIRouter(route_class=ConsoleRoute)
 
 
 @router.get("/runs")
+@streamed("runs")
 def runs(request: Request, project: str) -> Response:
     found, month, worked = _costs(request, project)
     jobs, numbers = pages(request, list(reversed(worked.jobs)), RUNS_SHOWN)
@@ -113,6 +115,7 @@ def _dollars(exact: Fraction | None) -> str:
 
 
 @router.get("/idle")
+@streamed("idle")
 def idle(request: Request, project: str) -> Response:
     def body(uow: UnitOfWork, found: Snapshot) -> tuple[Snapshot, str, tuple[PlatformTime, list[Efficiency]], _Shown]:
         month = month_of(request, found)
@@ -159,7 +162,7 @@ def _hint(row: Efficiency, now: int) -> dict[str, Any]:
 
 
 def _node(row: Efficiency) -> str:
-    return dashboard.node_label(row.facts)
+    return explorer.node_label(row.facts)
 
 
 def _share(row: Efficiency) -> float:
@@ -167,6 +170,7 @@ def _share(row: Efficiency) -> float:
 
 
 @router.get("/spot")
+@streamed("spot")
 def spot(request: Request, project: str) -> Response:
     caller = context.principal(request)
 
@@ -221,7 +225,18 @@ def _days(found: Snapshot, month: str) -> list[int]:
     return explore.edges(Bucket.DAY, first, last, zone)[:-1]
 
 
+def _asked(_uow: UnitOfWork, request: Request, _project: str, _month: str) -> int:
+    """The page's status: what cannot be asked is shown with its reason."""
+    try:
+        accounts.check_month(request.query_params.get("month") or "2000-01")
+        _change(request.query_params)
+    except PodyardError as error:
+        return error.code.http_status
+    return 200
+
+
 @router.get("/what-if")
+@streamed("what-if", check=_asked)
 def what_if(request: Request, project: str) -> Response:
     caller, fields = context.principal(request), request.query_params
 

@@ -45,11 +45,17 @@ def fragment(template: str, **values: Any) -> str:
     return templates().get_template(template).render(**values)
 
 
-def page(request: Request, template: str, *, status: int = 200, **values: Any) -> Response:
+# A page shows what only this caller may see, and its state of this second: no cache may keep it.
+NOT_KEPT = {"Cache-Control": "no-store"}
+
+
+def page_text(request: Request, template: str, **values: Any) -> str:
     """A page of the console. What the frame needs (who, which project, CSRF token) is looked up here."""
-    html = fragment(template, **{**_frame(request), **values})
-    # A page shows what only this caller may see, and its state of this second: no cache may keep it.
-    return HTMLResponse(html, status, headers={"Cache-Control": "no-store"})
+    return fragment(template, **{**_frame(request), **values})
+
+
+def page(request: Request, template: str, *, status: int = 200, **values: Any) -> Response:
+    return HTMLResponse(page_text(request, template, **values), status, headers=NOT_KEPT)
 
 
 def error_page(request: Request, status: int, title: str, text: str) -> Response:
@@ -86,7 +92,7 @@ class ConsoleRoute(APIRoute):
             try:
                 return await handler(request)
             except PodyardError as error:
-                return error_page(request, error.code.http_status, _title(error.code), error.message)
+                return error_page(request, error.code.http_status, title_of(error.code), error.message)
             except RequestValidationError:
                 return error_page(request, 400, "That does not fit", "The address has a value that is not understood.")
             except HTTPException as error:
@@ -95,7 +101,8 @@ class ConsoleRoute(APIRoute):
         return handle
 
 
-def _title(code: Code) -> str:
+def title_of(code: Code) -> str:
+    """What a refusal is called."""
     titles = {
         Code.NOT_FOUND: "Not found",
         Code.PERMISSION_DENIED: "Not allowed",

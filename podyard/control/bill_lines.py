@@ -10,13 +10,14 @@ from sqlalchemy import bindparam, select
 from podyard.base.clock import PlatformTime
 from podyard.base.money import Amount
 from podyard.control import accounts, bills, invoices
-from podyard.control.snapshots import snapshot
+from podyard.control.snapshots import Snapshot, snapshot
 from podyard.control.spending import within
 from podyard.db.tables_billing import usage_events
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.principal import Principal
 from podyard.domain.usage import UsageRecord
 from podyard.pricing import months
+from podyard.pricing.bill import Bill
 from podyard.pricing.rating import total
 from podyard.pricing.sku import RateCard
 
@@ -63,14 +64,18 @@ def explain(
     charges: Iterable[UsageRecord] = found.charges
     if issued:
         row = invoices.get(uow, principal, project, month)
-        then = bills.card_of_then(uow, card, row["issued_at"])
-        resources = {key: bills.resource_of(then, node) for key, node in found.facts.items()}
-        as_of = row["as_of"]
-        charges = bills.compute(uow, project, resources, found.terms, as_of, row["last_event_seq"]).charges
+        as_of, charges = row["as_of"], bill_of_issued(uow, card, found, row).charges
     mine = (c for c in charges if c.sku_id == sku_id and c.price.version_id == version_id)
     parts = [part for charge in mine for part in within(charge, window)]
     parts.sort(key=lambda part: (part.resource_id, part.start_second))
     return Explained(month, issued, as_of, parts, names)
+
+
+def bill_of_issued(uow: UnitOfWork, card: RateCard, found: Snapshot, row: invoices.Row) -> Bill:
+    """The bill that an issued invoice was made of: of the events that it knew of, at the prices of then."""
+    then = bills.card_of_then(uow, card, row["issued_at"])
+    resources = {key: bills.resource_of(then, node) for key, node in found.facts.items()}
+    return bills.compute(uow, found.project, resources, found.terms, row["as_of"], row["last_event_seq"])
 
 
 def events_of(uow: UnitOfWork, project: str, resources: Sequence[str]) -> list[Event]:

@@ -1,4 +1,4 @@
-"""The figures of the billing pages: month to date, and the explorer's charges by time and by what they were for.
+"""The figures of the billing pages: month to date, idle time, preemptions, use of commitments, budgets.
 
 All come from one `Snapshot`, so that no two figures of a page are of two moments.
 """
@@ -7,185 +7,26 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import date
 from fractions import Fraction
 from typing import Any
 
 from sqlalchemy import bindparam, select
 
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
-from podyard.base.errors import invalid
 from podyard.base.intervals import union_of_seconds
 from podyard.base.money import Amount
-from podyard.control import bills, spending
+from podyard.control import bills, explorer, spending
 from podyard.control.bills import NodeFacts
 from podyard.control.snapshots import Snapshot, rates
 from podyard.db.tables import state_changes
 from podyard.db.tables_billing import budgets, usage_events
-from podyard.db.tables_compute import nodes
-from podyard.db.tables_jobs import jobs
 from podyard.db.unit_of_work import UnitOfWork
-from podyard.domain.fleet import region_of
 from podyard.domain.usage import UsageRecord
-from podyard.hardware.accelerator_types import size_of
 from podyard.pricing import budgets as pure
-from podyard.pricing import commitments, explore, invoicing, months
+from podyard.pricing import commitments, explore, months
 from podyard.pricing.attribution import IDLE, Owned
-from podyard.pricing.explore import Bucket, Cells, Row
+from podyard.pricing.explore import Bucket, Cells
 from podyard.pricing.rating import parts_per_second, total
-
-DIMENSIONS = ("project", "region", "zone", "generation", "type", "usage", "sku", "label", "node", "job")
-COMMITMENT = "commitment"  # the group of what commitments cost themselves, which belongs to no node
-NONE = "(none)"
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Question:
-    """What the explorer is asked: these local days of the account, grouped by a dimension; `where`: of these values of
-    dimensions only. A label is `label:KEY`."""
-
-    first: date
-    last: date
-    bucket: Bucket
-    group: str
-    where: tuple[tuple[str, str], ...] = ()
-
-    @property
-    def dimensions(self) -> tuple[str, ...]:
-        return (self.group, *(dimension for dimension, _ in self.where))
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Explored:
-    """`spans`: the POSIX seconds between which the bars lie; `rows`: the groups, the dearest first; `total`: all."""
-
-    spans: Sequence[int]
-    rows: Sequence[Row]
-    total: Row
-
-
-def ask(uow: UnitOfWork, found: Snapshot, asked: Question) -> Explored:
-    """The charges of some days. Raises INVALID_ARGUMENT for days that are none, and for an unknown dimension."""
-    for dimension in asked.dimensions:
-        if dimension.partition(":")[0] not in DIMENSIONS or (dimension.partition(":")[0] == "label") != (
-            ":" in dimension
-        ):
-            raise invalid(f"{dimension[:80]!r} is none of {', '.join(DIMENSIONS)} (a label: label:KEY)", "group")
-    zone = found.account.time_zone
-    spans = explore.edges(asked.bucket, asked.first, asked.last, zone)
-    groups = _Groups(uow, found, asked)
-    of_moment = (*found.moment, asked)
-    credited = paid(found)
-    if not (found.plain and groups.lasting and not credited):
-        net = found.kept(("net", of_moment), lambda: explore.cells(groups.of(found.charges), spans))
-        gross = net if found.plain else found.kept(("gross", of_moment), lambda: _gross(found, groups, spans))
-        names = dict.fromkeys((*gross.totals, *net.totals))
-        made = explore.rows(gross, net, spans, credited, zone, names)
-        return Explored(spans, made, explore.whole(gross, net, spans, credited, zone))
-    closed = found.kept(asked, lambda: explore.cells(groups.of(found.closed), spans))
-    before = found.kept(("rows", asked), lambda: explore.rows(closed, closed, spans, credited, zone, closed.totals))
-    now = explore.cells(groups.of(found.open), spans)
-    both = closed.plus(now)
-    changed = explore.rows(both, both, spans, credited, zone, now.totals)
-    made = explore.in_order([*(row for row in before if row.name not in now.totals), *changed])
-    return Explored(spans, made, explore.whole(both, both, spans, credited, zone))
-
-
-def _gross(found: Snapshot, groups: _Groups, spans: Sequence[int]) -> Cells:
-    """Use at its prices, and what commitments cost themselves."""
-    own = [charge for charge in found.charges if charge.resource_id.startswith(commitments.OWN)]
-    return explore.cells(groups.of([*own, *found.closed, *found.open]), spans)
-
-
-def paid(found: Snapshot) -> Mapping[str, Fraction]:
-    """By month, which share of the charges credits pay."""
-    if not found.terms.credits:
-        return {}
-    policy, credits = found.account.policy, found.terms.credits
-    key = ("paid", *found.moment)
-    return found.kept(key, lambda: explore.paid_by_credits(invoicing.invoices(found.charges, policy, credits)))
-
-
-class _Groups:
-    """Which group a charge is in, and whether it is asked for at all."""
-
-    def __init__(self, uow: UnitOfWork, found: Snapshot, asked: Question) -> None:
-        self._found = found
-        self._asked = asked
-        self._names: dict[str, str | None] = {}
-        needs_labels = any(dimension.startswith("label:") for dimension in asked.dimensions)
-        self._labels = labels_of(uow, found.project) if needs_labels else {}
-        self._job_names = job_names(uow, found.project) if "job" in asked.dimensions else {}
-        spans = bills.spans_of(uow, found.project) if "job" in asked.dimensions else []
-        self._owners = explore.owners(spans, found.as_of)
-        # Labels and jobs may become others without a usage event.
-        self.lasting = not needs_labels and "job" not in asked.dimensions
-
-    def of(self, charges: Iterable[UsageRecord]) -> Iterator[tuple[str, UsageRecord]]:
-        named = ((name, charge) for charge in charges if (name := self._name(charge.resource_id)) is not None)
-        return self._jobs(named) if "job" in self._asked.dimensions else named
-
-    def _jobs(self, named: Iterable[tuple[str, UsageRecord]]) -> Iterator[tuple[str, UsageRecord]]:
-        wanted = frozenset(value for dimension, value in self._asked.where if dimension == "job")
-        for name, charge in named:
-            if charge.resource_id.startswith(commitments.OWN):
-                parts: Iterable[tuple[str, UsageRecord]] = [(COMMITMENT, charge)]
-            else:
-                parts = explore.by_job(charge, self._owners.get(charge.resource_id, ()))
-            for key, part in parts:
-                job = self._job_names.get(key, key)
-                if not wanted or wanted == {job}:
-                    yield (job if self._asked.group == "job" else name), part
-
-    def _name(self, resource: str) -> str | None:
-        """The group of a resource's charges; None: they are not asked for. Jobs are looked at later."""
-        if resource not in self._names:
-            values = (self._value(resource, d) == v for d, v in self._asked.where if d != "job")
-            self._names[resource] = self._value(resource, self._asked.group) if all(values) else None
-        return self._names[resource]
-
-    def _value(self, resource: str, dimension: str) -> str:
-        facts, sold = self._found.facts.get(resource), self._found.resources.get(resource)
-        if dimension == "project":
-            return self._found.project
-        if facts is None or sold is None:
-            return resource if dimension == "sku" else COMMITMENT
-        if dimension.startswith("label:"):
-            return self._labels.get(resource, {}).get(dimension.partition(":")[2], NONE)
-        return {
-            "region": region_of(facts.zone),
-            "zone": facts.zone,
-            "generation": size_of(facts.accelerator_type)[0].name,
-            "type": facts.accelerator_type,
-            "usage": str(facts.usage_class),
-            "sku": NONE if sold.sku is None else sold.sku.sku_id,
-            "node": node_label(facts),
-            "job": "",
-        }[dimension]
-
-
-def node_label(facts: NodeFacts) -> str:
-    """`ZONE/ID`: short, and of one node at a time."""
-    return f"{facts.zone}/{facts.name.rsplit('/', 1)[-1]}"
-
-
-def job_names(uow: UnitOfWork, project: str) -> Mapping[str, str]:
-    """`ZONE/ID` of each job, by key."""
-    return {row["job_key"]: f"{row['zone']}/{row['job_id']}" for row in uow.all(_JOBS, {"project": project})}
-
-
-_JOBS = select(jobs.c.job_key, jobs.c.zone, jobs.c.job_id).where(jobs.c.project == bindparam("project"))
-
-
-def labels_of(uow: UnitOfWork, project: str) -> Mapping[str, Mapping[str, str]]:
-    """The labels that nodes have now, or had when they went, by node."""
-    return {row["node_key"]: row["spec"]["labels"] for row in uow.all(_LABELS, {"project": project})}
-
-
-_LABELS = (
-    select(nodes.c.node_key, nodes.c.spec).where(nodes.c.project == bindparam("project")).order_by(nodes.c.node_key)
-)
-
 
 # With more charges than this the forecast is made once a minute: it looks at all of them.
 FORECAST_EXACT_CHARGES = 5_000
@@ -217,7 +58,7 @@ class MonthToDate:
     """The month so far: exact, net of what commitments cover and with their own charges, before credits.
 
     `estimated`: the part of nodes that are still in use. `before`: the whole last month, and `before_then` the same
-    time of it. `rate`: parts per second now. `days`: by local day.
+    time of it. `rate`: parts per second now. `days`: by local day, of the last of which the part `today` is over.
     """
 
     month: str
@@ -229,6 +70,7 @@ class MonthToDate:
     forecast: pure.Forecast
     rate: int
     days: Sequence[tuple[str, Amount]]
+    today: float
     nodes: Sequence[NodeMonth]
     budgets: Sequence[Budget]
 
@@ -250,7 +92,7 @@ def month_to_date(uow: UnitOfWork, found: Snapshot) -> MonthToDate:
     return MonthToDate(
         month=month,
         spent=Amount(spent),
-        credits=-paid(found).get(month, Fraction(0)) * spent,
+        credits=-explorer.paid(found).get(month, Fraction(0)) * spent,
         estimated=Amount(sum(_sums_of(of_open, [seconds.start, seconds.stop], estimated=True))),
         before=Amount(before_then + rest),
         before_then=Amount(before_then),
@@ -259,6 +101,7 @@ def month_to_date(uow: UnitOfWork, found: Snapshot) -> MonthToDate:
         days=[
             (explore.label(start, Bucket.DAY, zone), Amount(parts)) for start, parts in zip(days, by_day, strict=False)
         ],
+        today=(now - days[-2]) / (days[-1] - days[-2]),
         nodes=_nodes(found, [seconds.start, seconds.stop], of_now),
         budgets=budgets_of(uow, found),
     )
@@ -329,7 +172,7 @@ def _scope(uow: UnitOfWork, found: Snapshot, row: Mapping[str, Any]) -> Iterator
     if row["scope"] != "job":
         return mine
     own = frozenset(
-        key for key, name in job_names(uow, found.project).items() if name.endswith("/" + row["scope_value"])
+        key for key, name in explorer.job_names(uow, found.project).items() if name.endswith("/" + row["scope_value"])
     )
     owners = explore.owners(bills.spans_of(uow, found.project), found.as_of)
     cut = (part for record in mine for part in explore.by_job(record, owners.get(record.resource_id, ())))

@@ -22,6 +22,7 @@ from podyard.api.app import create_app
 from podyard.domain.fleet import default_fleet
 from podyard.settings import from_environment
 from podyard.testing.server import serving
+from podyard.web import billing_invoices
 from podyard.web.pages import router as console
 from tests.browser.conftest import Browser, open_browser
 from tests.browser.test_console import CONTRAST_PROBE, LABELS_PROBE
@@ -366,3 +367,32 @@ def test_texts_of_users_are_text(lived: Console) -> None:
     for query in (f"group=label:{EVIL}", f"dim=node&value={EVIL}", f"where=node={EVIL}", f"from={EVIL}"):
         answer = lived.page(f"/explorer?{query}")
         assert answer.status_code in (200, 400) and "<img" not in answer.text
+
+
+def test_by_invoice_month_the_explorer_has_the_totals_of_the_invoices(browser: Browser, lived: Console) -> None:
+    browser.open(f"{BILLING}/explorer")
+    Select(browser.one("#by")).select_by_value("invoice")
+    browser.script("document.querySelector('#from').value = '2026-02-01'")
+    browser.one("form.ask button").click()
+    browser.until(lambda: "by=invoice" in browser.driver.current_url, 10, "the address")
+    browser.script("document.querySelector('details.data').open = true")
+    bars = {row.find_element(By.TAG_NAME, "th").text: money(row.find_element(By.TAG_NAME, "td").text)
+            for row in browser.all("#bars tbody tr")}  # fmt: skip
+    issued = {one["month"]: Decimal(one["total"]) for one in lived.ok("GET", f"{HERE}/invoices")["invoices"]}
+    draft = lived.ok("GET", f"{HERE}/invoices:preview")["invoice"]
+    assert len(issued) == 10 and bars == {**issued, draft["month"]: Decimal(draft["total"])}
+    assert money(browser.text("#total")) == sum(bars.values())
+    head, *rows, foot = lived.table("by=invoice&from=2026-02-01&to=2026-12-03&group=node")
+    assert head == ["node", "gross USD", "credits USD", "net USD"]
+    assert sum(Decimal(row[3]) for row in rows) == Decimal(foot[3]) == sum(bars.values())
+
+
+def test_an_invoice_leads_to_its_page_for_paper_and_to_its_pdf_where_one_can_be_made(
+    lived: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for month in ("2026-03", "2026-12"):
+        assert f'href="/console/demo/invoices/{month}/print"' in lived.page(f"/invoices/{month}").text
+        assert f'href="/console/demo/invoices/{month}/pdf"' in lived.page(f"/invoices/{month}").text
+    monkeypatch.setattr(billing_invoices, "_has_pdf", lambda: False)
+    text = lived.page("/invoices/2026-03").text
+    assert "/print" in text and "/pdf" not in text and "podyard[pdf]" in text

@@ -145,3 +145,44 @@ def test_credits_pay_the_same_share_of_every_charge_and_others_are_what_is_missi
     for measure in ("gross", "credits", "net"):
         columns = [sum(column) for column in zip(*(row.by_span(measure) for row in folded), strict=True)]
         assert columns == list(whole.by_span(measure)) and sum(columns) == getattr(whole, measure)
+
+
+@given(
+    st.lists(
+        st.dictionaries(st.sampled_from("abcd"), st.tuples(st.fractions(0, 1000), st.fractions(0, 1000)), min_size=1),
+        min_size=1,
+        max_size=4,
+    ),
+    st.integers(1, 50),
+)
+def test_each_invoice_month_adds_up_to_its_own_total(
+    found: list[dict[str, tuple[Fraction, Fraction]]], unit: int
+) -> None:
+    """Each month is rounded by itself: the sum of rounded months may be another than the rounded sum."""
+    months_found = [
+        explore.Invoiced(
+            f"2026-{index + 1:02d}",
+            unit,
+            groups,
+            explore.rounded(sum(after for _, after in groups.values()), unit) + index,  # whatever the invoice says
+            [("(tax)", index), ("(correction of 2025-12)", -index)],
+        )
+        for index, groups in enumerate(found)
+    ]
+    rows = explore.booked(months_found)
+    assert [row.name for row in rows[-2:]] == ["(tax)", "(correction of 2025-12)"]
+    for index, month in enumerate(months_found):
+        assert sum(row.net[index] for row in rows) == month.subtotal
+        assert sum(row.net[index] for row in rows[:-2]) == month.subtotal
+    for row in rows:
+        assert list(row.net) == [a + b for a, b in zip(row.gross, row.credits, strict=True)]
+    grosses = [sum(row.gross) for row in rows[:-2]]
+    assert grosses == sorted(grosses, reverse=True)
+
+
+def test_without_an_invoice_a_month_has_nothing() -> None:
+    (row,) = explore.booked(
+        [explore.Invoiced("2026-01", 1, {}, 0, ()), explore.Invoiced("2026-02", 1, {"a": (3, 2)}, 2, ())]
+    )
+    assert (row.gross, row.credits, row.net) == ([0, 3], [0, -1], [0, 2])
+    assert explore.booked([]) == []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from podyard.db.unit_of_work import Database, UnitOfWork
 from podyard.domain.node import UsageClass
 from podyard.domain.principal import PLATFORM, Principal
 from podyard.pricing.sku import default_rate_card
+from podyard.web import billing
 from tests.store.queue_play import PROJECT, Play
 
 CARD = default_rate_card()
@@ -118,3 +121,25 @@ def test_what_is_kept_of_views_has_a_limit(play: Play) -> None:
         assert found.kept(number, lambda number=number: number) == number  # type: ignore[misc]
     assert len(found.views) == snapshots.VIEWS_KEPT
     assert found.kept(snapshots.VIEWS_KEPT, lambda: -1) == snapshots.VIEWS_KEPT and found.kept(0, lambda: -1) == -1
+
+
+def test_the_line_of_the_month_ends_at_this_moment_where_the_forecast_begins(play: Play) -> None:
+    """A day that has just begun is no whole day: the point stands at its part."""
+    play.create("a")
+    play.turn(2 * 86_400 + 6 * 3_600 - 10)
+
+    def body(uow: UnitOfWork) -> tuple[snapshots.Snapshot, dashboard.MonthToDate]:
+        found = _kept(uow)
+        return found, dashboard.month_to_date(uow, found)
+
+    found, month = play.database.read(body)
+    assert len(month.days) == 3 and month.today == 0.25
+    picture = str(billing._outlook(found, month))
+    (line,) = re.findall(r'class="line s1" points="([^"]*)"', picture)
+    (dashed,) = re.findall(r'class="line dashed s1" points="([^"]*)"', picture)
+    points = [tuple(map(float, point.split(","))) for point in line.split()]
+    assert line.split()[-1] == dashed.split()[0] and len(points) == 4
+    x = [at for at, _ in points]
+    assert x[3] - x[2] == pytest.approx((x[2] - x[1]) / 4, abs=0.2)
+    slopes = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in itertools.pairwise(points)]
+    assert slopes == pytest.approx([slopes[0]] * 3, rel=0.3), "one node costs the same all the time"

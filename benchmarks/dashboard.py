@@ -1,0 +1,270 @@
+"""First paint of the ten billing pages in Chromium, in a cold and in a warm process, with 0, 1 and many nodes.
+
+    python -m benchmarks.dashboard [--nodes 0 1 50000] [--ready 1000] [--rounds 1]
+
+Cold: the API process was started for this one page, which is asked for as soon as it answers. Warm: the same page
+again. `paint` is the first contentful paint by the browser's own clock; `whole` is when the last byte had come, both in
+ms from the click. At last another client asks the API for a node that is not there: how long that takes, at rest and
+while a bill is made. Bound: paint within 400 ms, a page within 60 kB.
+Expected before the first run: paint 250 ms in the cold process whatever there is to be metered, whole 4 s.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from selenium import webdriver
+from selenium.webdriver.chrome.options import Options
+from selenium.webdriver.chrome.service import Service
+from sqlalchemy import insert
+
+from benchmarks.startup import _free_port
+from podyard import migrations
+from podyard.api.app import prepare
+from podyard.base.clock import NANOS_PER_SECOND, OsClock, PlatformTime
+from podyard.control import accounts
+from podyard.db.tables_billing import usage_events
+from podyard.db.tables_compute import nodes
+from podyard.db.unit_of_work import Database, UnitOfWork
+from podyard.settings import from_environment
+from tests.browser.conftest import CHROMIUM_FLAGS, NAMES
+
+PAGES = ("", "/explorer", "/runs", "/idle", "/spot", "/commitments", "/invoices", "/prices", "/budgets", "/what-if")
+KINDS = (("v2-8", "us-central1-b"), ("v5litepod-4", "us-central1-a"), ("v4-8", "us-central2-b"))
+USAGES = ("on-demand", "spot")
+DAYS = 40  # over which the nodes lived
+ROWS_AT_ONCE = 5_000
+READY_SECONDS_MAX = 60.0
+WHOLE_SECONDS_MAX = 120.0
+PAINT_MILLISECONDS_MAX = 400
+BYTES_MAX = 60_000
+PAINTS = "return performance.getEntriesByType('paint').find((p) => p.name === 'first-contentful-paint')?.startTime"
+WHOLE = "return performance.getEntriesByType('navigation')[0].responseEnd"
+SIZE = "return performance.getEntriesByType('navigation')[0].decodedBodySize"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nodes", type=int, nargs="+", default=[0, 1, 50_000])
+    parser.add_argument("--ready", type=int, default=1_000, help="how many of them are READY now")
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--pages", nargs="+", default=PAGES)
+    given = parser.parse_args()
+    print(f"{'nodes':>6} {'page':<13}{'paint cold':>11}{'warm':>7}{'whole cold':>12}{'warm':>7}{'kB':>6}")
+    for count in given.nodes:
+        with tempfile.TemporaryDirectory(prefix="podyard-dashboard-") as folder:
+            data = Path(folder)
+            fill(data, count, min(count, given.ready))
+            with chromium() as driver:
+                for page in given.pages:
+                    found = [measure(driver, data, page) for _ in range(given.rounds)]
+                    cold, warm, whole, again, size = (statistics.median(column) for column in zip(*found, strict=True))
+                    late = "  LATE" if max(cold, warm) > PAINT_MILLISECONDS_MAX else ""
+                    late += "  LARGE" if size > BYTES_MAX else ""
+                    print(
+                        f"{count:>6} {page or '/':<13}{cold:>11.0f}{warm:>7.0f}{whole:>12.0f}{again:>7.0f}"
+                        f"{size / 1000:>6.1f}{late}",
+                        flush=True,
+                    )
+            print(f"{count:>6} {latency(data)}", flush=True)
+
+
+def fill(data: Path, count: int, ready: int) -> None:
+    """A data folder with nodes of the last days, whose events are as the platform writes them."""
+    environ = {"PODYARD_DATA": str(data), "PODYARD_CLOCK": "system"}
+    settings = from_environment(environ)
+    database = Database(settings.database_url, OsClock())
+    migrations.upgrade(database)
+    prepare(settings, database)
+
+    def write(uow: UnitOfWork) -> None:
+        rows, events = [], []
+        for index in range(count):
+            node, of_node = _node(index, count, uow.now, ready=index >= count - ready)
+            rows.append(node)
+            events += of_node
+        for table, found in ((nodes, rows), (usage_events, events)):
+            for at in range(0, len(found), ROWS_AT_ONCE):
+                uow.execute(insert(table), found[at : at + ROWS_AT_ONCE])
+        accounts.open_for(uow, "demo")
+
+    database.run(write)
+    database.close()
+
+
+def _node(index: int, count: int, now: PlatformTime, *, ready: bool) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    kind, zone = KINDS[index % len(KINDS)]
+    usage = USAGES[index // len(KINDS) % len(USAGES)]
+    key, name = f"node-key-{index:08d}", f"n-{index:06d}"
+    start = now.nanos - DAYS * 86_400 * NANOS_PER_SECOND * (count - index) // count - 7_777_777
+    states = [("READY", start), ("DELETING", start + (index % 997 + 60) * 100_000_000_123), ("DELETED", None)]
+    events = [
+        {
+            "event_id": f"{key}-{seq}",
+            "project": "demo",
+            "resource_key": key,
+            "resource_name": f"projects/demo/locations/{zone}/nodes/{name}",
+            "resource_seq": seq + 2,
+            "zone": zone,
+            "accelerator_type": kind,
+            "usage_class": usage,
+            "state": state,
+            "billable": state == "READY",
+            "at": PlatformTime(min(now.nanos, at if at is not None else states[1][1] + 5_000_000_000)),
+        }
+        for seq, (state, at) in enumerate(states[:1] if ready else states)
+    ]
+    node = {
+        "node_key": key,
+        "number": index,
+        "project": "demo",
+        "zone": zone,
+        "node_id": name,
+        "live_name": f"projects/demo/locations/{zone}/nodes/{name}" if ready else None,
+        "state": events[-1]["state"],
+        "version": len(events) + 1,
+        "accelerator_type": kind,
+        "topology": "2x2",
+        "usage_class": usage,
+        "runtime_version": "tpu-vm-base",
+        "spec": {"labels": {"team": f"t{index % 7}"}},
+        "created": PlatformTime(start),
+        "state_reason": "",
+        "wait_reason": "",
+        "host_count": 1,
+        "first_address": 0,
+    }
+    return node, events
+
+
+def _found(*names: str) -> str:
+    path = next((path for name in names if (path := shutil.which(name))), None)
+    if path is None:
+        raise SystemExit(f"{names[0]} is not on PATH")
+    return path
+
+
+@contextmanager
+def chromium() -> Iterator[webdriver.Chrome]:
+    with tempfile.TemporaryDirectory(prefix="podyard-chromium-", ignore_cleanup_errors=True) as profile:
+        options = Options()
+        options.binary_location = _found(*NAMES)
+        for flag in (*CHROMIUM_FLAGS, f"--user-data-dir={profile}"):
+            options.add_argument(flag)
+        driver = webdriver.Chrome(options=options, service=Service(_found("chromedriver")))
+        driver.set_page_load_timeout(WHOLE_SECONDS_MAX)
+        driver.get("data:text/html,<h1>a browser that has painted before</h1>")
+        try:
+            yield driver
+        finally:
+            driver.quit()
+
+
+@contextmanager
+def serving(data: Path) -> Iterator[int]:
+    """A new API process; gives its port once it answers."""
+    port = _free_port()
+    environ = {**os.environ, "PODYARD_DATA": str(data), "PODYARD_CLOCK": "system", "PODYARD_PORT": str(port)}
+    process = subprocess.Popen([sys.executable, "-m", "podyard.main", "api"], env=environ, stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + READY_SECONDS_MAX
+        while not _answers(port):
+            assert time.monotonic() < deadline and process.poll() is None, "the API does not start"
+            time.sleep(0.02)
+        yield port
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _answers(port: int) -> bool:
+    try:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        connection.request("GET", "/healthz")
+        return connection.getresponse().status == 200
+    except OSError:
+        return False
+
+
+def measure(driver: webdriver.Chrome, data: Path, page: str) -> tuple[float, float, float, float, float]:
+    """(first paint cold, warm, last byte cold, warm) in milliseconds, and the page's bytes."""
+    token = (data / "token").read_text(encoding="ascii").strip()
+    with serving(data) as port:
+        url = f"http://127.0.0.1:{port}"
+        driver.get(f"{url}/favicon.ico")
+        driver.add_cookie({"name": "podyard_session", "value": token, "path": "/"})
+        cold = _load(driver, f"{url}/console/demo/billing{page}")
+        warm = _load(driver, f"{url}/console/demo/billing{page}")
+    return cold[0], warm[0], cold[1], warm[1], cold[2]
+
+
+def _load(driver: webdriver.Chrome, url: str) -> tuple[float, float, float]:
+    driver.get(url)
+    assert "Billing" in driver.page_source, driver.page_source[:300]
+    paint = None
+    for _ in range(100):
+        paint = driver.execute_script(PAINTS)  # type: ignore[no-untyped-call]
+        if paint is not None:
+            break
+        time.sleep(0.02)
+    whole, size = driver.execute_script(WHOLE), driver.execute_script(SIZE)  # type: ignore[no-untyped-call]
+    return float(paint or WHOLE_SECONDS_MAX * 1000), float(whole), float(size)
+
+
+def latency(data: Path) -> str:
+    """What another client notices: a small request, in the first seconds of a process and when it is at rest."""
+    token = (data / "token").read_text(encoding="ascii").strip()
+    with serving(data) as port:
+        first = _asked(port, token, 4.0)
+        _page(port, token)  # waits until the bill is there
+        rest = _asked(port, token, 2.0)
+    with serving(data) as port:
+        asking = threading.Thread(target=_page, args=(port, token))
+        asking.start()
+        page = _asked(port, token, 4.0)
+        asking.join()
+    names = ("bills are made ahead", "a page waits", "at rest")
+    rows = (
+        f"{name}: median {statistics.median(found):.1f}, 95 % {sorted(found)[len(found) * 95 // 100]:.1f}"
+        for name, found in zip(names, (first, page, rest), strict=True)
+    )
+    return "an API request takes, in ms, while " + "; ".join(rows)
+
+
+def _asked(port: int, token: str, seconds: float) -> list[float]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    found = []
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        began = time.perf_counter()
+        path = "/v2/projects/demo/locations/us-central1-b/nodes/none"
+        connection.request("GET", path, headers={"Authorization": f"Bearer {token}"})
+        connection.getresponse().read()
+        found.append((time.perf_counter() - began) * 1000)
+        time.sleep(0.01)
+    connection.close()
+    return found
+
+
+def _page(port: int, token: str) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=WHOLE_SECONDS_MAX)
+    connection.request("GET", "/console/demo/billing", headers={"Cookie": f"podyard_session={token}"})
+    connection.getresponse().read()
+    connection.close()
+
+
+if __name__ == "__main__":
+    main()

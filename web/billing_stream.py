@@ -1,0 +1,140 @@
+"""Billing pages whose figures take time: the frame is sent and painted at once, with a line that says what is done, and
+the figures follow in the same answer. It is one HTML document, which needs no script.
+
+Who may not see the page, or asks for what is not there, is told so with its status before the frame is sent. What goes
+wrong later stands in the place of the figures.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import functools
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+from anyio import CapacityLimiter, to_thread
+from anyio.lowlevel import RunVar
+from fastapi import Request
+from markupsafe import Markup
+from sqlalchemy import bindparam, func, select
+from starlette.responses import Response, StreamingResponse
+
+from podyard.base.errors import PodyardError
+from podyard.control import access, accounts
+from podyard.db.tables_compute import nodes
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.http import context
+from podyard.web import billing_turns
+from podyard.web.billing_common import MARK, frame
+from podyard.web.formats import count
+from podyard.web.render import NOT_KEPT, page_text, title_of
+
+FRAME_SECONDS = 0.08  # a page that is not whole by then shows its frame: what comes sooner seems to come at once
+# Pages made at the same time; others wait, with their frames painted. They leave threads for what answers at once.
+PAGES_AT_ONCE = 12
+
+logger = logging.getLogger(__name__)
+_limits: RunVar[CapacityLimiter] = RunVar("podyard billing pages")
+
+Show = Callable[..., Response]
+Check = Callable[[UnitOfWork, Request, str, str], int]
+
+
+def month_named(_uow: UnitOfWork, request: Request, _project: str, month: str) -> int:
+    """The usual check: the month in the path or in the query, if there is one, is a month."""
+    for text in (month, request.query_params.get("month")):
+        if text:
+            accounts.check_month(text)
+    return 200
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Frame:
+    """A page without its figures: what stands before and after them."""
+
+    status: int
+    before: str
+    after: str
+
+
+def streamed(
+    tab: str, title: str = "", check: Check = month_named
+) -> Callable[[Show], Callable[..., Awaitable[Response]]]:
+    """A route that makes a whole page and may take its time for it.
+
+    `title`: another than the tab's, with `{month}` of the path. `check` looks at the address alone, quickly: it returns
+    the page's status, or raises what the page would. An answer that is no page (`?format=`) comes when it is whole.
+    """
+
+    def decorate(show: Show) -> Callable[..., Awaitable[Response]]:
+        @functools.wraps(show)
+        async def answer(request: Request, project: str, **more: str) -> Response:
+            work = functools.partial(show, request, project, **more)
+            making = asyncio.ensure_future(to_thread.run_sync(work, limiter=_limit()))
+            done, _ = await asyncio.wait({making}, timeout=FRAME_SECONDS)
+            if done or request.query_params.get("format"):
+                return await making
+            billing_turns.begin()
+            making.add_done_callback(_over)
+            month = more.get("month", "")
+            frame_now = functools.partial(_frame, request, project, month, tab, title.format(month=month), check)
+            found = await to_thread.run_sync(frame_now)
+            return StreamingResponse(
+                _parts(request, found, making), found.status, media_type="text/html; charset=utf-8", headers=NOT_KEPT
+            )
+
+        return answer
+
+    return decorate
+
+
+def _limit() -> CapacityLimiter:
+    """Each event loop has its own."""
+    found = _limits.get(None)
+    if found is None:
+        found = CapacityLimiter(PAGES_AT_ONCE)
+        _limits.set(found)
+    return found
+
+
+def _over(making: asyncio.Future[Response]) -> None:
+    """A reader who has gone asks for no result: then nobody else looks at how it failed."""
+    billing_turns.end()
+    if not making.cancelled():
+        making.exception()
+
+
+def _frame(request: Request, project: str, month: str, tab: str, title: str, check: Check) -> _Frame:
+    def body(uow: UnitOfWork) -> tuple[int, int]:
+        context.principal(request).require("podyard.billing.view", project, f"projects/{project}/costs")
+        access.project_row(uow, project)
+        return check(uow, request, project, month), int(uow.execute(_NODES, {"project": project}).scalar() or 0)
+
+    status, there = context.read(request, body)
+    waiting = f"Working out the bill of {count(there, 'node')}…"
+    text = page_text(request, "billing_base.html", **frame(project, tab, title, waiting))
+    before, _, after = text.partition(MARK)
+    return _Frame(status, before, after)
+
+
+_NODES = select(func.count()).where(nodes.c.project == bindparam("project"))
+
+
+async def _parts(request: Request, found: _Frame, making: asyncio.Future[Response]) -> AsyncIterator[str]:
+    yield found.before
+    try:
+        # A reader who goes does not stop what others may be waiting for.
+        response = await asyncio.shield(making)
+        yield bytes(response.body).decode().partition(MARK)[2]
+    except PodyardError as error:
+        yield _failed(title_of(error.code), error.message) + found.after
+    except Exception as error:
+        logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
+        yield _failed("That did not work", "Internal error; the server's log says more") + found.after
+
+
+def _failed(title: str, text: str) -> str:
+    box: Any = Markup('<p class="error" role="alert"><strong>{}.</strong> {}</p>\n')
+    return str(box.format(title, text))
