@@ -17,7 +17,7 @@ from typing import Any
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.durations import parse_duration
 from podyard.base.errors import PodyardError, invalid
-from podyard.domain.node import NODE, UsageClass
+from podyard.domain.node import INTERRUPTIBLE, NODE
 
 RULES_MAX = 256  # each is looked at wherever it could act: more are a mistake of a script
 PATTERN_CHARACTERS_MAX = 256  # no name is longer
@@ -269,7 +269,7 @@ class FaultRule:
 
     def matches(self, subject: Subject) -> bool:
         """Whether each pattern fits. A preemption takes an on-demand or reserved node only where `usage` says so."""
-        if self.effect == "preempt" and "usage" not in self.match and subject.usage not in _INTERRUPTIBLE:
+        if self.effect == "preempt" and "usage" not in self.match and subject.usage not in INTERRUPTIBLE:
             return False
         return all(
             any(fnmatchcase(value, pattern) for value in subject.values(key)) for key, pattern in self.match.items()
@@ -279,9 +279,6 @@ class FaultRule:
     def reason(self) -> str:
         """What everything that it does says."""
         return f"fault {self.fault_id}: {self.effect}"
-
-
-_INTERRUPTIBLE = (str(UsageClass.PREEMPTIBLE), str(UsageClass.SPOT))
 
 
 def parse_rule(data: Any, now: PlatformTime, fault_id: str = "", place: str = "") -> FaultRule:

@@ -391,7 +391,7 @@ def active_with_the_first_node(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("I15", 0, 1, 2)
 def on_demand_nodes_are_preempted(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(nodes, "UsageClass", Altered(nodes.UsageClass, SPOT="on-demand"))
+    patch.setattr(nodes, "INTERRUPTIBLE", frozenset({*nodes.INTERRUPTIBLE, nodes.UsageClass.ON_DEMAND}))
 
 
 @mutant("I15", 0, 1, 2)
