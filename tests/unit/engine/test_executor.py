@@ -16,6 +16,8 @@ from podyard.engine.training.store import FileStore
 from tests.unit.engine import replica_gang
 from tests.unit.engine.replica_gang import Alone, Recorder, run_gang, spec_of
 
+# One worker of the test run does all of it: each would compile by itself.
+pytestmark = pytest.mark.xdist_group("executor")
 FOUR_HOSTS = {"accelerator_type": "v3-32", "core_count": 32, "host_count": 4}
 
 

@@ -39,7 +39,8 @@ _KNOWN_MISSES = {
 }
 
 
-pytestmark = pytest.mark.slow
+# One worker of the test run does all of it: the others would work out the same verdicts.
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("memory verdicts")]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -25,6 +25,7 @@ from podyard.engine.program.ir import DTYPE_BYTES, Body, Program, matrix_flops, 
 from podyard.engine.program.partition import partitioned
 from podyard.engine.timing.loops import trip_count
 
+pytestmark = pytest.mark.xdist_group("partition")  # XLA is asked once, by one worker of the test run
 DEVICES, BATCH = 4, 32
 F32, S32 = jnp.float32, jnp.int32
 Shape: Any = jax.ShapeDtypeStruct

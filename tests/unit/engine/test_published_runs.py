@@ -31,7 +31,8 @@ _MISSED = {"v0.7:Google/results/tpu-v4-512-TF/resnet": "modelled 36 % too fast, 
 _IMAGES = 1_281_167
 _EPOCHS = 90
 
-pytestmark = pytest.mark.slow
+# One worker of the test run does all of it: the others would work out the same estimates.
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("published runs")]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,6 +15,9 @@ _CORES_PER_DEVICE = {"v4": 2}
 _SINGLE = ("gemm", "gemm_variant", "elementwise")
 _STEPS = ("train_step", "train_step_dp")
 
+# One worker of the test run does all of it: the others would work out the same estimates.
+pytestmark = pytest.mark.xdist_group("timing")
+
 
 def _name(part: bool) -> str:
     return "test part" if part else "fitted part"

@@ -53,7 +53,7 @@ def metered(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def _snapshot(uow: UnitOfWork) -> snapshots.Snapshot:
-    return snapshots.snapshot(uow, CARD, PLATFORM, PROJECT)
+    return snapshots.snapshot(uow, default_rate_card(), PLATFORM, PROJECT)
 
 
 def _same_as_all(uow: UnitOfWork, found: snapshots.Snapshot) -> None:
