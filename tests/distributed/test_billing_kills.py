@@ -4,6 +4,7 @@ what comes after it is written in a unit of its own."""
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import shutil
 import signal
@@ -137,16 +138,20 @@ def _die(point: str) -> Callable[[Database, str], None]:
     return arm
 
 
+# Children are copies of a process that has only these modules: this one may have threads by now, of JAX for example.
+_PROCESSES = multiprocessing.get_context("forkserver")
+_PROCESSES.set_forkserver_preload([__name__])
+
+
+def _live_until(point: str, url: str) -> None:
+    _live(url, STOPPED, 1, _die(point))
+
+
 def _killed_at(point: str, url: str) -> None:
-    child = os.fork()
-    if child == 0:
-        try:
-            _live(url, STOPPED, 1, _die(point))
-        finally:
-            os._exit(1)  # it has not died where it should have
-    _, status = os.waitpid(child, 0)
-    assert os.WIFSIGNALED(status), f"nothing happens at {point}"
-    assert os.WTERMSIG(status) == signal.SIGKILL
+    child = _PROCESSES.Process(target=_live_until, args=(point, url))
+    child.start()
+    child.join(60)
+    assert child.exitcode == -signal.SIGKILL, f"nothing happens at {point}"
 
 
 def _issued(database: Database) -> bytes:
