@@ -13,9 +13,10 @@ from podyard.api import deps
 from podyard.api.deps import Timestamp
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.money import Amount, minor_text
-from podyard.control import accounts, closing, commitments, invoices
+from podyard.control import accounts, commitments, invoices
 from podyard.control.commitments import Purchase
 from podyard.control.invoice_document import EXACT_DECIMALS
+from podyard.http import several_units
 from podyard.pricing.sku import default_rate_card
 
 router = APIRouter(prefix="/podyard/v1/projects/{project}", route_class=deps.Route)
@@ -202,7 +203,7 @@ def close(request: Request, project: str, month: str, body: Annotated[deps.Body,
     caller.require("podyard.billing.edit", project, f"projects/{project}/invoices/{month}")
     hold = deps.parse(CloseMessage, body).hold_suspense
     database = deps.platform(request).database
-    row = closing.close(database, default_rate_card(), caller, project, month, hold_suspense=hold)
+    row = several_units.close(database, default_rate_card(), caller, project, month, hold_suspense=hold)
     return {"month": month, "state": "EMPTY"} if row is None else _issued(row)
 
 

@@ -17,8 +17,8 @@ from podyard.domain.invoice import Adjustment, BillingPolicy, Commitment, Credit
 from podyard.domain.usage import Suspense, UsageEvent, UsageRecord
 from podyard.pricing import attribution, budgets, commitments, invoicing, months
 from podyard.pricing.attribution import Share
-from podyard.pricing.meter import Admitted, MeterPolicy, admit, meter_resource
-from podyard.pricing.rating import cost_by_sku, hold, rate, total
+from podyard.pricing.meter import Admitted, Metered, MeterPolicy, admit, meter_resource
+from podyard.pricing.rating import Rated, cost_by_sku, hold, rate, total
 from podyard.pricing.sku import Sku
 
 
@@ -157,17 +157,20 @@ def _use(events: Iterable[UsageEvent], resources: Mapping[str, Resource], as_of:
             used.waived[resource_id] = metered.waived_seconds
             if metered.open_since is not None:
                 used.open_since[resource_id] = metered.open_since
-            rated = (
-                hold(metered, resource.held_because)
-                if resource.sku is None
-                else rate(metered, resource.sku, resource.quantity)
-            )
-            by_resource[resource_id] = (list(rated.records), list(rated.suspense))
+            found = rated(resource, metered)
+            by_resource[resource_id] = (list(found.records), list(found.suspense))
     for resource_id in sorted(by_resource):
         records, suspense = by_resource.pop(resource_id)
         used.records += records
         used.suspense += suspense
     return used
+
+
+def rated(resource: Resource, metered: Metered) -> Rated:
+    """Its seconds at their prices; without a price they are held."""
+    if resource.sku is None:
+        return hold(metered, resource.held_because)
+    return rate(metered, resource.sku, resource.quantity)
 
 
 def _admitted(events: Iterable[UsageEvent], grouped: bool) -> Iterator[Admitted]:

@@ -96,19 +96,19 @@ def clock() -> ManualClock:
 def postgresql_schema(postgresql_url: str) -> str:
     """The name of a database at the newest revision, without rows, from which others are copied."""
     name = "schema"
-    _create_database(postgresql_url, name)
-    database = Database(f"{postgresql_url}/{name}", OsClock())
-    migrations.upgrade(database)
-    database.close()
+    with contextlib.closing(Database(_create_database(postgresql_url, name), OsClock())) as database:
+        migrations.upgrade(database)
     return name
 
 
-def _create_database(server: str, name: str, template: str = "template1") -> None:
+def _create_database(server: str, name: str, template: str = "template1") -> str:
+    """A new database as a copy of another; its URL."""
     import psycopg
 
     with psycopg.connect(f"{server}/postgres", autocommit=True) as connection:
         connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')  # type: ignore[arg-type]
         connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')  # type: ignore[arg-type]
+    return f"{server}/{name}"
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -123,9 +123,7 @@ def empty_database(
     """A fresh database without a schema."""
     url = f"sqlite:///{tmp_path / 'podyard.db'}"
     if database_kind == "postgresql":
-        server = request.getfixturevalue("postgresql_url")
-        _create_database(server, "empty")
-        url = f"{server}/empty"
+        url = _create_database(request.getfixturevalue("postgresql_url"), "empty")
     with contextlib.closing(Database(url, clock, Streams(0))) as database:
         yield database
 
@@ -135,13 +133,12 @@ def database(
     database_kind: str, request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock
 ) -> Iterator[Database]:
     """A fresh database with the schema and a platform clock in system mode."""
-    url = f"sqlite:///{tmp_path / 'podyard.db'}"
     if database_kind == "postgresql":
-        server = request.getfixturevalue("postgresql_url")
-        _create_database(server, "filled", request.getfixturevalue("postgresql_schema"))
-        url = f"{server}/filled"
+        schema = request.getfixturevalue("postgresql_schema")
+        url = _create_database(request.getfixturevalue("postgresql_url"), "filled", schema)
     else:
         write_empty_database(tmp_path / "podyard.db")
+        url = f"sqlite:///{tmp_path / 'podyard.db'}"
     with contextlib.closing(Database(url, clock, Streams(0))) as database:
         database.run(lambda uow: platform_clock.set_up(uow, ClockMode.SYSTEM))
         yield database

@@ -17,6 +17,7 @@ from podyard.control import dashboard, kept_bills, snapshots
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.principal import PLATFORM
 from podyard.http.context import Platform
+from podyard.http.several_units import read_snapshot
 from podyard.pricing.sku import default_rate_card
 from podyard.web import billing_turns
 from podyard.web.render import templates
@@ -87,5 +88,5 @@ def make_all(platform: Platform, pace: kept_bills.Pace) -> None:
 
     for project in projects:
         for step in (bill, month):
-            snapshots.read(database, lambda uow, step=step, project=project: step(uow, project))  # type: ignore[misc]
+            read_snapshot(database, lambda uow, step=step, project=project: step(uow, project))  # type: ignore[misc]
             pace(False)

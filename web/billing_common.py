@@ -15,11 +15,12 @@ from starlette.responses import Response
 
 from podyard.base.clock import NANOS_PER_SECOND, ClockMode, PlatformClock, PlatformTime
 from podyard.base.money import NANOS_PER_UNIT, PARTS_PER_NANO, minor_text
-from podyard.control import accounts, snapshots
+from podyard.control import accounts
 from podyard.control.dashboard import FORECAST_EXACT_CHARGES, FORECAST_SECONDS, Budget
 from podyard.control.snapshots import Snapshot, snapshot
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.http import context
+from podyard.http.several_units import read_snapshot
 from podyard.pricing import months
 from podyard.pricing.explore import Exact, rounded
 from podyard.pricing.sku import default_rate_card
@@ -68,7 +69,7 @@ def read(request: Request, project: str, body: Callable[[UnitOfWork, Snapshot], 
 
 def read_again(request: Request, body: Callable[[UnitOfWork], T]) -> T:
     """As `context.read`, for what takes a snapshot."""
-    return snapshots.read(context.platform(request).database, body, actor=context.principal(request).email)
+    return read_snapshot(context.platform(request).database, body, actor=context.principal(request).email)
 
 
 def dollars(minor: int) -> str:

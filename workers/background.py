@@ -9,29 +9,29 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 
+from podyard.base.clock import OsClock
 from podyard.control import exports, webhooks
+from podyard.db.unit_of_work import Database
+from podyard.pricing.sku import default_rate_card
 from podyard.settings import Settings, from_environment
+from podyard.workers.exports import make
+from podyard.workers.webhooks import deliver
 
 
 def deliver_webhook(settings: Settings, webhook_id: str) -> None:
     """Sends what a budget has to tell, if that is due."""
-    from podyard.base.clock import OsClock
-    from podyard.db.unit_of_work import Database
-    from podyard.workers.webhooks import deliver
-
-    with contextlib.closing(Database(settings.database_url, OsClock())) as database:
+    with _database(settings) as database:
         deliver(database, webhook_id)
 
 
 def make_export(settings: Settings, export_id: str) -> None:
     """Makes the file of an export, if nobody is at it."""
-    from podyard.base.clock import OsClock
-    from podyard.db.unit_of_work import Database
-    from podyard.pricing.sku import default_rate_card
-    from podyard.workers.exports import make
-
-    with contextlib.closing(Database(settings.database_url, OsClock())) as database:
+    with _database(settings) as database:
         make(database, settings.objects_path, default_rate_card(), export_id)
+
+
+def _database(settings: Settings) -> contextlib.closing[Database]:
+    return contextlib.closing(Database(settings.database_url, OsClock()))
 
 
 WORK: Mapping[str, Callable[[Settings, str], None]] = {webhooks.TASK: deliver_webhook, exports.TASK: make_export}

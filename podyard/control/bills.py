@@ -52,7 +52,7 @@ def facts_of(uow: UnitOfWork, project: str, keys: Sequence[str] | None = None) -
             row["accelerator_type"],
             UsageClass(row["usage_class"]),
         )
-        for query in _queries(_FACTS, keys)
+        for query in queries_of(_FACTS, keys)
         for row in uow.all(query, {"project": project})
     }
 
@@ -94,12 +94,12 @@ def compute(
     """The bill of these resources. `last_seq`: as it was when this was the last usage event that anybody knew of.
     `few`: there are others in the project, whose events are not read."""
     query = EVENTS if last_seq is None else EVENTS.where(usage_events.c.seq <= last_seq)
-    queries = _queries(query, sorted(resources) if few else None)
+    queries = queries_of(query, sorted(resources) if few else None)
     events = (event for query in queries for event in events_of(uow, query, project) if event.resource_id in resources)
     return bill.compute(events, resources, terms, as_of, grouped=True)
 
 
-def _queries(query: Select[Any], keys: Sequence[str] | None) -> Iterator[Select[Any]]:
+def queries_of(query: Select[Any], keys: Sequence[str] | None) -> Iterator[Select[Any]]:
     """The query for these resources only, so many at once; None: for all of the project."""
     if keys is None:
         yield query

@@ -8,10 +8,8 @@ Otherwise the bill is outdated and is computed again. Whoever dies in between le
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from sqlalchemy import bindparam, func, select, text
@@ -24,7 +22,7 @@ from podyard.control.invoice_document import Held, canonical, digest, number_of
 from podyard.db import ledger, timers
 from podyard.db.tables_billing import adjustments, usage_events
 from podyard.db.tables_billing import invoices as table
-from podyard.db.unit_of_work import Database, UnitOfWork
+from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.invoice import Invoice
 from podyard.domain.principal import Principal
 from podyard.pricing import ledger as entries
@@ -75,34 +73,6 @@ class Prepared:
         return self.account.next_month
 
 
-def close(
-    database: Database,
-    card: RateCard,
-    principal: Principal,
-    project: str,
-    month: str,
-    *,
-    hold_suspense: bool = False,
-) -> Row | None:
-    """Issues the month's invoice and returns its row; None when there was nothing to invoice. One that is closed
-    already stays as it is.
-
-    `hold_suspense`: leaves out what has no price; it is adjusted when it gets one. Raises FAILED_PRECONDITION before
-    the month is over, before the months before it are closed, and for usage without a price, which it names; ABORTED
-    when usage or terms change as often as it is computed.
-    """
-    for _ in range(CLOSE_TRIES_MAX):
-        known = database.run(known_events, actor=principal.email)
-        prepared = partial(prepare, card=card, principal=principal, project=project, month=month, known_seq=known)
-        found = database.read(prepared, actor=principal.email)
-        issue = partial(
-            issue_by_hand, principal=principal, project=project, month=month, found=found, hold_suspense=hold_suspense
-        )
-        with contextlib.suppress(Outdated):
-            return database.run(issue, actor=principal.email)
-    raise Outdated(project, month)
-
-
 def known_events(uow: UnitOfWork) -> int:
     """The number of the last usage event, in a unit of its own: the first of three steps. No event with a lower number
     appears any more."""
@@ -113,8 +83,8 @@ def known_events(uow: UnitOfWork) -> int:
 def prepare(
     uow: UnitOfWork, card: RateCard, principal: Principal, project: str, month: str, known_seq: int
 ) -> Prepared | None:
-    """Computes the month from the events up to `known_seq`, in a read; None when it is closed already. Raises as
-    `close`."""
+    """Computes the month from the events up to `known_seq`, in a read; None when it is closed already. Raises
+    FAILED_PRECONDITION before the month is over, and before the months before it are closed."""
     account = _asked(uow, principal, project, month)
     if month < account.next_month:
         return None
@@ -207,7 +177,8 @@ _SINCE = (
 def issue_by_hand(
     uow: UnitOfWork, principal: Principal, project: str, month: str, found: Prepared | None, hold_suspense: bool
 ) -> Row | None:
-    """Writes what `prepare` has computed, as `close` says. Raises `Outdated` when it has to be computed again."""
+    """Writes what `prepare` has computed; the invoice's row, or None when there was nothing to invoice. Raises as
+    `prepare`, FAILED_PRECONDITION for usage without a price, and `Outdated` when it has to be computed again."""
     account = _asked(uow, principal, project, month)
     if month < account.next_month:
         return invoices.find(uow, project, month)

@@ -30,14 +30,12 @@ from podyard.db.tables_billing import usage_events
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.node import UsageClass
 from podyard.domain.usage import Suspense, UsageEvent, UsageRecord
+from podyard.pricing import bill
 from podyard.pricing.bill import Resource
 from podyard.pricing.meter import Metered, admit, meter_resource
-from podyard.pricing.rating import Rated, hold, rate
 from podyard.pricing.sku import RateCard
 
 PROJECTS_KEPT = 4  # whose bills a process keeps: one of 50,000 nodes took some 400 MB with all of its pages
-KEYS_AT_ONCE = 500  # resources in one query: below every database's limit of parameters
-EVENTS_AT_ONCE = 10_000  # in memory, of those that are read
 # PostgreSQL commits events out of the order of their numbers: among so many the late ones are looked for.
 LATE_EVENTS_MAX = 10_000
 WAIT_SECONDS_MAX = 120.0  # for what somebody else is making: a bill of 1,000,000 events takes some 15 s
@@ -231,7 +229,7 @@ class _Making:
         if metered.open_since is not None:
             self._running[key] = metered
             return
-        found = rated(resource, metered)
+        found = bill.rated(resource, metered)
         self._records[key] = found.records
         if found.suspense:
             self._suspense[key] = found.suspense
@@ -279,24 +277,13 @@ def until(metered: Metered, now: PlatformTime) -> Metered:
     return dataclasses.replace(metered, ranges=tuple(union_of_seconds((*metered.ranges, touched))))
 
 
-def rated(resource: Resource, metered: Metered) -> Rated:
-    """Its seconds at their prices; without a price they are held."""
-    if resource.sku is None:
-        return hold(metered, resource.held_because)
-    return rate(metered, resource.sku, resource.quantity)
-
-
 def _histories(
     uow: UnitOfWork, project: str, keys: Sequence[str] | None, breathe: Callable[[], None]
 ) -> Iterator[tuple[NodeFacts, list[UsageEvent]]]:
     """Each resource with its events in order; `keys` None: all of them. One statement reads both: an event says what
     its resource is."""
-    queries = [_EVENTS]
-    if keys is not None:
-        chunks = (keys[at : at + KEYS_AT_ONCE] for at in range(0, len(keys), KEYS_AT_ONCE))
-        queries = [_EVENTS.where(usage_events.c.resource_key.in_(chunk)) for chunk in chunks]
     since = 0
-    for query in queries:
+    for query in bills.queries_of(_EVENTS, keys):
         for key, rows in itertools.groupby(uow.execute(query, {"project": project}), operator.itemgetter(0)):
             found: list[Any] = list(rows)
             _, _, _, _, name, zone, kind, usage = found[0]
@@ -329,20 +316,15 @@ _CHANGED = (
     .distinct()
     .order_by(usage_events.c.resource_key)
 )
-_EVENTS = (
-    select(
-        usage_events.c.resource_key,
-        usage_events.c.resource_seq,
-        usage_events.c.state,
-        usage_events.c.at,
-        usage_events.c.resource_name,
-        usage_events.c.zone,
-        usage_events.c.accelerator_type,
-        usage_events.c.usage_class,
-    )
-    .where(usage_events.c.project == bindparam("project"))
-    .order_by(usage_events.c.resource_key, usage_events.c.resource_seq)
-    .execution_options(yield_per=EVENTS_AT_ONCE)
+_EVENTS = bills.EVENTS.with_only_columns(
+    usage_events.c.resource_key,
+    usage_events.c.resource_seq,
+    usage_events.c.state,
+    usage_events.c.at,
+    usage_events.c.resource_name,
+    usage_events.c.zone,
+    usage_events.c.accelerator_type,
+    usage_events.c.usage_class,
 )
 _LARGEST = (
     select(usage_events.c.project)

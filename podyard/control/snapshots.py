@@ -6,7 +6,6 @@ the one that `bills.compute` makes of everything, as a test checks.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -18,17 +17,16 @@ from podyard.base.money import Amount
 from podyard.control import access, accounts, bills, kept_bills
 from podyard.control.accounts import Account
 from podyard.control.bills import NodeFacts
-from podyard.control.kept_bills import WAIT_SECONDS_MAX, Behind
-from podyard.db.unit_of_work import Database, UnitOfWork
+from podyard.control.kept_bills import WAIT_SECONDS_MAX
+from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.principal import Principal
 from podyard.domain.usage import Suspense, UsageRecord
-from podyard.pricing import commitments, months
+from podyard.pricing import bill, commitments, months
 from podyard.pricing.bill import Resource, Terms
 from podyard.pricing.rating import parts_per_second, total
 from podyard.pricing.sku import RateCard
 
 VIEWS_KEPT = 64  # sums that pages have made of one project's bill
-READS_MAX = 3  # of one page, until it is as late as the bill that is kept
 
 T = TypeVar("T")
 
@@ -101,28 +99,15 @@ class Snapshot:
         return self.as_of, repr(self.terms)
 
 
-def read(database: Database, body: Callable[[UnitOfWork], T], *, actor: str = "podyard") -> T:
-    """As `database.read`, for what takes a snapshot: a read that is too early for the bill that is kept is begun anew,
-    which costs nothing, since that one is newer."""
-    for _ in range(READS_MAX - 1):
-        with contextlib.suppress(Behind):
-            return database.read(body, actor=actor)
-    try:
-        return database.read(body, actor=actor)
-    except Behind as error:
-        error.drop()  # it is the clock that has gone back
-    return database.read(body, actor=actor)
-
-
 def snapshot(uow: UnitOfWork, card: RateCard, principal: Principal, project: str) -> Snapshot:
-    """The bill of everything the project has used, now. Raises `Behind`, for which `read` begins anew."""
+    """The bill of everything the project has used, now. Raises `Behind`: begin the read anew."""
     principal.require("podyard.billing.view", project, f"projects/{project}/costs")
     access.project_row(uow, project)
     account = accounts.of(uow, project)
     terms = bills.terms_of(uow, account)
     kept = kept_bills.current(uow, card, project)
     now = {key: kept_bills.until(metered, uow.now) for key, metered in kept.running.items()}
-    rated = [kept_bills.rated(kept.resources[key], metered) for key, metered in now.items()]
+    rated = [bill.rated(kept.resources[key], metered) for key, metered in now.items()]
     in_use = [record for found in rated for record in found.records]
     charges: Sequence[UsageRecord] = [*kept.closed, *in_use]
     if terms.commitments:

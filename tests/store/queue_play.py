@@ -6,14 +6,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from sqlalchemy import select
+from sqlalchemy import insert, select
 
-from podyard.base.clock import ManualClock
+from podyard.base.clock import ManualClock, PlatformTime
 from podyard.control import access, nodes, operations, queued_resources
 from podyard.db.tables import state_changes
+from podyard.db.tables_billing import usage_events
 from podyard.db.tables_compute import nodes as nodes_table
 from podyard.db.tables_compute import slices
-from podyard.db.unit_of_work import Database
+from podyard.db.unit_of_work import Database, UnitOfWork
 from podyard.domain.fleet import Fleet, load_fleet
 from podyard.domain.node import Node, NodeSpec, UsageClass, kind_of
 from podyard.domain.operation import Operation
@@ -94,6 +95,20 @@ class Play:
     def history(self, machine: str) -> list[str]:
         query = select(state_changes).where(state_changes.c.machine == machine).order_by(state_changes.c.seq)
         return [row["to_state"] for row in self.database.read(lambda uow: uow.all(query))]
+
+    def late_event(self, state: str, at: str, name: str = "") -> None:
+        """Usage that becomes known after it happened: the next event of the node `name` (of the one that has the last
+        event), with whatever time, in a unit of its own."""
+
+        def body(uow: UnitOfWork) -> None:
+            rows = uow.all(select(usage_events).order_by(usage_events.c.seq))
+            last = [row for row in rows if row["resource_name"].endswith(f"/{name}" if name else "")][-1]
+            changed = {"event_id": f"late-{last['seq']}", "resource_seq": last["resource_seq"] + 1, "state": state}
+            row = {**last, **changed, "at": PlatformTime.from_rfc3339(at), "billable": state == "READY"}
+            del row["seq"]
+            uow.execute(insert(usage_events).values(**row))
+
+        self.database.run(body)
 
     def held(self) -> Sequence[Mapping[str, Any]]:
         """Nodes that hold chips."""

@@ -10,19 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import insert, select, update
+from sqlalchemy import select, update
 
 from podyard import migrations
-from podyard.base.clock import ManualClock, PlatformTime
+from podyard.base.clock import ManualClock
 from podyard.base.errors import Code, PodyardError
 from podyard.base.money import Amount
 from podyard.control import accounts, bill_lines, budgets, closing, commitments, fsck, invoices, nodes
 from podyard.db import ledger, timers
-from podyard.db.tables_billing import adjustments, ledger_entries, ledger_transactions, usage_events
+from podyard.db.tables_billing import adjustments, ledger_entries, ledger_transactions
 from podyard.db.tables_billing import commitments as table_of_commitments
 from podyard.db.tables_billing import invoices as table_of_invoices
 from podyard.db.unit_of_work import Database
 from podyard.domain.principal import PLATFORM, Principal
+from podyard.http import several_units
 from podyard.pricing.sku import RateCard, default_rate_card, make_sku, make_version
 from tests.store.queue_play import PROJECT, ZONE, Play
 
@@ -39,7 +40,7 @@ def play(database: Database, clock: ManualClock) -> Play:
 
 def _close(play: Play, month: str, **options: Any) -> Any:
     card = options.pop("card", default_rate_card())
-    return closing.close(play.database, card, PLATFORM, PROJECT, month, **options)
+    return several_units.close(play.database, card, PLATFORM, PROJECT, month, **options)
 
 
 def _invoice(play: Play, month: str) -> dict[str, Any]:
@@ -64,19 +65,6 @@ def _ledger(play: Play) -> dict[str, int]:
         sums[row["account"]] = sums.get(row["account"], 0) + row["amount"].parts
     assert sum(sums.values()) == 0
     return sums
-
-
-def _late_event(play: Play, state: str, at: str) -> None:
-    """Usage that becomes known after it happened: the node's next event, with a time of the past."""
-
-    def body(uow: Any) -> None:
-        last = uow.all(select(usage_events).order_by(usage_events.c.seq))[-1]
-        changed = {"event_id": f"late-{last['seq']}", "resource_seq": last["resource_seq"] + 1, "state": state}
-        row = {**last, **changed, "at": PlatformTime.from_rfc3339(at), "billable": state == "READY"}
-        del row["seq"]
-        uow.execute(insert(usage_events).values(**row))
-
-    play.database.run(body)
 
 
 def _refused(code: Code, body: Any) -> str:
@@ -155,13 +143,13 @@ def test_late_usage_is_an_adjustment_in_the_month_that_is_closed_next(play: Play
     play.create("n")
     play.turn(31 * DAY)
     issued = _invoice(play, "2026-03")
-    _late_event(play, "STOPPED", "2026-03-31T12:00:00Z")  # twelve hours of March were not used after all
+    play.late_event("STOPPED", "2026-03-31T12:00:00Z")  # twelve hours of March were not used after all
     assert _invoice(play, "2026-03") == issued
     play.turn(30 * DAY)
     found = _invoice(play, "2026-04")
     assert found["adjustments"] == [{"correctsMonth": "2026-03", "amount": "-54.00"}]
     assert (found["subtotal"], found["total"]) == ("0.00", "-54.00")
-    _late_event(play, "READY", "2026-04-30T23:00:00Z")
+    play.late_event("READY", "2026-04-30T23:00:00Z")
     play.turn(31 * DAY)
     found = _invoice(play, "2026-05")
     assert found["adjustments"] == [{"correctsMonth": "2026-04", "amount": "4.50"}]
@@ -176,7 +164,7 @@ def test_late_usage_is_an_adjustment_in_the_month_that_is_closed_next(play: Play
 def test_an_issued_invoice_is_computed_again_to_the_same_bytes(play: Play, clock: ManualClock) -> None:
     play.create("n")
     play.turn(31 * DAY)
-    _late_event(play, "STOPPED", "2026-03-31T12:00:00Z")
+    play.late_event("STOPPED", "2026-03-31T12:00:00Z")
     play.turn(40 * DAY)
     rows = play.database.read(lambda uow: invoices.list_invoices(uow, PLATFORM, PROJECT))
     assert [row["month"] for row in rows] == ["2026-03", "2026-04"]

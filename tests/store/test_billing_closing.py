@@ -22,6 +22,7 @@ from podyard.db.tables_billing import invoices as table_of_invoices
 from podyard.db.tables_billing import ledger_transactions, usage_events
 from podyard.db.unit_of_work import Database, UnitOfWork
 from podyard.domain.principal import PLATFORM
+from podyard.http import several_units
 from podyard.pricing.sku import default_rate_card
 from tests.store.queue_play import PROJECT, Play, node_spec
 
@@ -35,25 +36,12 @@ def play(database: Database, clock: ManualClock) -> Play:
     return Play(database, clock)
 
 
-def _event(play: Play, state: str, at: str) -> None:
-    """The next event of the node that there is, in a unit of its own."""
-
-    def body(uow: UnitOfWork) -> None:
-        last = uow.all(select(usage_events).order_by(usage_events.c.seq))[-1]
-        changed = {"event_id": f"more-{last['seq']}", "resource_seq": last["resource_seq"] + 1, "state": state}
-        row = {**last, **changed, "at": PlatformTime.from_rfc3339(at), "billable": state == "READY"}
-        del row["seq"]
-        uow.execute(insert(usage_events).values(**row))
-
-    play.database.run(body)
-
-
 def _stop(play: Play) -> None:
-    _event(play, "STOPPED", "2026-03-31T12:00:00Z")
+    play.late_event("STOPPED", "2026-03-31T12:00:00Z")
 
 
 def _stop_at_the_very_end(play: Play) -> None:
-    _event(play, "STOPPED", "2026-04-01T00:00:00Z")
+    play.late_event("STOPPED", "2026-04-01T00:00:00Z")
 
 
 def _tax(play: Play) -> None:
@@ -65,7 +53,7 @@ def _credit(play: Play) -> None:
 
 
 def _close(play: Play, month: str = "2026-03") -> Any:
-    return closing.close(play.database, CARD, PLATFORM, PROJECT, month)
+    return several_units.close(play.database, CARD, PLATFORM, PROJECT, month)
 
 
 def _between(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None], times: int = 1) -> list[int]:
@@ -116,7 +104,7 @@ def test_usage_after_the_month_does_not_make_a_bill_outdated(
 ) -> None:
     play.create("n")
     clock.advance(31 * DAY)
-    computed = _between(monkeypatch, lambda: _event(play, "STOPPED", "2026-04-01T00:00:00.000000001Z"))
+    computed = _between(monkeypatch, lambda: play.late_event("STOPPED", "2026-04-01T00:00:00.000000001Z"))
     row = _close(play)
     assert computed == [1]
     monkeypatch.undo()
@@ -267,7 +255,7 @@ def test_on_postgresql_an_event_that_has_its_number_and_is_not_committed_is_wait
     computed = _between(monkeypatch, lambda: None)
     with play.database.engine.connect() as slow, ThreadPoolExecutor(1) as pool:
         slow.execute(insert(usage_events).values(**late))  # its number is taken, and nobody sees it
-        _event(play, "READY", "2026-03-31T13:00:00Z")  # of the other node, that is READY: it changes nothing
+        play.late_event("READY", "2026-03-31T13:00:00Z")  # of the other node, that is READY: it changes nothing
         closed = pool.submit(_close, play)
         waits = text("SELECT count(*) FROM pg_locks WHERE NOT granted AND mode = 'ShareLock'")
         while not play.database.read(lambda uow: uow.execute(waits).scalar()):

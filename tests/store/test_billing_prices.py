@@ -14,10 +14,11 @@ from podyard import migrations, settings
 from podyard.api.app import prepare
 from podyard.base.clock import ManualClock, PlatformTime
 from podyard.base.errors import Code, PodyardError
-from podyard.control import card_prices, closing, invoices
+from podyard.control import card_prices, invoices
 from podyard.db.tables_billing import card_prices as table
 from podyard.db.unit_of_work import Database
 from podyard.domain.principal import PLATFORM
+from podyard.http import several_units
 from podyard.pricing.sku import RateCard, Sku, default_rate_card, make_sku, make_version
 from tests.store.queue_play import PROJECT, Play
 
@@ -80,7 +81,7 @@ def test_a_card_that_contradicts_issued_invoices_is_refused_with_its_row(
         lambda: play.database.read(lambda uow: invoices.preview(uow, changed, PLATFORM, PROJECT, None)),
     ]
     play.clock.advance(31 * DAY)
-    asks.append(lambda: closing.close(play.database, changed, PLATFORM, PROJECT, "2026-04"))
+    asks.append(lambda: several_units.close(play.database, changed, PLATFORM, PROJECT, "2026-04"))
     for ask in asks:
         with pytest.raises(PodyardError) as raised:
             ask()
@@ -102,7 +103,7 @@ def test_what_begins_after_the_last_invoice_may_change(play: Play, clock: Manual
     changed = _with(SKU, ("2026-04-10T00:00:00Z", "5"))  # past, and not issued yet
     play.database.read(lambda uow: card_prices.check(uow, changed))
     clock.advance(20 * DAY)
-    row = closing.close(play.database, changed, PLATFORM, PROJECT, "2026-04")
+    row = several_units.close(play.database, changed, PLATFORM, PROJECT, "2026-04")
     assert row is not None
     assert [line["unitPrice"] for line in json.loads(row["document"])["lines"]] == ["4.500000000", "5.000000000"]
     with pytest.raises(PodyardError, match="2026-04-10T00:00:00Z"):

@@ -114,11 +114,10 @@ def test_an_export_sums_to_its_invoice_before_and_after_it_is_issued(play: Play)
 
 
 def test_a_correction_is_a_row_of_the_month_that_it_is_booked_in(play: Play, clock: ManualClock) -> None:
-    from tests.store.test_billing import _late_event
 
     play.create("n")
     play.turn(31 * DAY)
-    _late_event(play, "STOPPED", "2026-03-31T12:00:00Z")
+    play.late_event("STOPPED", "2026-03-31T12:00:00Z")
     before = _small(play)
     play.turn(30 * DAY)
     (row,) = [r for r in _lines(_small(play, Request("csv", "2026-04", "2026-04"))) if r["kind"] == "adjustment"]

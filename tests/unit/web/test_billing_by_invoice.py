@@ -8,13 +8,11 @@ from datetime import date
 from typing import Any
 
 import pytest
-from sqlalchemy import insert, select
 
-from podyard.base.clock import ManualClock, PlatformTime
+from podyard.base.clock import ManualClock
 from podyard.base.errors import PodyardError
 from podyard.control import accounts, bill_lines, commitments, explorer_invoices, invoices, snapshots
 from podyard.control.explorer import BY_INVOICE, Question
-from podyard.db.tables_billing import usage_events
 from podyard.db.unit_of_work import Database, UnitOfWork
 from podyard.domain.node import UsageClass
 from podyard.domain.principal import PLATFORM
@@ -70,18 +68,6 @@ def _invoice(play: Play, month: str) -> Any:
     return play.database.read(lambda uow: invoices.get(uow, PLATFORM, PROJECT, month))
 
 
-def _late_stop(play: Play, name: str, at: str) -> None:
-    def body(uow: UnitOfWork) -> None:
-        mine = [row for row in uow.all(select(usage_events)) if row["resource_name"].endswith(f"/{name}")]
-        last = max(mine, key=lambda row: row["resource_seq"])
-        changed = {"event_id": "late", "resource_seq": last["resource_seq"] + 1, "state": "STOPPED", "billable": False}
-        row = {**last, **changed, "at": PlatformTime.from_rfc3339(at)}
-        del row["seq"]
-        uow.execute(insert(usage_events).values(**row))
-
-    play.database.run(body)
-
-
 @pytest.mark.parametrize("group", GROUPS)
 def test_a_month_adds_up_to_its_invoice_issued_or_draft(play: Play, group: str) -> None:
     issued = _invoice(play, "2026-03")
@@ -99,7 +85,7 @@ def test_a_month_adds_up_to_its_invoice_issued_or_draft(play: Play, group: str) 
 def test_what_became_known_late_is_on_the_later_invoice_and_the_issued_one_stays(play: Play) -> None:
     before = _rows(play, "2026-03", "2026-03", "node")
     total = _invoice(play, "2026-03")["total"]
-    _late_stop(play, "b", "2026-03-21T00:00:00Z")
+    play.late_event("STOPPED", "2026-03-21T00:00:00Z", "b")
     rows = _rows(play, "2026-03", "2026-04", "node")
     draft = play.database.read(lambda uow: invoices.preview(uow, CARD, PLATFORM, PROJECT, "2026-04"))
     assert _totals(rows) == [total, draft.invoice.total]
@@ -117,7 +103,7 @@ def test_an_issued_month_that_is_rated_the_same_is_not_metered_again(
 ) -> None:
     monkeypatch.setattr(bill_lines, "bill_of_issued", lambda *_: pytest.fail("metered again"))
     assert _totals(_rows(play, "2026-03", "2026-03", "type")) == [_invoice(play, "2026-03")["total"]]
-    _late_stop(play, "b", "2026-03-21T00:00:00Z")
+    play.late_event("STOPPED", "2026-03-21T00:00:00Z", "b")
     with pytest.raises(pytest.fail.Exception):
         _rows(play, "2026-03", "2026-03", "type")
 

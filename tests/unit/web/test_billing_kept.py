@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from fastapi import FastAPI
-from sqlalchemy import insert, select
+from sqlalchemy import select
 
 from podyard.base.clock import ManualClock, PlatformTime
 from podyard.control import accounts, bills, kept_bills, nodes, snapshots
@@ -19,6 +19,7 @@ from podyard.db.tables_billing import usage_events
 from podyard.db.unit_of_work import Database, UnitOfWork
 from podyard.domain.principal import PLATFORM
 from podyard.http.context import Platform
+from podyard.http.several_units import read_snapshot
 from podyard.pricing.sku import default_rate_card
 from podyard.settings import from_environment
 from podyard.web import billing_ahead
@@ -65,19 +66,6 @@ def _same_as_all(uow: UnitOfWork, found: snapshots.Snapshot) -> None:
     assert found.seconds == whole.seconds and found.open_since == whole.open_since
 
 
-def _add(play: Play, name: str, state: str, at: PlatformTime) -> None:
-    def body(uow: UnitOfWork) -> None:
-        mine = [row for row in uow.all(select(usage_events)) if row["resource_name"].endswith(f"/{name}")]
-        last = max(mine, key=lambda row: row["resource_seq"])
-        number = last["resource_seq"] + 1
-        changed = {"event_id": f"{name}{number}", "resource_seq": number, "state": state, "billable": state == "READY"}
-        row = {**last, **changed, "at": at}
-        del row["seq"]
-        uow.execute(insert(usage_events).values(**row))
-
-    play.database.run(body)
-
-
 def test_two_who_ask_at_once_meter_once(play: Play, metered: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """The second begins while the first is in the middle of it."""
     monkeypatch.setattr(kept_bills, "PACE_EVENTS", 1)
@@ -122,9 +110,9 @@ def test_what_is_in_use_is_drawn_out_and_not_metered_again(play: Play, metered: 
         play.turn(seconds)
         play.database.read(lambda uow: _same_as_all(uow, _snapshot(uow)))
     assert len(metered) == 3
-    _add(play, "a", "STOPPED", play.database.read(lambda uow: uow.now))
+    play.late_event("STOPPED", play.database.read(lambda uow: uow.now.rfc3339()), "a")
     play.turn(0.125)
-    _add(play, "a", "READY", play.database.read(lambda uow: uow.now))
+    play.late_event("READY", play.database.read(lambda uow: uow.now.rfc3339()), "a")
     for seconds in (0, 0.25, 60):
         play.turn(seconds)
         play.database.read(lambda uow: _same_as_all(uow, _snapshot(uow)))
@@ -132,13 +120,13 @@ def test_what_is_in_use_is_drawn_out_and_not_metered_again(play: Play, metered: 
 
 
 def test_times_that_run_backwards_are_clamped_as_everywhere(play: Play) -> None:
-    _add(play, "a", "STOPPED", PlatformTime.from_rfc3339("2026-03-01T00:00:01Z"))
+    play.late_event("STOPPED", "2026-03-01T00:00:01Z", "a")
     play.database.read(lambda uow: _same_as_all(uow, _snapshot(uow)))
 
 
 def test_an_event_of_a_clock_that_is_ahead_counts_once_its_time_has_come(play: Play) -> None:
     ahead = play.database.read(lambda uow: uow.now).plus_seconds(30)
-    _add(play, "a", "STOPPED", ahead)
+    play.late_event("STOPPED", ahead.rfc3339(), "a")
     assert len(play.database.read(_snapshot).open_since) == 2
     play.turn(20)
     assert len(play.database.read(_snapshot).open_since) == 2
@@ -156,11 +144,11 @@ def test_who_reads_an_earlier_moment_than_what_is_kept_begins_anew(play: Play, m
         reads.append(began)
         uow.execute(select(usage_events.c.seq).limit(1))  # from here on it sees this moment
         if len(reads) == 1:
-            _add(play, "a", "STOPPED", began)
+            play.late_event("STOPPED", began.rfc3339(), "a")
             play.database.read(_snapshot)
         return _snapshot(uow)
 
-    found = snapshots.read(play.database, body)
+    found = read_snapshot(play.database, body)
     assert len(reads) == 2 and len(found.open_since) == 1 and len(metered) == 3
     with pytest.raises(Behind):
         reads.clear()
@@ -170,7 +158,7 @@ def test_who_reads_an_earlier_moment_than_what_is_kept_begins_anew(play: Play, m
 def test_a_clock_that_has_gone_back_gets_a_bill_of_its_own_moment(play: Play, metered: list[str]) -> None:
     later = play.database.read(_snapshot).as_of
     earlier = PlatformTime(later.nanos - 50 * 10**9)
-    found = snapshots.read(play.database, lambda uow: _snapshot(uow.at(earlier)))
+    found = read_snapshot(play.database, lambda uow: _snapshot(uow.at(earlier)))
     assert found.as_of == earlier and len(metered) == 6
 
 
