@@ -114,7 +114,6 @@ def test_an_export_sums_to_its_invoice_before_and_after_it_is_issued(play: Play)
 
 
 def test_a_correction_is_a_row_of_the_month_that_it_is_booked_in(play: Play, clock: ManualClock) -> None:
-
     play.create("n")
     play.turn(31 * DAY)
     play.late_event("STOPPED", "2026-03-31T12:00:00Z")
