@@ -21,7 +21,7 @@ from podyard.control import nodes
 from podyard.db.tables_compute import nodes as nodes_table
 from podyard.db.tables_compute import slices
 from podyard.db.unit_of_work import Database, UnitOfWork
-from podyard.domain.fleet import load_fleet
+from podyard.domain.fleet_file import load_fleet
 from podyard.domain.node import NodeSpec, UsageClass
 from podyard.domain.principal import PLATFORM
 from podyard.hardware.accelerator_types import parse

@@ -142,14 +142,14 @@ def _serve_podyard(data: Path, listening: int) -> None:
     from podyard.api.app import create_app, prepare
     from podyard.base.clock import OsClock
     from podyard.db.unit_of_work import Database
-    from podyard.domain.fleet import default_fleet
+    from podyard.domain.fleet_file import instant_fleet
     from podyard.settings import from_environment
 
     settings = from_environment({"PODYARD_DATA": str(data)})
     database = Database(settings.database_url, OsClock())
     migrations.upgrade(database)
     prepare(settings, database)
-    app = create_app(settings, database, default_fleet(), OsClock())
+    app = create_app(settings, database, instant_fleet(), OsClock())
 
     async def constant(_request: Request) -> Response:
         return Response(b'{"constant": true}', media_type="application/json")

@@ -113,11 +113,9 @@ def _agent_token(path: Path, clock: RealClock) -> str:
 
 
 def _fleet(found: Settings) -> Fleet:
-    from podyard.domain.fleet import default_fleet, load_fleet
+    from podyard.domain.fleet_file import read_fleet
 
-    if found.fleet_path is None:
-        return default_fleet()
-    return load_fleet(Path(found.fleet_path).read_text(encoding="utf-8"))
+    return read_fleet(found.fleet)
 
 
 def _serve(app: object, found: Settings) -> None:

@@ -15,6 +15,8 @@ AGENT_ID = "local"
 REPLICAS_MAX = 16  # processes on one machine; a v3-128 still fits, and a laptop survives it
 HOSTS_MAX = 1024
 CLOCK_MODES = ("local", "system", "virtual")
+DEFAULT_FLEET, INSTANT_FLEET = "default", "instant"
+FLEET_NAMES = (DEFAULT_FLEET, INSTANT_FLEET)  # fleets that come with Podyard
 WEBHOOK_ADDRESSES_ANY, WEBHOOK_ADDRESSES_PUBLIC = "any", "public"
 WEBHOOK_ADDRESSES = (WEBHOOK_ADDRESSES_ANY, WEBHOOK_ADDRESSES_PUBLIC)
 LEASE_SECONDS_LEAST = 0.5  # what a busy machine may take between two words of a living process
@@ -36,7 +38,7 @@ class Settings:
     data: Path
     database_url: str
     broker_url: str | None = None
-    fleet_path: Path | None = None
+    fleet: str = DEFAULT_FLEET  # one of FLEET_NAMES, or the absolute path of a fleet file
     clock_mode: str = "local"
     bind_address: str = "127.0.0.1"
     port: int = HTTP_PORT
@@ -62,6 +64,11 @@ class Settings:
         return self.data / "podyard.json"
 
     @property
+    def fleet_record_path(self) -> Path:
+        """Where `podyard up` writes which fleet it emulates, for what is run on the folder later."""
+        return self.data / "fleet"
+
+    @property
     def objects_path(self) -> Path:
         return self.data / "objects"
 
@@ -71,6 +78,7 @@ class Settings:
             "PODYARD_DATA": str(self.data),
             "PODYARD_DATABASE_URL": self.database_url,
             "PODYARD_CLOCK": self.clock_mode,
+            "PODYARD_FLEET": self.fleet,
             "PODYARD_BIND_ADDRESS": self.bind_address,
             "PODYARD_PORT": str(self.port),
             "PODYARD_AGENT": self.agent_id,
@@ -84,8 +92,6 @@ class Settings:
             values["PODYARD_GRPC_PORT"] = str(self.grpc_port)
         if self.broker_url is not None:
             values["PODYARD_BROKER_URL"] = self.broker_url
-        if self.fleet_path is not None:
-            values["PODYARD_FLEET"] = str(self.fleet_path)
         if self.rate_card_path is not None:
             values["PODYARD_RATE_CARD"] = str(self.rate_card_path)
         return values
@@ -95,7 +101,6 @@ def from_environment(environ: Mapping[str, str] | None = None) -> Settings:
     """Raises INVALID_ARGUMENT that names the variable that is wrong."""
     env = os.environ if environ is None else environ
     data = Path(env.get("PODYARD_DATA") or _default_data()).expanduser().absolute()
-    fleet = env.get("PODYARD_FLEET")
     clock_mode = env.get("PODYARD_CLOCK") or "local"
     grpc_port = env.get("PODYARD_GRPC_PORT")
     if clock_mode not in CLOCK_MODES:
@@ -105,7 +110,7 @@ def from_environment(environ: Mapping[str, str] | None = None) -> Settings:
         data=data,
         database_url=env.get("PODYARD_DATABASE_URL") or f"sqlite:///{data / 'podyard.db'}",
         broker_url=env.get("PODYARD_BROKER_URL") or None,
-        fleet_path=Path(fleet).expanduser().absolute() if fleet else None,
+        fleet=fleet_name(env.get("PODYARD_FLEET")),
         clock_mode=clock_mode,
         bind_address=env.get("PODYARD_BIND_ADDRESS") or "127.0.0.1",
         port=_number(env, "PODYARD_PORT", HTTP_PORT, 0, 65535),
@@ -120,6 +125,13 @@ def from_environment(environ: Mapping[str, str] | None = None) -> Settings:
         rate_card_path=rate_card_path(env),
         webhook_addresses=webhook_addresses(env),
     )
+
+
+def fleet_name(text: str | None) -> str:
+    """A fleet that comes with Podyard by its name, a file by its absolute path; without a text the default fleet."""
+    if not text or text in FLEET_NAMES:
+        return text or DEFAULT_FLEET
+    return str(Path(text).expanduser().absolute())
 
 
 def rate_card_path(environ: Mapping[str, str] | None = None) -> Path | None:

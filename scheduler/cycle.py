@@ -79,7 +79,7 @@ class Cycle:
         rights = self._room.reservations_for(gang)
         if isinstance(rights, PlacementRequest):
             return [_no_reservation(rights, first)]
-        until = certain_end(gang, self._now, self._fleet.timings.create_seconds)
+        until = certain_end(gang, self._now, self._fleet.timings)
         allowed = self._room.allowed(self._holds, until)
         free = self._room.free_of(allowed)
         boxes = fit(self._fleet, gang, free)

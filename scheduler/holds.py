@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from podyard.base.clock import PlatformTime
-from podyard.domain.fleet import Fleet, PlacementRequest
+from podyard.domain.fleet import Fleet, NodeTimings, PlacementRequest
 from podyard.domain.slice import SliceRecord
 from podyard.scheduler.placement import Box, Takeable, cheapest_box, find_box
 from podyard.scheduler.queue import Gang, pods_for
@@ -51,11 +51,15 @@ class Unfit:
     free: Masks
 
 
-def certain_end(gang: Gang, now: PlatformTime, create_seconds: float) -> PlatformTime | None:
+def certain_end(gang: Gang, now: PlatformTime, timings: NodeTimings) -> PlatformTime | None:
     """When all nodes of the gang have ended by themselves if they are placed now; None: nobody knows."""
-    seconds = [request.duration_seconds for request in gang]
-    longest = max((item for item in seconds if item is not None), default=0.0)
-    return None if None in seconds else now.plus_seconds(create_seconds + longest)
+    longest = 0.0
+    for request in gang:
+        if request.duration_seconds is None:
+            return None
+        creation = timings.creation_seconds(request.accelerator_type.host_count)
+        longest = max(longest, creation + request.duration_seconds)
+    return now.plus_seconds(longest)
 
 
 def fit(fleet: Fleet, gang: Gang, free: Masks) -> list[Box] | Unfit:

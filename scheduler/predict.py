@@ -74,12 +74,11 @@ def after(snapshot: FleetSnapshot, plan: Plan, now: PlatformTime) -> FleetSnapsh
     placed: set[str] = set()
     new: list[SliceRecord] = []
     taken: dict[str | None, int] = {}
-    seconds = snapshot.fleet.timings.create_seconds
     for action in plan.actions:
         if isinstance(action, Place | PlaceGroup):
             gang = by_key[action.group if isinstance(action, PlaceGroup) else action.node_key]
             placed |= {request.node_key for request in gang}
-            until = certain_end(gang, now, seconds)
+            until = certain_end(gang, now, snapshot.fleet.timings)
             for request, place in zip(gang, (action,) if isinstance(action, Place) else action.places, strict=True):
                 new.append(slice_of(request, place, now, until))
                 taken[place.reservation_key] = taken.get(place.reservation_key, 0) + place.chips.bit_count()

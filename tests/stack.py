@@ -26,14 +26,16 @@ READY_SECONDS_MAX = 60.0
 
 
 class Stack:
-    def __init__(self, data: Path, env: dict[str, str] | None = None) -> None:
+    def __init__(self, data: Path, env: dict[str, str] | None = None, fleet: str | None = "instant") -> None:
         self.data = data
+        self.fleet = fleet
         self.env = env or {}
         self.url = ""
         self.http = httpx.Client(verify=False)
 
     def up(self) -> None:
-        done = self.podyard("up", "--port", "0", "--detach")
+        fleet = [] if self.fleet is None or "PODYARD_FLEET" in self.env else ["--fleet", self.fleet]
+        done = self.podyard("up", "--port", "0", "--detach", *fleet)
         assert done.returncode == 0, done.stderr
         self.url = json.loads((self.data / "podyard.json").read_text())["url"]
         self.http.close()
@@ -45,7 +47,8 @@ class Stack:
         assert done.returncode == 0, done.stderr
 
     def podyard(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        env = {name: value for name, value in os.environ.items() if not name.startswith("PODYARD_")} | self.env
+        env = {name: value for name, value in os.environ.items() if not name.startswith("PODYARD_")}
+        env |= self.env
         command = [*PODYARD, arguments[0], "--data", str(self.data), *arguments[1:]]
         return subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
 
@@ -188,8 +191,9 @@ def kill(pid: int) -> None:
 
 
 @contextlib.contextmanager
-def open_stack(data: Path, env: dict[str, str] | None = None) -> Iterator[Stack]:
-    stack = Stack(data, env)
+def open_stack(data: Path, env: dict[str, str] | None = None, fleet: str | None = "instant") -> Iterator[Stack]:
+    """A running stack, and nothing left of it afterwards. `fleet` None: `up` is not told any."""
+    stack = Stack(data, env, fleet)
     try:
         stack.up()
         yield stack

@@ -13,7 +13,8 @@ import httpx
 from podyard.api.app import create_app, prepare
 from podyard.base.clock import ManualClock, RealTime
 from podyard.db.unit_of_work import Database
-from podyard.domain.fleet import Fleet, default_fleet
+from podyard.domain.fleet import Fleet
+from podyard.domain.fleet_file import instant_fleet
 from podyard.loop.steps import Loop
 from podyard.settings import from_environment
 from podyard.testing.server import serving, write_empty_database
@@ -84,7 +85,7 @@ def open_yard(data: Path, fleet: Fleet | None = None, clock_mode: str = "local")
     write_empty_database(data / "podyard.db")
     database = Database(settings.database_url, clock)
     prepare(settings, database)
-    emulated = fleet or default_fleet()
+    emulated = fleet or instant_fleet()
     sent: list[tuple[str, str, list[str]]] = []
     loop = Loop(database, emulated, lambda q, t, a: sent.append((q, t, list(a))), clock, "test")
     with contextlib.closing(database), serving(create_app(settings, database, emulated, clock)) as url:

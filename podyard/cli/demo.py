@@ -27,6 +27,7 @@ from podyard.cli.client import Client, Target, read_token
 from podyard.cli.jobs import FINAL_STATES
 from podyard.cli.output import say
 from podyard.cli.processes import read_json
+from podyard.settings import INSTANT_FLEET
 
 READY_SECONDS_MAX = 70.0
 NODE_SECONDS_MAX = 60.0
@@ -98,7 +99,7 @@ class _Run:
         signal.signal(signal.SIGTERM, _interrupt)
 
     def start(self) -> None:
-        arguments = ["up", "--data", str(self._data), "--port", "0"]
+        arguments = ["up", "--data", str(self._data), "--port", "0", "--fleet", INSTANT_FLEET]
         # A scratch stack: it must not meet the database or broker of a Podyard that the environment points to.
         env = {name: value for name, value in os.environ.items() if not name.startswith("PODYARD_")}
         self._process = subprocess.Popen(

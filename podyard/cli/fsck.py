@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -107,11 +108,12 @@ def _read(settings: Settings, body: Any) -> Any:
 
 
 def _fleet(settings: Settings) -> Any:
-    from podyard.domain.fleet import default_fleet, load_fleet
+    from podyard.domain.fleet_file import read_fleet
 
-    if settings.fleet_path is None:
-        return default_fleet()
-    return load_fleet(Path(settings.fleet_path).read_text(encoding="utf-8"))
+    name = settings.fleet
+    if not os.environ.get("PODYARD_FLEET") and settings.fleet_record_path.exists():
+        name = settings.fleet_record_path.read_text(encoding="utf-8").strip()
+    return read_fleet(name)
 
 
 def _delete(data: str | None, found: Sequence[Mapping[str, str]]) -> None:

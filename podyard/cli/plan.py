@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from fnmatch import fnmatchcase
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import click
@@ -20,7 +19,8 @@ from podyard.base.errors import Code, PodyardError
 from podyard.base.money import Amount
 from podyard.cli import output
 from podyard.cli.estimate import USAGES, analysis_of
-from podyard.domain.fleet import Fleet, default_fleet, load_fleet, region_of
+from podyard.domain.fleet import Fleet, region_of
+from podyard.domain.fleet_file import read_fleet
 from podyard.domain.node import UsageClass
 from podyard.engine.recipes.programs import PROGRAMS
 from podyard.engine.report import compare
@@ -30,7 +30,7 @@ from podyard.hardware.accelerator_types import AcceleratorType, all_types
 from podyard.pricing import planning
 from podyard.pricing.planning import Draws, Run, Runs
 from podyard.pricing.sku import RateCard, default_rate_card
-from podyard.settings import from_environment
+from podyard.settings import fleet_name, from_environment
 
 # One of each generation on one host and on a few: what a first plan compares.
 TYPES_USUAL = "v2-8,v3-8,v3-32,v4-8,v4-32,v5litepod-4,v5litepod-16,v5p-8,v6e-4,v6e-16"
@@ -120,7 +120,7 @@ class Row:
     show_default=True,
     help="Between a node's READY and its first step.",
 )
-@click.option("--fleet", "fleet_file", type=click.Path(exists=True, dir_okay=False), help="Zones, types and timings.")
+@click.option("--fleet", "fleet_file", metavar="NAME|FILE", help="Fleet that gives zones, types and timings.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the preemptions.")
 @click.option("--samples", type=click.IntRange(100, 100_000), default=planning.SAMPLES, show_default=True)
 @click.option("-o", "--output", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
@@ -153,8 +153,8 @@ def plan(
     start = PlatformTime(OsClock().now().nanos // NANOS_PER_SECOND * NANOS_PER_SECOND)
     card, draws = default_rate_card(), Draws(seed, samples)
 
-    def run_of(step_seconds: float, usage: UsageClass) -> Run:
-        create = fleet.timings.create_seconds
+    def run_of(kind: AcceleratorType, step_seconds: float, usage: UsageClass) -> Run:
+        create = fleet.timings.creation_seconds(kind.host_count)
         return Run(steps, step_seconds, checkpoint_every_steps, usage, preemptions_per_day, create, restart_seconds)
 
     rows: list[Row] = []
@@ -167,7 +167,7 @@ def plan(
         for usage in USAGES:
             where = [zone for zone in places if _offers(fleet, zone, kind, usage)]
             if where:
-                runs = planning.play(run_of(step_seconds, usage), draws, start)
+                runs = planning.play(run_of(kind, step_seconds, usage), draws, start)
                 rows += [_row(kind, zone, runs, draws, card, start, limits) for zone in where]
     if not rows:
         raise click.BadParameter("no zone of the fleet offers any of these types", param_hint="--types")
@@ -183,9 +183,8 @@ def plan(
         click.echo(said)
 
 
-def _fleet(path: str | None) -> Fleet:
-    file = Path(path) if path is not None else from_environment().fleet_path
-    return default_fleet() if file is None else load_fleet(file.read_text(encoding="utf-8"))
+def _fleet(name_or_path: str | None) -> Fleet:
+    return read_fleet(from_environment().fleet if name_or_path is None else fleet_name(name_or_path))
 
 
 def _kinds(types: str, fleet: Fleet) -> list[AcceleratorType]:

@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from pathlib import Path
 from typing import IO, Any
 from urllib.parse import urlsplit
 
@@ -21,7 +20,7 @@ from podyard.cli.client import LOCATION_DEFAULT, PROJECT_DEFAULT, Target, find
 from podyard.cli.options import data_option, output_option, settings_of
 from podyard.cli.output import emit, say
 from podyard.cli.supervisor import STOP_ORDER, STOP_SECONDS, run
-from podyard.settings import CLOCK_MODES, Settings
+from podyard.settings import CLOCK_MODES, FLEET_NAMES, Settings, fleet_name
 
 EXIT_SETUP = 2
 DOWN_SECONDS_MAX = sum(STOP_SECONDS.values()) + 5.0  # every child may take its whole time
@@ -34,7 +33,11 @@ _POLL_SECONDS = 0.05
 @click.option("--port", type=click.IntRange(0, 65535), help="HTTP port (default 8700; 0: any free one).")
 @click.option("--grpc-port", type=click.IntRange(0, 65535), help="gRPC port (default 8701; 0: any free one).")
 @click.option("--bind", "bind_address", metavar="ADDRESS", help="Address to listen on (default 127.0.0.1).")
-@click.option("--fleet", metavar="FILE", help="Fleet file (YAML) instead of the default fleet.")
+@click.option(
+    "--fleet",
+    metavar="NAME|FILE",
+    help="Fleet to emulate: default, instant (no delays, no quotas), or a fleet file (YAML).",
+)
 @click.option("--clock", "clock_mode", type=click.Choice(CLOCK_MODES), help="How platform time runs.")
 @click.option("--detach", is_flag=True, help="Return once it is ready; stop it with `podyard down`.")
 def up(
@@ -47,15 +50,18 @@ def up(
     detach: bool,
 ) -> int:
     """Start everything; Ctrl-C stops it."""
-    path = None if fleet is None else Path(fleet).expanduser().absolute()
-    if path is not None:
-        problem = _fleet_problem(path)
-        if problem is not None:
-            say(f"podyard up: {problem}")
-            return EXIT_SETUP
     settings = settings_of(
-        data, port=port, grpc_port=grpc_port, bind_address=bind_address, fleet_path=path, clock_mode=clock_mode
+        data,
+        port=port,
+        grpc_port=grpc_port,
+        bind_address=bind_address,
+        fleet=None if fleet is None else fleet_name(fleet),
+        clock_mode=clock_mode,
     )
+    problem = _fleet_problem(settings.fleet)
+    if problem is not None:
+        say(f"podyard up: {problem}")
+        return EXIT_SETUP
     return _detached(settings) if detach else run(settings)
 
 
@@ -190,14 +196,14 @@ def _nobody() -> Target:
     return Target("", "", PROJECT_DEFAULT, LOCATION_DEFAULT)
 
 
-def _fleet_problem(path: Path) -> str | None:
+def _fleet_problem(fleet: str) -> str | None:
+    if fleet in FLEET_NAMES:
+        return None
     from podyard.base.errors import PodyardError
-    from podyard.domain.fleet import load_fleet
+    from podyard.domain.fleet_file import read_fleet
 
     try:
-        load_fleet(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        return f"cannot read the fleet file {path}: {error.strerror}"
+        read_fleet(fleet)
     except PodyardError as error:
         return error.message
     return None
@@ -206,11 +212,9 @@ def _fleet_problem(path: Path) -> str | None:
 def _detached(settings: Settings) -> int:
     """Starts `podyard up` in a session of its own and waits until it is ready or has refused."""
     arguments: list[str] = ["--data", str(settings.data), "--port", str(settings.port)]
-    arguments += ["--bind", settings.bind_address, "--clock", settings.clock_mode]
+    arguments += ["--bind", settings.bind_address, "--clock", settings.clock_mode, "--fleet", settings.fleet]
     if settings.grpc_port is not None:
         arguments += ["--grpc-port", str(settings.grpc_port)]
-    if settings.fleet_path is not None:
-        arguments += ["--fleet", str(settings.fleet_path)]
     # A file, not a pipe: it goes on writing there after we are gone.
     with tempfile.TemporaryFile() as said:
         return _watched_start(settings, arguments, said)

@@ -80,6 +80,7 @@ class Supervisor:
             left = processes.stop_orphans(self.settings.data, self._clock, STOP_ORDER)
             if left:
                 print(f"stopped what an earlier podyard left running: {', '.join(left)}", file=sys.stderr)
+            self.settings.fleet_record_path.write_text(f"{self.settings.fleet}\n", encoding="utf-8")
             self._start_all(listener, url)
             self._await(lambda: _answers(url, "/readyz"))
             self._write_state(url, port)

@@ -8,6 +8,7 @@ from podyard.control.fsck_violation import GRACE_SECONDS, Violation, node_text, 
 from podyard.db.fsck import Records, Row
 from podyard.domain.fleet import Fleet, quota_kind, quota_units, region_of
 from podyard.domain.node import NODE_STATES_LOST, UsageClass, kind_of
+from podyard.hardware.generations import GENERATIONS
 
 OPERATION_SECONDS_MAX = 24 * 3600.0  # platform time; nothing that a client waits for takes longer here
 CAN_BE_TAKEN_BACK = (UsageClass.PREEMPTIBLE, UsageClass.SPOT)
@@ -82,7 +83,7 @@ def _quota(records: Records, fleet: Fleet) -> Iterator[Violation]:
             for node in queue["spec"]["nodes"]:
                 _use(used, queue["project"], queue["zone"], queue["usage_class"], node["spec"])
     for (project, region, generation, usage, size), units in sorted(used.items()):
-        limit = _limit(fleet, region, generation, UsageClass(usage), size)
+        limit = fleet.group_limit(region, GENERATIONS[generation], UsageClass(usage), size)
         if units > limit:
             text = f"{units} of {limit} units are used ({generation}, {usage}, {size})"
             yield Violation("I9", records.now, f"projects/{project}/{region}", text)
@@ -92,11 +93,6 @@ def _use(used: dict[tuple[str, str, str, str, str], int], project: str, zone: st
     kind = kind_of(what["accelerator_type"], what["topology"])
     key = (project, region_of(zone), kind.generation.name, usage, quota_kind(kind))
     used[key] = used.get(key, 0) + quota_units(kind)
-
-
-def _limit(fleet: Fleet, region: str, generation: str, usage: UsageClass, size: str) -> int:
-    found = (rule.limit for rule in fleet.quotas if rule.matches(region, generation, usage, size))
-    return next(found, fleet.quota_default)
 
 
 def _request_ids(records: Records) -> Iterator[Violation]:

@@ -242,7 +242,7 @@ def place(uow: UnitOfWork, fleet: Fleet, row: Mapping[str, Any], action: Place) 
         values["first_address"] = rows.next_address(uow)
         rows.add_hosts(uow, row["node_key"], values["first_address"], row["host_count"])
     event = {"STARTING": "started", "REPAIRING": "repaired"}.get(row["state"], "created")
-    seconds = fleet.timings.start_seconds if event == "started" else fleet.timings.create_seconds
+    seconds = fleet.timings.start_seconds if event == "started" else fleet.timings.creation_seconds(row["host_count"])
     lost = event == "created" and fault_rows.lost_while_created(uow, row, uow.now.plus_seconds(seconds / 2))
     if seconds == 0 and not lost:
         _ready(uow, row, event, **values)

@@ -32,7 +32,7 @@ from podyard.db.tables_jobs import attempts, checkpoints, job_metrics, jobs
 from podyard.db.tables_queue import queued_resources, reservations
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fault import Subject
-from podyard.domain.fleet import Fleet, FleetSnapshot, PlacementRequest
+from podyard.domain.fleet import Fleet, FleetSnapshot, NodeTimings, PlacementRequest
 from podyard.domain.job import PRIORITY_DEFAULT, PRIORITY_MAX, PRIORITY_MIN
 from podyard.domain.node import NODE, NODE_STATES_WAITING_FOR_SLICE, UsageClass, kind_of
 from podyard.domain.reservation import ReservationRoom, reservation_name
@@ -64,6 +64,7 @@ _OF_SLICE = (
         _stored(nodes.c.termination).label("termination"),
         _stored(nodes.c.reclaim_at).label("reclaim"),
         _stored(nodes.c.created).label("node_created"),
+        nodes.c.host_count,
     )
     .join(nodes, nodes.c.node_key == slices.c.node_key)
     .order_by(slices.c.slice_id)
@@ -84,9 +85,7 @@ def load(uow: UnitOfWork, fleet: Fleet) -> FleetSnapshot:
     priced = any(request.usage_class in _MAY_PREEMPT or request.job_priority is not None for request in waiting)
     limits = _limits_of_new_nodes(uow) if any(row.state == "CREATING" for row in held) else {}
     found = [
-        _slice(
-            tuple(row), limits.get(row.node_key, _NO_LIMITS), fleet.timings.create_seconds, priorities.get(row.job_key)
-        )
+        _slice(tuple(row), limits.get(row.node_key, _NO_LIMITS), fleet.timings, priorities.get(row.job_key))
         for row in held
     ]
     lost = _lost_work(uow) if held and priced else {}
@@ -262,9 +261,10 @@ _LOST_WORK = (
 
 
 @functools.lru_cache(maxsize=SLICES_KEPT_MAX)
-def _slice(row: tuple[Any, ...], limits: _Limits, create_seconds: float, job_priority: int | None) -> SliceRecord:
+def _slice(row: tuple[Any, ...], limits: _Limits, timings: NodeTimings, job_priority: int | None) -> SliceRecord:
     """`row`: of `_OF_SLICE`."""
-    slice_id, node_key, pod_id, chips, placed, project, usage, state, version, _, termination, reclaim, created = row
+    slice_id, node_key, pod_id, chips, placed, project, usage, state, version, _, *of_node = row
+    termination, reclaim, created, host_count = of_node
     usage_class = UsageClass(usage)
     ends: PlatformTime | None
     if not NODE.allows(state, "preempt"):
@@ -274,7 +274,8 @@ def _slice(row: tuple[Any, ...], limits: _Limits, create_seconds: float, job_pri
     elif state != "CREATING":
         ends = None  # `termination` is set with the first READY
     else:
-        ends = _latest_end(usage_class, PlatformTime(placed), PlatformTime(created), limits, create_seconds)
+        creation = timings.creation_seconds(host_count)
+        ends = _latest_end(usage_class, PlatformTime(placed), PlatformTime(created), limits, creation)
     return SliceRecord(
         slice_id=slice_id,
         node_key=node_key,

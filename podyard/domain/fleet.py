@@ -1,35 +1,28 @@
 """The fleet that is emulated: zones, their pods, what they offer, quotas, and how long nodes take.
 
-A fleet is a YAML file (`fleets/default.yaml` explains each key). `load_fleet` reads it; every error names the place.
+`domain/fleet_file.py` reads fleets from YAML.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
-import importlib.resources
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
-
-import yaml
 
 from podyard.base.clock import PlatformTime
-from podyard.base.errors import PodyardError, failed_precondition, invalid, not_found
+from podyard.base.errors import PodyardError, invalid, not_found
 from podyard.domain.node import UsageClass
 from podyard.domain.reservation import ReservationRoom
 from podyard.domain.slice import SliceRecord
 from podyard.hardware import accelerator_types
 from podyard.hardware.accelerator_types import AcceleratorType
-from podyard.hardware.generations import GENERATIONS, Generation
-from podyard.hardware.topology import CUBE_EDGE_CHIPS, Shape, parse_topology, shape_text
+from podyard.hardware.generations import Generation
+from podyard.hardware.topology import CUBE_EDGE_CHIPS, Shape
 from podyard.hardware.torus import rotations
 
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+QUOTA_UNLIMITED = 1_000_000  # above what any fleet holds of one generation in a region
 _ZONE = re.compile(r"([a-z]+-[a-z]+\d+)-[a-z]")
-_METHOD = re.compile(r"[a-zA-Z]+\.[a-zA-Z]+")
-_DEFAULT_QUOTA = 1_000_000
 
 
 def region_of(zone: str) -> str:
@@ -94,10 +87,12 @@ class NodeTimings:
     a maintenance (REPAIRING, or with a simulated maintenance event on its hosts), and under notice before the scheduler
     takes its slice back (Compute Engine gives 30 s: cloud.google.com/compute/docs/instances/preemptible).
 
+    A node spends `create_seconds` in CREATING, and `create_seconds_per_host` more for each of its hosts.
     `repair_seconds`: how long a node waits at most for broken chips of its slice to work again; 0: as long as it takes.
     """
 
     create_seconds: float = 0.0
+    create_seconds_per_host: float = 0.0
     delete_seconds: float = 0.0
     stop_seconds: float = 0.0
     start_seconds: float = 0.0
@@ -107,12 +102,19 @@ class NodeTimings:
     preemption_notice_seconds: float = 0.0
     repair_seconds: float = 0.0
 
+    def creation_seconds(self, host_count: int) -> float:
+        """Platform seconds that a node with this many hosts spends in CREATING."""
+        return self.create_seconds + self.create_seconds_per_host * host_count
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class QuotaRule:
-    """A limit for what it names; None matches all. `kind`: `device` for single-host types, `pod` for the rest."""
+    """A limit for what it names; None matches all. `kind`: `device` for single-host types, `pod` for the rest.
 
-    limit: int
+    `limit` None: one full pod of the generation.
+    """
+
+    limit: int | None
     region: str | None = None
     generation: str | None = None
     usage_class: UsageClass | None = None
@@ -138,7 +140,7 @@ class Unpriced:
 class Fleet:
     zones: Mapping[str, Zone]
     quotas: tuple[QuotaRule, ...] = ()
-    quota_default: int = _DEFAULT_QUOTA
+    quota_default: int | None = QUOTA_UNLIMITED  # None: one full pod of the generation
     timings: NodeTimings = NodeTimings()
     unpriced: tuple[Unpriced, ...] = ()
     requests_per_minute: Mapping[str, int] = dataclasses.field(default_factory=dict)  # `nodes.create` or `default`
@@ -200,11 +202,13 @@ class Fleet:
 
     def quota_limit(self, region: str, kind: AcceleratorType, usage_class: UsageClass) -> int:
         """The limit that applies, in the unit that the type's name counts (cores, or chips on v5e and v6e)."""
-        group = quota_kind(kind)
-        for rule in self.quotas:
-            if rule.matches(region, kind.generation.name, usage_class, group):
-                return rule.limit
-        return self.quota_default
+        return self.group_limit(region, kind.generation, usage_class, quota_kind(kind))
+
+    def group_limit(self, region: str, generation: Generation, usage_class: UsageClass, group: str) -> int:
+        """As `quota_limit`, for `device` or `pod` types of a generation."""
+        limits = (rule.limit for rule in self.quotas if rule.matches(region, generation.name, usage_class, group))
+        limit = next(limits, self.quota_default)
+        return full_pod_units(generation) if limit is None else limit
 
 
 def _fits_in(shape: Shape, pod: Shape) -> bool:
@@ -219,6 +223,12 @@ def quota_kind(kind: AcceleratorType) -> str:
 def quota_units(kind: AcceleratorType) -> int:
     """What one node of this type takes from its quota."""
     return kind.core_count if kind.generation.name_counts == "cores" else kind.chip_count
+
+
+def full_pod_units(generation: Generation) -> int:
+    """What a full pod takes from its quota, in the same unit as `quota_units`."""
+    chips = math.prod(generation.pod_shape)
+    return chips * generation.cores_per_chip if generation.name_counts == "cores" else chips
 
 
 def quota_name(kind: AcceleratorType, usage_class: UsageClass, per: str = "Region") -> str:
@@ -284,182 +294,3 @@ class FleetSnapshot:
     broken_chips: Mapping[str, int] = dataclasses.field(default_factory=dict)
     reservations: Sequence[ReservationRoom] = ()
     shares: Mapping[str, float] = dataclasses.field(default_factory=dict)
-
-
-@functools.cache
-def default_fleet() -> Fleet:
-    """The fleet that `podyard up` emulates when no file is given."""
-    file = importlib.resources.files("podyard.domain").joinpath("fleets/default.yaml")
-    return load_fleet(file.read_text(encoding="utf-8"))
-
-
-def load_fleet(text: str) -> Fleet:
-    """Reads a fleet file; raises FAILED_PRECONDITION that names the place and what is wrong there."""
-    try:
-        data = yaml.load(text, Loader=_LOADER)
-    except yaml.YAMLError as error:
-        raise failed_precondition(f"fleet file: not YAML: {error}") from error
-    top = _mapping(data, "fleet file", {"zones", "quotas", "timings", "unpriced", "shares"})
-    zones = _mapping(top.get("zones"), "zones", None)
-    if not zones:
-        raise _wrong("zones", "a fleet has at least one zone")
-    quotas = _mapping(top.get("quotas") or {}, "quotas", {"default", "overrides", "requests_per_minute"})
-    return Fleet(
-        zones={str(name): _zone(str(name), value) for name, value in zones.items()},
-        quotas=tuple(_quota(f"quotas.overrides[{i}]", v) for i, v in _items(quotas, "overrides", "quotas")),
-        quota_default=_count(quotas.get("default", _DEFAULT_QUOTA), "quotas.default"),
-        requests_per_minute=_rates(quotas.get("requests_per_minute") or {}),
-        timings=_timings(top.get("timings") or {}),
-        unpriced=tuple(_unpriced(f"unpriced[{i}]", v) for i, v in _items(top, "unpriced", "")),
-        shares=_shares(top.get("shares") or {}),
-    )
-
-
-def _zone(name: str, value: object) -> Zone:
-    place = f"zones.{name}"
-    try:
-        region = region_of(name)
-    except PodyardError as error:
-        raise _wrong(place, error.message) from error
-    offers = {str(g): _offer(name, _generation(g, f"{place}.{g}"), v) for g, v in _mapping(value, place, None).items()}
-    return Zone(name, region, offers)
-
-
-def _offer(zone: str, generation: Generation, value: object) -> Offer:
-    place = f"zones.{zone}.{generation.name}"
-    data = _mapping(value or {}, place, {"pods", "shape", "interconnect", "types", "usage"})
-    shape = generation.pod_shape
-    if "shape" in data:
-        try:
-            shape = parse_topology(generation, str(data["shape"])).shape
-        except PodyardError as error:
-            raise _wrong(f"{place}.shape", error.message) from error
-    if any(extent % 2 for extent in shape[:2]):
-        raise _wrong(f"{place}.shape", f"{shape_text(shape)} does not divide into hosts of 2x2 chips")
-    switched = _is_switched(data, place, generation, shape)
-    count = _count(data.get("pods", 1), f"{place}.pods")
-    pods = tuple(Pod(f"{zone}-{generation.name}-{i}", zone, generation, shape, switched) for i in range(count))
-    known = {kind.name for kind in accelerator_types.all_types(generation)}
-    types = [str(item) for _, item in _items(data, "types", place)]
-    for name in types:
-        if name not in known:
-            raise _wrong(f"{place}.types", f"{name!r} is no {generation.name} type: one of {', '.join(sorted(known))}")
-    usage = _usage(data, place, tuple(UsageClass))
-    return Offer(generation, pods, usage, frozenset(types) if types else None)
-
-
-def _is_switched(data: Mapping[str, Any], place: str, generation: Generation, shape: Shape) -> bool:
-    """v4 and v5p have optical switches (arXiv 2304.01433), unless the file says otherwise; the others never do."""
-    kind = data.get("interconnect", "switch" if generation.dimensions == 3 else "torus")
-    if kind not in ("switch", "torus"):
-        raise _wrong(f"{place}.interconnect", f"{kind!r} is neither switch nor torus")
-    if kind == "torus":
-        return False
-    if generation.dimensions != 3:
-        raise _wrong(f"{place}.interconnect", f"{generation.name} has no optical switches: only torus")
-    if any(extent % CUBE_EDGE_CHIPS for extent in shape):
-        raise _wrong(
-            f"{place}.shape",
-            f"{shape_text(shape)} does not divide into the cubes of 4x4x4 chips that optical switches join; "
-            "a pod of this shape needs interconnect: torus",
-        )
-    return True
-
-
-def _quota(place: str, value: object) -> QuotaRule:
-    data = _mapping(value, place, {"limit", "region", "generation", "usage", "kind"})
-    kind = data.get("kind")
-    if kind not in (None, "device", "pod"):
-        raise _wrong(f"{place}.kind", f"{kind!r} is neither device nor pod")
-    generation = data.get("generation")
-    return QuotaRule(
-        limit=_count(data.get("limit"), f"{place}.limit"),
-        region=None if data.get("region") is None else str(data["region"]),
-        generation=None if generation is None else _generation(generation, f"{place}.generation").name,
-        usage_class=None if data.get("usage") is None else _usage_class(data["usage"], f"{place}.usage"),
-        kind=kind,
-    )
-
-
-def _rates(value: object) -> dict[str, int]:
-    place = "quotas.requests_per_minute"
-    found = {str(name): _count(limit, f"{place}.{name}") for name, limit in _mapping(value, place, None).items()}
-    for name in found:
-        if name != "default" and _METHOD.fullmatch(name) is None:
-            raise _wrong(place, f"{name!r} is neither default nor a method such as nodes.create")
-    return found
-
-
-def _shares(value: object) -> dict[str, float]:
-    data = _mapping(value, "shares", None)
-    for project, weight in data.items():
-        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < math.inf:
-            raise _wrong(f"shares.{project}", f"{weight!r} is not a weight above 0")
-    return {str(project): float(weight) for project, weight in data.items()}
-
-
-def _timings(value: object) -> NodeTimings:
-    names = {field.name for field in dataclasses.fields(NodeTimings)}
-    data = _mapping(value, "timings", names)
-    for name, seconds in data.items():
-        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
-            raise _wrong(f"timings.{name}", f"{seconds!r} is not a number of seconds")
-    return NodeTimings(**{name: float(seconds) for name, seconds in data.items()})
-
-
-def _unpriced(place: str, value: object) -> Unpriced:
-    data = _mapping(value, place, {"region", "generation", "usage", "types"})
-    return Unpriced(
-        region=None if data.get("region") is None else str(data["region"]),
-        generation=_generation(data.get("generation"), f"{place}.generation").name,
-        usage_classes=_usage(data, place, tuple(UsageClass)),
-        types=tuple(str(item) for _, item in _items(data, "types", place)),
-    )
-
-
-def _usage(data: Mapping[str, Any], place: str, default: tuple[UsageClass, ...]) -> tuple[UsageClass, ...]:
-    found = tuple(_usage_class(v, f"{place}.usage[{i}]") for i, v in _items(data, "usage", place))
-    return found or default
-
-
-def _usage_class(value: object, place: str) -> UsageClass:
-    try:
-        return UsageClass(str(value))
-    except ValueError:
-        raise _wrong(place, f"{value!r} is not one of {', '.join(UsageClass)}") from None
-
-
-def _generation(value: object, place: str) -> Generation:
-    generation = GENERATIONS.get(str(value))
-    if generation is None or not generation.node_type:
-        names = ", ".join(g.name for g in GENERATIONS.values() if g.node_type)
-        raise _wrong(place, f"{value!r} is not a generation that has nodes: one of {names}")
-    return generation
-
-
-def _count(value: object, place: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise _wrong(place, f"{value!r} is not a number of 0 or more")
-    return value
-
-
-def _items(data: Mapping[str, Any], key: str, place: str) -> list[tuple[int, Any]]:
-    value = data.get(key)
-    if value is None:
-        return []
-    if not isinstance(value, list):
-        raise _wrong(f"{place}.{key}".lstrip("."), "must be a list")
-    return list(enumerate(value))
-
-
-def _mapping(value: object, place: str, keys: set[str] | None) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise _wrong(place, "must be a mapping of keys to values")
-    unknown = set(map(str, value)) - keys if keys is not None else set()
-    if unknown and keys is not None:
-        raise _wrong(place, f"unknown key {', '.join(sorted(unknown))}: allowed are {', '.join(sorted(keys))}")
-    return value
-
-
-def _wrong(place: str, why: str) -> PodyardError:
-    return failed_precondition(f"{place}: {why}" if place == "fleet file" else f"fleet file, {place}: {why}")

@@ -16,7 +16,8 @@ import yaml
 
 from podyard.base.errors import PodyardError, invalid
 from podyard.domain import fault_file
-from podyard.domain.fleet import Fleet, load_fleet
+from podyard.domain.fleet import Fleet
+from podyard.domain.fleet_file import load_fleet
 
 DAY_SECONDS = 86_400.0
 DAYS_MAX = 3_660.0  # ten years: past it, times would leave what RFC 3339 texts of this program can show

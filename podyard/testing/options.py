@@ -10,7 +10,9 @@ from typing import Any
 from podyard.base.clock import ClockMode, PlatformTime
 from podyard.base.errors import invalid
 from podyard.control.clock import RATE_MAX
-from podyard.domain.fleet import Fleet, default_fleet, load_fleet
+from podyard.domain.fleet import Fleet
+from podyard.domain.fleet_file import instant_fleet, load_fleet, read_fleet
+from podyard.settings import FLEET_NAMES
 from podyard.testing.scenario import read_scenario
 
 START = "2026-03-01T00:00:00Z"  # within the time that the rate card prices, and the same in every run
@@ -24,7 +26,7 @@ class Options:
     ids and of the faults that happen by chance. `env`: whether the test's environment points to it. `fsck`: whether
     the test fails when an invariant is broken after it. `scenario`: a file whose faults stand from the beginning."""
 
-    fleet: Fleet = dataclasses.field(default_factory=default_fleet)
+    fleet: Fleet = dataclasses.field(default_factory=instant_fleet)
     clock: ClockMode = ClockMode.VIRTUAL
     rate: float = 0.0
     start: PlatformTime = dataclasses.field(default_factory=lambda: PlatformTime.from_rfc3339(START))
@@ -58,7 +60,7 @@ def read_options(given: Mapping[str, Any], folder: Path | None = None) -> Option
 
 
 def _fleet(name: str, value: Any, folder: Path) -> Fleet:
-    """A Fleet, a mapping or YAML text of what a fleet file says, or the path of one."""
+    """A Fleet, the name of one that comes with Podyard, a mapping or YAML text of a fleet file, or the path of one."""
     if isinstance(value, Fleet):
         return value
     if isinstance(value, Mapping):
@@ -67,7 +69,7 @@ def _fleet(name: str, value: Any, folder: Path) -> Fleet:
         return load_fleet(yaml.safe_dump(dict(value)))
     if isinstance(value, str) and "\n" in value:
         return load_fleet(value)
-    return load_fleet(_path(name, value, folder).read_text(encoding="utf-8"))
+    return read_fleet(value if value in FLEET_NAMES else str(_path(name, value, folder)))
 
 
 def _path(name: str, value: Any, folder: Path) -> Path:

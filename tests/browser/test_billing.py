@@ -19,7 +19,7 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select
 
 from podyard.api.app import create_app
-from podyard.domain.fleet import default_fleet
+from podyard.domain.fleet_file import instant_fleet
 from podyard.settings import from_environment
 from podyard.testing.server import serving
 from podyard.web import billing_invoices
@@ -83,7 +83,7 @@ class Console(Yard):
 def open_console(data: Path) -> Iterator[Console]:
     settings = from_environment({"PODYARD_DATA": str(data), "PODYARD_CLOCK": "virtual"})
     with open_yard(data, clock_mode="virtual") as yard:
-        app = create_app(settings, yard.database, default_fleet(), yard.clock, (console,))
+        app = create_app(settings, yard.database, instant_fleet(), yard.clock, (console,))
         with serving(app) as url:
             found = Console(url, yard.database, yard.loop, yard.clock, data)
             try:

@@ -11,7 +11,8 @@ import pytest
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import PodyardError
 from podyard.base.money import nanos_from_decimal_text
-from podyard.domain.fleet import default_fleet, region_of
+from podyard.domain.fleet import region_of
+from podyard.domain.fleet_file import instant_fleet
 from podyard.pricing.sku import default_rate_card
 from tests.clients.client import Client
 from tests.clients.outside import Outside
@@ -96,7 +97,7 @@ def _compare(found: Iterable[tuple[str, str, Price, Price]]) -> None:
 
 
 def _offered() -> set[tuple[str, str]]:
-    fleet = default_fleet()
+    fleet = instant_fleet()
     return {(kind.name, zone) for zone in fleet.zones for kind in fleet.offered_types(zone)}
 
 

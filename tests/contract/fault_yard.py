@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import event, select
 
 from podyard.db.tables import state_changes
-from podyard.domain.fleet import load_fleet
+from podyard.domain.fleet_file import load_fleet
 from tests.yard import ZONE, Yard
 
 FLEET = load_fleet(f"""

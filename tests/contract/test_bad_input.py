@@ -10,7 +10,8 @@ import pytest
 from sqlalchemy import func, select
 
 from podyard.db.tables import metadata
-from podyard.domain.fleet import Fleet, load_fleet
+from podyard.domain.fleet import Fleet
+from podyard.domain.fleet_file import load_fleet
 from tests.yard import ZONE, Yard, open_yard
 
 SMALL_FLEET = """

@@ -11,7 +11,7 @@ from sqlalchemy import select
 
 from podyard.base.clock import PlatformTime
 from podyard.db.tables import state_changes
-from podyard.domain.fleet import load_fleet
+from podyard.domain.fleet_file import load_fleet
 from tests.yard import ZONE, Yard, open_yard
 
 FLEET = f"""

@@ -31,7 +31,7 @@ from podyard.cli.client import Client, Target
 from podyard.cli.commands import root
 from podyard.control import exports
 from podyard.db.unit_of_work import Database
-from podyard.domain.fleet import default_fleet
+from podyard.domain.fleet_file import instant_fleet
 from podyard.loop.steps import Loop
 from podyard.pricing.sku import default_rate_card
 from podyard.settings import from_environment
@@ -54,7 +54,7 @@ def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
     write_empty_database(data / "podyard.db")
     database = Database(settings.database_url, clock)
     prepare(settings, database)
-    fleet = default_fleet()
+    fleet = instant_fleet()
     loop = Loop(database, fleet, lambda *_: None, clock, "test")
     app = create_app(settings, database, fleet, clock, routers=(invoice_print.router,))
     with contextlib.closing(database), serving(app) as url:

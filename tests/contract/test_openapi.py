@@ -26,7 +26,7 @@ from podyard.api import openapi
 from podyard.api.app import OWN_ROUTERS, create_app
 from podyard.base.clock import ManualClock
 from podyard.db.unit_of_work import Database
-from podyard.domain.fleet import default_fleet
+from podyard.domain.fleet_file import instant_fleet
 from podyard.settings import from_environment
 from tests.unit.control.gang import Gang, bearer
 from tests.yard import START, ZONE, Yard, open_yard
@@ -179,7 +179,7 @@ def _served(routes: Sequence[BaseRoute], prefix: str = "") -> Iterator[tuple[str
 def test_every_route_is_in_the_document_and_the_other_way_round(tmp_path: Path) -> None:
     clock = ManualClock(START)
     database = Database(f"sqlite:///{tmp_path / 'podyard.db'}", clock)
-    app = create_app(from_environment({"PODYARD_DATA": str(tmp_path)}), database, default_fleet(), clock)
+    app = create_app(from_environment({"PODYARD_DATA": str(tmp_path)}), database, instant_fleet(), clock)
     served = list(_served(app.routes))
     database.close()
     assert sorted(served) == sorted(OPERATIONS.values())

@@ -13,7 +13,7 @@ import pytest
 from google.oauth2.credentials import Credentials
 from googleapiclient.discovery import build
 
-from podyard.domain.fleet import load_fleet
+from podyard.domain.fleet_file import load_fleet
 from tests.stack import PODYARD, open_stack, until
 from tests.yard import ZONE, Yard, open_yard
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from podyard.base.clock import PlatformTime
 from podyard.base.rng import Streams
-from podyard.domain.fleet import FleetSnapshot, PlacementRequest, Pod, load_fleet
+from podyard.domain.fleet import FleetSnapshot, PlacementRequest, Pod
+from podyard.domain.fleet_file import load_fleet
 from podyard.domain.node import UsageClass
 from podyard.domain.slice import SliceRecord, assert_no_overlap
 from podyard.hardware import torus

@@ -15,7 +15,8 @@ from podyard.db.tables_billing import usage_events
 from podyard.db.tables_compute import nodes as nodes_table
 from podyard.db.tables_compute import slices
 from podyard.db.unit_of_work import Database, UnitOfWork
-from podyard.domain.fleet import Fleet, load_fleet
+from podyard.domain.fleet import Fleet
+from podyard.domain.fleet_file import load_fleet
 from podyard.domain.node import Node, NodeSpec, UsageClass, kind_of
 from podyard.domain.operation import Operation
 from podyard.domain.principal import PLATFORM

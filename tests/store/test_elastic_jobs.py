@@ -15,7 +15,7 @@ from podyard.db.tables_jobs import jobs as jobs_table
 from podyard.db.tables_jobs import replicas
 from podyard.db.transition import NODES, born, move
 from podyard.db.unit_of_work import Database, UnitOfWork
-from podyard.domain.fleet import default_fleet
+from podyard.domain.fleet_file import instant_fleet
 from podyard.domain.job import Elastic, Job, JobRequest, TrainingSettings
 from podyard.domain.node import node_name
 from podyard.domain.principal import PLATFORM, Principal
@@ -54,7 +54,7 @@ class Play:
     def submit(self, job: str = "j", node: str = "pod", project: str = PROJECT, **fields: Any) -> None:
         asked = JobRequest(recipe="digits-cnn", steps=10, **fields)
         self.wait(1)  # so that an older job is older
-        self.database.run(lambda uow: jobs.create(uow, default_fleet(), PLATFORM, project, ZONE, job, asked, node))
+        self.database.run(lambda uow: jobs.create(uow, instant_fleet(), PLATFORM, project, ZONE, job, asked, node))
 
     def job(self, job: str = "j", project: str = PROJECT) -> Job:
         return self.database.read(lambda uow: jobs.get(uow, PLATFORM, project, ZONE, job))

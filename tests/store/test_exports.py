@@ -23,7 +23,8 @@ from podyard.control.exports import Request
 from podyard.db.tables import outbox
 from podyard.db.tables_compute import nodes as table_of_nodes
 from podyard.db.unit_of_work import Database
-from podyard.domain.fleet import default_fleet, region_of
+from podyard.domain.fleet import region_of
+from podyard.domain.fleet_file import instant_fleet
 from podyard.domain.node import UsageClass
 from podyard.domain.principal import PLATFORM
 from podyard.hardware.accelerator_types import size_of
@@ -313,7 +314,7 @@ def test_reserved_nodes_name_their_reservation(play: Play) -> None:
 
 
 def _offers() -> Iterator[NodeFacts]:
-    fleet = default_fleet()
+    fleet = instant_fleet()
     for zone in sorted(fleet.zones):
         for kind in fleet.offered_types(zone):
             for usage in UsageClass:

@@ -18,7 +18,7 @@ from podyard.db.tables_compute import hosts as hosts_table
 from podyard.db.tables_compute import nodes as nodes_table
 from podyard.db.transition import NODES, move
 from podyard.db.unit_of_work import Database, UnitOfWork
-from podyard.domain.fleet import default_fleet
+from podyard.domain.fleet_file import instant_fleet
 from podyard.domain.host import NodeFacts, facts_of_json
 from podyard.domain.node import NodeSpec, UsageClass
 from podyard.domain.principal import PLATFORM, Principal
@@ -48,7 +48,7 @@ class Play:
         )
 
         def body(uow: UnitOfWork) -> None:
-            nodes.create(uow, default_fleet(), PLATFORM, PROJECT, ZONE, NODE, spec)
+            nodes.create(uow, instant_fleet(), PLATFORM, PROJECT, ZONE, NODE, spec)
             row = node_rows.row_of(uow, PROJECT, ZONE, NODE)
             assert row is not None
             node_rows.add_hosts(uow, row["node_key"], 1, 4)

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from podyard.cli import queue as queue_commands
 from podyard.cli.client import Client
 from podyard.cli.options import client_of
-from podyard.domain.fleet import load_fleet
+from podyard.domain.fleet_file import load_fleet
 from tests.yard import Yard, open_yard
 
 FLEET = load_fleet("zones: {us-central1-f: {v2: {shape: 4x4}}, us-central1-c: {v2: {shape: 4x4}}}")

@@ -15,7 +15,7 @@ from podyard import migrations
 from podyard.api.app import create_app, prepare
 from podyard.base.clock import ManualClock, RealTime
 from podyard.db.unit_of_work import Database
-from podyard.domain.fleet import default_fleet
+from podyard.domain.fleet_file import instant_fleet
 from podyard.settings import from_environment
 from podyard.web import explain
 
@@ -54,7 +54,7 @@ def open_console(folder: Path) -> Iterator[Get]:
     database = Database(settings.database_url, clock)
     migrations.upgrade(database)
     prepare(settings, database)
-    app = create_app(settings, database, default_fleet(), clock, routers=(explain.router,))
+    app = create_app(settings, database, instant_fleet(), clock, routers=(explain.router,))
     owner = {"Authorization": f"Bearer {(folder / 'token').read_text().strip()}"}
 
     async def served(scope: Any, receive: Any, send: Any) -> None:

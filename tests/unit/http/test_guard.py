@@ -22,7 +22,7 @@ from podyard.api.app import create_app, prepare
 from podyard.base.clock import ManualClock, RealTime
 from podyard.control import access
 from podyard.db.unit_of_work import Database
-from podyard.domain.fleet import default_fleet
+from podyard.domain.fleet_file import instant_fleet
 from podyard.domain.principal import Principal
 from podyard.http.guard import (
     BODY_BYTES_MAX,
@@ -87,7 +87,7 @@ def app(tmp_path: Path) -> Iterator[FastAPI]:
     database = Database(settings.database_url, ManualClock(START))
     migrations.upgrade(database)
     prepare(settings, database)
-    yield create_app(settings, database, default_fleet(), ManualClock(START), (console,))
+    yield create_app(settings, database, instant_fleet(), ManualClock(START), (console,))
     database.close()
 
 

@@ -16,7 +16,8 @@ from podyard.base.errors import Code, PodyardError
 from podyard.control import access, rate_quota
 from podyard.db import platform_clock
 from podyard.db.unit_of_work import Database, UnitOfWork
-from podyard.domain.fleet import Fleet, default_fleet, load_fleet
+from podyard.domain.fleet import Fleet
+from podyard.domain.fleet_file import instant_fleet, load_fleet
 
 START = RealTime.from_rfc3339("2026-03-01T00:00:00Z")
 FLEET = """
@@ -100,7 +101,7 @@ def test_names_are_those_of_google_s_quota_page() -> None:
 
 
 def test_nothing_is_counted_unless_it_is_configured(parts: Parts) -> None:
-    parts.fleet = default_fleet()
+    parts.fleet = instant_fleet()
     assert all(parts.fits("nodes.create") for _ in range(100))
     parts.fleet = load_fleet(FLEET.replace("default: 5, ", ""))
     assert all(parts.fits("nodes.get") for _ in range(100))

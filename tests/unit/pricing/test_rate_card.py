@@ -7,7 +7,7 @@ import pytest
 
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import Code, PodyardError
-from podyard.domain.fleet import default_fleet
+from podyard.domain.fleet_file import instant_fleet
 from podyard.domain.node import UsageClass
 from podyard.domain.usage import PriceUnit
 from podyard.pricing.meter import Metered
@@ -69,7 +69,7 @@ def test_a_missing_price_is_refused_and_says_what_there_is() -> None:
 
 
 def test_every_offer_of_the_default_fleet_has_a_price_or_says_that_it_has_none() -> None:
-    fleet = default_fleet()
+    fleet = instant_fleet()
     priced = unpriced = 0
     for zone in fleet.zones.values():
         for kind in fleet.offered_types(zone.name):

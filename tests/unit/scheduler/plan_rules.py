@@ -6,7 +6,8 @@ import dataclasses
 
 from podyard.base.clock import PlatformTime
 from podyard.base.rng import Streams
-from podyard.domain.fleet import FleetSnapshot, PlacementRequest, load_fleet
+from podyard.domain.fleet import FleetSnapshot, PlacementRequest
+from podyard.domain.fleet_file import load_fleet
 from podyard.domain.node import UsageClass
 from podyard.domain.plan import Action, Place, PlaceGroup, Plan, Preempt, Wait, WaitGroup
 from podyard.domain.slice import SliceRecord

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from podyard.base.clock import PlatformTime
 from podyard.base.rng import Streams
-from podyard.domain.fleet import Fleet, FleetSnapshot, PlacementRequest, load_fleet
+from podyard.domain.fleet import Fleet, FleetSnapshot, PlacementRequest
+from podyard.domain.fleet_file import load_fleet
 from podyard.domain.node import UsageClass
 from podyard.domain.plan import Place, PlaceGroup, Plan, Preempt, Wait, WaitGroup
 from podyard.domain.slice import SliceRecord

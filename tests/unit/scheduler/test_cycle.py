@@ -5,7 +5,8 @@ import dataclasses
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import Code
 from podyard.base.rng import Streams
-from podyard.domain.fleet import Fleet, FleetSnapshot, PlacementRequest, default_fleet, load_fleet
+from podyard.domain.fleet import Fleet, FleetSnapshot, PlacementRequest
+from podyard.domain.fleet_file import instant_fleet, load_fleet
 from podyard.domain.node import UsageClass
 from podyard.domain.plan import Place, PlaceGroup, Plan, Wait, WaitGroup
 from podyard.domain.reservation import ReservationRoom
@@ -124,7 +125,7 @@ def test_the_largest_types_of_the_default_fleet_are_placed() -> None:
         ("us-east5-b", "v5litepod-256"),
         ("us-east5-b", "v6e-256"),
     ):
-        (place,) = decided(default_fleet(), request("n", kind, zone=zone)).places
+        (place,) = decided(instant_fleet(), request("n", kind, zone=zone)).places
         assert place.chips.bit_count() == accelerator_types.parse(kind).chip_count
 
 

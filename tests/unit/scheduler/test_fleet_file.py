@@ -4,16 +4,17 @@ import pytest
 
 from podyard.base.errors import Code, PodyardError
 from podyard.domain import fleet as fleets
+from podyard.domain import fleet_file
 from podyard.domain.node import UsageClass
 from podyard.hardware import accelerator_types
 
 
 def offered(zone: str) -> set[str]:
-    return {kind.name for kind in fleets.default_fleet().offered_types(zone)}
+    return {kind.name for kind in fleet_file.default_fleet().offered_types(zone)}
 
 
 def test_the_default_fleet_offers_the_whole_range() -> None:
-    everything = {name for zone in fleets.default_fleet().zones for name in offered(zone)}
+    everything = {name for zone in fleet_file.default_fleet().zones for name in offered(zone)}
     wanted = {k.name for g in ("v2", "v3", "v4", "v5e", "v6e") for k in accelerator_types.all_types(g)}
     assert wanted <= everything
     assert {"v5p-8", "v5p-128", "v5p-1024", "v5p-12288"} <= everything
@@ -23,13 +24,13 @@ def test_the_default_fleet_offers_the_whole_range() -> None:
 
 
 def test_pod_ids_are_unique() -> None:
-    pods = fleets.default_fleet().pods()
+    pods = fleet_file.default_fleet().pods()
     assert len({pod.pod_id for pod in pods}) == len(pods)
-    assert fleets.default_fleet().pod(pods[-1].pod_id) == pods[-1]
+    assert fleet_file.default_fleet().pod(pods[-1].pod_id) == pods[-1]
 
 
 def test_the_default_quota_lets_the_largest_type_through() -> None:
-    fleet = fleets.default_fleet()
+    fleet = fleet_file.default_fleet()
     for zone in fleet.zones.values():
         for kind in fleet.offered_types(zone.name):
             for usage in UsageClass:
@@ -37,12 +38,12 @@ def test_the_default_quota_lets_the_largest_type_through() -> None:
 
 
 def test_not_offered_says_where_it_is() -> None:
-    fleet = fleets.default_fleet()
+    fleet = fleet_file.default_fleet()
     with pytest.raises(
         PodyardError, match=r"v4-8 \(topology 2x2x1\) is not offered in us-east1-d; it is offered in us-c"
     ):
         fleet.check_offered("us-east1-d", accelerator_types.parse("v4-8"), UsageClass.SPOT)
-    small = fleets.load_fleet("zones: {us-east5-a: {v5p: {shape: 8x8x8}}}")
+    small = fleet_file.load_fleet("zones: {us-east5-a: {v5p: {shape: 8x8x8}}}")
     with pytest.raises(PodyardError, match="no zone of this fleet offers it"):
         small.check_offered("us-east5-a", accelerator_types.from_config("V5P", "4x4x256"), UsageClass.SPOT)
     with pytest.raises(PodyardError, match="this fleet has us-central1-a") as caught:
@@ -51,7 +52,7 @@ def test_not_offered_says_where_it_is() -> None:
 
 
 def test_usage_classes_and_quota_rules() -> None:
-    fleet = fleets.load_fleet(
+    fleet = fleet_file.load_fleet(
         """
 zones: {us-central1-a: {v2: {usage: [on-demand, spot]}}}
 quotas:
@@ -109,14 +110,14 @@ def test_quota_names_are_googles() -> None:
 )
 def test_errors_name_the_place(text: str, where: str) -> None:
     with pytest.raises(PodyardError) as caught:
-        fleets.load_fleet(text)
+        fleet_file.load_fleet(text)
     assert where in caught.value.message
     assert caught.value.code is Code.FAILED_PRECONDITION
 
 
 def test_optical_switches_are_what_v4_and_v5p_have_unless_the_file_says_torus() -> None:
     def offered_by(interconnect: str) -> set[str]:
-        fleet = fleets.load_fleet(f"zones: {{us-east5-a: {{v5p: {interconnect}, v2: {{}}}}}}")
+        fleet = fleet_file.load_fleet(f"zones: {{us-east5-a: {{v5p: {interconnect}, v2: {{}}}}}}")
         assert {pod.switched for pod in fleet.zone("us-east5-a").offers["v2"].pods} == {False}
         return {kind.topology.text for kind in fleet.offered_types("us-east5-a")}
 
@@ -124,10 +125,49 @@ def test_optical_switches_are_what_v4_and_v5p_have_unless_the_file_says_torus() 
     assert "4x4x116" in offered_by("{}") & offered_by("{interconnect: switch}")
     assert "4x4x116" not in offered_by("{interconnect: torus}")
     assert {"2x2x1", "4x4x28"} <= offered_by("{interconnect: torus}")
-    assert fleets.load_fleet("zones: {us-east5-a: {v4: {shape: 4x4x6, interconnect: torus}}}")
+    assert fleet_file.load_fleet("zones: {us-east5-a: {v4: {shape: 4x4x6, interconnect: torus}}}")
 
 
 def test_regions() -> None:
     assert fleets.region_of("northamerica-northeast1-b") == "northamerica-northeast1"
     with pytest.raises(PodyardError, match="not the name of a zone"):
         fleets.region_of("us-central1")
+
+
+def test_larger_nodes_of_the_default_fleet_take_longer_to_create() -> None:
+    timings = fleet_file.default_fleet().timings
+    seconds = [
+        timings.creation_seconds(accelerator_types.parse(name).host_count) for name in ("v2-8", "v3-32", "v4-4096")
+    ]
+    assert seconds == sorted(set(seconds))
+    assert 1 <= seconds[0] <= 10
+    assert seconds[-1] <= 60
+
+
+@pytest.mark.parametrize(("name", "units"), [("v2-8", 512), ("v3-32", 2048), ("v4-8", 8192), ("v5litepod-4", 256)])
+def test_a_quota_of_the_default_fleet_is_one_full_pod(name: str, units: int) -> None:
+    kind = accelerator_types.parse(name)
+    fleet = fleet_file.default_fleet()
+    assert {fleet.quota_limit("us-central1", kind, usage) for usage in UsageClass} == {units}
+
+
+def test_the_instant_fleet_is_the_default_one_without_delays_and_quotas() -> None:
+    instant, default = fleet_file.instant_fleet(), fleet_file.default_fleet()
+    assert instant.zones == default.zones
+    assert instant.timings.creation_seconds(512) == 0
+    assert (
+        instant.quota_limit("us-central1", accelerator_types.parse("v2-8"), UsageClass.SPOT) == fleets.QUOTA_UNLIMITED
+    )
+
+
+def test_a_file_that_extends_a_fleet_replaces_its_keys() -> None:
+    found = fleet_file.load_fleet("{extends: default, timings: {create_seconds: 1}}")
+    assert found.zones == fleet_file.default_fleet().zones
+    assert found.timings.creation_seconds(4) == 1
+    with pytest.raises(PodyardError, match="extends: unknown fleet 'other': use default or instant"):
+        fleet_file.load_fleet("extends: other")
+
+
+def test_a_fleet_that_cannot_be_read_is_named_with_what_is_allowed() -> None:
+    with pytest.raises(PodyardError, match=r"cannot read the fleet file /nowhere: .* use default or instant"):
+        fleet_file.read_fleet("/nowhere")

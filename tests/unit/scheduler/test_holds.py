@@ -1,5 +1,6 @@
 """Holds and backfill: what is kept for the head of the queue, and who may go before it."""
 
+from podyard.domain.fleet import NodeTimings
 from podyard.domain.plan import Wait, WaitGroup
 from podyard.hardware.torus import box_mask, full_mask
 from podyard.scheduler.holds import HOLD_AFTER_SECONDS, Hold, certain_end, earliest, least_taken
@@ -132,8 +133,11 @@ def test_a_hold_bars_whatever_may_still_be_there_when_it_begins() -> None:
 
 def test_a_gang_ends_for_certain_when_its_last_node_does() -> None:
     short, long = (queued(str(i), duration_seconds=float(i)) for i in (10, 20))
-    assert certain_end((short, long), later(0), create_seconds=5.0) == later(25)
-    assert certain_end((short, queued("open")), later(0), create_seconds=5.0) is None
+    timings = NodeTimings(create_seconds=5.0)
+    assert certain_end((short, long), later(0), timings) == later(25)
+    assert certain_end((short, queued("open")), later(0), timings) is None
+    hosts = max(request.accelerator_type.host_count for request in (short, long))
+    assert certain_end((short, long), later(0), NodeTimings(5.0, 0.5)) == later(25 + 0.5 * hosts)
 
 
 def test_the_chips_of_a_node_that_is_leaving_are_held_from_now_on() -> None:

@@ -3,7 +3,8 @@
 import dataclasses
 
 from podyard.base.rng import Streams
-from podyard.domain.fleet import NodeTimings, load_fleet
+from podyard.domain.fleet import NodeTimings
+from podyard.domain.fleet_file import load_fleet
 from podyard.scheduler.cycle import PREEMPTING_MAX, decide, order
 from podyard.scheduler.predict import ENDS_MAX, predict
 from podyard.scheduler.queue import key_of

@@ -4,7 +4,8 @@ import dataclasses
 
 import pytest
 
-from podyard.domain.fleet import NodeTimings, load_fleet
+from podyard.domain.fleet import NodeTimings
+from podyard.domain.fleet_file import load_fleet
 from podyard.domain.plan import Preempt, Wait, WaitGroup
 from podyard.domain.slice import SliceRecord
 from podyard.scheduler.preemption import VICTIM_CHIP_SECONDS, cost, may_take

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from podyard.base.errors import PodyardError
-from podyard.domain.fleet import load_fleet
+from podyard.domain.fleet_file import load_fleet
 from podyard.scheduler.queue import Queue, key_of
 from tests.unit.scheduler.scheduling import HOSTS, ZONE, decided, held, later, placed, queued, request, snapshot
 

@@ -10,7 +10,7 @@ import pytest
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import PodyardError
 from podyard.base.money import Amount
-from podyard.domain.fleet import default_fleet
+from podyard.domain.fleet_file import instant_fleet
 from podyard.web import commands, formats, forms, live, render
 from podyard.web.jobs import job_request
 
@@ -76,10 +76,10 @@ def test_a_wrong_field_is_named(fields: dict[str, str], word: str) -> None:
 
 
 def test_choices_fit_the_zone_and_show_the_price() -> None:
-    choice = forms.choose(default_fleet(), {"zone": "us-central2-b", "accelerator_type": "v2-8"}, NOW)
+    choice = forms.choose(instant_fleet(), {"zone": "us-central2-b", "accelerator_type": "v2-8"}, NOW)
     assert choice.accelerator_type.startswith("v4-")
     assert choice.price is not None and choice.price.total_nanos_per_hour > 0
-    first = forms.choose(default_fleet(), {}, NOW)
+    first = forms.choose(instant_fleet(), {}, NOW)
     assert (first.zone, first.accelerator_type) == (forms.DEFAULT_ZONE, forms.DEFAULT_TYPE)
 
 
