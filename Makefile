@@ -20,7 +20,7 @@ demo: ## Train on two emulated slices of TPU, and print the result and the bill
 	@$(BIN)/podyard demo
 
 test: $(VENV)/.test lint ## Lint, types and all tests that this machine can run
-	$(PYTEST) -n 2 --dist loadgroup -p no:cacheprovider
+	$(PYTEST) -n 2 --dist loadgroup
 
 fast: $(VENV)/.test lint ## What to run before each commit: under a minute
 	$(PYTEST) -q -n 2 -m "not slow" -p no:cacheprovider tests/unit tests/property
@@ -29,7 +29,7 @@ kills: $(VENV)/.test ## A job that survives 100 kills at random moments: 10 to 1
 	$(BIN)/python -m tests.distributed.random_kills --kills 100
 
 test-clients: $(VENV)/.test $(CLIENTS:%=.venv-clients/%/.made) ## SkyPilot, Ray, TensorFlow and others themselves: installs 3.4 GB once, then 6 minutes
-	$(PYTEST) tests/clients -p no:cacheprovider
+	$(PYTEST) tests/clients
 
 lint: $(VENV)/.test ## Style, types, layers
 	$(BIN)/ruff check $(PACKAGES)

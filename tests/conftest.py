@@ -21,6 +21,10 @@ from podyard.base.rng import Streams
 from podyard.db import platform_clock
 from podyard.db.unit_of_work import Database
 from podyard.testing.server import write_empty_database
+from tests.stack import Stack
+from tests.waiting import patient, set_slowness, slowness
+
+pytest_plugins = ["tests.retry"]
 
 settings.register_profile("podyard", derandomize=True, deadline=None)
 settings.load_profile("podyard")
@@ -35,6 +39,28 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         for item in session.items:
             if item.get_closest_marker("xdist_group") is not None and "@" not in item.nodeid:
                 raise pytest.UsageError(f"{item.nodeid} has lost its group: pytest and pytest-xdist do not fit")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The process that starts the workers measures how slow the machine is."""
+    starts_workers = config.getoption("numprocesses", None) is not None and not hasattr(config, "workerinput")
+    if starts_workers and config.option.markexpr != "not slow":
+        _measure_slowness()
+
+
+def pytest_report_header() -> str:
+    return f"slowness of this machine: {slowness():.2f}"
+
+
+def _measure_slowness() -> None:
+    with tempfile.TemporaryDirectory(prefix="podyard-slowness-") as folder:
+        stack = Stack(Path(folder) / "data")
+        began = time.monotonic()
+        stack.up()
+        seconds = time.monotonic() - began
+        stack.down()
+        stack.http.close()
+    set_slowness(seconds)
 
 
 def require(found: str | None, what: str) -> str:
@@ -78,7 +104,7 @@ def postgresql_url() -> Iterator[str]:
             cwd=folder,
         )
         ready = [f"{binaries}/pg_isready", "-h", "127.0.0.1", "-p", str(port)]
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + patient(30)
         while subprocess.run(ready, capture_output=True).returncode != 0:
             assert time.monotonic() < deadline, "PostgreSQL does not start"
             time.sleep(0.05)

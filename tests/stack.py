@@ -8,8 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from podyard.base.clock import OsClock
 from podyard.base.rng import secret_token
 from podyard.control import access
 from podyard.db.unit_of_work import Database
+from tests.waiting import patient, until
 
 PODYARD = [sys.executable, "-c", "from podyard.main import cli; cli()"]
 READY_SECONDS_MAX = 60.0
@@ -40,7 +40,7 @@ class Stack:
         self.url = json.loads((self.data / "podyard.json").read_text())["url"]
         self.http.close()
         headers = {"Authorization": f"Bearer {self.token}"}
-        self.http = httpx.Client(base_url=self.url, headers=headers, timeout=30, trust_env=False, verify=False)
+        self.http = httpx.Client(base_url=self.url, headers=headers, timeout=patient(30), trust_env=False, verify=False)
 
     def down(self) -> None:
         done = self.podyard("down")
@@ -50,7 +50,7 @@ class Stack:
         env = {name: value for name, value in os.environ.items() if not name.startswith("PODYARD_")}
         env |= self.env
         command = [*PODYARD, arguments[0], "--data", str(self.data), *arguments[1:]]
-        return subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
+        return subprocess.run(command, env=env, capture_output=True, text=True, timeout=patient(120))
 
     @property
     def token(self) -> str:
@@ -175,15 +175,6 @@ def _command(process: psutil.Process) -> str:
 
 def _done(operation: dict[str, Any]) -> dict[str, Any] | None:
     return operation if operation["done"] else None
-
-
-def until(ask: Callable[[], Any], seconds: float, what: str) -> Any:
-    """What `ask` gives once it is not None."""
-    deadline = time.monotonic() + seconds
-    while (found := ask()) is None:
-        assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
-        time.sleep(0.05)
-    return found
 
 
 def kill(pid: int) -> None:
