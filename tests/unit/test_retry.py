@@ -23,10 +23,12 @@ def test_that_fails_once(name):
 """
 BROKEN = FLAKY + "\ndef test_that_fails_always():\n    assert False\n"
 
+WITHOUT = "-p no:schemathesis -p no:hypothesispytest -p no:podyard -p no:anyio"  # plugins that take seconds to import
+
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize(("body", "code"), [(FLAKY, 0), (BROKEN, 1)])
+@pytest.mark.parametrize(("body", "code"), [(FLAKY, 0), (BROKEN, 1)], ids=["once", "always"])
 def test_only_what_fails_twice_fails_the_run(tmp_path: Path, body: str, code: int) -> None:
     (tmp_path / "test_it.py").write_text(body)
     first = _python(tmp_path, "pytest", "-n", "1", "--dist", "loadgroup")
@@ -46,7 +48,7 @@ def _python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     env |= {
         "PYTHONPATH": str(ROOT),
-        "PYTEST_ADDOPTS": "-p tests.retry -p no:hypothesispytest -p no:podyard -p no:anyio",
+        "PYTEST_ADDOPTS": f"-p tests.retry {WITHOUT}",
     }
     return subprocess.run(
         [sys.executable, "-m", *arguments], cwd=folder, env=env, capture_output=True, text=True, timeout=60
