@@ -1,6 +1,7 @@
 """A launcher that keeps so many TPU nodes alive, and its test: `pytest examples/launcher_test.py`.
 
-Needs `pip install podyard google-cloud-tpu pytest`; the fixture `podyard` comes with the package.
+Needs podyard (`pip install CLONE`, the folder of your clone), google-cloud-tpu and pytest. The fixture `podyard` comes
+with the package.
 """
 
 from __future__ import annotations
