@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 
 from podyard.api import deps
 from podyard.api.deps import Timestamp
-from podyard.base.clock import RATE_ONE, ClockMode, PlatformClock, PlatformTime
+from podyard.base.clock import RATE_ONE, ClockMode, PlatformClock, PlatformTime, RealTime
 from podyard.base.durations import parse_duration
 from podyard.base.errors import invalid
 from podyard.control import clock as control
@@ -32,13 +32,15 @@ class RateMessage(BaseModel):
 
 
 class ClockAnswer(TypedDict):
-    """`rate`: platform seconds per real second of a virtual clock; `targetTime`: where an advance takes it."""
+    """`rate`: platform seconds per real second of a virtual clock; `targetTime`: where an advance takes it.
+    `lagSeconds`: how far a local clock is behind UTC, because Podyard was down or the machine slept."""
 
     platformTime: Timestamp
     mode: str
     running: bool
     rate: NotRequired[float]
     targetTime: NotRequired[Timestamp]
+    lagSeconds: NotRequired[float]
 
 
 class AdvanceMetadata(TypedDict):
@@ -61,7 +63,7 @@ class AdvanceOperation(TypedDict):
 
 @router.get("/clock")
 def show(request: Request) -> ClockAnswer:
-    return _shown(*deps.read(request, lambda uow: (uow.clock, uow.now)))
+    return _shown(*deps.read(request, lambda uow: (uow.clock, uow.now, uow.real_now)))
 
 
 @router.post("/clock:advance")
@@ -81,7 +83,7 @@ def set_rate(request: Request, body: Annotated[deps.Body, RateMessage]) -> Clock
     caller = deps.principal(request)
     caller.require("podyard.clock.set", "*", "clock")
     rate = float(deps.parse(RateMessage, body).rate)
-    return _shown(*deps.write(request, lambda uow: (control.set_rate(uow, caller, rate), uow.now)))
+    return _shown(*deps.write(request, lambda uow: (control.set_rate(uow, caller, rate), uow.now, uow.real_now)))
 
 
 @router.get("/clock/operations/{operation}")
@@ -97,8 +99,10 @@ def _nanos(text: str) -> int:
         raise invalid(str(error), "duration") from None
 
 
-def _shown(state: PlatformClock, now: PlatformTime) -> ClockAnswer:
+def _shown(state: PlatformClock, now: PlatformTime, real: RealTime) -> ClockAnswer:
     answer: ClockAnswer = {"platformTime": now.rfc3339(), "mode": str(state.mode), "running": state.running}
+    if state.mode is ClockMode.LOCAL:
+        answer["lagSeconds"] = round(state.lag_seconds(real), 3)
     if state.mode is ClockMode.VIRTUAL:
         answer["rate"] = state.rate_millionths / RATE_ONE
         if state.target is not None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import sys
 import threading
 import time
 from datetime import UTC, datetime
@@ -90,10 +91,15 @@ class RealTime(_Instant):
 
 
 class RealClock(Protocol):
-    """The machine's clock. `monotonic_seconds` never steps back and is for measuring durations only."""
+    """The machine's clock. `monotonic_seconds` never steps back and is for measuring durations only.
+
+    `suspended_seconds` is how long the machine has slept since some fixed moment: a difference of two readings is the
+    sleep between them.
+    """
 
     def now(self) -> RealTime: ...
     def monotonic_seconds(self) -> float: ...
+    def suspended_seconds(self) -> float: ...
     def sleep(self, seconds: float) -> None: ...
 
 
@@ -106,6 +112,23 @@ class OsClock:
     def monotonic_seconds(self) -> float:
         return time.monotonic()
 
+    def suspended_seconds(self) -> float:
+        """One clock of the kernel counts sleep and another does not (clock_gettime(2) on Linux and on macOS). On
+        systems with neither pair it is 0: sleep is not noticed there."""
+        if sys.platform == "linux":
+            awake_and_asleep, awake = time.CLOCK_BOOTTIME, time.CLOCK_MONOTONIC
+        elif sys.platform == "darwin":
+            awake_and_asleep, awake = time.CLOCK_MONOTONIC_RAW, time.CLOCK_UPTIME_RAW
+        else:
+            return 0.0
+        for _ in range(_READINGS_MAX):
+            before = time.clock_gettime_ns(awake)
+            total = time.clock_gettime_ns(awake_and_asleep)
+            # A process that loses its CPU between the readings would see sleep where there was none.
+            if time.clock_gettime_ns(awake) - before < _READING_NANOS_MAX:
+                break
+        return (total - before) / NANOS_PER_SECOND
+
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
 
@@ -115,6 +138,7 @@ class ManualClock:
 
     def __init__(self, start: RealTime) -> None:
         self._now = start
+        self._suspended_seconds = 0.0
         self._lock = threading.Lock()
 
     def now(self) -> RealTime:
@@ -122,6 +146,14 @@ class ManualClock:
 
     def monotonic_seconds(self) -> float:
         return self._now.nanos / NANOS_PER_SECOND
+
+    def suspended_seconds(self) -> float:
+        return self._suspended_seconds
+
+    def suspend(self, seconds: float) -> None:
+        """Moves the clock as a machine that sleeps does: the time passes, and nothing runs meanwhile."""
+        self.advance(seconds)
+        self._suspended_seconds += seconds
 
     def sleep(self, seconds: float) -> None:
         self.advance(seconds)
@@ -143,8 +175,8 @@ class ClockMode(StrEnum):
 # that a closed laptop or a dead loop is billed for one second at most.
 LOCAL_HORIZON_SECONDS = 1.0
 
-# A gap between two ticks of one living loop beyond this is a machine that slept, not a loop that was busy.
-LOCAL_SLEEP_GAP_SECONDS = 10.0
+_READINGS_MAX = 100  # of a pair of kernel clocks; nearly always the first one is good
+_READING_NANOS_MAX = 1_000_000
 
 RATE_ONE = 1_000_000  # rates are integers of millionths of a platform second per real second
 
@@ -175,31 +207,34 @@ class PlatformClock:
         elapsed = max(0, real.nanos_since(self.anchor_real))
         return self.anchor_platform.plus_nanos(min(elapsed, seconds_to_nanos(LOCAL_HORIZON_SECONDS)))
 
-    def goal(self, real: RealTime, *, same_loop: bool) -> PlatformTime:
-        """Where a virtual clock shall be at `real`: at its target if it has one, else as far as its rate takes it. Time
-        in which no loop ran, or the machine slept, does not count."""
+    def goal(self, real: RealTime) -> PlatformTime:
+        """Where a virtual clock belongs at `real`: at its target if it has one, else as far as its rate takes it."""
         if self.target is not None:
             return self.target
-        elapsed = real.nanos_since(self.anchor_real) if self._ran_until(real, same_loop) else 0
+        elapsed = max(0, real.nanos_since(self.anchor_real)) if self.running else 0
         return self.anchor_platform.plus_nanos(elapsed * self.rate_millionths // RATE_ONE)
 
-    def ticked(self, real: RealTime, *, same_loop: bool) -> PlatformClock:
-        """The clock anchored anew at `real` by the control loop.
+    def ticked(self, real: RealTime, *, same_loop: bool, suspended_nanos: int = 0) -> PlatformClock:
+        """The clock anchored at `real` by the control loop.
 
-        `same_loop`: the loop that set the last anchor sets this one, so that it ran all the while and its time counts
-        (unless the gap says that the machine slept). After a change of loop only what readers may already have seen
-        counts. A virtual clock is anchored where its walks end.
+        `same_loop`: the loop that set the last anchor sets this one. All time since then counts, however late it is,
+        but for the `suspended_nanos` that the machine slept. After a change of loop only what readers may already have
+        seen counts. A virtual clock is anchored where its walks end; here its anchor moves over the sleep.
         """
-        if self.mode is ClockMode.VIRTUAL and self._ran_until(real, same_loop):
-            return self
+        counted = real.plus_nanos(-suspended_nanos).nanos_since(self.anchor_real)
+        if not same_loop or not self.running or counted < 0:
+            return dataclasses.replace(self, anchor_platform=self.now(real), anchor_real=real, running=True)
+        if self.mode is ClockMode.VIRTUAL:
+            moved = self.anchor_real.plus_nanos(suspended_nanos)
+            return dataclasses.replace(self, anchor_real=moved) if suspended_nanos else self
         anchor = self.now(real)
-        if self.mode is ClockMode.LOCAL and self._ran_until(real, same_loop):
-            anchor = self.anchor_platform.plus_nanos(real.nanos_since(self.anchor_real))
-        return dataclasses.replace(self, anchor_platform=anchor, anchor_real=real, running=True)
+        if self.mode is ClockMode.LOCAL:
+            anchor = max(anchor, self.anchor_platform.plus_nanos(counted))
+        return dataclasses.replace(self, anchor_platform=anchor, anchor_real=real)
 
-    def _ran_until(self, real: RealTime, same_loop: bool) -> bool:
-        elapsed = real.nanos_since(self.anchor_real)
-        return same_loop and self.running and 0 <= elapsed <= seconds_to_nanos(LOCAL_SLEEP_GAP_SECONDS)
+    def lag_seconds(self, real: RealTime) -> float:
+        """How far a local clock is behind UTC: what it stood still for, since it was made."""
+        return max(0, real.nanos - self.now(real).nanos) / NANOS_PER_SECOND
 
     def stopped(self, real: RealTime) -> PlatformClock:
         """The clock standing still from `real` on (`system` goes on: it is UTC)."""

@@ -12,6 +12,7 @@ ADVANCE_SECONDS_MAX = 3600.0  # of waiting for an advance: a year with thousands
 
 _COLUMNS = {
     "PLATFORM_TIME": "platformTime", "MODE": "mode", "RUNNING": "running", "RATE": "rate", "TARGET": "targetTime",
+    "BEHIND_UTC_SECONDS": "lagSeconds",
 }  # fmt: skip
 
 

@@ -24,11 +24,16 @@ def set_up(uow: UnitOfWork, mode: ClockMode) -> None:
         write(uow, changed)
 
 
-def tick(uow: UnitOfWork, loop_fence: int) -> PlatformClock:
-    """Anchors the clock at now; returns it."""
+def tick(uow: UnitOfWork, loop_fence: int, last_fence: int, suspended_nanos: int = 0) -> PlatformClock:
+    """Anchors the clock at now; returns it.
+
+    `last_fence` is the one with which the same loop set its last anchor. Its lease may have lapsed since: as long as no
+    other loop has set an anchor, its time counts, but for the `suspended_nanos` that the machine slept.
+    """
     row = uow.first(_LOCKED)
     assert row is not None, "the clock row is made by the bootstrap"
-    ticked = uow.clock.ticked(uow.real_now, same_loop=row["loop_fence"] == loop_fence)
+    same_loop = row["loop_fence"] == last_fence
+    ticked = uow.clock.ticked(uow.real_now, same_loop=same_loop, suspended_nanos=suspended_nanos)
     write(uow, ticked, loop_fence)
     return ticked
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from sqlalchemy import select
 
-from podyard.base.clock import ClockMode, PlatformTime, RealClock, RealTime
+from podyard.base.clock import ClockMode, PlatformTime, RealClock, RealTime, seconds_to_nanos
 from podyard.base.errors import PodyardError
 from podyard.base.rng import Streams
 from podyard.control import (
@@ -55,6 +55,7 @@ logger = logging.getLogger(__name__)
 
 LEADER_LEASE_SECONDS = 3.0  # a dead leader is replaced within this; the clock stands still until then
 ANCHOR_SECONDS = 0.4  # well inside the clock's horizon of one second
+SLEEP_SECONDS_LEAST = 0.1  # a shorter sleep of the machine counts as time: two clocks are never read at one moment
 RECONCILE_SECONDS = 1.0  # a lost message costs a second or two, not more
 LOOKS_PER_LEASE = 5.0  # at least this often does the loop look while a lease runs, however short it is
 POKE_AGAIN_SECONDS = 5.0  # how often an agent that shall stop replicas is reminded
@@ -76,6 +77,7 @@ class Loop:
     fence: int = 0
     watching_since: RealTime | None = None
     _anchored_at: float = float("-inf")
+    _suspended_seconds: float = 0.0  # the machine's reading at the last anchor
     _reconciled_at: float = float("-inf")
     _poked_at: float = float("-inf")
     _streams: Streams = dataclasses.field(default_factory=Streams)
@@ -86,6 +88,7 @@ class Loop:
     _closings: Closings = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
+        self._suspended_seconds = self.clock.suspended_seconds()
         self._closings = Closings(self.database, self.clock, ACTOR)
 
     def round(self) -> bool:
@@ -101,18 +104,22 @@ class Loop:
         return True
 
     def anchor(self) -> bool:
-        now = self.clock.monotonic_seconds()
-        if now - self._anchored_at < self._period(ANCHOR_SECONDS):
+        now, suspended = self.clock.monotonic_seconds(), self.clock.suspended_seconds()
+        slept = suspended - self._suspended_seconds >= SLEEP_SECONDS_LEAST
+        if not slept and now - self._anchored_at < self._period(ANCHOR_SECONDS):
             return True
+        slept_nanos = seconds_to_nanos(suspended - self._suspended_seconds) if slept else 0
 
         def body(uow: UnitOfWork) -> int | None:
             lease = leases.acquire(uow, leases.LOOP_LEADER, self.owner, LEADER_LEASE_SECONDS)
             if lease is None:
                 return None
-            platform_clock.tick(uow, lease.fence)
+            platform_clock.tick(uow, lease.fence, self.fence, slept_nanos)
             return lease.fence
 
         fence = self.database.run(body, actor=ACTOR)
+        if slept:
+            self._suspended_seconds = suspended
         gap = now - self._anchored_at
         if fence is None:
             self.watching_since = None
@@ -135,7 +142,7 @@ class Loop:
         if virtual:
             by = (clock.anchor_real, clock.rate_millionths, clock.target)
             if self._way is None or self._way[0] != by or self._way[1] <= now:
-                self._way = (by, clock.goal(real, same_loop=True))
+                self._way = (by, clock.goal(real))
             goal = self._way[1]
         if self._fire_until(goal, virtual=virtual) and virtual and (goal > now or clock.target is not None):
             self.database.run(partial(platform_clock.reach, goal=goal, real=real), actor=ACTOR)

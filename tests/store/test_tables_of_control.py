@@ -10,7 +10,7 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import inspect, select, update
 
 from podyard import migrations
-from podyard.base.clock import ClockMode, ManualClock, PlatformTime
+from podyard.base.clock import NANOS_PER_SECOND, ClockMode, ManualClock, PlatformTime
 from podyard.base.errors import Code, PodyardError
 from podyard.db import leases, outbox, platform_clock, timers
 from podyard.db.tables import metadata, state_changes
@@ -156,22 +156,22 @@ def test_a_local_clock_stands_still_without_its_loop(empty_database: Database, c
     start = database.read(lambda uow: uow.now).nanos / 1e9
     clock.advance(5)
     assert now() == 0  # no loop has ever run
-    database.run(lambda uow: platform_clock.tick(uow, 1))
+    database.run(lambda uow: platform_clock.tick(uow, 1, last_fence=0))
     clock.advance(0.5)
     assert now() == 0.5
     clock.advance(100)
     assert now() == 1.0  # the horizon: the loop is gone
-    database.run(lambda uow: platform_clock.tick(uow, 2))
+    database.run(lambda uow: platform_clock.tick(uow, 2, last_fence=0))
     assert now() == 1.0  # another loop: the gap does not count
-    clock.advance(4)
-    database.run(lambda uow: platform_clock.tick(uow, 2))
-    assert now() == 5.0  # the same loop was only busy
+    clock.advance(33)
+    database.run(lambda uow: platform_clock.tick(uow, 3, last_fence=2))
+    assert now() == 34.0  # the same loop was only late, even if its lease had lapsed
     clock.advance(60)
-    database.run(lambda uow: platform_clock.tick(uow, 2))
-    assert now() == 6.0  # the machine slept
+    database.run(lambda uow: platform_clock.tick(uow, 3, last_fence=3, suspended_nanos=60 * NANOS_PER_SECOND))
+    assert now() == 35.0  # the machine slept
     database.run(lambda uow: platform_clock.write(uow, uow.clock.stopped(uow.real_now)))
     clock.advance(50)
-    assert now() == 6.0
+    assert now() == 35.0
 
 
 def test_migrations_go_up_down_and_up_again_and_match_the_tables(empty_database: Database) -> None:

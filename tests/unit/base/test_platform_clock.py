@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from podyard.base.clock import ClockMode, PlatformClock, PlatformTime, RealTime
+from podyard.base.clock import NANOS_PER_SECOND, ClockMode, PlatformClock, PlatformTime, RealTime
 
 REAL = RealTime.from_rfc3339("2026-03-01T00:00:00Z")
 PLATFORM = PlatformTime.from_rfc3339("2027-01-01T00:00:00Z")
@@ -25,10 +25,11 @@ def test_a_local_clock_runs_one_second_beyond_its_anchor_at_most() -> None:
 
 def test_a_local_clock_counts_what_its_loop_was_there_for() -> None:
     clock = _clock(ClockMode.LOCAL)
-    busy, asleep = REAL.plus_seconds(9), REAL.plus_seconds(11)
-    assert clock.ticked(busy, same_loop=True).anchor_platform == PLATFORM.plus_seconds(9)
+    busy = REAL.plus_seconds(33)
+    assert clock.ticked(busy, same_loop=True).anchor_platform == PLATFORM.plus_seconds(33)
     assert clock.ticked(busy, same_loop=False).anchor_platform == PLATFORM.plus_seconds(1)
-    assert clock.ticked(asleep, same_loop=True).anchor_platform == PLATFORM.plus_seconds(1)
+    slept = clock.ticked(busy, same_loop=True, suspended_nanos=30 * NANOS_PER_SECOND)
+    assert slept.anchor_platform == PLATFORM.plus_seconds(3)
     assert clock.stopped(REAL.plus_seconds(0.25)).now(busy) == PLATFORM.plus_seconds(0.25)
 
 
@@ -42,18 +43,19 @@ def test_a_virtual_clock_stands_where_it_was_set_and_has_a_goal_by_its_rate() ->
     clock = _clock(ClockMode.VIRTUAL, rate_millionths=60_000_000)
     second = REAL.plus_seconds(1)
     assert clock.now(second) == PLATFORM
-    assert clock.goal(second, same_loop=True) == PLATFORM.plus_seconds(60)
-    assert clock.goal(second, same_loop=False) == PLATFORM
-    assert clock.goal(REAL.plus_seconds(11), same_loop=True) == PLATFORM
+    assert clock.goal(second) == PLATFORM.plus_seconds(60)
+    assert clock.goal(REAL.plus_seconds(33)) == PLATFORM.plus_seconds(33 * 60)
     assert clock.ticked(second, same_loop=True) == clock
-    assert clock.ticked(second, same_loop=False).goal(second, same_loop=True) == PLATFORM
-    assert dataclasses.replace(clock, rate_millionths=0).goal(second, same_loop=True) == PLATFORM
+    assert clock.ticked(second, same_loop=False).goal(second) == PLATFORM
+    asleep = clock.ticked(REAL.plus_seconds(33), same_loop=True, suspended_nanos=32 * NANOS_PER_SECOND)
+    assert asleep.goal(REAL.plus_seconds(33)) == PLATFORM.plus_seconds(60)
+    assert dataclasses.replace(clock, rate_millionths=0).goal(second) == PLATFORM
 
 
 def test_a_target_is_the_goal_until_it_is_reached() -> None:
     target = PLATFORM.plus_seconds(3600)
     clock = _clock(ClockMode.VIRTUAL, target=target)
-    assert clock.goal(REAL.plus_seconds(1), same_loop=True) == target
+    assert clock.goal(REAL.plus_seconds(1)) == target
     halfway = clock.moved_to(PLATFORM.plus_seconds(1800))
     assert (halfway.target, halfway.now(REAL)) == (target, PLATFORM.plus_seconds(1800))
     assert clock.moved_to(target).target is None
