@@ -99,6 +99,7 @@ def agent() -> None:
         hosts_max=found.hosts_max,
         bind_address=found.bind_address,
         clock=clock,
+        lease_seconds=found.leases.replica_seconds,
     )
 
 

@@ -72,7 +72,7 @@ def require(found: str | None, what: str) -> str:
     pytest.skip(f"{what} is not installed")
 
 
-def _postgresql_binaries() -> str | None:
+def postgresql_binaries() -> str | None:
     versions = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
     if versions:
         return str(versions[-1].parent)
@@ -83,7 +83,7 @@ def _postgresql_binaries() -> str | None:
 @pytest.fixture(scope="session")
 def postgresql_url() -> Iterator[str]:
     """A private server on a free port, gone with the session."""
-    binaries = require(_postgresql_binaries(), "PostgreSQL")
+    binaries = require(postgresql_binaries(), "PostgreSQL")
     # Not in pytest's folder: that is closed to other users again whenever another run of pytest begins.
     with tempfile.TemporaryDirectory(prefix="podyard-postgresql-", ignore_cleanup_errors=True) as folder:
         as_user: list[str] = []

@@ -23,6 +23,7 @@ from types import FrameType
 from podyard.base.clock import RealClock
 from podyard.base.errors import Code, PodyardError
 from podyard.engine.collectives.left_over import remove_left_over
+from podyard.settings import Leases
 from podyard.workers import process_group
 from podyard.workers.agent_state import AgentState, Forget, Instruction, Known, Phase, Start, Stop, Wanted
 from podyard.workers.hosts import HostServerChild
@@ -55,6 +56,7 @@ class Agent:
         replica_env: Mapping[str, str],
         clock: RealClock,
         hosts: HostServerChild | None = None,
+        lease_seconds: float = Leases().replica_seconds,
     ) -> None:
         self._agent_id = agent_id
         self._api = api
@@ -64,7 +66,7 @@ class Agent:
         self._env = dict(replica_env)
         self._clock = clock
         self._hosts = hosts
-        self._state = AgentState()
+        self._state = AgentState(lease_seconds)
         self._groups: dict[str, Group] = {}
         self._kill_at: dict[str, float] = {}
         self._fence: int | None = None
@@ -239,6 +241,7 @@ def run_agent(
     hosts_max: int,
     bind_address: str,
     clock: RealClock,
+    lease_seconds: float,
     replica_command: Sequence[str] | None = None,
 ) -> None:
     """Runs until SIGTERM or SIGINT, then stops every replica. Killed, it leaves them for the next agent to adopt."""
@@ -266,6 +269,7 @@ def run_agent(
             {**_replica_env(url, data), "PODYARD_WINDOWS": str(windows)},
             clock,
             HostServerChild(folder.parent / "hosts", _host_server_env(agent_id, url, token, bind_address), clock),
+            lease_seconds,
         )
         agent.adopt()
         celery = _celery(agent_id, broker_url, folder.parent / "poke", clock)

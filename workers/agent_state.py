@@ -13,7 +13,10 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
+from podyard.settings import Leases
+
 SHUTDOWN_REASON = "the agent is shutting down"
+EXIT_LOST_CONTACT = 75  # of a replica whose lease lapsed: EX_TEMPFAIL of sysexits.h
 
 
 class Phase(StrEnum):
@@ -35,7 +38,10 @@ class Wanted:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Known:
-    """One replica as this machine has it. `exit_code` and `reason` once it has exited."""
+    """One replica as this machine has it. `exit_code` and `reason` once it has exited.
+
+    `released`: it ended because of the platform, not because of the job: the attempt counts as preempted.
+    """
 
     replica: str
     fence: int
@@ -43,11 +49,7 @@ class Known:
     pid: int | None = None
     exit_code: int | None = None
     reason: str = ""
-
-    @property
-    def released(self) -> bool:
-        """Stopped because this machine leaves in order: no failure of the job."""
-        return self.reason == SHUTDOWN_REASON
+    released: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -72,9 +74,13 @@ Instruction = Start | Stop | Forget
 
 
 class AgentState:
-    """Holds what is known; every method is one event and returns what follows from it."""
+    """Holds what is known; every method is one event and returns what follows from it.
 
-    def __init__(self) -> None:
+    `lease_seconds`: how long replicas go on without an answer of the API.
+    """
+
+    def __init__(self, lease_seconds: float = Leases().replica_seconds) -> None:
+        self._lost_contact = f"lost contact with the API for {lease_seconds:g} s"
         self._known: dict[str, Known] = {}
         self._listed: set[str] = set()
 
@@ -128,16 +134,19 @@ class AgentState:
 
     def on_found_dead(self, replica: str, fence: int) -> list[Instruction]:
         """A record of an earlier agent whose process is gone."""
-        text = "the process ended while no agent watched"
-        self._known[replica] = Known(replica, fence, Phase.EXITED, reason=text)
+        text = "the process ended while its agent was down"
+        self._known[replica] = Known(replica, fence, Phase.EXITED, reason=text, released=True)
         return []
 
     def on_exited(self, replica: str, exit_code: int | None) -> list[Instruction]:
         """The whole process group is gone."""
         item = self._known[replica]
         if item.phase is not Phase.EXITED:
-            reason = item.reason if item.phase is Phase.STOPPING else _exit_text(exit_code)
-            changed = dataclasses.replace(item, phase=Phase.EXITED, exit_code=exit_code, reason=reason)
+            changed = dataclasses.replace(item, phase=Phase.EXITED, exit_code=exit_code)
+            if exit_code == EXIT_LOST_CONTACT:
+                changed = dataclasses.replace(changed, reason=self._lost_contact, released=True)
+            elif item.phase is not Phase.STOPPING:
+                changed = dataclasses.replace(changed, reason=_exit_text(exit_code))
             self._known[replica] = changed
         return []
 
@@ -153,7 +162,8 @@ class AgentState:
     def _stop(self, item: Known, reason: str) -> list[Instruction]:
         if item.phase is Phase.STOPPING:
             return []
-        self._known[item.replica] = dataclasses.replace(item, phase=Phase.STOPPING, reason=reason)
+        released = reason == SHUTDOWN_REASON
+        self._known[item.replica] = dataclasses.replace(item, phase=Phase.STOPPING, reason=reason, released=released)
         return [Stop(item.replica, reason)]
 
 

@@ -22,11 +22,11 @@ from podyard.base.errors import Code, PodyardError
 from podyard.engine.executor import Ended, Peer, ReplicaSpec, run_replica
 from podyard.engine.training.settings import TrainingSettings
 from podyard.engine.training.store import FileStore
+from podyard.workers.agent_state import EXIT_LOST_CONTACT
 from podyard.workers.http_client import JsonClient
 from podyard.workers.reporter import Reporter
 
 EXIT_FAILED = 1
-EXIT_LEASE_LAPSED = 75  # EX_TEMPFAIL: somebody else may hold this replica's place
 JOIN_POLL_SECONDS = 0.05
 JOIN_SECONDS_MAX = 120.0  # a gang whose processes are spread over slow machines; past it one of them is lost
 START_SECONDS_MAX = 15.0  # the API may be restarting when the process starts
@@ -81,7 +81,7 @@ def main(argv: Sequence[str]) -> int:
         spec = _fetch(api, replica_id, clock)
     except PodyardError as error:
         print(f"replica {replica_id}: {error.message}", file=sys.stderr)
-        return EXIT_FAILED
+        return EXIT_LOST_CONTACT if error.code is Code.UNAVAILABLE else EXIT_FAILED
     reporter = Reporter(
         api, replica_id, fence, spec["leaseSeconds"], spec["resumeStep"], clock, _stop_soon, _lease_lapsed
     )
@@ -98,13 +98,15 @@ def main(argv: Sequence[str]) -> int:
         ended = run_replica(to_spec(spec), rendezvous, reporter, store, resume, listen_on, clock, source)
     except PodyardError as error:
         return _failed(reporter, f"{error.code.name}: {error.message}")
+    except SystemExit as error:
+        return _failed(reporter, f"the program called exit({error.code!r})")
     except Exception as error:
         import traceback
 
         traceback.print_exc()
         return _failed(reporter, f"{type(error).__name__}: {error}")
     if ended is not Ended.STOPPED:
-        reporter.close("YIELDED" if ended is Ended.YIELDED else "SUCCEEDED", None)
+        return _close(reporter, "YIELDED" if ended is Ended.YIELDED else "SUCCEEDED", None, 0)
     return 0
 
 
@@ -149,11 +151,21 @@ def _failed(reporter: Reporter, text: str) -> int:
     if reporter.stopping():
         return 0  # what breaks while the gang is being stopped is no failure of its own
     print(text, file=sys.stderr)
+    if reporter.has_lost_contact():
+        # A peer whose lease lapsed a moment earlier has broken the ring.
+        print("nobody has taken a report for a while: the end is not reported as a failure", file=sys.stderr)
+        return EXIT_LOST_CONTACT
+    return _close(reporter, "FAILED", text, EXIT_FAILED)
+
+
+def _close(reporter: Reporter, state: str, text: str | None, code: int) -> int:
+    """Reports the end; returns the exit code of the process, `code` where the report was taken."""
     try:
-        reporter.close("FAILED", text)
+        reporter.close(state, text)
     except PodyardError as error:
         print(f"the end could not be reported: {error.message}", file=sys.stderr)
-    return EXIT_FAILED
+        return EXIT_LOST_CONTACT if error.code is Code.UNAVAILABLE else EXIT_FAILED
+    return code
 
 
 def _stop_soon(_reason: str) -> None:
@@ -169,7 +181,7 @@ def _leave(_number: int = 0, _frame: FrameType | None = None) -> None:
 
 def _lease_lapsed() -> None:
     print("the lease has lapsed: nobody has taken a report for that long", file=sys.stderr, flush=True)
-    os._exit(EXIT_LEASE_LAPSED)
+    os._exit(EXIT_LOST_CONTACT)
 
 
 if __name__ == "__main__":

@@ -200,5 +200,12 @@ class Reporter:
             self._stopping.set()
             self._stop(reason)
 
+    def has_lost_contact(self) -> bool:
+        """Whether no report has been taken for half a lease: far more than a restart of the API takes."""
+        return self._silent_seconds() > self._lease_seconds / 2
+
     def _lapsed(self) -> bool:
-        return self._clock.monotonic_seconds() - self._accepted_at > self._lease_seconds
+        return self._silent_seconds() > self._lease_seconds
+
+    def _silent_seconds(self) -> float:
+        return self._clock.monotonic_seconds() - self._accepted_at

@@ -36,7 +36,7 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import InterfaceError, OperationalError
 
 from podyard.base.clock import ClockMode, PlatformClock, PlatformTime, RealClock, RealTime
 from podyard.base.errors import Code, PodyardError
@@ -52,6 +52,8 @@ GROUP_UNITS_MAX = 64  # a group this large is long past the point where the shar
 GROUP_HOLD_MILLISECONDS = (
     1.0  # a group of two or more that is smaller than the one before waits this long for each next
 )
+CONNECT_SECONDS_MAX = 5  # to PostgreSQL: a client that waits longer is better told to come back
+SILENT_PEER_MILLISECONDS_MAX = 10_000  # until a connection whose other end has vanished is given up
 UNIT_RETRIES_MAX = 5  # PostgreSQL deadlocks and serialization failures; each retry sees the other's commit
 UNIT_WAIT_SECONDS_MAX = 30.0  # a caller that waits longer than this for the writer is told UNAVAILABLE
 SQLITE_BUSY_MILLISECONDS = 10_000  # only checkpoints and foreign tools contend: our writers queue at the file lock
@@ -211,7 +213,8 @@ class Database:
             self.engine = _sqlite_engine(url, read_only=False)
             self._reader = _sqlite_engine(url, read_only=True)
         else:
-            self.engine = create_engine(_psycopg(url), pool_pre_ping=True)
+            limits = {"connect_timeout": CONNECT_SECONDS_MAX, "tcp_user_timeout": SILENT_PEER_MILLISECONDS_MAX}
+            self.engine = create_engine(_psycopg(url), pool_pre_ping=True, connect_args=limits)
             self._reader = self.engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
         self._writer = _SqliteWriter(self) if self.is_sqlite else None
         self._peeks = threading.local()
@@ -259,15 +262,19 @@ class Database:
         raise AssertionError("unreachable")
 
     def read(self, body: Callable[[UnitOfWork], T], *, actor: str = "podyard") -> T:
-        """Runs `body` on one consistent snapshot; it cannot write."""
-        with self._reader.connect() as connection:
-            if self.is_sqlite:
-                connection.exec_driver_sql("BEGIN")
-            try:
-                return body(self._unit(connection, actor, writable=False))
-            finally:
+        """Runs `body` on one consistent snapshot; it cannot write. Raises UNAVAILABLE when the database does not
+        answer."""
+        try:
+            with self._reader.connect() as connection:
                 if self.is_sqlite:
-                    connection.exec_driver_sql("ROLLBACK")
+                    connection.exec_driver_sql("BEGIN")
+                try:
+                    return body(self._unit(connection, actor, writable=False))
+                finally:
+                    if self.is_sqlite:
+                        connection.exec_driver_sql("ROLLBACK")
+        except (OperationalError, InterfaceError) as error:
+            raise PodyardError(Code.UNAVAILABLE, "the database does not answer") from error
 
     def peek(self, sql: str, parameters: Mapping[str, Any]) -> tuple[Any, ...] | None:
         """The first row of one statement, as committed, on SQLite (else None): quick enough for the event loop, since
@@ -315,7 +322,7 @@ class Database:
             except Stale:
                 if attempt == UNIT_RETRIES_MAX:
                     raise
-            except OperationalError as error:
+            except (OperationalError, InterfaceError) as error:
                 transient = getattr(error.orig, "sqlstate", None) in ("40001", "40P01")
                 if not transient:
                     raise PodyardError(Code.UNAVAILABLE, "the database does not answer") from error

@@ -30,6 +30,7 @@ _CODE_OF_STATUS = {
 }
 
 
+RETRY_AFTER_SECONDS = 1  # what a restart of the API or of a database at hand takes
 _METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
 
 
@@ -47,6 +48,8 @@ def envelope(error: PodyardError, status: int | None = None) -> dict[str, Any]:
 
 def answer(error: PodyardError, status: int | None = None, headers: Mapping[str, str] | None = None) -> Response:
     headers = dict(headers or {})
+    if error.code is Code.UNAVAILABLE:
+        headers.setdefault("Retry-After", str(RETRY_AFTER_SECONDS))
     if error.code is Code.UNAUTHENTICATED:
         headers["WWW-Authenticate"] = 'Bearer realm="podyard"'
     status = error.code.http_status if status is None else status

@@ -115,6 +115,9 @@ class Guard:
             await self._app(scope, body, send_guarded)
         except _TooLarge as error:
             await answer(error, 413)(scope, receive, send_guarded)
+        except PodyardError as error:
+            # Of the middleware behind this one; routes answer for themselves.
+            await answer(error)(scope, receive, send_guarded)
 
     def _check_host(self, headers: Mapping[bytes, bytes]) -> None:
         if self._allowed_hosts is None:

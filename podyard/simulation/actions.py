@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from podyard.control import idempotency, jobs, nodes, queued_resources, reservations
+from podyard.control import hosts, idempotency, jobs, nodes, queued_resources, reservations
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import Fleet
 from podyard.domain.job import Elastic, JobRequest
@@ -71,7 +71,7 @@ def _create_once(
     return idempotency.once(uow, principal, project, "nodes.create", request_id, body, act)
 
 
-def _on_node(use_case: Callable[..., Operation]) -> Callable[[World, str, Mapping[str, Any]], None]:
+def _on_node(use_case: Callable[..., Any]) -> Callable[[World, str, Mapping[str, Any]], None]:
     def act(world: World, name: str, args: Mapping[str, Any]) -> None:
         place = place_of(world, "nodes", "node_id", name)
         if place is not None:
@@ -134,6 +134,10 @@ def _reserve(world: World, name: str, args: Mapping[str, Any]) -> None:
     world.ask(reservations.create, *where, name, args["generation"], args["size"])
 
 
+def _materialise(uow: UnitOfWork, principal: Principal, project: str, zone: str, name: str) -> Any:
+    return hosts.ask(uow, principal, project, zone, name, ())
+
+
 _ACTIONS: Mapping[str, Callable[[World, str, Mapping[str, Any]], None]] = {
     "reserve": _reserve,
     "create": _create,
@@ -146,6 +150,7 @@ _ACTIONS: Mapping[str, Callable[[World, str, Mapping[str, Any]], None]] = {
     "unqueue": _unqueue,
     "job": _job,
     "cancel": _cancel,
+    "materialise": _on_node(_materialise),
 }
 
 

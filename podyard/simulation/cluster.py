@@ -17,6 +17,7 @@ from podyard.control import agents
 from podyard.control.agents import Progress, ReplicaReport
 from podyard.db.unit_of_work import Database
 from podyard.domain.principal import Principal
+from podyard.simulation.hosts import HOSTS_MAX, SimHosts
 from podyard.workers.agent_state import AgentState, Known, Phase, Start, Stop, Wanted
 
 SYNC_SECONDS = 3.0  # real time, while nothing moves: a third of the lease; the agent's own period is a second
@@ -70,6 +71,7 @@ class SimAgent:
         self.principal = Principal(f"{agent_id}@agents.podyard.local", {}, agent_id=agent_id)
         self.memory = AgentState()
         self.processes: dict[str, SimReplica] = {}
+        self.hosts = SimHosts(agent_id, self.principal, database)
         self.fence = 0
         self.silent_until: PlatformTime | None = None
         self.strange: list[tuple[str, str, str]] = []  # invariant, name, what is wrong
@@ -79,7 +81,9 @@ class SimAgent:
 
     def register(self) -> None:
         self.fence = self._database.run(
-            lambda uow: agents.register(uow, self.principal, self.agent_id, self._replicas_max, 0, "127.0.0.1", 1),
+            lambda uow: agents.register(
+                uow, self.principal, self.agent_id, self._replicas_max, HOSTS_MAX, "127.0.0.1", 1
+            ),
             actor=self.agent_id,
         )
 
@@ -87,6 +91,7 @@ class SimAgent:
         """The machine's processes are gone at once; a new agent finds their records."""
         fences = {name: process.fence for name, process in sorted(self.processes.items())}
         self.processes.clear()
+        self.hosts.die()
         self.memory = AgentState()
         for name, fence in fences.items():
             self.memory.on_found_dead(name, fence)
@@ -106,9 +111,14 @@ class SimAgent:
         return not self.is_silent and self._has_work()
 
     def _has_work(self) -> bool:
-        return any(item.phase is not Phase.RUNNING for item in self.memory.reports()) or any(
-            process.began is None or process.stopping or process.final is not None
-            for process in self.processes.values()
+        starting_or_ending = any(item.phase is not Phase.RUNNING for item in self.memory.reports())
+        return (
+            starting_or_ending
+            or self.hosts.has_news
+            or any(
+                process.began is None or process.stopping or process.final is not None
+                for process in self.processes.values()
+            )
         )
 
     def turn(self, poked: bool, now: PlatformTime) -> bool:
@@ -120,6 +130,9 @@ class SimAgent:
             self._run(self.processes[name], now)
         if poked or self._clock.now() >= self.next_sync or self.memory.reports() != self._told:
             self.sync()
+            self.hosts.sync()
+        elif self.hosts.has_news:
+            self.hosts.sync()
         return self._moves() != before
 
     def _moves(self) -> list[Any]:
@@ -128,7 +141,7 @@ class SimAgent:
             (name, item.joined, item.began is None, item.final, item.stopping, item.done)
             for name, item in sorted(self.processes.items())
         ]
-        return [processes, self.memory.reports()]
+        return [processes, self.memory.reports(), self.hosts.states, self.hosts.told]
 
     def sync(self) -> None:
         reported = self.memory.reports()

@@ -17,7 +17,7 @@ from podyard.control.fsck import Violation
 from podyard.domain.node import kind_of
 from podyard.domain.principal import PLATFORM
 from podyard.pricing.sku import default_rate_card
-from podyard.simulation import actions, faults, workload
+from podyard.simulation import actions, faults, hosts, workload
 from podyard.simulation.digest import state_hash
 from podyard.simulation.invariants import Watch
 from podyard.simulation.kinds import FAULTS
@@ -79,7 +79,12 @@ def drawn(scenario: Scenario) -> tuple[Event, ...]:
         work = workload.of_trace(Path(scenario.trace), fleet)
     else:
         work = workload.draw(streams, fleet, scenario.days, scenario.nodes)
-    found = [*scenario.rules, *work, *faults.draw(streams, work, scenario.days, scenario.faults_per_day)]
+    found = [
+        *scenario.rules,
+        *work,
+        *hosts.draw(streams, work),
+        *faults.draw(streams, work, scenario.days, scenario.faults_per_day),
+    ]
     return tuple(sorted(found, key=lambda event: event.at))  # stable: what was drawn first comes first
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from podyard.workers.agent_state import AgentState, Forget, Known, Phase, Start, Stop, Wanted
+from podyard.workers.agent_state import EXIT_LOST_CONTACT, AgentState, Forget, Known, Phase, Start, Stop, Wanted
 
 
 def _run(fence: int = 1) -> Wanted:
@@ -78,7 +78,7 @@ def test_a_shutdown_stops_what_runs_only() -> None:
     assert state.on_shutdown() == [Stop("r", "the agent is shutting down")]
     assert state.on_shutdown() == []
     state.on_exited("r", -15)
-    assert {item.replica: item.released for item in state.reports()} == {"r": True, "s": False}
+    assert {item.replica: item.released for item in state.reports()} == {"r": True, "s": True}
 
 
 def test_a_start_that_fails_is_an_exit_with_its_reason() -> None:
@@ -86,3 +86,18 @@ def test_a_start_that_fails_is_an_exit_with_its_reason() -> None:
     state.on_synced([_run()], [])
     state.on_start_failed("r", "no such program")
     assert state.reports()[0].reason == "no such program"
+
+
+def test_a_replica_that_lost_contact_is_released_with_the_reason_in_words() -> None:
+    state = AgentState(lease_seconds=15)
+    state.on_synced([_run()], [])
+    state.on_started("r", 7)
+    state.on_exited("r", EXIT_LOST_CONTACT)
+    (report,) = state.reports()
+    assert (report.released, report.reason) == (True, "lost contact with the API for 15 s")
+
+
+def test_a_replica_that_crashes_is_not_released() -> None:
+    state = _running()
+    state.on_exited("r", 1)
+    assert [item.released for item in state.reports()] == [False]
