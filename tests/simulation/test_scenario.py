@@ -9,7 +9,7 @@ import pytest
 
 from podyard.base.errors import PodyardError
 from podyard.base.rng import Streams
-from podyard.simulation import faults, workload
+from podyard.simulation import faults, hosts, workload
 from podyard.simulation.kinds import FAULTS, KINDS, WORKLOAD
 from podyard.simulation.run import Result, drawn, simulate
 from podyard.simulation.scenario import DAY_SECONDS, Event, Scenario, fleet_for, read
@@ -122,8 +122,9 @@ def test_every_kind_of_fault_but_the_rules_is_drawn() -> None:
     work = workload.draw(Streams(1), fleet_for(6), 20.0, 6)
     found = faults.draw(Streams(1), work, 20.0, 40.0)
     assert {event.do for event in found} == set(FAULTS) - {"rule"}
-    assert {event.do for event in work} == set(WORKLOAD)
-    for event in (*work, *found):
+    asked = list(hosts.draw(Streams(1), work))
+    assert {event.do for event in (*work, *asked)} == set(WORKLOAD)
+    for event in (*work, *asked, *found):
         assert set(event.args) <= set(KINDS[event.do]), event
 
 
