@@ -96,6 +96,7 @@ def show_prices(request: Request, project: str) -> Response:
     """The rate card of this process, narrowed by `?generation=`, `?region=` and `?usage=`."""
     context.principal(request).require("tpu.acceleratortypes.get", project, f"projects/{project}/prices")
     card, fields = default_rate_card(), request.query_params
+    now = context.read(request, lambda uow: uow.now)
     skus = [card.skus[key] for key in sorted(card.skus)]
     wanted = [sku for sku in skus if all(fields.get(name) in (None, "", getattr(sku, name)) for name in _FILTERS)]
     shown, numbers = pages(request, wanted, PRICES_SHOWN)
@@ -103,23 +104,29 @@ def show_prices(request: Request, project: str) -> Response:
         request,
         "billing_prices.html",
         **frame(project, "prices"),
-        rows=[_sku(sku) for sku in shown],
+        rows=[_sku(sku, now) for sku in shown],
         pages=numbers,
         fields=fields,
         choices={name: sorted({getattr(sku, name) for sku in skus}) for name in _FILTERS},
         currency=card.currency,
-        unverified=sum(1 for sku in wanted if not sku.versions[-1].verified),
+        unverified=sum(1 for sku in wanted if not _standing(sku, now).verified),
         commands=[Command("podyard", "podyard price list\npodyard price show v2-8")],
     )
 
 
-def _sku(sku: Sku) -> dict[str, Any]:
-    now = sku.versions[-1]
+def _standing(sku: Sku, now: PlatformTime) -> PriceVersion:
+    """The price now; before the first one, that one, which then stands with its date."""
+    return sku.version_at(now) or sku.versions[0]
+
+
+def _sku(sku: Sku, now: PlatformTime) -> dict[str, Any]:
+    standing = _standing(sku, now)
     return {
         "id": sku.sku_id,
         "unit": str(sku.unit).replace("_", " ").replace("gib", "GiB").replace("vcpu", "vCPU"),
-        **_version(now),
-        "history": [_version(one) for one in reversed(sku.versions[:-1])],
+        **_version(standing),
+        "announced": [_version(one) for one in sku.versions if one.effective_from > max(standing.effective_from, now)],
+        "history": [_version(one) for one in reversed(sku.versions) if one.effective_from < standing.effective_from],
     }
 
 

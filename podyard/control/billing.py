@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import select
 
-from podyard.base.clock import PlatformTime
+from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.errors import PodyardError
 from podyard.base.money import Amount
 from podyard.control import access
@@ -28,7 +28,8 @@ EVENTS_PAGE_MAX = 10_000
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NodeUsage:
-    """What one node used up to `as_of`. `price_nanos_per_hour` is None where no price covers it: `held_because`."""
+    """What one node used up to `as_of`. `price_nanos_per_hour` is the price now, of a node that has ended the price in
+    its last second; None where no price covers it: `held_because`."""
 
     resource_key: str
     name: str
@@ -87,7 +88,7 @@ def usage(
     )
     assert not admitted.quarantined, admitted.quarantined  # our own events have unique (resource, seq) keys
     found = [
-        _node_usage(card, facts[key], meter_resource(key, history, _policy(facts[key]), uow.now))
+        _node_usage(card, facts[key], meter_resource(key, history, _policy(facts[key]), uow.now), uow.now)
         for key, history in admitted.by_resource.items()
     ]
     return ProjectUsage(uow.now, sorted(found, key=lambda node: (node.first_second or 0, node.resource_key)))
@@ -104,7 +105,7 @@ def _policy(event: Mapping[str, Any]) -> Any:
     return node_policy(UsageClass(event["usage_class"]))
 
 
-def _node_usage(card: RateCard, facts: Mapping[str, Any], metered: Metered) -> NodeUsage:
+def _node_usage(card: RateCard, facts: Mapping[str, Any], metered: Metered, now: PlatformTime) -> NodeUsage:
     region = region_of(facts["zone"])
     usage_class = UsageClass(facts["usage_class"])
     sku_id: str | None = None
@@ -113,7 +114,8 @@ def _node_usage(card: RateCard, facts: Mapping[str, Any], metered: Metered) -> N
         sku, quantity = card.sku_for(facts["accelerator_type"], region, usage_class)
         rated = rate(metered, sku, quantity)
         sku_id = sku.sku_id
-        price = sku.versions[-1].nanos * quantity
+        version = sku.version_at(_priced_at(metered, now))
+        price = None if version is None else version.nanos * quantity
     except PodyardError as error:
         rated = hold(metered, error.message)
     return NodeUsage(
@@ -133,6 +135,13 @@ def _node_usage(card: RateCard, facts: Mapping[str, Any], metered: Metered) -> N
         last_second=metered.ranges[-1].stop - 1 if metered.ranges else None,
         records=rated.records,
     )
+
+
+def _priced_at(metered: Metered, now: PlatformTime) -> PlatformTime:
+    """A node that is metered on has the price of now, one that has ended that of its last second."""
+    if metered.estimated or not metered.ranges:
+        return now
+    return PlatformTime((metered.ranges[-1].stop - 1) * NANOS_PER_SECOND)
 
 
 def _held(rated: Rated) -> str | None:

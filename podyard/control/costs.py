@@ -317,17 +317,18 @@ def _job(
         steps=job["steps_done"],
         global_batch=spec.global_batch,
         examples_per_epoch=examples,
-        estimate=_estimate(resource, spec.steps, steps[0]) if steps else None,
+        estimate=_estimate(resource, spec.steps, steps[0], job["created"]) if steps else None,
         attempts=costs_of,
     )
 
 
-def _estimate(resource: Resource, steps: int, step_seconds: float) -> Amount | None:
-    """What the job's steps should take by the timing model, in whole seconds, at the node's latest price."""
-    if resource.sku is None:
+def _estimate(resource: Resource, steps: int, step_seconds: float, at: PlatformTime) -> Amount | None:
+    """What the job's steps should take by the timing model, in whole seconds, at the node's price at that time."""
+    version = None if resource.sku is None else resource.sku.version_at(at)
+    if version is None:
         return None
     seconds = math.ceil(Fraction(step_seconds) * steps)
-    return Amount.of_hourly(resource.sku.versions[-1].nanos, seconds * resource.quantity)
+    return Amount.of_hourly(version.nanos, seconds * resource.quantity)
 
 
 _JOBS = select(jobs).where(jobs.c.project == bindparam("project")).order_by(jobs.c.created, jobs.c.job_key)
