@@ -158,6 +158,7 @@ class WhatIfAnswer(TypedDict):
     changed: str
     difference: str
     held: list[Held]
+    notSold: list[str]
 
 
 @router.put("/budgets/{budget}")
@@ -254,6 +255,7 @@ def what_if(request: Request, project: str, body: Annotated[deps.Body, WhatIfMes
         "changed": found.changed.text(EXACT_DECIMALS),
         "difference": (found.changed - found.actual).text(EXACT_DECIMALS),
         "held": [{"node": node, "reason": reason} for node, reason in found.held],
+        "notSold": list(found.not_sold),
     }
 
 

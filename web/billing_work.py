@@ -13,7 +13,7 @@ from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.errors import PodyardError, invalid
 from podyard.base.money import Amount
 from podyard.control import accounts, costs, dashboard, explorer
-from podyard.control.costs import Change, Costs, JobCost, WhatIf
+from podyard.control.costs import Change, Costs, JobCost, NodeCost, WhatIf
 from podyard.control.dashboard import IDLE_HINT_SECONDS, Efficiency
 from podyard.control.snapshots import Snapshot
 from podyard.db.unit_of_work import UnitOfWork
@@ -181,6 +181,7 @@ def spot(request: Request, project: str) -> Response:
 
     found, month, worked, taken = read(request, project, body)
     jobs = [job for job in worked.jobs if job.saved is not None]
+    idle = [node for node in worked.nodes if node.idle_on_demand is not None and node.idle.seconds]
     shown, numbers = pages(request, jobs)
     return page(
         request,
@@ -191,7 +192,10 @@ def spot(request: Request, project: str) -> Response:
         months=months_of(found),
         jobs=[_saved(job, project) for job in shown],
         pages=numbers,
-        saved=_dollars(sum((job.saved or Fraction(0) for job in jobs), Fraction(0))),
+        nodes=[_idle_saved(node) for node in idle],
+        saved=_dollars(
+            sum((job.saved or Fraction(0) for job in jobs), sum((node.idle_saved for node in idle), Fraction(0)))
+        ),
         lost=_dollars(sum((job.lost for job in jobs), Fraction(0))),
         chart=_timeline(found, month, taken),
         taken=taken[:PREEMPTIONS_SHOWN],
@@ -206,6 +210,16 @@ def _saved(job: JobCost, project: str) -> dict[str, Any]:
         "on_demand": usd(Amount(dearer)),
         "saved": _dollars(job.saved),
         "preempted": sum(1 for one in job.attempts if one.outcome == "PREEMPTED"),
+    }
+
+
+def _idle_saved(node: NodeCost) -> dict[str, Any]:
+    return {
+        "name": node.name.rsplit("/", 1)[-1],
+        "usage": str(node.usage_class),
+        "amount": usd(node.idle.amount),
+        "on_demand": usd(node.idle_on_demand or Amount(0)),
+        "saved": _dollars(node.idle_saved),
     }
 
 

@@ -26,6 +26,8 @@ def to_api_operation(version: str, operation: Operation, project_number: int) ->
         "verb": operation.verb,
         "apiVersion": version,
     }
+    if operation.status_detail:
+        metadata["statusDetail"] = operation.status_detail
     if operation.cancel_requested:
         metadata["cancelRequested"] = True
     answer: dict[str, Any] = {"name": operation.name, "metadata": metadata, "done": operation.done}

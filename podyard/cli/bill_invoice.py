@@ -239,6 +239,8 @@ def what_if(data: str | None, project: str | None, output: str, **given: Any) ->
     if output == "table":
         for held in found["held"]:
             say(f"not in it: {held['node']}: {held['reason']}")
+        for reason in found["notSold"]:
+            say(f"no commitment there: {reason}")
 
 
 COMMANDS = (invoice, close, account, credit, costs, what_if)

@@ -52,6 +52,13 @@ def cell(value: Any) -> str:
     return without_zeros(str(value))
 
 
+def warn_of(operation: Mapping[str, Any]) -> None:
+    """Prints what the platform tells whoever began an operation, such as a missing price."""
+    detail = operation.get("metadata", {}).get("statusDetail")
+    if detail:
+        say(f"warning: {detail}")
+
+
 def say(text: str) -> None:
     """Progress and notes: stderr."""
     click.echo(text, err=True)

@@ -12,7 +12,7 @@ from podyard.base.clock import seconds_to_nanos
 from podyard.base.durations import duration_text
 from podyard.cli.client import Client
 from podyard.cli.options import client_of, output_option, pairs, target_options
-from podyard.cli.output import emit, say
+from podyard.cli.output import emit, say, warn_of
 
 OPERATION_SECONDS_MAX = 900.0  # as google-cloud-tpu waits
 _QR_COLUMNS = {
@@ -75,6 +75,7 @@ def create_qr(
     client = client_of(data, project, location)
     body = {"tpu": {"nodeSpec": [_node_spec(client, flags)]}, **_tier(client, flags), **_policy(flags)}
     operation = client.call("POST", _place(client), body, queuedResourceId=queued_resource)
+    warn_of(operation)
     _show(client, operation, output)
 
 

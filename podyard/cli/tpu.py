@@ -10,7 +10,7 @@ import click
 from podyard.cli import tpu_hosts
 from podyard.cli.client import Client
 from podyard.cli.options import client_of, output_option, pairs, target_options
-from podyard.cli.output import emit, say
+from podyard.cli.output import emit, say, warn_of
 
 OPERATION_SECONDS_MAX = 900.0  # as google-cloud-tpu waits
 _COLUMNS = {
@@ -145,6 +145,7 @@ def schedule_maintenance(
 
 
 def _finish(client: Client, operation: dict[str, Any], asynchronous: bool, output: str) -> None:
+    warn_of(operation)
     if asynchronous:
         say(f"operation {operation['name']} goes on")
         emit(operation, "yaml" if output == "table" else output)

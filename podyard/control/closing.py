@@ -18,7 +18,8 @@ from podyard.base.clock import PlatformTime
 from podyard.base.errors import Code, PodyardError, failed_precondition
 from podyard.control import access, accounts, bills, card_prices, invoices
 from podyard.control.accounts import Account
-from podyard.control.invoice_document import Held, canonical, digest, number_of
+from podyard.control.invoice_document import canonical, digest, number_of
+from podyard.control.invoices import Computed
 from podyard.db import ledger, timers
 from podyard.db.tables_billing import adjustments, usage_events
 from podyard.db.tables_billing import invoices as table
@@ -64,7 +65,7 @@ class Prepared:
     known_seq: int
     invoice: Invoice | None = None
     document: bytes = b""
-    held: tuple[Held, ...] = ()
+    held: tuple[str, ...] = ()
     used: Sequence[Row] = ()
     refused: PodyardError | None = None
 
@@ -131,7 +132,7 @@ def _prepared(uow: UnitOfWork, card: RateCard, account: Account, known_seq: int)
         terms=computed.terms,
         invoice=computed.invoice,
         document=b"" if computed.document is None else canonical(computed.document),
-        held=computed.held,
+        held=_held_seconds(computed),
         used=bills.prices_of(computed.bill, card),
     )
 
@@ -217,7 +218,7 @@ def _issue(uow: UnitOfWork, account: Account, found: Prepared, hold_suspense: bo
         raise found.refused
     card_prices.check(uow, found.card)
     if found.held and not hold_suspense:
-        named = _named(found.held)
+        named = _first_of(found.held)
         raise failed_precondition(f"{found.month} cannot be closed, since some of it has no price: {named}")
     bills.keep_prices(uow, found.used)
     if found.invoice is not None:
@@ -227,10 +228,15 @@ def _issue(uow: UnitOfWork, account: Account, found: Prepared, hold_suspense: bo
     return invoices.find(uow, account.project, found.month)
 
 
-def _named(held: tuple[Held, ...]) -> str:
-    named = [f"{seconds} s of {resource}: {reason}" for resource, _, seconds, reason in held[:HELD_NAMED_MAX]]
-    more = len(held) - len(named)
-    return "; ".join(named) + (f"; and {more} more" if more else "")
+def _held_seconds(computed: Computed) -> tuple[str, ...]:
+    """What has no price, in words, by the names of the nodes."""
+    held = () if computed.document is None else computed.document["held"]
+    return tuple(f"{one['seconds']} s of {one['name']}: {one['reason']}" for one in held)
+
+
+def _first_of(held: tuple[str, ...]) -> str:
+    more = len(held) - HELD_NAMED_MAX
+    return "; ".join(held[:HELD_NAMED_MAX]) + (f"; and {more} more" if more > 0 else "")
 
 
 def _book(uow: UnitOfWork, account: Account, found: Prepared, invoice: Invoice) -> None:

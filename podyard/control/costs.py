@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import bindparam, func, select
 
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
-from podyard.base.errors import invalid
+from podyard.base.errors import Code, PodyardError
 from podyard.base.money import Amount
 from podyard.control import access, accounts, bills, commitments
 from podyard.control.spending import within
@@ -112,13 +112,22 @@ class JobCost:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NodeCost:
-    """One node: all of it, and what of it no job has used."""
+    """One node: all of it, and what of it no job has used. `idle_on_demand`: the price of the idle seconds on demand,
+    of a node that can be taken back."""
 
     name: str
     accelerator_type: str
     usage_class: UsageClass
     share: Share
     idle: Share
+    idle_on_demand: Amount | None = None
+
+    @property
+    def idle_saved(self) -> Fraction:
+        """What the seconds without a job would have cost more on demand, in US dollars."""
+        if self.idle_on_demand is None:
+            return Fraction(0)
+        return self.idle_on_demand.fraction() - self.idle.amount.fraction()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -151,12 +160,14 @@ class Change:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WhatIf:
-    """The cost of the same seconds, as it was and as it would have been; `held`: nodes that would have no price."""
+    """The cost of the same seconds, as it was and as it would have been; `held`: nodes that would have no price;
+    `not_sold`: why a commitment is missing where some nodes are."""
 
     month: str
     actual: Amount
     changed: Amount
     held: Sequence[tuple[str, str]]
+    not_sold: Sequence[str] = ()
 
 
 def costs(uow: UnitOfWork, card: RateCard, principal: Principal, project: str, month: str | None = None) -> Costs:
@@ -180,6 +191,7 @@ def costs(uow: UnitOfWork, card: RateCard, principal: Principal, project: str, m
             facts[key].usage_class,
             sum(found.values(), NOTHING),
             found.get(IDLE, NOTHING),
+            on_demand[key].get(IDLE, NOTHING).amount if key in on_demand else None,
         )
         for key, found in shares.items()
     ]
@@ -209,12 +221,13 @@ def what_if(
     actual = _charges(uow, project, {k: bills.resource_of(card, f) for k, f in facts.items()}, terms, window)
     others = {key: _changed(node, change) for key, node in facts.items()}
     resources = {key: bills.resource_of(card, node) for key, node in others.items()}
+    not_sold: list[str] = []
     if change.commitment_years is not None:
-        bought = _commitment(uow, card, project, others, change, window)
-        terms = dataclasses.replace(terms, commitments=[*terms.commitments, bought])
+        bought, not_sold = _commitments(uow, card, project, others, change, change.commitment_years, window)
+        terms = dataclasses.replace(terms, commitments=[*terms.commitments, *bought])
     changed = _charges(uow, project, resources, terms, window)
     held = [(facts[key].name, resource.held_because) for key, resource in resources.items() if resource.sku is None]
-    return WhatIf(month, total(actual), total(changed), held)
+    return WhatIf(month, total(actual), total(changed), held, not_sold)
 
 
 def _window(account: accounts.Account, month: str | None, now: PlatformTime) -> range:
@@ -362,20 +375,30 @@ def _changed(node: bills.NodeFacts, change: Change) -> bills.NodeFacts:
     )
 
 
-def _commitment(
+def _commitments(
     uow: UnitOfWork,
     card: RateCard,
     project: str,
     others: Mapping[str, bills.NodeFacts],
     change: Change,
+    years: int,
     window: range,
-) -> Commitment:
-    """A commitment that would have stood for the whole month; to the type of the nodes, which must be one."""
+) -> tuple[list[Commitment], list[str]]:
+    """A commitment to each type in each region that the nodes would have had, which would have stood for the whole
+    month, and why there is none where it is not sold. Raises NOT_FOUND when it is sold nowhere."""
     kinds = sorted({(node.accelerator_type, region_of(node.zone)) for node in others.values()})
-    if len(kinds) != 1:
-        raise invalid("a commitment is for one type and region: name them", "commitmentYears")
-    (kind, region), years = kinds[0], change.commitment_years
-    assert years is not None
-    wanted = commitments.Request(change.commitment_quantity, years, accelerator_type=kind, zone=f"{region}-a")
-    bought = commitments.purchase(uow, card, project, wanted, "what-if").commitment
-    return dataclasses.replace(bought, start_second=window.start, end_second=window.stop)
+    bought: list[Commitment] = []
+    not_sold: list[str] = []
+    for kind, region in kinds:
+        wanted = commitments.Request(change.commitment_quantity, years, accelerator_type=kind, zone=f"{region}-a")
+        try:
+            one = commitments.purchase(uow, card, project, wanted, f"what-if-{len(bought)}").commitment
+        except PodyardError as error:
+            if error.code is not Code.NOT_FOUND:
+                raise
+            not_sold.append(error.message)
+            continue
+        bought.append(dataclasses.replace(one, start_second=window.start, end_second=window.stop))
+    if kinds and not bought:
+        raise PodyardError(Code.NOT_FOUND, "; ".join(not_sold))
+    return bought, not_sold

@@ -66,7 +66,8 @@ def create(
     quota.check(uow, fleet, project, zone, kind, spec.usage_class)
     spending.admit(uow, project, [(node_id, spec)], of_job=job_key is not None)
     row = _new_row(uow, project, zone, node_id, spec) | {"job_key": job_key, "state_reason": initial_state_reason}
-    operation = operations.begin(uow, row, "create", _name(row))
+    detail = spending.price_warning(uow, zone, spec)
+    operation = operations.begin(uow, row, "create", _name(row), detail=detail)
     born(uow, NODES, {**row, "pending_operation": operation.operation_id}, reason="requested")
     return operation
 

@@ -23,8 +23,10 @@ _BY_ID = select(operations).where(operations.c.operation_id == bindparam("id"))
 _KEYS = {"node": "node_key", "queuedResource": "queued_resource_key"}
 
 
-def begin(uow: UnitOfWork, target: Mapping[str, Any], verb: str, target_name: str, kind: str = "node") -> Operation:
-    """Starts an operation on a row. `kind`: `node` or `queuedResource`."""
+def begin(
+    uow: UnitOfWork, target: Mapping[str, Any], verb: str, target_name: str, kind: str = "node", detail: str = ""
+) -> Operation:
+    """Starts an operation on a row. `kind`: `node` or `queuedResource`. `detail`: what the caller should know."""
     row = {
         "operation_id": row_id(uow.streams.stream("operations"), "operation"),
         "project": target["project"],
@@ -41,6 +43,7 @@ def begin(uow: UnitOfWork, target: Mapping[str, Any], verb: str, target_name: st
         "response": None,
         "cancel_requested": False,
         "api_version": uow.via,
+        "status_detail": detail or None,
     }
     if faults.struck(uow, "lostOperation", _subject(row)):
         row["lost"] = True

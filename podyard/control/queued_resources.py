@@ -98,10 +98,11 @@ def create(
         "repaired": [],
     }
     born(uow, QUEUED_RESOURCES, row, reason="requested")
-    return _queue(uow, principal, row)
+    # All nodes are of one type and usage.
+    return _queue(uow, principal, row, spending.price_warning(uow, zone, resolved.nodes[0].spec))
 
 
-def _queue(uow: UnitOfWork, principal: Principal, row: Mapping[str, Any]) -> Operation:
+def _queue(uow: UnitOfWork, principal: Principal, row: Mapping[str, Any], detail: str) -> Operation:
     """From CREATING into the queue, with the timers of its queueing policy."""
     key = row["queued_resource_key"]
     accepted = move(uow, QUEUED_RESOURCES, {**row, "state": "CREATING", "version": 1}, "accept", reason="accepted")
@@ -111,7 +112,7 @@ def _queue(uow: UnitOfWork, principal: Principal, row: Mapping[str, Any]) -> Ope
         accepted = move(uow, QUEUED_RESOURCES, accepted, "wait", reason="it waits for chips")
     if row["valid_until"] is not None:
         timers.put(uow, "queuedResource.expire", key, 0, row["valid_until"])
-    return _done(uow, principal, accepted, "create")
+    return _done(uow, principal, accepted, "create", detail)
 
 
 def get(uow: UnitOfWork, principal: Principal, project: str, zone: str, queued_resource_id: str) -> QueuedResource:
@@ -340,9 +341,9 @@ def _as_planned(uow: UnitOfWork, key: str, version: int) -> Mapping[str, Any] | 
     return row if row is not None and row["version"] == version else None
 
 
-def _done(uow: UnitOfWork, principal: Principal, row: Mapping[str, Any], verb: str) -> Operation:
+def _done(uow: UnitOfWork, principal: Principal, row: Mapping[str, Any], verb: str, detail: str = "") -> Operation:
     """An operation that has ended, with the queued resource as it stands."""
-    operation_id = operations.begin(uow, row, verb, _name(row), _KIND).operation_id
+    operation_id = operations.begin(uow, row, verb, _name(row), _KIND, detail).operation_id
     operations.succeed(uow, operation_id, rows.frozen(uow, row))
     return operations.get(uow, principal, row["project"], row["zone"], operation_id)
 

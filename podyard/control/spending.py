@@ -25,6 +25,7 @@ from podyard.db.tables_compute import nodes
 from podyard.db.tables_jobs import jobs
 from podyard.db.tables_queue import queued_resources
 from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.fleet import region_of
 from podyard.domain.invoice import JobSpan
 from podyard.domain.node import BILLABLE_NODE_STATES, NodeSpec
 from podyard.domain.usage import UsageRecord
@@ -79,6 +80,15 @@ def node_keys(uow: UnitOfWork, budget: Row) -> list[str]:
         mine = mine.where(nodes.c.node_id == budget["scope_value"])
     found = uow.all(mine.order_by(nodes.c.node_key))
     return [row["node_key"] for row in found if budget["scope"] != "label" or _has_label(budget, row["spec"]["labels"])]
+
+
+def price_warning(uow: UnitOfWork, zone: str, spec: NodeSpec) -> str:
+    """What to tell whoever creates a node that has no price; nothing where it has one."""
+    try:
+        default_rate_card().price(spec.accelerator_type, region_of(zone), spec.usage_class, uow.now)
+    except PodyardError as error:
+        return f"{error.message}. Usage of the node is metered, and its cost is held until there is a price"
+    return ""
 
 
 def _the_job(budget: Row) -> tuple[Any, ...]:

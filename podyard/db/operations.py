@@ -23,8 +23,10 @@ def row_of(uow: UnitOfWork, project: str, zone: str, operation_id: str) -> Mappi
 
 
 def to_operation(row: Mapping[str, Any]) -> Operation:
+    made = ("error_details", "api_version", "status_detail")
     return Operation(
-        **{name: row[name] for name in Operation.__dataclass_fields__ if name not in ("error_details", "api_version")},
+        **{name: row[name] for name in Operation.__dataclass_fields__ if name not in made},
         api_version=row["api_version"] or "",
+        status_detail=row["status_detail"] or "",
         error_details=tuple(row["error_details"]),
     )

@@ -139,6 +139,7 @@ operations = Table(
     Column("cancel_requested", Boolean, nullable=False),
     Column("api_version", String(16)),  # of Google's API that began it
     Column("lost", Boolean),  # by a fault: nobody is told of it
+    Column("status_detail", Text),
     Index("ix_operations_place", "project", "zone", "created"),
     Index("ix_operations_target", "target_key"),
 )

@@ -43,6 +43,7 @@ class Operation:
     response: Mapping[str, Any] | None
     cancel_requested: bool
     api_version: str = ""  # of Google's API that began it; empty: the platform did
+    status_detail: str = ""  # what the caller should know besides, such as a missing price
 
     @property
     def name(self) -> str:

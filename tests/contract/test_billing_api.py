@@ -155,8 +155,14 @@ def test_what_if_bills_the_seconds_of_the_month_in_another_way(yard: Yard) -> No
     assert ask(region="europe-west4")["changed"] == "49.500000000000"
     committed = ask(acceleratorType="v2-32", commitmentYears=1)
     assert (committed["actual"], committed["changed"]) == ("45.000000000000", "151.200000000000")
+    yard.create("elsewhere", zone="europe-west4-a")
+    _advance(yard, "2026-03-01T11:00:00Z")
+    both = ask(acceleratorType="v2-32", commitmentYears=1)
+    assert both["changed"] != both["actual"]
+    assert ["europe-west4" in reason for reason in both["notSold"]] == [True]
+    yard.refused(404, "NOT_FOUND", "POST", f"{HERE}/costs:whatIf", {"acceleratorType": "v2-8", "commitmentYears": 1})
     held = ask(acceleratorType="v4-8")
-    assert "no on-demand price of v4-8 in us-central1" in held["held"][0]["reason"]
+    assert "no on-demand price of v4-8 in us-central1" in " ".join(one["reason"] for one in held["held"])
     yard.refused(400, "INVALID_ARGUMENT", "POST", f"{HERE}/costs:whatIf", {"usage": "free"})
     yard.refused(400, "INVALID_ARGUMENT", "POST", f"{HERE}/costs:whatIf", {"acceleratorType": "v9-8"})
 
