@@ -33,6 +33,7 @@ from podyard.api.tpu.call import Answers
 from podyard.api.tpu.routes import called
 from podyard.api.tpu.routes import routes as tpu_routes
 from podyard.base.clock import ClockMode, RealClock
+from podyard.base.errors import Code, PodyardError
 from podyard.base.rng import secret_token
 from podyard.control import access, card_prices
 from podyard.db import platform_clock
@@ -123,12 +124,30 @@ def create_app(
 
 
 def _token_file(path: Path) -> str:
-    """The token in the file, made at first start; readable by its owner only."""
+    """The token in the file, made at first start; readable by its owner only. Raises FAILED_PRECONDITION for a file
+    that holds none."""
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        return path.read_text(encoding="ascii").strip()
+        token = path.read_bytes().strip()
+    except FileNotFoundError:
+        return _new_token(path)
+    if not token or not token.isascii() or len(token.split()) != 1:
+        how = "empty" if not token else "damaged"
+        text = f"the token file {path} is {how}: restore it, or delete it, and the next start makes a new token"
+        raise PodyardError(Code.FAILED_PRECONDITION, text)
+    return token.decode("ascii")
+
+
+def _new_token(path: Path) -> str:
+    """Written beside and renamed, so that a full disk leaves no empty file behind."""
     token = access.TOKEN_PREFIX + secret_token()
-    with os.fdopen(descriptor, "w", encoding="ascii") as file:
-        file.write(token + "\n")
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(token + "\n")
+        beside.replace(path)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        text = f"the token file {path} cannot be written: {error.strerror}"
+        raise PodyardError(Code.FAILED_PRECONDITION, text) from None
     return token

@@ -6,14 +6,18 @@ that no process pays for another's libraries.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import socket
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from podyard.base.errors import Code, PodyardError
+from podyard.base.heartbeat import Heartbeat, from_environment
+from podyard.settings import UMASK
 
 if TYPE_CHECKING:
     from podyard.base.clock import RealClock
@@ -24,9 +28,6 @@ if TYPE_CHECKING:
 EXIT_SETUP = 2  # usage and set-up: what the user can mend before anything runs
 AGENT_TOKEN_SECONDS_MAX = 60.0  # the first start makes the schema first
 AGENT_TOKEN_POLL_SECONDS = 0.05
-# httplib2 sends a body on a connection that it kept, and finds out too late that the other end has closed it. Clients
-# pause between two requests for as long as they wait before a retry (googleapiclient: 64 s) or look after an operation.
-KEEP_ALIVE_SECONDS = 300
 HTTP_SOCKET_VARIABLE = "PODYARD_HTTP_SOCKET"  # the listening socket that the supervisor holds over restarts
 
 
@@ -43,12 +44,13 @@ def _simulate(request: SimulationRequest) -> SimulationOutcome:
     return run(request)
 
 
-def api() -> None:
+def api(heartbeat: Heartbeat) -> None:
     """REST, Google's wire and the console."""
     # What is imported now stays for good: looking through it for garbage costs a tenth of the start.
     gc.disable()
     from podyard import migrations, settings
     from podyard.api.app import create_app, prepare
+    from podyard.api.server import serve
     from podyard.base.clock import OsClock
     from podyard.base.log import configure
     from podyard.db.unit_of_work import Database
@@ -58,15 +60,36 @@ def api() -> None:
     found = settings.from_environment()
     clock = OsClock()
     database = Database(found.database_url, clock, leases=found.leases)
-    migrations.upgrade(database)
-    prepare(found, database)
+    with _one_line(found):
+        migrations.upgrade(database)
+        prepare(found, database)
     app = create_app(found, database, _fleet(found), clock, routers=(console,))
     gc.freeze()
     gc.enable()
-    _serve(app, found)
+    held = os.environ.get(HTTP_SOCKET_VARIABLE)
+    sockets = None if held is None else [socket.socket(fileno=int(held))]
+    serve(app, found.bind_address, found.port, heartbeat.beat, sockets)
 
 
-def loop() -> None:
+@contextlib.contextmanager
+def _one_line(found: Settings) -> Iterator[None]:
+    """A database file that cannot be used is refused in one line. A database server may come back: that is another
+    process's failure, and the supervisor tries again."""
+    from sqlalchemy.exc import DatabaseError
+
+    from podyard.db import condition
+
+    if found.database_path is None:
+        yield
+        return
+    condition.check_file(found.database_path, in_use=found.token_path.exists())
+    try:
+        yield
+    except (DatabaseError, PodyardError) as error:
+        raise condition.refusal(error, found.database_path) from error
+
+
+def loop(heartbeat: Heartbeat) -> None:
     """The control loop."""
     from podyard import settings
     from podyard.base.clock import OsClock
@@ -76,10 +99,10 @@ def loop() -> None:
 
     configure()
     found = settings.from_environment()
-    main(found, _fleet(found), Dispatcher(found.broker_url or "memory://"), OsClock())
+    main(found, _fleet(found), Dispatcher(found.broker_url or "memory://"), OsClock(), heartbeat.beat)
 
 
-def agent() -> None:
+def agent(heartbeat: Heartbeat) -> None:
     """The agent of this machine."""
     from podyard import settings
     from podyard.base.clock import OsClock
@@ -100,6 +123,7 @@ def agent() -> None:
         bind_address=found.bind_address,
         clock=clock,
         lease_seconds=found.leases.replica_seconds,
+        beat=heartbeat.beat,
     )
 
 
@@ -119,25 +143,6 @@ def _fleet(found: Settings) -> Fleet:
     return read_fleet(found.fleet)
 
 
-def _serve(app: object, found: Settings) -> None:
-    import uvicorn
-
-    config = uvicorn.Config(
-        app,  # type: ignore[arg-type]
-        host=found.bind_address,
-        port=found.port,
-        log_config=None,
-        access_log=False,
-        lifespan="on",
-        server_header=False,
-        timeout_keep_alive=KEEP_ALIVE_SECONDS,
-        timeout_graceful_shutdown=2,  # open streams are cut: their readers come back
-    )
-    held = os.environ.get(HTTP_SOCKET_VARIABLE)
-    sockets = None if held is None else [socket.socket(fileno=int(held))]
-    uvicorn.Server(config).run(sockets=sockets)
-
-
 PROCESSES = {"api": api, "loop": loop, "agent": agent}
 
 
@@ -146,9 +151,12 @@ def main(argv: list[str]) -> int:
     if len(argv) != 1 or argv[0] not in PROCESSES:
         print(f"usage: python -m podyard.main {'|'.join(PROCESSES)}", file=sys.stderr)
         return EXIT_SETUP
+    os.umask(UMASK)
+    heartbeat = from_environment(os.environ)
     try:
-        PROCESSES[argv[0]]()
+        PROCESSES[argv[0]](heartbeat)
     except PodyardError as error:
+        heartbeat.say(error.message)  # the log may be on a full disk
         print(f"podyard {argv[0]}: {error.message}", file=sys.stderr)
         return EXIT_SETUP
     return 0

@@ -21,6 +21,9 @@ WEBHOOK_ADDRESSES_ANY, WEBHOOK_ADDRESSES_PUBLIC = "any", "public"
 WEBHOOK_ADDRESSES = (WEBHOOK_ADDRESSES_ANY, WEBHOOK_ADDRESSES_PUBLIC)
 LEASE_SECONDS_LEAST = 0.5  # what a busy machine may take between two words of a living process
 LEASE_SECONDS_MOST = 600.0
+HEARTBEAT_SECONDS = 60.0  # far beyond the longest round of any process; a shorter limit would kill the merely busy
+HEARTBEAT_SECONDS_LEAST, HEARTBEAT_SECONDS_MOST = 1.0, 3600.0
+UMASK = 0o077  # of every process of the platform: its files hold tokens, keys and the work of its users
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -48,7 +51,15 @@ class Settings:
     hosts_max: int = HOSTS_MAX
     leases: Leases = Leases()
     rate_card_path: Path | None = None  # None: the one that comes with Podyard
+    # A child of `podyard up` that has sent no heartbeat for so long is killed and started again.
+    heartbeat_seconds: float = HEARTBEAT_SECONDS
     webhook_addresses: str = WEBHOOK_ADDRESSES_ANY  # `public`: none of this machine's and its neighbours' addresses
+
+    @property
+    def database_path(self) -> Path | None:
+        """The file of an SQLite database; None for a database server."""
+        scheme, _, rest = self.database_url.partition(":///")
+        return Path(rest) if scheme.startswith("sqlite") else None
 
     @property
     def token_path(self) -> Path:
@@ -86,6 +97,7 @@ class Settings:
             "PODYARD_HOSTS_MAX": str(self.hosts_max),
             "PODYARD_AGENT_LEASE_SECONDS": str(self.leases.agent_seconds),
             "PODYARD_REPLICA_LEASE_SECONDS": str(self.leases.replica_seconds),
+            "PODYARD_HEARTBEAT_SECONDS": str(self.heartbeat_seconds),
             "PODYARD_WEBHOOK_ADDRESSES": self.webhook_addresses,
         }
         if self.grpc_port is not None:
@@ -121,6 +133,9 @@ def from_environment(environ: Mapping[str, str] | None = None) -> Settings:
         leases=Leases(
             agent_seconds=_lease(env, "PODYARD_AGENT_LEASE_SECONDS", usual.agent_seconds),
             replica_seconds=_lease(env, "PODYARD_REPLICA_LEASE_SECONDS", usual.replica_seconds),
+        ),
+        heartbeat_seconds=_seconds(
+            env, "PODYARD_HEARTBEAT_SECONDS", HEARTBEAT_SECONDS, HEARTBEAT_SECONDS_LEAST, HEARTBEAT_SECONDS_MOST
         ),
         rate_card_path=rate_card_path(env),
         webhook_addresses=webhook_addresses(env),
@@ -162,13 +177,16 @@ def _number(env: Mapping[str, str], name: str, default: int, least: int, most: i
 
 
 def _lease(env: Mapping[str, str], name: str, default: float) -> float:
+    return _seconds(env, name, default, LEASE_SECONDS_LEAST, LEASE_SECONDS_MOST)
+
+
+def _seconds(env: Mapping[str, str], name: str, default: float, least: float, most: float) -> float:
     text = env.get(name) or str(default)
     try:
         seconds = float(text)
     except ValueError:
         seconds = float("nan")
     # NaN compares false with everything, so it is refused here.
-    if not LEASE_SECONDS_LEAST <= seconds <= LEASE_SECONDS_MOST:
-        allowed = f"{LEASE_SECONDS_LEAST:g} to {LEASE_SECONDS_MOST:g}"
-        raise invalid(f"{name} is {text!r}: it must be a number of seconds from {allowed}")
+    if not least <= seconds <= most:
+        raise invalid(f"{name} is {text!r}: it must be a number of seconds from {least:g} to {most:g}")
     return seconds

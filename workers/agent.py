@@ -243,6 +243,7 @@ def run_agent(
     clock: RealClock,
     lease_seconds: float,
     replica_command: Sequence[str] | None = None,
+    beat: Callable[[], None] = lambda: None,
 ) -> None:
     """Runs until SIGTERM or SIGINT, then stops every replica. Killed, it leaves them for the next agent to adopt."""
     folder = data / "agents" / agent_id / "replicas"
@@ -273,7 +274,7 @@ def run_agent(
         )
         agent.adopt()
         celery = _celery(agent_id, broker_url, folder.parent / "poke", clock)
-        _loop(agent, celery, poke, lambda: stopping, clock)
+        _loop(agent, celery, poke, lambda: stopping, clock, beat)
         agent.shut_down()
         if celery is not None:
             celery.stop()
@@ -285,9 +286,11 @@ def _loop(
     poke: Callable[[float], bool],
     stopping: Callable[[], bool],
     clock: RealClock,
+    beat: Callable[[], None],
 ) -> None:
     sync_at = float("-inf")
     while not stopping():
+        beat()
         if agent.watch() or clock.monotonic_seconds() >= sync_at:
             agent.sync()
             sync_at = clock.monotonic_seconds() + agent.sync_seconds

@@ -57,9 +57,12 @@ def find(settings: Settings, project: str | None = None, location: str | None = 
 
 def read_token(path: Path) -> str:
     try:
-        return path.read_text(encoding="ascii").strip()
-    except OSError:
+        token = path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
         raise PodyardError(Code.UNAUTHENTICATED, f"no token: set PODYARD_TOKEN, or make {path} readable") from None
+    if not token:
+        raise PodyardError(Code.UNAUTHENTICATED, f"no token: {path} is empty; restore it, or set PODYARD_TOKEN")
+    return token
 
 
 class Client:

@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -14,14 +15,16 @@ from urllib.parse import urlsplit
 
 import click
 
-from podyard.base.clock import OsClock
+from podyard.base.clock import OsClock, RealClock
+from podyard.base.errors import Code, PodyardError
 from podyard.cli import processes
 from podyard.cli.client import LOCATION_DEFAULT, PROJECT_DEFAULT, Target, find
 from podyard.cli.options import data_option, output_option, settings_of
 from podyard.cli.output import emit, say
-from podyard.cli.supervisor import STOP_ORDER, STOP_SECONDS, run
+from podyard.cli.supervisor import STOP_SECONDS, run
 from podyard.settings import CLOCK_MODES, FLEET_NAMES, Settings, fleet_name
 
+EXIT_NOT_RUNNING = 1
 EXIT_SETUP = 2
 DOWN_SECONDS_MAX = sum(STOP_SECONDS.values()) + 5.0  # every child may take its whole time
 DETACH_SECONDS_MAX = 70.0
@@ -71,50 +74,90 @@ def up(
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def down(data: str | None, delete_data: bool, yes: bool) -> int:
     """Stop everything that runs on a data folder, also what a killed `up` left behind."""
-    settings, clock = settings_of(data), OsClock()
+    settings = settings_of(data)
+    folder = settings.data
     if delete_data and not yes:
-        click.confirm(f"Delete {settings.data} with all nodes, jobs and bills?", abort=True, err=True)
-    supervisor = processes.read_json(settings.state_path).get("pids", {}).get("supervisor")
-    if supervisor is not None and processes.is_alive(supervisor):
-        os.kill(int(supervisor["pid"]), 15)
-        deadline = clock.monotonic_seconds() + DOWN_SECONDS_MAX
-        while processes.is_alive(supervisor):
-            if clock.monotonic_seconds() > deadline:
-                os.kill(int(supervisor["pid"]), 9)
-                break
-            clock.sleep(_POLL_SECONDS)
-    stopped = processes.stop_orphans(settings.data, clock, STOP_ORDER) if settings.data.exists() else []
-    if stopped:
-        say(f"stopped what was left running: {', '.join(stopped)}")
-    for path in (settings.state_path, settings.data / processes.PROCESSES_FILE):
-        path.unlink(missing_ok=True)
-    if delete_data and settings.data.exists():
-        shutil.rmtree(settings.data)
-        say(f"deleted {settings.data}")
+        click.confirm(f"Delete {folder} with all nodes, jobs and bills?", abort=True, err=True)
+    if not folder.exists():
+        return 0
+    clock = OsClock()
+    claim = _claimed_for_down(folder, clock)
+    try:
+        stopped = processes.stop_orphans(processes.living(folder), clock, STOP_SECONDS)
+        if stopped:
+            say(f"stopped what was left running: {', '.join(stopped)}")
+        # The folder is ours and nothing runs on it, so what these files name is gone.
+        for path in (settings.state_path, folder / processes.PROCESSES_FILE):
+            path.unlink(missing_ok=True)
+        if delete_data:
+            shutil.rmtree(folder)
+            say(f"deleted {folder}")
+    finally:
+        os.close(claim)
     return 0
+
+
+def _claimed_for_down(folder: Path, clock: RealClock) -> int:
+    """The claim on a folder whose supervisor has ended. Raises ABORTED when another one started meanwhile."""
+    supervisor: processes.StackProcess | None = None
+    deadline = clock.monotonic_seconds() + DOWN_SECONDS_MAX
+    while (claim := processes.claim(folder)) is None:
+        living = processes.supervisor(folder)
+        if supervisor is None and living is not None:
+            supervisor = living
+            supervisor.signal(signal.SIGTERM)
+        elif living is not None and living != supervisor:
+            raise PodyardError(Code.ABORTED, f"another `podyard up` started on {folder} meanwhile; it was left running")
+        if clock.monotonic_seconds() > deadline:
+            if supervisor is None:
+                raise PodyardError(Code.ABORTED, f"another `podyard down` is at work on {folder}; try again")
+            supervisor.signal(signal.SIGKILL)
+            if not supervisor.wait_gone(clock, processes.KILL_SECONDS_MAX):
+                raise PodyardError(Code.ABORTED, f"the supervisor (pid {supervisor.pid}) does not end")
+        clock.sleep(_POLL_SECONDS)
+    if supervisor is not None:
+        supervisor.wait_gone(clock, processes.KILL_SECONDS_MAX)
+    return claim
 
 
 @click.command()
 @data_option
 @output_option
 def status(data: str | None, output: str) -> int:
-    """What runs on a data folder. Exit code 1 when nothing does."""
+    """Show the processes of a data folder. Exit code 1 unless its supervisor runs."""
     settings = settings_of(data)
-    state = processes.read_json(settings.state_path)
-    entries = state.get("pids", {}) | processes.read_json(settings.data / processes.PROCESSES_FILE)
-    rows = [
-        {"process": name, "pid": entry["pid"], "state": "running" if processes.is_alive(entry) else "dead"}
-        for name, entry in entries.items()
-    ]
-    if not rows:
+    url = processes.read_json(settings.state_path).get("url")
+    living = processes.living(settings.data)
+    names = {process.name for process in living}
+    dead = [process for process in processes.recorded(settings.data) if process.name not in names]
+    if not living and not dead:
         say(f"no Podyard runs on {settings.data}")
-        return 1
+        return EXIT_NOT_RUNNING
+    rows = [
+        {"process": process.name, "pid": process.pid, "state": "running" if process in living else "dead"}
+        for process in sorted([*living, *dead], key=_in_order)
+    ]
     if output == "table":
-        say(f"{state.get('url', 'not ready yet')}  (data {settings.data})")
+        say(f"{url or 'not ready yet'}  (data {settings.data})")
         emit(rows, output, {"PROCESS": "process", "PID": "pid", "STATE": "state"})
     else:
-        emit({"url": state.get("url"), "data": str(settings.data), "processes": rows}, output)
-    return 0
+        emit({"url": url, "data": str(settings.data), "processes": rows}, output)
+    if processes.SUPERVISOR in names:
+        return 0
+    if living:
+        say(
+            "The supervisor was killed. The other processes go on, but nothing restarts them.\n"
+            f"Take over with `podyard up --data {settings.data}`, "
+            f"or stop them with `podyard down --data {settings.data}`."
+        )
+    else:
+        say(f"Nothing runs: Podyard was killed. Start it again with `podyard up --data {settings.data}`.")
+    return EXIT_NOT_RUNNING
+
+
+def _in_order(process: processes.StackProcess) -> int:
+    order = (processes.SUPERVISOR, "api", processes.BROKER, "loop", "agent")
+    return order.index(process.name) if process.name in order else len(order)
 
 
 @click.command()
@@ -199,7 +242,6 @@ def _nobody() -> Target:
 def _fleet_problem(fleet: str) -> str | None:
     if fleet in FLEET_NAMES:
         return None
-    from podyard.base.errors import PodyardError
     from podyard.domain.fleet_file import read_fleet
 
     try:
@@ -233,17 +275,24 @@ def _watched_start(settings: Settings, arguments: list[str], said: IO[bytes]) ->
     while clock.monotonic_seconds() < deadline:
         state: dict[str, Any] = processes.read_json(settings.state_path)
         if state.get("pids", {}).get("supervisor", {}).get("pid") == process.pid:
+            _repeat(said)
             say(f"Podyard is ready: {state['url']}  (data {settings.data})")
             process.returncode = 0  # it lives on: not ours to wait for
             return 0
         if process.poll() is not None:
-            said.seek(0)
-            say(said.read().decode(errors="replace").strip())
+            _repeat(said)
             return process.returncode
         clock.sleep(_POLL_SECONDS)
     process.terminate()
     say(f"podyard up: not ready within {DETACH_SECONDS_MAX:.0f} s")
     return 1
+
+
+def _repeat(said: IO[bytes]) -> None:
+    said.seek(0)
+    text = said.read().decode(errors="replace").strip()
+    if text:
+        say(text)
 
 
 COMMANDS = {"up": up, "down": down, "status": status, "env": env, "run": run_command}

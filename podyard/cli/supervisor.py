@@ -6,48 +6,42 @@ little before it starts the API: what a user waits for is the API's own start.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
-import fcntl
 import http.client
 import importlib.util
 import os
 import signal
 import socket
-import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import FrameType
 from typing import IO, Any
 
 from podyard.base.clock import OsClock, RealClock
 from podyard.base.errors import Code, PodyardError
-from podyard.cli import broker, processes
-from podyard.settings import GRPC_PORT, HTTP_PORT, Settings
+from podyard.cli import broker, modes, processes
+from podyard.cli.child import Child
+from podyard.settings import GRPC_PORT, HTTP_PORT, UMASK, Settings
 
-STOP_ORDER = ("agent", "loop", "api", "broker")  # the agent stops its replicas and says so while the API still listens
-STOP_SECONDS: Mapping[str, float] = {"agent": 12.0, "loop": 4.0, "api": 4.0, "broker": 2.0}  # then SIGKILL
+# In this order, each with so long before SIGKILL. The agent stops its replicas and says so while the API listens.
+STOP_SECONDS: Mapping[str, float] = {"agent": 12.0, "loop": 4.0, "api": 4.0, "broker": 2.0}
+# As above, for what a killed supervisor left. The agent gets no time to stop its replicas: the next one adopts them,
+# and their job goes on.
+TAKE_OVER_SECONDS: Mapping[str, float] = {**STOP_SECONDS, "agent": 0.0}
 READY_SECONDS_MAX = 60.0  # the first start on a slow disk makes the schema; beyond this something is wrong
 RESTART_SECONDS = (0.05, 0.2, 0.5, 1.0, 2.0, 5.0)  # waits before the 1st, 2nd, ... restart in a row; the last one stays
 STEADY_SECONDS = 30.0  # a child that has run this long starts the row of waits anew
 WATCH_SECONDS = 0.05
 HTTP_BACKLOG = 512  # requests that wait while the API restarts
 PROBE_SECONDS = 0.02
+# A tick that comes this much later than the one before: the machine slept or is starved, and silence proves nothing.
+LATE_SECONDS_MAX = 5.0
+LATE_SHARE_MAX = 0.25  # of the limit for heartbeats, where that is short
+DISK_BYTES_MIN = 8 << 20  # an empty Podyard writes about 1 MiB; with less than this the first job ends in errors
 EXIT_SETUP = 2
-
-
-@dataclasses.dataclass
-class Child:
-    """One supervised process."""
-
-    name: str
-    argv: list[str]
-    env: dict[str, str]
-    keep: tuple[int, ...] = ()
-    process: subprocess.Popen[bytes] | None = None
-    started: float = 0.0
-    restarts: int = 0
-    restart_at: float | None = None
 
 
 class SetupError(PodyardError):
@@ -65,21 +59,23 @@ class Supervisor:
         self._clock = clock or OsClock()
         self._children: dict[str, Child] = {}
         self._stopping = False
-        self._lock: int | None = None
+        self._claim: int | None = None
         self._log: IO[bytes] | None = None
         self._listener: socket.socket | None = None  # held open: a restarted API gets it again
+        self._written: set[Path] = set()  # what this process has written, and alone may delete
+        self._ticked: float | None = None
 
     def start(self) -> str:
-        """Starts everything; returns the URL once `/readyz` is green. Raises SetupError, with nothing left running."""
+        """Starts everything; returns the URL once `/readyz` is green. Raises SetupError, with nothing left running that
+        it has started, and OSError where the folder cannot be written."""
         try:
             self._claim_folder()
+            self._take_over()
+            # Only now: until here the API of a killed supervisor may have had the ports.
             listener = self._listener = self._listen()
             port = listener.getsockname()[1]
             self.settings = dataclasses.replace(self.settings, port=port, grpc_port=self._grpc_port())
             url = f"http://{_url_host(self.settings.bind_address)}:{port}"
-            left = processes.stop_orphans(self.settings.data, self._clock, STOP_ORDER)
-            if left:
-                print(f"stopped what an earlier podyard left running: {', '.join(left)}", file=sys.stderr)
             self.settings.fleet_record_path.write_text(f"{self.settings.fleet}\n", encoding="utf-8")
             self._start_all(listener, url)
             self._await(lambda: _answers(url, "/readyz"))
@@ -90,23 +86,22 @@ class Supervisor:
         return url
 
     def watch(self) -> None:
-        """Restarts children that die, until a signal asks for the end."""
+        """Restarts children that die or stand still, until a signal asks for the end."""
         while not self._stopping:
-            self._revive()
+            self._tick()
             self._clock.sleep(WATCH_SECONDS)
 
     def stop(self) -> None:
-        """Stops all children in order, each within its time; nothing is left running."""
+        """Stops all children in order, each within its time; nothing that was started here is left running."""
         self._stopping = True
-        for name in STOP_ORDER:
-            child = self._children.get(name)
-            if child is not None and child.process is not None:
-                _end(child.process, STOP_SECONDS[name])
-        if self._lock is not None:
-            self.settings.state_path.unlink(missing_ok=True)
-            (self.settings.data / processes.PROCESSES_FILE).unlink(missing_ok=True)
-            os.close(self._lock)
-            self._lock = None
+        for name, seconds in STOP_SECONDS.items():
+            if name in self._children:
+                self._children[name].end(seconds)
+        while self._written:
+            self._written.pop().unlink(missing_ok=True)
+        if self._claim is not None:
+            os.close(self._claim)
+            self._claim = None
 
     def on_signal(self, _number: int, _frame: FrameType | None) -> None:
         self._stopping = True
@@ -115,17 +110,24 @@ class Supervisor:
         data = self.settings.data
         try:
             data.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._lock = os.open(data / "up.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._claim = processes.claim(data)
+            if self._claim is None:
+                raise SetupError(_claimed_by_another(data))
+            _check_disk(data)
             self._log = (data / "podyard.log").open("ab")
+            modes.close_to_others(data, self.settings.database_path)
         except OSError as error:
-            self._lock = None
+            if _is_full(error):
+                raise SetupError(_full_disk(data)) from None
             raise SetupError(f"cannot write to {data}: {error.strerror}; choose another folder with --data") from None
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(self._lock)
-            self._lock = None
-            raise SetupError(f"a podyard runs on {data} already; stop it with `podyard down --data {data}`") from None
+
+    def _take_over(self) -> None:
+        """Stops what a killed supervisor left, once this one is on record: whoever looks meanwhile knows of both."""
+        orphans = [one for one in processes.living(self.settings.data) if one.pid != os.getpid()]
+        self._record()
+        stopped = processes.stop_orphans(orphans, self._clock, TAKE_OVER_SECONDS)
+        if stopped:
+            self._say(f"took over from a supervisor that was killed; restarted: {', '.join(stopped)}")
 
     def _listen(self) -> socket.socket:
         address = (self.settings.bind_address, self.settings.port)
@@ -138,7 +140,7 @@ class Supervisor:
         except OSError as error:
             listener.close()
             if error.errno == errno.EADDRINUSE:
-                text = f"port {address[1]} is taken; choose another with --port, or --port 0 for any free one"
+                text = f"{_taken('PODYARD_PORT', address[1])}; choose another with --port, or --port 0 for any free one"
                 raise SetupError(text) from None
             raise SetupError(f"cannot listen on {address[0]}:{address[1]}: {error.strerror}") from None
         listener.listen(HTTP_BACKLOG)
@@ -159,8 +161,10 @@ class Supervisor:
             try:
                 probe.bind((self.settings.bind_address, wanted))
             except OSError as error:
-                text = f"port {wanted} for gRPC: {error.strerror}; choose another with --grpc-port"
-                raise SetupError(text) from None
+                what = f"cannot listen on port {wanted}: {error.strerror}"
+                if error.errno == errno.EADDRINUSE:
+                    what = _taken("PODYARD_GRPC_PORT", wanted)
+                raise SetupError(f"gRPC: {what}; choose another with --grpc-port") from None
             return int(probe.getsockname()[1])
 
     def _start_all(self, listener: socket.socket, url: str) -> None:
@@ -172,63 +176,81 @@ class Supervisor:
             else:
                 path, broker_url = broker.configure(self.settings.data)
                 self.settings = dataclasses.replace(self.settings, broker_url=broker_url)
-                self._add("broker", [server, str(path)], {})
+                self._add("broker", [server, str(path)], {}, beats=False)
         # The API first, alone on the machine: what a user waits for is its answer. The others need it anyway.
         self._await(lambda: _answers(url, "/healthz"))
         self._add("loop", _python("loop"), {})
         self._add("agent", _python("agent"), {"PODYARD_URL": url})
 
-    def _add(self, name: str, argv: list[str], extra: Mapping[str, str], keep: tuple[int, ...] = ()) -> None:
+    def _add(
+        self, name: str, argv: list[str], extra: Mapping[str, str], keep: tuple[int, ...] = (), *, beats: bool = True
+    ) -> None:
         env = {**os.environ, **self.settings.environment(), **extra}
-        self._children[name] = Child(name, argv, env, keep)
+        self._children[name] = Child(name, argv, env, keep, beats)
         self._spawn(self._children[name])
 
     def _spawn(self, child: Child) -> None:
         assert self._log is not None
-        child.process = subprocess.Popen(
-            child.argv,
-            env=child.env,
-            pass_fds=child.keep,
-            stdin=subprocess.DEVNULL,
-            stdout=self._log,
-            stderr=self._log,
-            # A Ctrl-C in the terminal reaches the supervisor only, which then stops its children in order.
-            start_new_session=True,
-        )
-        child.started = self._clock.monotonic_seconds()
-        child.restart_at = None
+        child.spawn(self._log, self._clock.monotonic_seconds())
         self._record()
 
     def _record(self) -> None:
-        entries: dict[str, Mapping[str, Any]] = {}
-        for child in self._children.values():
-            if child.process is not None and child.process.poll() is None:
-                started = processes.started_at(child.process.pid)
-                if started is not None:
-                    entries[child.name] = {"pid": child.process.pid, "started": started}
-        processes.record(self.settings.data, entries)
+        pids = {processes.SUPERVISOR: os.getpid()}
+        pids |= {child.name: child.process.pid for child in self._children.values() if child.process is not None}
+        found = [processes.named(name, pid) for name, pid in pids.items()]
+        processes.record(self.settings.data, [process for process in found if process is not None])
+        self._written.add(self.settings.data / processes.PROCESSES_FILE)
 
-    def _revive(self) -> None:
+    def _tick(self) -> None:
         now = self._clock.monotonic_seconds()
+        limit = self.settings.heartbeat_seconds
+        late_seconds = min(LATE_SECONDS_MAX, LATE_SHARE_MAX * limit)
+        was_late = self._ticked is not None and now - self._ticked > late_seconds
+        self._ticked = now
         for child in self._children.values():
-            assert child.process is not None
+            child.listen(now)
+            if was_late:
+                child.quiet_since = now
+            self._revive(child, now)
+
+    def _revive(self, child: Child, now: float) -> None:
+        assert child.process is not None
+        if child.restart_at is not None:
+            if now >= child.restart_at:
+                self._restart(child, now)
+        elif child.process.poll() is not None:
+            if now - child.started > STEADY_SECONDS:
+                child.restarts = 0
+            wait = RESTART_SECONDS[min(child.restarts, len(RESTART_SECONDS) - 1)]
+            child.restarts += 1
+            child.restart_at = now + wait
+            why = f" ({words})" if (words := child.last_words()) else ""
+            self._say(f"{child.name} ended with {child.process.returncode}{why}; it is started again in {wait} s")
+        elif child.beats and now - child.quiet_since > self._patience_seconds(child):
+            self._say(f"{child.name} has sent no heartbeat for {now - child.quiet_since:.0f} s; it is killed")
+            child.quiet_since = now
+            child.kill()
+
+    def _patience_seconds(self, child: Child) -> float:
+        limit = self.settings.heartbeat_seconds
+        return limit if child.has_beaten else max(limit, READY_SECONDS_MAX)
+
+    def _restart(self, child: Child, now: float) -> None:
+        """A full disk must not end the supervisor: a process without a record is found by its marks."""
+        try:
+            self._spawn(child)
+        except OSError as error:
+            self._say(f"{child.name} cannot be started or recorded: {error.strerror}")
             if child.restart_at is not None:
-                if now >= child.restart_at:
-                    self._spawn(child)
-            elif child.process.poll() is not None:
-                if now - child.started > STEADY_SECONDS:
-                    child.restarts = 0
-                wait = RESTART_SECONDS[min(child.restarts, len(RESTART_SECONDS) - 1)]
-                child.restarts += 1
-                child.restart_at = now + wait
-                text = f"{child.name} ended with {child.process.returncode}; it is started again in {wait} s"
-                self._say(text)
+                child.restart_at = now + RESTART_SECONDS[-1]
 
     def _say(self, text: str) -> None:
         assert self._log is not None
-        print(text, file=sys.stderr)
-        self._log.write(f"podyard up: {text}\n".encode())
-        self._log.flush()
+        with contextlib.suppress(OSError):
+            print(text, file=sys.stderr, flush=True)
+        with contextlib.suppress(OSError):
+            self._log.write(f"podyard up: {text}\n".encode())
+            self._log.flush()
 
     def _await(self, good: Callable[[], bool]) -> None:
         """Waits for `good`, restarting what dies. Raises SetupError when a process refuses, or it takes too long."""
@@ -237,8 +259,9 @@ class Supervisor:
             for child in self._children.values():
                 assert child.process is not None
                 if child.process.poll() == EXIT_SETUP:
-                    raise SetupError(self._last_words(child.name))
-            self._revive()
+                    text = f"the {child.name} process refused to start; podyard.log says more"
+                    raise SetupError(child.last_words() or text)
+            self._tick()
             if good():
                 return
             if self._clock.monotonic_seconds() > deadline:
@@ -246,24 +269,18 @@ class Supervisor:
                 raise SetupError(f"podyard was not ready within {READY_SECONDS_MAX:.0f} s; {log} says more")
             self._clock.sleep(PROBE_SECONDS)
 
-    def _last_words(self, name: str) -> str:
-        """The one line that a process printed before it refused to start."""
-        lines = (self.settings.data / "podyard.log").read_text(encoding="utf-8", errors="replace").splitlines()
-        prefix = f"podyard {name}: "
-        said = [line.removeprefix(prefix) for line in lines if line.startswith(prefix)]
-        return said[-1] if said else f"the {name} process refused to start; podyard.log says more"
-
     def _write_state(self, url: str, port: int) -> None:
-        entries = processes.read_json(self.settings.data / processes.PROCESSES_FILE)
-        own = {"pid": os.getpid(), "started": processes.started_at(os.getpid())}
-        state: dict[str, Any] = {"url": url, "ports": {"http": port}, "pids": {"supervisor": own, **entries}}
+        pids = {process.name: process.as_json() for process in processes.recorded(self.settings.data)}
+        state: dict[str, Any] = {"url": url, "ports": {"http": port}, "pids": pids}
         if self.settings.grpc_port is not None:
             state["ports"]["grpc"] = state["grpcPort"] = self.settings.grpc_port
         processes.write_json(self.settings.state_path, state)
+        self._written.add(self.settings.state_path)
 
 
 def run(settings: Settings) -> int:
     """`podyard up` in the foreground. Returns the exit code."""
+    os.umask(UMASK)
     supervisor = Supervisor(settings)
     signal.signal(signal.SIGTERM, supervisor.on_signal)
     signal.signal(signal.SIGINT, supervisor.on_signal)
@@ -275,6 +292,10 @@ def run(settings: Settings) -> int:
         supervisor.watch()
     except SetupError as error:
         print(f"podyard up: {error.message}", file=sys.stderr)
+        return EXIT_SETUP
+    except OSError as error:
+        what = _full_disk(settings.data) if _is_full(error) else f"{error.filename or settings.data}: {error.strerror}"
+        print(f"podyard up: {what}", file=sys.stderr)
         return EXIT_SETUP
     finally:
         supervisor.stop()
@@ -303,11 +324,26 @@ def _answers(url: str, path: str) -> bool:
         connection.close()
 
 
-def _end(process: subprocess.Popen[bytes], seconds: float) -> None:
-    if process.poll() is None:
-        process.terminate()
-    try:
-        process.wait(seconds)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+def _claimed_by_another(data: Path) -> str:
+    if processes.supervisor(data) is not None:
+        return f"a podyard runs on {data} already; stop it with `podyard down --data {data}`"
+    return f"another `podyard up` or `podyard down` is at work on {data}; try again in a moment"
+
+
+def _taken(variable: str, port: int) -> str:
+    folder = processes.folder_with(variable, str(port))
+    return f"port {port} is taken by {'another program' if folder is None else f'the Podyard on {folder}'}"
+
+
+def _check_disk(data: Path) -> None:
+    disk = os.statvfs(data)
+    if disk.f_bavail * disk.f_frsize < DISK_BYTES_MIN or (disk.f_files and not disk.f_favail):
+        raise SetupError(_full_disk(data))
+
+
+def _is_full(error: OSError) -> bool:
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def _full_disk(data: Path) -> str:
+    return f"the disk of {data} is full: free at least {DISK_BYTES_MIN >> 20} MiB, or choose another folder with --data"

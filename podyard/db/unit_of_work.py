@@ -436,6 +436,7 @@ class _SqliteWriter:
             failure = error
             if isinstance(error, OperationalError):
                 failure = PodyardError(Code.UNAVAILABLE, f"the database cannot be written: {error.orig}")
+                failure.__cause__ = error
             for waiting in group:
                 waiting.future.set_exception(failure)
             if not isinstance(error, Exception):

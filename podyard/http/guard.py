@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import logging
 from collections.abc import Callable, Mapping
 from urllib.parse import parse_qs, urlsplit
 
 from anyio import to_thread
-from starlette.requests import Request, cookie_parser
+from starlette.requests import ClientDisconnect, Request, cookie_parser
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -24,6 +25,8 @@ from podyard.base.errors import Code, PodyardError
 from podyard.control import access
 from podyard.domain.principal import Principal
 from podyard.http.errors import answer
+
+logger = logging.getLogger(__name__)
 
 BODY_BYTES_MAX = 1 << 20  # 1 MiB: the largest request is a batch of metrics; programs go to the object store
 PRINCIPAL_CACHE_SECONDS = 1.0  # how long a revoked token may still work
@@ -118,6 +121,9 @@ class Guard:
         except PodyardError as error:
             # Of the middleware behind this one; routes answer for themselves.
             await answer(error)(scope, receive, send_guarded)
+        except ClientDisconnect:
+            # It has gone in the middle of its request: there is nobody to answer, and nothing of ours has failed.
+            logger.info("%s %s: the client has disconnected", scope["method"], scope["path"])
 
     def _check_host(self, headers: Mapping[bytes, bytes]) -> None:
         if self._allowed_hosts is None:

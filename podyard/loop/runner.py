@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import threading
+from collections.abc import Callable
 from types import FrameType
 
 from sqlalchemy.exc import DatabaseError
@@ -27,9 +28,9 @@ FOLLOWER_SECONDS = 0.5  # how often a loop that does not lead asks again
 FAILED_ROUND_SECONDS = 1.0  # after a round that failed (the database was away): not a busy loop of errors
 
 
-def main(settings: Settings, fleet: Fleet, send: Send, clock: RealClock) -> None:
-    """Runs until SIGTERM or SIGINT. A round that the database cut short is logged, and the next one looks anew; any
-    other failure ends the process, and the supervisor starts it again."""
+def main(settings: Settings, fleet: Fleet, send: Send, clock: RealClock, beat: Callable[[], None]) -> None:
+    """Runs until SIGTERM or SIGINT; `beat` is called in each round. A round that the database cut short is logged, and
+    the next one looks anew; any other failure ends the process, and the supervisor starts it again."""
     database = Database(settings.database_url, clock, leases=settings.leases)
     owner = f"{socket.gethostname()}/{os.getpid()}/{secret_token(6)}"
     loop = Loop(database, fleet, send, clock, owner)
@@ -41,8 +42,10 @@ def main(settings: Settings, fleet: Fleet, send: Send, clock: RealClock) -> None
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
     while not stopping.is_set() and not _prepared(database):
+        beat()
         stopping.wait(TICK_SECONDS)
     while not stopping.is_set():
+        beat()
         try:
             wait_seconds = TICK_SECONDS if loop.round() else FOLLOWER_SECONDS
         except PodyardError as error:

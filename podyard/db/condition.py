@@ -1,0 +1,63 @@
+"""Whether the file of an SQLite database can be used, asked once at the start: better one line then than a traceback in
+each request."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from pathlib import Path
+
+from sqlalchemy.exc import DatabaseError
+
+from podyard.base.errors import Code, PodyardError
+
+# SQLite reads 300 MB/s and more here. Of a larger database the damaged part is found when it is read.
+CHECKED_BYTES_MAX = 64 << 20
+_DAMAGED_SHORT = "restore a backup, or move the file away to start with an empty database"
+
+
+def check_file(path: Path, *, in_use: bool) -> None:
+    """Raises FAILED_PRECONDITION for a damaged database. `in_use`: this folder had one before, so that an empty file
+    has lost everything; a start that was interrupted may leave one, too."""
+    try:
+        size_bytes = path.stat().st_size
+    except OSError:
+        return  # none yet; what else is wrong, opening it says
+    if size_bytes == 0:
+        if in_use:
+            raise _damaged(path, "it is empty, though this folder has been in use")
+        return
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        try:
+            connection.execute("PRAGMA query_only=1")
+            if size_bytes <= CHECKED_BYTES_MAX:
+                problem = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
+            else:
+                connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+                problem = "ok"
+        except sqlite3.OperationalError:
+            return  # locked, or not to be opened: not a question of its content
+        except sqlite3.DatabaseError as error:
+            raise _damaged(path, str(error)) from error
+    if problem != "ok":
+        raise _damaged(path, problem)
+
+
+def refusal(error: DatabaseError | PodyardError, path: Path) -> PodyardError:
+    """What the user is told when a start fails on the database file."""
+    cause = error.__cause__ if isinstance(error, PodyardError) else error
+    if not isinstance(cause, DatabaseError):
+        assert isinstance(error, PodyardError)
+        return error
+    if getattr(cause.orig, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
+        text = f"the disk of the database {path} is full: free some space, and start again"
+    elif isinstance(cause.orig, sqlite3.OperationalError):
+        text = f"the database {path} cannot be used: {cause.orig}; make it writable, or choose another folder"
+    else:
+        return _damaged(path, str(cause.orig))
+    return PodyardError(Code.FAILED_PRECONDITION, text)
+
+
+def _damaged(path: Path, how: str) -> PodyardError:
+    how = " ".join(how.split())
+    return PodyardError(Code.FAILED_PRECONDITION, f"the database {path} is damaged ({how}): {_DAMAGED_SHORT}")
