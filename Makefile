@@ -9,10 +9,10 @@ PACKAGES := podyard api scheduler workers pricing web migrations tests benchmark
 PYTHON_OF_focus := $(shell for p in python3.12 $$HOME/.pyenv/versions/3.12.*/bin/python3.12; do $$p -c '' >/dev/null 2>&1 && { echo $$p; break; }; done)
 CLIENTS := $(if $(PYTHON_OF_focus),focus) gpuhunt ray sky tf
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-clients fast kills lint format serve clean
+.PHONY: help demo test test-clients fast kills kills-supervisor lint format serve clean
 
 help: ## Print this help
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F '\t' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F '\t' '{printf "  make %-16s %s\n", $$1, $$2}'
 
 demo: ## Train on two emulated slices of TPU, and print the result and the bill
 	@echo "Downloads JAX, scikit-learn and friends once (about 250 MB; 1 to 3 minutes), then runs for about a minute."
@@ -27,6 +27,10 @@ fast: $(VENV)/.test lint ## What to run before each commit: under a minute
 
 kills: $(VENV)/.test ## A job that survives 100 kills at random moments: 10 to 15 minutes
 	$(BIN)/python -m tests.distributed.random_kills --kills 100
+
+KILLS := 20
+kills-supervisor: $(VENV)/.test ## A job that survives KILLS (20) kills of the supervisor on the default ports: 5 to 10 minutes
+	$(BIN)/python -m tests.distributed.supervisor_kills --kills $(KILLS)
 
 test-clients: $(VENV)/.test $(CLIENTS:%=.venv-clients/%/.made) ## SkyPilot, Ray, TensorFlow and others themselves: installs 3.4 GB once, then 6 minutes
 	$(PYTEST) tests/clients

@@ -136,7 +136,8 @@ class _LimitedProtocol(H11Protocol):
         if self.flow.read_paused:
             self._set_deadline()  # the client waits for us
             return
-        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+        # A connection on which nothing came at all (browsers open some in advance) asks for no answer.
+        if self._waits_for == "body" or self.conn.trailing_data[0]:
             self._answer_late()
         self.transport.close()
 
@@ -150,6 +151,7 @@ class _LimitedProtocol(H11Protocol):
             (b"connection", b"close"),
         ]
         response = h11.Response(status_code=REQUEST_TIMEOUT, headers=headers, reason=b"Request Timeout")
+        # Answered already, as a refused upload is: nothing more may be said.
         with contextlib.suppress(h11.LocalProtocolError):
             for event in (response, h11.Data(data=content), h11.EndOfMessage()):
                 self.transport.write(self.conn.send(event) or b"")

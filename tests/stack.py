@@ -17,8 +17,10 @@ import psutil
 
 from podyard.base.clock import OsClock
 from podyard.base.rng import secret_token
-from podyard.control import access
+from podyard.control import access, fsck
 from podyard.db.unit_of_work import Database
+from podyard.domain.fleet_file import read_fleet
+from podyard.pricing.sku import default_rate_card
 from tests.waiting import patient, until
 
 PODYARD = [sys.executable, "-c", "from podyard.main import cli; cli()"]
@@ -26,21 +28,35 @@ READY_SECONDS_MAX = 60.0
 
 
 class Stack:
-    def __init__(self, data: Path, env: dict[str, str] | None = None, fleet: str | None = "instant") -> None:
+    """`ports`: of HTTP and gRPC, 0 for any free one. Whatever the first start got is what every later one asks for, as
+    with a user's fixed ports: an `up` after a kill must get them back."""
+
+    def __init__(
+        self,
+        data: Path,
+        env: dict[str, str] | None = None,
+        fleet: str | None = "instant",
+        ports: tuple[int, int] = (0, 0),
+    ) -> None:
         self.data = data
         self.fleet = fleet
         self.env = env or {}
+        self.ports = ports
         self.url = ""
         self.http = httpx.Client(verify=False)
 
     def up(self) -> None:
-        fleet = [] if self.fleet is None or "PODYARD_FLEET" in self.env else ["--fleet", self.fleet]
-        done = self.podyard("up", "--port", "0", "--detach", *fleet)
+        done = self.podyard("up", "--detach", *self.up_options())
         assert done.returncode == 0, done.stderr
-        self.url = json.loads((self.data / "podyard.json").read_text())["url"]
+        state = json.loads((self.data / "podyard.json").read_text())
+        self.url, self.ports = state["url"], (state["ports"]["http"], state["ports"].get("grpc", 0))
         self.http.close()
         headers = {"Authorization": f"Bearer {self.token}"}
         self.http = httpx.Client(base_url=self.url, headers=headers, timeout=patient(30), trust_env=False, verify=False)
+
+    def up_options(self) -> list[str]:
+        fleet = [] if self.fleet is None or "PODYARD_FLEET" in self.env else ["--fleet", self.fleet]
+        return ["--port", str(self.ports[0]), "--grpc-port", str(self.ports[1]), *fleet]
 
     def down(self) -> None:
         done = self.podyard("down")
@@ -129,6 +145,48 @@ class Stack:
     def supervisor_pid(self) -> int:
         return int(json.loads((self.data / "podyard.json").read_text())["pids"]["supervisor"]["pid"])
 
+    def kill(self, name: str) -> None:
+        """SIGKILL for a process of the stack, the supervisor included; `status` then knows every one that is left."""
+        kill(self.supervisor_pid() if name == "supervisor" else self.pid(name))
+        until(
+            lambda: True if self.status_knows_all() else None, 10, f"a status that knows all after the kill of {name}"
+        )
+
+    def status_knows_all(self) -> bool:
+        """Whether `podyard status` shows exactly the processes that the machine has."""
+        before = self.main_processes()
+        done = self.podyard("status", "-o", "json")
+        if done.returncode not in (0, 1) or not done.stdout:
+            return False
+        rows = json.loads(done.stdout)["processes"]
+        running = {(row["process"], row["pid"]) for row in rows if row["state"] == "running"}
+        return running == before == self.main_processes()
+
+    def main_processes(self) -> set[tuple[str, int]]:
+        """(name, pid) of what `up` runs, found without Podyard's help."""
+        found = set()
+        for process in self.processes():
+            command = _command(process)
+            for name in ("api", "loop", "agent"):
+                if f"podyard.main {name}" in command and _environment(process).get("PODYARD_AGENT", "local") == "local":
+                    found.add((name, process.pid))
+            if "cli()" in command and " up " in command and "--detach" not in command:
+                found.add(("supervisor", process.pid))
+        for process in psutil.process_iter():
+            # Redis overwrites its environment and command line.
+            with contextlib.suppress(psutil.Error):
+                if process.cwd() == str(self.data.resolve() / "broker") and process.status() != psutil.STATUS_ZOMBIE:
+                    found.add(("broker", process.pid))
+        return found
+
+    def violations(self) -> list[str]:
+        """What `podyard fsck` would find."""
+        fleet = read_fleet((self.data / "fleet").read_text(encoding="utf-8").strip())
+        url = self.env.get("PODYARD_DATABASE_URL", f"sqlite:///{self.data / 'podyard.db'}")
+        with contextlib.closing(Database(url, OsClock())) as database:
+            found = database.read(lambda uow: fsck.check(uow, fleet, default_rate_card()))
+        return [str(violation.as_json()) for violation in found if not _is_known(violation)]
+
     def processes(self) -> list[psutil.Process]:
         """Every living process that belongs to this data folder, by its environment or command line."""
         found = []
@@ -173,6 +231,18 @@ def _command(process: psutil.Process) -> str:
         return ""
 
 
+def _environment(process: psutil.Process) -> dict[str, str]:
+    try:
+        return process.environ()
+    except psutil.Error:
+        return {}
+
+
+def _is_known(violation: fsck.Violation) -> bool:
+    """Hosts have no `create` event yet."""
+    return violation.invariant == "I16" and "host" in violation.resource
+
+
 def _done(operation: dict[str, Any]) -> dict[str, Any] | None:
     return operation if operation["done"] else None
 
@@ -182,9 +252,11 @@ def kill(pid: int) -> None:
 
 
 @contextlib.contextmanager
-def open_stack(data: Path, env: dict[str, str] | None = None, fleet: str | None = "instant") -> Iterator[Stack]:
+def open_stack(
+    data: Path, env: dict[str, str] | None = None, fleet: str | None = "instant", ports: tuple[int, int] = (0, 0)
+) -> Iterator[Stack]:
     """A running stack, and nothing left of it afterwards. `fleet` None: `up` is not told any."""
-    stack = Stack(data, env, fleet)
+    stack = Stack(data, env, fleet, ports)
     try:
         stack.up()
         yield stack
@@ -193,3 +265,4 @@ def open_stack(data: Path, env: dict[str, str] | None = None, fleet: str | None 
         stack.http.close()
         left = until(lambda: True if not stack.processes() else None, 10, "the last process")
         assert left
+    assert stack.violations() == []

@@ -77,8 +77,10 @@ class Group:
         return True
 
 
-def start(folder: Path, replica: str, fence: int, argv: Sequence[str], env: Mapping[str, str]) -> Group:
-    """Starts the process in a session of its own. Raises OSError when it cannot be started."""
+def start(
+    folder: Path, replica: str, fence: int, argv: Sequence[str], env: Mapping[str, str], umask: int = -1
+) -> Group:
+    """Starts the process in a session of its own; `umask` -1: with ours. Raises OSError when it cannot be started."""
     write_record(folder, Record(replica, fence, None, None))
     log = folder / f"{replica}.log"
     with log.open("ab") as output:
@@ -90,6 +92,7 @@ def start(folder: Path, replica: str, fence: int, argv: Sequence[str], env: Mapp
             stderr=output,
             start_new_session=True,
             close_fds=True,
+            umask=umask,
         )
     started = psutil.Process(process.pid).create_time()
     write_record(folder, Record(replica, fence, process.pid, started))

@@ -27,6 +27,7 @@ SHELL = shutil.which("bash") or "/bin/sh"
 _WRAPPER = 'cd "$HOME" || exit 1; "$1"; code=$?; echo "$code" > "$2.new" && mv "$2.new" "$2"; exit "$code"'
 
 
+USERS_UMASK = 0o022  # of what users run on a host, as on Google's machines: all of it lies in a folder that is closed
 LOGS_KEPT_MAX = 10  # of the scripts of one host: the last few boots are what anybody looks at
 _SWEEP_SECONDS = 0.05
 
@@ -76,7 +77,7 @@ class HostProcesses:
             script.write_text(text, encoding="utf-8")
             script.chmod(0o700)
             argv = (SHELL, "-c", _WRAPPER, name, str(script), str(self._folder / f"{name}.exit"))
-            group = process_group.start(self._folder, name, self._generation, argv, env)
+            group = process_group.start(self._folder, name, self._generation, argv, env, USERS_UMASK)
         self._running[kind] = group
         self._states[kind] = ScriptState("RUNNING")
 

@@ -22,7 +22,7 @@ from typing_extensions import override
 
 from podyard.base.clock import RealClock
 from podyard.domain.host import SSH_KEYS, authorized_keys
-from podyard.workers.scripts import SHELL, HostProcesses
+from podyard.workers.scripts import SHELL, USERS_UMASK, HostProcesses
 
 if TYPE_CHECKING:
     from podyard.workers.metadata import Source
@@ -173,7 +173,7 @@ async def _run(host: SshHost, process: asyncssh.SSHServerProcess[bytes]) -> None
 async def _run_with_pipes(host: SshHost, process: asyncssh.SSHServerProcess[bytes]) -> None:
     pipe = asyncio.subprocess.PIPE
     child = await asyncio.create_subprocess_exec(
-        *_command(process), cwd=host.home, env=dict(host.environment()), start_new_session=True,
+        *_command(process), cwd=host.home, env=dict(host.environment()), start_new_session=True, umask=USERS_UMASK,
         stdin=pipe, stdout=pipe, stderr=pipe,
     )  # fmt: skip
     with _recorded(host, child.pid):
@@ -195,7 +195,7 @@ async def _run_on_terminal(host: SshHost, process: asyncssh.SSHServerProcess[byt
         env = {**host.environment(), "TERM": process.term_type or "dumb"}
         child = await asyncio.create_subprocess_exec(
             "/bin/sh", "-c", _ON_TERMINAL, os.ttyname(theirs), *_command(process),
-            cwd=host.home, env=env, start_new_session=True,
+            cwd=host.home, env=env, start_new_session=True, umask=USERS_UMASK,
             stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
         )  # fmt: skip
         with _recorded(host, child.pid):

@@ -37,7 +37,7 @@ def _kill_replica(stack: Stack) -> None:
 
 
 def _kill_agent(stack: Stack) -> None:
-    kill(stack.pid("agent"))
+    stack.kill("agent")
 
 
 def _kill_celery(stack: Stack) -> None:
@@ -47,18 +47,25 @@ def _kill_celery(stack: Stack) -> None:
 
 
 def _kill_loop(stack: Stack) -> None:
-    kill(stack.pid("loop"))
+    stack.kill("loop")
 
 
 def _kill_api(stack: Stack) -> None:
-    kill(stack.pid("api"))
+    stack.kill("api")
 
 
 def _kill_supervisor(stack: Stack) -> None:
-    """Everything else lives on as orphans; the next `up` stops them and adopts the replicas."""
-    kill(stack.supervisor_pid())
-    until(lambda: True if stack.podyard("status").returncode == 0 else None, 10, "a status")
+    """Everything else goes on without it; the next `up`, on the same ports, takes over, and adopts the replicas."""
+    before = {process.pid for process in stack.replicas()}
+    assert before
+    stack.kill("supervisor")
+    status = stack.podyard("status")
+    assert status.returncode == 1
+    assert "podyard up" in status.stderr and "podyard down" in status.stderr
     stack.up()
+    assert stack.status_knows_all()
+    assert sorted(name for name, _ in stack.main_processes()) == ["agent", "api", "broker", "loop", "supervisor"]
+    assert {process.pid for process in stack.replicas()} <= before
 
 
 @pytest.mark.parametrize(
