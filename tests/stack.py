@@ -152,6 +152,16 @@ class Stack:
             lambda: True if self.status_knows_all() else None, 10, f"a status that knows all after the kill of {name}"
         )
 
+    def kill_while_starting(self, seconds: float) -> None:
+        """SIGKILL for an `up` so long after it was started, wherever it is then; `status` knows what it has left."""
+        env = {name: value for name, value in os.environ.items() if not name.startswith("PODYARD_")} | self.env
+        ports = ("--port", str(self.ports[0]), "--grpc-port", str(self.ports[1]))
+        command = [*PODYARD, "up", "--data", str(self.data), *ports]
+        with subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+            time.sleep(seconds)
+            process.kill()
+        until(lambda: True if self.status_knows_all() else None, 10, "a status that knows all after a start cut short")
+
     def status_knows_all(self) -> bool:
         """Whether `podyard status` shows exactly the processes that the machine has."""
         before = self.main_processes()

@@ -430,13 +430,12 @@ class _SqliteWriter:
                         settle.append(self._run_unit(connection, waiting, shared))
                     connection.exec_driver_sql("COMMIT")
                 except BaseException:
-                    connection.exec_driver_sql("ROLLBACK")
+                    # A full disk ends the transaction by itself; the first error is the one that says so.
+                    with contextlib.suppress(OperationalError):
+                        connection.exec_driver_sql("ROLLBACK")
                     raise
         except BaseException as error:
-            failure = error
-            if isinstance(error, OperationalError):
-                failure = PodyardError(Code.UNAVAILABLE, f"the database cannot be written: {error.orig}")
-                failure.__cause__ = error
+            failure = _not_written(error)
             for waiting in group:
                 waiting.future.set_exception(failure)
             if not isinstance(error, Exception):
@@ -454,13 +453,24 @@ class _SqliteWriter:
         try:
             result = waiting.body(unit)
         except Exception as error:
-            failure = error
-            connection.exec_driver_sql("ROLLBACK TO unit")
+            failure = _not_written(error)
+            try:
+                connection.exec_driver_sql("ROLLBACK TO unit")
+            except OperationalError:
+                raise error from None  # SQLite has ended the whole transaction
             shared.clear()  # what it wrote is undone
             connection.exec_driver_sql("RELEASE unit")
             return lambda: waiting.future.set_exception(failure)
         connection.exec_driver_sql("RELEASE unit")
         return lambda: waiting.future.set_result(result)
+
+
+def _not_written(error: BaseException) -> BaseException:
+    if not isinstance(error, OperationalError):
+        return error
+    failure = PodyardError(Code.UNAVAILABLE, f"the database cannot be written: {error.orig}")
+    failure.__cause__ = error
+    return failure
 
 
 def _sqlite_engine(url: str, *, read_only: bool) -> Engine:

@@ -55,13 +55,15 @@ def _kill_api(stack: Stack) -> None:
 
 
 def _kill_supervisor(stack: Stack) -> None:
-    """Everything else goes on without it; the next `up`, on the same ports, takes over, and adopts the replicas."""
+    """Everything else goes on without it; the next `up`, on the same ports, takes over, and adopts the replicas. So
+    does the one after it, when the first is killed, too. `make kills-supervisor` does this on the default ports."""
     before = {process.pid for process in stack.replicas()}
     assert before
     stack.kill("supervisor")
     status = stack.podyard("status")
     assert status.returncode == 1
     assert "podyard up" in status.stderr and "podyard down" in status.stderr
+    stack.kill_while_starting(0.7)
     stack.up()
     assert stack.status_knows_all()
     assert sorted(name for name, _ in stack.main_processes()) == ["agent", "api", "broker", "loop", "supervisor"]
