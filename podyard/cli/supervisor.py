@@ -52,7 +52,7 @@ class SetupError(PodyardError):
 
 
 class Supervisor:
-    """Runs one stack in the foreground until SIGTERM or SIGINT. `announce` prints to the user once it is ready."""
+    """Runs one stack in the foreground until SIGTERM or SIGINT."""
 
     def __init__(self, settings: Settings, clock: RealClock | None = None) -> None:
         self.settings = settings
@@ -114,7 +114,7 @@ class Supervisor:
             if self._claim is None:
                 raise SetupError(_claimed_by_another(data))
             _check_disk(data)
-            self._log = (data / "podyard.log").open("ab")
+            self._log = (data / "podyard.log").open("ab", buffering=0)  # a full disk must not keep half a line back
             modes.close_to_others(data, self.settings.database_path)
         except OSError as error:
             if _is_full(error):
@@ -250,7 +250,6 @@ class Supervisor:
             print(text, file=sys.stderr, flush=True)
         with contextlib.suppress(OSError):
             self._log.write(f"podyard up: {text}\n".encode())
-            self._log.flush()
 
     def _await(self, good: Callable[[], bool]) -> None:
         """Waits for `good`, restarting what dies. Raises SetupError when a process refuses, or it takes too long."""
