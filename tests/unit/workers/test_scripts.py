@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from podyard.base.clock import OsClock
+from podyard.settings import UMASK
 from podyard.workers.process_group import Record, write_record
 from podyard.workers.scripts import HOST_VARIABLE, HostProcesses, ScriptState, Seen, end_all, process_table
 
@@ -48,6 +49,20 @@ def test_a_script_runs_once_and_its_exit_code_is_kept(tmp_path: Path, host: str)
     next_life.run_script("startup-script", "echo here >> log", _env(host, tmp_path))
     _until(lambda: not next_life.is_running("startup-script"))
     assert (tmp_path / "log").read_text() == "here\nhere\n"
+
+
+def test_a_script_has_the_usual_umask_and_its_records_have_ours(tmp_path: Path, host: str) -> None:
+    umask = os.umask(UMASK)
+    try:
+        processes = HostProcesses(tmp_path, host, 1)
+        processes.run_script("startup-script", "umask > umask; touch made", _env(host, tmp_path))
+        _until(lambda: not processes.is_running("startup-script"))
+    finally:
+        os.umask(umask)
+    assert (tmp_path / "umask").read_text().strip() == "0022"
+    assert (tmp_path / "made").stat().st_mode & 0o777 == 0o644
+    records = [path for path in (tmp_path / "processes").iterdir() if path.suffix in (".json", ".log")]
+    assert records and {path.stat().st_mode & 0o777 for path in records} == {0o600}
 
 
 def test_an_interpreter_is_the_scripts_own(tmp_path: Path, host: str) -> None:
