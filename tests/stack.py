@@ -155,8 +155,7 @@ class Stack:
     def kill_while_starting(self, seconds: float) -> None:
         """SIGKILL for an `up` so long after it was started, wherever it is then; `status` knows what it has left."""
         env = {name: value for name, value in os.environ.items() if not name.startswith("PODYARD_")} | self.env
-        ports = ("--port", str(self.ports[0]), "--grpc-port", str(self.ports[1]))
-        command = [*PODYARD, "up", "--data", str(self.data), *ports]
+        command = [*PODYARD, "up", "--data", str(self.data), *self.up_options()]
         with subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
             time.sleep(seconds)
             process.kill()

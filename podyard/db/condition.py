@@ -1,4 +1,4 @@
-"""Whether the file of an SQLite database can be used, asked once at the start: better one line then than a traceback in
+"""What is wrong with the file of an SQLite database. Asked once at the start: better one line then than a traceback in
 each request."""
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ import contextlib
 import sqlite3
 from pathlib import Path
 
-from sqlalchemy.exc import DatabaseError
+from sqlalchemy.exc import DatabaseError, OperationalError
 
 from podyard.base.errors import Code, PodyardError
 
@@ -56,6 +56,15 @@ def refusal(error: DatabaseError | PodyardError, path: Path) -> PodyardError:
     else:
         return _damaged(path, str(cause.orig))
     return PodyardError(Code.FAILED_PRECONDITION, text)
+
+
+def not_written(error: BaseException) -> BaseException:
+    """What the callers of a unit of work are told when SQLite could not write: a full disk, or a lock."""
+    if not isinstance(error, OperationalError):
+        return error
+    failure = PodyardError(Code.UNAVAILABLE, f"the database cannot be written: {error.orig}")
+    failure.__cause__ = error
+    return failure
 
 
 def _damaged(path: Path, how: str) -> PodyardError:

@@ -42,6 +42,7 @@ from podyard.base.clock import ClockMode, PlatformClock, PlatformTime, RealClock
 from podyard.base.errors import Code, PodyardError
 from podyard.base.rng import Streams
 from podyard.db import tables
+from podyard.db.condition import not_written
 from podyard.db.driver import insert_statement, update_statement
 from podyard.db.file_lock import FairFileLock
 from podyard.settings import Leases
@@ -435,7 +436,7 @@ class _SqliteWriter:
                         connection.exec_driver_sql("ROLLBACK")
                     raise
         except BaseException as error:
-            failure = _not_written(error)
+            failure = not_written(error)
             for waiting in group:
                 waiting.future.set_exception(failure)
             if not isinstance(error, Exception):
@@ -453,7 +454,7 @@ class _SqliteWriter:
         try:
             result = waiting.body(unit)
         except Exception as error:
-            failure = _not_written(error)
+            failure = not_written(error)
             try:
                 connection.exec_driver_sql("ROLLBACK TO unit")
             except OperationalError:
@@ -463,14 +464,6 @@ class _SqliteWriter:
             return lambda: waiting.future.set_exception(failure)
         connection.exec_driver_sql("RELEASE unit")
         return lambda: waiting.future.set_result(result)
-
-
-def _not_written(error: BaseException) -> BaseException:
-    if not isinstance(error, OperationalError):
-        return error
-    failure = PodyardError(Code.UNAVAILABLE, f"the database cannot be written: {error.orig}")
-    failure.__cause__ = error
-    return failure
 
 
 def _sqlite_engine(url: str, *, read_only: bool) -> Engine:

@@ -22,6 +22,7 @@ from podyard.settings import GRPC_PORT, HTTP_PORT
 from tests.distributed.test_kills import assert_exact_bill
 from tests.stack import Stack, open_stack, until
 
+PORTS = (HTTP_PORT, GRPC_PORT)
 ZONE, NODE = "europe-west4-a", "disturbed"
 STEPS_PER_KILL, EVERY = 700, 100  # an idle machine does 500 steps in the time of a kill and an `up`
 ONE_STACK = ["agent", "api", "broker", "loop", "supervisor"]
@@ -99,7 +100,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1, help="Random seed for the moments.")
     given = parser.parse_args()
     begin = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder, open_stack(Path(folder), ports=(HTTP_PORT, GRPC_PORT)) as stack:
+    with tempfile.TemporaryDirectory() as folder, open_stack(Path(folder), ports=PORTS) as stack:
         outcome = run(stack, given.kills, given.seed)
         for number, kill in enumerate(outcome.kills, 1):
             also = "" if kill.starting is None else f", again {kill.starting:.2f} s into the next start"

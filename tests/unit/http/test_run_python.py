@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 import uvicorn
 
-from podyard import main
+from podyard.api.server import serve
 from podyard.cli.redirect_python import past_the_proxy
-from podyard.settings import from_environment
 
 
 def _environment(folder: Path, *packages: str, options: str = "") -> Path:
@@ -84,7 +83,7 @@ def test_an_environment_may_see_what_its_base_has(tmp_path: Path) -> None:
 
 
 def test_the_server_keeps_a_connection_while_a_client_waits_for_its_next_try(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seen: list[uvicorn.Config] = []
 
@@ -92,6 +91,5 @@ def test_the_server_keeps_a_connection_while_a_client_waits_for_its_next_try(
         seen.append(self.config)
 
     monkeypatch.setattr(uvicorn.Server, "run", run)
-    monkeypatch.delenv(main.HTTP_SOCKET_VARIABLE, raising=False)
-    main._serve(object(), from_environment({"PODYARD_DATA": str(tmp_path)}))
+    serve(object(), "127.0.0.1", 0, lambda: None, None)
     assert [config.timeout_keep_alive for config in seen] == [300]
