@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 from typing import IO, Any
 from urllib.parse import urlsplit
 
