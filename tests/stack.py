@@ -137,8 +137,14 @@ class Stack:
         return lines
 
     def metrics(self, path: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.call("GET", f"{path}:metrics?pageSize=10000")["metrics"]
-        return found
+        points: list[dict[str, Any]] = []
+        token = ""
+        while True:
+            page = self.call("GET", f"{path}:metrics?pageSize=10000&pageToken={token}")
+            points += page["metrics"]
+            token = page.get("nextPageToken", "")
+            if not token:
+                return points
 
     def pid(self, name: str) -> int:
         return int(json.loads((self.data / "processes.json").read_text())[name]["pid"])
