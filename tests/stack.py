@@ -201,7 +201,7 @@ class Stack:
         url = self.env.get("PODYARD_DATABASE_URL", f"sqlite:///{self.data / 'podyard.db'}")
         with contextlib.closing(Database(url, OsClock())) as database:
             found = database.read(lambda uow: fsck.check(uow, fleet, default_rate_card()))
-        return [str(violation.as_json()) for violation in found if not _is_known(violation)]
+        return [str(violation.as_json()) for violation in found]
 
     def processes(self) -> list[psutil.Process]:
         """Every living process that belongs to this data folder, by its environment or command line."""
@@ -252,11 +252,6 @@ def _environment(process: psutil.Process) -> dict[str, str]:
         return process.environ()
     except psutil.Error:
         return {}
-
-
-def _is_known(violation: fsck.Violation) -> bool:
-    """Hosts have no `create` event yet."""
-    return violation.invariant == "I16" and "host" in violation.resource
 
 
 def _done(operation: dict[str, Any]) -> dict[str, Any] | None:

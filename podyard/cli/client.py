@@ -68,7 +68,9 @@ def read_token(path: Path) -> str:
 class Client:
     """Calls of the API. Every failure is a PodyardError; UNAVAILABLE when nobody answers."""
 
-    def __init__(self, target: Target, clock: RealClock | None = None) -> None:
+    def __init__(
+        self, target: Target, clock: RealClock | None = None, timeout_seconds: float = REQUEST_SECONDS_MAX
+    ) -> None:
         self.target = target
         self._clock = clock or OsClock()
         # Not at the top: `podyard up` must not pay for a client that it does not use.
@@ -78,7 +80,7 @@ class Client:
         self._http = httpx.Client(
             base_url=target.url,
             headers={"Authorization": f"Bearer {target.token}"},
-            timeout=REQUEST_SECONDS_MAX,
+            timeout=timeout_seconds,
             trust_env=False,  # a proxy of the environment must not see the token
             verify=target.url.startswith("https:"),  # else 25 ms of every command would go to certificates unused
         )

@@ -19,13 +19,15 @@ import click
 from podyard.base.clock import OsClock, RealClock
 from podyard.base.errors import Code, PodyardError
 from podyard.cli import processes
-from podyard.cli.client import LOCATION_DEFAULT, PROJECT_DEFAULT, Target, find
+from podyard.cli.client import LOCATION_DEFAULT, PROJECT_DEFAULT, Client, Target, find, read_token
 from podyard.cli.options import data_option, output_option, settings_of
 from podyard.cli.output import emit, say
 from podyard.cli.supervisor import STOP_SECONDS, run
 from podyard.settings import CLOCK_MODES, FLEET_NAMES, Settings, fleet_name
 
 EXIT_NOT_RUNNING = 1
+LAG_ANSWER_SECONDS_MAX = 2.0  # `status` must answer while the API stands still
+LAG_SECONDS_SHOWN = 1.0  # a local clock is always a moment behind
 EXIT_SETUP = 2
 DOWN_SECONDS_MAX = sum(STOP_SECONDS.values()) + 5.0  # every child may take its whole time
 DETACH_SECONDS_MAX = 70.0
@@ -140,6 +142,8 @@ def status(data: str | None, output: str) -> int:
     ]
     if output == "table":
         say(f"{url or 'not ready yet'}  (data {settings.data})")
+        if url is not None and (lag := _lag(settings, str(url))):
+            say(lag)
         emit(rows, output, {"PROCESS": "process", "PID": "pid", "STATE": "state"})
     else:
         emit({"url": url, "data": str(settings.data), "processes": rows}, output)
@@ -154,6 +158,22 @@ def status(data: str | None, output: str) -> int:
     else:
         say(f"Nothing runs: Podyard was killed. Start it again with `podyard up --data {settings.data}`.")
     return EXIT_NOT_RUNNING
+
+
+def _lag(settings: Settings, url: str) -> str:
+    """How far platform time is behind UTC, in words; empty when it is not, or when the API does not answer."""
+    try:
+        target = Target(url, read_token(settings.token_path), PROJECT_DEFAULT, LOCATION_DEFAULT)
+        client = Client(target, timeout_seconds=LAG_ANSWER_SECONDS_MAX)
+        try:
+            seconds = float(client.call("GET", "/podyard/v1/clock").get("lagSeconds", 0.0))
+        finally:
+            client.close()
+    except (PodyardError, OSError):
+        return ""
+    if seconds < LAG_SECONDS_SHOWN:
+        return ""
+    return f"platform time is {seconds:.0f} s behind UTC: it stands still while Podyard is down or the machine sleeps"
 
 
 def _in_order(process: processes.StackProcess) -> int:

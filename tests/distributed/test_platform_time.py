@@ -28,6 +28,10 @@ def test_a_loop_that_is_late_loses_no_platform_time(tmp_path: Path) -> None:
         until(lambda: _lag_seconds(stack) < before + 1 or None, 20, "platform time is where it was")
         answer = stack.call("GET", "/podyard/v1/clock")
         assert answer["lagSeconds"] < before + 1.5
+        stack.down()
+        time.sleep(2)
+        stack.up()
+        assert "s behind UTC" in stack.podyard("status").stderr
 
 
 def _lag_seconds(stack: Stack) -> float:
