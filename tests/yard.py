@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from fastapi import APIRouter
 
 from podyard.api.app import create_app, prepare
 from podyard.base.clock import ManualClock, RealTime
@@ -79,7 +80,10 @@ class Yard:
 
 
 @contextlib.contextmanager
-def open_yard(data: Path, fleet: Fleet | None = None, clock_mode: str = "local") -> Iterator[Yard]:
+def open_yard(
+    data: Path, fleet: Fleet | None = None, clock_mode: str = "local", routers: tuple[APIRouter, ...] = ()
+) -> Iterator[Yard]:
+    """`routers`: those of the siblings of the API, such as the console's."""
     settings = from_environment({"PODYARD_DATA": str(data), "PODYARD_CLOCK": clock_mode})
     clock = ManualClock(START)
     write_empty_database(data / "podyard.db")
@@ -88,7 +92,7 @@ def open_yard(data: Path, fleet: Fleet | None = None, clock_mode: str = "local")
     emulated = fleet or instant_fleet()
     sent: list[tuple[str, str, list[str]]] = []
     loop = Loop(database, emulated, lambda q, t, a: sent.append((q, t, list(a))), clock, "test")
-    with contextlib.closing(database), serving(create_app(settings, database, emulated, clock)) as url:
+    with contextlib.closing(database), serving(create_app(settings, database, emulated, clock, routers)) as url:
         yard = Yard(url, database, loop, clock, data)
         yard.sent = sent
         loop.round()

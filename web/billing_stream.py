@@ -36,7 +36,17 @@ FRAME_SECONDS = 0.08  # a page that is not whole by then shows its frame: what c
 PAGES_AT_ONCE = 12
 
 logger = logging.getLogger(__name__)
-_limits: RunVar[CapacityLimiter] = RunVar("podyard billing pages")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Making:
+    """The pages that are being made, by token and address."""
+
+    limiter: CapacityLimiter
+    pages: dict[tuple[str, str], asyncio.Future[Response]]
+
+
+_making: RunVar[_Making] = RunVar("podyard billing pages")
 
 Show = Callable[..., Response]
 Check = Callable[[UnitOfWork, Request, str, str], int]
@@ -72,10 +82,10 @@ def streamed(
         @functools.wraps(show)
         async def answer(request: Request, project: str, **more: str) -> Response:
             work = functools.partial(show, request, project, **more)
-            making = asyncio.ensure_future(to_thread.run_sync(work, limiter=_limit()))
+            making = _made(request, work)
             done, _ = await asyncio.wait({making}, timeout=FRAME_SECONDS)
             if done or request.query_params.get("format"):
-                return await making
+                return await asyncio.shield(making)
             billing_turns.begin()
             making.add_done_callback(_over)
             month = more.get("month", "")
@@ -90,13 +100,19 @@ def streamed(
     return decorate
 
 
-def _limit() -> CapacityLimiter:
-    """Each event loop has its own."""
-    found = _limits.get(None)
-    if found is None:
-        found = CapacityLimiter(PAGES_AT_ONCE)
-        _limits.set(found)
-    return found
+def _made(request: Request, work: Callable[[], Response]) -> asyncio.Future[Response]:
+    """The page, being made. Who asks for the same address with the same token meanwhile gets the same page."""
+    making = _making.get(None)
+    if making is None:  # each event loop has its own
+        making = _Making(CapacityLimiter(PAGES_AT_ONCE), {})
+        _making.set(making)
+    key = (request.scope["state"]["token"], str(request.url))
+    page = making.pages.get(key)
+    if page is None:
+        page = asyncio.ensure_future(to_thread.run_sync(work, limiter=making.limiter))
+        making.pages[key] = page
+        page.add_done_callback(lambda _: making.pages.pop(key))
+    return page
 
 
 def _over(making: asyncio.Future[Response]) -> None:

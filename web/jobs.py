@@ -55,12 +55,12 @@ def job_list(request: Request, project: str) -> Response:
 
 
 @router.get("/live")
-def job_list_live(request: Request, project: str) -> Response:
+async def job_list_live(request: Request, project: str) -> Response:
     def parts(uow: UnitOfWork) -> live.Parts:
         values = _list_values(uow, context.principal(request), project)
         return {"jobs": fragment("jobs_part.html", **values)}, False
 
-    return live.stream(request, parts)
+    return await live.stream(request, project, parts)
 
 
 @router.get("/new")
@@ -172,8 +172,9 @@ def _form_page(request: Request, project: str, fields: Mapping[str, str], error:
     try:
         asked, (zone, target) = job_request(shown), _target(shown)
         lines = commands.submit_job(project, zone, fields.get("job_id", "").strip(), asked, target)
+        doubt = None
     except PodyardError as wrong:
-        error, lines = error or wrong, []
+        doubt, lines = wrong, []
     node_price, no_price = (choice.price, choice.no_price)
     if node is not None:
         usage = str(node.spec.usage_class)
@@ -181,7 +182,7 @@ def _form_page(request: Request, project: str, fields: Mapping[str, str], error:
     return page(
         request,
         "job_new.html",
-        status=200 if error is None else error.code.http_status,
+        status=refusal.code.http_status if (refusal := error or doubt) else 200,
         section="jobs",
         project=project,
         places=places,
@@ -196,6 +197,7 @@ def _form_page(request: Request, project: str, fields: Mapping[str, str], error:
         more_open=any(fields.get(name) for name in MORE_SETTINGS),
         defaults={"max_failures": DEFAULT_MAX_FAILURES, "max_preemptions": DEFAULT_MAX_PREEMPTIONS},
         error=error.message if error else None,
+        doubt=doubt.message if doubt and not error else None,
         price=node_price,
         no_price=no_price,
         commands=lines,
@@ -219,13 +221,13 @@ def show(request: Request, project: str, zone: str, job_id: str, replica: str = 
 
 
 @router.get("/{zone}/{job_id}/live")
-def show_live(request: Request, project: str, zone: str, job_id: str, replica: str = "") -> Response:
+async def show_live(request: Request, project: str, zone: str, job_id: str, replica: str = "") -> Response:
     def parts(uow: UnitOfWork) -> live.Parts:
         values = _job_values(uow, request, project, zone, job_id, _rank(replica))
         found = {part: fragment(f"{part}.html", **values) for part in JOB_PARTS}
         return found, JOB.is_final(values["job"].state)
 
-    return live.stream(request, parts)
+    return await live.stream(request, project, parts, variant=str(_rank(replica)))
 
 
 @router.post("/{zone}/{job_id}/cancel")

@@ -1,26 +1,35 @@
 """Live parts of pages by server-sent events.
 
-A stream polls the database once a second and sends the parts of the page that have changed, as the HTML that the page
-itself was made of: without it the page is the same, only still. The number of streams is bounded, and a stream ends
-when what it shows is over, or after `STREAM_SECONDS_MAX`; the browser then comes back by itself while it is shown.
+A stream looks once a second at the parts of its page, as the HTML that the page itself was made of, and sends those
+that have changed: without it the page is the same, only still. Streams that show the same thing to callers with the
+same permissions share one rendering per second. The number of streams is bounded, and a stream ends when what it shows
+is over, or after `STREAM_SECONDS_MAX`; the browser then comes back by itself while it is shown.
 """
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+import weakref
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping
 
 import anyio
-from anyio import to_thread
+from anyio import CapacityLimiter, to_thread
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+from typing_extensions import override
 
 from podyard.base.errors import Code, PodyardError
 from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.principal import PERMISSIONS
 from podyard.http import context
 
 POLL_SECONDS = 1.0
-STREAMS_MAX = 32  # of one API process: each costs one read of the database per second
+STREAMS_MAX = 32  # of one API process: if each shows another page, that is one rendering per second for each
+RENDERINGS_AT_ONCE = 4  # the other threads of the process stay free for requests
+RETRY_AFTER_SECONDS = 15  # for a page whose stream is refused
 STREAM_SECONDS_MAX = 900.0  # a token that was revoked meanwhile shows nothing longer than this
 QUIET_POLLS_MAX = 15  # a comment line after this many polls without news: a peer that is gone is noticed
 
@@ -29,61 +38,136 @@ OVER = "event: over\ndata: {}\n\n"
 Parts = tuple[Mapping[str, str], bool]  # id of the element -> its HTML; whether nothing will change any more
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Rendering:
+    """`begun`: by the clock of the event loop."""
+
+    begun: float
+    parts: asyncio.Future[Parts]
+
+
 class Streams:
-    """How many streams this process holds open."""
+    """The streams that an application holds open, and the renderings that they share. Used on the event loop only."""
 
     def __init__(self, most: int = STREAMS_MAX) -> None:
         self._most = most
+        self._renderings: dict[Hashable, _Rendering] = {}
+        self._limiter: CapacityLimiter | None = None
         self.open = 0
 
     @property
     def full(self) -> bool:
         return self.open >= self._most
 
+    async def parts(self, key: Hashable, render: Callable[[], Parts]) -> Parts:
+        """What `render` returns or raises. Callers with one `key` share what is being rendered, and what was rendered
+        less than `POLL_SECONDS` ago."""
+        now = asyncio.get_running_loop().time()
+        rendering = self._renderings.get(key)
+        if rendering is None or _is_stale(rendering, now):
+            self._renderings = {known: one for known, one in self._renderings.items() if not _is_stale(one, now)}
+            self._limiter = self._limiter or CapacityLimiter(RENDERINGS_AT_ONCE)
+            making = asyncio.ensure_future(to_thread.run_sync(render, limiter=self._limiter))
+            making.add_done_callback(_retrieve)
+            rendering = self._renderings[key] = _Rendering(now, making)
+        # A reader who goes does not stop what others wait for.
+        return await asyncio.shield(rendering.parts)
 
-_streams = Streams()
+
+def _is_stale(rendering: _Rendering, now: float) -> bool:
+    return rendering.parts.done() and now - rendering.begun >= POLL_SECONDS
 
 
-def stream(request: Request, parts: Callable[[UnitOfWork], Parts]) -> Response:
-    """The event stream of a page. `parts` reads and renders; what it raises ends the stream."""
-    context.read(request, parts)  # what is not there, or not allowed, is said with its status before the stream begins
-    if _streams.full:
-        raise PodyardError(Code.UNAVAILABLE, f"{STREAMS_MAX} live pages are open; reload this one to see its state")
-    return StreamingResponse(
-        _events(request, parts, _streams),
-        media_type="text/event-stream",
-        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
-    )
+def _retrieve(making: asyncio.Future[Parts]) -> None:
+    """If all readers have gone, nobody else looks at how it failed."""
+    if not making.cancelled():
+        making.exception()
 
 
-async def _events(
-    request: Request, parts: Callable[[UnitOfWork], Parts], streams: Streams, poll_seconds: float = POLL_SECONDS
-) -> AsyncIterator[str]:
-    # Counted here and not in `stream`: a response that is never read would never be counted out.
-    if streams.full:
-        yield OVER
-        return
-    streams.open += 1
+class _Place:
+    """One of the streams that may be open. It is given back once."""
+
+    def __init__(self, streams: Streams) -> None:
+        self._streams = streams
+        self._is_taken = True
+        streams.open += 1
+
+    def give_back(self) -> None:
+        if self._is_taken:
+            self._is_taken = False
+            self._streams.open -= 1
+
+
+class _LiveResponse(StreamingResponse):
+    """Gives its place back when it has been sent, or when it is dropped unsent."""
+
+    def __init__(self, events: AsyncIterator[str], place: _Place) -> None:
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        super().__init__(events, media_type="text/event-stream", headers=headers)
+        self._place = place
+        weakref.finalize(self, place.give_back)
+
+    @override
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._place.give_back()
+
+
+async def stream(request: Request, project: str, parts: Callable[[UnitOfWork], Parts], variant: str = "") -> Response:
+    """The event stream of a page. `parts` reads and renders; what it raises ends the stream.
+
+    `parts` may depend on the path, on `variant`, and on what the caller may do in `project`, and on nothing else.
+    """
+    streams = _streams_of(request)
+    if streams.full:  # before anything is read or rendered: being refused costs nothing
+        text = f"{STREAMS_MAX} live pages are open. Reload the page to see its present state.\n"
+        return PlainTextResponse(
+            text, Code.UNAVAILABLE.http_status, {"Retry-After": str(RETRY_AFTER_SECONDS), "Cache-Control": "no-store"}
+        )
+    place = _Place(streams)
+    caller = context.principal(request)
+    allowed = frozenset(permission for permission in PERMISSIONS if caller.may(permission, project))
+    key = (request.url.path, variant, allowed)
+
+    async def ask() -> Parts:
+        return await streams.parts(key, lambda: context.read(request, parts))
+
     try:
-        sent: dict[str, str] = {}
-        quiet = 0
-        for _ in range(int(STREAM_SECONDS_MAX / POLL_SECONDS)):
-            try:
-                found, over = await to_thread.run_sync(lambda: context.read(request, parts))
-            except PodyardError:
-                yield OVER
-                return
-            changed = {key: html for key, html in found.items() if sent.get(key) != html}
-            quiet = 0 if changed else quiet + 1
-            for key, html in changed.items():
-                yield f"event: part\ndata: {json.dumps({'id': key, 'html': html})}\n\n"
-            sent.update(changed)
-            if over:
-                yield OVER
-                return
-            if quiet >= QUIET_POLLS_MAX:
-                quiet = 0
-                yield ": still here\n\n"
-            await anyio.sleep(poll_seconds)
-    finally:
-        streams.open -= 1
+        await ask()  # what is not there, or not allowed, is said with its status before the stream begins
+    except BaseException:
+        place.give_back()
+        raise
+    return _LiveResponse(_events(ask), place)
+
+
+def _streams_of(request: Request) -> Streams:
+    state = request.app.state
+    if not hasattr(state, "live_streams"):
+        state.live_streams = Streams()
+    found: Streams = state.live_streams
+    return found
+
+
+async def _events(ask: Callable[[], Awaitable[Parts]]) -> AsyncIterator[str]:
+    sent: dict[str, str] = {}
+    quiet = 0
+    for _ in range(int(STREAM_SECONDS_MAX / POLL_SECONDS)):
+        try:
+            current, over = await ask()
+        except PodyardError:
+            yield OVER
+            return
+        changed = {key: html for key, html in current.items() if sent.get(key) != html}
+        quiet = 0 if changed else quiet + 1
+        for key, html in changed.items():
+            yield f"event: part\ndata: {json.dumps({'id': key, 'html': html})}\n\n"
+        sent.update(changed)
+        if over:
+            yield OVER
+            return
+        if quiet >= QUIET_POLLS_MAX:
+            quiet = 0
+            yield ": still here\n\n"
+        await anyio.sleep(POLL_SECONDS)

@@ -54,14 +54,14 @@ def node_list(request: Request, project: str) -> Response:
 
 
 @router.get("/live")
-def node_list_live(request: Request, project: str) -> Response:
+async def node_list_live(request: Request, project: str) -> Response:
     caller, fleet = context.principal(request), context.platform(request).fleet
 
     def parts(uow: UnitOfWork) -> live.Parts:
         rows = _rows(uow, fleet, caller, project)
         return {"nodes": fragment("nodes_part.html", rows=rows, project=project)}, False
 
-    return live.stream(request, parts)
+    return await live.stream(request, project, parts)
 
 
 @router.get("/new")
@@ -97,19 +97,21 @@ def _create_page(request: Request, project: str, fields: Mapping[str, str], erro
     choice = forms.choose(fleet, fields, context.read(request, body))
     try:
         spec = forms.node_spec({**fields, **_chosen(choice)})
+        doubt = None
     except PodyardError as wrong:  # labels or description: the commands are shown without them
-        error = error or wrong
+        doubt = wrong
         spec = forms.node_spec(_chosen(choice))
     node_id = fields.get("node_id", "").strip()
     return page(
         request,
         "node_new.html",
-        status=200 if error is None else error.code.http_status,
+        status=refusal.code.http_status if (refusal := error or doubt) else 200,
         section="nodes",
         project=project,
         choice=choice,
         fields={name: fields.get(name, "") for name in ("node_id", "labels", "description")},
         error=error.message if error else None,
+        doubt=doubt.message if doubt and not error else None,
         commands=commands.create_node(project, choice.zone, node_id, spec),
         form_url=project_url(project, "nodes", "new"),
     )
@@ -123,7 +125,7 @@ def show(request: Request, project: str, zone: str, node_id: str) -> Response:
 
 
 @router.get("/{zone}/{node_id}/live")
-def show_live(request: Request, project: str, zone: str, node_id: str) -> Response:
+async def show_live(request: Request, project: str, zone: str, node_id: str) -> Response:
     def parts(uow: UnitOfWork) -> live.Parts:
         try:
             values = _node_values(uow, request, project, zone, node_id)
@@ -134,7 +136,7 @@ def show_live(request: Request, project: str, zone: str, node_id: str) -> Respon
             return {**dict.fromkeys(NODE_PARTS, ""), NODE_PARTS[0]: gone}, True
         return {part: fragment(f"{part}.html", **values) for part in NODE_PARTS}, False
 
-    return live.stream(request, parts)
+    return await live.stream(request, project, parts)
 
 
 @router.post("/{zone}/{node_id}/{verb}")

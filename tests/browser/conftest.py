@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from selenium import webdriver
@@ -35,6 +36,10 @@ class Browser:
 
     def open(self, path: str) -> None:
         self.driver.get(self.url + path)
+
+    def path(self) -> str:
+        """The path of the page that is open."""
+        return urlsplit(self.driver.current_url).path
 
     def one(self, selector: str) -> Any:
         return self.driver.find_element(By.CSS_SELECTOR, selector)

@@ -17,7 +17,7 @@ import pytest
 from podyard.base.errors import Code, PodyardError
 from podyard.control import kept_bills
 from podyard.pricing.sku import default_rate_card
-from podyard.web import billing_turns
+from podyard.web import billing, billing_turns
 from tests.browser.conftest import open_browser
 from tests.browser.test_billing import BILLING, PAGE_PROBE, Console, open_console
 from tests.browser.test_console import CONTRAST_PROBE
@@ -199,3 +199,22 @@ def test_a_cold_process_paints_the_frame_before_there_are_figures(yard: Console,
         browser.driver.switch_to.window(browser.driver.window_handles[-1])
         assert browser.script(PAGE_PROBE) == [] and browser.script(CONTRAST_PROBE) == []
         assert browser.errors() == []
+
+
+def test_one_viewer_who_asks_many_times_costs_one_page(
+    yard: Console, held: Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+    real = billing.dashboard.month_to_date
+
+    def counted(*arguments: Any) -> Any:
+        made.append(1)
+        return real(*arguments)
+
+    monkeypatch.setattr(billing.dashboard, "month_to_date", counted)
+    with contextlib.ExitStack() as open_pages:
+        pages = [open_pages.enter_context(streamed(yard, "")) for _ in range(30)]
+        assert all(WAITING in next(parts) for _, parts in pages)
+        held.free.set()
+        assert all("As of" in "".join(parts) for _, parts in pages)
+    assert len(made) == 1

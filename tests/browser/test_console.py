@@ -7,11 +7,10 @@ import subprocess
 from decimal import ROUND_HALF_UP, Decimal
 
 import pytest
-from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
-from selenium.webdriver.support.ui import Select
 
 from tests.browser.conftest import Browser
+from tests.browser.people import Person
 from tests.stack import PODYARD, Stack
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
@@ -53,20 +52,18 @@ def test_a_node_is_created_trained_on_deleted_and_billed(browser: Browser, stack
 
 
 def _create_by_form(browser: Browser) -> None:
+    person = Person(browser)
     browser.open("/console/demo/nodes")
     assert "No nodes yet" in browser.text("main")
-    browser.one("a[href='/console/demo/nodes/new']").click()
-    browser.one("#node_id").send_keys("by-form")
-    Select(browser.one("#usage")).select_by_value("spot")
+    person.click("a[href='/console/demo/nodes/new']")
+    browser.until(lambda: browser.all("#node_id"), 10, "the form")
+    person.type("#node_id", "by-form")
+    person.type_ahead("#usage", "sp")
     browser.until(lambda: "--spot" in browser.text(".code pre"), 5, "the commands of the choice")
     assert browser.text("#node_id") == "" and browser.one("#node_id").get_attribute("value") == "by-form"
     assert browser.text(".price").startswith("$1.35")
     assert "podyard tpu create by-form" in browser.text(".code pre")
-    browser.one("#description").send_keys(EVIL)
-    browser.until(lambda: browser.one("[data-submit]").is_enabled(), 5, "the button")
-    browser.script("document.activeElement.blur()")
-    browser.until(lambda: "onerror" in browser.text(".code pre"), 5, "the description in the commands")
-    browser.one("[data-submit]").click()
+    person.type_and_click("#description", EVIL, "[data-submit]")
     browser.until(lambda: browser.text("h1 .badge") == "READY", 10, "READY, without a reload")
     assert browser.driver.current_url.endswith(f"/console/demo/nodes/{ZONE}/by-form")
     assert EVIL in browser.text(".lead")
@@ -76,16 +73,18 @@ def _create_by_form(browser: Browser) -> None:
 
 
 def _submit_and_watch(browser: Browser, stack: Stack) -> None:
+    person = Person(browser)
     browser.until(lambda: stack.call("GET", "/podyard/v1/agents")["agents"], 30, "an agent")
     browser.open(f"/console/demo/jobs/new?node={ZONE}/by-form")
-    browser.one("#job_id").send_keys("short")
-    browser.one("#steps").send_keys("20")
-    browser.script("document.querySelector('.card > details').open = true")
-    browser.one("#labels").send_keys(f"note={EVIL}")
-    browser.script("document.activeElement.blur()")
+    person.type("#job_id", "short")
+    person.type("#steps", "20")
+    person.click(".card > details > summary")
+    person.type("#labels", f"note={EVIL}")
+    person.click(".commands summary")  # whoever closes the commands and opens them again keeps the page they are on
     browser.until(lambda: "--steps=20" in browser.text(".code pre"), 5, "the commands of the choice")
-    browser.until(lambda: browser.one("[data-submit]").is_enabled(), 5, "the button")
-    browser.one("[data-submit]").click()
+    browser.until(lambda: "onerror" in browser.text(".code pre"), 5, "the label in the commands")
+    assert not browser.script("return document.querySelector('.commands details').open")
+    person.click("[data-submit]")
     browser.until(lambda: browser.driver.current_url.endswith(f"/jobs/{ZONE}/short"), 10, "the job's page")
     browser.until(lambda: browser.text("h1 .badge") == "SUCCEEDED", 120, "the end, without a reload")
     assert "step 20 of 20" in browser.text(".progress")
@@ -98,14 +97,15 @@ def _submit_and_watch(browser: Browser, stack: Stack) -> None:
 
 
 def _delete_by_dialog(browser: Browser) -> None:
+    person = Person(browser)
     browser.open(f"/console/demo/nodes/{ZONE}/by-form")
-    browser.click("[data-dialog='confirm-delete']")
+    person.click("[data-dialog='confirm-delete']")
     dialog = browser.one("#confirm-delete")
     assert dialog.is_displayed() and browser.script("return document.querySelector('dialog:modal') !== null")
-    dialog.find_element(By.CSS_SELECTOR, "[data-close]").click()
+    person.click("#confirm-delete [data-close]")
     assert not dialog.is_displayed()
-    browser.click("[data-dialog='confirm-delete']")
-    dialog.find_element(By.CSS_SELECTOR, "button.danger").click()
+    person.click("[data-dialog='confirm-delete']")
+    person.click("#confirm-delete button.danger")
     browser.until(lambda: "No nodes yet" in browser.text("main"), 10, "the empty list")
 
 

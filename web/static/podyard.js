@@ -1,93 +1,197 @@
 // What makes the console's pages live. Without it every page works the same: forms post, links lead.
+//
+// What a person may hold is never replaced: new HTML from the server is merged into the page, element by element, so
+// that a button stays that button, and nothing moves between pressing a pointer and releasing it.
 
 document.documentElement.classList.add("scripted");
 
-const FOCUSABLE = "a, button, summary, select, input, [tabindex]";
+const TYPE_AHEAD_MS = 1000; // browsers forget the letters that were typed into a select after about this time
+const RECONNECT_MS = 15000; // a stream that was refused is asked for again after this
 
-/** Sets a part's HTML and leaves the reader where they were: what is open, scrolled and focused stays so. */
-function replacePart(part, html) {
-  const focused = [...part.querySelectorAll(FOCUSABLE)].indexOf(document.activeElement);
-  const open = [...part.querySelectorAll("details")].map((details) => details.open);
-  const scrolled = [...part.querySelectorAll(".scroll, .log, .picture")].map((box) => ({
-    left: box.scrollLeft,
-    top: box.scrollTop,
-    atEnd: box.matches(".log") && box.scrollTop + box.clientHeight >= box.scrollHeight - 8,
-  }));
-  part.innerHTML = html;
-  part.querySelectorAll("details").forEach((details, index) => { details.open = open[index] ?? details.open; });
-  part.querySelectorAll(".scroll, .log, .picture").forEach((box, index) => {
-    const before = scrolled[index] ?? { left: 0, top: 0, atEnd: box.matches(".log") };
-    box.scrollLeft = before.left;
-    box.scrollTop = before.atEnd ? box.scrollHeight : before.top;
-  });
-  if (focused >= 0) part.querySelectorAll(FOCUSABLE)[focused]?.focus({ preventScroll: true });
+let pressed = false; // a pointer is down
+let keyboard = false; // the last input came from the keyboard
+const afterRelease = new Set();
+
+/** Runs `work` now, or once the pointer has been released and its click has been handled. */
+function whenReleased(work) {
+  if (pressed) afterRelease.add(work);
+  else work();
 }
 
-/** Replaces the parts of the page that the server says have changed. */
+function release() {
+  pressed = false;
+  setTimeout(() => {
+    if (pressed) return;
+    const waiting = [...afterRelease];
+    afterRelease.clear();
+    for (const work of waiting) work();
+  }, 0);
+}
+
+document.addEventListener("pointerdown", () => { pressed = true; keyboard = false; }, true);
+document.addEventListener("pointerup", release, true);
+document.addEventListener("pointercancel", release, true);
+document.addEventListener("dragend", release, true); // a drag ends without a pointerup
+document.addEventListener("pointermove", (event) => { if (pressed && event.buttons === 0) release(); }, true);
+window.addEventListener("blur", release);
+document.addEventListener("keydown", () => { keyboard = true; }, true);
+
+/** What makes an element the same one in two versions of a page: a name of its own, or of what is inside it. */
+function keyOf(node) {
+  if (node.nodeType !== Node.ELEMENT_NODE) return "";
+  const own = ownKey(node);
+  if (own) return `${node.nodeName} ${own}`;
+  const inner = node.querySelector(node.matches("tr, li") ? "[id], a[href]" : "[id]");
+  return inner === null ? "" : `${node.nodeName} ${ownKey(inner)}`;
+}
+
+function ownKey(element) {
+  return element.dataset.key || element.id || element.htmlFor || element.dataset.dialog || element.getAttribute("href");
+}
+
+const isSame = (old, fresh) => old.nodeName === fresh.nodeName && keyOf(old) === keyOf(fresh);
+
+/** Makes the children of `old` those of `fresh`. Elements that are in both stay; only what differs is changed. */
+function mergeChildren(old, fresh) {
+  const wanted = new Set([...fresh.childNodes].map(keyOf));
+  for (const child of [...old.childNodes]) {
+    const key = keyOf(child);
+    if (key !== "" && !wanted.has(key)) child.remove();
+  }
+  let cursor = old.firstChild;
+  for (const child of [...fresh.childNodes]) {
+    let match = cursor;
+    // A text belongs to what it stands beside, so that only the next node can be the same text.
+    if (child.nodeType !== Node.ELEMENT_NODE && match !== null && !isSame(match, child)) match = null;
+    while (match !== null && !isSame(match, child)) match = match.nextSibling;
+    if (match === null) {
+      old.insertBefore(document.importNode(child, true), cursor);
+      continue;
+    }
+    // What stands before the match is gone, unless it has a key and comes later.
+    while (cursor !== match && keyOf(cursor) === "") {
+      const next = cursor.nextSibling;
+      cursor.remove();
+      cursor = next;
+    }
+    if (cursor === match) cursor = match.nextSibling;
+    else old.insertBefore(match, cursor);
+    merge(match, child);
+  }
+  while (cursor !== null) {
+    const next = cursor.nextSibling;
+    cursor.remove();
+    cursor = next;
+  }
+}
+
+/** Makes `old` what `fresh` is. What the reader has opened, typed, scrolled to or chosen stays theirs. */
+function merge(old, fresh) {
+  if (old.nodeType !== Node.ELEMENT_NODE) {
+    if (old.nodeValue !== fresh.nodeValue) old.nodeValue = fresh.nodeValue;
+    return;
+  }
+  if (old.matches("select")) return mergeSelect(old, fresh);
+  if (old.isEqualNode(fresh) && old.querySelector("select") === null) return;
+  for (const { name } of [...old.attributes]) {
+    if (!fresh.hasAttribute(name) && !(name === "open" && old.matches("details"))) old.removeAttribute(name);
+  }
+  for (const { name, value } of [...fresh.attributes]) {
+    if (name === "open" && old.matches("details")) continue;
+    if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+  }
+  const box = old.matches(".log") ? old : null;
+  const atEnd = box !== null && box.scrollTop + box.clientHeight >= box.scrollHeight - 8;
+  mergeChildren(old, fresh);
+  if (atEnd) box.scrollTop = box.scrollHeight;
+}
+
+/** A select that has the focus is left alone: its list may be open, or letters may be being typed into it. */
+function mergeSelect(old, fresh) {
+  if (old === document.activeElement) return;
+  const chosen = fresh.value;
+  mergeChildren(old, fresh);
+  for (const option of old.options) option.selected = option.value === chosen;
+}
+
+function mergeHtml(part, html) {
+  const fresh = document.createElement("template");
+  fresh.innerHTML = html;
+  mergeChildren(part, fresh.content);
+}
+
+/** Brings the parts of the page up to date that the server says have changed. */
 function followEvents(url) {
   const source = new EventSource(url);
   const waiting = new Map();
-  let pressed = false; // what is replaced between pressing and releasing would never be clicked
   function apply() {
-    if (pressed) return;
     for (const [id, html] of waiting) {
       const part = document.querySelector(`[data-part="${CSS.escape(id)}"]`);
-      if (part !== null) replacePart(part, html);
+      if (part !== null) mergeHtml(part, html);
     }
     waiting.clear();
   }
-  function release() {
-    pressed = false;
-    setTimeout(apply, 0);
-  }
-  document.addEventListener("pointerdown", () => { pressed = true; });
-  document.addEventListener("pointerup", release);
-  document.addEventListener("pointercancel", release);
   source.addEventListener("part", (event) => {
     const { id, html } = JSON.parse(event.data);
     waiting.set(id, html);
-    apply();
+    whenReleased(apply);
   });
   source.addEventListener("over", () => source.close());
+  source.addEventListener("error", () => {
+    // Refused, because too many pages are live: a browser does not ask again by itself.
+    if (source.readyState === EventSource.CLOSED) setTimeout(() => followEvents(url), RECONNECT_MS);
+  });
   window.addEventListener("pagehide", () => source.close());
 }
 
-/** Asks the server for the form as it would be with the present values, and takes over what depends on them. */
+/** Asks the server for the form as it would be with the present values, and merges what depends on them: the fields
+ * that there are (`data-fields`), and the output (`data-swap`), which has no control of the form in it.
+ */
 function previewForm(form) {
   let asked = 0;
+  let latest = null; // the page that answers the newest question
+  let typing = 0; // the timer of letters that are being typed into a select: what they pass by decides no other field
 
-  /** What was typed while the server answered wins over what the server was told. */
-  function swapFields(part, html) {
-    const typed = new Map([...part.querySelectorAll("input")].map((input) => [input.id, input.value]));
-    const active = part.contains(document.activeElement) ? document.activeElement : null;
-    const caret = active?.matches("input") ? active.selectionStart : null;
-    part.innerHTML = html;
-    for (const input of part.querySelectorAll("input")) input.value = typed.get(input.id) ?? input.value;
-    const again = active === null ? null : document.getElementById(active.id);
-    again?.focus();
-    if (caret !== null) again?.setSelectionRange(caret, caret);
+  function apply() {
+    if (latest === null) return;
+    for (const part of form.querySelectorAll("[data-fields], [data-swap]")) {
+      if (part.matches("[data-fields]") && typing !== 0) continue;
+      const name = part.matches("[data-fields]") ? "[data-fields]" : `[data-swap="${part.dataset.swap}"]`;
+      const fresh = latest.querySelector(name);
+      if (fresh !== null) mergeChildren(part, fresh);
+    }
   }
 
+  function typed() {
+    clearTimeout(typing);
+    typing = setTimeout(chosen, TYPE_AHEAD_MS);
+  }
+
+  function chosen() {
+    clearTimeout(typing);
+    typing = 0;
+    whenReleased(apply);
+  }
+
+  form.addEventListener("keydown", () => { if (typing !== 0) typed(); });
   form.addEventListener("change", async (event) => {
     const turn = ++asked;
-    const choice = event.target.matches("select"); // only choices decide which fields there are
-    form.querySelector("[data-submit]").disabled = true;
+    latest = null;
+    if (keyboard && event.target.matches("select")) typed();
     try {
       const values = new URLSearchParams(new FormData(form));
       const answer = await fetch(`${form.getAttribute("action")}?${values}`, { credentials: "same-origin" });
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
       if (turn !== asked) return;
-      for (const part of form.querySelectorAll("[data-swap]")) {
-        const fresh = page.querySelector(`[data-swap="${part.dataset.swap}"]`);
-        if (fresh === null) continue;
-        if (part.dataset.swap !== "fields") replacePart(part, fresh.innerHTML);
-        else if (choice) swapFields(part, fresh.innerHTML);
-      }
+      latest = page;
+      whenReleased(apply);
     } catch {
       // The server is away: the form stays as it is, and posting it will say so.
-    } finally {
-      if (turn === asked) form.querySelector("[data-submit]").disabled = false;
     }
+  });
+  // A select that was left alone while it had the focus is brought up to date when it loses it.
+  form.addEventListener("focusout", (event) => {
+    if (event.target.matches("select")) setTimeout(chosen, 0);
   });
 }
 
@@ -101,6 +205,30 @@ function tickCosts() {
       cell.textContent = `$${(Number(cell.dataset.tick) + Number(cell.dataset.rate) * seconds).toFixed(6)}`;
     }
   }, 1000);
+}
+
+/** Submits the form of a select once a choice is made. With the keyboard, choosing takes several keys: Enter says that
+ * it is made, and so does a pause. */
+function autosubmit(select) {
+  let timer = 0;
+  const submit = () => {
+    clearTimeout(timer);
+    timer = 0;
+    select.form.requestSubmit();
+  };
+  select.addEventListener("change", () => {
+    if (!keyboard) return submit();
+    clearTimeout(timer);
+    timer = setTimeout(submit, TYPE_AHEAD_MS);
+  });
+  select.addEventListener("keydown", (event) => {
+    if (timer === 0) return;
+    if (event.key === "Enter") submit();
+    else {
+      clearTimeout(timer);
+      timer = setTimeout(submit, TYPE_AHEAD_MS);
+    }
+  });
 }
 
 document.addEventListener("click", (event) => {
@@ -123,11 +251,8 @@ document.addEventListener("click", (event) => {
   }
 });
 
-document.addEventListener("change", (event) => {
-  if (event.target.matches("[data-autosubmit]")) event.target.form.requestSubmit();
-});
-
 for (const form of document.querySelectorAll("[data-preview]")) previewForm(form);
+for (const select of document.querySelectorAll("[data-autosubmit]")) autosubmit(select);
 if (document.querySelector("[data-tick]") !== null) tickCosts();
 for (const log of document.querySelectorAll(".log")) log.scrollTop = log.scrollHeight;
 if (document.body.dataset.live) followEvents(document.body.dataset.live);

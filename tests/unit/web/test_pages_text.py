@@ -11,7 +11,7 @@ from podyard.base.clock import PlatformTime
 from podyard.base.errors import PodyardError
 from podyard.base.money import Amount
 from podyard.domain.fleet_file import instant_fleet
-from podyard.web import commands, formats, forms, live, render
+from podyard.web import commands, formats, forms, render
 from podyard.web.jobs import job_request
 
 EVIL = "<img src=x onerror=alert(1)>\"'"
@@ -87,10 +87,3 @@ def test_money_reads_as_the_command_line_prints_it() -> None:
     assert formats.usd(Amount.of_hourly(4_500_000_000, 3)) == "$0.003750"
     assert formats.usd(-Amount.of_hourly(4_500_000_000, 3)) == "-$0.003750"
     assert formats.price(1_350_000_000) == "$1.3500"
-
-
-def test_streams_are_bounded() -> None:
-    streams = live.Streams(2)
-    assert not streams.full
-    streams.open = 2
-    assert streams.full
