@@ -121,6 +121,7 @@ class ReportMessage(_Message):
     fence: Fence
     state: str = Field(pattern="^(RUNNING|SUCCEEDED|FAILED|YIELDED)$")
     error: str | None = None
+    permanent: bool = False
     metrics: list[PointMessage] = Field(default_factory=list, max_length=REPORT_ITEMS_MAX)
     evaluations: list[EvaluationMessage] = Field(default_factory=list, max_length=REPORT_ITEMS_MAX)
     checkpoints: list[CheckpointMessage] = Field(default_factory=list, max_length=REPORT_ITEMS_MAX)
@@ -459,6 +460,7 @@ def from_api_report(message: ReportMessage) -> agents.Progress:
         fence=message.fence,
         state=message.state,
         error=message.error,
+        is_permanent=message.permanent,
         points=[point.model_dump() for point in message.metrics],
         evaluations=[evaluation.model_dump() for evaluation in message.evaluations],
         checkpoints=[saved.model_dump() for saved in message.checkpoints],

@@ -11,6 +11,7 @@ from podyard.api import deps
 from podyard.api.deps import Timestamp
 from podyard.api.tpu import convert, reader
 from podyard.base.errors import Code, invalid
+from podyard.control.job_progress import JobProgress
 from podyard.domain.job import (
     DEFAULT_MAX_FAILURES,
     DEFAULT_MAX_PREEMPTIONS,
@@ -25,6 +26,8 @@ from podyard.domain.job import (
 from podyard.domain.node import NodeSpec
 from podyard.domain.recipes import check_program, is_program, manifest_of
 from podyard.domain.training import elastic_json, training_json, usual_rate, usual_way
+
+EXACT_DECIMALS = 12  # of an amount, as in the messages of bills
 
 
 class _Message(deps.Asked):
@@ -148,7 +151,12 @@ class JobError(TypedDict):
 
 
 class JobAnswer(TypedDict):
-    """A job. It has a recipe or a program; times, error and start are there once they are known."""
+    """A job. It has a recipe or a program; times, error and start are there once they are known.
+
+    `wallSeconds`: real seconds of all attempts, up to now. `stepsPerSecond` and `remainingSeconds` (real seconds at
+    that speed): while the job is RUNNING and has done a step. `cost`: US dollars so far of the job's seconds on its
+    node, before commitments and credits, for callers with podyard.billing.view; `costEstimated`: it still grows.
+    """
 
     name: str
     state: str
@@ -176,6 +184,10 @@ class JobAnswer(TypedDict):
     labels: dict[str, str]
     metrics: Metrics
     wallSeconds: float
+    stepsPerSecond: NotRequired[float]
+    remainingSeconds: NotRequired[float]
+    cost: NotRequired[str]
+    costEstimated: NotRequired[bool]
     modelledSeconds: float
     estimateModel: str
     createTime: Timestamp
@@ -235,7 +247,7 @@ def _elastic(message: ElasticMessage) -> Elastic:
     return Elastic(message.min_replicas, message.batch, message.learning_rate or usual_rate(message.batch))
 
 
-def to_api_job(job: Job) -> JobAnswer:
+def to_api_job(job: Job, progress: JobProgress) -> JobAnswer:
     spec = job.spec
     answer: JobAnswer = {
         "name": job.name,
@@ -261,11 +273,17 @@ def to_api_job(job: Job) -> JobAnswer:
         "elastic": cast(ElasticAnswer | None, elastic_json(spec.elastic)),
         "labels": dict(spec.labels),
         "metrics": {"latest": dict(job.latest)},
-        "wallSeconds": round(job.wall_seconds, 3),
+        "wallSeconds": round(progress.wall_seconds, 3),
         "modelledSeconds": job.modelled_seconds,
         "estimateModel": job.estimate_model,
         "createTime": job.created.rfc3339(),
     }
+    if progress.steps_per_second is not None and progress.seconds_left is not None:
+        answer["stepsPerSecond"] = round(progress.steps_per_second, 3)
+        answer["remainingSeconds"] = round(progress.seconds_left, 3)
+    if progress.cost is not None:
+        answer["cost"] = progress.cost.text(EXACT_DECIMALS)
+        answer["costEstimated"] = progress.is_estimated
     if is_program(spec.recipe):
         answer["program"] = spec.recipe
     else:

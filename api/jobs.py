@@ -12,8 +12,11 @@ from podyard.api import deps
 from podyard.api.deps import Timestamp
 from podyard.api.job_messages import JobAnswer, JobMessage, ResizeMessage, from_api_job, from_api_target, to_api_job
 from podyard.api.objects import ObjectFiles
-from podyard.control import jobs
-from podyard.domain.job import job_name
+from podyard.control import job_progress, jobs
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.job import Job, job_name
+from podyard.domain.principal import Principal
+from podyard.pricing.sku import default_rate_card
 
 router = APIRouter(prefix="/podyard/v1/projects/{project}/locations/{zone}/jobs", route_class=deps.Route)
 
@@ -129,26 +132,30 @@ def create(request: Request, project: str, zone: str, body: Annotated[deps.Body,
     message = deps.parse(JobMessage, body)
     asked, node = from_api_job(message), from_api_target(message, project, zone)
     job_id = request.query_params.get("jobId")
-    job = deps.write(
+    return deps.write(
         request,
-        lambda uow: jobs.create(uow, fleet, caller, project, zone, job_id, asked, node),
+        lambda uow: _answer(uow, caller, jobs.create(uow, fleet, caller, project, zone, job_id, asked, node)),
         rehearse=message.validate_only,
     )
-    return to_api_job(job)
 
 
 @router.get("", openapi_extra=deps.asks(*deps.PAGING))
 def list_jobs(request: Request, project: str, zone: str) -> JobList:
     caller = deps.principal(request)
-    found = deps.read(request, lambda uow: jobs.list_jobs(uow, caller, project, None if zone == "-" else zone))
-    page, token = deps.paged(request, found, lambda job: job.name)
-    return {"jobs": [to_api_job(job) for job in page], **deps.next_page(token)}
+
+    def body(uow: UnitOfWork) -> JobList:
+        found = jobs.list_jobs(uow, caller, project, None if zone == "-" else zone)
+        page, token = deps.paged(request, found, lambda job: job.name)
+        progress = job_progress.of_all(uow, default_rate_card(), caller, project, page)
+        return {"jobs": [to_api_job(job, progress[job.job_key]) for job in page], **deps.next_page(token)}
+
+    return deps.read(request, body)
 
 
 @router.post("/{job}:cancel")
 def cancel(request: Request, project: str, zone: str, job: str) -> JobAnswer:
     caller = deps.principal(request)
-    return to_api_job(deps.write(request, lambda uow: jobs.cancel(uow, caller, project, zone, job)))
+    return deps.write(request, lambda uow: _answer(uow, caller, jobs.cancel(uow, caller, project, zone, job)))
 
 
 @router.post("/{job}:resize")
@@ -158,7 +165,7 @@ def resize(request: Request, project: str, zone: str, job: str, body: Annotated[
     caller.require("podyard.jobs.resize", project, job_name(project, zone, job))
     asked = deps.parse(ResizeMessage, body).replicas
     replicas = None if asked == "max" else asked
-    return to_api_job(deps.write(request, lambda uow: jobs.resize(uow, caller, project, zone, job, replicas)))
+    return deps.write(request, lambda uow: _answer(uow, caller, jobs.resize(uow, caller, project, zone, job, replicas)))
 
 
 @router.get("/{job}:metrics", openapi_extra=deps.asks(*deps.PAGING))
@@ -247,7 +254,11 @@ def attempts(request: Request, project: str, zone: str, job: str) -> Attempts:
 @router.get("/{job}")
 def get(request: Request, project: str, zone: str, job: str) -> JobAnswer:
     caller = deps.principal(request)
-    return to_api_job(deps.read(request, lambda uow: jobs.get(uow, caller, project, zone, job)))
+    return deps.read(request, lambda uow: _answer(uow, caller, jobs.get(uow, caller, project, zone, job)))
+
+
+def _answer(uow: UnitOfWork, caller: Principal, job: Job) -> JobAnswer:
+    return to_api_job(job, job_progress.of(uow, default_rate_card(), caller, job))
 
 
 def to_api_checkpoint(row: Mapping[str, Any]) -> Checkpoint:

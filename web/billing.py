@@ -8,6 +8,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from podyard.base.money import money_text
 from podyard.control import dashboard
 from podyard.control.dashboard import MonthToDate, NodeMonth
 from podyard.control.snapshots import Snapshot
@@ -88,7 +89,8 @@ def _figures(found: Snapshot, month: MonthToDate) -> dict[str, Any]:
         "low": cents(forecast.low.parts),
         "high": cents(forecast.high.parts),
         "rate": hourly(month.rate),
-        "total": formats.usd(found.used),
+        "total": money_text(found.used),
+        "exact_total": formats.exact_usd(found.used),
     }
 
 
@@ -97,7 +99,8 @@ def _node(node: NodeMonth, project: str) -> dict[str, Any]:
         "id": node.facts.name.rsplit("/", 1)[-1],
         "url": project_url(project, "nodes", node.facts.zone, node.facts.name.rsplit("/", 1)[-1]) if node.rate else "",
         "facts": node.facts,
-        "amount": formats.usd(node.amount),
+        "amount": money_text(node.amount),
+        "exact": formats.exact_usd(node.amount),
         "base": exactly(node.amount.parts),
         "hourly": hourly(node.rate) if node.rate else "",
         "per_second": per_second(node.rate),
@@ -136,7 +139,7 @@ def _outlook(found: Snapshot, month: MonthToDate) -> Any:
 
 
 def _days(month: MonthToDate) -> list[dict[str, str]]:
-    return [{"day": day, "amount": formats.usd(amount)} for day, amount in month.days]
+    return [{"day": day, "amount": money_text(amount)} for day, amount in month.days]
 
 
 for part in (billing_explorer, billing_work, billing_terms, billing_invoices):

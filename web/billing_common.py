@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import io
 from collections.abc import Callable, Iterable, Sequence
+from fractions import Fraction
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
@@ -14,7 +15,7 @@ from markupsafe import Markup
 from starlette.responses import Response
 
 from podyard.base.clock import NANOS_PER_SECOND, ClockMode, PlatformClock, PlatformTime
-from podyard.base.money import NANOS_PER_UNIT, PARTS_PER_NANO, minor_text
+from podyard.base.money import NANOS_PER_UNIT, PARTS_PER_NANO, minor_text, money_text, price_text
 from podyard.control import accounts
 from podyard.control.dashboard import FORECAST_EXACT_CHARGES, FORECAST_SECONDS, Budget
 from podyard.control.snapshots import Snapshot, snapshot
@@ -30,7 +31,7 @@ from podyard.web.render import project_url
 ROWS_SHOWN = 50  # of a table on one page: with its frame some 40 kB at most
 PARTS_PER_DOLLAR = NANOS_PER_UNIT * PARTS_PER_NANO
 CENT = PARTS_PER_DOLLAR // 100
-PRICE_DECIMALS_MAX = 9
+HOURLY_DECIMALS = 4  # of what is in use per hour: a sum of prices
 RATE_ONE = 1_000_000  # of a virtual clock, in millionths
 
 T = TypeVar("T")
@@ -74,14 +75,12 @@ def read_again(request: Request, body: Callable[[UnitOfWork], T]) -> T:
 
 def dollars(minor: int) -> str:
     """`$1,234.56` of cents."""
-    whole = minor_text(abs(minor), 2)
-    units, cents = whole.split(".")
-    return f"{'-' if minor < 0 else ''}${int(units):,}.{cents}"
+    return money_text(Fraction(minor, 100))
 
 
 def cents(parts: Exact) -> str:
-    """The same of an exact amount: rounded once, for one figure that is part of no sum."""
-    return dollars(rounded(parts, CENT))
+    """An exact amount, for one figure that is part of no sum."""
+    return money_text(Fraction(parts) / PARTS_PER_DOLLAR)
 
 
 def exactly(parts: Exact, decimals: int = 12) -> str:
@@ -101,8 +100,9 @@ def short(value: float) -> str:
 
 
 def hourly(parts_per_second: int) -> str:
-    """`$4.5000`: what that is per hour."""
-    return "$" + minor_text(rounded(parts_per_second * 3600 * 10**4, PARTS_PER_DOLLAR), 4)
+    """`$4.50`: what that is per hour."""
+    step = NANOS_PER_UNIT // 10**HOURLY_DECIMALS
+    return price_text(rounded(parts_per_second * 3600, PARTS_PER_NANO * step) * step)
 
 
 def per_second(parts_per_second: int) -> str:
@@ -169,6 +169,7 @@ def budget_bar(budget: Budget) -> dict[str, Any]:
     """A budget as a bar."""
     row = budget.row
     share = budget.spent.parts / row["amount"].parts
+    beyond = budget.spent.parts - row["amount"].parts
     return {
         "name": row["name"],
         "scope": row["scope"] + (f" {row['scope_value']}" if row["scope_value"] else ""),
@@ -177,7 +178,9 @@ def budget_bar(budget: Budget) -> dict[str, Any]:
         "amount": cents(row["amount"].parts),
         "share": formats.percent(share),
         "value": min(1.0, share),
-        "over": share >= 1,
+        "most": max(1.0, share),  # a bar that is longer than the budget: the rest of it is what is beyond
+        "is_used_up": share >= 1,
+        "beyond": cents(beyond) if beyond > 0 else "",
         "thresholds": ", ".join(formats.percent(float(text)) for text in row["thresholds"]),
     }
 

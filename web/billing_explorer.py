@@ -113,7 +113,16 @@ def _chart(asked: Question, view: View, measure: str) -> Any:
     labels = [text[5:] if by == Bucket.DAY else text for text, _, _ in view.bars]
     unit = f"{view.currency if view.currency != 'USD' else 'US dollars'} a {by}"
     name = f"{MEASURES[measure]} cost by {by} and {asked.group}"
-    return charts.stacked_series(name, labels, view.series, unit=unit, shown=view.short)
+    hover = [_hover(view, index) for index in range(len(labels))]
+    return charts.stacked_series(name, labels, view.series, unit=unit, shown=view.short, hover=hover)
+
+
+def _hover(view: View, index: int) -> str:
+    """The bar's own figure, as in the table of bars, and below it what it is made of."""
+    text, _, minor = view.bars[index]
+    parts = [(name, values[index]) for name, values in view.series if values[index]]
+    lines = [f"{name}: {view.money(round(value * 10**view.decimals))}" for name, value in parts]
+    return "\n".join([f"{text}: {view.money(minor)}", *(lines if len(lines) > 1 else [])])
 
 
 def _csv(asked: Question, view: View) -> list[Sequence[str]]:

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
-from podyard.base.money import minor_text
+from podyard.base.money import price_text
 from podyard.control import budgets, commitments, dashboard
 from podyard.control.commitments import Purchase
 from podyard.control.dashboard import Covered
@@ -66,7 +66,7 @@ def _purchase(one: Purchase, card: RateCard, found: Snapshot) -> dict[str, Any]:
         "sku": had.sku_id,
         "quantity": had.quantity,
         "years": one.years,
-        "price": _exact(had.price.nanos),
+        "price": price_text(had.price.nanos),
         "verified": had.price.verified,
         "upfront": None if one.upfront is None else cents(one.upfront.parts),
         "start": _day(had.start_second),
@@ -130,15 +130,9 @@ def _sku(sku: Sku, now: PlatformTime) -> dict[str, Any]:
     }
 
 
-def _exact(nanos: int) -> str:
-    """`$4.50`, `$0.004906`: the price itself, with two decimals at least."""
-    units, decimals = minor_text(nanos, 9).split(".")
-    return f"${units}.{decimals.rstrip('0'):0<2}"
-
-
 def _version(one: PriceVersion) -> dict[str, Any]:
     return {
-        "price": _exact(one.nanos),
+        "price": price_text(one.nanos),
         "from": one.effective_from.rfc3339()[:10],
         "source": one.source,
         "verified": one.verified,

@@ -10,8 +10,9 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
+from podyard.base.durations import duration_for_people
 from podyard.base.errors import PodyardError, invalid
-from podyard.base.money import Amount
+from podyard.base.money import Amount, money_text
 from podyard.control import accounts, costs, dashboard, explorer
 from podyard.control.costs import Change, Costs, JobCost, NodeCost, WhatIf
 from podyard.control.dashboard import IDLE_HINT_SECONDS, Efficiency
@@ -28,7 +29,7 @@ from podyard.pricing.sku import COMMITMENT_YEARS, default_rate_card
 from podyard.web import charts
 from podyard.web.billing_common import Pages, cents, frame, hourly, made, month_of, months_of, pages, read
 from podyard.web.billing_stream import streamed
-from podyard.web.formats import count, number, percent, usd
+from podyard.web.formats import count, percent
 from podyard.web.render import ConsoleRoute, page, project_url
 
 RUNS_SHOWN = 20  # each with its attempts
@@ -55,9 +56,9 @@ def runs(request: Request, project: str) -> Response:
         months=months_of(found),
         jobs=[_job(job, project) for job in jobs],
         pages=numbers,
-        total=usd(Amount(sum(job.share.amount.parts for job in worked.jobs))),
+        total=money_text(Amount(sum(job.share.amount.parts for job in worked.jobs))),
         lost=_dollars(sum((job.lost for job in worked.jobs), Fraction(0))),
-        idle=usd(idle),
+        idle=money_text(idle),
     )
 
 
@@ -79,18 +80,14 @@ def _worked(uow: UnitOfWork, found: Snapshot, caller: Principal, month: str) -> 
 def _job(job: JobCost, project: str) -> dict[str, Any]:
     zone, name = job.name.split("/")[3], job.name.rsplit("/", 1)[-1]
     amount = job.share.amount
-    variance = None
-    if job.estimate is not None and job.estimate.parts:
-        variance = percent(amount.parts / job.estimate.parts - 1)
     return {
         "id": name,
         "url": project_url(project, "jobs", zone, name),
         "state": job.state,
         "usage": job.usage_class,
-        "seconds": f"{job.share.seconds:,} s",
-        "amount": usd(amount),
-        "estimate": "–" if job.estimate is None else usd(job.estimate),
-        "variance": variance,
+        "seconds": duration_for_people(job.share.seconds),
+        "amount": money_text(amount),
+        "estimate": "–" if job.estimate is None else money_text(job.estimate),
         "lost": _dollars(job.lost),
         "per_step": _dollars(job.per_step),
         "per_epoch": _dollars(job.per_epoch),
@@ -101,8 +98,8 @@ def _job(job: JobCost, project: str) -> dict[str, Any]:
                 "outcome": one.outcome or "running",
                 "steps": f"steps {one.first_step} to {one.last_step}",
                 "lost": f"{count(one.lost_steps, 'step')} done again" if one.lost_steps else "",
-                "amount": usd(one.share.amount),
-                "seconds": f"{one.share.seconds:,} s",
+                "amount": money_text(one.share.amount),
+                "seconds": duration_for_people(one.share.seconds),
             }
             for one in job.attempts
         ],
@@ -110,8 +107,7 @@ def _job(job: JobCost, project: str) -> dict[str, Any]:
 
 
 def _dollars(exact: Fraction | None) -> str:
-    """A figure that is part of no sum, to six significant digits: a step may cost a millionth."""
-    return "–" if exact is None else f"{'-' if exact < 0 else ''}${number(abs(float(exact)), 6)}"
+    return "–" if exact is None else money_text(exact)
 
 
 @router.get("/idle")
@@ -207,7 +203,7 @@ def _saved(job: JobCost, project: str) -> dict[str, Any]:
     dearer = sum((a.on_demand.parts for a in job.attempts if a.on_demand is not None), 0)
     return {
         **_job(job, project),
-        "on_demand": usd(Amount(dearer)),
+        "on_demand": money_text(Amount(dearer)),
         "saved": _dollars(job.saved),
         "preempted": sum(1 for one in job.attempts if one.outcome == "PREEMPTED"),
     }

@@ -118,9 +118,10 @@ def stacked_series(
     *,
     unit: str,
     shown: Callable[[float], str],
+    hover: Sequence[str] = (),
 ) -> Markup:
     """Stacked bars of many values: one path for each series (at most `TONES`), so that a hundred bars stay small.
-    What is negative hangs below the line of zero."""
+    What is negative hangs below the line of zero. `hover`: what each bar's column says under a pointer."""
     ups = [sum(max(0.0, values[i]) for _, values in series) for i in range(len(labels))]
     downs = [sum(min(0.0, values[i]) for _, values in series) for i in range(len(labels))]
     top, bottom = (
@@ -135,7 +136,7 @@ def stacked_series(
     step = (WIDTH - LEFT - RIGHT) / max(1, len(labels))
     width = min(48.0, step * 0.7)
     above, below = [0.0] * len(labels), [0.0] * len(labels)
-    for index, (name, values) in enumerate(series):
+    for index, (_, values) in enumerate(series):
         path = []
         for i, value in enumerate(values):
             if value == 0:
@@ -145,8 +146,10 @@ def stacked_series(
             path.append(f"M{_n(x)} {_n(a)}V{_n(b)}h{_n(width)}V{_n(a)}z")
             base[i] += value
         if path:
-            text = f"{name}: {shown(sum(values))}"
-            body.append(f'<path class="bar s{index + 1}" d="{"".join(path)}"><title>{escape(text)}</title></path>')
+            body.append(f'<path class="bar s{index + 1}" d="{"".join(path)}"/>')
+    for i, text in enumerate(hover):
+        column = f'x="{_n(LEFT + step * i)}" y="{TOP}" width="{_n(step)}" height="{HEIGHT - TOP - BOTTOM}"'
+        body.append(f'<rect class="hover" {column}><title>{escape(text)}</title></rect>')
     body += _labels(labels, step)
     return svg(
         title,

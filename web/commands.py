@@ -18,6 +18,9 @@ from podyard.domain.training import training_json
 TRAINING_FLAGS = {"accumulationSteps": "--accumulation-steps", "evaluateEverySteps": "--evaluate-every-steps"}
 
 
+EXPORTS = 'eval "$(podyard env)"'  # what leads gcloud here, and away from Google
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Command:
     label: str
@@ -46,7 +49,10 @@ def create_node(project: str, zone: str, node_id: str, spec: NodeSpec) -> list[C
     path = f"/v2/projects/{project}/locations/{zone}/nodes"
     return [
         Command("podyard", _line(["podyard", "tpu", "create", node_id], flags, switches)),
-        Command("gcloud", _line(["gcloud", "compute", "tpus", "tpu-vm", "create", node_id], flags, switches)),
+        Command(
+            "gcloud",
+            f"{EXPORTS}\n" + _line(["gcloud", "compute", "tpus", "tpu-vm", "create", node_id], flags, switches),
+        ),
         Command("curl", _post(path, {"nodeId": node_id}, body)),
     ]
 
@@ -100,7 +106,9 @@ def node_commands(project: str, zone: str, node_id: str) -> list[Command]:
     place = [("--project", project), ("--zone", zone)]
     return [
         Command("podyard", _line(["podyard", "tpu", "describe", node_id], place, [])),
-        Command("gcloud", _line(["gcloud", "compute", "tpus", "tpu-vm", "describe", node_id], place, [])),
+        Command(
+            "gcloud", f"{EXPORTS}\n" + _line(["gcloud", "compute", "tpus", "tpu-vm", "describe", node_id], place, [])
+        ),
         Command("curl", _get(f"/v2/projects/{project}/locations/{zone}/nodes/{node_id}")),
     ]
 

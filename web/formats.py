@@ -7,11 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from podyard.base.clock import PlatformTime, RealTime
-from podyard.base.money import Amount, minor_text, round_half_up
+from podyard.base.durations import duration_for_people
+from podyard.base.money import Amount, money_text, price_text
 
-AMOUNT_DECIMALS = 6  # as `podyard bill show` prints
-PRICE_DECIMALS = 4
-NANO_DECIMALS = 9
+EXACT_DECIMALS = 12  # as exports write amounts
 _TONES: Mapping[str, frozenset[str]] = {
     "good": frozenset({"READY", "SUCCEEDED"}),
     "busy": frozenset(
@@ -21,16 +20,10 @@ _TONES: Mapping[str, frozenset[str]] = {
 }
 
 
-def usd(amount: Amount) -> str:
-    """`$0.012345`: an exact amount, rounded once."""
-    text = amount.text(AMOUNT_DECIMALS)
+def exact_usd(amount: Amount) -> str:
+    """`$0.012345678901`: what stands on hover."""
+    text = amount.text(EXACT_DECIMALS)
     return f"-${text[1:]}" if text.startswith("-") else f"${text}"
-
-
-def price(nanos_per_hour: int) -> str:
-    """`$4.5000`: a price per hour."""
-    minor = round_half_up(nanos_per_hour, 10 ** (NANO_DECIMALS - PRICE_DECIMALS))
-    return f"${minor_text(minor, PRICE_DECIMALS)}"
 
 
 def number(value: float, digits: int = 4) -> str:
@@ -47,24 +40,6 @@ def number(value: float, digits: int = 4) -> str:
     text = f"{value:,.{decimals}f}"
     text = text.rstrip("0").rstrip(".") if decimals else text
     return "0" if text == "-0" else text
-
-
-def seconds(value: float) -> str:
-    """`350 µs`, `4.2 s`, `3 min 20 s`, `2 h 5 min`: a duration, in the two units that matter."""
-    if value < 0:
-        return "-" + seconds(-value)
-    if 0 < value < 0.001:
-        return f"{number(value * 1e6, 3)} µs"
-    if 0 < value < 1:
-        return f"{number(value * 1e3, 3)} ms"
-    if value < 60:
-        return f"{number(value, 3)} s"
-    whole = round(value)
-    for size, unit, below, small in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
-        if whole >= size:
-            rest = whole % size // below
-            return f"{whole // size:,} {unit}" + (f" {rest} {small}" if rest else "")
-    return f"{whole} s"
 
 
 def moment(value: PlatformTime | RealTime | None) -> str:
@@ -87,10 +62,11 @@ def count(value: int, noun: str) -> str:
 
 
 FILTERS: dict[str, Callable[..., Any]] = {
-    "usd": usd,
-    "price": price,
+    "usd": money_text,
+    "exact_usd": exact_usd,
+    "price": price_text,
     "num": number,
-    "secs": seconds,
+    "secs": duration_for_people,
     "moment": moment,
     "percent": percent,
     "tone": tone,

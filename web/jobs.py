@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import PodyardError, invalid
-from podyard.control import access, jobs, nodes, views
+from podyard.control import access, job_progress, jobs, nodes, views
 from podyard.db.jobs import to_attempt
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.job import (
@@ -30,6 +30,7 @@ from podyard.domain.principal import Principal
 from podyard.domain.recipes import RECIPES, FolderArgument, RecipeManifest, manifest_of
 from podyard.domain.training import usual_rate
 from podyard.http import context
+from podyard.pricing.sku import default_rate_card
 from podyard.web import charts, commands, forms, live
 from podyard.web.render import ConsoleRoute, form_of, fragment, page, project_url, see_other
 
@@ -263,7 +264,13 @@ def _live_url(job: Job, replica: int | None) -> str | None:
 def _list_values(uow: UnitOfWork, caller: Principal, project: str) -> dict[str, Any]:
     access.project_row(uow, project)
     found = jobs.list_jobs(uow, caller, project, None)
-    return {"project": project, "jobs": found[:JOBS_SHOWN_MAX], "left_out": max(0, len(found) - JOBS_SHOWN_MAX)}
+    shown = found[:JOBS_SHOWN_MAX]
+    return {
+        "project": project,
+        "jobs": shown,
+        "progress": job_progress.of_all(uow, default_rate_card(), caller, project, shown),
+        "left_out": max(0, len(found) - JOBS_SHOWN_MAX),
+    }
 
 
 def _job_values(
@@ -295,6 +302,7 @@ def _job_values(
     return {
         "project": project,
         "job": job,
+        "progress": job_progress.of(uow, default_rate_card(), caller, job),
         "over": JOB.is_final(job.state),
         "points": history.points,
         "loss_chart": loss,

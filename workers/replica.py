@@ -30,6 +30,8 @@ EXIT_FAILED = 1
 JOIN_POLL_SECONDS = 0.05
 JOIN_SECONDS_MAX = 120.0  # a gang whose processes are spread over slow machines; past it one of them is lost
 START_SECONDS_MAX = 15.0  # the API may be restarting when the process starts
+# What is wrong with the job or its data, and no other attempt would find otherwise.
+PERMANENT = frozenset({Code.INVALID_ARGUMENT, Code.NOT_FOUND, Code.FAILED_PRECONDITION, Code.UNIMPLEMENTED})
 STOP_GRACE_SECONDS = 0.8  # what the engine has for leaving by itself once it is told to stop
 
 
@@ -97,7 +99,7 @@ def main(argv: Sequence[str]) -> int:
         rendezvous = HttpRendezvous(api, replica_id, fence, clock)
         ended = run_replica(to_spec(spec), rendezvous, reporter, store, resume, listen_on, clock, source)
     except PodyardError as error:
-        return _failed(reporter, f"{error.code.name}: {error.message}")
+        return _failed(reporter, f"{error.code.name}: {error.message}", is_permanent=error.code in PERMANENT)
     except SystemExit as error:
         return _failed(reporter, f"the program called exit({error.code!r})")
     except Exception as error:
@@ -147,7 +149,7 @@ def _fetch(api: JsonClient, replica_id: str, clock: RealClock) -> dict[str, Any]
             clock.sleep(JOIN_POLL_SECONDS)
 
 
-def _failed(reporter: Reporter, text: str) -> int:
+def _failed(reporter: Reporter, text: str, *, is_permanent: bool = False) -> int:
     if reporter.stopping():
         return 0  # what breaks while the gang is being stopped is no failure of its own
     print(text, file=sys.stderr)
@@ -155,13 +157,13 @@ def _failed(reporter: Reporter, text: str) -> int:
         # A peer whose lease lapsed a moment earlier has broken the ring.
         print("nobody has taken a report for a while: the end is not reported as a failure", file=sys.stderr)
         return EXIT_LOST_CONTACT
-    return _close(reporter, "FAILED", text, EXIT_FAILED)
+    return _close(reporter, "FAILED", text, EXIT_FAILED, is_permanent=is_permanent)
 
 
-def _close(reporter: Reporter, state: str, text: str | None, code: int) -> int:
+def _close(reporter: Reporter, state: str, text: str | None, code: int, *, is_permanent: bool = False) -> int:
     """Reports the end; returns the exit code of the process, `code` where the report was taken."""
     try:
-        reporter.close(state, text)
+        reporter.close(state, text, is_permanent=is_permanent)
     except PodyardError as error:
         print(f"the end could not be reported: {error.message}", file=sys.stderr)
         return EXIT_LOST_CONTACT if error.code is Code.UNAVAILABLE else EXIT_FAILED

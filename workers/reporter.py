@@ -137,15 +137,18 @@ class Reporter:
     def yielding(self) -> bool:
         return self._yielding.is_set()
 
-    def close(self, state: str, error: str | None) -> None:
-        """Sends everything that waits, then the end. Raises UNAVAILABLE when the lease lapses first."""
+    def close(self, state: str, error: str | None, *, is_permanent: bool = False) -> None:
+        """Sends everything that waits, then the end. Raises UNAVAILABLE when the lease lapses first.
+
+        `is_permanent`: another attempt would fail in the same way.
+        """
         self._closed.set()
         self._wake.set()
         while True:
             try:
                 while self._waiting:
                     self._send("RUNNING", None)
-                self._send(state, error)
+                self._send(state, error, is_permanent)
                 return
             except PodyardError as failure:
                 if failure.code is not Code.UNAVAILABLE or self._lapsed():
@@ -167,7 +170,7 @@ class Reporter:
                 self._lapse()
                 return
 
-    def _send(self, state: str, error: str | None) -> None:
+    def _send(self, state: str, error: str | None, is_permanent: bool = False) -> None:
         with self._sending:
             with self._lock:
                 batch = self._waiting
@@ -175,6 +178,7 @@ class Reporter:
                     "fence": self._fence,
                     "state": state,
                     "error": error,
+                    "permanent": is_permanent,
                     **{name: getattr(batch, name)[:ITEMS_PER_REPORT_MAX] for name in _LISTS},
                     "summary": dict(batch.summary),
                 }

@@ -17,6 +17,7 @@ PARTS_PER_NANO = 2_628_000
 SECONDS_PER_MONTH = 2_628_000
 SECONDS_PER_HOUR = 3_600
 _EXACT = re.compile(r"(-?\d+\.\d{2}\d*?)0+")
+MONEY_DECIMALS_MAX = 12  # of a text for people: no step costs less than that shows
 _PARTS_PER_UNIT = PARTS_PER_NANO * NANOS_PER_UNIT
 
 
@@ -78,6 +79,29 @@ def minor_text(minor: int, decimals: int) -> str:
     sign = "-" if minor < 0 else ""
     digits = str(abs(minor)).rjust(decimals + 1, "0")
     return sign + (f"{digits[:-decimals]}.{digits[-decimals:]}" if decimals else digits)
+
+
+def money_text(amount: Amount | Fraction | Decimal | str) -> str:
+    """US dollars for people: `$14,407.54`; below a dollar to four decimals, `$0.0341`, and below a cent to two digits,
+    `$0.0000012`, so that seconds and steps show.
+
+    Pages, commands and the demo all write money in this way. Exact amounts are in exports, JSON, and on hover.
+    """
+    exact = amount.fraction() if isinstance(amount, Amount) else Fraction(amount)
+    decimals = 2 if abs(exact) >= 1 else 4
+    while 0 < abs(exact) * 10 ** (decimals - 1) < 1 and decimals < MONEY_DECIMALS_MAX:
+        decimals += 1
+    return _dollars(round_half_up(exact.numerator * 10**decimals, exact.denominator), decimals)
+
+
+def price_text(nanos: int) -> str:
+    """A price for people: `$4.50`, `$0.004906`. The price itself, with two decimals at least."""
+    return _dollars(nanos, 9)
+
+
+def _dollars(minor: int, decimals: int) -> str:
+    units, digits = minor_text(abs(minor), decimals).split(".")
+    return f"{'-' if minor < 0 else ''}${int(units):,}.{digits.rstrip('0'):0<2}"
 
 
 def without_zeros(text: str) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from decimal import Decimal
 from typing import BinaryIO
 
 import click
 
+from podyard.base.durations import duration_for_people
+from podyard.base.money import money_text, nanos_from_decimal_text, price_text, without_zeros
 from podyard.cli import bill_invoice, export
 from podyard.cli.options import client_of, output_option, target_options
 from podyard.cli.output import emit
@@ -19,9 +20,9 @@ _COLUMNS = {
     "ZONE": "location",
     "TYPE": "acceleratorType",
     "USAGE": "usage",
-    "SECONDS": "shown_seconds",
-    "USD_PER_HOUR": "pricePerHour",
-    "USD": "shown_amount",
+    "USED": "used",
+    "PER_HOUR": "pricePerHour",
+    "COST": "cost",
 }
 
 
@@ -48,14 +49,15 @@ def show(data: str | None, project: str | None, location: str | None, node: str 
         {
             **item,
             "id": item["node"].rsplit("/", 1)[-1],
-            "pricePerHour": _money(item["pricePerHour"], 4) if "pricePerHour" in item else "no price",
-            "shown_seconds": f"{item['seconds']}{'*' if item['estimated'] else ''}",
-            "shown_amount": (item.get("heldBecause") and "held") or _money(item["amount"], 6),
+            "pricePerHour": _price(item["pricePerHour"]) if "pricePerHour" in item else "no price",
+            "used": f"{duration_for_people(item['seconds'])}{'*' if item['estimated'] else ''}",
+            "cost": (item.get("heldBecause") and "held") or money_text(item["amount"]),
         }
         for item in found["nodes"]
     ]
     emit(rows, output, _COLUMNS)
-    click.echo(f"Total {found['seconds']} s, ${_money(found['amount'], 6)} as of {found['asOf']}")
+    total = f"Total {duration_for_people(found['seconds'])}, {money_text(found['amount'])} as of {found['asOf']}"
+    click.echo(f"{total} (exactly {found['seconds']} s, ${without_zeros(found['amount'])})")
 
 
 @bill.command()
@@ -89,8 +91,8 @@ def _lines(file: BinaryIO) -> Iterator[bytes]:
             yield line
 
 
-def _money(text: str, decimals: int) -> str:
-    return str(Decimal(text).quantize(Decimal(1).scaleb(-decimals), rounding="ROUND_HALF_UP"))
+def _price(text: str) -> str:
+    return price_text(nanos_from_decimal_text(text))
 
 
 for _command in (*bill_invoice.COMMANDS, *export.COMMANDS):

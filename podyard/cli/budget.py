@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 from urllib.parse import quote
 
@@ -16,7 +17,8 @@ _COLUMNS = {
     "AMOUNT": "amount",
     "PERIOD": "period",
     "SPENT": "spent",
-    "REACHED": "reachedAt",
+    "REACHED": "reached",
+    "EXPECTED": "expected",
     "ACTIONS": "acts",
 }
 _EVENTS = {
@@ -92,7 +94,15 @@ def events(data: str | None, project: str | None, output: str) -> None:
 
 
 def _row(found: dict[str, Any]) -> dict[str, Any]:
-    return {**found, "acts": ", ".join(found["actions"]) or None}
+    """`reachedAt` of a budget that is not used up is when it will be, if all goes on as it is."""
+    is_used_up = "spent" in found and Decimal(found["spent"]) >= Decimal(found["amount"])
+    at = found.get("reachedAt")
+    return {
+        **found,
+        "acts": ", ".join(found["actions"]) or None,
+        "reached": at if is_used_up else None,
+        "expected": None if is_used_up else at,
+    }
 
 
 COMMANDS = {"budget": budget}

@@ -21,8 +21,9 @@ from typing import Any
 import click
 
 from podyard.base.clock import NANOS_PER_SECOND, OsClock, PlatformTime, RealClock
+from podyard.base.durations import duration_for_people
 from podyard.base.errors import Code, PodyardError
-from podyard.base.money import Amount, nanos_from_decimal_text
+from podyard.base.money import Amount, money_text, nanos_from_decimal_text
 from podyard.cli.client import Client, Target, read_token
 from podyard.cli.jobs import FINAL_STATES
 from podyard.cli.output import say
@@ -191,8 +192,9 @@ class _Run:
         problem = check_bill(usage, events)
         if problem is not None:
             raise PodyardError(Code.DATA_LOSS, f"the bill does not follow from the state events: {problem}")
+        bill = f"{duration_for_people(usage['seconds'])}, {money_text(usage['amount'])}"
         click.echo(
-            f"Bill: {usage['seconds']} s, ${_six(usage['amount'])}, equal to the usage records. "
+            f"Bill: {bill}, equal to the usage records. "
             "wall = this machine; modelled = a real slice. Left running: podyard demo --keep"
         )
 
@@ -262,17 +264,11 @@ def _table_line(row: dict[str, Any], usage: dict[str, Any]) -> list[str]:
         f"{hosts} host{'s' if hosts > 1 else ''}",
         f"accuracy {accuracy:.2f}" if accuracy is not None else "accuracy -",
         f"steps {job['stepsDone']}",
-        f"wall {job['wallSeconds']:.1f} s",
-        f"modelled {job['modelledSeconds']:.2g} s ({job['estimateModel']})",
-        f"billed {usage['seconds']} s",
-        f"${_six(usage['amount'])}",
+        f"wall {duration_for_people(job['wallSeconds'])}",
+        f"modelled {duration_for_people(job['modelledSeconds'])} ({job['estimateModel']})",
+        f"billed {duration_for_people(usage['seconds'])}",
+        money_text(usage["amount"]),
     ]
-
-
-def _six(text: str) -> str:
-    whole, _, digits = text.partition(".")
-    micros = (int(whole + digits.ljust(12, "0")[:12]) + 500_000) // 1_000_000
-    return f"{micros // 1_000_000}.{micros % 1_000_000:06d}"
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:

@@ -10,12 +10,15 @@ from urllib.parse import quote
 import click
 
 from podyard.base.clock import OsClock
+from podyard.base.durations import duration_for_people
 from podyard.base.errors import Code, PodyardError
+from podyard.base.money import money_text
 from podyard.cli.client import Client
 from podyard.cli.options import client_of, output_option, pairs, target_options, value_of
 from podyard.cli.output import emit, say
 
 FOLLOW_SECONDS = 0.4
+ANY_ZONE = "-"  # of a job whose zone is not named: the API finds it
 FINAL_STATES = ("SUCCEEDED", "FAILED", "CANCELLED")
 _COLUMNS = {
     "JOB": "id",
@@ -25,8 +28,10 @@ _COLUMNS = {
     "STATE": "state",
     "STEPS": "progress",
     "ACCURACY": "metrics.latest.accuracy",
-    "WALL_S": "wallSeconds",
-    "MODELLED_S": "modelledSeconds",
+    "WALL": "wall",
+    "LEFT": "left",
+    "MODELLED": "modelled",
+    "COST": "shownCost",
 }
 
 
@@ -178,7 +183,7 @@ def _start_from(text: str) -> dict[str, Any]:
 def list_jobs(data: str | None, project: str | None, location: str | None, output: str) -> None:
     """List jobs, the newest first, of all zones unless --zone names one."""
     client = client_of(data, project, location)
-    found = list(client.pages(f"{client.own_path(location or '-')}/jobs", "jobs"))
+    found = list(client.pages(f"{client.own_path(location or ANY_ZONE)}/jobs", "jobs"))
     emit([_row(item) for item in found] if output == "table" else found, output, _COLUMNS)
 
 
@@ -189,7 +194,7 @@ def list_jobs(data: str | None, project: str | None, location: str | None, outpu
 def describe(job_id: str, data: str | None, project: str | None, location: str | None, output: str) -> None:
     """Show a job."""
     client = client_of(data, project, location)
-    found = client.call("GET", f"{client.own_path()}/jobs/{quote(job_id)}")
+    found = client.call("GET", _path(client, location, job_id))
     emit(found, "yaml" if output == "table" else output)
 
 
@@ -203,7 +208,7 @@ def logs(
 ) -> None:
     """Print a job's log lines."""
     client, clock = client_of(data, project, location), OsClock()
-    path = f"{client.own_path()}/jobs/{quote(job_id)}"
+    path = _path(client, location, job_id)
     token: str | None = None
     while True:
         over = client.call("GET", path)["state"] in FINAL_STATES
@@ -224,7 +229,7 @@ def logs(
 def cancel(job_id: str, data: str | None, project: str | None, location: str | None, output: str) -> None:
     """Cancel a job."""
     client = client_of(data, project, location)
-    _print(client.call("POST", f"{client.own_path()}/jobs/{quote(job_id)}:cancel", {}), output)
+    _print(client.call("POST", f"{_path(client, location, job_id)}:cancel", {}), output)
 
 
 @job.command()
@@ -240,7 +245,7 @@ def resize(
         raise click.BadParameter(f"{replicas!r} is neither a number nor max", param_hint="--replicas")
     body = {"replicas": replicas if replicas == "max" else int(replicas)}
     client = client_of(data, project, location)
-    _print(client.call("POST", f"{client.own_path()}/jobs/{quote(job_id)}:resize", body), output)
+    _print(client.call("POST", f"{_path(client, location, job_id)}:resize", body), output)
 
 
 @job.command()
@@ -253,7 +258,7 @@ def wait(
 ) -> int:
     """Wait for a job's end. Exit code 1 unless it has succeeded."""
     client = client_of(data, project, location)
-    name = f"projects/{client.target.project}/locations/{client.target.location}/jobs/{job_id}"
+    name = f"projects/{client.target.project}/locations/{location or ANY_ZONE}/jobs/{job_id}"
     found = _wait(client, name, timeout)
     _print(found, output)
     return 0 if found["state"] == "SUCCEEDED" else 1
@@ -266,7 +271,7 @@ def wait(
 def evaluations(job_id: str, data: str | None, project: str | None, location: str | None, output: str) -> None:
     """List a job's evaluations."""
     client = client_of(data, project, location)
-    found = client.call("GET", f"{client.own_path()}/jobs/{quote(job_id)}:evaluations")["evaluations"]
+    found = client.call("GET", f"{_path(client, location, job_id)}:evaluations")["evaluations"]
     emit(found, output, {"STEP": "step", "ATTEMPT": "attempt", "METRICS": "metrics"})
 
 
@@ -277,7 +282,7 @@ def evaluations(job_id: str, data: str | None, project: str | None, location: st
 def artifacts(job_id: str, data: str | None, project: str | None, location: str | None, output: str) -> None:
     """List what a job has made to be taken away: exports and predictions."""
     client = client_of(data, project, location)
-    emit(_artifacts(client, job_id), output, {"NAME": "name", "BYTES": "bytes"})
+    emit(_artifacts(client, location, job_id), output, {"NAME": "name", "BYTES": "bytes"})
 
 
 @job.command()
@@ -295,7 +300,7 @@ def download(
 ) -> None:
     """Download artifacts of a job, all of them unless NAMES are given."""
     client = client_of(data, project, location)
-    known = [item["name"] for item in _artifacts(client, job_id)]
+    known = [item["name"] for item in _artifacts(client, location, job_id)]
     unknown = sorted(set(names) - set(known))
     if unknown or not known:
         what = f"no artifact {unknown[0]!r}" if unknown else "no artifacts"
@@ -305,12 +310,16 @@ def download(
         if not target.resolve().is_relative_to(output_dir.resolve()):
             raise PodyardError(Code.DATA_LOSS, f"the server names an artifact {name!r}, which would lie elsewhere")
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(client.content(f"{client.own_path()}/jobs/{quote(job_id)}:artifact", name=name))
+        target.write_bytes(client.content(f"{_path(client, location, job_id)}:artifact", name=name))
         say(str(target))
 
 
-def _artifacts(client: Client, job_id: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = client.call("GET", f"{client.own_path()}/jobs/{quote(job_id)}:artifacts")["artifacts"]
+def _path(client: Client, location: str | None, job_id: str) -> str:
+    return f"{client.own_path(location or ANY_ZONE)}/jobs/{quote(job_id)}"
+
+
+def _artifacts(client: Client, location: str | None, job_id: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = client.call("GET", f"{_path(client, location, job_id)}:artifacts")["artifacts"]
     return found
 
 
@@ -333,7 +342,13 @@ def progress_line(found: dict[str, Any]) -> str:
     latest = found["metrics"]["latest"]
     loss = f"  loss {latest['loss']:.4f}  accuracy {latest['accuracy']:.3f}" if "loss" in latest else ""
     why = f"  ({found['stateReason']})" if found.get("stateReason") and found["state"] != "RUNNING" else ""
-    return f"{found['state']:<10} step {found['stepsDone']}/{found['steps']}{loss}{why}"
+    run = ""
+    if "stepsPerSecond" in found:
+        left = duration_for_people(found["remainingSeconds"])
+        run = f"  {found['stepsPerSecond']:.3g} steps/s, {left} left"
+    cost = f"  {money_text(found['cost'])}" if "cost" in found else ""
+    wall = f"  {duration_for_people(found['wallSeconds'])}" if found["wallSeconds"] else ""
+    return f"{found['state']:<10} step {found['stepsDone']}/{found['steps']}{loss}{wall}{run}{cost}{why}"
 
 
 def _row(found: dict[str, Any]) -> dict[str, Any]:
@@ -344,6 +359,10 @@ def _row(found: dict[str, Any]) -> dict[str, Any]:
         "id": parts[-1],
         "zone": parts[3],
         "progress": f"{found['stepsDone']}/{found['steps']}",
+        "wall": duration_for_people(found["wallSeconds"]),
+        "left": duration_for_people(found["remainingSeconds"]) if "remainingSeconds" in found else None,
+        "modelled": duration_for_people(found["modelledSeconds"]),
+        "shownCost": money_text(found["cost"]) if "cost" in found else None,
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 from urllib.parse import quote
 
@@ -103,13 +104,25 @@ def _verb(name: str, method: str, suffix: str, text: str) -> click.Command:
     ) -> None:
         client = client_of(data, project, location)
         if name == "delete" and not quiet:
-            click.confirm(f"Delete node {node} in {client.target.location}?", abort=True, err=True)
+            _confirm(f"Delete node {node} in {client.target.location}?")
         body: dict[str, Any] | None = {} if method == "POST" else None
         operation = client.call(method, f"{client.zone_path()}/nodes/{quote(node)}{suffix}", body)
         _finish(client, operation, asynchronous, output)
 
     assert isinstance(command, click.Command)
     return command
+
+
+def _confirm(question: str) -> None:
+    try:
+        is_wanted = click.confirm(question, err=True)
+    except click.Abort:
+        if sys.stdin.isatty():
+            raise
+        text = "standard input is not a terminal, so the question has no answer: use --quiet to delete without it"
+        raise click.UsageError(text) from None
+    if not is_wanted:
+        raise click.Abort
 
 
 _verb("delete", "DELETE", "", "Delete a node and wait until it is gone.")

@@ -10,22 +10,20 @@ from sqlalchemy import Select, Table, bindparam, delete, func, insert, select, u
 
 from podyard.base.clock import RealTime
 from podyard.base.errors import Code, PodyardError, invalid
+from podyard.control import job_lines
 from podyard.control.gangs import settle
 from podyard.db import faults
 from podyard.db import jobs as rows
 from podyard.db.nodes import row_by_key as node_row
 from podyard.db.tables_compute import agents
-from podyard.db.tables_jobs import attempts, checkpoints, job_evaluations, job_logs, job_metrics, jobs, replicas
+from podyard.db.tables_jobs import attempts, checkpoints, job_evaluations, job_metrics, jobs, replicas
 from podyard.db.transition import REPLICAS, move
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.gang import core_count, learning_rate_scale
-from podyard.domain.job import REPLICA, objects_prefix
+from podyard.domain.job import REFUSED, REPLICA, objects_prefix
 from podyard.domain.node import kind_of
 from podyard.domain.principal import Principal
 from podyard.domain.training import training_json
-
-LOG_LINE_CHARACTERS_MAX = 4_096  # a longer line is a progress bar gone wrong; it is cut
-LOG_LINES_PER_REPLICA_MAX = 20_000  # what a person can read; beyond it lines are dropped, the job goes on
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -52,6 +50,7 @@ class Progress:
     pruned: Sequence[int]  # steps whose checkpoints are gone
     lines: Sequence[tuple[int, RealTime, str]]  # seq, at, line
     summary: Mapping[str, Any]
+    is_permanent: bool = False  # of an error: every other attempt would end with it
 
 
 def register(
@@ -184,7 +183,7 @@ def report(uow: UnitOfWork, principal: Principal, replica_id: str, progress: Pro
     """Takes a replica's progress, renews its lease, and returns what it shall do: RUN, YIELD or STOP."""
     replica = _replica(uow, principal, replica_id)
     _check_fence(replica, progress.fence)
-    _keep_lines(uow, replica, progress.lines)
+    job_lines.keep(uow, replica, progress.lines)
     attempt = rows.attempt_by_id(uow, replica["attempt_id"])
     # Also of a gang that is being ended: the next one resumes from what is kept here, and starts after its last word.
     if progress.points or progress.evaluations or progress.checkpoints or progress.pruned or progress.summary:
@@ -205,6 +204,8 @@ def _keep_state(uow: UnitOfWork, replica: Mapping[str, Any], attempt: Mapping[st
     if progress.state == "RUNNING" or replica["outcome"] is not None:
         return
     outcome, reason = progress.state, progress.error or progress.state
+    if outcome == "FAILED" and progress.is_permanent:
+        outcome = REFUSED
     if outcome == "YIELDED" and attempt["yield_real"] is None:
         outcome, reason = "FAILED", "it yielded, and nobody had asked it to"
     query = update(replicas).where(replicas.c.replica_id == replica["replica_id"])
@@ -303,26 +304,6 @@ def _of_attempt(query: Select[Any], table: Table) -> Select[Any]:
 
 _LAST_STEP = _of_attempt(select(func.max(job_metrics.c.step)), job_metrics)
 _TOLD = {table.name: _of_attempt(select(table.c.step), table) for table in (checkpoints, job_evaluations)}
-
-
-def _keep_lines(uow: UnitOfWork, replica: Mapping[str, Any], lines: Sequence[tuple[int, RealTime, str]]) -> None:
-    if not lines:
-        return
-    query = select(func.max(job_logs.c.seq)).where(job_logs.c.replica_id == replica["replica_id"])
-    last = uow.execute(query).scalar()
-    fresh = [
-        {
-            "replica_id": replica["replica_id"],
-            "seq": seq,
-            "job_key": replica["job_key"],
-            "at": at,
-            "line": line[:LOG_LINE_CHARACTERS_MAX],
-        }
-        for seq, at, line in lines
-        if (last is None or seq > last) and seq < LOG_LINES_PER_REPLICA_MAX
-    ]
-    if fresh:
-        uow.execute(insert(job_logs), fresh)
 
 
 def _replica(uow: UnitOfWork, principal: Principal, replica_id: str) -> Mapping[str, Any]:

@@ -144,10 +144,24 @@ def spans_of(uow: UnitOfWork, project: str, *, by_attempt: bool = False) -> list
     ]
 
 
+def job_spans_on(uow: UnitOfWork, node_keys: Sequence[str]) -> list[JobSpan]:
+    """As `spans_of`, of these nodes only."""
+    return [
+        JobSpan(row["job_key"], row["node_key"], row["started"], row["ended"])
+        for row in uow.all(_SPANS_ON, {"nodes": list(node_keys)})
+    ]
+
+
 _SPANS = (
     select(attempts.c.attempt_id, attempts.c.started, attempts.c.ended, jobs.c.job_key, jobs.c.node_key)
     .join(jobs, jobs.c.job_key == attempts.c.job_key)
     .where(jobs.c.project == bindparam("project"))
+    .order_by(attempts.c.started, attempts.c.attempt_id)
+)
+_SPANS_ON = (
+    select(attempts.c.started, attempts.c.ended, jobs.c.job_key, jobs.c.node_key)
+    .join(jobs, jobs.c.job_key == attempts.c.job_key)
+    .where(jobs.c.node_key.in_(bindparam("nodes", expanding=True)))
     .order_by(attempts.c.started, attempts.c.attempt_id)
 )
 

@@ -6,6 +6,7 @@ All come from one `Snapshot`, so that no two figures of a page are of two moment
 from __future__ import annotations
 
 import dataclasses
+import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
@@ -122,7 +123,7 @@ def _sums_of(charges: Iterable[UsageRecord], spans: Sequence[int], *, estimated:
 
 
 def _nodes(found: Snapshot, spans: Sequence[int], of_now: Mapping[str, int]) -> list[NodeMonth]:
-    """Those that cost something in the month or do now: these first, then the dearest."""
+    """Those that cost something in the month or do now, by cost: the highest first."""
 
     def by_resource(records: Sequence[UsageRecord]) -> Cells:
         return explore.cells(((record.resource_id, record) for record in records), spans)
@@ -132,13 +133,17 @@ def _nodes(found: Snapshot, spans: Sequence[int], of_now: Mapping[str, int]) -> 
         return in_order([NodeMonth(key, found.facts[key], Amount(parts), 0) for key, parts in sums.items()])
 
     def in_order(rows: list[NodeMonth]) -> list[NodeMonth]:
-        return sorted(rows, key=lambda row: (-row.rate, -row.amount.parts, row.key))
+        return sorted(rows, key=_by_cost)
 
     sums = by_resource(found.open).totals
     now = [
         NodeMonth(k, found.facts[k], Amount(sums.get(k, 0)), of_now.get(k, 0)) for k in dict.fromkeys((*of_now, *sums))
     ]
-    return [*in_order(now), *found.kept(("nodes", tuple(spans)), closed)]
+    return list(heapq.merge(in_order(now), found.kept(("nodes", tuple(spans)), closed), key=_by_cost))
+
+
+def _by_cost(row: NodeMonth) -> tuple[int, int, str]:
+    return (-row.amount.parts, -row.rate, row.key)
 
 
 def _forecast(found: Snapshot) -> pure.Forecast:

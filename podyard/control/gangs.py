@@ -21,7 +21,7 @@ from podyard.base.clock import RealTime
 from podyard.base.errors import Code
 from podyard.base.ids import row_id
 from podyard.base.rng import secret_token
-from podyard.control import access
+from podyard.control import access, job_lines
 from podyard.db import jobs as rows
 from podyard.db import outbox
 from podyard.db.nodes import row_by_key as node_row
@@ -31,7 +31,7 @@ from podyard.db.transition import ATTEMPTS, JOBS, REPLICAS, born, move
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.gang import GangSize, wanted_sizes, whole_gang
 from podyard.domain.gang_room import Contender, Holder, count_for, left_for_others, who_shrinks
-from podyard.domain.job import ATTEMPT, JOB, PRIORITY_DEFAULT, REPLICA
+from podyard.domain.job import ATTEMPT, JOB, PRIORITY_DEFAULT, REFUSED, REPLICA
 from podyard.domain.node import kind_of
 
 WAITING = ("QUEUED", "RECOVERING")
@@ -406,11 +406,14 @@ def settle(uow: UnitOfWork, attempt_id: str, known: Mapping[str, Any] | None = N
     gang = rows.replica_rows(uow, attempt_id)
     if attempt["state"] != "ENDING":
         released = [r for r in gang if r["outcome"] == "RELEASED"]
+        refused = [r for r in gang if r["outcome"] == REFUSED]
         lost = [r for r in gang if r["outcome"] == "FAILED" or (r["state"] == "EXITED" and r["outcome"] is None)]
         if released:
             attempt = end(uow, attempt, "PREEMPTED", f"replica {released[0]['rank']}: {released[0]['reason']}")
-        elif lost:
-            attempt = end(uow, attempt, "FAILED", f"replica {lost[0]['rank']}: {lost[0]['reason']}")
+        elif refused or lost:
+            first = (refused or lost)[0]
+            attempt = end(uow, attempt, "FAILED", f"replica {first['rank']}: {first['reason']}")
+            job_lines.add(uow, first, f"attempt {attempt['attempt']} failed: {first['reason']}")
         elif all(r["outcome"] == "SUCCEEDED" for r in gang):
             # The first ones may have finished before the last one was heard of: then nobody has seen all of them run.
             if attempt["state"] == "STARTING":
@@ -471,6 +474,8 @@ def _finish(uow: UnitOfWork, attempt: Mapping[str, Any]) -> None:
         finish_job(
             uow, job, "succeed", None, str(early or ("all steps done" if mode == "train" else f"{mode} is done"))
         )
+    elif attempt["outcome"] == "FAILED" and (refusal := rows.refusal_of(uow, attempt["attempt_id"])) is not None:
+        finish_job(uow, job, "fail", *refusal)
     elif job["failures"] > job["spec"]["max_failures"]:
         most = job["spec"]["max_failures"]
         text = f"{job['failures']} attempts failed (maxFailures {most}); the last: {attempt['reason']}"

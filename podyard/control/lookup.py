@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from podyard.base.errors import not_found
+from podyard.base.errors import failed_precondition, not_found
 from podyard.db import jobs as job_rows
 from podyard.db import nodes as node_rows
 from podyard.db import queued_resources as queue_rows
@@ -16,6 +16,7 @@ from podyard.domain.principal import Principal
 from podyard.domain.queued_resource import queued_resource_name
 
 Row = Mapping[str, Any]
+ANY_ZONE = "-"
 _Find = Callable[[UnitOfWork, str, str, str], Row | None]
 
 
@@ -33,6 +34,14 @@ def queued_resource(
 
 
 def job(uow: UnitOfWork, principal: Principal, permission: str, project: str, zone: str, job_id: str) -> Row:
+    """The job. The zone "-" stands for the one that has a job of this id (AIP-159); if several have, raises
+    FAILED_PRECONDITION with their names."""
+    if zone == ANY_ZONE:
+        principal.require(permission, project, job_name(project, zone, job_id))
+        zones = job_rows.zones_of(uow, project, job_id)
+        if len(zones) > 1:
+            raise failed_precondition(f"{len(zones)} zones have a job {job_id}: {', '.join(zones)}. Name the zone")
+        zone = zones[0] if zones else zone
     return _found(uow, principal, permission, job_name, job_rows.row_of, project, zone, job_id)
 
 

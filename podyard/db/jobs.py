@@ -8,11 +8,13 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, and_, bindparam, false, func, or_, select
 
+from podyard.base.errors import Code
 from podyard.db.tables_jobs import attempts, checkpoints, job_evaluations, job_metrics, jobs, replicas
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.job import (
     ATTEMPT,
     JOB,
+    REFUSED,
     REPLICA,
     Attempt,
     Elastic,
@@ -32,6 +34,12 @@ LIVE_REPLICA_STATES = tuple(sorted(state for state in REPLICA.states() if not RE
 def row_of(uow: UnitOfWork, project: str, zone: str, job_id: str) -> Mapping[str, Any] | None:
     query = select(jobs).where(jobs.c.project == project, jobs.c.zone == zone, jobs.c.job_id == job_id)
     return uow.first(query)
+
+
+def zones_of(uow: UnitOfWork, project: str, job_id: str) -> list[str]:
+    """The zones that have a job of this id."""
+    query = select(jobs.c.zone).where(jobs.c.project == project, jobs.c.job_id == job_id).order_by(jobs.c.zone)
+    return [row["zone"] for row in uow.all(query)]
 
 
 def row_by_key(uow: UnitOfWork, job_key: str) -> Mapping[str, Any]:
@@ -114,6 +122,15 @@ def replica_rows(uow: UnitOfWork, attempt_id: str) -> list[Mapping[str, Any]]:
 
 
 _REPLICAS = select(replicas).where(replicas.c.attempt_id == bindparam("key")).order_by(replicas.c.rank)
+
+
+def refusal_of(uow: UnitOfWork, attempt_id: str) -> tuple[Code, str] | None:
+    """Code and message of what no other attempt would find otherwise, if a replica has said so ("CODE: message")."""
+    reason = next((row["reason"] for row in replica_rows(uow, attempt_id) if row["outcome"] == REFUSED), None)
+    if reason is None:
+        return None
+    name, _, message = reason.partition(": ")
+    return (Code[name], message) if name in Code.__members__ else (Code.INVALID_ARGUMENT, reason)
 
 
 def live_replicas_by_agent(uow: UnitOfWork) -> dict[str, int]:

@@ -125,7 +125,7 @@ job_logs = Table(
     Column("replica_id", String(64), ForeignKey("replicas.replica_id"), primary_key=True),
     Column("seq", Integer, primary_key=True, autoincrement=False),
     Column("job_key", String(64), nullable=False),
-    Column("at", RealTimeColumn, nullable=False),
+    Column("at", PlatformTimeColumn, nullable=False),  # of lines that older Podyards kept: real time
     Column("line", Text, nullable=False),
     Index("ix_job_logs_job", "job_key", "at"),
 )

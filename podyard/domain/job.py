@@ -51,6 +51,9 @@ REPLICA = Machine(
     },
 )
 
+# What a replica says that finds its job or its data wrong: the attempt has failed, and another one would fail, too.
+REFUSED = "REFUSED"
+
 # A host is VIRTUAL, a row and no more, until something must run on it.
 HOST = Machine(
     "host",

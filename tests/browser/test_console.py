@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import subprocess
-from decimal import ROUND_HALF_UP, Decimal
+from decimal import Decimal
 
 import pytest
 from selenium.webdriver.common.keys import Keys
 
+from podyard.base.money import money_text
 from tests.browser.conftest import Browser
 from tests.browser.people import Person
 from tests.stack import PODYARD, Stack
@@ -112,12 +113,12 @@ def _delete_by_dialog(browser: Browser) -> None:
 def _check_bill(browser: Browser, stack: Stack) -> None:
     browser.open("/console/demo/billing")
     usage = stack.call("GET", "/podyard/v1/projects/demo/usage")
-    exact = Decimal(usage["amount"]).quantize(Decimal("0.000001"), ROUND_HALF_UP)
-    assert usage["seconds"] > 0 and exact > 0
-    assert browser.text("#total") == f"${exact}"
+    assert usage["seconds"] > 0 and Decimal(usage["amount"]) > 0
+    assert browser.text("#total") == money_text(usage["amount"])
+    assert browser.one("#total").get_attribute("title") == f"${usage['amount']}", "exactly"
     command = [*PODYARD, "bill", "show", "--data", str(stack.data)]
     printed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
-    assert f"${exact} as of" in printed
+    assert f"{money_text(usage['amount'])} as of" in printed
     assert "by-form" in browser.text("table.cards") and browser.all("svg.chart rect.bar")
     assert browser.errors() == []
 

@@ -11,10 +11,13 @@ import socket
 import sqlite3
 import subprocess
 import time
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
 
+from podyard.base.durations import duration_for_people
+from podyard.base.money import money_text
 from tests.stack import PODYARD, Stack, open_stack, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("stack")]
@@ -147,16 +150,23 @@ def test_the_demo_proves_its_bill_and_leaves_nothing(tmp_path: Path) -> None:
     done = subprocess.run([*PODYARD, "demo"], capture_output=True, text=True, timeout=300, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     single, pod, total = done.stdout.strip().splitlines()[-3:]
-    row = r"{}  +{}  +{}  +{}  +accuracy 0\.\d\d  +steps 400  +wall [\d.]+ s  +modelled [\d.]+ s \(tpu-model\)"
-    billed = r"  +billed (\d+) s  +\$([\d.]+)"
+    row = r"{}  +{}  +{}  +{}  +accuracy 0\.\d\d  +steps 400"
+    row += r"  +wall [\d.]+ (?:s|min[\d s]*)  +modelled [\d.]+ m?s \(tpu-model\)"
+    billed = r"  +billed ((?:\d+ min)? ?(?:\d+ s)?)  +\$([\d.]+)"
     first = re.fullmatch(row.format("v2-8", "preemptible", "us-central1-f", "1 host") + billed, single)
     second = re.fullmatch(row.format("v3-32", "on demand", "europe-west4-a", "4 hosts") + billed, pod)
     assert first is not None, single
     assert second is not None, pod
-    assert first[2] == f"{int(first[1]) * 1.35 / 3600:.6f}"
-    assert second[2] == f"{int(second[1]) * 32 / 3600:.6f}"
-    assert total.startswith(f"Bill: {int(first[1]) + int(second[1])} s, $")
+    seconds = [_seconds(first[1]), _seconds(second[1])]
+    assert f"${first[2]}" == money_text(Fraction(seconds[0] * 135, 360_000))
+    assert f"${second[2]}" == money_text(Fraction(seconds[1] * 32, 3600))
+    assert total.startswith(f"Bill: {duration_for_people(sum(seconds))}, $")
     assert "equal to the usage records" in total
+
+
+def _seconds(text: str) -> int:
+    """`1 min 5 s`."""
+    return sum(int(number) * {"min": 60, "s": 1}[unit] for number, unit in re.findall(r"(\d+) (min|s)", text))
 
 
 def test_an_interrupted_demo_takes_everything_down(tmp_path: Path) -> None:

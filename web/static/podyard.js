@@ -195,6 +195,15 @@ function previewForm(form) {
   });
 }
 
+/** As `money_text` of base/money.py writes amounts. */
+function moneyText(amount) {
+  const least = Math.abs(amount) >= 1 ? 2 : 4;
+  const decimals = amount === 0 ? least : Math.min(12, Math.max(least, 1 - Math.floor(Math.log10(Math.abs(amount)))));
+  return amount.toLocaleString("en-US", {
+    style: "currency", currency: "USD", minimumFractionDigits: 2, maximumFractionDigits: decimals,
+  });
+}
+
 /** Costs of what is in use grow as the platform's clock runs: the server said how fast. */
 function tickCosts() {
   const since = performance.now();
@@ -202,7 +211,7 @@ function tickCosts() {
     for (const cell of document.querySelectorAll("[data-tick]")) {
       const speed = Number(cell.closest("[data-speed]")?.dataset.speed ?? 1);
       const seconds = ((performance.now() - since) / 1000) * speed;
-      cell.textContent = `$${(Number(cell.dataset.tick) + Number(cell.dataset.rate) * seconds).toFixed(6)}`;
+      cell.textContent = moneyText(Number(cell.dataset.tick) + Number(cell.dataset.rate) * seconds);
     }
   }, 1000);
 }

@@ -111,12 +111,3 @@ def test_names_of_users_are_text() -> None:
 )  # fmt: skip
 def test_numbers_have_no_noise_and_a_leading_zero(value: float, text: str) -> None:
     assert formats.number(value) == text
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0, "0 s"), (0.00035, "350 µs"), (0.25, "250 ms"), (4.2, "4.2 s"), (200, "3 min 20 s"), (7500, "2 h 5 min"),
-     (86400, "1 d"), (60, "1 min")],
-)  # fmt: skip
-def test_durations_read_in_two_units(seconds: float, text: str) -> None:
-    assert formats.seconds(seconds) == text

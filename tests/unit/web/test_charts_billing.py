@@ -42,8 +42,19 @@ def test_no_series_and_no_bars_are_an_empty_frame() -> None:
     assert not parsed(charts.stacked_series("Cost", ["a"], [], unit="d", shown=str)).findall("path")
 
 
+def test_each_column_says_its_own_figure_under_a_pointer() -> None:
+    svg = charts.stacked_series(
+        "Cost", ["a", "b"], [("x", [1.0, 2.0])], unit="d", shown=str, hover=["a: $1.00", "b: $2.00"]
+    )
+    columns = parsed(svg).findall("rect[@class='hover']")
+    assert [column[0].text for column in columns] == ["a: $1.00", "b: $2.00"]
+    assert float(columns[1].attrib["x"]) == pytest.approx(
+        float(columns[0].attrib["x"]) + float(columns[0].attrib["width"])
+    )
+
+
 def test_names_of_users_are_text_in_a_chart() -> None:
-    svg = charts.stacked_series("Cost", ["<b>"], [("<i>&", [1.0])], unit="<u>", shown=str)
+    svg = charts.stacked_series("Cost", ["<b>"], [("<i>&", [1.0])], unit="<u>", shown=str, hover=["<b>: <i>&"])
     assert "<b>" not in svg and "<i>" not in svg and parsed(svg).find("path") is not None
 
 
@@ -67,6 +78,6 @@ def test_an_outlook_without_use_is_drawn(points: list[Point]) -> None:
 def test_amounts_read_as_money() -> None:
     cent = 2_628_000 * 10**7
     assert [dollars(n) for n in (0, 5, -5, 123456789)] == ["$0.00", "$0.05", "-$0.05", "$1,234,567.89"]
-    assert cents(cent // 2) == "$0.01" and cents(-cent // 2) == "-$0.01" and cents(cent // 2 - 1) == "$0.00"
+    assert cents(cent // 2) == "$0.005" and cents(-cent // 2) == "-$0.005" and cents(12345 * cent) == "$123.45"
     assert exactly(cent) == "0.010000000000"
     assert [short(v) for v in (0, 999, 1500, -2_500_000)] == ["$0", "$999", "$1.5k", "-$2.5M"]

@@ -1,0 +1,76 @@
+"""Lines of jobs' logs. Their times are platform time, as all times of a job are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import bindparam, insert, select
+
+from podyard.base.clock import RATE_ONE, ClockMode, PlatformTime, RealTime
+from podyard.db.tables_jobs import attempts, job_logs
+from podyard.db.unit_of_work import UnitOfWork
+
+LOG_LINE_CHARACTERS_MAX = 4096
+LOG_LINES_PER_REPLICA_MAX = 100_000  # what a person can read; beyond it lines are dropped, the job goes on
+
+
+def keep(uow: UnitOfWork, replica: Mapping[str, Any], lines: Sequence[tuple[int, RealTime, str]]) -> None:
+    """Keeps what a replica has written (seq, real time, line), each line once."""
+    if not lines:
+        return
+    newest = uow.first(_NEWEST, {"replica": replica["replica_id"]})
+    last = -1 if newest is None else newest["seq"]
+    begin = _begin(uow, replica) if newest is None else newest["at"]
+    fresh = []
+    for seq, at, line in lines:
+        if last < seq < LOG_LINES_PER_REPLICA_MAX:
+            begin = max(begin, _platform_time(uow, at))  # lines stay in the order in which they were written
+            fresh.append(_row(replica, seq, begin, line))
+    if fresh:
+        uow.execute(insert(job_logs), fresh)
+
+
+def add(uow: UnitOfWork, replica: Mapping[str, Any], line: str) -> None:
+    """Adds a line of the platform's own to the log of a replica that writes no more."""
+    newest = uow.first(_NEWEST, {"replica": replica["replica_id"]})
+    seq, at = (0, uow.now) if newest is None else (newest["seq"] + 1, max(newest["at"], uow.now))
+    uow.execute(insert(job_logs), [_row(replica, seq, at, line)])
+
+
+_NEWEST = (
+    select(job_logs.c.seq, job_logs.c.at)
+    .where(job_logs.c.replica_id == bindparam("replica"))
+    .order_by(job_logs.c.seq.desc())
+    .limit(1)
+)
+_STARTED = select(attempts.c.started).where(attempts.c.attempt_id == bindparam("attempt"))
+
+
+def _begin(uow: UnitOfWork, replica: Mapping[str, Any]) -> PlatformTime:
+    row = uow.first(_STARTED, {"attempt": replica["attempt_id"]})
+    assert row is not None, replica["attempt_id"]
+    started: PlatformTime = row["started"]
+    return started
+
+
+def _platform_time(uow: UnitOfWork, at: RealTime) -> PlatformTime:
+    """What the platform's clock showed at a real time shortly before this unit. A clock that jumped meanwhile showed
+    less: such a line is dated too late by the jump at most, and never in the future."""
+    ago = max(0, uow.real_now.nanos_since(at))
+    clock = uow.clock
+    if clock.mode is ClockMode.VIRTUAL:
+        ago = ago * clock.rate_millionths // RATE_ONE
+    elif not clock.running and clock.mode is ClockMode.LOCAL:
+        ago = 0
+    return uow.now.plus_nanos(-ago)
+
+
+def _row(replica: Mapping[str, Any], seq: int, at: PlatformTime, line: str) -> dict[str, Any]:
+    return {
+        "replica_id": replica["replica_id"],
+        "seq": seq,
+        "job_key": replica["job_key"],
+        "at": at,
+        "line": line[:LOG_LINE_CHARACTERS_MAX],
+    }
