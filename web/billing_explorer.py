@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import date
+from fractions import Fraction
 from typing import Any
 from urllib.parse import urlencode
 
@@ -118,10 +119,11 @@ def _chart(asked: Question, view: View, measure: str) -> Any:
 
 
 def _hover(view: View, index: int) -> str:
-    """The bar's own figure, as in the table of bars, and below it what it is made of."""
+    """The bar's own figure, as in the table of bars, and below it what it is made of, which adds up to it."""
     text, _, minor = view.bars[index]
     parts = [(name, values[index]) for name, values in view.series if values[index]]
-    lines = [f"{name}: {view.money(round(value * 10**view.decimals))}" for name, value in parts]
+    minors = explore.shown([Fraction(value) * 10**view.decimals for _, value in parts], 1, minor)
+    lines = [f"{name}: {view.money(share)}" for (name, _), share in zip(parts, minors, strict=True)]
     return "\n".join([f"{text}: {view.money(minor)}", *(lines if len(lines) > 1 else [])])
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select
@@ -300,7 +301,7 @@ def test_a_ready_node_ticks_by_the_platforms_clock(browser: Browser, lived: Cons
         first = money(browser.text("[data-tick]"))
         browser.until(lambda: money(browser.text("[data-tick]")) > first + 20, 10, "an hour of $24")
         text = lived.page("").text
-        assert "data-tick" in text and "$24.0000" in text, "the figure and the rate are there without a script"
+        assert "data-tick" in text and "$24.00" in text, "the figure and the rate are there without a script"
     finally:
         lived.ok("POST", "/podyard/v1/clock:setRate", {"rate": 1})
 
@@ -319,6 +320,47 @@ def test_pages_work_by_keys_alone(browser: Browser) -> None:
     browser.driver.switch_to.active_element.send_keys(Keys.ENTER)
     assert outline == "solid"
     browser.until(lambda: "group=type" in browser.driver.current_url, 10, "the answer")
+
+
+def test_the_figure_under_the_pointer_is_that_bars(browser: Browser) -> None:
+    browser.open(f"{BILLING}/explorer?from=2026-03-01&to=2026-03-31&group=node")
+    browser.script("document.querySelector('details.data').open = true")
+    rows = [re.split(r"\s+", row.text) for row in browser.all("#bars tbody tr")]
+    titles = browser.script("return [...document.querySelectorAll('svg .hover title')].map((t) => t.textContent)")
+    assert len(titles) == len(rows) == 31
+    for title, row in zip(titles, rows, strict=True):
+        day, amount = title.splitlines()[0].split(": ")
+        assert (day, amount) == (row[0], row[-1])
+    column = browser.all("svg .hover")[7]
+    ActionChains(browser.driver).move_to_element(column).perform()
+    under = browser.script("return document.querySelector('svg .hover:hover title').textContent")
+    assert under.startswith("2026-03-08: $") and "/big: $" in under
+    first, *parts = [money(line.rsplit("$", 1)[1]) for line in under.splitlines()]
+    assert sum(parts) == first, "what the bar is made of adds up to it"
+
+
+def test_nodes_are_sorted_by_what_they_have_cost(browser: Browser) -> None:
+    browser.open(BILLING)
+    amounts = [money(cell.text.rstrip("*")) for cell in browser.all("table.cards tbody td:last-child")]
+    assert len(amounts) >= 5 and amounts == sorted(amounts, reverse=True)
+
+
+@pytest.mark.parametrize("page", ["", "/budgets"])
+def test_a_budget_above_100_percent_looks_like_it(browser: Browser, page: str) -> None:
+    browser.open(f"{BILLING}{page}")
+    rows = {row.find_element(By.TAG_NAME, "strong").text: row for row in browser.all(".bars > li")}
+    beyond, within = rows["year"], rows["vision"]
+    spent, amount, share, over = re.search(  # type: ignore[union-attr]
+        r"(\$[\d,.]+) of (\$[\d,.]+), ([\d,.]+) %, (\$[\d,.]+) over", beyond.text
+    ).groups()
+    assert money(spent) - money(amount) == money(over) and money(share) > 100
+    assert "over budget" in beyond.text and "over" not in within.text
+    bars = [row.find_element(By.TAG_NAME, "progress") for row in (beyond, within)]
+    lengths = [float(bar.get_property("value")) / float(bar.get_property("max")) for bar in bars]
+    assert lengths[0] == pytest.approx(float(money(amount) / money(spent)), rel=0.01), "the budget is a part of the bar"
+    colours = [bar.value_of_css_property("background-color") for bar in bars]
+    assert colours[0] != colours[1]
+    assert "of the budget" in bars[0].get_attribute("aria-valuetext")
 
 
 PAGES = (

@@ -138,12 +138,31 @@ def test_commands_speak_json_and_errors_have_their_exit_code(tmp_path: Path) -> 
         assert f"export PODYARD_URL={stack.url}" in exports
         assert _run(stack, "run -- sh -c 'test -n \"$CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU\"'").returncode == 0
         assert "v4-4096" in _run(stack, "hardware list").stdout
+        _check_a_job_without_its_data(stack)
+
+
+def _check_a_job_without_its_data(stack: Stack) -> None:
+    """It fails at once, its error is in its log, and it is found whatever zone it is in."""
+    stack.create_node("elsewhere", "v2-8", "europe-west4-a")
+    path = stack.submit("no-data", "europe-west4-a", node="elsewhere", recipe="mnist-cnn", arguments={"data": "mnist"})
+    job = stack.wait_job(path)
+    assert (job["state"], job["attempt"], job["error"]["status"]) == ("FAILED", 1, "FAILED_PRECONDITION"), job
+    assert any(job["error"]["message"] in line for line in stack.log_lines(path)), stack.log_lines(path)
+    described = _run(stack, "job describe no-data")
+    assert "locations/europe-west4-a/jobs/no-data" in described.stdout, described.stderr
+    assert job["error"]["message"] in _run(stack, "job logs no-data").stdout
+    assert _run(stack, "job wait no-data").returncode == 1
+    unanswered = _run(stack, "tpu delete elsewhere --zone europe-west4-a")
+    assert unanswered.returncode == 2 and "--quiet" in unanswered.stderr
+    assert stack.call("GET", "/v2/projects/demo/locations/europe-west4-a/nodes/elsewhere")["state"] == "READY"
 
 
 def _run(stack: Stack, text: str) -> subprocess.CompletedProcess[str]:
     env = {name: value for name, value in os.environ.items() if not name.startswith("PODYARD_")}
     env["PODYARD_DATA"] = str(stack.data)
-    return subprocess.run([*PODYARD, *shlex.split(text)], env=env, capture_output=True, text=True, timeout=120)
+    return subprocess.run(
+        [*PODYARD, *shlex.split(text)], env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120
+    )
 
 
 def test_the_demo_proves_its_bill_and_leaves_nothing(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from podyard.cli.budget import _row
+from podyard.cli.jobs import progress_line
 from podyard.cli.output import cell
 
 
@@ -23,3 +25,22 @@ from podyard.cli.output import cell
 )
 def test_a_cell_is_for_people(value: object, shown: str) -> None:
     assert cell(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("spent", "reached", "expected"),
+    [("99.99", None, "2026-03-20T00:00:00Z"), ("100.00", "2026-03-20T00:00:00Z", None)],
+)
+def test_a_forecast_is_not_reached(spent: str, reached: str | None, expected: str | None) -> None:
+    budget = {"spent": spent, "amount": "100", "reachedAt": "2026-03-20T00:00:00Z", "actions": []}
+    row = _row(budget)
+    assert (row["reached"], row["expected"]) == (reached, expected)
+    assert _row({"amount": "100", "actions": []})["reached"] is None
+
+
+def test_the_progress_of_a_job_is_time_speed_and_cost() -> None:
+    job = {
+        "state": "RUNNING", "stepsDone": 40, "steps": 100, "metrics": {"latest": {}}, "wallSeconds": 95.2,
+        "stepsPerSecond": 2.5, "remainingSeconds": 24.0, "cost": "0.118750000000",
+    }  # fmt: skip
+    assert progress_line(job).split("  ")[-3:] == ["1 min 35 s", "2.5 steps/s, 24 s left", "$0.1188"]
