@@ -8,6 +8,7 @@ from urllib.parse import quote
 import click
 
 from podyard.base.errors import Code, PodyardError
+from podyard.base.money import money_text
 from podyard.cli.client import Client
 from podyard.cli.options import client_of, output_option, pairs, project_options
 from podyard.cli.output import emit, say
@@ -23,7 +24,7 @@ _LINES = {
 _SUMS = {"ITEM": "item", "AMOUNT": "amount"}
 _CREDITS = {
     "CREDIT": "credit",
-    "USD": "amount",
+    "AMOUNT": "amount|usd",
     "FROM": "fromMonth",
     "UNTIL": "untilMonth",
     "REASON": "reason",
@@ -43,23 +44,23 @@ _JOBS = {
     "JOB": "id",
     "STATE": "state",
     "ATTEMPTS": "tries",
-    "SECONDS": "seconds",
-    "USD": "amount",
-    "PER_STEP": "perStep",
-    "PER_EPOCH": "perEpoch",
-    "PER_1000": "per1000Examples",
-    "ESTIMATE": "estimate",
-    "LOST": "lost",
-    "SAVED": "saved",
+    "USED": "seconds|seconds",
+    "COST": "amount|usd",
+    "PER_STEP": "perStep|usd",
+    "PER_EPOCH": "perEpoch|usd",
+    "PER_1000": "per1000Examples|usd",
+    "ON_A_REAL_SLICE": "estimate|usd",
+    "LOST": "lost|usd",
+    "SAVED": "saved|usd",
 }
 _NODES = {
     "NODE": "id",
     "TYPE": "acceleratorType",
     "USAGE": "usage",
-    "SECONDS": "seconds",
-    "USD": "amount",
-    "IDLE_SECONDS": "idle.seconds",
-    "IDLE_USD": "idle.amount",
+    "USED": "seconds|seconds",
+    "COST": "amount|usd",
+    "IDLE": "idle.seconds|seconds",
+    "IDLE_COST": "idle.amount|usd",
 }
 
 
@@ -205,7 +206,8 @@ def costs(data: str | None, project: str | None, month: str | None, output: str)
     emit(jobs, output, _JOBS)
     click.echo()
     emit([{**node, "id": _last(node["name"])} for node in found["nodes"]], output, _NODES)
-    click.echo(f"Commitments ${found['commitments']}, total ${found['total']} as of {found['asOf']}")
+    commitments, total = money_text(found["commitments"]), money_text(found["total"])
+    click.echo(f"Commitments {commitments}, total {total} as of {found['asOf']}")
 
 
 def _last(name: str) -> str:
@@ -234,7 +236,7 @@ def what_if(data: str | None, project: str | None, output: str, **given: Any) ->
     }
     body = {name: value for name, value in fields.items() if value is not None}
     found = client.call("POST", f"{client.project_path()}/costs:whatIf", body)
-    columns = {"MONTH": "month", "ACTUAL_USD": "actual", "CHANGED_USD": "changed", "DIFFERENCE": "difference"}
+    columns = {"MONTH": "month", "ACTUAL": "actual|usd", "CHANGED": "changed|usd", "DIFFERENCE": "difference|usd"}
     emit(found, output, columns)
     if output == "table":
         for held in found["held"]:

@@ -14,9 +14,9 @@ from podyard.cli.output import emit, say
 _COLUMNS = {
     "NAME": "name",
     "SCOPE": "scope",
-    "AMOUNT": "amount",
+    "AMOUNT": "amount|usd",
     "PERIOD": "period",
-    "SPENT": "spent",
+    "SPENT": "spent|usd",
     "REACHED": "reached",
     "EXPECTED": "expected",
     "ACTIONS": "acts",
@@ -27,7 +27,7 @@ _EVENTS = {
     "PERIOD": "period",
     "KIND": "kind",
     "DETAIL": "detail",
-    "COST": "cost",
+    "COST": "cost|usd",
     "TEXT": "text",
 }
 

@@ -28,10 +28,10 @@ _COLUMNS = {
     "STATE": "state",
     "STEPS": "progress",
     "ACCURACY": "metrics.latest.accuracy",
-    "WALL": "wall",
-    "LEFT": "left",
-    "MODELLED": "modelled",
-    "COST": "shownCost",
+    "WALL": "wallSeconds|seconds",
+    "LEFT": "remainingSeconds|seconds",
+    "MODELLED": "modelledSeconds|seconds",
+    "COST": "cost|usd",
 }
 
 
@@ -359,10 +359,6 @@ def _row(found: dict[str, Any]) -> dict[str, Any]:
         "id": parts[-1],
         "zone": parts[3],
         "progress": f"{found['stepsDone']}/{found['steps']}",
-        "wall": duration_for_people(found["wallSeconds"]),
-        "left": duration_for_people(found["remainingSeconds"]) if "remainingSeconds" in found else None,
-        "modelled": duration_for_people(found["modelledSeconds"]),
-        "shownCost": money_text(found["cost"]) if "cost" in found else None,
     }
 
 

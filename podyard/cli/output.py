@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
 
-from podyard.base.money import without_zeros
+from podyard.base.durations import duration_for_people
+from podyard.base.money import money_text, without_zeros
 
 FORMATS = ("table", "json", "yaml")
 
 
 def emit(data: Any, output: str, columns: Mapping[str, str] | None = None) -> None:
-    """`columns`: heading -> path of keys (`metrics.latest.loss`) of a list of mappings, or of one mapping."""
+    """`columns`: heading -> path of keys (`metrics.latest.loss`) of a list of mappings, or of one mapping.
+
+    A path may end with what it leads to: `|usd` or `|seconds`.
+    """
     if output == "json":
         click.echo(json.dumps(data, indent=2, ensure_ascii=False))
     elif output == "yaml" or columns is None:
@@ -23,7 +27,7 @@ def emit(data: Any, output: str, columns: Mapping[str, str] | None = None) -> No
         click.echo(yaml.safe_dump(data, sort_keys=False, allow_unicode=True).rstrip())
     else:
         rows = data if isinstance(data, Sequence) else [data]
-        click.echo(table(list(columns), [[cell(pick(row, path)) for path in columns.values()] for row in rows]))
+        click.echo(table(list(columns), [[_shown(row, path) for path in columns.values()] for row in rows]))
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -40,6 +44,15 @@ def pick(row: Mapping[str, Any], path: str) -> Any:
     for key in path.split("."):
         value = value.get(key) if isinstance(value, Mapping) else None
     return value
+
+
+def _shown(row: Mapping[str, Any], path: str) -> str:
+    path, _, kind = path.partition("|")
+    value = pick(row, path)
+    return cell(value if value is None or not kind else _KINDS[kind](value))
+
+
+_KINDS: Mapping[str, Callable[[Any], str]] = {"usd": money_text, "seconds": duration_for_people}
 
 
 def cell(value: Any) -> str:

@@ -273,7 +273,7 @@ def test_the_commands_do_the_same(yard: Yard, podyard: Callable[..., str]) -> No
     _advance(yard, "2026-03-01T10:00:00Z")
     assert "DRAFT in USD" in podyard("bill", "invoice")
     assert "0.5" in podyard("budget", "events")
-    assert "151.200000000000" in podyard("bill", "costs", "--month", "2026-03")
+    assert "$151.20" in podyard("bill", "costs", "--month", "2026-03")
     changed = json.loads(podyard("bill", "what-if", "--usage", "spot", "-o", "json"))
     assert changed["difference"] == "-31.500000000000"
     _advance(yard, "2026-04-01T01:00:00Z")
