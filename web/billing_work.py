@@ -213,8 +213,8 @@ def _idle_saved(node: NodeCost) -> dict[str, Any]:
     return {
         "name": node.name.rsplit("/", 1)[-1],
         "usage": str(node.usage_class),
-        "amount": usd(node.idle.amount),
-        "on_demand": usd(node.idle_on_demand or Amount(0)),
+        "amount": money_text(node.idle.amount),
+        "on_demand": money_text(node.idle_on_demand or Amount(0)),
         "saved": _dollars(node.idle_saved),
     }
 

@@ -24,11 +24,12 @@ from podyard.base.clock import NANOS_PER_SECOND, OsClock, PlatformTime, RealCloc
 from podyard.base.durations import duration_for_people
 from podyard.base.errors import Code, PodyardError
 from podyard.base.money import Amount, money_text, nanos_from_decimal_text
+from podyard.cli import fsck
 from podyard.cli.client import Client, Target, read_token
 from podyard.cli.jobs import FINAL_STATES
 from podyard.cli.output import say
 from podyard.cli.processes import read_json
-from podyard.settings import INSTANT_FLEET
+from podyard.settings import INSTANT_FLEET, from_environment
 
 READY_SECONDS_MAX = 70.0
 NODE_SECONDS_MAX = 60.0
@@ -192,6 +193,9 @@ class _Run:
         problem = check_bill(usage, events)
         if problem is not None:
             raise PodyardError(Code.DATA_LOSS, f"the bill does not follow from the state events: {problem}")
+        broken = fsck.violations(from_environment({"PODYARD_DATA": str(self._data)}))
+        if broken:
+            raise PodyardError(Code.DATA_LOSS, f"fsck found {len(broken)} violations, the first: {broken[0]}")
         bill = f"{duration_for_people(usage['seconds'])}, {money_text(usage['amount'])}"
         click.echo(
             f"Bill: {bill}, equal to the usage records. "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -69,13 +68,18 @@ def seconds_of(text: str, option: str) -> float:
     return float(int(match[1]) * _SECONDS[match[2]])
 
 
-def _check(settings: Settings, output: str) -> int:
+def violations(settings: Settings) -> list[dict[str, Any]]:
+    """What breaks an invariant in the database of a data folder."""
     from podyard.control import fsck as checks
     from podyard.pricing.sku import default_rate_card
 
     fleet = _fleet(settings)
     found = _read(settings, lambda uow: checks.check(uow, fleet, default_rate_card()))
-    rows = [violation.as_json() for violation in found]
+    return [violation.as_json() for violation in found]
+
+
+def _check(settings: Settings, output: str) -> int:
+    rows = violations(settings)
     if output == "table":
         if rows:
             columns = {"INVARIANT": "invariant", "AT": "at", "RESOURCE": "resource", "DETAIL": "detail"}
@@ -110,10 +114,8 @@ def _read(settings: Settings, body: Any) -> Any:
 def _fleet(settings: Settings) -> Any:
     from podyard.domain.fleet_file import read_fleet
 
-    name = settings.fleet
-    if not os.environ.get("PODYARD_FLEET") and settings.fleet_record_path.exists():
-        name = settings.fleet_record_path.read_text(encoding="utf-8").strip()
-    return read_fleet(name)
+    record = settings.fleet_record_path
+    return read_fleet(record.read_text(encoding="utf-8").strip() if record.exists() else settings.fleet)
 
 
 def _delete(data: str | None, found: Sequence[Mapping[str, str]]) -> None:
