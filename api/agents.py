@@ -1,9 +1,7 @@
-"""What agents, replicas and host servers call, whose tokens carry no role, so that they may call nothing else; and the
-hosts of a node, as their users see and materialise them."""
+"""What agents and replicas call, whose tokens carry no role, so that they may call nothing else."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Any, cast
 
 from fastapi import APIRouter, Request
@@ -12,18 +10,17 @@ from typing_extensions import TypedDict
 
 from podyard.api import deps
 from podyard.api.deps import Timestamp
+from podyard.api.hosts import HostWanted, listens, to_api_wanted
 from podyard.api.job_messages import Training
 from podyard.base.clock import RealTime
 from podyard.base.errors import invalid
-from podyard.control import agents, hosts
+from podyard.control import agents, host_connections, hosts
 from podyard.db.unit_of_work import UnitOfWork
-from podyard.domain.host import NodeFacts, worker_environment
 
 router = APIRouter(prefix="/podyard/v1", route_class=deps.Route)
 
 METRICS_PER_EVALUATION_MAX = 64  # a model is judged by a handful
 REPORT_ITEMS_MAX = 5000  # of one kind in one report: ten thousand steps a second are beyond any replica
-HOSTS_PER_SYNC_MAX = 10_000  # of one agent: the most that hosts_max may say
 FOLDERS_PER_SYNC_MAX = 256  # of hosts that are not running: which of them may go is no matter of seconds
 
 
@@ -58,32 +55,6 @@ class SyncMessage(_Message):
     fence: Fence
     replicas: list[ReplicaSeen] = Field(default_factory=list, max_length=REPORT_ITEMS_MAX)
     host_folders: list[str] = Field(default_factory=list, max_length=FOLDERS_PER_SYNC_MAX)
-
-
-class HostSeen(_Message):
-    host: str
-    generation: Count
-    state: str = Field(pattern="^(RUNNING|EXITED)$")
-    address: str = Field(default="", max_length=64)
-    metadata_address: str = Field(default="", max_length=64)
-    ports: dict[str, Annotated[int, Field(ge=0, lt=2**16)]] = Field(default_factory=dict)
-    ssh_host_key: str = Field(default="", max_length=1024)
-    scripts: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    guest_attributes: dict[str, dict[str, str]] | None = None
-    problem: str = Field(default="", max_length=1024)
-
-
-class HostSyncMessage(_Message):
-    hosts: list[HostSeen] = Field(default_factory=list, max_length=HOSTS_PER_SYNC_MAX)
-    known: dict[str, str] = Field(default_factory=dict)
-
-
-class HostTokenMessage(_Message):
-    host: str
-
-
-class MaterialiseMessage(_Message):
-    workers: list[Count] = Field(default_factory=list, max_length=HOSTS_PER_SYNC_MAX)
 
 
 class JoinMessage(_Message):
@@ -143,59 +114,12 @@ class ReplicaWanted(TypedDict):
     token: str
 
 
-class HostWanted(TypedDict):
-    host: str
-    generation: int
-    node: str
-    index: int
-    desired: str
-
-
 class Synced(TypedDict):
     leaseSeconds: float
     replicas: list[ReplicaWanted]
     hosts: list[HostWanted]
     goneHosts: list[str]
-
-
-class NodeNews(TypedDict):
-    """`facts`: what the hosts of the node know of it (domain/host.py)."""
-
-    digest: str
-    facts: dict[str, Any]
-
-
-class HostsSynced(TypedDict):
-    leaseSeconds: float
-    hosts: list[HostWanted]
-    nodes: dict[str, NodeNews]
-
-
-class HostToken(TypedDict):
-    accessToken: str
-    expiresIn: int
-
-
-class Host(TypedDict):
-    """`scripts`: what became of the start-up and the shutdown script."""
-
-    worker: int
-    host: str
-    state: str
-    problem: str
-    generation: int
-    internalIp: str
-    externalIp: str
-    address: str
-    ports: dict[str, int]
-    metadataAddress: str
-    sshHostKey: str
-    scripts: dict[str, dict[str, Any]]
-    environment: dict[str, str]
-
-
-class Hosts(TypedDict):
-    hosts: list[Host]
+    listeners: bool
 
 
 class Peer(TypedDict):
@@ -283,67 +207,22 @@ def sync(request: Request, agent: str, body: Annotated[deps.MendedBody, SyncMess
     message, caller = deps.parse(SyncMessage, body), deps.principal(request)
     seen = [agents.ReplicaReport(r.replica, r.fence, r.state, r.reason, r.released) for r in message.replicas]
 
-    def body_of_unit(uow: UnitOfWork) -> tuple[Any, Any, Any]:
+    def body_of_unit(uow: UnitOfWork) -> tuple[Any, Any, Any, bool]:
         live = agents.sync(uow, caller, agent, message.fence, seen)
-        return live, hosts.wanted(uow, agent), hosts.gone(uow, message.host_folders)
+        listening = listens(request, agent) and host_connections.has_listeners(uow)
+        return live, hosts.wanted(uow, agent), hosts.gone(uow, message.host_folders), listening
 
-    live, wanted, gone = deps.write(request, body_of_unit)
+    live, wanted, gone, listening = deps.write(request, body_of_unit)
     return {
         "leaseSeconds": deps.platform(request).database.leases.agent_seconds,
         "replicas": [
             {"replica": r["replica_id"], "fence": r["fence"], "desired": r["desired"], "token": r["token"]}
             for r in live
         ],
-        "hosts": [_host_wanted(host) for host in wanted],
+        "hosts": [to_api_wanted(host) for host in wanted],
         "goneHosts": gone,
+        "listeners": listening,
     }
-
-
-@router.post("/agents/{agent}:syncHosts")
-def sync_hosts(request: Request, agent: str, body: Annotated[deps.MendedBody, HostSyncMessage]) -> HostsSynced:
-    """The host server says what it has and hears what it shall have; `nodes` are the facts that it does not know."""
-    message, caller = deps.parse(HostSyncMessage, body), deps.principal(request)
-    seen = [from_api_host(item) for item in message.hosts]
-    wanted, news = deps.write(request, lambda uow: hosts.sync(uow, caller, agent, seen, message.known))
-    return {
-        "leaseSeconds": deps.platform(request).database.leases.replica_seconds,
-        "hosts": [_host_wanted(host) for host in wanted],
-        "nodes": {key: {"digest": digest, "facts": facts.to_json()} for key, (digest, facts) in news.items()},
-    }
-
-
-@router.post("/agents/{agent}:hostToken")
-def host_token(request: Request, agent: str, body: Annotated[deps.Body, HostTokenMessage]) -> HostToken:
-    """An access token of the host's service account, for its metadata server."""
-    message, caller = deps.parse(HostTokenMessage, body), deps.principal(request)
-    made, seconds = deps.write(request, lambda uow: hosts.token(uow, caller, agent, message.host))
-    return {"accessToken": made, "expiresIn": seconds}
-
-
-@router.get("/projects/{project}/locations/{zone}/nodes/{node}/hosts")
-def list_hosts(request: Request, project: str, zone: str, node: str) -> Hosts:
-    """Each host's state, addresses and environment. Asking materialises nothing."""
-    caller = deps.principal(request)
-    facts, rows = deps.read(request, lambda uow: hosts.list_hosts(uow, caller, project, zone, node))
-    url = str(request.base_url).rstrip("/")
-    return {"hosts": [to_api_host(row, facts, url) for row in rows]}
-
-
-@router.post("/projects/{project}/locations/{zone}/nodes/{node}:materialise", responses=deps.errors(429))
-def materialise(
-    request: Request, project: str, zone: str, node: str, body: Annotated[deps.Body, MaterialiseMessage]
-) -> Hosts:
-    caller = deps.principal(request)
-    caller.require(hosts.USE, project, f"projects/{project}/locations/{zone}/nodes/{node}")
-    message = deps.parse(MaterialiseMessage, body)
-    url = str(request.base_url).rstrip("/")
-
-    def body_of_unit(uow: UnitOfWork) -> Hosts:
-        rows = hosts.ask(uow, caller, project, zone, node, message.workers)
-        facts, _ = hosts.list_hosts(uow, caller, project, zone, node)
-        return {"hosts": [to_api_host(row, facts, url) for row in rows]}
-
-    return deps.write(request, body_of_unit)
 
 
 @router.post("/replicas/{replica}:join")
@@ -402,52 +281,6 @@ def list_agents(request: Request) -> Agents:
             }
             for row in found
         ]
-    }
-
-
-def _host_wanted(host: hosts.HostWanted) -> HostWanted:
-    return {
-        "host": host.host_id,
-        "generation": host.generation,
-        "node": host.node_key,
-        "index": host.index,
-        "desired": "RUN" if host.run else "STOP",
-    }
-
-
-def from_api_host(seen: HostSeen) -> hosts.HostReport:
-    return hosts.HostReport(
-        host_id=seen.host,
-        generation=seen.generation,
-        state=seen.state,
-        address=seen.address,
-        metadata_address=seen.metadata_address,
-        ports=seen.ports,
-        ssh_host_key=seen.ssh_host_key,
-        scripts=seen.scripts,
-        guest_attributes=seen.guest_attributes,
-        problem=seen.problem,
-    )
-
-
-def to_api_host(row: Mapping[str, Any], facts: NodeFacts, url: str) -> Host:
-    ports = row["port_map"] if row["state"] == "RUNNING" else {}
-    address = row["bind_address"] if ports else None
-    metadata_address = row["metadata_address"] or None
-    return {
-        "worker": row["host_index"],
-        "host": row["host_id"],
-        "state": row["state"],
-        "problem": row["problem"],
-        "generation": row["generation"],
-        "internalIp": row["internal_ip"],
-        "externalIp": row["external_ip"],
-        "address": address or "",
-        "ports": ports,
-        "metadataAddress": metadata_address or "",
-        "sshHostKey": row["ssh_host_key"],
-        "scripts": row["scripts"],
-        "environment": worker_environment(facts, row["host_index"], metadata_address=metadata_address, url=url),
     }
 
 

@@ -17,16 +17,19 @@ from podyard.api import (
     catalogue,
     exports,
     front,
+    hosts,
     invoices,
     jobs,
     openapi,
     pods,
     queue_view,
     reservations,
+    unserved,
 )
 from podyard.api import clock as clock_routes
 from podyard.api import faults as fault_routes
 from podyard.api import platform as platform_routes
+from podyard.api.compute.routes import router as compute
 from podyard.api.deps import Platform
 from podyard.api.tpu import discovery
 from podyard.api.tpu.call import Answers
@@ -53,6 +56,7 @@ OWN_ROUTERS = tuple(
         catalogue,
         jobs,
         agents,
+        hosts,
         billing,
         exports,  # before invoices: a month of theirs may end with any verb
         invoices,
@@ -64,6 +68,7 @@ OWN_ROUTERS = tuple(
         pods,
         clock_routes,
         fault_routes,
+        unserved,
     )
 )
 
@@ -104,7 +109,7 @@ def create_app(
     app.state.front = "off"
     app.state.answers = Answers()
     errors.install(app)
-    for router in (*OWN_ROUTERS, *routers):
+    for router in (*OWN_ROUTERS, compute, unserved.answers, *routers):
         app.include_router(router)
 
     # Routes are tried in their order: v2 first, since it is asked most, and the catalogue before v1, below which it is.

@@ -116,7 +116,7 @@ class Agent:
         ]
         self._follow(self._state.on_synced(wanted, reported))
         if self._hosts is not None:
-            self._hosts.follow(answer["hosts"], answer["goneHosts"])
+            self._hosts.follow(answer["hosts"], answer["goneHosts"], listeners=answer["listeners"])
         return True
 
     def watch(self) -> bool:

@@ -10,8 +10,7 @@ import json
 import logging
 import signal
 import socket
-import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,8 +20,11 @@ import psutil
 
 from podyard.base.clock import RealClock
 from podyard.domain.host import (
+    HAS_HOST_ADDRESSES,
     HOST_KEYS_NAMESPACE,
+    LOOPBACK,
     SHUTDOWN_SCRIPT,
+    SSH_PORT,
     STARTUP_SCRIPT,
     TENSORFLOW_PORT,
     NodeFacts,
@@ -39,9 +41,8 @@ TOKEN_LEFT_SECONDS_MIN = 300.0  # a token with less life is made anew, as Google
 QUICK_GRACE_SECONDS = 1.0  # what processes have after SIGTERM when the whole server leaves
 POLL_SECONDS = 0.1
 LISTEN_BACKLOG = 64
-LOOPBACK = "127.0.0.1"
 # The port that each service has on a machine of Google's; taken when the address is the host's own and it is free.
-_USUAL_PORTS = {"metadata": 80, "ssh": 22, "tensorflow": TENSORFLOW_PORT}
+_USUAL_PORTS = {"metadata": 80, "ssh": SSH_PORT, "tensorflow": TENSORFLOW_PORT}
 
 
 class Phase(StrEnum):
@@ -65,6 +66,7 @@ class Api(Protocol):
     """What a host asks of its server."""
 
     async def refresh(self) -> None: ...
+    def listener(self, host_id: str) -> tuple[str, int] | None: ...
     async def token(self, host_id: str) -> tuple[str, int]: ...
     async def processes(self, host: HostProcesses) -> list[psutil.Process]: ...
 
@@ -77,6 +79,7 @@ class Host:
         host_id: str,
         generation: int,
         index: int,
+        key_seed: bytes,
         facts: NodeFacts,
         settings: HostSettings,
         api: Api,
@@ -93,7 +96,10 @@ class Host:
         self._metadata_address = ""
         self._hurry = False
         self._ports: dict[str, int] = {}
-        self._key = ""
+        self._host_key = ssh.host_key(key_seed)
+        self._key = ssh.public_text(self._host_key)
+        self._ssh: ssh.SshHost | None = None
+        self._connections: set[asyncssh.SSHServerConnection] = set()
         self._problem = ""
         self._closing: list[Any] = []
         self._processes: HostProcesses | None = None
@@ -106,6 +112,10 @@ class Host:
     @property
     def is_over(self) -> bool:
         return self._phase is Phase.OVER
+
+    @property
+    def is_running(self) -> bool:
+        return self._phase is Phase.RUNNING
 
     @property
     def has_begun(self) -> bool:
@@ -130,6 +140,19 @@ class Host:
             return
         self._phase = Phase.RUNNING
         logger.info("host %s runs on %s, ports %s", self.host_id, self._address, self._ports)
+
+    async def connect(self, connection: socket.socket) -> None:
+        """Serves ssh on a connection that the host's listener has accepted; the host runs."""
+        assert self._ssh is not None
+        try:
+            served = await ssh.serve(self._ssh, connection, self._host_key)
+        except (OSError, asyncssh.Error) as error:
+            connection.close()
+            logger.info("%s: a client did not log in: %s", self.host_id, error)
+            return
+        self._connections.add(served)
+        await served.wait_closed()
+        self._connections.discard(served)
 
     def update(self, facts: NodeFacts) -> None:
         """The node has changed: whoever waits for a change of its metadata hears of it."""
@@ -199,14 +222,19 @@ class Host:
         self._guest_told = self._source.guest == told
 
     async def _serve(self, processes: HostProcesses) -> None:
-        key = ssh.host_key(self._folder)
-        self._key = ssh.public_text(key)
         kind, public = self._key.split()
         self._source.guest |= self._stored_guest()
         self._source.guest[HOST_KEYS_NAMESPACE] = {kind: public}
-        local, sockets = _open_sockets(self._settings.bind_address, self._own_address(), self._stored_ports())
+        listener = self._api.listener(self.host_id)
+        local, sockets = _open_sockets(
+            self._settings.bind_address, self._own_address(), self._stored_ports(), listens=listener is not None
+        )
         self._ports = {name: found.getsockname()[1] for name, found in sockets.items()}
-        self._address = str(sockets["ssh"].getsockname()[0])
+        if "ssh" in sockets:
+            self._address = str(sockets["ssh"].getsockname()[0])
+        else:
+            assert listener is not None
+            self._address, self._ports["ssh"] = listener
         self._metadata_address = f"{local}:{self._ports['metadata']}"
         (self._folder / "ports.json").write_text(json.dumps(self._ports), encoding="utf-8")
         handler = metadata.MetadataHandler(self._source)
@@ -216,10 +244,11 @@ class Host:
             )
         )
         self._closing.append(await asyncio.start_server(tensorflow_port.serve_connection, sock=sockets["tensorflow"]))
-        host = ssh.SshHost(
+        self._ssh = ssh.SshHost(
             self._source, self._folder / "home", processes, self.environment, self._api.refresh, self._clock
         )
-        self._closing.append(await ssh.listen(host, sockets["ssh"], key))
+        if "ssh" in sockets:
+            self._closing.append(await ssh.listen(self._ssh, sockets["ssh"], self._host_key))
 
     async def _run_shutdown_script(self, processes: HostProcesses, script: str) -> None:
         try:
@@ -254,6 +283,8 @@ class Host:
         for server in self._closing:
             server.close()
         self._closing.clear()
+        for connection in self._connections:
+            connection.close()
 
     async def _access_token(self) -> tuple[str, int]:
         async with self._token_lock:
@@ -278,19 +309,18 @@ class Host:
         return {name: port for name, port in found.items() if name in _USUAL_PORTS and isinstance(port, int)}
 
     def _own_address(self) -> str | None:
-        """Linux answers on all of 127.0.0.0/8, so that each host can have an address, and all ports, of its own: that
-        of 10.128.0.5 is 127.128.0.5."""
-        internal = self._source.facts.internal_ips[self._source.index]
-        return f"127.{internal.split('.', 1)[1]}" if sys.platform == "linux" else None
+        addresses = self._source.facts.host_addresses
+        return addresses[self._source.index] if HAS_HOST_ADDRESSES and addresses else None
 
 
 def _open_sockets(
-    bind_address: str, own_address: str | None, before: Mapping[str, int]
+    bind_address: str, own_address: str | None, before: Mapping[str, int], *, listens: bool
 ) -> tuple[str, dict[str, socket.socket]]:
     """(this machine's own address of the host, bound sockets by service).
 
     Ports: those of before, the usual ones on an own address, else any. The metadata server hands out tokens to whoever
-    reaches it, so it never listens on an address that other machines reach; ssh does when the agent does.
+    reaches it, so it never listens on an address that other machines reach; ssh does when the agent does. `listens`:
+    the host has an ssh listener already, and needs none for this machine.
     """
     local_only = bind_address.startswith("127.") or bind_address in ("localhost", "::1")
     for local in (own_address, LOOPBACK):
@@ -302,6 +332,8 @@ def _open_sockets(
         }
         if not local_only:
             wanted["ssh"] = (bind_address, (before.get("ssh"), 0))
+        elif listens:
+            del wanted["ssh"]
         try:
             return local, _bind_all(wanted)
         except OSError:
@@ -315,7 +347,7 @@ def _bind_all(wanted: Mapping[str, tuple[str, tuple[int | None, ...]]]) -> dict[
     found: dict[str, socket.socket] = {}
     try:
         for name, (address, ports) in wanted.items():
-            found[name] = _bind(address, [port for port in ports if port is not None])
+            found[name] = bind(address, [port for port in ports if port is not None])
     except OSError:
         for opened in found.values():
             opened.close()
@@ -323,7 +355,7 @@ def _bind_all(wanted: Mapping[str, tuple[str, tuple[int | None, ...]]]) -> dict[
     return found
 
 
-def _bind(address: str, ports: list[int]) -> socket.socket:
+def bind(address: str, ports: Sequence[int]) -> socket.socket:
     """A socket on the first port that can be had. Raises OSError of the last try."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     for port in ports:

@@ -1,9 +1,9 @@
 """One process for all hosts of an agent: `python -m podyard.workers.host_server NAME FOLDER`.
 
-It hears from the API which hosts shall be, gives each an address with a metadata server, an ssh server and the port of
-TensorFlow, runs their scripts, and says what has become of them. Killed, it leaves scripts and sessions running: the
-next one finds them by their records and their environment. When it cannot reach the API for a whole lease it ends
-everything, since by then the hosts may have been written off.
+It hears from the API which hosts are to run and which only listen for ssh. It gives each that runs an address with a
+metadata server, an ssh server and the port of TensorFlow, runs its scripts, and reports on it. Killed, it leaves
+scripts and sessions running: the next one finds them by their records and their environment. When it cannot reach the
+API for a whole lease it ends everything, since by then the hosts may have been written off.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import logging
 import os
 import resource
 import signal
+import socket
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,8 +26,8 @@ import psutil
 from podyard.base import log
 from podyard.base.clock import OsClock, RealClock
 from podyard.base.errors import PodyardError
-from podyard.domain.host import NodeFacts, facts_of_json
-from podyard.workers import scripts
+from podyard.domain.host import HAS_HOST_ADDRESSES, NodeFacts, facts_of_json, host_address
+from podyard.workers import host_listeners, scripts
 from podyard.workers.host import Host, HostSettings
 from podyard.workers.http_client import JsonClient
 from podyard.workers.scripts import HostProcesses
@@ -39,6 +40,9 @@ LOOK_SECONDS = 0.05  # how old a look at the machine's processes may be
 REFRESH_SECONDS = 0.2  # logins with unknown keys make the server ask for newer metadata, this often at most
 REPORT_BYTES_MAX = 512 << 10  # of guest attributes in one sync, which the API takes whole; the rest goes in the next
 REPORTS_MAX = 1000  # in one sync: with the guest attributes they stay below what the API takes in one body
+CONNECT_SECONDS_MAX = 60.0  # that a connection waits for its host: one that starts on a busy machine takes a few
+CONNECT_POLL_SECONDS = 0.05
+CONNECT_AGAIN_SECONDS = 2.0  # between two questions to the API where a host is: it may be on another agent
 LEASE_SECONDS = 15.0  # until the API has named its own
 FILES_MAX = 65_536  # open ones; more than ten thousand hosts need
 EXIT_LEASE_LAPSED = 75  # EX_TEMPFAIL: the hosts may live elsewhere by now
@@ -48,6 +52,7 @@ class HostServer:
     """All hosts of one agent."""
 
     def __init__(self, agent_id: str, api: JsonClient, settings: HostSettings, clock: RealClock) -> None:
+        self._agent_id = agent_id
         self._path = f"/podyard/v1/agents/{agent_id}"
         self._api = api
         self._settings = settings
@@ -63,6 +68,8 @@ class HostServer:
         self._looking = asyncio.Lock()
         self._looked_at = float("-inf")
         self._table: list[scripts.Seen] = []
+        self._listeners = host_listeners.Listeners(self._connect)
+        self._told_taken: dict[str, str] | None = None
 
     def poke(self) -> None:
         self._poked.set()
@@ -76,6 +83,7 @@ class HostServer:
                 await self._stop_all()
                 return EXIT_LEASE_LAPSED
             await self._wait(stopping)
+        self._listeners.close()
         await self._stop_all()
         await self.sync()
         return 0
@@ -85,13 +93,20 @@ class HostServer:
         async with self._syncing:
             reports = self._reports()
             self._asked_at = self._clock.monotonic_seconds()
-            body = {"hosts": reports, "known": {key: digest for key, (digest, _) in self._facts.items()}}
+            body: dict[str, Any] = {
+                "hosts": reports,
+                "known": {key: digest for key, (digest, _) in self._facts.items()},
+            }
+            taken = self._listeners.taken()
+            if taken != self._told_taken:
+                body["taken"] = taken
             try:
                 answer = await asyncio.to_thread(self._api.call, "POST", f"{self._path}:syncHosts", body)
             except PodyardError as error:
                 logger.warning("sync: %s", error.message)
                 return
             self._synced_at = self._asked_at
+            self._told_taken = taken
             self._told |= {item["host"]: {**item, "guestAttributes": None} for item in reports}
             self._lease_seconds = float(answer["leaseSeconds"])
             for item in reports:
@@ -99,6 +114,33 @@ class HostServer:
                 if host is not None and item["guestAttributes"] is not None:
                     host.guest_told(item["guestAttributes"])
             self._follow(answer)
+
+    def listener(self, host_id: str) -> tuple[str, int] | None:
+        return self._listeners.find(host_id)
+
+    async def _connect(self, host_id: str, connection: socket.socket) -> None:
+        """Makes the host of a new connection, or finds it, and serves the connection there."""
+        deadline = self._clock.monotonic_seconds() + CONNECT_SECONDS_MAX
+        ask_at = float("-inf")
+        while (now := self._clock.monotonic_seconds()) < deadline:
+            host = self._hosts.get(host_id)
+            if host is not None and host.is_running:
+                await host.connect(connection)
+                return
+            if now < ask_at:
+                await asyncio.sleep(CONNECT_POLL_SECONDS)
+                continue
+            ask_at = now + CONNECT_AGAIN_SECONDS
+            try:
+                found = await asyncio.to_thread(self._api.call, "POST", f"{self._path}:connectHost", {"host": host_id})
+            except PodyardError as error:
+                logger.warning("a connection to host %s is closed: %s", host_id, error.message)
+                break
+            if found["state"] == "RUNNING" and found["agent"] != self._agent_id:
+                await host_listeners.forward(connection, found["address"], found["port"])
+                return
+            self.poke()
+        connection.close()
 
     async def refresh(self) -> None:
         """Asks the API for newer metadata; whoever asks meanwhile shares the answer."""
@@ -127,6 +169,8 @@ class HostServer:
     def _follow(self, answer: Mapping[str, Any]) -> None:
         for key, item in answer["nodes"].items():
             self._facts[key] = (item["digest"], facts_of_json(item["facts"]))
+        if HAS_HOST_ADDRESSES:
+            self._listeners.follow(_addresses(answer["listeners"]))
         wanted = {item["host"]: item for item in answer["hosts"]}
         for host_id, host in list(self._hosts.items()):
             item = wanted.get(host_id)
@@ -164,7 +208,8 @@ class HostServer:
 
     def _make(self, item: Mapping[str, Any]) -> Host:
         facts = self._facts[item["node"]][1]
-        host = Host(item["host"], item["generation"], item["index"], facts, self._settings, self, self._clock)
+        seed = bytes.fromhex(item["keySeed"])
+        host = Host(item["host"], item["generation"], item["index"], seed, facts, self._settings, self, self._clock)
         self._hosts[item["host"]] = host
         return host
 
@@ -210,6 +255,16 @@ class HostServer:
             heard = self._synced_at == self._asked_at
             if heard and any(self._told.get(report["host"]) != report for report in self._reports()):
                 return
+
+
+def _addresses(listeners: Mapping[str, Any]) -> dict[str, str]:
+    """Where hosts listen for ssh, by their ids."""
+    base = listeners["base"]
+    return {
+        f"{node['node']}-w-{index}": host_address(base, node["first"] + index)
+        for node in listeners["nodes"]
+        for index in range(node["count"])
+    }
 
 
 def main(argv: Sequence[str]) -> int:

@@ -41,6 +41,7 @@ class HostServerChild:
         self._fence = int(_digest(repr(sorted(self._env.items()))), 16)
         self._group: Group | None = None
         self._wanted: list[Mapping[str, Any]] = []
+        self._listeners = False
         self._started = 0.0
         self._restarts = 0
         self._start_at = float("-inf")
@@ -67,10 +68,12 @@ class HostServerChild:
         found = sorted(path.name for path in self._folder.iterdir() if path.is_dir() and path.name not in active)
         return found[:FOLDERS_PER_SYNC_MAX]
 
-    def follow(self, wanted: Sequence[Mapping[str, Any]], gone: Sequence[str]) -> None:
-        """What the API's answer says: `wanted` as it lists the hosts, `gone` are those whose folders may go."""
+    def follow(self, wanted: Sequence[Mapping[str, Any]], gone: Sequence[str], *, listeners: bool) -> None:
+        """What the API's answer says: `wanted` as it lists the hosts, `gone` are those whose folders may go;
+        `listeners`: hosts of this machine listen for ssh, also those that do not run."""
         changed = list(wanted) != self._wanted
         self._wanted = list(wanted)
+        self._listeners = listeners
         for host_id in gone:
             self._clear(host_id)
         if changed and self._group is not None:
@@ -78,7 +81,7 @@ class HostServerChild:
             self._group.signal(scripts.POKE_SIGNAL)
 
     def watch(self) -> None:
-        """Starts the server when there are hosts, again when it dies, and ends it when there have been none."""
+        """Starts the server when there are hosts or listeners, again when it dies, and ends it when it is idle."""
         now = self._clock.monotonic_seconds()
         if self._group is not None and self._group.exit_code()[0]:
             code = self._group.exit_code()[1]
@@ -91,7 +94,7 @@ class HostServerChild:
                 self._restarts += 1
                 self._start_at = now + wait
             self._stopping_until = None
-        if self._wanted:
+        if self._wanted or self._listeners:
             self._idle_since = now
             if self._group is None and now >= self._start_at:
                 self._start(now)

@@ -127,7 +127,8 @@ class Source:
             instance["guest-attributes"] = {
                 space: values for space, values in instance["guest-attributes"].items() if space == HOST_KEYS_NAMESPACE
             }
-        project = {"attributes": {}, "numeric-project-id": number, "project-id": node.project}
+        attributes = dict(sorted(node.project_metadata.items()))
+        project = {"attributes": attributes, "numeric-project-id": number, "project-id": node.project}
         return {"instance": instance, "project": project, "universe": {"universe-domain": "googleapis.com"}}
 
     def put(self, namespace: str, key: str, value: str) -> str | None:

@@ -1,7 +1,7 @@
 """The ssh server of a host: commands, shells, sftp and scp, in the host's folder and with its environment.
 
-Who may log in is what the node's metadata `ssh-keys` says, and nothing else. Everybody is the user that Podyard runs
-as: the name before the key only has to match. What runs belongs to the host and ends with it.
+Who may log in is what the metadata `ssh-keys` of the node and of its project says, and nothing else. Everybody is the
+user that Podyard runs as: the name before the key only has to match. What runs belongs to the host and ends with it.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ import socket
 import termios
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import asyncssh
 from typing_extensions import override
 
 from podyard.base.clock import RealClock
-from podyard.domain.host import SSH_KEYS, authorized_keys
+from podyard.domain.host import keys_of
+from podyard.domain.host_key import private_openssh
 from podyard.workers.scripts import SHELL, USERS_UMASK, HostProcesses
 
 if TYPE_CHECKING:
@@ -32,23 +33,13 @@ logger = logging.getLogger(__name__)
 SESSIONS_PER_HOST_MAX = 64  # commands and shells at once: far beyond people, below what a machine bears
 LOGIN_SECONDS_MAX = 20  # for a client that connects and says nothing
 KEEPALIVE_SECONDS = 30  # a client that has vanished is noticed after three of these
-HOST_KEY_FILE = "ssh_host_ed25519_key"
 EXIT_REFUSED = 255  # as ssh itself says "not the command's exit code"
 # A session leader gets the terminal that it opens first as its controlling one.
 _ON_TERMINAL = 'exec 0<>"$0" 1>&0 2>&0; exec "$@"'
 
 
-def host_key(folder: Path) -> asyncssh.SSHKey:
-    """The host's key, made at its first start; readable by its owner only."""
-    path = folder / HOST_KEY_FILE
-    if not path.exists():
-        key = asyncssh.generate_private_key("ssh-ed25519")
-        beside = path.with_suffix(".new")
-        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(key.export_private_key())
-        beside.replace(path)
-    return asyncssh.read_private_key(path)
+def host_key(seed: bytes) -> asyncssh.SSHKey:
+    return asyncssh.import_private_key(private_openssh(seed))
 
 
 def public_text(key: asyncssh.SSHKey) -> str:
@@ -86,26 +77,33 @@ class SshHost:
         return given in self._keys(user)
 
     def _keys(self, user: str) -> tuple[str, ...]:
-        text = self.source.facts.metadata.get(SSH_KEYS, "")
-        return authorized_keys(text, self.clock.now()).get(user, ())
+        return keys_of(self.source.facts, user, self.clock.now())
 
 
 async def listen(host: SshHost, listener: socket.socket, key: asyncssh.SSHKey) -> asyncssh.SSHAcceptor:
     """Serves ssh on a socket that is bound already."""
-    return await asyncssh.listen(
-        sock=listener,
-        server_factory=lambda: _Server(host),
-        server_host_keys=[key],
-        process_factory=lambda process: _run(host, process),
-        sftp_factory=lambda channel: _Files(channel, host.home),
-        allow_scp=True,
-        encoding=None,
-        line_editor=False,
-        login_timeout=LOGIN_SECONDS_MAX,
-        keepalive_interval=KEEPALIVE_SECONDS,
-        agent_forwarding=False,
-        gss_host=None,
-    )
+    return await asyncssh.listen(sock=listener, **_options(host, key))
+
+
+async def serve(host: SshHost, connection: socket.socket, key: asyncssh.SSHKey) -> asyncssh.SSHServerConnection:
+    """Serves ssh on a connection that was accepted already; returns once the client has logged in."""
+    return await asyncssh.run_server(connection, **_options(host, key))
+
+
+def _options(host: SshHost, key: asyncssh.SSHKey) -> dict[str, Any]:
+    return {
+        "server_factory": lambda: _Server(host),
+        "server_host_keys": [key],
+        "process_factory": lambda process: _run(host, process),
+        "sftp_factory": lambda channel: _Files(channel, host.home),
+        "allow_scp": True,
+        "encoding": None,
+        "line_editor": False,
+        "login_timeout": LOGIN_SECONDS_MAX,
+        "keepalive_interval": KEEPALIVE_SECONDS,
+        "agent_forwarding": False,
+        "gss_host": None,
+    }
 
 
 class _Server(asyncssh.SSHServer):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from ipaddress import IPv4Address
 from typing import Any
 
 from podyard.api.tpu import reader
@@ -11,7 +12,7 @@ from podyard.api.tpu.schema import enums
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import invalid
 from podyard.domain.fleet import region_of
-from podyard.domain.host import DEFAULT_SCOPES, default_service_account
+from podyard.domain.host import DEFAULT_SCOPES, default_service_account, nowhere
 from podyard.domain.node import HEALTHY, HostRecord, Node, NodeSpec, UsageClass, kind_of
 from podyard.hardware import accelerator_types
 from podyard.hardware.accelerator_types import AcceleratorType
@@ -253,7 +254,9 @@ def _endpoint(host: HostRecord, index: int, network: Mapping[str, Any]) -> dict[
     """Host after host, each with one endpoint for each network. Every network has a range of its own."""
     endpoint: dict[str, Any] = {"ipAddress": _in_network(host.internal_ip, index), "port": TPU_PORT}
     if network.get("enableExternalIps"):
-        endpoint["accessConfig"] = {"externalIp": _in_network(host.external_ip, index)}
+        # Only the first network's address leads to the host.
+        external = host.external_ip if index == 0 else nowhere(int(IPv4Address(host.external_ip)) + (index << 12))
+        endpoint["accessConfig"] = {"externalIp": external}
     return endpoint
 
 

@@ -27,10 +27,10 @@ from podyard.base.errors import PodyardError
 from podyard.cli import redirect_google, redirect_proxy, redirect_tls
 from podyard.cli.client import Client, Target
 from podyard.cli.output import say
-from podyard.cli.redirect_google import Google
 from podyard.cli.redirect_metadata import Metadata
 from podyard.cli.redirect_python import past_the_proxy
 from podyard.cli.redirect_tunnel import Upstream
+from podyard.http.google import Google
 
 EXIT_NOT_FOUND = 127  # as shells say
 EXIT_NOT_EXECUTABLE = 126

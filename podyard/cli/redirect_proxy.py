@@ -27,9 +27,10 @@ from typing_extensions import override
 
 from podyard.base.errors import Code
 from podyard.cli import redirect_google
-from podyard.cli.redirect_google import Google, Refusals
+from podyard.cli.redirect_google import Refusals
 from podyard.cli.redirect_metadata import METADATA_HOSTS, Metadata
 from podyard.cli.redirect_tunnel import CONNECT_SECONDS_MAX, Upstream, pipe
+from podyard.http.google import Google, is_of_project, refusal
 
 TPU_HOST = "tpu.googleapis.com"
 TOKEN_HOST = "oauth2.googleapis.com"  # its /token only is what we stand for
@@ -148,7 +149,7 @@ class _Connection(BaseHTTPRequestHandler):
                 self._established()
                 self._stand_for_google(host)
             else:
-                refuse(self, host, *redirect_google.refusal(f"CONNECT {host}:{port}"))
+                refuse(self, host, *refusal(f"CONNECT {host}:{port}"))
             return
         try:
             with self.server.upstream.tunnel(host, port) as other:
@@ -251,7 +252,7 @@ def stand_in(handler: _Connection, host: str, path: str) -> None:
     """Answers what a host was asked for that the proxy stands for: by Podyard, or by what the proxy knows itself."""
     google = handler.server.google
     ours = host in REDIRECTED and (host != BILLING_HOST or path.startswith(CATALOGUE_PATH))
-    if google is None or ours or redirect_google.is_tpu_discovery(host, path):
+    if google is None or ours or is_of_project(host, path) or redirect_google.is_tpu_discovery(host, path):
         relay(handler, path)
         return
     try:

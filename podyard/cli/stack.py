@@ -1,10 +1,8 @@
-"""`podyard up|down|status|env|run`: the stack of one data folder."""
+"""`podyard up|down|status`: the stack of one data folder."""
 
 from __future__ import annotations
 
-import json
 import os
-import shlex
 import shutil
 import signal
 import subprocess
@@ -12,14 +10,13 @@ import sys
 import tempfile
 from pathlib import Path
 from typing import IO, Any
-from urllib.parse import urlsplit
 
 import click
 
 from podyard.base.clock import OsClock, RealClock
 from podyard.base.errors import Code, PodyardError
 from podyard.cli import processes
-from podyard.cli.client import LOCATION_DEFAULT, PROJECT_DEFAULT, Client, Target, find, read_token
+from podyard.cli.client import LOCATION_DEFAULT, PROJECT_DEFAULT, Client, Target, read_token
 from podyard.cli.options import data_option, output_option, settings_of
 from podyard.cli.output import emit, say
 from podyard.cli.supervisor import STOP_SECONDS, run
@@ -181,85 +178,6 @@ def _in_order(process: processes.StackProcess) -> int:
     return order.index(process.name) if process.name in order else len(order)
 
 
-@click.command()
-@data_option
-@click.option("--unset", is_flag=True, help="Print `unset` lines instead.")
-@click.option("-o", "--output", type=click.Choice(("sh", "json")), default="sh", show_default=True)
-@click.option("--project", metavar="PROJECT")
-@click.option("--zone", "location", metavar="ZONE")
-def env(data: str | None, unset: bool, output: str, project: str | None, location: str | None) -> int:
-    """Print the exports with which gcloud, Google's libraries and Terraform find this Podyard."""
-    settings = settings_of(data)
-    if unset:
-        names = (*exports(_nobody(), settings), "PODYARD_GRPC_TARGET")
-        click.echo("\n".join(f"unset {name}" for name in names))
-        return 0
-    found = exports(_target(settings, data, project, location), settings)
-    if output == "json":
-        click.echo(json.dumps(found, indent=2))
-    else:
-        click.echo("\n".join(f"export {name}={shlex.quote(value)}" for name, value in found.items()))
-    return 0
-
-
-@click.command(name="run", context_settings={"ignore_unknown_options": True})
-@data_option
-@click.option("--pass-google", is_flag=True, help="Pass on what is asked of Google's other APIs, as it is.")
-@click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True)
-def run_command(data: str | None, pass_google: bool, command: tuple[str, ...]) -> int:
-    """Run COMMAND with the exports of `podyard env`, and with Google's TPU hosts leading to this Podyard."""
-    from podyard.cli import redirect
-
-    settings = settings_of(data)
-    target = _target(settings, data, None, None)
-    environ = {**os.environ, **exports(target, settings)}
-    grpc = _grpc_address(target, settings)
-    with redirect.redirected(target, environ, grpc, pass_google=pass_google) as environment:
-        code = redirect.run(command, environment)
-    return redirect.end_like(code)
-
-
-def exports(target: Target, settings: Settings) -> dict[str, str]:
-    """The variables, by client: ours, gcloud's, Terraform's, cloud-tpu-client's."""
-    grpc = _grpc_address(target, settings)
-    return {
-        "PODYARD_URL": target.url,
-        "PODYARD_TOKEN": target.token,
-        "PODYARD_PROJECT": target.project,
-        "PODYARD_LOCATION": target.location,
-        "CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU": f"{target.url}/",
-        "CLOUDSDK_AUTH_ACCESS_TOKEN_FILE": str(settings.token_path),
-        "CLOUDSDK_CORE_PROJECT": target.project,
-        "CLOUDSDK_COMPUTE_ZONE": target.location,
-        "CLOUDSDK_CONFIG": str(settings.data / "gcloud"),
-        "CLOUDSDK_CORE_DISABLE_PROMPTS": "1",
-        "GOOGLE_TPU_V2_CUSTOM_ENDPOINT": f"{target.url}/v2alpha1/",
-        "GOOGLE_OAUTH_ACCESS_TOKEN": target.token,
-        "TPU_API_DISCOVERY_URL": f"{target.url}/$discovery/rest?version={{apiVersion}}",
-        **({} if grpc is None else {"PODYARD_GRPC_TARGET": f"{grpc[0]}:{grpc[1]}"}),
-    }
-
-
-def _grpc_address(target: Target, settings: Settings) -> tuple[str, int] | None:
-    """Where the gRPC front of the Podyard on this data folder listens; None when the target is another, or has none."""
-    state = processes.read_json(settings.state_path)
-    port = state.get("grpcPort")
-    if not isinstance(port, int) or state.get("url") != target.url:
-        return None
-    return urlsplit(target.url).hostname or "127.0.0.1", port
-
-
-def _target(settings: Settings, data: str | None, project: str | None, location: str | None) -> Target:
-    if data is not None:
-        for name in ("PODYARD_URL", "PODYARD_TOKEN"):
-            os.environ.pop(name, None)
-    return find(settings, project, location)
-
-
-def _nobody() -> Target:
-    return Target("", "", PROJECT_DEFAULT, LOCATION_DEFAULT)
-
-
 def _fleet_problem(fleet: str) -> str | None:
     if fleet in FLEET_NAMES:
         return None
@@ -316,4 +234,4 @@ def _repeat(said: IO[bytes]) -> None:
         say(text)
 
 
-COMMANDS = {"up": up, "down": down, "status": status, "env": env, "run": run_command}
+COMMANDS = {"up": up, "down": down, "status": status}

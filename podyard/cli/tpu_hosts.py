@@ -74,7 +74,7 @@ def env(
     """Print the environment of a worker: eval "$(podyard tpu env NODE --worker 1)"."""
     client = client_of(data, project, location)
     if address:
-        found = _materialised(client, node, worker)
+        found = materialised(client, node, worker)
     else:
         found = _chosen(client.call("GET", f"{_node_path(client, node)}/hosts")["hosts"], worker, node)
     if output != "table":
@@ -181,7 +181,7 @@ class _Login:
 
     def prepare(self, worker: str) -> list[dict[str, Any]]:
         """The hosts, running, with our key among those that may log in."""
-        found = _materialised(self._client, self._node, worker)
+        found = materialised(self._client, self._node, worker)
         public = _own_key(self.key_path).export_public_key().decode()
         path = f"{self._client.zone_path()}/nodes/{quote(self._node)}"
         metadata = dict(self._client.call("GET", path).get("metadata", {}))
@@ -330,14 +330,15 @@ def _own_key(path: Path) -> asyncssh.SSHKey:
     return asyncssh.read_private_key(path)
 
 
-def _materialised(client: Client, node: str, worker: str) -> list[dict[str, Any]]:
-    """The chosen hosts, once they run."""
+def materialised(client: Client, node: str, worker: str, location: str | None = None) -> list[dict[str, Any]]:
+    """The chosen hosts, once they run. `location`: another zone than the client's."""
+    path = _node_path(client, node, location)
     body = {"workers": [] if worker == "all" else [_index(worker)]}
-    asked = client.call("POST", f"{_node_path(client, node)}:materialise", body)["hosts"]
+    asked = client.call("POST", f"{path}:materialise", body)["hosts"]
     numbers = {host["worker"] for host in asked}
 
     def ask() -> dict[str, Any]:
-        found = client.call("GET", f"{_node_path(client, node)}/hosts")["hosts"]
+        found = client.call("GET", f"{path}/hosts")["hosts"]
         return {"hosts": [host for host in found if host["worker"] in numbers]}
 
     def done(found: dict[str, Any]) -> bool:
@@ -373,8 +374,8 @@ def _remote(text: str) -> tuple[str | None, str]:
     return name.rsplit("@", 1)[-1], path.removeprefix("~/") or "."
 
 
-def _node_path(client: Client, node: str) -> str:
-    return f"{client.own_path()}/nodes/{quote(node)}"
+def _node_path(client: Client, node: str, location: str | None = None) -> str:
+    return f"{client.own_path(location)}/nodes/{quote(node)}"
 
 
 HOST_COMMANDS = (hosts, env, ssh, execute, scp, ssh_config)

@@ -19,7 +19,7 @@ from podyard.base.errors import Code, PodyardError, failed_precondition, invalid
 from podyard.control import access, lookup
 from podyard.control.agents import require_agent
 from podyard.control.gangs import POKE_TASK
-from podyard.db import faults, outbox
+from podyard.db import faults, outbox, yard
 from podyard.db import nodes as node_rows
 from podyard.db.tables_access import projects
 from podyard.db.tables_compute import agents, hosts, nodes
@@ -27,13 +27,16 @@ from podyard.db.transition import HOSTS, move
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.host import (
     DEFAULT_SCOPES,
+    HOST_KEYS_NAMESPACE,
     SHUTDOWN_SCRIPT,
     STARTUP_SCRIPT,
     Multislice,
     NodeFacts,
     attribute_items,
     default_service_account,
+    host_address,
 )
+from podyard.domain.host_key import KEY_TYPE, key_seed, public_key
 from podyard.domain.job import LIVE_HOST_STATES
 from podyard.domain.principal import Principal
 
@@ -44,13 +47,14 @@ TOKEN_SECONDS = 3600  # as the tokens of Google's metadata server
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HostWanted:
-    """One host that has a life on an agent; `run` False: it shall stop."""
+    """One host that has a life on an agent; `run` False: it shall stop. `key_seed`: its private ssh key."""
 
     host_id: str
     generation: int
     node_key: str
     index: int
     run: bool
+    key_seed: bytes
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -84,10 +88,17 @@ def ask(
     if outside:
         raise invalid(f"worker {outside[0]} does not exist: node {node_id} has {row['host_count']}", "workers")
     chosen = [host for host in _hosts_of(uow, row) if not host_indices or host["host_index"] in host_indices]
-    _materialise(uow, row, [host for host in chosen if host["state"] == "VIRTUAL"])
+    return materialise(uow, row, chosen)
+
+
+def materialise(
+    uow: UnitOfWork, node: Mapping[str, Any], chosen: Sequence[Mapping[str, Any]]
+) -> list[Mapping[str, Any]]:
+    """Gives hosts of a READY node a life, and returns their rows. Raises RESOURCE_EXHAUSTED when there is no room."""
+    _materialise(uow, node, [host for host in chosen if host["state"] == "VIRTUAL"])
     ids = [host["host_id"] for host in chosen]
     uow.execute(update(hosts).where(hosts.c.host_id.in_(ids)).values(asked=True))
-    return [host for host in _hosts_of(uow, row) if host["host_id"] in ids]
+    return [host for host in _hosts_of(uow, node) if host["host_id"] in ids]
 
 
 def list_hosts(
@@ -109,26 +120,40 @@ def guest_attributes(
 ) -> list[dict[str, Any]]:
     """Of each worker (none named: all) `{queryPath, items: [{namespace, key, value}]}`, in order of the hosts.
 
-    A host that was never materialised has none.
+    The host keys are there from the beginning: gcloud asks for them before any host runs.
     """
     row = lookup.node(uow, principal, "tpu.nodes.get", project, zone, node_id)
     known = {str(host["host_index"]): host for host in _hosts_of(uow, row)}
+    worker_ids = [worker for worker in worker_ids if worker]  # gcloud names all by an empty one
     for worker in worker_ids:
         if worker not in known:
             raise invalid(f"worker {worker!r} does not exist: node {node_id} has {len(known)}", "workerIds")
+    secret = yard.read(uow).secret if known else ""
     return [
-        {"queryPath": query_path, "items": attribute_items(known[worker]["guest_attributes"], query_path)}
+        {"queryPath": query_path, "items": attribute_items(_guest_attributes(known[worker], secret), query_path)}
         for worker in (worker_ids or known)
     ]
 
 
+def _guest_attributes(host: Mapping[str, Any], secret: str) -> dict[str, Mapping[str, str]]:
+    public = public_key(key_seed(secret, host["host_id"]))
+    return {**host["guest_attributes"], HOST_KEYS_NAMESPACE: {KEY_TYPE: public}}
+
+
 def wanted(uow: UnitOfWork, agent_id: str) -> list[HostWanted]:
     """The hosts that have a life on the agent, and whether they shall go on."""
+    live = _live(uow, agent_id)
+    secret = yard.read(uow).secret if live else ""
     return [
         HostWanted(
-            host["host_id"], host["generation"], host["node_key"], host["host_index"], host["state"] != "STOPPING"
+            host["host_id"],
+            host["generation"],
+            host["node_key"],
+            host["host_index"],
+            host["state"] != "STOPPING",
+            key_seed(secret, host["host_id"]),
         )
-        for host in _live(uow, agent_id)
+        for host in live
     ]
 
 
@@ -221,7 +246,8 @@ _BUSY = (
 def facts(uow: UnitOfWork, row: Mapping[str, Any]) -> NodeFacts:
     """What the hosts of a node know of it."""
     node = node_rows.to_node(uow, row)
-    number = int(uow.execute(select(projects.c.number).where(projects.c.project == node.project)).scalar() or 0)
+    project = uow.first(select(projects).where(projects.c.project == node.project))
+    number = 0 if project is None else int(project["number"])
     account = node.spec.extras.get("serviceAccount") or {}
     # The first of several interfaces is the one that a host is reached by.
     network = (node.spec.extras.get("networkConfigs") or [node.spec.extras.get("networkConfig") or {}])[0]
@@ -251,7 +277,16 @@ def facts(uow: UnitOfWork, row: Mapping[str, Any]) -> NodeFacts:
         multislice=_multislice(uow, row),
         metadata_down=faults.without_metadata(uow, row),
         reclaimed=node.state == "PREEMPTED" or row["reclaim_at"] is not None,
+        host_addresses=_addresses(uow, row),
+        project_metadata={} if project is None else dict(project["compute_metadata"]),
     )
+
+
+def _addresses(uow: UnitOfWork, row: Mapping[str, Any]) -> tuple[str, ...]:
+    if row["first_address"] == 0:
+        return ()  # it has no hosts yet
+    base = yard.read(uow).address_base
+    return tuple(host_address(base, row["first_address"] + index) for index in range(row["host_count"]))
 
 
 def _multislice(uow: UnitOfWork, row: Mapping[str, Any]) -> Multislice | None:

@@ -9,13 +9,14 @@ from typing import Any
 from sqlalchemy import bindparam, delete, select
 
 from podyard.base.clock import PlatformTime
+from podyard.db import yard
 from podyard.db.tables_compute import hosts, nodes, slices
 from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.host import external_address
 from podyard.domain.node import HostRecord, Node, NodeSpec, UsageClass, node_name
 
-# Addresses that the wire shows: 10.128.0.2 upwards inside, 34.64.0.2 upwards outside (Google's usual ranges).
+# Addresses that the wire shows inside: 10.128.0.2 upwards (Google's usual range).
 _INTERNAL_BASE = (10 << 24) + (128 << 16) + 2
-_EXTERNAL_BASE = (34 << 24) + (64 << 16) + 2
 _TIMES = ("created", "ready_since", "termination")
 
 
@@ -103,13 +104,14 @@ def to_spec(data: Mapping[str, Any]) -> NodeSpec:
 
 
 def add_hosts(uow: UnitOfWork, node_key: str, first_address: int, host_count: int) -> None:
+    base = yard.ensure(uow).address_base
     for index in range(host_count):
         host = {
             "host_id": f"{node_key}-w-{index}",
             "node_key": node_key,
             "host_index": index,
             "internal_ip": _dotted(_INTERNAL_BASE + first_address + index),
-            "external_ip": _dotted(_EXTERNAL_BASE + first_address + index),
+            "external_ip": external_address(base, first_address + index),
             "port_map": {},
         }
         uow.insert(hosts, host)

@@ -29,6 +29,14 @@ clock = Table(
     Column("fault_rules", Integer, nullable=False, server_default="0"),  # how many are not over (db/faults)
 )
 
+yard = Table(
+    "yard",
+    metadata,
+    Column("id", Integer, primary_key=True),  # always 1
+    Column("secret", String(64), nullable=False),  # the hosts' ssh keys are derived from it
+    Column("address_base", Integer, nullable=False),  # number of the first host's address (domain/host.py)
+)
+
 state_changes = Table(
     "state_changes",
     metadata,

@@ -14,6 +14,9 @@ projects = Table(
     Column("number", BigInteger, nullable=False),
     Column("labels", Json, nullable=False),
     Column("created", PlatformTimeColumn, nullable=False),
+    Column(
+        "compute_metadata", Json, nullable=False, default=dict
+    ),  # commonInstanceMetadata of Compute Engine's project
 )
 
 tokens = Table(
@@ -61,6 +64,18 @@ api_keys = Table(
     Column("email", String(256), nullable=False),
     Column("created", RealTimeColumn, nullable=False),
     Index("ix_api_keys_project", "project"),
+)
+
+# Calls of Google's APIs that nothing here answers, so that users and developers see what is missing.
+unserved_calls = Table(
+    "unserved_calls",
+    metadata,
+    Column("host", String(128), primary_key=True),
+    Column("method", String(16), primary_key=True),
+    Column("path", String(256), primary_key=True),  # without its query
+    Column("calls", BigInteger, nullable=False),
+    Column("last", RealTimeColumn, nullable=False),
+    Index("ix_unserved_calls_last", "last"),
 )
 
 request_ids = Table(

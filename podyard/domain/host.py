@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import ipaddress
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,6 +26,15 @@ SHUTDOWN_SCRIPT = "shutdown-script"
 SSH_KEYS = "ssh-keys"
 GUEST_ATTRIBUTES_SWITCH = "enable-guest-attributes"
 HOST_KEYS_NAMESPACE = "hostkeys"
+SSH_PORT = 22  # what gcloud dials
+SSH_PORT_WITHOUT_ROOT = 8722  # where a host listens for ssh when port 22 of its address cannot be opened
+# Linux answers on all of 127.0.0.0/8, so that each host has an address, and all ports of it, for itself.
+HAS_HOST_ADDRESSES = sys.platform == "linux"
+LOOPBACK = "127.0.0.1"
+_FIRST_ADDRESS = int(ipaddress.IPv4Address("127.128.0.0"))
+ADDRESSES = 2**23 - 1  # 127.128.0.0/9 without its last one, the broadcast address of 127.0.0.0/8
+# Reserved for benchmarks of networks (RFC 2544): no machine of the internet has one of these addresses.
+_NOWHERE = ipaddress.IPv4Network("198.18.0.0/15")
 # The recorded v4-256 says 'false' although its shape could be twisted: the word speaks of a twist that was asked for.
 TOPOLOGY_ALT = "false"
 DEFAULT_SCOPES = (
@@ -49,7 +60,8 @@ class Multislice:
 class NodeFacts:
     """What the hosts of a node know of it, as JSON can carry it. `external_ips` is empty when it has none;
     `maintenance_workers` are the hosts that a maintenance event is on, `metadata_down` those whose metadata servers
-    answer nobody, by a fault. `reclaimed`: it is taken back, or has got notice that it will be."""
+    answer nobody, by a fault. `reclaimed`: it is taken back, or has got notice that it will be. `host_addresses`: where
+    each host listens on this machine. `project_metadata`: of Compute Engine's project (`ssh-keys` of all its hosts)."""
 
     node_key: str
     project: str
@@ -75,6 +87,8 @@ class NodeFacts:
     multislice: Multislice | None = None
     metadata_down: tuple[int, ...] = ()
     reclaimed: bool = False
+    host_addresses: tuple[str, ...] = ()
+    project_metadata: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def kind(self) -> AcceleratorType:
@@ -93,10 +107,35 @@ class NodeFacts:
 
 
 def facts_of_json(data: Mapping[str, Any]) -> NodeFacts:
-    names = ("tags", "scopes", "internal_ips", "external_ips", "maintenance_workers", "metadata_down")
+    names = (
+        "tags", "scopes", "internal_ips", "external_ips", "maintenance_workers", "metadata_down", "host_addresses",
+    )  # fmt: skip
     several = {name: tuple(data[name]) for name in names}
     multislice = None if data["multislice"] is None else Multislice(**data["multislice"])
     return NodeFacts(**{**data, **several, "multislice": multislice})
+
+
+def host_address(base: int, number: int) -> str:
+    """Where host `number` of a yard listens: a loopback address of 127.128.0.0/9 (macOS: the one that all share).
+
+    `base` is where the yard's addresses begin. It is drawn at random for each yard, so that two yards on one machine
+    have different addresses: with 10,000 hosts each they overlap in 1 of 400 pairs.
+    """
+    return _loopback(base + number) if HAS_HOST_ADDRESSES else LOOPBACK
+
+
+def external_address(base: int, number: int) -> str:
+    """The address that clients outside dial: the host's own, or, without one, an address of nobody."""
+    return _loopback(base + number) if HAS_HOST_ADDRESSES else nowhere(base + number)
+
+
+def nowhere(number: int) -> str:
+    """An address that leads to no machine: one of 198.18.0.0/15."""
+    return str(_NOWHERE[number % _NOWHERE.num_addresses])
+
+
+def _loopback(number: int) -> str:
+    return str(ipaddress.IPv4Address(_FIRST_ADDRESS + number % ADDRESSES))
 
 
 def default_service_account(project_number: int) -> str:
@@ -224,6 +263,12 @@ def authorized_keys(text: str, now: RealTime) -> dict[str, tuple[str, ...]]:
             continue
         found.setdefault(user, []).append(" ".join(public.split()[:2]))
     return {user: tuple(keys) for user, keys in found.items()}
+
+
+def keys_of(node: NodeFacts, user: str, now: RealTime) -> tuple[str, ...]:
+    """The public keys with which `user` may log in to the node's hosts: the node's and its project's `ssh-keys`."""
+    texts = (node.metadata.get(SSH_KEYS, ""), node.project_metadata.get(SSH_KEYS, ""))
+    return tuple(key for text in texts for key in authorized_keys(text, now).get(user, ()))
 
 
 def with_ssh_key(text: str, user: str, public_key: str) -> str:

@@ -14,6 +14,7 @@ _VIEW = frozenset(
         "tpu.runtimeversions.get", "tpu.tensorflowversions.list", "tpu.tensorflowversions.get", "podyard.jobs.list",
         "podyard.jobs.get", "podyard.pods.get", "podyard.agents.list",
         "podyard.projects.get", "tpu.queuedresources.list", "tpu.queuedresources.get", "tpu.reservations.list",
+        "compute.projects.get",
     }
 )  # fmt: skip
 _JOBS = frozenset({"podyard.jobs.create", "podyard.jobs.cancel", "podyard.jobs.resize"})
@@ -24,6 +25,7 @@ _NODES = frozenset(
         "podyard.nodes.scheduleMaintenance",
         "tpu.nodes.reimage", "tpu.nodes.performMaintenance", "tpu.nodes.simulateMaintenanceEvent",
         "tpu.queuedresources.create", "tpu.queuedresources.delete", "tpu.queuedresources.reset",
+        "compute.projects.setCommonInstanceMetadata",
     }
 )  # fmt: skip
 # Faults act on the whole platform, so that they are for whoever has the role on all of it.
@@ -34,6 +36,7 @@ _OWNER = frozenset(
         "podyard.projects.create", "podyard.tokens.create", "podyard.tokens.list", "podyard.clock.set",
         "podyard.keys.create", "podyard.keys.list", "podyard.keys.delete",
         "podyard.reservations.create", "podyard.reservations.delete", "podyard.billing.edit",
+        "podyard.calls.list",
     }
 )  # fmt: skip
 

@@ -19,7 +19,7 @@ from podyard.base.durations import parse_duration
 from podyard.base.errors import Code, PodyardError, invalid
 from podyard.base.rng import Streams
 from podyard.cli.client import Target
-from podyard.cli.stack import exports
+from podyard.cli.env import exports
 from podyard.control import clock as clock_control
 from podyard.control import faults, fsck
 from podyard.db import platform_clock

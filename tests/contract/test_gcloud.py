@@ -6,12 +6,11 @@ import json
 import os
 import shutil
 import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.stack import PODYARD, Stack
+from tests.stack import Stack
 
 ZONE = "us-central1-f"
 pytestmark = [
@@ -35,12 +34,6 @@ def _run(environment: dict[str, str], *arguments: str) -> Any:
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout) if done.stdout.strip() else None
-
-
-def _podyard(stack: Stack, *arguments: str) -> str:
-    done = subprocess.run([*PODYARD, *arguments, "--data", str(stack.data)], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def _gcloud(environment: dict[str, str], *arguments: str) -> Any:
@@ -116,7 +109,8 @@ def test_the_catalogue_maintenance_and_guest_attributes(environment: dict[str, s
     )
     played = _run(environment, "alpha", *tpus, "tpu-vm", "simulate-maintenance-event", "gm", "--workers", "0")
     assert played["response"]["name"].endswith("/nodes/gm")
-    assert _run(environment, *tpus, "tpu-vm", "get-guest-attributes", "gm") == []
+    (key,) = _run(environment, *tpus, "tpu-vm", "get-guest-attributes", "gm")  # before the host runs
+    assert (key["namespace"], key["key"], key["worker_id"]) == ("hostkeys", "ssh-ed25519", 0)
     _gcloud(environment, "delete", "gm")
 
 
@@ -132,21 +126,3 @@ def test_a_node_of_the_first_api(environment: dict[str, str]) -> None:
     # gcloud hides nodes of the first API from the list of TPU VMs.
     assert _gcloud(environment, "list") == []
     _run(environment, *tpus, "delete", "gone")
-
-
-@pytest.mark.skipif(shutil.which("ssh") is None, reason="ssh is not installed")
-def test_ssh_runs_a_command_on_a_worker(environment: dict[str, str], stack: Stack, tmp_path: Path) -> None:
-    _gcloud(environment, "create", "gh", "--accelerator-type", "v2-8", "--version", "tpu-vm-base")
-    shown = _podyard(stack, "tpu", "ssh-config", "gh").split()
-    address, port = (shown[shown.index(name) + 1] for name in ("HostName", "Port"))
-    command = ["gcloud", "compute", "tpus", "tpu-vm", "ssh", "gh", "--zone", ZONE, "--quiet"]
-    flags = [f"--ssh-flag=-oHostName={address}", f"--ssh-flag=-oPort={port}", "--command", "echo worker $TPU_WORKER_ID"]
-    done = subprocess.run(
-        [*PODYARD, "run", "--data", str(stack.data), "--", *command, *flags],
-        env={**environment, "HOME": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert "worker 0" in done.stdout.splitlines(), done.stderr
-    _gcloud(environment, "delete", "gh")

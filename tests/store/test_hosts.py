@@ -11,8 +11,9 @@ from sqlalchemy import select, update
 
 from podyard.base.clock import ManualClock
 from podyard.base.errors import Code, PodyardError
-from podyard.control import access, agents, hosts, nodes
+from podyard.control import access, agents, host_connections, hosts, nodes
 from podyard.db import nodes as node_rows
+from podyard.db import yard
 from podyard.db.tables import outbox
 from podyard.db.tables_compute import hosts as hosts_table
 from podyard.db.tables_compute import nodes as nodes_table
@@ -20,6 +21,7 @@ from podyard.db.transition import NODES, move
 from podyard.db.unit_of_work import Database, UnitOfWork
 from podyard.domain.fleet_file import instant_fleet
 from podyard.domain.host import NodeFacts, facts_of_json
+from podyard.domain.host_key import key_seed, public_key
 from podyard.domain.node import NodeSpec, UsageClass
 from podyard.domain.principal import PLATFORM, Principal
 
@@ -298,7 +300,7 @@ def test_guest_attributes_come_by_worker_and_path(play: Play) -> None:
     play.register(4)
     play.make()
     play.ask(1)
-    said = {"hostkeys": {"ssh-ed25519": "KEY"}, "mine": {"b": "2", "a": "1"}}
+    said = {"hostkeys": {"ssh-ed25519": "another"}, "mine": {"b": "2", "a": "1"}}
     play.say("RUNNING", guest_attributes=said)
     play.say("RUNNING")  # nothing new: they stay
 
@@ -307,14 +309,52 @@ def test_guest_attributes_come_by_worker_and_path(play: Play) -> None:
             lambda uow: hosts.guest_attributes(uow, caller, PROJECT, ZONE, NODE, path, list(workers))
         )
 
-    key = {"namespace": "hostkeys", "key": "ssh-ed25519", "value": "KEY"}
-    assert ask("hostkeys/", "1") == [{"queryPath": "hostkeys/", "items": [key]}]
-    assert [len(worker["items"]) for worker in ask("")] == [0, 3, 0, 0]
+    # The keys that the hosts will have are there before any of them runs, and nothing on a host can change them.
+    secret = play.database.read(yard.read).secret
+    keys = [public_key(key_seed(secret, row["host_id"])) for row in play.rows()]
+    item = {"namespace": "hostkeys", "key": "ssh-ed25519", "value": keys[1]}
+    assert ask("hostkeys/", "1") == ask("hostkeys/", "", "1") == [{"queryPath": "hostkeys/", "items": [item]}]
+    assert [worker["items"][0]["value"] for worker in ask("hostkeys/", "")] == keys  # gcloud's way to say "all"
+    assert len(set(keys)) == 4
+    assert [len(worker["items"]) for worker in ask("")] == [1, 3, 1, 1]
     assert ask("mine/a", "1")[0]["items"] == [{"namespace": "mine", "key": "a", "value": "1"}]
     with pytest.raises(PodyardError, match="worker '9' does not exist"):
         ask("hostkeys/", "9")
     with pytest.raises(PodyardError, match=r"tpu\.nodes\.get"):
         ask("hostkeys/", caller=STRANGER)
+
+
+def test_the_first_connection_makes_the_host(play: Play) -> None:
+    play.register(4)
+    play.make()
+
+    def connect(host_id: str) -> Mapping[str, Any]:
+        return play.database.run(lambda uow: host_connections.connect(uow, AGENT, "local", host_id))
+
+    first, second, *_ = play.rows()
+    assert (connect(first["host_id"])["state"], play.states()) == ("STARTING", ["STARTING", *["VIRTUAL"] * 3])
+    play.say("RUNNING", play.rows())
+    assert connect(first["host_id"])["port_map"] == {"ssh": 22}
+    with pytest.raises(PodyardError, match="hosts/none"):
+        connect("none")
+    with pytest.raises(PodyardError) as caught:
+        play.database.run(lambda uow: host_connections.connect(uow, PLATFORM, "local", second["host_id"]))
+    assert caught.value.code is Code.PERMISSION_DENIED
+    play.leave("stop")
+    with pytest.raises(PodyardError, match="is STOPPING"):
+        connect(second["host_id"])
+
+
+def test_taken_addresses_are_named_until_they_are_free(play: Play) -> None:
+    play.make()
+    host = play.rows()[2]["host_id"]
+
+    def note(**taken: str) -> list[str]:
+        play.database.run(lambda uow: host_connections.note_taken(uow, taken))
+        return [row["problem"] for row in play.rows()]
+
+    assert note(**{host: "in use"}) == ["", "", "ssh: in use", ""]
+    assert note() == [""] * 4
 
 
 def test_folders_of_hosts_that_are_no_more_may_go(play: Play) -> None:

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import dataclasses
+from ipaddress import ip_address, ip_network
 from typing import Any
 
+import asyncssh
 import pytest
 
 from podyard.base.clock import RealTime
 from podyard.domain.host import (
+    ADDRESSES,
+    HAS_HOST_ADDRESSES,
     Multislice,
     NodeFacts,
     attribute_items,
     authorized_keys,
+    external_address,
     facts_of_json,
     guest_attributes_allowed,
+    host_address,
+    keys_of,
+    nowhere,
     tpu_env,
     with_ssh_key,
     worker_environment,
 )
+from podyard.domain.host_key import hkdf, key_seed, private_openssh, public_key
 
 NOW = RealTime.from_rfc3339("2026-03-01T00:00:00Z")
 
@@ -132,3 +141,38 @@ def test_guest_attributes_have_a_switch(switch: str | None, allowed: bool) -> No
     facts = _facts("v2-8", "2x2", 1, metadata={} if switch is None else {"enable-guest-attributes": switch})
     assert guest_attributes_allowed(facts, "mine") is allowed
     assert guest_attributes_allowed(facts, "hostkeys")
+
+
+@pytest.mark.skipif(not HAS_HOST_ADDRESSES, reason="only on Linux have hosts addresses of their own")
+@pytest.mark.parametrize("base", [0, 12345, ADDRESSES - 3])
+def test_every_host_of_a_yard_has_a_loopback_address_of_its_own(base: int) -> None:
+    found = [ip_address(host_address(base, number)) for number in range(1, 2000)]
+    assert len(set(found)) == len(found)
+    assert all(address in ip_network("127.128.0.0/9") for address in found)
+    assert ip_address("127.255.255.255") not in found  # the broadcast address
+    assert [external_address(base, number) for number in (1, 2)] == [str(address) for address in found[:2]]
+
+
+def test_an_address_of_nobody_is_in_the_range_for_benchmarks() -> None:
+    assert {nowhere(number) for number in (0, 2**17)} == {"198.18.0.0"}
+    assert nowhere(2**17 - 1) == "198.19.255.255"
+
+
+def test_host_keys_are_derived_and_openssh_reads_them() -> None:
+    seed = key_seed("secret", "node-w-0")
+    assert len({seed, key_seed("secret", "node-w-1"), key_seed("other", "node-w-0")}) == 3
+    key = asyncssh.import_private_key(private_openssh(seed))
+    assert key.export_public_key().decode().split()[:2] == ["ssh-ed25519", public_key(seed)]
+
+
+def test_hkdf_is_that_of_the_standard() -> None:
+    # RFC 5869, appendix A.3: no salt, no info; the first 32 of its 42 bytes.
+    expected = "8da4e775a563c18f715f802a063c5a31b8a11f5c5ee1879ec3454e5f3c738d2d"
+    assert hkdf(b"\x0b" * 22, b"").hex() == expected
+
+
+def test_keys_of_the_project_log_in_too() -> None:
+    project = {"ssh-keys": "me:ssh-rsa B\nyou:ssh-rsa C"}
+    facts = _facts("v2-8", "2x2", 1, metadata={"ssh-keys": "me:ssh-rsa A me"}, project_metadata=project)
+    assert keys_of(facts, "me", NOW) == ("ssh-rsa A", "ssh-rsa B")
+    assert keys_of(facts, "you", NOW) == ("ssh-rsa C",)

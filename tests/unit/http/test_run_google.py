@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from podyard.cli import redirect_google
-from podyard.cli.redirect_google import Google, Refusals
+from podyard.cli.redirect_google import Refusals
+from podyard.http.google import Google, is_of_project
 
 ZONES = ("us-central1-a", "us-central1-f", "europe-west4-a")
 COMPUTE = "compute.googleapis.com"
@@ -47,7 +48,7 @@ def test_lists_of_compute_engine_are_empty_and_of_google_s_kind() -> None:
             expected = document["schemas"][method["response"]["$ref"]]["properties"]
             assert found["kind"] == expected["kind"]["default"], path
             assert found.keys() <= expected.keys()
-            assert "items" not in found or path in ("zones", "regions")
+            assert not found.get("items") or path in ("zones", "regions")
             seen += 1
     assert seen > 40
     assert _ask("/compute/beta/projects/demo/zones/us-central1-a/instances")[1]["kind"] == "compute#instanceList"
@@ -82,11 +83,15 @@ def test_one_thing_of_compute_engine_is_not_found(path: str, thing: str) -> None
     assert found["error"]["errors"] == [{"message": message, "domain": "global", "reason": "notFound"}]
 
 
-def test_the_project_has_no_metadata_of_its_own() -> None:
-    # gcloud's ssh asks it for keys first.
-    status, found = _ask("/compute/v1/projects/demo", "GET", COMPUTE)
-    assert (status, found["kind"], found["name"]) == (200, "compute#project", "demo")
-    assert found["commonInstanceMetadata"]["items"] == []
+@pytest.mark.parametrize("version", ["v1", "beta", "alpha"])
+def test_the_project_itself_is_asked_of_the_api(version: str) -> None:
+    root = f"/compute/{version}/projects/demo"
+    operation = f"{root}/global/operations/operation-metadata-0af"
+    for path in ("", "?alt=json", "/setCommonInstanceMetadata", "/setCommonInstanceMetadata?alt=json"):
+        assert is_of_project(COMPUTE, f"{root}{path}")
+    assert is_of_project(COMPUTE, f"{operation}/wait")
+    assert not is_of_project("storage.googleapis.com", root)
+    assert not is_of_project(COMPUTE, f"{root}/zones")
 
 
 @pytest.mark.parametrize(
@@ -98,7 +103,7 @@ def test_the_project_has_no_metadata_of_its_own() -> None:
         ("GET", COMPUTE, "/compute/v1/projects/demo/global"),
         ("GET", COMPUTE, "/compute/v1/projects/demo/global/rollouts"),
         ("GET", COMPUTE, "/compute/v1/projects/demo/zones//instances"),
-        ("GET", COMPUTE, "/compute/alpha/projects/demo/zones/us-central1-a/instances"),
+        ("GET", COMPUTE, "/compute/v2/projects/demo/zones/us-central1-a/instances"),
         ("GET", "storage.googleapis.com", "/storage/v1/b"),
         ("GET", "storage.googleapis.com", "/compute/v1/projects/demo/zones"),
         ("GET", "www.googleapis.com", "/discovery/v1/apis/storage/v1/rest"),

@@ -19,14 +19,15 @@ from typing import Any
 import pytest
 
 from podyard.base.clock import OsClock
-from podyard.cli import redirect_google, redirect_proxy, redirect_tls, redirect_tunnel, stack
+from podyard.cli import env, redirect_google, redirect_proxy, redirect_tls, redirect_tunnel
 from podyard.cli.client import Target
 from podyard.cli.redirect_metadata import Metadata
+from podyard.http.google import Google
 from podyard.settings import from_environment
 from tests.stack import until
 
 ZONE = "us-central1-f"
-_GOOGLE = redirect_google.Google((ZONE,))
+_GOOGLE = Google((ZONE,))
 
 
 class _Other(BaseHTTPRequestHandler):
@@ -99,7 +100,7 @@ def _proxy(
     environ: dict[str, str],
     grpc: tuple[str, int] | None = None,
     url: str = "http://127.0.0.1:1",
-    google: redirect_google.Google | None = _GOOGLE,
+    google: Google | None = _GOOGLE,
 ) -> Iterator[Any]:
     hosts = redirect_proxy.REDIRECTED + redirect_google.CERTIFICATE_NAMES
     protocols = (("http/1.1", "h2") if grpc else ("http/1.1",), ("http/1.1",))
@@ -387,7 +388,7 @@ def test_the_grpc_target_is_exported_when_there_is_one(tmp_path: Path) -> None:
     ):
         state |= changes
         settings.state_path.write_text(json.dumps(state))
-        assert stack.exports(target, settings).get("PODYARD_GRPC_TARGET") == expected
+        assert env.exports(target, settings).get("PODYARD_GRPC_TARGET") == expected
 
 
 def test_the_metadata_server_answers_as_google_s_does() -> None:

@@ -1,0 +1,1 @@
+"""The few calls of Compute Engine that clients of Cloud TPU make."""

@@ -1,0 +1,259 @@
+"""What the host server of an agent calls; and the hosts of a node, as their users see and materialise them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Request
+from pydantic import ConfigDict, Field
+from typing_extensions import TypedDict
+
+from podyard.api import deps
+from podyard.control import host_connections, hosts
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.host import NodeFacts, worker_environment
+
+router = APIRouter(prefix="/podyard/v1", route_class=deps.Route)
+
+HOSTS_PER_SYNC_MAX = 10_000  # of one agent: the most that hosts_max may say
+TAKEN_PER_SYNC_MAX = 100  # hosts whose address another program has: the first hundred say enough
+
+# What a column for them holds, on PostgreSQL as well.
+Count = Annotated[int, Field(ge=0, lt=2**31)]
+
+
+class _Message(deps.Asked):
+    model_config = ConfigDict(strict=True)
+
+
+class HostSeen(_Message):
+    host: str
+    generation: Count
+    state: str = Field(pattern="^(RUNNING|EXITED)$")
+    address: str = Field(default="", max_length=64)
+    metadata_address: str = Field(default="", max_length=64)
+    ports: dict[str, Annotated[int, Field(ge=0, lt=2**16)]] = Field(default_factory=dict)
+    ssh_host_key: str = Field(default="", max_length=1024)
+    scripts: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    guest_attributes: dict[str, dict[str, str]] | None = None
+    problem: str = Field(default="", max_length=1024)
+
+
+class HostSyncMessage(_Message):
+    hosts: list[HostSeen] = Field(default_factory=list, max_length=HOSTS_PER_SYNC_MAX)
+    known: dict[str, str] = Field(default_factory=dict)
+    taken: dict[str, Annotated[str, Field(max_length=256)]] | None = Field(default=None, max_length=TAKEN_PER_SYNC_MAX)
+
+
+class ConnectMessage(_Message):
+    host: str
+
+
+class HostTokenMessage(_Message):
+    host: str
+
+
+class MaterialiseMessage(_Message):
+    workers: list[Count] = Field(default_factory=list, max_length=HOSTS_PER_SYNC_MAX)
+
+
+class HostWanted(TypedDict):
+    host: str
+    generation: int
+    node: str
+    index: int
+    desired: str
+
+
+class HostToRun(HostWanted):
+    """`keySeed`: the private ssh key, hexadecimal."""
+
+    keySeed: str
+
+
+class NodeNews(TypedDict):
+    """`facts`: what the hosts of the node know of it (domain/host.py)."""
+
+    digest: str
+    facts: dict[str, Any]
+
+
+class ListenersOfNode(TypedDict):
+    node: str
+    first: int
+    count: int
+
+
+class Listeners(TypedDict):
+    """Hosts that listen for ssh, by the numbers of their addresses."""
+
+    base: int
+    nodes: list[ListenersOfNode]
+
+
+class HostsSynced(TypedDict):
+    leaseSeconds: float
+    hosts: list[HostToRun]
+    nodes: dict[str, NodeNews]
+    listeners: Listeners
+
+
+class HostConnection(TypedDict):
+    """Where a host is. `address` and `port` are those of its ssh server once it is RUNNING."""
+
+    state: str
+    agent: str
+    problem: str
+    address: str
+    port: int
+
+
+class HostToken(TypedDict):
+    accessToken: str
+    expiresIn: int
+
+
+class Host(TypedDict):
+    """`scripts`: what became of the start-up and the shutdown script."""
+
+    worker: int
+    host: str
+    state: str
+    problem: str
+    generation: int
+    internalIp: str
+    externalIp: str
+    address: str
+    ports: dict[str, int]
+    metadataAddress: str
+    sshHostKey: str
+    scripts: dict[str, dict[str, Any]]
+    environment: dict[str, str]
+
+
+class Hosts(TypedDict):
+    hosts: list[Host]
+
+
+@router.post("/agents/{agent}:syncHosts")
+def sync_hosts(request: Request, agent: str, body: Annotated[deps.MendedBody, HostSyncMessage]) -> HostsSynced:
+    """The host server says what it has and hears what it shall have; `nodes` are the facts that it does not know."""
+    message, caller = deps.parse(HostSyncMessage, body), deps.principal(request)
+    seen = [from_api_host(item) for item in message.hosts]
+
+    def body_of_unit(uow: UnitOfWork) -> tuple[Any, Any, Any]:
+        wanted, news = hosts.sync(uow, caller, agent, seen, message.known)
+        if message.taken is not None:
+            host_connections.note_taken(uow, message.taken)
+        return wanted, news, host_connections.listeners(uow) if listens(request, agent) else (0, [])
+
+    wanted, news, (base, listening) = deps.write(request, body_of_unit)
+    return {
+        "leaseSeconds": deps.platform(request).database.leases.replica_seconds,
+        "hosts": [{**to_api_wanted(host), "keySeed": host.key_seed.hex()} for host in wanted],
+        "nodes": {key: {"digest": digest, "facts": facts.to_json()} for key, (digest, facts) in news.items()},
+        "listeners": {
+            "base": base,
+            "nodes": [{"node": item.node_key, "first": item.first, "count": item.count} for item in listening],
+        },
+    }
+
+
+@router.post("/agents/{agent}:connectHost", responses=deps.errors(429))
+def connect_host(request: Request, agent: str, body: Annotated[deps.Body, ConnectMessage]) -> HostConnection:
+    """Somebody has connected to a host's ssh listener: materialises the host, and says where it is."""
+    message, caller = deps.parse(ConnectMessage, body), deps.principal(request)
+    row = deps.write(request, lambda uow: host_connections.connect(uow, caller, agent, message.host))
+    return {
+        "state": row["state"],
+        "agent": row["agent_id"] or "",
+        "problem": row["problem"],
+        "address": row["bind_address"] or "",
+        "port": row["port_map"].get("ssh", 0),
+    }
+
+
+@router.post("/agents/{agent}:hostToken")
+def host_token(request: Request, agent: str, body: Annotated[deps.Body, HostTokenMessage]) -> HostToken:
+    """An access token of the host's service account, for its metadata server."""
+    message, caller = deps.parse(HostTokenMessage, body), deps.principal(request)
+    made, seconds = deps.write(request, lambda uow: hosts.token(uow, caller, agent, message.host))
+    return {"accessToken": made, "expiresIn": seconds}
+
+
+@router.get("/projects/{project}/locations/{zone}/nodes/{node}/hosts")
+def list_hosts(request: Request, project: str, zone: str, node: str) -> Hosts:
+    """Each host's state, addresses and environment. Asking materialises nothing."""
+    caller = deps.principal(request)
+    facts, rows = deps.read(request, lambda uow: hosts.list_hosts(uow, caller, project, zone, node))
+    url = str(request.base_url).rstrip("/")
+    return {"hosts": [to_api_host(row, facts, url) for row in rows]}
+
+
+@router.post("/projects/{project}/locations/{zone}/nodes/{node}:materialise", responses=deps.errors(429))
+def materialise(
+    request: Request, project: str, zone: str, node: str, body: Annotated[deps.Body, MaterialiseMessage]
+) -> Hosts:
+    caller = deps.principal(request)
+    caller.require(hosts.USE, project, f"projects/{project}/locations/{zone}/nodes/{node}")
+    message = deps.parse(MaterialiseMessage, body)
+    url = str(request.base_url).rstrip("/")
+
+    def body_of_unit(uow: UnitOfWork) -> Hosts:
+        rows = hosts.ask(uow, caller, project, zone, node, message.workers)
+        facts, _ = hosts.list_hosts(uow, caller, project, zone, node)
+        return {"hosts": [to_api_host(row, facts, url) for row in rows]}
+
+    return deps.write(request, body_of_unit)
+
+
+def listens(request: Request, agent: str) -> bool:
+    """Whether ssh listeners are this agent's business: those of the machine that the platform itself runs on are."""
+    return agent == deps.platform(request).settings.agent_id
+
+
+def to_api_wanted(host: hosts.HostWanted) -> HostWanted:
+    return {
+        "host": host.host_id,
+        "generation": host.generation,
+        "node": host.node_key,
+        "index": host.index,
+        "desired": "RUN" if host.run else "STOP",
+    }
+
+
+def from_api_host(seen: HostSeen) -> hosts.HostReport:
+    return hosts.HostReport(
+        host_id=seen.host,
+        generation=seen.generation,
+        state=seen.state,
+        address=seen.address,
+        metadata_address=seen.metadata_address,
+        ports=seen.ports,
+        ssh_host_key=seen.ssh_host_key,
+        scripts=seen.scripts,
+        guest_attributes=seen.guest_attributes,
+        problem=seen.problem,
+    )
+
+
+def to_api_host(row: Mapping[str, Any], facts: NodeFacts, url: str) -> Host:
+    ports = row["port_map"] if row["state"] == "RUNNING" else {}
+    address = row["bind_address"] if ports else None
+    metadata_address = row["metadata_address"] or None
+    return {
+        "worker": row["host_index"],
+        "host": row["host_id"],
+        "state": row["state"],
+        "problem": row["problem"],
+        "generation": row["generation"],
+        "internalIp": row["internal_ip"],
+        "externalIp": row["external_ip"],
+        "address": address or "",
+        "ports": ports,
+        "metadataAddress": metadata_address or "",
+        "sshHostKey": row["ssh_host_key"],
+        "scripts": row["scripts"],
+        "environment": worker_environment(facts, row["host_index"], metadata_address=metadata_address, url=url),
+    }

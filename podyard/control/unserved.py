@@ -1,0 +1,26 @@
+"""Calls of Google's APIs that Podyard does not serve: who looks may see which."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from podyard.db import unserved
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.principal import Principal
+
+VIEW = "podyard.calls.list"
+HOST_CHARACTERS_MAX = 128
+METHOD_CHARACTERS_MAX = 16
+PATH_CHARACTERS_MAX = 256  # the rest of a longer path is cut off
+
+
+def record(uow: UnitOfWork, host: str, method: str, path: str) -> None:
+    """Counts a call. `path`: without its query, which may hold credentials."""
+    unserved.add(uow, host[:HOST_CHARACTERS_MAX], method[:METHOD_CHARACTERS_MAX], path[:PATH_CHARACTERS_MAX])
+
+
+def list_calls(uow: UnitOfWork, principal: Principal) -> list[Mapping[str, Any]]:
+    """All of them, the newest first. They name projects of everybody, so they are for the platform's owner."""
+    principal.require(VIEW, "*", "calls")
+    return unserved.rows(uow)

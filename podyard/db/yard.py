@@ -1,0 +1,41 @@
+"""The one row of a yard: the secret that keys are derived from, and where its hosts' addresses begin."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from sqlalchemy import select
+from sqlalchemy.dialects import postgresql, sqlite
+
+from podyard.base.rng import secret_token
+from podyard.db.tables import yard
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.host import ADDRESSES
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Yard:
+    secret: str
+    address_base: int
+
+
+_YARD = select(yard.c.secret, yard.c.address_base)
+
+
+def read(uow: UnitOfWork) -> Yard:
+    """The yard, which the first host makes (`ensure`)."""
+    row = uow.first(_YARD)
+    assert row is not None, "a yard that has hosts has its row"
+    return Yard(**row)
+
+
+def ensure(uow: UnitOfWork) -> Yard:
+    """The yard; made now if there is none. The secret never comes from a seed; the addresses do, so that a simulation
+    can be repeated."""
+    row = uow.first(_YARD)
+    if row is None:
+        dialect = postgresql if uow.connection.dialect.name == "postgresql" else sqlite
+        base = uow.streams.stream("addresses").randrange(ADDRESSES)
+        made = dialect.insert(yard).values(id=1, secret=secret_token(), address_base=base)
+        uow.execute(made.on_conflict_do_nothing())  # another process may have made it meanwhile
+    return read(uow)

@@ -1,0 +1,210 @@
+"""`gcloud compute tpus tpu-vm ssh` and `scp` as a user types them after `eval "$(podyard env)"`: as root, where hosts
+listen on port 22, and as an ordinary user after `podyard ssh setup`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from podyard.cli.ssh_setup import needs_setup
+from tests.stack import PODYARD, Stack, until
+
+ZONE = "europe-west4-a"
+PATH = f"/podyard/v1/projects/demo/locations/{ZONE}/nodes"
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.xdist_group("contract"),
+    pytest.mark.skipif(shutil.which("gcloud") is None, reason="gcloud is not installed"),
+    pytest.mark.skipif(shutil.which("ssh") is None, reason="ssh is not installed"),
+    pytest.mark.skipif(sys.platform != "linux", reason="only on Linux have hosts addresses of their own"),
+]
+
+Shell = Callable[[str], subprocess.CompletedProcess[str]]
+
+
+def _create(stack: Stack, node: str) -> None:
+    network = {"networkConfig": {"enableExternalIps": True}}
+    stack.create_node(node, "v3-32", ZONE, **network)
+
+
+def _states(stack: Stack, node: str) -> set[str]:
+    return {host["state"] for host in stack.call("GET", f"{PATH}/{node}/hosts")["hosts"]}
+
+
+def _listens(stack: Stack, node: str) -> None:
+    """Waits until the node's hosts listen, as long as a user takes to type the next command."""
+    endpoints = stack.call("GET", f"/v2/projects/demo/locations/{ZONE}/nodes/{node}")["networkEndpoints"]
+    addresses = {endpoint["accessConfig"]["externalIp"] for endpoint in endpoints}
+
+    def ask() -> bool | None:
+        listening = subprocess.run(["ss", "-Hltn"], capture_output=True, text=True, check=True).stdout
+        return all(f"{address}:" in listening for address in addresses) or None
+
+    until(ask, 20, "the listeners")
+
+
+def _numbers(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """The workers that have answered: ssh-keygen draws a picture before, when gcloud makes its key."""
+    return sorted(line for line in done.stdout.splitlines() if line.isdigit())
+
+
+def _works_on_all_workers(stack: Stack, shell: Shell, node: str, folder: Path) -> None:
+    assert _states(stack, node) == {"VIRTUAL"}
+    tpu = "gcloud compute tpus tpu-vm"
+    done = shell(f"{tpu} ssh {node} --zone {ZONE} --worker=all --command='echo $TPU_WORKER_ID'")
+    assert _numbers(done) == ["0", "1", "2", "3"], done.stderr
+    done = shell(f"{tpu} ssh {node} --zone {ZONE} --worker=2 --command='echo $TPU_WORKER_ID; exit 7'")
+    assert (done.returncode, done.stdout) == (7, "2\n"), done.stderr
+    there = folder / "there"
+    there.write_bytes(bytes(range(256)) * 64)
+    there.chmod(0o644)
+    done = shell(f"{tpu} scp {there} {node}:copied --zone {ZONE} --worker=all")
+    assert done.returncode == 0, done.stderr
+    done = shell(f"{tpu} ssh {node} --zone {ZONE} --worker=3 --command='echo $TPU_WORKER_ID >> copied'")
+    assert done.returncode == 0, done.stderr
+    for worker, more in (("0", b""), ("3", b"3\n")):
+        back = folder / f"back-{worker}"
+        done = shell(f"{tpu} scp {node}:copied {back} --zone {ZONE} --worker={worker}")
+        assert done.returncode == 0, done.stderr
+        assert back.read_bytes() == there.read_bytes() + more
+    # A second ssh checks the keys that the first one has noted: they must be the same.
+    done = shell(f"{tpu} ssh {node} --zone {ZONE} --worker=all --command='echo $TPU_WORKER_ID'")
+    assert _numbers(done) == ["0", "1", "2", "3"], done.stderr
+
+
+@pytest.mark.skipif(needs_setup(), reason="port 22 cannot be opened here")
+def test_all_workers_are_reached_on_port_22(stack: Stack, tmp_path: Path) -> None:
+    _create(stack, "m1")
+    _listens(stack, "m1")
+    exports = stack.podyard("env").stdout
+    kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
+    env = {**kept, "HOME": str(tmp_path)}
+
+    def shell(command: str) -> subprocess.CompletedProcess[str]:
+        text = f"{exports}\n{command}"
+        return subprocess.run(["sh", "-c", text], env=env, capture_output=True, text=True, timeout=120)
+
+    _works_on_all_workers(stack, shell, "m1", tmp_path)
+    # A key of the project opens all its hosts, and a node is not changed for it.
+    key = (tmp_path / ".ssh" / "google_compute_engine.pub").read_text().split()
+    node = f"/v2/projects/demo/locations/{ZONE}/nodes/m1"
+    stack.call("PATCH", f"{node}?updateMask=metadata", {"metadata": {"ssh-keys": ""}})
+    done = shell(f"gcloud compute project-info add-metadata --metadata='ssh-keys=root:{key[0]} {key[1]} root'")
+    assert done.returncode == 0, done.stderr
+    done = shell(f"gcloud compute tpus tpu-vm ssh m1 --zone {ZONE} --command='echo in'")
+    assert done.stdout == "in\n", done.stderr
+    assert "google_compute_engine" not in stack.call("GET", node)["metadata"].get("ssh-keys", "")
+    stack.delete_node("m1", ZONE)
+
+
+@pytest.fixture
+def user(tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    """An ordinary user of this machine with a home of its own."""
+    if os.geteuid() != 0 or shutil.which("useradd") is None or shutil.which("runuser") is None:
+        pytest.skip("only root can make another user")
+    name, home = f"podyard-{os.getpid()}", tmp_path / "home"
+    for folder in tmp_path.parents:
+        if folder.stat().st_uid == 0 and folder != Path("/") and "pytest" in folder.name:
+            folder.chmod(0o711)
+    tmp_path.chmod(0o711)
+    subprocess.run(["useradd", "--create-home", "--home-dir", str(home), name], check=True)
+    try:
+        yield name, home
+    finally:
+        with contextlib.suppress(subprocess.CalledProcessError):
+            subprocess.run(["userdel", name], check=True, capture_output=True)
+
+
+class _OfUser(Stack):
+    """A stack that an ordinary user runs."""
+
+    def __init__(self, data: Path, name: str) -> None:
+        super().__init__(data)
+        self._name = name
+        self._python = next((path for path in _pythons() if self._runs(path)), "")
+        if not self._python:
+            pytest.skip("no Python that an ordinary user may run")
+
+    def _runs(self, python: str) -> bool:
+        return self.run(python, "-c", "import podyard.main, asyncssh, pydantic_core").returncode == 0
+
+    def run(self, *command: str, **env: str) -> subprocess.CompletedProcess[str]:
+        kept = {key: os.environ[key] for key in ("PATH", "LANG") if key in os.environ}
+        home = str(self.data.parent)
+        argv = ["runuser", "-u", self._name, "--", *command]
+        whole = {**kept, "HOME": home, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **env}
+        return subprocess.run(argv, env=whole, cwd=home, capture_output=True, text=True, timeout=120)
+
+    def podyard(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return self.run(self._python, *PODYARD[1:], *arguments, "--data", str(self.data))
+
+    @property
+    def python(self) -> str:
+        return self._python
+
+
+def _pythons() -> Iterator[str]:
+    """This one, else one of the same version: root's own may lie where nobody else can look."""
+    name = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    yield from (sys.executable, f"/usr/bin/{name}", f"/usr/local/bin/{name}")
+
+
+def test_an_ordinary_user_reaches_all_workers_after_a_set_up(user: tuple[str, Path]) -> None:
+    name, home = user
+    stack = _OfUser(home / "data", name)
+    try:
+        stack.up()
+        _create(stack, "m1")
+        _listens(stack, "m1")
+        config = home / ".ssh" / "config"
+        said = stack.podyard("env")
+        assert "run `podyard ssh setup` once" in said.stderr
+        assert not config.exists()  # it is never edited unasked
+        refused = stack.podyard("ssh", "setup")
+        assert refused.returncode == 130  # nobody said yes
+        assert not config.exists()
+        before = "Host somewhere\n  User me\n"
+        done = stack.run("sh", "-c", f"mkdir -m 700 -p ~/.ssh && printf '{before}' > ~/.ssh/config")
+        for _ in range(2):  # the second time changes nothing
+            done = stack.podyard("ssh", "setup", "--yes")
+            assert done.returncode == 0, done.stderr
+        assert config.read_text() == f'Include "{stack.data}/ssh/config"\n{before}'
+        assert stack.podyard("env").stderr == ""
+
+        def shell(command: str) -> subprocess.CompletedProcess[str]:
+            return stack.run("sh", "-c", f"{said.stdout}\n{command}")
+
+        _works_on_all_workers(stack, shell, "m1", home)
+        done = stack.podyard("ssh", "setup", "--remove")
+        assert done.returncode == 0, done.stderr
+        assert config.read_text() == before
+        _by_proxy_command(stack, shell, home)
+    finally:
+        stack.down()
+        stack.http.close()
+
+
+def _by_proxy_command(stack: _OfUser, shell: Shell, home: Path) -> None:
+    """As on a system where hosts have no address of their own."""
+    node: dict[str, Any] = stack.call("GET", f"/v2/projects/demo/locations/{ZONE}/nodes/m1")
+    address = node["networkEndpoints"][1]["accessConfig"]["externalIp"]
+    proxy = home / "proxy"
+    proxy.write_text(f"#!/bin/sh\nexec {stack.python} -c '{PODYARD[2]}' ssh connect --data {stack.data} $1\n")
+    proxy.chmod(0o755)
+    options = f"-o StrictHostKeyChecking=no -o ProxyCommand='{proxy} %h' -i ~/.ssh/google_compute_engine"
+    done = shell(f"ssh {options} {address} 'echo $TPU_WORKER_ID'")
+    assert done.stdout == "1\n", done.stderr
+
+
+def test_the_exports_lead_gcloud_to_compute_engine_here(stack: Stack) -> None:
+    exports = json.loads(stack.podyard("env", "-o", "json").stdout)
+    assert exports["CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE"] == f"{stack.url}/"
