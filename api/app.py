@@ -17,6 +17,7 @@ from podyard.api import (
     catalogue,
     exports,
     front,
+    gcloud_proxy,
     hosts,
     invoices,
     jobs,
@@ -98,7 +99,7 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        async with front.running(app, settings.bind_address, settings.grpc_port):
+        async with front.running(app, settings.bind_address, settings.grpc_port), gcloud_proxy.running(app):
             yield
         database.close()
 

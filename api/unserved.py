@@ -74,5 +74,6 @@ def refuse(request: Request, host: str, path: str) -> Response:
     """Records the call and answers 501."""
     deps.principal(request)
     deps.write(request, lambda uow: unserved.record(uow, host, request.method, path))
-    status, body = google.refusal(f"{request.method} https://{host}{path}")
+    agent = request.headers.get("user-agent", "")
+    status, body = google.refusal(f"{request.method} https://{host}{path}", agent)
     return JSONResponse(body, status)

@@ -5,15 +5,25 @@ from __future__ import annotations
 import json
 import os
 import shlex
+from collections.abc import Mapping
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import click
 
+from podyard.base.clock import OsClock
 from podyard.cli import processes, ssh_setup
 from podyard.cli.client import LOCATION_DEFAULT, PROJECT_DEFAULT, Target, find
 from podyard.cli.options import data_option, settings_of
 from podyard.cli.output import say
+from podyard.http.gcloud_authority import PROXY_FILE, authority, roots_path
 from podyard.settings import Settings
+
+CA_VARIABLE = "CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE"
+PROXY_VARIABLES = ("CLOUDSDK_PROXY_TYPE", "CLOUDSDK_PROXY_ADDRESS", "CLOUDSDK_PROXY_PORT")
+_NEVER_OLD_SECONDS = 2**32  # 2106: seconds since the epoch that every file system can keep
+# APIs that gcloud asks on its way elsewhere, so that it finds them even where its proxy is not used.
+_UNSERVED_APIS = ("iam", "iamcredentials", "cloudresourcemanager", "serviceusage", "oslogin", "logging")
 
 
 @click.command()
@@ -32,6 +42,11 @@ def env(data: str | None, unset: bool, output: str, project: str | None, locatio
     found = exports(_target(settings, data, project, location), settings)
     if (line := ssh_setup.note(settings)) is not None:
         say(line)
+    if CA_VARIABLE not in found:
+        say(
+            f"podyard env: {found['PODYARD_URL']} does not run on {settings.data}: gcloud commands of other services "
+            "go to Google with your token; `podyard run -- gcloud ...` keeps them here"
+        )
     if output == "json":
         click.echo(json.dumps(found, indent=2))
     else:
@@ -49,11 +64,18 @@ def run_command(data: str | None, pass_google: bool, command: tuple[str, ...]) -
 
     settings = settings_of(data)
     target = _target(settings, data, None, None)
-    environ = {**os.environ, **exports(target, settings)}
+    environ = without_proxy({**os.environ, **exports(target, settings)}, settings)
     grpc = _grpc_address(target, settings)
     with redirect.redirected(target, environ, grpc, pass_google=pass_google) as environment:
         code = redirect.run(command, environment)
     return redirect.end_like(code)
+
+
+def without_proxy(environ: Mapping[str, str], settings: Settings) -> dict[str, str]:
+    """`environ` without gcloud's settings of our proxy: `podyard run` has its own, with an authority of its own."""
+    if environ.get(CA_VARIABLE) != str(roots_path(settings.data)):
+        return dict(environ)
+    return {name: value for name, value in environ.items() if name not in (*PROXY_VARIABLES, CA_VARIABLE)}
 
 
 def exports(target: Target, settings: Settings) -> dict[str, str]:
@@ -66,11 +88,22 @@ def exports(target: Target, settings: Settings) -> dict[str, str]:
         "PODYARD_LOCATION": target.location,
         "CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU": f"{target.url}/",
         "CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE": f"{target.url}/",
+        "CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE": f"{target.url}/storage/v1/",
+        **{
+            f"CLOUDSDK_API_ENDPOINT_OVERRIDES_{name.upper()}": f"{target.url}/google/{name}.googleapis.com/"
+            for name in _UNSERVED_APIS
+        },
+        "CLOUDSDK_AUTH_TOKEN_HOST": f"{target.url}/token",
         "CLOUDSDK_AUTH_ACCESS_TOKEN_FILE": str(settings.token_path),
         "CLOUDSDK_CORE_PROJECT": target.project,
         "CLOUDSDK_COMPUTE_ZONE": target.location,
         "CLOUDSDK_CONFIG": str(settings.data / "gcloud"),
         "CLOUDSDK_CORE_DISABLE_PROMPTS": "1",
+        # What gcloud sends by itself: usage reports, looks for updates, and whether this is one of Google's machines.
+        "CLOUDSDK_CORE_DISABLE_USAGE_REPORTING": "1",
+        "CLOUDSDK_COMPONENT_MANAGER_DISABLE_UPDATE_CHECK": "1",
+        "CLOUDSDK_CORE_CHECK_GCE_METADATA": "0",
+        **_proxy(target, settings),
         "GOOGLE_TPU_V2_CUSTOM_ENDPOINT": f"{target.url}/v2alpha1/",
         "GOOGLE_OAUTH_ACCESS_TOKEN": target.token,
         "TPU_API_DISCOVERY_URL": f"{target.url}/$discovery/rest?version={{apiVersion}}",
@@ -78,11 +111,42 @@ def exports(target: Target, settings: Settings) -> dict[str, str]:
     }
 
 
+def _proxy(target: Target, settings: Settings) -> dict[str, str]:
+    """gcloud's own settings of a proxy: that of the Podyard on this data folder, which lets nothing out."""
+    if target.url and not _is_here(target, settings):
+        return {}
+    port = processes.read_json(settings.data / PROXY_FILE).get("port", 0)
+    if target.url:
+        authority(settings.data, OsClock())
+        _tell_gcloud_where_it_is(settings.data / "gcloud")
+    return {
+        "CLOUDSDK_PROXY_TYPE": "http",
+        "CLOUDSDK_PROXY_ADDRESS": "127.0.0.1",
+        "CLOUDSDK_PROXY_PORT": str(port),
+        CA_VARIABLE: str(roots_path(settings.data)),
+    }
+
+
+def _tell_gcloud_where_it_is(folder: Path) -> None:
+    """Every ten minutes gcloud asks metadata.google.internal, past its proxy, whether it runs at Google. No setting
+    prevents that, but gcloud keeps the answer in a file: ours says no, and never gets old
+    (googlecloudsdk/core/credentials/gce_cache.py)."""
+    path = folder / "gce"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not path.exists() or path.read_text(encoding="ascii", errors="replace") != "False":
+        path.write_text("False", encoding="ascii")
+    os.utime(path, (_NEVER_OLD_SECONDS, _NEVER_OLD_SECONDS))
+
+
+def _is_here(target: Target, settings: Settings) -> bool:
+    return bool(processes.read_json(settings.state_path).get("url") == target.url)
+
+
 def _grpc_address(target: Target, settings: Settings) -> tuple[str, int] | None:
     """Where the gRPC front of the Podyard on this data folder listens; None when the target is another, or has none."""
     state = processes.read_json(settings.state_path)
     port = state.get("grpcPort")
-    if not isinstance(port, int) or state.get("url") != target.url:
+    if not isinstance(port, int) or not _is_here(target, settings):
         return None
     return urlsplit(target.url).hostname or "127.0.0.1", port
 

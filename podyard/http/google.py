@@ -13,6 +13,8 @@ from typing import Any
 
 from podyard.base.errors import Code
 
+GCLOUD_AGENTS = ("google-cloud-sdk", "gcloud/", "apitools ")  # how its user agents begin
+GCLOUD_STATUS = 405  # for what is not served
 COMPUTE_HOST = "compute.googleapis.com"
 METADATA_OPERATION = "operation-metadata-"  # the names of operations that have set a project's metadata
 _OF_PROJECT = re.compile(
@@ -112,10 +114,16 @@ def region_of(zone: str) -> str:
     return zone.rpartition("-")[0]
 
 
-def refusal(what: str) -> tuple[int, dict[str, Any]]:
-    """501 for what is not served."""
+def refusal(what: str, user_agent: str = "") -> tuple[int, dict[str, Any]]:
+    """501 for what is not served.
+
+    gcloud (apitools' http_wrapper) repeats every request that was answered with 500 or more five times within half a
+    minute, and then prints the whole answer and a guess about the network. It gets the same error with the HTTP status
+    405, and prints the message at once.
+    """
     message = f"{what} is not served by Podyard; nothing was sent to Google"
-    return envelope(Code.UNIMPLEMENTED, message, "notImplemented")
+    status, body = envelope(Code.UNIMPLEMENTED, message, "notImplemented")
+    return GCLOUD_STATUS if user_agent.startswith(GCLOUD_AGENTS) else status, body
 
 
 def envelope(code: Code, message: str, reason: str, status: int = 0) -> tuple[int, dict[str, Any]]:

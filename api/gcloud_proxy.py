@@ -1,0 +1,217 @@
+"""The proxy that gcloud uses with the exports of `podyard env`: nothing that gcloud asks leaves the machine.
+
+gcloud sends every request through the proxy of its own settings, those to Podyard included. Requests to Podyard, and to
+the hosts that it stands for, are answered by the application; all others are refused with 501 and recorded. Nothing is
+ever passed on. It listens on loopback and adds no credential: a caller may do what its own token allows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import h11
+from anyio import to_thread
+
+from podyard.control import unserved
+from podyard.http import google
+from podyard.http.gcloud_authority import PROXY_FILE, Contexts
+from podyard.http.guard import BODY_BYTES_MAX, LOOPBACK_HOSTS
+from podyard.settings import HTTP_PORT
+
+logger = logging.getLogger(__name__)
+
+PORT_AFTER_HTTP = 2  # 8702 by default: 8701 is gRPC's
+ADDRESS = "127.0.0.1"
+CONNECTIONS_MAX = 256  # at once; `gcloud storage` opens some dozens
+HEAD_BYTES_MAX = 64 << 10
+IDLE_SECONDS_MAX = 300.0  # of an open connection without a request, as the HTTP server's
+READ_BYTES = 64 << 10
+# What Podyard answers of Google's hosts, below the same paths.
+_SERVED = {
+    "tpu.googleapis.com": "/",
+    google.COMPUTE_HOST: "/",
+    "cloudbilling.googleapis.com": "/v1/services",  # its catalogue of prices
+    "oauth2.googleapis.com": "/token",
+    "www.googleapis.com": "/discovery/v1/apis/tpu/",
+}
+
+
+class Proxy:
+    """`app` is the ASGI application behind its guard; `state` has the platform."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+        platform = app.state.platform
+        self._database = platform.database
+        self._contexts = Contexts(platform.settings.data, platform.clock)
+        self._connections = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One client's connection."""
+        self._connections += 1
+        try:
+            if self._connections <= CONNECTIONS_MAX:
+                await self._requests(reader, writer, "")
+        except (OSError, EOFError, TimeoutError, ValueError, h11.RemoteProtocolError) as error:
+            logger.debug("a connection of gcloud's proxy ended early: %s", error)
+        finally:
+            self._connections -= 1
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    async def _requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str) -> None:
+        """`host`: whom the client has connected to through us, if it has."""
+        connection = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
+        while True:
+            request = await _next(connection, reader)
+            if not isinstance(request, h11.Request):
+                return
+            target = request.target.decode("latin-1")
+            if request.method == b"CONNECT" and not host:
+                name = target.rpartition(":")[0].strip("[]").lower().removesuffix(".")
+                context = await to_thread.run_sync(self._contexts.of, name)
+                writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+                await writer.drain()
+                await writer.start_tls(context)
+                await self._requests(reader, writer, name)
+                return
+            body = await _body(connection, reader)
+            url = urlsplit(target)
+            asked = host or (url.hostname or "").lower().removesuffix(".")
+            path = f"{url.path or '/'}{'?' if url.query else ''}{url.query}"
+            headers = [(name, value) for name, value in request.headers if name not in _HOP_BY_HOP]
+            own = "" if host else url.netloc
+            status, answered, answer = await self._answer(asked, own, request.method.decode(), path, headers, body)
+            bodyless = request.method == b"HEAD" or status in (204, 304)
+            length = [] if bodyless else [(b"content-length", str(len(answer)).encode())]
+            event = h11.Response(status_code=status, headers=[*answered, *length])
+            writer.write(connection.send(event) or b"")
+            if not bodyless:
+                writer.write(connection.send(h11.Data(data=answer)) or b"")
+            writer.write(connection.send(h11.EndOfMessage()) or b"")
+            await writer.drain()
+            if connection.our_state is not h11.DONE or connection.their_state is not h11.DONE:
+                return
+            connection.start_next_cycle()
+
+    async def _answer(
+        self, host: str, own: str, method: str, target: str, headers: list[tuple[bytes, bytes]], body: bytes
+    ) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+        """`own`: Podyard's own address, if it was asked in the clear."""
+        path = target.partition("?")[0]
+        is_own = bool(own) and host in LOOPBACK_HOSTS
+        if is_own or (host in _SERVED and path.startswith(_SERVED[host])):
+            name = own.encode() if is_own else ADDRESS.encode()
+            kept = [(b"host", name), *((name, value) for name, value in headers if name != b"host")]
+            return await _asgi(self._app, method, target, kept, body)
+        await to_thread.run_sync(lambda: self._database.run(lambda uow: unserved.record(uow, host, method, path)))
+        agent = next((value.decode("latin-1") for name, value in headers if name == b"user-agent"), "")
+        status, refusal = google.refusal(f"{method} {'http' if own else 'https'}://{host}{path}", agent)
+        return status, [(b"content-type", b"application/json")], json.dumps(refusal).encode()
+
+
+_HOP_BY_HOP = frozenset({b"connection", b"proxy-connection", b"keep-alive", b"transfer-encoding", b"te", b"upgrade"})
+
+
+@contextlib.asynccontextmanager
+async def running(app: Any) -> AsyncIterator[None]:
+    """Serves meanwhile, on the port of the last time if it is free: exports outlive this process."""
+    settings = app.state.platform.settings
+    proxy = Proxy(app)
+    server = None
+    for port in _ports(settings.data, settings.port):
+        with contextlib.suppress(OSError):
+            server = await asyncio.start_server(proxy.serve, ADDRESS, port)
+            break
+    if server is not None:
+        _write(settings.data, server.sockets[0].getsockname()[1])
+    try:
+        yield
+    finally:
+        if server is not None:
+            server.close()
+
+
+def _ports(data: Path, http_port: int) -> list[int]:
+    try:
+        before = int(json.loads((data / PROXY_FILE).read_text(encoding="ascii"))["port"])
+    except (OSError, ValueError, KeyError, TypeError):
+        before = HTTP_PORT + PORT_AFTER_HTTP if http_port == HTTP_PORT else 0
+    return [before, 0] if before else [0]
+
+
+def _write(data: Path, port: int) -> None:
+    beside = data / f".{PROXY_FILE}.{os.getpid()}"
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        json.dump({"port": port}, file)
+    beside.replace(data / PROXY_FILE)
+
+
+async def _next(connection: h11.Connection, reader: asyncio.StreamReader) -> Any:
+    while (event := connection.next_event()) is h11.NEED_DATA:
+        async with asyncio.timeout(IDLE_SECONDS_MAX):
+            connection.receive_data(await reader.read(READ_BYTES))
+    return event
+
+
+async def _body(connection: h11.Connection, reader: asyncio.StreamReader) -> bytes:
+    """Raises ValueError for a body that is too long."""
+    pieces = []
+    total = 0
+    while isinstance(event := await _next(connection, reader), h11.Data):
+        total += len(event.data)
+        if total > BODY_BYTES_MAX:
+            raise ValueError(f"a body of more than {BODY_BYTES_MAX} bytes")
+        pieces.append(bytes(event.data))
+    return b"".join(pieces)
+
+
+async def _asgi(
+    app: Any, method: str, target: str, headers: list[tuple[bytes, bytes]], body: bytes
+) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+    """(status, headers, body) of the application's answer."""
+    path, _, query = target.partition("?")
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": method,
+        "scheme": "http",
+        "path": unquote(path),
+        "raw_path": path.encode("latin-1"),
+        "query_string": query.encode("latin-1"),
+        "root_path": "",
+        "headers": headers,
+        "client": (ADDRESS, 0),
+        "server": (ADDRESS, 0),
+    }
+    answer: dict[str, Any] = {"headers": []}
+    pieces: list[bytes] = []
+    sent = False
+
+    async def receive() -> Mapping[str, Any]:
+        nonlocal sent
+        if sent:
+            return {"type": "http.disconnect"}
+        sent = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(message: Mapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            answer.update(message)
+        else:
+            pieces.append(message.get("body", b""))
+
+    await app(scope, receive, send)
+    kept = [(name, value) for name, value in answer["headers"] if name not in (b"content-length", *_HOP_BY_HOP)]
+    return int(answer["status"]), kept, b"".join(pieces)
