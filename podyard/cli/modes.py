@@ -14,7 +14,7 @@ from podyard.settings import UMASK
 
 # The whole list: `--data` may name a folder that holds other things, and those keep their modes.
 _FOLDERS = ("agents", "broker", "cache", "datasets", "gcloud", "objects", "programs", "scratch", "ssh")
-_FILES = ("podyard.*", "token", "agent-*.token", "fleet", "processes.json", "up.lock")
+_FILES = ("podyard.*", "token", "agent-*.token", "gcloud-*", "fleet", "processes.json", "up.lock")
 _USERS_OWN = ("home", "tmp")  # of a host, below a folder that is closed: programs of users chose these modes
 
 

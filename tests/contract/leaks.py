@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.stack import PODYARD, Stack
+from tests.waiting import patient
 
 COMMANDS = (
     "pubsub topics list",
@@ -146,7 +147,7 @@ class WatchedStack(Stack):
 
     def run(self, *command: str) -> subprocess.CompletedProcess[str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("PODYARD_", "CLOUDSDK_"))}
-        return subprocess.run([*self._within, *command], env=kept, capture_output=True, text=True, timeout=120)
+        return subprocess.run([*self._within, *command], env=kept, capture_output=True, text=True, timeout=patient(120))
 
     def gcloud(self, command: str) -> subprocess.CompletedProcess[str]:
         """As typed after the exports."""

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from podyard.cli.ssh_setup import needs_setup
-from tests.stack import PODYARD, Stack, until
+from tests.stack import PODYARD, Stack
+from tests.waiting import patient, until
 
 ZONE = "europe-west4-a"
 PATH = f"/podyard/v1/projects/demo/locations/{ZONE}/nodes"
@@ -91,7 +92,7 @@ def test_all_workers_are_reached_on_port_22(stack: Stack, tmp_path: Path) -> Non
 
     def shell(command: str) -> subprocess.CompletedProcess[str]:
         text = f"{exports}\n{command}"
-        return subprocess.run(["sh", "-c", text], env=env, capture_output=True, text=True, timeout=120)
+        return subprocess.run(["sh", "-c", text], env=env, capture_output=True, text=True, timeout=patient(120))
 
     _works_on_all_workers(stack, shell, "m1", tmp_path)
     # A key of the project opens all its hosts, and a node is not changed for it.
@@ -142,7 +143,7 @@ class _OfUser(Stack):
         home = str(self.data.parent)
         argv = ["runuser", "-u", self._name, "--", *command]
         whole = {**kept, "HOME": home, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **env}
-        return subprocess.run(argv, env=whole, cwd=home, capture_output=True, text=True, timeout=120)
+        return subprocess.run(argv, env=whole, cwd=home, capture_output=True, text=True, timeout=patient(120))
 
     def podyard(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return self.run(self._python, *PODYARD[1:], *arguments, "--data", str(self.data))
@@ -191,6 +192,7 @@ def test_an_ordinary_user_reaches_all_workers_after_a_set_up(user: tuple[str, Pa
     finally:
         stack.down()
         stack.http.close()
+    assert stack.violations() == []
 
 
 def _by_proxy_command(stack: _OfUser, shell: Shell, home: Path) -> None:
