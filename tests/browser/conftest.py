@@ -19,6 +19,7 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 
 from tests.stack import Stack, open_stack
+from tests.waiting import patient
 
 CHROMIUM_FLAGS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
@@ -60,9 +61,11 @@ class Browser:
         self.script(f"document.querySelector({selector!r}).click()")
 
     def until(self, test: Callable[[], Any], seconds: float, what: str) -> Any:
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + patient(seconds)
         while not (found := test()):
-            assert time.monotonic() < deadline, f"{what}: not within {seconds} s; the page is {self.text('main')[:500]}"
+            assert time.monotonic() < deadline, (
+                f"{what}: not within {patient(seconds)} s; the page is {self.text('main')[:500]}"
+            )
             time.sleep(0.05)
         return found
 

@@ -29,6 +29,7 @@ from podyard.web.pages import router as console
 from tests.browser.conftest import Browser, open_browser
 from tests.browser.test_console import CONTRAST_PROBE, LABELS_PROBE
 from tests.unit.control.gang import Gang
+from tests.waiting import patient
 from tests.yard import ZONE, Yard, open_yard
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
@@ -71,7 +72,7 @@ class Console(Yard):
 
     def page(self, path: str) -> httpx.Response:
         cookies = {"podyard_session": self.token}
-        with httpx.Client(base_url=self.url, cookies=cookies, trust_env=False, timeout=60) as visitor:
+        with httpx.Client(base_url=self.url, cookies=cookies, trust_env=False, timeout=patient(60)) as visitor:
             return visitor.get(f"{BILLING}{path}")
 
     def table(self, query: str) -> list[list[str]]:

@@ -13,6 +13,7 @@ from podyard.base.money import money_text
 from tests.browser.conftest import Browser
 from tests.browser.people import Person
 from tests.stack import PODYARD, Stack
+from tests.waiting import patient
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
 
@@ -117,7 +118,7 @@ def _check_bill(browser: Browser, stack: Stack) -> None:
     assert browser.text("#total") == money_text(usage["amount"])
     assert browser.one("#total").get_attribute("title") == f"${usage['amount']}", "exactly"
     command = [*PODYARD, "bill", "show", "--data", str(stack.data)]
-    printed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    printed = subprocess.run(command, capture_output=True, text=True, timeout=patient(60), check=True).stdout
     assert f"{money_text(usage['amount'])} as of" in printed
     assert "by-form" in browser.text("table.cards") and browser.all("svg.chart rect.bar")
     assert browser.errors() == []

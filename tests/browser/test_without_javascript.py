@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from tests.stack import Stack, until
+from tests.waiting import patient
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
 
@@ -19,7 +20,9 @@ FORM = {"zone": "us-central1-b", "accelerator_type": "v2-8", "usage": "on-demand
 @pytest.fixture
 def visitor(stack: Stack) -> Iterator[httpx.Client]:
     headers = {"Origin": stack.url}
-    with httpx.Client(base_url=stack.url, headers=headers, follow_redirects=True, timeout=30, trust_env=False) as found:
+    with httpx.Client(
+        base_url=stack.url, headers=headers, follow_redirects=True, timeout=patient(30), trust_env=False
+    ) as found:
         answer = found.post("/login", data={"token": stack.token})
         assert answer.status_code == 200 and answer.url.path == NODES
         yield found

@@ -32,6 +32,7 @@ from podyard.hardware.accelerator_types import all_types, parse
 from podyard.pricing.cards import load_rate_card
 from podyard.pricing.sku import default_rate_card
 from tests.stack import PODYARD, Stack
+from tests.waiting import patient
 from tests.yard import START, Yard, open_yard
 
 TPU, COMPUTE = "services/E000-3F24-B8AA", "services/6F81-5844-456A"
@@ -312,7 +313,7 @@ def test_the_grpc_front_says_the_same(stack: Stack) -> None:
         def call(rpc: str, token: str, **fields: Any) -> Any:
             takes, gives = (catalogue_grpc.message_class(name) for name in catalogue_grpc.METHODS[rpc])
             ask = channel.unary_unary(f"/{catalogue_grpc.SERVICE}/{rpc}", takes.SerializeToString, gives.FromString)
-            return ask(takes(**fields), metadata=[("authorization", f"Bearer {token}")], timeout=20)
+            return ask(takes(**fields), metadata=[("authorization", f"Bearer {token}")], timeout=patient(20))
 
         found = call("ListSkus", stack.token, parent=TPU, page_size=7)
         rest = call("ListSkus", stack.token, parent=TPU, page_token=found.next_page_token)
@@ -351,7 +352,7 @@ def test_google_s_host_of_prices_is_podyard_s_under_run(yard: Yard, tmp_path: Pa
     environ = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
     environ |= {"PODYARD_URL": yard.url, "PODYARD_TOKEN": yard.token, "PODYARD_DATA": str(tmp_path)}
     command = [*PODYARD, "run", "--", sys.executable, "-W", "ignore", "-c", ASKS]
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=patient(60))
     assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads(done.stdout) == [36, 501]
     assert "nothing was sent to Google: cloudbilling.googleapis.com (1)" in done.stderr

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.stack import Stack
+from tests.waiting import patient
 
 ZONE = "us-central1-f"
 pytestmark = [
@@ -31,7 +32,7 @@ def environment(stack: Stack) -> dict[str, str]:
 def _run(environment: dict[str, str], *arguments: str) -> Any:
     """One gcloud command in the zone, and its answer."""
     command = ["gcloud", *arguments, "--zone", ZONE, "--format", "json", "--quiet"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=patient(120))
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout) if done.stdout.strip() else None
 
@@ -64,7 +65,7 @@ def test_an_error_is_shown_in_our_words(environment: dict[str, str]) -> None:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=patient(120),
     )
     assert done.returncode == 1
     assert 'CloudTpu received an invalid AcceleratorType, "v4-8" for zone "us-central1-f"' in done.stderr

@@ -21,6 +21,7 @@ from podyard.base.clock import OsClock
 from podyard.cli import redirect, redirect_tls
 from podyard.cli.client import Target
 from tests.conftest import require
+from tests.waiting import patient
 from tests.yard import ZONE, Yard, open_yard
 
 PODYARD = [sys.executable, "-c", "from podyard.main import cli; cli()"]
@@ -58,7 +59,7 @@ def _run(
         env=_environment(yard, temporary, **changes),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=patient(60),
     )
     assert done.returncode == status, done.stdout + done.stderr
     assert list(temporary.iterdir()) == []  # nothing is left behind
@@ -291,7 +292,7 @@ def test_the_command_line_says_whether_google_s_other_apis_are_passed_on(yard: Y
         assert _run(yard, temporary, asked, **nowhere).stdout == "200 501"
         command = [*PODYARD, "run", "--pass-google", "--", *asked]
         environ = _environment(yard, temporary, **nowhere)
-        done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=patient(60))
     assert (done.stdout, done.stderr) == ("502 000", "")
 
 

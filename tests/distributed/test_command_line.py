@@ -19,6 +19,7 @@ import pytest
 from podyard.base.durations import duration_for_people
 from podyard.base.money import money_text
 from tests.stack import PODYARD, Stack, open_stack, until
+from tests.waiting import patient
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("stack")]
 
@@ -161,12 +162,17 @@ def _run(stack: Stack, text: str) -> subprocess.CompletedProcess[str]:
     env = {name: value for name, value in os.environ.items() if not name.startswith("PODYARD_")}
     env["PODYARD_DATA"] = str(stack.data)
     return subprocess.run(
-        [*PODYARD, *shlex.split(text)], env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120
+        [*PODYARD, *shlex.split(text)],
+        env=env,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=patient(120),
     )
 
 
 def test_the_demo_proves_its_bill_and_leaves_nothing(tmp_path: Path) -> None:
-    done = subprocess.run([*PODYARD, "demo"], capture_output=True, text=True, timeout=300, cwd=tmp_path)
+    done = subprocess.run([*PODYARD, "demo"], capture_output=True, text=True, timeout=patient(300), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     single, pod, total = done.stdout.strip().splitlines()[-3:]
     row = r"{}  +{}  +{}  +{}  +accuracy 0\.\d\d  +steps 400"

@@ -16,6 +16,7 @@ from podyard.engine.recipes.digits import load_digits
 from tests.stack import PODYARD, Stack, open_stack, until
 from tests.unit.engine import tiny_program
 from tests.unit.engine.pictures import as_idx, pictures
+from tests.waiting import patient
 
 ZONE = "europe-west4-a"
 SINGLE = "us-central1-f"
@@ -132,7 +133,7 @@ def test_a_trained_model_is_judged_asked_and_taken_away(stack: Stack, tmp_path: 
 
 
 def command_line(*arguments: str) -> str:
-    done = subprocess.run([*PODYARD, *arguments], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([*PODYARD, *arguments], capture_output=True, text=True, timeout=patient(120))
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -20,6 +20,7 @@ from podyard.base.errors import Code, PodyardError
 from podyard.db import outbox
 from podyard.db.tables import outbox as outbox_table
 from podyard.db.unit_of_work import Database, UnitOfWork
+from tests.waiting import patient
 
 
 def _count(database: Database) -> int:
@@ -156,7 +157,7 @@ def test_no_unit_waits_long_when_processes_write_at_once(processes: int, tmp_pat
     writers = [context.Process(target=_writer, args=arguments) for _ in range(processes)]
     for writer in writers:
         writer.start()
-    found = sorted(wait for _ in writers for wait in waits.get(timeout=60))
+    found = sorted(wait for _ in writers for wait in waits.get(timeout=patient(60)))
     for writer in writers:
         writer.join()
     assert _count(database) == len(found)

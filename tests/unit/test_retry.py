@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import patient
+
 ROOT = Path(__file__).resolve().parents[2]
 FLAKY = """
 import pathlib, pytest
@@ -51,5 +53,5 @@ def _python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         "PYTEST_ADDOPTS": f"-p tests.retry {WITHOUT}",
     }
     return subprocess.run(
-        [sys.executable, "-m", *arguments], cwd=folder, env=env, capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", *arguments], cwd=folder, env=env, capture_output=True, text=True, timeout=patient(60)
     )

@@ -18,6 +18,7 @@ from podyard.base.errors import Code, PodyardError
 from podyard.engine.exact import client
 from podyard.engine.exact.client import ExactCompiler, ExactVerdict, compile_exact, lower_for_tpu
 from podyard.engine.exact.worker import HEADER, MAGIC
+from tests.waiting import patient
 
 # A worker that does what the module says: the protocol from the other side, without the project's code.
 _FAKE = r"""
@@ -238,7 +239,9 @@ if child == 0:
     os._exit(0 if second != first else 1)
 sys.exit(os.waitpid(child, 0)[1] != 0)
 """
-    done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, timeout=20)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, timeout=patient(20)
+    )
     assert (done.returncode, done.stderr) == (0, "")
     _wait_until(lambda: not any(psutil.pid_exists(pid) for pid in yard.starts))
 
@@ -332,7 +335,7 @@ def test_without_the_compiler_the_error_says_what_to_install(monkeypatch: pytest
 @pytest.mark.parametrize(("sent", "status"), [(b"", 0), (b"GET / HTTP/1.1\r\n\r\n", 2), (HEADER.pack(MAGIC, 9), 2)])
 def test_the_worker_ends_with_its_input_and_at_nonsense(sent: bytes, status: int) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "podyard.engine.exact.worker"], input=sent, capture_output=True, timeout=20
+        [sys.executable, "-m", "podyard.engine.exact.worker"], input=sent, capture_output=True, timeout=patient(20)
     )
     assert (done.returncode, done.stdout) == (status, b"")
 
@@ -434,6 +437,8 @@ def test_the_shared_compiler_leaves_nothing_behind() -> None:
         "from podyard.engine.exact import client\n"
         f"print(client.compile_exact({lower_for_tpu(*_product(8))!r}, 'v5litepod-4').fits, client._shared.worker_pid)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=patient(60), check=True
+    )
     fits, pid = done.stdout.split()
     assert fits == "True" and not psutil.pid_exists(int(pid))

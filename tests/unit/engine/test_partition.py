@@ -24,6 +24,7 @@ from podyard.engine.program.from_jaxpr import program_of_jaxpr
 from podyard.engine.program.ir import DTYPE_BYTES, Body, Program, matrix_flops, walk
 from podyard.engine.program.partition import partitioned
 from podyard.engine.timing.loops import trip_count
+from tests.waiting import patient
 
 pytestmark = pytest.mark.xdist_group("partition")  # XLA is asked once, by one worker of the test run
 DEVICES, BATCH = 4, 32
@@ -208,7 +209,7 @@ def xla() -> dict[str, dict[str, int]]:
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
     run = subprocess.run(
         [sys.executable, "-c", "from tests.unit.engine.test_partition import compile_all; compile_all()"],
-        cwd=root, env=environment, capture_output=True, text=True, timeout=120, check=False,
+        cwd=root, env=environment, capture_output=True, text=True, timeout=patient(120), check=False,
     )  # fmt: skip
     assert run.returncode == 0, run.stderr[-2000:]
     told: dict[str, dict[str, int]] = json.loads(run.stdout.splitlines()[-1])

@@ -34,6 +34,7 @@ from podyard.http.guard import (
 )
 from podyard.settings import from_environment
 from podyard.web.pages import router as console
+from tests.waiting import patient
 
 START = RealTime.from_rfc3339("2026-03-01T00:00:00Z")
 # Who asks for these has no credential yet.
@@ -237,5 +238,7 @@ def test_a_response_that_is_sent_twice_has_its_headers_once(inner: Inner) -> Non
 @pytest.mark.slow
 def test_the_api_starts_without_the_library_that_few_requests_need() -> None:
     script = "import sys, podyard.api.app, podyard.web.pages; print('cryptography' in sys.modules)"
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True, timeout=patient(60)
+    )
     assert (done.returncode, done.stdout.strip()) == (0, "False"), done.stderr

@@ -25,6 +25,7 @@ from podyard.cli.redirect_metadata import Metadata
 from podyard.http.google import Google
 from podyard.settings import from_environment
 from tests.stack import until
+from tests.waiting import patient
 
 ZONE = "us-central1-f"
 _GOOGLE = Google((ZONE,))
@@ -117,7 +118,7 @@ def _proxy(
 
 def _through(proxy: redirect_proxy.Proxy, url: str, data: bytes | None = None) -> Any:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({"http": proxy.address}))
-    with opener.open(urllib.request.Request(url, data), timeout=10) as response:
+    with opener.open(urllib.request.Request(url, data), timeout=patient(10)) as response:
         return json.loads(response.read())
 
 
@@ -240,7 +241,7 @@ def test_grpc_reaches_the_front_in_the_clear_and_rest_stays_http_1(tmp_path: Pat
             options = (("grpc.http_proxy", f"http://{proxy.address}"), ("grpc.enable_http_proxy", 1))
             with grpc.secure_channel("tpu.googleapis.com:443", credentials, options) as channel:
                 body = b"x" * 1_000_000
-                assert channel.unary_unary("/t.T/Echo")(body, timeout=10) == body * 3
+                assert channel.unary_unary("/t.T/Echo")(body, timeout=patient(10)) == body * 3
     finally:
         server.stop(None).wait()
 
@@ -311,7 +312,9 @@ def test_google_s_other_hosts_are_passed_on_when_the_user_wants_it(tmp_path: Pat
             assert status.startswith("HTTP/1.1 501")
         url = "http://metadata.google.internal/computeMetadata/v1/project/project-id"
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({"http": proxy.address}))
-        with opener.open(urllib.request.Request(url, headers={"Metadata-Flavor": "Google"}), timeout=10) as response:
+        with opener.open(
+            urllib.request.Request(url, headers={"Metadata-Flavor": "Google"}), timeout=patient(10)
+        ) as response:
             assert response.read() == b"demo"
         assert len(other.asked) == passed
 
