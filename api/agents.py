@@ -192,7 +192,9 @@ class Agents(TypedDict):
 
 @router.post("/agents/{agent}:register")
 def register(request: Request, agent: str, body: Annotated[deps.Body, RegisterMessage]) -> Registered:
-    message, caller = deps.parse(RegisterMessage, body), deps.principal(request)
+    caller = deps.principal(request)
+    agents.require_agent(caller, agent)
+    message = deps.parse(RegisterMessage, body)
     fence = deps.write(
         request,
         lambda uow: agents.register(
@@ -204,7 +206,9 @@ def register(request: Request, agent: str, body: Annotated[deps.Body, RegisterMe
 
 @router.post("/agents/{agent}:sync")
 def sync(request: Request, agent: str, body: Annotated[deps.MendedBody, SyncMessage]) -> Synced:
-    message, caller = deps.parse(SyncMessage, body), deps.principal(request)
+    caller = deps.principal(request)
+    agents.require_agent(caller, agent)
+    message = deps.parse(SyncMessage, body)
     seen = [agents.ReplicaReport(r.replica, r.fence, r.state, r.reason, r.released) for r in message.replicas]
 
     def body_of_unit(uow: UnitOfWork) -> tuple[Any, Any, Any, bool]:
@@ -227,7 +231,9 @@ def sync(request: Request, agent: str, body: Annotated[deps.MendedBody, SyncMess
 
 @router.post("/replicas/{replica}:join")
 def join(request: Request, replica: str, body: Annotated[deps.Body, JoinMessage]) -> Joined:
-    message, caller = deps.parse(JoinMessage, body), deps.principal(request)
+    caller = deps.principal(request)
+    agents.require_replica(caller, replica)
+    message = deps.parse(JoinMessage, body)
     peers = deps.write(request, lambda uow: agents.join(uow, caller, replica, message.fence, message.address))
     if peers is None:
         return {"ready": False, "peers": []}
@@ -247,7 +253,9 @@ def join(request: Request, replica: str, body: Annotated[deps.Body, JoinMessage]
 
 @router.post("/replicas/{replica}:report")
 def report(request: Request, replica: str, body: Annotated[deps.MendedBody, ReportMessage]) -> Reported:
-    message, caller = deps.parse(ReportMessage, body), deps.principal(request)
+    caller = deps.principal(request)
+    agents.require_replica(caller, replica)
+    message = deps.parse(ReportMessage, body)
     progress = from_api_report(message)
     desired, fail = deps.write(
         request, lambda uow: (agents.report(uow, caller, replica, progress), agents.checkpoints_fail(uow, replica))

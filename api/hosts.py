@@ -11,6 +11,7 @@ from typing_extensions import TypedDict
 
 from podyard.api import deps
 from podyard.control import host_connections, hosts
+from podyard.control.agents import require_agent
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.host import NodeFacts, worker_environment
 
@@ -139,7 +140,9 @@ class Hosts(TypedDict):
 @router.post("/agents/{agent}:syncHosts")
 def sync_hosts(request: Request, agent: str, body: Annotated[deps.MendedBody, HostSyncMessage]) -> HostsSynced:
     """The host server says what it has and hears what it shall have; `nodes` are the facts that it does not know."""
-    message, caller = deps.parse(HostSyncMessage, body), deps.principal(request)
+    caller = deps.principal(request)
+    require_agent(caller, agent)
+    message = deps.parse(HostSyncMessage, body)
     seen = [from_api_host(item) for item in message.hosts]
 
     def body_of_unit(uow: UnitOfWork) -> tuple[Any, Any, Any]:
@@ -163,7 +166,9 @@ def sync_hosts(request: Request, agent: str, body: Annotated[deps.MendedBody, Ho
 @router.post("/agents/{agent}:connectHost", responses=deps.errors(429))
 def connect_host(request: Request, agent: str, body: Annotated[deps.Body, ConnectMessage]) -> HostConnection:
     """Somebody has connected to a host's ssh listener: materialises the host, and says where it is."""
-    message, caller = deps.parse(ConnectMessage, body), deps.principal(request)
+    caller = deps.principal(request)
+    require_agent(caller, agent)
+    message = deps.parse(ConnectMessage, body)
     row = deps.write(request, lambda uow: host_connections.connect(uow, caller, agent, message.host))
     return {
         "state": row["state"],
@@ -177,7 +182,9 @@ def connect_host(request: Request, agent: str, body: Annotated[deps.Body, Connec
 @router.post("/agents/{agent}:hostToken")
 def host_token(request: Request, agent: str, body: Annotated[deps.Body, HostTokenMessage]) -> HostToken:
     """An access token of the host's service account, for its metadata server."""
-    message, caller = deps.parse(HostTokenMessage, body), deps.principal(request)
+    caller = deps.principal(request)
+    require_agent(caller, agent)
+    message = deps.parse(HostTokenMessage, body)
     made, seconds = deps.write(request, lambda uow: hosts.token(uow, caller, agent, message.host))
     return {"accessToken": made, "expiresIn": seconds}
 

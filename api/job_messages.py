@@ -26,6 +26,7 @@ from podyard.domain.job import (
 from podyard.domain.node import NodeSpec
 from podyard.domain.recipes import check_program, is_program, manifest_of
 from podyard.domain.training import elastic_json, training_json, usual_rate, usual_way
+from podyard.http.texts import check_labels
 
 EXACT_DECIMALS = 12  # of an amount, as in the messages of bills
 
@@ -200,6 +201,7 @@ class JobAnswer(TypedDict):
 
 def from_api_job(message: JobMessage) -> JobRequest:
     start = message.start_from
+    check_labels(message.labels)
     return JobRequest(
         recipe=_recipe(message),
         arguments=message.arguments,

@@ -17,6 +17,7 @@ from podyard.control import access, jobs, maintenance, nodes
 from podyard.db import leases
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.node import node_name
+from podyard.http.texts import check_labels
 
 router = APIRouter(route_class=deps.Route)
 PROMETHEUS = "text/plain; version=0.0.4"
@@ -128,7 +129,10 @@ def list_projects(request: Request) -> Projects:
 
 @router.post("/podyard/v1/projects")
 def create_project(request: Request, body: Annotated[deps.Body, ProjectMessage]) -> Project:
-    caller, message = deps.principal(request), deps.parse(ProjectMessage, body)
+    caller = deps.principal(request)
+    caller.require("podyard.projects.create", "*", "projects")
+    message = deps.parse(ProjectMessage, body)
+    check_labels(message.labels)
     return _project(
         deps.write(request, lambda uow: access.create_project(uow, caller, message.project_id, message.labels))
     )
@@ -136,7 +140,11 @@ def create_project(request: Request, body: Annotated[deps.Body, ProjectMessage])
 
 @router.post("/podyard/v1/tokens", responses=deps.errors(404))
 def create_token(request: Request, body: Annotated[deps.Body, TokenMessage]) -> Token:
-    caller, message = deps.principal(request), deps.parse(TokenMessage, body)
+    caller = deps.principal(request)
+    # The body names the project: who may make tokens nowhere is refused before it is read.
+    if not any(caller.may("podyard.tokens.create", project) for project in caller.roles):
+        caller.require("podyard.tokens.create", "*", "tokens")
+    message = deps.parse(TokenMessage, body)
     token = deps.write(
         request, lambda uow: access.create_token(uow, caller, message.email, message.project, message.roles)
     )

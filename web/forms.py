@@ -76,6 +76,13 @@ def price_of(accelerator_type: str, zone: str, usage: str, now: PlatformTime) ->
         return None, error.message
 
 
+def labels(fields: Mapping[str, str]) -> dict[str, str]:
+    """The labels of a form, as the API takes them."""
+    given = pairs(fields.get("labels", ""))
+    check_labels(given)
+    return given
+
+
 def node_spec(fields: Mapping[str, str]) -> NodeSpec:
     """The node that the posted fields ask for, with no choice mended: what is wrong is said, not guessed."""
     kind = accelerator_types.parse(fields.get("accelerator_type", ""))
@@ -85,9 +92,8 @@ def node_spec(fields: Mapping[str, str]) -> NodeSpec:
     version = fields.get("runtime_version", "")
     if not version:
         raise invalid("a node needs a runtime version", "runtimeVersion")
-    labels = pairs(fields.get("labels", ""))
+    node_labels = labels(fields)
     description = fields.get("description", "").strip()
-    check_labels(labels)
     check_description(description)
     usage_class = UsageClass(usage)
     return NodeSpec(
@@ -96,7 +102,7 @@ def node_spec(fields: Mapping[str, str]) -> NodeSpec:
         runtime_version=version,
         usage_class=usage_class,
         description=description,
-        labels=labels,
+        labels=node_labels,
         extras={
             "networkConfig": {"network": "default", "enableExternalIps": True},
             "schedulingConfig": scheduling(usage_class),

@@ -100,7 +100,7 @@ def job_request(fields: Mapping[str, str]) -> JobRequest:
         max_failures=forms.whole(fields, "max_failures", "Failures at most", DEFAULT_MAX_FAILURES),
         max_preemptions=forms.whole(fields, "max_preemptions", "Preemptions at most", DEFAULT_MAX_PREEMPTIONS),
         replica_processes=given("replica_processes", "Replica processes"),
-        labels=forms.pairs(fields.get("labels", "")),
+        labels=forms.labels(fields),
         elastic=_elastic(given("min_replicas", "Fewest replica processes")),
     )
     if mode != "train":

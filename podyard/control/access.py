@@ -14,11 +14,13 @@ from podyard.base.rng import secret_token
 from podyard.control import jwt
 from podyard.db.tables_access import api_keys, projects, role_bindings, tokens
 from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.host import default_service_account
 from podyard.domain.principal import ROLE_PERMISSIONS, Principal
 
 OWNER_EMAIL = "owner@podyard.local"
 FIRST_PROJECT = "demo"
 TOKEN_PREFIX = "pdy_"
+SERVICE_ACCOUNTS = "gserviceaccount.com"  # how their domains end
 API_KEY_PREFIX = "pdykey_"
 SWEPT_TOKENS_MAX = 100  # per new token: the table shrinks faster than it grows, and no unit is long
 # Google's first sentence; what follows there is a link to its own console.
@@ -112,34 +114,50 @@ def require_no_more(uow: UnitOfWork, principal: Principal, email: str) -> None:
 
 def _of_jwt(uow: UnitOfWork, token: str) -> Principal:
     try:
-        email = jwt.for_service(uow, token).email
+        signed = jwt.for_service(uow, token)
     except jwt.BadJwt as error:
         reason = "ACCESS_TOKEN_EXPIRED" if error.expired else "ACCESS_TOKEN_TYPE_UNSUPPORTED"
         raise unauthenticated(reason, f"{INVALID_CREDENTIALS} {error.message}") from None
-    return Principal(email=email, roles=roles_of(uow, email))
+    return Principal(email=signed.email, roles=roles_by_key(uow, signed))
+
+
+def roles_by_key(uow: UnitOfWork, signed: jwt.SelfSigned) -> dict[str, frozenset[str]]:
+    """A service account of the key's project has what any project has granted it, as at Google; any other email only
+    what that project has: the key proves nothing about it elsewhere."""
+    roles = roles_of(uow, signed.email)
+    return roles if is_own_account(uow, signed.email, signed.project) else _only_in(signed.project, roles)
 
 
 def _of_api_key(uow: UnitOfWork, key: str) -> Principal:
     row = uow.first(select(api_keys).where(api_keys.c.key_hash == hashed(key)))
     if row is None:
         raise api_key_not_valid()
-    return Principal(email=row["email"], roles=_only_in(row["project"], roles_of(uow, row["email"])))
+    # Only an owner of the project makes its keys, so that what somebody has everywhere adds nothing to it.
+    roles = roles_of(uow, row["email"])
+    here = roles.get(row["project"], frozenset()) | roles.get("*", frozenset())
+    return Principal(email=row["email"], roles={row["project"]: here} if here else {})
 
 
 def _only_in(project: str, roles: Mapping[str, frozenset[str]]) -> dict[str, frozenset[str]]:
-    here = roles.get(project, frozenset()) | roles.get("*", frozenset())
-    return {project: here} if here else {}
+    """What this project has granted, and nothing that others, or the platform's owner, have."""
+    return {project: roles[project]} if project in roles else {}
 
 
-def issue(uow: UnitOfWork, email: str, *, agent_id: str | None = None, attempt_id: str | None = None) -> str:
-    """Makes a token and returns it: the only time that it can be seen."""
+def issue(uow: UnitOfWork, email: str, *, attempt_id: str | None = None, project: str | None = None) -> str:
+    """Makes a token and returns it: the only time that it can be seen. `project`: the only one that it is good for."""
     token = TOKEN_PREFIX + secret_token()
-    keep(uow, token, email, agent_id=agent_id, attempt_id=attempt_id)
+    keep(uow, token, email, attempt_id=attempt_id, project=project)
     return token
 
 
 def keep(
-    uow: UnitOfWork, token: str, email: str, *, agent_id: str | None = None, attempt_id: str | None = None
+    uow: UnitOfWork,
+    token: str,
+    email: str,
+    *,
+    agent_id: str | None = None,
+    attempt_id: str | None = None,
+    project: str | None = None,
 ) -> None:
     """Stores the hash of a token that exists already; one that is stored stays as it is."""
     if uow.first(select(tokens.c.email).where(tokens.c.token_hash == hashed(token))) is None:
@@ -149,6 +167,7 @@ def keep(
                 email=email,
                 agent_id=agent_id,
                 attempt_id=attempt_id,
+                project=project,
                 created=uow.real_now,
                 expires=None,
                 revoked=None,
@@ -216,14 +235,35 @@ def project_row(uow: UnitOfWork, project: str) -> Mapping[str, Any]:
 
 
 def create_token(uow: UnitOfWork, principal: Principal, email: str, project: str, roles: Sequence[str]) -> str:
-    """A token for `email` with roles in one project; the caller must own that project."""
+    """A token for `email` with roles in one project; the caller must own that project.
+
+    The token is good for that project only, whatever others grant the email later: who minted it may be anybody, and
+    has proved nothing about the email.
+    """
     principal.require("podyard.tokens.create", project, f"projects/{project}/tokens")
     require_to_act_as(uow, principal, "podyard.tokens.create", email, project)
     if project != "*":
         project_row(uow, project)
+        require_own_account(uow, email, project)
     for role in roles:
         bind(uow, email, project, role)
-    return issue(uow, email)
+    return issue(uow, email, project=project)
+
+
+def is_own_account(uow: UnitOfWork, email: str, project: str) -> bool:
+    """Whether the email is a service account of the project, by its domain (cloud.google.com/iam/docs/
+    service-account-types)."""
+    number = int(project_row(uow, project)["number"])
+    return email == default_service_account(number) or email.endswith(f"@{project}.iam.{SERVICE_ACCOUNTS}")
+
+
+def require_own_account(uow: UnitOfWork, email: str, project: str) -> None:
+    """Raises PERMISSION_DENIED for a service account of another project: its credentials are made there."""
+    if email.endswith(SERVICE_ACCOUNTS) and not is_own_account(uow, email, project):
+        raise PodyardError(
+            Code.PERMISSION_DENIED,
+            f"{email} is not a service account of project {project}: those end with @{project}.iam.{SERVICE_ACCOUNTS}",
+        )
 
 
 def _insert_project(uow: UnitOfWork, project: str, labels: Mapping[str, str]) -> Mapping[str, Any]:

@@ -306,14 +306,25 @@ _LAST_STEP = _of_attempt(select(func.max(job_metrics.c.step)), job_metrics)
 _TOLD = {table.name: _of_attempt(select(table.c.step), table) for table in (checkpoints, job_evaluations)}
 
 
+def require_replica(principal: Principal, replica_id: str) -> None:
+    """Raises PERMISSION_DENIED unless the caller's token is a replica's."""
+    if principal.attempt_id is None:
+        raise _denied_to_report(replica_id)
+
+
 def _replica(uow: UnitOfWork, principal: Principal, replica_id: str) -> Mapping[str, Any]:
+    require_replica(principal, replica_id)
     row = uow.first(_REPLICA, {"key": replica_id})
-    if row is None or principal.attempt_id is None or row["attempt_id"] != principal.attempt_id:
-        raise PodyardError(
-            Code.PERMISSION_DENIED,
-            f"Permission 'podyard.replicas.report' denied on resource 'replicas/{replica_id}' (or it might not exist).",
-        )
+    if row is None or row["attempt_id"] != principal.attempt_id:
+        raise _denied_to_report(replica_id)
     return row
+
+
+def _denied_to_report(replica_id: str) -> PodyardError:
+    return PodyardError(
+        Code.PERMISSION_DENIED,
+        f"Permission 'podyard.replicas.report' denied on resource 'replicas/{replica_id}' (or it might not exist).",
+    )
 
 
 def _check_fence(replica: Mapping[str, Any], fence: int) -> None:

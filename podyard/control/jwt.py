@@ -40,6 +40,7 @@ class SelfSigned:
     email: str
     key_id: str
     claims: Mapping[str, Any]
+    project: str  # of the key
 
 
 class BadJwt(PodyardError):
@@ -96,7 +97,7 @@ def _verified(
     audience = claims.get("aud")
     if not (audience is None or isinstance(audience, str)) or not meant_for_us(audience, row, claims):
         raise BadJwt(f"Invalid JWT: {audience!r} is not an audience of this server.")
-    return SelfSigned(row["email"], key_id, claims)
+    return SelfSigned(row["email"], key_id, claims, row["project"])
 
 
 def _parts(token: str) -> tuple[dict[str, Any], dict[str, Any], bytes, bytes]:

@@ -77,6 +77,7 @@ def create_key(
     _check_email(email)
     access.require_to_act_as(uow, principal, "podyard.keys.create", email, project)
     access.project_row(uow, project)
+    access.require_own_account(uow, email, project)
     count = select(func.count()).where(service_account_keys.c.project == project, service_account_keys.c.email == email)
     if int(uow.execute(count).scalar() or 0) >= KEYS_PER_ACCOUNT_MAX:
         text = f"{email} has {KEYS_PER_ACCOUNT_MAX} keys already; delete one first"
@@ -142,7 +143,8 @@ def exchange(uow: UnitOfWork, assertion: str) -> str:
         raise OAuthError("invalid_grant", error.message) from None
     if "target_audience" in signed.claims:
         raise OAuthError("invalid_request", "target_audience: ID tokens are not supported, only access tokens are")
-    return access.lend(uow, signed.email, ACCESS_TOKEN_SECONDS, key_id=signed.key_id)
+    bound = {} if access.is_own_account(uow, signed.email, signed.project) else {"project": signed.project}
+    return access.lend(uow, signed.email, ACCESS_TOKEN_SECONDS, key_id=signed.key_id, **bound)
 
 
 def create_api_key(
@@ -153,6 +155,7 @@ def create_api_key(
     _check_email(email)
     access.require_to_act_as(uow, principal, "podyard.keys.create", email, project)
     access.project_row(uow, project)
+    access.require_own_account(uow, email, project)
     if len(_api_keys(uow, project)) >= API_KEYS_PER_PROJECT_MAX:
         text = f"projects/{project} has {API_KEYS_PER_PROJECT_MAX} API keys already; delete one first"
         raise PodyardError(Code.RESOURCE_EXHAUSTED, text)
