@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import socket
 from collections.abc import Awaitable, Callable, Mapping
@@ -53,7 +54,7 @@ class Listeners:
         return address, int(listener.getsockname()[1])
 
     def taken(self) -> dict[str, str]:
-        """Why hosts have no listener, of the first `TAKEN_NAMED_MAX`."""
+        """What keeps hosts from listening where gcloud looks for them, of the first `TAKEN_NAMED_MAX`."""
         return dict(sorted(self._taken.items())[:TAKEN_NAMED_MAX])
 
     def close(self) -> None:
@@ -63,16 +64,23 @@ class Listeners:
             task.cancel()
 
     def _listen(self, host_id: str, address: str) -> None:
-        try:
-            listener = bind(address, (SSH_PORT, SSH_PORT_WITHOUT_ROOT))
-        except OSError as error:
-            if host_id not in self._taken:
-                logger.warning("no ssh to host %s: %s: %s", host_id, address, error.strerror)
-            self._taken[host_id] = (
-                f"cannot listen on {address}, port {SSH_PORT} or {SSH_PORT_WITHOUT_ROOT}: {error.strerror}"
-            )
-            return
+        problem, listener = "", None
+        for port in (SSH_PORT, SSH_PORT_WITHOUT_ROOT):
+            try:
+                listener = bind(address, (port,))
+                break
+            except OSError as error:
+                # An ordinary user may not open port 22, as everybody knows. Another program there is a problem: it
+                # gets the connections of gcloud.
+                if port != SSH_PORT or error.errno == errno.EADDRINUSE:
+                    problem = f"cannot listen on {address}:{port}: {error.strerror}"
+        if problem and host_id not in self._taken:
+            logger.warning("ssh to host %s: %s", host_id, problem)
         self._taken.pop(host_id, None)
+        if problem:
+            self._taken[host_id] = problem
+        if listener is None:
+            return
         self._open[host_id] = (address, listener)
         asyncio.get_running_loop().add_reader(listener, self._accept, host_id, listener)
 
