@@ -22,7 +22,7 @@ from podyard.base.errors import Code, PodyardError, failed_precondition
 from podyard.base.money import minor_text, without_zeros
 from podyard.domain.node import UsageClass
 from podyard.domain.usage import PriceUnit, PriceVersion
-from podyard.hardware.accelerator_types import slice_named
+from podyard.hardware.accelerator_types import parse
 from podyard.hardware.generations import GENERATIONS
 from podyard.pricing.sku import (
     COMMITMENT_YEARS,
@@ -234,7 +234,7 @@ def _check_unit(place: str, sku: Sku) -> None:
             raise failed_precondition(f"{place}: without a type the unit is {PriceUnit.CHIP_HOUR}, not {sku.unit}")
         return
     try:
-        kind = slice_named(sku.accelerator_type)
+        kind = parse(sku.accelerator_type)
     except (PodyardError, TypeError) as error:
         why = error.message if isinstance(error, PodyardError) else f"type {sku.accelerator_type!r} is no text"
         raise failed_precondition(f"{place}: {why}") from error

@@ -15,7 +15,7 @@ from podyard.base.errors import Code, PodyardError, failed_precondition
 from podyard.base.money import nanos_from_decimal_text
 from podyard.domain.node import UsageClass
 from podyard.domain.usage import PriceUnit, PriceVersion
-from podyard.hardware.accelerator_types import size_of
+from podyard.hardware.accelerator_types import parse
 from podyard.settings import rate_card_path
 
 DISK = "disk"  # what stands in the place of a generation: SKUs `disk-TYPE/REGION/USAGE`
@@ -78,7 +78,8 @@ class RateCard:
 
     def row_for(self, accelerator_type: str, region: str, sold_as: str) -> tuple[Sku, int]:
         """The same by what the card calls a way to buy, commitments included."""
-        generation, chips = size_of(accelerator_type)
+        kind = parse(accelerator_type)
+        generation, chips = kind.generation, kind.chip_count
         own = self._index.get((accelerator_type, region, sold_as))
         if own is not None:
             return own, 1

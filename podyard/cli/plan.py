@@ -34,7 +34,7 @@ from podyard.settings import fleet_name, from_environment
 
 # One of each generation on one host and on a few: what a first plan compares.
 TYPES_USUAL = "v2-8,v3-8,v3-32,v4-8,v4-32,v5litepod-4,v5litepod-16,v5p-8,v6e-4,v6e-16"
-TYPES_MAX = 64  # an estimate takes some hundredths of a second each, and nobody reads a longer table
+TYPES_MAX = 128  # every type of one generation; an estimate takes some hundredths of a second each
 CHECKPOINT_STEPS_USUAL = 100  # as jobs that say nothing
 COST_DECIMALS = 6
 PARTS = {"p50": 0.5, "p95": 0.95}

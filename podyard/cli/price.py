@@ -15,7 +15,7 @@ from podyard.cli import output
 from podyard.cli.options import output_option
 from podyard.cli.output import say
 from podyard.domain.usage import PriceVersion
-from podyard.hardware.accelerator_types import size_of
+from podyard.hardware.accelerator_types import parse
 from podyard.pricing import cards
 from podyard.pricing.sku import RateCard, Sku, default_rate_card
 
@@ -118,7 +118,7 @@ def _all(card: RateCard) -> Iterator[tuple[Sku, int]]:
 def _of_type(card: RateCard, accelerator_type: str) -> Iterator[tuple[Sku, int]]:
     """What prices the type in each region and way to buy, by SKU id, with the units of a node. Raises INVALID_ARGUMENT
     for what is no type."""
-    size_of(accelerator_type)
+    parse(accelerator_type)
     places = sorted({(sku.region, sku.usage) for sku in card.skus.values()})
     found = {}
     for region, usage in places:
@@ -140,7 +140,7 @@ def _missing(what: str, region: str | None, regions: list[str]) -> str:
 
 def _is_type(name: str) -> bool:
     try:
-        size_of(name)
+        parse(name)
     except PodyardError:
         return False
     return True

@@ -21,7 +21,7 @@ from podyard.base.clock import PlatformTime
 from podyard.base.errors import Code, PodyardError
 from podyard.domain.node import UsageClass
 from podyard.domain.usage import PriceUnit
-from podyard.hardware.accelerator_types import all_types, size_of
+from podyard.hardware.accelerator_types import all_types, parse
 from podyard.pricing.sku import COMMITMENT_YEARS, DISK, HOST, RateCard, Sku, commitment_usage
 
 DEVICE_CHIPS = 4  # of a v2-8 and v3-8: 8 cores, in which Google's service Cloud TPU has its prices
@@ -94,7 +94,7 @@ class _Sold:
     pod_chips: int | None = None
 
     def is_pod(self, name: str) -> bool:
-        return self.pod_chips is not None and size_of(name)[1] >= self.pod_chips
+        return self.pod_chips is not None and parse(name).chip_count >= self.pod_chips
 
 
 _SOLD: Mapping[str, _Sold] = {
@@ -176,7 +176,7 @@ def _types(card: RateCard, generation: str, region: str, usage: str) -> Iterator
 
 def _per_unit(name: str, sku: Sku, quantity: int, unit_chips: int) -> Timeline | None:
     """The prices of `unit_chips` chips of this type; None where one is no whole number of nanos."""
-    _, chips = size_of(name)
+    chips = parse(name).chip_count
     whole = [(version.effective_from, version.nanos * quantity * unit_chips) for version in sku.versions]
     if any(nanos % chips for _, nanos in whole):
         return None

@@ -29,7 +29,7 @@ from podyard.domain.node import INTERRUPTIBLE, UsageClass
 from podyard.domain.principal import Principal
 from podyard.domain.recipes import is_program, manifest_of
 from podyard.domain.usage import UsageRecord
-from podyard.hardware.accelerator_types import size_of
+from podyard.hardware.accelerator_types import parse
 from podyard.pricing import attribution, months
 from podyard.pricing.attribution import IDLE, Share
 from podyard.pricing.bill import Resource, Terms
@@ -214,7 +214,7 @@ def what_if(
     account = accounts.of(uow, project)
     month = account.month_of(uow.now) if month is None else month
     if change.accelerator_type is not None:
-        size_of(change.accelerator_type)  # it says what is no type
+        parse(change.accelerator_type)  # it says what is no type
     window = _window(account, month, uow.now)
     facts = bills.facts_of(uow, project)
     terms = bills.terms_of(uow, account)

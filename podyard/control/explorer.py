@@ -20,7 +20,7 @@ from podyard.db.tables_jobs import jobs
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import region_of
 from podyard.domain.usage import UsageRecord
-from podyard.hardware.accelerator_types import size_of
+from podyard.hardware.accelerator_types import parse
 from podyard.pricing import commitments, explore, invoicing
 from podyard.pricing.explore import Bucket, Cells, Row
 
@@ -157,7 +157,7 @@ class Groups:
         return {
             "region": region_of(facts.zone),
             "zone": facts.zone,
-            "generation": size_of(facts.accelerator_type)[0].name,
+            "generation": parse(facts.accelerator_type).generation.name,
             "type": facts.accelerator_type,
             "usage": str(facts.usage_class),
             "sku": NONE if sold.sku is None else sold.sku.sku_id,

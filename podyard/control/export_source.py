@@ -22,7 +22,7 @@ from podyard.domain.fleet import region_of
 from podyard.domain.job import job_name
 from podyard.domain.principal import PLATFORM
 from podyard.domain.reservation import reservation_name
-from podyard.hardware.accelerator_types import size_of
+from podyard.hardware.accelerator_types import parse
 from podyard.pricing import attribution, months
 from podyard.pricing.attribution import Owned
 from podyard.pricing.bill import Bill
@@ -164,7 +164,8 @@ _NODES = (
 
 def listed_as(by_text: Mapping[tuple[str, str], ListedSku], node: bills.NodeFacts, sku_id: str) -> Listed:
     """The SKU of Google's catalogue that sells such a node; where it lists none, our own."""
-    generation, chips = size_of(node.accelerator_type)
+    kind = parse(node.accelerator_type)
+    generation, chips = kind.generation, kind.chip_count
     region = region_of(node.zone)
     name = generation.name
     words = [f"Tpu-{name}", f"Tpu-{name} Pod"]

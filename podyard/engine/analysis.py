@@ -18,7 +18,7 @@ from podyard.engine.timing.energy import device_joules
 from podyard.engine.timing.estimate import Estimate, OpEstimate
 from podyard.engine.timing.kernels import Bound
 from podyard.engine.timing.memory import named_total_bytes
-from podyard.hardware.accelerator_types import slice_named
+from podyard.hardware.accelerator_types import parse
 
 if TYPE_CHECKING:
     from podyard.engine.exact.hlo import ExactCollective
@@ -50,7 +50,7 @@ def analyze(
     """
     import jax
 
-    kind, choice = slice_named(accelerator_type), _checked(compiler)
+    kind, choice = parse(accelerator_type), _checked(compiler)
     leaves, tree = jax.tree.flatten(args)
     shapes = tuple((tuple(getattr(leaf, "shape", ())), str(getattr(leaf, "dtype", type(leaf)))) for leaf in leaves)
     key = (fn, tree, shapes, kind.name, global_batch, choice)
@@ -77,7 +77,7 @@ def analyze_stablehlo(module: str | bytes, accelerator_type: str = "v3-8", compi
     Raises PodyardError INVALID_ARGUMENT naming the line of what is malformed, dynamic or unknown, and for a module that
     is written for more devices than the slice has; UNIMPLEMENTED for f64; FAILED_PRECONDITION for bytes without JAX.
     """
-    kind, choice = slice_named(accelerator_type), _checked(compiler)
+    kind, choice = parse(accelerator_type), _checked(compiler)
     text = text_of_bytes(module) if isinstance(module, bytes) else module
     estimate = estimate_program(_parsed(text), kind)
     return estimate if choice == "podyard" else _exact(estimate, text)
@@ -155,7 +155,7 @@ def _exact(estimate: Estimate, text: str) -> Estimate:
     summed, sent = (estimate.collective_seconds, estimate.ici_bytes) if verdict.collectives else (0.0, 0)
     parts: dict[Bound, float] = {"unpriced": compute, "ici": summed, "overhead": estimate.overhead_seconds}
     seconds = sum(parts.values())
-    kind = slice_named(estimate.accelerator_type)
+    kind = parse(estimate.accelerator_type)
     return dataclasses.replace(
         unsaid,
         cycles=float(verdict.cycles),

@@ -13,7 +13,7 @@ import math
 import re
 from collections.abc import Mapping
 
-from podyard.base.errors import PodyardError, invalid
+from podyard.base.errors import invalid
 from podyard.hardware.generations import BY_WIRE_TYPE, GENERATIONS, Generation
 from podyard.hardware.topology import CUBE_EDGE_CHIPS, Shape, Topology, parse_topology, shape_text, topology_of
 
@@ -125,6 +125,7 @@ def _build(generation: Generation, topology: Topology, source: str) -> Accelerat
 
 @functools.cache
 def _by_name() -> Mapping[str, AcceleratorType]:
+    """Every size that has a legal shape, by its name, with its default shape: the table's, else the most cube-like."""
     table: dict[str, AcceleratorType] = {}
     for generation_name, groups in _TABLES.items():
         generation = GENERATIONS[generation_name]
@@ -133,7 +134,17 @@ def _by_name() -> Mapping[str, AcceleratorType]:
                 kind = _build(generation, parse_topology(generation, text), source)
                 assert kind.name not in table, f"two default shapes for {kind.name}"
                 table[kind.name] = kind
+        if generation.dimensions == 3:
+            for shape in sorted(_shapes_3d(generation), key=lambda shape: (sum(shape), shape)):
+                kind = _build(generation, topology_of(generation, shape), _DOC)
+                table.setdefault(kind.name, kind)
     return table
+
+
+@functools.cache
+def _by_shape() -> Mapping[tuple[str, Shape], AcceleratorType]:
+    """Every named type by generation and default shape."""
+    return {(kind.generation.name, kind.topology.shape): kind for kind in _by_name().values()}
 
 
 def all_types(generation: Generation | str | None = None) -> tuple[AcceleratorType, ...]:
@@ -145,7 +156,10 @@ def all_types(generation: Generation | str | None = None) -> tuple[AcceleratorTy
 
 
 def parse(name: str) -> AcceleratorType:
-    """The type called `name`, e.g. `v3-32`; raises INVALID_ARGUMENT that names the types there are."""
+    """The type called `name`, e.g. `v3-32`, in its default shape; raises INVALID_ARGUMENT that names the nearest types.
+
+    The only reader of names: what `from_config` takes has a name that is read here, too.
+    """
     kind = _by_name().get(name)
     if kind is not None:
         return kind
@@ -161,34 +175,6 @@ def parse(name: str) -> AcceleratorType:
     near = sorted(same, key=lambda k: (abs(_number(k) - number), _number(k)))[:4]
     names = ", ".join(k.name for k in sorted(near, key=_number))
     raise invalid(f"accelerator type {name!r} does not exist; the nearest that do are {names}", "acceleratorType")
-
-
-def slice_named(name: str) -> AcceleratorType:
-    """The type called `name`; of v4 and v5p also a size that only a configuration gives (`v4-8192`), in the most
-    cube-like of its legal shapes. Raises INVALID_ARGUMENT like `parse`."""
-    if name in _by_name() or _NAME.fullmatch(name) is None:
-        return parse(name)
-    try:
-        generation, chips = size_of(name)
-    except PodyardError:
-        return parse(name)
-    shapes = [shape for shape in legal_shapes(generation) if generation.dimensions == 3 and math.prod(shape) == chips]
-    if not shapes:
-        return parse(name)
-    return _build(generation, topology_of(generation, min(shapes, key=lambda shape: (sum(shape), shape))), _DOC)
-
-
-def size_of(name: str) -> tuple[Generation, int]:
-    """Generation and chips that a name speaks of, also for a name that only a configuration gives (`v4-384`).
-
-    Raises INVALID_ARGUMENT for what is not the name of a size at all.
-    """
-    match = _NAME.fullmatch(name)
-    generation = next((g for g in GENERATIONS.values() if match is not None and g.name_prefix == match[1]), None)
-    if match is None or generation is None or not generation.node_type:
-        raise invalid(f"{name!r} is not the name of an accelerator type", "acceleratorType")
-    per_chip = generation.cores_per_chip if generation.name_counts == "cores" else 1
-    return generation, int(match[2]) // per_chip
 
 
 def _number(kind: AcceleratorType) -> int:
@@ -207,9 +193,9 @@ def from_config(wire_type: str, topology_text: str) -> AcceleratorType:
             "acceleratorConfig.type",
         )
     topology = parse_topology(generation, topology_text)
-    for kind in all_types(generation):
-        if kind.topology == topology:
-            return kind
+    kind = _by_shape().get((generation.name, topology.shape))
+    if kind is not None and kind.topology == topology:
+        return kind
     if generation.dimensions == 3:
         _check_shape_3d(generation, topology.shape)
         return _build(generation, topology, _DOC)
@@ -257,6 +243,32 @@ def legal_shapes(generation: Generation) -> tuple[Shape, ...]:
     """Every shape that `from_config` takes, ascending by chips."""
     if generation.dimensions == 2:
         return tuple(kind.topology.shape for kind in all_types(generation))
+    return _shapes_3d(generation)
+
+
+def shapes_of(kind: AcceleratorType) -> tuple[AcceleratorType, ...]:
+    """The type in every legal shape of its size, its default shape first."""
+    others = _shapes_by_chips(kind.generation.name).get(kind.chip_count, ())
+    default = parse(kind.name)
+    return (
+        default,
+        *(
+            _build(kind.generation, topology_of(kind.generation, shape), _DOC)
+            for shape in others
+            if shape != default.topology.shape
+        ),
+    )
+
+
+@functools.cache
+def _shapes_by_chips(generation_name: str) -> Mapping[int, tuple[Shape, ...]]:
+    found: dict[int, tuple[Shape, ...]] = {}
+    for shape in legal_shapes(GENERATIONS[generation_name]):
+        found[math.prod(shape)] = (*found.get(math.prod(shape), ()), shape)
+    return found
+
+
+def _shapes_3d(generation: Generation) -> tuple[Shape, ...]:
     cubes_max = _CUBES_MAX[generation.name]
     cubes = [
         (a, b, c)
@@ -276,6 +288,5 @@ __all__ = [
     "host_shape",
     "legal_shapes",
     "parse",
-    "size_of",
-    "slice_named",
+    "shapes_of",
 ]

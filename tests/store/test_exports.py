@@ -27,7 +27,7 @@ from podyard.domain.fleet import region_of
 from podyard.domain.fleet_file import instant_fleet
 from podyard.domain.node import UsageClass
 from podyard.domain.principal import PLATFORM
-from podyard.hardware.accelerator_types import size_of
+from podyard.hardware.accelerator_types import parse
 from podyard.pricing.sku import default_rate_card
 from podyard.workers import exports as worker
 from tests.store.queue_play import PROJECT, ZONE, Play
@@ -332,7 +332,7 @@ def test_every_offer_has_the_sku_of_the_catalogue_at_its_price() -> None:
             continue
         listed = export_source.listed_as(by_text, node, sku.sku_id)
         found = by_id[listed.sku_id]
-        _, chips = size_of(node.accelerator_type)
+        chips = parse(node.accelerator_type).chip_count
         unit_chips = chips if found.description.partition("TPU slice")[1] else 1 if "TpuV" in found.description else 4
         whole = found.prices[-1][1] * chips
         assert whole == sku.versions[-1].nanos * quantity * unit_chips, (node, found.description)

@@ -32,7 +32,7 @@ from podyard.engine.timing.collectives import (
     colours_of,
     phase_seconds,
 )
-from podyard.hardware.accelerator_types import AcceleratorType, slice_named
+from podyard.hardware.accelerator_types import AcceleratorType, parse
 
 RANKS_MAX = 8  # every rank holds as many chunks as there are ranks, each of as many parts: 512 cells are enough
 CHIPS_MAX = 64  # more chips than a 4x4x4 cube are not drawn one by one: nobody can see what moves between them
@@ -166,7 +166,7 @@ def explain(ranks: int | None = None, accelerator_type: str | None = None, nbyte
     if accelerator_type is not None:
         if ranks is not None:
             raise invalid("either a number of ranks or an accelerator type is explained, not both")
-        return _slice(slice_named(accelerator_type), nbytes)
+        return _slice(parse(accelerator_type), nbytes)
     ranks = DEFAULT_RANKS if ranks is None else ranks
     if not 1 <= ranks <= RANKS_MAX:
         raise invalid(f"1 to {RANKS_MAX} ranks are explained, not {ranks}: more chunks cannot be read", "ranks")

@@ -8,7 +8,7 @@ import math
 
 from podyard.engine.report.summary import Report, count_text, percent, time_text
 from podyard.engine.timing.estimate import OpEstimate
-from podyard.hardware.accelerator_types import size_of
+from podyard.hardware.accelerator_types import parse
 
 # Beyond this many, the smallest operations are left out.
 POINTS_MAX = 1000
@@ -45,7 +45,7 @@ class Point:
 
 def roof_of(accelerator_type: str) -> Roof:
     """The roof of a core on v2 and v3, of a chip from v4 on. Raises INVALID_ARGUMENT for what is no type's name."""
-    generation, _ = size_of(accelerator_type)
+    generation = parse(accelerator_type).generation
     devices = generation.devices_per_chip
     return Roof(generation.peak_bf16_flops_per_second / devices, generation.hbm_bytes_per_second / devices)
 

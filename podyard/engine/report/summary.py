@@ -12,7 +12,7 @@ from typing import get_args
 from podyard.engine.timing.energy import power_note
 from podyard.engine.timing.estimate import Estimate, OpEstimate
 from podyard.engine.timing.kernels import Bound
-from podyard.hardware.accelerator_types import size_of
+from podyard.hardware.accelerator_types import parse
 
 GIB = 2**30
 BOUNDS: tuple[Bound, ...] = get_args(Bound)
@@ -57,7 +57,7 @@ class Report:
     @property
     def device(self) -> str:
         """What a device of this generation is: a core, or a chip."""
-        generation, _ = size_of(self.estimate.accelerator_type)
+        generation = parse(self.estimate.accelerator_type).generation
         return "core" if generation.devices_per_chip > 1 else "chip"
 
     @property
@@ -81,7 +81,7 @@ class Report:
 
     @property
     def energy_note(self) -> str:
-        generation, _ = size_of(self.estimate.accelerator_type)
+        generation = parse(self.estimate.accelerator_type).generation
         return power_note(generation.name)
 
     def seconds_of(self, op: OpEstimate) -> float:

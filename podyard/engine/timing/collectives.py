@@ -13,7 +13,7 @@ from collections import Counter
 
 from podyard.base.errors import invalid
 from podyard.engine.collectives.torus import Phase, colour_orders, phases_of
-from podyard.hardware.accelerator_types import AcceleratorType, slice_named
+from podyard.hardware.accelerator_types import AcceleratorType, parse
 
 # Source: jax-ml/scaling-book, tpus.md: about 1 us per hop of the inter-chip interconnect.
 ICI_HOP_SECONDS = 1e-6
@@ -47,7 +47,7 @@ def all_reduce_plan(accelerator_type: str, nbytes: int) -> AllReducePlan:
     """
     if nbytes < 0:
         raise invalid(f"an array has no negative size, not {nbytes}", "nbytes")
-    return plan_for(slice_named(accelerator_type), nbytes)
+    return plan_for(parse(accelerator_type), nbytes)
 
 
 def plan_for(kind: AcceleratorType, nbytes: int) -> AllReducePlan:

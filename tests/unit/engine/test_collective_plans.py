@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from podyard import engine
 from podyard.base.errors import Code, PodyardError
 from podyard.engine.timing.collectives import SHORT_BYTES, plan_for
-from podyard.hardware.accelerator_types import AcceleratorType, parse, slice_named
+from podyard.hardware.accelerator_types import AcceleratorType, parse
 from podyard.hardware.generations import GENERATIONS
 from podyard.hardware.topology import parse_topology
 from tests.unit.engine.compiled import cases
@@ -137,7 +137,7 @@ def test_more_bytes_never_take_less_time(name: str, sizes: list[int]) -> None:
 @given(name=st.sampled_from(_TYPES), nbytes=st.integers(1, 2**32))
 @settings(deadline=None, max_examples=100)
 def test_no_sum_is_faster_than_all_links_of_a_chip(name: str, nbytes: int) -> None:
-    kind = slice_named(name)
+    kind = parse(name)
     generation = kind.generation
     sent = 2 * (kind.chip_count - 1) / kind.chip_count * nbytes
     least = sent / (generation.ici_link_bytes_per_second * generation.ici_links_per_chip)
@@ -151,7 +151,7 @@ def test_one_chip_takes_no_time(name: str) -> None:
 
 def test_a_mesh_is_slower_than_a_torus_of_the_same_shape() -> None:
     for name in ("v3-2048", "v4-128", "v5litepod-256", "v5p-128"):
-        torus = slice_named(name)
+        torus = parse(name)
         shape = dataclasses.replace(torus.topology, wrap=(False,) * len(torus.topology.shape))
         mesh = dataclasses.replace(torus, topology=shape)
         assert all(torus.topology.wrap)

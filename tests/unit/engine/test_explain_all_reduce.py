@@ -33,7 +33,7 @@ from podyard.engine.collectives.explain import (
 )
 from podyard.engine.collectives.schedule import ring_all_reduce, summation_order
 from podyard.engine.timing.collectives import COLLECTIVE_START_SECONDS, all_reduce_bytes_per_chip, all_reduce_plan
-from podyard.hardware.accelerator_types import all_types, slice_named
+from podyard.hardware.accelerator_types import all_types, parse
 from tests.unit.engine.pages import Reader, open_console
 
 ROOT = Path(__file__).parents[3]
@@ -161,7 +161,7 @@ def test_slices_that_nobody_could_read_have_phases_only_and_say_so(name: str) ->
     found = slice_of(name)
     assert found.kind.chip_count > CHIPS_MAX and not found.frames and found.colours
     assert any(f"More than {CHIPS_MAX} chips" in fact for fact in facts(found))
-    assert any("twisted" in fact for fact in facts(found)) == slice_named(name).topology.twisted
+    assert any("twisted" in fact for fact in facts(found)) == parse(name).topology.twisted
     source = explain_html.page(found)
     assert "<button" not in source and "data-film=" not in source and "scatters along x" in Reader(source).text
 

@@ -19,7 +19,7 @@ from podyard.engine.program.from_jaxpr import program_of_jaxpr
 from podyard.engine.recipes.programs import program_of
 from podyard.engine.timing.analysis import device_count, estimate_program
 from podyard.engine.timing.estimate import Estimate
-from podyard.hardware.accelerator_types import AcceleratorType, parse, slice_named
+from podyard.hardware.accelerator_types import AcceleratorType, parse
 from podyard.hardware.topology import Topology
 
 _FILE = Path(__file__).parents[2] / "data" / "published_resnet50.json"
@@ -74,7 +74,7 @@ RUNS = [run for run in _published() if not run.left_out]
 def slice_of(name: str) -> AcceleratorType:
     """Also the four pods that were wired into one for the contest and never had a name."""
     if name != "v3-8192":
-        return slice_named(name)
+        return parse(name)
     pods = Topology((64, 64), (True, True))
     cores = pods.chip_count * 2
     return dataclasses.replace(

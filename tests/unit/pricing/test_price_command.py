@@ -84,7 +84,7 @@ def test_the_versions_are_those_of_their_time(own_card: Path) -> None:
             "no price of v2-8 in us-east1: it has some in asia-east1, europe",
         ),
         (("show", "v9-8"), "no price of v9-8, neither a SKU nor a type"),
-        (("list", "--type", "v9-8"), "'v9-8' is not the name of an accelerator type"),
+        (("list", "--type", "v9-8"), "accelerator type 'v9-8' does not exist"),
         (("list", "--at", "today"), "--at: 'today' is not an RFC 3339 time"),
         (("diff", "2026-11-01", "/nowhere"), "'/nowhere' is neither one of 2026-11-01 nor a file that can be read"),
     ],
