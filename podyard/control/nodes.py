@@ -37,6 +37,7 @@ from podyard.domain.slice import PREEMPTIBLE_LIFE_SECONDS
 from podyard.hardware import runtime_versions
 from podyard.hardware.accelerator_types import AcceleratorType
 
+_V1 = ("V1", "V1_ALPHA1")  # whose nodes name TensorFlow versions
 _AS_PLANNED = (
     select(nodes).where(nodes.c.node_key == bindparam("key"), nodes.c.version == bindparam("seen")).with_for_update()
 )
@@ -180,8 +181,9 @@ def reimage(
     row = lookup.node(uow, principal, "tpu.nodes.reimage", project, zone, node_id)
     if row["state"] != "READY":
         raise bad_state("reimage", row)
+    if version:
+        _check_version(fleet, "V1", version, kind_of(row["accelerator_type"], row["topology"]))
     chosen = version or row["runtime_version"]
-    runtime_versions.check_serves(chosen, kind_of(row["accelerator_type"], row["topology"]).generation)
     operation = operations.begin(uow, row, "reimage", _name(row))
     changes = {"runtime_version": chosen, "spec": {**row["spec"], "runtime_version": chosen}}
     reason, seconds = f"reimage to {chosen} requested", fleet.timings.reimage_seconds
@@ -433,24 +435,26 @@ def check_free(uow: UnitOfWork, project: str, zone: str, node_id: str, spec: Nod
 
 def check_spec(uow: UnitOfWork, fleet: Fleet, zone: str, spec: NodeSpec) -> AcceleratorType:
     """The type of the node; raises INVALID_ARGUMENT for what the zone does not offer, or no node can be."""
-    offers = zone_of(fleet, zone).offers
+    zone_of(fleet, zone)
     kind = kind_of(spec.accelerator_type, spec.topology)
-    offer = offers.get(kind.generation.name)
-    if offer is None or not offer.fits(kind):
-        valid = "".join(f"{offered.name}, " for offered in fleet.offered_types(zone))
-        raise invalid(
-            f'CloudTpu received an invalid AcceleratorType, "{spec.accelerator_type}" for zone "{zone}". '
-            f'Valid values are "{valid}".',
-            "acceleratorType",
-        )
     fleet.check_offered(zone, kind, spec.usage_class)
-    runtime_versions.check_serves(spec.runtime_version, kind.generation)
+    _check_version(fleet, spec.api_version, spec.runtime_version, kind)
     if spec.max_run_seconds is not None and spec.max_run_seconds <= 0:
         raise invalid("the run duration must be more than zero seconds", "schedulingConfig.maxRunDuration")
     if spec.termination_time is not None and spec.termination_time <= uow.now.nanos:
         raise invalid("the termination time lies in the past", "schedulingConfig.terminationTimestamp")
     disks.check_modes(kind, spec)
     return kind
+
+
+def _check_version(fleet: Fleet, api_version: str, version: str, kind: AcceleratorType) -> None:
+    """v1's field holds TensorFlow versions, and so it does for nodes that were made by v2; a runtime version that v1
+    shows for such a node may be sent back."""
+    allowed = fleet.unknown_runtime_versions
+    if api_version in _V1 and version not in runtime_versions.RUNTIME_VERSIONS:
+        runtime_versions.check_tensorflow(version, unknown_allowed=allowed)
+    else:
+        runtime_versions.check_serves(version, kind.generation, unknown_allowed=allowed)
 
 
 def as_planned(uow: UnitOfWork, node_key: str, version: int) -> Mapping[str, Any] | None:

@@ -145,6 +145,7 @@ class Fleet:
     unpriced: tuple[Unpriced, ...] = ()
     requests_per_minute: Mapping[str, int] = dataclasses.field(default_factory=dict)  # `nodes.create` or `default`
     shares: Mapping[str, float] = dataclasses.field(default_factory=dict)  # project -> weight; 1 where it is not named
+    unknown_runtime_versions: bool = False  # whether versions that the table of runtime versions lacks are allowed
 
     def zone(self, name: str) -> Zone:
         """Raises NOT_FOUND, naming the zones there are."""
@@ -186,10 +187,25 @@ class Fleet:
             if (o := z.offers.get(kind.generation.name)) is not None and o.fits(kind)
         ]
         where = f"it is offered in {', '.join(elsewhere)}" if elsewhere else "no zone of this fleet offers it"
-        raise invalid(
+        raise self._invalid_type(
+            zone,
+            kind.name,
             f"accelerator type {kind.name} (topology {kind.topology.text}) is not offered in {zone}; {where}",
-            "acceleratorType",
         )
+
+    def type_named(self, zone: str, name: str) -> AcceleratorType:
+        """The type called `name`, which need not be offered; raises INVALID_ARGUMENT in Cloud TPU's words."""
+        try:
+            return accelerator_types.parse(name)
+        except PodyardError as error:
+            raise self._invalid_type(zone, name, error.message) from None
+
+    def _invalid_type(self, zone: str, name: str, why: str) -> PodyardError:
+        """Google's text, which SkyPilot looks for (cloud_vm_ray_backend.py); the details have ours."""
+        valid = "".join(f"{offered.name}, " for offered in self.offered_types(zone))
+        text = f'CloudTpu received an invalid AcceleratorType, "{name}" for zone "{zone}". Valid values are "{valid}".'
+        error = invalid(why, "acceleratorType")
+        return PodyardError(error.code, text, error.details)
 
     def is_unpriced(self, region: str, kind: AcceleratorType, usage_class: UsageClass) -> bool:
         return any(

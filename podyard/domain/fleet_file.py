@@ -78,6 +78,7 @@ def load_fleet(text: str) -> Fleet:
         timings=_timings(top.get("timings") or {}),
         unpriced=tuple(_unpriced(f"unpriced[{i}]", v) for i, v in _items(top, "unpriced", "")),
         shares=_shares(top.get("shares") or {}),
+        unknown_runtime_versions=_allows(top, "unknown_runtime_versions"),
     )
 
 
@@ -87,7 +88,9 @@ def _top(text: str) -> dict[str, Any]:
         data = yaml.load(text, Loader=_LOADER)
     except yaml.YAMLError as error:
         raise failed_precondition(f"fleet file: not YAML: {error}") from error
-    top = _mapping(data, "fleet file", {"extends", "zones", "quotas", "timings", "unpriced", "shares"})
+    top = _mapping(
+        data, "fleet file", {"extends", "zones", "quotas", "timings", "unpriced", "shares", "unknown_runtime_versions"}
+    )
     base = top.pop("extends", None)
     if base is None:
         return top
@@ -177,6 +180,13 @@ def _shares(value: object) -> dict[str, float]:
         if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < math.inf:
             raise _wrong(f"shares.{project}", f"{weight!r} is not a weight above 0")
     return {str(project): float(weight) for project, weight in data.items()}
+
+
+def _allows(top: Mapping[str, Any], key: str) -> bool:
+    value = top.get(key, "refuse")
+    if value not in ("allow", "refuse"):
+        raise _wrong(key, f"{value!r} is neither allow nor refuse")
+    return bool(value == "allow")
 
 
 def _timings(value: object) -> NodeTimings:

@@ -93,7 +93,7 @@ def test_an_operation_that_failed_has_a_code_a_text_and_no_response(yard: Yard) 
     zone = "us-central1-c"
     for index in range(100):
         begun = yard.ok(
-            "POST", f"{yard.nodes(zone)}?nodeId=n{index}", {"acceleratorType": "v2-8", "runtimeVersion": "x"}
+            "POST", f"{yard.nodes(zone)}?nodeId=n{index}", {"acceleratorType": "v2-8", "runtimeVersion": "tpu-vm-base"}
         )
         yard.step()
         operation = yard.ok("GET", f"/v2/{begun['name']}")

@@ -49,7 +49,7 @@ def test_table(name: str) -> None:
 
 def test_counts_of_named_types() -> None:
     counts = {g: len(accelerator_types.all_types(g)) for g in GENERATIONS}
-    assert counts == {"v1": 0, "v2": 5, "v3": 8, "v4": 11, "v5e": 8, "v5p": 96, "v6e": 8}
+    assert counts == {"v1": 0, "v2": 5, "v3": 8, "v4": 68, "v5e": 8, "v5p": 127, "v6e": 8}
 
 
 def test_every_named_type_is_read_back_from_its_configuration() -> None:
@@ -92,7 +92,9 @@ def test_wrap_around_only_from_a_full_cube_and_over_the_whole_pod() -> None:
 def test_twisted_types_are_those_of_the_reference() -> None:
     twisted = {k.name for k in accelerator_types.all_types() if k.topology.twisted}
     v4 = {"v4-256", "v4-512", "v4-2048", "v4-4096"}
-    assert twisted == v4 | {"v5p-256", "v5p-512", "v5p-2048", "v5p-4096", "v5p-6912", "v5p-13824"}
+    named = v4 | {"v5p-256", "v5p-512", "v5p-2048", "v5p-4096", "v5p-6912", "v5p-13824"}
+    # Sizes that no table names: 12x12x24 on v4, 16x16x32 on v5p.
+    assert twisted == named | {"v4-6912", "v5p-16384"}
 
 
 def test_config_takes_shapes_that_no_name_has() -> None:
@@ -150,7 +152,20 @@ def test_every_generation_names_its_sources() -> None:
 
 def test_runtime_versions() -> None:
     runtime_versions.check_serves("v2-alpha-tpuv5", GENERATIONS["v5p"])
-    runtime_versions.check_serves("a-version-of-next-week", GENERATIONS["v2"])
+    runtime_versions.check_serves("a-version-of-next-week", GENERATIONS["v2"], unknown_allowed=True)
+    for version, generation, near in (
+        ("tpu-vm-bas", "v3", "tpu-vm-base"),
+        ("tpu-vm-tf-2.18", "v4", "tpu-vm-tf-2.18.0-pjrt"),
+        ("v2-alpha-tpuv5lite", "v5e", "v2-alpha-tpuv5-lite"),
+        ("x", "v6e", "v2-alpha-tpuv6e"),
+        ("", "v2", "tpu-ubuntu2204-base"),
+    ):
+        with pytest.raises(PodyardError, match=f"does not exist; the nearest that runs on {generation} is '{near}'"):
+            runtime_versions.check_serves(version, GENERATIONS[generation])
+    with pytest.raises(PodyardError, match=r'The field "TensorflowVersion" cannot be "2\.4"'):
+        runtime_versions.check_tensorflow("2.4")
+    runtime_versions.check_tensorflow("2.4", unknown_allowed=True)
+    assert all(item.source for item in runtime_versions.RUNTIME_VERSIONS.values())
     with pytest.raises(PodyardError, match="does not run on v2"):
         runtime_versions.check_serves("tpu-vm-v4-base", GENERATIONS["v2"])
     for name, version in runtime_versions.DEFAULT_RUNTIME_VERSION.items():
