@@ -4,7 +4,12 @@ v2alpha1."""
 from __future__ import annotations
 
 import json
+import os
+import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -17,6 +22,7 @@ from google.rpc import error_details_pb2
 
 from podyard.api.tpu import descriptors
 from tests.stack import Stack, until
+from tests.waiting import patient
 
 ZONE = "us-central2-b"
 PARENT = f"projects/demo/locations/{ZONE}"
@@ -175,6 +181,20 @@ def test_errors_have_their_codes_and_details(channel: grpc.Channel, stack: Stack
         with pytest.raises(grpc.RpcError) as unknown:
             stranger.unary_unary("/google.cloud.tpu.v9.Tpu/GetNode")(b"")
         assert unknown.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_the_readme_s_program_runs_as_it_is_printed(stack: Stack) -> None:
+    """REST, then gRPC until the operation of a new node has ended, in a program of its own."""
+    text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    (program,) = [block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "grpc" in block]
+    stack.create_node("n1", "v2-8", "us-central1-f")
+    port = json.loads((stack.data / "podyard.json").read_text())["grpcPort"]
+    own = {"PODYARD_TOKEN": stack.token, "PODYARD_URL": stack.url, "PODYARD_GRPC_TARGET": f"127.0.0.1:{port}"}
+    command = [sys.executable, "-W", "ignore", "-c", program]
+    done = subprocess.run(command, env={**os.environ, **own}, capture_output=True, text=True, timeout=patient(60))
+    stack.delete_node("n1", "us-central1-f")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["2", "2", "1"]  # READY, READY, HEALTHY
 
 
 def test_our_descriptors_are_those_of_the_released_library() -> None:
