@@ -34,6 +34,7 @@ from podyard.api.compute.routes import router as compute
 from podyard.api.deps import Platform
 from podyard.api.tpu import discovery
 from podyard.api.tpu.call import Answers
+from podyard.api.tpu.encoding import Encoding
 from podyard.api.tpu.routes import called
 from podyard.api.tpu.routes import routes as tpu_routes
 from podyard.base.clock import ClockMode, RealClock
@@ -124,6 +125,7 @@ def create_app(
     # Behind the guard: the middleware that is added last is asked first.
     app.state.faults = Rules(database, clock)
     app.add_middleware(Faults, rules=app.state.faults, called=called)
+    app.add_middleware(Encoding)
     allowed_hosts = LOOPBACK_HOSTS if settings.bind_address in LOOPBACK_HOSTS else None
     app.add_middleware(Guard, authenticate=authenticate, clock=clock, allowed_hosts=allowed_hosts)
     return app

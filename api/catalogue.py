@@ -275,9 +275,12 @@ def _check_parameters(request: Request, known: frozenset[str] | set[str]) -> Non
 def _page(request: Request, items: Sequence[T], ids: Sequence[str]) -> tuple[Sequence[T], str]:
     """One page, and the token of the next: always there, empty behind the last page, because readers index it."""
     size = min(deps.number(request, "pageSize", 0, "page_size") or PAGE_SIZE_MAX, PAGE_SIZE_MAX)
-    after = deps.page_after(request)
+    params = request.query_params
+    others = _PAGING | SHARED_PARAMETERS
+    listed = [request.url.path, *(f"{name}={value}" for name, value in sorted(params.items()) if name not in others)]
+    after = deps.read_page_token_of(request, listed, params.get("pageToken") or params.get("page_token"))
     if after is not None and after not in ids:
-        raise invalid("pageToken is not one that this server gave for this list", "pageToken")
+        raise invalid("pageToken points to a price that is gone; list again from the start", "pageToken")
     start = 0 if after is None else ids.index(after) + 1
     more = start + size < len(items)
-    return items[start : start + size], deps.page_token(ids[start + size - 1]) if more else ""
+    return items[start : start + size], deps.page_token_of(request, listed, ids[start + size - 1]) if more else ""

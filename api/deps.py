@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
+import hmac
 import json
 import math
 import re
@@ -40,12 +42,14 @@ __all__ = [
     "page_after_number",
     "page_size",
     "page_token",
+    "page_token_of",
     "paged",
     "parse",
     "parse_json",
     "platform",
     "principal",
     "read",
+    "read_page_token_of",
     "write",
 ]
 
@@ -54,6 +58,7 @@ Message = TypeVar("Message", bound=BaseModel)
 
 PAGE_SIZE_DEFAULT = 500  # Ray, SkyPilot and Terraform read one page only: it must hold what they may have
 PAGE_SIZE_MAX = 1000
+PAGE_SIGNATURE_CHARACTERS = 16  # 64 bits: guessing one takes longer than any list is worth
 NUMBER_MAX = 2**31 - 1  # of the query's numbers: the databases' integers hold it, and nothing is counted so far
 _NUMBER = re.compile(r"[0-9]{1,19}")
 
@@ -246,6 +251,31 @@ def page_after_number(request: Request) -> int:
 
 def page_token(after: str) -> str:
     return base64.urlsafe_b64encode(after.encode()).decode()
+
+
+def page_token_of(request: Request, listed: Sequence[str], after: str) -> str:
+    """A token that continues only the list that it was made for: `listed` says which one, and how it was asked for."""
+    return page_token(f"{_signature(request, listed, after)}{after}")
+
+
+def read_page_token_of(request: Request, listed: Sequence[str], token: str | None) -> str | None:
+    """What a token of `page_token_of` stands for; raises INVALID_ARGUMENT for any other token."""
+    text = read_page_token(token)
+    if text is None:
+        return None
+    signature, after = text[:PAGE_SIGNATURE_CHARACTERS], text[PAGE_SIGNATURE_CHARACTERS:]
+    if not hmac.compare_digest(signature.encode(), _signature(request, listed, after).encode()):
+        raise _foreign_token()
+    return after
+
+
+def _signature(request: Request, listed: Sequence[str], after: str) -> str:
+    state = request.app.state
+    if not hasattr(state, "page_key"):
+        # The yard's own secret: tokens outlive a restart, and nobody outside can make one.
+        state.page_key = platform(request).settings.token_path.read_bytes()
+    text = json.dumps([*listed, after]).encode()
+    return hmac.new(state.page_key, text, hashlib.sha256).hexdigest()[:PAGE_SIGNATURE_CHARACTERS]
 
 
 def next_page(token: str | None) -> NextPage:

@@ -12,6 +12,7 @@ from podyard.api.deps import Timestamp
 from podyard.api.tpu import convert, reader
 from podyard.base.errors import Code, invalid
 from podyard.control.job_progress import JobProgress
+from podyard.domain.fleet import Fleet
 from podyard.domain.job import (
     DEFAULT_MAX_FAILURES,
     DEFAULT_MAX_PREEMPTIONS,
@@ -307,7 +308,7 @@ def to_api_job(job: Job, progress: JobProgress) -> JobAnswer:
     return answer
 
 
-def from_api_target(message: JobMessage, project: str, zone: str) -> str | NodeSpec:
+def from_api_target(message: JobMessage, fleet: Fleet, project: str, zone: str) -> str | NodeSpec:
     """The id of the node that the job shall run on, or the node to make for it."""
     wants_new = message.accelerator_type or message.runtime_version or message.scheduling_config
     if message.node is not None:
@@ -324,4 +325,5 @@ def from_api_target(message: JobMessage, project: str, zone: str) -> str | NodeS
         node["runtimeVersion"] = message.runtime_version
     if message.scheduling_config is not None:
         node["schedulingConfig"] = reader.read("v2", "SchedulingConfig", message.scheduling_config, "schedulingConfig")
-    return convert.from_api_node("v2", node)
+    fleet.zone(zone)
+    return convert.from_api_node("v2", node, lambda name: fleet.type_named(zone, name))

@@ -130,7 +130,7 @@ def create(request: Request, project: str, zone: str, body: Annotated[deps.Body,
     caller, fleet = deps.principal(request), deps.platform(request).fleet
     caller.require("podyard.jobs.create", project, f"projects/{project}/locations/{zone}/jobs")
     message = deps.parse(JobMessage, body)
-    asked, node = from_api_job(message), from_api_target(message, project, zone)
+    asked, node = from_api_job(message), from_api_target(message, fleet, project, zone)
     job_id = request.query_params.get("jobId")
     return deps.write(
         request,

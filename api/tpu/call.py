@@ -22,6 +22,7 @@ from podyard.domain.fault import FaultRule
 from podyard.domain.fleet import Fleet
 from podyard.domain.operation import Operation
 from podyard.domain.principal import Principal
+from podyard.hardware.accelerator_types import AcceleratorType
 
 T = TypeVar("T")
 
@@ -94,6 +95,10 @@ class Call:
             raise invalid(f"{self.method.path_field} must name one location: `-` is for lists only", "location")
         return self.project, self.zone
 
+    def type_named(self, name: str) -> AcceleratorType:
+        """The type called `name`, refused in the words of the call's zone."""
+        return self.fleet.type_named(self.place[1], name)
+
     @property
     def body(self) -> Mapping[str, Any]:
         """The message that the body holds (not for `*`, whose fields are in `fields`)."""
@@ -141,11 +146,16 @@ class Call:
             chosen, by_name = filters.ordered(chosen, order), False
         elif by_name:
             chosen.sort(key=lambda item: str(item["name"]))
-        start = after(chosen, self.fields.get("pageToken"), by_name=by_name)
+        # Another list, or the same one narrowed or sorted otherwise, has other pages (AIP-158).
+        asked = [str(self.fields.get(name, "")) for name in ("filter", "orderBy")]
+        listed = [self.version, self.method.id, self.project, str(self.zone), *asked]
+        start = after(
+            chosen, deps.read_page_token_of(self.request, listed, self.fields.get("pageToken")), by_name=by_name
+        )
         size = page_size(self.fields)
         found: dict[str, Any] = {collection: chosen[start : start + size]}
         if start + size < len(chosen):
-            found["nextPageToken"] = deps.page_token(str(chosen[start + size - 1]["name"]))
+            found["nextPageToken"] = deps.page_token_of(self.request, listed, str(chosen[start + size - 1]["name"]))
         return found
 
 
@@ -164,9 +174,9 @@ def page_size(fields: Mapping[str, Any]) -> int:
     return min(size or deps.PAGE_SIZE_DEFAULT, deps.PAGE_SIZE_MAX)
 
 
-def after(items: Sequence[Mapping[str, Any]], token: str | None, *, by_name: bool) -> int:
-    """Where the page begins. What was deleted meanwhile does no harm to a list that is in the order of its names."""
-    last = deps.read_page_token(token)
+def after(items: Sequence[Mapping[str, Any]], last: str | None, *, by_name: bool) -> int:
+    """Where the page behind the item called `last` begins. What was deleted meanwhile does no harm to a list that is
+    in the order of its names."""
     if last is None:
         return 0
     for index, item in enumerate(items):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from ipaddress import IPv4Address
 from typing import Any
 
 from podyard.api.tpu import reader
-from podyard.api.tpu.schema import enums
+from podyard.api.tpu.schema import enums, messages
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import invalid
 from podyard.domain.fleet import region_of
@@ -17,6 +17,8 @@ from podyard.domain.node import HEALTHY, HostRecord, Node, NodeSpec, UsageClass,
 from podyard.hardware import accelerator_types
 from podyard.hardware.accelerator_types import AcceleratorType
 from podyard.http.texts import check_description, check_labels, check_metadata, check_tags
+
+TypeNamed = Callable[[str], AcceleratorType]
 
 TPU_PORT = 8470  # the port that Cloud TPU shows on the wire; no TensorFlow runtime listens there
 CIDR_BLOCK = "10.128.0.0/9"  # the range of Google's default networks, which our nodes' addresses are from
@@ -38,15 +40,18 @@ _MODELS = {
     "SPOT": UsageClass.SPOT,
     "RESERVATION_BOUND": UsageClass.RESERVED,
 }
+# What is shown where nothing was said; STANDARD only where it was.
+_MODEL_OF = {UsageClass.SPOT: "SPOT", UsageClass.RESERVED: "RESERVATION_BOUND"}
 
 
 def is_v1(version: str) -> bool:
     return version in ("v1", "v1alpha1")
 
 
-def from_api_node(version: str, message: Mapping[str, Any]) -> NodeSpec:
-    """What a client asks for; `message` in the reader's canonical form."""
-    kind = _kind(message)
+def from_api_node(version: str, message: Mapping[str, Any], type_named: TypeNamed) -> NodeSpec:
+    """What a client asks for; `message` in the reader's canonical form. `type_named` finds the type of a name, and
+    refuses a name in the words of the zone."""
+    kind = _kind(message, type_named)
     software = "tensorflowVersion" if is_v1(version) else "runtimeVersion"
     if software not in message:
         raise invalid(f"{software} is required", software)
@@ -79,9 +84,13 @@ def from_api_mask(text: str) -> list[str]:
     return [path for path in paths if path]
 
 
-def from_api_patch(message: Mapping[str, Any], paths: list[str]) -> dict[str, Any]:
+def from_api_patch(version: str, message: Mapping[str, Any], paths: list[str]) -> dict[str, Any]:
     """What an update sets: values by path, None for what is cleared. Masked and absent is cleared; no mask means the
-    fields that are set."""
+    fields that are set, and `*` every field that can be updated (AIP-134)."""
+    if "*" in paths:
+        if len(paths) > 1:
+            raise invalid("updateMask: * stands for all fields, and excludes others", "updateMask")
+        paths = [name for name in PATCHABLE if name in messages(version)["Node"].fields]
     paths = paths or [name for name in PATCHABLE if name in message]
     if not paths:
         raise invalid("updateMask is empty and the body sets no field that can be updated", "updateMask")
@@ -96,6 +105,16 @@ def from_api_patch(message: Mapping[str, Any], paths: list[str]) -> dict[str, An
             value = None if value is None else value.get(name)
         changes[path] = _CLEARED.get(path) if value is None else value
     return changes
+
+
+def check_unchanged(version: str, message: Mapping[str, Any], shown: Mapping[str, Any]) -> None:
+    """Refuses an update without a mask that sets a field which cannot be updated to another value than `shown` has
+    (AIP-203, immutable fields). The same value is left aside: clients send whole nodes back."""
+    now = reader.read(version, "Node", shown)
+    for name, value in message.items():
+        if name not in PATCHABLE and value != now.get(name):
+            can = ", ".join(PATCHABLE)
+            raise invalid(f"{name} cannot be updated; these can: {can}", name)
 
 
 def to_api_node(version: str, node: Node, project_number: int, *, in_operation: bool = False) -> dict[str, Any]:
@@ -117,10 +136,8 @@ def to_api_node(version: str, node: Node, project_number: int, *, in_operation: 
         "healthDescription": node.health_description,
         "symptoms": list(node.symptoms),
         **extras,
-        "schedulingConfig": dict(extras.get("schedulingConfig", {})),
+        "schedulingConfig": _scheduling(version, node),
     }
-    if node.termination is not None:
-        shown["schedulingConfig"]["terminationTimestamp"] = node.termination.rfc3339()
     if not in_operation and node.health and (node.state == "READY" or node.health != HEALTHY):
         shown["health"] = node.health
     if is_v1(version):
@@ -156,6 +173,28 @@ def to_api_maintenance(upcoming: Mapping[str, Any] | None) -> dict[str, Any] | N
         "latestWindowStartTime": upcoming["latest_window_start"],
         "maintenanceStatus": upcoming["maintenance_status"],
     }
+
+
+def _scheduling(version: str, node: Node) -> dict[str, Any]:
+    """How the node is bought, whether it said so itself or its queued resource did. `shape` leaves out what a version
+    lacks. v1 has no `spot`: such a node is preemptible there, as spot VMs are in Compute Engine's API (from memory,
+    unverified)."""
+    usage = node.spec.usage_class
+    shown: dict[str, Any] = {}
+    if usage is UsageClass.SPOT and is_v1(version):
+        shown["preemptible"] = True
+    elif usage is not UsageClass.ON_DEMAND:
+        shown[str(usage)] = True
+    given: Mapping[str, Any] = node.spec.extras.get("schedulingConfig", {})
+    if usage in _MODEL_OF:
+        shown["provisioningModel"] = _MODEL_OF[usage]
+    elif given.get("provisioningModel") == "STANDARD":
+        shown["provisioningModel"] = "STANDARD"
+    if node.spec.reservation_name:
+        shown["reservationName"] = node.spec.reservation_name
+    if node.termination is not None:
+        shown["terminationTimestamp"] = node.termination.rfc3339()
+    return shown
 
 
 def usage_class(scheduling: Mapping[str, Any]) -> UsageClass:
@@ -194,19 +233,19 @@ def _service_account(node: Node, project_number: int) -> dict[str, Any]:
     return {**usual, **node.spec.extras.get("serviceAccount", {})}
 
 
-def _kind(message: Mapping[str, Any]) -> AcceleratorType:
+def _kind(message: Mapping[str, Any], type_named: TypeNamed) -> AcceleratorType:
     config = message.get("acceleratorConfig")
     named = message.get("acceleratorType")
     if config is None:
         if named is None:
             raise invalid("acceleratorType or acceleratorConfig is required", "acceleratorType")
-        return accelerator_types.parse(named.rsplit("/", 1)[-1])
+        return type_named(named.rsplit("/", 1)[-1])
     for name in ("type", "topology"):
         if name not in config:
             raise invalid(f"acceleratorConfig.{name} is required", f"acceleratorConfig.{name}")
     kind = accelerator_types.from_config(config["type"], config["topology"])
     if named is not None:
-        other = accelerator_types.parse(named.rsplit("/", 1)[-1])
+        other = type_named(named.rsplit("/", 1)[-1])
         if (other.generation, other.chip_count) != (kind.generation, kind.chip_count):
             raise invalid(
                 f"acceleratorType {other.name} contradicts acceleratorConfig {config['type']} {config['topology']}, "

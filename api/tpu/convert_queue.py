@@ -29,7 +29,12 @@ _STATE_DATA = {
 
 
 def from_api_queued_resource(
-    version: str, message: Mapping[str, Any], project: str, zone: str, queued_resource_id: str
+    version: str,
+    message: Mapping[str, Any],
+    project: str,
+    zone: str,
+    queued_resource_id: str,
+    type_named: convert.TypeNamed,
 ) -> QueuedResourceSpec:
     """What a client asks for; `message` in the reader's canonical form. A request of one node that names it not gets
     the queued resource's id."""
@@ -39,7 +44,7 @@ def from_api_queued_resource(
     chosen = _usage_class(message)
     nodes: list[NodeRequest] = []
     for index, spec in enumerate(specs):
-        nodes += _nodes(version, spec, f"tpu.nodeSpec[{index}]", project, zone, queued_resource_id, chosen)
+        nodes += _nodes(version, spec, f"tpu.nodeSpec[{index}]", project, zone, queued_resource_id, chosen, type_named)
     ids = [node.node_id for node in nodes]
     if len(set(ids)) < len(ids):
         raise invalid("tpu.nodeSpec names a node twice", "tpu.nodeSpec")
@@ -105,6 +110,7 @@ def _nodes(
     zone: str,
     default_id: str,
     chosen: UsageClass | None,
+    type_named: convert.TypeNamed,
 ) -> list[NodeRequest]:
     parent = spec.get("parent")
     here = f"projects/{project}/locations/{zone}"
@@ -113,7 +119,7 @@ def _nodes(
         raise invalid(f"{path}.parent is {parent!r}, and the queued resource is in {here}", f"{path}.parent")
     if "node" not in spec:
         raise invalid(f"{path}.node is required", f"{path}.node")
-    node = convert.from_api_node(version, spec["node"])
+    node = convert.from_api_node(version, spec["node"], type_named)
     if chosen is not None and node.usage_class not in (UsageClass.ON_DEMAND, chosen):
         raise invalid(
             f"{path}.node.schedulingConfig says {node.usage_class}, and the queued resource is {chosen}",
@@ -126,9 +132,10 @@ def _nodes(
         return [NodeRequest(spec.get("nodeId") or default_id, node)]
     several = spec[name]
     count = several.get("nodeCount", 0)
-    if not 1 <= count <= QUEUED_RESOURCE_NODES_MAX:
-        allowed = f"from 1 to {QUEUED_RESOURCE_NODES_MAX}"
-        raise invalid(f"{path}.{name}.nodeCount is {count}: it must be {allowed}", f"{path}.{name}.nodeCount")
+    # "This needs to be > 1" (google-cloud-tpu 1.28, MultisliceParams.node_count).
+    if not 1 < count <= QUEUED_RESOURCE_NODES_MAX:
+        allowed = f"> 1, and at most {QUEUED_RESOURCE_NODES_MAX}"
+        raise invalid(f"{path}.{name}.nodeCount is {count}: this needs to be {allowed}", f"{path}.{name}.nodeCount")
     prefix = several.get("nodeIdPrefix") or default_id
     return [NodeRequest(f"{prefix}-{index}", node, index, count) for index in range(count)]
 

@@ -10,10 +10,11 @@ from podyard.api.tpu import convert
 from podyard.api.tpu.call import Call, Change
 from podyard.api.tpu.operations import begun
 from podyard.base.errors import invalid
-from podyard.control import faults, hosts, maintenance, nodes
+from podyard.control import access, faults, hosts, maintenance, nodes
 from podyard.db import documents
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.node import Node, node_name
+from podyard.domain.operation import Operation
 
 
 def _create(call: Call) -> Change:
@@ -21,7 +22,8 @@ def _create(call: Call) -> Change:
     node_id = call.fields.get("nodeId", "")
     if not node_id:
         raise invalid("nodeId is required", "nodeId")
-    spec = convert.from_api_node(call.version, call.body)
+    nodes.zone_of(call.fleet, zone)
+    spec = convert.from_api_node(call.version, call.body, call.type_named)
     return begun(call, lambda uow: nodes.create(uow, call.fleet, call.principal, project, zone, node_id, spec))
 
 
@@ -64,8 +66,16 @@ def _list(call: Call) -> dict[str, Any]:
 def _patch(call: Call) -> Change:
     project, zone = call.place
     mask = convert.from_api_mask(call.fields.get("updateMask", ""))
-    changes = convert.from_api_patch(call.body, mask)
-    return begun(call, lambda uow: nodes.patch(uow, call.principal, project, zone, call.id, changes))
+    changes = convert.from_api_patch(call.version, call.body, mask)
+
+    def work(uow: UnitOfWork) -> Operation:
+        if not mask:
+            node = nodes.get(uow, call.principal, project, zone, call.id)
+            number = access.project_row(uow, project)["number"]
+            convert.check_unchanged(call.version, call.body, convert.to_api_node(call.version, node, number))
+        return nodes.patch(uow, call.principal, project, zone, call.id, changes)
+
+    return begun(call, work)
 
 
 def _delete(call: Call) -> Change:

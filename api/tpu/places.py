@@ -9,7 +9,7 @@ from podyard.api.tpu import convert
 from podyard.api.tpu.call import Call
 from podyard.base.errors import not_found
 from podyard.control import nodes
-from podyard.hardware import runtime_versions
+from podyard.hardware import accelerator_types, runtime_versions
 
 
 def _list_locations(call: Call) -> dict[str, Any]:
@@ -41,7 +41,12 @@ def _accelerator_types(call: Call, zone: str) -> list[dict[str, Any]]:
     for kind in call.fleet.offered_types(zone):
         item: dict[str, Any] = {"name": kind.name, "type": kind.name}
         if not convert.is_v1(call.version):
-            item["acceleratorConfigs"] = [{"type": kind.generation.wire_type, "topology": kind.topology.text}]
+            offer = nodes.zone_of(call.fleet, zone).offers[kind.generation.name]
+            item["acceleratorConfigs"] = [
+                {"type": kind.generation.wire_type, "topology": shape.topology.text}
+                for shape in accelerator_types.shapes_of(kind)
+                if offer.fits(shape)
+            ]
         found.append(item)
     return found
 

@@ -9,7 +9,7 @@ from podyard.api.tpu import convert_queue
 from podyard.api.tpu.call import Call, Change
 from podyard.api.tpu.operations import begun
 from podyard.base.errors import invalid
-from podyard.control import faults, maintenance, queued_resources, reservations
+from podyard.control import faults, maintenance, nodes, queued_resources, reservations
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.queued_resource import QueuedResource
 
@@ -19,7 +19,8 @@ def _create(call: Call) -> Change:
     queued_id = call.fields.get("queuedResourceId", "")
     if not queued_id:
         raise invalid("queuedResourceId is required", "queuedResourceId")
-    spec = convert_queue.from_api_queued_resource(call.version, call.body, project, zone, queued_id)
+    nodes.zone_of(call.fleet, zone)
+    spec = convert_queue.from_api_queued_resource(call.version, call.body, project, zone, queued_id, call.type_named)
     return begun(
         call, lambda uow: queued_resources.create(uow, call.fleet, call.principal, project, zone, queued_id, spec)
     )

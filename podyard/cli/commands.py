@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import click
 from typing_extensions import override
@@ -62,5 +62,17 @@ def run(argv: list[str], tools: Mapping[str, Any] | None = None) -> None:
         sys.exit(EXIT_USAGE)
     except PodyardError as error:
         output.say(f"ERROR: ({error.code.name}) {error.message}")
+        for line in _explanations(error):
+            output.say(line)
         sys.exit(EXIT_FAILED)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _explanations(error: PodyardError) -> list[str]:
+    """What the details add to the message: where that is Google's text, ours is there."""
+    violations = [
+        violation
+        for detail in error.details
+        for violation in cast("list[dict[str, str]]", detail.get("fieldViolations", []))
+    ]
+    return [text for violation in violations if (text := violation["description"]) not in error.message]
