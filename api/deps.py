@@ -238,7 +238,7 @@ def read_page_token(token: str | None) -> str | None:
 
 
 def _foreign_token() -> PodyardError:
-    return invalid("pageToken is not one that this server gave", "pageToken")
+    return invalid("pageToken is not one that this server gave for this list", "pageToken")
 
 
 def page_after_number(request: Request) -> int:
