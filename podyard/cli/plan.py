@@ -25,7 +25,7 @@ from podyard.domain.node import UsageClass
 from podyard.engine.recipes.programs import PROGRAMS
 from podyard.engine.report import compare
 from podyard.engine.report.compare import Outcome
-from podyard.engine.report.summary import time_text
+from podyard.engine.report.summary import REASONS_SHOWN, time_text
 from podyard.hardware.accelerator_types import AcceleratorType, all_types
 from podyard.pricing import planning
 from podyard.pricing.planning import Draws, Run, Runs
@@ -86,6 +86,8 @@ class Row:
     runs: Runs | None = None
     costs: Mapping[str, Amount] | None = None
     reasons: tuple[str, ...] = ()
+    # Why its step, and with it time and cost, is a lower bound; empty where it is not.
+    doubts: tuple[str, ...] = ()
 
     @property
     def finishes(self) -> Mapping[str, float]:
@@ -163,17 +165,19 @@ def plan(
         if outcome.error is not None or outcome.report is None:
             rows.append(_impossible(kind, outcome))
             continue
-        step_seconds = outcome.report.estimate.modelled_seconds
+        estimate = outcome.report.estimate
+        step_seconds = estimate.modelled_seconds
         for usage in USAGES:
             where = [zone for zone in places if _offers(fleet, zone, kind, usage)]
             if where:
                 runs = planning.play(run_of(kind, step_seconds, usage), draws, start)
-                rows += [_row(kind, zone, runs, draws, card, start, limits) for zone in where]
+                made = [_row(kind, zone, runs, draws, card, start, limits) for zone in where]
+                rows += [dataclasses.replace(row, doubts=estimate.reasons) for row in made]
     if not rows:
         raise click.BadParameter("no zone of the fleet offers any of these types", param_hint="--types")
     rows.sort(key=_order)
     best = next((row for row in rows if not row.reasons), None)
-    said = summary(rows, best, limits, card.currency)
+    said = summary(rows, best, limits, card.currency) + _doubts_text(rows)
     if form == "json":
         told = {"program": program, "steps": steps, "seed": seed, "samples": samples, "currency": card.currency}
         found = {**told, "rows": [_json(row, row is best) for row in rows], "summary": said}
@@ -232,7 +236,8 @@ def _offers(fleet: Fleet, zone: str, kind: AcceleratorType, usage: UsageClass) -
 def _impossible(kind: AcceleratorType, outcome: Outcome) -> Row:
     seconds = None if outcome.report is None else outcome.report.estimate.modelled_seconds
     why = outcome.error.message if outcome.error is not None else ""
-    return Row(kind.name, "", "", seconds, outcome.report is None, reasons=(why,))
+    doubts = () if outcome.report is None else outcome.report.estimate.reasons
+    return Row(kind.name, "", "", seconds, outcome.report is None, reasons=(why,), doubts=doubts)
 
 
 def _row(
@@ -291,6 +296,17 @@ def summary(rows: Sequence[Row], best: Row | None, limits: Limits, currency: str
     return f"Cheapest: {where}, by P95 {finish} and {cost} {currency}. {others}."
 
 
+def _doubts_text(rows: Sequence[Row]) -> str:
+    """Which rows are lower bounds, and why; empty where none is."""
+    doubtful = [row for row in rows if row.doubts]
+    if not doubtful:
+        return ""
+    reasons = tuple(dict.fromkeys(reason for row in doubtful for reason in row.doubts))
+    more = len(reasons) - REASONS_SHOWN
+    listed = "; ".join(reasons[:REASONS_SHOWN]) + (f"; and {more} more" if more > 0 else "")
+    return f" Lower bound: {len(doubtful)} of {len(rows)} rows take at least these times and costs, because: {listed}"
+
+
 def _limits_text(limits: Limits, currency: str) -> str:
     said = []
     if limits.deadline is not None:
@@ -305,6 +321,8 @@ HEADINGS = ("", "TYPE", "ZONE", "USAGE", "STEP", "FINISH_P50", "FINISH_P95", "CO
 
 def _cells(row: Row, best: bool) -> list[str]:
     step = "-" if row.step_seconds is None else time_text(row.step_seconds)
+    if row.doubts and row.step_seconds is not None:
+        step = f"at least {step}"
     figures = ["-"] * 5
     if row.runs is not None:
         ends = ["never" if math.isinf(row.finishes[name]) else time_text(row.finishes[name]) for name in PARTS]
@@ -325,6 +343,8 @@ def _json(row: Row, best: bool) -> dict[str, Any]:
         "cheapest": best,
         "whyNot": list(row.reasons),
     }
+    if row.doubts:
+        found |= {"confidence": "lower bound", "reasons": list(row.doubts)}
     if row.runs is not None:
         ends = {name: None if math.isinf(end) else end for name, end in row.finishes.items()}
         costs = None if row.costs is None else {name: cost.text(COST_DECIMALS) for name, cost in row.costs.items()}

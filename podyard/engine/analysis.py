@@ -50,15 +50,21 @@ def analyze(
     """
     import jax
 
+    from podyard.engine.program import placements
+
     kind, choice = parse(accelerator_type), _checked(compiler)
     leaves, tree = jax.tree.flatten(args)
     shapes = tuple((tuple(getattr(leaf, "shape", ())), str(getattr(leaf, "dtype", type(leaf)))) for leaf in leaves)
-    key = (fn, tree, shapes, kind.name, global_batch, choice)
+    shardings = tuple(getattr(leaf, "sharding", None) for leaf in leaves)
+    key = (fn, tree, shapes, shardings, kind.name, global_batch, choice)
     found = _kept.get(key)
     if found is not None:
         _kept.move_to_end(key)
         return found
-    estimate = estimate_program(_traced(fn, args), kind, global_batch)
+    program = _traced(fn, args)
+    for value, leaf in enumerate(leaves):  # the arguments are the first values
+        placements.place_argument(program, value, getattr(leaf, "sharding", None), f"argument {value}")
+    estimate = estimate_program(program, kind, global_batch)
     if choice == "xla-tpu":
         from podyard.engine.exact import client
 
@@ -134,14 +140,20 @@ def _exact(estimate: Estimate, text: str) -> Estimate:
     from podyard.engine.exact import client
 
     verdict = client.compile_exact(text, estimate.accelerator_type, _parsed(text).partitions)
-    unsaid = dataclasses.replace(estimate, compiler="xla-tpu", largest_buffers=(), unknown_ops=(), bound="unpriced")
+    # Memory and operations are the compiler's; the time of collectives and the turns of loops are still the model's.
+    doubts = tuple(
+        dataclasses.replace(doubt, about_memory=False) for doubt in estimate.doubts if doubt.kind != "operation"
+    )
+    unsaid = dataclasses.replace(
+        estimate, compiler="xla-tpu", largest_buffers=(), unknown_ops=(), bound="unpriced", doubts=doubts
+    )
     if not verdict.fits:
         return dataclasses.replace(
             unsaid,
             modelled_seconds=0.0, compute_seconds=0.0, collective_seconds=0.0, overhead_seconds=0.0, cycles=0.0,
             mxu_utilization=0.0, energy_joules=None, ops=(), collectives=(), argument_bytes=0, result_bytes=0,
             temporary_bytes=0, peak_hbm_bytes=named_total_bytes(verdict.out_of_memory_text) or 0, fits=False,
-            memory_text=verdict.out_of_memory_text,
+            memory_text=verdict.out_of_memory_text, doubts=(),
         )  # fmt: skip
     clock, ops = 0.0, list[OpEstimate]()
     names = {collective.name for collective in verdict.collectives}

@@ -5,6 +5,7 @@ Primitives whose lowering is another program (random bits, cumulative sums) beco
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,7 +13,18 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal
 
 from podyard.base.errors import Code, PodyardError
+from podyard.engine.program.doubts import Doubt
 from podyard.engine.program.ir import DTYPE_BYTES, Body, Operation, Program, TensorType, values_read
+from podyard.engine.program.placements import (
+    constraint_axis,
+    is_on_mesh,
+    mesh_size,
+    mesh_text,
+    place_argument,
+    place_of,
+    placement_doubt,
+)
+from podyard.engine.program.shardings import PLACED, shard_map_doubt
 
 _DTYPES = {"bool": "pred", "bfloat16": "bf16", "float16": "f16", "float32": "f32", "complex64": "c64"}
 _DTYPES |= {f"int{bits}": f"s{bits}" for bits in (4, 8, 16, 32, 64)} | {
@@ -27,6 +39,7 @@ _CALLS = {
     "remat2": "jaxpr", "checkpoint": "jaxpr", "custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr",
     "custom_vjp_call_jaxpr": "fun_jaxpr", "custom_lin": "call_jaxpr", "shard_map": "jaxpr",
 }  # fmt: skip
+_PLACING = frozenset({"sharding_constraint", "reshard"})
 # The same arithmetic under StableHLO's name.
 _RENAMED = {
     "add": "add", "add_any": "add", "sub": "subtract", "mul": "multiply", "div": "divide", "rem": "remainder",
@@ -87,6 +100,9 @@ class _Reader:
     def __init__(self) -> None:
         self.types: list[TensorType] = []
         self.shared: dict[int, int] = {}
+        # Devices of the largest mesh that a shard_map goes over.
+        self.partitions = 1
+        self.doubts: list[Doubt] = []
 
     def program(self, closed: ClosedJaxpr) -> Program:
         scope: dict[Any, int] = {}
@@ -100,7 +116,10 @@ class _Reader:
         # Compiling drops arguments that nothing reads; they take no memory.
         read = values_read(body)
         body.parameters = [value for value in parameters if value in read]
-        return Program(body, self.types, donated=self._donated(closed.jaxpr, parameters, results, read))
+        donated = self._donated(closed.jaxpr, parameters, results, read)
+        program = Program(body, self.types, self.partitions, donated=donated, doubts=self.doubts)
+        self._place_outside(program, closed.jaxpr)
+        return program
 
     def _donated(self, jaxpr: Jaxpr, parameters: list[int], results: list[int], read: set[int]) -> dict[int, int]:
         """Of a function that was jitted with donated arguments: each is taken over by the first free result of its
@@ -155,6 +174,10 @@ class _Reader:
     def _equation(self, eqn: JaxprEqn, scope: dict[Any, int], operations: list[Operation]) -> None:
         name = eqn.primitive.name
         operands = [self._read(atom, scope, operations) for atom in eqn.invars]
+        attributes = self._placed(eqn)
+        if name == "shard_map" and math.prod(eqn.params["mesh"].shape.values()) > 1:
+            self._shard_map(eqn, operands, scope, operations)
+            return
         if name in _CALLS and _CALLS[name] in eqn.params:
             self._call(eqn.params[_CALLS[name]], operands, eqn, scope, operations)
             return
@@ -166,7 +189,8 @@ class _Reader:
             rule(self, eqn, operands, scope, operations)
             return
         results = tuple(self._define(scope, variable) for variable in eqn.outvars)
-        opcode, attributes = _plain(eqn)
+        opcode, own = _plain(eqn)
+        attributes |= own
         if opcode in _SPREADING:
             operands = [self._spread(operand, self.types[results[0]], operations) for operand in operands]
         operations.append(Operation(opcode, tuple(operands), results, attributes, where=name))
@@ -192,6 +216,49 @@ class _Reader:
         operations += self._operations(jaxpr, inner)
         for variable, atom in zip(eqn.outvars, jaxpr.outvars, strict=True):
             scope[variable] = self._read(atom, inner, operations)
+
+    def _placed(self, eqn: JaxprEqn) -> dict[str, object]:
+        """Keeps a doubt for each sharding that an equation asks for; attributes of one that makes a value whole."""
+        if eqn.primitive.name not in _PLACING:
+            return {}
+        sharding = eqn.params.get("sharding", eqn.params.get("dst_sharding"))
+        if sharding is not None and is_on_mesh(sharding):
+            self.partitions = max(self.partitions, mesh_size(sharding.mesh))
+        doubt = placement_doubt(sharding, f"the result of {eqn.primitive.name} ({place_of(eqn)})")
+        self.doubts += [doubt] if doubt is not None else []
+        axis = constraint_axis(sharding)
+        return {} if axis is None else {PLACED: axis}
+
+    def _place_outside(self, program: Program, jaxpr: Jaxpr) -> None:
+        """Shardings of a jitted function are those of the program where it is all of it."""
+        whole = len(jaxpr.eqns) == 1 and list(jaxpr.eqns[0].invars) == list(jaxpr.invars)
+        for eqn in jaxpr.eqns:
+            if eqn.primitive.name not in ("jit", "pjit"):
+                continue
+            name = eqn.params.get("name", "jit")
+            for place, sharding in enumerate(eqn.params.get("in_shardings") or ()):
+                if whole:
+                    place_argument(program, place, sharding, f"argument {place}")
+                elif is_on_mesh(sharding):
+                    program.doubts.append(_inner_sharding(f"argument {place} of {name}"))
+            for place, sharding in enumerate(eqn.params.get("out_shardings") or ()):
+                axis = constraint_axis(sharding)
+                if whole and axis is not None:
+                    program.placed_results[place] = axis
+                elif is_on_mesh(sharding):
+                    program.doubts.append(_inner_sharding(f"result {place} of {name}"))
+
+    def _shard_map(
+        self, eqn: JaxprEqn, operands: list[int], scope: dict[Any, int], operations: list[Operation]
+    ) -> None:
+        """The body is one device's program: what goes in and comes out is counted with the sizes that it has there."""
+        jaxpr, mesh, place = eqn.params["jaxpr"], eqn.params["mesh"], place_of(eqn)
+        jaxpr = jaxpr.jaxpr if isinstance(jaxpr, ClosedJaxpr) else jaxpr
+        self.doubts.append(shard_map_doubt(mesh_text(mesh), place or "shard_map"))
+        self.partitions = max(self.partitions, math.prod(mesh.shape.values()))
+        for operand, variable in zip(operands, jaxpr.invars, strict=True):
+            self.types[operand] = type_of(variable.aval)
+        self._call(eqn.params["jaxpr"], operands, eqn, scope, operations)
 
     def _body(self, closed: Any, given: Sequence[int]) -> Body:
         """A body with parameters of its own; `given`: outside values that stand for its first arguments."""
@@ -223,7 +290,8 @@ class _Reader:
         condition = self._body(eqn.params["cond_jaxpr"], operands[:condition_count])
         body = self._body(eqn.params["body_jaxpr"], operands[condition_count : condition_count + body_count])
         results = tuple(self._define(scope, variable) for variable in eqn.outvars)
-        operations.append(Operation("while", tuple(carried), results, {}, (condition, body), "while"))
+        place = place_of(eqn)
+        operations.append(Operation("while", tuple(carried), results, {"place": place}, (condition, body), "while"))
 
     def cond(self, eqn: JaxprEqn, operands: list[int], scope: dict[Any, int], operations: list[Operation]) -> None:
         bodies = tuple(self._body(branch, operands[1:]) for branch in eqn.params["branches"])
@@ -276,6 +344,10 @@ _RULES: dict[str, Callable[[_Reader, JaxprEqn, list[int], dict[Any, int], list[O
     "reshape": _Reader.reshape,
 }  # fmt: skip
 _RULES |= dict.fromkeys(_HASHES, _Reader.hashed)
+
+
+def _inner_sharding(what: str) -> Doubt:
+    return Doubt("sharding", what, f"the sharding of {what} is not counted")
 
 
 def type_of(aval: Any) -> TensorType:

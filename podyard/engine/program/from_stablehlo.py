@@ -7,14 +7,15 @@ read, the latter for the module and its functions, too.
 
 from __future__ import annotations
 
-import re
 from collections import ChainMap
 from collections.abc import Mapping, Sequence
 
 from podyard.base.errors import invalid
 from podyard.engine.program.attributes import contradiction, normalised
+from podyard.engine.program.doubts import Doubt
 from podyard.engine.program.functions import Function, Outside
 from podyard.engine.program.ir import Body, Operation, Program, TensorType
+from podyard.engine.program.shardings import PLACED, ShardingNotes, shard_map_doubt
 from podyard.engine.program.text import Token, malformed, symbol_name, tensor_type, tokens_of
 
 # 64 MB of text is a model with thousands of layers written out; more is refused before it is read.
@@ -27,6 +28,10 @@ _RETURNS = frozenset({"return", "func.return", "stablehlo.return", "sdy.return",
 _CALLS = {"call": "callee", "func.call": "callee", "stablehlo.composite": "decomposition"}
 # Other names of operations that the models know.
 _SYNONYMS = {"erfc": "erf", "dot": "dot_general", "sharding_constraint": "optimization_barrier"}
+# Custom calls by which GSPMD marks shardings and the borders of a shard_map (openxla/xla, spmd_partitioner.cc).
+_SHARDING_CALLS = {
+    "Sharding": "optimization_barrier", "SPMDFullToShardShape": "shard", "SPMDShardToFullShape": "unshard",
+}  # fmt: skip
 # Values by name, those of a body before those of what is around it.
 Scope = ChainMap[str, tuple[int, ...]]
 # How many times its own size a module may grow to with calls in place, besides a first million tokens.
@@ -58,40 +63,47 @@ class _Module(Outside):
         self._open: list[str] = []
         self._tokens_read = 0
         self._token_count = len(tokens)
+        self._split_axes: dict[int, int] = {}
+        # Manual computations, and how many operations each became.
+        self._manuals: list[tuple[Operation, int]] = []
 
     def program(self) -> Program:
         self.find_functions()
+        self._notes = ShardingNotes(self.mesh, self.partitions)
         if "main" not in self.functions and len(self.public) != 1:
             raise malformed(self.line, "the module has no function 'main'")
         name = "main" if "main" in self.functions else self.public[0]
         main = self.functions[name]
         scope = Scope()
-        parameters, split_axes, donated = list[int](), dict[int, int](), dict[int, int]()
-        for own_name, type_, attributes in main.parameters:
+        parameters, donated = list[int](), dict[int, int]()
+        self._notes.check_meshes()
+        for place, (own_name, type_, attributes) in enumerate(main.parameters):
             value = self._new_value(type_)
             scope[own_name] = (value,)
             parameters.append(value)
             aliased = attributes.get("tf.aliasing_output")
             if isinstance(aliased, int):
                 donated[value] = aliased
-            axis = self._split_axis(attributes.get("sdy.sharding"))
-            if axis is not None:
-                split_axes[value] = axis
+            axis = self._notes.of_arguments(attributes, place)
+            if axis is not None and axis < len(type_.shape):
+                self._split_axes[value] = axis
         body = self._body_of(name, scope, self._first_line(main))
         body.parameters = parameters
-        return Program(body, self._types, self.partitions, split_axes, donated)
+        for operation, length in self._manuals:
+            self._notes.manual(operation, self._split_axes, length == len(body.operations))
+        placed = {
+            place: int(str(found[PLACED]))
+            for place, given in main.result_shardings.items()
+            if (found := self._notes.placed(given, f"result {place}"))
+        }
+        doubts = [*self._notes.doubts, *self._replicated()]
+        return Program(body, self._types, self.partitions, self._split_axes, donated, placed, doubts)
 
-    def _split_axis(self, sharding: object) -> int | None:
-        """The first axis that a sharding splits over a mesh axis of more than one device."""
-        if not isinstance(sharding, str):
-            return None
-        mesh = re.search(r"@[\w.$-]+", sharding)
-        sizes = self.mesh.get(mesh[0], {}) if mesh else {}
-        dims = re.findall(r"\{([^{}]*)\}", sharding)
-        for axis, dim in enumerate(dims):
-            if any(sizes.get(name, 1) > 1 for name in re.findall(r'"([^"]*)"', dim)):
-                return axis
-        return None
+    def _replicated(self) -> list[Doubt]:
+        if self.replicas == 1:
+            return []
+        reason = f"mhlo.num_replicas is {self.replicas}: counted as one replica, without what replicas exchange"
+        return [Doubt("devices", "replicas", reason, about_memory=False)]
 
     # --- bodies
 
@@ -211,13 +223,29 @@ class _Module(Outside):
             tuple(parts.bodies), f"line {token.line}",
         )  # fmt: skip
         operands = self._types_of(operation.operands)
+        placed = self._placed(operation, parts)
         if opcode == "dot":  # the last axis of the first operand meets the first of the second
             operation.attributes["contracting_dims"] = ((len(operands[0].shape) - 1,), (0,)) if operands else ()
         operation.attributes = normalised(operation, parts.positional, operands)
+        target = operation.text("target")
+        if target in _SHARDING_CALLS and operation.operands:
+            operation.opcode = _SHARDING_CALLS[target]
+            if operation.opcode != "optimization_barrier" and self.partitions > 1:
+                self._notes.doubts.append(shard_map_doubt(f"{self.partitions} devices", operation.where))
+        operation.attributes |= placed
         problem = contradiction(operation, operands, result_types) or self._control_problem(operation)
         if problem:
             raise malformed(token.line, f"'{parts.opcode}' {problem}")
         return [operation]
+
+    def _placed(self, operation: Operation, parts: _Parts) -> dict[str, object]:
+        """How a sharding constraint wants its result to lie on the devices."""
+        given: object = None
+        if parts.opcode.endswith("sharding_constraint"):
+            given = parts.attributes.get("sharding", parts.positional[0] if parts.positional else None)
+        elif parts.opcode.endswith("custom_call"):
+            given = parts.attributes.get("mhlo.sharding")
+        return self._notes.placed(given, f"the result at {operation.where}") if given is not None else {}
 
     def _control_problem(self, operation: Operation) -> str:
         """What is wrong with the bodies of a loop or a conditional."""
@@ -368,9 +396,15 @@ class _Module(Outside):
             for operand, own in zip(parts.operands, body.parameters, strict=True)
         ]
         exits = []
-        for own, value in zip(body.results, results, strict=True):
-            exits.append(Operation("unshard", (own,), (value,), {}, where=f"line {parts.line}"))
-        return [*entries, *body.operations, *exits]
+        axes = self._notes.split_results(parts.attributes, len(results))
+        for own, value, axis in zip(body.results, results, axes, strict=True):
+            exits.append(Operation("unshard", (own,), (value,), {PLACED: axis}, where=f"line {parts.line}"))
+        inside = [*entries, *body.operations, *exits]
+        manual = Operation(
+            parts.opcode, tuple(parts.operands), tuple(results), parts.attributes, where=f"line {parts.line}"
+        )
+        self._manuals.append((manual, len(inside)))
+        return inside
 
 
 class _Parts:

@@ -15,11 +15,15 @@ Parameter = tuple[str, TensorType, Mapping[str, object]]
 class Function:
     """Where the body of a function starts and ends in the tokens, and its signature."""
 
-    def __init__(self, start: int, end: int, parameters: list[Parameter], results: list[TensorType]) -> None:
+    def __init__(
+        self, start: int, end: int, parameters: list[Parameter], results: list[TensorType], shardings: dict[int, object]
+    ) -> None:
         self.start = start
         self.end = end
         self.parameters = parameters
         self.results = results
+        # Shardings of results, by their index.
+        self.result_shardings = shardings
 
 
 class Outside(Reader):
@@ -31,6 +35,7 @@ class Outside(Reader):
         self.public: list[str] = []
         # Devices that the module is written for; size of each axis of each mesh.
         self.partitions = 1
+        self.replicas = 1
         self.mesh: dict[str, dict[str, int]] = {}
 
     def find_functions(self) -> None:
@@ -72,8 +77,10 @@ class Outside(Reader):
             raise malformed(self.line, "the module has no function")
 
     def _module_attributes(self, attributes: Mapping[str, object]) -> None:
-        partitions = attributes.get("mhlo.num_partitions", 1)
-        self.partitions = partitions if isinstance(partitions, int) and partitions > 0 else 1
+        self.partitions, self.replicas = (
+            count if isinstance(count, int) and count > 0 else 1
+            for count in (attributes.get(f"mhlo.num_{what}", 1) for what in ("partitions", "replicas"))
+        )
 
     def _operands_and_properties(self) -> dict[str, object]:
         """`() <{...}> ({` of a generic operation without operands."""
@@ -119,8 +126,12 @@ class Outside(Reader):
 
     def _function(self, keyword: Token) -> None:
         generic = keyword.kind == "string"
+        shardings = dict[int, object]()
         if generic:
             properties = self._operands_and_properties()
+            given_results = properties.get("res_attrs")
+            for place, own in enumerate(given_results if isinstance(given_results, tuple) else ()):
+                self._keep_sharding(shardings, place, own)
             name, public = str(properties.get("sym_name")), properties.get("sym_visibility", "public") == "public"
             given = properties.get("arg_attrs")
             parameters = self._parameters() if self.peek_kind() == "block" and self.next() else []
@@ -139,7 +150,7 @@ class Outside(Reader):
             if symbol.kind != "symbol":
                 raise malformed(symbol.line, f"expected a function's name, found {symbol.text!r}")
             name, parameters = symbol_name(symbol.text), self._parameters()
-            results = self._result_types() if self.accept("->") else []
+            results = self._result_types(shardings) if self.accept("->") else []
             if self.accept("attributes"):
                 self.expect("{")
                 self.dictionary()
@@ -148,7 +159,7 @@ class Outside(Reader):
             raise malformed(keyword.line, f"function @{name} is defined twice")
         start = self._index
         self._skip_block(keyword.line)
-        self.functions[name] = Function(start, self._index, parameters, results)
+        self.functions[name] = Function(start, self._index, parameters, results, shardings)
         self.public += [name] if public else []
         if generic:
             self.expect(")")
@@ -171,14 +182,18 @@ class Outside(Reader):
             self.comma_unless(")")
         return parameters
 
-    def _result_types(self) -> list[TensorType]:
+    def _keep_sharding(self, shardings: dict[int, object], place: int, attributes: object) -> None:
+        if isinstance(attributes, dict) and attributes.keys() & {"sdy.sharding", "mhlo.sharding"}:
+            shardings[place] = attributes.get("sdy.sharding", attributes.get("mhlo.sharding"))
+
+    def _result_types(self, shardings: dict[int, object]) -> list[TensorType]:
         if not self.accept("("):
             return [tensor_type(self.next())]
         types: list[TensorType] = []
         while not self.accept(")"):
             types.append(tensor_type(self.next()))
             if self.accept("{"):
-                self.dictionary()
+                self._keep_sharding(shardings, len(types) - 1, self.dictionary())
             self.location()
             self.comma_unless(")")
         return types

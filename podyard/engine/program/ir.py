@@ -11,6 +11,8 @@ import dataclasses
 import math
 from collections.abc import Iterator, Mapping
 
+from podyard.engine.program.doubts import Doubt
+
 DTYPE_BYTES: Mapping[str, float] = {
     "pred": 1, "s4": 0.5, "u4": 0.5, "s8": 1, "u8": 1, "s16": 2, "u16": 2, "s32": 4, "u32": 4, "s64": 8, "u64": 8,
     "bf16": 2, "f16": 2, "f32": 4, "c64": 8, "token": 0, "f8e4m3fn": 1, "f8e5m2": 1, "f8e4m3b11fnuz": 1,
@@ -86,6 +88,9 @@ class Program:
     split_axes: dict[int, int] = dataclasses.field(default_factory=dict)
     # Arguments whose memory a result takes over: value -> index of the result.
     donated: dict[int, int] = dataclasses.field(default_factory=dict)
+    # What the program says and `split_axes` does not: results that are to be split (index -> axis), and doubts.
+    placed_results: dict[int, int] = dataclasses.field(default_factory=dict)
+    doubts: list[Doubt] = dataclasses.field(default_factory=list)
     _producers: dict[int, Operation] | None = dataclasses.field(default=None, init=False, repr=False, compare=False)
 
     def new_value(self, type_: TensorType) -> int:

@@ -10,7 +10,9 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from podyard.engine.program.ir import Body, Operation, Program, TensorType
+from podyard.engine.program.doubts import Doubt
+from podyard.engine.program.ir import Body, Operation, Program, TensorType, walk
+from podyard.engine.program.shardings import PLACED, WHOLE, unplaced
 
 _SAME_SHAPE_EXEMPT = frozenset({"constant", "iota", "rng", "create_token"})
 _WINDOWED = frozenset({"reduce_window", "select_and_scatter", "pad", "slice", "reverse", "dynamic_update_slice"})
@@ -18,9 +20,16 @@ _WINDOWED = frozenset({"reduce_window", "select_and_scatter", "pad", "slice", "r
 
 def partitioned(program: Program, split_axes: dict[int, int], devices: int) -> Program:
     """`program` for one of `devices`, arguments split along `split_axes` (value -> axis)."""
-    if devices == 1 or not split_axes:
+    if devices == 1 or not (split_axes or _has_borders(program)):
         return dataclasses.replace(program, partitions=1, split_axes={})
     return _Partitioner(program, devices).run(split_axes)
+
+
+def _has_borders(program: Program) -> bool:
+    """Whether some of the program is one device's already, or says where its values are to lie."""
+    return bool(program.placed_results) or any(
+        operation.opcode in ("shard", "unshard") or PLACED in operation.attributes for operation in walk(program.body)
+    )
 
 
 def split_type(type_: TensorType, axis: int, devices: int) -> TensorType:
@@ -43,12 +52,21 @@ class _Partitioner:
         self.whole: dict[int, int] = {}
         # Parameters of loops that are split from the second turn on, hence from the first.
         self.carried: dict[int, int] = {}
+        self.doubts: list[Doubt] = []
 
     def run(self, split_axes: dict[int, int]) -> Program:
         for value, axis in split_axes.items():
             self._split(value, axis)
         body = self._body(self.program.body)
-        return Program(body, self.types, partitions=1, donated=dict(self.program.donated))
+        for place, wanted in self.program.placed_results.items():
+            self._check_placement(wanted, body.results[place], f"result {place}")
+        doubts = [*self.program.doubts, *self.doubts]
+        return Program(body, self.types, partitions=1, donated=dict(self.program.donated), doubts=doubts)
+
+    def _check_placement(self, wanted: int, value: int, what: str) -> None:
+        axis = self.axes.get(value, WHOLE)
+        if axis != wanted:
+            self.doubts.append(unplaced(what, wanted, axis))
 
     def _split(self, value: int, axis: int) -> None:
         self.axes[value] = axis
@@ -100,6 +118,8 @@ class _Partitioner:
                 self._follow(operation, operands, axis)
         moved = dataclasses.replace(operation, operands=tuple(operands))
         self._localise(moved)
+        if PLACED in operation.attributes:
+            self._check_placement(operation.int(PLACED), operation.results[0], f"the result at {operation.where}")
         return [*before, moved, *(self._reduced(moved) if partial else [])]
 
     def _boundary(self, operation: Operation, operands: list[int]) -> list[Operation]:
@@ -110,6 +130,8 @@ class _Partitioner:
         )
         if operation.opcode == "unshard":
             self.types[operation.results[0]] = self.types[operands[0]]
+            if operation.int(PLACED, WHOLE) != WHOLE:
+                self.axes[operation.results[0]] = operation.int(PLACED)
         return [dataclasses.replace(operation, operands=tuple(operands))]
 
     def _control(self, operation: Operation, operands: list[int]) -> Operation:

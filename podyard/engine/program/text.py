@@ -156,7 +156,9 @@ class Reader:
             parts.append(self._one_value())
         if typed and self.peek() == ":" and self.peek_kind(1) in ("word", "angled"):
             self.next()
-            self.next()
+            own_type = self.next().text
+            if isinstance(first, str) and first.startswith('dense<"0x'):
+                parts = [f"{first} : {own_type}"]
         self._depth -= 1
         return parts[0] if len(parts) == 1 else tuple(parts)
 

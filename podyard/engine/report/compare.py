@@ -8,7 +8,7 @@ from typing import Any
 
 from podyard.base.errors import Code, PodyardError
 from podyard.engine.report.document import document
-from podyard.engine.report.summary import Report, bytes_text, cost_text, percent, time_text
+from podyard.engine.report.summary import Report, bound_text, bytes_text, cost_text, percent, reasons_text
 from podyard.engine.report.table import NOTHING, Block
 
 COST_DIGITS = 4
@@ -57,9 +57,15 @@ def block(outcomes: Sequence[Outcome]) -> Block:
     headings = ("TYPE", "STEP", "RATIO", "EPOCH", "MXU", "BOUND", "PEAK_HBM", "ENERGY_J")
     costs = tuple(f"USD_{usage.upper().replace('-', '_')}" for usage in usages)
     rows = tuple(_row(outcome, outcomes[0], usages) for outcome in outcomes)
+    after = tuple(
+        f"{outcome.accelerator_type}: lower bound, also its costs and ratios, because: "
+        f"{reasons_text(outcome.report.estimate)}"
+        for outcome in outcomes
+        if outcome.report is not None and outcome.report.estimate.doubts
+    )
     if any(outcome.error for outcome in outcomes):
-        return Block(("Compared, costs per step:",), (*headings, *costs, "ERROR"), rows)
-    return Block(("Compared, costs per step:",), (*headings, *costs), tuple(row[:-1] for row in rows))
+        return Block(("Compared, costs per step:",), (*headings, *costs, "ERROR"), rows, after)
+    return Block(("Compared, costs per step:",), (*headings, *costs), tuple(row[:-1] for row in rows), after)
 
 
 def usages_of(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
@@ -73,15 +79,15 @@ def _row(outcome: Outcome, first: Outcome, usages: Sequence[str]) -> tuple[str, 
         reason = outcome.error.message if outcome.error is not None else ""
         return (outcome.accelerator_type, *[NOTHING] * (7 + len(usages)), reason)
     estimate, against, costs = report.estimate, ratio(outcome, first), _step_costs(outcome)
-    epoch, joules = report.epoch_seconds, report.slice_joules
+    epoch, joules, peak = report.epoch_seconds, report.slice_joules, bytes_text(estimate.peak_hbm_bytes)
     return (
         outcome.accelerator_type,
-        time_text(estimate.modelled_seconds),
+        report.step_text,
         NOTHING if against is None else f"{against:.3g}",
-        NOTHING if epoch is None else time_text(epoch),
+        NOTHING if epoch is None else bound_text(estimate, epoch),
         percent(estimate.mxu_utilization),
         estimate.bound,
-        bytes_text(estimate.peak_hbm_bytes),
+        f"at least {peak}" if estimate.is_memory_lower_bound else peak,
         NOTHING if joules is None else f"{joules:.4g}",
         *(cost_text(costs[usage], COST_DIGITS) if usage in costs else NOTHING for usage in usages),
         "",

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from podyard.engine.report.summary import HourlyPrice, Report, cost_text, hourly_text
-from podyard.engine.timing.estimate import OpEstimate
+from podyard.engine.timing.estimate import Estimate, OpEstimate
 
 COST_JSON_DIGITS = 12
 
@@ -18,11 +18,12 @@ def document(report: Report) -> dict[str, Any]:
     plain = {
         _camel(field.name): getattr(estimate, field.name)
         for field in dataclasses.fields(estimate)
-        if field.name not in ("ops", "largest_buffers")
+        if field.name not in ("ops", "largest_buffers", "doubts")
     }
     return {
         "program": report.program,
         "summary": report.headline,
+        **confidence(report.estimate),
         "device": report.device,
         **plain,
         "collectives": list(estimate.collectives),
@@ -38,6 +39,14 @@ def document(report: Report) -> dict[str, Any]:
         "largestBuffers": [dataclasses.asdict(buffer) for buffer in estimate.largest_buffers],
         "ops": [_op(report, op) for op in estimate.ops],
     }
+
+
+def confidence(estimate: Estimate) -> dict[str, Any]:
+    """Which figures are lower bounds, and why; nothing where none is."""
+    if not estimate.doubts:
+        return {}
+    bounds = ["modelledSeconds", *(["peakHbmBytes", "fits"] if estimate.is_memory_lower_bound else [])]
+    return {"confidence": estimate.confidence, "lowerBounds": bounds, "reasons": list(estimate.reasons)}
 
 
 def _price(report: Report, price: HourlyPrice) -> dict[str, Any]:

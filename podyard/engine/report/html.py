@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from podyard.engine.report import compare, roofline
 from podyard.engine.report.compare import Outcome
 from podyard.engine.report.pictures import comparison_bars, memory_bar, timeline
-from podyard.engine.report.summary import BOUNDS, Report, bytes_text, cost_text, count_text, percent, time_text
+from podyard.engine.report.summary import BOUNDS, Report, bound_text, bytes_text, cost_text, count_text, percent
 from podyard.engine.report.table import Block, costs, energy, figures, operations
 
 _BOUND_TEXTS = {
@@ -122,14 +122,14 @@ def _compared(outcomes: Sequence[Outcome]) -> str:
     bars, block = comparison_bars(outcomes), compare.block(outcomes)
     if block.headings[-1] == "ERROR":
         rows = tuple((row[0], row[-1]) if row[-1] else row[:-1] for row in block.rows)
-        block = Block(headings=block.headings[:-1], rows=rows)
+        block = Block(headings=block.headings[:-1], rows=rows, after=block.after)
     return _section("Compared, costs per step", _wide(bars), _bounds_legend() if bars else "", _table(block))
 
 
 def _headline_numbers(report: Report) -> str:
     estimate = report.estimate
     numbers = [
-        (time_text(estimate.modelled_seconds), "per step"),
+        (report.step_text, "per step"),
         (percent(estimate.mxu_utilization), "MXU utilisation"),
         (percent(report.bound_share), f"of a step waits for: {_BOUND_TEXTS[estimate.bound]}"),
         (count_text(estimate.flops), f"flops a {report.device} and step"),
@@ -137,7 +137,7 @@ def _headline_numbers(report: Report) -> str:
         (bytes_text(estimate.ici_bytes), "ICI traffic"),
     ]
     if report.epoch_seconds is not None:
-        numbers.insert(1, (time_text(report.epoch_seconds), f"per epoch of {report.steps_per_epoch} steps"))
+        numbers.insert(1, (bound_text(estimate, report.epoch_seconds), f"per epoch of {report.steps_per_epoch} steps"))
     if report.slice_joules is not None:
         numbers.append((energy(report).partition(" (")[0], "energy per step"))
     for price in report.prices:

@@ -175,5 +175,5 @@ def comparison_bars(outcomes: Sequence[Outcome]) -> str:
                     f"<title>{title}</title></rect>"
                 )
                 at += part * scale
-        parts.append(f'<text x="{at + 8:.1f}" y="{top + 20}">{time_text(report.estimate.modelled_seconds)}</text>')
+        parts.append(f'<text x="{at + 8:.1f}" y="{top + 20}">{report.step_text}</text>')
     return "".join([*parts, "</svg>"])

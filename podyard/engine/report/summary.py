@@ -17,6 +17,8 @@ from podyard.hardware.accelerator_types import parse
 GIB = 2**30
 BOUNDS: tuple[Bound, ...] = get_args(Bound)
 COST_DIGITS = 6
+# In the headline; the figures and JSON have more of them.
+REASONS_SHOWN = 3
 _PICOS_PER_SECOND = 10**12
 _PICOSECONDS_PER_HOUR = 3600 * _PICOS_PER_SECOND
 _NANOS_PER_UNIT = 10**9
@@ -129,14 +131,28 @@ class Report:
         estimate = self.estimate
         if not estimate.fits and estimate.peak_hbm_bytes <= estimate.usable_hbm_bytes:
             return "does not fit, says the compiler"
-        return f"{'fits' if estimate.fits else 'does not fit'} ({memory_pair(estimate)})"
+        said = "fits" if estimate.fits else "does not fit"
+        if estimate.is_memory_lower_bound:
+            return f"{said} (lower bound: at least {memory_pair(estimate)})"
+        return f"{said} ({memory_pair(estimate)})"
+
+    @property
+    def step_text(self) -> str:
+        """`61.3 ms`; `at least 61.3 ms` where it is a lower bound."""
+        return bound_text(self.estimate, self.estimate.modelled_seconds)
 
     @property
     def headline(self) -> str:
-        """What a step takes, what most of it waits for, whether it fits. Operations without a bound give no share."""
+        """What a step takes, what most of it waits for, whether it fits, and what is not modelled. Operations without a
+        bound give no share."""
         estimate, share = self.estimate, self.bound_share
         waits = f"{percent(share)} of it {estimate.bound}" if share else f"bound by {estimate.bound}"
-        return f"{estimate.accelerator_type}: {time_text(estimate.modelled_seconds)} per step, {waits}; {self.verdict}"
+        if not estimate.doubts:
+            return f"{estimate.accelerator_type}: {self.step_text} per step, {waits}; {self.verdict}"
+        return (
+            f"{estimate.accelerator_type}: lower bound: {self.step_text} per step, {waits}; {self.verdict}; "
+            f"because: {reasons_text(estimate)}"
+        )
 
     def cost_of_step(self, price: HourlyPrice) -> Fraction | None:
         return price.of_seconds(self.estimate.modelled_seconds)
@@ -144,6 +160,17 @@ class Report:
     def cost_of_epoch(self, price: HourlyPrice) -> Fraction | None:
         step, steps = self.cost_of_step(price), self.steps_per_epoch
         return None if step is None or steps is None else step * steps
+
+
+def bound_text(estimate: Estimate, seconds: float) -> str:
+    """A time that follows from the estimate, marked where it is a lower bound."""
+    return f"at least {time_text(seconds)}" if estimate.doubts else time_text(seconds)
+
+
+def reasons_text(estimate: Estimate) -> str:
+    """The first reasons, and how many more there are."""
+    shown, more = estimate.reasons[:REASONS_SHOWN], len(estimate.reasons) - REASONS_SHOWN
+    return "; ".join(shown) + (f"; and {more} more" if more > 0 else "")
 
 
 def memory_pair(estimate: Estimate) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from podyard.engine.report.summary import (
     Report,
+    bound_text,
     bytes_text,
     cost_text,
     count_text,
@@ -15,7 +16,7 @@ from podyard.engine.report.summary import (
     percent,
     time_text,
 )
-from podyard.engine.timing.estimate import OpEstimate
+from podyard.engine.timing.estimate import Estimate, OpEstimate
 
 OPS_SHOWN = 30
 NAMES_SHOWN = 12
@@ -54,10 +55,12 @@ def figures(report: Report) -> list[tuple[str, str]]:
         ("accelerator type", f"{estimate.accelerator_type}, {estimate.devices} {device}{_s(estimate.devices)} in use"),
         ("compiler", estimate.compiler),
     ]
+    if estimate.doubts:
+        found += _lines("lower bound because", estimate.reasons)
     if estimate.global_batch is not None:
         found.append(("global batch", str(estimate.global_batch)))
     found += [
-        ("time per step", time_text(estimate.modelled_seconds)),
+        ("time per step", report.step_text),
         ("- computing", time_text(estimate.compute_seconds)),
         ("- collectives", time_text(estimate.collective_seconds)),
         ("- dispatch and infeed", time_text(estimate.overhead_seconds)),
@@ -68,7 +71,7 @@ def figures(report: Report) -> list[tuple[str, str]]:
         (f"arguments, a {device}", bytes_text(estimate.argument_bytes)),
         (f"temporaries, a {device}", bytes_text(estimate.temporary_bytes)),
         (f"results, a {device}", bytes_text(estimate.result_bytes)),
-        (f"peak HBM, a {device}", f"{memory_pair(estimate)}: {'fits' if estimate.fits else 'DOES NOT FIT'}"),
+        (f"peak HBM, a {device}", _peak(estimate)),
     ]
     if estimate.memory_text:
         found += _lines("memory", estimate.memory_text.splitlines())
@@ -118,7 +121,8 @@ def costs(report: Report) -> Block:
     """A row per usage class. What has no price says why."""
     currency = next((price.currency for price in report.prices if price.nanos_per_hour is not None), "USD")
     headings = ("USAGE", f"{currency}_PER_HOUR", f"{currency}_PER_STEP", f"{currency}_PER_EPOCH", "PRICE")
-    return Block((f"Cost in {report.zone}:",), headings, tuple(cost_rows(report)))
+    after = ("Lower bounds, like the time per step.",) if report.estimate.doubts else ()
+    return Block((f"Cost in {report.zone}:",), headings, tuple(cost_rows(report)), after)
 
 
 def cost_rows(report: Report) -> list[tuple[str, ...]]:
@@ -144,10 +148,17 @@ def energy(report: Report) -> str:
     return report.energy_note if joules is None else f"{joules:.4g} J ({report.energy_note})"
 
 
+def _peak(estimate: Estimate) -> str:
+    said = f"{memory_pair(estimate)}: {'fits' if estimate.fits else 'DOES NOT FIT'}"
+    return f"at least {said} (lower bound)" if estimate.is_memory_lower_bound else said
+
+
 def _epoch(report: Report) -> str:
     seconds = report.epoch_seconds
     if seconds is not None:
-        return f"{time_text(seconds)} ({report.steps_per_epoch} steps, {report.example_count} examples)"
+        return (
+            f"{bound_text(report.estimate, seconds)} ({report.steps_per_epoch} steps, {report.example_count} examples)"
+        )
     if report.example_count is None:
         return f"{NOTHING} (the program has no data set)"
     return f"{NOTHING} (the data set has {report.example_count} examples, fewer than a batch)"

@@ -7,9 +7,11 @@ the last gradient, so that nothing is left to hide them behind + dispatch of the
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections import Counter
 
 from podyard.base.errors import invalid
+from podyard.engine.program.doubts import Doubt, bytes_only, merged, unknown_turns
 from podyard.engine.program.ir import Body, Operation, Program, matrix_flops
 from podyard.engine.program.partition import partitioned
 from podyard.engine.timing import collectives
@@ -17,7 +19,7 @@ from podyard.engine.timing.costs import CostModel, cost_model
 from podyard.engine.timing.energy import device_joules
 from podyard.engine.timing.estimate import Estimate, OpEstimate
 from podyard.engine.timing.fusion import fuse
-from podyard.engine.timing.graph import MATRIX, Fused, Kernel
+from podyard.engine.timing.graph import BYTES_ONLY, MATRIX, Fused, Kernel
 from podyard.engine.timing.kernels import Bound, Price
 from podyard.engine.timing.layout import nbytes_in_memory
 from podyard.engine.timing.loops import trip_count
@@ -55,6 +57,7 @@ class _Timeline:
     summed: dict[int, int] = dataclasses.field(default_factory=dict)
     others: list[tuple[str, int, float]] = dataclasses.field(default_factory=list)
     unknown: dict[str, None] = dataclasses.field(default_factory=dict)
+    doubts: list[Doubt] = dataclasses.field(default_factory=list)
 
 
 def device_count(kind: AcceleratorType) -> int:
@@ -82,8 +85,15 @@ def estimate_program(program: Program, kind: AcceleratorType, global_batch: int 
                 "global_batch",
             )
         count = devices
-        split = {value: 0 for value in program.body.parameters if program.types[value].shape[:1] == (global_batch,)}
+        whole = (value for value in program.body.parameters if value not in split)
+        split |= {value: 0 for value in whole if program.types[value].shape[:1] == (global_batch,)}
     own = partitioned(program, split, count)
+    if 1 < program.partitions < devices:
+        reason = (
+            f"the program is written for {program.partitions} devices, {kind.name} has {devices}: "
+            "its collectives are priced over all of them"
+        )
+        own.doubts = [*own.doubts, Doubt("devices", "partitions", reason, about_memory=False)]
     return _Analysis(own, kind, devices if count > 1 else 1, tuple(split)).estimate(global_batch)
 
 
@@ -143,6 +153,7 @@ class _Analysis:
             unknown_ops=tuple(line.unknown),
             clock_hz=costs.clock_hz,
             global_batch=global_batch,
+            doubts=merged([*self.program.doubts, *line.doubts]),
         )
 
     def _compiler_cycles(self) -> float:
@@ -179,11 +190,15 @@ class _Analysis:
                 self._collective(kernel.anchor, count, levels[kernel.index])
                 continue
             self._add(kernel, pricer, count)
+        self.timeline.doubts += [bytes_only(operation.opcode, operation.where) for operation in fused.unknown]
         self.timeline.unknown.update(dict.fromkeys(operation.opcode for operation in fused.unknown))
 
     def _add(self, kernel: Kernel, pricer: Pricer, count: int) -> None:
         price = pricer.price(kernel)
         line = self.timeline
+        if kernel.anchor is not None and kernel.anchor.opcode in BYTES_ONLY:
+            name = " @".join(part for part in (kernel.anchor.opcode, kernel.anchor.text("target")) if part)
+            line.doubts.append(bytes_only(name, kernel.anchor.where))
         moved = self._bytes(kernel, pricer)
         line.compiler_cycles += price.cycles * count
         touched = self._bytes(kernel, pricer, near_too=True) + _FETCH_PASSES * price.fetched_bytes
@@ -261,22 +276,29 @@ class _Analysis:
         """A loop runs its body as often as its counter says (once where that is not in the program); of branches the
         one that takes longest counts."""
         if operation.opcode == "while":
-            turns = count * (trip_count(self.program, operation) or 1)
+            known = trip_count(self.program, operation)
+            if known is None:
+                self.timeline.doubts.append(unknown_turns(operation.text("place") or operation.where))
+            turns = count * (1 if known is None else known)
+            if not turns:
+                return
             if turns > MAX_TURNS:
                 raise invalid(f"{operation.where}: a loop's body runs {turns} times; {MAX_TURNS} is the most", "module")
             self._inner(operation.bodies[-1], turns)
             return
         best: _Timeline | None = None
-        before = self.timeline
+        before, doubts = self.timeline, self.timeline.doubts
         for body in operation.bodies:
             self.timeline = dataclasses.replace(
                 before, ops=list(before.ops), summed=dict(before.summed), others=list(before.others),
-                unknown=dict(before.unknown),
+                unknown=dict(before.unknown), doubts=list[Doubt](),
             )  # fmt: skip
             self._inner(body, count)
+            doubts = doubts + self.timeline.doubts
             if best is None or self.timeline.clock > best.clock:
                 best = self.timeline
         self.timeline = best or before
+        self.timeline.doubts = doubts
 
     def _inner(self, body: Body, count: int) -> None:
         fused = fuse(self.program, body, self.costs.tiling)
@@ -297,6 +319,8 @@ class _Analysis:
 
     def _collective(self, operation: Operation, count: int, level: int) -> None:
         line = self.timeline
+        if doubt := self._collective_doubt(operation):
+            line.doubts.append(doubt)
         given, made = (self.program.types[value] for value in (operation.operands[0], operation.results[0]))
         if operation.opcode == "all_reduce":
             line.summed[level] = line.summed.get(level, 0) + given.nbytes * count
@@ -308,6 +332,18 @@ class _Analysis:
         else:
             nbytes, seconds = given.nbytes, collectives.all_to_all_seconds(self.kind, given.nbytes)
         line.others.append((operation.opcode.replace("_", "-"), nbytes, seconds * count))
+
+    def _collective_doubt(self, operation: Operation) -> Doubt | None:
+        """Collectives are priced as one group of all devices of the slice."""
+        size, name = group_size(operation.attributes.get("replica_groups")), operation.opcode.replace("_", "-")
+        devices = device_count(self.kind)
+        if self.participants == 1 and (size is None or size > 1):
+            reason = f"{name} ({operation.where}) in a program that is written for one device: it takes no time"
+        elif size is not None and self.participants > 1 and size != devices:
+            reason = f"{name} ({operation.where}) over groups of {size} devices: priced over all {devices}"
+        else:
+            return None
+        return Doubt("collective", name, reason, about_memory=False)
 
     def _collectives(self) -> tuple[float, int, tuple[str, ...]]:
         """(seconds, bytes that a device sends, one line each). Sums that wait for the same others are one."""
@@ -340,6 +376,16 @@ class _Analysis:
             )
         )
         line.clock += cycles
+
+
+def group_size(groups: object) -> int | None:
+    """Devices in a group of `replica_groups`; None where it is not given or not read."""
+    if isinstance(groups, tuple) and groups and isinstance(groups[0], tuple):
+        return len(groups[0])
+    if isinstance(groups, int) and not isinstance(groups, bool):
+        return 1
+    shape = re.search(r"tensor<(\d+)x(\d+)x", groups) if isinstance(groups, str) else None
+    return int(shape[2]) if shape else None
 
 
 def _levels(fused: Fused) -> dict[int, int]:

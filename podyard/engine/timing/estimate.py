@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Literal
 
+from podyard.engine.program.doubts import Doubt
 from podyard.engine.timing.kernels import Bound
 
 
@@ -42,6 +44,7 @@ class Estimate:
     gathering, scattering, collectives); from v4 on, where it leaves out what is fetched ahead, no less than its bytes
     take. `modelled_seconds` and `ops` are of a run: with all of that, and the dispatch of the step besides.
     `bound` names what most of the step waits for. `unknown_ops` were priced by their bytes only.
+    `doubts`: what is not modelled; with any, times are lower bounds.
     `energy_joules` are one device's; None where the generation's power is not published.
     """
 
@@ -72,3 +75,18 @@ class Estimate:
     unknown_ops: tuple[str, ...]
     clock_hz: float
     global_batch: int | None = None
+    doubts: tuple[Doubt, ...] = ()
+
+    @property
+    def confidence(self) -> Literal["modelled", "lower bound"]:
+        """With a doubt, the time is a lower bound, and so is whatever follows from it."""
+        return "lower bound" if self.doubts else "modelled"
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        return tuple(doubt.text for doubt in self.doubts)
+
+    @property
+    def is_memory_lower_bound(self) -> bool:
+        """Whether the peak may be higher, so that `fits` says no more than that the known part fits."""
+        return any(doubt.about_memory for doubt in self.doubts)

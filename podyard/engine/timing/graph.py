@@ -17,6 +17,8 @@ OPAQUE = frozenset({
     "gather", "scatter", "sort", "select_and_scatter", "custom_call", "fft", "cholesky", "triangular_solve",
     "dynamic_update_slice", "rng", "rng_bit_generator", "dynamic_gather", "top_k",
 })  # fmt: skip
+# Of these, the arithmetic is not modelled: an estimate with one of them is a lower bound.
+BYTES_ONLY = frozenset({"sort", "custom_call", "fft", "cholesky", "triangular_solve", "rng_bit_generator", "top_k"})
 ALIASES = frozenset({"shard", "unshard", "optimization_barrier", "get_tuple_element", "tuple"})
 # Their operands are in memory before they start, their results when they end.
 UNFUSED = ("opaque", "collective", "control", "copy")

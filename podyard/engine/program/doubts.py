@@ -1,0 +1,54 @@
+"""What an estimate does not know: it makes figures lower bounds, and every report says so (DESIGN, 9.9). No JAX."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Literal
+
+DoubtKind = Literal["sharding", "shard_map", "devices", "collective", "loop", "operation"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Doubt:
+    """One part of a program that is not modelled, or only in part.
+
+    `subject` is what the doubt is about (an operation, a loop, a mesh). `reason` says what is missing and how it is
+    counted instead. `count`: how many places of the program have it. `about_memory`: whether the memory is a lower
+    bound, too; the time always is.
+    """
+
+    kind: DoubtKind
+    subject: str
+    reason: str
+    about_memory: bool = True
+    count: int = 1
+
+    @property
+    def text(self) -> str:
+        return self.reason if self.count == 1 else f"{self.reason} ({self.count} times)"
+
+
+def merged(doubts: Iterable[Doubt]) -> tuple[Doubt, ...]:
+    """One doubt per kind and subject, in the order they were found, with their counts added up."""
+    by_subject: dict[tuple[str, str], Doubt] = {}
+    for doubt in doubts:
+        first = by_subject.get((doubt.kind, doubt.subject))
+        by_subject[doubt.kind, doubt.subject] = (
+            doubt if first is None else dataclasses.replace(first, count=first.count + doubt.count)
+        )
+    return tuple(by_subject.values())
+
+
+def unknown_turns(where: str) -> Doubt:
+    return Doubt(
+        "loop", where, f"unknown number of turns of the loop at {where}: counted as one turn", about_memory=False
+    )
+
+
+def bytes_only(name: str, where: str) -> Doubt:
+    place = f" ({where})" if where and where != name else ""
+    return Doubt("operation", name, f"operation {name}{place} is not modelled: priced by its bytes only")
+
+
+__all__ = ["Doubt", "DoubtKind", "bytes_only", "merged", "unknown_turns"]
