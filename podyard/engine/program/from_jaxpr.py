@@ -243,6 +243,8 @@ class _Reader:
                     program.doubts.append(_inner_sharding(f"argument {place} of {name}"))
             for place, sharding in enumerate(eqn.params.get("out_shardings") or ()):
                 axis = constraint_axis(sharding)
+                if is_on_mesh(sharding):
+                    program.partitions = max(program.partitions, mesh_size(sharding.mesh))
                 if whole and axis is not None:
                     program.placed_results[place] = axis
                 elif is_on_mesh(sharding):

@@ -76,7 +76,7 @@ class _Module(Outside):
         main = self.functions[name]
         scope = Scope()
         parameters, donated = list[int](), dict[int, int]()
-        self._notes.check_meshes()
+        self.partitions = self._notes.check_meshes()
         for place, (own_name, type_, attributes) in enumerate(main.parameters):
             value = self._new_value(type_)
             scope[own_name] = (value,)

@@ -85,11 +85,18 @@ class ShardingNotes:
         self.partitions = partitions
         self.doubts: list[Doubt] = []
 
-    def check_meshes(self) -> None:
-        """Raises PodyardError INVALID_ARGUMENT for a mesh of another size than `mhlo.num_partitions`."""
+    def check_meshes(self) -> int:
+        """How many devices the module is written for. JAX leaves `mhlo.num_partitions` at 1 where only a shard_map has
+        a mesh. Raises PodyardError INVALID_ARGUMENT for a mesh of any other size than `mhlo.num_partitions`."""
+        largest = max((math.prod(sizes.values()) for sizes in self.meshes.values()), default=1)
+        if self.partitions == 1 < largest:
+            reason = f"mhlo.num_partitions is 1 and the mesh has {largest} devices: counted as {largest} partitions"
+            self.doubts.append(Doubt("devices", "mesh", reason))
+            self.partitions = largest
         for name, sizes in self.meshes.items():
             text = ", ".join(f'"{axis}"={size}' for axis, size in sizes.items())
             self._check(math.prod(sizes.values()), f"mesh {name} ({text})")
+        return self.partitions
 
     def _check(self, devices: int, what: str) -> None:
         if devices > 1 and devices != self.partitions:
