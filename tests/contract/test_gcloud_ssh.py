@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -108,21 +109,20 @@ def test_all_workers_are_reached_on_port_22(stack: Stack, tmp_path: Path) -> Non
 
 
 @pytest.fixture
-def user(tmp_path: Path) -> Iterator[tuple[str, Path]]:
+def user() -> Iterator[tuple[str, Path]]:
     """An ordinary user of this machine with a home of its own."""
     if os.geteuid() != 0 or shutil.which("useradd") is None or shutil.which("runuser") is None:
         pytest.skip("only root can make another user")
-    name, home = f"podyard-{os.getpid()}", tmp_path / "home"
-    for folder in tmp_path.parents:
-        if folder.stat().st_uid == 0 and folder != Path("/") and "pytest" in folder.name:
-            folder.chmod(0o711)
-    tmp_path.chmod(0o711)
-    subprocess.run(["useradd", "--create-home", "--home-dir", str(home), name], check=True)
-    try:
-        yield name, home
-    finally:
-        with contextlib.suppress(subprocess.CalledProcessError):
-            subprocess.run(["userdel", name], check=True, capture_output=True)
+    # Not in pytest's folder: that is closed to other users again whenever another run of pytest begins.
+    with tempfile.TemporaryDirectory(prefix="podyard-user-", ignore_cleanup_errors=True) as folder:
+        Path(folder).chmod(0o711)
+        name, home = f"podyard-{os.getpid()}", Path(folder) / "home"
+        subprocess.run(["useradd", "--create-home", "--home-dir", str(home), name], check=True)
+        try:
+            yield name, home
+        finally:
+            with contextlib.suppress(subprocess.CalledProcessError):
+                subprocess.run(["userdel", name], check=True, capture_output=True)
 
 
 class _OfUser(Stack):
