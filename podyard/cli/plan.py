@@ -188,7 +188,10 @@ def plan(
 
 
 def _fleet(name_or_path: str | None) -> Fleet:
-    return read_fleet(from_environment().fleet if name_or_path is None else fleet_name(name_or_path))
+    try:
+        return read_fleet(from_environment().fleet if name_or_path is None else fleet_name(name_or_path))
+    except PodyardError as error:
+        raise click.BadParameter(error.message, param_hint="--fleet") from None
 
 
 def _kinds(types: str, fleet: Fleet) -> list[AcceleratorType]:

@@ -112,5 +112,7 @@ def test_a_job_that_is_not_elastic_waits_for_its_full_gang(stack: Stack, machine
     reason = "4 replicas are needed at once and the living agents have room for 2"
     until(lambda: stack.call("GET", path)["stateReason"] == reason or None, 30, "the reason")
     machine.start()
-    job = stack.wait_job(path)
-    assert (job["state"], job["attempt"]) == ("SUCCEEDED", 2)
+    assert stack.wait_job(path)["state"] == "SUCCEEDED"
+    tries = attempts(stack, path)
+    # On a busy machine an agent may fall silent once more, which costs another attempt.
+    assert len(tries) >= 2 and {one["hosts"] for one in tries} == {4}, tries
