@@ -183,7 +183,7 @@ def test_a_price_per_chip_counts_the_chips() -> None:
 
 
 def test_an_error_of_the_card_is_not_a_missing_price() -> None:
-    with pytest.raises(PodyardError, match="not the name of an accelerator type"):
+    with pytest.raises(PodyardError, match="accelerator type 'v1-1' does not exist"):
         command.prices_of(default_rate_card(), "v1-1", "us-central1", NOW)
 
 
