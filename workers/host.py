@@ -8,6 +8,7 @@ import dataclasses
 import hashlib
 import json
 import logging
+import os
 import signal
 import socket
 from collections.abc import Mapping, Sequence
@@ -30,6 +31,7 @@ from podyard.domain.host import (
     NodeFacts,
     worker_environment,
 )
+from podyard.programs import SITE_HOOK
 from podyard.workers import metadata, ssh, tensorflow_port
 from podyard.workers.process_group import KILL_SECONDS_MAX, STOP_GRACE_SECONDS
 from podyard.workers.scripts import HOST_VARIABLE, HostProcesses, signal_all
@@ -185,8 +187,10 @@ class Host:
 
     def environment(self) -> dict[str, str]:
         """Of everything that runs here."""
+        base = self._settings.base_environment
         return {
-            **self._settings.base_environment,
+            **base,
+            "PYTHONPATH": os.pathsep.join(filter(None, (str(SITE_HOOK), base.get("PYTHONPATH")))),
             "HOME": str(self._folder / "home"),
             "TMPDIR": str(self._folder / "tmp"),
             **worker_environment(

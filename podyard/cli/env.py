@@ -16,6 +16,7 @@ from podyard.cli import processes, ssh_setup
 from podyard.cli.client import LOCATION_DEFAULT, PROJECT_DEFAULT, Target, find
 from podyard.cli.options import data_option, settings_of
 from podyard.cli.output import say
+from podyard.domain.host import discovery_url
 from podyard.http.gcloud_authority import PROXY_FILE, authority, roots_path
 from podyard.settings import Settings
 
@@ -106,7 +107,7 @@ def exports(target: Target, settings: Settings) -> dict[str, str]:
         **_proxy(target, settings),
         "GOOGLE_TPU_V2_CUSTOM_ENDPOINT": f"{target.url}/v2alpha1/",
         "GOOGLE_OAUTH_ACCESS_TOKEN": target.token,
-        "TPU_API_DISCOVERY_URL": f"{target.url}/$discovery/rest?version={{apiVersion}}",
+        "TPU_API_DISCOVERY_URL": discovery_url(target.url),
         **({} if grpc is None else {"PODYARD_GRPC_TARGET": f"{grpc[0]}:{grpc[1]}"}),
     }
 

@@ -292,14 +292,14 @@ def _addresses(uow: UnitOfWork, row: Mapping[str, Any]) -> tuple[str, ...]:
 def _multislice(uow: UnitOfWork, row: Mapping[str, Any]) -> Multislice | None:
     if row["slice_count"] <= 1:
         return None
-    first = select(hosts.c.internal_ip).join(nodes, nodes.c.node_key == hosts.c.node_key)
-    first = first.where(
+    first = select(nodes.c.first_address).where(
         nodes.c.queued_resource_key == row["queued_resource_key"],
         nodes.c.slice_index == 0,
         nodes.c.live_name.is_not(None),
-        hosts.c.host_index == 0,
     )
-    return Multislice(row["slice_index"], row["slice_count"], str(uow.execute(first).scalar() or ""))
+    number = uow.execute(first).scalar()
+    address = host_address(yard.read(uow).address_base, number) if number else ""
+    return Multislice(row["slice_index"], row["slice_count"], address)
 
 
 def _take(uow: UnitOfWork, host: Mapping[str, Any], report: HostReport) -> None:

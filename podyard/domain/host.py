@@ -11,6 +11,7 @@ import hashlib
 import ipaddress
 import json
 import sys
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,7 +26,10 @@ STARTUP_SCRIPT = "startup-script"
 SHUTDOWN_SCRIPT = "shutdown-script"
 SSH_KEYS = "ssh-keys"
 GUEST_ATTRIBUTES_SWITCH = "enable-guest-attributes"
+ADDRESS_VARIABLE = "PODYARD_ADDRESS"  # the host's own address, for podyard/programs
 HOST_KEYS_NAMESPACE = "hostkeys"
+# Where a slice's JAX coordinator listens: below the ports that Linux and macOS hand out by themselves.
+_COORDINATOR_PORTS = range(10_000, 30_000)
 SSH_PORT = 22  # what gcloud dials
 SSH_PORT_WITHOUT_ROOT = 8722  # where a host listens for ssh when port 22 of its address cannot be opened
 # Linux answers on all of 127.0.0.0/8, so that each host has an address, and all ports of it, for itself.
@@ -49,7 +53,8 @@ DEFAULT_SCOPES = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Multislice:
-    """The place of a node among the slices of one request. `coordinator_ip`: of the first host of the first slice."""
+    """The place of a node among the slices of one request. `coordinator_ip`: where the first host of the first slice is
+    reached on this machine."""
 
     slice_id: int
     slice_count: int
@@ -149,7 +154,18 @@ def host_name(node_id: str, index: int) -> str:
 
 def worker_network_endpoints(node: NodeFacts) -> str:
     """The triple form: torch_xla reads no other."""
-    return ",".join(f"unknown:unknown:{address}" for address in node.internal_ips)
+    return ",".join(f"unknown:unknown:{address}" for address in reached_at(node))
+
+
+def reached_at(node: NodeFacts) -> tuple[str, ...]:
+    """Where programs reach the node's hosts, in their order. The internal addresses lead nowhere: they are what is left
+    for a node that has no hosts."""
+    return node.host_addresses or node.internal_ips
+
+
+def discovery_url(url: str) -> str:
+    """What clients of Google's discovery service take from TPU_API_DISCOVERY_URL. Its braces are theirs to fill."""
+    return f"{url}/$discovery/rest?version={{apiVersion}}"
 
 
 def tpu_env(node: NodeFacts, index: int) -> dict[str, str]:
@@ -201,9 +217,10 @@ def worker_environment(
     """
     kind = node.kind
     address = node.internal_ips[index]
+    devices = kind.chips_per_host * kind.generation.devices_per_chip
     values = {
         "TPU_WORKER_ID": str(index),
-        "TPU_WORKER_HOSTNAMES": ",".join(node.internal_ips),
+        "TPU_WORKER_HOSTNAMES": ",".join(reached_at(node)),
         "TPU_ACCELERATOR_TYPE": node.accelerator_type,
         "TPU_TOPOLOGY": node.topology,
         "TPU_TOPOLOGY_WRAP": wrap_text(kind),
@@ -214,6 +231,8 @@ def worker_environment(
         "TPU_PROCESS_BOUNDS": kind.host_bounds,
         "TPU_CHIPS_PER_PROCESS_BOUNDS": kind.chips_per_host_bounds,
         "TPU_VISIBLE_CHIPS": ",".join(map(str, range(kind.chips_per_host))),
+        # torch_xla and libtpu read variables instead of asking metadata.google.internal, which is not here. JAX sets it
+        # by itself where it finds no chips (jax/_src/cloud_tpu_init.py), and then goes by TPU_WORKER_HOSTNAMES.
         "TPU_SKIP_MDS_QUERY": "1",
         "TPU_RUNTIME_METRICS_PORTS": _metrics_ports(kind),
         "CLOUD_TPU_TASK_ID": str(index),
@@ -222,13 +241,20 @@ def worker_environment(
             f"tpu_worker;{i};{ip}:{TENSORFLOW_PORT}" for i, ip in enumerate(node.internal_ips)
         ),
         "JAX_PLATFORMS": "cpu",
+        "JAX_FORCE_TPU_INIT": "1",  # without chips, JAX would not look for the slice that it runs on
+        "JAX_NUM_CPU_DEVICES": str(devices),
+        "JAX_COORDINATOR_PORT": str(_coordinator_port(node)),
+        # XLA sizes its thread pool by it. Two steps in flight need a thread for each device, or their sums never meet.
+        "NPROC": str(2 * devices),
         "PODYARD_PROJECT": node.project,
         "PODYARD_LOCATION": node.zone,
         "PODYARD_NODE": node.node_id,
         "PODYARD_WORKER": str(index),
     } | _megascale(node)  # fmt: skip
     if url is not None:
-        values["PODYARD_URL"] = url
+        values |= {"PODYARD_URL": url, "TPU_API_DISCOVERY_URL": discovery_url(url)}
+    if HAS_HOST_ADDRESSES and node.host_addresses:
+        values[ADDRESS_VARIABLE] = node.host_addresses[index]
     if metadata_address is not None:
         values |= {"GCE_METADATA_HOST": metadata_address, "GCE_METADATA_IP": metadata_address}
     return values
@@ -304,6 +330,17 @@ def _has_expired(google_ssh: str, now: RealTime) -> bool:
 
 def _metrics_ports(kind: AcceleratorType) -> str:
     return ",".join(str(RUNTIME_METRICS_PORT + chip) for chip in range(kind.chips_per_host))
+
+
+def _coordinator_port(node: NodeFacts) -> int:
+    """The port of JAX's coordinator where the program names none: one for each slice, or each request of several.
+
+    JAX's own port is the same for all, and its coordinator shares it with others: programs that run without
+    podyard/programs would join the one that answers.
+    """
+    slices = node.multislice
+    name = slices.coordinator_ip if slices is not None else f"{reached_at(node)[0]} {node.number}"
+    return _COORDINATOR_PORTS[zlib.crc32(name.encode()) % len(_COORDINATOR_PORTS)]
 
 
 def _megascale(node: NodeFacts) -> dict[str, str]:

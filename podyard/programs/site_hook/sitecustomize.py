@@ -1,0 +1,61 @@
+"""Runs at the start of every Python on a host: it waits for the modules that Podyard has something for.
+
+Standard library only, and no import of its own: a Python that never imports those modules must not pay for it.
+"""
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import ModuleType
+
+# Module of the program -> the file of podyard/programs whose `apply` gets it once it is imported.
+_FILES = {"jax._src.distributed": "jax_coordinator.py"}
+_HERE = __file__.rpartition("/")[0]
+
+
+class _Finder:
+    """Finds nothing by itself: it lets the others find, and has `apply` run after the module."""
+
+    def find_spec(self, name: str, path: "Sequence[str] | None" = None, target: Any = None) -> Any:
+        if name not in _FILES:
+            return None
+        for finder in sys.meta_path:
+            spec = None if finder is self else finder.find_spec(name, path, target)
+            if spec is not None and spec.loader is not None:
+                _run_after(spec.loader, _FILES[name])
+                return spec
+        return None
+
+
+def _run_after(loader: Any, file: str) -> None:
+    run = loader.exec_module
+
+    def exec_module(module: "ModuleType") -> None:
+        run(module)
+        try:
+            import runpy
+
+            runpy.run_path(f"{_HERE.rpartition('/')[0]}/{file}")["apply"](module)
+        except Exception as error:
+            print(f"podyard: {file} does not work here, {module.__name__} stays as it is: {error!r}", file=sys.stderr)
+
+    loader.exec_module = exec_module
+
+
+def _run_the_users() -> None:
+    """The sitecustomize that Python would have run without this one, with the errors that it has."""
+    sys.path[:] = [entry for entry in sys.path if entry != _HERE]
+    own = sys.modules.pop("sitecustomize", None)
+    try:
+        import sitecustomize  # type: ignore[import-not-found]  # noqa: F401
+    except ModuleNotFoundError as error:
+        if error.name != "sitecustomize":
+            raise
+        if own is not None:
+            sys.modules["sitecustomize"] = own
+
+
+sys.meta_path.insert(0, _Finder())
+_run_the_users()
