@@ -9,7 +9,7 @@ PACKAGES := podyard api scheduler workers pricing web migrations tests benchmark
 PYTHON_OF_focus := $(shell for p in python3.12 $$HOME/.pyenv/versions/3.12.*/bin/python3.12; do $$p -c '' >/dev/null 2>&1 && { echo $$p; break; }; done)
 CLIENTS := $(if $(PYTHON_OF_focus),focus) gpuhunt ray sky tf
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-clients fast kills kills-supervisor gcloud-leaks lint format serve clean
+.PHONY: help demo test test-clients fast kills kills-supervisor jax-slices gcloud-leaks lint format serve clean
 
 help: ## Print this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F '\t' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -31,6 +31,10 @@ kills: $(VENV)/.test ## A job that survives 100 kills at random moments: 10 to 1
 KILLS := 20
 kills-supervisor: $(VENV)/.test ## A job that survives KILLS (20) kills of the supervisor on the default ports: 5 to 10 minutes
 	$(BIN)/python -m tests.distributed.supervisor_kills --kills $(KILLS)
+
+ROUNDS := 20
+jax-slices: $(VENV)/.test ## jax.distributed on two v3-32 at once, ROUNDS (20) times, and as many killed gangs: 8 minutes
+	$(BIN)/python -m tests.distributed.jax_slices --rounds $(ROUNDS)
 
 gcloud-leaks: $(VENV)/.test ## 30 gcloud commands of other services: none may send a byte outside (root, Linux; 2 minutes)
 	$(BIN)/python -m tests.contract.leaks

@@ -35,7 +35,9 @@ from podyard.http.google import Google
 EXIT_NOT_FOUND = 127  # as shells say
 EXIT_NOT_EXECUTABLE = 126
 ZONES_MAX = 1000  # Google has a tenth of them
-NO_PROXY = ("127.0.0.1", "localhost")
+# What needs no proxy. The range holds the addresses of hosts: curl (from 7.86), requests and Go read it. urllib and
+# httpx compare whole names; what they send here is passed on to where it is (`redirect_tunnel.Upstream`).
+NO_PROXY = ("127.0.0.1", "localhost", "::1", "127.0.0.0/8")
 _FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT, signal.SIGQUIT)
 _FROM_KEYBOARD = (signal.SIGINT, signal.SIGQUIT)
 

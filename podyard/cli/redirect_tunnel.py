@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import dataclasses
+import ipaddress
 import selectors
 import socket
 import ssl
@@ -67,9 +68,17 @@ class Upstream:
         return socket.create_connection((host, target.port or 80), CONNECT_SECONDS_MAX), form, []
 
     def _proxy_of(self, host: str, proxy: str | None) -> SplitResult | None:
-        if proxy is None or proxy_bypass_environment(host, {"no": self.no}):
+        if proxy is None or _is_loopback(host) or proxy_bypass_environment(host, {"no": self.no}):
             return None
         return urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+
+
+def _is_loopback(host: str) -> bool:
+    """Of this machine only: Podyard itself, and the hosts of its nodes."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _connected(proxy: SplitResult) -> socket.socket:

@@ -112,7 +112,6 @@ def test_a_node_is_ready_without_any_host(stack: Stack, pod: str) -> None:
 
 def test_jax_reads_its_cluster_from_the_metadata_server(stack: Stack, pod: str) -> None:
     env = _environment(stack, pod, 2)
-    env.pop("TPU_SKIP_MDS_QUERY")
     code = (
         "from jax._src.clusters.cloud_tpu_cluster import GceTpuCluster as C\n"
         "print(C.get_coordinator_address(5, None), C.get_process_count(), C.get_process_id())"
@@ -144,6 +143,39 @@ def test_google_auth_gets_a_token_that_the_api_takes(stack: Stack, pod: str) -> 
 
     assert until(allowed, 5, "the role")
     assert httpx.delete(path, headers=bearer).status_code == 403
+
+
+def test_a_program_on_a_host_finds_its_node_as_tensorflow_s_resolver_does(stack: Stack, pod: str) -> None:
+    """By the variables and addresses of tensorflow/python/tpu/client/client.py, in the environment of the host."""
+    account = f"{_project_number(stack)}-compute@developer.gserviceaccount.com"
+    stack.call("POST", "/podyard/v1/tokens", {"email": account, "project": "demo", "roles": ["tpu.viewer"]})
+    code = """
+import os, urllib.request
+import google.auth
+from googleapiclient import discovery
+
+def metadata(path):
+    url = f"http://{os.environ['GCE_METADATA_IP']}/computeMetadata/v1/{path}"
+    asked = urllib.request.Request(url, headers={"Metadata-Flavor": "Google"})
+    return urllib.request.urlopen(asked).read().decode()
+
+credentials, _ = google.auth.default(scopes=["https://www.googleapis.com/auth/cloud-platform"])
+service = discovery.build(
+    "tpu", "v1", credentials=credentials, cache_discovery=False,
+    discoveryServiceUrl=os.environ["TPU_API_DISCOVERY_URL"],
+)
+project, zone = metadata("project/project-id"), metadata("instance/zone").split("/")[-1]
+name = f"projects/{project}/locations/{zone}/nodes/{os.environ['TPU_NAME']}"
+node = service.projects().locations().nodes().get(name=name).execute()
+print(node["state"], len(node["networkEndpoints"]))
+"""
+    done = _tpu(stack, "exec", pod, "--worker", "1", "--", "python -W ignore -", input=code)
+    assert (done.returncode, done.stdout) == (0, "READY 4\n"), done.stderr
+
+
+def _project_number(stack: Stack) -> str:
+    found = {item["projectId"]: item["projectNumber"] for item in stack.call("GET", "/podyard/v1/projects")["projects"]}
+    return str(found["demo"])
 
 
 def test_commands_run_on_workers_and_give_their_exit_code(stack: Stack, pod: str) -> None:

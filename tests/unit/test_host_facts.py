@@ -26,6 +26,7 @@ from podyard.domain.host import (
     tpu_env,
     with_ssh_key,
     worker_environment,
+    worker_network_endpoints,
 )
 from podyard.domain.host_key import hkdf, key_seed, private_openssh, public_key
 
@@ -80,6 +81,34 @@ def test_the_environment_describes_the_slice(
     assert (env["TPU_SKIP_MDS_QUERY"], env["JAX_PLATFORMS"], env["TPU_TOPOLOGY"]) == ("1", "cpu", topology)
     assert len(env["TPU_TOPOLOGY_WRAP"].split(",")) == 3
     assert not any(name.startswith(("MEGASCALE", "GCE")) for name in env)
+
+
+@pytest.mark.parametrize(
+    ("kind", "topology", "hosts", "devices"),
+    [("v3-32", "4x4", 4, 8), ("v2-8", "2x2", 1, 8), ("v4-16", "2x2x2", 2, 4), ("v5litepod-8", "2x4", 1, 8)],
+)
+def test_jax_finds_its_devices_and_hosts_that_lead_somewhere(
+    kind: str, topology: str, hosts: int, devices: int
+) -> None:
+    addresses = tuple(f"127.128.0.{index + 7}" for index in range(hosts))
+    facts = _facts(kind, topology, hosts, host_addresses=addresses)
+    env = worker_environment(facts, hosts - 1, url="http://127.0.0.1:8700")
+    assert (env["JAX_FORCE_TPU_INIT"], env["JAX_PLATFORMS"]) == ("1", "cpu")
+    assert (env["JAX_NUM_CPU_DEVICES"], env["NPROC"]) == (str(devices), str(2 * devices))
+    assert env["TPU_WORKER_HOSTNAMES"] == ",".join(addresses)
+    assert worker_network_endpoints(facts) == ",".join(f"unknown:unknown:{address}" for address in addresses)
+    assert env.get("PODYARD_ADDRESS") == (addresses[-1] if HAS_HOST_ADDRESSES else None)
+    assert env["TPU_API_DISCOVERY_URL"] == "http://127.0.0.1:8700/$discovery/rest?version={apiVersion}"
+
+
+def test_the_hosts_of_a_slice_agree_on_a_port_that_other_slices_do_not_have() -> None:
+    def port(index: int, **changes: Any) -> int:
+        return int(worker_environment(_facts("v3-32", "4x4", 4, **changes), index)["JAX_COORDINATOR_PORT"])
+
+    assert len({port(index) for index in range(4)}) == 1
+    assert port(0) != port(0, number=43)
+    slices = [port(0, number=number, multislice=Multislice(number, 2, "127.128.0.7")) for number in range(2)]
+    assert slices[0] == slices[1]
 
 
 def test_slices_of_one_request_know_each_other() -> None:

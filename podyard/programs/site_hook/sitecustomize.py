@@ -4,11 +4,12 @@ Standard library only, and no import of its own: a Python that never imports tho
 """
 
 import sys
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # importing `typing` would cost every start of a Python some milliseconds
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import ModuleType
+    from typing import Any
 
 # Module of the program -> the file of podyard/programs whose `apply` gets it once it is imported.
 _FILES = {"jax._src.distributed": "jax_coordinator.py"}
@@ -18,7 +19,7 @@ _HERE = __file__.rpartition("/")[0]
 class _Finder:
     """Finds nothing by itself: it lets the others find, and has `apply` run after the module."""
 
-    def find_spec(self, name: str, path: "Sequence[str] | None" = None, target: Any = None) -> Any:
+    def find_spec(self, name: str, path: "Sequence[str] | None" = None, target: "Any" = None) -> "Any":
         if name not in _FILES:
             return None
         for finder in sys.meta_path:
@@ -29,7 +30,7 @@ class _Finder:
         return None
 
 
-def _run_after(loader: Any, file: str) -> None:
+def _run_after(loader: "Any", file: str) -> None:
     run = loader.exec_module
 
     def exec_module(module: "ModuleType") -> None:

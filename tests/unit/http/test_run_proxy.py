@@ -5,9 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import socket
 import socketserver
 import ssl
+import subprocess
+import sys
 import threading
 import urllib.error
 import urllib.request
@@ -19,11 +22,13 @@ from typing import Any
 import pytest
 
 from podyard.base.clock import OsClock
-from podyard.cli import env, redirect_google, redirect_proxy, redirect_tls, redirect_tunnel
+from podyard.cli import env, redirect, redirect_google, redirect_proxy, redirect_tls, redirect_tunnel
 from podyard.cli.client import Target
 from podyard.cli.redirect_metadata import Metadata
+from podyard.domain.host import HAS_HOST_ADDRESSES
 from podyard.http.google import Google
 from podyard.settings import from_environment
+from tests.conftest import require
 from tests.stack import until
 from tests.waiting import patient
 
@@ -67,14 +72,14 @@ class _OtherServer(socketserver.ThreadingTCPServer):
     allow_reuse_address = True
     daemon_threads = True
 
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Other)
+    def __init__(self, address: str = "127.0.0.1") -> None:
+        super().__init__((address, 0), _Other)
         self.asked: list[dict[str, Any]] = []
         self.leads_to = self.server_address
 
     @property
     def address(self) -> str:
-        return f"127.0.0.1:{self.server_address[1]}"
+        return f"{self.server_address[0]}:{self.server_address[1]}"
 
 
 @contextlib.contextmanager
@@ -163,6 +168,45 @@ def test_the_user_s_own_proxy_goes_on_being_used_for_other_hosts(tmp_path: Path,
         asked = len(other.asked)
         assert _through(proxy, f"http://{other.address}/direct")["line"] == "GET /direct HTTP/1.1"  # NO_PROXY names it
         assert len(other.asked) == asked + 1
+
+
+def test_loopback_addresses_never_go_to_the_user_s_own_proxy(tmp_path: Path, other: _OtherServer) -> None:
+    port = other.address.rpartition(":")[2]
+    environ = {"HTTPS_PROXY": "http://127.0.0.1:1", "http_proxy": "http://127.0.0.1:1"}
+    with _proxy(tmp_path, environ) as proxy:
+        for address in (f"127.0.0.1:{port}", f"localhost:{port}"):
+            assert _through(proxy, f"http://{address}/direct")["line"] == "GET /direct HTTP/1.1"
+            connection, status = _connect(proxy, address)
+            connection.close()
+            assert status == "HTTP/1.1 200 Connection established"
+
+
+_CLIENTS = {
+    "curl": "exec curl -sS --max-time 10 $0",
+    "requests": "exec python -c 'import requests, sys; print(requests.get(sys.argv[1], timeout=10).text)' $0",
+    "urllib": "exec python -c 'import sys, urllib.request as u; print(u.urlopen(sys.argv[1]).read().decode())' $0",
+    "httpx": "exec python -c 'import httpx, sys; print(httpx.get(sys.argv[1], timeout=10).text)' $0",
+}
+
+
+@pytest.mark.skipif(not HAS_HOST_ADDRESSES, reason="hosts have addresses of their own on Linux only")
+@pytest.mark.parametrize(
+    ("client", "reads_the_range"), [("curl", True), ("requests", True), ("urllib", False), ("httpx", False)]
+)
+def test_a_command_reaches_the_addresses_of_hosts(tmp_path: Path, client: str, reads_the_range: bool) -> None:
+    if client == "curl":
+        require(shutil.which("curl"), "curl")
+    environ = {"PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))}
+    dead = {"http_proxy": "http://127.0.0.1:1"}  # the user's own proxy never hears of it
+    with _serving(_OtherServer("127.128.9.9")) as host, _proxy(tmp_path, dead) as proxy:
+        # Who reads the range asks no proxy at all.
+        told = "127.0.0.1:1" if reads_the_range else proxy.address
+        target = Target("http://127.0.0.1:2", "", "demo", ZONE)
+        env = redirect.environment(target, environ, told, tmp_path / "authority.pem")
+        command = ["/bin/sh", "-c", _CLIENTS[client], f"http://{host.address}/{client}"]
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=30)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["line"] == f"GET /{client} HTTP/1.1"
 
 
 def test_a_host_that_cannot_be_reached_or_read_is_said(tmp_path: Path) -> None:
