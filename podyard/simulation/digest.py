@@ -15,6 +15,7 @@ from podyard.db.types import RealTimeColumn
 # Secrets are never from a seed. `wall_seconds` are real ones.
 _LEFT_OUT = {
     "tokens": {"token_hash"},
+    "yard": {"secret"},
     "attempts": {"ring_key"},
     "replicas": {"token"},
     "jobs": {"wall_seconds"},
