@@ -14,7 +14,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from podyard.base.clock import PlatformTime
+from podyard.base.clock import ClockMode, PlatformTime
+from podyard.base.durations import duration_for_people
 from podyard.base.errors import Code, PodyardError
 from podyard.control import access
 from podyard.db.unit_of_work import UnitOfWork
@@ -23,6 +24,7 @@ from podyard.http.guard import CSRF_FIELD, check_csrf, csrf_token
 from podyard.web import formats
 
 FORM_FIELDS_MAX = 100
+LAG_SECONDS_SHOWN = 1.0  # a local clock is always a moment behind
 SECTIONS = (("nodes", "Nodes"), ("jobs", "Jobs"), ("queue", "Queue"), ("billing", "Billing"), ("pods", "Pods"))
 
 
@@ -112,6 +114,12 @@ def title_of(code: Code) -> str:
     return titles.get(code, "That did not work")
 
 
+def _lag(uow: UnitOfWork) -> str:
+    """How far a local clock is behind UTC; empty where it is not. Other clocks are set, or are UTC."""
+    seconds = uow.clock.lag_seconds(uow.real_now) if uow.clock.mode is ClockMode.LOCAL else 0.0
+    return duration_for_people(round(seconds)) if seconds >= LAG_SECONDS_SHOWN else ""
+
+
 def _frame(request: Request) -> dict[str, Any]:
     state = request.scope.get("state", {})
     caller = state.get("principal")
@@ -122,6 +130,7 @@ def _frame(request: Request) -> dict[str, Any]:
         "caller": caller,
         "csrf": csrf_token(state["token"]) if caller is not None else "",
         "platform_time": None,
+        "lag": "",
         "section": "",
         "live": None,
         "confirm": request.query_params.get("confirm"),
@@ -131,10 +140,10 @@ def _frame(request: Request) -> dict[str, Any]:
     if caller is None:
         return frame
 
-    def body(uow: UnitOfWork) -> tuple[list[str], PlatformTime]:
-        return [row["project"] for row in access.list_projects(uow, caller)], uow.now
+    def body(uow: UnitOfWork) -> tuple[list[str], PlatformTime, str]:
+        return [row["project"] for row in access.list_projects(uow, caller)], uow.now, _lag(uow)
 
-    frame["projects"], frame["platform_time"] = context.read(request, body)
+    frame["projects"], frame["platform_time"], frame["lag"] = context.read(request, body)
     if frame["project"] not in frame["projects"]:
         # A name out of the address: only one that the caller may see takes part in links.
         frame["project"] = frame["projects"][0] if frame["projects"] else None

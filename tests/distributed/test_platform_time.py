@@ -7,6 +7,7 @@ import signal
 import time
 from pathlib import Path
 
+import httpx
 import pytest
 
 from podyard.base.clock import PlatformTime
@@ -32,6 +33,9 @@ def test_a_loop_that_is_late_loses_no_platform_time(tmp_path: Path) -> None:
         time.sleep(2)
         stack.up()
         assert "s behind UTC" in stack.podyard("status").stderr
+        headers = {"Origin": stack.url}
+        with httpx.Client(base_url=stack.url, headers=headers, follow_redirects=True, trust_env=False) as visitor:
+            assert " s behind UTC)" in visitor.post("/login", data={"token": stack.token}).text
 
 
 def _lag_seconds(stack: Stack) -> float:
