@@ -124,8 +124,9 @@ def create_app(
 
     # Behind the guard: the middleware that is added last is asked first.
     app.state.faults = Rules(database, clock)
-    app.add_middleware(Faults, rules=app.state.faults, called=called)
+    # Inside of the faults: compression holds the beginning of an answer back, and a fault may send nothing else.
     app.add_middleware(Encoding)
+    app.add_middleware(Faults, rules=app.state.faults, called=called)
     allowed_hosts = LOOPBACK_HOSTS if settings.bind_address in LOOPBACK_HOSTS else None
     app.add_middleware(Guard, authenticate=authenticate, clock=clock, allowed_hosts=allowed_hosts)
     return app

@@ -62,7 +62,7 @@ class Reporter:
         self._lease_seconds = lease_seconds
         # A lease outlives two lost reports.
         self._report_seconds = min(REPORT_SECONDS, lease_seconds / 3)
-        self._resume_step = resume_step
+        self._resume_step = self._resumable_step = resume_step
         self._clock = clock
         self._stop = stop
         self._lapse = lapse
@@ -95,7 +95,7 @@ class Reporter:
             if self._resume_step > step - 1:
                 # The checkpoint that was asked for is damaged, and the engine went on from one before it.
                 self._waiting.summary["resumedStep"] = step - 1
-                self._resume_step = step - 1
+                self._resume_step = self._resumable_step = step - 1
             self._waiting.metrics.append({"step": step, **numbers})
 
     def evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -119,6 +119,11 @@ class Reporter:
             return  # `KeepingStore` has kept them
         with self._lock:
             self._waiting.pruned += steps
+
+    def resumable_step(self) -> int:
+        """Of the newest checkpoint that the platform has taken note of, or of the one that this attempt began with."""
+        with self._lock:
+            return self._resumable_step
 
     def log(self, line: str) -> None:
         with self._lock:
@@ -184,6 +189,7 @@ class Reporter:
                 }
             answer = self._api.call("POST", self._path, body)
             with self._lock:
+                self._resumable_step = max([self._resumable_step, *(item["step"] for item in body["checkpoints"])])
                 for name in _LISTS:
                     del getattr(batch, name)[: len(body[name])]
                 for name, value in body["summary"].items():

@@ -81,7 +81,7 @@ def _submit_and_watch(browser: Browser, stack: Stack) -> None:
     person.type("#job_id", "short")
     person.type("#steps", "20")
     person.click(".card > details > summary")
-    person.type("#labels", f"note={EVIL}")
+    person.type("#labels", "note=onerror")
     person.click(".commands summary")  # whoever closes the commands and opens them again keeps the page they are on
     browser.until(lambda: "--steps=20" in browser.text(".code pre"), 5, "the commands of the choice")
     browser.until(lambda: "onerror" in browser.text(".code pre"), 5, "the label in the commands")
@@ -93,7 +93,9 @@ def _submit_and_watch(browser: Browser, stack: Stack) -> None:
     assert "test accuracy" in browser.text(".log")
     assert browser.all("svg.chart polyline.line")
     shown = browser.text("main")
-    assert "This machine" in shown and "A real slice (tpu-model)" in shown and EVIL in shown
+    assert (
+        "This machine" in shown and "A real slice (tpu-model)" in shown and "note=onerror" in shown.replace(": ", "=")
+    )
     assert not browser.all("main img") and not browser.script("return document.body.dataset.hit")
     assert browser.errors() == []
 

@@ -44,7 +44,8 @@ class Server:
         self._run("pg_ctl", "start", "-w", "-o", options, "-l", str(self._folder / "log"))
 
     def stop(self) -> None:
-        self._run("pg_ctl", "stop", "-w", "-m", "immediate")
+        if (self._folder / "data" / "postmaster.pid").exists():
+            self._run("pg_ctl", "stop", "-w", "-m", "immediate")
 
     def _run(self, program: str, *arguments: str) -> None:
         command = [*self._as_user, f"{self._binaries}/{program}", "-D", f"{self._folder}/data", *arguments]
@@ -71,8 +72,9 @@ def test_an_outage_of_postgresql_is_answered_in_words_and_no_failure_of_the_job(
         path = stack.submit("job", ZONE, node="n1", steps=400, checkpointEverySteps=20, maxFailures=0)
         stack.wait_steps(path, 30)
         server.stop()
+        spec = {"acceleratorType": "v2-8", "runtimeVersion": "tpu-vm-base"}
         for request in (("GET", NODES), ("POST", f"{NODES}?nodeId=n2"), ("GET", "/podyard/v1/agents")):
-            answer = stack.http.request(*request, json={} if request[0] == "POST" else None)
+            answer = stack.http.request(*request, json=spec if request[0] == "POST" else None)
             assert answer.status_code == 503, answer.text
             assert answer.json()["error"]["status"] == "UNAVAILABLE"
             assert int(answer.headers["Retry-After"]) >= 1

@@ -262,11 +262,11 @@ def a_failed_operation_also_has_a_response(patch: pytest.MonkeyPatch) -> None:
 def a_later_operation_rewrites_the_end_of_an_earlier_one(patch: pytest.MonkeyPatch) -> None:
     begin = operations.begin
 
-    def changed(uow: UnitOfWork, target: Any, verb: str, *rest: Any) -> Any:
+    def changed(uow: UnitOfWork, target: Any, verb: str, *rest: Any, **options: Any) -> Any:
         earlier = operations_table.c.target_key == target.get("node_key", target.get("queued_resource_key"))
         ended = operations_table.c.ended.is_not(None)
         uow.execute(update(operations_table).where(earlier, ended).values(ended=uow.now))
-        return begin(uow, target, verb, *rest)
+        return begin(uow, target, verb, *rest, **options)
 
     patch.setattr(operations, "begin", changed)
 

@@ -186,7 +186,7 @@ def test_usage_without_a_price_holds_the_month_up_or_is_adjusted_when_it_has_one
     play.turn(31 * DAY)
     account = play.database.read(lambda uow: accounts.get(uow, PLATFORM, PROJECT))
     assert account.next_month == "2026-03"
-    assert "2678390 s of node-" in account.held_because
+    assert f"2678390 s of projects/{PROJECT}/locations/" in account.held_because
     assert "no on-demand price of v2-8" in account.held_because
     message = _refused(Code.FAILED_PRECONDITION, lambda: _close(play, "2026-03", card=_card_without_v2()))
     assert message == account.held_because

@@ -111,13 +111,16 @@ def save(store: CheckpointStore, run: Run, layouts: Layouts, state: TrainState, 
     return Saved(name, sha256)
 
 
-def prune(store: CheckpointStore, step: int, keep: int, best_step: int) -> list[int]:
+def prune(store: CheckpointStore, step: int, keep: int, best_step: int, resumable_step: int) -> list[int]:
     """Takes away what is older than the newest `keep` (0: nothing is), but not the best one (step 0: there is none),
     and what was made of steps after `step` by a run that was given up. Returns the steps whose checkpoints are gone,
-    ascending."""
+    ascending.
+
+    What is as new as `resumable_step` stays: while nobody hears of newer ones, the next gang needs it."""
     known = steps(store)
     ahead = [other for other in known if other > step]
-    older = [other for other in known[: len(known) - len(ahead)][:-keep] if other != best_step] if keep else []
+    candidates = known[: len(known) - len(ahead)][:-keep] if keep else []
+    older = [other for other in candidates if other != best_step and other < resumable_step]
     gone = [*older, *ahead]
     files = {other: _tensors_of(store, other) for other in known} if gone else {}
     for other in gone:

@@ -134,7 +134,9 @@ class Session:
             raise failed_precondition(text) from error
         saved = checkpoint.save(self._store, self._run, self._layouts, state, record, name)
         self._metrics.checkpoint(state.step, saved.name, saved.sha256, record.is_best(state.step))
-        gone = checkpoint.prune(self._store, state.step, settings.keep_checkpoints, record.best.step)
+        gone = checkpoint.prune(
+            self._store, state.step, settings.keep_checkpoints, record.best.step, self._metrics.resumable_step()
+        )
         if gone:
             self._metrics.pruned(gone)
 

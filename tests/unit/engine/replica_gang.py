@@ -71,6 +71,9 @@ class Recorder:
         self.checkpoints.append((step, name, sha256))
         self.best += [step] if is_best else []
 
+    def resumable_step(self) -> int:
+        return sys.maxsize
+
     def pruned(self, steps: Sequence[int]) -> None:
         self.gone += steps
 
