@@ -7,12 +7,13 @@ import contextlib
 import sqlite3
 from pathlib import Path
 
-from sqlalchemy.exc import DatabaseError, OperationalError
+from sqlalchemy.exc import DatabaseError, InterfaceError, OperationalError
 
 from podyard.base.errors import Code, PodyardError
 
 # 64 MB took 45 ms from the page cache. Of a larger database the damaged part is found when it is read.
 CHECKED_BYTES_MAX = 256 << 20
+_PRIMARY_CODE = 0xFF  # of SQLite's extended result codes (sqlite.org/rescode.html)
 _DAMAGED_SHORT = "restore a backup, or move the file away to start with an empty database"
 
 
@@ -58,11 +59,21 @@ def refusal(error: DatabaseError | PodyardError, path: Path) -> PodyardError:
     return PodyardError(Code.FAILED_PRECONDITION, text)
 
 
-def not_written(error: BaseException) -> BaseException:
-    """What the callers of a unit of work are told when SQLite could not write: a full disk, or a lock."""
-    if not isinstance(error, OperationalError):
+def told(error: BaseException, refused: str) -> BaseException:
+    """What the callers of a unit of work get: UNAVAILABLE with `refused` where the database cannot be reached or cannot
+    go on, else `error` itself. A wrong statement is a fault of ours, and stays one.
+
+    SQLite's own words are added. Those of PostgreSQL name its address, which callers need not know.
+    """
+    orig = error.orig if isinstance(error, OperationalError | InterfaceError) else error
+    if orig is error and not isinstance(error, sqlite3.OperationalError):
         return error
-    failure = PodyardError(Code.UNAVAILABLE, f"the database cannot be written: {error.orig}")
+    if isinstance(orig, sqlite3.OperationalError):
+        # One class for a full disk, a lock, and a table that does not exist: its code tells them apart.
+        if orig.sqlite_errorcode & _PRIMARY_CODE == sqlite3.SQLITE_ERROR:
+            return error
+        refused = f"{refused}: {orig}"
+    failure = PodyardError(Code.UNAVAILABLE, refused)
     failure.__cause__ = error
     return failure
 

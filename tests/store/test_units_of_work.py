@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import func, insert, select
+from sqlalchemy import func, insert, select, text
 from sqlalchemy.exc import DBAPIError
 
 from podyard import migrations
@@ -165,3 +165,10 @@ def test_no_unit_waits_long_when_processes_write_at_once(processes: int, tmp_pat
     print(f"{processes} processes: {len(found)} units, p99 {found[-len(found) // 100] * 1000:.1f} ms, ", end="")
     print(f"longest {found[-1] * 1000:.1f} ms")
     assert found[-1] < LOOP_LEASE_SECONDS
+
+
+def test_a_wrong_statement_is_not_taken_for_an_outage(database: Database) -> None:
+    wrong = text("SELECT nonsense FROM nowhere")
+    for use in (database.read, database.run):
+        with pytest.raises(DBAPIError):
+            use(lambda uow: uow.execute(wrong))
