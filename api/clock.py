@@ -101,8 +101,9 @@ def _nanos(text: str) -> int:
 
 def _shown(state: PlatformClock, now: PlatformTime, real: RealTime) -> ClockAnswer:
     answer: ClockAnswer = {"platformTime": now.rfc3339(), "mode": str(state.mode), "running": state.running}
-    if state.mode is ClockMode.LOCAL:
-        answer["lagSeconds"] = round(state.lag_seconds(real), 3)
+    lag_seconds = state.lag_seconds(real)
+    if lag_seconds is not None:
+        answer["lagSeconds"] = round(lag_seconds, 3)
     if state.mode is ClockMode.VIRTUAL:
         answer["rate"] = state.rate_millionths / RATE_ONE
         if state.target is not None:

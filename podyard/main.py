@@ -138,7 +138,7 @@ def _agent_token(path: Path, clock: RealClock) -> str:
 
 
 def _fleet(found: Settings) -> Fleet:
-    from podyard.domain.fleet_file import read_fleet
+    from podyard.cli.fleets import read_fleet
 
     return read_fleet(found.fleet)
 

@@ -18,9 +18,9 @@ import psutil
 
 from podyard.base.clock import OsClock
 from podyard.base.rng import secret_token
+from podyard.cli.fleets import read_fleet
 from podyard.control import access, fsck
 from podyard.db.unit_of_work import Database
-from podyard.domain.fleet_file import read_fleet
 from podyard.pricing.sku import default_rate_card
 from tests.waiting import patient, until
 
@@ -137,14 +137,18 @@ class Stack:
         return lines
 
     def metrics(self, path: str) -> list[dict[str, Any]]:
-        points: list[dict[str, Any]] = []
+        return self.pages(f"{path}:metrics?pageSize=10000", "metrics")
+
+    def pages(self, path: str, collection: str) -> list[dict[str, Any]]:
+        """All items of a list, from all of its pages."""
+        items: list[dict[str, Any]] = []
         token = ""
         while True:
-            page = self.call("GET", f"{path}:metrics?pageSize=10000&pageToken={token}")
-            points += page["metrics"]
+            page = self.call("GET", f"{path}{'&' if '?' in path else '?'}pageToken={token}")
+            items += page[collection]
             token = page.get("nextPageToken", "")
             if not token:
-                return points
+                return items
 
     def pid(self, name: str) -> int:
         return int(json.loads((self.data / "processes.json").read_text())[name]["pid"])

@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from podyard.base.clock import ClockMode, PlatformTime
+from podyard.base.clock import LAG_SECONDS_SHOWN, PlatformTime
 from podyard.base.durations import duration_for_people
 from podyard.base.errors import Code, PodyardError
 from podyard.control import access
@@ -24,7 +24,6 @@ from podyard.http.guard import CSRF_FIELD, check_csrf, csrf_token
 from podyard.web import formats
 
 FORM_FIELDS_MAX = 100
-LAG_SECONDS_SHOWN = 1.0  # a local clock is always a moment behind
 SECTIONS = (("nodes", "Nodes"), ("jobs", "Jobs"), ("queue", "Queue"), ("billing", "Billing"), ("pods", "Pods"))
 
 
@@ -115,8 +114,8 @@ def title_of(code: Code) -> str:
 
 
 def _lag(uow: UnitOfWork) -> str:
-    """How far a local clock is behind UTC; empty where it is not. Other clocks are set, or are UTC."""
-    seconds = uow.clock.lag_seconds(uow.real_now) if uow.clock.mode is ClockMode.LOCAL else 0.0
+    """How far platform time is behind UTC; empty where it is not."""
+    seconds = uow.clock.lag_seconds(uow.real_now) or 0.0
     return duration_for_people(round(seconds)) if seconds >= LAG_SECONDS_SHOWN else ""
 
 

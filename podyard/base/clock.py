@@ -178,6 +178,8 @@ LOCAL_HORIZON_SECONDS = 1.0
 _READINGS_MAX = 100  # of a pair of kernel clocks; nearly always the first one is good
 _READING_NANOS_MAX = 1_000_000
 
+LAG_SECONDS_SHOWN = 1.0  # what people are told of: a local clock is always a moment behind
+
 RATE_ONE = 1_000_000  # rates are integers of millionths of a platform second per real second
 
 
@@ -232,8 +234,11 @@ class PlatformClock:
             anchor = max(anchor, self.anchor_platform.plus_nanos(counted))
         return dataclasses.replace(self, anchor_platform=anchor, anchor_real=real)
 
-    def lag_seconds(self, real: RealTime) -> float:
-        """How far a local clock is behind UTC: what it stood still for, since it was made."""
+    def lag_seconds(self, real: RealTime) -> float | None:
+        """How far a local clock is behind UTC: what it stood still for, since it was made. None for the other modes,
+        which are UTC or are set."""
+        if self.mode is not ClockMode.LOCAL:
+            return None
         return max(0, real.nanos - self.now(real).nanos) / NANOS_PER_SECOND
 
     def stopped(self, real: RealTime) -> PlatformClock:

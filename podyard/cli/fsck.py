@@ -112,7 +112,7 @@ def _read(settings: Settings, body: Any) -> Any:
 
 
 def _fleet(settings: Settings) -> Any:
-    from podyard.domain.fleet_file import read_fleet
+    from podyard.cli.fleets import read_fleet
 
     record = settings.fleet_record_path
     return read_fleet(record.read_text(encoding="utf-8").strip() if record.exists() else settings.fleet)

@@ -19,8 +19,8 @@ from podyard.base.errors import Code, PodyardError
 from podyard.base.money import Amount
 from podyard.cli import output
 from podyard.cli.estimate import USAGES, analysis_of
+from podyard.cli.fleets import read_fleet
 from podyard.domain.fleet import Fleet, region_of
-from podyard.domain.fleet_file import read_fleet
 from podyard.domain.node import UsageClass
 from podyard.engine.recipes.programs import PROGRAMS
 from podyard.engine.report import compare

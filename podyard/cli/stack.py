@@ -13,7 +13,8 @@ from typing import IO, Any
 
 import click
 
-from podyard.base.clock import OsClock, RealClock
+from podyard.base.clock import LAG_SECONDS_SHOWN, OsClock, RealClock
+from podyard.base.durations import duration_for_people
 from podyard.base.errors import Code, PodyardError
 from podyard.cli import processes
 from podyard.cli.client import LOCATION_DEFAULT, PROJECT_DEFAULT, Client, Target, read_token
@@ -24,7 +25,6 @@ from podyard.settings import CLOCK_MODES, FLEET_NAMES, Settings, fleet_name
 
 EXIT_NOT_RUNNING = 1
 LAG_ANSWER_SECONDS_MAX = 2.0  # `status` must answer while the API stands still
-LAG_SECONDS_SHOWN = 1.0  # a local clock is always a moment behind
 EXIT_SETUP = 2
 DOWN_SECONDS_MAX = sum(STOP_SECONDS.values()) + 5.0  # every child may take its whole time
 DETACH_SECONDS_MAX = 70.0
@@ -170,7 +170,8 @@ def _lag(settings: Settings, url: str) -> str:
         return ""
     if seconds < LAG_SECONDS_SHOWN:
         return ""
-    return f"platform time is {seconds:.0f} s behind UTC: it stands still while Podyard is down or the machine sleeps"
+    lag = duration_for_people(round(seconds))
+    return f"Platform time is {lag} behind UTC: it stands still while Podyard is down or the machine sleeps."
 
 
 def _in_order(process: processes.StackProcess) -> int:
@@ -181,7 +182,7 @@ def _in_order(process: processes.StackProcess) -> int:
 def _fleet_problem(fleet: str) -> str | None:
     if fleet in FLEET_NAMES:
         return None
-    from podyard.domain.fleet_file import read_fleet
+    from podyard.cli.fleets import read_fleet
 
     try:
         read_fleet(fleet)

@@ -11,7 +11,6 @@ import importlib.resources
 import math
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -31,31 +30,17 @@ _METHOD = re.compile(r"[a-zA-Z]+\.[a-zA-Z]+")
 
 def default_fleet() -> Fleet:
     """The fleet that `podyard up` emulates when no other is given."""
-    return _shipped(DEFAULT_FLEET)
+    return shipped_fleet(DEFAULT_FLEET)
 
 
 def instant_fleet() -> Fleet:
     """The default fleet without delays and without quotas, for tests and demonstrations."""
-    return _shipped(INSTANT_FLEET)
-
-
-def read_fleet(name_or_path: str) -> Fleet:
-    """The fleet of that name, else that of the file. Raises FAILED_PRECONDITION for what cannot be read."""
-    if name_or_path in FLEET_NAMES:
-        return _shipped(name_or_path)
-    try:
-        text = Path(name_or_path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        names = " or ".join(FLEET_NAMES)
-        raise failed_precondition(
-            f"cannot read the fleet file {name_or_path}: {reason}; use {names}, or the path of a fleet file"
-        ) from None
-    return load_fleet(text)
+    return shipped_fleet(INSTANT_FLEET)
 
 
 @functools.cache
-def _shipped(name: str) -> Fleet:
+def shipped_fleet(name: str) -> Fleet:
+    """One of FLEET_NAMES."""
     return load_fleet(_shipped_text(name))
 
 

@@ -113,6 +113,7 @@ def test_a_job_that_is_not_elastic_waits_for_its_full_gang(stack: Stack, machine
     until(lambda: stack.call("GET", path)["stateReason"] == reason or None, 30, "the reason")
     machine.start()
     assert stack.wait_job(path)["state"] == "SUCCEEDED"
-    tries = attempts(stack, path)
-    # On a busy machine an agent may fall silent once more, which costs another attempt.
-    assert len(tries) >= 2 and {one["hosts"] for one in tries} == {4}, tries
+    first, *others, last = attempts(stack, path)
+    assert {one["hosts"] for one in (first, *others, last)} == {4}
+    # Two attempts, but for those that a busy machine costs: an agent falls silent, or loses contact.
+    assert all("silent" in one["reason"] or "lost contact" in one["reason"] for one in others), others

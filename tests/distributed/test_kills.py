@@ -97,11 +97,4 @@ def assert_exact_bill(stack: Stack) -> None:
 
 
 def all_events(stack: Stack) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    token = ""
-    while True:
-        page = stack.call("GET", f"/podyard/v1/projects/demo/events?pageToken={token}")
-        found += page["events"]
-        token = page.get("nextPageToken", "")
-        if not token:
-            return found
+    return stack.pages("/podyard/v1/projects/demo/events", "events")

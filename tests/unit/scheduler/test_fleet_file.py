@@ -3,6 +3,7 @@
 import pytest
 
 from podyard.base.errors import Code, PodyardError
+from podyard.cli.fleets import read_fleet
 from podyard.domain import fleet as fleets
 from podyard.domain import fleet_file
 from podyard.domain.node import UsageClass
@@ -171,4 +172,4 @@ def test_a_file_that_extends_a_fleet_replaces_its_keys() -> None:
 
 def test_a_fleet_that_cannot_be_read_is_named_with_what_is_allowed() -> None:
     with pytest.raises(PodyardError, match=r"cannot read the fleet file /nowhere: .* use default or instant"):
-        fleet_file.read_fleet("/nowhere")
+        read_fleet("/nowhere")
