@@ -139,7 +139,7 @@ class Hosts(TypedDict):
 
 @router.post("/agents/{agent}:syncHosts")
 def sync_hosts(request: Request, agent: str, body: Annotated[deps.MendedBody, HostSyncMessage]) -> HostsSynced:
-    """The host server says what it has and hears what it shall have; `nodes` are the facts that it does not know."""
+    """Takes the host server's report and answers with the hosts to run; `nodes` are the facts that it lacks."""
     caller = deps.principal(request)
     require_agent(caller, agent)
     message = deps.parse(HostSyncMessage, body)
@@ -165,7 +165,7 @@ def sync_hosts(request: Request, agent: str, body: Annotated[deps.MendedBody, Ho
 
 @router.post("/agents/{agent}:connectHost", responses=deps.errors(429))
 def connect_host(request: Request, agent: str, body: Annotated[deps.Body, ConnectMessage]) -> HostConnection:
-    """Somebody has connected to a host's ssh listener: materialises the host, and says where it is."""
+    """Materialises a host after the first connection to its ssh listener, and returns its address."""
     caller = deps.principal(request)
     require_agent(caller, agent)
     message = deps.parse(ConnectMessage, body)

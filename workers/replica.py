@@ -155,7 +155,7 @@ def _failed(reporter: Reporter, text: str, *, is_permanent: bool = False) -> int
     print(text, file=sys.stderr)
     if reporter.has_lost_contact():
         # A peer whose lease lapsed a moment earlier has broken the ring.
-        print("nobody has taken a report for a while: the end is not reported as a failure", file=sys.stderr)
+        print("the API has not answered for a while: the failure is not reported", file=sys.stderr)
         return EXIT_LOST_CONTACT
     return _close(reporter, "FAILED", text, EXIT_FAILED, is_permanent=is_permanent)
 

@@ -66,7 +66,7 @@ def cell(value: Any) -> str:
 
 
 def warn_of(operation: Mapping[str, Any]) -> None:
-    """Prints what the platform tells whoever began an operation, such as a missing price."""
+    """Prints the warning of an operation, such as a missing price."""
     detail = operation.get("metadata", {}).get("statusDetail")
     if detail:
         say(f"warning: {detail}")

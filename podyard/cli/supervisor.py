@@ -122,7 +122,7 @@ class Supervisor:
             raise SetupError(f"cannot write to {data}: {error.strerror}; choose another folder with --data") from None
 
     def _take_over(self) -> None:
-        """Stops what a killed supervisor left, once this one is on record: whoever looks meanwhile knows of both."""
+        """Stops what a killed supervisor left. This one is recorded first, so that `status` shows both meanwhile."""
         orphans = [one for one in processes.living(self.settings.data) if one.pid != os.getpid()]
         self._record()
         stopped = processes.stop_orphans(orphans, self._clock, TAKE_OVER_SECONDS)

@@ -56,7 +56,7 @@ def has_listeners(uow: UnitOfWork) -> bool:
 
 
 def connect(uow: UnitOfWork, principal: Principal, agent_id: str, host_id: str) -> Mapping[str, Any]:
-    """Somebody connects to a host: it is materialised, and its row returned. It is RUNNING once its agent says so.
+    """Materialises the host for its first connection and returns its row. It is RUNNING once its agent says so.
 
     Raises FAILED_PRECONDITION unless its node is READY, RESOURCE_EXHAUSTED when there is no room.
     """

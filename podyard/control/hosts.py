@@ -47,7 +47,7 @@ TOKEN_SECONDS = 3600  # as the tokens of Google's metadata server
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HostWanted:
-    """One host that has a life on an agent; `run` False: it shall stop. `key_seed`: its private ssh key."""
+    """One host that has a life on an agent; `run` False: it is to stop. `key_seed`: its private ssh key."""
 
     host_id: str
     generation: int

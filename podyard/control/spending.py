@@ -83,7 +83,7 @@ def node_keys(uow: UnitOfWork, budget: Row) -> list[str]:
 
 
 def price_warning(uow: UnitOfWork, zone: str, spec: NodeSpec) -> str:
-    """What to tell whoever creates a node that has no price; nothing where it has one."""
+    """The warning for a node that has no price; empty if it has one."""
     try:
         default_rate_card().price(spec.accelerator_type, region_of(zone), spec.usage_class, uow.now)
     except PodyardError as error:

@@ -7,7 +7,7 @@ import datetime
 from collections.abc import Sequence
 from typing import Any
 
-VALID_DAYS = 90  # no command of `podyard run` runs longer; the authority of `podyard up` is made anew in time
+VALID_DAYS = 90  # no command of `podyard run` runs longer; the authority of `podyard up` is renewed in time
 _KEY_USAGES = (
     "digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement",
     "key_cert_sign", "crl_sign", "encipher_only", "decipher_only",

@@ -18,7 +18,7 @@ from podyard.http.certificates import Authority
 ROOTS_FILE = "gcloud-roots.pem"
 PROXY_FILE = "gcloud-proxy.json"  # where the proxy says which port it has
 _KEY_FILE = "gcloud-authority.key"
-_LEFT_SECONDS_MIN = 30 * 86400.0  # with less life an authority is made anew
+_LEFT_SECONDS_MIN = 30 * 86400.0  # with less time left an authority is renewed
 CONTEXTS_MAX = 256  # hosts whose certificates are kept; gcloud knows about 200
 
 

@@ -37,7 +37,7 @@ def on_host(address: str, own: str) -> str:
 
 
 def listening_on(address: str, dialled: str) -> str:
-    """Where a coordinator that asks for `address` and is dialled at `dialled` shall listen.
+    """Where a coordinator that asks for `address` and is dialled at `dialled` listens.
 
     What the program chose itself stays as it is, and so does all where `dialled` is no address of this machine.
     """

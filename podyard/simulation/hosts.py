@@ -17,12 +17,12 @@ from podyard.domain.principal import Principal
 from podyard.simulation.scenario import Event
 
 HOSTS_MAX = 1024  # of one machine, as an agent's default
-NODES_PART = 0.15  # of the plain nodes, somebody asks for the hosts
+NODES_PART = 0.15  # of the plain nodes get a request for their hosts
 LATEST_SECONDS = 6 * 3600.0  # after the node was asked for
 
 
 def draw(streams: Streams, work: Sequence[Event]) -> Iterator[Event]:
-    """Somebody asks for the hosts of some nodes. The stream is its own: seeds keep their other events."""
+    """Requests for the hosts of some nodes. They have their own stream, so that seeds keep their other events."""
     chance = streams.stream("hosts")
     for event in work:
         if event.do == "create" and chance.random() < NODES_PART:
@@ -49,7 +49,7 @@ class SimHosts:
         self.told.clear()
 
     def sync(self) -> None:
-        """Reports what there is, and starts and stops what the answer says."""
+        """Reports the hosts, then starts and stops hosts as the answer says."""
         said = dict(self.states)
         reports = [_report(host_id, generation, state) for (host_id, generation), state in sorted(said.items())]
         live, _ = self.database.run(

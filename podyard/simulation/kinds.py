@@ -33,7 +33,7 @@ WORKLOAD: Mapping[str, Mapping[str, Wanted]] = {
         "elastic": bool,
     },
     "cancel": {},
-    "materialise": {},  # somebody asks for the hosts of a node
+    "materialise": {},  # a request for the hosts of a node
 }
 
 FAULTS: Mapping[str, Mapping[str, Wanted]] = {

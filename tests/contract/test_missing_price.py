@@ -1,4 +1,4 @@
-"""A node whose type and usage have no price: whoever creates it is told at once, and whatever is held names it."""
+"""A node whose type and usage have no price: its creation warns, and the month that cannot be closed names it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ZONE = "us-central2-b"  # v4 has no preemptible price
 SPEC = {"acceleratorType": "v4-8", "runtimeVersion": "tpu-vm-v4-base", "schedulingConfig": {"preemptible": True}}
 
 
-def test_whoever_creates_a_node_without_a_price_is_told(tmp_path: Path) -> None:
+def test_creating_a_node_without_a_price_returns_a_warning(tmp_path: Path) -> None:
     with open_yard(tmp_path) as yard:
         operation = yard.ok("POST", f"{yard.nodes(ZONE)}?nodeId=n1", SPEC)
         assert "no preemptible price of v4-8 in us-central2" in operation["metadata"]["statusDetail"]

@@ -1,4 +1,4 @@
-"""Hosts in a simulated world: made real when somebody asks, gone with their node, and nothing wrong with their rows."""
+"""Hosts in a simulated world start on request and end with their node, and fsck finds nothing wrong."""
 
 from __future__ import annotations
 
