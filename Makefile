@@ -33,8 +33,9 @@ kills-supervisor: $(VENV)/.test ## A job that survives KILLS (20) kills of the s
 	$(BIN)/python -m tests.distributed.supervisor_kills --kills $(KILLS)
 
 ROUNDS := 20
-jax-slices: $(VENV)/.test ## jax.distributed on two v3-32 at once, ROUNDS (20) times, and as many killed gangs: 8 minutes
-	$(BIN)/python -m tests.distributed.jax_slices --rounds $(ROUNDS)
+TPU_CLIENT := gcloud
+jax-slices: $(VENV)/.test ## jax.distributed on two v3-32 at once, ROUNDS (20) times, and as many killed gangs, by TPU_CLIENT (gcloud): 6 minutes
+	$(BIN)/python -m tests.distributed.jax_slices --rounds $(ROUNDS) --client $(TPU_CLIENT)
 
 gcloud-leaks: $(VENV)/.test ## 30 gcloud commands of other services: none may send a byte outside (root, Linux; 2 minutes)
 	$(BIN)/python -m tests.contract.leaks

@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 
 from podyard.cli.ssh_setup import needs_setup
+from tests.gcloud import TPU_VM, Terminal, create_node
 from tests.stack import PODYARD, Stack
-from tests.waiting import patient, until
+from tests.waiting import patient
 
 ZONE = "europe-west4-a"
 PATH = f"/podyard/v1/projects/demo/locations/{ZONE}/nodes"
@@ -33,25 +34,8 @@ pytestmark = [
 Shell = Callable[[str], subprocess.CompletedProcess[str]]
 
 
-def _create(stack: Stack, node: str) -> None:
-    network = {"networkConfig": {"enableExternalIps": True}}
-    stack.create_node(node, "v3-32", ZONE, **network)
-
-
 def _states(stack: Stack, node: str) -> set[str]:
     return {host["state"] for host in stack.call("GET", f"{PATH}/{node}/hosts")["hosts"]}
-
-
-def _listens(stack: Stack, node: str) -> None:
-    """Waits until the node's hosts listen, as long as a user takes to type the next command."""
-    endpoints = stack.call("GET", f"/v2/projects/demo/locations/{ZONE}/nodes/{node}")["networkEndpoints"]
-    addresses = {endpoint["accessConfig"]["externalIp"] for endpoint in endpoints}
-
-    def ask() -> bool | None:
-        listening = subprocess.run(["ss", "-Hltn"], capture_output=True, text=True, check=True).stdout
-        return all(f"{address}:" in listening for address in addresses) or None
-
-    until(ask, 20, "the listeners")
 
 
 def _numbers(done: subprocess.CompletedProcess[str]) -> list[str]:
@@ -61,40 +45,31 @@ def _numbers(done: subprocess.CompletedProcess[str]) -> list[str]:
 
 def _works_on_all_workers(stack: Stack, shell: Shell, node: str, folder: Path) -> None:
     assert _states(stack, node) == {"VIRTUAL"}
-    tpu = "gcloud compute tpus tpu-vm"
-    done = shell(f"{tpu} ssh {node} --zone {ZONE} --worker=all --command='echo $TPU_WORKER_ID'")
+    done = shell(f"{TPU_VM} ssh {node} --zone {ZONE} --worker=all --command='echo $TPU_WORKER_ID'")
     assert _numbers(done) == ["0", "1", "2", "3"], done.stderr
-    done = shell(f"{tpu} ssh {node} --zone {ZONE} --worker=2 --command='echo $TPU_WORKER_ID; exit 7'")
+    done = shell(f"{TPU_VM} ssh {node} --zone {ZONE} --worker=2 --command='echo $TPU_WORKER_ID; exit 7'")
     assert (done.returncode, done.stdout) == (7, "2\n"), done.stderr
     there = folder / "there"
     there.write_bytes(bytes(range(256)) * 64)
     there.chmod(0o644)
-    done = shell(f"{tpu} scp {there} {node}:copied --zone {ZONE} --worker=all")
+    done = shell(f"{TPU_VM} scp {there} {node}:copied --zone {ZONE} --worker=all")
     assert done.returncode == 0, done.stderr
-    done = shell(f"{tpu} ssh {node} --zone {ZONE} --worker=3 --command='echo $TPU_WORKER_ID >> copied'")
+    done = shell(f"{TPU_VM} ssh {node} --zone {ZONE} --worker=3 --command='echo $TPU_WORKER_ID >> copied'")
     assert done.returncode == 0, done.stderr
     for worker, more in (("0", b""), ("3", b"3\n")):
         back = folder / f"back-{worker}"
-        done = shell(f"{tpu} scp {node}:copied {back} --zone {ZONE} --worker={worker}")
+        done = shell(f"{TPU_VM} scp {node}:copied {back} --zone {ZONE} --worker={worker}")
         assert done.returncode == 0, done.stderr
         assert back.read_bytes() == there.read_bytes() + more
     # A second ssh checks the keys that the first one has noted: they must be the same.
-    done = shell(f"{tpu} ssh {node} --zone {ZONE} --worker=all --command='echo $TPU_WORKER_ID'")
+    done = shell(f"{TPU_VM} ssh {node} --zone {ZONE} --worker=all --command='echo $TPU_WORKER_ID'")
     assert _numbers(done) == ["0", "1", "2", "3"], done.stderr
 
 
 @pytest.mark.skipif(needs_setup(), reason="port 22 cannot be opened here")
 def test_all_workers_are_reached_on_port_22(stack: Stack, tmp_path: Path) -> None:
-    _create(stack, "m1")
-    _listens(stack, "m1")
-    exports = stack.podyard("env").stdout
-    kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
-    env = {**kept, "HOME": str(tmp_path)}
-
-    def shell(command: str) -> subprocess.CompletedProcess[str]:
-        text = f"{exports}\n{command}"
-        return subprocess.run(["sh", "-c", text], env=env, capture_output=True, text=True, timeout=patient(120))
-
+    create_node(stack, "m1", "v3-32", ZONE)
+    shell = Terminal(stack, tmp_path).run
     _works_on_all_workers(stack, shell, "m1", tmp_path)
     # A key of the project opens all its hosts, and a node is not changed for it.
     key = (tmp_path / ".ssh" / "google_compute_engine.pub").read_text().split()
@@ -102,7 +77,7 @@ def test_all_workers_are_reached_on_port_22(stack: Stack, tmp_path: Path) -> Non
     stack.call("PATCH", f"{node}?updateMask=metadata", {"metadata": {"ssh-keys": ""}})
     done = shell(f"gcloud compute project-info add-metadata --metadata='ssh-keys=root:{key[0]} {key[1]} root'")
     assert done.returncode == 0, done.stderr
-    done = shell(f"gcloud compute tpus tpu-vm ssh m1 --zone {ZONE} --command='echo in'")
+    done = shell(f"{TPU_VM} ssh m1 --zone {ZONE} --command='echo in'")
     assert done.stdout == "in\n", done.stderr
     assert "google_compute_engine" not in stack.call("GET", node)["metadata"].get("ssh-keys", "")
     stack.delete_node("m1", ZONE)
@@ -164,8 +139,7 @@ def test_an_ordinary_user_reaches_all_workers_after_a_set_up(user: tuple[str, Pa
     stack = _OfUser(home / "data", name)
     try:
         stack.up()
-        _create(stack, "m1")
-        _listens(stack, "m1")
+        create_node(stack, "m1", "v3-32", ZONE)
         config = home / ".ssh" / "config"
         said = stack.podyard("env")
         assert "run `podyard ssh setup` once" in said.stderr

@@ -1,11 +1,12 @@
 """jax.distributed on two v3-32 slices of one machine at the same time, as users start it.
 
-    python -m tests.distributed.jax_slices [--rounds 20]
+    python -m tests.distributed.jax_slices [--rounds 20] [--client podyard]
 
-Each round starts one program with `ssh --worker=all` on both slices at once: the sum over 32 devices must be the
-slice's own on each of its four hosts. Rounds take turns: `jax.distributed.initialize()` without arguments; the
-program's own address, with one port on both slices; and without Podyard's folder on PYTHONPATH. After every round one
-slice's gang is killed while it runs, and started again at once.
+`gcloud compute tpus tpu-vm scp --worker=all` sends one program to both slices. Each round starts it with `ssh
+--worker=all` on both at once: the sum over 32 devices must be the slice's own on each of its four hosts. Rounds take
+turns: `jax.distributed.initialize()` without arguments; the program's own address, with one port on both slices; and
+without Podyard's folder on PYTHONPATH. After every round one slice's gang is killed while it runs, and started again at
+once. `--client podyard` does all this with `podyard tpu scp` and `ssh`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import argparse
 import contextlib
 import os
 import re
+import shlex
 import signal
 import subprocess
 import tempfile
@@ -23,6 +25,7 @@ from pathlib import Path
 
 import psutil
 
+from tests.gcloud import TPU_VM, Terminal, create_node, dials_port_22, end
 from tests.stack import PODYARD, Stack, open_stack
 from tests.waiting import patient, until
 
@@ -47,112 +50,117 @@ added = jax.pmap(lambda x: jax.lax.psum(x, "d"), axis_name="d")(jnp.full(jax.loc
 total = float(added.addressable_shards[0].data[0])
 print(f"<{jax.process_index()} {jax.local_device_count()} {jax.device_count()} {total}>")
 """
+CLIENTS = ("gcloud", "podyard")
 WAYS = ("plain", "own", "bare")  # `bare`: the user's own PYTHONPATH has taken the place of the host's
 _ENVIRONMENT = {"bare": "PYTHONPATH=. "}
 _SECONDS_MAX = 120.0
 
 
-def create(stack: Stack, node: str, folder: Path) -> None:
-    """A v3-32 with the program on all of its hosts."""
-    stack.create_node(node, "v3-32", ZONE)
-    program = folder / "program.py"
-    program.write_text(PROGRAM)
-    done = subprocess.run(_tpu(stack, "scp", str(program), f"{node}:", "--worker=all"), env=_environment())
-    assert done.returncode == 0
+class Slices:
+    """Two v3-32 and a user who sends the program to them and starts it. `folder`: the user's home.
+
+    `client`: one of CLIENTS.
+    """
+
+    def __init__(self, stack: Stack, folder: Path, client: str) -> None:
+        self._stack = stack
+        self._client = client
+        podyard = f"PODYARD_DATA={shlex.quote(str(stack.data))} {shlex.join(PODYARD)} tpu"
+        self._tpu = TPU_VM if client == "gcloud" else podyard
+        self._terminal = Terminal(stack, folder)
+        program = folder / "program.py"
+        program.write_text(PROGRAM)
+        for node in VALUES:
+            self._create(node)
+            done = self._terminal.run(f"{self._tpu} scp {program} {node}: --zone {ZONE} --worker=all")
+            assert done.returncode == 0, done.stderr
+
+    def at_once(self, how: str) -> None:
+        """The program on both slices at the same time."""
+        with contextlib.ExitStack() as running:
+            for node, process in [(node, running.enter_context(self._started(node, how))) for node in VALUES]:
+                _check(node, process)
+
+    def killed_and_restarted(self, node: str) -> None:
+        """kill -9 for all four processes of a gang that has met, and the same program again at once."""
+        with self._started(node, "wait") as waiting:
+            until(lambda: self._has_met(node), _SECONDS_MAX, "the gang to have met")
+            for process in self._gang(node):
+                os.kill(process.pid, signal.SIGKILL)
+            if self._client == "gcloud":
+                # After 5 s it would start the killed gang again by itself, among the new one: ssh's exit code after a
+                # signal is 255, which gcloud takes for a connection that failed.
+                end(waiting)
+            with self._started(node, "plain") as again:
+                _check(node, again)
+            assert waiting.wait(patient(_SECONDS_MAX)) != 0
+            assert self._gang(node) == []
+
+    def _create(self, node: str) -> None:
+        if self._client == "gcloud":
+            create_node(self._stack, node, "v3-32", ZONE)
+        else:
+            self._stack.create_node(node, "v3-32", ZONE)
+
+    @contextlib.contextmanager
+    def _started(self, node: str, how: str) -> Iterator[subprocess.Popen[str]]:
+        command = f"{_ENVIRONMENT.get(how, '')}python program.py {VALUES[node]} {how}"
+        process = self._terminal.start(f"{self._tpu} ssh {node} --zone {ZONE} --worker=all --command='{command}'")
+        try:
+            yield process
+        finally:
+            end(process)
+
+    def _gang(self, node: str) -> list[psutil.Process]:
+        """The processes of the program that waits on the hosts of a node."""
+        found = []
+        for process in self._stack.processes():
+            with contextlib.suppress(psutil.Error):
+                if process.cmdline()[1:] == ["program.py", str(VALUES[node]), "wait"]:
+                    found.append(process)
+        return found
+
+    def _has_met(self, node: str) -> bool | None:
+        """True once each of the four has a connection to the host of the coordinator."""
+        hosts = self._stack.call("GET", f"/podyard/v1/projects/demo/locations/{ZONE}/nodes/{node}/hosts")["hosts"]
+        met = 0
+        for process in self._gang(node):
+            with contextlib.suppress(psutil.Error):
+                peers = [connection.raddr for connection in process.net_connections("tcp") if connection.raddr]
+                met += any(peer.ip.removeprefix("::ffff:") == hosts[0]["address"] for peer in peers)
+        return met == 4 or None
 
 
-def start(stack: Stack, node: str, how: str) -> subprocess.Popen[str]:
-    command = f"{_ENVIRONMENT.get(how, '')}python program.py {VALUES[node]} {how}"
-    argv = _tpu(stack, "ssh", node, "--worker=all", f"--command={command}")
-    return subprocess.Popen(
-        argv, env=_environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-
-
-def check(node: str, process: subprocess.Popen[str]) -> None:
+def _check(node: str, process: subprocess.Popen[str]) -> None:
     """The program's end: each host of the slice has the sum of the slice's own 32 devices."""
     try:
         out, err = process.communicate(timeout=patient(_SECONDS_MAX))
     except subprocess.TimeoutExpired:
-        process.kill()
-        raise AssertionError((node, "did not end", *process.communicate())) from None
+        raise AssertionError((node, "did not end", *end(process))) from None
     expected = [f"{worker} 8 32 {VALUES[node] * 32.0}" for worker in range(4)]
     found = sorted(re.findall(r"<(.*?)>", out))  # among what Gloo's threads print, which is no whole lines
     assert (process.returncode, found) == (0, expected), (node, out, err)
 
 
-def at_once(stack: Stack, how: str) -> None:
-    """The program on both slices at the same time."""
-    with contextlib.ExitStack() as running:
-        for node, process in [(node, running.enter_context(_ended(start(stack, node, how)))) for node in VALUES]:
-            check(node, process)
-
-
-def killed_and_restarted(stack: Stack, node: str) -> None:
-    """kill -9 for all four processes of a gang that has met, and the same program again at once."""
-    with _ended(start(stack, node, "wait")) as waiting:
-        until(lambda: _has_met(stack, node), _SECONDS_MAX, "the gang to have met")
-        for process in gang(stack, node):
-            os.kill(process.pid, signal.SIGKILL)
-        with _ended(start(stack, node, "plain")) as again:
-            check(node, again)
-        assert waiting.wait(patient(_SECONDS_MAX)) != 0
-
-
-def gang(stack: Stack, node: str) -> list[psutil.Process]:
-    """The processes of the program that waits on the hosts of a node."""
-    found = []
-    for process in stack.processes():
-        with contextlib.suppress(psutil.Error):
-            if process.cmdline()[1:] == ["program.py", str(VALUES[node]), "wait"]:
-                found.append(process)
-    return found
-
-
-def _has_met(stack: Stack, node: str) -> bool | None:
-    """True once each of the four has a connection to the host of the coordinator."""
-    address = stack.call("GET", f"/podyard/v1/projects/demo/locations/{ZONE}/nodes/{node}/hosts")["hosts"][0]["address"]
-    met = 0
-    for process in gang(stack, node):
-        with contextlib.suppress(psutil.Error):
-            ends = [connection.raddr for connection in process.net_connections("tcp") if connection.raddr]
-            met += any(end.ip.removeprefix("::ffff:") == address for end in ends)
-    return met == 4 or None
-
-
-@contextlib.contextmanager
-def _ended(process: subprocess.Popen[str]) -> Iterator[subprocess.Popen[str]]:
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def _tpu(stack: Stack, *arguments: str) -> list[str]:
-    return [*PODYARD, "tpu", arguments[0], "--data", str(stack.data), "--zone", ZONE, *arguments[1:]]
-
-
-def _environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.startswith("PODYARD_")}
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=20)
-    rounds = parser.parse_args(arguments).rounds
+    parser.add_argument("--client", choices=CLIENTS, default="gcloud")
+    options = parser.parse_args(arguments)
+    if options.client == "gcloud" and not dials_port_22():
+        parser.error("gcloud is not installed, or hosts cannot listen on port 22 here: use --client podyard")
+    rounds = options.rounds
     with tempfile.TemporaryDirectory() as folder, open_stack(Path(folder) / "data") as stack:
-        for node in VALUES:
-            create(stack, node, Path(folder))
+        slices = Slices(stack, Path(folder), options.client)
         for number in range(rounds):
             how, node = WAYS[number % len(WAYS)], list(VALUES)[number % len(VALUES)]
             began = time.monotonic()
-            at_once(stack, how)
+            slices.at_once(how)
             between = time.monotonic()
-            killed_and_restarted(stack, node)
+            slices.killed_and_restarted(node)
             seconds = f"{between - began:.0f} s, {node} killed and restarted {time.monotonic() - between:.0f} s"
             print(f"round {number + 1} of {rounds}: {how}, both sums right: {seconds}", flush=True)
-    print(f"{rounds} rounds, every slice with its own sum; no process left, fsck green")
+    print(f"{rounds} rounds with {options.client}, every slice with its own sum; no process left, fsck green")
     return 0
 
 

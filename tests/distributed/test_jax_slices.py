@@ -6,16 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.distributed.jax_slices import VALUES, at_once, create, killed_and_restarted
+from tests.distributed.jax_slices import CLIENTS, Slices
+from tests.gcloud import dials_port_22
 from tests.stack import open_stack
 
 
 @pytest.mark.slow
 @pytest.mark.xdist_group("stack")
-def test_two_slices_at_once_each_have_their_own_sum_and_a_killed_gang_starts_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("client", CLIENTS)
+def test_two_slices_at_once_each_have_their_own_sum_and_a_killed_gang_starts_again(tmp_path: Path, client: str) -> None:
+    if client == "gcloud" and not dials_port_22():
+        pytest.skip("gcloud is not installed, or hosts cannot listen on port 22 here")
     with open_stack(tmp_path / "data") as stack:
-        for node in VALUES:
-            create(stack, node, tmp_path)
-        at_once(stack, "plain")
-        at_once(stack, "own")
-        killed_and_restarted(stack, "left")
+        slices = Slices(stack, tmp_path, client)
+        slices.at_once("plain")
+        slices.at_once("own")
+        slices.killed_and_restarted("left")
