@@ -276,7 +276,7 @@ def specification(request: Request, replica: str) -> Specification:
 @router.get("/agents")
 def list_agents(request: Request) -> Agents:
     caller = deps.principal(request)
-    found = deps.read(request, lambda uow: agents.list_agents(uow, caller, "*"))
+    found = deps.read(request, lambda uow: agents.list_agents(uow, caller))
     return {
         "agents": [
             {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -25,6 +26,7 @@ from podyard.api import (
     pods,
     queue_view,
     reservations,
+    tokens,
     unserved,
 )
 from podyard.api import clock as clock_routes
@@ -41,14 +43,17 @@ from podyard.base.clock import ClockMode, RealClock
 from podyard.base.errors import Code, PodyardError
 from podyard.base.rng import secret_token
 from podyard.control import access, card_prices
-from podyard.db import platform_clock
+from podyard.db import credentials, platform_clock
 from podyard.db.unit_of_work import Database, UnitOfWork
+from podyard.domain.credential import use_is_to_be_noted
 from podyard.domain.fleet import Fleet
 from podyard.domain.principal import Principal
 from podyard.http import errors
 from podyard.http.faults import Faults, Rules
 from podyard.http.guard import LOOPBACK_HOSTS, Guard
 from podyard.settings import Settings
+
+logger = logging.getLogger(__name__)
 
 __all__ = ["OWN_ROUTERS", "create_app", "prepare"]
 
@@ -64,6 +69,7 @@ OWN_ROUTERS = tuple(
         invoices,
         budgets,
         platform_routes,
+        tokens,
         auth,
         reservations,
         queue_view,
@@ -120,7 +126,10 @@ def create_app(
     app.router.routes[:0] = [v2]
 
     def authenticate(token: str) -> Principal:
-        return database.read(lambda uow: access.authenticate(uow, token))
+        found = database.read(lambda uow: access.authenticate(uow, token))
+        if found.token_id is not None and use_is_to_be_noted(found.last_used, clock.now()):
+            _note_use(database, found.token_id)
+        return found
 
     # Behind the guard: the middleware that is added last is asked first.
     app.state.faults = Rules(database, clock)
@@ -130,6 +139,14 @@ def create_app(
     allowed_hosts = LOOPBACK_HOSTS if settings.bind_address in LOOPBACK_HOSTS else None
     app.add_middleware(Guard, authenticate=authenticate, clock=clock, allowed_hosts=allowed_hosts)
     return app
+
+
+def _note_use(database: Database, token_id: str) -> None:
+    """Who is known may read even while nothing can be written (a full disk)."""
+    try:
+        database.run(lambda uow: credentials.note_use(uow, token_id))
+    except PodyardError as error:
+        logger.warning("the use of a token could not be noted: %s", error.message)
 
 
 def _token_file(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""Podyard's own REST for the platform: projects, tokens, preemption; health and metrics."""
+"""Podyard's own REST for the platform: projects, preemption; health and metrics."""
 
 from __future__ import annotations
 
@@ -29,12 +29,6 @@ _NODE: dict[int | str, dict[str, Any]] = {
 class ProjectMessage(deps.Asked):
     project_id: StrictStr
     labels: dict[str, StrictStr] = Field(default_factory=dict)
-
-
-class TokenMessage(deps.Asked):
-    email: StrictStr = Field(min_length=3, max_length=200, pattern=r"^[^\s@]+@[^\s@]+$")
-    project: StrictStr
-    roles: list[StrictStr] = Field(min_length=1)
 
 
 class MaintenanceMessage(deps.Asked):
@@ -68,15 +62,6 @@ class Project(TypedDict):
 
 class Projects(TypedDict):
     projects: list[Project]
-
-
-class Token(TypedDict):
-    """The token is shown this once."""
-
-    token: str
-    email: str
-    project: str
-    roles: list[str]
 
 
 @router.get("/healthz")
@@ -136,19 +121,6 @@ def create_project(request: Request, body: Annotated[deps.Body, ProjectMessage])
     return _project(
         deps.write(request, lambda uow: access.create_project(uow, caller, message.project_id, message.labels))
     )
-
-
-@router.post("/podyard/v1/tokens", responses=deps.errors(404))
-def create_token(request: Request, body: Annotated[deps.Body, TokenMessage]) -> Token:
-    caller = deps.principal(request)
-    # The body names the project: who may make tokens nowhere is refused before it is read.
-    if not any(caller.may("podyard.tokens.create", project) for project in caller.roles):
-        caller.require("podyard.tokens.create", "*", "tokens")
-    message = deps.parse(TokenMessage, body)
-    token = deps.write(
-        request, lambda uow: access.create_token(uow, caller, message.email, message.project, message.roles)
-    )
-    return {"token": token, "email": message.email, "project": message.project, "roles": message.roles}
 
 
 @router.post(

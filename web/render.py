@@ -19,6 +19,7 @@ from podyard.base.durations import duration_for_people
 from podyard.base.errors import Code, PodyardError
 from podyard.control import access
 from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.credential import expires_soon
 from podyard.http import context
 from podyard.http.guard import CSRF_FIELD, check_csrf, csrf_token
 from podyard.web import formats
@@ -130,6 +131,7 @@ def _frame(request: Request) -> dict[str, Any]:
         "csrf": csrf_token(state["token"]) if caller is not None else "",
         "platform_time": None,
         "lag": "",
+        "token_ends_in": "",
         "section": "",
         "live": None,
         "confirm": request.query_params.get("confirm"),
@@ -138,6 +140,9 @@ def _frame(request: Request) -> dict[str, Any]:
     }
     if caller is None:
         return frame
+    now = context.platform(request).clock.now()
+    if expires_soon(caller.expires, now):
+        frame["token_ends_in"] = duration_for_people(max(caller.expires.seconds_since(now), 0.0))
 
     def body(uow: UnitOfWork) -> tuple[list[str], PlatformTime, str]:
         return [row["project"] for row in access.list_projects(uow, caller)], uow.now, _lag(uow)

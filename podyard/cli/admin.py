@@ -9,6 +9,7 @@ import click
 from podyard.cli.keys import api_key, key
 from podyard.cli.options import client_of, output_option, pairs, target_options
 from podyard.cli.output import emit
+from podyard.cli.tokens import accept, invitation, token
 from podyard.hardware import accelerator_types, runtime_versions
 from podyard.hardware.generations import GENERATIONS
 
@@ -96,28 +97,8 @@ def auth() -> None:
     """Tokens, keys and roles."""
 
 
-auth.add_command(key)
-auth.add_command(api_key)
-
-
-@auth.group()
-def token() -> None:
-    """Tokens."""
-
-
-@token.command(name="create")
-@click.argument("email")
-@target_options
-@click.option("--role", "roles", multiple=True, required=True, help="tpu.viewer, tpu.admin, jobs.runner, ...")
-@output_option
-def create_token(
-    email: str, data: str | None, project: str | None, location: str | None, roles: tuple[str, ...], output: str
-) -> None:
-    """Make a token for EMAIL with roles in the project. It is shown this once."""
-    client = client_of(data, project, location)
-    body = {"email": email, "project": client.target.project, "roles": list(roles)}
-    found = client.call("POST", "/podyard/v1/tokens", body)
-    emit(found, output, {"EMAIL": "email", "PROJECT": "project", "ROLES": "roles", "TOKEN": "token"})
+for command in (token, invitation, accept, key, api_key):
+    auth.add_command(command)
 
 
 @auth.command(name="whoami")

@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from podyard.base.clock import OsClock, RealClock
 from podyard.base.errors import Code, PodyardError
+from podyard.cli.output import say
 from podyard.cli.processes import read_json
 from podyard.settings import Settings
 
@@ -22,12 +23,13 @@ REQUEST_SECONDS_MAX = 40.0  # the server answers within 30 s or says that it is 
 POLL_SECONDS = 0.2
 CHUNK_BYTES = 256 * 1024  # of a file that are in memory at a time
 PROJECT_DEFAULT = "demo"
+EXPIRES_HEADER = "podyard-token-expires"  # as podyard.http.guard sends it
 LOCATION_DEFAULT = "us-central1-f"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Target:
-    """Whom the CLI talks to, and for which project and location."""
+    """Whom the CLI talks to, and for which project and location. An empty token: nobody is said to call."""
 
     url: str
     token: str
@@ -38,21 +40,22 @@ class Target:
 def find(settings: Settings, project: str | None = None, location: str | None = None) -> Target:
     """The Podyard of the environment (PODYARD_URL), else the one that runs on the data folder. Raises UNAVAILABLE."""
     env = os.environ
-    url = env.get("PODYARD_URL")
-    token = env.get("PODYARD_TOKEN")
-    if not url:
-        url = str(read_json(settings.state_path).get("url", ""))
-        if not url:
-            text = f"no Podyard runs on {settings.data}: start one with `podyard up`, or set PODYARD_URL"
-            raise PodyardError(Code.UNAVAILABLE, text)
-    if not token:
-        token = read_token(settings.token_path)
+    url = url_of(settings)
     return Target(
-        url.rstrip("/"),
-        token,
+        url,
+        env.get("PODYARD_TOKEN") or read_token(settings.token_path),
         project or env.get("PODYARD_PROJECT") or env.get("CLOUDSDK_CORE_PROJECT") or PROJECT_DEFAULT,
         location or env.get("PODYARD_LOCATION") or env.get("CLOUDSDK_COMPUTE_ZONE") or LOCATION_DEFAULT,
     )
+
+
+def url_of(settings: Settings) -> str:
+    """Where the Podyard answers that `find` finds. Raises UNAVAILABLE."""
+    url = os.environ.get("PODYARD_URL") or str(read_json(settings.state_path).get("url", ""))
+    if not url:
+        text = f"no Podyard runs on {settings.data}: start one with `podyard up`, or set PODYARD_URL"
+        raise PodyardError(Code.UNAVAILABLE, text)
+    return url.rstrip("/")
 
 
 def read_token(path: Path) -> str:
@@ -76,10 +79,11 @@ class Client:
         # Not at the top: `podyard up` must not pay for a client that it does not use.
         import httpx
 
+        self._warned = False
         self._transport_error = httpx.TransportError
         self._http = httpx.Client(
             base_url=target.url,
-            headers={"Authorization": f"Bearer {target.token}"},
+            headers={"Authorization": f"Bearer {target.token}"} if target.token else {},
             timeout=timeout_seconds,
             trust_env=False,  # a proxy of the environment must not see the token
             verify=target.url.startswith("https:"),  # else 25 ms of every command would go to certificates unused
@@ -113,9 +117,17 @@ class Client:
             response = self._http.request(method, path, json=body, params=_given(query))
         except self._transport_error as error:
             raise PodyardError(Code.UNAVAILABLE, f"{self.target.url} does not answer: {error}") from None
+        self._warn_of_expiry(response)
         if response.is_success:
             return response
         raise _error(response)
+
+    def _warn_of_expiry(self, response: httpx.Response) -> None:
+        """Once for each client: a command may ask many times."""
+        expires = response.headers.get(EXPIRES_HEADER)
+        if expires is not None and not self._warned:
+            self._warned = True
+            say(f"warning: your token expires at {expires}; `podyard auth token renew` makes you a new one")
 
     def pages(self, path: str, collection: str, **query: Any) -> Iterator[dict[str, Any]]:
         token: str | None = None

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import bindparam, delete, insert, select, update
 
 from podyard.base.errors import Code, PodyardError, invalid, not_found
-from podyard.base.ids import check_resource_id
+from podyard.base.ids import check_resource_id, row_id
 from podyard.base.rng import secret_token
 from podyard.control import jwt
+from podyard.db import credentials
 from podyard.db.tables_access import api_keys, projects, role_bindings, tokens
 from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.credential import Token
 from podyard.domain.host import default_service_account
-from podyard.domain.principal import ROLE_PERMISSIONS, Principal
+from podyard.domain.principal import PLATFORM_OWNER, ROLE_PERMISSIONS, Principal
 
 OWNER_EMAIL = "owner@podyard.local"
 FIRST_PROJECT = "demo"
@@ -55,6 +57,9 @@ def authenticate(uow: UnitOfWork, credential: str) -> Principal:
         roles=roles if row["project"] is None else _only_in(row["project"], roles),
         agent_id=row["agent_id"],
         attempt_id=row["attempt_id"],
+        token_id=row["token_id"],
+        expires=row["expires"] if row["token_id"] is not None else None,
+        last_used=row["last_used"],
     )
 
 
@@ -100,7 +105,7 @@ def require_to_act_as(uow: UnitOfWork, principal: Principal, permission: str, em
 def require_no_more(uow: UnitOfWork, principal: Principal, email: str) -> None:
     """Raises PERMISSION_DENIED when `email` may do anything that the caller may not: whose nodes act as it could do so
     from then on."""
-    if "owner" in principal.roles.get("*", ()):
+    if PLATFORM_OWNER in principal.roles.get("*", ()):
         return
     for place, roles in roles_of(uow, email).items():
         permissions = frozenset().union(*(ROLE_PERMISSIONS[role] for role in roles))
@@ -134,7 +139,8 @@ def _of_api_key(uow: UnitOfWork, key: str) -> Principal:
         raise api_key_not_valid()
     # Only an owner of the project makes its keys, so that what somebody has everywhere adds nothing to it.
     roles = roles_of(uow, row["email"])
-    here = roles.get(row["project"], frozenset()) | roles.get("*", frozenset())
+    everywhere = ("owner" if role == PLATFORM_OWNER else role for role in roles.get("*", ()))
+    here = roles.get(row["project"], frozenset()).union(everywhere)
     return Principal(email=row["email"], roles={row["project"]: here} if here else {})
 
 
@@ -143,10 +149,10 @@ def _only_in(project: str, roles: Mapping[str, frozenset[str]]) -> dict[str, fro
     return {project: roles[project]} if project in roles else {}
 
 
-def issue(uow: UnitOfWork, email: str, *, attempt_id: str | None = None, project: str | None = None) -> str:
-    """Makes a token and returns it: the only time that it can be seen. `project`: the only one that it is good for."""
+def issue(uow: UnitOfWork, email: str, attempt_id: str) -> str:
+    """Makes the token of an attempt of a job and returns it: the only time that it can be seen."""
     token = TOKEN_PREFIX + secret_token()
-    keep(uow, token, email, attempt_id=attempt_id, project=project)
+    keep(uow, token, email, attempt_id=attempt_id)
     return token
 
 
@@ -157,9 +163,8 @@ def keep(
     *,
     agent_id: str | None = None,
     attempt_id: str | None = None,
-    project: str | None = None,
 ) -> None:
-    """Stores the hash of a token that exists already; one that is stored stays as it is."""
+    """Stores the hash of an agent's or an attempt's token; one that is stored stays as it is."""
     if uow.first(select(tokens.c.email).where(tokens.c.token_hash == hashed(token))) is None:
         uow.execute(
             insert(tokens).values(
@@ -167,7 +172,6 @@ def keep(
                 email=email,
                 agent_id=agent_id,
                 attempt_id=attempt_id,
-                project=project,
                 created=uow.real_now,
                 expires=None,
                 revoked=None,
@@ -199,14 +203,32 @@ def bootstrap(uow: UnitOfWork, owner_token: str, agent_token: str, agent_id: str
     """What a data folder needs before anybody can call: the first project, its owner's token, the agent's token."""
     if uow.first(select(projects).where(projects.c.project == FIRST_PROJECT)) is None:
         _insert_project(uow, FIRST_PROJECT, {})
-        bind(uow, OWNER_EMAIL, "*", "owner")
-    keep(uow, owner_token, OWNER_EMAIL)
+        bind(uow, OWNER_EMAIL, "*", PLATFORM_OWNER)
+    _keep_owner_token(uow, owner_token)
     keep(uow, agent_token, f"{agent_id}@agents.podyard.local", agent_id=agent_id)
 
 
-def bind(uow: UnitOfWork, email: str, project: str, role: str) -> None:
+def _keep_owner_token(uow: UnitOfWork, secret: str) -> None:
+    """The local owner's never expires. A new one (its file was deleted) takes the place of the one before."""
+    token_hash = hashed(secret)
+    if uow.first(select(tokens.c.email).where(tokens.c.token_hash == token_hash)) is not None:
+        return
+    credentials.revoke_unbound(uow, OWNER_EMAIL)
+    token_id = row_id(uow.streams.stream("tokens"), "token")
+    token = Token(token_id, OWNER_EMAIL, None, None, uow.real_now, expires=None, revoked=None, last_used=None)
+    credentials.store_token(uow, token, token_hash)
+
+
+def check_role(role: str, project: str) -> None:
+    """Raises INVALID_ARGUMENT for a role that does not exist, or is not had in this project."""
     if role not in ROLE_PERMISSIONS:
         raise invalid(f"role {role!r} does not exist; roles are {', '.join(sorted(ROLE_PERMISSIONS))}", "role")
+    if role == PLATFORM_OWNER and project != "*":
+        raise invalid(f"role {role!r} is for the whole platform (project '*'), not for project {project!r}", "role")
+
+
+def bind(uow: UnitOfWork, email: str, project: str, role: str) -> None:
+    check_role(role, project)
     values = {"email": email, "project": project, "role": role}
     if uow.first(select(role_bindings).filter_by(**values)) is None:
         uow.execute(insert(role_bindings).values(**values))
@@ -234,20 +256,17 @@ def project_row(uow: UnitOfWork, project: str) -> Mapping[str, Any]:
     return row
 
 
-def create_token(uow: UnitOfWork, principal: Principal, email: str, project: str, roles: Sequence[str]) -> str:
-    """A token for `email` with roles in one project; the caller must own that project.
-
-    The token is good for that project only, whatever others grant the email later: who minted it may be anybody, and
-    has proved nothing about the email.
-    """
-    principal.require("podyard.tokens.create", project, f"projects/{project}/tokens")
-    require_to_act_as(uow, principal, "podyard.tokens.create", email, project)
-    if project != "*":
-        project_row(uow, project)
-        require_own_account(uow, email, project)
-    for role in roles:
-        bind(uow, email, project, role)
-    return issue(uow, email, project=project)
+def require_to_vouch_for(uow: UnitOfWork, principal: Principal, email: str, project: str) -> None:
+    """Raises PERMISSION_DENIED unless the caller may say who `email` is in a project: it is their own, or one of the
+    project's service accounts, or they own the platform."""
+    require_own_account(uow, email, project)
+    if email == principal.email or is_own_account(uow, email, project) or principal.may("podyard.people.create", "*"):
+        return
+    raise PodyardError(
+        Code.PERMISSION_DENIED,
+        f"{email} is a person: only they or the platform's owner can say so. Invite them with `podyard auth invitation "
+        f"create {email} --project {project} --role ROLE`.",
+    )
 
 
 def is_own_account(uow: UnitOfWork, email: str, project: str) -> bool:
@@ -257,9 +276,18 @@ def is_own_account(uow: UnitOfWork, email: str, project: str) -> bool:
     return email == default_service_account(number) or email.endswith(f"@{project}.iam.{SERVICE_ACCOUNTS}")
 
 
+def is_service_account(email: str) -> bool:
+    return email.endswith(SERVICE_ACCOUNTS)
+
+
+def is_reserved(email: str) -> bool:
+    """Whether the email is the local owner's, an agent's or a job's."""
+    return email.endswith(("@podyard.local", ".podyard.local"))
+
+
 def require_own_account(uow: UnitOfWork, email: str, project: str) -> None:
     """Raises PERMISSION_DENIED for a service account of another project: its credentials are made there."""
-    if email.endswith(SERVICE_ACCOUNTS) and not is_own_account(uow, email, project):
+    if is_service_account(email) and not is_own_account(uow, email, project):
         raise PodyardError(
             Code.PERMISSION_DENIED,
             f"{email} is not a service account of project {project}: those end with @{project}.iam.{SERVICE_ACCOUNTS}",

@@ -341,6 +341,6 @@ def require_agent(principal: Principal, agent_id: str) -> None:
         )
 
 
-def list_agents(uow: UnitOfWork, principal: Principal, project: str) -> list[Mapping[str, Any]]:
-    principal.require("podyard.agents.list", project, "agents")
+def list_agents(uow: UnitOfWork, principal: Principal) -> list[Mapping[str, Any]]:
+    principal.require("podyard.agents.list", "*", "agents")
     return uow.all(select(agents).order_by(agents.c.agent_id))

@@ -271,7 +271,7 @@ def _smaller(uow: UnitOfWork, job: Mapping[str, Any], number: int, size: GangSiz
 def _place_replicas(uow: UnitOfWork, job: Mapping[str, Any], attempt_id: str, size: GangSize) -> list[str]:
     """Makes the replicas, contiguous hosts each, on the agents with the most room; returns the agents."""
     free = free_replicas(uow)
-    token = access.issue(uow, f"{attempt_id}@jobs.podyard.local", attempt_id=attempt_id)
+    token = access.issue(uow, f"{attempt_id}@jobs.podyard.local", attempt_id)
     used = []
     for rank in range(size.process_count):
         agent_id = max(sorted(free), key=lambda agent: free[agent])

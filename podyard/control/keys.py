@@ -77,7 +77,7 @@ def create_key(
     _check_email(email)
     access.require_to_act_as(uow, principal, "podyard.keys.create", email, project)
     access.project_row(uow, project)
-    access.require_own_account(uow, email, project)
+    access.require_to_vouch_for(uow, principal, email, project)
     count = select(func.count()).where(service_account_keys.c.project == project, service_account_keys.c.email == email)
     if int(uow.execute(count).scalar() or 0) >= KEYS_PER_ACCOUNT_MAX:
         text = f"{email} has {KEYS_PER_ACCOUNT_MAX} keys already; delete one first"
@@ -155,7 +155,7 @@ def create_api_key(
     _check_email(email)
     access.require_to_act_as(uow, principal, "podyard.keys.create", email, project)
     access.project_row(uow, project)
-    access.require_own_account(uow, email, project)
+    access.require_to_vouch_for(uow, principal, email, project)
     if len(_api_keys(uow, project)) >= API_KEYS_PER_PROJECT_MAX:
         text = f"projects/{project} has {API_KEYS_PER_PROJECT_MAX} API keys already; delete one first"
         raise PodyardError(Code.RESOURCE_EXHAUSTED, text)

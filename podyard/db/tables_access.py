@@ -24,15 +24,36 @@ tokens = Table(
     metadata,
     Column("token_hash", String(64), primary_key=True),  # SHA-256: the token itself is never stored
     Column("email", String(256), nullable=False),
+    Column("token_id", String(64)),  # of one that somebody holds; null: an agent's, a job's, a key's
     Column("agent_id", String(64)),
     Column("attempt_id", String(64)),
     Column("project", String(64)),  # the only one that it is good for; null: every one that its email has roles in
     Column("key_id", String(64)),  # the service-account key that it was exchanged for
     Column("created", RealTimeColumn, nullable=False),
+    Column("minted_by", String(256)),  # the email of who made it
     Column("expires", RealTimeColumn),
     Column("revoked", RealTimeColumn),
+    Column("last_used", RealTimeColumn),
     Index("ix_tokens_key", "key_id"),
+    Index("ix_tokens_project", "project"),
+    Index("ix_tokens_token_id", "token_id", unique=True),
     Index("ix_tokens_expires", "expires"),
+)
+
+invitations = Table(
+    "invitations",
+    metadata,
+    Column("invitation_id", String(64), primary_key=True),
+    Column("code_hash", String(64), nullable=False, unique=True),  # SHA-256: the code itself is never stored
+    Column("email", String(256), nullable=False),
+    Column("project", String(64), nullable=False),
+    Column("roles", Json, nullable=False),
+    Column("invited_by", String(256), nullable=False),
+    Column("created", RealTimeColumn, nullable=False),
+    Column("expires", RealTimeColumn, nullable=False),
+    Column("accepted", RealTimeColumn),
+    Column("revoked", RealTimeColumn),
+    Index("ix_invitations_project", "project"),
 )
 
 role_bindings = Table(

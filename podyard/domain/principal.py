@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
+from podyard.base.clock import RealTime
 from podyard.base.errors import Code, PodyardError
 
 _VIEW = frozenset(
@@ -12,8 +13,8 @@ _VIEW = frozenset(
         "tpu.nodes.list", "tpu.nodes.get", "tpu.operations.list", "tpu.operations.get", "tpu.locations.list",
         "tpu.locations.get", "tpu.acceleratortypes.list", "tpu.acceleratortypes.get", "tpu.runtimeversions.list",
         "tpu.runtimeversions.get", "tpu.tensorflowversions.list", "tpu.tensorflowversions.get", "podyard.jobs.list",
-        "podyard.jobs.get", "podyard.pods.get", "podyard.agents.list",
-        "podyard.projects.get", "tpu.queuedresources.list", "tpu.queuedresources.get", "tpu.reservations.list",
+        "podyard.jobs.get", "podyard.pods.get", "podyard.projects.get",
+        "tpu.queuedresources.list", "tpu.queuedresources.get", "tpu.reservations.list",
         "compute.projects.get",
     }
 )  # fmt: skip
@@ -28,25 +29,32 @@ _NODES = frozenset(
         "compute.projects.setCommonInstanceMetadata",
     }
 )  # fmt: skip
-# Faults act on the whole platform, so that they are for whoever has the role on all of it.
-_FAULTS = frozenset({"podyard.faults.create", "podyard.faults.list", "podyard.faults.delete"})
 _BILLING = frozenset({"podyard.billing.view"})
 _OWNER = frozenset(
     {
-        "podyard.projects.create", "podyard.tokens.create", "podyard.tokens.list", "podyard.clock.set",
+        "podyard.tokens.create", "podyard.tokens.list", "podyard.tokens.revoke",
+        "podyard.invitations.create", "podyard.invitations.list", "podyard.invitations.revoke",
         "podyard.keys.create", "podyard.keys.list", "podyard.keys.delete",
         "podyard.reservations.create", "podyard.reservations.delete", "podyard.billing.edit",
-        "podyard.calls.list",
+    }
+)  # fmt: skip
+# What acts on every project, or says who somebody is.
+_PLATFORM = frozenset(
+    {
+        "podyard.projects.create", "podyard.people.create", "podyard.agents.list", "podyard.clock.set",
+        "podyard.faults.create", "podyard.faults.list", "podyard.faults.delete", "podyard.calls.list",
     }
 )  # fmt: skip
 
 ROLE_PERMISSIONS: Mapping[str, frozenset[str]] = {
     "tpu.viewer": _VIEW,
     "jobs.runner": _VIEW | _JOBS,
-    "tpu.admin": _VIEW | _JOBS | _NODES | _FAULTS,
+    "tpu.admin": _VIEW | _JOBS | _NODES,
     "billing.viewer": _BILLING,
-    "owner": _VIEW | _JOBS | _NODES | _FAULTS | _BILLING | _OWNER,
+    "owner": _VIEW | _JOBS | _NODES | _BILLING | _OWNER,
+    "platform.owner": _VIEW | _JOBS | _NODES | _BILLING | _OWNER | _PLATFORM,
 }
+PLATFORM_OWNER = "platform.owner"  # the only role that is had on the whole platform and in no project
 PERMISSIONS = frozenset().union(*ROLE_PERMISSIONS.values())
 
 
@@ -55,12 +63,16 @@ class Principal:
     """An authenticated caller. `roles` maps project -> roles; `*` stands for every project (the platform's owner).
 
     An agent's token has `agent_id`, a replica's token the one `attempt_id` that it serves: neither has any role.
+    `token_id`, `expires` and `last_used` are those of a token that somebody holds; None for any other credential.
     """
 
     email: str
     roles: Mapping[str, frozenset[str]]
     agent_id: str | None = None
     attempt_id: str | None = None
+    token_id: str | None = None
+    expires: RealTime | None = None
+    last_used: RealTime | None = None
 
     def may(self, permission: str, project: str) -> bool:
         roles = self.roles.get(project, frozenset()) | self.roles.get("*", frozenset())
@@ -76,5 +88,5 @@ class Principal:
             )
 
 
-# The platform itself, where it acts for a job: it may do what an owner may.
-PLATFORM = Principal("podyard", {"*": frozenset({"owner"})})
+# The platform itself, where it acts for a job: it may do what its owner may.
+PLATFORM = Principal("podyard", {"*": frozenset({PLATFORM_OWNER})})

@@ -23,6 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from podyard.base.clock import RealClock
 from podyard.base.errors import Code, PodyardError
 from podyard.control import access
+from podyard.domain.credential import expires_soon
 from podyard.domain.principal import Principal
 from podyard.http.errors import answer
 
@@ -35,7 +36,13 @@ SESSION_COOKIE = "podyard_session"
 CSRF_FIELD = "csrf_token"
 CREDENTIAL_CHARACTERS_MAX = 4096  # a self-signed JWT has about 900
 # Who asks for a token, for the shape of the API, or whether we live, has no credential yet.
-PUBLIC_PATHS = frozenset({"/healthz", "/readyz", "/login", "/favicon.ico", "/token", "/$discovery/rest"})
+PUBLIC_PATHS = frozenset(
+    {
+        "/healthz", "/readyz", "/login", "/favicon.ico", "/token", "/$discovery/rest",
+        "/podyard/v1/invitations:accept",
+    }
+)  # fmt: skip
+EXPIRES_HEADER = b"podyard-token-expires"  # on every answer of the last days of a token
 PUBLIC_PREFIXES = ("/static/", "/discovery/v1/apis/")
 CAPABILITY_PREFIX = "/_t/"
 CONSOLE_PREFIX = "/console"
@@ -87,7 +94,7 @@ class Guard:
 
         async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message.get("headers", ()), *SECURITY_HEADERS]
+                message["headers"] = [*message.get("headers", ()), *SECURITY_HEADERS, *self._expiry(state["principal"])]
             await send(message)
 
         headers: dict[bytes, bytes] = dict(scope["headers"])
@@ -132,6 +139,12 @@ class Guard:
         name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
         if name not in self._allowed_hosts:
             raise PodyardError(Code.PERMISSION_DENIED, f"Host {name!r} is not this server's name")
+
+    def _expiry(self, principal: Principal | None) -> tuple[tuple[bytes, bytes], ...]:
+        """The header that says when the caller's token ends, if that is soon."""
+        if principal is None or principal.expires is None or not expires_soon(principal.expires, self._clock.now()):
+            return ()
+        return ((EXPIRES_HEADER, principal.expires.rfc3339().encode()),)
 
     async def _looked_up(self, credential: str) -> Principal:
         if len(credential) > CREDENTIAL_CHARACTERS_MAX:

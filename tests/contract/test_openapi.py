@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,23 +21,16 @@ from schemathesis import GenerationMode
 from schemathesis.specs.openapi import checks
 from starlette.routing import BaseRoute, Mount
 
-from podyard.api import openapi
-from podyard.api.app import OWN_ROUTERS, create_app
+from podyard.api.app import create_app
 from podyard.base.clock import ManualClock
 from podyard.db.unit_of_work import Database
 from podyard.domain.fleet_file import instant_fleet
 from podyard.settings import from_environment
-from tests.unit.control.gang import Gang, bearer
-from tests.yard import START, ZONE, Yard, open_yard
+from tests.contract.world import DOCUMENT, OPERATIONS, World
+from tests.yard import START, open_yard
 
 EXAMPLES = int(os.environ.get("PODYARD_FUZZ_EXAMPLES", "12"))  # of each operation
 TURN_EVERY = 10  # requests, after which the loop turns once
-DOCUMENT = openapi.document(OWN_ROUTERS)
-OPERATIONS = {
-    operation["operationId"]: (verb.upper(), path)
-    for path, verbs in DOCUMENT["paths"].items()
-    for verb, operation in verbs.items()
-}
 SCHEMA = schemathesis.openapi.from_dict(DOCUMENT)
 CHECKS = [
     schemathesis.checks.not_a_server_error,
@@ -49,8 +41,6 @@ CHECKS = [
 # Of our own routes only: Google's wire takes more forms of a message than the document spells out. That what is allowed
 # is also done is not asked: most of it names what is not there.
 OWN_CHECKS = [*CHECKS, checks.negative_data_rejection]
-NODE = {"acceleratorType": "v2-8", "runtimeVersion": "tpu-vm-base"}
-QUEUED = {"tpu": {"nodeSpec": [{"parent": f"projects/demo/locations/{ZONE}", "nodeId": "of-queue", "node": NODE}]}}
 
 
 def _led(body: Any, right: Mapping[str, Any]) -> Any:
@@ -63,90 +53,6 @@ def _led(body: Any, right: Mapping[str, Any]) -> Any:
         name: right[name] if type(value) is type(right.get(name)) and len(str(value)) % 2 else _led(value, right)
         for name, value in body.items()
     }
-
-
-class World:
-    """What there is for requests to meet: a node, a job that runs on it, a queued resource, a reservation, keys."""
-
-    def __init__(self, yard: Yard) -> None:
-        self.yard = yard
-        here = f"projects/demo/locations/{ZONE}"
-        done = yard.create("n")
-        yard.ok("POST", f"/v2/{here}/queuedResources?queuedResourceId=q", QUEUED)
-        yard.ok("POST", f"/podyard/v1/{here}/reservations?reservationId=r", {"generation": "v2", "size": 4})
-        self.gang = gang = Gang(yard)
-        yard.ok("POST", f"{yard.jobs()}?jobId=j", {"recipe": "digits-cnn", "node": "n", "steps": 10})
-        yard.step()
-        (self.replica,) = gang.sync()
-        gang.points(self.replica, 1, 3)
-        yard.ok("PUT", "/podyard/v1/projects/demo/budgets/b", {"amount": "1000"})
-        self.agent_headers = {"Authorization": f"Bearer {(yard.data / 'agent-local.token').read_text().strip()}"}
-        self.names = {
-            "project": "demo",
-            "zone": ZONE,
-            "node": "n",
-            "job": "j",
-            "reservation": "r",
-            "agent": "local",
-            "replica": self.replica["replica"],
-            "accelerator_type": "v2-8",
-            "email": "someone@example.com",
-            "key": "none",
-            "pod": f"{ZONE}-v2-0",
-            "operation": "advance-1772323200000000000",
-            "fault": yard.ok("POST", "/podyard/v1/faults", {"effect": "stockout", "match": {"zone": "nowhere"}})[
-                "fault"
-            ],
-            "version": "v2",
-            "service": "E000-3F24-B8AA",
-            "month": "2026-03",
-            "budget": "b",
-            "export": yard.ok("POST", "/podyard/v1/projects/demo/exports", {"format": "csv", "month": "2026-03"})[
-                "name"
-            ].rpartition("/")[2],
-        }
-        self.members = {
-            "nodes": "n",
-            "queuedResources": "q",
-            "operations": done["name"].rpartition("/")[2],
-            "acceleratorTypes": "v2-8",
-            "runtimeVersions": "tpu-vm-base",
-            "tensorflowVersions": "2.12.0",
-        }
-
-        self.right = {
-            "node": "n",
-            "job": "j",
-            "recipe": "digits-cnn",
-            "acceleratorType": "v2-8",
-            "runtimeVersion": "tpu-vm-base",
-            "generation": "v2",
-            "project": "demo",
-            "mode": "train",
-            "execution": "real",
-            "replica": self.replica["replica"],
-            "host": "none",
-            "parent": here,
-            "at": "2026-03-01T00:00:00Z",
-            "email": "someone@example.com",
-            "nodeId": "other",
-            "topology": "2x2",
-        }
-
-    def fence(self, path: str) -> int:
-        return int(self.replica["fence"] if "/replicas/" in path else self.gang.fence)
-
-    def parameters(self, path: str) -> dict[str, str]:
-        """Path parameters that lead to what is there."""
-        collection = re.search(r"/(\w+)/\{id\}", path)
-        names = self.names | ({"id": self.members[collection[1]]} if collection else {})
-        return {name: names[name] for name in re.findall(r"\{(\w+)\}", path)}
-
-    def headers(self, path: str) -> dict[str, str]:
-        """Who may call this path: agents and replicas have tokens of their own."""
-        if "/agents/" in path:
-            return self.agent_headers
-        return bearer(self.replica) if "/replicas/" in path else dict(self.yard.http.headers)
 
 
 @pytest.fixture(scope="module")

@@ -94,3 +94,44 @@ def test_a_job_of_the_first_schema_is_read_by_this_one_and_survives_the_way_back
     assert after == before
     assert database.read(lambda uow: uow.all(text("SELECT * FROM checkpoints"))) == [CHECKPOINT]
     assert len(database.read(lambda uow: uow.all(text("SELECT * FROM replicas")))) == 1
+
+
+TOKENS = {
+    "owner@podyard.local": ("*",),
+    "ann@x.org": ("demo",),
+    "ben@x.org": ("demo", "other"),  # one of the two may have taken the name
+    "cid@x.org": (),
+}
+
+
+def _fill_with_tokens(uow: UnitOfWork) -> None:
+    _insert(uow, "clock", CLOCK)
+    for email, projects in TOKENS.items():
+        _insert(uow, "tokens", {"token_hash": email, "email": email, "created": 7})
+        for project in projects:
+            _insert(uow, "role_bindings", {"email": email, "project": project, "role": "owner"})
+    _insert(uow, "tokens", {"token_hash": "agent", "email": "a@x", "agent_id": "local", "created": 7})
+    _insert(uow, "tokens", {"token_hash": "lent", "email": "ben@x.org", "expires": 9, "created": 7})
+
+
+def test_tokens_of_older_data_are_good_for_the_one_project_that_can_have_made_them(empty_database: Database) -> None:
+    database = empty_database
+    migrations.migrate(database.engine, "0013")
+    database.run(_fill_with_tokens)
+    migrations.upgrade(database)
+    found = {
+        row["token_hash"]: (row["project"], row["revoked"], row["token_id"] is not None)
+        for row in database.read(lambda uow: uow.all(text("SELECT * FROM tokens")))
+    }
+    assert found == {
+        "owner@podyard.local": (None, None, True),
+        "ann@x.org": ("demo", None, True),
+        "ben@x.org": (None, 7, True),
+        "cid@x.org": (None, 7, True),
+        "agent": (None, None, False),
+        "lent": (None, None, False),
+    }
+    roles = "SELECT role FROM role_bindings WHERE project = '*'"
+    assert database.read(lambda uow: uow.all(text(roles))) == [{"role": "platform.owner"}]
+    migrations.migrate(database.engine, "0013")
+    assert database.read(lambda uow: uow.all(text(roles))) == [{"role": "owner"}]

@@ -1,0 +1,169 @@
+"""`podyard auth token|invitation|accept`: credentials of people."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+import click
+
+from podyard.base.durations import duration_text, parse_duration
+from podyard.cli.client import Client, Target, url_of
+from podyard.cli.options import client_of, data_option, output_option, settings_of, target_options
+from podyard.cli.output import emit, say
+
+_TOKENS = "/podyard/v1/tokens"
+_COLUMNS = {
+    "TOKEN_ID": "tokenId",
+    "EMAIL": "email",
+    "PROJECT": "project",
+    "STATE": "state",
+    "EXPIRES": "expireTime",
+    "LAST_USED": "lastUseTime",
+    "MINTED_BY": "mintedBy",
+}
+_NEW = {"EMAIL": "email", "PROJECT": "project", "EXPIRES": "expireTime", "TOKEN": "token"}
+_INVITATION = {
+    "INVITATION_ID": "invitationId",
+    "EMAIL": "email",
+    "ROLES": "roles",
+    "STATE": "state",
+    "EXPIRES": "expireTime",
+    "INVITED_BY": "invitedBy",
+}
+_ROLE = "tpu.viewer, tpu.admin, jobs.runner, billing.viewer or owner; may be repeated."
+
+
+_expires_in = click.option(
+    "--expires-in", metavar="DURATION", help="How long it lasts, as in 30d (default: 90d; at most 365d)."
+)
+
+
+@click.group()
+def token() -> None:
+    """Tokens: each is good for one project until it expires or is revoked."""
+
+
+@token.command(name="create")
+@click.argument("email")
+@target_options
+@click.option("--role", "roles", multiple=True, help=f"{_ROLE} Needed for who has none there yet.")
+@_expires_in
+@output_option
+def create_token(
+    email: str,
+    data: str | None,
+    project: str | None,
+    location: str | None,
+    roles: tuple[str, ...],
+    expires_in: str | None,
+    output: str,
+) -> None:
+    """Make a token for EMAIL with roles in the project. It is shown this once."""
+    client = client_of(data, project, location)
+    body = {"email": email, "project": client.target.project, "roles": list(roles), **_ttl(expires_in)}
+    emit(client.call("POST", _TOKENS, body), output, {**_NEW, "ROLES": "roles"})
+
+
+@token.command(name="renew")
+@target_options
+@_expires_in
+@output_option
+def renew_token(
+    data: str | None, project: str | None, location: str | None, expires_in: str | None, output: str
+) -> None:
+    """Make one more token like yours. It is shown this once; yours stays good until its end."""
+    client = client_of(data, project, location)
+    emit(client.call("POST", f"{_TOKENS}:renew", _ttl(expires_in)), output, _NEW)
+
+
+@token.command(name="list")
+@target_options
+@click.option("--all-projects", is_flag=True, help="Of every project, not of one.")
+@output_option
+def list_tokens(data: str | None, project: str | None, location: str | None, all_projects: bool, output: str) -> None:
+    """List the tokens of the project: all of them for its owners, your own otherwise."""
+    client = client_of(data, project, location)
+    query = {} if all_projects else {"project": client.target.project}
+    emit(client.call("GET", _TOKENS, **query)["tokens"], output, _COLUMNS)
+
+
+@token.command(name="describe")
+@click.argument("token_id")
+@target_options
+@output_option
+def describe_token(token_id: str, data: str | None, project: str | None, location: str | None, output: str) -> None:
+    """Show whose a token is, who made it, until when it is good, and when it was last used."""
+    found = client_of(data, project, location).call("GET", f"{_TOKENS}/{quote(token_id, safe='')}")
+    emit(found, "yaml" if output == "table" else output)
+
+
+@token.command(name="revoke")
+@click.argument("token_id")
+@target_options
+def revoke_token(token_id: str, data: str | None, project: str | None, location: str | None) -> None:
+    """End a token at once."""
+    found = client_of(data, project, location).call("POST", f"{_TOKENS}/{quote(token_id, safe='')}:revoke")
+    say(f"revoked token [{token_id}] of [{found['email']}]")
+
+
+@click.group()
+def invitation() -> None:
+    """Invitations to a project: whoever has the code gets a token with their roles."""
+
+
+@invitation.command(name="create")
+@click.argument("email")
+@target_options
+@click.option("--role", "roles", multiple=True, required=True, help=_ROLE)
+@output_option
+def create_invitation(
+    email: str, data: str | None, project: str | None, location: str | None, roles: tuple[str, ...], output: str
+) -> None:
+    """Invite EMAIL to the project. The code is shown this once; it is good for 7 days, for one acceptance."""
+    client = client_of(data, project, location)
+    found = client.call("POST", _invitations(client), {"email": email, "roles": list(roles)})
+    emit(found, output, {**{name: _INVITATION[name] for name in ("EMAIL", "ROLES", "EXPIRES")}, "CODE": "code"})
+    say(f"send {email} this command: PODYARD_URL={client.target.url} podyard auth accept {found['code']}")
+
+
+@invitation.command(name="list")
+@target_options
+@output_option
+def list_invitations(data: str | None, project: str | None, location: str | None, output: str) -> None:
+    """List the project's invitations."""
+    client = client_of(data, project, location)
+    emit(client.call("GET", _invitations(client))["invitations"], output, _INVITATION)
+
+
+@invitation.command(name="revoke")
+@click.argument("invitation_id")
+@target_options
+def revoke_invitation(invitation_id: str, data: str | None, project: str | None, location: str | None) -> None:
+    """End an invitation that nobody has accepted."""
+    client = client_of(data, project, location)
+    client.call("POST", f"{_invitations(client)}/{quote(invitation_id, safe='')}:revoke")
+    say(f"revoked invitation [{invitation_id}]")
+
+
+@click.command()
+@click.argument("code")
+@data_option
+@output_option
+def accept(code: str, data: str | None, output: str) -> None:
+    """Accept an invitation: get a token of its project. It is shown this once."""
+    client = Client(Target(url_of(settings_of(data)), "", "", ""))
+    found = client.call("POST", "/podyard/v1/invitations:accept", {"code": code})
+    emit(found, output, _NEW)
+    say(f"to use it: export PODYARD_URL={client.target.url} PODYARD_TOKEN=TOKEN PODYARD_PROJECT={found['project']}")
+
+
+def _invitations(client: Client) -> str:
+    return f"{client.project_path()}/invitations"
+
+
+def _ttl(text: str | None) -> dict[str, str]:
+    """The field of the API's message, if it is asked for."""
+    try:
+        return {} if text is None else {"ttl": duration_text(parse_duration(text))}
+    except ValueError as error:
+        raise click.UsageError(f"--expires-in: {error}") from None
