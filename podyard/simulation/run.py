@@ -14,11 +14,12 @@ from podyard.base.money import Amount
 from podyard.base.rng import Streams
 from podyard.control import billing
 from podyard.control.fsck import Violation
+from podyard.db.decisions import Decision, decisions
 from podyard.domain.node import kind_of
 from podyard.domain.principal import PLATFORM
 from podyard.pricing.sku import default_rate_card
 from podyard.simulation import actions, faults, hosts, workload
-from podyard.simulation.digest import state_hash
+from podyard.simulation.digest import decision_hash, state_hash
 from podyard.simulation.invariants import Watch
 from podyard.simulation.kinds import FAULTS
 from podyard.simulation.scenario import DAY_SECONDS, LARGE_NODES, Event, Scenario, check, fleet_for
@@ -34,8 +35,9 @@ _AT_ONCE = frozenset({"job", *FAULTS})
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Result:
-    """`events`: state changes that were written. `waits`: platform seconds from a request to its first READY.
-    `utilisation`: READY chip-seconds in parts of all. `stopped_by`: a failure of the code itself, which ended it."""
+    """`events`: state changes that were written; `decisions`: the same ones, named by their resources.
+    `waits`: platform seconds from a request to its first READY. `utilisation`: READY chip-seconds in parts of all.
+    `stopped_by`: a failure of the code itself, which ended it."""
 
     seed: int
     days: float
@@ -43,6 +45,7 @@ class Result:
     faults: int
     violations: Sequence[Violation]
     state_hash: str
+    decisions: Sequence[Decision] = dataclasses.field(repr=False)
     utilisation: float
     waits: tuple[float, float, float]
     preemptions: int
@@ -57,12 +60,17 @@ class Result:
             "faults": self.faults,
             "violations": [item.as_json() for item in self.violations],
             "state_hash": self.state_hash,
+            "decision_hash": self.decision_hash,
             "utilisation": round(self.utilisation, 6),
             "waits": dict(zip(("p50", "p95", "max"), self.waits, strict=True)),
             "preemptions": self.preemptions,
             "cost": self.cost.text(COST_DECIMALS),
         }
         return {**found, "stopped_by": self.stopped_by} if self.stopped_by else found
+
+    @property
+    def decision_hash(self) -> str:
+        return decision_hash(self.decisions)
 
     @property
     def failed(self) -> bool:
@@ -141,6 +149,7 @@ def _result(scenario: Scenario, events: Sequence[Event], world: World, watch: Wa
         faults=sum(event.do in FAULTS and event.at < end for event in events),
         violations=tuple(watch.found),
         state_hash=state_hash(world.database),
+        decisions=tuple(world.database.read(decisions)),
         utilisation=_utilisation(world),
         waits=_waits(world),
         preemptions=world.rows("SELECT count(*) FROM state_changes WHERE machine = 'node' AND event = 'preempt'")[0][0],

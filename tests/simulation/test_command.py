@@ -13,7 +13,8 @@ from podyard.simulation.command import run
 from tests.simulation.mutants import MUTANTS
 
 KEYS = {
-    "seed", "days", "events", "faults", "violations", "state_hash", "utilisation", "waits", "preemptions", "cost",
+    "seed", "days", "events", "faults", "violations", "state_hash", "decision_hash", "utilisation", "waits",
+    "preemptions", "cost",
 }  # fmt: skip
 
 
@@ -34,7 +35,7 @@ def test_a_run_prints_what_it_found_as_json(capsys: pytest.CaptureFixture[str]) 
     assert (code, err) == (0, "")
     assert set(report) == KEYS
     assert (report["seed"], report["days"], report["violations"]) == (3, 0.3, [])
-    assert len(report["state_hash"]) == 64
+    assert len(report["state_hash"]) == len(report["decision_hash"]) == 64
     assert set(report["waits"]) == {"p50", "p95", "max"}
     assert float(report["cost"]) > 0
 
