@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -109,8 +110,8 @@ def test_no_key_and_no_text_of_a_reason_is_hashed(short: Result, monkeypatch: py
     def other(rng: Random, prefix: str) -> str:
         return row_id(rng, prefix)[::-1]
 
-    def reworded(*args: object) -> None:
-        real(*args[:-1], f"In other words: {args[-1]}")  # type: ignore[arg-type]
+    def reworded(*args: Any) -> None:
+        real(*args[:-1], f"In other words: {args[-1]}")
 
     monkeypatch.setattr(transition, "row_id", other)
     monkeypatch.setattr(transition, "_record", reworded)
