@@ -28,7 +28,7 @@ fast: $(VENV)/.test lint ## What to run before each commit: under a minute
 kills: $(VENV)/.test ## A job that survives 100 kills at random moments: 10 to 15 minutes
 	$(BIN)/python -m tests.distributed.random_kills --kills 100
 
-decision-hashes: $(VENV)/.test ## Compare the decisions of 40 simulated runs with the recorded ones: 2 minutes
+decision-hashes: $(VENV)/.test ## Compare the decisions of 41 simulated runs with the recorded ones: 2 minutes
 	$(BIN)/python -m tests.simulation.decision_hashes --check
 
 house-figures: $(VENV)/.test ## Print the figures of the code that a refactoring goes by (docs/internals/inside.md)

@@ -105,7 +105,7 @@ def test_another_process_with_another_hash_seed_prints_the_same(short: Result) -
 
 
 def test_no_key_and_no_text_of_a_reason_is_hashed(short: Result, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = transition._record
+    real: Any = transition._record
 
     def other(rng: Random, prefix: str) -> str:
         return row_id(rng, prefix)[::-1]
