@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Request
@@ -14,6 +13,7 @@ from podyard.control import host_connections, hosts
 from podyard.control.agents import require_agent
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.host import NodeFacts, worker_environment
+from podyard.domain.host_record import HostRecord, HostState
 
 router = APIRouter(prefix="/podyard/v1", route_class=deps.Route)
 
@@ -169,13 +169,13 @@ def connect_host(request: Request, agent: str, body: Annotated[deps.Body, Connec
     caller = deps.principal(request)
     require_agent(caller, agent)
     message = deps.parse(ConnectMessage, body)
-    row = deps.write(request, lambda uow: host_connections.connect(uow, caller, agent, message.host))
+    host = deps.write(request, lambda uow: host_connections.connect(uow, caller, agent, message.host))
     return {
-        "state": row["state"],
-        "agent": row["agent_id"] or "",
-        "problem": row["problem"],
-        "address": row["bind_address"] or "",
-        "port": row["port_map"].get("ssh", 0),
+        "state": host.state,
+        "agent": host.agent_id or "",
+        "problem": host.problem,
+        "address": host.bind_address or "",
+        "port": host.port_map.get("ssh", 0),
     }
 
 
@@ -193,9 +193,9 @@ def host_token(request: Request, agent: str, body: Annotated[deps.Body, HostToke
 def list_hosts(request: Request, project: str, zone: str, node: str) -> Hosts:
     """Each host's state, addresses and environment. Asking materialises nothing."""
     caller = deps.principal(request)
-    facts, rows = deps.read(request, lambda uow: hosts.list_hosts(uow, caller, project, zone, node))
+    facts, found = deps.read(request, lambda uow: hosts.list_hosts(uow, caller, project, zone, node))
     url = str(request.base_url).rstrip("/")
-    return {"hosts": [to_api_host(row, facts, url) for row in rows]}
+    return {"hosts": [to_api_host(host, facts, url) for host in found]}
 
 
 @router.post("/projects/{project}/locations/{zone}/nodes/{node}:materialise", responses=deps.errors(429))
@@ -208,9 +208,9 @@ def materialise(
     url = str(request.base_url).rstrip("/")
 
     def body_of_unit(uow: UnitOfWork) -> Hosts:
-        rows = hosts.ask(uow, caller, project, zone, node, message.workers)
+        asked = hosts.ask(uow, caller, project, zone, node, message.workers)
         facts, _ = hosts.list_hosts(uow, caller, project, zone, node)
-        return {"hosts": [to_api_host(row, facts, url) for row in rows]}
+        return {"hosts": [to_api_host(host, facts, url) for host in asked]}
 
     return deps.write(request, body_of_unit)
 
@@ -245,22 +245,22 @@ def from_api_host(seen: HostSeen) -> hosts.HostReport:
     )
 
 
-def to_api_host(row: Mapping[str, Any], facts: NodeFacts, url: str) -> Host:
-    ports = row["port_map"] if row["state"] == "RUNNING" else {}
-    address = row["bind_address"] if ports else None
-    metadata_address = row["metadata_address"] or None
+def to_api_host(host: HostRecord, facts: NodeFacts, url: str) -> Host:
+    ports = host.port_map if host.state is HostState.RUNNING else {}
+    address = host.bind_address if ports else None
+    metadata_address = host.metadata_address or None
     return {
-        "worker": row["host_index"],
-        "host": row["host_id"],
-        "state": row["state"],
-        "problem": row["problem"],
-        "generation": row["generation"],
-        "internalIp": row["internal_ip"],
-        "externalIp": row["external_ip"],
+        "worker": host.host_index,
+        "host": host.host_id,
+        "state": host.state,
+        "problem": host.problem,
+        "generation": host.generation,
+        "internalIp": host.internal_ip,
+        "externalIp": host.external_ip,
         "address": address or "",
-        "ports": ports,
+        "ports": dict(ports),
         "metadataAddress": metadata_address or "",
-        "sshHostKey": row["ssh_host_key"],
-        "scripts": row["scripts"],
-        "environment": worker_environment(facts, row["host_index"], metadata_address=metadata_address, url=url),
+        "sshHostKey": host.ssh_host_key,
+        "scripts": dict(host.scripts),
+        "environment": worker_environment(facts, host.host_index, metadata_address=metadata_address, url=url),
     }

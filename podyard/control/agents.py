@@ -17,7 +17,7 @@ from podyard.db import jobs as rows
 from podyard.db.nodes import row_by_key as node_row
 from podyard.db.tables_compute import agents
 from podyard.db.tables_jobs import attempts, checkpoints, job_evaluations, job_metrics, jobs, replicas
-from podyard.db.transition import REPLICAS, move
+from podyard.db.transition import REPLICAS, move_row
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.gang import core_count, learning_rate_scale
 from podyard.domain.job import REFUSED, REPLICA, objects_prefix
@@ -116,7 +116,7 @@ def _take(uow: UnitOfWork, agent_id: str, report: ReplicaReport) -> None:
     if replica["fence"] != report.fence or REPLICA.is_final(replica["state"]):
         return  # of an attempt that is over: the agent forgets it when the answer does not list it
     if report.state == "EXITED":
-        move(uow, REPLICAS, replica, "exit", reason=report.reason)
+        move_row(uow, REPLICAS, replica, "exit", reason=report.reason)
         if not replica["reason"]:
             outcome = "RELEASED" if report.released and replica["outcome"] is None else replica["outcome"]
             query = update(replicas).where(replicas.c.replica_id == report.replica)
@@ -124,7 +124,7 @@ def _take(uow: UnitOfWork, agent_id: str, report: ReplicaReport) -> None:
         settle(uow, replica["attempt_id"])
     elif REPLICA.allows(replica["state"], "start"):
         lease_until = uow.real_now.plus_seconds(uow.leases.replica_seconds)
-        move(uow, REPLICAS, replica, "start", reason="process started", lease_until=lease_until)
+        move_row(uow, REPLICAS, replica, "start", reason="process started", lease_until=lease_until)
 
 
 def specification(uow: UnitOfWork, principal: Principal, replica_id: str) -> Mapping[str, Any]:
@@ -200,7 +200,7 @@ def report(uow: UnitOfWork, principal: Principal, replica_id: str, progress: Pro
 
 def _keep_state(uow: UnitOfWork, replica: Mapping[str, Any], attempt: Mapping[str, Any], progress: Progress) -> None:
     if REPLICA.allows(replica["state"], "run"):
-        move(uow, REPLICAS, replica, "run", reason="the replica reports")
+        move_row(uow, REPLICAS, replica, "run", reason="the replica reports")
     if progress.state == "RUNNING" or replica["outcome"] is not None:
         return
     outcome, reason = progress.state, progress.error or progress.state

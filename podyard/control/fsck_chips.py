@@ -9,7 +9,8 @@ from typing import Any
 from podyard.control.fsck_violation import Violation, job_text, node_text
 from podyard.db.fsck import Records, Row
 from podyard.domain.fleet import Fleet, Pod
-from podyard.domain.job import LIVE_HOST_STATES, REPLICA
+from podyard.domain.host_record import LIVE_HOST_STATES
+from podyard.domain.job import REPLICA
 from podyard.domain.node import NODE_STATES_LOST, kind_of
 from podyard.domain.slice import chips_from_text
 from podyard.hardware.accelerator_types import AcceleratorType

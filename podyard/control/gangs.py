@@ -27,7 +27,7 @@ from podyard.db import outbox
 from podyard.db.nodes import row_by_key as node_row
 from podyard.db.tables_compute import agents
 from podyard.db.tables_jobs import attempts, jobs, replicas
-from podyard.db.transition import ATTEMPTS, JOBS, REPLICAS, born, move
+from podyard.db.transition import ATTEMPTS, JOBS, REPLICAS, born_row, move_row
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.gang import GangSize, wanted_sizes, whole_gang
 from podyard.domain.gang_room import Contender, Holder, count_for, left_for_others, who_shrinks
@@ -218,7 +218,7 @@ def _start(uow: UnitOfWork, job: Mapping[str, Any], size: GangSize) -> None:
     saved = rows.committed_checkpoints(uow, job["job_key"])
     resume_step = saved[0]["step"] if saved else 0
     attempt_id = row_id(uow.streams.stream("attempts"), "attempt")
-    born(
+    born_row(
         uow,
         ATTEMPTS,
         {
@@ -241,7 +241,7 @@ def _start(uow: UnitOfWork, job: Mapping[str, Any], size: GangSize) -> None:
     smaller = _smaller(uow, job, number, size)
     for agent_id in _place_replicas(uow, job, attempt_id, size):
         outbox.put(uow, f"agent.{agent_id}", POKE_TASK, [agent_id])
-    move(
+    move_row(
         uow,
         JOBS,
         job,
@@ -278,7 +278,7 @@ def _place_replicas(uow: UnitOfWork, job: Mapping[str, Any], attempt_id: str, si
         assert free[agent_id] > 0, free
         free[agent_id] -= 1
         used.append(agent_id)
-        born(
+        born_row(
             uow,
             REPLICAS,
             {
@@ -430,10 +430,10 @@ def settle(uow: UnitOfWork, attempt_id: str, known: Mapping[str, Any] | None = N
 
 
 def _run(uow: UnitOfWork, attempt: Mapping[str, Any]) -> Mapping[str, Any]:
-    moved = move(uow, ATTEMPTS, attempt, "run", reason="all replicas run")
+    moved = move_row(uow, ATTEMPTS, attempt, "run", reason="all replicas run")
     job = rows.row_by_key(uow, attempt["job_key"])
     if JOB.allows(job["state"], "run"):
-        move(uow, JOBS, job, "run", reason="all replicas run")
+        move_row(uow, JOBS, job, "run", reason="all replicas run")
     return moved
 
 
@@ -441,7 +441,7 @@ def end(uow: UnitOfWork, attempt: Mapping[str, Any], outcome: str, reason: str) 
     """Asks every replica to stop; the attempt has ended once all have exited. Returns it as it stands now."""
     if attempt["state"] in ("ENDING", "ENDED"):
         return attempt
-    ending = {**move(uow, ATTEMPTS, attempt, "end", reason=reason, outcome=outcome), "reason": reason}
+    ending = {**move_row(uow, ATTEMPTS, attempt, "end", reason=reason, outcome=outcome), "reason": reason}
     uow.update(attempts, {"attempt_id": attempt["attempt_id"]}, {"reason": reason})
     gang = _live_gang(uow, attempt)
     uow.execute(update(replicas).where(replicas.c.attempt_id == attempt["attempt_id"]).values(desired="STOP"))
@@ -449,12 +449,12 @@ def end(uow: UnitOfWork, attempt: Mapping[str, Any], outcome: str, reason: str) 
         outbox.put(uow, f"agent.{agent_id}", POKE_TASK, [agent_id])
     job = rows.row_by_key(uow, attempt["job_key"])
     if outcome in ("FAILED", "PREEMPTED", "RESIZED") and JOB.allows(job["state"], "recover"):
-        move(uow, JOBS, job, "recover", reason=reason, state_reason=reason)
+        move_row(uow, JOBS, job, "recover", reason=reason, state_reason=reason)
     return ending
 
 
 def _finish(uow: UnitOfWork, attempt: Mapping[str, Any]) -> None:
-    move(uow, ATTEMPTS, attempt, "ended", reason=attempt["outcome"], ended=uow.now)
+    move_row(uow, ATTEMPTS, attempt, "ended", reason=attempt["outcome"], ended=uow.now)
     access.revoke_attempt(uow, attempt["attempt_id"])
     uow.execute(update(replicas).where(replicas.c.attempt_id == attempt["attempt_id"]).values(token=""))
     job = rows.row_by_key(uow, attempt["job_key"])
@@ -489,4 +489,4 @@ def finish_job(uow: UnitOfWork, job: Mapping[str, Any], event: str, code: Code |
     values: dict[str, Any] = {"ended": uow.now, "state_reason": message}
     if code is not None:
         values.update(error_code=int(code), error_message=message)
-    move(uow, JOBS, job, event, reason=message, **values)
+    move_row(uow, JOBS, job, event, reason=message, **values)

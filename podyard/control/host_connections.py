@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
 
-from sqlalchemy import select, update
+from sqlalchemy import select
 
 from podyard.base.errors import failed_precondition, not_found
 from podyard.control import hosts as host_control
 from podyard.control.agents import require_agent
+from podyard.db import hosts, yard
 from podyard.db import nodes as node_rows
-from podyard.db import yard
-from podyard.db.tables_compute import hosts, nodes
+from podyard.db.tables_compute import nodes
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.host import HAS_HOST_ADDRESSES
+from podyard.domain.host_record import HostRecord
 from podyard.domain.principal import Principal
 
 LISTENERS_MAX = 16_384  # of one machine: 32 nodes v4-4096; each is one socket, and a process has 65,536
@@ -55,26 +55,22 @@ def has_listeners(uow: UnitOfWork) -> bool:
     return HAS_HOST_ADDRESSES and uow.first(_READY.limit(1)) is not None
 
 
-def connect(uow: UnitOfWork, principal: Principal, agent_id: str, host_id: str) -> Mapping[str, Any]:
-    """Materialises the host for its first connection and returns its row. It is RUNNING once its agent says so.
+def connect(uow: UnitOfWork, principal: Principal, agent_id: str, host_id: str) -> HostRecord:
+    """Materialises the host for its first connection and returns it. It is RUNNING once its agent says so.
 
     Raises FAILED_PRECONDITION unless its node is READY, RESOURCE_EXHAUSTED when there is no room.
     """
     require_agent(principal, agent_id)
-    host = uow.first(select(hosts).where(hosts.c.host_id == host_id))
+    host = hosts.find(uow, host_id)
     if host is None:
         raise not_found(f"hosts/{host_id}")
-    node = node_rows.row_by_key(uow, host["node_key"])
+    node = node_rows.row_by_key(uow, host.node_key)
     if node["state"] != "READY":
         raise failed_precondition(f"hosts of a node run while it is READY: node {node['node_id']} is {node['state']}")
-    (row,) = host_control.materialise(uow, node, [host])
-    return row
+    (connected,) = host_control.materialise(uow, node, [host])
+    return connected
 
 
 def note_taken(uow: UnitOfWork, taken: Mapping[str, str]) -> None:
     """What keeps hosts from being connected to, by host; hosts that are not named have no such problem any more."""
-    free = hosts.c.problem.startswith(TAKEN_PREFIX, autoescape=True)
-    uow.execute(update(hosts).where(free, hosts.c.host_id.not_in(list(taken))).values(problem=""))
-    for host_id, problem in sorted(taken.items()):
-        mine = update(hosts).where(hosts.c.host_id == host_id, hosts.c.problem == "")
-        uow.execute(mine.values(problem=f"{TAKEN_PREFIX}{problem}"))
+    hosts.set_taken(uow, TAKEN_PREFIX, taken)

@@ -9,21 +9,20 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import Any
 
-from sqlalchemy import Select, String, and_, bindparam, cast, exists, func, or_, select, update
+from sqlalchemy import select
 
 from podyard.base.clock import RealTime
 from podyard.base.errors import Code, PodyardError, failed_precondition, invalid, not_found
 from podyard.control import access, lookup
 from podyard.control.agents import require_agent
 from podyard.control.gangs import POKE_TASK
-from podyard.db import faults, outbox, yard
+from podyard.db import faults, hosts, outbox, yard
 from podyard.db import nodes as node_rows
 from podyard.db.tables_access import projects
-from podyard.db.tables_compute import agents, hosts, nodes
-from podyard.db.transition import HOSTS, move
+from podyard.db.tables_compute import nodes
+from podyard.db.transition import move
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.host import (
     DEFAULT_SCOPES,
@@ -37,7 +36,7 @@ from podyard.domain.host import (
     host_address,
 )
 from podyard.domain.host_key import KEY_TYPE, key_seed, public_key
-from podyard.domain.job import LIVE_HOST_STATES
+from podyard.domain.host_record import HostRecord, HostState
 from podyard.domain.principal import Principal
 
 USE = "podyard.hosts.use"
@@ -76,8 +75,8 @@ class HostReport:
 
 def ask(
     uow: UnitOfWork, principal: Principal, project: str, zone: str, node_id: str, host_indices: Sequence[int]
-) -> list[Mapping[str, Any]]:
-    """Materialises hosts (none named: all) and returns their rows. They are RUNNING once their agent says so.
+) -> list[HostRecord]:
+    """Materialises hosts (none named: all) and returns them. They are RUNNING once their agent says so.
 
     Raises FAILED_PRECONDITION unless the node is READY, RESOURCE_EXHAUSTED with the numbers when there is no room.
     """
@@ -87,26 +86,24 @@ def ask(
     outside = [index for index in host_indices if not 0 <= index < row["host_count"]]
     if outside:
         raise invalid(f"worker {outside[0]} does not exist: node {node_id} has {row['host_count']}", "workers")
-    chosen = [host for host in _hosts_of(uow, row) if not host_indices or host["host_index"] in host_indices]
-    return materialise(uow, row, chosen)
+    found = hosts.of_node(uow, row["node_key"])
+    return materialise(uow, row, [host for host in found if not host_indices or host.host_index in host_indices])
 
 
-def materialise(
-    uow: UnitOfWork, node: Mapping[str, Any], chosen: Sequence[Mapping[str, Any]]
-) -> list[Mapping[str, Any]]:
-    """Gives hosts of a READY node a life, and returns their rows. Raises RESOURCE_EXHAUSTED when there is no room."""
-    _materialise(uow, node, [host for host in chosen if host["state"] == "VIRTUAL"])
-    ids = [host["host_id"] for host in chosen]
-    uow.execute(update(hosts).where(hosts.c.host_id.in_(ids)).values(asked=True))
-    return [host for host in _hosts_of(uow, node) if host["host_id"] in ids]
+def materialise(uow: UnitOfWork, node: Mapping[str, Any], chosen: Sequence[HostRecord]) -> list[HostRecord]:
+    """Gives hosts of a READY node a life, and returns them. Raises RESOURCE_EXHAUSTED when there is no room."""
+    _materialise(uow, node, [host for host in chosen if host.state is HostState.VIRTUAL])
+    ids = [host.host_id for host in chosen]
+    hosts.set_asked(uow, ids)
+    return [host for host in hosts.of_node(uow, node["node_key"]) if host.host_id in ids]
 
 
 def list_hosts(
     uow: UnitOfWork, principal: Principal, project: str, zone: str, node_id: str
-) -> tuple[NodeFacts, list[Mapping[str, Any]]]:
-    """What the node's hosts know, and their rows in order."""
+) -> tuple[NodeFacts, list[HostRecord]]:
+    """What the node's hosts know, and the hosts in order."""
     row = lookup.node(uow, principal, "tpu.nodes.get", project, zone, node_id)
-    return facts(uow, row), _hosts_of(uow, row)
+    return facts(uow, row), hosts.of_node(uow, row["node_key"])
 
 
 def guest_attributes(
@@ -123,7 +120,7 @@ def guest_attributes(
     The host keys are there from the beginning: gcloud asks for them before any host runs.
     """
     row = lookup.node(uow, principal, "tpu.nodes.get", project, zone, node_id)
-    known = {str(host["host_index"]): host for host in _hosts_of(uow, row)}
+    known = {str(host.host_index): host for host in hosts.of_node(uow, row["node_key"])}
     worker_ids = [worker for worker in worker_ids if worker]  # gcloud names all by an empty one
     for worker in worker_ids:
         if worker not in known:
@@ -135,23 +132,23 @@ def guest_attributes(
     ]
 
 
-def _guest_attributes(host: Mapping[str, Any], secret: str) -> dict[str, Mapping[str, str]]:
-    public = public_key(key_seed(secret, host["host_id"]))
-    return {**host["guest_attributes"], HOST_KEYS_NAMESPACE: {KEY_TYPE: public}}
+def _guest_attributes(host: HostRecord, secret: str) -> dict[str, Mapping[str, str]]:
+    public = public_key(key_seed(secret, host.host_id))
+    return {**host.guest_attributes, HOST_KEYS_NAMESPACE: {KEY_TYPE: public}}
 
 
 def wanted(uow: UnitOfWork, agent_id: str) -> list[HostWanted]:
     """The hosts that have a life on the agent, and whether they shall go on."""
-    live = _live(uow, agent_id)
+    live = hosts.live(uow, agent_id)
     secret = yard.read(uow).secret if live else ""
     return [
         HostWanted(
-            host["host_id"],
-            host["generation"],
-            host["node_key"],
-            host["host_index"],
-            host["state"] != "STOPPING",
-            key_seed(secret, host["host_id"]),
+            host.host_id,
+            host.generation,
+            host.node_key,
+            host.host_index,
+            host.state is not HostState.STOPPING,
+            key_seed(secret, host.host_id),
         )
         for host in live
     ]
@@ -159,8 +156,7 @@ def wanted(uow: UnitOfWork, agent_id: str) -> list[HostWanted]:
 
 def gone(uow: UnitOfWork, host_ids: Sequence[str]) -> list[str]:
     """Which of the hosts are no more: their folders may go."""
-    there = select(hosts.c.host_id).where(hosts.c.host_id.in_(host_ids))
-    return sorted(set(host_ids) - {row["host_id"] for row in uow.all(there)})
+    return sorted(set(host_ids) - hosts.present(uow, host_ids))
 
 
 def sync(
@@ -169,16 +165,15 @@ def sync(
     """Takes what the host server saw; returns its hosts, and by node the facts (with their digest) that are not `known`
     by that digest."""
     require_agent(principal, agent_id)
-    there = {host["host_id"]: host for host in _live(uow, agent_id)}
+    there = {host.host_id: host for host in hosts.live(uow, agent_id)}
     for report in reports:
         host = there.get(report.host_id)
-        if host is not None and host["generation"] == report.generation:  # else of a life that is over
+        if host is not None and host.generation == report.generation:  # else of a life that is over
             _take(uow, host, report)
     _stop_where_not_ready(uow, agent_id)
     live = wanted(uow, agent_id)
     if live:
-        mine = update(hosts).where(hosts.c.agent_id == agent_id, hosts.c.state.in_(LIVE_HOST_STATES))
-        uow.execute(mine.values(lease_until=uow.real_now.plus_seconds(uow.leases.replica_seconds)))
+        hosts.renew_leases(uow, agent_id)
     news = {}
     for key in sorted({host.node_key for host in live}):
         found = facts(uow, node_rows.row_by_key(uow, key))
@@ -194,14 +189,10 @@ def token(uow: UnitOfWork, principal: Principal, agent_id: str, host_id: str) ->
     Only for accounts of the node's own project: who may make a node must not become somebody of another project.
     """
     require_agent(principal, agent_id)
-    host = uow.first(
-        select(hosts).where(
-            hosts.c.host_id == host_id, hosts.c.agent_id == agent_id, hosts.c.state.in_(LIVE_HOST_STATES)
-        )
-    )
-    if host is None:
+    host = hosts.find(uow, host_id)
+    if host is None or host.agent_id != agent_id or not host.is_live:
         raise not_found(f"hosts/{host_id}")
-    node = facts(uow, node_rows.row_by_key(uow, host["node_key"]))
+    node = facts(uow, node_rows.row_by_key(uow, host.node_key))
     own = (default_service_account(node.project_number), f"@{node.project}.iam.gserviceaccount.com")
     if not node.service_account.endswith(own):
         raise PodyardError(
@@ -219,28 +210,18 @@ def settle(uow: UnitOfWork, watching_since: RealTime) -> None:
     _stop_where_not_ready(uow, None)
     if uow.real_now >= watching_since.plus_seconds(uow.leases.replica_seconds):
         _lose_silent(uow)
-    for node in uow.all(_WANT_HOSTS):
+    for node in hosts.nodes_that_want_hosts(uow):
         names = node["spec"].get("metadata", {})
         scripted = STARTUP_SCRIPT in names or SHUTDOWN_SCRIPT in names
         waiting = [
             host
-            for host in _hosts_of(uow, node)
-            if host["state"] == "VIRTUAL" and (scripted or host["asked"]) and _is_due(uow, node, host)
+            for host in hosts.of_node(uow, node["node_key"])
+            if host.state is HostState.VIRTUAL and (scripted or host.asked) and _is_due(uow, node, host)
         ]
         try:
             _materialise(uow, node, waiting)
         except PodyardError as error:
             _note(uow, waiting, error.message)
-
-
-def busy(uow: UnitOfWork, node_key: str) -> bool:
-    """Whether processes of a host of the node may still be on its chips."""
-    return uow.execute(_BUSY, {"key": node_key}).first() is not None
-
-
-_BUSY = (
-    select(hosts.c.host_id).where(hosts.c.node_key == bindparam("key"), hosts.c.state.in_(LIVE_HOST_STATES)).limit(1)
-)
 
 
 def facts(uow: UnitOfWork, row: Mapping[str, Any]) -> NodeFacts:
@@ -302,71 +283,75 @@ def _multislice(uow: UnitOfWork, row: Mapping[str, Any]) -> Multislice | None:
     return Multislice(row["slice_index"], row["slice_count"], address)
 
 
-def _take(uow: UnitOfWork, host: Mapping[str, Any], report: HostReport) -> None:
-    said: dict[str, Any] = {"scripts": dict(report.scripts), "problem": report.problem}
-    if report.ssh_host_key:
-        said["ssh_host_key"] = report.ssh_host_key
-    if report.guest_attributes is not None:
-        said["guest_attributes"] = {name: dict(values) for name, values in report.guest_attributes.items()}
+def _take(uow: UnitOfWork, host: HostRecord, report: HostReport) -> None:
+    attributes = report.guest_attributes
+    said = dataclasses.replace(
+        host,
+        scripts=dict(report.scripts),
+        problem=report.problem,
+        ssh_host_key=report.ssh_host_key or host.ssh_host_key,
+        guest_attributes=host.guest_attributes
+        if attributes is None
+        else {name: dict(values) for name, values in attributes.items()},
+    )
     if report.state == "EXITED":
-        _exit(uow, host, report.problem or "every process of the host is gone", **said)
+        _exit(uow, host, said, report.problem or "every process of the host is gone")
         return
-    said |= {"bind_address": report.address, "metadata_address": report.metadata_address}
-    said["port_map"] = dict(report.ports)
-    if host["state"] == "STARTING":
-        move(uow, HOSTS, host, "run", reason="the host answers", **said)
-    elif any(host[name] != value for name, value in said.items()):
-        uow.execute(update(hosts).where(hosts.c.host_id == host["host_id"]).values(**said))
+    said = dataclasses.replace(
+        said,
+        bind_address=report.address,
+        metadata_address=report.metadata_address,
+        port_map=dict(report.ports),
+    )
+    if host.state is HostState.STARTING:
+        move(uow, host, "run", reason="the host answers", changed=said)
+    else:
+        hosts.store(uow, host, said)
 
 
-def _exit(uow: UnitOfWork, host: Mapping[str, Any], reason: str, **values: Any) -> None:
-    node = node_rows.row_by_key(uow, host["node_key"])
-    no_more: dict[str, Any] = {"agent_id": None, "bind_address": None, "port_map": {}, "lease_until": None}
-    no_more["metadata_address"] = ""
-    stays = node["state"] == "READY" and node["ready_since"] == host["ready_since"]
-    move(uow, HOSTS, host, "exit", reason=reason, **{**values, **no_more, "asked": host["asked"] and stays})
+def _exit(uow: UnitOfWork, host: HostRecord, said: HostRecord, reason: str) -> None:
+    """`said`: the host with what its last report says."""
+    node = node_rows.row_by_key(uow, host.node_key)
+    stays = node["state"] == "READY" and node["ready_since"] == host.ready_since
+    changed = dataclasses.replace(
+        said,
+        agent_id=None,
+        bind_address=None,
+        port_map={},
+        lease_until=None,
+        metadata_address="",
+        asked=host.asked and stays,
+    )
+    move(uow, host, "exit", reason=reason, changed=changed)
 
 
 def _stop_where_not_ready(uow: UnitOfWork, agent_id: str | None) -> None:
     """Hosts of a node that has left READY, or has left it and come back since (that is a reboot), shall stop."""
-    query = _TO_STOP if agent_id is None else _TO_STOP.where(hosts.c.agent_id == agent_id)
-    for found in uow.all(query):
-        host = {column.name: found[column.name] for column in hosts.c}
-        move(uow, HOSTS, host, "stop", reason=f"node {found['node_id']} is {found['node_state']}")
-        _poke(uow, host["agent_id"])
-
-
-_TO_STOP = (
-    select(hosts, nodes.c.node_id, nodes.c.state.label("node_state"))
-    .join(nodes, nodes.c.node_key == hosts.c.node_key)
-    .where(
-        hosts.c.state.in_(("STARTING", "RUNNING")),
-        or_(nodes.c.state != "READY", nodes.c.ready_since != hosts.c.ready_since),
-    )
-    .order_by(hosts.c.node_key, hosts.c.host_index)
-)
+    for found in hosts.to_stop(uow, agent_id):
+        move(uow, found.host, "stop", reason=f"node {found.node_id} is {found.node_state}")
+        _poke(uow, found.host.agent_id)
 
 
 def _lose_silent(uow: UnitOfWork) -> None:
     """A host server that cannot report ends by itself within its lease; while its agent lives, it is made anew."""
-    lapsed = [host for host in _live(uow, None) if host["lease_until"] is None or host["lease_until"] < uow.real_now]
-    living = {row["agent_id"] for row in _living_agents(uow)} if lapsed else set()
+    lapsed = [host for host in hosts.live(uow, None) if host.lease_until is None or host.lease_until < uow.real_now]
+    living = {room.agent_id for room in hosts.living_agents(uow)} if lapsed else set()
     for host in lapsed:
-        if host["agent_id"] not in living:
-            reason = f"agent {host['agent_id']} is silent and the lease is over"
-            _exit(uow, host, reason, problem=reason)
+        if host.agent_id not in living:
+            reason = f"agent {host.agent_id} is silent and the lease is over"
+            _exit(uow, host, dataclasses.replace(host, problem=reason), reason)
 
 
-def _materialise(uow: UnitOfWork, node: Mapping[str, Any], chosen: Sequence[Mapping[str, Any]]) -> None:
+def _materialise(uow: UnitOfWork, node: Mapping[str, Any], chosen: Sequence[HostRecord]) -> None:
     """Gives each host a life on the agent with the most room, all or none."""
     if not chosen:
         return
-    living = _living_agents(uow)
-    used = _live_by_agent(uow)
-    free = {row["agent_id"]: row["hosts_max"] - used.get(row["agent_id"], 0) for row in living}
+    living = hosts.living_agents(uow)
+    used = hosts.live_counts(uow)
+    free = {agent.agent_id: agent.hosts_max - used.get(agent.agent_id, 0) for agent in living}
     room = sum(max(0, count) for count in free.values())
     if room < len(chosen):
-        most = sum(row["hosts_max"] for row in living)
+        most = sum(agent.hosts_max for agent in living)
         raise PodyardError(
             Code.RESOURCE_EXHAUSTED,
             f"{len(chosen)} hosts of node {node['node_id']} must run at once and the {len(living)} living agents have "
@@ -375,73 +360,32 @@ def _materialise(uow: UnitOfWork, node: Mapping[str, Any], chosen: Sequence[Mapp
     for host in chosen:
         agent_id = max(sorted(free), key=lambda agent: free[agent])
         free[agent_id] -= 1
-        move(
-            uow,
-            HOSTS,
+        changed = dataclasses.replace(
             host,
-            "materialise",
-            reason=f"on agent {agent_id}",
             agent_id=agent_id,
-            generation=host["generation"] + 1,
+            generation=host.generation + 1,
             ready_since=node["ready_since"],
             tried=uow.real_now,
             lease_until=uow.real_now.plus_seconds(uow.leases.replica_seconds),
             problem="",
             scripts={},
         )
+        move(uow, host, "materialise", reason=f"on agent {agent_id}", changed=changed)
         _poke(uow, agent_id)
 
 
-@cache
-def _nodes_that_want_hosts() -> Select[Any]:
-    """READY nodes with a script or with hosts that somebody asked for, of which some are not materialised."""
-    text = cast(nodes.c.spec, String)
-    scripted = or_(text.like(f'%"{STARTUP_SCRIPT}"%'), text.like(f'%"{SHUTDOWN_SCRIPT}"%'))
-    asked = nodes.c.node_key.in_(select(hosts.c.node_key).where(hosts.c.state == "VIRTUAL", hosts.c.asked))
-    idle = exists().where(hosts.c.node_key == nodes.c.node_key, hosts.c.state == "VIRTUAL")
-    wanted = or_(asked, and_(scripted, idle))  # the text of a node's spec is looked through once, not once per host
-    return select(nodes).where(nodes.c.state == "READY", wanted).order_by(nodes.c.node_key)
-
-
-_WANT_HOSTS = _nodes_that_want_hosts()
-
-
-def _is_due(uow: UnitOfWork, node: Mapping[str, Any], host: Mapping[str, Any]) -> bool:
-    if host["tried"] is None or host["ready_since"] != node["ready_since"]:
+def _is_due(uow: UnitOfWork, node: Mapping[str, Any], host: HostRecord) -> bool:
+    if host.tried is None or host.ready_since != node["ready_since"]:
         return True
-    due: RealTime = host["tried"].plus_seconds(RETRY_SECONDS)
-    return uow.real_now >= due
+    return uow.real_now >= host.tried.plus_seconds(RETRY_SECONDS)
 
 
-def _note(uow: UnitOfWork, waiting: Sequence[Mapping[str, Any]], problem: str) -> None:
-    ids = [host["host_id"] for host in waiting if host["problem"] != problem]
+def _note(uow: UnitOfWork, waiting: Sequence[HostRecord], problem: str) -> None:
+    ids = [host.host_id for host in waiting if host.problem != problem]
     if ids:
-        uow.execute(update(hosts).where(hosts.c.host_id.in_(ids)).values(problem=problem))
+        hosts.set_problem(uow, ids, problem)
 
 
-def _live(uow: UnitOfWork, agent_id: str | None) -> list[Mapping[str, Any]]:
-    if agent_id is None:
-        return uow.all(_LIVE)
-    return uow.all(_LIVE_OF, {"agent": agent_id})
-
-
-_LIVE = select(hosts).where(hosts.c.state.in_(LIVE_HOST_STATES)).order_by(hosts.c.node_key, hosts.c.host_index)
-_LIVE_OF = _LIVE.where(hosts.c.agent_id == bindparam("agent"))
-
-
-def _live_by_agent(uow: UnitOfWork) -> dict[str, int]:
-    query = select(hosts.c.agent_id, func.count().label("hosts")).where(hosts.c.state.in_(LIVE_HOST_STATES))
-    return {row["agent_id"]: row["hosts"] for row in uow.all(query.group_by(hosts.c.agent_id))}
-
-
-def _living_agents(uow: UnitOfWork) -> list[Mapping[str, Any]]:
-    oldest = uow.real_now.plus_seconds(-uow.leases.agent_seconds)
-    return uow.all(select(agents).where(agents.c.seen >= oldest).order_by(agents.c.agent_id))
-
-
-def _hosts_of(uow: UnitOfWork, node: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return uow.all(select(hosts).where(hosts.c.node_key == node["node_key"]).order_by(hosts.c.host_index))
-
-
-def _poke(uow: UnitOfWork, agent_id: str) -> None:
+def _poke(uow: UnitOfWork, agent_id: str | None) -> None:
+    assert agent_id is not None, "a live host is on an agent"
     outbox.put(uow, f"agent.{agent_id}", POKE_TASK, [agent_id])

@@ -14,7 +14,7 @@ from podyard.control import access, gangs, lookup, nodes
 from podyard.db import jobs as rows
 from podyard.db import nodes as node_rows
 from podyard.db.tables_jobs import job_logs, jobs, replicas
-from podyard.db.transition import JOBS, born, move
+from podyard.db.transition import JOBS, born_row, move_row
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import Fleet
 from podyard.domain.gang import allowed_sizes, whole_gang
@@ -105,7 +105,7 @@ def create(
         "error_message": None,
     }
     _check_room(uow, allowed_sizes(spec, kind)[-1].process_count)
-    born(uow, JOBS, row, reason="submitted")
+    born_row(uow, JOBS, row, reason="submitted")
     return get(uow, principal, project, zone, job_id)
 
 
@@ -130,7 +130,7 @@ def cancel(uow: UnitOfWork, principal: Principal, project: str, zone: str, job_i
     if row["state"] == "QUEUED":
         gangs.finish_job(uow, row, "cancel", None, f"cancelled by {principal.email}")
     elif row["state"] != "CANCELLING":
-        moved = move(uow, JOBS, row, "cancel", reason=f"cancelled by {principal.email}", state_reason="cancelling")
+        moved = move_row(uow, JOBS, row, "cancel", reason=f"cancelled by {principal.email}", state_reason="cancelling")
         attempt = rows.open_attempt(uow, row["job_key"])
         if attempt is None:
             gangs.finish_job(uow, moved, "cancelled", None, f"cancelled by {principal.email}")

@@ -15,15 +15,15 @@ from podyard.base import ids
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import Code, PodyardError, failed_precondition, invalid
 from podyard.base.ids import check_resource_id, row_id
-from podyard.control import access, disks, hosts, lookup, operations, queue_states, quota, spending
+from podyard.control import access, disks, lookup, operations, queue_states, quota, spending
 from podyard.control.gangs import end as end_attempt
 from podyard.db import faults as fault_rows
+from podyard.db import hosts, timers
 from podyard.db import jobs as job_rows
 from podyard.db import nodes as rows
-from podyard.db import timers
 from podyard.db.tables_compute import nodes, slices
 from podyard.db.tables_jobs import jobs, replicas
-from podyard.db.transition import NODES, born, move
+from podyard.db.transition import NODES, born_row, move_row
 from podyard.db.unit_of_work import Stale, UnitOfWork
 from podyard.domain.fleet import Fleet, Zone
 from podyard.domain.host import default_service_account
@@ -69,7 +69,7 @@ def create(
     row = _new_row(uow, project, zone, node_id, spec) | {"job_key": job_key, "state_reason": initial_state_reason}
     detail = spending.price_warning(uow, zone, spec)
     operation = operations.begin(uow, row, "create", _name(row), detail=detail)
-    born(uow, NODES, {**row, "pending_operation": operation.operation_id}, reason="requested")
+    born_row(uow, NODES, {**row, "pending_operation": operation.operation_id}, reason="requested")
     return operation
 
 
@@ -84,7 +84,7 @@ def make(uow: UnitOfWork, queued_resource: Mapping[str, Any], request: NodeReque
         "slice_index": request.slice_index,
         "slice_count": request.slice_count,
     }
-    born(uow, NODES, row, reason="made for its queued resource")
+    born_row(uow, NODES, row, reason="made for its queued resource")
     return rows.row_by_key(uow, row["node_key"])
 
 
@@ -269,7 +269,7 @@ def apply_wait(uow: UnitOfWork, action: Wait) -> None:
         "metadata": {"why": action.reason},
     }
     operations.fail(uow, row["pending_operation"], action.code, action.message, [why])
-    move(uow, NODES, row, "fail", reason=action.reason, pending_operation=None, **_gone(row["state"] == "CREATING"))
+    move_row(uow, NODES, row, "fail", reason=action.reason, pending_operation=None, **_gone(row["state"] == "CREATING"))
 
 
 def on_timer(uow: UnitOfWork, timer: Mapping[str, Any]) -> bool:
@@ -288,13 +288,13 @@ def on_timer(uow: UnitOfWork, timer: Mapping[str, Any]) -> bool:
         _ready(uow, row, kind.removeprefix("node."))
     elif kind == "node.stopped":
         rows.release_slice(uow, row["node_key"])
-        moved = move(uow, NODES, row, "stopped", reason="stopped", pending_operation=None)
+        moved = move_row(uow, NODES, row, "stopped", reason="stopped", pending_operation=None)
         operations.succeed(uow, row["pending_operation"], rows.frozen(uow, moved))
     elif kind == "node.deleted":
         rows.release_slice(uow, row["node_key"])
         rows.remove_hosts(uow, row["node_key"])
         timers.drop(uow, row["node_key"])
-        moved = move(uow, NODES, row, "deleted", reason="deleted", pending_operation=None, **_gone(True))
+        moved = move_row(uow, NODES, row, "deleted", reason="deleted", pending_operation=None, **_gone(True))
         # v1's delete answers with the node, later versions with nothing.
         operations.succeed(uow, row["pending_operation"], rows.frozen(uow, moved))
         _tell_queue(uow, row)
@@ -315,7 +315,7 @@ def _ready(uow: UnitOfWork, row: Mapping[str, Any], event: str, **values: Any) -
         values |= {"upcoming_maintenance": None, "symptoms": None, "last_pod": None}
     if event == "created":
         values["termination"] = _end_of_life(uow, row)
-    moved = move(uow, NODES, row, event, reason="ready", **values)
+    moved = move_row(uow, NODES, row, event, reason="ready", **values)
     operations.succeed(uow, row["pending_operation"], rows.frozen(uow, moved))
     if event == "created" and moved["termination"] is not None:
         timers.put(uow, "node.expire", row["node_key"], 0, max(uow.now, moved["termination"]))
@@ -350,7 +350,7 @@ def pass_into(
 ) -> Mapping[str, Any]:
     """Moves a READY node into the passing state of `event`, which ends its jobs; the event `end` makes it READY again
     after `seconds` of platform time (None: when whoever calls this sets the timer)."""
-    moved = move(uow, NODES, row, event, reason=reason, **values)
+    moved = move_row(uow, NODES, row, event, reason=reason, **values)
     _end_jobs(uow, row, f"node {row['node_id']}: {reason}")
     if seconds is not None:
         timers.put(uow, f"node.{end}", row["node_key"], moved["version"], uow.now.plus_seconds(seconds))
@@ -363,7 +363,7 @@ def _begin(uow: UnitOfWork, row: Mapping[str, Any], verb: str, seconds: float | 
         text = f"The operation was cancelled: {verb} of the node was requested"
         operations.fail(uow, row["pending_operation"], Code.CANCELLED, text)
     operation = operations.begin(uow, row, verb, _name(row))
-    moved = move(uow, NODES, row, verb, reason=f"{verb} requested", pending_operation=operation.operation_id)
+    moved = move_row(uow, NODES, row, verb, reason=f"{verb} requested", pending_operation=operation.operation_id)
     if verb != "start":
         _end_jobs(uow, row, f"node {row['node_id']}: {verb} requested")
     if seconds is not None:
@@ -378,7 +378,7 @@ def _take_back(uow: UnitOfWork, row: Mapping[str, Any], event: str, reason: str)
         operations.fail(uow, row["pending_operation"], Code.CANCELLED, f"The node was taken back: {reason}")
     values: dict[str, Any] = {"pending_operation": None, "upcoming_maintenance": None, "maintenance_workers": None}
     values |= {"health": HEALTHY, "health_description": "", "symptoms": None}
-    moved = move(uow, NODES, row, event, reason=reason, state_reason=reason, **values)
+    moved = move_row(uow, NODES, row, event, reason=reason, state_reason=reason, **values)
     _end_jobs(uow, row, f"node {row['node_id']}: {reason}")
     timers.put(uow, "node.release", row["node_key"], moved["version"], uow.now)
     _tell_queue(uow, row)
@@ -407,7 +407,7 @@ def _end_jobs(uow: UnitOfWork, row: Mapping[str, Any], reason: str) -> None:
 
 
 def _busy(uow: UnitOfWork, node_key: str) -> bool:
-    return uow.execute(_RUNS, {"key": node_key}).first() is not None or hosts.busy(uow, node_key)
+    return uow.execute(_RUNS, {"key": node_key}).first() is not None or hosts.is_busy(uow, node_key)
 
 
 _RUNS = (

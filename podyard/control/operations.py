@@ -13,7 +13,7 @@ from podyard.db import faults
 from podyard.db import nodes as node_rows
 from podyard.db import operations as rows
 from podyard.db.tables_compute import operations
-from podyard.db.transition import NODES, OPERATIONS, born, move
+from podyard.db.transition import NODES, OPERATIONS, born_row, move_row
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fault import Subject
 from podyard.domain.operation import OPERATION, Operation
@@ -47,7 +47,7 @@ def begin(
     }
     if faults.struck(uow, "lostOperation", _subject(row)):
         row["lost"] = True
-    return rows.to_operation(born(uow, OPERATIONS, row, reason=f"{verb} requested"))
+    return rows.to_operation(born_row(uow, OPERATIONS, row, reason=f"{verb} requested"))
 
 
 def _subject(row: Mapping[str, Any]) -> Subject:
@@ -73,7 +73,7 @@ def _end(uow: UnitOfWork, operation_id: str | None, event: str, values: Mapping[
         return
     row = uow.first(_BY_ID, {"id": operation_id})
     if row is not None and not OPERATION.is_final(row["state"]):
-        move(uow, OPERATIONS, row, event, reason=reason, ended=uow.now, **values)
+        move_row(uow, OPERATIONS, row, event, reason=reason, ended=uow.now, **values)
 
 
 def get(uow: UnitOfWork, principal: Principal, project: str, zone: str, operation_id: str) -> Operation:
@@ -117,7 +117,7 @@ def cancel(uow: UnitOfWork, principal: Principal, project: str, zone: str, opera
     if node["state"] == "CREATING" and not node_rows.with_slice(uow, [node["node_key"]]):
         reason = "The operation was cancelled: the creation of the node was given up on request"
         fail(uow, operation_id, Code.CANCELLED, reason)
-        move(uow, NODES, node, "fail", reason=reason, pending_operation=None, live_name=None)
+        move_row(uow, NODES, node, "fail", reason=reason, pending_operation=None, live_name=None)
 
 
 def forget(uow: UnitOfWork, principal: Principal, project: str, zone: str, operation_id: str) -> None:

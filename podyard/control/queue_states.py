@@ -18,7 +18,7 @@ from podyard.db import queued_resources as rows
 from podyard.db import timers
 from podyard.db.tables import timers as timers_table
 from podyard.db.tables_queue import queued_resources
-from podyard.db.transition import QUEUED_RESOURCES, move
+from podyard.db.transition import QUEUED_RESOURCES, move_row
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.node import NODE_STATES_LOST
 
@@ -36,7 +36,7 @@ def settle(uow: UnitOfWork, queued_resource_key: str) -> None:
         _settle_suspending(uow, row, found)
     elif row["state"] == "DELETING" and not found:
         frozen = rows.frozen(uow, row)
-        move(uow, QUEUED_RESOURCES, row, "deleted", reason="deleted", live_name=None, pending_operation=None)
+        move_row(uow, QUEUED_RESOURCES, row, "deleted", reason="deleted", live_name=None, pending_operation=None)
         timers.drop(uow, queued_resource_key)
         operations.succeed(uow, row["pending_operation"], frozen)
 
@@ -61,7 +61,7 @@ def _settle_running(uow: UnitOfWork, row: Row, found: Sequence[Row]) -> None:
         _suspend(uow, row, found, "SERVICE", f"its nodes were lost: {', '.join(lost)}")
     elif lost:
         if row["state"] == "ACTIVE":
-            move(uow, QUEUED_RESOURCES, row, "repair", reason="a slice was lost, and is made anew")
+            move_row(uow, QUEUED_RESOURCES, row, "repair", reason="a slice was lost, and is made anew")
         remind(uow, "queuedResource.repair", row)
     elif row["state"] == "PROVISIONING" and all(state == "READY" for state in states):
         if row["repaired"] and spec.is_multislice:
@@ -76,7 +76,9 @@ def maintain(uow: UnitOfWork, node: Row) -> None:
     assert row is not None, node["queued_resource_key"]
     repaired = [*row["repaired"], node["node_key"]]
     if row["state"] == "ACTIVE":
-        move(uow, QUEUED_RESOURCES, row, "repair", reason=f"node {node['node_id']} is maintained", repaired=repaired)
+        move_row(
+            uow, QUEUED_RESOURCES, row, "repair", reason=f"node {node['node_id']} is maintained", repaired=repaired
+        )
     elif row["state"] == "PROVISIONING":
         mine = queued_resources.c.queued_resource_key == row["queued_resource_key"]
         uow.execute(update(queued_resources).where(mine).values(repaired=repaired))
@@ -85,18 +87,18 @@ def maintain(uow: UnitOfWork, node: Row) -> None:
 def _activate(uow: UnitOfWork, row: Row) -> None:
     """All of its nodes are READY."""
     values: dict[str, Any] = {"activated": row["activated"] or uow.now, "pending_operation": None, "repaired": []}
-    moved = move(uow, QUEUED_RESOURCES, row, "activate", reason="all of its nodes are READY", **values)
+    moved = move_row(uow, QUEUED_RESOURCES, row, "activate", reason="all of its nodes are READY", **values)
     operations.succeed(uow, row["pending_operation"], rows.frozen(uow, moved))
 
 
 def _suspend(uow: UnitOfWork, row: Row, found: Sequence[Row], initiator: str, reason: str) -> None:
     operations.fail(uow, row["pending_operation"], Code.CANCELLED, f"The queued resource is suspended: {reason}")
     values: dict[str, Any] = {"state_initiator": initiator, "pending_operation": None, "repaired": []}
-    _settle_suspending(uow, move(uow, QUEUED_RESOURCES, row, "suspend", reason=reason, **values), found)
+    _settle_suspending(uow, move_row(uow, QUEUED_RESOURCES, row, "suspend", reason=reason, **values), found)
 
 
 def _settle_suspending(uow: UnitOfWork, row: Row, found: Sequence[Row]) -> None:
     """It is SUSPENDED once none of its nodes lives or holds chips. Nodes that were taken back stay listed."""
     holding = node_rows.with_slice(uow, [node["node_key"] for node in found])
     if not holding and all(node["state"] in NODE_STATES_LOST for node in found):
-        move(uow, QUEUED_RESOURCES, row, "suspended", reason="all of its nodes are over")
+        move_row(uow, QUEUED_RESOURCES, row, "suspended", reason="all of its nodes are over")

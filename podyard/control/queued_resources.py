@@ -24,7 +24,7 @@ from podyard.db import faults, timers
 from podyard.db import nodes as node_rows
 from podyard.db import queued_resources as rows
 from podyard.db.tables_queue import queued_resources
-from podyard.db.transition import NODES, QUEUED_RESOURCES, born, move
+from podyard.db.transition import NODES, QUEUED_RESOURCES, born_row, move_row
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import Fleet
 from podyard.domain.node import NODE_STATES_LOST, kind_of
@@ -97,7 +97,7 @@ def create(
         "pending_operation": None,
         "repaired": [],
     }
-    born(uow, QUEUED_RESOURCES, row, reason="requested")
+    born_row(uow, QUEUED_RESOURCES, row, reason="requested")
     # All nodes are of one type and usage.
     return _queue(uow, principal, row, spending.price_warning(uow, zone, resolved.nodes[0].spec))
 
@@ -105,11 +105,11 @@ def create(
 def _queue(uow: UnitOfWork, principal: Principal, row: Mapping[str, Any], detail: str) -> Operation:
     """From CREATING into the queue, with the timers of its queueing policy."""
     key = row["queued_resource_key"]
-    accepted = move(uow, QUEUED_RESOURCES, {**row, "state": "CREATING", "version": 1}, "accept", reason="accepted")
+    accepted = move_row(uow, QUEUED_RESOURCES, {**row, "state": "CREATING", "version": 1}, "accept", reason="accepted")
     if row["valid_after"] is not None and row["valid_after"] > uow.now:
         timers.put(uow, "queuedResource.eligible", key, 0, row["valid_after"])
     else:
-        accepted = move(uow, QUEUED_RESOURCES, accepted, "wait", reason="it waits for chips")
+        accepted = move_row(uow, QUEUED_RESOURCES, accepted, "wait", reason="it waits for chips")
     if row["valid_until"] is not None:
         timers.put(uow, "queuedResource.expire", key, 0, row["valid_until"])
     return _done(uow, principal, accepted, "create", detail)
@@ -153,7 +153,7 @@ def delete(
         )
     operations.fail(uow, row["pending_operation"], Code.CANCELLED, "The queued resource was deleted")
     operation_id = operations.begin(uow, row, "delete", _name(row), _KIND).operation_id
-    move(uow, QUEUED_RESOURCES, row, "delete", reason="delete requested", pending_operation=operation_id)
+    move_row(uow, QUEUED_RESOURCES, row, "delete", reason="delete requested", pending_operation=operation_id)
     _delete_nodes(uow, fleet, row)
     settle(uow, row["queued_resource_key"])
     return operations.get(uow, principal, project, zone, operation_id)
@@ -174,7 +174,7 @@ def reset(
         "state_initiator": "",
         "pending_operation": None,
     }
-    moved = move(uow, QUEUED_RESOURCES, row, "reset", reason="reset requested", **values, repaired=[])
+    moved = move_row(uow, QUEUED_RESOURCES, row, "reset", reason="reset requested", **values, repaired=[])
     _delete_nodes(uow, fleet, row)
     return _done(uow, principal, moved, "reset")
 
@@ -204,7 +204,7 @@ def apply_place_group(uow: UnitOfWork, fleet: Fleet, action: PlaceGroup) -> None
     except PodyardError as error:
         _fail(uow, fleet, row, error.code, error.message)
         return
-    move(uow, QUEUED_RESOURCES, row, "provision", reason="all of its nodes are placed", wait_reason="")
+    move_row(uow, QUEUED_RESOURCES, row, "provision", reason="all of its nodes are placed", wait_reason="")
     # All are there before the first can be READY: a queued resource with fewer nodes than it asked for is suspended.
     made = [nodes.make(uow, row, request) for request in spec.nodes]
     for node, place in zip(made, action.places, strict=True):
@@ -224,7 +224,7 @@ def on_timer(uow: UnitOfWork, fleet: Fleet, timer: Mapping[str, Any]) -> None:
         return
     kind, state = timer["kind"], row["state"]
     if kind == "queuedResource.eligible" and state == "ACCEPTED":
-        move(uow, QUEUED_RESOURCES, row, "wait", reason="it waits for chips")
+        move_row(uow, QUEUED_RESOURCES, row, "wait", reason="it waits for chips")
     elif kind == "queuedResource.expire" and row["valid_until"] is not None and row["activated"] is None:
         if QUEUED_RESOURCE.allows(state, "fail"):
             _fail(uow, fleet, row, Code.DEADLINE_EXCEEDED, _expired_text(row))
@@ -246,10 +246,10 @@ def _repair(uow: UnitOfWork, row: Mapping[str, Any]) -> None:
         if node["node_key"] in holding:
             continue
         # Both steps in one unit: nobody sees the name without a node.
-        deleting = move(uow, NODES, node, "delete", reason="its slice is made anew")
+        deleting = move_row(uow, NODES, node, "delete", reason="its slice is made anew")
         node_rows.remove_hosts(uow, node["node_key"])
         timers.drop(uow, node["node_key"])
-        move(uow, NODES, deleting, "deleted", reason="its slice is made anew", live_name=None)
+        move_row(uow, NODES, deleting, "deleted", reason="its slice is made anew", live_name=None)
         spec = node_rows.to_spec(node["spec"])
         again = NodeRequest(node["node_id"], spec, node["slice_index"], node["slice_count"])
         repaired.append(nodes.make(uow, row, again)["node_key"])
@@ -272,7 +272,7 @@ def _restart_siblings(uow: UnitOfWork, fleet: Fleet, row: Mapping[str, Any]) -> 
 
 def _fail(uow: UnitOfWork, fleet: Fleet, row: Mapping[str, Any], code: Code, message: str) -> None:
     """It stays listed, and holds quota, until its user deletes it; nodes that were being made are deleted."""
-    move(uow, QUEUED_RESOURCES, row, "fail", reason=message, error_code=int(code), error_message=message)
+    move_row(uow, QUEUED_RESOURCES, row, "fail", reason=message, error_code=int(code), error_message=message)
     _delete_nodes(uow, fleet, row)
 
 

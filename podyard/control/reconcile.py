@@ -17,7 +17,7 @@ from podyard.db import queued_resources as queue_rows
 from podyard.db.tables_compute import agents
 from podyard.db.tables_compute import nodes as nodes_table
 from podyard.db.tables_jobs import attempts, jobs, replicas
-from podyard.db.transition import REPLICAS, move
+from podyard.db.transition import REPLICAS, move_row
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import Fleet
 from podyard.domain.job import JOB
@@ -43,7 +43,7 @@ def lose_silent_replicas(uow: UnitOfWork, watching_since: RealTime) -> None:
         attempt = rows.attempt_by_id(uow, replica["attempt_id"])
         if replica["agent_id"] not in living:
             reason = f"agent {replica['agent_id']} is silent and the lease is over"
-            move(uow, REPLICAS, replica, "exit", reason=reason)
+            move_row(uow, REPLICAS, replica, "exit", reason=reason)
             mine = update(replicas).where(replicas.c.replica_id == replica["replica_id"])
             uow.execute(mine.values(reason=replica["reason"] or reason))
         elif replica["state"] == "RUNNING" or _long_started(uow, attempt):

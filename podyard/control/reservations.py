@@ -17,7 +17,7 @@ from podyard.control import access, nodes
 from podyard.db import fleet as fleet_rows
 from podyard.db import timers
 from podyard.db.tables_queue import reservations
-from podyard.db.transition import RESERVATIONS, born, move
+from podyard.db.transition import RESERVATIONS, born_row, move_row
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import Fleet
 from podyard.domain.principal import Principal
@@ -65,7 +65,7 @@ def create(
         "ends": ends,
         "created": uow.now,
     }
-    born(uow, RESERVATIONS, row, reason="requested")
+    born_row(uow, RESERVATIONS, row, reason="requested")
     if starts is None or starts <= uow.now:
         _start(uow, _live(uow, project, zone, reservation_id))
     else:
@@ -100,7 +100,7 @@ def delete(uow: UnitOfWork, principal: Principal, project: str, zone: str, reser
     used = _record(uow, row).used
     if used:
         raise failed_precondition(f"nodes use {used} {row['units']} of reservation {reservation_id}: delete them first")
-    move(uow, RESERVATIONS, row, "delete", reason="delete requested", live_name=None)
+    move_row(uow, RESERVATIONS, row, "delete", reason="delete requested", live_name=None)
     timers.drop(uow, row["reservation_key"])
 
 
@@ -112,11 +112,11 @@ def on_timer(uow: UnitOfWork, timer: Mapping[str, Any]) -> None:
     if timer["kind"] == "reservation.start" and row["state"] == "APPROVED":
         _start(uow, row)
     elif timer["kind"] == "reservation.end" and row["state"] == "ACTIVE":
-        move(uow, RESERVATIONS, row, "expire", reason="its end has come")
+        move_row(uow, RESERVATIONS, row, "expire", reason="its end has come")
 
 
 def _start(uow: UnitOfWork, row: Mapping[str, Any]) -> None:
-    move(uow, RESERVATIONS, row, "activate", reason="its start has come")
+    move_row(uow, RESERVATIONS, row, "activate", reason="its start has come")
 
 
 def _check(fleet: Fleet, zone: str, generation: str, size: int, units: str) -> None:

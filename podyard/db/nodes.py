@@ -13,7 +13,7 @@ from podyard.db import yard
 from podyard.db.tables_compute import hosts, nodes, slices
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.host import external_address
-from podyard.domain.node import HostRecord, Node, NodeSpec, UsageClass, node_name
+from podyard.domain.node import HostAddresses, Node, NodeSpec, UsageClass, node_name
 
 # Addresses that the wire shows inside: 10.128.0.2 upwards (Google's usual range).
 _INTERNAL_BASE = (10 << 24) + (128 << 16) + 2
@@ -87,7 +87,7 @@ def thawed(data: Mapping[str, Any]) -> Node:
             **data,
             **{name: None if nanos is None else PlatformTime(nanos) for name, nanos in times.items()},
             "spec": to_spec(data["spec"]),
-            "hosts": tuple(HostRecord(**host) for host in data["hosts"]),
+            "hosts": tuple(HostAddresses(host["internal_ip"], host["external_ip"]) for host in data["hosts"]),
             "symptoms": tuple(data.get("symptoms", ())),
             "maintenance_workers": tuple(data.get("maintenance_workers", ())),
         }
@@ -165,20 +165,7 @@ def _node(row: Mapping[str, Any], host_rows: Sequence[Mapping[str, Any]], slice_
         state_reason=row["state_reason"] or row["wait_reason"],
         job_id=row["job_key"],
         slice_id=slice_id,
-        hosts=tuple(
-            HostRecord(
-                host_id=host["host_id"],
-                node_key=host["node_key"],
-                host_index=host["host_index"],
-                internal_ip=host["internal_ip"],
-                external_ip=host["external_ip"],
-                state=host["state"],
-                agent_id=host["agent_id"],
-                bind_address=host["bind_address"],
-                port_map=host["port_map"],
-            )
-            for host in host_rows
-        ),
+        hosts=tuple(HostAddresses(host["internal_ip"], host["external_ip"]) for host in host_rows),
         queued_resource=row["queued_resource"],
         slice_index=row["slice_index"],
         slice_count=row["slice_count"],

@@ -17,7 +17,7 @@ from sqlalchemy import (
 
 from podyard.db.tables import metadata
 from podyard.db.types import Json, PlatformTimeColumn, RealTimeColumn
-from podyard.domain.job import HOST
+from podyard.domain.host_record import HOST
 
 nodes = Table(
     "nodes",

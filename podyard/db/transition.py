@@ -1,5 +1,6 @@
 """The one writer of state.
 
+`born` and `move` take records; `born_row` and `move_row` take the rows of the tables that have no records yet.
 `move` asks the machine's table, updates the row if its version is still the one that was read, and writes the event
 (for a node also the usage event) in the same unit. Metering, audit, operations and the console read those rows.
 """
@@ -8,7 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from enum import StrEnum
+from typing import Any, Protocol, TypeVar
 
 from sqlalchemy import Column, Table, bindparam, func, select, update
 
@@ -16,7 +18,8 @@ from podyard.base.clock import PlatformTime
 from podyard.base.ids import row_id
 from podyard.db import tables, tables_billing, tables_compute, tables_jobs, tables_queue
 from podyard.db.unit_of_work import Stale, UnitOfWork
-from podyard.domain.job import ATTEMPT, HOST, JOB, REPLICA
+from podyard.domain.host_record import HOST, HostRecord, HostState
+from podyard.domain.job import ATTEMPT, JOB, REPLICA
 from podyard.domain.machine import Machine
 from podyard.domain.node import BILLABLE_NODE_STATES, NODE, node_name
 from podyard.domain.operation import OPERATION
@@ -39,6 +42,8 @@ OPERATIONS = Stated(
     OPERATION, tables_compute.operations, tables_compute.operations.c.operation_id, ("project", "zone", "operation_id")
 )
 HOSTS = Stated(HOST, tables_compute.hosts, tables_compute.hosts.c.host_id, ("host_id",))
+# What a record's type says of its kind, and the states that it has.
+_KINDS: Mapping[type[Any], tuple[Stated, type[StrEnum]]] = {HostRecord: (HOSTS, HostState)}
 JOBS = Stated(JOB, tables_jobs.jobs, tables_jobs.jobs.c.job_key, ("project", "zone", "job_id"))
 ATTEMPTS = Stated(ATTEMPT, tables_jobs.attempts, tables_jobs.attempts.c.attempt_id, ("job_key", "attempt"))
 QUEUED_RESOURCES = Stated(
@@ -56,17 +61,66 @@ RESERVATIONS = Stated(
 REPLICAS = Stated(REPLICA, tables_jobs.replicas, tables_jobs.replicas.c.replica_id, ("replica_id",))
 
 
-def born(uow: UnitOfWork, kind: Stated, values: Mapping[str, Any], *, reason: str) -> Mapping[str, Any]:
+class Recorded(Protocol):
+    """A frozen dataclass whose fields are the columns of its table."""
+
+    @property
+    def state(self) -> StrEnum: ...
+    @property
+    def version(self) -> int: ...
+
+
+Record = TypeVar("Record", bound=Recorded)
+
+
+def move(
+    uow: UnitOfWork,
+    record: Record,
+    event: str,
+    *,
+    reason: str,
+    changed: Record | None = None,
+    at: PlatformTime | None = None,
+) -> Record:
+    """Moves a record (as read) by `event` and returns it as it stands now.
+
+    `changed` is the record with what else shall change. `at` is never before the resource's last event: an earlier one
+    is set to it. Raises FAILED_PRECONDITION when the table has no such edge, `Stale` when the record has changed since
+    it was read.
+    """
+    kind, states = _KINDS[type(record)]
+    target = states(kind.machine.next_state(record.state, event))
+    moved: Record = _with(changed or record, state=target, version=record.version + 1)
+    before, after = columns(record), columns(moved)
+    key = str(before[kind.key.name])
+    values = {name: value for name, value in after.items() if value != before[name]}
+    if not uow.update(kind.table, {kind.key.name: key, "version": record.version}, values, by_transition=True):
+        raise Stale(kind.machine.name, key)
+    _record(uow, kind, after, event, record.state, target, _moment(uow, key, at), reason)
+    return moved
+
+
+def columns(record: Any) -> dict[str, Any]:
+    """The columns of a record's row."""
+    values = {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}
+    return {name: value.value if isinstance(value, StrEnum) else value for name, value in values.items()}
+
+
+def _with(record: Any, **values: Any) -> Any:
+    return dataclasses.replace(record, **values)
+
+
+def born_row(uow: UnitOfWork, kind: Stated, values: Mapping[str, Any], *, reason: str) -> Mapping[str, Any]:
     """Inserts a row in its machine's first state, with its first event, and returns it."""
     row = {**values, "state": kind.machine.initial, "version": 1}
-    uow.insert(kind.table, row)
+    uow.insert(kind.table, row, by_transition=True)
     if kind is NODES:
         _count(uow, row, 1)
     _record(uow, kind, row, "create", "", kind.machine.initial, uow.now, reason)
     return row
 
 
-def move(
+def move_row(
     uow: UnitOfWork,
     kind: Stated,
     row: Mapping[str, Any],
@@ -85,14 +139,19 @@ def move(
     key = row[kind.key.name]
     version = row["version"]
     changed = {**values, "state": target, "version": version + 1}
-    if not uow.update(kind.table, {kind.key.name: key, "version": version}, changed):
+    if not uow.update(kind.table, {kind.key.name: key, "version": version}, changed, by_transition=True):
         raise Stale(kind.machine.name, key)
     moved = {**row, **changed}
     if kind is NODES and row["live_name"] is not None and moved["live_name"] is None:
         _count(uow, row, -1)
-    moment = uow.now if at is None else at
-    _record(uow, kind, moved, event, row["state"], target, max(moment, _last_event_at(uow, key) or moment), reason)
+    _record(uow, kind, moved, event, row["state"], target, _moment(uow, key, at), reason)
     return moved
+
+
+def _moment(uow: UnitOfWork, key: str, at: PlatformTime | None) -> PlatformTime:
+    """When an event is said to have happened."""
+    moment = uow.now if at is None else at
+    return max(moment, _last_event_at(uow, key) or moment)
 
 
 _COUNTED = ("project", "usage_class", "zone", "accelerator_type", "topology")

@@ -25,39 +25,33 @@ from typing import Any, TypeVar
 from sqlalchemy import (
     Connection,
     CursorResult,
-    Engine,
     Executable,
     Insert,
     Table,
-    create_engine,
-    event,
     insert,
     select,
     update,
 )
 from sqlalchemy.engine import make_url
+from sqlalchemy.engine.interfaces import DBAPICursor
 from sqlalchemy.exc import InterfaceError, OperationalError
 
 from podyard.base.clock import ClockMode, PlatformClock, PlatformTime, RealClock, RealTime
 from podyard.base.errors import Code, PodyardError
 from podyard.base.rng import Streams
-from podyard.db import tables
+from podyard.db import state_guard, tables
 from podyard.db.condition import told
 from podyard.db.driver import insert_statement, update_statement
+from podyard.db.engines import SQLITE_BUSY_MILLISECONDS, postgresql_engine, sqlite_engine
 from podyard.db.file_lock import FairFileLock
 from podyard.settings import Leases
 
 T = TypeVar("T")
 
 GROUP_UNITS_MAX = 64  # a group this large is long past the point where the shared fsync costs nothing per unit
-GROUP_HOLD_MILLISECONDS = (
-    1.0  # a group of two or more that is smaller than the one before waits this long for each next
-)
-CONNECT_SECONDS_MAX = 5  # to PostgreSQL: a client that waits longer is better told to come back
-SILENT_PEER_MILLISECONDS_MAX = 10_000  # until a connection whose other end has vanished is given up
+GROUP_HOLD_MILLISECONDS = 1.0  # a group of two or more, smaller than the one before, waits this long for each next
 UNIT_RETRIES_MAX = 5  # PostgreSQL deadlocks and serialization failures; each retry sees the other's commit
 UNIT_WAIT_SECONDS_MAX = 30.0  # a caller that waits longer than this for the writer is told UNAVAILABLE
-SQLITE_BUSY_MILLISECONDS = 10_000  # only checkpoints and foreign tools contend: our writers queue at the file lock
 
 
 # Statements that are asked often are made once: SQLAlchemy compiles one for as long as it is the same object.
@@ -121,49 +115,56 @@ class UnitOfWork:
         return self
 
     def execute(self, statement: Executable, parameters: Any = None) -> CursorResult[Any]:
+        state_guard.check(statement, parameters)
         return self.connection.execute(statement, parameters)
 
-    def insert(self, table: Table, row: Mapping[str, Any]) -> None:
+    def insert(self, table: Table, row: Mapping[str, Any], *, by_transition: bool = False) -> None:
         """Inserts one row. On SQLite straight through the driver: half of what SQLAlchemy takes for it."""
+        if not by_transition:
+            state_guard.check_names(table.name, row)
         if self.connection.dialect.name != "sqlite":
             self.connection.execute(_insert(table), row)
             return
         sql, columns, defaults = insert_statement(table, tuple(row), self.connection.dialect)
         values = [row[name] if bind is None else bind(row[name]) for name, bind in columns]
         values += defaults
-        driver = self.connection.connection.dbapi_connection
-        assert driver is not None
-        driver.cursor().execute(sql, values)
+        self._cursor().execute(sql, values)
 
     def insert_all(self, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
         """Inserts rows of the same columns: on PostgreSQL in one statement."""
         if self.connection.dialect.name != "sqlite":
-            self.connection.execute(_insert(table), rows)
+            self.execute(_insert(table), rows)
             return
         for row in rows:
             self.insert(table, row)
 
-    def update(self, table: Table, row: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
-        """Sets columns of the one row that has the values of `row`; False when there is none. On SQLite straight
-        through the driver, as `insert`."""
+    def update(
+        self, table: Table, row: Mapping[str, Any], values: Mapping[str, Any], *, by_transition: bool = False
+    ) -> bool:
+        """Sets columns of the one row that has the values of `row`; False when there is none."""
+        if not by_transition:
+            state_guard.check_names(table.name, values)
         if self.connection.dialect.name != "sqlite":
             statement = update(table).where(*(table.c[name] == value for name, value in row.items())).values(values)
             return bool(self.connection.execute(statement).rowcount)
         sql, binds = update_statement(table, tuple(values), tuple(row), self.connection.dialect)
         given = (*values.values(), *row.values())
         bound = [value if bind is None else bind(value) for value, bind in zip(given, binds, strict=True)]
+        cursor = self._cursor()
+        cursor.execute(sql, bound)
+        return int(cursor.rowcount) > 0
+
+    def _cursor(self) -> DBAPICursor:
         driver = self.connection.connection.dbapi_connection
         assert driver is not None
-        cursor = driver.cursor()
-        cursor.execute(sql, bound)
-        return cursor.rowcount > 0
+        return driver.cursor()
 
     def first(self, statement: Executable, parameters: Mapping[str, Any] | None = None) -> Mapping[str, Any] | None:
-        row = self.connection.execute(statement, parameters).mappings().first()
+        row = self.execute(statement, parameters).mappings().first()
         return None if row is None else dict(row)
 
     def all(self, statement: Executable, parameters: Mapping[str, Any] | None = None) -> list[Mapping[str, Any]]:
-        return [dict(row) for row in self.connection.execute(statement, parameters).mappings()]
+        return [dict(row) for row in self.execute(statement, parameters).mappings()]
 
 
 @cache
@@ -211,11 +212,10 @@ class Database:
         self._parsed = make_url(url)
         self.is_sqlite = self._parsed.get_backend_name() == "sqlite"
         if self.is_sqlite:
-            self.engine = _sqlite_engine(url, read_only=False)
-            self._reader = _sqlite_engine(url, read_only=True)
+            self.engine = sqlite_engine(url, read_only=False)
+            self._reader = sqlite_engine(url, read_only=True)
         else:
-            limits = {"connect_timeout": CONNECT_SECONDS_MAX, "tcp_user_timeout": SILENT_PEER_MILLISECONDS_MAX}
-            self.engine = create_engine(_psycopg(url), pool_pre_ping=True, connect_args=limits)
+            self.engine = postgresql_engine(url)
             self._reader = self.engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
         self._writer = _SqliteWriter(self) if self.is_sqlite else None
         self._peeks = threading.local()
@@ -464,33 +464,3 @@ class _SqliteWriter:
             return lambda: waiting.future.set_exception(failure)
         connection.exec_driver_sql("RELEASE unit")
         return lambda: waiting.future.set_result(result)
-
-
-def _sqlite_engine(url: str, *, read_only: bool) -> Engine:
-    # AUTOCOMMIT: we write BEGIN ourselves, so that a unit is IMMEDIATE and a read sees one snapshot.
-    engine = create_engine(
-        url,
-        connect_args={"check_same_thread": False},
-        isolation_level="AUTOCOMMIT",
-        pool_size=8,
-        max_overflow=32,
-    )
-
-    @event.listens_for(engine, "connect")
-    def _configure(connection: sqlite3.Connection, _record: object) -> None:
-        cursor = connection.cursor()
-        cursor.execute(f"PRAGMA busy_timeout={SQLITE_BUSY_MILLISECONDS}")
-        cursor.execute("PRAGMA journal_mode=WAL")
-        cursor.execute("PRAGMA synchronous=FULL")
-        cursor.execute("PRAGMA foreign_keys=ON")
-        cursor.execute("PRAGMA temp_store=MEMORY")  # else each savepoint keeps its old pages in a file
-        cursor.execute(f"PRAGMA query_only={int(read_only)}")
-        cursor.close()
-
-    return engine
-
-
-def _psycopg(url: str) -> str:
-    """psycopg 3, whichever way the user wrote the scheme."""
-    scheme, rest = url.split("://", 1)
-    return f"postgresql+psycopg://{rest}" if scheme in ("postgres", "postgresql") else url

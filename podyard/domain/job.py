@@ -54,20 +54,6 @@ REPLICA = Machine(
 # What a replica says that finds its job or its data wrong: the attempt has failed, and another one would fail, too.
 REFUSED = "REFUSED"
 
-# A host is VIRTUAL, a row and no more, until something must run on it.
-HOST = Machine(
-    "host",
-    "VIRTUAL",
-    {
-        "VIRTUAL": {"materialise": "STARTING", "remove": "REMOVED"},
-        "STARTING": {"run": "RUNNING", "stop": "STOPPING", "exit": "VIRTUAL"},
-        "RUNNING": {"stop": "STOPPING", "exit": "VIRTUAL"},
-        "STOPPING": {"exit": "VIRTUAL"},
-        "REMOVED": {},
-    },
-)
-LIVE_HOST_STATES = ("STARTING", "RUNNING", "STOPPING")  # processes of such a host may be on its chips
-
 JOB_MODES = ("train", "evaluate", "predict", "export")
 JOB_EXECUTIONS = ("real", "simulated")
 PRIORITY_MIN, PRIORITY_DEFAULT, PRIORITY_MAX = -1000, 0, 1000

@@ -103,18 +103,11 @@ class NodeSpec:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class HostRecord:
-    """One host (TPU VM) of a node: the address that the wire shows, and the agent that runs it once it must run."""
+class HostAddresses:
+    """What the wire shows of one host (TPU VM) of a node."""
 
-    host_id: str
-    node_key: str
-    host_index: int
     internal_ip: str
     external_ip: str
-    state: str
-    agent_id: str | None
-    bind_address: str | None
-    port_map: Mapping[str, int]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -139,7 +132,7 @@ class Node:
     state_reason: str
     job_id: str | None
     slice_id: str | None
-    hosts: Sequence[HostRecord] = ()
+    hosts: Sequence[HostAddresses] = ()
     queued_resource: str = ""
     slice_index: int = 0
     slice_count: int = 1

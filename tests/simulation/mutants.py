@@ -221,7 +221,7 @@ def a_first_minute_is_free_for_who_deletes(patch: pytest.MonkeyPatch) -> None:
 @mutant("I6", 0, 1, 2)
 def the_meter_does_not_hear_of_a_stop(patch: pytest.MonkeyPatch) -> None:
     insert = UnitOfWork.insert
-    wrong = ignoring(insert, lambda uow, table, row: table is usage_events and row["state"] == "STOPPING")
+    wrong = ignoring(insert, lambda uow, table, row, **_: table is usage_events and row["state"] == "STOPPING")
     patch.setattr(UnitOfWork, "insert", wrong)
 
 
@@ -326,7 +326,7 @@ def a_stopped_node_is_ready_at_once(patch: pytest.MonkeyPatch) -> None:
 def a_preemption_is_written_past_the_writer_of_states(patch: pytest.MonkeyPatch) -> None:
     def changed(uow: UnitOfWork, row: Any, event: str, reason: str) -> Any:
         mine = nodes_table.c.node_key == row["node_key"]
-        uow.execute(update(nodes_table).where(mine).values(state="PREEMPTED", state_reason=reason))
+        uow.connection.execute(update(nodes_table).where(mine).values(state="PREEMPTED", state_reason=reason))
         return node_rows.row_by_key(uow, row["node_key"])
 
     patch.setattr(nodes, "_take_back", changed)

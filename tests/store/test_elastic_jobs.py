@@ -13,7 +13,7 @@ from podyard.base.errors import Code, PodyardError
 from podyard.control import access, agents, gangs, jobs
 from podyard.db.tables_jobs import jobs as jobs_table
 from podyard.db.tables_jobs import replicas
-from podyard.db.transition import NODES, born, move
+from podyard.db.transition import NODES, born_row, move_row
 from podyard.db.unit_of_work import Database, UnitOfWork
 from podyard.domain.fleet_file import instant_fleet
 from podyard.domain.job import Elastic, Job, JobRequest, TrainingSettings
@@ -119,8 +119,8 @@ def _ready_node(uow: UnitOfWork, name: str = "pod", number: int = 1, project: st
     live_name = node_name(project, ZONE, name)
     fields = {"node_key": f"n-{number}", "number": number, "node_id": name, "project": project, "live_name": live_name}
     node = {**NODE, **fields}
-    born(uow, NODES, node, reason="asked")
-    move(uow, NODES, {**node, "state": "CREATING", "version": 1}, "created", reason="ready")
+    born_row(uow, NODES, node, reason="asked")
+    move_row(uow, NODES, {**node, "state": "CREATING", "version": 1}, "created", reason="ready")
 
 
 @pytest.fixture

@@ -12,16 +12,17 @@ from sqlalchemy import select, update
 from podyard.base.clock import ManualClock
 from podyard.base.errors import Code, PodyardError
 from podyard.control import access, agents, host_connections, hosts, nodes
+from podyard.db import hosts as host_rows
 from podyard.db import nodes as node_rows
 from podyard.db import yard
 from podyard.db.tables import outbox
-from podyard.db.tables_compute import hosts as hosts_table
 from podyard.db.tables_compute import nodes as nodes_table
-from podyard.db.transition import NODES, move
+from podyard.db.transition import NODES, move_row
 from podyard.db.unit_of_work import Database, UnitOfWork
 from podyard.domain.fleet_file import instant_fleet
 from podyard.domain.host import NodeFacts, facts_of_json
 from podyard.domain.host_key import key_seed, public_key
+from podyard.domain.host_record import HostRecord
 from podyard.domain.node import NodeSpec, UsageClass
 from podyard.domain.principal import PLATFORM, Principal
 
@@ -54,7 +55,7 @@ class Play:
             row = node_rows.row_of(uow, PROJECT, ZONE, NODE)
             assert row is not None
             node_rows.add_hosts(uow, row["node_key"], 1, 4)
-            move(uow, NODES, row, "created", reason="ready", ready_since=uow.now)
+            move_row(uow, NODES, row, "created", reason="ready", ready_since=uow.now)
 
         self.database.run(body)
 
@@ -63,38 +64,38 @@ class Play:
         assert row is not None
         return row
 
-    def ask(self, *workers: int, caller: Principal = PLATFORM) -> list[Mapping[str, Any]]:
+    def ask(self, *workers: int, caller: Principal = PLATFORM) -> list[HostRecord]:
         return self.database.run(lambda uow: hosts.ask(uow, caller, PROJECT, ZONE, NODE, workers))
 
-    def rows(self) -> list[Mapping[str, Any]]:
-        return self.database.read(lambda uow: uow.all(select(hosts_table).order_by(hosts_table.c.host_index)))
+    def hosts(self) -> list[HostRecord]:
+        return self.database.read(lambda uow: host_rows.of_node(uow, self._row(uow)["node_key"]))
 
     def states(self) -> list[str]:
-        return [row["state"] for row in self.rows()]
+        return [host.state for host in self.hosts()]
 
     def settle(self) -> None:
         """The loop's look, by a loop that has watched for long."""
         since = self.clock.now().plus_seconds(-1000)
         self.database.run(lambda uow: hosts.settle(uow, since))
 
-    def say(self, state: str, rows: Sequence[Mapping[str, Any]] | None = None, **said: Any) -> list[hosts.HostWanted]:
+    def say(self, state: str, of: Sequence[HostRecord] | None = None, **said: Any) -> list[hosts.HostWanted]:
         """What the host server says of its hosts; returns what it is told."""
         usual: dict[str, Any] = {
             "address": "127.0.0.1", "metadata_address": "127.0.0.1:80", "ports": {"ssh": 22},
             "ssh_host_key": "ssh-ed25519 K", "scripts": {}, "guest_attributes": None, "problem": "",
         }  # fmt: skip
-        mine = [row for row in (rows or self.rows()) if row["agent_id"] == "local"]
+        mine = [host for host in (of or self.hosts()) if host.agent_id == "local"]
         reports = [
             hosts.HostReport(
-                **{"host_id": r["host_id"], "generation": r["generation"], "state": state, **usual, **said}
+                **{"host_id": host.host_id, "generation": host.generation, "state": state, **usual, **said}
             )
-            for r in mine
+            for host in mine
         ]
         wanted, _ = self.database.run(lambda uow: hosts.sync(uow, AGENT, "local", reports, {}))
         return wanted
 
     def leave(self, event: str) -> None:
-        self.database.run(lambda uow: move(uow, NODES, self._row(uow), event, reason=event))
+        self.database.run(lambda uow: move_row(uow, NODES, self._row(uow), event, reason=event))
 
     def _row(self, uow: UnitOfWork) -> Mapping[str, Any]:
         row = node_rows.row_of(uow, PROJECT, ZONE, NODE)
@@ -112,13 +113,13 @@ def test_a_host_lives_only_when_it_is_asked_for(play: Play) -> None:
     play.make()
     play.settle()
     assert play.states() == ["VIRTUAL"] * 4
-    assert [row["state"] for row in play.ask(2)] == ["STARTING"]
+    assert [host.state for host in play.ask(2)] == ["STARTING"]
     assert play.states() == ["VIRTUAL", "VIRTUAL", "STARTING", "VIRTUAL"]
     assert [(host.index, host.generation, host.run) for host in play.say("RUNNING")] == [(2, 1, True)]
     assert play.states()[2] == "RUNNING"
-    row = play.rows()[2]
-    assert (row["bind_address"], row["port_map"], row["agent_id"]) == ("127.0.0.1", {"ssh": 22}, "local")
-    assert play.ask(2)[0]["generation"] == 1
+    host = play.hosts()[2]
+    assert (host.bind_address, host.port_map, host.agent_id) == ("127.0.0.1", {"ssh": 22}, "local")
+    assert play.ask(2)[0].generation == 1
     assert len(play.ask()) == 4
 
 
@@ -141,11 +142,11 @@ def test_there_is_room_on_living_agents_or_a_refusal_with_the_numbers(play: Play
         play.ask()
     play.settle()
     assert play.states() == ["VIRTUAL"] * 4
-    assert "room for 3" in play.rows()[0]["problem"]
+    assert "room for 3" in play.hosts()[0].problem
     play.register(2, "other")
-    assert sorted(row["agent_id"] for row in play.ask()) == ["local", "local", "local", "other"]
+    assert sorted(host.agent_id for host in play.ask()) == ["local", "local", "local", "other"]
     play.clock.advance(100)
-    assert play.rows()[0]["problem"] == ""
+    assert play.hosts()[0].problem == ""
 
 
 def test_who_may_not_and_what_is_not_there(play: Play) -> None:
@@ -172,7 +173,7 @@ def test_a_node_that_leaves_ready_keeps_its_chips_until_its_hosts_are_over(play:
     play.settle()
     play.say("RUNNING")
     key = play.node()["node_key"]
-    assert play.database.read(lambda uow: hosts.busy(uow, key))
+    assert play.database.read(lambda uow: host_rows.is_busy(uow, key))
     play.leave("preempt")
     assert {host.run for host in play.say("RUNNING")} == {False}
     assert play.states() == ["STOPPING"] * 4
@@ -180,7 +181,7 @@ def test_a_node_that_leaves_ready_keeps_its_chips_until_its_hosts_are_over(play:
         play.ask()
     assert play.say("EXITED") == []
     assert play.states() == ["VIRTUAL"] * 4
-    assert not play.database.read(lambda uow: hosts.busy(uow, key))
+    assert not play.database.read(lambda uow: host_rows.is_busy(uow, key))
     play.settle()
     assert play.states() == ["VIRTUAL"] * 4
 
@@ -198,18 +199,18 @@ def test_a_node_that_is_ready_anew_boots_its_hosts_anew(play: Play) -> None:
     assert play.states() == ["STOPPING"] * 4
     play.say("EXITED")
     play.settle()
-    assert {(row["state"], row["generation"]) for row in play.rows()} == {("STARTING", 2)}
+    assert {(host.state, host.generation) for host in play.hosts()} == {("STARTING", 2)}
 
 
 def test_words_of_an_earlier_life_are_not_taken(play: Play) -> None:
     play.register(4)
     play.make(SCRIPT)
     play.settle()
-    earlier = play.rows()
+    earlier = play.hosts()
     play.say("EXITED")
     play.clock.advance(hosts.RETRY_SECONDS)
     play.settle()
-    assert {row["generation"] for row in play.rows()} == {2}
+    assert {host.generation for host in play.hosts()} == {2}
     play.say("EXITED", earlier)
     assert play.states() == ["STARTING"] * 4
 
@@ -220,10 +221,10 @@ def test_a_host_that_cannot_start_is_tried_again_after_a_while(play: Play) -> No
     play.settle()
     play.say("EXITED", problem="no disk")
     play.settle()
-    assert {(row["state"], row["problem"]) for row in play.rows()} == {("VIRTUAL", "no disk")}
+    assert {(host.state, host.problem) for host in play.hosts()} == {("VIRTUAL", "no disk")}
     play.clock.advance(hosts.RETRY_SECONDS)
     play.settle()
-    assert {(row["state"], row["problem"]) for row in play.rows()} == {("STARTING", "")}
+    assert {(host.state, host.problem) for host in play.hosts()} == {("STARTING", "")}
 
 
 def test_hosts_of_a_dead_agent_are_written_off_and_made_elsewhere(play: Play, clock: ManualClock) -> None:
@@ -237,7 +238,7 @@ def test_hosts_of_a_dead_agent_are_written_off_and_made_elsewhere(play: Play, cl
     assert play.states()[0] == "RUNNING"  # the loop itself may have been away
     play.register(4, "other")
     play.settle()
-    assert (play.rows()[0]["state"], play.rows()[0]["agent_id"]) == ("STARTING", "other")
+    assert (play.hosts()[0].state, play.hosts()[0].agent_id) == ("STARTING", "other")
 
 
 def test_hosts_of_a_living_agent_wait_for_their_server(play: Play, clock: ManualClock) -> None:
@@ -271,7 +272,7 @@ def test_facts_are_sent_once_and_again_when_they_change(play: Play) -> None:
 def test_a_token_is_of_the_nodes_own_project_and_ends(play: Play, clock: ManualClock) -> None:
     play.register(4)
     play.make(serviceAccount={"email": "robot@demo.iam.gserviceaccount.com"})
-    host_id = play.ask(0)[0]["host_id"]
+    host_id = play.ask(0)[0].host_id
     made, seconds = play.database.run(lambda uow: hosts.token(uow, AGENT, "local", host_id))
     play.database.run(lambda uow: access.bind(uow, "robot@demo.iam.gserviceaccount.com", PROJECT, "tpu.viewer"))
     principal = play.database.read(lambda uow: access.authenticate(uow, made))
@@ -291,7 +292,7 @@ def test_a_token_is_of_the_nodes_own_project_and_ends(play: Play, clock: ManualC
 def test_a_node_gets_no_token_of_somebody_else(play: Play, email: str) -> None:
     play.register(4)
     play.make(serviceAccount={"email": email})
-    host_id = play.ask(0)[0]["host_id"]
+    host_id = play.ask(0)[0].host_id
     with pytest.raises(PodyardError, match="is none of project demo"):
         play.database.run(lambda uow: hosts.token(uow, AGENT, "local", host_id))
 
@@ -311,7 +312,7 @@ def test_guest_attributes_come_by_worker_and_path(play: Play) -> None:
 
     # The keys that the hosts will have are there before any of them runs, and nothing on a host can change them.
     secret = play.database.read(yard.read).secret
-    keys = [public_key(key_seed(secret, row["host_id"])) for row in play.rows()]
+    keys = [public_key(key_seed(secret, host.host_id)) for host in play.hosts()]
     item = {"namespace": "hostkeys", "key": "ssh-ed25519", "value": keys[1]}
     assert ask("hostkeys/", "1") == ask("hostkeys/", "", "1") == [{"queryPath": "hostkeys/", "items": [item]}]
     assert [worker["items"][0]["value"] for worker in ask("hostkeys/", "")] == keys  # gcloud's way to say "all"
@@ -331,27 +332,27 @@ def test_the_first_connection_makes_the_host(play: Play) -> None:
     def connect(host_id: str) -> Mapping[str, Any]:
         return play.database.run(lambda uow: host_connections.connect(uow, AGENT, "local", host_id))
 
-    first, second, *_ = play.rows()
-    assert (connect(first["host_id"])["state"], play.states()) == ("STARTING", ["STARTING", *["VIRTUAL"] * 3])
-    play.say("RUNNING", play.rows())
-    assert connect(first["host_id"])["port_map"] == {"ssh": 22}
+    first, second, *_ = play.hosts()
+    assert (connect(first.host_id).state, play.states()) == ("STARTING", ["STARTING", *["VIRTUAL"] * 3])
+    play.say("RUNNING", play.hosts())
+    assert connect(first.host_id).port_map == {"ssh": 22}
     with pytest.raises(PodyardError, match="hosts/none"):
         connect("none")
     with pytest.raises(PodyardError) as caught:
-        play.database.run(lambda uow: host_connections.connect(uow, PLATFORM, "local", second["host_id"]))
+        play.database.run(lambda uow: host_connections.connect(uow, PLATFORM, "local", second.host_id))
     assert caught.value.code is Code.PERMISSION_DENIED
     play.leave("stop")
     with pytest.raises(PodyardError, match="is STOPPING"):
-        connect(second["host_id"])
+        connect(second.host_id)
 
 
 def test_taken_addresses_are_named_until_they_are_free(play: Play) -> None:
     play.make()
-    host = play.rows()[2]["host_id"]
+    host = play.hosts()[2].host_id
 
     def note(**taken: str) -> list[str]:
         play.database.run(lambda uow: host_connections.note_taken(uow, taken))
-        return [row["problem"] for row in play.rows()]
+        return [host.problem for host in play.hosts()]
 
     assert note(**{host: "in use"}) == ["", "", "ssh: in use", ""]
     assert note() == [""] * 4
@@ -360,7 +361,7 @@ def test_taken_addresses_are_named_until_they_are_free(play: Play) -> None:
 def test_folders_of_hosts_that_are_no_more_may_go(play: Play) -> None:
     play.register(4)
     play.make()
-    there = play.rows()[0]["host_id"]
+    there = play.hosts()[0].host_id
     assert play.database.read(lambda uow: hosts.gone(uow, [there, "host-of-old"])) == ["host-of-old"]
 
 
@@ -374,4 +375,4 @@ def test_what_was_asked_for_comes_back_as_long_as_the_node_stays_ready(play: Pla
     assert play.states()[0] == "STARTING"
     play.leave("preempt")
     play.say("EXITED")
-    assert {row["asked"] for row in play.rows()} == {False}
+    assert {host.asked for host in play.hosts()} == {False}

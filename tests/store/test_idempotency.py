@@ -17,7 +17,7 @@ from podyard.control import idempotency
 from podyard.control.idempotency import REMEMBERED_SECONDS, SWEPT_MAX
 from podyard.db.tables_access import request_ids
 from podyard.db.tables_compute import operations
-from podyard.db.transition import OPERATIONS, born
+from podyard.db.transition import OPERATIONS, born_row
 from podyard.db.unit_of_work import Database, UnitOfWork
 from podyard.domain.principal import Principal
 
@@ -36,7 +36,7 @@ def _operation(uow: UnitOfWork) -> str:
     )  # fmt: skip
     for name in ("state", "version"):
         del values[name]
-    born(uow, OPERATIONS, values, reason="asked")
+    born_row(uow, OPERATIONS, values, reason="asked")
     return key
 
 

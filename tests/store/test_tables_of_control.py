@@ -16,7 +16,7 @@ from podyard.db import leases, outbox, platform_clock, timers
 from podyard.db.tables import metadata, state_changes
 from podyard.db.tables_billing import usage_events
 from podyard.db.tables_compute import nodes
-from podyard.db.transition import NODES, born, move
+from podyard.db.transition import NODES, born_row, move_row
 from podyard.db.unit_of_work import Database, Stale, UnitOfWork
 
 
@@ -52,13 +52,13 @@ def _row(uow: UnitOfWork) -> Any:
 
 
 def test_a_move_follows_the_table_and_writes_its_events_in_the_same_unit(database: Database) -> None:
-    database.run(lambda uow: born(uow, NODES, _node(), reason="asked"))
-    database.run(lambda uow: move(uow, NODES, _row(uow), "created", reason="ready"))
+    database.run(lambda uow: born_row(uow, NODES, _node(), reason="asked"))
+    database.run(lambda uow: move_row(uow, NODES, _row(uow), "created", reason="ready"))
     with pytest.raises(PodyardError, match="READY: created is not possible"):
-        database.run(lambda uow: move(uow, NODES, _row(uow), "created", reason="again"))
+        database.run(lambda uow: move_row(uow, NODES, _row(uow), "created", reason="again"))
 
     def lost(uow: UnitOfWork) -> None:
-        move(uow, NODES, _row(uow), "preempt", reason="gone")
+        move_row(uow, NODES, _row(uow), "preempt", reason="gone")
         raise PodyardError(Code.ABORTED, "no")
 
     with pytest.raises(PodyardError, match="no"):
@@ -76,28 +76,28 @@ def test_a_move_follows_the_table_and_writes_its_events_in_the_same_unit(databas
 
 
 def test_a_stale_row_is_not_moved(database: Database) -> None:
-    database.run(lambda uow: born(uow, NODES, _node(), reason="asked"))
+    database.run(lambda uow: born_row(uow, NODES, _node(), reason="asked"))
     old = database.read(_row)
-    database.run(lambda uow: move(uow, NODES, _row(uow), "created", reason="ready"))
+    database.run(lambda uow: move_row(uow, NODES, _row(uow), "created", reason="ready"))
     with pytest.raises(Stale):
-        database.run(lambda uow: move(uow, NODES, {**old, "state": "READY"}, "stop", reason="late"))
+        database.run(lambda uow: move_row(uow, NODES, {**old, "state": "READY"}, "stop", reason="late"))
 
 
 def test_an_event_is_never_before_the_last_one(database: Database, clock: ManualClock) -> None:
     clock.advance(100)
-    database.run(lambda uow: born(uow, NODES, _node(), reason="asked"))
+    database.run(lambda uow: born_row(uow, NODES, _node(), reason="asked"))
     early = PlatformTime(clock.now().nanos).plus_seconds(-50)
-    database.run(lambda uow: move(uow, NODES, _row(uow), "created", at=early, reason="ready"))
+    database.run(lambda uow: move_row(uow, NODES, _row(uow), "created", at=early, reason="ready"))
     events = database.read(lambda uow: uow.all(select(state_changes).order_by(state_changes.c.seq)))
     assert events[1]["at"] == events[0]["at"]
 
 
 def test_two_live_nodes_of_one_name_cannot_both_stand(database: Database) -> None:
-    database.run(lambda uow: born(uow, NODES, _node(), reason="asked"))
+    database.run(lambda uow: born_row(uow, NODES, _node(), reason="asked"))
     with pytest.raises(Exception, match=r"(?i)unique"):
-        database.run(lambda uow: born(uow, NODES, _node(node_key="m"), reason="asked"))
+        database.run(lambda uow: born_row(uow, NODES, _node(node_key="m"), reason="asked"))
     database.run(lambda uow: uow.execute(update(nodes).values(live_name=None)))
-    database.run(lambda uow: born(uow, NODES, _node(node_key="m"), reason="asked"))
+    database.run(lambda uow: born_row(uow, NODES, _node(node_key="m"), reason="asked"))
 
 
 def test_a_lease_keeps_its_fence_while_renewed_and_raises_it_when_taken_over(

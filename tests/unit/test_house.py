@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import tomllib
@@ -14,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 LINES_MAX = 500
 ADR_LINES_MAX = 40
 SYMLINKS = ("api", "scheduler", "workers", "pricing", "web", "migrations")
-_STATE_WRITE = re.compile(r"\.state\s*=(?!=)|values\([^)]*\bstate=")
+ROW_WRITERS = {"insert", "insert_all", "update", "values"}
 _COMMIT = re.compile(r"\.commit\(|[\"']COMMIT[\"']")
 _CLOCK_READ = re.compile(
     r"\b(datetime\.(now|utcnow|today)|date\.today|time\.(time|time_ns|monotonic|sleep|perf_counter))\("
@@ -28,7 +29,38 @@ def too_long(text: str) -> bool:
 
 
 def writes_state(text: str) -> bool:
-    return _STATE_WRITE.search(text) is not None
+    """An assignment to `.state`, or a call that writes rows and is given a column `state` by name or in a dict."""
+    return any(
+        (isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign) and any(map(_is_state, _targets(node))))
+        or (isinstance(node, ast.Call) and _called(node) in ROW_WRITERS and any(map(_gives_state, _given(node))))
+        for node in ast.walk(ast.parse(text))
+    )
+
+
+def _targets(node: ast.Assign | ast.AugAssign | ast.AnnAssign) -> list[ast.expr]:
+    return node.targets if isinstance(node, ast.Assign) else [node.target]
+
+
+def _is_state(target: ast.expr) -> bool:
+    return isinstance(target, ast.Attribute) and target.attr == "state"
+
+
+def _called(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+
+
+def _given(call: ast.Call) -> list[ast.expr | ast.keyword]:
+    return [*call.args, *call.keywords]
+
+
+def _gives_state(given: ast.expr | ast.keyword) -> bool:
+    """`state=`, `{"state": ...}`, `**{"state": ...}`, `[{"state": ...}]`."""
+    if isinstance(given, ast.keyword):
+        return given.arg == "state" or (given.arg is None and _gives_state(given.value))
+    if isinstance(given, ast.List | ast.Tuple):
+        return any(map(_gives_state, given.elts))
+    keys = given.keys if isinstance(given, ast.Dict) else []
+    return any(isinstance(key, ast.Constant) and key.value == "state" for key in keys)
 
 
 def commits(text: str) -> bool:
@@ -64,11 +96,29 @@ def test_no_file_is_longer_than_a_person_can_hold() -> None:
     assert [name for name in files if too_long((ROOT / name).read_text(encoding="utf-8"))] == []
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "node.state = 'READY'",
+        "update(nodes).values(state='READY')",
+        "update(nodes).values({'state': 'READY'})",
+        "update(nodes).values(**{'state': 'READY'})",
+        "update(nodes).where(f(x)).values(\n    version=2, state='READY')",
+        "uow.update(nodes, {'node_key': key}, {'state': 'READY'})",
+        "uow.insert(nodes, {'node_key': key, 'state': 'READY'})",
+        "uow.insert_all(nodes, [{'state': 'READY'}])",
+        "uow.execute(insert(nodes).values([{'state': 'READY'}]))",
+    ],
+)
+def test_a_write_of_a_state_is_seen_in_every_form(text: str) -> None:
+    assert writes_state(text)
+
+
 def test_there_is_one_writer_of_state() -> None:
-    assert writes_state("node.state = 'READY'")
-    assert writes_state("update(nodes).values(state='READY')")
     assert not writes_state("if node.state == 'READY': pass")
+    assert not writes_state("emit({'state': node.state})")
     assert {name for name, text in _product() if writes_state(text)} <= {"podyard/db/transition.py"}
+    assert {name for name, text in _product() if "by_transition=True" in text} == {"podyard/db/transition.py"}
 
 
 def test_units_of_work_alone_commit() -> None:

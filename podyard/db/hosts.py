@@ -1,0 +1,148 @@
+"""Hosts of nodes, as records."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from sqlalchemy import Select, String, and_, bindparam, cast, exists, func, or_, select, update
+
+from podyard.db.tables_compute import agents, hosts, nodes
+from podyard.db.transition import columns
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.host import SHUTDOWN_SCRIPT, STARTUP_SCRIPT
+from podyard.domain.host_record import LIVE_HOST_STATES, HostRecord, HostState
+
+_ALL = select(hosts).order_by(hosts.c.node_key, hosts.c.host_index)
+_OF_NODE = _ALL.where(hosts.c.node_key == bindparam("key"))
+_BY_ID = select(hosts).where(hosts.c.host_id == bindparam("id"))
+_LIVE = _ALL.where(hosts.c.state.in_(LIVE_HOST_STATES))
+_LIVE_OF = _LIVE.where(hosts.c.agent_id == bindparam("agent"))
+_BUSY = _LIVE.with_only_columns(hosts.c.host_id).where(hosts.c.node_key == bindparam("key")).limit(1)
+_TO_STOP = (
+    select(hosts, nodes.c.node_id, nodes.c.state.label("node_state"))
+    .join(nodes, nodes.c.node_key == hosts.c.node_key)
+    .where(
+        hosts.c.state.in_((HostState.STARTING, HostState.RUNNING)),
+        or_(nodes.c.state != "READY", nodes.c.ready_since != hosts.c.ready_since),
+    )
+    .order_by(hosts.c.node_key, hosts.c.host_index)
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HostToStop:
+    """A host that runs while its node does not, or runs anew."""
+
+    host: HostRecord
+    node_id: str
+    node_state: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Room:
+    """How many hosts a living agent may run."""
+
+    agent_id: str
+    hosts_max: int
+
+
+def of_node(uow: UnitOfWork, node_key: str) -> list[HostRecord]:
+    """In their order."""
+    return [_record(row) for row in uow.all(_OF_NODE, {"key": node_key})]
+
+
+def find(uow: UnitOfWork, host_id: str) -> HostRecord | None:
+    row = uow.first(_BY_ID, {"id": host_id})
+    return None if row is None else _record(row)
+
+
+def live(uow: UnitOfWork, agent_id: str | None) -> list[HostRecord]:
+    """Those whose processes may be on their chips, of one agent or (None) of all; by node and index."""
+    found = uow.all(_LIVE) if agent_id is None else uow.all(_LIVE_OF, {"agent": agent_id})
+    return [_record(row) for row in found]
+
+
+def is_busy(uow: UnitOfWork, node_key: str) -> bool:
+    """Whether a host of the node is live."""
+    return uow.execute(_BUSY, {"key": node_key}).first() is not None
+
+
+def live_counts(uow: UnitOfWork) -> dict[str, int]:
+    """The number of live hosts by agent."""
+    query = select(hosts.c.agent_id, func.count().label("hosts")).where(hosts.c.state.in_(LIVE_HOST_STATES))
+    return {row["agent_id"]: row["hosts"] for row in uow.all(query.group_by(hosts.c.agent_id))}
+
+
+def to_stop(uow: UnitOfWork, agent_id: str | None) -> list[HostToStop]:
+    """Hosts of nodes that have left READY, or have left it and come back since; of one agent or (None) of all."""
+    query = _TO_STOP if agent_id is None else _TO_STOP.where(hosts.c.agent_id == agent_id)
+    return [
+        HostToStop(_record({column.name: row[column.name] for column in hosts.c}), row["node_id"], row["node_state"])
+        for row in uow.all(query)
+    ]
+
+
+def present(uow: UnitOfWork, host_ids: Sequence[str]) -> set[str]:
+    """Which of the ids are hosts."""
+    return {row["host_id"] for row in uow.all(select(hosts.c.host_id).where(hosts.c.host_id.in_(host_ids)))}
+
+
+def living_agents(uow: UnitOfWork) -> list[Room]:
+    """The agents that have been heard of within their lease, by id."""
+    oldest = uow.real_now.plus_seconds(-uow.leases.agent_seconds)
+    query = select(agents.c.agent_id, agents.c.hosts_max).where(agents.c.seen >= oldest).order_by(agents.c.agent_id)
+    return [Room(row["agent_id"], row["hosts_max"]) for row in uow.all(query)]
+
+
+def store(uow: UnitOfWork, before: HostRecord, after: HostRecord) -> None:
+    """What has changed of a host but its state."""
+    old, new = columns(before), columns(after)
+    values = {name: value for name, value in new.items() if value != old[name]}
+    if values:
+        uow.update(hosts, {"host_id": before.host_id}, values)
+
+
+def set_asked(uow: UnitOfWork, host_ids: Sequence[str]) -> None:
+    uow.execute(update(hosts).where(hosts.c.host_id.in_(host_ids)).values(asked=True))
+
+
+def set_problem(uow: UnitOfWork, host_ids: Sequence[str], problem: str) -> None:
+    uow.execute(update(hosts).where(hosts.c.host_id.in_(host_ids)).values(problem=problem))
+
+
+def set_taken(uow: UnitOfWork, prefix: str, taken: Mapping[str, str]) -> None:
+    """The problems that begin with `prefix`, by host: others have none such any more. A host with another problem keeps
+    it."""
+    free = hosts.c.problem.startswith(prefix, autoescape=True)
+    uow.execute(update(hosts).where(free, hosts.c.host_id.not_in(list(taken))).values(problem=""))
+    for host_id, problem in sorted(taken.items()):
+        mine = update(hosts).where(hosts.c.host_id == host_id, hosts.c.problem == "")
+        uow.execute(mine.values(problem=f"{prefix}{problem}"))
+
+
+def renew_leases(uow: UnitOfWork, agent_id: str) -> None:
+    """Of the agent's live hosts."""
+    mine = update(hosts).where(hosts.c.agent_id == agent_id, hosts.c.state.in_(LIVE_HOST_STATES))
+    uow.execute(mine.values(lease_until=uow.real_now.plus_seconds(uow.leases.replica_seconds)))
+
+
+def nodes_that_want_hosts(uow: UnitOfWork) -> list[Mapping[str, Any]]:
+    """READY nodes with a script or with hosts that somebody asked for, of which some are not materialised."""
+    return uow.all(_nodes_that_want_hosts())
+
+
+@cache
+def _nodes_that_want_hosts() -> Select[Any]:
+    text = cast(nodes.c.spec, String)
+    scripted = or_(text.like(f'%"{STARTUP_SCRIPT}"%'), text.like(f'%"{SHUTDOWN_SCRIPT}"%'))
+    asked = nodes.c.node_key.in_(select(hosts.c.node_key).where(hosts.c.state == HostState.VIRTUAL, hosts.c.asked))
+    idle = exists().where(hosts.c.node_key == nodes.c.node_key, hosts.c.state == HostState.VIRTUAL)
+    wanted = or_(asked, and_(scripted, idle))  # the text of a node's spec is looked through once, not once per host
+    return select(nodes).where(nodes.c.state == "READY", wanted).order_by(nodes.c.node_key)
+
+
+def _record(row: Mapping[str, Any]) -> HostRecord:
+    return HostRecord(**{**row, "state": HostState(row["state"])})
