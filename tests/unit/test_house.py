@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from podyard import ROOT_FOLDERS
+
 ROOT = Path(__file__).parents[2]
 LINES_MAX = 500
 ADR_LINES_MAX = 40
-SYMLINKS = ("api", "scheduler", "workers", "pricing", "web", "migrations")
+FIXED_FOLDERS = ("api", "scheduler", "workers", "pricing", "web", "migrations")
 ROW_WRITERS = {"insert", "insert_all", "update", "values"}
 _COMMIT = re.compile(r"\.commit\(|[\"']COMMIT[\"']")
 _CLOCK_READ = re.compile(
@@ -153,11 +155,22 @@ def test_decisions_are_short_and_say_what_enforces_them() -> None:
             assert f"## {heading}" in text, (record.name, heading)
 
 
-@pytest.mark.parametrize("name", SYMLINKS)
-def test_the_six_folders_are_linked_into_the_package(name: str) -> None:
+@pytest.mark.parametrize("name", FIXED_FOLDERS)
+def test_tools_that_read_folders_find_the_six_by_links(name: str) -> None:
+    assert (ROOT / name / "__init__.py").is_file()
+    assert not (ROOT / name).is_symlink()
     link = ROOT / "podyard" / name
     assert link.is_symlink()
     assert link.readlink() == Path("..") / name
+
+
+def test_finder_wheel_and_links_agree_on_the_six_folders() -> None:
+    assert ROOT_FOLDERS == FIXED_FOLDERS
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
+    folders = {name: folder for name, folder in settings["setuptools"]["package-dir"].items() if name != "podyard"}
+    assert folders == {f"podyard.{name}": name for name in FIXED_FOLDERS}
+    assert settings["ruff"]["extend-exclude"] == [f"podyard/{name}" for name in FIXED_FOLDERS]
+    assert {path.name for path in (ROOT / "podyard").iterdir() if path.is_symlink()} == set(FIXED_FOLDERS)
 
 
 def test_time_and_chance_stay_banned() -> None:
