@@ -52,7 +52,7 @@ test-clients: $(VENV)/.test $(CLIENTS:%=.venv-clients/%/.made) ## SkyPilot, Ray,
 lint: $(VENV)/.test ## Style, types, layers
 	$(BIN)/ruff check $(PACKAGES)
 	$(BIN)/ruff format --check $(PACKAGES)
-	$(BIN)/mypy
+	$(BIN)/python -m tests.typecheck
 	$(BIN)/lint-imports --no-cache
 
 format: $(VENV)/.test ## Put the style right

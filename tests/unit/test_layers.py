@@ -1,4 +1,4 @@
-"""The layers are checked by a machine that really follows the linked folders."""
+"""import-linter and mypy really follow the links to the root folders, and mypy's messages name files as git does."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from podyard import ROOT_FOLDERS
+
 ROOT = Path(__file__).parents[2]
-LINKED = ("api", "scheduler", "workers", "pricing", "web", "migrations")
 pytestmark = pytest.mark.slow
 
 
@@ -20,14 +21,37 @@ def _lint(root: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([str(tool), "--no-cache"], cwd=root, env=env, capture_output=True, text=True)
 
 
-def test_an_upward_import_in_a_linked_folder_is_caught(tmp_path: Path) -> None:
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A copy of the packages that a test may break."""
     ignore = shutil.ignore_patterns("__pycache__")
-    for name in ("podyard", *LINKED):
+    for name in ("podyard", *ROOT_FOLDERS):
         shutil.copytree(ROOT / name, tmp_path / name, symlinks=True, ignore=ignore)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    assert _lint(tmp_path).returncode == 0, _lint(tmp_path).stdout
-    cycle = tmp_path / "scheduler" / "cycle.py"
+    return tmp_path
+
+
+def test_an_upward_import_in_a_linked_folder_is_caught(tree: Path) -> None:
+    assert _lint(tree).returncode == 0, _lint(tree).stdout
+    cycle = tree / "scheduler" / "cycle.py"
     cycle.write_text(cycle.read_text() + "\nfrom podyard.control import nodes\n\n_ = nodes\n")
-    done = _lint(tmp_path)
+    done = _lint(tree)
     assert done.returncode == 1
     assert "podyard.scheduler.cycle -> podyard.control.nodes" in done.stdout
+
+
+def test_an_error_of_types_is_reported_with_the_path_that_git_knows(tree: Path) -> None:
+    months = tree / "pricing" / "months.py"
+    months.write_text(months.read_text() + '\n_planted: int = "text"\n')
+    settings = tree / "podyard" / "settings.py"
+    settings.write_text(settings.read_text() + '\n_planted: int = "text"\n')
+    # The copy is not on this Python's path: mypy finds both modules by their folders.
+    command = [sys.executable, "-m", "tests.typecheck", "-m", "podyard.pricing.months", "-m", "podyard.settings"]
+    done = subprocess.run(command, cwd=tree, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
+    assert done.returncode == 1, done.stdout + done.stderr
+    *errors, summary = done.stdout.splitlines()
+    assert {error.partition(": error: ")[0] for error in errors} == {
+        f"podyard/settings.py:{len(settings.read_text().splitlines())}",
+        f"pricing/months.py:{len(months.read_text().splitlines())}",
+    }
+    assert summary.startswith("Found 2 errors in 2 files")
