@@ -12,7 +12,7 @@ from podyard.api import deps
 from podyard.api.deps import Timestamp
 from podyard.base.errors import invalid
 from podyard.control import reservations
-from podyard.domain.reservation import Reservation
+from podyard.domain.reservation import ReservationUse
 
 router = APIRouter(prefix="/podyard/v1/projects/{project}/locations/{zone}/reservations", route_class=deps.Route)
 
@@ -74,7 +74,7 @@ def list_reservations(request: Request, project: str, zone: str) -> ReservationL
     caller, fleet = deps.principal(request), deps.platform(request).fleet
     place = None if zone == "-" else zone
     found = deps.read(request, lambda uow: reservations.list_reservations(uow, fleet, caller, project, place))
-    page, token = deps.paged(request, found, lambda item: item.name)
+    page, token = deps.paged(request, found, lambda item: item.reservation.name)
     return {"reservations": [_shown(item) for item in page], **deps.next_page(token)}
 
 
@@ -91,14 +91,15 @@ def delete(request: Request, project: str, zone: str, reservation: str) -> deps.
     return {}
 
 
-def _shown(found: Reservation) -> ReservationAnswer:
+def _shown(use: ReservationUse) -> ReservationAnswer:
+    found = use.reservation
     answer: ReservationAnswer = {
         "name": found.name,
         "state": found.state,
         "generation": found.generation,
         "capacityUnits": found.units,
         "size": found.size,
-        "used": found.used,
+        "used": use.used,
         "createTime": found.created.rfc3339(),
     }
     if found.starts is not None:

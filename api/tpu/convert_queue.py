@@ -12,7 +12,7 @@ from podyard.base.clock import NANOS_PER_SECOND
 from podyard.base.errors import Code, invalid
 from podyard.domain.node import UsageClass
 from podyard.domain.queued_resource import QUEUED_RESOURCE_NODES_MAX, NodeRequest, QueuedResource, QueuedResourceSpec
-from podyard.domain.reservation import Reservation
+from podyard.domain.reservation import ReservationUse
 
 _MODELS = {
     "STANDARD": UsageClass.ON_DEMAND,
@@ -77,7 +77,8 @@ def to_api_queued_resource(version: str, found: QueuedResource, *, in_operation:
     return reader.shape(version, "QueuedResource", _across(version, shown), proto=in_operation)
 
 
-def to_api_reservation(found: Reservation) -> dict[str, Any]:
+def to_api_reservation(use: ReservationUse) -> dict[str, Any]:
+    found = use.reservation
     interval = {
         name: moment.rfc3339()
         for name, moment in (("startTime", found.starts), ("endTime", found.ends))
@@ -91,7 +92,7 @@ def to_api_reservation(found: Reservation) -> dict[str, Any]:
             "capacityUnits": found.units,
             "resourceType": found.generation,
             **({"interval": interval} if interval else {}),
-            "usage": {"total": str(found.used)},
+            "usage": {"total": str(use.used)},
         },
     }
 

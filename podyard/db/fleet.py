@@ -25,6 +25,7 @@ from sqlalchemy import (
 from podyard.base.clock import PlatformTime
 from podyard.db import faults as fault_rows
 from podyard.db import queued_resources as queue_rows
+from podyard.db import reservations as reservation_rows
 from podyard.db.jobs import ACTIVE_JOB_STATES
 from podyard.db.tables_compute import nodes, slices
 from podyard.db.tables_faults import broken_chips
@@ -35,9 +36,8 @@ from podyard.domain.fault import Subject
 from podyard.domain.fleet import Fleet, FleetSnapshot, NodeTimings, PlacementRequest
 from podyard.domain.job import PRIORITY_DEFAULT, PRIORITY_MAX, PRIORITY_MIN
 from podyard.domain.node import NODE, NODE_STATES_WAITING_FOR_SLICE, UsageClass, kind_of
-from podyard.domain.reservation import ReservationRoom, reservation_name
+from podyard.domain.reservation import ReservationRoom
 from podyard.domain.slice import PREEMPTIBLE_LIFE_SECONDS, SliceRecord, chips_from_text
-from podyard.hardware.generations import GENERATIONS
 
 PRIORITY_LABEL = "podyard-priority"
 SLICES_KEPT_MAX = 16_384  # records of slices that have not changed since: more than a fleet of 4096-chip pods holds
@@ -175,26 +175,6 @@ _STAMP = select(
     *_seen(reservations, (func.count(), func.sum(reservations.c.version)), reservations.c.state == "ACTIVE"),
     *_seen(broken_chips, (func.count(), func.max(broken_chips.c.until))),
 )
-
-
-def reserved_chips(uow: UnitOfWork) -> dict[str, int]:
-    """Chips that nodes hold under each reservation."""
-    used: dict[str, int] = {}
-    for row in uow.all(_RESERVED):
-        used[row["reservation_key"]] = used.get(row["reservation_key"], 0) + chips_from_text(row["chips"]).bit_count()
-    return used
-
-
-_RESERVED = (
-    select(nodes.c.reservation_key, slices.c.chips)
-    .join(slices, slices.c.node_key == nodes.c.node_key)
-    .where(nodes.c.reservation_key.is_not(None))
-)
-
-
-def units_per_chip(row: Mapping[str, Any]) -> int:
-    """Of a reservation: how many of its units one chip is."""
-    return GENERATIONS[row["generation"]].cores_per_chip if row["units"] == "CORES" else 1
 
 
 def priority_of(labels: Mapping[str, str]) -> int:
@@ -371,24 +351,17 @@ def _queued_requests(uow: UnitOfWork, stockouts: Stockouts) -> list[PlacementReq
 
 
 def _reservations(uow: UnitOfWork) -> tuple[ReservationRoom, ...]:
-    found = uow.all(_RESERVATIONS)
-    used = reserved_chips(uow) if found else {}
+    found = reservation_rows.active(uow)
+    held = reservation_rows.held_chips(uow) if found else {}
     return tuple(
         ReservationRoom(
-            reservation_key=row["reservation_key"],
-            project=row["project"],
-            zone=row["zone"],
-            name=reservation_name(row["project"], row["zone"], row["reservation_id"]),
-            generation=row["generation"],
-            chips=row["size"] // units_per_chip(row) - used.get(row["reservation_key"], 0),
-            ends=row["ends"],
+            reservation_key=item.reservation_key,
+            project=item.project,
+            zone=item.zone,
+            name=item.name,
+            generation=item.generation,
+            chips=item.size // item.units_per_chip - held.get(item.reservation_key, 0),
+            ends=item.ends,
         )
-        for row in found
+        for item in found
     )
-
-
-_RESERVATIONS = (
-    select(reservations)
-    .where(reservations.c.state == "ACTIVE")
-    .order_by(reservations.c.created, reservations.c.reservation_key)
-)

@@ -24,7 +24,7 @@ from podyard.domain.machine import Machine
 from podyard.domain.node import BILLABLE_NODE_STATES, NODE, node_name
 from podyard.domain.operation import OPERATION
 from podyard.domain.queued_resource import QUEUED_RESOURCE
-from podyard.domain.reservation import RESERVATION
+from podyard.domain.reservation import RESERVATION, Reservation, ReservationState
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -42,8 +42,6 @@ OPERATIONS = Stated(
     OPERATION, tables_compute.operations, tables_compute.operations.c.operation_id, ("project", "zone", "operation_id")
 )
 HOSTS = Stated(HOST, tables_compute.hosts, tables_compute.hosts.c.host_id, ("host_id",))
-# What a record's type says of its kind, and the states that it has.
-_KINDS: Mapping[type[Any], tuple[Stated, type[StrEnum]]] = {HostRecord: (HOSTS, HostState)}
 JOBS = Stated(JOB, tables_jobs.jobs, tables_jobs.jobs.c.job_key, ("project", "zone", "job_id"))
 ATTEMPTS = Stated(ATTEMPT, tables_jobs.attempts, tables_jobs.attempts.c.attempt_id, ("job_key", "attempt"))
 QUEUED_RESOURCES = Stated(
@@ -59,6 +57,11 @@ RESERVATIONS = Stated(
     ("project", "zone", "reservation_id"),
 )
 REPLICAS = Stated(REPLICA, tables_jobs.replicas, tables_jobs.replicas.c.replica_id, ("replica_id",))
+# What a record's type says of its kind, and the states that it has.
+_KINDS: Mapping[type[Any], tuple[Stated, type[StrEnum]]] = {
+    HostRecord: (HOSTS, HostState),
+    Reservation: (RESERVATIONS, ReservationState),
+}
 
 
 class Recorded(Protocol):
@@ -71,6 +74,15 @@ class Recorded(Protocol):
 
 
 Record = TypeVar("Record", bound=Recorded)
+
+
+def born(uow: UnitOfWork, record: Record, *, reason: str) -> None:
+    """Stores a new record, which is in its machine's first state, with its first event."""
+    kind, _ = _KINDS[type(record)]
+    assert (record.state, record.version) == (kind.machine.initial, 1), record
+    row = columns(record)
+    uow.insert(kind.table, row, by_transition=True)
+    _record(uow, kind, row, "create", "", kind.machine.initial, uow.now, reason)
 
 
 def move(

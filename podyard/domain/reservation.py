@@ -4,48 +4,76 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from enum import StrEnum
 
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import invalid
 from podyard.domain.machine import Machine
+from podyard.hardware.generations import GENERATIONS
+
+
+class ReservationState(StrEnum):
+    APPROVED = "APPROVED"
+    ACTIVE = "ACTIVE"
+    EXPIRED = "EXPIRED"
+    GONE = "GONE"
+
+
+class CapacityUnits(StrEnum):
+    CORES = "CORES"
+    CHIPS = "CHIPS"
+
 
 # Numbers: google.cloud.tpu.v2alpha1.Reservation.State has APPROVED 3, ACTIVE 5, EXPIRED 7. PROVISIONING and
 # DEPROVISIONING take no time here, and nothing FAILs.
 RESERVATION = Machine(
     "reservation",
-    "APPROVED",
+    ReservationState.APPROVED,
     {
-        "APPROVED": {"activate": "ACTIVE", "delete": "GONE"},
-        "ACTIVE": {"expire": "EXPIRED", "delete": "GONE"},
-        "EXPIRED": {"delete": "GONE"},
-        "GONE": {},
+        ReservationState.APPROVED: {"activate": ReservationState.ACTIVE, "delete": ReservationState.GONE},
+        ReservationState.ACTIVE: {"expire": ReservationState.EXPIRED, "delete": ReservationState.GONE},
+        ReservationState.EXPIRED: {"delete": ReservationState.GONE},
+        ReservationState.GONE: {},
     },
 )
 
-UNITS = ("CORES", "CHIPS")
 ANY = "-"  # `reservations/-`: any reservation of the zone
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Reservation:
-    """`size` and `used` count `units`. Nodes hold room in it while they hold chips."""
+    """`size` counts `units`, from `starts` (None: at once) until `ends` (None: always). `live_name` is its name while
+    it is, and None once it is gone."""
 
     reservation_key: str
     project: str
     zone: str
     reservation_id: str
-    state: str
+    live_name: str | None
+    state: ReservationState
+    version: int
     generation: str
-    units: str
     size: int
+    units: CapacityUnits
     starts: PlatformTime | None
     ends: PlatformTime | None
-    used: int
     created: PlatformTime
 
     @property
     def name(self) -> str:
         return reservation_name(self.project, self.zone, self.reservation_id)
+
+    @property
+    def units_per_chip(self) -> int:
+        return GENERATIONS[self.generation].cores_per_chip if self.units is CapacityUnits.CORES else 1
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ReservationUse:
+    """A reservation, and how many of its units nodes hold: they do while they hold chips."""
+
+    reservation: Reservation
+    used: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from podyard.control import nodes, queued_resources, reservations
 from podyard.db.unit_of_work import Database
 from podyard.domain.node import UsageClass
 from podyard.domain.principal import Principal
-from podyard.domain.reservation import Reservation
+from podyard.domain.reservation import ReservationUse
 from tests.store.queue_play import PROJECT, ZONE, Play, request
 
 
@@ -21,13 +21,13 @@ def play(database: Database, clock: ManualClock) -> Play:
     return Play(database, clock)
 
 
-def reserve(play: Play, name: str = "r", size: int = 4, **options: Any) -> Reservation:
+def reserve(play: Play, name: str = "r", size: int = 4, **options: Any) -> ReservationUse:
     return play.run(reservations.create, name, "v2", size, **options)
 
 
 def listed(play: Play) -> dict[str, tuple[str, int]]:
     found = play.run(reservations.list_reservations)
-    return {item.reservation_id: (item.state, item.used) for item in found}
+    return {item.reservation.reservation_id: (item.reservation.state, item.used) for item in found}
 
 
 def now(play: Play) -> PlatformTime:
@@ -78,7 +78,7 @@ def test_a_reservation_that_is_named_is_the_only_one_that_serves(play: Play) -> 
 def test_a_reservation_begins_and_ends_at_its_times_and_its_nodes_stay(play: Play) -> None:
     begin = now(play)
     made = reserve(play, size=8, starts=begin.plus_seconds(100), ends=begin.plus_seconds(200))
-    assert made.state == "APPROVED"
+    assert made.reservation.state == "APPROVED"
     play.queue(request(usage_class=UsageClass.RESERVED))
     play.turn(99)
     assert play.queued().state == "WAITING_FOR_RESOURCES"
@@ -140,4 +140,4 @@ def test_names_are_free_again_after_deletion_and_strangers_learn_nothing(play: P
     play.ask(reservations.delete, "r")
     with pytest.raises(PodyardError, match="was not found"):
         play.ask(reservations.get, "r")
-    assert reserve(play).state == "ACTIVE"
+    assert reserve(play).reservation.state == "ACTIVE"
