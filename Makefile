@@ -49,11 +49,12 @@ gcloud-leaks: $(VENV)/.test ## 30 gcloud commands of other services: none may se
 test-clients: $(VENV)/.test $(CLIENTS:%=.venv-clients/%/.made) ## SkyPilot, Ray, TensorFlow and others themselves: installs 3.4 GB once, then 6 minutes
 	$(PYTEST) tests/clients
 
-lint: $(VENV)/.test ## Style, types, layers
+lint: $(VENV)/.test ## Style, types, layers, dead code
 	$(BIN)/ruff check $(PACKAGES)
 	$(BIN)/ruff format --check $(PACKAGES)
 	$(BIN)/python -m tests.typecheck
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python -m tests.dead_code
 
 format: $(VENV)/.test ## Put the style right
 	$(BIN)/ruff check --fix $(PACKAGES)

@@ -19,7 +19,6 @@ from podyard.domain.node import BILLABLE_NODE_STATES, INTERRUPTIBLE, UsageClass
 from podyard.domain.usage import UsageEvent
 
 PREEMPT_FREE_SECONDS = 60  # cloud.google.com/tpu/docs/preemptible; counted from READY (the reference's reading)
-VM_MINIMUM_SECONDS = 60  # Compute Engine's minimum per run of a VM (billing reference R2)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

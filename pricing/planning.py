@@ -159,8 +159,8 @@ def cost(nodes: Sequence[Life], usage: UsageClass, sku: Sku, quantity: int, star
     for number, life in enumerate(nodes):
         name = f"plan-{number}"
         events = [
-            UsageEvent.of(f"{name}-ready", name, 1, "READY", start.plus_seconds(life.ready)),
-            UsageEvent.of(f"{name}-end", name, 2, life.ended_by, start.plus_seconds(life.end)),
+            UsageEvent(f"{name}-ready", name, 1, "READY", start.plus_seconds(life.ready)),
+            UsageEvent(f"{name}-end", name, 2, life.ended_by, start.plus_seconds(life.end)),
         ]
         metered = meter_resource(name, events, policy, events[-1].at)
         rated = rating.rate(metered, sku, quantity)

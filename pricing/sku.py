@@ -92,10 +92,6 @@ class RateCard:
         """The price of a node at a time; raises NOT_FOUND when there is none."""
         return _priced(*self.sku_for(accelerator_type, region, usage), at)
 
-    def price_per_hour(self, accelerator_type: str, region: str, usage: UsageClass | str, at: PlatformTime) -> int:
-        """Nanos per hour of a whole node, for forms and lists; raises NOT_FOUND when there is no price."""
-        return self.price(accelerator_type, region, usage, at).total_nanos_per_hour
-
     def commitment_of(self, sku: Sku, years: int) -> Sku | None:
         """The SKU of a commitment to units of this one, if it is sold. Its price per hour is the same whether it is
         paid upfront or by the month."""
@@ -159,13 +155,6 @@ def default_rate_card() -> RateCard:
     from podyard.pricing import cards
 
     return cards.read_card(rate_card_path() or cards.SHIPPED)
-
-
-def load_rate_card(text: str) -> RateCard:
-    """Reads a rate card; raises FAILED_PRECONDITION that names the place and what is wrong there."""
-    from podyard.pricing import cards
-
-    return cards.load_rate_card(text)
 
 
 def make_sku(

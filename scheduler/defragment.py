@@ -25,7 +25,6 @@ class Move:
     """One slice moves. `origin_from` is the chip with the lowest index of those that it has now."""
 
     slice_id: str
-    pod_id_from: str
     origin_from: Shape
     to: Box
 
@@ -99,5 +98,5 @@ def _move_out(
         room[number_of[to.pod_id]] &= ~to.chips
         room[number_of[pod_id]] |= chips & ~(kept.chips if kept.pod_id == pod_id else 0)
         first = coordinate_of(pods[number_of[pod_id]].shape, (chips & -chips).bit_length() - 1)
-        moves.append(Move(slice_id, pod_id, first, to))
+        moves.append(Move(slice_id, first, to))
     return tuple(moves), None

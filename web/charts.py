@@ -19,8 +19,6 @@ WIDTH, HEIGHT = 560, 240
 LEFT, RIGHT, TOP, BOTTOM = 64, 12, 12, 34
 GRID_LINES = 5  # 1, 2, 2.5 and 5 all divide by five into short numbers
 SERIES_MAX = 6  # bars beyond the largest five are one series "other": six colours can be told apart
-TONES = 10  # colours that the style sheet has for series
-POINT_RADIUS = 3
 LABEL_CHARACTERS = 9.0  # width of a character of an axis label, in units of the picture
 
 
@@ -120,8 +118,9 @@ def stacked_series(
     shown: Callable[[float], str],
     hover: Sequence[str] = (),
 ) -> Markup:
-    """Stacked bars of many values: one path for each series (at most `TONES`), so that a hundred bars stay small.
-    What is negative hangs below the line of zero. `hover`: what each bar's column says under a pointer."""
+    """Stacked bars of many values: one path for each series (at most 10, the colours that the style sheet has), so that
+    a hundred bars stay small. What is negative hangs below the line of zero. `hover`: what each bar's column says under
+    a pointer."""
     ups = [sum(max(0.0, values[i]) for _, values in series) for i in range(len(labels))]
     downs = [sum(min(0.0, values[i]) for _, values in series) for i in range(len(labels))]
     top, bottom = (

@@ -22,7 +22,6 @@ STOP_GRACE_SECONDS = 3.0  # a replica leaves within one second of SIGTERM; a use
 KILL_SECONDS_MAX = 5.0  # after SIGKILL the kernel needs a moment, not more
 _POLL_SECONDS = 0.02
 _SAME_START_SECONDS = 0.05
-LOG_BYTES_MAX = 8 << 20  # of one replica's own output: what it prints beyond the lines that it reports
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

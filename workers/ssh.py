@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import signal
 import socket
@@ -27,8 +26,6 @@ from podyard.workers.scripts import SHELL, USERS_UMASK, HostProcesses
 
 if TYPE_CHECKING:
     from podyard.workers.metadata import Source
-
-logger = logging.getLogger(__name__)
 
 SESSIONS_PER_HOST_MAX = 64  # commands and shells at once: far beyond people, below what a machine bears
 LOGIN_SECONDS_MAX = 20  # for a client that connects and says nothing

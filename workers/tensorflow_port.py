@@ -17,7 +17,7 @@ MESSAGE = (
 )
 IDLE_SECONDS_MAX = 60.0  # a connection on which nothing is asked
 FRAME_BYTES_MAX = 16_384  # HTTP/2's own limit while nobody agrees on another
-_DATA, _HEADERS, _SETTINGS, _PING = 0, 1, 4, 6
+_HEADERS, _SETTINGS, _PING = 1, 4, 6
 _END_STREAM, _END_HEADERS, _ACK = 0x1, 0x4, 0x1
 _UNIMPLEMENTED = "12"
 

@@ -21,7 +21,6 @@ from podyard.base.errors import Code, PodyardError
 DEPTH_MAX = 100  # of nested messages; protobuf's own limit
 _DURATION = re.compile(r"-?(\d{1,12})(?:\.(\d{1,9}))?s")
 _INTEGER = re.compile(r"-?\d{1,20}(\.0+)?")
-_RANGES = {"int32": 31, "int64": 63}
 
 
 class Problems:

@@ -47,11 +47,6 @@ class Amount:
         """`unit_seconds` seconds at a price per hour (seconds x devices, chips or slices)."""
         return cls(price_nanos_per_hour * unit_seconds * (PARTS_PER_NANO // SECONDS_PER_HOUR))
 
-    @classmethod
-    def of_monthly(cls, price_nanos_per_month: int, unit_seconds: int) -> Amount:
-        """`unit_seconds` seconds at a price per month of 730 hours (seconds x GiB)."""
-        return cls(price_nanos_per_month * unit_seconds * (PARTS_PER_NANO // SECONDS_PER_MONTH))
-
     def __add__(self, other: Amount) -> Amount:
         return Amount(self.parts + other.parts)
 

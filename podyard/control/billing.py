@@ -84,7 +84,7 @@ def usage(
     events = uow.all(query.order_by(usage_events.c.seq))
     facts = {event["resource_key"]: event for event in events}
     admitted = admit(
-        UsageEvent.of(e["event_id"], e["resource_key"], e["resource_seq"], e["state"], e["at"]) for e in events
+        UsageEvent(e["event_id"], e["resource_key"], e["resource_seq"], e["state"], e["at"]) for e in events
     )
     assert not admitted.quarantined, admitted.quarantined  # our own events have unique (resource, seq) keys
     found = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import bindparam, delete, func, select
+from sqlalchemy import bindparam, delete, select
 
 from podyard.base.clock import PlatformTime
 from podyard.db.tables import timers
@@ -14,11 +14,6 @@ from podyard.db.unit_of_work import UnitOfWork
 
 def put(uow: UnitOfWork, kind: str, resource_key: str, version: int, due: PlatformTime) -> None:
     uow.insert(timers, {"kind": kind, "resource_key": resource_key, "version": version, "due": due})
-
-
-def next_due(uow: UnitOfWork) -> PlatformTime | None:
-    found: PlatformTime | None = uow.execute(_NEXT_DUE).scalar()
-    return found
 
 
 def count_due(uow: UnitOfWork, until: PlatformTime, most: int) -> int:
@@ -39,7 +34,6 @@ def take_next(uow: UnitOfWork, until: PlatformTime) -> Mapping[str, Any] | None:
     return row
 
 
-_NEXT_DUE = select(func.min(timers.c.due))
 _UNTIL = timers.c.due <= bindparam("until", type_=timers.c.due.type)
 _DUE = select(timers.c.timer_id).where(_UNTIL).limit(bindparam("most"))
 _FIRST = select(timers).where(_UNTIL).order_by(timers.c.due, timers.c.timer_id).limit(bindparam("most"))

@@ -1,1 +1,1 @@
-"""Records, state tables, events and ports: what the platform is about, without any I/O."""
+"""Records, state tables and ports: what the platform is about, without any I/O."""

@@ -21,16 +21,11 @@ from podyard.domain.node import UsageClass
 from podyard.hardware import accelerator_types
 from podyard.hardware.generations import GENERATIONS, Generation
 from podyard.hardware.topology import CUBE_EDGE_CHIPS, Shape, parse_topology, shape_text
-from podyard.settings import DEFAULT_FLEET, FLEET_NAMES, INSTANT_FLEET
+from podyard.settings import FLEET_NAMES, INSTANT_FLEET
 
 FULL_POD = "full-pod"  # a quota: one full pod of the generation
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _METHOD = re.compile(r"[a-zA-Z]+\.[a-zA-Z]+")
-
-
-def default_fleet() -> Fleet:
-    """The fleet that `podyard up` emulates when no other is given."""
-    return shipped_fleet(DEFAULT_FLEET)
 
 
 def instant_fleet() -> Fleet:

@@ -11,7 +11,6 @@ import hashlib
 import hmac
 
 KEY_TYPE = "ssh-ed25519"
-SEED_BYTES = 32
 
 
 def key_seed(secret: str, host_id: str) -> bytes:

@@ -219,25 +219,6 @@ class Job:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Replica:
-    """One process of an attempt, on one agent, for the hosts `host_indices` of the slice. `fence` is its lease's."""
-
-    replica_id: str
-    attempt_id: str
-    job_key: str
-    rank: int
-    host_indices: Sequence[int]
-    agent_id: str
-    state: str
-    desired: str
-    version: int
-    fence: int
-    address: str | None
-    outcome: str | None
-    reason: str
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class MetricPoint:
     step: int
     attempt: int

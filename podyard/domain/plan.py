@@ -54,14 +54,6 @@ class Preempt:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Release:
-    """Frees a slice whose node needs it no more."""
-
-    slice_id: str
-    reason: str
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class Wait:
     """The node gets nothing now. `reason` says why in our words, with the largest free box.
 
@@ -78,7 +70,7 @@ class Wait:
     fault: str = ""
 
 
-Action = Place | PlaceGroup | Preempt | Release | Wait | WaitGroup
+Action = Place | PlaceGroup | Preempt | Wait | WaitGroup
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 
 from podyard.base.clock import PlatformTime
 from podyard.domain.node import UsageClass
@@ -52,12 +51,3 @@ def chips_text(chips: int) -> str:
 
 def chips_from_text(text: str) -> int:
     return int(text, 16)
-
-
-def assert_no_overlap(slices: Sequence[SliceRecord]) -> None:
-    """No chip belongs to two slices. A breach is a bug, so it raises AssertionError."""
-    taken: dict[str, int] = {}
-    for item in slices:
-        held = taken.get(item.pod_id, 0)
-        assert not held & item.chips, f"slice {item.slice_id} overlaps another slice of pod {item.pod_id}"
-        taken[item.pod_id] = held | item.chips

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from enum import StrEnum
 
 from podyard.base.clock import PlatformTime
@@ -25,7 +24,7 @@ class PriceUnit(StrEnum):
 class UsageEvent:
     """A resource entered `state` at `at`. `seq` orders the events of one resource, not arrival and not the clock.
 
-    `body_hash` stands for everything the event says: two events with one id and different hashes are in conflict.
+    Two events with one id that are not equal are in conflict.
     """
 
     event_id: str
@@ -33,12 +32,6 @@ class UsageEvent:
     seq: int
     state: str
     at: PlatformTime
-    body_hash: str = ""
-
-    @classmethod
-    def of(cls, event_id: str, resource_id: str, seq: int, state: str, at: PlatformTime) -> UsageEvent:
-        body = f"{resource_id}\n{seq}\n{state}\n{at.nanos}"
-        return cls(event_id, resource_id, seq, state, at, hashlib.sha256(body.encode()).hexdigest())
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

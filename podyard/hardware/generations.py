@@ -58,13 +58,6 @@ class Generation:
     sources: Mapping[str, str]
     node_type: bool = True
 
-    @property
-    def pod_chip_count(self) -> int:
-        count = 1
-        for extent in self.pod_shape:
-            count *= extent
-        return count
-
 
 V1 = Generation(
     name="v1",

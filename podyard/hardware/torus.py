@@ -10,10 +10,9 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 
-from podyard.hardware.topology import CUBE_EDGE_CHIPS, Shape, Topology
+from podyard.hardware.topology import CUBE_EDGE_CHIPS, Shape
 
 Coordinate = tuple[int, ...]
 
@@ -179,97 +178,6 @@ def blocks_of(pod: Shape) -> Blocks:
         if size == edge:
             complete |= 1 << index
     return Blocks(pod, edge, grid, tuple(offset), tuple(full), complete)
-
-
-def is_box_that_wraps(pod: Shape, origin: Coordinate, shape: Shape) -> bool:
-    """Whether the box reaches over an end of the pod."""
-    return any(start + length > extent for extent, start, length in zip(pod, origin, shape, strict=True))
-
-
-def twist_of(topology: Topology) -> tuple[int, ...] | None:
-    """The shift per dimension that a packet gets when it crosses the seam of a twisted torus, else None.
-
-    k x 2k x 2k: crossing the short dimension's seam shifts both long ones by k; k x k x 2k: crossing a short
-    dimension's seam shifts the long one by k. This is the doubly twisted torus of Camara et al. (2010), which the TPU
-    v4 paper (arXiv 2304.01433) builds on; both from memory, so the exact links of the real machines are unverified.
-    """
-    if not topology.twisted:
-        return None
-    short = min(topology.shape)
-    return tuple(short if extent == 2 * short else 0 for extent in topology.shape)
-
-
-def neighbours(topology: Topology, coordinate: Coordinate) -> tuple[Coordinate, ...]:
-    """Distinct neighbours, per dimension: one step down, one step up. No neighbour beyond an end that does not wrap."""
-    twist = twist_of(topology)
-    found: list[Coordinate] = []
-    for dimension, (extent, wraps) in enumerate(zip(topology.shape, topology.wrap, strict=True)):
-        for step in (-1, 1):
-            moved = list(coordinate)
-            moved[dimension] += step
-            if not 0 <= moved[dimension] < extent:
-                if not wraps:
-                    continue
-                moved[dimension] %= extent
-                if twist is not None and twist[dimension] == 0:
-                    moved = [(p + t) % e for p, t, e in zip(moved, twist, topology.shape, strict=True)]
-            target = tuple(moved)
-            if target != coordinate and target not in found:
-                found.append(target)
-    return tuple(found)
-
-
-def rings(topology: Topology, dimension: int) -> tuple[tuple[Coordinate, ...], ...]:
-    """Lines of chips along `dimension`, each in order of position: rings where the dimension wraps, else open lines.
-
-    Seams of a twisted torus lead from one line into another: there they are longer than the dimension, and closed.
-    """
-    seen: set[Coordinate] = set()
-    lines = []
-    for start in coordinates(topology.shape):
-        if start[dimension] != 0 or start in seen:
-            continue
-        line = _line(topology, start, dimension)
-        seen.update(line)
-        lines.append(tuple(line))
-    return tuple(lines)
-
-
-def _line(topology: Topology, start: Coordinate, dimension: int) -> list[Coordinate]:
-    twist = twist_of(topology)
-    line = []
-    at = start
-    while True:
-        for position in range(topology.shape[dimension]):
-            line.append((*at[:dimension], position, *at[dimension + 1 :]))
-        if twist is None or twist[dimension] != 0:
-            return line
-        at = tuple((p + t) % e for p, t, e in zip(at, twist, topology.shape, strict=True))
-        if at == start:
-            return line
-
-
-def distance(topology: Topology, a: Coordinate, b: Coordinate) -> int:
-    """Hops on a shortest path."""
-    if topology.twisted:
-        return _distance_by_search(topology, a, b)
-    hops = 0
-    for extent, wraps, p, q in zip(topology.shape, topology.wrap, a, b, strict=True):
-        straight = abs(p - q)
-        hops += min(straight, extent - straight) if wraps else straight
-    return hops
-
-
-def _distance_by_search(topology: Topology, a: Coordinate, b: Coordinate) -> int:
-    hops = {a: 0}
-    waiting = deque([a])
-    while b not in hops:
-        at = waiting.popleft()
-        for target in neighbours(topology, at):
-            if target not in hops:
-                hops[target] = hops[at] + 1
-                waiting.append(target)
-    return hops[b]
 
 
 def hosts_of(pod: Shape, host: Sequence[int], origin: Coordinate, shape: Shape) -> tuple[int, ...]:

@@ -103,7 +103,7 @@ def _offered() -> set[tuple[str, str]]:
 
 def _of_card(kind: str, zone: str, usage: str) -> Price:
     try:
-        return _dollars(CARD.price_per_hour(kind, region_of(zone), usage, AT))
+        return _dollars(CARD.price(kind, region_of(zone), usage, AT).total_nanos_per_hour)
     except PodyardError:
         return None
 

@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from podyard.engine.collectives import shared_memory
-from podyard.engine.collectives.check import check
 from podyard.engine.collectives.combine import Reduction
 from podyard.engine.collectives.schedule import Kind, Op, Schedule, ring_all_reduce
 from podyard.engine.collectives.shared_memory import SharedSum
@@ -52,6 +51,7 @@ from tests.property.collectives import (
     vectors_of,
     window_folder,
 )
+from tests.unit.engine.schedule_check import check
 
 # Those that add are drawn more often: they have types and reductions.
 kinds = st.sampled_from([*Kind, Kind.ALL_REDUCE, Kind.REDUCE_SCATTER, Kind.ALL_REDUCE])

@@ -18,8 +18,8 @@ from podyard.engine.training.input.example import feature_messages, feature_valu
 from podyard.engine.training.input.formats import TfRecordReader, read_idx
 from podyard.engine.training.input.pipeline import Pipeline
 from podyard.engine.training.input.source import Examples
-from podyard.engine.training.input.writers import encode_example, write_idx, write_tfrecord
 from podyard.engine.training.order import DataOrder
+from tests.unit.engine.input_writers import encode_example, write_idx, write_tfrecord
 
 idx_types = st.sampled_from([np.dtype(name) for name in ("u1", "i1", "i2", "i4", "f4", "f8")])
 shapes = arrays.array_shapes(min_dims=1, max_dims=4, min_side=0, max_side=5)

@@ -26,7 +26,7 @@ def events_of(life: list[tuple[int, str]]) -> list[UsageEvent]:
     tenths = 1000
     for seq, (gap, state) in enumerate(life):
         tenths += gap
-        events.append(UsageEvent.of(f"e{seq}", "n", seq, state, PlatformTime(tenths * SECOND // 10)))
+        events.append(UsageEvent(f"e{seq}", "n", seq, state, PlatformTime(tenths * SECOND // 10)))
     return events
 
 
@@ -90,8 +90,8 @@ def test_cost_adds_up_over_a_change_of_price(
 @given(st.integers(0, 700), st.sampled_from(UsageClass), st.sampled_from(["PREEMPTED", "STOPPED", "DELETING"]))
 def test_only_a_preemption_in_the_first_minute_is_free(tenths: int, usage: UsageClass, ending: str) -> None:
     events = [
-        UsageEvent.of("a", "n", 1, "READY", PlatformTime(100 * SECOND)),
-        UsageEvent.of("b", "n", 2, ending, PlatformTime(100 * SECOND + tenths * SECOND // 10)),
+        UsageEvent("a", "n", 1, "READY", PlatformTime(100 * SECOND)),
+        UsageEvent("b", "n", 2, ending, PlatformTime(100 * SECOND + tenths * SECOND // 10)),
     ]
     result = metered(events, policy=node_policy(usage))
     can_be_free = usage in (UsageClass.PREEMPTIBLE, UsageClass.SPOT) and ending == "PREEMPTED"
@@ -107,7 +107,7 @@ def test_a_clock_that_steps_back_never_makes_negative_or_extra_time(
     events = events_of(life)
     index = position % len(events)
     moved = PlatformTime(max(0, events[index].at.nanos - back * SECOND // 10))
-    events[index] = UsageEvent.of(events[index].event_id, "n", events[index].seq, events[index].state, moved)
+    events[index] = UsageEvent(events[index].event_id, "n", events[index].seq, events[index].state, moved)
     ordered = admit(events).by_resource["n"]
     assert all(a.at <= b.at for a, b in itertools.pairwise(ordered))
     assert metered(events) == metered(list(ordered))
@@ -117,7 +117,7 @@ def test_a_clock_that_steps_back_never_makes_negative_or_extra_time(
 def test_a_conflicting_event_changes_nothing_and_is_named(life: list[tuple[int, str]], data: st.DataObject) -> None:
     events = events_of(life)
     event = data.draw(st.sampled_from(events))
-    other = UsageEvent.of(event.event_id, "n", event.seq, "TERMINATED", event.at)
+    other = UsageEvent(event.event_id, "n", event.seq, "TERMINATED", event.at)
     admitted = admit([*events, other, other])
     assert admitted.quarantined == (event.event_id,)
     assert metered([*events, other]) == metered(events)

@@ -11,13 +11,14 @@ from podyard.base.rng import Streams
 from podyard.domain.fleet import FleetSnapshot, PlacementRequest, Pod
 from podyard.domain.fleet_file import load_fleet
 from podyard.domain.node import UsageClass
-from podyard.domain.slice import SliceRecord, assert_no_overlap
+from podyard.domain.slice import SliceRecord
 from podyard.hardware import torus
 from podyard.hardware.accelerator_types import AcceleratorType, all_types, host_shape, parse
 from podyard.hardware.generations import GENERATIONS
 from podyard.scheduler.cycle import decide
 from podyard.scheduler.placement import PodSpace, find_box, fragmentation, largest_free_box
 from tests.property import placement_brute_force as brute_force
+from tests.unit.scheduler.scheduling import assert_no_overlap
 
 FLEET = load_fleet(
     """

@@ -24,10 +24,10 @@ from podyard.db.tables_queue import queued_resources as queue_table
 from podyard.db.unit_of_work import Database, UnitOfWork
 from podyard.domain.node import NODE, UsageClass, kind_of
 from podyard.domain.queued_resource import QUEUED_RESOURCE
-from podyard.domain.slice import assert_no_overlap
 from podyard.testing.server import write_empty_database
 from tests.conftest import START
 from tests.store.queue_play import FLEET, PROJECT, Play, node_spec, request
+from tests.unit.scheduler.scheduling import assert_no_overlap
 
 QUOTA = 48
 MACHINES = {machine.name: machine for machine in (NODE, QUEUED_RESOURCE)}

@@ -19,7 +19,8 @@ from podyard.cli import estimate as command
 from podyard.cli.commands import root
 from podyard.engine.recipes.programs import PROGRAMS
 from podyard.engine.timing.estimate import Estimate
-from podyard.pricing.sku import default_rate_card, load_rate_card
+from podyard.pricing.cards import load_rate_card
+from podyard.pricing.sku import default_rate_card
 from tests.unit.engine.test_report import estimate
 
 NOW = PlatformTime.from_rfc3339("2026-11-21T00:00:00Z")
@@ -162,7 +163,7 @@ def test_prices_are_the_cards_and_a_missing_one_says_so() -> None:
     found = {price.usage: price for price in command.prices_of(card, "v3-32", "europe-west4", NOW)}
     assert list(found) == ["on-demand", "preemptible", "spot"]
     for usage, price in found.items():
-        assert price.nanos_per_hour == card.price_per_hour("v3-32", "europe-west4", usage, NOW)
+        assert price.nanos_per_hour == card.price("v3-32", "europe-west4", usage, NOW).total_nanos_per_hour
         assert price.note == card.price("v3-32", "europe-west4", usage, NOW).source
     missing = command.prices_of(card, "v3-32", "us-central1", NOW)
     assert [price.nanos_per_hour for price in missing] == [None, None, None]

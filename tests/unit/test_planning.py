@@ -32,7 +32,7 @@ def test_without_preemptions_a_run_is_exact() -> None:
     nodes = planning.lives(run, Draws(0), found.billed_at(0.95), START)
     assert nodes == [Life(95.0, 30_155.0, "DELETING")]
     sku, quantity = default_rate_card().sku_for("v3-8", "us-central1", UsageClass.ON_DEMAND)
-    price = default_rate_card().price_per_hour("v3-8", "us-central1", UsageClass.ON_DEMAND, START)
+    price = default_rate_card().price("v3-8", "us-central1", UsageClass.ON_DEMAND, START).total_nanos_per_hour
     assert planning.cost(nodes, run.usage, sku, quantity, START) == (Amount.of_hourly(price, 30_060), 30_060)
 
 

@@ -1,6 +1,6 @@
 """Who sends which chunks to whom, step by step: a collective as data.
 
-Three readers: the timing model counts it, a transport runs it, and `collectives.check` proves it without running it.
+Three readers: the timing model counts it, a transport runs it, and a test proves it without running it.
 A vector is cut into `chunk_count` chunks; a message carries neighbouring ones. No JAX and no I/O in here.
 """
 
@@ -15,7 +15,7 @@ from podyard.base.errors import invalid
 
 
 class Kind(StrEnum):
-    """What a collective gives, to ranks 0 to k - 1 with a vector of chunks each; `check` says it exactly."""
+    """What a collective gives, to ranks 0 to k - 1 with a vector of chunks each."""
 
     ALL_REDUCE = "all-reduce"
     REDUCE_SCATTER = "reduce-scatter"

@@ -143,12 +143,6 @@ class ExactCompiler:
             self._worker.abandon()
             self._worker = None
 
-    @property
-    def worker_pid(self) -> int | None:
-        """The process id of the living worker."""
-        worker = self._worker
-        return None if worker is None else worker.process.pid
-
     def compile(
         self,
         stablehlo: str,

@@ -93,10 +93,6 @@ class Program:
     doubts: list[Doubt] = dataclasses.field(default_factory=list)
     _producers: dict[int, Operation] | None = dataclasses.field(default=None, init=False, repr=False, compare=False)
 
-    def new_value(self, type_: TensorType) -> int:
-        self.types.append(type_)
-        return len(self.types) - 1
-
     def type_of(self, value: int) -> TensorType:
         return self.types[value]
 

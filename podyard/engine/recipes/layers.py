@@ -7,12 +7,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
-from numpy.typing import NDArray
 
-from podyard.base.rng import Streams
-from podyard.engine.recipes.tensors import Tensor, glorot_uniform, init_tensor, zeros
+from podyard.engine.recipes.tensors import Tensor, glorot_uniform, zeros
 from podyard.engine.training.recipe import Ratio
 
 Padding = str | tuple[tuple[int, int], tuple[int, int]]
@@ -99,11 +96,6 @@ def precision_counts(answers: Any, labels: Any, classes: int) -> Ratio:
     named = (answers[:, None] == jnp.arange(classes)).astype(jnp.float32)
     right = named * (answers == labels)[:, None]
     return Ratio(right.sum(axis=0), named.sum(axis=0))
-
-
-def init_glorot(shapes: Mapping[str, tuple[int, ...]], streams: Streams) -> dict[str, NDArray[np.float32]]:
-    """Glorot uniform for kernels, zeros for biases, by name."""
-    return {name: init_tensor(streams, name, tensor) for name, tensor in glorot_tensors(shapes).items()}
 
 
 def glorot_tensors(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:

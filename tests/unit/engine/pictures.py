@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from podyard.engine.training.input.writers import encode_example, write_idx, write_tfrecord
+from tests.unit.engine.input_writers import encode_example, write_idx, write_tfrecord
 
 Sets = dict[str, tuple[NDArray[Any], NDArray[Any]]]
 

@@ -17,7 +17,7 @@ from podyard.base.errors import Code, PodyardError
 from podyard.engine.training.input import files, idx, npz, tfrecord
 from podyard.engine.training.input.cifar import RECORD_BYTES, read_cifar
 from podyard.engine.training.input.formats import Feature, read_idx, read_idx_set, read_npz, read_tfrecord
-from podyard.engine.training.input.writers import encode_example, write_idx, write_tfrecord
+from tests.unit.engine.input_writers import encode_example, write_idx, write_tfrecord
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.integers(0, 256, (6, 3, 2), np.uint8)

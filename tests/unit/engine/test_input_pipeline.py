@@ -16,8 +16,8 @@ from podyard.engine.training.input.chance import Chance
 from podyard.engine.training.input.formats import read_idx_set
 from podyard.engine.training.input.pipeline import PREFETCH_STEPS_MAX, Evaluation, Pipeline
 from podyard.engine.training.input.source import Arrays, Examples
-from podyard.engine.training.input.writers import write_idx
 from podyard.engine.training.order import DataOrder
+from tests.unit.engine.input_writers import write_idx
 
 COUNT, BATCH = 22, 8
 EXAMPLES = Examples(

@@ -11,7 +11,7 @@ import pytest
 from podyard.base.errors import Code, PodyardError
 from podyard.engine.training.input import crc32c as crc
 from podyard.engine.training.input.example import BYTES_LIST, FLOAT_LIST, INT64_LIST, feature_messages, feature_values
-from podyard.engine.training.input.writers import encode_example, write_tfrecord
+from tests.unit.engine.input_writers import encode_example, write_tfrecord
 
 # RFC 3720, appendix B.4, and the usual check value.
 KNOWN = {

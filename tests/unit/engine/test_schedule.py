@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from podyard.base.errors import PodyardError
 from podyard.engine.collectives import ring
-from podyard.engine.collectives.check import check
 from podyard.engine.collectives.combine import Reduction, combiner
 from podyard.engine.collectives.ring import ring_sum, run_schedule
 from podyard.engine.collectives.schedule import (
@@ -34,6 +33,7 @@ from podyard.engine.collectives.schedule import (
 )
 from podyard.engine.collectives.torus import colour_orders, phases_of, torus_all_reduce
 from podyard.engine.collectives.transport import LocalTransport
+from tests.unit.engine.schedule_check import check
 
 MAKERS: list[Callable[[int], Schedule]] = [
     ring_all_reduce, ring_reduce_scatter, ring_all_gather, pairwise_all_to_all, dissemination_barrier,

@@ -252,10 +252,7 @@ def clocks_that_step_back_are_believed(patch: Patch) -> None:
 
 @mutant("R4", "B039", "B081")
 def a_duplicate_is_a_conflict(patch: Patch) -> None:
-    def told_apart(events: list[UsageEvent]) -> Iterable[UsageEvent]:
-        return [dataclasses.replace(e, body_hash=str(i)) for i, e in enumerate(events)]
-
-    admitting(patch, told_apart)
+    patch.setattr(UsageEvent, "__eq__", lambda *_: False)
 
 
 @mutant("R4", "B039")

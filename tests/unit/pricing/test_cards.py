@@ -116,7 +116,7 @@ def own_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_a_card_of_one_s_own_takes_the_place_of_the_default(own_card: Path) -> None:
     own_card.write_text(one())
     at = PlatformTime.from_rfc3339(T2)
-    assert default_rate_card().price_per_hour("v4-16", "us-central2", "spot", at) == 8 * 1_500_000_000
+    assert default_rate_card().price("v4-16", "us-central2", "spot", at).total_nanos_per_hour == 8 * 1_500_000_000
     with pytest.raises(PodyardError, match="no on-demand price of v4-8"):
         default_rate_card().price("v4-8", "us-central2", "on-demand", at)
     settings = from_environment()

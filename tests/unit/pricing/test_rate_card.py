@@ -44,7 +44,7 @@ def usd(text: str) -> int:
     ],
 )
 def test_prices_per_hour(kind: str, region: str, usage: UsageClass, per_hour: str) -> None:
-    assert CARD.price_per_hour(kind, region, usage, AT) == usd(per_hour)
+    assert CARD.price(kind, region, usage, AT).total_nanos_per_hour == usd(per_hour)
 
 
 def test_a_price_says_what_it_is() -> None:
@@ -75,7 +75,7 @@ def test_every_offer_of_the_default_fleet_has_a_price_or_says_that_it_has_none()
         for kind in fleet.offered_types(zone.name):
             for usage in zone.offers[kind.generation.name].usage_classes:
                 try:
-                    assert CARD.price_per_hour(kind.name, zone.region, usage, AT) > 0
+                    assert CARD.price(kind.name, zone.region, usage, AT).total_nanos_per_hour > 0
                     priced += 1
                     assert not fleet.is_unpriced(zone.region, kind, usage), (zone.name, kind.name, usage)
                 except PodyardError as error:

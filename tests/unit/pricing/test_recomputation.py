@@ -100,7 +100,7 @@ def from_ledger(cycle: Cycle, zone: str) -> dict[str, Fraction]:
     for seq, row in enumerate(cycle.rows):
         policy = node_policy(UsageClass(row.usage))
         resources[row.node] = Resource(row.node, "tpu", skus[row.sku], row.chips, policy)
-        events.append(UsageEvent.of(f"e{seq}", row.node, seq, row.state, PlatformTime(row.at)))
+        events.append(UsageEvent(f"e{seq}", row.node, seq, row.state, PlatformTime(row.at)))
     bill = compute(events, resources, Terms(BillingPolicy(time_zone=zone)), PlatformTime(cycle.end))
     booked = [ledger.of_invoice("demo", invoice) for invoice in bill.invoices]
     accounts = ledger.balances(entry for transaction in booked for entry in transaction.entries)

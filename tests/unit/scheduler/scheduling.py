@@ -23,6 +23,15 @@ HOSTS = load_fleet(f"zones: {{{ZONE}: {{v2: {{shape: 4x4}}}}}}")  # four v2-8 or
 WIDE = load_fleet(f"zones: {{{ZONE}: {{v2: {{shape: 8x8}}}}}}")
 
 
+def assert_no_overlap(slices: Sequence[SliceRecord]) -> None:
+    """No chip belongs to two slices."""
+    taken: dict[str, int] = {}
+    for item in slices:
+        held = taken.get(item.pod_id, 0)
+        assert not held & item.chips, f"slice {item.slice_id} overlaps another slice of pod {item.pod_id}"
+        taken[item.pod_id] = held | item.chips
+
+
 def later(seconds: float) -> PlatformTime:
     return NOW.plus_seconds(seconds)
 

@@ -9,11 +9,11 @@ from podyard.base.clock import PlatformTime
 from podyard.base.rng import Streams
 from podyard.domain.fleet import FleetSnapshot, PlacementRequest
 from podyard.domain.plan import Plan
-from podyard.domain.slice import SliceRecord, assert_no_overlap
+from podyard.domain.slice import SliceRecord
 from podyard.scheduler.cycle import decide
 from podyard.scheduler.predict import after, predict
 from podyard.scheduler.queue import Queue
-from tests.unit.scheduler.scheduling import NOW, WIDE, held, later, placed, queued
+from tests.unit.scheduler.scheduling import NOW, WIDE, assert_no_overlap, held, later, placed, queued
 
 HOUR = 3600.0
 CHIPS = 64

@@ -8,14 +8,15 @@ from podyard.domain import fleet as fleets
 from podyard.domain import fleet_file
 from podyard.domain.node import UsageClass
 from podyard.hardware import accelerator_types
+from podyard.settings import DEFAULT_FLEET
 
 
 def offered(zone: str) -> set[str]:
-    return {kind.name for kind in fleet_file.default_fleet().offered_types(zone)}
+    return {kind.name for kind in fleet_file.shipped_fleet(DEFAULT_FLEET).offered_types(zone)}
 
 
 def test_the_default_fleet_offers_the_whole_range() -> None:
-    everything = {name for zone in fleet_file.default_fleet().zones for name in offered(zone)}
+    everything = {name for zone in fleet_file.shipped_fleet(DEFAULT_FLEET).zones for name in offered(zone)}
     wanted = {k.name for g in ("v2", "v3", "v4", "v5e", "v6e") for k in accelerator_types.all_types(g)}
     assert wanted <= everything
     assert {"v5p-8", "v5p-128", "v5p-1024", "v5p-12288"} <= everything
@@ -25,13 +26,13 @@ def test_the_default_fleet_offers_the_whole_range() -> None:
 
 
 def test_pod_ids_are_unique() -> None:
-    pods = fleet_file.default_fleet().pods()
+    pods = fleet_file.shipped_fleet(DEFAULT_FLEET).pods()
     assert len({pod.pod_id for pod in pods}) == len(pods)
-    assert fleet_file.default_fleet().pod(pods[-1].pod_id) == pods[-1]
+    assert fleet_file.shipped_fleet(DEFAULT_FLEET).pod(pods[-1].pod_id) == pods[-1]
 
 
 def test_the_default_quota_lets_the_largest_type_through() -> None:
-    fleet = fleet_file.default_fleet()
+    fleet = fleet_file.shipped_fleet(DEFAULT_FLEET)
     for zone in fleet.zones.values():
         for kind in fleet.offered_types(zone.name):
             for usage in UsageClass:
@@ -39,7 +40,7 @@ def test_the_default_quota_lets_the_largest_type_through() -> None:
 
 
 def test_not_offered_says_where_it_is() -> None:
-    fleet = fleet_file.default_fleet()
+    fleet = fleet_file.shipped_fleet(DEFAULT_FLEET)
     with pytest.raises(PodyardError, match=r'invalid AcceleratorType, "v4-8" for zone "us-east1-d"\. Valid') as refused:
         fleet.check_offered("us-east1-d", accelerator_types.parse("v4-8"), UsageClass.SPOT)
     why = "v4-8 (topology 2x2x1) is not offered in us-east1-d; it is offered in us-c"
@@ -137,7 +138,7 @@ def test_regions() -> None:
 
 
 def test_larger_nodes_of_the_default_fleet_take_longer_to_create() -> None:
-    timings = fleet_file.default_fleet().timings
+    timings = fleet_file.shipped_fleet(DEFAULT_FLEET).timings
     seconds = [
         timings.creation_seconds(accelerator_types.parse(name).host_count) for name in ("v2-8", "v3-32", "v4-4096")
     ]
@@ -149,12 +150,12 @@ def test_larger_nodes_of_the_default_fleet_take_longer_to_create() -> None:
 @pytest.mark.parametrize(("name", "units"), [("v2-8", 512), ("v3-32", 2048), ("v4-8", 8192), ("v5litepod-4", 256)])
 def test_a_quota_of_the_default_fleet_is_one_full_pod(name: str, units: int) -> None:
     kind = accelerator_types.parse(name)
-    fleet = fleet_file.default_fleet()
+    fleet = fleet_file.shipped_fleet(DEFAULT_FLEET)
     assert {fleet.quota_limit("us-central1", kind, usage) for usage in UsageClass} == {units}
 
 
 def test_the_instant_fleet_is_the_default_one_without_delays_and_quotas() -> None:
-    instant, default = fleet_file.instant_fleet(), fleet_file.default_fleet()
+    instant, default = fleet_file.instant_fleet(), fleet_file.shipped_fleet(DEFAULT_FLEET)
     assert instant.zones == default.zones
     assert instant.timings.creation_seconds(512) == 0
     assert (
@@ -164,7 +165,7 @@ def test_the_instant_fleet_is_the_default_one_without_delays_and_quotas() -> Non
 
 def test_a_file_that_extends_a_fleet_replaces_its_keys() -> None:
     found = fleet_file.load_fleet("{extends: default, timings: {create_seconds: 1}}")
-    assert found.zones == fleet_file.default_fleet().zones
+    assert found.zones == fleet_file.shipped_fleet(DEFAULT_FLEET).zones
     assert found.timings.creation_seconds(4) == 1
     with pytest.raises(PodyardError, match="extends: unknown fleet 'other': use default or instant"):
         fleet_file.load_fleet("extends: other")
