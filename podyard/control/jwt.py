@@ -7,10 +7,7 @@ the signature does.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import dataclasses
-import json
 from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -30,6 +27,9 @@ SERVICE_AUDIENCES = frozenset({"https://tpu.googleapis.com/", "https://tpu.googl
 # google.oauth2.service_account puts this into every assertion, whatever the key's token_uri is.
 TOKEN_AUDIENCES = frozenset({"https://oauth2.googleapis.com/token"})
 TOKEN_PATH = "/token"
+NO_JWT = "Invalid JWT: it must be three parts of base64url, the first two of them JSON objects."
+NOT_RS256 = "Invalid JWT: it must be signed with RS256 and name its key (kid)."
+WRONG_SIGNATURE = "Invalid JWT Signature."
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
@@ -83,16 +83,12 @@ def for_token_endpoint(uow: UnitOfWork, assertion: str) -> SelfSigned:
 def _verified(
     uow: UnitOfWork, token: str, meant_for_us: Callable[[object, Mapping[str, Any], Mapping[str, Any]], bool]
 ) -> SelfSigned:
-    header, claims, signed, signature = _parts(token)
-    key_id = header.get("kid")
-    if header.get("alg") != "RS256" or not isinstance(key_id, str):
-        raise BadJwt("Invalid JWT: it must be signed with RS256 and name its key (kid).")
+    key_id = _key_id(token)
     row = uow.first(select(service_account_keys).where(service_account_keys.c.key_id == key_id))
     # The same words for a key that is unknown and for one that did not sign this.
-    if row is None or not _is_signed(row["public_key"], signed, signature):
-        raise BadJwt("Invalid JWT Signature.")
-    if claims.get("iss") != row["email"] or claims.get("sub", row["email"]) != row["email"]:
-        raise BadJwt("Invalid JWT: iss and sub must be the service account's email.")
+    if row is None:
+        raise BadJwt(WRONG_SIGNATURE)
+    claims = _signed_claims(token, row["public_key"], row["email"])
     _check_times(claims, uow.real_now)
     audience = claims.get("aud")
     if not (audience is None or isinstance(audience, str)) or not meant_for_us(audience, row, claims):
@@ -100,43 +96,45 @@ def _verified(
     return SelfSigned(row["email"], key_id, claims, row["project"])
 
 
-def _parts(token: str) -> tuple[dict[str, Any], dict[str, Any], bytes, bytes]:
-    """(header, claims, what is signed, signature)."""
-    if len(token) > CHARACTERS_MAX or not looks_like(token):
-        raise BadJwt("Invalid JWT: it must have three parts.")
-    signed, _, signature = token.rpartition(".")
+def _key_id(token: str) -> str:
+    """The key that the token names, before anything of it is believed."""
+    # Not at the top: the API's first answer must not wait for libraries that most requests never need.
+    import jwt
+
+    if len(token) > CHARACTERS_MAX:
+        raise BadJwt(f"Invalid JWT: it must have at most {CHARACTERS_MAX} characters.")
     try:
-        header, claims = (json.loads(_decoded(part)) for part in signed.split("."))
-        found = header, claims, signed.encode("ascii"), _decoded(signature)
-    except (ValueError, RecursionError):  # also what is no base64, UTF-8 or ASCII
-        raise BadJwt("Invalid JWT: its parts must be JSON in base64url.") from None
-    if not isinstance(header, dict) or not isinstance(claims, dict):
-        raise BadJwt("Invalid JWT: its parts must be JSON objects.")
-    return found
+        key_id = jwt.get_unverified_header(token).get("kid")
+    except (jwt.InvalidTokenError, ValueError, RecursionError):  # ValueError: what is not ASCII
+        raise BadJwt(NO_JWT) from None
+    if not isinstance(key_id, str):
+        raise BadJwt(NOT_RS256)
+    return key_id
 
 
-def _decoded(part: str) -> bytes:
+def _signed_claims(token: str, public_key: str, email: str) -> Mapping[str, Any]:
+    """The claims, when `public_key` has signed them and they are of `email`. The times are for `_check_times`: the
+    library would read a clock of its own."""
+    import jwt
+    from jwt import exceptions
+
+    options: jwt.types.Options = {"require": ["iss", "iat", "exp"], "verify_aud": False, "verify_jti": False}
+    own_clock: jwt.types.Options = {"verify_exp": False, "verify_iat": False, "verify_nbf": False}
     try:
-        return base64.b64decode(part + "=" * (-len(part) % 4), altchars=b"-_", validate=True)
-    except binascii.Error as error:
-        raise ValueError(str(error)) from None
-
-
-def _is_signed(public_key: str, signed: bytes, signature: bytes) -> bool:
-    # Not at the top: the API's first answer must not wait for a library that most requests never need.
-    from cryptography.exceptions import InvalidSignature
-    from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
-    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
-    from cryptography.hazmat.primitives.hashes import SHA256
-    from cryptography.hazmat.primitives.serialization import load_pem_public_key
-
-    key = load_pem_public_key(public_key.encode("ascii"))
-    assert isinstance(key, RSAPublicKey), "only RSA keys are issued"
-    try:
-        key.verify(signature, signed, PKCS1v15(), SHA256())
-    except InvalidSignature:
-        return False
-    return True
+        claims: Mapping[str, Any] = jwt.decode(
+            token, public_key, algorithms=["RS256"], issuer=email, subject=email, options={**options, **own_clock}
+        )
+    except jwt.InvalidAlgorithmError:
+        raise BadJwt(NOT_RS256) from None
+    except jwt.InvalidSignatureError:
+        raise BadJwt(WRONG_SIGNATURE) from None
+    except jwt.MissingRequiredClaimError as error:
+        raise BadJwt(f"Invalid JWT: it must have {error.claim}.") from None
+    except (exceptions.InvalidIssuerError, exceptions.InvalidSubjectError):
+        raise BadJwt("Invalid JWT: iss and sub must be the service account's email.") from None
+    except (jwt.InvalidTokenError, ValueError, RecursionError):
+        raise BadJwt(NO_JWT) from None
+    return claims
 
 
 def _check_times(claims: Mapping[str, Any], now: RealTime) -> None:
