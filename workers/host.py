@@ -32,7 +32,7 @@ from podyard.domain.host import (
     worker_environment,
 )
 from podyard.programs import SITE_HOOK
-from podyard.workers import metadata, ssh, tensorflow_port
+from podyard.workers import metadata, metadata_server, ssh, tensorflow_port
 from podyard.workers.process_group import KILL_SECONDS_MAX, STOP_GRACE_SECONDS
 from podyard.workers.scripts import HOST_VARIABLE, HostProcesses, signal_all
 
@@ -242,11 +242,7 @@ class Host:
         self._metadata_address = f"{local}:{self._ports['metadata']}"
         (self._folder / "ports.json").write_text(json.dumps(self._ports), encoding="utf-8")
         handler = metadata.MetadataHandler(self._source)
-        self._closing.append(
-            await asyncio.start_server(
-                lambda reader, writer: metadata.serve_connection(handler, reader, writer), sock=sockets["metadata"]
-            )
-        )
+        self._closing.append(await metadata_server.listen(handler, sockets["metadata"]))
         self._closing.append(await asyncio.start_server(tensorflow_port.serve_connection, sock=sockets["tensorflow"]))
         self._ssh = ssh.SshHost(
             self._source, self._folder / "home", processes, self.environment, self._api.refresh, self._clock

@@ -1,4 +1,4 @@
-"""The metadata server of a host: what it says (a tree, pure) and how (HTTP/1.1 on asyncio).
+"""The metadata server of a host: what it says (a tree, pure), and what it answers.
 
 Paths, headers and forms are those of Compute Engine's metadata server, as google-auth, JAX and torch_xla ask for them:
 text leaves, directories whose entries end in a newline, `?recursive=true` as JSON in camelCase, ETags, and
@@ -12,14 +12,11 @@ import contextlib
 import dataclasses
 import hashlib
 import json
-import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
-
-import h11
 
 from podyard.base.errors import PodyardError
 from podyard.domain.host import (
@@ -31,16 +28,11 @@ from podyard.domain.host import (
     worker_network_endpoints,
 )
 
-logger = logging.getLogger(__name__)
-
 ROOT = "computeMetadata"
-HEAD_BYTES_MAX = 16 << 10  # a request's line and headers: what clients send is below 1 KiB
 VALUE_BYTES_MAX = 32 << 10  # of one guest attribute
 GUEST_BYTES_MAX = 256 << 10  # of all guest attributes of a host (Google's limit)
 GUEST_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 WAIT_SECONDS_MAX = 3600.0  # a client that waits for a change for longer is answered, and asks anew
-IDLE_SECONDS_MAX = 60.0  # an open connection without a request
-READ_BYTES = 64 << 10
 
 # hands out (access token, seconds that it still lives)
 Tokens = Callable[[], Awaitable[tuple[str, int]]]
@@ -323,86 +315,6 @@ class MetadataHandler:
 
     def _may_read_guest(self, parts: list[str]) -> bool:
         return guest_attributes_allowed(self._source.facts, parts[2] if len(parts) > 2 else "")
-
-
-async def serve_connection(
-    handler: MetadataHandler, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-) -> None:
-    """One client's connection, request by request."""
-    connection = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
-    try:
-        while await _serve_request(handler, connection, reader, writer):
-            connection.start_next_cycle()
-    except (h11.RemoteProtocolError, ConnectionError, TimeoutError):
-        logger.debug("a connection of a metadata client ended early", exc_info=True)
-    finally:
-        writer.close()
-        with contextlib.suppress(ConnectionError):
-            await writer.wait_closed()
-
-
-async def _serve_request(
-    handler: MetadataHandler, connection: h11.Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-) -> bool:
-    """Answers one request; False when the connection is over."""
-    request = await _next_event(connection, reader)
-    if not isinstance(request, h11.Request):
-        return False
-    body = b""
-    while isinstance(event := await _next_event(connection, reader), h11.Data):
-        body += event.data
-        if len(body) > VALUE_BYTES_MAX:
-            return False
-    if not isinstance(event, h11.EndOfMessage):
-        return False
-    method, target = request.method.decode(), request.target.decode("latin-1")
-    headers = {name.decode(): value.decode("latin-1") for name, value in request.headers}
-    work = asyncio.ensure_future(handler.answer(method, target, headers, body))
-    if not await _unless_gone(work, connection, reader):
-        return False
-    answer = work.result()
-    data = b"" if method == "HEAD" else answer.body.encode()
-    all_headers = [
-        ("Metadata-Flavor", "Google"),
-        ("Content-Type", answer.content_type),
-        ("Server", "Metadata Server for VM"),
-        ("X-XSS-Protection", "0"),
-        ("X-Frame-Options", "SAMEORIGIN"),
-        ("Content-Length", str(len(answer.body.encode()))),
-        *answer.headers,
-    ]
-    reason = HTTPStatus(answer.status).phrase
-    writer.write(connection.send(h11.Response(status_code=answer.status, headers=all_headers, reason=reason)) or b"")
-    if data:
-        writer.write(connection.send(h11.Data(data)) or b"")
-    writer.write(connection.send(h11.EndOfMessage()) or b"")
-    await writer.drain()
-    return connection.our_state is h11.DONE and connection.their_state is h11.DONE
-
-
-async def _next_event(connection: h11.Connection, reader: asyncio.StreamReader) -> Any:
-    while (event := connection.next_event()) is h11.NEED_DATA:
-        async with asyncio.timeout(IDLE_SECONDS_MAX):
-            connection.receive_data(await reader.read(READ_BYTES))
-    return event
-
-
-async def _unless_gone(work: asyncio.Future[Answer], connection: h11.Connection, reader: asyncio.StreamReader) -> bool:
-    """Waits for `work`; ends it when the client hangs up meanwhile."""
-    while not work.done():
-        listening = asyncio.ensure_future(reader.read(READ_BYTES))
-        await asyncio.wait((work, listening), return_when=asyncio.FIRST_COMPLETED)
-        if not listening.done():
-            listening.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await listening
-            continue
-        data = listening.result()
-        if not data and not work.done():
-            work.cancel()
-            return False
-        connection.receive_data(data)
-    return True
 
 
 def _machine_type(node: NodeFacts) -> str:
