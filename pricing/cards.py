@@ -10,16 +10,14 @@ import dataclasses
 import importlib.resources
 import itertools
 import re
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-import yaml
-from typing_extensions import override
 
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import Code, PodyardError, failed_precondition
 from podyard.base.money import minor_text, without_zeros
+from podyard.domain import yaml_file
 from podyard.domain.node import UsageClass
 from podyard.domain.usage import PriceUnit, PriceVersion
 from podyard.hardware.accelerator_types import parse
@@ -86,10 +84,7 @@ def shipped_cards() -> tuple[str, ...]:
 
 def load_rate_card(text: str) -> RateCard:
     """Reads a card's text; raises FAILED_PRECONDITION that names the row and what is wrong there."""
-    try:
-        data = yaml.load(text, Loader=_Loader)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise failed_precondition(f"rate card: not YAML: {error}") from error
+    data = yaml_file.parse(text, "rate card", failed_precondition, has_times=True).data
     if not isinstance(data, dict) or not isinstance(data.get("skus"), dict):
         raise failed_precondition("rate card: must have currency, sources and skus")
     _check_keys("rate card", data, _CARD_KEYS, ("skus",))
@@ -327,22 +322,3 @@ def _check_keys(place: str, found: Mapping[Any, Any], known: Sequence[str], need
     for key in needed:
         if key not in found:
             raise failed_precondition(f"{place}: must have {key}")
-
-
-_SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-
-class _Loader(_SafeLoader):  # type: ignore[misc]  # which of the two it is shows at run time only
-    """YAML in which no key stands twice: PyYAML alone keeps the last one in silence."""
-
-    @override
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        lines: dict[object, int] = {}
-        for key_node, _ in node.value:
-            key = (key_node.tag, key_node.value) if isinstance(key_node, yaml.ScalarNode) else None
-            if key is not None and key in lines:
-                lines_of_both = f"lines {lines[key]} and {key_node.start_mark.line + 1}"
-                raise failed_precondition(f"rate card, {key_node.value}: this key is there twice, in {lines_of_both}")
-            lines[key] = key_node.start_mark.line + 1
-        found: dict[Hashable, Any] = super().construct_mapping(node, deep)
-        return found

@@ -13,9 +13,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import yaml
-
 from podyard.base.errors import PodyardError, failed_precondition
+from podyard.domain import yaml_file
 from podyard.domain.fleet import QUOTA_UNLIMITED, Fleet, NodeTimings, Offer, Pod, QuotaRule, Unpriced, Zone, region_of
 from podyard.domain.node import UsageClass
 from podyard.hardware import accelerator_types
@@ -24,7 +23,6 @@ from podyard.hardware.topology import CUBE_EDGE_CHIPS, Shape, parse_topology, sh
 from podyard.settings import FLEET_NAMES, INSTANT_FLEET
 
 FULL_POD = "full-pod"  # a quota: one full pod of the generation
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _METHOD = re.compile(r"[a-zA-Z]+\.[a-zA-Z]+")
 
 
@@ -64,10 +62,7 @@ def load_fleet(text: str) -> Fleet:
 
 def _top(text: str) -> dict[str, Any]:
     """The file's top-level keys, over those of the fleet that it extends."""
-    try:
-        data = yaml.load(text, Loader=_LOADER)
-    except yaml.YAMLError as error:
-        raise failed_precondition(f"fleet file: not YAML: {error}") from error
+    data = yaml_file.parse(text, "fleet file", failed_precondition).data
     top = _mapping(
         data, "fleet file", {"extends", "zones", "quotas", "timings", "unpriced", "shares", "unknown_runtime_versions"}
     )

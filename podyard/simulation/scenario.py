@@ -15,9 +15,10 @@ from typing import Any
 import yaml
 
 from podyard.base.errors import PodyardError, invalid
-from podyard.domain import fault_file
+from podyard.domain import fault_file, yaml_file
 from podyard.domain.fleet import Fleet
 from podyard.domain.fleet_file import load_fleet
+from podyard.domain.yaml_file import YamlFile
 
 DAY_SECONDS = 86_400.0
 DAYS_MAX = 3_660.0  # ten years: past it, times would leave what RFC 3339 texts of this program can show
@@ -129,17 +130,14 @@ def read(path: Path) -> Scenario:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise invalid(f"cannot read {path}: {error.strerror}") from error
-    try:
-        data = yaml.load(text, Loader=fault_file.Loader)
-        file = _File(path, yaml.compose(text, Loader=fault_file.Loader))
-    except yaml.YAMLError as error:
-        raise invalid(f"{path}: not YAML: {error}") from error
+    file = _File(path, yaml_file.parse(text, str(path), invalid))
+    data = file.yaml.data
     if not isinstance(data, dict):
         raise invalid(f"{path}: line 1: a scenario is a mapping of {', '.join(sorted(_KEYS))}")
     for key in data:
         if key not in _KEYS:
             raise file.wrong(str(key), f"unknown key {key!r}: one of {', '.join(sorted(_KEYS))}")
-    rules = fault_file.read_faults(text, str(path)) if fault_file.KEY in data else []
+    rules = fault_file.faults_of(file.yaml, str(path)) if fault_file.KEY in data else []
     found = Scenario(
         seed=_number(data, "seed", int, 0, file),
         days=_number(data, "days", float, 1.0, file),
@@ -155,11 +153,11 @@ def read(path: Path) -> Scenario:
 @dataclasses.dataclass(frozen=True, slots=True)
 class _File:
     path: Path
-    root: yaml.Node | None
+    yaml: YamlFile
 
     def wrong(self, place: str, why: str) -> PodyardError:
         """`place`: such as `events[2]`."""
-        return invalid(f"{self.path}: line {fault_file.line_of(self.root, place)}: {why}")
+        return invalid(f"{self.path}: line {self.yaml.line_of(place)}: {why}")
 
 
 def _events(items: Any, file: _File) -> tuple[Event, ...]:

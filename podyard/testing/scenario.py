@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import PodyardError, invalid
+from podyard.domain import yaml_file
 from podyard.domain.fault import parse_rules
-from podyard.domain.fault_file import Loader, field_of, line_of
+from podyard.domain.fault_file import field_of
 
 BYTES_MAX = 1 << 20  # the most rules that can be there, written at length, are a tenth of it
 _KEYS = ("description", "faults")
@@ -35,17 +34,13 @@ def read_scenario(path: Path, now: PlatformTime) -> Scenario:
     if len(data) > BYTES_MAX:
         raise invalid(f"{path}: more than {BYTES_MAX} bytes are no scenario")
     try:
-        text = data.decode("utf-8")
-        found = yaml.load(text, Loader=Loader)
-        root = yaml.compose(text, Loader=Loader)
-    except yaml.MarkedYAMLError as error:
-        line = 1 if error.problem_mark is None else error.problem_mark.line + 1
-        raise invalid(f"{path}: line {line}: not YAML: {error.problem}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        file = yaml_file.parse(data.decode("utf-8"), str(path), invalid)
+    except UnicodeDecodeError as error:
         raise invalid(f"{path}: line 1: not YAML: {error}") from error
+    found = file.data
 
     def wrong(field: str, message: str) -> PodyardError:
-        return invalid(f"{path}: line {line_of(root, field)}: {message}", field or None)
+        return invalid(f"{path}: line {file.line_of(field)}: {message}", field or None)
 
     if not isinstance(found, dict):
         raise wrong("", f"a scenario is a mapping of {' and '.join(_KEYS)}")
