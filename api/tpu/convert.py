@@ -13,7 +13,7 @@ from podyard.base.clock import PlatformTime
 from podyard.base.errors import invalid
 from podyard.domain.fleet import region_of
 from podyard.domain.host import DEFAULT_SCOPES, default_service_account, nowhere
-from podyard.domain.node import HEALTHY, HostAddresses, Node, NodeSpec, UsageClass, kind_of
+from podyard.domain.node import HEALTHY, Node, NodeHost, NodeSpec, UsageClass, kind_of
 from podyard.hardware import accelerator_types
 from podyard.hardware.accelerator_types import AcceleratorType
 from podyard.http.texts import check_description, check_labels, check_metadata, check_tags
@@ -289,7 +289,7 @@ def _network_path(project: str, name: str) -> str:
     return f"projects/{project}/global/networks/{name.rsplit('/', 1)[-1]}"
 
 
-def _endpoint(host: HostAddresses, index: int, network: Mapping[str, Any]) -> dict[str, Any]:
+def _endpoint(host: NodeHost, index: int, network: Mapping[str, Any]) -> dict[str, Any]:
     """Host after host, each with one endpoint for each network. Every network has a range of its own."""
     endpoint: dict[str, Any] = {"ipAddress": _in_network(host.internal_ip, index), "port": TPU_PORT}
     if network.get("enableExternalIps"):

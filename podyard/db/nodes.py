@@ -13,7 +13,8 @@ from podyard.db import yard
 from podyard.db.tables_compute import hosts, nodes, slices
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.host import external_address
-from podyard.domain.node import HostAddresses, Node, NodeSpec, UsageClass, node_name
+from podyard.domain.host_record import HostState
+from podyard.domain.node import Node, NodeHost, NodeSpec, UsageClass, node_name
 
 # Addresses that the wire shows inside: 10.128.0.2 upwards (Google's usual range).
 _INTERNAL_BASE = (10 << 24) + (128 << 16) + 2
@@ -87,7 +88,7 @@ def thawed(data: Mapping[str, Any]) -> Node:
             **data,
             **{name: None if nanos is None else PlatformTime(nanos) for name, nanos in times.items()},
             "spec": to_spec(data["spec"]),
-            "hosts": tuple(HostAddresses(host["internal_ip"], host["external_ip"]) for host in data["hosts"]),
+            "hosts": tuple(_host(host) for host in data["hosts"]),
             "symptoms": tuple(data.get("symptoms", ())),
             "maintenance_workers": tuple(data.get("maintenance_workers", ())),
         }
@@ -165,7 +166,7 @@ def _node(row: Mapping[str, Any], host_rows: Sequence[Mapping[str, Any]], slice_
         state_reason=row["state_reason"] or row["wait_reason"],
         job_id=row["job_key"],
         slice_id=slice_id,
-        hosts=tuple(HostAddresses(host["internal_ip"], host["external_ip"]) for host in host_rows),
+        hosts=tuple(_host(host) for host in host_rows),
         queued_resource=row["queued_resource"],
         slice_index=row["slice_index"],
         slice_count=row["slice_count"],
@@ -176,6 +177,10 @@ def _node(row: Mapping[str, Any], host_rows: Sequence[Mapping[str, Any]], slice_
         maintenance_workers=tuple(row["maintenance_workers"] or ()),
         termination=row["termination"],
     )
+
+
+def _host(row: Mapping[str, Any]) -> NodeHost:
+    return NodeHost(row["host_index"], row["internal_ip"], row["external_ip"], HostState(row["state"]))
 
 
 def _dotted(number: int) -> str:

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from podyard.base.clock import PlatformTime
+from podyard.domain.host_record import HostState
 from podyard.domain.machine import Machine
 from podyard.hardware.accelerator_types import AcceleratorType, from_config
 from podyard.hardware.generations import GENERATIONS
@@ -103,11 +104,13 @@ class NodeSpec:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class HostAddresses:
-    """What the wire shows of one host (TPU VM) of a node."""
+class NodeHost:
+    """What is shown of one host (TPU VM) of a node: its addresses on Google's wire, and its state in the console."""
 
+    host_index: int
     internal_ip: str
     external_ip: str
+    state: HostState
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -132,7 +135,7 @@ class Node:
     state_reason: str
     job_id: str | None
     slice_id: str | None
-    hosts: Sequence[HostAddresses] = ()
+    hosts: Sequence[NodeHost] = ()
     queued_resource: str = ""
     slice_index: int = 0
     slice_count: int = 1
