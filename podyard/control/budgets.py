@@ -31,7 +31,6 @@ from podyard.db.tables_billing import budget_events, budgets
 from podyard.db.tables_compute import nodes
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import Fleet
-from podyard.domain.node import node_name
 from podyard.domain.principal import Principal
 from podyard.domain.usage import UsageRecord
 from podyard.pricing import budgets as pure
@@ -371,8 +370,7 @@ def _stop(uow: UnitOfWork, fleet: Fleet, looked: _Looked, reached: PlatformTime)
         verb, end = ("stop", "stopped") if alone else ("delete", "deleted")
         seconds = fleet.timings.stop_seconds if alone else fleet.timings.delete_seconds
         operations.fail(uow, node["pending_operation"], Code.CANCELLED, f"The operation was cancelled: {reason}")
-        name = node_name(node["project"], node["zone"], node["node_id"])
-        pending = operations.begin(uow, node, verb, name).operation_id
+        pending = operations.begin(uow, operations.of_node(node), verb).operation_id
         pass_into(uow, node, verb, end, seconds, reason, pending_operation=pending, state_reason=reason)
         if node["queued_resource_key"] is not None:
             queue_states.settle(uow, node["queued_resource_key"])

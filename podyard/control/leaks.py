@@ -10,19 +10,28 @@ from typing import Any
 from sqlalchemy import select
 
 from podyard.base.clock import PlatformTime
-from podyard.control.fsck_violation import node_text, queue_text
+from podyard.control.fsck_violation import node_text
 from podyard.db import nodes as node_rows
+from podyard.db import queued_resources as queue_rows
 from podyard.db.jobs import ACTIVE_JOB_STATES
 from podyard.db.tables_compute import nodes
 from podyard.db.tables_jobs import jobs
-from podyard.db.tables_queue import queued_resources
 from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.queued_resource import QueuedResourceState
 
 TTL_LABEL = "ttl"
 _TTL = re.compile(r"(\d{1,6})(s|m|h|d)")  # as labels allow: lower case letters and digits
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 # A queued resource holds quota in each of its states; in these it has, will have, or is losing nodes.
-_AT_WORK = ("CREATING", "ACCEPTED", "WAITING_FOR_RESOURCES", "PROVISIONING", "ACTIVE", "SUSPENDING", "DELETING")
+_AT_WORK = (
+    QueuedResourceState.CREATING,
+    QueuedResourceState.ACCEPTED,
+    QueuedResourceState.WAITING_FOR_RESOURCES,
+    QueuedResourceState.PROVISIONING,
+    QueuedResourceState.ACTIVE,
+    QueuedResourceState.SUSPENDING,
+    QueuedResourceState.DELETING,
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -47,13 +56,8 @@ def find(uow: UnitOfWork, project: str | None, idle_seconds: float) -> list[Leak
 
 
 def _queued(uow: UnitOfWork, project: str | None) -> Iterator[Leak]:
-    query = select(queued_resources).where(
-        queued_resources.c.live_name.is_not(None), queued_resources.c.state.not_in(_AT_WORK)
-    )
-    if project is not None:
-        query = query.where(queued_resources.c.project == project)
-    for row in uow.all(query):
-        yield Leak("queuedResource", queue_text(row), row["state"], "it holds quota, and neither has nodes nor waits")
+    for queued in queue_rows.not_in(uow, _AT_WORK, project):
+        yield Leak("queuedResource", queued.name, queued.state, "it holds quota, and neither has nodes nor waits")
 
 
 def _nodes(uow: UnitOfWork, project: str | None, idle_seconds: float) -> Iterator[Leak]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from podyard.base.errors import failed_precondition, not_found
 from podyard.db import jobs as job_rows
@@ -13,11 +13,11 @@ from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.job import job_name
 from podyard.domain.node import node_name
 from podyard.domain.principal import Principal
-from podyard.domain.queued_resource import queued_resource_name
+from podyard.domain.queued_resource import QueuedResourceRecord, queued_resource_name
 
 Row = Mapping[str, Any]
 ANY_ZONE = "-"
-_Find = Callable[[UnitOfWork, str, str, str], Row | None]
+Found = TypeVar("Found")
 
 
 def node(uow: UnitOfWork, principal: Principal, permission: str, project: str, zone: str, node_id: str) -> Row:
@@ -27,10 +27,8 @@ def node(uow: UnitOfWork, principal: Principal, permission: str, project: str, z
 
 def queued_resource(
     uow: UnitOfWork, principal: Principal, permission: str, project: str, zone: str, queued_resource_id: str
-) -> Row:
-    return _found(
-        uow, principal, permission, queued_resource_name, queue_rows.row_of, project, zone, queued_resource_id
-    )
+) -> QueuedResourceRecord:
+    return _found(uow, principal, permission, queued_resource_name, queue_rows.find, project, zone, queued_resource_id)
 
 
 def job(uow: UnitOfWork, principal: Principal, permission: str, project: str, zone: str, job_id: str) -> Row:
@@ -50,14 +48,14 @@ def _found(
     principal: Principal,
     permission: str,
     name_of: Callable[[str, str, str], str],
-    find: _Find,
+    find: Callable[[UnitOfWork, str, str, str], Found | None],
     project: str,
     zone: str,
     name: str,
-) -> Row:
+) -> Found:
     full = name_of(project, zone, name)
     principal.require(permission, project, full)
-    row = find(uow, project, zone, name)
-    if row is None:
+    found = find(uow, project, zone, name)
+    if found is None:
         raise not_found(full)
-    return row
+    return found

@@ -6,6 +6,7 @@ UNHEALTHY_MAINTENANCE for the fleet's `maintenance_seconds`, then READY. In a mu
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,16 +16,16 @@ from podyard.base.clock import PlatformTime
 from podyard.base.errors import Code, failed_precondition, invalid
 from podyard.control import lookup, nodes, operations, queue_states
 from podyard.db import nodes as node_rows
+from podyard.db import queued_resources as queue_rows
 from podyard.db import timers
 from podyard.db.tables_compute import nodes as nodes_table
 from podyard.db.tables_compute import operations as operations_table
-from podyard.db.tables_queue import queued_resources
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import Fleet
 from podyard.domain.node import HEALTHY, NODE_STATES_LOST, UNHEALTHY_MAINTENANCE, Node, kind_of, node_name
 from podyard.domain.operation import Operation
 from podyard.domain.principal import Principal
-from podyard.domain.queued_resource import queued_resource_name
+from podyard.domain.queued_resource import QueuedResourceState, queued_resource_name
 
 # Where a user may begin it early (docs: manually start a maintenance event): all v4 and v5p, v5e and v6e from 2x4 on.
 _ALWAYS = frozenset({"v4", "v5p"})
@@ -51,9 +52,7 @@ def simulate(
         raise nodes.bad_state("simulateMaintenanceEvent", row)
     if row["maintenance_workers"]:
         raise failed_precondition(f"node {node_id} is in a maintenance event already")
-    operation_id = operations.begin(
-        uow, row, "simulateMaintenanceEvent", node_name(project, zone, node_id)
-    ).operation_id
+    operation_id = operations.begin(uow, operations.of_node(row), "simulateMaintenanceEvent").operation_id
     _set(uow, row, health=UNHEALTHY_MAINTENANCE, health_description=_SIMULATED, maintenance_workers=workers)
     timers.put(uow, "maintenance.simulated", operation_id, 0, uow.now.plus_seconds(fleet.timings.maintenance_seconds))
     return operations.get(uow, principal, project, zone, operation_id)
@@ -110,7 +109,7 @@ def perform(uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, z
     """Begins the planned maintenance of a node now; raises FAILED_PRECONDITION when there is none that may be."""
     row = lookup.node(uow, principal, "tpu.nodes.performMaintenance", project, zone, node_id)
     _check(row)
-    operation_id = operations.begin(uow, row, "performMaintenance", node_name(project, zone, node_id)).operation_id
+    operation_id = operations.begin(uow, operations.of_node(row), "performMaintenance").operation_id
     _begin(uow, fleet, row, operation_id)
     return operations.get(uow, principal, project, zone, operation_id)
 
@@ -130,19 +129,19 @@ def perform_queued_resource(
     """
     name = queued_resource_name(project, zone, queued_resource_id)
     queue = lookup.queued_resource(uow, principal, "tpu.nodes.performMaintenance", project, zone, queued_resource_id)
-    found = {row["node_id"]: row for row in node_rows.of_queued_resource(uow, queue["queued_resource_key"])}
+    found = {row["node_id"]: row for row in node_rows.of_queued_resource(uow, queue.queued_resource_key)}
     ids = {node_name(project, zone, node_id): node_id for node_id in found}
     wanted = [ids.get(text, text) for text in node_names] or list(found)
     for node_id in wanted:
         if node_id not in found:
             raise invalid(f"{node_id} is no node of {name}", "nodeNames")
-    if queue["state"] != "ACTIVE":
-        raise failed_precondition(f"queued resource {queued_resource_id} is {queue['state']}, not ACTIVE")
+    if queue.state is not QueuedResourceState.ACTIVE:
+        raise failed_precondition(f"queued resource {queued_resource_id} is {queue.state}, not ACTIVE")
     for node_id in wanted:
         _check(found[node_id])
-    operation_id = operations.begin(uow, queue, "performMaintenanceQueuedResource", name, "queuedResource").operation_id
-    mine = queued_resources.c.queued_resource_key == queue["queued_resource_key"]
-    uow.execute(update(queued_resources).where(mine).values(pending_operation=operation_id))
+    target = operations.of_queued_resource(queue)
+    operation_id = operations.begin(uow, target, "performMaintenanceQueuedResource").operation_id
+    queue_rows.store(uow, queue, dataclasses.replace(queue, pending_operation=operation_id))
     for node_id in dict.fromkeys(wanted):
         _begin(uow, fleet, found[node_id], None)
     return operations.get(uow, principal, project, zone, operation_id)
@@ -153,7 +152,7 @@ def info(
 ) -> list[tuple[str, int, Mapping[str, Any] | None]]:
     """(node name, the node's number, its upcoming maintenance or None) of each node of a queued resource."""
     queue = lookup.queued_resource(uow, principal, "tpu.queuedresources.get", project, zone, queued_resource_id)
-    found = node_rows.of_queued_resource(uow, queue["queued_resource_key"])
+    found = node_rows.of_queued_resource(uow, queue.queued_resource_key)
     return [
         (node_name(project, zone, row["node_id"]), int(row["number"]), row["upcoming_maintenance"]) for row in found
     ]

@@ -31,7 +31,7 @@ from podyard.domain.node import HEALTHY, INTERRUPTIBLE, NODE, Node, NodeSpec, Us
 from podyard.domain.operation import Operation
 from podyard.domain.plan import Place, Wait
 from podyard.domain.principal import Principal
-from podyard.domain.queued_resource import NodeRequest, queued_resource_name
+from podyard.domain.queued_resource import NodeRequest, QueuedResourceRecord
 from podyard.domain.reservation import check_asked
 from podyard.domain.slice import PREEMPTIBLE_LIFE_SECONDS
 from podyard.hardware import runtime_versions
@@ -68,19 +68,18 @@ def create(
     spending.admit(uow, project, [(node_id, spec)], of_job=job_key is not None)
     row = _new_row(uow, project, zone, node_id, spec) | {"job_key": job_key, "state_reason": initial_state_reason}
     detail = spending.price_warning(uow, zone, spec)
-    operation = operations.begin(uow, row, "create", _name(row), detail=detail)
+    operation = operations.begin(uow, operations.of_node(row), "create", detail)
     born_row(uow, NODES, {**row, "pending_operation": operation.operation_id}, reason="requested")
     return operation
 
 
-def make(uow: UnitOfWork, queued_resource: Mapping[str, Any], request: NodeRequest) -> Mapping[str, Any]:
+def make(uow: UnitOfWork, queued: QueuedResourceRecord, request: NodeRequest) -> Mapping[str, Any]:
     """The row of a node that a queued resource gets: CREATING, without an operation of its own. The caller has checked
     that the name is free, and holds the project's row."""
-    place = (queued_resource["project"], queued_resource["zone"])
-    row = _new_row(uow, *place, request.node_id, request.spec)
+    row = _new_row(uow, queued.project, queued.zone, request.node_id, request.spec)
     row |= {
-        "queued_resource_key": queued_resource["queued_resource_key"],
-        "queued_resource": queued_resource_name(*place, queued_resource["queued_resource_id"]),
+        "queued_resource_key": queued.queued_resource_key,
+        "queued_resource": queued.name,
         "slice_index": request.slice_index,
         "slice_count": request.slice_count,
     }
@@ -152,7 +151,7 @@ def patch(
     guard = update(nodes).where(nodes.c.node_key == row["node_key"], nodes.c.version == row["version"])
     if uow.execute(guard.values(spec=spec)).rowcount != 1:
         raise Stale(NODE.name, row["node_key"])
-    operation_id = operations.begin(uow, row, "update", _name(row)).operation_id
+    operation_id = operations.begin(uow, operations.of_node(row), "update").operation_id
     operations.succeed(uow, operation_id, rows.frozen(uow, rows.row_by_key(uow, row["node_key"])))
     return operations.get(uow, principal, project, zone, operation_id)
 
@@ -184,7 +183,7 @@ def reimage(
     if version:
         _check_version(fleet, "V1", version, kind_of(row["accelerator_type"], row["topology"]))
     chosen = version or row["runtime_version"]
-    operation = operations.begin(uow, row, "reimage", _name(row))
+    operation = operations.begin(uow, operations.of_node(row), "reimage")
     changes = {"runtime_version": chosen, "spec": {**row["spec"], "runtime_version": chosen}}
     reason, seconds = f"reimage to {chosen} requested", fleet.timings.reimage_seconds
     pending = operation.operation_id
@@ -197,7 +196,8 @@ def delete(uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, zo
     if row["state"] == "DELETING":
         raise bad_state("delete", row)
     if rule := fault_rows.lost_while_deleted(uow, row):
-        row = {**row, "pending_operation": operations.begin(uow, row, "delete", _name(row)).operation_id}
+        operation_id = operations.begin(uow, operations.of_node(row), "delete").operation_id
+        row = {**row, "pending_operation": operation_id}
         with fault_rows.acting(uow):
             _take_back(uow, row, "preempt", rule.reason)
         return operations.find(uow, project, zone, row["pending_operation"])
@@ -362,7 +362,7 @@ def _begin(uow: UnitOfWork, row: Mapping[str, Any], verb: str, seconds: float | 
     if row["pending_operation"] is not None:
         text = f"The operation was cancelled: {verb} of the node was requested"
         operations.fail(uow, row["pending_operation"], Code.CANCELLED, text)
-    operation = operations.begin(uow, row, verb, _name(row))
+    operation = operations.begin(uow, operations.of_node(row), verb)
     moved = move_row(uow, NODES, row, verb, reason=f"{verb} requested", pending_operation=operation.operation_id)
     if verb != "start":
         _end_jobs(uow, row, f"node {row['node_id']}: {verb} requested")
@@ -464,10 +464,6 @@ def as_planned(uow: UnitOfWork, node_key: str, version: int) -> Mapping[str, Any
 
 def _gone(gone: bool) -> dict[str, Any]:
     return {"live_name": None} if gone else {}
-
-
-def _name(row: Mapping[str, Any]) -> str:
-    return node_name(row["project"], row["zone"], row["node_id"])
 
 
 def bad_state(verb: str, row: Mapping[str, Any]) -> PodyardError:

@@ -16,25 +16,33 @@ from podyard.db.tables_compute import operations
 from podyard.db.transition import NODES, OPERATIONS, born_row, move_row
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fault import Subject
-from podyard.domain.operation import OPERATION, Operation
+from podyard.domain.node import node_name
+from podyard.domain.operation import OPERATION, Operation, OperationTarget
 from podyard.domain.principal import Principal
+from podyard.domain.queued_resource import QueuedResourceRecord
 
 _BY_ID = select(operations).where(operations.c.operation_id == bindparam("id"))
-_KEYS = {"node": "node_key", "queuedResource": "queued_resource_key"}
 
 
-def begin(
-    uow: UnitOfWork, target: Mapping[str, Any], verb: str, target_name: str, kind: str = "node", detail: str = ""
-) -> Operation:
-    """Starts an operation on a row. `kind`: `node` or `queuedResource`. `detail`: what the caller should know."""
+def of_node(row: Mapping[str, Any]) -> OperationTarget:
+    name = node_name(row["project"], row["zone"], row["node_id"])
+    return OperationTarget("node", row["node_key"], row["project"], row["zone"], name)
+
+
+def of_queued_resource(queued: QueuedResourceRecord) -> OperationTarget:
+    return OperationTarget("queuedResource", queued.queued_resource_key, queued.project, queued.zone, queued.name)
+
+
+def begin(uow: UnitOfWork, target: OperationTarget, verb: str, detail: str = "") -> Operation:
+    """Starts an operation. `detail`: what the caller should know."""
     row = {
         "operation_id": row_id(uow.streams.stream("operations"), "operation"),
-        "project": target["project"],
-        "zone": target["zone"],
+        "project": target.project,
+        "zone": target.zone,
         "verb": verb,
-        "target_kind": kind,
-        "target_key": target[_KEYS[kind]],
-        "target_name": target_name,
+        "target_kind": target.kind,
+        "target_key": target.key,
+        "target_name": target.name,
         "created": uow.now,
         "ended": None,
         "error_code": None,

@@ -11,15 +11,14 @@ from sqlalchemy import select
 from podyard.base.clock import PlatformTime
 from podyard.control import gangs, nodes
 from podyard.db import fleet as fleet_rows
+from podyard.db import queued_resources as queue_rows
 from podyard.db.tables_compute import nodes as nodes_table
 from podyard.db.tables_jobs import jobs
-from podyard.db.tables_queue import queued_resources
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import Fleet, FleetSnapshot
 from podyard.domain.job import PRIORITY_DEFAULT, job_name
 from podyard.domain.node import node_name
 from podyard.domain.principal import Principal
-from podyard.domain.queued_resource import queued_resource_name
 from podyard.scheduler.cycle import order
 from podyard.scheduler.predict import predict
 from podyard.scheduler.queue import Gang, Pool, key_of, pool_of
@@ -82,9 +81,8 @@ def _names(uow: UnitOfWork, project: str) -> dict[str, tuple[str, str]]:
     for row in uow.all(select(jobs).where(jobs.c.project == project, jobs.c.owns_node)):
         if row["node_key"] in found:
             found[row["node_key"]] = ("job", job_name(project, row["zone"], row["job_id"]))
-    for row in uow.all(select(queued_resources).where(queued_resources.c.project == project)):
-        name = queued_resource_name(project, row["zone"], row["queued_resource_id"])
-        found[row["queued_resource_key"]] = ("queuedResource", name)
+    for key, name in queue_rows.names(uow, project).items():
+        found[key] = ("queuedResource", name)
     return found
 
 

@@ -11,8 +11,6 @@ import re
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from sqlalchemy import update
-
 from podyard.base import ids
 from podyard.base.clock import PlatformTime, seconds_to_nanos
 from podyard.base.durations import duration_text
@@ -23,8 +21,7 @@ from podyard.control.queue_states import remind, settle
 from podyard.db import faults, timers
 from podyard.db import nodes as node_rows
 from podyard.db import queued_resources as rows
-from podyard.db.tables_queue import queued_resources
-from podyard.db.transition import NODES, QUEUED_RESOURCES, born_row, move_row
+from podyard.db.transition import NODES, born, move, move_row
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import Fleet
 from podyard.domain.node import NODE_STATES_LOST, kind_of
@@ -37,14 +34,15 @@ from podyard.domain.queued_resource import (
     STATES_DELETED_WITHOUT_FORCE,
     NodeRequest,
     QueuedResource,
+    QueuedResourceRecord,
     QueuedResourceSpec,
+    QueuedResourceState,
     queued_resource_name,
 )
 from podyard.domain.reservation import check_asked
 
 T = TypeVar("T")
 _ID = re.compile(r"[A-Za-z0-9_.~+%-]+")  # the API's pattern, wider than that of node ids
-_KIND = "queuedResource"
 
 
 def create(
@@ -70,54 +68,57 @@ def create(
     for account in {str(node.spec.extras.get("serviceAccount")): node.spec for node in resolved.nodes}.values():
         nodes.check_account(uow, principal, project, account)
     name = queued_resource_name(project, zone, queued_resource_id)
-    if rows.row_of(uow, project, zone, queued_resource_id) is not None:
+    if rows.find(uow, project, zone, queued_resource_id) is not None:
         raise PodyardError(Code.ALREADY_EXISTS, f"Resource '{name}' already exists")
     for node in resolved.nodes:
         nodes.check_free(uow, project, zone, node.node_id, node.spec)
     kinds = [kind_of(node.spec.accelerator_type, node.spec.topology) for node in resolved.nodes]
     quota.check_all(uow, fleet, project, zone, kinds, resolved.usage_class)
     spending.admit(uow, project, [(node.node_id, node.spec) for node in resolved.nodes])
-    row = {
-        "queued_resource_key": row_id(uow.streams.stream("queued_resources"), "queue"),
-        "project": project,
-        "zone": zone,
-        "queued_resource_id": queued_resource_id,
-        "live_name": name,
-        "usage_class": str(resolved.usage_class),
-        "spec": rows.from_spec(resolved),
-        "created": uow.now,
-        "valid_after": resolved.valid_after,
-        "valid_until": resolved.valid_until,
-        "activated": None,
-        "state_initiator": "",
-        "error_code": None,
-        "error_message": "",
-        "error_details": [],
-        "wait_reason": "",
-        "pending_operation": None,
-        "repaired": [],
-    }
-    born_row(uow, QUEUED_RESOURCES, row, reason="requested")
+    made = QueuedResourceRecord(
+        queued_resource_key=row_id(uow.streams.stream("queued_resources"), "queue"),
+        project=project,
+        zone=zone,
+        queued_resource_id=queued_resource_id,
+        live_name=name,
+        state=QueuedResourceState.CREATING,
+        version=1,
+        usage_class=resolved.usage_class,
+        spec=resolved,
+        created=uow.now,
+        valid_after=resolved.valid_after,
+        valid_until=resolved.valid_until,
+        activated=None,
+        state_initiator="",
+        error_code=None,
+        error_message="",
+        error_details=[],
+        wait_reason="",
+        pending_operation=None,
+        repaired=[],
+        late_until=None,
+    )
+    born(uow, made, reason="requested")
     # All nodes are of one type and usage.
-    return _queue(uow, principal, row, spending.price_warning(uow, zone, resolved.nodes[0].spec))
+    return _queue(uow, principal, made, spending.price_warning(uow, zone, resolved.nodes[0].spec))
 
 
-def _queue(uow: UnitOfWork, principal: Principal, row: Mapping[str, Any], detail: str) -> Operation:
+def _queue(uow: UnitOfWork, principal: Principal, made: QueuedResourceRecord, detail: str) -> Operation:
     """From CREATING into the queue, with the timers of its queueing policy."""
-    key = row["queued_resource_key"]
-    accepted = move_row(uow, QUEUED_RESOURCES, {**row, "state": "CREATING", "version": 1}, "accept", reason="accepted")
-    if row["valid_after"] is not None and row["valid_after"] > uow.now:
-        timers.put(uow, "queuedResource.eligible", key, 0, row["valid_after"])
+    key = made.queued_resource_key
+    accepted = move(uow, made, "accept", reason="accepted")
+    if made.valid_after is not None and made.valid_after > uow.now:
+        timers.put(uow, "queuedResource.eligible", key, 0, made.valid_after)
     else:
-        accepted = move_row(uow, QUEUED_RESOURCES, accepted, "wait", reason="it waits for chips")
-    if row["valid_until"] is not None:
-        timers.put(uow, "queuedResource.expire", key, 0, row["valid_until"])
+        accepted = move(uow, accepted, "wait", reason="it waits for chips")
+    if made.valid_until is not None:
+        timers.put(uow, "queuedResource.expire", key, 0, made.valid_until)
     return _done(uow, principal, accepted, "create", detail)
 
 
 def get(uow: UnitOfWork, principal: Principal, project: str, zone: str, queued_resource_id: str) -> QueuedResource:
-    row = lookup.queued_resource(uow, principal, "tpu.queuedresources.get", project, zone, queued_resource_id)
-    return rows.to_queued_resource(uow, row)
+    found = lookup.queued_resource(uow, principal, "tpu.queuedresources.get", project, zone, queued_resource_id)
+    return rows.to_queued_resource(uow, found)
 
 
 def list_queued_resources(
@@ -127,7 +128,7 @@ def list_queued_resources(
     principal.require("tpu.queuedresources.list", project, f"projects/{project}/locations/{zone or '-'}")
     if zone is not None:
         nodes.zone_of(fleet, zone)
-    return [rows.to_queued_resource(uow, row) for row in rows.rows(uow, project, zone)]
+    return [rows.to_queued_resource(uow, found) for found in rows.of_project(uow, project, zone)]
 
 
 def delete(
@@ -143,19 +144,20 @@ def delete(
 
     Without `force` it must have no nodes, or be in a state in which none of them lives: FAILED_PRECONDITION.
     """
-    row = lookup.queued_resource(uow, principal, "tpu.queuedresources.delete", project, zone, queued_resource_id)
-    found = node_rows.of_queued_resource(uow, row["queued_resource_key"])
-    if not QUEUED_RESOURCE.allows(row["state"], "delete"):
-        raise _bad_state("delete", row)
-    if found and not force and row["state"] not in STATES_DELETED_WITHOUT_FORCE:
+    queued = lookup.queued_resource(uow, principal, "tpu.queuedresources.delete", project, zone, queued_resource_id)
+    found = node_rows.of_queued_resource(uow, queued.queued_resource_key)
+    if not QUEUED_RESOURCE.allows(queued.state, "delete"):
+        raise _bad_state("delete", queued)
+    if found and not force and queued.state not in STATES_DELETED_WITHOUT_FORCE:
         raise failed_precondition(
-            f"queued resource {queued_resource_id} is {row['state']} and has nodes: delete them first, or use force"
+            f"queued resource {queued_resource_id} is {queued.state} and has nodes: delete them first, or use force"
         )
-    operations.fail(uow, row["pending_operation"], Code.CANCELLED, "The queued resource was deleted")
-    operation_id = operations.begin(uow, row, "delete", _name(row), _KIND).operation_id
-    move_row(uow, QUEUED_RESOURCES, row, "delete", reason="delete requested", pending_operation=operation_id)
-    _delete_nodes(uow, fleet, row)
-    settle(uow, row["queued_resource_key"])
+    operations.fail(uow, queued.pending_operation, Code.CANCELLED, "The queued resource was deleted")
+    operation_id = operations.begin(uow, operations.of_queued_resource(queued), "delete").operation_id
+    changed = dataclasses.replace(queued, pending_operation=operation_id)
+    move(uow, queued, "delete", reason="delete requested", changed=changed)
+    _delete_nodes(uow, fleet, queued)
+    settle(uow, queued.queued_resource_key)
     return operations.get(uow, principal, project, zone, operation_id)
 
 
@@ -164,84 +166,82 @@ def reset(
 ) -> Operation:
     """Puts an ACTIVE or SUSPENDED one back into the queue: its nodes are deleted, and made anew under the same ids once
     all of them can be placed. The bounds of its queueing policy were for the first time, and hold no longer."""
-    row = lookup.queued_resource(uow, principal, "tpu.queuedresources.reset", project, zone, queued_resource_id)
-    if not QUEUED_RESOURCE.allows(row["state"], "reset"):
-        raise _bad_state("reset", row)
-    operations.fail(uow, row["pending_operation"], Code.CANCELLED, "The queued resource was reset")
-    values: dict[str, Any] = {
-        "valid_after": None,
-        "valid_until": None,
-        "state_initiator": "",
-        "pending_operation": None,
-    }
-    moved = move_row(uow, QUEUED_RESOURCES, row, "reset", reason="reset requested", **values, repaired=[])
-    _delete_nodes(uow, fleet, row)
+    queued = lookup.queued_resource(uow, principal, "tpu.queuedresources.reset", project, zone, queued_resource_id)
+    if not QUEUED_RESOURCE.allows(queued.state, "reset"):
+        raise _bad_state("reset", queued)
+    operations.fail(uow, queued.pending_operation, Code.CANCELLED, "The queued resource was reset")
+    changed = dataclasses.replace(
+        queued, valid_after=None, valid_until=None, state_initiator="", pending_operation=None, repaired=[]
+    )
+    moved = move(uow, queued, "reset", reason="reset requested", changed=changed)
+    _delete_nodes(uow, fleet, queued)
     return _done(uow, principal, moved, "reset")
 
 
 def apply_place_group(uow: UnitOfWork, fleet: Fleet, action: PlaceGroup) -> None:
     """Makes all nodes of a queued resource, each with its chips. One that has changed since the plan is left alone; one
     whose nodes' names or disks are in use by now FAILs."""
-    row = _as_planned(uow, action.group, action.version)
-    if row is None:
+    queued = _as_planned(uow, action.group, action.version)
+    if queued is None:
         return
-    if row["late_until"] is None and (rule := faults.struck(uow, "late", faults.of_queued_resource(row))):
+    if queued.late_until is None and (rule := faults.struck(uow, "late", faults.of_queued_resource(queued))):
         # The chips stay free for others meanwhile. The timer does nothing but make the loop look again.
         until = uow.now.plus_seconds(rule.parameters["seconds"])
         reason = f"{rule.reason}: it is not fulfilled before {until.rfc3339()}"
-        _set(uow, action.group, late_until=until, wait_reason=reason)
+        rows.store(uow, queued, dataclasses.replace(queued, late_until=until, wait_reason=reason))
         timers.put(uow, "queuedResource.late", action.group, 0, until)
         return
-    access.project_row(uow, row["project"])
-    spec = rows.to_spec(row["spec"])
-    if refused := spending.hold_in_queue(uow, row, [(node.node_id, node.spec) for node in spec.nodes]):
-        _set(uow, action.group, wait_reason=refused[0], late_until=refused[1])
+    access.project_row(uow, queued.project)
+    if refused := spending.hold_in_queue(uow, queued):
+        rows.store(uow, queued, dataclasses.replace(queued, wait_reason=refused[0], late_until=refused[1]))
         timers.put(uow, "queuedResource.late", action.group, 0, refused[1])
         return
     try:
-        for request in spec.nodes:
-            nodes.check_free(uow, row["project"], row["zone"], request.node_id, request.spec)
+        for request in queued.spec.nodes:
+            nodes.check_free(uow, queued.project, queued.zone, request.node_id, request.spec)
     except PodyardError as error:
-        _fail(uow, fleet, row, error.code, error.message)
+        _fail(uow, fleet, queued, error.code, error.message)
         return
-    move_row(uow, QUEUED_RESOURCES, row, "provision", reason="all of its nodes are placed", wait_reason="")
+    changed = dataclasses.replace(queued, wait_reason="")
+    placed = move(uow, queued, "provision", reason="all of its nodes are placed", changed=changed)
     # All are there before the first can be READY: a queued resource with fewer nodes than it asked for is suspended.
-    made = [nodes.make(uow, row, request) for request in spec.nodes]
+    made = [nodes.make(uow, placed, request) for request in placed.spec.nodes]
     for node, place in zip(made, action.places, strict=True):
         nodes.place(uow, fleet, node, place)
 
 
 def apply_wait_group(uow: UnitOfWork, action: WaitGroup) -> None:
     """Keeps why it waits."""
-    if _as_planned(uow, action.group, action.version) is not None:
-        _set(uow, action.group, wait_reason=action.reason)
+    queued = _as_planned(uow, action.group, action.version)
+    if queued is not None:
+        rows.store(uow, queued, dataclasses.replace(queued, wait_reason=action.reason))
 
 
 def on_timer(uow: UnitOfWork, fleet: Fleet, timer: Mapping[str, Any]) -> None:
     """What a timer of a queued resource does; it looks at the state, so that one which comes too late does nothing."""
-    row = rows.row_by_key(uow, timer["resource_key"])
-    if row is None:
+    queued = rows.find_by_key(uow, timer["resource_key"])
+    if queued is None:
         return
-    kind, state = timer["kind"], row["state"]
-    if kind == "queuedResource.eligible" and state == "ACCEPTED":
-        move_row(uow, QUEUED_RESOURCES, row, "wait", reason="it waits for chips")
-    elif kind == "queuedResource.expire" and row["valid_until"] is not None and row["activated"] is None:
+    kind, state = timer["kind"], queued.state
+    if kind == "queuedResource.eligible" and state is QueuedResourceState.ACCEPTED:
+        move(uow, queued, "wait", reason="it waits for chips")
+    elif kind == "queuedResource.expire" and queued.valid_until is not None and queued.activated is None:
         if QUEUED_RESOURCE.allows(state, "fail"):
-            _fail(uow, fleet, row, Code.DEADLINE_EXCEEDED, _expired_text(row))
-    elif kind == "queuedResource.repair" and state == "PROVISIONING":
-        _repair(uow, row)
-    elif kind == "queuedResource.restart" and state == "PROVISIONING":
-        _restart_siblings(uow, fleet, row)
+            _fail(uow, fleet, queued, Code.DEADLINE_EXCEEDED, _expired_text(queued, queued.valid_until))
+    elif kind == "queuedResource.repair" and state is QueuedResourceState.PROVISIONING:
+        _repair(uow, queued)
+    elif kind == "queuedResource.restart" and state is QueuedResourceState.PROVISIONING:
+        _restart_siblings(uow, fleet, queued)
 
 
-def _repair(uow: UnitOfWork, row: Mapping[str, Any]) -> None:
+def _repair(uow: UnitOfWork, queued: QueuedResourceRecord) -> None:
     """Makes lost slices anew, each as soon as its chips are free of processes. The new node waits for its chips."""
-    key = row["queued_resource_key"]
-    lost = [node for node in node_rows.of_queued_resource(uow, key) if node["state"] in NODE_STATES_LOST]
+    members = node_rows.of_queued_resource(uow, queued.queued_resource_key)
+    lost = [node for node in members if node["state"] in NODE_STATES_LOST]
     holding = node_rows.with_slice(uow, [node["node_key"] for node in lost])
     if holding:
-        remind(uow, "queuedResource.repair", row, nodes.QUIET_RETRY_SECONDS)
-    repaired = list(row["repaired"])
+        remind(uow, "queuedResource.repair", queued, nodes.QUIET_RETRY_SECONDS)
+    repaired = list(queued.repaired)
     for node in lost:
         if node["node_key"] in holding:
             continue
@@ -252,32 +252,33 @@ def _repair(uow: UnitOfWork, row: Mapping[str, Any]) -> None:
         move_row(uow, NODES, deleting, "deleted", reason="its slice is made anew", live_name=None)
         spec = node_rows.to_spec(node["spec"])
         again = NodeRequest(node["node_id"], spec, node["slice_index"], node["slice_count"])
-        repaired.append(nodes.make(uow, row, again)["node_key"])
-    _set(uow, key, repaired=repaired)
+        repaired.append(nodes.make(uow, queued, again)["node_key"])
+    rows.store(uow, queued, dataclasses.replace(queued, repaired=repaired))
 
 
-def _restart_siblings(uow: UnitOfWork, fleet: Fleet, row: Mapping[str, Any]) -> None:
+def _restart_siblings(uow: UnitOfWork, fleet: Fleet, queued: QueuedResourceRecord) -> None:
     """After slices were made anew or maintained, the others restart, so that all begin together (docs: multislice)."""
-    key = row["queued_resource_key"]
+    key = queued.queued_resource_key
     found = node_rows.of_queued_resource(uow, key)
     if any(node["state"] != "READY" for node in found):
         return
-    _set(uow, key, repaired=[])
+    rows.store(uow, queued, dataclasses.replace(queued, repaired=[]))
     for node in found:
-        if node["node_key"] not in row["repaired"]:
+        if node["node_key"] not in queued.repaired:
             reason = "another slice of its multislice was made anew or maintained"
             nodes.pass_into(uow, node, "restart", "restarted", fleet.timings.restart_seconds, reason)
     settle(uow, key)
 
 
-def _fail(uow: UnitOfWork, fleet: Fleet, row: Mapping[str, Any], code: Code, message: str) -> None:
+def _fail(uow: UnitOfWork, fleet: Fleet, queued: QueuedResourceRecord, code: Code, message: str) -> None:
     """It stays listed, and holds quota, until its user deletes it; nodes that were being made are deleted."""
-    move_row(uow, QUEUED_RESOURCES, row, "fail", reason=message, error_code=int(code), error_message=message)
-    _delete_nodes(uow, fleet, row)
+    changed = dataclasses.replace(queued, error_code=int(code), error_message=message)
+    move(uow, queued, "fail", reason=message, changed=changed)
+    _delete_nodes(uow, fleet, queued)
 
 
-def _delete_nodes(uow: UnitOfWork, fleet: Fleet, row: Mapping[str, Any]) -> None:
-    for node in node_rows.of_queued_resource(uow, row["queued_resource_key"]):
+def _delete_nodes(uow: UnitOfWork, fleet: Fleet, queued: QueuedResourceRecord) -> None:
+    for node in node_rows.of_queued_resource(uow, queued.queued_resource_key):
         nodes.delete_as_platform(uow, fleet, node)
 
 
@@ -326,36 +327,30 @@ def _check_nodes(uow: UnitOfWork, fleet: Fleet, zone: str, spec: QueuedResourceS
         nodes.check_spec(uow, fleet, zone, node.spec)
 
 
-def _expired_text(row: Mapping[str, Any]) -> str:
-    spec = rows.to_spec(row["spec"])
+def _expired_text(queued: QueuedResourceRecord, end: PlatformTime) -> str:
+    spec = queued.spec
     if spec.valid_until_seconds is not None:
         bound = f"validUntilDuration of {duration_text(seconds_to_nanos(spec.valid_until_seconds))}"
     else:
         bound = "validInterval" if spec.valid_after is not None else "validUntilTime"
-    waited = f": {row['wait_reason']}" if row["wait_reason"] else ""
-    return f"The request was not fulfilled by {row['valid_until'].rfc3339()}, the end of its {bound}{waited}"
+    waited = f": {queued.wait_reason}" if queued.wait_reason else ""
+    return f"The request was not fulfilled by {end.rfc3339()}, the end of its {bound}{waited}"
 
 
-def _as_planned(uow: UnitOfWork, key: str, version: int) -> Mapping[str, Any] | None:
-    row = rows.row_by_key(uow, key)
-    return row if row is not None and row["version"] == version else None
+def _as_planned(uow: UnitOfWork, key: str, version: int) -> QueuedResourceRecord | None:
+    queued = rows.find_by_key(uow, key)
+    return queued if queued is not None and queued.version == version else None
 
 
-def _done(uow: UnitOfWork, principal: Principal, row: Mapping[str, Any], verb: str, detail: str = "") -> Operation:
+def _done(
+    uow: UnitOfWork, principal: Principal, queued: QueuedResourceRecord, verb: str, detail: str = ""
+) -> Operation:
     """An operation that has ended, with the queued resource as it stands."""
-    operation_id = operations.begin(uow, row, verb, _name(row), _KIND, detail).operation_id
-    operations.succeed(uow, operation_id, rows.frozen(uow, row))
-    return operations.get(uow, principal, row["project"], row["zone"], operation_id)
+    operation_id = operations.begin(uow, operations.of_queued_resource(queued), verb, detail).operation_id
+    operations.succeed(uow, operation_id, rows.frozen(uow, queued))
+    return operations.get(uow, principal, queued.project, queued.zone, operation_id)
 
 
-def _set(uow: UnitOfWork, key: str, **values: Any) -> None:
-    uow.execute(update(queued_resources).where(queued_resources.c.queued_resource_key == key).values(**values))
-
-
-def _name(row: Mapping[str, Any]) -> str:
-    return queued_resource_name(row["project"], row["zone"], row["queued_resource_id"])
-
-
-def _bad_state(verb: str, row: Mapping[str, Any]) -> PodyardError:
-    text = f"{verb} is not supported while in state {row['state']}"
-    return ids.bad_request(text, row["queued_resource_key"], row["version"])
+def _bad_state(verb: str, queued: QueuedResourceRecord) -> PodyardError:
+    text = f"{verb} is not supported while in state {queued.state}"
+    return ids.bad_request(text, queued.queued_resource_key, queued.version)

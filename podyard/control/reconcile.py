@@ -23,6 +23,7 @@ from podyard.domain.fleet import Fleet
 from podyard.domain.job import JOB
 from podyard.domain.node import NODE
 from podyard.domain.principal import PLATFORM
+from podyard.domain.queued_resource import QueuedResourceState
 
 
 def lose_silent_replicas(uow: UnitOfWork, watching_since: RealTime) -> None:
@@ -133,8 +134,8 @@ _LEFT_BEHIND = (
 
 def _follows_slice(uow: UnitOfWork, job: Mapping[str, Any], node: Mapping[str, Any]) -> bool:
     """Whether the job waits for a slice of a multislice that is made anew; it goes on on the new node of that name."""
-    queue = queue_rows.row_by_key(uow, node["queued_resource_key"])
-    if queue is None or queue["state"] not in ("PROVISIONING", "ACTIVE"):
+    queue = queue_rows.find_by_key(uow, node["queued_resource_key"])
+    if queue is None or queue.state not in (QueuedResourceState.PROVISIONING, QueuedResourceState.ACTIVE):
         return False
     again = node_rows.row_of(uow, node["project"], node["zone"], node["node_id"])
     if again is None or again["queued_resource_key"] != node["queued_resource_key"]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from sqlalchemy import bindparam, select, union, update
+from sqlalchemy import bindparam, select, union
 
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.errors import Code, PodyardError
@@ -20,14 +20,15 @@ from podyard.base.ids import row_id
 from podyard.base.money import Amount
 from podyard.control import accounts, bills
 from podyard.control.accounts import Account
+from podyard.db import queued_resources as queue_rows
 from podyard.db.tables_billing import budget_events, budgets, usage_events
 from podyard.db.tables_compute import nodes
 from podyard.db.tables_jobs import jobs
-from podyard.db.tables_queue import queued_resources
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import region_of
 from podyard.domain.invoice import JobSpan
 from podyard.domain.node import BILLABLE_NODE_STATES, NodeSpec
+from podyard.domain.queued_resource import QueuedResourceRecord
 from podyard.domain.usage import UsageRecord
 from podyard.pricing import attribution, months
 from podyard.pricing.bill import Terms
@@ -269,20 +270,15 @@ _REACHED = (
 )
 
 
-def hold_in_queue(uow: UnitOfWork, row: Row, wanted: Sequence[tuple[str, NodeSpec]]) -> tuple[str, PlatformTime] | None:
+def hold_in_queue(uow: UnitOfWork, queued: QueuedResourceRecord) -> tuple[str, PlatformTime] | None:
     """Why a queued resource's nodes are not let in now, and until when that is so if nobody changes a budget."""
-    found = refusal(uow, row["project"], wanted)
+    found = refusal(uow, queued.project, [(node.node_id, node.spec) for node in queued.spec.nodes])
     if found is None:
         return None
-    account = accounts.of(uow, row["project"])
+    account = accounts.of(uow, queued.project)
     return found.why, period_of(account, MONTH, uow.now).end
 
 
 def wake_queue(uow: UnitOfWork, project: str) -> None:
     """A budget was changed: what waited for it is looked at again."""
-    mine = update(queued_resources).where(
-        queued_resources.c.project == project,
-        queued_resources.c.state == "WAITING_FOR_RESOURCES",
-        queued_resources.c.wait_reason.like("budget %"),
-    )
-    uow.execute(mine.values(late_until=None, wait_reason=""))
+    queue_rows.let_in_again(uow, project, "budget %")

@@ -22,7 +22,7 @@ from podyard.db.tables_faults import broken_chips, faults, node_faults
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fault import FaultRule, Subject
 from podyard.domain.node import NODE, node_name
-from podyard.domain.queued_resource import queued_resource_name
+from podyard.domain.queued_resource import QueuedResourceRecord
 from podyard.domain.slice import chips_from_text, chips_text
 
 ACTOR = "fault"
@@ -61,13 +61,11 @@ def of_node(row: Mapping[str, Any], method: str = "") -> Subject:
     )
 
 
-def of_queued_resource(row: Mapping[str, Any]) -> Subject:
-    """A queued resource's row, as rules match it: by the type of its first node, and by its own name and theirs."""
-    made = row["spec"]["nodes"]
-    own = queued_resource_name(row["project"], row["zone"], row["queued_resource_id"])
-    names = (row["queued_resource_id"], own, *(node["node_id"] for node in made))
-    kind = made[0]["spec"]["accelerator_type"]
-    return Subject(row["zone"], kind, row["project"], names, "", row["usage_class"])
+def of_queued_resource(queued: QueuedResourceRecord) -> Subject:
+    """A queued resource, as rules match it: by the type of its first node, and by its own name and theirs."""
+    made = queued.spec.nodes
+    names = (queued.queued_resource_id, queued.name, *(node.node_id for node in made))
+    return Subject(queued.zone, made[0].spec.accelerator_type, queued.project, names, "", queued.usage_class.value)
 
 
 def all_rules(uow: UnitOfWork) -> list[FaultRule]:

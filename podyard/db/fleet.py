@@ -321,29 +321,29 @@ def _queued_requests(uow: UnitOfWork, stockouts: Stockouts) -> list[PlacementReq
     """One request for each node of the queued resources whose turn it may be. One that still has nodes from before
     its reset waits until they are gone, one that a fault makes late until then."""
     requests = []
-    for row in uow.all(_QUEUE, {"now": uow.now}):
-        spec = queue_rows.to_spec(row["spec"])
+    for queued in [queue_rows.to_record(row) for row in uow.all(_QUEUE, {"now": uow.now})]:
+        spec = queued.spec
         # The gang is placed as one, so it has one priority: the highest that its nodes ask for.
         priority = max(priority_of(node.spec.labels) for node in spec.nodes)
-        denied = stockouts.denies(fault_rows.of_queued_resource(row), row["queued_resource_key"], queued=True)
+        denied = stockouts.denies(fault_rows.of_queued_resource(queued), queued.queued_resource_key, queued=True)
         for position, node in enumerate(spec.nodes):
             requests.append(
                 PlacementRequest(
-                    node_key=f"{row['queued_resource_key']}/{position:06d}",
-                    version=row["version"],
-                    project=row["project"],
-                    zone=row["zone"],
+                    node_key=f"{queued.queued_resource_key}/{position:06d}",
+                    version=queued.version,
+                    project=queued.project,
+                    zone=queued.zone,
                     accelerator_type=kind_of(node.spec.accelerator_type, node.spec.topology),
-                    usage_class=UsageClass(row["usage_class"]),
+                    usage_class=queued.usage_class,
                     priority=priority,
-                    created=row["created"],
-                    group=row["queued_resource_key"],
-                    not_before=row["valid_after"],
+                    created=queued.created,
+                    group=queued.queued_resource_key,
+                    not_before=queued.valid_after,
                     queued=True,
                     reservation_name=node.spec.reservation_name,
                     min_duration_seconds=spec.min_duration_seconds,
-                    wait_reason=row["wait_reason"],
-                    duration_seconds=_duration(row["usage_class"], node.spec.max_run_seconds),
+                    wait_reason=queued.wait_reason,
+                    duration_seconds=_duration(queued.usage_class, node.spec.max_run_seconds),
                     fault=denied,
                 )
             )

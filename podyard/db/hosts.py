@@ -9,8 +9,8 @@ from typing import Any
 
 from sqlalchemy import Select, String, and_, bindparam, cast, exists, func, or_, select, update
 
+from podyard.db.records import changed_columns
 from podyard.db.tables_compute import agents, hosts, nodes
-from podyard.db.transition import columns
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.host import SHUTDOWN_SCRIPT, STARTUP_SCRIPT
 from podyard.domain.host_record import LIVE_HOST_STATES, HostRecord, HostState
@@ -99,8 +99,7 @@ def living_agents(uow: UnitOfWork) -> list[Room]:
 
 def store(uow: UnitOfWork, before: HostRecord, after: HostRecord) -> None:
     """What has changed of a host but its state."""
-    old, new = columns(before), columns(after)
-    values = {name: value for name, value in new.items() if value != old[name]}
+    values = changed_columns(before, after)
     if values:
         uow.update(hosts, {"host_id": before.host_id}, values)
 

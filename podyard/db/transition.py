@@ -17,13 +17,14 @@ from sqlalchemy import Column, Table, bindparam, func, select, update
 from podyard.base.clock import PlatformTime
 from podyard.base.ids import row_id
 from podyard.db import tables, tables_billing, tables_compute, tables_jobs, tables_queue
+from podyard.db.records import changed_columns, columns
 from podyard.db.unit_of_work import Stale, UnitOfWork
 from podyard.domain.host_record import HOST, HostRecord, HostState
 from podyard.domain.job import ATTEMPT, JOB, REPLICA
 from podyard.domain.machine import Machine
 from podyard.domain.node import BILLABLE_NODE_STATES, NODE, node_name
 from podyard.domain.operation import OPERATION
-from podyard.domain.queued_resource import QUEUED_RESOURCE
+from podyard.domain.queued_resource import QUEUED_RESOURCE, QueuedResourceRecord, QueuedResourceState
 from podyard.domain.reservation import RESERVATION, Reservation, ReservationState
 
 
@@ -60,6 +61,7 @@ REPLICAS = Stated(REPLICA, tables_jobs.replicas, tables_jobs.replicas.c.replica_
 # What a record's type says of its kind, and the states that it has.
 _KINDS: Mapping[type[Any], tuple[Stated, type[StrEnum]]] = {
     HostRecord: (HOSTS, HostState),
+    QueuedResourceRecord: (QUEUED_RESOURCES, QueuedResourceState),
     Reservation: (RESERVATIONS, ReservationState),
 }
 
@@ -103,19 +105,18 @@ def move(
     kind, states = _KINDS[type(record)]
     target = states(kind.machine.next_state(record.state, event))
     moved: Record = _with(changed or record, state=target, version=record.version + 1)
-    before, after = columns(record), columns(moved)
-    key = str(before[kind.key.name])
-    values = {name: value for name, value in after.items() if value != before[name]}
+    key = str(getattr(record, kind.key.name))
+    values = changed_columns(record, moved)
     if not uow.update(kind.table, {kind.key.name: key, "version": record.version}, values, by_transition=True):
         raise Stale(kind.machine.name, key)
-    _record(uow, kind, after, event, record.state, target, _moment(uow, key, at), reason)
+    _record(uow, kind, _identity(kind, moved), event, record.state, target, _moment(uow, key, at), reason)
     return moved
 
 
-def columns(record: Any) -> dict[str, Any]:
-    """The columns of a record's row."""
-    values = {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}
-    return {name: value.value if isinstance(value, StrEnum) else value for name, value in values.items()}
+def _identity(kind: Stated, record: Any) -> dict[str, Any]:
+    """The columns that an event is written with."""
+    names = {kind.key.name, "version", *kind.naming}
+    return {name: getattr(record, name) for name in names | ({"project"} & set(record.__slots__))}
 
 
 def _with(record: Any, **values: Any) -> Any:

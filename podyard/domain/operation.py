@@ -22,6 +22,17 @@ OPERATION = Machine(
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class OperationTarget:
+    """What an operation is about. `kind`: `node` or `queuedResource`; `key` is the record's own."""
+
+    kind: str
+    key: str
+    project: str
+    zone: str
+    name: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Operation:
     """`target_kind` and `target_key` say which row the response is rendered from; `response` is that rendering's frozen
     source, taken in the unit that ended the operation, so that it never changes afterwards."""

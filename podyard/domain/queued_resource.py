@@ -4,41 +4,57 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from enum import StrEnum
 from typing import Any
 
 from podyard.base.clock import PlatformTime
 from podyard.domain.machine import Machine
 from podyard.domain.node import NodeSpec, UsageClass
 
-_DELETE = {"delete": "DELETING"}
+
+class QueuedResourceState(StrEnum):
+    CREATING = "CREATING"
+    ACCEPTED = "ACCEPTED"
+    WAITING_FOR_RESOURCES = "WAITING_FOR_RESOURCES"
+    PROVISIONING = "PROVISIONING"
+    ACTIVE = "ACTIVE"
+    SUSPENDING = "SUSPENDING"
+    SUSPENDED = "SUSPENDED"
+    FAILED = "FAILED"
+    DELETING = "DELETING"
+    GONE = "GONE"
+
+
+_S = QueuedResourceState
+_DELETE = {"delete": _S.DELETING}
 
 # Edges: google.cloud.tpu.v2.QueuedResourceState as its documents move it. ACCEPTED lasts while the start of the
 # queueing policy lies ahead; from then on the state is WAITING_FOR_RESOURCES. `repair`: a slice of a multislice is
 # made anew, or its nodes are in maintenance, and it is ACTIVE again when all nodes are READY.
 QUEUED_RESOURCE = Machine(
     "queuedResource",
-    "CREATING",
+    _S.CREATING,
     {
-        "CREATING": {"accept": "ACCEPTED"},
-        "ACCEPTED": {"wait": "WAITING_FOR_RESOURCES", "fail": "FAILED", **_DELETE},
-        "WAITING_FOR_RESOURCES": {"provision": "PROVISIONING", "fail": "FAILED", **_DELETE},
-        "PROVISIONING": {"activate": "ACTIVE", "fail": "FAILED", "suspend": "SUSPENDING", **_DELETE},
-        "ACTIVE": {
-            "suspend": "SUSPENDING",
-            "repair": "PROVISIONING",
-            "reset": "WAITING_FOR_RESOURCES",
+        _S.CREATING: {"accept": _S.ACCEPTED},
+        _S.ACCEPTED: {"wait": _S.WAITING_FOR_RESOURCES, "fail": _S.FAILED, **_DELETE},
+        _S.WAITING_FOR_RESOURCES: {"provision": _S.PROVISIONING, "fail": _S.FAILED, **_DELETE},
+        _S.PROVISIONING: {"activate": _S.ACTIVE, "fail": _S.FAILED, "suspend": _S.SUSPENDING, **_DELETE},
+        _S.ACTIVE: {
+            "suspend": _S.SUSPENDING,
+            "repair": _S.PROVISIONING,
+            "reset": _S.WAITING_FOR_RESOURCES,
             **_DELETE,
         },
-        "SUSPENDING": {"suspended": "SUSPENDED", **_DELETE},
-        "SUSPENDED": {"reset": "WAITING_FOR_RESOURCES", **_DELETE},
-        "FAILED": _DELETE,
-        "DELETING": {"deleted": "GONE"},
-        "GONE": {},
+        _S.SUSPENDING: {"suspended": _S.SUSPENDED, **_DELETE},
+        _S.SUSPENDED: {"reset": _S.WAITING_FOR_RESOURCES, **_DELETE},
+        _S.FAILED: _DELETE,
+        _S.DELETING: {"deleted": _S.GONE},
+        _S.GONE: {},
     },
 )
 
 # It may be deleted without `force` in these, although nodes of it may still be listed (API: queuedResources.delete).
-STATES_DELETED_WITHOUT_FORCE = frozenset({"ACCEPTED", "WAITING_FOR_RESOURCES", "FAILED", "SUSPENDED"})
+STATES_DELETED_WITHOUT_FORCE = frozenset({_S.ACCEPTED, _S.WAITING_FOR_RESOURCES, _S.FAILED, _S.SUSPENDED})
 
 QUEUED_RESOURCE_NODES_MAX = 256  # placed in one unit of work; Google's largest multislice has far fewer slices
 
@@ -84,8 +100,44 @@ class QueuedResourceSpec:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class QueuedResourceRecord:
+    """A queued resource as the platform keeps it. `live_name` is its name while it is, and None once it is gone.
+
+    `valid_after`, `valid_until`: its queueing policy, until it was first ACTIVE (`activated`). `repaired`: keys of the
+    nodes that were made anew or maintained: when all are READY, the other slices restart. `late_until`: by a fault or a
+    budget, it is not fulfilled before. `pending_operation` ends when it is ACTIVE or gone.
+    """
+
+    queued_resource_key: str
+    project: str
+    zone: str
+    queued_resource_id: str
+    live_name: str | None
+    state: QueuedResourceState
+    version: int
+    usage_class: UsageClass
+    spec: QueuedResourceSpec
+    created: PlatformTime
+    valid_after: PlatformTime | None
+    valid_until: PlatformTime | None
+    activated: PlatformTime | None
+    state_initiator: str
+    error_code: int | None
+    error_message: str
+    error_details: Sequence[Mapping[str, Any]]
+    wait_reason: str
+    pending_operation: str | None
+    repaired: Sequence[str]
+    late_until: PlatformTime | None
+
+    @property
+    def name(self) -> str:
+        return queued_resource_name(self.project, self.zone, self.queued_resource_id)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class QueuedResource:
-    """A queued resource as it stands. `nodes` are the names of its live nodes; `state_initiator` is USER or SERVICE
+    """A queued resource as it is shown. `nodes` are the names of its live nodes; `state_initiator` is USER or SERVICE
     once it is being suspended; `error_*` say why it FAILED; `wait_reason` says why it still waits."""
 
     queued_resource_key: str

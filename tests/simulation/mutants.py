@@ -263,7 +263,7 @@ def a_later_operation_rewrites_the_end_of_an_earlier_one(patch: pytest.MonkeyPat
     begin = operations.begin
 
     def changed(uow: UnitOfWork, target: Any, verb: str, *rest: Any, **options: Any) -> Any:
-        earlier = operations_table.c.target_key == target.get("node_key", target.get("queued_resource_key"))
+        earlier = operations_table.c.target_key == target.key
         ended = operations_table.c.ended.is_not(None)
         uow.execute(update(operations_table).where(earlier, ended).values(ended=uow.now))
         return begin(uow, target, verb, *rest, **options)
