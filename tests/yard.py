@@ -19,9 +19,11 @@ from podyard.domain.fleet_file import instant_fleet
 from podyard.loop.steps import Loop
 from podyard.settings import from_environment
 from podyard.testing.server import serving, write_empty_database
+from tests.waiting import patient
 
 START = RealTime.from_rfc3339("2026-03-01T00:00:00Z")
 ZONE = "us-central1-f"
+ANSWER_SECONDS_MAX = 30.0  # to one request; the server itself says after as long that it is busy
 
 
 class Yard:
@@ -32,7 +34,8 @@ class Yard:
         self.clock = clock
         self.data = data
         self.token = (data / "token").read_text().strip()
-        self.http = httpx.Client(base_url=url, headers={"Authorization": f"Bearer {self.token}"}, verify=False)
+        headers = {"Authorization": f"Bearer {self.token}"}
+        self.http = httpx.Client(base_url=url, headers=headers, verify=False, timeout=patient(ANSWER_SECONDS_MAX))
         self.sent: list[tuple[str, str, list[str]]] = []
         self.others: list[httpx.Client] = []
 

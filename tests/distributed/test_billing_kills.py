@@ -123,10 +123,10 @@ def _die(point: str) -> Callable[[Database, str], None]:
 
     prepare = closing.prepare_due
     closing.prepare_due = lambda *a: at("computing", lambda: prepare(*a))
-    UnitOfWork.insert = lambda self, t, row: at(t.name, lambda: insert(self, t, row))  # type: ignore[method-assign]
+    UnitOfWork.insert = lambda self, t, row, **how: at(t.name, lambda: insert(self, t, row, **how))  # type: ignore[method-assign]
     insert_all = UnitOfWork.insert_all
     UnitOfWork.insert_all = lambda self, t, rows: at(t.name, lambda: insert_all(self, t, rows))  # type: ignore[method-assign]
-    UnitOfWork.update = lambda self, t, *a: at(t.name, lambda: update(self, t, *a))  # type: ignore[method-assign]
+    UnitOfWork.update = lambda self, t, *a, **how: at(t.name, lambda: update(self, t, *a, **how))  # type: ignore[method-assign]
     Connection.exec_driver_sql = sql  # type: ignore[method-assign, assignment]
 
     def arm(database: Database, phase: str) -> None:
