@@ -71,14 +71,14 @@ def create_token(
 def renew_token(
     data: str | None, project: str | None, location: str | None, expires_in: str | None, output: str
 ) -> None:
-    """Make one more token like yours. It is shown this once; yours stays good until its end."""
+    """Make a new token with your roles in the same project. It is shown this once; the old one works until its end."""
     client = client_of(data, project, location)
     emit(client.call("POST", f"{_TOKENS}:renew", _ttl(expires_in)), output, _NEW)
 
 
 @token.command(name="list")
 @target_options
-@click.option("--all-projects", is_flag=True, help="Of every project, not of one.")
+@click.option("--all-projects", is_flag=True, help="List the tokens of every project that you may see.")
 @output_option
 def list_tokens(data: str | None, project: str | None, location: str | None, all_projects: bool, output: str) -> None:
     """List the tokens of the project: all of them for its owners, your own otherwise."""
@@ -150,7 +150,7 @@ def revoke_invitation(invitation_id: str, data: str | None, project: str | None,
 @data_option
 @output_option
 def accept(code: str, data: str | None, output: str) -> None:
-    """Accept an invitation: get a token of its project. It is shown this once."""
+    """Accept an invitation and get a token for its project. It is shown this once."""
     client = Client(Target(url_of(settings_of(data)), "", "", ""))
     found = client.call("POST", "/podyard/v1/invitations:accept", {"code": code})
     emit(found, output, _NEW)

@@ -264,8 +264,8 @@ def require_to_vouch_for(uow: UnitOfWork, principal: Principal, email: str, proj
         return
     raise PodyardError(
         Code.PERMISSION_DENIED,
-        f"{email} is a person: only they or the platform's owner can say so. Invite them with `podyard auth invitation "
-        f"create {email} --project {project} --role ROLE`.",
+        f"{email} is not a service account of project {project}: only the platform's owner can make this credential. "
+        f"Invite them instead: `podyard auth invitation create {email} --project {project} --role ROLE`.",
     )
 
 

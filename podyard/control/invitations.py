@@ -34,9 +34,9 @@ def create(
     principal.require("podyard.invitations.create", project, f"projects/{project}/invitations")
     access.project_row(uow, project)
     if access.is_service_account(email):
-        raise invalid(f"{email} is a service account, which accepts nothing: make it a key or a token", "email")
+        raise invalid(f"{email} is a service account: create a key or a token for it instead", "email")
     if access.is_reserved(email):
-        raise invalid(f"{email} belongs to the platform itself", "email")
+        raise invalid(f"{email} is reserved for the platform", "email")
     for role in roles:
         access.check_role(role, project)
     credentials.forget_invitations(uow, project, uow.real_now.plus_seconds(-KEPT_DAYS * SECONDS_PER_DAY))

@@ -117,7 +117,9 @@ def test_a_squatted_email_opens_nothing(world: World) -> None:
     as_thief = {"headers": {"Authorization": f"Bearer {thief}"}}
     # The thief is no owner of the platform, and cannot say that they are the boss; but they can accept for them.
     asked = {"email": BOSS, "project": "other", "roles": ["owner"]}
-    assert "is a person" in yard.refused(403, "PERMISSION_DENIED", "POST", "/podyard/v1/tokens", asked, **as_thief)
+    assert "Invite them instead" in yard.refused(
+        403, "PERMISSION_DENIED", "POST", "/podyard/v1/tokens", asked, **as_thief
+    )
     invited = yard.ok("POST", "/podyard/v1/projects/other/invitations", {"email": BOSS, "roles": ["owner"]}, **as_thief)
     squatted = yard.ok("POST", "/podyard/v1/invitations:accept", {"code": invited["code"]})["token"]
     again = yard.ok("POST", "/podyard/v1/tokens:renew", {}, headers={"Authorization": f"Bearer {squatted}"})
