@@ -371,6 +371,7 @@ def test_the_headline_names_three_reasons_and_counts_the_others() -> None:
 # --- programs that the model was fitted on
 
 
+@pytest.mark.slow
 def test_programs_of_the_fitted_families_have_no_doubts() -> None:
     """But for two: the arithmetic of a sort is not modelled. The first of each kind and generation, and all sharded
     steps, so that the check stays short."""
