@@ -142,7 +142,7 @@ def create_app(
 
 
 def _note_use(database: Database, token_id: str) -> None:
-    """Who is known may read even while nothing can be written (a full disk)."""
+    """A failed write (a full disk) must not refuse a caller who only reads."""
     try:
         database.run(lambda uow: credentials.note_use(uow, token_id))
     except PodyardError as error:

@@ -1,4 +1,4 @@
-"""Podyard's own REST for who may call: tokens, and invitations to a project."""
+"""Podyard's own REST for credentials of people: tokens and invitations."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class Invitations(TypedDict):
 @router.post("/podyard/v1/tokens", responses=deps.errors(404, 429))
 def create_token(request: Request, body: Annotated[deps.Body, TokenMessage]) -> NewToken:
     caller = deps.principal(request)
-    # The body names the project: who may make tokens nowhere is refused before it is read.
+    # The body names the project. A caller who may not create tokens in any project is refused before it is read.
     if not any(caller.may("podyard.tokens.create", project) for project in caller.roles):
         caller.require("podyard.tokens.create", "*", "tokens")
     message = deps.parse(TokenMessage, body)
@@ -118,7 +118,7 @@ def create_token(request: Request, body: Annotated[deps.Body, TokenMessage]) -> 
 
 @router.post("/podyard/v1/tokens:renew", responses=deps.errors(429))
 def renew_token(request: Request, body: Annotated[deps.Body, RenewMessage]) -> SecretToken:
-    """One more token like the one that the caller holds; that one stays good until its end."""
+    """Create a token with the caller's email and project. The caller's own token works until it expires."""
     caller = deps.principal(request)
     seconds = _seconds(deps.parse(RenewMessage, body).ttl)
     made, secret = deps.write(request, lambda uow: tokens.renew(uow, caller, seconds))
@@ -172,7 +172,7 @@ def revoke_invitation(request: Request, project: str, invitation: str) -> deps.E
 
 @router.post("/podyard/v1/invitations:accept", responses=deps.errors(404, 409))
 def accept_invitation(request: Request, body: Annotated[deps.Body, AcceptMessage]) -> SecretToken:
-    """A token of the project for whoever has the code. No other credential is needed."""
+    """Accept an invitation by its code and return a token. No other credential is needed."""
     message = deps.parse(AcceptMessage, body)
     made, secret = deps.platform(request).database.run(lambda uow: invitations.accept(uow, message.code))
     return {**_token(made, made.created), "token": secret}

@@ -50,7 +50,7 @@ def downgrade() -> None:
 
 
 def _set_role(before: str, after: str) -> None:
-    """Whoever owned every project owned the platform."""
+    """An owner of all projects was the platform's owner."""
     change = sa.text("UPDATE role_bindings SET role = :after WHERE project = '*' AND role = :before")
     op.get_bind().execute(change, {"before": before, "after": after})
 
@@ -58,7 +58,7 @@ def _set_role(before: str, after: str) -> None:
 def _bind_tokens() -> None:
     """Until now a token had what its email had anywhere, and nobody knows which project had made it. Where the email
     has roles in one place, it was that one; any other is revoked at the time that it was made, because an owner of one
-    project may have made it in the name of somebody who has roles in another."""
+    project may have made it in the name of a person who has roles in another."""
     connection, ids = op.get_bind(), Streams().stream("tokens")
     held = sa.text(
         "SELECT token_hash, email, project, created FROM tokens "

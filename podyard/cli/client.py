@@ -14,6 +14,7 @@ from podyard.base.clock import OsClock, RealClock
 from podyard.base.errors import Code, PodyardError
 from podyard.cli.output import say
 from podyard.cli.processes import read_json
+from podyard.domain.credential import EXPIRES_HEADER
 from podyard.settings import Settings
 
 if TYPE_CHECKING:
@@ -23,13 +24,12 @@ REQUEST_SECONDS_MAX = 40.0  # the server answers within 30 s or says that it is 
 POLL_SECONDS = 0.2
 CHUNK_BYTES = 256 * 1024  # of a file that are in memory at a time
 PROJECT_DEFAULT = "demo"
-EXPIRES_HEADER = "podyard-token-expires"  # as podyard.http.guard sends it
 LOCATION_DEFAULT = "us-central1-f"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Target:
-    """Whom the CLI talks to, and for which project and location. An empty token: nobody is said to call."""
+    """Whom the CLI talks to, and for which project and location. An empty token: no credential is sent."""
 
     url: str
     token: str

@@ -40,13 +40,13 @@ _expires_in = click.option(
 
 @click.group()
 def token() -> None:
-    """Tokens: each is good for one project until it expires or is revoked."""
+    """Tokens. Each works in one project until it expires or is revoked."""
 
 
 @token.command(name="create")
 @click.argument("email")
 @target_options
-@click.option("--role", "roles", multiple=True, help=f"{_ROLE} Needed for who has none there yet.")
+@click.option("--role", "roles", multiple=True, help=f"{_ROLE} Required if EMAIL has no role in the project yet.")
 @_expires_in
 @output_option
 def create_token(
@@ -92,7 +92,7 @@ def list_tokens(data: str | None, project: str | None, location: str | None, all
 @target_options
 @output_option
 def describe_token(token_id: str, data: str | None, project: str | None, location: str | None, output: str) -> None:
-    """Show whose a token is, who made it, until when it is good, and when it was last used."""
+    """Show a token: its email, creator, expiry and last use."""
     found = client_of(data, project, location).call("GET", f"{_TOKENS}/{quote(token_id, safe='')}")
     emit(found, "yaml" if output == "table" else output)
 
@@ -101,14 +101,14 @@ def describe_token(token_id: str, data: str | None, project: str | None, locatio
 @click.argument("token_id")
 @target_options
 def revoke_token(token_id: str, data: str | None, project: str | None, location: str | None) -> None:
-    """End a token at once."""
+    """Revoke a token."""
     found = client_of(data, project, location).call("POST", f"{_TOKENS}/{quote(token_id, safe='')}:revoke")
     say(f"revoked token [{token_id}] of [{found['email']}]")
 
 
 @click.group()
 def invitation() -> None:
-    """Invitations to a project: whoever has the code gets a token with their roles."""
+    """Invitations to a project. The person who accepts one gets a token with its roles."""
 
 
 @invitation.command(name="create")
@@ -139,7 +139,7 @@ def list_invitations(data: str | None, project: str | None, location: str | None
 @click.argument("invitation_id")
 @target_options
 def revoke_invitation(invitation_id: str, data: str | None, project: str | None, location: str | None) -> None:
-    """End an invitation that nobody has accepted."""
+    """Revoke an invitation that has not been accepted."""
     client = client_of(data, project, location)
     client.call("POST", f"{_invitations(client)}/{quote(invitation_id, safe='')}:revoke")
     say(f"revoked invitation [{invitation_id}]")

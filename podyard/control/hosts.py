@@ -22,7 +22,7 @@ from podyard.db import faults, hosts, outbox, yard
 from podyard.db import nodes as node_rows
 from podyard.db.tables_access import projects
 from podyard.db.tables_compute import nodes
-from podyard.db.transition import move
+from podyard.db.transition import move, store
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.host import (
     DEFAULT_SCOPES,
@@ -306,7 +306,7 @@ def _take(uow: UnitOfWork, host: HostRecord, report: HostReport) -> None:
     if host.state is HostState.STARTING:
         move(uow, host, "run", reason="the host answers", changed=said)
     else:
-        hosts.store(uow, host, said)
+        store(uow, host, said)
 
 
 def _exit(uow: UnitOfWork, host: HostRecord, said: HostRecord, reason: str) -> None:

@@ -1,6 +1,6 @@
-"""Invitations: how somebody whom nobody has proved yet gets a token of a project. Whoever has the code accepts it.
+"""Invitations to a project. The person who has the code accepts it and gets a token.
 
-A token made so is good for that project only, so an invitation in somebody else's name opens nothing of theirs.
+The token works in that project only. An invitation in another person's name gives no access to their projects.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ def revoke(uow: UnitOfWork, principal: Principal, project: str, invitation_id: s
 
 
 def accept(uow: UnitOfWork, code: str) -> tuple[Token, str]:
-    """(token, its secret) for whoever has the code. Raises NOT_FOUND, and FAILED_PRECONDITION for an invitation that
-    was accepted or revoked, or has expired."""
+    """The token and its secret, for the caller who has the code. Raises NOT_FOUND, and FAILED_PRECONDITION for an
+    invitation that was accepted or revoked, or has expired."""
     found = credentials.find_invitation(uow, access.hashed(code))
     if found is None:
         raise PodyardError(Code.NOT_FOUND, "no invitation has this code")

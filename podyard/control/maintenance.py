@@ -16,10 +16,10 @@ from podyard.base.clock import PlatformTime
 from podyard.base.errors import Code, failed_precondition, invalid
 from podyard.control import lookup, nodes, operations, queue_states
 from podyard.db import nodes as node_rows
-from podyard.db import queued_resources as queue_rows
 from podyard.db import timers
 from podyard.db.tables_compute import nodes as nodes_table
 from podyard.db.tables_compute import operations as operations_table
+from podyard.db.transition import store
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import Fleet
 from podyard.domain.node import HEALTHY, NODE_STATES_LOST, UNHEALTHY_MAINTENANCE, Node, kind_of, node_name
@@ -141,7 +141,7 @@ def perform_queued_resource(
         _check(found[node_id])
     target = operations.of_queued_resource(queue)
     operation_id = operations.begin(uow, target, "performMaintenanceQueuedResource").operation_id
-    queue_rows.store(uow, queue, dataclasses.replace(queue, pending_operation=operation_id))
+    store(uow, queue, dataclasses.replace(queue, pending_operation=operation_id))
     for node_id in dict.fromkeys(wanted):
         _begin(uow, fleet, found[node_id], None)
     return operations.get(uow, principal, project, zone, operation_id)

@@ -18,7 +18,7 @@ from podyard.db import nodes as node_rows
 from podyard.db import queued_resources as rows
 from podyard.db import timers
 from podyard.db.tables import timers as timers_table
-from podyard.db.transition import move
+from podyard.db.transition import move, store
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.node import NODE_STATES_LOST
 from podyard.domain.queued_resource import QueuedResourceRecord, QueuedResourceState
@@ -79,7 +79,7 @@ def maintain(uow: UnitOfWork, node: Row) -> None:
     if queued.state is QueuedResourceState.ACTIVE:
         move(uow, queued, "repair", reason=f"node {node['node_id']} is maintained", changed=changed)
     elif queued.state is QueuedResourceState.PROVISIONING:
-        rows.store(uow, queued, changed)
+        store(uow, queued, changed)
 
 
 def _activate(uow: UnitOfWork, queued: QueuedResourceRecord) -> None:

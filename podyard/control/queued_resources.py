@@ -21,7 +21,7 @@ from podyard.control.queue_states import remind, settle
 from podyard.db import faults, timers
 from podyard.db import nodes as node_rows
 from podyard.db import queued_resources as rows
-from podyard.db.transition import NODES, born, move, move_row
+from podyard.db.transition import NODES, born, move, move_row, store
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import Fleet
 from podyard.domain.node import NODE_STATES_LOST, kind_of
@@ -188,12 +188,12 @@ def apply_place_group(uow: UnitOfWork, fleet: Fleet, action: PlaceGroup) -> None
         # The chips stay free for others meanwhile. The timer does nothing but make the loop look again.
         until = uow.now.plus_seconds(rule.parameters["seconds"])
         reason = f"{rule.reason}: it is not fulfilled before {until.rfc3339()}"
-        rows.store(uow, queued, dataclasses.replace(queued, late_until=until, wait_reason=reason))
+        store(uow, queued, dataclasses.replace(queued, late_until=until, wait_reason=reason))
         timers.put(uow, "queuedResource.late", action.group, 0, until)
         return
     access.project_row(uow, queued.project)
     if refused := spending.hold_in_queue(uow, queued):
-        rows.store(uow, queued, dataclasses.replace(queued, wait_reason=refused[0], late_until=refused[1]))
+        store(uow, queued, dataclasses.replace(queued, wait_reason=refused[0], late_until=refused[1]))
         timers.put(uow, "queuedResource.late", action.group, 0, refused[1])
         return
     try:
@@ -214,7 +214,7 @@ def apply_wait_group(uow: UnitOfWork, action: WaitGroup) -> None:
     """Keeps why it waits."""
     queued = _as_planned(uow, action.group, action.version)
     if queued is not None:
-        rows.store(uow, queued, dataclasses.replace(queued, wait_reason=action.reason))
+        store(uow, queued, dataclasses.replace(queued, wait_reason=action.reason))
 
 
 def on_timer(uow: UnitOfWork, fleet: Fleet, timer: Mapping[str, Any]) -> None:
@@ -253,7 +253,7 @@ def _repair(uow: UnitOfWork, queued: QueuedResourceRecord) -> None:
         spec = node_rows.to_spec(node["spec"])
         again = NodeRequest(node["node_id"], spec, node["slice_index"], node["slice_count"])
         repaired.append(nodes.make(uow, queued, again)["node_key"])
-    rows.store(uow, queued, dataclasses.replace(queued, repaired=repaired))
+    store(uow, queued, dataclasses.replace(queued, repaired=repaired))
 
 
 def _restart_siblings(uow: UnitOfWork, fleet: Fleet, queued: QueuedResourceRecord) -> None:
@@ -262,7 +262,7 @@ def _restart_siblings(uow: UnitOfWork, fleet: Fleet, queued: QueuedResourceRecor
     found = node_rows.of_queued_resource(uow, key)
     if any(node["state"] != "READY" for node in found):
         return
-    rows.store(uow, queued, dataclasses.replace(queued, repaired=[]))
+    store(uow, queued, dataclasses.replace(queued, repaired=[]))
     for node in found:
         if node["node_key"] not in queued.repaired:
             reason = "another slice of its multislice was made anew or maintained"

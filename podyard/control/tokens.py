@@ -49,7 +49,7 @@ def create(
 
 
 def renew(uow: UnitOfWork, principal: Principal, seconds: float | None) -> tuple[Token, str]:
-    """One more token like the caller's, and its secret; the one before stays good until its end."""
+    """A new token with the caller's email and project, and its secret. The old token works until it expires."""
     held = None if principal.token_id is None else credentials.find_token(uow, principal.token_id)
     if held is None:
         text = (
@@ -94,7 +94,7 @@ def list_tokens(uow: UnitOfWork, principal: Principal, project: str | None) -> l
 
 
 def describe(uow: UnitOfWork, principal: Principal, token_id: str) -> Token:
-    """Raises PERMISSION_DENIED, or NOT_FOUND for who may see every token."""
+    """Raises PERMISSION_DENIED, or NOT_FOUND if the caller may see every token."""
     return _found(uow, principal, "podyard.tokens.list", token_id)
 
 

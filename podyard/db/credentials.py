@@ -2,37 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import delete, func, or_, select, update
 
 from podyard.base.clock import RealTime
+from podyard.db.records import columns
 from podyard.db.tables_access import invitations, tokens
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.credential import LAST_USE_SECONDS, Invitation, Token
 
-_TOKEN_COLUMNS = [
-    tokens.c[name]
-    for name in ("token_id", "email", "project", "minted_by", "created", "expires", "revoked", "last_used")
-]
+_TOKEN_COLUMNS = [tokens.c[field.name] for field in dataclasses.fields(Token)]
 
 
 def store_token(uow: UnitOfWork, token: Token, token_hash: str) -> None:
-    uow.insert(
-        tokens,
-        {
-            "token_hash": token_hash,
-            "token_id": token.token_id,
-            "email": token.email,
-            "project": token.project,
-            "minted_by": token.minted_by,
-            "created": token.created,
-            "expires": token.expires,
-            "revoked": token.revoked,
-            "last_used": token.last_used,
-        },
-    )
+    uow.insert(tokens, {**columns(token), "token_hash": token_hash})
 
 
 def tokens_of(uow: UnitOfWork, project: str | None) -> list[Token]:
@@ -79,21 +65,7 @@ def forget_tokens(uow: UnitOfWork, project: str, before: RealTime) -> None:
 
 
 def store_invitation(uow: UnitOfWork, invitation: Invitation, code_hash: str) -> None:
-    uow.insert(
-        invitations,
-        {
-            "invitation_id": invitation.invitation_id,
-            "code_hash": code_hash,
-            "email": invitation.email,
-            "project": invitation.project,
-            "roles": list(invitation.roles),
-            "invited_by": invitation.invited_by,
-            "created": invitation.created,
-            "expires": invitation.expires,
-            "accepted": invitation.accepted,
-            "revoked": invitation.revoked,
-        },
-    )
+    uow.insert(invitations, {**columns(invitation), "code_hash": code_hash})
 
 
 def invitations_of(uow: UnitOfWork, project: str) -> list[Invitation]:

@@ -9,7 +9,6 @@ from typing import Any
 
 from sqlalchemy import Select, String, and_, bindparam, cast, exists, func, or_, select, update
 
-from podyard.db.records import changed_columns
 from podyard.db.tables_compute import agents, hosts, nodes
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.host import SHUTDOWN_SCRIPT, STARTUP_SCRIPT
@@ -95,13 +94,6 @@ def living_agents(uow: UnitOfWork) -> list[Room]:
     oldest = uow.real_now.plus_seconds(-uow.leases.agent_seconds)
     query = select(agents.c.agent_id, agents.c.hosts_max).where(agents.c.seen >= oldest).order_by(agents.c.agent_id)
     return [Room(row["agent_id"], row["hosts_max"]) for row in uow.all(query)]
-
-
-def store(uow: UnitOfWork, before: HostRecord, after: HostRecord) -> None:
-    """What has changed of a host but its state."""
-    values = changed_columns(before, after)
-    if values:
-        uow.update(hosts, {"host_id": before.host_id}, values)
 
 
 def set_asked(uow: UnitOfWork, host_ids: Sequence[str]) -> None:

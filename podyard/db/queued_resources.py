@@ -10,7 +10,7 @@ from sqlalchemy import bindparam, select, update
 
 from podyard.base.clock import PlatformTime
 from podyard.db import nodes as node_rows
-from podyard.db.records import QUEUED_SPEC_TIMES, changed_columns, from_queued_spec
+from podyard.db.records import QUEUED_SPEC_TIMES, from_queued_spec
 from podyard.db.tables_queue import queued_resources
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.node import UsageClass, node_name
@@ -70,13 +70,6 @@ def not_in(uow: UnitOfWork, states: Sequence[QueuedResourceState], project: str 
     if project is not None:
         query = query.where(queued_resources.c.project == project)
     return [to_record(row) for row in uow.all(query)]
-
-
-def store(uow: UnitOfWork, record: QueuedResourceRecord, changed: QueuedResourceRecord) -> None:
-    """What has changed of one but its state."""
-    values = changed_columns(record, changed)
-    if values:
-        uow.update(queued_resources, {"queued_resource_key": record.queued_resource_key}, values)
 
 
 def let_in_again(uow: UnitOfWork, project: str, reasons_like: str) -> None:

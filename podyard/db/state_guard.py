@@ -1,7 +1,7 @@
 """Refuses every write to a column `state` that does not come from `transition`, at run time.
 
 A state that is written past the machine's table has no event: it is not metered, and no audit shows it. Tests of the
-house look for such writes in the source; this finds those that no reader of the source can see.
+house look for such writes in the source; this finds those that a reader cannot see. SQL given as text is not checked.
 """
 
 from __future__ import annotations
@@ -43,8 +43,7 @@ def _names(statement: Insert | Update, parameters: Any) -> set[str]:
         for row in several:
             given += row if isinstance(row, Mapping) else statement.table.c
     given += getattr(statement, "_select_names", None) or ()
-    # Parameters with names are values only where the statement has none of its own; else they are those of a condition.
-    if not given and parameters:
-        for named in [parameters] if isinstance(parameters, Mapping) else parameters:
-            given += named
+    # SQLAlchemy adds parameters with the name of a column to the values, and refuses such names in conditions.
+    for named in [parameters] if isinstance(parameters, Mapping) else parameters or ():
+        given += named
     return {getattr(column, "key", column) for column in given}

@@ -30,7 +30,7 @@ tokens = Table(
     Column("project", String(64)),  # the only one that it is good for; null: every one that its email has roles in
     Column("key_id", String(64)),  # the service-account key that it was exchanged for
     Column("created", RealTimeColumn, nullable=False),
-    Column("minted_by", String(256)),  # the email of who made it
+    Column("minted_by", String(256)),  # the email of its creator
     Column("expires", RealTimeColumn),
     Column("revoked", RealTimeColumn),
     Column("last_used", RealTimeColumn),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from sqlalchemy import Column, Table, bindparam, func, select, update
 
@@ -58,7 +58,7 @@ RESERVATIONS = Stated(
     ("project", "zone", "reservation_id"),
 )
 REPLICAS = Stated(REPLICA, tables_jobs.replicas, tables_jobs.replicas.c.replica_id, ("replica_id",))
-# What a record's type says of its kind, and the states that it has.
+# The kind and the states of each type of record.
 _KINDS: Mapping[type[Any], tuple[Stated, type[StrEnum]]] = {
     HostRecord: (HOSTS, HostState),
     QueuedResourceRecord: (QUEUED_RESOURCES, QueuedResourceState),
@@ -79,7 +79,7 @@ Record = TypeVar("Record", bound=Recorded)
 
 
 def born(uow: UnitOfWork, record: Record, *, reason: str) -> None:
-    """Stores a new record, which is in its machine's first state, with its first event."""
+    """Inserts a new record, in the first state of its machine, with its first event."""
     kind, _ = _KINDS[type(record)]
     assert (record.state, record.version) == (kind.machine.initial, 1), record
     row = columns(record)
@@ -94,33 +94,34 @@ def move(
     *,
     reason: str,
     changed: Record | None = None,
-    at: PlatformTime | None = None,
 ) -> Record:
     """Moves a record (as read) by `event` and returns it as it stands now.
 
-    `changed` is the record with what else shall change. `at` is never before the resource's last event: an earlier one
-    is set to it. Raises FAILED_PRECONDITION when the table has no such edge, `Stale` when the record has changed since
-    it was read.
+    `changed` is the record with its other changes. Raises FAILED_PRECONDITION when the table has no such edge, `Stale`
+    when the record has changed since it was read.
     """
     kind, states = _KINDS[type(record)]
     target = states(kind.machine.next_state(record.state, event))
-    moved: Record = _with(changed or record, state=target, version=record.version + 1)
+    moved: Record = dataclasses.replace(cast(Any, changed or record), state=target, version=record.version + 1)
     key = str(getattr(record, kind.key.name))
     values = changed_columns(record, moved)
     if not uow.update(kind.table, {kind.key.name: key, "version": record.version}, values, by_transition=True):
         raise Stale(kind.machine.name, key)
-    _record(uow, kind, _identity(kind, moved), event, record.state, target, _moment(uow, key, at), reason)
+    _record(uow, kind, _identity(kind, moved), event, record.state, target, _moment(uow, key, None), reason)
     return moved
 
 
 def _identity(kind: Stated, record: Any) -> dict[str, Any]:
     """The columns that an event is written with."""
-    names = {kind.key.name, "version", *kind.naming}
-    return {name: getattr(record, name) for name in names | ({"project"} & set(record.__slots__))}
+    return {name: getattr(record, name, "") for name in ("project", "version", kind.key.name, *kind.naming)}
 
 
-def _with(record: Any, **values: Any) -> Any:
-    return dataclasses.replace(record, **values)
+def store(uow: UnitOfWork, record: Record, changed: Record) -> None:
+    """Writes the changes of a record that keeps its state."""
+    kind, _ = _KINDS[type(record)]
+    values = changed_columns(record, changed)
+    if values:
+        uow.update(kind.table, {kind.key.name: getattr(record, kind.key.name)}, values)
 
 
 def born_row(uow: UnitOfWork, kind: Stated, values: Mapping[str, Any], *, reason: str) -> Mapping[str, Any]:

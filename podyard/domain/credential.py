@@ -9,12 +9,13 @@ from podyard.base.clock import RealTime
 
 SECONDS_PER_DAY = 86_400
 TOKEN_DAYS_DEFAULT = 90
-TOKEN_DAYS_MAX = 365  # longer ones are forgotten by who made them
-TOKEN_WARNING_DAYS = 14  # before its end, who uses a token is warned
+TOKEN_DAYS_MAX = 365  # a longer one would be forgotten by its owner
+TOKEN_WARNING_DAYS = 14  # how long before its expiry a token is announced to expire
 TOKENS_PER_PROJECT_MAX = 1000  # one answer lists them all
 INVITATION_DAYS = 7
 INVITATIONS_PER_PROJECT_MAX = 100  # that may still be accepted
 LAST_USE_SECONDS = 600  # how much later than noted the last use of a token may be: one write for each such time
+EXPIRES_HEADER = "podyard-token-expires"  # in every response in the last days of a token
 KEPT_DAYS = 30  # how long what has ended stays listed
 
 
@@ -27,10 +28,10 @@ class CredentialState(StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Token:
-    """A token that somebody holds until it expires or is revoked (agents, replicas and keys have others).
+    """A token that a person or a program holds until it expires or is revoked (agents, replicas and keys have others).
 
     `project` is the one that made it and the only one that it is good for; None: every one in which its email has
-    roles, as the local owner's. `minted_by` is the email of who made it, None where that was not kept.
+    roles, as the local owner's. `minted_by` is the email of its creator, or None if unknown.
     """
 
     token_id: str
@@ -51,7 +52,7 @@ class Token:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Invitation:
-    """An offer of roles in a project to whoever of `email` has its code. It is accepted once."""
+    """An offer of roles in a project to `email`. It is accepted once, with its code."""
 
     invitation_id: str
     email: str

@@ -23,7 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from podyard.base.clock import RealClock
 from podyard.base.errors import Code, PodyardError
 from podyard.control import access
-from podyard.domain.credential import expires_soon
+from podyard.domain.credential import EXPIRES_HEADER, expires_soon
 from podyard.domain.principal import Principal
 from podyard.http.errors import answer
 
@@ -42,7 +42,6 @@ PUBLIC_PATHS = frozenset(
         "/podyard/v1/invitations:accept",
     }
 )  # fmt: skip
-EXPIRES_HEADER = b"podyard-token-expires"  # on every answer of the last days of a token
 PUBLIC_PREFIXES = ("/static/", "/discovery/v1/apis/")
 CAPABILITY_PREFIX = "/_t/"
 CONSOLE_PREFIX = "/console"
@@ -144,7 +143,7 @@ class Guard:
         """The header that says when the caller's token ends, if that is soon."""
         if principal is None or principal.expires is None or not expires_soon(principal.expires, self._clock.now()):
             return ()
-        return ((EXPIRES_HEADER, principal.expires.rfc3339().encode()),)
+        return ((EXPIRES_HEADER.encode(), principal.expires.rfc3339().encode()),)
 
     async def _looked_up(self, credential: str) -> Principal:
         if len(credential) > CREDENTIAL_CHARACTERS_MAX:

@@ -47,6 +47,7 @@ WRITES: dict[str, Callable[[UnitOfWork, str], Any]] = {
     "values by column": lambda uow, key: uow.execute(update(table).values({table.c.state: "READY"})),
     "values in their order": lambda uow, key: uow.execute(update(table).ordered_values((table.c.state, "READY"))),
     "values of the execution": lambda uow, key: uow.execute(update(table), READY),
+    "values of the execution and others": lambda uow, key: uow.execute(update(table).values(wait_reason="x"), READY),
     "several executions": lambda uow, key: uow.execute(insert(hosts), [READY, READY]),
     "in what is asked": lambda uow, key: uow.first(update(table).values(READY).returning(table.c.node_key)),
     "in a list that is asked": lambda uow, key: uow.all(update(table).values(READY).returning(table.c.node_key)),
