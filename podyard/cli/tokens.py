@@ -40,7 +40,7 @@ _expires_in = click.option(
 
 @click.group()
 def token() -> None:
-    """Tokens. Each works in one project until it expires or is revoked."""
+    """Manage tokens, which work in one project until they expire or are revoked."""
 
 
 @token.command(name="create")
@@ -58,7 +58,7 @@ def create_token(
     expires_in: str | None,
     output: str,
 ) -> None:
-    """Make a token for EMAIL with roles in the project. It is shown this once."""
+    """Make a token for EMAIL with roles in the project. It is shown only once."""
     client = client_of(data, project, location)
     body = {"email": email, "project": client.target.project, "roles": list(roles), **_ttl(expires_in)}
     emit(client.call("POST", _TOKENS, body), output, {**_NEW, "ROLES": "roles"})
@@ -71,7 +71,7 @@ def create_token(
 def renew_token(
     data: str | None, project: str | None, location: str | None, expires_in: str | None, output: str
 ) -> None:
-    """Make a new token with your roles in the same project. It is shown this once; the old one works until its end."""
+    """Make a new token with your roles in the same project. It is shown only once; the old one works until its end."""
     client = client_of(data, project, location)
     emit(client.call("POST", f"{_TOKENS}:renew", _ttl(expires_in)), output, _NEW)
 
@@ -108,7 +108,7 @@ def revoke_token(token_id: str, data: str | None, project: str | None, location:
 
 @click.group()
 def invitation() -> None:
-    """Invitations to a project. The person who accepts one gets a token with its roles."""
+    """Invite people to a project: they accept with a code and get a token."""
 
 
 @invitation.command(name="create")
@@ -119,7 +119,7 @@ def invitation() -> None:
 def create_invitation(
     email: str, data: str | None, project: str | None, location: str | None, roles: tuple[str, ...], output: str
 ) -> None:
-    """Invite EMAIL to the project. The code is shown this once; it is good for 7 days, for one acceptance."""
+    """Invite EMAIL to the project. The code is shown only once; it is good for 7 days, for one acceptance."""
     client = client_of(data, project, location)
     found = client.call("POST", _invitations(client), {"email": email, "roles": list(roles)})
     emit(found, output, {**{name: _INVITATION[name] for name in ("EMAIL", "ROLES", "EXPIRES")}, "CODE": "code"})
@@ -150,7 +150,7 @@ def revoke_invitation(invitation_id: str, data: str | None, project: str | None,
 @data_option
 @output_option
 def accept(code: str, data: str | None, output: str) -> None:
-    """Accept an invitation and get a token for its project. It is shown this once."""
+    """Accept an invitation and get a token for its project. It is shown only once."""
     client = Client(Target(url_of(settings_of(data)), "", "", ""))
     found = client.call("POST", "/podyard/v1/invitations:accept", {"code": code})
     emit(found, output, _NEW)

@@ -33,7 +33,7 @@ _TO_STOP = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HostToStop:
-    """A host that runs while its node does not, or runs anew."""
+    """A live host whose node is not READY, or has become READY again since."""
 
     host: HostRecord
     node_id: str
@@ -121,7 +121,7 @@ def renew_leases(uow: UnitOfWork, agent_id: str) -> None:
 
 
 def nodes_that_want_hosts(uow: UnitOfWork) -> list[Mapping[str, Any]]:
-    """READY nodes with a script or with hosts that somebody asked for, of which some are not materialised."""
+    """READY nodes with a script or with hosts that were asked for, of which some are not materialised."""
     return uow.all(_nodes_that_want_hosts())
 
 

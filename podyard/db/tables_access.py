@@ -24,7 +24,7 @@ tokens = Table(
     metadata,
     Column("token_hash", String(64), primary_key=True),  # SHA-256: the token itself is never stored
     Column("email", String(256), nullable=False),
-    Column("token_id", String(64)),  # of one that somebody holds; null: an agent's, a job's, a key's
+    Column("token_id", String(64)),  # null: the token of an agent or a job, or made with a key
     Column("agent_id", String(64)),
     Column("attempt_id", String(64)),
     Column("project", String(64)),  # the only one that it is good for; null: every one that its email has roles in

@@ -38,8 +38,8 @@ LIVE_HOST_STATES = (HostState.STARTING, HostState.RUNNING, HostState.STOPPING)
 class HostRecord:
     """`generation` counts how often the host was materialised: it is the fence of every report.
 
-    `asked`: somebody asked for it, and it comes back for as long as its node is READY. `ready_since` is the node's when
-    the host was materialised: a node that has become READY anew reboots. `bind_address` is that of its ssh server,
+    `asked`: a user asked for it, and it comes back for as long as its node is READY. `ready_since` is the node's when
+    the host was materialised: a node that is READY again has rebooted. `bind_address` is that of its ssh server,
     `metadata_address` has a port, `port_map` is by service (ssh, metadata, tensorflow). `guest_attributes` are by
     namespace and key; `scripts` says what became of each, as the host server reports it.
     """

@@ -38,7 +38,7 @@ _OWNER = frozenset(
         "podyard.reservations.create", "podyard.reservations.delete", "podyard.billing.edit",
     }
 )  # fmt: skip
-# What acts on every project, or says who somebody is.
+# Actions on every project, and on identities.
 _PLATFORM = frozenset(
     {
         "podyard.projects.create", "podyard.people.create", "podyard.agents.list", "podyard.clock.set",
@@ -63,7 +63,7 @@ class Principal:
     """An authenticated caller. `roles` maps project -> roles; `*` stands for every project (the platform's owner).
 
     An agent's token has `agent_id`, a replica's token the one `attempt_id` that it serves: neither has any role.
-    `token_id`, `expires` and `last_used` are those of a token that somebody holds; None for any other credential.
+    `token_id`, `expires` and `last_used` are those of a listed token; None for any other credential.
     """
 
     email: str

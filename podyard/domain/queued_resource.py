@@ -104,7 +104,7 @@ class QueuedResourceRecord:
     """A queued resource as the platform keeps it. `live_name` is its name while it is, and None once it is gone.
 
     `valid_after`, `valid_until`: its queueing policy, until it was first ACTIVE (`activated`). `repaired`: keys of the
-    nodes that were made anew or maintained: when all are READY, the other slices restart. `late_until`: by a fault or a
+    nodes that were recreated or maintained: when all are READY, the other slices restart. `late_until`: by a fault or a
     budget, it is not fulfilled before. `pending_operation` ends when it is ACTIVE or gone.
     """
 
