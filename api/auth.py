@@ -13,6 +13,7 @@ from typing_extensions import TypedDict
 from podyard.api import deps
 from podyard.api.deps import Timestamp
 from podyard.control import jwt, keys
+from podyard.domain.credential import ApiKey, ServiceAccountKey
 
 router = APIRouter(route_class=deps.Route)
 ACCOUNT_KEYS = "/podyard/v1/projects/{project}/serviceAccounts/{email}/keys"
@@ -117,10 +118,10 @@ def create_key(request: Request, project: str, email: str, body: Annotated[deps.
     message = deps.parse(KeyMessage, body)
     pair = keys.make_pair()
     token_uri = f"{str(request.base_url).rstrip('/')}{jwt.TOKEN_PATH}"
-    row = deps.write(
+    key = deps.write(
         request, lambda uow: keys.create_key(uow, caller, project, email, message.roles, pair.public, token_uri)
     )
-    return cast(KeyFile, keys.key_file(row, pair.private))
+    return cast(KeyFile, keys.key_file(key, pair.private))
 
 
 @router.get(ACCOUNT_KEYS)
@@ -128,7 +129,7 @@ def list_keys(request: Request, project: str, email: str) -> Keys:
     """`-` as the email: the keys of all accounts of the project."""
     caller = deps.principal(request)
     found = deps.read(request, lambda uow: keys.list_keys(uow, caller, project, email))
-    return {"keys": [_shown(row) for row in found]}
+    return {"keys": [_shown(key) for key in found]}
 
 
 @router.delete(f"{ACCOUNT_KEYS}/{{key}}")
@@ -143,15 +144,17 @@ def create_api_key(request: Request, project: str, body: Annotated[deps.Body, Ap
     caller = deps.principal(request)
     caller.require("podyard.keys.create", project, f"projects/{project}/keys")
     message = deps.parse(ApiKeyMessage, body)
-    row, key = deps.write(request, lambda uow: keys.create_api_key(uow, caller, project, message.email, message.roles))
-    return {**_shown(row), "key": key}
+    key, secret = deps.write(
+        request, lambda uow: keys.create_api_key(uow, caller, project, message.email, message.roles)
+    )
+    return {**_shown(key), "key": secret}
 
 
 @router.get(API_KEYS)
 def list_api_keys(request: Request, project: str) -> Keys:
     caller = deps.principal(request)
     found = deps.read(request, lambda uow: keys.list_api_keys(uow, caller, project))
-    return {"keys": [_shown(row) for row in found]}
+    return {"keys": [_shown(key) for key in found]}
 
 
 @router.delete(f"{API_KEYS}/{{key}}")
@@ -173,10 +176,10 @@ def _exchanged(request: Request, form: dict[str, str]) -> str:
     return deps.platform(request).database.run(lambda uow: keys.exchange(uow, assertion))
 
 
-def _shown(row: Any) -> KeyAnswer:
+def _shown(key: ApiKey | ServiceAccountKey) -> KeyAnswer:
     return {
-        "keyId": row["key_id"],
-        "projectId": row["project"],
-        "email": row["email"],
-        "createTime": row["created"].rfc3339(),
+        "keyId": key.key_id,
+        "projectId": key.project,
+        "email": key.email,
+        "createTime": key.created.rfc3339(),
     }

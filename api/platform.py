@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Request, Response
@@ -17,6 +16,7 @@ from podyard.control import access, jobs, maintenance, nodes
 from podyard.db import leases
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.node import node_name
+from podyard.domain.project import Project
 from podyard.http.texts import check_labels
 
 router = APIRouter(route_class=deps.Route)
@@ -53,7 +53,7 @@ class Readiness(Health):
     checks: Checks
 
 
-class Project(TypedDict):
+class ProjectAnswer(TypedDict):
     projectId: str
     projectNumber: str
     labels: dict[str, str]
@@ -61,7 +61,7 @@ class Project(TypedDict):
 
 
 class Projects(TypedDict):
-    projects: list[Project]
+    projects: list[ProjectAnswer]
 
 
 @router.get("/healthz")
@@ -92,7 +92,7 @@ def metrics(request: Request) -> Response:
 
     def body(uow: UnitOfWork) -> list[str]:
         lines = ["# TYPE podyard_nodes gauge"]
-        projects = [row["project"] for row in access.list_projects(uow, caller)]
+        projects = [found.project for found in access.list_projects(uow, caller)]
         for project in projects:
             for state, count in nodes.counts(uow, project).items():
                 lines.append(f'podyard_nodes{{project="{project}",state="{state}"}} {count}')
@@ -109,11 +109,13 @@ def metrics(request: Request) -> Response:
 @router.get("/podyard/v1/projects")
 def list_projects(request: Request) -> Projects:
     caller = deps.principal(request)
-    return {"projects": [_project(row) for row in deps.read(request, lambda uow: access.list_projects(uow, caller))]}
+    return {
+        "projects": [_project(found) for found in deps.read(request, lambda uow: access.list_projects(uow, caller))]
+    }
 
 
 @router.post("/podyard/v1/projects")
-def create_project(request: Request, body: Annotated[deps.Body, ProjectMessage]) -> Project:
+def create_project(request: Request, body: Annotated[deps.Body, ProjectMessage]) -> ProjectAnswer:
     caller = deps.principal(request)
     caller.require("podyard.projects.create", "*", "projects")
     message = deps.parse(ProjectMessage, body)
@@ -132,7 +134,7 @@ def preempt(request: Request, project: str, zone: str, node: str) -> dict[str, A
 
     def body(uow: UnitOfWork) -> dict[str, Any]:
         moved = nodes.preempt(uow, caller, project, zone, node)
-        return convert.to_api_node("v2", moved, access.project_row(uow, project)["number"])
+        return convert.to_api_node("v2", moved, access.project_row(uow, project).number)
 
     return deps.write(request, body)
 
@@ -153,15 +155,15 @@ def schedule_maintenance(
 
     def unit(uow: UnitOfWork) -> dict[str, Any]:
         planned = maintenance.schedule(uow, fleet, caller, project, zone, node, *what)
-        return convert.to_api_node("v2", planned, access.project_row(uow, project)["number"])
+        return convert.to_api_node("v2", planned, access.project_row(uow, project).number)
 
     return deps.write(request, unit)
 
 
-def _project(row: Mapping[str, Any]) -> Project:
+def _project(found: Project) -> ProjectAnswer:
     return {
-        "projectId": row["project"],
-        "projectNumber": str(row["number"]),
-        "labels": row["labels"],
-        "createTime": row["created"].rfc3339(),
+        "projectId": found.project,
+        "projectNumber": str(found.number),
+        "labels": dict(found.labels),
+        "createTime": found.created.rfc3339(),
     }

@@ -231,7 +231,7 @@ class Stack:
         if not token_path.exists():
             token = secret_token(24)
             database = Database(f"sqlite:///{self.data / 'podyard.db'}", OsClock())
-            database.run(lambda uow: access.keep(uow, token, f"{agent_id}@agents.podyard.local", agent_id=agent_id))
+            database.run(lambda uow: access.keep_agent_token(uow, token, agent_id))
             database.close()
             token_path.write_text(token)
         settings = {"DATA": str(self.data), "URL": self.url, "AGENT": agent_id, "REPLICAS_MAX": str(replicas_max)}

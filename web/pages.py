@@ -80,7 +80,7 @@ def console(request: Request) -> Response:
     if not projects:
         text = f"{caller.email} has no role in any project. Its owner gives one with: podyard auth token create"
         return error_page(request, 403, "No project yet", text)
-    return see_other(project_url(projects[0]["project"], "nodes"))
+    return see_other(project_url(projects[0].project, "nodes"))
 
 
 @router.get("/console/{project}")

@@ -145,7 +145,7 @@ def _frame(request: Request) -> dict[str, Any]:
         frame["token_ends_in"] = duration_for_people(max(caller.expires.seconds_since(now), 0.0))
 
     def body(uow: UnitOfWork) -> tuple[list[str], PlatformTime, str]:
-        return [row["project"] for row in access.list_projects(uow, caller)], uow.now, _lag(uow)
+        return [found.project for found in access.list_projects(uow, caller)], uow.now, _lag(uow)
 
     frame["projects"], frame["platform_time"], frame["lag"] = context.read(request, body)
     if frame["project"] not in frame["projects"]:

@@ -71,7 +71,7 @@ def _patch(call: Call) -> Change:
     def work(uow: UnitOfWork) -> Operation:
         if not mask:
             node = nodes.get(uow, call.principal, project, zone, call.id)
-            number = access.project_row(uow, project)["number"]
+            number = access.project_row(uow, project).number
             convert.check_unchanged(call.version, call.body, convert.to_api_node(call.version, node, number))
         return nodes.patch(uow, call.principal, project, zone, call.id, changes)
 

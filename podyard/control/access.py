@@ -4,36 +4,28 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any
-
-from sqlalchemy import bindparam, delete, insert, select, update
 
 from podyard.base.errors import Code, PodyardError, invalid, not_found
 from podyard.base.ids import check_resource_id, row_id
 from podyard.base.rng import secret_token
 from podyard.control import jwt
-from podyard.db import credentials
-from podyard.db.tables_access import api_keys, projects, role_bindings, tokens
+from podyard.db import credentials, projects
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.credential import Token
 from podyard.domain.host import default_service_account
 from podyard.domain.principal import PLATFORM_OWNER, ROLE_PERMISSIONS, Principal
+from podyard.domain.project import Project
 
 OWNER_EMAIL = "owner@podyard.local"
 FIRST_PROJECT = "demo"
 TOKEN_PREFIX = "pdy_"
 SERVICE_ACCOUNTS = "gserviceaccount.com"  # how their domains end
 API_KEY_PREFIX = "pdykey_"
-SWEPT_TOKENS_MAX = 100  # per new token: the table shrinks faster than it grows, and no unit is long
 # Google's first sentence; what follows there is a link to its own console.
 INVALID_CREDENTIALS = (
     "Request had invalid authentication credentials. Expected OAuth 2 access token, login cookie or other valid "
     "authentication credential: see `podyard env`."
 )
-
-
-_PROJECT = select(projects).where(projects.c.project == bindparam("project"))
-_PROJECT_LOCKED = _PROJECT.with_for_update()
 
 
 def authenticate(uow: UnitOfWork, credential: str) -> Principal:
@@ -46,20 +38,20 @@ def authenticate(uow: UnitOfWork, credential: str) -> Principal:
         return _of_api_key(uow, credential)
     if jwt.looks_like(credential):
         return _of_jwt(uow, credential)
-    row = uow.first(select(tokens).where(tokens.c.token_hash == hashed(credential)))
-    if row is None or row["revoked"] is not None:
+    bearer = credentials.bearer(uow, hashed(credential))
+    if bearer is None or bearer.revoked is not None:
         raise unauthenticated("ACCESS_TOKEN_TYPE_UNSUPPORTED", INVALID_CREDENTIALS)
-    if row["expires"] is not None and row["expires"] <= uow.real_now:
+    if bearer.expires is not None and bearer.expires <= uow.real_now:
         raise unauthenticated("ACCESS_TOKEN_EXPIRED", INVALID_CREDENTIALS)
-    roles = roles_of(uow, row["email"])
+    roles = projects.roles_of(uow, bearer.email)
     return Principal(
-        email=row["email"],
-        roles=roles if row["project"] is None else _only_in(row["project"], roles),
-        agent_id=row["agent_id"],
-        attempt_id=row["attempt_id"],
-        token_id=row["token_id"],
-        expires=row["expires"] if row["token_id"] is not None else None,
-        last_used=row["last_used"],
+        email=bearer.email,
+        roles=roles if bearer.project is None else _only_in(bearer.project, roles),
+        agent_id=bearer.agent_id,
+        attempt_id=bearer.attempt_id,
+        token_id=bearer.token_id,
+        expires=bearer.expires if bearer.token_id is not None else None,
+        last_used=bearer.last_used,
     )
 
 
@@ -82,23 +74,12 @@ def error_info(reason: str, **metadata: str) -> dict[str, object]:
     }
 
 
-def roles_of(uow: UnitOfWork, email: str) -> dict[str, frozenset[str]]:
-    """The roles of an email, by project (`*`: every one)."""
-    roles: dict[str, set[str]] = {}
-    for binding in uow.all(_ROLES_OF, {"email": email}):
-        roles.setdefault(binding["project"], set()).add(binding["role"])
-    return {project: frozenset(names) for project, names in roles.items()}
-
-
-_ROLES_OF = select(role_bindings).where(role_bindings.c.email == bindparam("email"))
-
-
 def require_to_act_as(uow: UnitOfWork, principal: Principal, permission: str, email: str, project: str) -> None:
     """Raises PERMISSION_DENIED unless the caller has `permission` in `project` and wherever else `email` has roles.
 
     Who makes a credential of somebody may do from then on what they may: it must not be more than what one owns.
     """
-    for place in (project, *sorted(roles_of(uow, email))):
+    for place in (project, *sorted(projects.roles_of(uow, email))):
         principal.require(permission, place, f"projects/{project}/serviceAccounts/{email}")
 
 
@@ -107,7 +88,7 @@ def require_no_more(uow: UnitOfWork, principal: Principal, email: str) -> None:
     from then on."""
     if PLATFORM_OWNER in principal.roles.get("*", ()):
         return
-    for place, roles in roles_of(uow, email).items():
+    for place, roles in projects.roles_of(uow, email).items():
         permissions = frozenset().union(*(ROLE_PERMISSIONS[role] for role in roles))
         if not all(principal.may(permission, place) for permission in permissions):
             raise PodyardError(
@@ -129,19 +110,19 @@ def _of_jwt(uow: UnitOfWork, token: str) -> Principal:
 def roles_by_key(uow: UnitOfWork, signed: jwt.SelfSigned) -> dict[str, frozenset[str]]:
     """A service account of the key's project has what any project has granted it, as at Google; any other email only
     what that project has: the key proves nothing about it elsewhere."""
-    roles = roles_of(uow, signed.email)
+    roles = projects.roles_of(uow, signed.email)
     return roles if is_own_account(uow, signed.email, signed.project) else _only_in(signed.project, roles)
 
 
 def _of_api_key(uow: UnitOfWork, key: str) -> Principal:
-    row = uow.first(select(api_keys).where(api_keys.c.key_hash == hashed(key)))
-    if row is None:
+    found = credentials.find_api_key(uow, hashed(key))
+    if found is None:
         raise api_key_not_valid()
     # Only an owner of the project makes its keys, so that what somebody has everywhere adds nothing to it.
-    roles = roles_of(uow, row["email"])
+    roles = projects.roles_of(uow, found.email)
     everywhere = ("owner" if role == PLATFORM_OWNER else role for role in roles.get("*", ()))
-    here = roles.get(row["project"], frozenset()).union(everywhere)
-    return Principal(email=row["email"], roles={row["project"]: here} if here else {})
+    here = roles.get(found.project, frozenset()).union(everywhere)
+    return Principal(email=found.email, roles={found.project: here} if here else {})
 
 
 def _only_in(project: str, roles: Mapping[str, frozenset[str]]) -> dict[str, frozenset[str]]:
@@ -152,66 +133,40 @@ def _only_in(project: str, roles: Mapping[str, frozenset[str]]) -> dict[str, fro
 def issue(uow: UnitOfWork, email: str, attempt_id: str) -> str:
     """Makes the token of an attempt of a job and returns it: the only time that it can be seen."""
     token = TOKEN_PREFIX + secret_token()
-    keep(uow, token, email, attempt_id=attempt_id)
+    credentials.store_unlisted(uow, hashed(token), email, attempt_id=attempt_id)
     return token
 
 
-def keep(
-    uow: UnitOfWork,
-    token: str,
-    email: str,
-    *,
-    agent_id: str | None = None,
-    attempt_id: str | None = None,
-) -> None:
-    """Stores the hash of an agent's or an attempt's token; one that is stored stays as it is."""
-    if uow.first(select(tokens.c.email).where(tokens.c.token_hash == hashed(token))) is None:
-        uow.execute(
-            insert(tokens).values(
-                token_hash=hashed(token),
-                email=email,
-                agent_id=agent_id,
-                attempt_id=attempt_id,
-                created=uow.real_now,
-                expires=None,
-                revoked=None,
-            )
-        )
+def keep_agent_token(uow: UnitOfWork, token: str, agent_id: str) -> None:
+    """Stores the hash of an agent's token, unless it is stored already."""
+    if not credentials.is_stored(uow, hashed(token)):
+        email = f"{agent_id}@agents.podyard.local"
+        credentials.store_unlisted(uow, hashed(token), email, agent_id=agent_id)
 
 
-def lend(uow: UnitOfWork, email: str, seconds: float, **of: str) -> str:
-    """A new access token of `email` that expires after so many real seconds; `of`: the key or project that it is by.
-
-    Tokens that have expired are forgotten on the way; rows that another unit is sweeping are left to it.
-    """
-    old = select(tokens.c.token_hash).where(tokens.c.expires <= uow.real_now).order_by(tokens.c.expires)
-    found = uow.all(old.limit(SWEPT_TOKENS_MAX).with_for_update(skip_locked=True))
-    if found:
-        uow.execute(delete(tokens).where(tokens.c.token_hash.in_([row["token_hash"] for row in found])))
+def lend(uow: UnitOfWork, email: str, seconds: float, *, key_id: str | None = None, project: str | None = None) -> str:
+    """A new access token of `email` that expires after so many real seconds, made with a key or (None) without one,
+    for one project or (None) all. Tokens that have expired are forgotten on the way."""
+    credentials.sweep_expired(uow)
     token = TOKEN_PREFIX + secret_token()
     expires = uow.real_now.plus_seconds(seconds)
-    uow.insert(tokens, {"token_hash": hashed(token), "email": email, "created": uow.real_now, "expires": expires, **of})
+    credentials.store_unlisted(uow, hashed(token), email, key_id=key_id, project=project, expires=expires)
     return token
-
-
-def revoke_attempt(uow: UnitOfWork, attempt_id: str) -> None:
-    query = update(tokens).where(tokens.c.attempt_id == attempt_id, tokens.c.revoked.is_(None))
-    uow.execute(query.values(revoked=uow.real_now))
 
 
 def bootstrap(uow: UnitOfWork, owner_token: str, agent_token: str, agent_id: str) -> None:
     """What a data folder needs before anybody can call: the first project, its owner's token, the agent's token."""
-    if uow.first(select(projects).where(projects.c.project == FIRST_PROJECT)) is None:
+    if projects.find(uow, FIRST_PROJECT) is None:
         _insert_project(uow, FIRST_PROJECT, {})
         bind(uow, OWNER_EMAIL, "*", PLATFORM_OWNER)
     _keep_owner_token(uow, owner_token)
-    keep(uow, agent_token, f"{agent_id}@agents.podyard.local", agent_id=agent_id)
+    keep_agent_token(uow, agent_token, agent_id)
 
 
 def _keep_owner_token(uow: UnitOfWork, secret: str) -> None:
     """The local owner's never expires. A new one (its file was deleted) takes the place of the one before."""
     token_hash = hashed(secret)
-    if uow.first(select(tokens.c.email).where(tokens.c.token_hash == token_hash)) is not None:
+    if credentials.is_stored(uow, token_hash):
         return
     credentials.revoke_unbound(uow, OWNER_EMAIL)
     token_id = row_id(uow.streams.stream("tokens"), "token")
@@ -229,31 +184,28 @@ def check_role(role: str, project: str) -> None:
 
 def bind(uow: UnitOfWork, email: str, project: str, role: str) -> None:
     check_role(role, project)
-    values = {"email": email, "project": project, "role": role}
-    if uow.first(select(role_bindings).filter_by(**values)) is None:
-        uow.execute(insert(role_bindings).values(**values))
+    projects.bind(uow, email, project, role)
 
 
-def create_project(uow: UnitOfWork, principal: Principal, project: str, labels: Mapping[str, str]) -> Mapping[str, Any]:
+def create_project(uow: UnitOfWork, principal: Principal, project: str, labels: Mapping[str, str]) -> Project:
     principal.require("podyard.projects.create", project, f"projects/{project}")
     check_resource_id(project, "projectId")
-    if uow.first(select(projects).where(projects.c.project == project)) is not None:
+    if projects.find(uow, project) is not None:
         raise PodyardError(Code.ALREADY_EXISTS, f"Resource 'projects/{project}' already exists")
     return _insert_project(uow, project, labels)
 
 
-def list_projects(uow: UnitOfWork, principal: Principal) -> list[Mapping[str, Any]]:
+def list_projects(uow: UnitOfWork, principal: Principal) -> list[Project]:
     """The projects that the caller may see."""
-    found = uow.all(select(projects).order_by(projects.c.project))
-    return [row for row in found if principal.may("podyard.projects.get", row["project"])]
+    return [found for found in projects.list_all(uow) if principal.may("podyard.projects.get", found.project)]
 
 
-def project_row(uow: UnitOfWork, project: str) -> Mapping[str, Any]:
-    """The project's row, locked on PostgreSQL: who decides on quota in this project takes turns."""
-    row = uow.first(_PROJECT_LOCKED if uow.writable else _PROJECT, {"project": project})
-    if row is None:
+def project_row(uow: UnitOfWork, project: str) -> Project:
+    """Locked on PostgreSQL when the unit may write. Raises NOT_FOUND."""
+    found = projects.find(uow, project)
+    if found is None:
         raise not_found(f"projects/{project}")
-    return row
+    return found
 
 
 def require_to_vouch_for(uow: UnitOfWork, principal: Principal, email: str, project: str) -> None:
@@ -272,7 +224,7 @@ def require_to_vouch_for(uow: UnitOfWork, principal: Principal, email: str, proj
 def is_own_account(uow: UnitOfWork, email: str, project: str) -> bool:
     """Whether the email is a service account of the project, by its domain (cloud.google.com/iam/docs/
     service-account-types)."""
-    number = int(project_row(uow, project)["number"])
+    number = project_row(uow, project).number
     return email == default_service_account(number) or email.endswith(f"@{project}.iam.{SERVICE_ACCOUNTS}")
 
 
@@ -294,11 +246,11 @@ def require_own_account(uow: UnitOfWork, email: str, project: str) -> None:
         )
 
 
-def _insert_project(uow: UnitOfWork, project: str, labels: Mapping[str, str]) -> Mapping[str, Any]:
+def _insert_project(uow: UnitOfWork, project: str, labels: Mapping[str, str]) -> Project:
     number = uow.streams.stream("projects").randrange(10**11, 10**12)  # twelve digits, as Google's are
-    values = {"project": project, "number": number, "labels": dict(labels), "created": uow.now}
-    uow.execute(insert(projects).values(**values))
-    return values
+    made = Project(project, number, dict(labels), uow.now, compute_metadata={})
+    projects.insert(uow, made)
+    return made
 
 
 def hashed(token: str) -> str:

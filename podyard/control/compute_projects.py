@@ -8,11 +8,9 @@ import hashlib
 import json
 from collections.abc import Mapping
 
-from sqlalchemy import update
-
 from podyard.base.errors import Code, PodyardError
 from podyard.control import access
-from podyard.db.tables_access import projects
+from podyard.db import projects
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.principal import Principal
 
@@ -54,10 +52,10 @@ def set_metadata(
     if fingerprint is not None and fingerprint != before.fingerprint:
         # Google's text.
         raise StaleFingerprint(Code.ABORTED, "Supplied fingerprint does not match current metadata fingerprint.")
-    uow.execute(update(projects).where(projects.c.project == project).values(compute_metadata=dict(metadata)))
+    projects.set_compute_metadata(uow, project, metadata)
     return _project(uow, project)
 
 
 def _project(uow: UnitOfWork, project: str) -> ComputeProject:
-    row = access.project_row(uow, project)
-    return ComputeProject(int(row["number"]), dict(row["compute_metadata"]))
+    found = access.project_row(uow, project)
+    return ComputeProject(found.number, found.compute_metadata)

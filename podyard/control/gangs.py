@@ -22,8 +22,8 @@ from podyard.base.errors import Code
 from podyard.base.ids import row_id
 from podyard.base.rng import secret_token
 from podyard.control import access, job_lines
+from podyard.db import credentials, outbox
 from podyard.db import jobs as rows
-from podyard.db import outbox
 from podyard.db.nodes import row_by_key as node_row
 from podyard.db.tables_compute import agents
 from podyard.db.tables_jobs import attempts, jobs, replicas
@@ -455,7 +455,7 @@ def end(uow: UnitOfWork, attempt: Mapping[str, Any], outcome: str, reason: str) 
 
 def _finish(uow: UnitOfWork, attempt: Mapping[str, Any]) -> None:
     move_row(uow, ATTEMPTS, attempt, "ended", reason=attempt["outcome"], ended=uow.now)
-    access.revoke_attempt(uow, attempt["attempt_id"])
+    credentials.revoke_attempt(uow, attempt["attempt_id"])
     uow.execute(update(replicas).where(replicas.c.attempt_id == attempt["attempt_id"]).values(token=""))
     job = rows.row_by_key(uow, attempt["job_key"])
     wall = job["wall_seconds"] + uow.real_now.seconds_since(attempt["started_real"])

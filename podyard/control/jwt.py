@@ -12,12 +12,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from sqlalchemy import select
-
 from podyard.base.clock import NANOS_PER_SECOND, RealTime
 from podyard.base.errors import Code, PodyardError
-from podyard.db.tables_access import service_account_keys
+from podyard.db import credentials
 from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.credential import ServiceAccountKey
 
 SKEW_SECONDS = 300  # clocks of two machines; google.auth allows itself 10 s only, but laptops drift by minutes
 LIFETIME_SECONDS_MAX = 3600  # Google's: "short-lived token (60 minutes)"
@@ -62,10 +61,10 @@ def looks_like(token: str) -> bool:
 def for_service(uow: UnitOfWork, token: str) -> SelfSigned:
     """The signer of a token sent as a bearer token; raises BadJwt. Without `aud` it must name its scopes."""
 
-    def meant_for_us(audience: object, row: Mapping[str, Any], claims: Mapping[str, Any]) -> bool:
+    def meant_for_us(audience: object, key: ServiceAccountKey, claims: Mapping[str, Any]) -> bool:
         if audience is None:
             return isinstance(claims.get("scope"), str) and bool(claims["scope"].strip())
-        own = str(row["token_uri"]).removesuffix(TOKEN_PATH)
+        own = key.token_uri.removesuffix(TOKEN_PATH)
         return audience in SERVICE_AUDIENCES or audience in (own, f"{own}/") or _on_loopback(audience, ("", "/"))
 
     return _verified(uow, token, meant_for_us)
@@ -74,26 +73,25 @@ def for_service(uow: UnitOfWork, token: str) -> SelfSigned:
 def for_token_endpoint(uow: UnitOfWork, assertion: str) -> SelfSigned:
     """The signer of an assertion sent to `/token`; raises BadJwt."""
 
-    def meant_for_us(audience: object, row: Mapping[str, Any], _claims: Mapping[str, Any]) -> bool:
-        return audience in TOKEN_AUDIENCES or audience == row["token_uri"] or _on_loopback(audience, (TOKEN_PATH,))
+    def meant_for_us(audience: object, key: ServiceAccountKey, _claims: Mapping[str, Any]) -> bool:
+        return audience in TOKEN_AUDIENCES or audience == key.token_uri or _on_loopback(audience, (TOKEN_PATH,))
 
     return _verified(uow, assertion, meant_for_us)
 
 
 def _verified(
-    uow: UnitOfWork, token: str, meant_for_us: Callable[[object, Mapping[str, Any], Mapping[str, Any]], bool]
+    uow: UnitOfWork, token: str, meant_for_us: Callable[[object, ServiceAccountKey, Mapping[str, Any]], bool]
 ) -> SelfSigned:
-    key_id = _key_id(token)
-    row = uow.first(select(service_account_keys).where(service_account_keys.c.key_id == key_id))
+    key = credentials.find_key(uow, _key_id(token))
     # The same words for a key that is unknown and for one that did not sign this.
-    if row is None:
+    if key is None:
         raise BadJwt(WRONG_SIGNATURE)
-    claims = _signed_claims(token, row["public_key"], row["email"])
+    claims = _signed_claims(token, key.public_key, key.email)
     _check_times(claims, uow.real_now)
     audience = claims.get("aud")
-    if not (audience is None or isinstance(audience, str)) or not meant_for_us(audience, row, claims):
+    if not (audience is None or isinstance(audience, str)) or not meant_for_us(audience, key, claims):
         raise BadJwt(f"Invalid JWT: {audience!r} is not an audience of this server.")
-    return SelfSigned(row["email"], key_id, claims, row["project"])
+    return SelfSigned(key.email, key.key_id, claims, key.project)
 
 
 def _key_id(token: str) -> str:

@@ -5,17 +5,15 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
-
-from sqlalchemy import delete, func, insert, select, update
+from collections.abc import Sequence
 
 from podyard.base.errors import Code, PodyardError, invalid, not_found
 from podyard.base.ids import row_id
 from podyard.base.rng import secret_token
 from podyard.control import access, jwt
-from podyard.db.tables_access import api_keys, service_account_keys, tokens
+from podyard.db import credentials, projects
 from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.credential import ApiKey, ServiceAccountKey
 from podyard.domain.principal import Principal
 
 RSA_BITS = 2048  # what Google's keys have
@@ -68,7 +66,7 @@ def create_key(
     roles: Sequence[str],
     public_key: str,
     token_uri: str,
-) -> Mapping[str, Any]:
+) -> ServiceAccountKey:
     """Stores the public half of a new key of `email`, and gives the email `roles` in the project.
 
     Without `roles`, an email that has none there yet gets `ROLE_DEFAULT`: a key that may do nothing helps nobody.
@@ -78,61 +76,45 @@ def create_key(
     access.require_to_act_as(uow, principal, "podyard.keys.create", email, project)
     access.project_row(uow, project)
     access.require_to_vouch_for(uow, principal, email, project)
-    count = select(func.count()).where(service_account_keys.c.project == project, service_account_keys.c.email == email)
-    if int(uow.execute(count).scalar() or 0) >= KEYS_PER_ACCOUNT_MAX:
+    if len(credentials.keys_of(uow, project, email)) >= KEYS_PER_ACCOUNT_MAX:
         text = f"{email} has {KEYS_PER_ACCOUNT_MAX} keys already; delete one first"
         raise PodyardError(Code.RESOURCE_EXHAUSTED, text)
     _give_roles(uow, email, project, roles)
-    values = {
-        "key_id": f"{uow.streams.stream('keys').getrandbits(160):040x}",
-        "project": project,
-        "email": email,
-        "public_key": public_key,
-        "token_uri": token_uri,
-        "created": uow.real_now,
-    }
-    uow.execute(insert(service_account_keys).values(**values))
-    return values
+    key_id = f"{uow.streams.stream('keys').getrandbits(160):040x}"
+    key = ServiceAccountKey(key_id, project, email, public_key, token_uri, created=uow.real_now)
+    credentials.store_key(uow, key)
+    return key
 
 
-def key_file(row: Mapping[str, Any], private_key: str) -> dict[str, str]:
+def key_file(key: ServiceAccountKey, private_key: str) -> dict[str, str]:
     """The JSON file that Google's auth libraries read (`gcloud iam service-accounts keys create` writes the same)."""
-    client_id = int.from_bytes(hashlib.sha256(str(row["email"]).encode()).digest(), "big")
-    server = str(row["token_uri"]).removesuffix(jwt.TOKEN_PATH)
+    client_id = int.from_bytes(hashlib.sha256(key.email.encode()).digest(), "big")
+    server = key.token_uri.removesuffix(jwt.TOKEN_PATH)
     return {
         "type": "service_account",
-        "project_id": row["project"],
-        "private_key_id": row["key_id"],
+        "project_id": key.project,
+        "private_key_id": key.key_id,
         "private_key": private_key,
-        "client_email": row["email"],
+        "client_email": key.email,
         "client_id": f"1{client_id % 10 ** (_CLIENT_ID_DIGITS - 1):0{_CLIENT_ID_DIGITS - 1}d}",
         "auth_uri": f"{server}/login",
-        "token_uri": row["token_uri"],
+        "token_uri": key.token_uri,
         "universe_domain": "googleapis.com",
     }
 
 
-def list_keys(uow: UnitOfWork, principal: Principal, project: str, email: str) -> list[Mapping[str, Any]]:
+def list_keys(uow: UnitOfWork, principal: Principal, project: str, email: str) -> list[ServiceAccountKey]:
     """The keys of one account, the oldest first; `-`: of all accounts of the project, as in Google's IAM."""
     principal.require("podyard.keys.list", project, _account_name(project, email))
-    table = service_account_keys
-    query = select(table).where(table.c.project == project)
-    if email != "-":
-        query = query.where(table.c.email == email)
-    return uow.all(query.order_by(table.c.created, table.c.key_id))
+    return credentials.keys_of(uow, project, None if email == "-" else email)
 
 
 def delete_key(uow: UnitOfWork, principal: Principal, project: str, email: str, key_id: str) -> None:
-    """Ends a key and the access tokens that it was exchanged for."""
+    """Ends a key and the access tokens that were made with it."""
     name = f"{_account_name(project, email)}/keys/{key_id}"
     principal.require("podyard.keys.delete", project, name)
-    table = service_account_keys
-    query = delete(table).where(table.c.key_id == key_id, table.c.project == project)
-    if email != "-":
-        query = query.where(table.c.email == email)
-    if uow.execute(query).rowcount == 0:
+    if not credentials.delete_key(uow, project, None if email == "-" else email, key_id):
         raise not_found(name)
-    uow.execute(update(tokens).where(tokens.c.key_id == key_id).values(revoked=uow.real_now))
 
 
 def exchange(uow: UnitOfWork, assertion: str) -> str:
@@ -143,57 +125,45 @@ def exchange(uow: UnitOfWork, assertion: str) -> str:
         raise OAuthError("invalid_grant", error.message) from None
     if "target_audience" in signed.claims:
         raise OAuthError("invalid_request", "target_audience: ID tokens are not supported, only access tokens are")
-    bound = {} if access.is_own_account(uow, signed.email, signed.project) else {"project": signed.project}
-    return access.lend(uow, signed.email, ACCESS_TOKEN_SECONDS, key_id=signed.key_id, **bound)
+    bound = None if access.is_own_account(uow, signed.email, signed.project) else signed.project
+    return access.lend(uow, signed.email, ACCESS_TOKEN_SECONDS, key_id=signed.key_id, project=bound)
 
 
 def create_api_key(
     uow: UnitOfWork, principal: Principal, project: str, email: str, roles: Sequence[str]
-) -> tuple[Mapping[str, Any], str]:
-    """Makes an API key that acts as `email` in one project; returns (row, key): the only time that it can be seen."""
+) -> tuple[ApiKey, str]:
+    """An API key that acts as `email` in one project, and its secret: the only time that it can be seen."""
     principal.require("podyard.keys.create", project, f"projects/{project}/keys")
     _check_email(email)
     access.require_to_act_as(uow, principal, "podyard.keys.create", email, project)
     access.project_row(uow, project)
     access.require_to_vouch_for(uow, principal, email, project)
-    if len(_api_keys(uow, project)) >= API_KEYS_PER_PROJECT_MAX:
+    if len(credentials.api_keys_of(uow, project)) >= API_KEYS_PER_PROJECT_MAX:
         text = f"projects/{project} has {API_KEYS_PER_PROJECT_MAX} API keys already; delete one first"
         raise PodyardError(Code.RESOURCE_EXHAUSTED, text)
     _give_roles(uow, email, project, roles)
-    key = access.API_KEY_PREFIX + secret_token()
-    values = {
-        "key_id": row_id(uow.streams.stream("keys"), "key"),
-        "key_hash": access.hashed(key),
-        "project": project,
-        "email": email,
-        "created": uow.real_now,
-    }
-    uow.execute(insert(api_keys).values(**values))
-    return values, key
+    secret = access.API_KEY_PREFIX + secret_token()
+    key = ApiKey(row_id(uow.streams.stream("keys"), "key"), project, email, created=uow.real_now)
+    credentials.store_api_key(uow, key, access.hashed(secret))
+    return key, secret
 
 
-def list_api_keys(uow: UnitOfWork, principal: Principal, project: str) -> list[Mapping[str, Any]]:
+def list_api_keys(uow: UnitOfWork, principal: Principal, project: str) -> list[ApiKey]:
     principal.require("podyard.keys.list", project, f"projects/{project}/keys")
-    return _api_keys(uow, project)
+    return credentials.api_keys_of(uow, project)
 
 
 def delete_api_key(uow: UnitOfWork, principal: Principal, project: str, key_id: str) -> None:
     name = f"projects/{project}/keys/{key_id}"
     principal.require("podyard.keys.delete", project, name)
-    query = delete(api_keys).where(api_keys.c.key_id == key_id, api_keys.c.project == project)
-    if uow.execute(query).rowcount == 0:
+    if not credentials.delete_api_key(uow, project, key_id):
         raise not_found(name)
 
 
 def _give_roles(uow: UnitOfWork, email: str, project: str, roles: Sequence[str]) -> None:
-    held = access.roles_of(uow, email)
+    held = projects.roles_of(uow, email)
     for role in roles or (() if project in held or "*" in held else (ROLE_DEFAULT,)):
         access.bind(uow, email, project, role)
-
-
-def _api_keys(uow: UnitOfWork, project: str) -> list[Mapping[str, Any]]:
-    query = select(api_keys).where(api_keys.c.project == project)
-    return uow.all(query.order_by(api_keys.c.created, api_keys.c.key_id))
 
 
 def _check_email(email: str) -> None:

@@ -421,7 +421,7 @@ _RUNS = (
 def check_account(uow: UnitOfWork, principal: Principal, project: str, spec: NodeSpec) -> None:
     """Raises PERMISSION_DENIED when the node's service account may do more than the caller: the node acts as it. Locks
     the project's row: who decides on its quota takes turns."""
-    number = access.project_row(uow, project)["number"]
+    number = access.project_row(uow, project).number
     named = spec.extras.get("serviceAccount", {}).get("email")
     access.require_no_more(uow, principal, named or default_service_account(number))
 

@@ -8,7 +8,7 @@ from podyard.base.errors import Code, PodyardError, invalid, not_found
 from podyard.base.ids import row_id
 from podyard.base.rng import secret_token
 from podyard.control import access
-from podyard.db import credentials
+from podyard.db import credentials, projects
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.credential import (
     KEPT_DAYS,
@@ -43,7 +43,7 @@ def create(
         access.require_to_vouch_for(uow, principal, email, project)
     for role in roles:
         access.bind(uow, email, project, role)
-    if project not in access.roles_of(uow, email):
+    if project not in projects.roles_of(uow, email):
         raise invalid(f"{email} has no role in project {project} yet: name at least one", "roles")
     return mint(uow, email, project, principal.email, seconds)
 

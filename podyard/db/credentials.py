@@ -1,4 +1,4 @@
-"""Tokens and invitations as they are stored."""
+"""Tokens, keys and invitations as they are stored."""
 
 from __future__ import annotations
 
@@ -6,15 +6,113 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import delete, func, or_, select, update
+from sqlalchemy import bindparam, delete, func, or_, select, update
 
 from podyard.base.clock import RealTime
 from podyard.db.records import columns
-from podyard.db.tables_access import invitations, tokens
+from podyard.db.tables_access import api_keys, invitations, service_account_keys, tokens
 from podyard.db.unit_of_work import UnitOfWork
-from podyard.domain.credential import LAST_USE_SECONDS, Invitation, Token
+from podyard.domain.credential import LAST_USE_SECONDS, ApiKey, Bearer, Invitation, ServiceAccountKey, Token
 
 _TOKEN_COLUMNS = [tokens.c[field.name] for field in dataclasses.fields(Token)]
+_BEARER = select(*(tokens.c[field.name] for field in dataclasses.fields(Bearer))).where(
+    tokens.c.token_hash == bindparam("token_hash")
+)
+_API_KEYS = select(*(api_keys.c[field.name] for field in dataclasses.fields(ApiKey)))
+SWEPT_TOKENS_MAX = 100  # per new token: the table shrinks faster than it grows, and no unit is long
+
+
+def bearer(uow: UnitOfWork, token_hash: str) -> Bearer | None:
+    """Who a token stands for, by its hash."""
+    row = uow.first(_BEARER, {"token_hash": token_hash})
+    return None if row is None else Bearer(**row)
+
+
+def is_stored(uow: UnitOfWork, token_hash: str) -> bool:
+    return uow.first(_BEARER, {"token_hash": token_hash}) is not None
+
+
+def store_unlisted(
+    uow: UnitOfWork,
+    token_hash: str,
+    email: str,
+    *,
+    agent_id: str | None = None,
+    attempt_id: str | None = None,
+    key_id: str | None = None,
+    project: str | None = None,
+    expires: RealTime | None = None,
+) -> None:
+    """Stores a token that no list shows: of an agent, of an attempt, or made with a key."""
+    row = {"token_hash": token_hash, "email": email, "created": uow.real_now, "expires": expires}
+    of = {"agent_id": agent_id, "attempt_id": attempt_id, "key_id": key_id, "project": project}
+    uow.insert(tokens, row | of)
+
+
+def sweep_expired(uow: UnitOfWork) -> None:
+    """Deletes tokens that have expired. Rows that another unit is sweeping are left to it."""
+    old = select(tokens.c.token_hash).where(tokens.c.expires <= uow.real_now).order_by(tokens.c.expires)
+    hashes = [row["token_hash"] for row in uow.all(old.limit(SWEPT_TOKENS_MAX).with_for_update(skip_locked=True))]
+    if hashes:
+        uow.execute(delete(tokens).where(tokens.c.token_hash.in_(hashes)))
+
+
+def revoke_attempt(uow: UnitOfWork, attempt_id: str) -> None:
+    """Ends the tokens of an attempt."""
+    query = update(tokens).where(tokens.c.attempt_id == attempt_id, tokens.c.revoked.is_(None))
+    uow.execute(query.values(revoked=uow.real_now))
+
+
+def store_key(uow: UnitOfWork, key: ServiceAccountKey) -> None:
+    uow.insert(service_account_keys, columns(key))
+
+
+def find_key(uow: UnitOfWork, key_id: str) -> ServiceAccountKey | None:
+    row = uow.first(select(service_account_keys).where(service_account_keys.c.key_id == key_id))
+    return None if row is None else ServiceAccountKey(**row)
+
+
+def keys_of(uow: UnitOfWork, project: str, email: str | None) -> list[ServiceAccountKey]:
+    """The keys of one account, or (None) of all accounts of the project, the oldest first."""
+    table = service_account_keys
+    query = select(table).where(table.c.project == project)
+    if email is not None:
+        query = query.where(table.c.email == email)
+    return [ServiceAccountKey(**row) for row in uow.all(query.order_by(table.c.created, table.c.key_id))]
+
+
+def delete_key(uow: UnitOfWork, project: str, email: str | None, key_id: str) -> bool:
+    """Ends a key of an account, or (None) of any account of the project, and the access tokens that were made with it.
+    False: there is no such key."""
+    table = service_account_keys
+    query = delete(table).where(table.c.key_id == key_id, table.c.project == project)
+    if email is not None:
+        query = query.where(table.c.email == email)
+    if uow.execute(query).rowcount == 0:
+        return False
+    uow.execute(update(tokens).where(tokens.c.key_id == key_id).values(revoked=uow.real_now))
+    return True
+
+
+def store_api_key(uow: UnitOfWork, key: ApiKey, key_hash: str) -> None:
+    uow.insert(api_keys, {**columns(key), "key_hash": key_hash})
+
+
+def find_api_key(uow: UnitOfWork, key_hash: str) -> ApiKey | None:
+    row = uow.first(_API_KEYS.where(api_keys.c.key_hash == key_hash))
+    return None if row is None else ApiKey(**row)
+
+
+def api_keys_of(uow: UnitOfWork, project: str) -> list[ApiKey]:
+    """The oldest first."""
+    query = _API_KEYS.where(api_keys.c.project == project).order_by(api_keys.c.created, api_keys.c.key_id)
+    return [ApiKey(**row) for row in uow.all(query)]
+
+
+def delete_api_key(uow: UnitOfWork, project: str, key_id: str) -> bool:
+    """False: there is no such key."""
+    query = delete(api_keys).where(api_keys.c.key_id == key_id, api_keys.c.project == project)
+    return uow.execute(query).rowcount > 0
 
 
 def store_token(uow: UnitOfWork, token: Token, token_hash: str) -> None:

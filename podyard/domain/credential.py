@@ -1,4 +1,4 @@
-"""Tokens that people and programs hold, and invitations to a project. Their secrets are never kept: only hashes are."""
+"""Tokens, keys of service accounts, API keys, and invitations to a project. Secrets are never kept: only hashes are."""
 
 from __future__ import annotations
 
@@ -48,6 +48,46 @@ class Token:
             return CredentialState.REVOKED
         ended = self.expires is not None and self.expires <= now
         return CredentialState.EXPIRED if ended else CredentialState.ACTIVE
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Bearer:
+    """Who a stored token stands for, and whether it still does.
+
+    `token_id` is None for tokens that no list shows: those of agents (`agent_id`), of attempts (`attempt_id`), and
+    those that were made with a key.
+    """
+
+    email: str
+    token_id: str | None
+    agent_id: str | None
+    attempt_id: str | None
+    project: str | None
+    expires: RealTime | None
+    revoked: RealTime | None
+    last_used: RealTime | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ServiceAccountKey:
+    """The public half of a key. `key_id` is `kid` in the headers of its JWTs, `token_uri` one of their audiences."""
+
+    key_id: str
+    project: str
+    email: str
+    public_key: str
+    token_uri: str
+    created: RealTime
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ApiKey:
+    """It acts as `email`, in one project only."""
+
+    key_id: str
+    project: str
+    email: str
+    created: RealTime
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

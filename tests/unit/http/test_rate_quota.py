@@ -75,7 +75,7 @@ def test_the_next_minute_begins_anew(parts: Parts) -> None:
 def test_the_refusal_is_google_s(parts: Parts) -> None:
     error = [parts.refusal("nodes.create") for _ in range(3)][-1]
     assert error is not None
-    number = parts.database.read(lambda uow: access.project_row(uow, "demo")["number"])
+    number = parts.database.read(lambda uow: access.project_row(uow, "demo").number)
     text = (
         "Quota exceeded for quota metric 'CreateNode requests' and limit 'CreateNode requests per minute' of service "
         f"'tpu.googleapis.com' for consumer 'project_number:{number}'."

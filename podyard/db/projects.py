@@ -1,0 +1,50 @@
+"""Projects and the roles in them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sqlalchemy import bindparam, select
+
+from podyard.db.records import columns
+from podyard.db.tables_access import projects, role_bindings
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.project import Project
+
+_PROJECT = select(projects).where(projects.c.project == bindparam("project"))
+_PROJECT_LOCKED = _PROJECT.with_for_update()
+_ROLES_OF = select(role_bindings).where(role_bindings.c.email == bindparam("email"))
+
+
+def find(uow: UnitOfWork, project: str) -> Project | None:
+    """Locked on PostgreSQL when the unit may write: units that decide on quota in one project take turns."""
+    row = uow.first(_PROJECT_LOCKED if uow.writable else _PROJECT, {"project": project})
+    return None if row is None else Project(**row)
+
+
+def list_all(uow: UnitOfWork) -> list[Project]:
+    """By name."""
+    return [Project(**row) for row in uow.all(select(projects).order_by(projects.c.project))]
+
+
+def insert(uow: UnitOfWork, project: Project) -> None:
+    uow.insert(projects, columns(project))
+
+
+def set_compute_metadata(uow: UnitOfWork, project: str, metadata: Mapping[str, str]) -> None:
+    uow.update(projects, {"project": project}, {"compute_metadata": dict(metadata)})
+
+
+def roles_of(uow: UnitOfWork, email: str) -> dict[str, frozenset[str]]:
+    """The roles of an email, by project (`*`: every one)."""
+    roles: dict[str, frozenset[str]] = {}
+    for row in uow.all(_ROLES_OF, {"email": email}):
+        roles[row["project"]] = roles.get(row["project"], frozenset()) | {row["role"]}
+    return roles
+
+
+def bind(uow: UnitOfWork, email: str, project: str, role: str) -> None:
+    """Gives a role. One that is held already stays."""
+    values = {"email": email, "project": project, "role": role}
+    if uow.first(select(role_bindings).filter_by(**values)) is None:
+        uow.insert(role_bindings, values)
