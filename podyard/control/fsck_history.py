@@ -78,24 +78,24 @@ def _rows(records: Records, ends: Mapping[str, Row]) -> Iterator[Violation]:
     """A row stands where its last line left it."""
     tables = (
         records.nodes,
-        records.operations,
         records.jobs,
         records.attempts,
         records.queued,
         {row["replica_id"]: row for row in records.replicas},
     )
-    for rows in tables:
-        for key, row in rows.items():
-            end = ends.get(key)
-            if end is None and records.after_seq:
-                continue
-            if end is None or end["version"] < row["version"]:
-                version = 0 if end is None else end["version"]
-                text = f"it is at version {row['version']}, and its last line is of version {version}"
-                yield Violation("I16", records.now, key if end is None else end["resource_name"], text)
-            elif (end["version"], end["to_state"]) != (row["version"], row["state"]):
-                text = f"it is {row['state']} at version {row['version']}; its last line says {end['to_state']}"
-                yield Violation("I10", records.now, end["resource_name"], text)
+    stand = [(key, row["state"], row["version"]) for rows in tables for key, row in rows.items()]
+    stand += [(key, item.state, item.version) for key, item in records.operations.items()]
+    for key, state, version in stand:
+        end = ends.get(key)
+        if end is None and records.after_seq:
+            continue
+        if end is None or end["version"] < version:
+            last = 0 if end is None else end["version"]
+            text = f"it is at version {version}, and its last line is of version {last}"
+            yield Violation("I16", records.now, key if end is None else end["resource_name"], text)
+        elif (end["version"], end["to_state"]) != (version, state):
+            text = f"it is {state} at version {version}; its last line says {end['to_state']}"
+            yield Violation("I10", records.now, end["resource_name"], text)
 
 
 def _timers(records: Records) -> Iterator[Violation]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from podyard.control.fsck_violation import GRACE_SECONDS, Violation, node_text, operation_text, queue_text
+from podyard.control.fsck_violation import GRACE_SECONDS, Violation, node_text, queue_text
 from podyard.db.fsck import Records, Row
 from podyard.domain.fleet import Fleet, quota_kind, quota_units, region_of
 from podyard.domain.node import NODE_STATES_LOST, UsageClass, kind_of
+from podyard.domain.operation import Operation, OperationState
 from podyard.hardware.generations import GENERATIONS
 
 OPERATION_SECONDS_MAX = 24 * 3600.0  # platform time; nothing that a client waits for takes longer here
@@ -27,39 +28,40 @@ def check_requests(records: Records, fleet: Fleet) -> Iterator[Violation]:
 def _operations(records: Records) -> Iterator[Violation]:
     pending = {row["pending_operation"] for row in (*records.nodes.values(), *records.queued.values())}
     simulated = {timer["resource_key"] for timer in records.timers if timer["kind"] == "maintenance.simulated"}
-    for key, row in records.operations.items():
-        at, name = row["ended"] or row["created"], operation_text(row)
-        problem = ended_wrongly(row)
+    for key, operation in records.operations.items():
+        at, name, verb = operation.ended or operation.created, operation.name, operation.verb
+        problem = ended_wrongly(operation)
         if problem:
             yield Violation("I7", at, name, problem)
-        if row["state"] != "RUNNING":
+        if operation.done:
             continue
         if key not in pending and key not in simulated:
-            yield Violation("I7", at, name, f"{row['verb']} is running, and nothing will end it")
+            yield Violation("I7", at, name, f"{verb} is running, and nothing will end it")
         # A node that is made for a job waits for its chips for as long as it takes.
-        target = records.nodes.get(row["target_key"])
+        target = records.nodes.get(operation.target_key)
         in_queue = target is not None and bool(target["wait_reason"])
-        if not in_queue and row["created"].plus_seconds(OPERATION_SECONDS_MAX) < records.now:
-            yield Violation("I7", at, name, f"{row['verb']} has been running since {row['created'].rfc3339()}")
+        if not in_queue and operation.created.plus_seconds(OPERATION_SECONDS_MAX) < records.now:
+            yield Violation("I7", at, name, f"{verb} has been running since {operation.created.rfc3339()}")
     for row in (*records.nodes.values(), *records.queued.values()):
-        operation = records.operations.get(row["pending_operation"] or "")
-        if row["pending_operation"] is not None and (operation is None or operation["state"] != "RUNNING"):
+        waited_for = records.operations.get(row["pending_operation"] or "")
+        if row["pending_operation"] is not None and (waited_for is None or waited_for.done):
             name = node_text(row) if "node_key" in row else queue_text(row)
             yield Violation("I7", records.now, name, f"it waits for {row['pending_operation']}, which is not running")
 
 
-def ended_wrongly(row: Row) -> str:
+def ended_wrongly(operation: Operation) -> str:
     """What is wrong with how an operation stands; nothing when all is well."""
-    ends = [what for what in ("response", "error_code") if row[what] is not None]
-    if row["state"] == "RUNNING":
-        return f"it is running, and has {ends[0]}" if ends or row["ended"] is not None else ""
+    given = {"response": operation.response, "error_code": operation.error_code}
+    ends = [what for what, value in given.items() if value is not None]
+    if not operation.done:
+        return f"it is running, and has {ends[0]}" if ends or operation.ended is not None else ""
     if len(ends) != 1:
-        return f"it is {row['state']} with {' and '.join(ends) or 'neither response nor error'}"
-    if (row["state"] == "SUCCEEDED") != (ends == ["response"]):
-        return f"it is {row['state']} with {ends[0]}"
-    if row["ended"] is None or row["ended"] < row["created"]:
+        return f"it is {operation.state} with {' and '.join(ends) or 'neither response nor error'}"
+    if (operation.state is OperationState.SUCCEEDED) != (ends == ["response"]):
+        return f"it is {operation.state} with {ends[0]}"
+    if operation.ended is None or operation.ended < operation.created:
         return "its end is not after its beginning"
-    return f"it has ended at version {row['version']}: more than once" if row["version"] != 2 else ""
+    return f"it has ended at version {operation.version}: more than once" if operation.version != 2 else ""
 
 
 def _quota(records: Records, fleet: Fleet) -> Iterator[Violation]:

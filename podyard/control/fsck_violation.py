@@ -41,7 +41,3 @@ def queue_text(row: Mapping[str, Any]) -> str:
 
 def job_text(row: Mapping[str, Any]) -> str:
     return f"projects/{row['project']}/locations/{row['zone']}/jobs/{row['job_id']}"
-
-
-def operation_text(row: Mapping[str, Any]) -> str:
-    return f"projects/{row['project']}/locations/{row['zone']}/operations/{row['operation_id']}"

@@ -12,8 +12,8 @@ from sqlalchemy import delete, select, tuple_, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from podyard.base.errors import Code, PodyardError, invalid
+from podyard.db import operations as operation_rows
 from podyard.db.tables_access import request_ids
-from podyard.db.tables_compute import operations
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.principal import Principal
 
@@ -56,8 +56,8 @@ def once(
             f"requestId {request_id!r} was used for another {method} request within the last 24 hours; a new request "
             "needs a new id",
         )
-    found = uow.first(select(operations.c.operation_id).where(operations.c.operation_id == row["operation_id"]))
-    return _acted(uow, key, act) if found is None else str(found["operation_id"])
+    operation = None if row["operation_id"] is None else operation_rows.find(uow, row["operation_id"])
+    return _acted(uow, key, act) if operation is None else operation.operation_id
 
 
 def _acted(uow: UnitOfWork, key: Mapping[str, str], act: Callable[[], str]) -> str:

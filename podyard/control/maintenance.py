@@ -10,15 +10,15 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import select, update
+from sqlalchemy import update
 
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import Code, failed_precondition, invalid
 from podyard.control import lookup, nodes, operations, queue_states
 from podyard.db import nodes as node_rows
+from podyard.db import operations as operation_rows
 from podyard.db import timers
 from podyard.db.tables_compute import nodes as nodes_table
-from podyard.db.tables_compute import operations as operations_table
 from podyard.db.transition import store
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import Fleet
@@ -189,11 +189,11 @@ def _begin(uow: UnitOfWork, fleet: Fleet, row: Mapping[str, Any], operation_id: 
 
 
 def _end_simulated(uow: UnitOfWork, operation_id: str) -> None:
-    operation = uow.first(select(operations_table).where(operations_table.c.operation_id == operation_id))
+    operation = operation_rows.find(uow, operation_id)
     if operation is None:
         # Its record was deleted, which only an ended operation's can be: the node was told of the end then.
         return
-    row = node_rows.row_by_key(uow, operation["target_key"])
+    row = node_rows.row_by_key(uow, operation.target_key)
     if row["live_name"] is None:
         operations.fail(uow, operation_id, Code.CANCELLED, "The node was deleted during the maintenance event")
         return

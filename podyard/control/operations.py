@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
-
-from sqlalchemy import bindparam, delete, select, update
 
 from podyard.base.errors import Code, PodyardError, not_found
 from podyard.base.ids import row_id
 from podyard.db import faults
 from podyard.db import nodes as node_rows
 from podyard.db import operations as rows
-from podyard.db.tables_compute import operations
-from podyard.db.transition import NODES, OPERATIONS, born_row, move_row
+from podyard.db.transition import NODES, born, move, move_row
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fault import Subject
 from podyard.domain.node import node_name
-from podyard.domain.operation import OPERATION, Operation, OperationTarget
+from podyard.domain.operation import Operation, OperationState, OperationTarget
 from podyard.domain.principal import Principal
 from podyard.domain.queued_resource import QueuedResourceRecord
-
-_BY_ID = select(operations).where(operations.c.operation_id == bindparam("id"))
 
 
 def of_node(row: Mapping[str, Any]) -> OperationTarget:
@@ -35,90 +31,98 @@ def of_queued_resource(queued: QueuedResourceRecord) -> OperationTarget:
 
 def begin(uow: UnitOfWork, target: OperationTarget, verb: str, detail: str = "") -> Operation:
     """Starts an operation. `detail`: what the caller should know."""
-    row = {
-        "operation_id": row_id(uow.streams.stream("operations"), "operation"),
-        "project": target.project,
-        "zone": target.zone,
-        "verb": verb,
-        "target_kind": target.kind,
-        "target_key": target.key,
-        "target_name": target.name,
-        "created": uow.now,
-        "ended": None,
-        "error_code": None,
-        "error_message": None,
-        "error_details": [],
-        "response": None,
-        "cancel_requested": False,
-        "api_version": uow.via,
-        "status_detail": detail or None,
-    }
-    if faults.struck(uow, "lostOperation", _subject(row)):
-        row["lost"] = True
-    return rows.to_operation(born_row(uow, OPERATIONS, row, reason=f"{verb} requested"))
+    operation = Operation(
+        operation_id=row_id(uow.streams.stream("operations"), "operation"),
+        project=target.project,
+        zone=target.zone,
+        verb=verb,
+        target_kind=target.kind,
+        target_key=target.key,
+        target_name=target.name,
+        state=OperationState.RUNNING,
+        version=1,
+        created=uow.now,
+        ended=None,
+        error_code=None,
+        error_message=None,
+        error_details=(),
+        response=None,
+        cancel_requested=False,
+        api_version=uow.via,
+        lost=faults.struck(uow, "lostOperation", _subject(target, verb)) is not None,
+        status_detail=detail,
+    )
+    born(uow, operation, reason=f"{verb} requested")
+    return operation
 
 
-def _subject(row: Mapping[str, Any]) -> Subject:
+def _subject(target: OperationTarget, verb: str) -> Subject:
     """An operation, as fault rules match it: by what it acts on, and the method that began it."""
-    method = f"{row['target_kind']}s.{'patch' if row['verb'] == 'update' else row['verb']}"
-    names = (row["target_name"].rpartition("/")[2], row["target_name"])
-    return Subject(row["zone"], "", row["project"], names, method)
+    method = f"{target.kind}s.{'patch' if verb == 'update' else verb}"
+    return Subject(target.zone, "", target.project, (target.name.rpartition("/")[2], target.name), method)
 
 
 def succeed(uow: UnitOfWork, operation_id: str | None, response: Mapping[str, Any] | None) -> None:
     """Ends the operation with the target as it stands now (None: google.protobuf.Empty). No-op when it has ended, or
     when there is none: the platform acts without an operation."""
-    _end(uow, operation_id, "succeed", {"response": response if response is not None else {}}, "done")
+    _end(uow, operation_id, "succeed", "done", response=response or {})
 
 
 def fail(uow: UnitOfWork, operation_id: str | None, code: Code, message: str, details: Sequence[Any] = ()) -> None:
-    values = {"error_code": int(code), "error_message": message, "error_details": list(details)}
-    _end(uow, operation_id, "cancel" if code is Code.CANCELLED else "fail", values, message)
+    event = "cancel" if code is Code.CANCELLED else "fail"
+    _end(uow, operation_id, event, message, error_code=int(code), error_message=message, error_details=details)
 
 
-def _end(uow: UnitOfWork, operation_id: str | None, event: str, values: Mapping[str, Any], reason: str) -> None:
-    if operation_id is None:
+def _end(
+    uow: UnitOfWork,
+    operation_id: str | None,
+    event: str,
+    reason: str,
+    *,
+    response: Mapping[str, Any] | None = None,
+    error_code: int | None = None,
+    error_message: str | None = None,
+    error_details: Sequence[Any] = (),
+) -> None:
+    operation = None if operation_id is None else rows.find(uow, operation_id)
+    if operation is None or operation.done:
         return
-    row = uow.first(_BY_ID, {"id": operation_id})
-    if row is not None and not OPERATION.is_final(row["state"]):
-        move_row(uow, OPERATIONS, row, event, reason=reason, ended=uow.now, **values)
+    ended = dataclasses.replace(
+        operation,
+        ended=uow.now,
+        response=response,
+        error_code=error_code,
+        error_message=error_message,
+        error_details=tuple(error_details),
+    )
+    move(uow, operation, event, reason=reason, changed=ended)
 
 
 def get(uow: UnitOfWork, principal: Principal, project: str, zone: str, operation_id: str) -> Operation:
-    name = f"projects/{project}/locations/{zone}/operations/{operation_id}"
-    principal.require("tpu.operations.get", project, name)
-    row = rows.row_of(uow, project, zone, operation_id)
-    if row is None or row["lost"]:
-        raise not_found(name)
-    return rows.to_operation(row)
+    return _visible(uow, principal, "tpu.operations.get", project, zone, operation_id)
 
 
 def find(uow: UnitOfWork, project: str, zone: str, operation_id: str) -> Operation:
     """An operation that the caller has just begun, or begun before with the same request id."""
-    row = rows.row_of(uow, project, zone, operation_id)
-    if row is None:
+    operation = rows.find_in(uow, project, zone, operation_id)
+    if operation is None:
         raise not_found(f"projects/{project}/locations/{zone}/operations/{operation_id}")
-    return rows.to_operation(row)
+    return operation
 
 
 def list_operations(uow: UnitOfWork, principal: Principal, project: str, zone: str | None) -> list[Operation]:
     """The newest first, of one zone or (None: `locations/-`) of all zones."""
     principal.require("tpu.operations.list", project, f"projects/{project}/locations/{zone or '-'}")
-    query = select(operations).where(operations.c.project == project, operations.c.lost.is_not(True))
-    if zone is not None:
-        query = query.where(operations.c.zone == zone)
-    found = uow.all(query.order_by(operations.c.created.desc(), operations.c.operation_id))
-    return [rows.to_operation(row) for row in found]
+    return rows.of_project(uow, project, zone)
 
 
 def cancel(uow: UnitOfWork, principal: Principal, project: str, zone: str, operation_id: str) -> None:
     """Asks for the cancellation. A creation that still waits for chips ends as CANCELLED, and its node is gone; any
     other operation goes on and ends as it would have (AIP-151)."""
-    operation = _writable(uow, principal, "tpu.operations.cancel", project, zone, operation_id)
+    operation = _visible(uow, principal, "tpu.operations.cancel", project, zone, operation_id)
     if operation.done:
         return
-    query = update(operations).where(operations.c.operation_id == operation_id)
-    uow.execute(query.values(cancel_requested=True))
+    rows.request_cancellation(uow, operation_id)
     if operation.verb != "create" or operation.target_kind != "node":
         return
     node = node_rows.row_by_key(uow, operation.target_key)
@@ -130,18 +134,18 @@ def cancel(uow: UnitOfWork, principal: Principal, project: str, zone: str, opera
 
 def forget(uow: UnitOfWork, principal: Principal, project: str, zone: str, operation_id: str) -> None:
     """Deletes the record of an operation that has ended."""
-    operation = _writable(uow, principal, "tpu.operations.delete", project, zone, operation_id)
+    operation = _visible(uow, principal, "tpu.operations.delete", project, zone, operation_id)
     if not operation.done:
         raise PodyardError(Code.FAILED_PRECONDITION, f"operation {operation.name} is still running")
-    uow.execute(delete(operations).where(operations.c.operation_id == operation_id))
+    rows.remove(uow, operation_id)
 
 
-def _writable(
+def _visible(
     uow: UnitOfWork, principal: Principal, permission: str, project: str, zone: str, operation_id: str
 ) -> Operation:
     name = f"projects/{project}/locations/{zone}/operations/{operation_id}"
     principal.require(permission, project, name)
-    row = rows.row_of(uow, project, zone, operation_id)
-    if row is None or row["lost"]:
+    operation = rows.find_in(uow, project, zone, operation_id)
+    if operation is None or operation.lost:
         raise not_found(name)
-    return rows.to_operation(row)
+    return operation

@@ -11,10 +11,12 @@ from sqlalchemy import Select, Table, bindparam, func, or_, select
 
 from podyard.base.clock import PlatformTime
 from podyard.db import faults as fault_rows
+from podyard.db import operations as operation_rows
 from podyard.db import tables, tables_access, tables_billing, tables_compute, tables_jobs, tables_queue
 from podyard.db.jobs import ACTIVE_JOB_STATES
 from podyard.db.types import RealTimeColumn
 from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.operation import Operation
 
 Row = Mapping[str, Any]
 
@@ -31,7 +33,7 @@ class Records:
     nodes: Mapping[str, Row]
     slices: Sequence[Row]
     hosts: Sequence[Row]
-    operations: Mapping[str, Row]
+    operations: Mapping[str, Operation]
     counts: Sequence[Row]
     timers: Sequence[Row]
     queued: Mapping[str, Row]
@@ -66,7 +68,7 @@ def load(uow: UnitOfWork, after_seq: int = 0) -> Records:
         nodes={row["node_key"]: row for row in read("nodes")},
         slices=read("slices"),
         hosts=read("hosts"),
-        operations={row["operation_id"]: row for row in read("operations")},
+        operations={row["operation_id"]: operation_rows.to_operation(row) for row in read("operations")},
         counts=read("counts"),
         timers=read("timers"),
         queued={row["queued_resource_key"]: row for row in read("queued")},

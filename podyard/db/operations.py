@@ -1,32 +1,61 @@
-"""Rows of operations to records."""
+"""Operations, as records."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import bindparam, delete, select, update
 
 from podyard.db.tables_compute import operations
 from podyard.db.unit_of_work import UnitOfWork
-from podyard.domain.operation import Operation
+from podyard.domain.operation import Operation, OperationState
+
+_BY_ID = select(operations).where(operations.c.operation_id == bindparam("id"))
+_IN_PLACE = _BY_ID.where(operations.c.project == bindparam("project"), operations.c.zone == bindparam("zone"))
 
 
-def row_of(uow: UnitOfWork, project: str, zone: str, operation_id: str) -> Mapping[str, Any] | None:
-    return uow.first(
-        select(operations).where(
-            operations.c.operation_id == operation_id,
-            operations.c.project == project,
-            operations.c.zone == zone,
-        )
-    )
+def find(uow: UnitOfWork, operation_id: str) -> Operation | None:
+    return _maybe(uow.first(_BY_ID, {"id": operation_id}))
+
+
+def find_in(uow: UnitOfWork, project: str, zone: str, operation_id: str) -> Operation | None:
+    """The operation, if it is one of the project and the zone."""
+    return _maybe(uow.first(_IN_PLACE, {"id": operation_id, "project": project, "zone": zone}))
+
+
+def of_project(uow: UnitOfWork, project: str, zone: str | None) -> list[Operation]:
+    """Those that anybody is told of, in one zone or (None) in all, the newest first."""
+    query = select(operations).where(operations.c.project == project, operations.c.lost.is_not(True))
+    if zone is not None:
+        query = query.where(operations.c.zone == zone)
+    found = uow.all(query.order_by(operations.c.created.desc(), operations.c.operation_id))
+    return [to_operation(row) for row in found]
+
+
+def all_of_them(uow: UnitOfWork) -> list[Operation]:
+    """Of all projects, by id."""
+    return [to_operation(row) for row in uow.all(select(operations).order_by(operations.c.operation_id))]
+
+
+def request_cancellation(uow: UnitOfWork, operation_id: str) -> None:
+    uow.execute(update(operations).where(operations.c.operation_id == operation_id).values(cancel_requested=True))
+
+
+def remove(uow: UnitOfWork, operation_id: str) -> None:
+    uow.execute(delete(operations).where(operations.c.operation_id == operation_id))
 
 
 def to_operation(row: Mapping[str, Any]) -> Operation:
-    made = ("error_details", "api_version", "status_detail")
-    return Operation(
-        **{name: row[name] for name in Operation.__dataclass_fields__ if name not in made},
-        api_version=row["api_version"] or "",
-        status_detail=row["status_detail"] or "",
-        error_details=tuple(row["error_details"]),
-    )
+    parsed = {
+        "state": OperationState(row["state"]),
+        "error_details": tuple(row["error_details"]),
+        "api_version": row["api_version"] or "",
+        "status_detail": row["status_detail"] or "",
+        "lost": bool(row["lost"]),
+    }
+    return Operation(**{**row, **parsed})
+
+
+def _maybe(row: Mapping[str, Any] | None) -> Operation | None:
+    return None if row is None else to_operation(row)

@@ -23,7 +23,7 @@ from podyard.domain.host_record import HOST, HostRecord, HostState
 from podyard.domain.job import ATTEMPT, JOB, REPLICA
 from podyard.domain.machine import Machine
 from podyard.domain.node import BILLABLE_NODE_STATES, NODE, node_name
-from podyard.domain.operation import OPERATION
+from podyard.domain.operation import OPERATION, Operation, OperationState
 from podyard.domain.queued_resource import QUEUED_RESOURCE, QueuedResourceRecord, QueuedResourceState
 from podyard.domain.reservation import RESERVATION, Reservation, ReservationState
 
@@ -61,6 +61,7 @@ REPLICAS = Stated(REPLICA, tables_jobs.replicas, tables_jobs.replicas.c.replica_
 # The kind and the states of each type of record.
 _KINDS: Mapping[type[Any], tuple[Stated, type[StrEnum]]] = {
     HostRecord: (HOSTS, HostState),
+    Operation: (OPERATIONS, OperationState),
     QueuedResourceRecord: (QUEUED_RESOURCES, QueuedResourceState),
     Reservation: (RESERVATIONS, ReservationState),
 }

@@ -4,19 +4,32 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from enum import StrEnum
 from typing import Any
 
 from podyard.base.clock import PlatformTime
 from podyard.domain.machine import Machine
 
+
+class OperationState(StrEnum):
+    RUNNING = "RUNNING"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+
+
 OPERATION = Machine(
     "operation",
-    "RUNNING",
+    OperationState.RUNNING,
     {
-        "RUNNING": {"succeed": "SUCCEEDED", "fail": "FAILED", "cancel": "CANCELLED"},
-        "SUCCEEDED": {},
-        "FAILED": {},
-        "CANCELLED": {},
+        OperationState.RUNNING: {
+            "succeed": OperationState.SUCCEEDED,
+            "fail": OperationState.FAILED,
+            "cancel": OperationState.CANCELLED,
+        },
+        OperationState.SUCCEEDED: {},
+        OperationState.FAILED: {},
+        OperationState.CANCELLED: {},
     },
 )
 
@@ -35,7 +48,8 @@ class OperationTarget:
 @dataclasses.dataclass(frozen=True, slots=True)
 class Operation:
     """`target_kind` and `target_key` say which row the response is rendered from; `response` is that rendering's frozen
-    source, taken in the unit that ended the operation, so that it never changes afterwards."""
+    source, taken in the unit that ended the operation, so that it never changes afterwards. `lost`, by a fault: nobody
+    is told of it."""
 
     operation_id: str
     project: str
@@ -44,7 +58,7 @@ class Operation:
     target_kind: str
     target_key: str
     target_name: str
-    state: str
+    state: OperationState
     version: int
     created: PlatformTime
     ended: PlatformTime | None
@@ -54,6 +68,7 @@ class Operation:
     response: Mapping[str, Any] | None
     cancel_requested: bool
     api_version: str = ""  # of Google's API that began it; empty: the platform did
+    lost: bool = False
     status_detail: str = ""  # what the caller should know besides, such as a missing price
 
     @property

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any
 
 from sqlalchemy import bindparam, select
 
@@ -18,14 +17,16 @@ from podyard.control.fsck import Violation
 from podyard.control.fsck_chips import HOLDING
 from podyard.control.fsck_history import edge
 from podyard.control.fsck_requests import CAN_BE_TAKEN_BACK, ended_wrongly
-from podyard.control.fsck_violation import GRACE_SECONDS, operation_text
+from podyard.control.fsck_violation import GRACE_SECONDS
+from podyard.db import operations as operation_rows
 from podyard.db.fsck import Row
 from podyard.db.tables import state_changes
-from podyard.db.tables_compute import nodes, operations, slices
+from podyard.db.tables_compute import nodes, slices
 from podyard.db.tables_jobs import attempts, jobs
 from podyard.db.tables_queue import queued_resources
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.node import BILLABLE_NODE_STATES
+from podyard.domain.operation import Operation
 from podyard.domain.slice import chips_from_text
 from podyard.pricing.sku import default_rate_card
 from podyard.simulation.world import World
@@ -34,7 +35,6 @@ _NEW_CHANGES = select(state_changes).where(state_changes.c.seq > bindparam("afte
 _NEW_SLICES = select(slices.c.slice_id, slices.c.node_key, slices.c.pod_id, slices.c.chips).where(
     slices.c.created >= bindparam("since", type_=slices.c.created.type)
 )
-_OPERATION = select(operations).where(operations.c.operation_id == bindparam("key"))
 _SLICE = select(slices.c.slice_id).where(slices.c.node_key == nodes.c.node_key)
 _NODE = select(nodes.c.state, nodes.c.usage_class, _SLICE.exists().label("placed")).where(
     nodes.c.node_key == bindparam("key")
@@ -191,21 +191,21 @@ class Watch:
 
     def _ended(self, uow: UnitOfWork, change: Row) -> bool:
         key = change["resource_key"]
-        row = uow.first(_OPERATION, {"key": key})
-        if row is None:
+        operation = operation_rows.find(uow, key)
+        if operation is None:
             return False  # its record was deleted since
         if key in self._endings:
             text = f"it ended again, at version {change['version']}"
-            self._add([Violation("I7", change["at"], operation_text(row), text)])
-        self._endings[key] = _ending(row)
-        return bool(ended_wrongly(row))
+            self._add([Violation("I7", change["at"], operation.name, text)])
+        self._endings[key] = _ending(operation)
+        return bool(ended_wrongly(operation))
 
     def _unchanged(self, uow: UnitOfWork) -> None:
-        for row in uow.all(select(operations).order_by(operations.c.operation_id)):
-            before = self._endings.get(row["operation_id"])
-            if before is not None and before != _ending(row):
+        for operation in operation_rows.all_of_them(uow):
+            before = self._endings.get(operation.operation_id)
+            if before is not None and before != _ending(operation):
                 text = "what it ended with has changed since"
-                self._add([Violation("I7", self._now, operation_text(row), text)])
+                self._add([Violation("I7", self._now, operation.name, text)])
 
     def _overlap(self, uow: UnitOfWork) -> bool:
         """Whether a new slice has chips of another one, by what was last seen: one that was given back since only
@@ -248,9 +248,9 @@ class Watch:
         self._strange_since = strange
 
 
-def _ending(row: Row) -> str:
+def _ending(operation: Operation) -> str:
     """A digest of what an operation says after its end."""
-    said: list[Any] = [row["state"], row["error_code"], row["error_message"], row["error_details"], row["response"]]
-    ended: PlatformTime | None = row["ended"]
-    said.append(None if ended is None else ended.nanos)
+    error = [operation.error_code, operation.error_message, operation.error_details]
+    ended = None if operation.ended is None else operation.ended.nanos
+    said = [operation.state, *error, operation.response, ended]
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()

@@ -28,6 +28,7 @@ from podyard.control import (
 from podyard.control.gangs import GangSize
 from podyard.db import fleet as fleet_rows
 from podyard.db import nodes as node_rows
+from podyard.db import operations as operation_rows
 from podyard.db import timers, transition
 from podyard.db.tables_billing import usage_events
 from podyard.db.tables_compute import nodes as nodes_table
@@ -240,10 +241,10 @@ def usage_is_priced_for_one_chip_more(patch: pytest.MonkeyPatch) -> None:
 def the_operation_of_a_start_is_left_open(patch: pytest.MonkeyPatch) -> None:
     end = operations._end
 
-    def changed(uow: UnitOfWork, operation_id: Any, event: str, *rest: Any) -> None:
-        row = uow.first(operations_table.select().where(operations_table.c.operation_id == operation_id))
-        if row is None or row["verb"] != "start":
-            end(uow, operation_id, event, *rest)
+    def changed(uow: UnitOfWork, operation_id: Any, *rest: Any, **how: Any) -> None:
+        operation = operation_rows.find(uow, operation_id)
+        if operation is None or operation.verb != "start":
+            end(uow, operation_id, *rest, **how)
 
     patch.setattr(operations, "_end", changed)
 
@@ -252,8 +253,8 @@ def the_operation_of_a_start_is_left_open(patch: pytest.MonkeyPatch) -> None:
 def a_failed_operation_also_has_a_response(patch: pytest.MonkeyPatch) -> None:
     end = operations._end
 
-    def changed(uow: UnitOfWork, operation_id: Any, event: str, values: Any, reason: str) -> None:
-        end(uow, operation_id, event, {"response": {}, **values}, reason)
+    def changed(*given: Any, **how: Any) -> None:
+        end(*given, **{"response": {}, **how})
 
     patch.setattr(operations, "_end", changed)
 

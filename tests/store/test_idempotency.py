@@ -12,13 +12,13 @@ from sqlalchemy import delete, func, insert, select
 
 from podyard.base.clock import ManualClock
 from podyard.base.errors import Code, PodyardError
-from podyard.base.ids import row_id
 from podyard.control import idempotency
 from podyard.control.idempotency import REMEMBERED_SECONDS, SWEPT_MAX
+from podyard.control.operations import begin
 from podyard.db.tables_access import request_ids
 from podyard.db.tables_compute import operations
-from podyard.db.transition import OPERATIONS, born_row
 from podyard.db.unit_of_work import Database, UnitOfWork
+from podyard.domain.operation import OperationTarget
 from podyard.domain.principal import Principal
 
 ID = "6f1c2d4e-0000-4000-8000-00000000000a"
@@ -28,16 +28,7 @@ BODY = {"node": {"acceleratorType": "v2-8", "labels": {"a": "1", "b": "2"}}, "no
 
 
 def _operation(uow: UnitOfWork) -> str:
-    key = row_id(uow.streams.stream("operations"), "operation")
-    values: dict[str, Any] = dict.fromkeys(column.name for column in operations.c)
-    values.update(
-        operation_id=key, project="p", zone="us-central1-f", verb="create", target_kind="node", target_key="n",
-        target_name="n", created=uow.now, error_details=[], cancel_requested=False,
-    )  # fmt: skip
-    for name in ("state", "version"):
-        del values[name]
-    born_row(uow, OPERATIONS, values, reason="asked")
-    return key
+    return begin(uow, OperationTarget("node", "n", "p", "us-central1-f", "n"), "create").operation_id
 
 
 def _send(
