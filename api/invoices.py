@@ -12,10 +12,12 @@ from typing_extensions import TypedDict
 from podyard.api import deps
 from podyard.api.deps import Timestamp
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
-from podyard.base.money import Amount, minor_text
+from podyard.base.money import minor_text
 from podyard.control import accounts, commitments, invoices
 from podyard.control.commitments import Purchase
 from podyard.control.invoice_document import EXACT_DECIMALS
+from podyard.domain.account import Account
+from podyard.domain.invoice import Credit
 from podyard.http import several_units
 from podyard.pricing.sku import default_rate_card
 
@@ -236,7 +238,7 @@ def buy(request: Request, project: str, body: Annotated[deps.Body, CommitmentMes
 def list_credits(request: Request, project: str) -> CreditList:
     caller = deps.principal(request)
     found = deps.read(request, lambda uow: commitments.list_credits(uow, caller, project))
-    return {"credits": [{**_credit(row), "reason": row["reason"]} for row in found]}
+    return {"credits": [{**_credit(credit), "reason": credit.reason} for credit in found]}
 
 
 @router.post("/credits")
@@ -246,9 +248,7 @@ def add_credit(request: Request, project: str, body: Annotated[deps.Body, Credit
     caller.require("podyard.billing.edit", project, f"projects/{project}/credits")
     message = deps.parse(CreditMessage, body)
     what = (message.amount, message.from_month, message.until_month, message.reason)
-    found = deps.write(request, lambda uow: commitments.add_credit(uow, caller, project, *what))
-    fields = ("credit_id", "amount", "from_month", "until_month")
-    return _credit({name: getattr(found, name) for name in fields})
+    return _credit(deps.write(request, lambda uow: commitments.add_credit(uow, caller, project, *what)))
 
 
 @router.get("/ledger", openapi_extra=deps.asks(*deps.PAGING))
@@ -257,14 +257,14 @@ def ledger(request: Request, project: str) -> TransactionList:
     caller, after = deps.principal(request), deps.page_after_number(request)
     limit = min(deps.page_size(request), LEDGER_PAGE_MAX)
     found = deps.read(request, lambda uow: invoices.transactions(uow, caller, project, after, limit))
-    token = deps.page_token(str(found[-1]["seq"])) if len(found) == limit else None
+    token = deps.page_token(str(found[-1].seq)) if len(found) == limit else None
     rows: list[Transaction] = [
         {
-            "seq": row["seq"],
-            "source": row["source_id"],
-            "month": row["month"],
-            "bookTime": row["booked"].rfc3339(),
-            "text": row["text"],
+            "seq": booked.seq,
+            "source": booked.source_id,
+            "month": booked.month,
+            "bookTime": booked.booked.rfc3339(),
+            "text": booked.text,
             "entries": [
                 {
                     "account": entry.account,
@@ -272,15 +272,15 @@ def ledger(request: Request, project: str) -> TransactionList:
                     "amount": entry.amount.text(EXACT_DECIMALS),
                     "parts": str(entry.amount.parts),
                 }
-                for entry in row["entries"]
+                for entry in booked.entries
             ],
         }
-        for row in found
+        for booked in found
     ]
     return {"transactions": rows, **deps.next_page(token)}
 
 
-def _account(found: accounts.Account) -> AccountAnswer:
+def _account(found: Account) -> AccountAnswer:
     answer: AccountAnswer = {
         "project": found.project,
         "timeZone": found.time_zone,
@@ -339,11 +339,10 @@ def _commitment(found: Purchase) -> CommitmentAnswer:
     return answer
 
 
-def _credit(row: invoices.Row) -> CreditAnswer:
-    amount: Amount = row["amount"]
+def _credit(found: Credit) -> CreditAnswer:
     return {
-        "credit": row["credit_id"],
-        "amount": amount.text(EXACT_DECIMALS),
-        "fromMonth": row["from_month"],
-        "untilMonth": row["until_month"],
+        "credit": found.credit_id,
+        "amount": found.amount.text(EXACT_DECIMALS),
+        "fromMonth": found.from_month,
+        "untilMonth": found.until_month,
     }

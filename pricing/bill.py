@@ -13,9 +13,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import invalid
 from podyard.base.money import Amount
+from podyard.domain import months
 from podyard.domain.invoice import Adjustment, BillingPolicy, Commitment, Credit, Invoice, JobSpan
 from podyard.domain.usage import Suspense, UsageEvent, UsageRecord
-from podyard.pricing import attribution, budgets, commitments, invoicing, months
+from podyard.pricing import attribution, budgets, commitments, invoicing
 from podyard.pricing.attribution import Share
 from podyard.pricing.meter import Admitted, Metered, MeterPolicy, admit, meter_resource
 from podyard.pricing.rating import Rated, cost_by_sku, hold, rate, total

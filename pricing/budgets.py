@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.money import Amount
+from podyard.domain import months
 from podyard.domain.usage import UsageRecord
-from podyard.pricing import months
 from podyard.pricing.commitments import is_payment
 from podyard.pricing.rating import parts_per_second
 

@@ -11,9 +11,9 @@ from typing import Any, NoReturn
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.errors import PodyardError, invalid
 from podyard.base.money import PARTS_PER_NANO, Amount, nanos_from_decimal_text
+from podyard.domain import months
 from podyard.domain.invoice import BillingPolicy, Commitment, Credit, JobSpan
 from podyard.domain.usage import PriceUnit, PriceVersion, UsageEvent
-from podyard.pricing import months
 from podyard.pricing.attribution import IDLE
 from podyard.pricing.bill import Resource, Terms
 from podyard.pricing.commitments import OWN

@@ -18,9 +18,9 @@ from zoneinfo import ZoneInfo
 
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import invalid
+from podyard.domain import months
 from podyard.domain.invoice import Invoice, JobSpan
 from podyard.domain.usage import UsageRecord
-from podyard.pricing import months
 from podyard.pricing.attribution import IDLE, Owned, owned
 from podyard.pricing.rating import parts_per_second
 

@@ -14,9 +14,9 @@ from fractions import Fraction
 
 from podyard.base.errors import invalid
 from podyard.base.money import NANOS_PER_UNIT, PARTS_PER_NANO, Amount, round_half_up
+from podyard.domain import months
 from podyard.domain.invoice import Adjustment, BillingPolicy, Credit, CreditLine, Invoice, InvoiceLine
 from podyard.domain.usage import PriceUnit, PriceVersion, UsageRecord
-from podyard.pricing import months
 from podyard.pricing.rating import parts_per_second
 
 PARTS_PER_UNIT = PARTS_PER_NANO * NANOS_PER_UNIT

@@ -9,10 +9,11 @@ exchange, because a converted amount need not be a whole number of parts.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from podyard.base.money import Amount
 from podyard.domain.invoice import Invoice, InvoiceLine
+from podyard.domain.ledger import Posting, balances
 from podyard.pricing.commitments import is_payment
 from podyard.pricing.invoicing import PARTS_PER_UNIT
 
@@ -20,33 +21,15 @@ PRICED_IN = "USD"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Entry:
-    """`amount` of `currency` to an account: positive debits it, negative credits it."""
-
-    account: str
-    currency: str
-    amount: Amount
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class Transaction:
     """`source_id` says what it books, and is booked once. The entries of each currency sum to zero."""
 
     source_id: str
-    entries: Sequence[Entry]
+    entries: Sequence[Posting]
 
     def __post_init__(self) -> None:
         for currency, rest in balances(self.entries, by="currency"):
             assert rest.parts == 0, f"{self.source_id} does not balance: {rest.parts} parts of {currency} are over"
-
-
-def balances(entries: Iterable[Entry], *, by: str = "account") -> list[tuple[str, Amount]]:
-    """Sums of entries of one currency by account (or of all by currency), in order of the name."""
-    sums: dict[str, int] = {}
-    for entry in entries:
-        name = entry.currency if by == "currency" else entry.account
-        sums[name] = sums.get(name, 0) + entry.amount.parts
-    return [(name, Amount(parts)) for name, parts in sorted(sums.items())]
 
 
 def of_invoice(account: str, invoice: Invoice) -> Transaction:
@@ -63,8 +46,8 @@ def of_invoice(account: str, invoice: Invoice) -> Transaction:
     else:
         rated.append((f"exchange:{PRICED_IN}", net))
         owed.append((f"exchange:{invoice.currency}", -subtotal))
-    entries = [Entry(name, PRICED_IN, amount) for name, amount in rated if amount.parts]
-    entries += [Entry(name, invoice.currency, amount) for name, amount in owed if amount.parts]
+    entries = [Posting(name, PRICED_IN, amount) for name, amount in rated if amount.parts]
+    entries += [Posting(name, invoice.currency, amount) for name, amount in owed if amount.parts]
     return Transaction(f"invoice:{account}:{invoice.month}", tuple(entries))
 
 

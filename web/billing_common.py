@@ -20,9 +20,9 @@ from podyard.control import accounts
 from podyard.control.dashboard import FORECAST_EXACT_CHARGES, FORECAST_SECONDS, Budget
 from podyard.control.snapshots import Snapshot, snapshot
 from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain import months
 from podyard.http import context
 from podyard.http.several_units import read_snapshot
-from podyard.pricing import months
 from podyard.pricing.explore import Exact, rounded
 from podyard.pricing.sku import default_rate_card
 from podyard.web import formats

@@ -17,13 +17,14 @@ from starlette.responses import Response
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import PodyardError, invalid
 from podyard.control import accounts, explorer, explorer_invoices
-from podyard.control.accounts import Account
 from podyard.control.explorer import BY_INVOICE, BY_USE, DIMENSIONS, Question
 from podyard.control.snapshots import Snapshot
 from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain import months
+from podyard.domain.account import Account
 from podyard.domain.principal import Principal
 from podyard.http import context
-from podyard.pricing import explore, months
+from podyard.pricing import explore
 from podyard.pricing.commitments import seconds_until
 from podyard.pricing.explore import Bucket
 from podyard.pricing.sku import default_rate_card

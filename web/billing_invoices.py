@@ -18,6 +18,7 @@ from podyard.control import accounts, bill_lines, invoices
 from podyard.control.bill_lines import Event, Explained
 from podyard.control.snapshots import Snapshot
 from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.account import Account
 from podyard.domain.usage import UsageRecord
 from podyard.http import context
 from podyard.pricing.commitments import OWN
@@ -39,7 +40,7 @@ router = APIRouter(prefix="/invoices", route_class=ConsoleRoute)
 def show_all(request: Request, project: str) -> Response:
     caller = context.principal(request)
 
-    def body(uow: UnitOfWork) -> tuple[list[invoices.Row], accounts.Account, str]:
+    def body(uow: UnitOfWork) -> tuple[list[invoices.Row], Account, str]:
         account = accounts.get(uow, caller, project)
         return invoices.list_invoices(uow, caller, project), account, account.month_of(uow.now)
 

@@ -8,22 +8,20 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
-from sqlalchemy import bindparam, delete, func, select
-
-from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
+from podyard.base.clock import NANOS_PER_SECOND
 from podyard.base.errors import failed_precondition, invalid
 from podyard.control import access
-from podyard.db import timers
-from podyard.db.tables import timers as timers_table
-from podyard.db.tables_billing import billing_accounts, exchange_rates, invoices, usage_events
+from podyard.db import accounts as account_rows
+from podyard.db import invoices as invoice_rows
+from podyard.db import timers, usage_events
 from podyard.db.unit_of_work import UnitOfWork
-from podyard.domain.invoice import BillingPolicy
+from podyard.domain import months
+from podyard.domain.account import Account
 from podyard.domain.principal import Principal
-from podyard.pricing import months
 
 CLOSE_TIMER = "invoice.close"
 GRACE_HOURS_MAX = 24 * 28  # a month is closed before the next one ends
@@ -40,48 +38,6 @@ _WHOLE = frozenset(
 )
 _FIXED = ("time_zone", "currency", "decimals", "tax")
 USD = "USD"
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Account:
-    """How a project is invoiced. `next_month`: the first that is not closed; `held_because`: why the loop could not
-    close it, or nothing. `rates`: the account's currency per US dollar, by month."""
-
-    project: str
-    time_zone: str
-    currency: str
-    decimals: int
-    tax: str
-    grace_hours: int
-    first_month: str
-    next_month: str
-    held_because: str
-    rates: Mapping[str, str]
-
-    @property
-    def policy(self) -> BillingPolicy:
-        return BillingPolicy(
-            time_zone=self.time_zone,
-            currency=self.currency,
-            decimals=self.decimals,
-            tax=Fraction(self.tax),
-            exchange={month: Fraction(rate) for month, rate in self.rates.items()},
-        )
-
-    def closes_at(self, month: str) -> PlatformTime:
-        """When the month may be closed: its end in the account's zone, and the grace."""
-        end = months.seconds_of(month, self.time_zone).stop
-        return PlatformTime(end * NANOS_PER_SECOND).plus_seconds(self.grace_hours * 3600)
-
-    def month_of(self, moment: PlatformTime) -> str:
-        return months.month_of(moment.nanos // NANOS_PER_SECOND, self.time_zone)
-
-    def closed_months(self, until: str) -> Iterator[str]:
-        """The months from the first one on, without `until` and those after it."""
-        month = self.first_month
-        while month < until:
-            yield month
-            month = months.following(month)
 
 
 def check_month(text: str, field: str = "month") -> str:
@@ -112,45 +68,25 @@ def require_open(account: Account, month: str) -> None:
 def open_for(uow: UnitOfWork, project: str) -> None:
     """Gives the project its account, and the timer that closes its months, unless it has one. The caller holds the
     project's row."""
-    if uow.first(_OPEN, {"project": project}) is not None:
-        return
-    month = months.month_of(uow.now.nanos // NANOS_PER_SECOND, "UTC")
-    row = {
-        "project": project,
-        "time_zone": "UTC",
-        "currency": USD,
-        "decimals": 2,
-        "tax": "0",
-        "grace_hours": 0,
-        "first_month": month,
-        "next_month": month,
-        "held_because": "",
-        "created": uow.now,
-    }
-    uow.insert(billing_accounts, row)
-    schedule(uow, _account(row, {}))
+    if not account_rows.is_open(uow, project):
+        account = _new(uow, project)
+        account_rows.add(uow, account)
+        schedule(uow, account)
 
 
 def of(uow: UnitOfWork, project: str) -> Account:
     """The account, locked on PostgreSQL when the unit may write; opens it where there is none yet, and for a reader
     shows it as it would be opened now."""
-    row = uow.first(_LOCKED if uow.writable else _OPEN, {"project": project})
-    if row is None and uow.writable:
+    account = account_rows.find(uow, project)
+    if account is None and uow.writable:
         open_for(uow, project)
-        row = uow.first(_LOCKED, {"project": project})
-    if row is None:
-        month = months.month_of(uow.now.nanos // NANOS_PER_SECOND, "UTC")
-        return Account(project, "UTC", USD, 2, "0", 0, month, month, "", {})
-    return _account(row, {r["month"]: r["rate"] for r in uow.all(_RATES, {"project": project})})
+        account = account_rows.find(uow, project)
+    return _new(uow, project) if account is None else account
 
 
-def _account(row: Mapping[str, Any], rates: Mapping[str, str]) -> Account:
-    return Account(**{name: row[name] for name in Account.__dataclass_fields__ if name != "rates"}, rates=rates)
-
-
-_OPEN = select(billing_accounts).where(billing_accounts.c.project == bindparam("project"))
-_LOCKED = _OPEN.with_for_update()
-_RATES = select(exchange_rates).where(exchange_rates.c.project == bindparam("project")).order_by(exchange_rates.c.month)
+def _new(uow: UnitOfWork, project: str) -> Account:
+    month = months.month_of(uow.now.nanos // NANOS_PER_SECOND, "UTC")
+    return Account(project, "UTC", USD, 2, "0", 0, month, month, "", {})
 
 
 def get(uow: UnitOfWork, principal: Principal, project: str) -> Account:
@@ -172,28 +108,18 @@ def patch(uow: UnitOfWork, principal: Principal, project: str, changes: Mapping[
         given["decimals"] = 0 if given["currency"] in _WHOLE else 2
     changed = dataclasses.replace(account, **given)
     _check(changed)
-    issued = uow.first(select(invoices.c.month).where(invoices.c.project == project).limit(1))
     fixed = [name for name in _FIXED if getattr(changed, name) != getattr(account, name)]
-    if issued is not None and fixed:
+    if fixed and invoice_rows.any_issued(uow, project):
         raise failed_precondition(f"{', '.join(fixed)} cannot change: invoices of this project have been issued")
     if changed.time_zone != account.time_zone and account.first_month == account.next_month:
         # Nothing is closed yet: what was used first may lie in another month of the new zone.
-        first = min(changed.month_of(_first_use(uow, project)), changed.month_of(uow.now))
+        first = changed.month_of(min(uow.now, usage_events.first_use(uow, project) or uow.now))
         changed = dataclasses.replace(changed, first_month=first, next_month=first)
-    values = {name: getattr(changed, name) for name in (*_FIXED, "grace_hours", "first_month", "next_month")}
-    uow.update(billing_accounts, {"project": project}, values)
+    account_rows.store(uow, account, changed)
     for month, rate in sorted(changes.get("rates", {}).items()):
         _set_rate(uow, changed, month, rate)
     schedule(uow, changed)
     return of(uow, project)
-
-
-def _first_use(uow: UnitOfWork, project: str) -> PlatformTime:
-    found: PlatformTime | None = uow.execute(_FIRST_USE, {"project": project}).scalar()
-    return uow.now if found is None else found
-
-
-_FIRST_USE = select(func.min(usage_events.c.at)).where(usage_events.c.project == bindparam("project"))
 
 
 def _check(account: Account) -> None:
@@ -213,35 +139,28 @@ def _set_rate(uow: UnitOfWork, account: Account, month: str, rate: str) -> None:
     if positive_decimal(rate, f"exchangeRates.{month}") > RATE_MAX:
         raise invalid(f"exchangeRates.{month} is {rate}: it must not be above {RATE_MAX}", f"exchangeRates.{month}")
     require_open(account, month)
-    if not uow.update(exchange_rates, {"project": account.project, "month": month}, {"rate": rate}):
-        uow.insert(exchange_rates, {"project": account.project, "month": month, "rate": rate})
+    account_rows.set_rate(uow, account.project, month, rate)
 
 
-def closed(uow: UnitOfWork, account: Account) -> None:
-    """The account's next month has been closed: the one after it is next."""
+def close_next_month(uow: UnitOfWork, account: Account) -> None:
+    """The account's next month is closed now: the one after it is next."""
     after = dataclasses.replace(account, next_month=months.following(account.next_month), held_because="")
-    uow.update(billing_accounts, {"project": account.project}, {"next_month": after.next_month, "held_because": ""})
-    schedule(uow, after)
+    schedule(uow, account_rows.store(uow, account, after))
 
 
 def hold(uow: UnitOfWork, account: Account, why: str, retry_seconds: float) -> None:
     """The loop could not close the account's next month, and tries again later."""
-    uow.update(billing_accounts, {"project": account.project}, {"held_because": why})
+    account_rows.store(uow, account, dataclasses.replace(account, held_because=why))
     close_later(uow, account.project, retry_seconds)
 
 
 def close_later(uow: UnitOfWork, project: str, seconds: float) -> None:
     """Sets the account's one timer some seconds from now."""
-    uow.execute(_DROP_TIMER, {"project": project})
+    timers.drop_kind(uow, CLOSE_TIMER, project)
     timers.put(uow, CLOSE_TIMER, project, 0, uow.now.plus_seconds(seconds))
 
 
 def schedule(uow: UnitOfWork, account: Account) -> None:
     """Sets the account's one timer, at the moment at which its next month closes."""
-    uow.execute(_DROP_TIMER, {"project": account.project})
+    timers.drop_kind(uow, CLOSE_TIMER, account.project)
     timers.put(uow, CLOSE_TIMER, account.project, 0, max(uow.now, account.closes_at(account.next_month)))
-
-
-_DROP_TIMER = delete(timers_table).where(
-    timers_table.c.kind == CLOSE_TIMER, timers_table.c.resource_key == bindparam("project")
-)

@@ -14,9 +14,9 @@ from podyard.control.snapshots import Snapshot, snapshot
 from podyard.control.spending import within
 from podyard.db.tables_billing import usage_events
 from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain import months
 from podyard.domain.principal import Principal
 from podyard.domain.usage import UsageRecord
-from podyard.pricing import months
 from podyard.pricing.bill import Bill
 from podyard.pricing.rating import total
 from podyard.pricing.sku import RateCard

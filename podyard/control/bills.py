@@ -13,10 +13,12 @@ from sqlalchemy import Select, bindparam, func, select
 
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import PodyardError, failed_precondition
-from podyard.control import accounts, commitments
+from podyard.control import commitments
+from podyard.db import accounts as account_rows
 from podyard.db.tables_billing import price_versions_used, usage_events
 from podyard.db.tables_jobs import attempts, jobs
 from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.account import Account
 from podyard.domain.fleet import region_of
 from podyard.domain.invoice import JobSpan
 from podyard.domain.node import UsageClass
@@ -128,10 +130,10 @@ EVENTS = (
 )
 
 
-def terms_of(uow: UnitOfWork, account: accounts.Account, **more: Any) -> Terms:
+def terms_of(uow: UnitOfWork, account: Account, **more: Any) -> Terms:
     """The account's policy, commitments and credits; `more`: other fields of `Terms`."""
     bought = [commitments.billed(purchase) for purchase in commitments.of(uow, account.project)]
-    credits = commitments.credits_of(uow, account.project)
+    credits = account_rows.credits_of(uow, account.project)
     return Terms(policy=account.policy, commitments=bought, credits=credits, **more)
 
 

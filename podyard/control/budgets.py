@@ -20,7 +20,6 @@ from podyard.base.ids import check_resource_id, row_id
 from podyard.base.money import NANOS_PER_UNIT
 from podyard.base.rng import secret_token
 from podyard.control import access, accounts, operations, preemption, queue_states, spending, webhook_urls, webhooks
-from podyard.control.accounts import Account
 from podyard.control.commitments import usd
 from podyard.control.gangs import YIELD_SECONDS_MAX
 from podyard.control.nodes import pass_into
@@ -30,6 +29,7 @@ from podyard.db.tables import state_changes
 from podyard.db.tables_billing import budget_events, budgets
 from podyard.db.tables_compute import nodes
 from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.account import Account
 from podyard.domain.fleet import Fleet
 from podyard.domain.principal import Principal
 from podyard.domain.usage import UsageRecord

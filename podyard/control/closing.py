@@ -17,13 +17,13 @@ from sqlalchemy import bindparam, func, select, text
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import Code, PodyardError, failed_precondition
 from podyard.control import access, accounts, bills, card_prices, invoices
-from podyard.control.accounts import Account
 from podyard.control.invoice_document import canonical, digest, number_of
 from podyard.control.invoices import Computed
 from podyard.db import ledger, timers
 from podyard.db.tables_billing import adjustments, usage_events
 from podyard.db.tables_billing import invoices as table
 from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.account import Account
 from podyard.domain.invoice import Invoice
 from podyard.domain.principal import Principal
 from podyard.pricing import ledger as entries
@@ -224,7 +224,7 @@ def _issue(uow: UnitOfWork, account: Account, found: Prepared, hold_suspense: bo
     if found.invoice is not None:
         card_prices.keep(uow, found.card, found.as_of)
         _book(uow, account, found, found.invoice)
-    accounts.closed(uow, account)
+    accounts.close_next_month(uow, account)
     return invoices.find(uow, account.project, found.month)
 
 
@@ -241,9 +241,8 @@ def _first_of(held: tuple[str, ...]) -> str:
 
 def _book(uow: UnitOfWork, account: Account, found: Prepared, invoice: Invoice) -> None:
     booked = entries.of_invoice(account.project, invoice)
-    postings = [ledger.Posting(entry.account, entry.currency, entry.amount) for entry in booked.entries]
     name = number_of(account.project, invoice.month)
-    ledger.book(uow, account.project, booked.source_id, invoice.month, postings, f"invoice {name}")
+    ledger.book(uow, account.project, booked.source_id, invoice.month, booked.entries, f"invoice {name}")
     for one in invoice.adjustments:
         row = {"corrects_month": one.corrects_month, "booked_month": one.booked_in_month, "minor": one.minor}
         uow.insert(adjustments, {"project": account.project, **row})

@@ -18,11 +18,13 @@ from podyard.base.errors import Code, PodyardError, invalid
 from podyard.base.ids import row_id
 from podyard.base.money import NANOS_PER_UNIT, PARTS_PER_NANO, Amount
 from podyard.control import access, accounts
+from podyard.db import accounts as account_rows
 from podyard.db import ledger
-from podyard.db.tables_billing import budgets, commitments, credits
+from podyard.db.tables_billing import budgets, commitments
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import region_of
 from podyard.domain.invoice import Commitment, Credit
+from podyard.domain.ledger import Posting
 from podyard.domain.node import UsageClass
 from podyard.domain.principal import Principal
 from podyard.domain.usage import PriceUnit, PriceVersion
@@ -89,8 +91,8 @@ def buy(uow: UnitOfWork, card: RateCard, principal: Principal, project: str, req
     )
     if paid is not None:
         postings = [
-            ledger.Posting(f"receivable:{project}", accounts.USD, paid),
-            ledger.Posting(f"revenue:commitment:{one.commitment_id}", accounts.USD, -paid),
+            Posting(f"receivable:{project}", accounts.USD, paid),
+            Posting(f"revenue:commitment:{one.commitment_id}", accounts.USD, -paid),
         ]
         text = f"commitment {one.commitment_id}, paid upfront for {bought.years} years"
         month = account.month_of(PlatformTime(one.start_second * NANOS_PER_SECOND))
@@ -209,29 +211,15 @@ def add_credit(
         raise invalid(f"the credit ends in {last}, before {first}, where it begins", "untilMonth")
     if len(reason) > REASON_LENGTH_MAX:
         raise invalid(f"reason has more than {REASON_LENGTH_MAX} characters", "reason")
-    credit = Credit(row_id(uow.streams.stream("credits"), "credit"), exact, first, last)
-    values = {"project": project, "reason": reason, "created": uow.now}
-    fields = {name: getattr(credit, name) for name in ("credit_id", "amount", "from_month", "until_month")}
-    uow.insert(credits, {**fields, **values})
+    credit = Credit(row_id(uow.streams.stream("credits"), "credit"), exact, first, last, reason)
+    account_rows.add_credit(uow, project, credit)
     return credit
 
 
-def list_credits(uow: UnitOfWork, principal: Principal, project: str) -> list[Mapping[str, Any]]:
+def list_credits(uow: UnitOfWork, principal: Principal, project: str) -> list[Credit]:
     principal.require("podyard.billing.view", project, f"projects/{project}/credits")
     access.project_row(uow, project)
-    return uow.all(_CREDITS, {"project": project})
-
-
-def credits_of(uow: UnitOfWork, project: str) -> list[Credit]:
-    rows = uow.all(_CREDITS, {"project": project})
-    return [Credit(row["credit_id"], row["amount"], row["from_month"], row["until_month"]) for row in rows]
-
-
-_CREDITS = (
-    select(credits)
-    .where(credits.c.project == bindparam("project"))
-    .order_by(credits.c.until_month, credits.c.credit_id)
-)
+    return account_rows.credits_of(uow, project)
 
 
 def usd(text: str, field: str, most_nanos: int) -> Amount:

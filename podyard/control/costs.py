@@ -22,6 +22,8 @@ from podyard.control.spending import within
 from podyard.db import jobs as job_rows
 from podyard.db.tables_jobs import attempts, job_metrics, jobs
 from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain import months
+from podyard.domain.account import Account
 from podyard.domain.fleet import region_of
 from podyard.domain.invoice import Commitment, JobSpan
 from podyard.domain.job import job_name
@@ -30,7 +32,7 @@ from podyard.domain.principal import Principal
 from podyard.domain.recipes import is_program, manifest_of
 from podyard.domain.usage import UsageRecord
 from podyard.hardware.accelerator_types import parse
-from podyard.pricing import attribution, months
+from podyard.pricing import attribution
 from podyard.pricing.attribution import IDLE, Share
 from podyard.pricing.bill import Resource, Terms
 from podyard.pricing.commitments import OWN
@@ -230,7 +232,7 @@ def what_if(
     return WhatIf(month, total(actual), total(changed), held, not_sold)
 
 
-def _window(account: accounts.Account, month: str | None, now: PlatformTime) -> range:
+def _window(account: Account, month: str | None, now: PlatformTime) -> range:
     """The POSIX seconds whose charges count: none after now."""
     until = -(-now.nanos // NANOS_PER_SECOND)
     if month is None:

@@ -22,9 +22,10 @@ from podyard.control.snapshots import Snapshot, rates
 from podyard.db.tables import state_changes
 from podyard.db.tables_billing import budgets, usage_events
 from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain import months
 from podyard.domain.usage import UsageRecord
 from podyard.pricing import budgets as pure
-from podyard.pricing import commitments, explore, months
+from podyard.pricing import commitments, explore
 from podyard.pricing.attribution import IDLE, Owned
 from podyard.pricing.explore import Bucket, Cells
 from podyard.pricing.rating import parts_per_second, total

@@ -19,9 +19,10 @@ from podyard.control import bill_lines, invoices
 from podyard.control.explorer import Groups, Question, check_dimensions
 from podyard.control.snapshots import Snapshot
 from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain import months
 from podyard.domain.principal import Principal
 from podyard.domain.usage import UsageRecord
-from podyard.pricing import commitments, explore, months
+from podyard.pricing import commitments, explore
 from podyard.pricing.explore import BUCKETS_MAX, Bucket, Exact, Invoiced
 from podyard.pricing.invoicing import PARTS_PER_UNIT
 from podyard.pricing.sku import RateCard

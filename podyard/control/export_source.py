@@ -18,12 +18,14 @@ from podyard.db.tables_compute import nodes
 from podyard.db.tables_jobs import jobs
 from podyard.db.tables_queue import reservations
 from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain import months
+from podyard.domain.account import Account
 from podyard.domain.fleet import region_of
 from podyard.domain.job import job_name
 from podyard.domain.principal import PLATFORM
 from podyard.domain.reservation import reservation_name
 from podyard.hardware.accelerator_types import parse
-from podyard.pricing import attribution, months
+from podyard.pricing import attribution
 from podyard.pricing.attribution import Owned
 from podyard.pricing.bill import Bill
 from podyard.pricing.export import Committed, Listed, ResourceFacts, Source, Statement
@@ -54,7 +56,7 @@ def _issued(uow: UnitOfWork, project: str, month: str) -> Row | None:
         return None
 
 
-def _of_issued(uow: UnitOfWork, card: RateCard, account: accounts.Account, row: Row, by_job: bool) -> Source:
+def _of_issued(uow: UnitOfWork, card: RateCard, account: Account, row: Row, by_job: bool) -> Source:
     """From the events and prices that the invoice knew of. That its rows are those of the document is checked when they
     are made."""
     then = bills.card_of_then(uow, card, row["issued_at"])
@@ -67,7 +69,7 @@ def _of_issued(uow: UnitOfWork, card: RateCard, account: accounts.Account, row: 
 def _source(
     uow: UnitOfWork,
     card: RateCard,
-    account: accounts.Account,
+    account: Account,
     document: Row,
     bill: Bill,
     by_job: bool,
@@ -83,7 +85,7 @@ def _source(
     )
 
 
-def _statement(account: accounts.Account, document: Row, issued: bool) -> Statement:
+def _statement(account: Account, document: Row, issued: bool) -> Statement:
     decimals = document["decimals"]
     return Statement(
         number=document["number"],

@@ -23,8 +23,8 @@ from podyard.control import access, accounts, export_source
 from podyard.db.claims import Claims
 from podyard.db.tables_exports import exports
 from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain import months
 from podyard.domain.principal import Principal
-from podyard.pricing import months
 from podyard.pricing.export import Source, rows
 from podyard.pricing.export_bigquery import as_bigquery
 from podyard.pricing.export_focus import as_focus

@@ -13,9 +13,9 @@ from podyard.base.errors import PodyardError
 from podyard.base.money import Amount
 from podyard.control import billing, invoices
 from podyard.control.fsck_violation import Violation, node_text
+from podyard.db import ledger
 from podyard.db.fsck import Records, Row
 from podyard.db.tables_billing import invoices as issued
-from podyard.db.tables_billing import ledger_entries
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import region_of
 from podyard.domain.principal import PLATFORM
@@ -49,14 +49,9 @@ def check_bill(uow: UnitOfWork, records: Records, card: RateCard) -> Iterator[Vi
 
 
 def _ledger(uow: UnitOfWork, records: Records) -> Iterator[Violation]:
-    sums: dict[tuple[str, str], int] = {}
-    for entry in uow.all(select(ledger_entries).order_by(ledger_entries.c.source_id)):
-        key = (entry["source_id"], entry["currency"])
-        sums[key] = sums.get(key, 0) + entry["amount"].parts
-    for (source_id, currency), rest in sums.items():
-        if rest != 0:
-            text = f"its entries in {currency} sum to {rest} parts instead of zero"
-            yield Violation("I6", records.now, source_id, text)
+    for source_id, currency, rest in ledger.unbalanced(uow):
+        text = f"its entries in {currency} sum to {rest} parts instead of zero"
+        yield Violation("I6", records.now, source_id, text)
 
 
 def _issued(uow: UnitOfWork, records: Records, card: RateCard) -> Iterator[Violation]:

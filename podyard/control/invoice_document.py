@@ -9,9 +9,9 @@ from typing import Any
 
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.money import Amount, minor_text
-from podyard.control.accounts import Account
+from podyard.domain import months
+from podyard.domain.account import Account
 from podyard.domain.invoice import Invoice, InvoiceLine
-from podyard.pricing import months
 
 EXACT_DECIMALS = 12  # as the worked cases print exact amounts; `parts` has the amount itself
 Held = tuple[str, int, int, str]  # resource, first second, seconds, reason

@@ -15,14 +15,15 @@ from sqlalchemy import bindparam, select
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import failed_precondition, not_found
 from podyard.control import access, accounts, bills, card_prices
-from podyard.control.accounts import Account
 from podyard.control.invoice_document import Held, canonical, document
 from podyard.db import ledger
 from podyard.db.tables_billing import adjustments, invoices
 from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain import months
+from podyard.domain.account import Account
 from podyard.domain.invoice import Invoice
+from podyard.domain.ledger import LedgerTransaction
 from podyard.domain.principal import Principal
-from podyard.pricing import months
 from podyard.pricing.bill import Bill, Terms
 from podyard.pricing.invoicing import with_adjustments
 from podyard.pricing.sku import RateCard
@@ -132,7 +133,9 @@ def list_invoices(uow: UnitOfWork, principal: Principal, project: str) -> list[R
     return uow.all(_ALL, {"project": project})
 
 
-def transactions(uow: UnitOfWork, principal: Principal, project: str, after_seq: int, limit: int) -> list[Row]:
+def transactions(
+    uow: UnitOfWork, principal: Principal, project: str, after_seq: int, limit: int
+) -> list[LedgerTransaction]:
     """The ledger's transactions in order, each with its entries."""
     principal.require("podyard.billing.view", project, f"projects/{project}/ledger")
     access.project_row(uow, project)

@@ -19,18 +19,19 @@ from podyard.base.errors import Code, PodyardError
 from podyard.base.ids import row_id
 from podyard.base.money import Amount
 from podyard.control import accounts, bills
-from podyard.control.accounts import Account
 from podyard.db import queued_resources as queue_rows
 from podyard.db.tables_billing import budget_events, budgets, usage_events
 from podyard.db.tables_compute import nodes
 from podyard.db.tables_jobs import jobs
 from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain import months
+from podyard.domain.account import Account
 from podyard.domain.fleet import region_of
 from podyard.domain.invoice import JobSpan
 from podyard.domain.node import BILLABLE_NODE_STATES, NodeSpec
 from podyard.domain.queued_resource import QueuedResourceRecord
 from podyard.domain.usage import UsageRecord
-from podyard.pricing import attribution, months
+from podyard.pricing import attribution
 from podyard.pricing.bill import Terms
 from podyard.pricing.rating import total
 from podyard.pricing.sku import default_rate_card

@@ -1,29 +1,19 @@
-"""The ledger's rows: transactions that sum to zero, each booked once, and never changed.
+"""The ledger: transactions that sum to zero, each booked once, and never changed.
 
 There is no statement here, or anywhere, that updates or deletes a transaction, an entry or an issued invoice.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from sqlalchemy import bindparam, select
 
 from podyard.base.errors import failed_precondition
-from podyard.base.money import Amount
+from podyard.db.records import columns
 from podyard.db.tables_billing import ledger_entries, ledger_transactions
 from podyard.db.unit_of_work import UnitOfWork
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Posting:
-    """One side of a transaction: positive amounts are debits, negative ones credits."""
-
-    account: str
-    currency: str
-    amount: Amount
+from podyard.domain.ledger import LedgerTransaction, Posting, balances
 
 
 def book(
@@ -35,9 +25,8 @@ def book(
     FAILED_PRECONDITION when the source was booked with other entries.
     """
     wanted = [posting for posting in postings if posting.amount.parts != 0]
-    for currency in sorted({posting.currency for posting in wanted}):
-        rest = sum(posting.amount.parts for posting in wanted if posting.currency == currency)
-        assert rest == 0, f"{source_id} does not sum to zero: {rest} parts of {currency} are left over"
+    for currency, rest in balances(wanted, by="currency"):
+        assert rest.parts == 0, f"{source_id} does not sum to zero: {rest.parts} parts of {currency} are left over"
     if uow.first(_TRANSACTION, {"source_id": source_id}) is not None:
         booked = entries(uow, source_id)
         if booked != wanted:
@@ -48,8 +37,7 @@ def book(
         {"source_id": source_id, "project": project, "month": month, "booked": uow.now, "text": text},
     )
     for position, posting in enumerate(wanted):
-        values = {"account": posting.account, "currency": posting.currency, "amount": posting.amount}
-        uow.insert(ledger_entries, {"source_id": source_id, "position": position, **values})
+        uow.insert(ledger_entries, {"source_id": source_id, "position": position, **columns(posting)})
     return wanted
 
 
@@ -58,10 +46,19 @@ def entries(uow: UnitOfWork, source_id: str) -> list[Posting]:
     return [Posting(row["account"], row["currency"], row["amount"]) for row in rows]
 
 
-def transactions(uow: UnitOfWork, project: str, after_seq: int, limit: int) -> list[Mapping[str, Any]]:
-    """The project's transactions in order, each with its `entries`."""
+def transactions(uow: UnitOfWork, project: str, after_seq: int, limit: int) -> list[LedgerTransaction]:
+    """The project's transactions in order, each with its entries."""
     rows = uow.all(_OF_PROJECT, {"project": project, "after": after_seq, "most": limit})
-    return [{**row, "entries": entries(uow, row["source_id"])} for row in rows]
+    return [LedgerTransaction(**row, entries=entries(uow, row["source_id"])) for row in rows]
+
+
+def unbalanced(uow: UnitOfWork) -> list[tuple[str, str, int]]:
+    """(source, currency, parts) of transactions that do not sum to zero: there are none."""
+    sums: dict[tuple[str, str], int] = {}
+    for row in uow.all(_ALL):
+        key = (row["source_id"], row["currency"])
+        sums[key] = sums.get(key, 0) + row["amount"].parts
+    return [(*key, rest) for key, rest in sums.items() if rest != 0]
 
 
 _TRANSACTION = select(ledger_transactions.c.source_id).where(ledger_transactions.c.source_id == bindparam("source_id"))
@@ -70,6 +67,7 @@ _ENTRIES = (
     .where(ledger_entries.c.source_id == bindparam("source_id"))
     .order_by(ledger_entries.c.position)
 )
+_ALL = select(ledger_entries).order_by(ledger_entries.c.source_id)
 _OF_PROJECT = (
     select(ledger_transactions)
     .where(ledger_transactions.c.project == bindparam("project"), ledger_transactions.c.seq > bindparam("after"))

@@ -38,8 +38,14 @@ _UNTIL = timers.c.due <= bindparam("until", type_=timers.c.due.type)
 _DUE = select(timers.c.timer_id).where(_UNTIL).limit(bindparam("most"))
 _FIRST = select(timers).where(_UNTIL).order_by(timers.c.due, timers.c.timer_id).limit(bindparam("most"))
 _DROP = delete(timers).where(timers.c.resource_key == bindparam("key"))
+_DROP_KIND = _DROP.where(timers.c.kind == bindparam("kind"))
 _TAKE = delete(timers).where(timers.c.timer_id == bindparam("taken"))
 
 
 def drop(uow: UnitOfWork, resource_key: str) -> None:
     uow.execute(_DROP, {"key": resource_key})
+
+
+def drop_kind(uow: UnitOfWork, kind: str, resource_key: str) -> None:
+    """The resource's timers of one kind."""
+    uow.execute(_DROP_KIND, {"key": resource_key, "kind": kind})

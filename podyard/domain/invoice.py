@@ -56,6 +56,7 @@ class Credit:
     amount: Amount
     from_month: str
     until_month: str
+    reason: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from podyard.base.clock import OsClock
 from podyard.db.tables_billing import webhooks
 from podyard.db.tables_exports import exports
 from podyard.db.unit_of_work import Database
-from podyard.pricing import months
+from podyard.domain import months
 from tests.stack import Stack, kill, open_stack, until
 
 HERE = "/podyard/v1/projects/demo"

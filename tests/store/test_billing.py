@@ -22,6 +22,8 @@ from podyard.db.tables_billing import adjustments, ledger_entries, ledger_transa
 from podyard.db.tables_billing import commitments as table_of_commitments
 from podyard.db.tables_billing import invoices as table_of_invoices
 from podyard.db.unit_of_work import Database
+from podyard.domain.account import Account
+from podyard.domain.ledger import Posting
 from podyard.domain.principal import PLATFORM, Principal
 from podyard.http import several_units
 from podyard.pricing.sku import RateCard, default_rate_card, make_sku, make_version
@@ -54,7 +56,7 @@ def _preview(play: Play, month: str | None = None) -> Any:
     return play.database.read(lambda uow: invoices.preview(uow, default_rate_card(), PLATFORM, PROJECT, month))
 
 
-def _account(play: Play, **changes: Any) -> accounts.Account:
+def _account(play: Play, **changes: Any) -> Account:
     return play.database.run(lambda uow: accounts.patch(uow, PLATFORM, PROJECT, changes))
 
 
@@ -442,7 +444,7 @@ def test_who_only_views_cannot_close_or_buy(play: Play, clock: ManualClock) -> N
 
 
 def test_a_transaction_that_does_not_sum_to_zero_is_not_booked(play: Play) -> None:
-    postings = [ledger.Posting("a", "USD", Amount(5)), ledger.Posting("b", "USD", Amount(-4))]
+    postings = [Posting("a", "USD", Amount(5)), Posting("b", "USD", Amount(-4))]
     with pytest.raises(AssertionError, match="does not sum to zero"):
         play.database.run(lambda uow: ledger.book(uow, PROJECT, "x", "2026-03", postings, ""))
     assert _ledger(play) == {}

@@ -41,17 +41,17 @@ def test_an_upward_import_in_a_linked_folder_is_caught(tree: Path) -> None:
 
 
 def test_an_error_of_types_is_reported_with_the_path_that_git_knows(tree: Path) -> None:
-    months = tree / "pricing" / "months.py"
-    months.write_text(months.read_text() + '\n_planted: int = "text"\n')
+    meter = tree / "pricing" / "meter.py"
+    meter.write_text(meter.read_text() + '\n_planted: int = "text"\n')
     settings = tree / "podyard" / "settings.py"
     settings.write_text(settings.read_text() + '\n_planted: int = "text"\n')
     # The copy is not on this Python's path: mypy finds both modules by their folders.
-    command = [sys.executable, "-m", "tests.typecheck", "-m", "podyard.pricing.months", "-m", "podyard.settings"]
+    command = [sys.executable, "-m", "tests.typecheck", "-m", "podyard.pricing.meter", "-m", "podyard.settings"]
     done = subprocess.run(command, cwd=tree, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
     assert done.returncode == 1, done.stdout + done.stderr
     *errors, summary = done.stdout.splitlines()
     assert {error.partition(": error: ")[0] for error in errors} == {
         f"podyard/settings.py:{len(settings.read_text().splitlines())}",
-        f"pricing/months.py:{len(months.read_text().splitlines())}",
+        f"pricing/meter.py:{len(meter.read_text().splitlines())}",
     }
     assert summary.startswith("Found 2 errors in 2 files")

@@ -10,9 +10,10 @@ from typing import Any
 
 from podyard.base.clock import PlatformTime
 from podyard.base.money import Amount
+from podyard.domain import months
 from podyard.domain.invoice import BillingPolicy, Commitment, Credit, JobSpan
 from podyard.domain.usage import PriceUnit, UsageEvent
-from podyard.pricing import attribution, bill, invoicing, months
+from podyard.pricing import attribution, bill, invoicing
 from podyard.pricing.bill import Bill, Resource, Terms
 from podyard.pricing.commitments import OWN
 from podyard.pricing.export import Committed, Listed, ResourceFacts, Source, Statement

@@ -8,8 +8,9 @@ from typing import Any
 
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.money import Amount
+from podyard.domain import months
 from podyard.domain.invoice import Adjustment
-from podyard.pricing import attribution, bill, budgets, commitments, invoicing, months
+from podyard.pricing import attribution, bill, budgets, commitments, invoicing
 from podyard.pricing.attribution import IDLE, Owned
 from tests.unit.pricing.mutants import Patch, mutant, wrap
 

@@ -8,6 +8,7 @@ from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.errors import PodyardError
 from podyard.base.money import Amount
 from podyard.domain.invoice import Adjustment, BillingPolicy, Credit, JobSpan
+from podyard.domain.ledger import balances
 from podyard.domain.usage import PriceUnit, PriceVersion, UsageEvent, UsageRecord
 from podyard.pricing import attribution, bill, budgets, invoicing, ledger
 from podyard.pricing.bill import Resource, Terms
@@ -87,7 +88,7 @@ def test_a_dollar_invoice_books_revenue_exactly_and_rounding_apart() -> None:
     booked = ledger.of_invoice("demo", invoice)
     assert booked.source_id == "invoice:demo:2026-03"
     exact = Fraction(10_810, 3_600)
-    assert {name: dollars(amount) for name, amount in ledger.balances(booked.entries)} == {
+    assert {name: dollars(amount) for name, amount in balances(booked.entries)} == {
         "receivable:demo": Fraction("2.38"),
         "tax": Fraction("-0.38"),
         "revenue:s": -exact,
@@ -101,7 +102,7 @@ def test_an_invoice_of_another_currency_balances_in_both() -> None:
     (invoice,) = bill_of(policy).invoices
     assert invoice.exchange == Fraction("149.37")
     booked = ledger.of_invoice("demo", invoice)
-    assert [(name, rest.parts) for name, rest in ledger.balances(booked.entries, by="currency")] == [
+    assert [(name, rest.parts) for name, rest in balances(booked.entries, by="currency")] == [
         ("JPY", 0),
         ("USD", 0),
     ]
@@ -122,7 +123,7 @@ def test_corrections_are_booked_in_the_open_month_and_name_what_they_correct() -
     ]
     invoice = invoicing.with_adjustments(bill_of(policy).invoice("2026-03"), made, "2026-03", policy)
     assert (invoice.subtotal, invoice.total, len(invoice.adjustments)) == (300, 155, 2)
-    accounts = dict(ledger.balances(ledger.of_invoice("demo", invoice).entries))
+    accounts = dict(balances(ledger.of_invoice("demo", invoice).entries))
     assert dollars(accounts["adjustment:2026-02"]) == Fraction("1.5")
     assert dollars(accounts["adjustment:2026-01"]) == Fraction("-0.05")
     alone = invoicing.with_adjustments(None, made, "2026-04", policy)

@@ -12,12 +12,12 @@ import pytest
 
 from podyard.base.errors import PodyardError
 from podyard.base.money import Amount, minor_text
+from podyard.domain.months import seconds_of
 from podyard.pricing.commitments import is_payment
 from podyard.pricing.export import DECIMALS, Kind, Row, Source, rows
 from podyard.pricing.export_bigquery import as_bigquery, entry
 from podyard.pricing.export_slices import Slices
 from podyard.pricing.export_table import COLUMNS, as_csv, as_json, cell, json_text, number, record
-from podyard.pricing.months import seconds_of
 from tests.unit.pricing.export_source import CHIPS, EVIL, MONTH, NODES, Node, second, source
 
 HOUR = 3600

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from podyard.base.money import minor_text
+from podyard.domain.months import seconds_of
 from podyard.pricing.export import Source, rows
 from podyard.pricing.export_focus import COLUMNS, EXACT_DECIMALS_MAX, as_focus, exact
-from podyard.pricing.months import seconds_of
 from tests.unit.pricing.export_source import MONTH, second, source
 
 SPECIFICATION = Path(__file__).parents[2] / "data" / "billing" / "focus_1_2_columns.csv"

@@ -7,7 +7,7 @@ import pytest
 
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.errors import Code, PodyardError
-from podyard.pricing.months import check_zone, following, month_of, seconds_of, split
+from podyard.domain.months import check_zone, following, month_of, seconds_of, split
 
 HOUR = 3_600
 

@@ -12,6 +12,7 @@ import pytest
 
 from podyard.base.clock import PlatformTime
 from podyard.domain.invoice import BillingPolicy
+from podyard.domain.ledger import balances
 from podyard.domain.node import UsageClass
 from podyard.domain.usage import PriceUnit, UsageEvent
 from podyard.pricing import ledger
@@ -103,7 +104,7 @@ def from_ledger(cycle: Cycle, zone: str) -> dict[str, Fraction]:
         events.append(UsageEvent(f"e{seq}", row.node, seq, row.state, PlatformTime(row.at)))
     bill = compute(events, resources, Terms(BillingPolicy(time_zone=zone)), PlatformTime(cycle.end))
     booked = [ledger.of_invoice("demo", invoice) for invoice in bill.invoices]
-    accounts = ledger.balances(entry for transaction in booked for entry in transaction.entries)
+    accounts = balances(entry for transaction in booked for entry in transaction.entries)
     assert sum(amount.parts for _, amount in accounts) == 0
     return {
         name.removeprefix("revenue:"): -amount.fraction() for name, amount in accounts if name.startswith("revenue:")

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import PodyardError
+from podyard.domain import months
 from podyard.domain.invoice import JobSpan
 from podyard.domain.usage import PriceUnit, PriceVersion, UsageRecord
-from podyard.pricing import explore, months
+from podyard.pricing import explore
 from podyard.pricing.explore import Bucket
 from podyard.pricing.rating import total
 
