@@ -280,14 +280,14 @@ def list_agents(request: Request) -> Agents:
     return {
         "agents": [
             {
-                "agent": row["agent_id"],
-                "bindAddress": row["bind_address"],
-                "replicasMax": row["replicas_max"],
-                "hostsMax": row["hosts_max"],
-                "pid": row["pid"],
-                "seenTime": row["seen"].rfc3339(),
+                "agent": agent.agent_id,
+                "bindAddress": agent.bind_address,
+                "replicasMax": agent.replicas_max,
+                "hostsMax": agent.hosts_max,
+                "pid": agent.pid,
+                "seenTime": agent.seen.rfc3339(),
             }
-            for row in found
+            for agent in found
         ]
     }
 

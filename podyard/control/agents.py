@@ -6,19 +6,20 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Select, Table, bindparam, delete, func, insert, select, update
+from sqlalchemy import Select, Table, bindparam, delete, func, select, update
 
 from podyard.base.clock import RealTime
 from podyard.base.errors import Code, PodyardError, invalid
 from podyard.control import job_lines
 from podyard.control.gangs import settle
+from podyard.db import agents as agent_rows
 from podyard.db import faults
 from podyard.db import jobs as rows
 from podyard.db.nodes import row_by_key as node_row
-from podyard.db.tables_compute import agents
 from podyard.db.tables_jobs import attempts, checkpoints, job_evaluations, job_metrics, jobs, replicas
 from podyard.db.transition import REPLICAS, move_row
 from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.agent import AgentRecord
 from podyard.domain.gang import core_count, learning_rate_scale
 from podyard.domain.job import REFUSED, REPLICA, objects_prefix
 from podyard.domain.node import kind_of
@@ -64,21 +65,11 @@ def register(
 ) -> int:
     """Makes the caller the agent of this name and returns its fence: an older process of that name is refused."""
     require_agent(principal, agent_id)
-    row = uow.first(select(agents).where(agents.c.agent_id == agent_id).with_for_update())
-    fence = 1 if row is None else int(row["fence"]) + 1
-    values = {
-        "bind_address": bind_address,
-        "replicas_max": replicas_max,
-        "hosts_max": hosts_max,
-        "pid": pid,
-        "fence": fence,
-        "registered": uow.real_now,
-        "seen": uow.real_now,
-    }
-    if row is None:
-        uow.execute(insert(agents).values(agent_id=agent_id, **values))
-    else:
-        uow.execute(update(agents).where(agents.c.agent_id == agent_id).values(**values))
+    before = agent_rows.find(uow, agent_id, lock=True)
+    fence = 1 if before is None else before.fence + 1
+    now = uow.real_now
+    agent = AgentRecord(agent_id, bind_address, replicas_max, hosts_max, pid, fence, registered=now, seen=now)
+    agent_rows.store(uow, before, agent)
     return fence
 
 
@@ -90,17 +81,16 @@ def sync(
     A replica that shall yield goes on by itself until it has: to its agent it shall RUN.
     """
     require_agent(principal, agent_id)
-    agent = uow.first(_AGENT, {"key": agent_id})
-    if agent is None or agent["fence"] != fence:
+    agent = agent_rows.find(uow, agent_id)
+    if agent is None or agent.fence != fence:
         raise PodyardError(Code.ABORTED, f"agent {agent_id} has registered anew: fence {fence} is old")
-    uow.update(agents, {"agent_id": agent_id}, {"seen": uow.real_now})
+    agent_rows.store(uow, agent, dataclasses.replace(agent, seen=uow.real_now))
     for report in reports:
         _take(uow, agent_id, report)
     live = uow.all(_LIVE_OF, {"key": agent_id})
     return [{**replica, "desired": "STOP" if replica["desired"] == "STOP" else "RUN"} for replica in live]
 
 
-_AGENT = select(agents).where(agents.c.agent_id == bindparam("key"))
 _LIVE_OF = (
     select(replicas)
     .where(replicas.c.agent_id == bindparam("key"), replicas.c.state.in_(rows.LIVE_REPLICA_STATES))
@@ -132,7 +122,7 @@ def specification(uow: UnitOfWork, principal: Principal, replica_id: str) -> Map
     replica = _replica(uow, principal, replica_id)
     attempt = rows.attempt_by_id(uow, replica["attempt_id"])
     job = rows.row_by_key(uow, replica["job_key"])
-    agent = uow.first(select(agents).where(agents.c.agent_id == replica["agent_id"]))
+    agent = agent_rows.find(uow, replica["agent_id"])
     assert agent is not None
     kind = kind_of(job["accelerator_type"], job["topology"])
     spec = rows.to_spec(job["spec"])
@@ -162,7 +152,7 @@ def specification(uow: UnitOfWork, principal: Principal, replica_id: str) -> Map
         "ringKey": attempt["ring_key"],
         "resumeStep": attempt["resume_step"],
         "objectsPrefix": objects_prefix(job["job_key"]),
-        "bindAddress": agent["bind_address"],
+        "bindAddress": agent.bind_address,
         "leaseSeconds": uow.leases.replica_seconds,
     }
 
@@ -341,6 +331,6 @@ def require_agent(principal: Principal, agent_id: str) -> None:
         )
 
 
-def list_agents(uow: UnitOfWork, principal: Principal) -> list[Mapping[str, Any]]:
+def list_agents(uow: UnitOfWork, principal: Principal) -> list[AgentRecord]:
     principal.require("podyard.agents.list", "*", "agents")
-    return uow.all(select(agents).order_by(agents.c.agent_id))
+    return agent_rows.list_all(uow)

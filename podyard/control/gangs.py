@@ -22,10 +22,9 @@ from podyard.base.errors import Code
 from podyard.base.ids import row_id
 from podyard.base.rng import secret_token
 from podyard.control import access, job_lines
-from podyard.db import credentials, outbox
+from podyard.db import agents, credentials, outbox
 from podyard.db import jobs as rows
 from podyard.db.nodes import row_by_key as node_row
-from podyard.db.tables_compute import agents
 from podyard.db.tables_jobs import attempts, jobs, replicas
 from podyard.db.transition import ATTEMPTS, JOBS, REPLICAS, born_row, move_row
 from podyard.db.unit_of_work import UnitOfWork
@@ -113,14 +112,7 @@ def turn(job: Mapping[str, Any]) -> tuple[int, bool, int, str]:
 def free_replicas(uow: UnitOfWork) -> dict[str, int]:
     """Free places for replicas on each living agent."""
     used = rows.live_replicas_by_agent(uow)
-    oldest = uow.real_now.plus_seconds(-uow.leases.agent_seconds)
-    living = uow.all(_LIVING, {"oldest": oldest})
-    return {row["agent_id"]: row["replicas_max"] - used.get(row["agent_id"], 0) for row in living}
-
-
-_LIVING = (
-    select(agents).where(agents.c.seen >= bindparam("oldest", type_=agents.c.seen.type)).order_by(agents.c.agent_id)
-)
+    return {agent.agent_id: agent.replicas_max - used.get(agent.agent_id, 0) for agent in agents.list_living(uow)}
 
 
 def _free_count(uow: UnitOfWork) -> int:

@@ -18,7 +18,7 @@ from podyard.base.errors import Code, PodyardError, failed_precondition, invalid
 from podyard.control import access, lookup
 from podyard.control.agents import require_agent
 from podyard.control.gangs import POKE_TASK
-from podyard.db import faults, hosts, outbox, yard
+from podyard.db import agents, faults, hosts, outbox, yard
 from podyard.db import nodes as node_rows
 from podyard.db.tables_access import projects
 from podyard.db.tables_compute import nodes
@@ -335,7 +335,7 @@ def _stop_where_not_ready(uow: UnitOfWork, agent_id: str | None) -> None:
 def _lose_silent(uow: UnitOfWork) -> None:
     """A host server that cannot report ends by itself within its lease; while its agent lives, it is made anew."""
     lapsed = [host for host in hosts.live(uow, None) if host.lease_until is None or host.lease_until < uow.real_now]
-    living = {room.agent_id for room in hosts.living_agents(uow)} if lapsed else set()
+    living = {agent.agent_id for agent in agents.list_living(uow)} if lapsed else set()
     for host in lapsed:
         if host.agent_id not in living:
             reason = f"agent {host.agent_id} is silent and the lease is over"
@@ -346,7 +346,7 @@ def _materialise(uow: UnitOfWork, node: Mapping[str, Any], chosen: Sequence[Host
     """Gives each host a life on the agent with the most room, all or none."""
     if not chosen:
         return
-    living = hosts.living_agents(uow)
+    living = agents.list_living(uow)
     used = hosts.live_counts(uow)
     free = {agent.agent_id: agent.hosts_max - used.get(agent.agent_id, 0) for agent in living}
     room = sum(max(0, count) for count in free.values())

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import bindparam, or_, select, update
+from sqlalchemy import or_, select, update
 
 from podyard.base.clock import RealTime
 from podyard.base.errors import Code, PodyardError
 from podyard.control import gangs, nodes
+from podyard.db import agents, outbox
 from podyard.db import jobs as rows
 from podyard.db import nodes as node_rows
-from podyard.db import outbox
 from podyard.db import queued_resources as queue_rows
-from podyard.db.tables_compute import agents
 from podyard.db.tables_compute import nodes as nodes_table
 from podyard.db.tables_jobs import attempts, jobs, replicas
 from podyard.db.transition import REPLICAS, move_row
@@ -35,8 +34,7 @@ def lose_silent_replicas(uow: UnitOfWork, watching_since: RealTime) -> None:
     """
     if uow.real_now < watching_since.plus_seconds(uow.leases.replica_seconds):
         return
-    oldest_agent = uow.real_now.plus_seconds(-uow.leases.agent_seconds)
-    living = {row["agent_id"] for row in uow.all(_LIVING, {"oldest": oldest_agent})}
+    living = {agent.agent_id for agent in agents.list_living(uow)}
     for replica in uow.all(_LIVE):
         silent = replica["lease_until"] is None or replica["lease_until"] < uow.real_now
         if not silent:
@@ -52,7 +50,6 @@ def lose_silent_replicas(uow: UnitOfWork, watching_since: RealTime) -> None:
         gangs.settle(uow, replica["attempt_id"])
 
 
-_LIVING = select(agents.c.agent_id).where(agents.c.seen >= bindparam("oldest", type_=agents.c.seen.type))
 _LIVE = select(replicas).where(replicas.c.state.in_(rows.LIVE_REPLICA_STATES)).order_by(replicas.c.replica_id)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Select, String, and_, bindparam, cast, exists, func, or_, select, update
 
-from podyard.db.tables_compute import agents, hosts, nodes
+from podyard.db.tables_compute import hosts, nodes
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.host import SHUTDOWN_SCRIPT, STARTUP_SCRIPT
 from podyard.domain.host_record import LIVE_HOST_STATES, HostRecord, HostState
@@ -38,14 +38,6 @@ class HostToStop:
     host: HostRecord
     node_id: str
     node_state: str
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Room:
-    """How many hosts a living agent may run."""
-
-    agent_id: str
-    hosts_max: int
 
 
 def of_node(uow: UnitOfWork, node_key: str) -> list[HostRecord]:
@@ -87,13 +79,6 @@ def to_stop(uow: UnitOfWork, agent_id: str | None) -> list[HostToStop]:
 def present(uow: UnitOfWork, host_ids: Sequence[str]) -> set[str]:
     """Which of the ids are hosts."""
     return {row["host_id"] for row in uow.all(select(hosts.c.host_id).where(hosts.c.host_id.in_(host_ids)))}
-
-
-def living_agents(uow: UnitOfWork) -> list[Room]:
-    """The agents that have been heard of within their lease, by id."""
-    oldest = uow.real_now.plus_seconds(-uow.leases.agent_seconds)
-    query = select(agents.c.agent_id, agents.c.hosts_max).where(agents.c.seen >= oldest).order_by(agents.c.agent_id)
-    return [Room(row["agent_id"], row["hosts_max"]) for row in uow.all(query)]
 
 
 def set_asked(uow: UnitOfWork, host_ids: Sequence[str]) -> None:
