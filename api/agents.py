@@ -219,10 +219,7 @@ def sync(request: Request, agent: str, body: Annotated[deps.MendedBody, SyncMess
     live, wanted, gone, listening = deps.write(request, body_of_unit)
     return {
         "leaseSeconds": deps.platform(request).database.leases.agent_seconds,
-        "replicas": [
-            {"replica": r["replica_id"], "fence": r["fence"], "desired": r["desired"], "token": r["token"]}
-            for r in live
-        ],
+        "replicas": [{"replica": r.replica_id, "fence": r.fence, "desired": r.desired, "token": r.token} for r in live],
         "hosts": [to_api_wanted(host) for host in wanted],
         "goneHosts": gone,
         "listeners": listening,
@@ -241,10 +238,10 @@ def join(request: Request, replica: str, body: Annotated[deps.Body, JoinMessage]
         "ready": True,
         "peers": [
             {
-                "processIndex": p["rank"],
-                "hostIndices": p["host_indices"],
-                "address": p["address"],
-                "agent": p["agent_id"],
+                "processIndex": p.rank,
+                "hostIndices": list(p.host_indices),
+                "address": p.address or "",
+                "agent": p.agent_id,
             }
             for p in peers
         ],

@@ -13,17 +13,18 @@ from podyard.base.errors import Code, PodyardError, invalid
 from podyard.control import job_lines
 from podyard.control.gangs import settle
 from podyard.db import agents as agent_rows
-from podyard.db import faults
+from podyard.db import faults, replicas
 from podyard.db import jobs as rows
 from podyard.db.nodes import row_by_key as node_row
-from podyard.db.tables_jobs import attempts, checkpoints, job_evaluations, job_metrics, jobs, replicas
-from podyard.db.transition import REPLICAS, move_row
+from podyard.db.tables_jobs import attempts, checkpoints, job_evaluations, job_metrics, jobs
+from podyard.db.transition import move, store
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.agent import AgentRecord
 from podyard.domain.gang import core_count, learning_rate_scale
-from podyard.domain.job import REFUSED, REPLICA, objects_prefix
+from podyard.domain.job import objects_prefix
 from podyard.domain.node import kind_of
 from podyard.domain.principal import Principal
+from podyard.domain.replica import REPLICA, Desired, Replica, ReplicaOutcome, ReplicaState
 from podyard.domain.training import training_json
 
 
@@ -75,8 +76,8 @@ def register(
 
 def sync(
     uow: UnitOfWork, principal: Principal, agent_id: str, fence: int, reports: Sequence[ReplicaReport]
-) -> list[Mapping[str, Any]]:
-    """Takes what the agent saw; returns its live replicas: replica, fence, desired, token.
+) -> list[Replica]:
+    """Takes what the agent saw; returns its live replicas.
 
     A replica that shall yield goes on by itself until it has: to its agent it shall RUN.
     """
@@ -87,42 +88,38 @@ def sync(
     agent_rows.store(uow, agent, dataclasses.replace(agent, seen=uow.real_now))
     for report in reports:
         _take(uow, agent_id, report)
-    live = uow.all(_LIVE_OF, {"key": agent_id})
-    return [{**replica, "desired": "STOP" if replica["desired"] == "STOP" else "RUN"} for replica in live]
+    return [_as_told(replica) for replica in replicas.list_live(uow, agent_id)]
 
 
-_LIVE_OF = (
-    select(replicas)
-    .where(replicas.c.agent_id == bindparam("key"), replicas.c.state.in_(rows.LIVE_REPLICA_STATES))
-    .order_by(replicas.c.replica_id)
-)
-_REPLICA = select(replicas).where(replicas.c.replica_id == bindparam("key"))
+def _as_told(replica: Replica) -> Replica:
+    return replica if replica.desired is Desired.STOP else dataclasses.replace(replica, desired=Desired.RUN)
 
 
 def _take(uow: UnitOfWork, agent_id: str, report: ReplicaReport) -> None:
-    replica = uow.first(_REPLICA, {"key": report.replica})
-    if replica is None or replica["agent_id"] != agent_id:
+    replica = replicas.find(uow, report.replica)
+    if replica is None or replica.agent_id != agent_id:
         return
-    if replica["fence"] != report.fence or REPLICA.is_final(replica["state"]):
+    if replica.fence != report.fence or not replica.is_live:
         return  # of an attempt that is over: the agent forgets it when the answer does not list it
-    if report.state == "EXITED":
-        move_row(uow, REPLICAS, replica, "exit", reason=report.reason)
-        if not replica["reason"]:
-            outcome = "RELEASED" if report.released and replica["outcome"] is None else replica["outcome"]
-            query = update(replicas).where(replicas.c.replica_id == report.replica)
-            uow.execute(query.values(reason=report.reason, outcome=outcome))
-        settle(uow, replica["attempt_id"])
-    elif REPLICA.allows(replica["state"], "start"):
+    if report.state == ReplicaState.EXITED:
+        gone = replica
+        if not replica.reason:
+            outcome = ReplicaOutcome.RELEASED if report.released and replica.outcome is None else replica.outcome
+            gone = dataclasses.replace(replica, reason=report.reason, outcome=outcome)
+        move(uow, replica, "exit", reason=report.reason, changed=gone)
+        settle(uow, replica.attempt_id)
+    elif REPLICA.allows(replica.state, "start"):
         lease_until = uow.real_now.plus_seconds(uow.leases.replica_seconds)
-        move_row(uow, REPLICAS, replica, "start", reason="process started", lease_until=lease_until)
+        started = dataclasses.replace(replica, lease_until=lease_until)
+        move(uow, replica, "start", reason="process started", changed=started)
 
 
 def specification(uow: UnitOfWork, principal: Principal, replica_id: str) -> Mapping[str, Any]:
     """Everything that a replica needs to run."""
     replica = _replica(uow, principal, replica_id)
-    attempt = rows.attempt_by_id(uow, replica["attempt_id"])
-    job = rows.row_by_key(uow, replica["job_key"])
-    agent = agent_rows.find(uow, replica["agent_id"])
+    attempt = rows.attempt_by_id(uow, replica.attempt_id)
+    job = rows.row_by_key(uow, replica.job_key)
+    agent = agent_rows.find(uow, replica.agent_id)
     assert agent is not None
     kind = kind_of(job["accelerator_type"], job["topology"])
     spec = rows.to_spec(job["spec"])
@@ -132,7 +129,7 @@ def specification(uow: UnitOfWork, principal: Principal, replica_id: str) -> Map
         "job": rows.to_job(job).name,
         "attempt": attempt["attempt"],
         "epoch": attempt["attempt"],
-        "fence": replica["fence"],
+        "fence": replica.fence,
         "recipe": spec.recipe,
         "arguments": spec.arguments,
         "mode": spec.mode,
@@ -146,9 +143,9 @@ def specification(uow: UnitOfWork, principal: Principal, replica_id: str) -> Map
         "acceleratorType": job["accelerator_type"],
         "coreCount": core_count(kind, hosts),
         "hostCount": hosts,
-        "hostIndices": replica["host_indices"],
-        "rank": replica["rank"],
-        "processCount": len(rows.replica_rows(uow, attempt["attempt_id"])),
+        "hostIndices": replica.host_indices,
+        "rank": replica.rank,
+        "processCount": len(replicas.of_attempt(uow, attempt["attempt_id"])),
         "ringKey": attempt["ring_key"],
         "resumeStep": attempt["resume_step"],
         "objectsPrefix": objects_prefix(job["job_key"]),
@@ -157,58 +154,53 @@ def specification(uow: UnitOfWork, principal: Principal, replica_id: str) -> Map
     }
 
 
-def join(
-    uow: UnitOfWork, principal: Principal, replica_id: str, fence: int, address: str
-) -> list[Mapping[str, Any]] | None:
+def join(uow: UnitOfWork, principal: Principal, replica_id: str, fence: int, address: str) -> list[Replica] | None:
     """The rendezvous: takes a replica's address; returns all peers by rank once every one has joined, else None."""
     replica = _replica(uow, principal, replica_id)
     _check_fence(replica, fence)
-    if replica["address"] != address:
-        uow.execute(update(replicas).where(replicas.c.replica_id == replica_id).values(address=address))
-    gang = rows.replica_rows(uow, replica["attempt_id"])
-    return gang if all(peer["address"] for peer in gang) else None
+    store(uow, replica, dataclasses.replace(replica, address=address))
+    gang = replicas.of_attempt(uow, replica.attempt_id)
+    return gang if all(peer.address for peer in gang) else None
 
 
-def report(uow: UnitOfWork, principal: Principal, replica_id: str, progress: Progress) -> str:
-    """Takes a replica's progress, renews its lease, and returns what it shall do: RUN, YIELD or STOP."""
+def report(uow: UnitOfWork, principal: Principal, replica_id: str, progress: Progress) -> Desired:
+    """Takes a replica's progress, renews its lease, and returns what it shall do."""
     replica = _replica(uow, principal, replica_id)
     _check_fence(replica, progress.fence)
     job_lines.keep(uow, replica, progress.lines)
-    attempt = rows.attempt_by_id(uow, replica["attempt_id"])
+    attempt = rows.attempt_by_id(uow, replica.attempt_id)
     # Also of a gang that is being ended: the next one resumes from what is kept here, and starts after its last word.
     if progress.points or progress.evaluations or progress.checkpoints or progress.pruned or progress.summary:
         _keep_progress(uow, replica, attempt, progress)
     if attempt["state"] in ("STARTING", "RUNNING"):
         _keep_state(uow, replica, attempt, progress)
-        settle(uow, replica["attempt_id"], attempt)
-    lease_until = uow.real_now.plus_seconds(uow.leases.replica_seconds)
-    uow.update(replicas, {"replica_id": replica_id}, {"lease_until": lease_until})
-    fresh = uow.first(_REPLICA, {"key": replica_id})
+        settle(uow, replica.attempt_id, attempt)
+    replicas.renew_lease(uow, replica_id)
+    fresh = replicas.find(uow, replica_id)
     assert fresh is not None
-    return str(fresh["desired"])
+    return fresh.desired
 
 
-def _keep_state(uow: UnitOfWork, replica: Mapping[str, Any], attempt: Mapping[str, Any], progress: Progress) -> None:
-    if REPLICA.allows(replica["state"], "run"):
-        move_row(uow, REPLICAS, replica, "run", reason="the replica reports")
-    if progress.state == "RUNNING" or replica["outcome"] is not None:
+def _keep_state(uow: UnitOfWork, replica: Replica, attempt: Mapping[str, Any], progress: Progress) -> None:
+    if REPLICA.allows(replica.state, "run"):
+        replica = move(uow, replica, "run", reason="the replica reports")
+    if progress.state == "RUNNING" or replica.outcome is not None:
         return
-    outcome, reason = progress.state, progress.error or progress.state
-    if outcome == "FAILED" and progress.is_permanent:
-        outcome = REFUSED
-    if outcome == "YIELDED" and attempt["yield_real"] is None:
-        outcome, reason = "FAILED", "it yielded, and nobody had asked it to"
-    query = update(replicas).where(replicas.c.replica_id == replica["replica_id"])
-    uow.execute(query.values(outcome=outcome, reason=reason))
+    outcome, reason = ReplicaOutcome(progress.state), progress.error or progress.state
+    if outcome is ReplicaOutcome.FAILED and progress.is_permanent:
+        outcome = ReplicaOutcome.REFUSED
+    if outcome is ReplicaOutcome.YIELDED and attempt["yield_real"] is None:
+        outcome, reason = ReplicaOutcome.FAILED, "it yielded, and nobody had asked it to"
+    store(uow, replica, dataclasses.replace(replica, outcome=outcome, reason=reason))
 
 
 def checkpoints_fail(uow: UnitOfWork, replica_id: str) -> bool:
     """Whether a fault keeps the replica's job from writing checkpoints: it shall take none of the older ones away."""
     rules = faults.standing(uow, "checkpoint")
-    replica = uow.first(_REPLICA, {"key": replica_id}) if rules else None
+    replica = replicas.find(uow, replica_id) if rules else None
     if replica is None:
         return False
-    subject = faults.of_node(node_row(uow, rows.row_by_key(uow, replica["job_key"])["node_key"]))
+    subject = faults.of_node(node_row(uow, rows.row_by_key(uow, replica.job_key)["node_key"]))
     return any(rule.matches(subject) for rule in rules)
 
 
@@ -230,8 +222,8 @@ def _written(
     return kept
 
 
-def _keep_progress(uow: UnitOfWork, replica: Mapping[str, Any], attempt: Mapping[str, Any], progress: Progress) -> None:
-    job = rows.row_by_key(uow, replica["job_key"])
+def _keep_progress(uow: UnitOfWork, replica: Replica, attempt: Mapping[str, Any], progress: Progress) -> None:
+    job = rows.row_by_key(uow, replica.job_key)
     resumed = progress.summary.get("resumedStep")
     if isinstance(resumed, int) and 0 <= resumed < attempt["resume_step"]:
         # The checkpoint that was chosen is torn, and the replica went on from the one before.
@@ -302,12 +294,12 @@ def require_replica(principal: Principal, replica_id: str) -> None:
         raise _denied_to_report(replica_id)
 
 
-def _replica(uow: UnitOfWork, principal: Principal, replica_id: str) -> Mapping[str, Any]:
+def _replica(uow: UnitOfWork, principal: Principal, replica_id: str) -> Replica:
     require_replica(principal, replica_id)
-    row = uow.first(_REPLICA, {"key": replica_id})
-    if row is None or row["attempt_id"] != principal.attempt_id:
+    replica = replicas.find(uow, replica_id)
+    if replica is None or replica.attempt_id != principal.attempt_id:
         raise _denied_to_report(replica_id)
-    return row
+    return replica
 
 
 def _denied_to_report(replica_id: str) -> PodyardError:
@@ -317,9 +309,9 @@ def _denied_to_report(replica_id: str) -> PodyardError:
     )
 
 
-def _check_fence(replica: Mapping[str, Any], fence: int) -> None:
-    if replica["fence"] != fence or REPLICA.is_final(replica["state"]):
-        raise PodyardError(Code.ABORTED, f"replica {replica['replica_id']} is over: fence {fence} is refused")
+def _check_fence(replica: Replica, fence: int) -> None:
+    if replica.fence != fence or not replica.is_live:
+        raise PodyardError(Code.ABORTED, f"replica {replica.replica_id} is over: fence {fence} is refused")
 
 
 def require_agent(principal: Principal, agent_id: str) -> None:

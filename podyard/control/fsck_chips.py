@@ -10,7 +10,6 @@ from podyard.control.fsck_violation import Violation, job_text, node_text
 from podyard.db.fsck import Records, Row
 from podyard.domain.fleet import Fleet, Pod
 from podyard.domain.host_record import LIVE_HOST_STATES
-from podyard.domain.job import REPLICA
 from podyard.domain.node import NODE_STATES_LOST, kind_of
 from podyard.domain.slice import chips_from_text
 from podyard.hardware.accelerator_types import AcceleratorType
@@ -123,15 +122,15 @@ def _processes(records: Records) -> Iterator[Violation]:
     placed = {item["node_key"] for item in records.slices}
     live_nodes: dict[str, Any] = {}
     for replica in records.replicas:
-        job = records.jobs.get(replica["job_key"])
-        if job is None or REPLICA.is_final(replica["state"]):
+        job = records.jobs.get(replica.job_key)
+        if job is None or not replica.is_live:
             continue
-        attempt = records.attempts[replica["attempt_id"]]
+        attempt = records.attempts[replica.attempt_id]
         if attempt["state"] == "ENDED":
-            text = f"replica {replica['rank']} is {replica['state']}, and its attempt has ended"
+            text = f"replica {replica.rank} is {replica.state}, and its attempt has ended"
             yield Violation("I8", records.now, job_text(job), text)
         if job["node_key"] not in placed:
-            text = f"replica {replica['rank']} is {replica['state']} on chips that were given back"
+            text = f"replica {replica.rank} is {replica.state} on chips that were given back"
             yield Violation("I8", records.now, job_text(job), text)
         live_nodes[job["node_key"]] = job
     for host in records.hosts:

@@ -9,22 +9,24 @@ from podyard.db import jobs as job_rows
 from podyard.db.fsck import Records, Row
 from podyard.domain.fleet import Fleet
 from podyard.domain.gang import allowed_sizes
-from podyard.domain.job import JOB, REPLICA
+from podyard.domain.job import JOB
 from podyard.domain.node import NODE_STATES_LOST, kind_of
+from podyard.domain.replica import Replica, ReplicaOutcome, ReplicaState
 
 _WITH_ATTEMPT = frozenset({"PREPARING", "RUNNING", "CANCELLING"})
+_DONE = (ReplicaOutcome.SUCCEEDED, ReplicaOutcome.YIELDED)
 _WAITING = frozenset({"QUEUED", "RECOVERING"})
 
 
 def check_jobs(records: Records, fleet: Fleet) -> Iterator[Violation]:
     del fleet
     attempts: dict[str, list[Row]] = {}
-    replicas: dict[str, list[Row]] = {}
+    replicas: dict[str, list[Replica]] = {}
     metrics: dict[str, list[Row]] = {}
     for attempt in records.attempts.values():
         attempts.setdefault(attempt["job_key"], []).append(attempt)
     for replica in records.replicas:
-        replicas.setdefault(replica["attempt_id"], []).append(replica)
+        replicas.setdefault(replica.attempt_id, []).append(replica)
     for point in records.metrics:
         metrics.setdefault(point["job_key"], []).append(point)
     running_on: dict[str, str] = {}
@@ -42,7 +44,7 @@ def _gangs(
     records: Records,
     job: Row,
     attempts: Sequence[Row],
-    replicas: dict[str, list[Row]],
+    replicas: dict[str, list[Replica]],
     running_on: dict[str, str],
 ) -> Iterator[str]:
     kind = kind_of(job["accelerator_type"], job["topology"])
@@ -52,21 +54,21 @@ def _gangs(
         yield f"{len(is_open)} attempts are under way at once"
     for attempt in attempts:
         gang = replicas.get(attempt["attempt_id"], [])
-        number, states = attempt["attempt"], [replica["state"] for replica in gang]
+        number, states = attempt["attempt"], [replica.state for replica in gang]
         size = sizes.get(kind.host_count if attempt["host_count"] is None else attempt["host_count"])
         wanted = None if size is None else [size.hosts_of(rank) for rank in range(size.process_count)]
-        if wanted is None or [replica["host_indices"] for replica in gang] != wanted:
+        if wanted is None or [replica.host_indices for replica in gang] != wanted:
             yield f"attempt {number} has {len(gang)} replicas, which are not one whole gang"
-        live = [state for state in states if not REPLICA.is_final(state)]
+        live = [replica for replica in gang if replica.is_live]
         if attempt["state"] == "ENDED" and live:
             yield f"attempt {number} has ended, and {len(live)} of its replicas have not"
         # Replicas that have finished may go before the others.
-        going = [replica["state"] for replica in gang if replica["outcome"] not in ("SUCCEEDED", "YIELDED")]
-        if attempt["state"] in ("STARTING", "RUNNING") and any(map(REPLICA.is_final, going)):
+        going = {replica.state for replica in gang if replica.outcome not in _DONE}
+        if attempt["state"] in ("STARTING", "RUNNING") and ReplicaState.EXITED in going:
             yield f"attempt {number} is {attempt['state']}, and its replicas are {', '.join(states)}"
-        if attempt["state"] == "RUNNING" and not set(going) <= {"RUNNING"}:
+        if attempt["state"] == "RUNNING" and not going <= {ReplicaState.RUNNING}:
             yield f"attempt {number} is RUNNING, and its replicas are {', '.join(states)}"
-        if len({replica["desired"] for replica in gang}) > 1:
+        if len({replica.desired for replica in gang}) > 1:
             yield f"attempt {number}: its replicas are not all to do the same"
     for attempt in is_open:
         node = records.nodes.get(job["node_key"])

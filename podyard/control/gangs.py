@@ -15,23 +15,24 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import bindparam, func, select, update
+from sqlalchemy import bindparam, select, update
 
 from podyard.base.clock import RealTime
 from podyard.base.errors import Code
 from podyard.base.ids import row_id
 from podyard.base.rng import secret_token
 from podyard.control import access, job_lines
-from podyard.db import agents, credentials, outbox
+from podyard.db import agents, credentials, outbox, replicas
 from podyard.db import jobs as rows
 from podyard.db.nodes import row_by_key as node_row
-from podyard.db.tables_jobs import attempts, jobs, replicas
-from podyard.db.transition import ATTEMPTS, JOBS, REPLICAS, born_row, move_row
+from podyard.db.tables_jobs import attempts, jobs
+from podyard.db.transition import ATTEMPTS, JOBS, born, born_row, move_row
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.gang import GangSize, wanted_sizes, whole_gang
 from podyard.domain.gang_room import Contender, Holder, count_for, left_for_others, who_shrinks
-from podyard.domain.job import ATTEMPT, JOB, PRIORITY_DEFAULT, REFUSED, REPLICA
+from podyard.domain.job import ATTEMPT, JOB, PRIORITY_DEFAULT
 from podyard.domain.node import kind_of
+from podyard.domain.replica import Desired, Replica, ReplicaOutcome, ReplicaState
 
 WAITING = ("QUEUED", "RECOVERING")
 POKE_TASK = "podyard.poke_agent"
@@ -111,7 +112,7 @@ def turn(job: Mapping[str, Any]) -> tuple[int, bool, int, str]:
 
 def free_replicas(uow: UnitOfWork) -> dict[str, int]:
     """Free places for replicas on each living agent."""
-    used = rows.live_replicas_by_agent(uow)
+    used = replicas.live_counts(uow)
     return {agent.agent_id: agent.replicas_max - used.get(agent.agent_id, 0) for agent in agents.list_living(uow)}
 
 
@@ -152,7 +153,7 @@ def _take_turn(uow: UnitOfWork, job: Mapping[str, Any], other: Mapping[str, Any]
     attempt = rows.open_attempt(uow, other["job_key"])
     if attempt is None or turn(other)[0] <= turn(job)[0]:
         return busy
-    room = free + len(_live_gang(uow, attempt))
+    room = free + len(_live_gang(uow, attempt["attempt_id"]))
     if size.process_count > room:
         return _needed(size, room)
     ask_to_yield(uow, attempt, "PREEMPTED", f"job {job['job_id']} has a higher priority and takes its turn")
@@ -172,10 +173,9 @@ def _make_room(uow: UnitOfWork, wants: _Wants, free: int, shares: Mapping[str, f
         return
     living, holders = free_replicas(uow), {}
     for job in running:
-        gang = (row for row in rows.replica_rows(uow, job["attempt_id"]) if not REPLICA.is_final(row["state"]))
-        places = sum(replica["agent_id"] in living for replica in gang)
+        places = sum(replica.agent_id in living for replica in _live_gang(uow, job["attempt_id"]))
         holders[job["attempt_id"]] = Holder(_wants(job).contender, places)
-    chosen = who_shrinks(wants.contender, list(holders.values()), free, _held(uow), shares)
+    chosen = who_shrinks(wants.contender, list(holders.values()), free, replicas.project_counts(uow), shares)
     text = (
         f"the gang goes on with fewer: {wants.sizes[-1].process_count} places are needed by a job that comes before it"
     )
@@ -184,21 +184,8 @@ def _make_room(uow: UnitOfWork, wants: _Wants, free: int, shares: Mapping[str, f
             ask_to_yield(uow, rows.attempt_by_id(uow, attempt_id), "RESIZED", text)
 
 
-def _held(uow: UnitOfWork) -> dict[str, int]:
-    """Places by project."""
-    return {row["project"]: row["places"] for row in uow.all(_HELD)}
-
-
-_HELD = (
-    select(jobs.c.project, func.count().label("places"))
-    .join(replicas, replicas.c.job_key == jobs.c.job_key)
-    .where(replicas.c.state.in_(rows.LIVE_REPLICA_STATES))
-    .group_by(jobs.c.project)
-)
-
-
-def _live_gang(uow: UnitOfWork, attempt: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return [row for row in rows.replica_rows(uow, attempt["attempt_id"]) if not REPLICA.is_final(row["state"])]
+def _live_gang(uow: UnitOfWork, attempt_id: str) -> list[Replica]:
+    return [replica for replica in replicas.of_attempt(uow, attempt_id) if replica.is_live]
 
 
 def _needed(size: GangSize, free: int) -> str:
@@ -270,26 +257,24 @@ def _place_replicas(uow: UnitOfWork, job: Mapping[str, Any], attempt_id: str, si
         assert free[agent_id] > 0, free
         free[agent_id] -= 1
         used.append(agent_id)
-        born_row(
-            uow,
-            REPLICAS,
-            {
-                "replica_id": row_id(uow.streams.stream("replicas"), "replica"),
-                "attempt_id": attempt_id,
-                "job_key": job["job_key"],
-                "rank": rank,
-                "host_indices": size.hosts_of(rank),
-                "agent_id": agent_id,
-                "desired": "RUN",
-                "fence": job["attempt"] + 1,
-                "token": token,
-                "address": None,
-                "outcome": None,
-                "reason": "",
-                "lease_until": None,
-            },
-            reason="gang placed",
+        replica = Replica(
+            replica_id=row_id(uow.streams.stream("replicas"), "replica"),
+            attempt_id=attempt_id,
+            job_key=job["job_key"],
+            rank=rank,
+            host_indices=size.hosts_of(rank),
+            agent_id=agent_id,
+            state=ReplicaState.PENDING,
+            desired=Desired.RUN,
+            version=1,
+            fence=job["attempt"] + 1,
+            token=token,
+            address=None,
+            outcome=None,
+            reason="",
+            lease_until=None,
         )
+        born(uow, replica, reason="gang placed")
     return sorted(set(used))
 
 
@@ -354,7 +339,7 @@ def _ask_to_yield(uow: UnitOfWork, attempt: Mapping[str, Any]) -> bool:
         return False
     wants, living = _wants(job), free_replicas(uow)
     hosts, _ = rows.size_of(attempt, job)
-    own = sum(replica["agent_id"] in living for replica in _live_gang(uow, attempt))
+    own = sum(replica.agent_id in living for replica in _live_gang(uow, attempt["attempt_id"]))
     room = sum(max(0, count) for count in living.values()) + own
     most = wants.sizes[0].host_count
     if hosts < most:
@@ -383,7 +368,7 @@ def ask_to_yield(uow: UnitOfWork, attempt: Mapping[str, Any], outcome: str, text
         return
     asked = update(attempts).where(attempts.c.attempt_id == attempt["attempt_id"])
     uow.execute(asked.values(yield_real=uow.real_now, yield_outcome=outcome))
-    uow.execute(update(replicas).where(replicas.c.attempt_id == attempt["attempt_id"]).values(desired="YIELD"))
+    replicas.set_desired(uow, attempt["attempt_id"], Desired.YIELD)
     uow.execute(update(jobs).where(jobs.c.job_key == attempt["job_key"]).values(state_reason=text))
 
 
@@ -395,29 +380,30 @@ def settle(uow: UnitOfWork, attempt_id: str, known: Mapping[str, Any] | None = N
     attempt = rows.attempt_by_id(uow, attempt_id) if known is None else known
     if ATTEMPT.is_final(attempt["state"]):
         return
-    gang = rows.replica_rows(uow, attempt_id)
+    gang = replicas.of_attempt(uow, attempt_id)
     if attempt["state"] != "ENDING":
-        released = [r for r in gang if r["outcome"] == "RELEASED"]
-        refused = [r for r in gang if r["outcome"] == REFUSED]
-        lost = [r for r in gang if r["outcome"] == "FAILED" or (r["state"] == "EXITED" and r["outcome"] is None)]
+        said = {replica.outcome for replica in gang}
+        released = [r for r in gang if r.outcome is ReplicaOutcome.RELEASED]
+        refused = [r for r in gang if r.outcome is ReplicaOutcome.REFUSED]
+        lost = [r for r in gang if r.outcome is ReplicaOutcome.FAILED or (not r.is_live and r.outcome is None)]
         if released:
-            attempt = end(uow, attempt, "PREEMPTED", f"replica {released[0]['rank']}: {released[0]['reason']}")
+            attempt = end(uow, attempt, "PREEMPTED", f"replica {released[0].rank}: {released[0].reason}")
         elif refused or lost:
             first = (refused or lost)[0]
-            attempt = end(uow, attempt, "FAILED", f"replica {first['rank']}: {first['reason']}")
-            job_lines.add(uow, first, f"attempt {attempt['attempt']} failed: {first['reason']}")
-        elif all(r["outcome"] == "SUCCEEDED" for r in gang):
+            attempt = end(uow, attempt, "FAILED", f"replica {first.rank}: {first.reason}")
+            job_lines.add(uow, first, f"attempt {attempt['attempt']} failed: {first.reason}")
+        elif said == {ReplicaOutcome.SUCCEEDED}:
             # The first ones may have finished before the last one was heard of: then nobody has seen all of them run.
             if attempt["state"] == "STARTING":
                 attempt = _run(uow, attempt)
             attempt = end(uow, attempt, "SUCCEEDED", "all replicas finished")
-        elif all(r["outcome"] in ("SUCCEEDED", "YIELDED") for r in gang):
+        elif said <= {ReplicaOutcome.SUCCEEDED, ReplicaOutcome.YIELDED}:
             outcome = attempt["yield_outcome"] or "RESIZED"
             to = "for a gang of another size" if outcome == "RESIZED" else "and saved: the job goes on when it has room"
             attempt = end(uow, attempt, outcome, f"all replicas have yielded {to}")
-        elif attempt["state"] == "STARTING" and all(r["state"] == "RUNNING" for r in gang):
+        elif attempt["state"] == "STARTING" and all(r.state is ReplicaState.RUNNING for r in gang):
             _run(uow, attempt)
-    if attempt["state"] == "ENDING" and all(REPLICA.is_final(r["state"]) for r in gang):
+    if attempt["state"] == "ENDING" and not any(replica.is_live for replica in gang):
         _finish(uow, attempt)
 
 
@@ -435,9 +421,9 @@ def end(uow: UnitOfWork, attempt: Mapping[str, Any], outcome: str, reason: str) 
         return attempt
     ending = {**move_row(uow, ATTEMPTS, attempt, "end", reason=reason, outcome=outcome), "reason": reason}
     uow.update(attempts, {"attempt_id": attempt["attempt_id"]}, {"reason": reason})
-    gang = _live_gang(uow, attempt)
-    uow.execute(update(replicas).where(replicas.c.attempt_id == attempt["attempt_id"]).values(desired="STOP"))
-    for agent_id in sorted({r["agent_id"] for r in gang}):
+    gang = _live_gang(uow, attempt["attempt_id"])
+    replicas.set_desired(uow, attempt["attempt_id"], Desired.STOP)
+    for agent_id in sorted({replica.agent_id for replica in gang}):
         outbox.put(uow, f"agent.{agent_id}", POKE_TASK, [agent_id])
     job = rows.row_by_key(uow, attempt["job_key"])
     if outcome in ("FAILED", "PREEMPTED", "RESIZED") and JOB.allows(job["state"], "recover"):
@@ -448,7 +434,7 @@ def end(uow: UnitOfWork, attempt: Mapping[str, Any], outcome: str, reason: str) 
 def _finish(uow: UnitOfWork, attempt: Mapping[str, Any]) -> None:
     move_row(uow, ATTEMPTS, attempt, "ended", reason=attempt["outcome"], ended=uow.now)
     credentials.revoke_attempt(uow, attempt["attempt_id"])
-    uow.execute(update(replicas).where(replicas.c.attempt_id == attempt["attempt_id"]).values(token=""))
+    replicas.remove_tokens(uow, attempt["attempt_id"])
     job = rows.row_by_key(uow, attempt["job_key"])
     wall = job["wall_seconds"] + uow.real_now.seconds_since(attempt["started_real"])
     counts = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import bindparam, insert, select
@@ -10,16 +10,17 @@ from sqlalchemy import bindparam, insert, select
 from podyard.base.clock import RATE_ONE, ClockMode, PlatformTime, RealTime
 from podyard.db.tables_jobs import attempts, job_logs
 from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.replica import Replica
 
 LOG_LINE_CHARACTERS_MAX = 4096
 LOG_LINES_PER_REPLICA_MAX = 100_000  # what a person can read; beyond it lines are dropped, the job goes on
 
 
-def keep(uow: UnitOfWork, replica: Mapping[str, Any], lines: Sequence[tuple[int, RealTime, str]]) -> None:
+def keep(uow: UnitOfWork, replica: Replica, lines: Sequence[tuple[int, RealTime, str]]) -> None:
     """Keeps what a replica has written (seq, real time, line), each line once."""
     if not lines:
         return
-    newest = uow.first(_NEWEST, {"replica": replica["replica_id"]})
+    newest = uow.first(_NEWEST, {"replica": replica.replica_id})
     last = -1 if newest is None else newest["seq"]
     begin = _begin(uow, replica) if newest is None else newest["at"]
     fresh = []
@@ -31,9 +32,9 @@ def keep(uow: UnitOfWork, replica: Mapping[str, Any], lines: Sequence[tuple[int,
         uow.execute(insert(job_logs), fresh)
 
 
-def add(uow: UnitOfWork, replica: Mapping[str, Any], line: str) -> None:
+def add(uow: UnitOfWork, replica: Replica, line: str) -> None:
     """Adds a line of the platform's own to the log of a replica that writes no more."""
-    newest = uow.first(_NEWEST, {"replica": replica["replica_id"]})
+    newest = uow.first(_NEWEST, {"replica": replica.replica_id})
     seq, at = (0, uow.now) if newest is None else (newest["seq"] + 1, max(newest["at"], uow.now))
     uow.execute(insert(job_logs), [_row(replica, seq, at, line)])
 
@@ -47,9 +48,9 @@ _NEWEST = (
 _STARTED = select(attempts.c.started).where(attempts.c.attempt_id == bindparam("attempt"))
 
 
-def _begin(uow: UnitOfWork, replica: Mapping[str, Any]) -> PlatformTime:
-    row = uow.first(_STARTED, {"attempt": replica["attempt_id"]})
-    assert row is not None, replica["attempt_id"]
+def _begin(uow: UnitOfWork, replica: Replica) -> PlatformTime:
+    row = uow.first(_STARTED, {"attempt": replica.attempt_id})
+    assert row is not None, replica.attempt_id
     started: PlatformTime = row["started"]
     return started
 
@@ -66,11 +67,11 @@ def _platform_time(uow: UnitOfWork, at: RealTime) -> PlatformTime:
     return uow.now.plus_nanos(-ago)
 
 
-def _row(replica: Mapping[str, Any], seq: int, at: PlatformTime, line: str) -> dict[str, Any]:
+def _row(replica: Replica, seq: int, at: PlatformTime, line: str) -> dict[str, Any]:
     return {
-        "replica_id": replica["replica_id"],
+        "replica_id": replica.replica_id,
         "seq": seq,
-        "job_key": replica["job_key"],
+        "job_key": replica.job_key,
         "at": at,
         "line": line[:LOG_LINE_CHARACTERS_MAX],
     }

@@ -13,6 +13,7 @@ from podyard.base.ids import check_resource_id, row_id
 from podyard.control import access, gangs, lookup, nodes
 from podyard.db import jobs as rows
 from podyard.db import nodes as node_rows
+from podyard.db import replicas as replica_rows
 from podyard.db.tables_jobs import job_logs, jobs, replicas
 from podyard.db.transition import JOBS, born_row, move_row
 from podyard.db.unit_of_work import UnitOfWork
@@ -383,7 +384,7 @@ def _ready_node(uow: UnitOfWork, principal: Principal, project: str, zone: str, 
 
 def _check_room(uow: UnitOfWork, needed: int) -> None:
     """Refuses a gang that could never be placed, with the numbers."""
-    used = rows.live_replicas_by_agent(uow)
+    used = replica_rows.live_counts(uow)
     room = {agent: free + used.get(agent, 0) for agent, free in gangs.free_replicas(uow).items()}
     if needed > sum(room.values()):
         raise failed_precondition(

@@ -18,11 +18,10 @@ from podyard.base.ids import check_resource_id, row_id
 from podyard.control import access, disks, lookup, operations, queue_states, quota, spending
 from podyard.control.gangs import end as end_attempt
 from podyard.db import faults as fault_rows
-from podyard.db import hosts, timers
+from podyard.db import hosts, replicas, timers
 from podyard.db import jobs as job_rows
 from podyard.db import nodes as rows
 from podyard.db.tables_compute import nodes, slices
-from podyard.db.tables_jobs import jobs, replicas
 from podyard.db.transition import NODES, born_row, move_row
 from podyard.db.unit_of_work import Stale, UnitOfWork
 from podyard.domain.fleet import Fleet, Zone
@@ -407,15 +406,7 @@ def _end_jobs(uow: UnitOfWork, row: Mapping[str, Any], reason: str) -> None:
 
 
 def _busy(uow: UnitOfWork, node_key: str) -> bool:
-    return uow.execute(_RUNS, {"key": node_key}).first() is not None or hosts.is_busy(uow, node_key)
-
-
-_RUNS = (
-    select(replicas.c.replica_id)
-    .join(jobs, jobs.c.job_key == replicas.c.job_key)
-    .where(jobs.c.node_key == bindparam("key"), replicas.c.state.in_(job_rows.LIVE_REPLICA_STATES))
-    .limit(1)
-)
+    return replicas.is_any_on(uow, node_key) or hosts.is_busy(uow, node_key)
 
 
 def check_account(uow: UnitOfWork, principal: Principal, project: str, spec: NodeSpec) -> None:

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import or_, select, update
+from sqlalchemy import select, update
 
 from podyard.base.clock import RealTime
 from podyard.base.errors import Code, PodyardError
 from podyard.control import gangs, nodes
-from podyard.db import agents, outbox
+from podyard.db import agents, outbox, replicas
 from podyard.db import jobs as rows
 from podyard.db import nodes as node_rows
 from podyard.db import queued_resources as queue_rows
 from podyard.db.tables_compute import nodes as nodes_table
-from podyard.db.tables_jobs import attempts, jobs, replicas
-from podyard.db.transition import REPLICAS, move_row
+from podyard.db.tables_jobs import jobs
+from podyard.db.transition import move
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import Fleet
 from podyard.domain.job import JOB
 from podyard.domain.node import NODE
 from podyard.domain.principal import PLATFORM
 from podyard.domain.queued_resource import QueuedResourceState
+from podyard.domain.replica import ReplicaState
 
 
 def lose_silent_replicas(uow: UnitOfWork, watching_since: RealTime) -> None:
@@ -35,22 +37,17 @@ def lose_silent_replicas(uow: UnitOfWork, watching_since: RealTime) -> None:
     if uow.real_now < watching_since.plus_seconds(uow.leases.replica_seconds):
         return
     living = {agent.agent_id for agent in agents.list_living(uow)}
-    for replica in uow.all(_LIVE):
-        silent = replica["lease_until"] is None or replica["lease_until"] < uow.real_now
-        if not silent:
+    for replica in replicas.list_live(uow):
+        if replica.lease_until is not None and replica.lease_until >= uow.real_now:
             continue
-        attempt = rows.attempt_by_id(uow, replica["attempt_id"])
-        if replica["agent_id"] not in living:
-            reason = f"agent {replica['agent_id']} is silent and the lease is over"
-            move_row(uow, REPLICAS, replica, "exit", reason=reason)
-            mine = update(replicas).where(replicas.c.replica_id == replica["replica_id"])
-            uow.execute(mine.values(reason=replica["reason"] or reason))
-        elif replica["state"] == "RUNNING" or _long_started(uow, attempt):
-            gangs.end(uow, attempt, "FAILED", f"replica {replica['rank']} has not reported for its whole lease")
-        gangs.settle(uow, replica["attempt_id"])
-
-
-_LIVE = select(replicas).where(replicas.c.state.in_(rows.LIVE_REPLICA_STATES)).order_by(replicas.c.replica_id)
+        attempt = rows.attempt_by_id(uow, replica.attempt_id)
+        if replica.agent_id not in living:
+            reason = f"agent {replica.agent_id} is silent and the lease is over"
+            gone = dataclasses.replace(replica, reason=replica.reason or reason)
+            move(uow, replica, "exit", reason=reason, changed=gone)
+        elif replica.state is ReplicaState.RUNNING or _long_started(uow, attempt):
+            gangs.end(uow, attempt, "FAILED", f"replica {replica.rank} has not reported for its whole lease")
+        gangs.settle(uow, replica.attempt_id)
 
 
 def _long_started(uow: UnitOfWork, attempt: Mapping[str, Any]) -> bool:
@@ -61,32 +58,14 @@ def _long_started(uow: UnitOfWork, attempt: Mapping[str, Any]) -> bool:
 
 def poke_stopping(uow: UnitOfWork) -> None:
     """Sends the hint again to agents whose replicas shall stop: the first one may have been lost."""
-    waiting = select(replicas.c.agent_id).where(
-        replicas.c.desired == "STOP", replicas.c.state.in_(rows.LIVE_REPLICA_STATES)
-    )
-    for row in uow.all(waiting.distinct().order_by(replicas.c.agent_id)):
-        outbox.put(uow, f"agent.{row['agent_id']}", gangs.POKE_TASK, [row["agent_id"]])
+    for agent_id in replicas.agents_to_stop(uow):
+        outbox.put(uow, f"agent.{agent_id}", gangs.POKE_TASK, [agent_id])
 
 
 def settle_attempts(uow: UnitOfWork) -> None:
     """Looks again at every attempt of which more may follow than that it runs."""
-    for row in uow.all(_NOT_SETTLED):
-        gangs.settle(uow, row["attempt_id"])
-
-
-_SAYS_MORE = (
-    select(replicas.c.replica_id)
-    .where(
-        replicas.c.attempt_id == attempts.c.attempt_id,
-        or_(replicas.c.outcome.is_not(None), replicas.c.state == "EXITED"),
-    )
-    .exists()
-)
-_NOT_SETTLED = (
-    select(attempts.c.attempt_id)
-    .where(attempts.c.state != "ENDED", or_(attempts.c.state != "RUNNING", _SAYS_MORE))
-    .order_by(attempts.c.attempt_id)
-)
+    for attempt_id in rows.attempts_to_settle(uow):
+        gangs.settle(uow, attempt_id)
 
 
 def end_jobs_without_node(uow: UnitOfWork, fleet: Fleet) -> None:

@@ -14,9 +14,11 @@ from podyard.db import faults as fault_rows
 from podyard.db import operations as operation_rows
 from podyard.db import tables, tables_access, tables_billing, tables_compute, tables_jobs, tables_queue
 from podyard.db.jobs import ACTIVE_JOB_STATES
+from podyard.db.replicas import to_replica
 from podyard.db.types import RealTimeColumn
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.operation import Operation
+from podyard.domain.replica import Replica
 
 Row = Mapping[str, Any]
 
@@ -40,7 +42,7 @@ class Records:
     reservations: Mapping[str, Row]
     jobs: Mapping[str, Row]
     attempts: Mapping[str, Row]
-    replicas: Sequence[Row]
+    replicas: Sequence[Replica]
     metrics: Sequence[Row]
     requests: Sequence[Row]
     broken: Mapping[str, int]  # bit set of chips by pod
@@ -75,7 +77,7 @@ def load(uow: UnitOfWork, after_seq: int = 0) -> Records:
         reservations={row["reservation_key"]: row for row in read("reservations")},
         jobs=jobs,
         attempts={row["attempt_id"]: row for row in of_job("attempts")},
-        replicas=of_job("replicas"),
+        replicas=[to_replica(row) for row in of_job("replicas")],
         metrics=of_job("metrics"),
         requests=read("requests"),
         broken=fault_rows.broken(uow),
@@ -98,7 +100,7 @@ def _queries(everything: bool) -> Mapping[str, Select[Any]]:
 
     def of_job(table: Table) -> Select[Any]:
         some = table.c.job_key.in_(bindparam("jobs", expanding=True))
-        return _plain(table) if everything else _plain(table).where(some)
+        return select(table) if everything else select(table).where(some)
 
     def ordered(query: Select[Any], *columns: Any) -> Select[Any]:
         return query.order_by(*columns)

@@ -9,13 +9,13 @@ from typing import Any
 from sqlalchemy import ColumnElement, and_, bindparam, false, func, or_, select
 
 from podyard.base.errors import Code
-from podyard.db.tables_jobs import attempts, checkpoints, job_evaluations, job_metrics, jobs, replicas
+from podyard.db import replicas
+from podyard.db.tables_jobs import attempts, checkpoints, job_evaluations, job_metrics, jobs
+from podyard.db.tables_jobs import replicas as replica_table
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.job import (
     ATTEMPT,
     JOB,
-    REFUSED,
-    REPLICA,
     Attempt,
     Elastic,
     Job,
@@ -25,10 +25,10 @@ from podyard.domain.job import (
     committed_ranges,
 )
 from podyard.domain.node import kind_of
+from podyard.domain.replica import ReplicaOutcome
 from podyard.domain.training import training_of
 
 ACTIVE_JOB_STATES = tuple(sorted(state for state in JOB.states() if not JOB.is_final(state)))
-LIVE_REPLICA_STATES = tuple(sorted(state for state in REPLICA.states() if not REPLICA.is_final(state)))
 
 
 def row_of(uow: UnitOfWork, project: str, zone: str, job_id: str) -> Mapping[str, Any] | None:
@@ -117,31 +117,34 @@ _ATTEMPT = select(attempts).where(attempts.c.attempt_id == bindparam("key"))
 _ATTEMPT_LOCKED = _ATTEMPT.with_for_update()
 
 
-def replica_rows(uow: UnitOfWork, attempt_id: str) -> list[Mapping[str, Any]]:
-    return uow.all(_REPLICAS, {"key": attempt_id})
+def attempts_to_settle(uow: UnitOfWork) -> list[str]:
+    """The ids of the attempts that have not ended and of which more may follow than that they run."""
+    return [row["attempt_id"] for row in uow.all(_TO_SETTLE)]
 
 
-_REPLICAS = select(replicas).where(replicas.c.attempt_id == bindparam("key")).order_by(replicas.c.rank)
+_SAYS_MORE = (
+    select(replica_table.c.replica_id)
+    .where(
+        replica_table.c.attempt_id == attempts.c.attempt_id,
+        or_(replica_table.c.outcome.is_not(None), replica_table.c.state == "EXITED"),
+    )
+    .exists()
+)
+_TO_SETTLE = (
+    select(attempts.c.attempt_id)
+    .where(attempts.c.state != "ENDED", or_(attempts.c.state != "RUNNING", _SAYS_MORE))
+    .order_by(attempts.c.attempt_id)
+)
 
 
 def refusal_of(uow: UnitOfWork, attempt_id: str) -> tuple[Code, str] | None:
     """Code and message of what no other attempt would find otherwise, if a replica has said so ("CODE: message")."""
-    reason = next((row["reason"] for row in replica_rows(uow, attempt_id) if row["outcome"] == REFUSED), None)
+    gang = replicas.of_attempt(uow, attempt_id)
+    reason = next((replica.reason for replica in gang if replica.outcome is ReplicaOutcome.REFUSED), None)
     if reason is None:
         return None
     name, _, message = reason.partition(": ")
     return (Code[name], message) if name in Code.__members__ else (Code.INVALID_ARGUMENT, reason)
-
-
-def live_replicas_by_agent(uow: UnitOfWork) -> dict[str, int]:
-    return {row["agent_id"]: row["replicas"] for row in uow.all(_LIVE_BY_AGENT)}
-
-
-_LIVE_BY_AGENT = (
-    select(replicas.c.agent_id, func.count().label("replicas"))
-    .where(replicas.c.state.in_(LIVE_REPLICA_STATES))
-    .group_by(replicas.c.agent_id)
-)
 
 
 def committed(uow: UnitOfWork, job_key: str) -> ColumnElement[bool]:

@@ -20,11 +20,12 @@ from podyard.db import tables, tables_billing, tables_compute, tables_jobs, tabl
 from podyard.db.records import changed_columns, columns
 from podyard.db.unit_of_work import Stale, UnitOfWork
 from podyard.domain.host_record import HOST, HostRecord, HostState
-from podyard.domain.job import ATTEMPT, JOB, REPLICA
+from podyard.domain.job import ATTEMPT, JOB
 from podyard.domain.machine import Machine
 from podyard.domain.node import BILLABLE_NODE_STATES, NODE, node_name
 from podyard.domain.operation import OPERATION, Operation, OperationState
 from podyard.domain.queued_resource import QUEUED_RESOURCE, QueuedResourceRecord, QueuedResourceState
+from podyard.domain.replica import REPLICA, Replica, ReplicaState
 from podyard.domain.reservation import RESERVATION, Reservation, ReservationState
 
 
@@ -63,6 +64,7 @@ _KINDS: Mapping[type[Any], tuple[Stated, type[StrEnum]]] = {
     HostRecord: (HOSTS, HostState),
     Operation: (OPERATIONS, OperationState),
     QueuedResourceRecord: (QUEUED_RESOURCES, QueuedResourceState),
+    Replica: (REPLICAS, ReplicaState),
     Reservation: (RESERVATIONS, ReservationState),
 }
 

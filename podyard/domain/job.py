@@ -39,21 +39,6 @@ ATTEMPT = Machine(
     },
 )
 
-# `desired` (RUN or STOP) is a column of its own; the state is what the agent or the replica last said.
-REPLICA = Machine(
-    "replica",
-    "PENDING",
-    {
-        "PENDING": {"start": "STARTING", "run": "RUNNING", "exit": "EXITED"},
-        "STARTING": {"run": "RUNNING", "exit": "EXITED"},
-        "RUNNING": {"exit": "EXITED"},
-        "EXITED": {},
-    },
-)
-
-# What a replica says that finds its job or its data wrong: the attempt has failed, and another one would fail, too.
-REFUSED = "REFUSED"
-
 JOB_MODES = ("train", "evaluate", "predict", "export")
 JOB_EXECUTIONS = ("real", "simulated")
 PRIORITY_MIN, PRIORITY_DEFAULT, PRIORITY_MAX = -1000, 0, 1000

@@ -17,6 +17,7 @@ from podyard.control import agents
 from podyard.control.agents import Progress, ReplicaReport
 from podyard.db.unit_of_work import Database
 from podyard.domain.principal import Principal
+from podyard.domain.replica import Desired
 from podyard.simulation.hosts import HOSTS_MAX, SimHosts
 from podyard.workers.agent_state import AgentState, Known, Phase, Start, Stop, Wanted
 
@@ -147,7 +148,7 @@ class SimAgent:
         reported = self.memory.reports()
         said = [_report(item.replica, item.fence, item.phase, item.reason, item.released) for item in reported]
         try:
-            rows = self._database.run(
+            live = self._database.run(
                 lambda uow: agents.sync(uow, self.principal, self.agent_id, self.fence, said), actor=self.agent_id
             )
         except PodyardError as error:
@@ -157,8 +158,8 @@ class SimAgent:
             return
         self.next_sync = self._clock.now().plus_seconds(SYNC_SECONDS)
         self._told = reported
-        wanted = [Wanted(r["replica_id"], r["fence"], r["desired"] == "RUN", r["token"]) for r in rows]
-        attempts = {row["replica_id"]: row["attempt_id"] for row in rows}
+        wanted = [Wanted(r.replica_id, r.fence, r.desired is Desired.RUN, r.token) for r in live]
+        attempts = {replica.replica_id: replica.attempt_id for replica in live}
         for instruction in self.memory.on_synced(wanted, reported):
             if isinstance(instruction, Start):
                 self._start(instruction, attempts[instruction.replica])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -11,14 +10,15 @@ from sqlalchemy import select
 from podyard.base.clock import ManualClock, PlatformTime
 from podyard.base.errors import Code, PodyardError
 from podyard.control import access, agents, gangs, jobs
+from podyard.db import replicas
 from podyard.db.tables_jobs import jobs as jobs_table
-from podyard.db.tables_jobs import replicas
 from podyard.db.transition import NODES, born_row, move_row
 from podyard.db.unit_of_work import Database, UnitOfWork
 from podyard.domain.fleet_file import instant_fleet
 from podyard.domain.job import Elastic, Job, JobRequest, TrainingSettings
 from podyard.domain.node import node_name
 from podyard.domain.principal import PLATFORM, Principal
+from podyard.domain.replica import Replica
 
 PROJECT, ZONE = "demo", "europe-west4-a"
 AGENT = Principal("agent", {}, agent_id="local")
@@ -66,26 +66,27 @@ class Play:
         found = self.database.read(lambda uow: jobs.attempts(uow, PLATFORM, project, ZONE, job))
         return [(row["hosts"], row["global_batch"], row["outcome"]) for row in found]
 
-    def gang(self) -> list[Mapping[str, Any]]:
-        live = select(replicas).where(replicas.c.state != "EXITED").order_by(replicas.c.rank)
-        return self.database.read(lambda uow: uow.all(live))
+    def gang(self) -> list[Replica]:
+        """By rank."""
+        live = self.database.read(replicas.list_live)
+        return sorted(live, key=lambda replica: replica.rank)
 
-    def report(self, replica: Mapping[str, Any], state: str = "RUNNING", **fields: Any) -> str:
+    def report(self, replica: Replica, state: str = "RUNNING", **fields: Any) -> str:
         said = {"error": None, "points": [], "evaluations": [], "checkpoints": [], "pruned": [], "lines": []}
-        progress = agents.Progress(**{"fence": replica["fence"], "state": state, "summary": {}, **said, **fields})
-        caller = Principal("replica", {}, attempt_id=replica["attempt_id"])
-        return self.database.run(lambda uow: agents.report(uow, caller, replica["replica_id"], progress))
+        progress = agents.Progress(**{"fence": replica.fence, "state": state, "summary": {}, **said, **fields})
+        caller = Principal("replica", {}, attempt_id=replica.attempt_id)
+        return self.database.run(lambda uow: agents.report(uow, caller, replica.replica_id, progress))
 
     def run_all(self) -> None:
         """Every replica that has been started runs; those that are to yield have done so, and have gone."""
         for replica in self.gang():
-            if replica["state"] == "PENDING":
+            if replica.state == "PENDING":
                 self.report(replica)
         for replica in self.gang():
-            if replica["desired"] == "YIELD":
+            if replica.desired == "YIELD":
                 self.report(replica, "YIELDED")
-        stopped = [r for r in self.gang() if r["desired"] == "STOP"]
-        gone = [agents.ReplicaReport(r["replica_id"], r["fence"], "EXITED", "gone") for r in stopped]
+        stopped = [r for r in self.gang() if r.desired == "STOP"]
+        gone = [agents.ReplicaReport(r.replica_id, r.fence, "EXITED", "gone") for r in stopped]
         self.database.run(lambda uow: agents.sync(uow, AGENT, "local", self.fence, gone))
 
     def look(self, seconds: float = 0.0) -> None:
@@ -101,12 +102,12 @@ class Play:
         """Processes of each job that runs."""
         found: dict[str, int] = {}
         for replica in self.gang():
-            found[replica["job_key"]] = found.get(replica["job_key"], 0) + 1
+            found[replica.job_key] = found.get(replica.job_key, 0) + 1
         ids = {row["job_key"]: row["job_id"] for row in self.database.read(lambda uow: uow.all(select(jobs_table)))}
         return {ids[key]: count for key, count in sorted(found.items(), key=lambda item: ids[item[0]])}
 
     def exit_all(self) -> None:
-        gone = [agents.ReplicaReport(r["replica_id"], r["fence"], "EXITED", "gone") for r in self.gang()]
+        gone = [agents.ReplicaReport(r.replica_id, r.fence, "EXITED", "gone") for r in self.gang()]
         self.database.run(lambda uow: agents.sync(uow, AGENT, "local", self.fence, gone))
 
     def grow(self) -> None:
@@ -161,10 +162,10 @@ def test_a_gang_is_ended_when_it_does_not_yield(play: Play) -> None:
     play.grow()
     play.clock.advance(gangs.YIELD_SECONDS_MAX)
     play.database.run(gangs.grow)
-    assert {replica["desired"] for replica in play.gang()} == {"YIELD"}
+    assert {replica.desired for replica in play.gang()} == {"YIELD"}
     play.clock.advance(0.1)
     play.database.run(gangs.grow)
-    assert {replica["desired"] for replica in play.gang()} == {"STOP"}
+    assert {replica.desired for replica in play.gang()} == {"STOP"}
     assert play.attempts() == [(2, 128, "RESIZED")]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -13,13 +12,14 @@ from podyard.base.errors import PodyardError
 from podyard.control import agents, gangs, hosts, jobs, nodes, preemption, queue_view
 from podyard.db import fleet as fleet_rows
 from podyard.db import nodes as node_rows
+from podyard.db import replicas
 from podyard.db.tables_compute import nodes as nodes_table
-from podyard.db.tables_jobs import replicas
 from podyard.db.unit_of_work import Database, UnitOfWork
 from podyard.domain.job import Job, JobRequest
 from podyard.domain.node import UsageClass
 from podyard.domain.plan import Preempt
 from podyard.domain.principal import PLATFORM, Principal
+from podyard.domain.replica import Replica
 from podyard.domain.slice import PREEMPTIBLE_LIFE_SECONDS, SliceRecord
 from tests.store.queue_play import PROJECT, ZONE, Play, node_spec, request
 
@@ -65,22 +65,21 @@ class Yard(Play):
     def outcomes(self, job_id: str) -> list[str | None]:
         return [row["outcome"] for row in self.ask(jobs.attempts, job_id)]
 
-    def live(self) -> list[Mapping[str, Any]]:
-        query = select(replicas).where(replicas.c.state != "EXITED").order_by(replicas.c.replica_id)
-        return self.database.read(lambda uow: uow.all(query))
+    def live(self) -> list[Replica]:
+        return self.database.read(replicas.list_live)
 
     def report(self, state: str = "RUNNING", **fields: Any) -> list[str]:
         """All live replicas report; what they are told."""
         told = []
         for replica in self.live():
             said = {"error": None, "points": [], "evaluations": [], "checkpoints": [], "pruned": [], "lines": []}
-            progress = agents.Progress(**{"fence": replica["fence"], "state": state, "summary": {}, **said, **fields})
-            caller = Principal("replica", {}, attempt_id=replica["attempt_id"])
+            progress = agents.Progress(**{"fence": replica.fence, "state": state, "summary": {}, **said, **fields})
+            caller = Principal("replica", {}, attempt_id=replica.attempt_id)
             told.append(self.database.run(lambda u, c=caller, r=replica, p=progress: _report(u, c, r, p)))
         return told
 
     def exit_all(self) -> None:
-        gone = [agents.ReplicaReport(r["replica_id"], r["fence"], "EXITED", "gone") for r in self.live()]
+        gone = [agents.ReplicaReport(r.replica_id, r.fence, "EXITED", "gone") for r in self.live()]
         self.database.run(lambda uow: agents.sync(uow, AGENT, "local", self.fence, gone))
         self.turn()
 
@@ -95,8 +94,8 @@ class Yard(Play):
         return self.database.read(lambda uow: queue_view.rows(uow, self.fleet, PLATFORM, PROJECT, location))
 
 
-def _report(uow: Any, caller: Principal, replica: Mapping[str, Any], progress: agents.Progress) -> str:
-    return agents.report(uow, caller, replica["replica_id"], progress)
+def _report(uow: Any, caller: Principal, replica: Replica, progress: agents.Progress) -> str:
+    return agents.report(uow, caller, replica.replica_id, progress)
 
 
 @pytest.fixture
@@ -353,8 +352,8 @@ def test_a_job_is_not_preempted_for_one_that_has_no_room_anyway(yard: Yard) -> N
 
 
 def _exited(yard: Yard, desired: str) -> list[agents.ReplicaReport]:
-    stopping = [row for row in yard.live() if row["desired"] == desired]
-    return [agents.ReplicaReport(row["replica_id"], row["fence"], "EXITED", "gone") for row in stopping]
+    stopping = [row for row in yard.live() if row.desired == desired]
+    return [agents.ReplicaReport(row.replica_id, row.fence, "EXITED", "gone") for row in stopping]
 
 
 def test_a_priority_out_of_range_is_refused(yard: Yard) -> None:

@@ -1,0 +1,96 @@
+"""Replicas, as records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import bindparam, func, select, update
+
+from podyard.db.tables_jobs import jobs, replicas
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.replica import LIVE_REPLICA_STATES, Desired, Replica, ReplicaOutcome, ReplicaState
+
+_IS_LIVE = replicas.c.state.in_(LIVE_REPLICA_STATES)
+_BY_ID = select(replicas).where(replicas.c.replica_id == bindparam("id"))
+_OF_ATTEMPT = select(replicas).where(replicas.c.attempt_id == bindparam("id")).order_by(replicas.c.rank)
+_LIVE = select(replicas).where(_IS_LIVE).order_by(replicas.c.replica_id)
+_LIVE_ON = _LIVE.where(replicas.c.agent_id == bindparam("id"))
+_ON_NODE = (
+    select(replicas.c.replica_id)
+    .join(jobs, jobs.c.job_key == replicas.c.job_key)
+    .where(jobs.c.node_key == bindparam("key"), _IS_LIVE)
+    .limit(1)
+)
+_BY_AGENT = select(replicas.c.agent_id, func.count().label("replicas")).where(_IS_LIVE).group_by(replicas.c.agent_id)
+_BY_PROJECT = (
+    select(jobs.c.project, func.count().label("replicas"))
+    .join(replicas, replicas.c.job_key == jobs.c.job_key)
+    .where(_IS_LIVE)
+    .group_by(jobs.c.project)
+)
+_TO_STOP = (
+    select(replicas.c.agent_id)
+    .where(replicas.c.desired == Desired.STOP, _IS_LIVE)
+    .distinct()
+    .order_by(replicas.c.agent_id)
+)
+
+
+def find(uow: UnitOfWork, replica_id: str) -> Replica | None:
+    row = uow.first(_BY_ID, {"id": replica_id})
+    return None if row is None else to_replica(row)
+
+
+def of_attempt(uow: UnitOfWork, attempt_id: str) -> list[Replica]:
+    """The gang, by rank."""
+    return [to_replica(row) for row in uow.all(_OF_ATTEMPT, {"id": attempt_id})]
+
+
+def list_live(uow: UnitOfWork, agent_id: str | None = None) -> list[Replica]:
+    """Those whose processes may be on their chips, of one agent or (None) of all, by id."""
+    rows = uow.all(_LIVE) if agent_id is None else uow.all(_LIVE_ON, {"id": agent_id})
+    return [to_replica(row) for row in rows]
+
+
+def is_any_on(uow: UnitOfWork, node_key: str) -> bool:
+    """Whether a replica on the node is live."""
+    return uow.execute(_ON_NODE, {"key": node_key}).first() is not None
+
+
+def live_counts(uow: UnitOfWork) -> dict[str, int]:
+    """The number of live replicas by agent."""
+    return {row["agent_id"]: row["replicas"] for row in uow.all(_BY_AGENT)}
+
+
+def project_counts(uow: UnitOfWork) -> dict[str, int]:
+    """The number of live replicas by project."""
+    return {row["project"]: row["replicas"] for row in uow.all(_BY_PROJECT)}
+
+
+def agents_to_stop(uow: UnitOfWork) -> list[str]:
+    """The agents with live replicas that are to stop, by id."""
+    return [row["agent_id"] for row in uow.all(_TO_STOP)]
+
+
+def set_desired(uow: UnitOfWork, attempt_id: str, desired: Desired) -> None:
+    uow.execute(update(replicas).where(replicas.c.attempt_id == attempt_id).values(desired=desired))
+
+
+def remove_tokens(uow: UnitOfWork, attempt_id: str) -> None:
+    uow.execute(update(replicas).where(replicas.c.attempt_id == attempt_id).values(token=""))
+
+
+def renew_lease(uow: UnitOfWork, replica_id: str) -> None:
+    lease_until = uow.real_now.plus_seconds(uow.leases.replica_seconds)
+    uow.update(replicas, {"replica_id": replica_id}, {"lease_until": lease_until})
+
+
+def to_replica(row: Mapping[str, Any]) -> Replica:
+    outcome = row["outcome"]
+    parsed = {
+        "state": ReplicaState(row["state"]),
+        "desired": Desired(row["desired"]),
+        "outcome": None if outcome is None else ReplicaOutcome(outcome),
+    }
+    return Replica(**{**row, **parsed})

@@ -1,0 +1,79 @@
+"""A replica: one process of a job's gang, for one host or several that follow each other."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from enum import StrEnum
+
+from podyard.base.clock import RealTime
+from podyard.domain.machine import Machine
+
+
+class ReplicaState(StrEnum):
+    """What the agent or the replica last said."""
+
+    PENDING = "PENDING"
+    STARTING = "STARTING"
+    RUNNING = "RUNNING"
+    EXITED = "EXITED"
+
+
+class Desired(StrEnum):
+    """What a replica is to do. YIELD: save its work and leave."""
+
+    RUN = "RUN"
+    YIELD = "YIELD"
+    STOP = "STOP"
+
+
+class ReplicaOutcome(StrEnum):
+    """What a replica said in the end. REFUSED: its job or its data is wrong, and another attempt would fail, too.
+    RELEASED: its agent left in order and took it along."""
+
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    YIELDED = "YIELDED"
+    REFUSED = "REFUSED"
+    RELEASED = "RELEASED"
+
+
+_S = ReplicaState
+REPLICA = Machine(
+    "replica",
+    _S.PENDING,
+    {
+        _S.PENDING: {"start": _S.STARTING, "run": _S.RUNNING, "exit": _S.EXITED},
+        _S.STARTING: {"run": _S.RUNNING, "exit": _S.EXITED},
+        _S.RUNNING: {"exit": _S.EXITED},
+        _S.EXITED: {},
+    },
+)
+LIVE_REPLICA_STATES = (_S.PENDING, _S.STARTING, _S.RUNNING)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Replica:
+    """`rank` counts from 0. `fence` is the number of its attempt. `token`: what it reports with, emptied at the end.
+    `address`: where its peers meet it, once it has joined them."""
+
+    replica_id: str
+    attempt_id: str
+    job_key: str
+    rank: int
+    host_indices: Sequence[int]
+    agent_id: str
+    state: ReplicaState
+    desired: Desired
+    version: int
+    fence: int
+    token: str
+    address: str | None
+    outcome: ReplicaOutcome | None
+    reason: str
+    lease_until: RealTime | None
+
+    @property
+    def is_live(self) -> bool:
+        """Whether its process may be on its chips."""
+        return self.state is not ReplicaState.EXITED
