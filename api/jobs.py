@@ -14,6 +14,7 @@ from podyard.api.job_messages import JobAnswer, JobMessage, ResizeMessage, from_
 from podyard.api.objects import ObjectFiles
 from podyard.control import job_progress, jobs
 from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.attempt import Attempt as AttemptRecord
 from podyard.domain.job import Job, job_name
 from podyard.domain.principal import Principal
 from podyard.pricing.sku import default_rate_card
@@ -248,7 +249,7 @@ def artifact(request: Request, project: str, zone: str, job: str) -> Response:
 def attempts(request: Request, project: str, zone: str, job: str) -> Attempts:
     caller = deps.principal(request)
     found = deps.read(request, lambda uow: jobs.attempts(uow, caller, project, zone, job))
-    return {"attempts": [to_api_attempt(row) for row in found]}
+    return {"attempts": [to_api_attempt(*item) for item in found]}
 
 
 @router.get("/{job}")
@@ -274,19 +275,19 @@ def to_api_checkpoint(row: Mapping[str, Any]) -> Checkpoint:
     return answer
 
 
-def to_api_attempt(row: Mapping[str, Any]) -> Attempt:
+def to_api_attempt(attempt: AttemptRecord, hosts: int, batch: int) -> Attempt:
     answer: Attempt = {
-        "attempt": row["attempt"],
-        "state": row["state"],
-        "resumeStep": row["resume_step"],
-        "hosts": row["hosts"],
-        "globalBatch": row["batch"],
-        "startTime": row["started"].rfc3339(),
+        "attempt": attempt.attempt,
+        "state": attempt.state,
+        "resumeStep": attempt.resume_step,
+        "hosts": hosts,
+        "globalBatch": batch,
+        "startTime": attempt.started.rfc3339(),
     }
-    if row["outcome"]:
-        answer["outcome"] = row["outcome"]
-    if row["reason"]:
-        answer["reason"] = row["reason"]
-    if row["ended"]:
-        answer["endTime"] = row["ended"].rfc3339()
+    if attempt.outcome:
+        answer["outcome"] = attempt.outcome
+    if attempt.reason:
+        answer["reason"] = attempt.reason
+    if attempt.ended:
+        answer["endTime"] = attempt.ended.rfc3339()
     return answer

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -12,8 +12,8 @@ from starlette.responses import Response
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import PodyardError, invalid
 from podyard.control import access, job_progress, jobs, nodes, views
-from podyard.db.jobs import to_attempt
 from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.attempt import Attempt, committed_ranges
 from podyard.domain.job import (
     DEFAULT_MAX_FAILURES,
     DEFAULT_MAX_PREEMPTIONS,
@@ -23,7 +23,6 @@ from podyard.domain.job import (
     Job,
     JobRequest,
     TrainingSettings,
-    committed_ranges,
 )
 from podyard.domain.node import Node, NodeSpec
 from podyard.domain.principal import Principal
@@ -329,13 +328,14 @@ def _evaluations(rows: list[Mapping[str, Any]]) -> dict[str, Any]:
     return {"evaluations": newest, "measured": names, "evaluations_left_out": len(rows) - len(newest)}
 
 
-def _attempts(rows: list[Mapping[str, Any]], reached: Mapping[int, int]) -> list[dict[str, Any]]:
-    """Each attempt with the steps it did and those of them that were lost: done again by a later attempt."""
-    committed = {number: last for number, _, last in committed_ranges([to_attempt(row) for row in rows])}
+def _attempts(
+    sized: Sequence[tuple[Attempt, int, int]], reached: Mapping[int, int]
+) -> list[tuple[Attempt, int, int, int]]:
+    """Each attempt with its hosts, the steps it did and those of them that were lost: done again by a later attempt."""
+    committed = {number: last for number, _, last in committed_ranges([attempt for attempt, _, _ in sized])}
     found = []
-    for row in rows:
-        last_step = reached.get(row["attempt"], row["resume_step"])
-        kept = committed.get(row["attempt"], row["resume_step"])
-        lost = 0 if kept is None else max(0, last_step - kept)
-        found.append({**row, "last_step": last_step, "lost_steps": lost})
+    for attempt, hosts, _ in sized:
+        last_step = reached.get(attempt.attempt, attempt.resume_step)
+        kept = committed.get(attempt.attempt, attempt.resume_step)
+        found.append((attempt, hosts, last_step, 0 if kept is None else max(0, last_step - kept)))
     return found

@@ -13,13 +13,14 @@ from podyard.base.errors import Code, PodyardError, invalid
 from podyard.control import job_lines
 from podyard.control.gangs import settle
 from podyard.db import agents as agent_rows
-from podyard.db import faults, replicas
+from podyard.db import attempts, faults, replicas
 from podyard.db import jobs as rows
 from podyard.db.nodes import row_by_key as node_row
-from podyard.db.tables_jobs import attempts, checkpoints, job_evaluations, job_metrics, jobs
+from podyard.db.tables_jobs import checkpoints, job_evaluations, job_metrics, jobs
 from podyard.db.transition import move, store
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.agent import AgentRecord
+from podyard.domain.attempt import Attempt
 from podyard.domain.gang import core_count, learning_rate_scale
 from podyard.domain.job import objects_prefix
 from podyard.domain.node import kind_of
@@ -117,7 +118,7 @@ def _take(uow: UnitOfWork, agent_id: str, report: ReplicaReport) -> None:
 def specification(uow: UnitOfWork, principal: Principal, replica_id: str) -> Mapping[str, Any]:
     """Everything that a replica needs to run."""
     replica = _replica(uow, principal, replica_id)
-    attempt = rows.attempt_by_id(uow, replica.attempt_id)
+    attempt = attempts.get(uow, replica.attempt_id)
     job = rows.row_by_key(uow, replica.job_key)
     agent = agent_rows.find(uow, replica.agent_id)
     assert agent is not None
@@ -127,8 +128,8 @@ def specification(uow: UnitOfWork, principal: Principal, replica_id: str) -> Map
     start = spec.start_from
     return {
         "job": rows.to_job(job).name,
-        "attempt": attempt["attempt"],
-        "epoch": attempt["attempt"],
+        "attempt": attempt.attempt,
+        "epoch": attempt.attempt,
         "fence": replica.fence,
         "recipe": spec.recipe,
         "arguments": spec.arguments,
@@ -145,9 +146,9 @@ def specification(uow: UnitOfWork, principal: Principal, replica_id: str) -> Map
         "hostCount": hosts,
         "hostIndices": replica.host_indices,
         "rank": replica.rank,
-        "processCount": len(replicas.of_attempt(uow, attempt["attempt_id"])),
-        "ringKey": attempt["ring_key"],
-        "resumeStep": attempt["resume_step"],
+        "processCount": len(replicas.of_attempt(uow, attempt.attempt_id)),
+        "ringKey": attempt.ring_key,
+        "resumeStep": attempt.resume_step,
         "objectsPrefix": objects_prefix(job["job_key"]),
         "bindAddress": agent.bind_address,
         "leaseSeconds": uow.leases.replica_seconds,
@@ -168,11 +169,11 @@ def report(uow: UnitOfWork, principal: Principal, replica_id: str, progress: Pro
     replica = _replica(uow, principal, replica_id)
     _check_fence(replica, progress.fence)
     job_lines.keep(uow, replica, progress.lines)
-    attempt = rows.attempt_by_id(uow, replica.attempt_id)
+    attempt = attempts.get(uow, replica.attempt_id)
     # Also of a gang that is being ended: the next one resumes from what is kept here, and starts after its last word.
     if progress.points or progress.evaluations or progress.checkpoints or progress.pruned or progress.summary:
         _keep_progress(uow, replica, attempt, progress)
-    if attempt["state"] in ("STARTING", "RUNNING"):
+    if not attempt.has_begun_to_end:
         _keep_state(uow, replica, attempt, progress)
         settle(uow, replica.attempt_id, attempt)
     replicas.renew_lease(uow, replica_id)
@@ -181,7 +182,7 @@ def report(uow: UnitOfWork, principal: Principal, replica_id: str, progress: Pro
     return fresh.desired
 
 
-def _keep_state(uow: UnitOfWork, replica: Replica, attempt: Mapping[str, Any], progress: Progress) -> None:
+def _keep_state(uow: UnitOfWork, replica: Replica, attempt: Attempt, progress: Progress) -> None:
     if REPLICA.allows(replica.state, "run"):
         replica = move(uow, replica, "run", reason="the replica reports")
     if progress.state == "RUNNING" or replica.outcome is not None:
@@ -189,7 +190,7 @@ def _keep_state(uow: UnitOfWork, replica: Replica, attempt: Mapping[str, Any], p
     outcome, reason = ReplicaOutcome(progress.state), progress.error or progress.state
     if outcome is ReplicaOutcome.FAILED and progress.is_permanent:
         outcome = ReplicaOutcome.REFUSED
-    if outcome is ReplicaOutcome.YIELDED and attempt["yield_real"] is None:
+    if outcome is ReplicaOutcome.YIELDED and attempt.yield_real is None:
         outcome, reason = ReplicaOutcome.FAILED, "it yielded, and nobody had asked it to"
     store(uow, replica, dataclasses.replace(replica, outcome=outcome, reason=reason))
 
@@ -222,20 +223,19 @@ def _written(
     return kept
 
 
-def _keep_progress(uow: UnitOfWork, replica: Replica, attempt: Mapping[str, Any], progress: Progress) -> None:
+def _keep_progress(uow: UnitOfWork, replica: Replica, attempt: Attempt, progress: Progress) -> None:
     job = rows.row_by_key(uow, replica.job_key)
     resumed = progress.summary.get("resumedStep")
-    if isinstance(resumed, int) and 0 <= resumed < attempt["resume_step"]:
+    if isinstance(resumed, int) and 0 <= resumed < attempt.resume_step:
         # The checkpoint that was chosen is torn, and the replica went on from the one before.
-        query = update(attempts).where(attempts.c.attempt_id == attempt["attempt_id"])
-        uow.execute(query.values(resume_step=resumed))
-        attempt = {**attempt, "resume_step": resumed}
+        before, attempt = attempt, dataclasses.replace(attempt, resume_step=resumed)
+        store(uow, before, attempt)
         job = {
             **job,
             "steps_done": resumed,
             "modelled_seconds": rows.modelled_seconds_until(uow, job["job_key"], resumed),
         }
-    key = {"job_key": job["job_key"], "attempt": attempt["attempt"]}
+    key = {"job_key": job["job_key"], "attempt": attempt.attempt}
     last = _last_step(uow, key, attempt)
     fresh = [point for point in progress.points if point["step"] > last]
     for index, point in enumerate(fresh):
@@ -276,8 +276,8 @@ def _keep_once(uow: UnitOfWork, table: Table, key: Mapping[str, Any], items: Seq
             known.add(item["step"])
 
 
-def _last_step(uow: UnitOfWork, key: Mapping[str, Any], attempt: Mapping[str, Any]) -> int:
-    return int(uow.execute(_LAST_STEP, key).scalar() or attempt["resume_step"])
+def _last_step(uow: UnitOfWork, key: Mapping[str, Any], attempt: Attempt) -> int:
+    return int(uow.execute(_LAST_STEP, key).scalar() or attempt.resume_step)
 
 
 def _of_attempt(query: Select[Any], table: Table) -> Select[Any]:

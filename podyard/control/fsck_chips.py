@@ -8,6 +8,7 @@ from typing import Any
 
 from podyard.control.fsck_violation import Violation, job_text, node_text
 from podyard.db.fsck import Records, Row
+from podyard.domain.attempt import AttemptState
 from podyard.domain.fleet import Fleet, Pod
 from podyard.domain.host_record import LIVE_HOST_STATES
 from podyard.domain.node import NODE_STATES_LOST, kind_of
@@ -125,8 +126,7 @@ def _processes(records: Records) -> Iterator[Violation]:
         job = records.jobs.get(replica.job_key)
         if job is None or not replica.is_live:
             continue
-        attempt = records.attempts[replica.attempt_id]
-        if attempt["state"] == "ENDED":
+        if records.attempts[replica.attempt_id].state is AttemptState.ENDED:
             text = f"replica {replica.rank} is {replica.state}, and its attempt has ended"
             yield Violation("I8", records.now, job_text(job), text)
         if job["node_key"] not in placed:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from podyard.control.fsck_violation import GRACE_SECONDS, Violation, job_text
 from podyard.db import jobs as job_rows
 from podyard.db.fsck import Records, Row
+from podyard.domain.attempt import Attempt, AttemptState
 from podyard.domain.fleet import Fleet
 from podyard.domain.gang import allowed_sizes
 from podyard.domain.job import JOB
@@ -20,18 +21,18 @@ _WAITING = frozenset({"QUEUED", "RECOVERING"})
 
 def check_jobs(records: Records, fleet: Fleet) -> Iterator[Violation]:
     del fleet
-    attempts: dict[str, list[Row]] = {}
+    attempts: dict[str, list[Attempt]] = {}
     replicas: dict[str, list[Replica]] = {}
     metrics: dict[str, list[Row]] = {}
     for attempt in records.attempts.values():
-        attempts.setdefault(attempt["job_key"], []).append(attempt)
+        attempts.setdefault(attempt.job_key, []).append(attempt)
     for replica in records.replicas:
         replicas.setdefault(replica.attempt_id, []).append(replica)
     for point in records.metrics:
         metrics.setdefault(point["job_key"], []).append(point)
     running_on: dict[str, str] = {}
     for key, job in records.jobs.items():
-        mine = sorted(attempts.get(key, ()), key=lambda attempt: int(attempt["attempt"]))
+        mine = sorted(attempts.get(key, ()), key=lambda attempt: attempt.attempt)
         for problem in _gangs(records, job, mine, replicas, running_on):
             yield Violation("I3", records.now, job_text(job), problem)
         for problem in _steps(job, mine, metrics.get(key, ())):
@@ -43,54 +44,54 @@ def check_jobs(records: Records, fleet: Fleet) -> Iterator[Violation]:
 def _gangs(
     records: Records,
     job: Row,
-    attempts: Sequence[Row],
+    attempts: Sequence[Attempt],
     replicas: dict[str, list[Replica]],
     running_on: dict[str, str],
 ) -> Iterator[str]:
     kind = kind_of(job["accelerator_type"], job["topology"])
     sizes = {size.host_count: size for size in allowed_sizes(job_rows.to_spec(job["spec"]), kind)}
-    is_open = [attempt for attempt in attempts if attempt["state"] != "ENDED"]
+    is_open = [attempt for attempt in attempts if attempt.state is not AttemptState.ENDED]
     if len(is_open) > 1:
         yield f"{len(is_open)} attempts are under way at once"
     for attempt in attempts:
-        gang = replicas.get(attempt["attempt_id"], [])
-        number, states = attempt["attempt"], [replica.state for replica in gang]
-        size = sizes.get(kind.host_count if attempt["host_count"] is None else attempt["host_count"])
+        gang = replicas.get(attempt.attempt_id, [])
+        number, states = attempt.attempt, [replica.state for replica in gang]
+        size = sizes.get(kind.host_count if attempt.host_count is None else attempt.host_count)
         wanted = None if size is None else [size.hosts_of(rank) for rank in range(size.process_count)]
         if wanted is None or [replica.host_indices for replica in gang] != wanted:
             yield f"attempt {number} has {len(gang)} replicas, which are not one whole gang"
         live = [replica for replica in gang if replica.is_live]
-        if attempt["state"] == "ENDED" and live:
+        if attempt.state is AttemptState.ENDED and live:
             yield f"attempt {number} has ended, and {len(live)} of its replicas have not"
         # Replicas that have finished may go before the others.
         going = {replica.state for replica in gang if replica.outcome not in _DONE}
-        if attempt["state"] in ("STARTING", "RUNNING") and ReplicaState.EXITED in going:
-            yield f"attempt {number} is {attempt['state']}, and its replicas are {', '.join(states)}"
-        if attempt["state"] == "RUNNING" and not going <= {ReplicaState.RUNNING}:
+        if not attempt.has_begun_to_end and ReplicaState.EXITED in going:
+            yield f"attempt {number} is {attempt.state}, and its replicas are {', '.join(states)}"
+        if attempt.state is AttemptState.RUNNING and not going <= {ReplicaState.RUNNING}:
             yield f"attempt {number} is RUNNING, and its replicas are {', '.join(states)}"
         if len({replica.desired for replica in gang}) > 1:
             yield f"attempt {number}: its replicas are not all to do the same"
     for attempt in is_open:
         node = records.nodes.get(job["node_key"])
-        if attempt["state"] in ("STARTING", "RUNNING") and (node is None or node["state"] != "READY"):
-            yield f"attempt {attempt['attempt']} is {attempt['state']} on a node that is not READY"
+        if not attempt.has_begun_to_end and (node is None or node["state"] != "READY"):
+            yield f"attempt {attempt.attempt} is {attempt.state} on a node that is not READY"
         if job["node_key"] in running_on:
             yield f"it runs on the node of job {running_on[job['node_key']]} at the same time"
         running_on[job["node_key"]] = job["job_id"]
 
 
-def _steps(job: Row, attempts: Sequence[Row], metrics: Sequence[Row]) -> Iterator[str]:
-    if [attempt["attempt"] for attempt in attempts] != list(range(1, len(attempts) + 1)):
+def _steps(job: Row, attempts: Sequence[Attempt], metrics: Sequence[Row]) -> Iterator[str]:
+    if [attempt.attempt for attempt in attempts] != list(range(1, len(attempts) + 1)):
         yield "its attempts are not numbered from 1 without a gap"
         return
-    if attempts and job["attempt"] != attempts[-1]["attempt"]:
-        yield f"it is at attempt {job['attempt']}, and the last one is {attempts[-1]['attempt']}"
+    if attempts and job["attempt"] != attempts[-1].attempt:
+        yield f"it is at attempt {job['attempt']}, and the last one is {attempts[-1].attempt}"
     steps: dict[int, list[int]] = {}
     for point in metrics:
         steps.setdefault(point["attempt"], []).append(point["step"])
     committed: list[int] = []
     for attempt in attempts:
-        number, resumed = attempt["attempt"], attempt["resume_step"]
+        number, resumed = attempt.attempt, attempt.resume_step
         mine = sorted(steps.pop(number, []))
         if mine != list(range(resumed + 1, resumed + 1 + len(mine))):
             yield f"attempt {number} resumed from step {resumed}, and its steps do not follow without a gap"
@@ -109,9 +110,9 @@ def _steps(job: Row, attempts: Sequence[Row], metrics: Sequence[Row]) -> Iterato
         yield f"it has SUCCEEDED with {len(committed)} of {done} steps"
 
 
-def _lost(records: Records, job: Row, attempts: Sequence[Row]) -> Iterator[str]:
+def _lost(records: Records, job: Row, attempts: Sequence[Attempt]) -> Iterator[str]:
     state = job["state"]
-    is_open = any(attempt["state"] != "ENDED" for attempt in attempts)
+    is_open = any(attempt.state is not AttemptState.ENDED for attempt in attempts)
     if JOB.is_final(state):
         if is_open:
             yield f"it is {state}, and an attempt of it is under way"
@@ -122,7 +123,7 @@ def _lost(records: Records, job: Row, attempts: Sequence[Row]) -> Iterator[str]:
         return
     if state in _WITH_ATTEMPT and not is_open:
         yield f"it is {state}, and no attempt of it is under way"
-    since = max([job["created"], *(attempt["ended"] for attempt in attempts if attempt["ended"])])
+    since = max([job["created"], *(attempt.ended for attempt in attempts if attempt.ended)])
     settled = since.plus_seconds(GRACE_SECONDS) < records.now and not is_open
     if state in _WAITING and settled:
         node = records.nodes.get(job["node_key"])

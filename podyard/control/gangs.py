@@ -22,19 +22,22 @@ from podyard.base.errors import Code
 from podyard.base.ids import row_id
 from podyard.base.rng import secret_token
 from podyard.control import access, job_lines
-from podyard.db import agents, credentials, outbox, replicas
+from podyard.db import agents, attempts, credentials, outbox, replicas
 from podyard.db import jobs as rows
 from podyard.db.nodes import row_by_key as node_row
-from podyard.db.tables_jobs import attempts, jobs
-from podyard.db.transition import ATTEMPTS, JOBS, born, born_row, move_row
+from podyard.db.tables_jobs import attempts as attempt_table
+from podyard.db.tables_jobs import jobs
+from podyard.db.transition import JOBS, born, move, move_row, store
 from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.attempt import Attempt, AttemptOutcome, AttemptState
 from podyard.domain.gang import GangSize, wanted_sizes, whole_gang
 from podyard.domain.gang_room import Contender, Holder, count_for, left_for_others, who_shrinks
-from podyard.domain.job import ATTEMPT, JOB, PRIORITY_DEFAULT
+from podyard.domain.job import JOB, PRIORITY_DEFAULT
 from podyard.domain.node import kind_of
 from podyard.domain.replica import Desired, Replica, ReplicaOutcome, ReplicaState
 
 WAITING = ("QUEUED", "RECOVERING")
+_GOES_ON = (AttemptOutcome.FAILED, AttemptOutcome.PREEMPTED, AttemptOutcome.RESIZED)  # so does the job
 POKE_TASK = "podyard.poke_agent"
 YIELD_SECONDS_MAX = 60.0  # a step and a checkpoint of any model that trains here; past it the gang hangs
 RESIZE_PAUSE_SECONDS = 10.0  # what a start costs is worked off by then, so an agent that comes and goes stops no job
@@ -67,9 +70,9 @@ def start_waiting(uow: UnitOfWork, shares: Mapping[str, float] | None = None) ->
     ready: list[_Wants] = []
     others: list[Contender] = []
     for job in sorted(uow.all(_WAITING), key=turn):
-        attempt = rows.open_attempt(uow, job["job_key"])
+        attempt = attempts.find_open(uow, job["job_key"])
         if attempt is not None:  # it is still stopping; why it ended is the reason to show
-            if attempt["outcome"] == "RESIZED":
+            if attempt.outcome is AttemptOutcome.RESIZED:
                 others.append(_wants(job).contender)
             continue
         why = _node_reason(uow, job) or _turn_reason(uow, job)
@@ -134,7 +137,7 @@ def _node_reason(uow: UnitOfWork, job: Mapping[str, Any]) -> str | None:
 def _on_node(uow: UnitOfWork, job: Mapping[str, Any]) -> tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]:
     """(another job that is on the same node, another one whose turn comes first), as far as there are any."""
     others = [row for row in rows.active_on_node(uow, job["node_key"]) if row["job_key"] != job["job_key"]]
-    on_it = next((row for row in others if rows.open_attempt(uow, row["job_key"]) is not None), None)
+    on_it = next((row for row in others if attempts.find_open(uow, row["job_key"]) is not None), None)
     return on_it, next((row for row in sorted(others, key=turn) if turn(row) < turn(job)), None)
 
 
@@ -150,13 +153,15 @@ def _take_turn(uow: UnitOfWork, job: Mapping[str, Any], other: Mapping[str, Any]
     """Why `job` waits for the one that is on its node. One of lower priority is asked to save and to leave, if a gang
     of `size` has room once it has left."""
     busy = f"node {job['node_id']} is busy with job {other['job_id']}"
-    attempt = rows.open_attempt(uow, other["job_key"])
+    attempt = attempts.find_open(uow, other["job_key"])
     if attempt is None or turn(other)[0] <= turn(job)[0]:
         return busy
-    room = free + len(_live_gang(uow, attempt["attempt_id"]))
+    room = free + len(_live_gang(uow, attempt.attempt_id))
     if size.process_count > room:
         return _needed(size, room)
-    ask_to_yield(uow, attempt, "PREEMPTED", f"job {job['job_id']} has a higher priority and takes its turn")
+    ask_to_yield(
+        uow, attempt, AttemptOutcome.PREEMPTED, f"job {job['job_id']} has a higher priority and takes its turn"
+    )
     return f"{busy}, which has a lower priority and makes room"
 
 
@@ -165,7 +170,7 @@ def _make_room(uow: UnitOfWork, wants: _Wants, free: int, shares: Mapping[str, f
 
     One change at a time: what others are about to leave may be enough.
     """
-    if uow.first(_YIELDING) is not None:
+    if attempts.list_yielding(uow):
         return
     settled = uow.all(_RUNNING_JOBS, {"before": _settled(uow)})
     running = [job for job in settled if job["spec"].get("elastic") is not None]
@@ -181,7 +186,7 @@ def _make_room(uow: UnitOfWork, wants: _Wants, free: int, shares: Mapping[str, f
     )
     for attempt_id, holder in holders.items():
         if holder in chosen:
-            ask_to_yield(uow, rows.attempt_by_id(uow, attempt_id), "RESIZED", text)
+            ask_to_yield(uow, attempts.get(uow, attempt_id), AttemptOutcome.RESIZED, text)
 
 
 def _live_gang(uow: UnitOfWork, attempt_id: str) -> list[Replica]:
@@ -197,26 +202,25 @@ def _start(uow: UnitOfWork, job: Mapping[str, Any], size: GangSize) -> None:
     saved = rows.committed_checkpoints(uow, job["job_key"])
     resume_step = saved[0]["step"] if saved else 0
     attempt_id = row_id(uow.streams.stream("attempts"), "attempt")
-    born_row(
-        uow,
-        ATTEMPTS,
-        {
-            "attempt_id": attempt_id,
-            "job_key": job["job_key"],
-            "attempt": number,
-            "resume_step": resume_step,
-            "host_count": size.host_count,
-            "global_batch": size.global_batch,
-            "outcome": None,
-            "reason": "",
-            "ring_key": secret_token(24),
-            "started": uow.now,
-            "ended": None,
-            "started_real": uow.real_now,
-            "yield_real": None,
-        },
-        reason=f"from step {resume_step}",
+    attempt = Attempt(
+        attempt_id=attempt_id,
+        job_key=job["job_key"],
+        attempt=number,
+        state=AttemptState.STARTING,
+        version=1,
+        resume_step=resume_step,
+        host_count=size.host_count,
+        global_batch=size.global_batch,
+        outcome=None,
+        reason="",
+        ring_key=secret_token(24),
+        started=uow.now,
+        ended=None,
+        started_real=uow.real_now,
+        yield_real=None,
+        yield_outcome=None,
     )
+    born(uow, attempt, reason=f"from step {resume_step}")
     smaller = _smaller(uow, job, number, size)
     for agent_id in _place_replicas(uow, job, attempt_id, size):
         outbox.put(uow, f"agent.{agent_id}", POKE_TASK, [agent_id])
@@ -283,22 +287,22 @@ def grow(uow: UnitOfWork) -> None:
 
     One gang at a time: two could not both have the same room.
     """
-    waiting_for = uow.all(_YIELDING)
-    for row in waiting_for:
-        attempt = rows.attempt_by_id(uow, row["attempt_id"])
-        if uow.real_now > attempt["yield_real"].plus_seconds(YIELD_SECONDS_MAX):
+    waiting_for = attempts.list_yielding(uow)
+    for attempt_id in waiting_for:
+        attempt = attempts.get(uow, attempt_id)
+        if attempt.yield_real is not None and uow.real_now > attempt.yield_real.plus_seconds(YIELD_SECONDS_MAX):
             text = f"the gang has not yielded within {YIELD_SECONDS_MAX:g} s: it goes on from its last checkpoint"
-            end(uow, attempt, attempt["yield_outcome"] or "RESIZED", text)
-    for row in uow.all(_RUNNING, {"before": _settled(uow)}):
-        if waiting_for or _ask_to_yield(uow, rows.attempt_by_id(uow, row["attempt_id"])):
+            end(uow, attempt, attempt.yield_outcome or AttemptOutcome.RESIZED, text)
+    for running in attempts.list_running(uow, _settled(uow)):
+        if waiting_for or _ask_to_yield(uow, attempts.get(uow, running.attempt_id)):
             return
 
 
 def follow_size(uow: UnitOfWork, job_key: str) -> None:
     """After another size was set for a job: asks its gang to yield at once, unless another gang is just doing so."""
-    attempt = rows.open_attempt(uow, job_key)
-    if attempt is not None and uow.first(_YIELDING) is None:
-        _ask_to_yield(uow, rows.attempt_by_id(uow, attempt["attempt_id"]))
+    attempt = attempts.find_open(uow, job_key)
+    if attempt is not None and not attempts.list_yielding(uow):
+        _ask_to_yield(uow, attempts.get(uow, attempt.attempt_id))
 
 
 def _settled(uow: UnitOfWork) -> RealTime:
@@ -306,40 +310,27 @@ def _settled(uow: UnitOfWork) -> RealTime:
     return uow.real_now.plus_seconds(-RESIZE_PAUSE_SECONDS)
 
 
-_YIELDING = (
-    select(attempts.c.attempt_id)
-    .where(attempts.c.yield_real.is_not(None), attempts.c.state != "ENDED")
-    .order_by(attempts.c.attempt_id)
-)
 _RUNNING_JOBS = (
-    select(jobs, attempts.c.attempt_id)
-    .join(attempts, attempts.c.job_key == jobs.c.job_key)
+    select(jobs, attempt_table.c.attempt_id)
+    .join(attempt_table, attempt_table.c.job_key == jobs.c.job_key)
     .where(
         jobs.c.state == "RUNNING",
-        attempts.c.state == "RUNNING",
-        attempts.c.started_real < bindparam("before", type_=attempts.c.started_real.type),
+        attempt_table.c.state == "RUNNING",
+        attempt_table.c.started_real < bindparam("before", type_=attempt_table.c.started_real.type),
     )
-    .order_by(attempts.c.started_real, attempts.c.attempt_id)
-)
-_RUNNING = (
-    select(attempts.c.attempt_id)
-    .where(
-        attempts.c.state == "RUNNING",
-        attempts.c.started_real < bindparam("before", type_=attempts.c.started_real.type),
-    )
-    .order_by(attempts.c.started_real, attempts.c.attempt_id)
+    .order_by(attempt_table.c.started_real, attempt_table.c.attempt_id)
 )
 
 
-def _ask_to_yield(uow: UnitOfWork, attempt: Mapping[str, Any]) -> bool:
+def _ask_to_yield(uow: UnitOfWork, attempt: Attempt) -> bool:
     """Does so if the gang has more hosts than the job is set to, or a larger size has room: free places, without what
     those need who come before, and the places that the gang has itself on living agents."""
-    job = rows.row_by_key(uow, attempt["job_key"])
-    if attempt["state"] != "RUNNING" or job["state"] != "RUNNING" or job["spec"].get("elastic") is None:
+    job = rows.row_by_key(uow, attempt.job_key)
+    if attempt.state is not AttemptState.RUNNING or job["state"] != "RUNNING" or job["spec"].get("elastic") is None:
         return False
     wants, living = _wants(job), free_replicas(uow)
     hosts, _ = rows.size_of(attempt, job)
-    own = sum(replica.agent_id in living for replica in _live_gang(uow, attempt["attempt_id"]))
+    own = sum(replica.agent_id in living for replica in _live_gang(uow, attempt.attempt_id))
     room = sum(max(0, count) for count in living.values()) + own
     most = wants.sizes[0].host_count
     if hosts < most:
@@ -349,114 +340,117 @@ def _ask_to_yield(uow: UnitOfWork, attempt: Mapping[str, Any]) -> bool:
         return False
     whole = kind_of(job["accelerator_type"], job["topology"]).host_count
     why = f"the job is set to {most}" if hosts > most else f"there is room for {size.host_count}"
-    ask_to_yield(uow, attempt, "RESIZED", f"attempt {attempt['attempt']} yields: {why} of {whole} hosts")
+    ask_to_yield(uow, attempt, AttemptOutcome.RESIZED, f"attempt {attempt.attempt} yields: {why} of {whole} hosts")
     return True
 
 
 def _contenders(uow: UnitOfWork) -> list[Contender]:
     """The jobs that wait for places only."""
-    waiting = (job for job in sorted(uow.all(_WAITING), key=turn) if rows.open_attempt(uow, job["job_key"]) is None)
+    waiting = (job for job in sorted(uow.all(_WAITING), key=turn) if attempts.find_open(uow, job["job_key"]) is None)
     return [
         _wants(job).contender for job in waiting if not _node_reason(uow, job) and _on_node(uow, job) == (None, None)
     ]
 
 
-def ask_to_yield(uow: UnitOfWork, attempt: Mapping[str, Any], outcome: str, text: str) -> None:
+def ask_to_yield(uow: UnitOfWork, attempt: Attempt, outcome: AttemptOutcome, text: str) -> None:
     """Asks a gang that runs to save and to leave; its end then counts as `outcome`. What is not running has nothing to
     save, and one that has been asked knows: neither is asked."""
-    if attempt["state"] != "RUNNING" or attempt["yield_real"] is not None:
+    if attempt.state is not AttemptState.RUNNING or attempt.yield_real is not None:
         return
-    asked = update(attempts).where(attempts.c.attempt_id == attempt["attempt_id"])
-    uow.execute(asked.values(yield_real=uow.real_now, yield_outcome=outcome))
-    replicas.set_desired(uow, attempt["attempt_id"], Desired.YIELD)
-    uow.execute(update(jobs).where(jobs.c.job_key == attempt["job_key"]).values(state_reason=text))
+    store(uow, attempt, dataclasses.replace(attempt, yield_real=uow.real_now, yield_outcome=outcome))
+    replicas.set_desired(uow, attempt.attempt_id, Desired.YIELD)
+    uow.execute(update(jobs).where(jobs.c.job_key == attempt.job_key).values(state_reason=text))
 
 
-def settle(uow: UnitOfWork, attempt_id: str, known: Mapping[str, Any] | None = None) -> None:
+def settle(uow: UnitOfWork, attempt_id: str, known: Attempt | None = None) -> None:
     """Brings an attempt and its job to where its replicas say that they are. Does nothing when nothing follows.
 
-    `known`: its row, if this unit has read and not moved it.
+    `known`: the attempt, if this unit has read and not moved it.
     """
-    attempt = rows.attempt_by_id(uow, attempt_id) if known is None else known
-    if ATTEMPT.is_final(attempt["state"]):
+    attempt = attempts.get(uow, attempt_id) if known is None else known
+    if attempt.state is AttemptState.ENDED:
         return
     gang = replicas.of_attempt(uow, attempt_id)
-    if attempt["state"] != "ENDING":
+    if attempt.state is not AttemptState.ENDING:
         said = {replica.outcome for replica in gang}
         released = [r for r in gang if r.outcome is ReplicaOutcome.RELEASED]
         refused = [r for r in gang if r.outcome is ReplicaOutcome.REFUSED]
         lost = [r for r in gang if r.outcome is ReplicaOutcome.FAILED or (not r.is_live and r.outcome is None)]
         if released:
-            attempt = end(uow, attempt, "PREEMPTED", f"replica {released[0].rank}: {released[0].reason}")
+            attempt = end(uow, attempt, AttemptOutcome.PREEMPTED, f"replica {released[0].rank}: {released[0].reason}")
         elif refused or lost:
             first = (refused or lost)[0]
-            attempt = end(uow, attempt, "FAILED", f"replica {first.rank}: {first.reason}")
-            job_lines.add(uow, first, f"attempt {attempt['attempt']} failed: {first.reason}")
+            attempt = end(uow, attempt, AttemptOutcome.FAILED, f"replica {first.rank}: {first.reason}")
+            job_lines.add(uow, first, f"attempt {attempt.attempt} failed: {first.reason}")
         elif said == {ReplicaOutcome.SUCCEEDED}:
             # The first ones may have finished before the last one was heard of: then nobody has seen all of them run.
-            if attempt["state"] == "STARTING":
+            if attempt.state is AttemptState.STARTING:
                 attempt = _run(uow, attempt)
-            attempt = end(uow, attempt, "SUCCEEDED", "all replicas finished")
+            attempt = end(uow, attempt, AttemptOutcome.SUCCEEDED, "all replicas finished")
         elif said <= {ReplicaOutcome.SUCCEEDED, ReplicaOutcome.YIELDED}:
-            outcome = attempt["yield_outcome"] or "RESIZED"
-            to = "for a gang of another size" if outcome == "RESIZED" else "and saved: the job goes on when it has room"
+            outcome = attempt.yield_outcome or AttemptOutcome.RESIZED
+            to = (
+                "for a gang of another size"
+                if outcome is AttemptOutcome.RESIZED
+                else "and saved: the job goes on when it has room"
+            )
             attempt = end(uow, attempt, outcome, f"all replicas have yielded {to}")
-        elif attempt["state"] == "STARTING" and all(r.state is ReplicaState.RUNNING for r in gang):
+        elif attempt.state is AttemptState.STARTING and all(r.state is ReplicaState.RUNNING for r in gang):
             _run(uow, attempt)
-    if attempt["state"] == "ENDING" and not any(replica.is_live for replica in gang):
+    if attempt.state is AttemptState.ENDING and not any(replica.is_live for replica in gang):
         _finish(uow, attempt)
 
 
-def _run(uow: UnitOfWork, attempt: Mapping[str, Any]) -> Mapping[str, Any]:
-    moved = move_row(uow, ATTEMPTS, attempt, "run", reason="all replicas run")
-    job = rows.row_by_key(uow, attempt["job_key"])
+def _run(uow: UnitOfWork, attempt: Attempt) -> Attempt:
+    moved = move(uow, attempt, "run", reason="all replicas run")
+    job = rows.row_by_key(uow, attempt.job_key)
     if JOB.allows(job["state"], "run"):
         move_row(uow, JOBS, job, "run", reason="all replicas run")
     return moved
 
 
-def end(uow: UnitOfWork, attempt: Mapping[str, Any], outcome: str, reason: str) -> Mapping[str, Any]:
+def end(uow: UnitOfWork, attempt: Attempt, outcome: AttemptOutcome, reason: str) -> Attempt:
     """Asks every replica to stop; the attempt has ended once all have exited. Returns it as it stands now."""
-    if attempt["state"] in ("ENDING", "ENDED"):
+    if attempt.has_begun_to_end:
         return attempt
-    ending = {**move_row(uow, ATTEMPTS, attempt, "end", reason=reason, outcome=outcome), "reason": reason}
-    uow.update(attempts, {"attempt_id": attempt["attempt_id"]}, {"reason": reason})
-    gang = _live_gang(uow, attempt["attempt_id"])
-    replicas.set_desired(uow, attempt["attempt_id"], Desired.STOP)
+    changed = dataclasses.replace(attempt, outcome=outcome, reason=reason)
+    ending = move(uow, attempt, "end", reason=reason, changed=changed)
+    gang = _live_gang(uow, attempt.attempt_id)
+    replicas.set_desired(uow, attempt.attempt_id, Desired.STOP)
     for agent_id in sorted({replica.agent_id for replica in gang}):
         outbox.put(uow, f"agent.{agent_id}", POKE_TASK, [agent_id])
-    job = rows.row_by_key(uow, attempt["job_key"])
-    if outcome in ("FAILED", "PREEMPTED", "RESIZED") and JOB.allows(job["state"], "recover"):
+    job = rows.row_by_key(uow, attempt.job_key)
+    if outcome in _GOES_ON and JOB.allows(job["state"], "recover"):
         move_row(uow, JOBS, job, "recover", reason=reason, state_reason=reason)
     return ending
 
 
-def _finish(uow: UnitOfWork, attempt: Mapping[str, Any]) -> None:
-    move_row(uow, ATTEMPTS, attempt, "ended", reason=attempt["outcome"], ended=uow.now)
-    credentials.revoke_attempt(uow, attempt["attempt_id"])
-    replicas.remove_tokens(uow, attempt["attempt_id"])
-    job = rows.row_by_key(uow, attempt["job_key"])
-    wall = job["wall_seconds"] + uow.real_now.seconds_since(attempt["started_real"])
+def _finish(uow: UnitOfWork, attempt: Attempt) -> None:
+    move(uow, attempt, "ended", reason=str(attempt.outcome), changed=dataclasses.replace(attempt, ended=uow.now))
+    credentials.revoke_attempt(uow, attempt.attempt_id)
+    replicas.remove_tokens(uow, attempt.attempt_id)
+    job = rows.row_by_key(uow, attempt.job_key)
+    wall = job["wall_seconds"] + uow.real_now.seconds_since(attempt.started_real)
     counts = {
-        "failures": job["failures"] + (attempt["outcome"] == "FAILED"),
-        "preemptions": job["preemptions"] + (attempt["outcome"] == "PREEMPTED"),
+        "failures": job["failures"] + (attempt.outcome is AttemptOutcome.FAILED),
+        "preemptions": job["preemptions"] + (attempt.outcome is AttemptOutcome.PREEMPTED),
         "wall_seconds": wall,
     }
     uow.execute(update(jobs).where(jobs.c.job_key == job["job_key"]).values(**counts))
     job = {**job, **counts}
     if job["state"] == "CANCELLING":
         finish_job(uow, job, "cancelled", None, "cancelled by the user")
-    elif attempt["outcome"] == "SUCCEEDED":
+    elif attempt.outcome is AttemptOutcome.SUCCEEDED:
         early = job["latest"].get("stopReason") if job["steps_done"] < job["spec"]["steps"] else None
         mode = job["spec"]["mode"]
         finish_job(
             uow, job, "succeed", None, str(early or ("all steps done" if mode == "train" else f"{mode} is done"))
         )
-    elif attempt["outcome"] == "FAILED" and (refusal := rows.refusal_of(uow, attempt["attempt_id"])) is not None:
+    elif attempt.outcome is AttemptOutcome.FAILED and (refusal := rows.refusal_of(uow, attempt.attempt_id)) is not None:
         finish_job(uow, job, "fail", *refusal)
     elif job["failures"] > job["spec"]["max_failures"]:
         most = job["spec"]["max_failures"]
-        text = f"{job['failures']} attempts failed (maxFailures {most}); the last: {attempt['reason']}"
+        text = f"{job['failures']} attempts failed (maxFailures {most}); the last: {attempt.reason}"
         finish_job(uow, job, "fail", Code.ABORTED, text)
     elif job["preemptions"] > job["spec"]["max_preemptions"]:
         text = f"preempted {job['preemptions']} times (maxPreemptions {job['spec']['max_preemptions']})"

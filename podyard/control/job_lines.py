@@ -8,7 +8,8 @@ from typing import Any
 from sqlalchemy import bindparam, insert, select
 
 from podyard.base.clock import RATE_ONE, ClockMode, PlatformTime, RealTime
-from podyard.db.tables_jobs import attempts, job_logs
+from podyard.db import attempts
+from podyard.db.tables_jobs import job_logs
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.replica import Replica
 
@@ -22,7 +23,7 @@ def keep(uow: UnitOfWork, replica: Replica, lines: Sequence[tuple[int, RealTime,
         return
     newest = uow.first(_NEWEST, {"replica": replica.replica_id})
     last = -1 if newest is None else newest["seq"]
-    begin = _begin(uow, replica) if newest is None else newest["at"]
+    begin = attempts.get(uow, replica.attempt_id).started if newest is None else newest["at"]
     fresh = []
     for seq, at, line in lines:
         if last < seq < LOG_LINES_PER_REPLICA_MAX:
@@ -45,14 +46,6 @@ _NEWEST = (
     .order_by(job_logs.c.seq.desc())
     .limit(1)
 )
-_STARTED = select(attempts.c.started).where(attempts.c.attempt_id == bindparam("attempt"))
-
-
-def _begin(uow: UnitOfWork, replica: Replica) -> PlatformTime:
-    row = uow.first(_STARTED, {"attempt": replica.attempt_id})
-    assert row is not None, replica.attempt_id
-    started: PlatformTime = row["started"]
-    return started
 
 
 def _platform_time(uow: UnitOfWork, at: RealTime) -> PlatformTime:

@@ -10,7 +10,7 @@ from sqlalchemy import bindparam, select
 from podyard.base.money import Amount
 from podyard.control import billing, bills
 from podyard.control.spending import within
-from podyard.db import jobs as rows
+from podyard.db import attempts
 from podyard.db.tables_jobs import job_metrics
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.job import JOB, Job
@@ -49,9 +49,9 @@ def of_all(
 
 def _progress(uow: UnitOfWork, job: Job, cost: Amount | None) -> JobProgress:
     wall = job.wall_seconds
-    attempt = None if JOB.is_final(job.state) else rows.open_attempt(uow, job.job_key)
+    attempt = None if JOB.is_final(job.state) else attempts.find_open(uow, job.job_key)
     if attempt is not None:
-        wall += max(0.0, uow.real_now.seconds_since(attempt["started_real"]))
+        wall += max(0.0, uow.real_now.seconds_since(attempt.started_real))
     speed = _steps_per_second(uow, job) if job.state == "RUNNING" else None
     left = None if speed is None else max(0, job.spec.steps - job.steps_done) / speed
     return JobProgress(wall, speed, left, cost, attempt is not None)

@@ -11,12 +11,14 @@ from sqlalchemy import func, select, update
 from podyard.base.errors import Code, PodyardError, failed_precondition, invalid, not_found
 from podyard.base.ids import check_resource_id, row_id
 from podyard.control import access, gangs, lookup, nodes
+from podyard.db import attempts as attempt_rows
 from podyard.db import jobs as rows
 from podyard.db import nodes as node_rows
 from podyard.db import replicas as replica_rows
 from podyard.db.tables_jobs import job_logs, jobs, replicas
 from podyard.db.transition import JOBS, born_row, move_row
 from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.attempt import Attempt, AttemptOutcome
 from podyard.domain.fleet import Fleet
 from podyard.domain.gang import allowed_sizes, whole_gang
 from podyard.domain.job import (
@@ -132,12 +134,12 @@ def cancel(uow: UnitOfWork, principal: Principal, project: str, zone: str, job_i
         gangs.finish_job(uow, row, "cancel", None, f"cancelled by {principal.email}")
     elif row["state"] != "CANCELLING":
         moved = move_row(uow, JOBS, row, "cancel", reason=f"cancelled by {principal.email}", state_reason="cancelling")
-        attempt = rows.open_attempt(uow, row["job_key"])
+        attempt = attempt_rows.find_open(uow, row["job_key"])
         if attempt is None:
             gangs.finish_job(uow, moved, "cancelled", None, f"cancelled by {principal.email}")
         else:
-            gangs.end(uow, attempt, "CANCELLED", f"cancelled by {principal.email}")
-            gangs.settle(uow, attempt["attempt_id"])
+            gangs.end(uow, attempt, AttemptOutcome.CANCELLED, f"cancelled by {principal.email}")
+            gangs.settle(uow, attempt.attempt_id)
     return get(uow, principal, project, zone, job_id)
 
 
@@ -213,15 +215,12 @@ def artifact(
     return objects.get(objects_prefix(row["job_key"]) + name)
 
 
-def attempts(uow: UnitOfWork, principal: Principal, project: str, zone: str, job_id: str) -> list[Mapping[str, Any]]:
-    """All attempts by number, each with what it has of the slice: hosts, whole_hosts, batch."""
+def attempts(
+    uow: UnitOfWork, principal: Principal, project: str, zone: str, job_id: str
+) -> list[tuple[Attempt, int, int]]:
+    """All attempts by number, each with its hosts and its global batch."""
     row = lookup.job(uow, principal, "podyard.jobs.get", project, zone, job_id)
-    whole = kind_of(row["accelerator_type"], row["topology"]).host_count
-    found: list[Mapping[str, Any]] = []
-    for attempt in rows.attempt_rows(uow, row["job_key"]):
-        hosts, batch = rows.size_of(attempt, row)
-        found.append({**attempt, "hosts": hosts, "whole_hosts": whole, "batch": batch})
-    return found
+    return [(attempt, *rows.size_of(attempt, row)) for attempt in attempt_rows.of_job(uow, row["job_key"])]
 
 
 def logs(

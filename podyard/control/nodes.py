@@ -17,13 +17,14 @@ from podyard.base.errors import Code, PodyardError, failed_precondition, invalid
 from podyard.base.ids import check_resource_id, row_id
 from podyard.control import access, disks, lookup, operations, queue_states, quota, spending
 from podyard.control.gangs import end as end_attempt
+from podyard.db import attempts, hosts, replicas, timers
 from podyard.db import faults as fault_rows
-from podyard.db import hosts, replicas, timers
 from podyard.db import jobs as job_rows
 from podyard.db import nodes as rows
 from podyard.db.tables_compute import nodes, slices
 from podyard.db.transition import NODES, born_row, move_row
 from podyard.db.unit_of_work import Stale, UnitOfWork
+from podyard.domain.attempt import AttemptOutcome
 from podyard.domain.fleet import Fleet, Zone
 from podyard.domain.host import default_service_account
 from podyard.domain.node import HEALTHY, INTERRUPTIBLE, NODE, Node, NodeSpec, UsageClass, kind_of, node_name
@@ -400,9 +401,9 @@ def _tell_queue(uow: UnitOfWork, row: Mapping[str, Any]) -> None:
 
 def _end_jobs(uow: UnitOfWork, row: Mapping[str, Any], reason: str) -> None:
     for job in job_rows.active_on_node(uow, row["node_key"]):
-        attempt = job_rows.open_attempt(uow, job["job_key"])
+        attempt = attempts.find_open(uow, job["job_key"])
         if attempt is not None:
-            end_attempt(uow, attempt, "PREEMPTED", reason)
+            end_attempt(uow, attempt, AttemptOutcome.PREEMPTED, reason)
 
 
 def _busy(uow: UnitOfWork, node_key: str) -> bool:

@@ -10,10 +10,11 @@ from sqlalchemy import update
 from podyard.base.clock import PlatformTime
 from podyard.control import gangs
 from podyard.control.nodes import as_planned
+from podyard.db import attempts, timers
 from podyard.db import jobs as job_rows
-from podyard.db import timers
 from podyard.db.tables_compute import nodes
 from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.attempt import AttemptOutcome
 from podyard.domain.fleet import Fleet
 from podyard.domain.node import NODE
 from podyard.domain.plan import Preempt
@@ -40,6 +41,6 @@ def give_notice(uow: UnitOfWork, row: Mapping[str, Any], at: PlatformTime, reaso
     uow.execute(update(nodes).where(nodes.c.node_key == row["node_key"]).values(reclaim_at=at))
     text = f"node {row['node_id']} is taken back at {at.rfc3339()}: {reason}"
     for job in job_rows.active_on_node(uow, row["node_key"]):
-        attempt = job_rows.open_attempt(uow, job["job_key"])
+        attempt = attempts.find_open(uow, job["job_key"])
         if attempt is not None:
-            gangs.ask_to_yield(uow, attempt, "PREEMPTED", text)
+            gangs.ask_to_yield(uow, attempt, AttemptOutcome.PREEMPTED, text)

@@ -11,14 +11,14 @@ from sqlalchemy import select, update
 from podyard.base.clock import RealTime
 from podyard.base.errors import Code, PodyardError
 from podyard.control import gangs, nodes
-from podyard.db import agents, outbox, replicas
-from podyard.db import jobs as rows
+from podyard.db import agents, attempts, outbox, replicas
 from podyard.db import nodes as node_rows
 from podyard.db import queued_resources as queue_rows
 from podyard.db.tables_compute import nodes as nodes_table
 from podyard.db.tables_jobs import jobs
 from podyard.db.transition import move
 from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.attempt import Attempt, AttemptOutcome
 from podyard.domain.fleet import Fleet
 from podyard.domain.job import JOB
 from podyard.domain.node import NODE
@@ -40,20 +40,21 @@ def lose_silent_replicas(uow: UnitOfWork, watching_since: RealTime) -> None:
     for replica in replicas.list_live(uow):
         if replica.lease_until is not None and replica.lease_until >= uow.real_now:
             continue
-        attempt = rows.attempt_by_id(uow, replica.attempt_id)
+        attempt = attempts.get(uow, replica.attempt_id)
         if replica.agent_id not in living:
             reason = f"agent {replica.agent_id} is silent and the lease is over"
             gone = dataclasses.replace(replica, reason=replica.reason or reason)
             move(uow, replica, "exit", reason=reason, changed=gone)
         elif replica.state is ReplicaState.RUNNING or _long_started(uow, attempt):
-            gangs.end(uow, attempt, "FAILED", f"replica {replica.rank} has not reported for its whole lease")
+            gangs.end(
+                uow, attempt, AttemptOutcome.FAILED, f"replica {replica.rank} has not reported for its whole lease"
+            )
         gangs.settle(uow, replica.attempt_id)
 
 
-def _long_started(uow: UnitOfWork, attempt: Mapping[str, Any]) -> bool:
+def _long_started(uow: UnitOfWork, attempt: Attempt) -> bool:
     """A replica that its agent never started: two leases are time enough for a start."""
-    started: RealTime = attempt["started_real"]
-    return uow.real_now > started.plus_seconds(2 * uow.leases.replica_seconds)
+    return uow.real_now > attempt.started_real.plus_seconds(2 * uow.leases.replica_seconds)
 
 
 def poke_stopping(uow: UnitOfWork) -> None:
@@ -64,7 +65,7 @@ def poke_stopping(uow: UnitOfWork) -> None:
 
 def settle_attempts(uow: UnitOfWork) -> None:
     """Looks again at every attempt of which more may follow than that it runs."""
-    for attempt_id in rows.attempts_to_settle(uow):
+    for attempt_id in attempts.list_to_settle(uow):
         gangs.settle(uow, attempt_id)
 
 
@@ -76,7 +77,7 @@ def end_jobs_without_node(uow: UnitOfWork, fleet: Fleet) -> None:
             continue
         if node["queued_resource_key"] is not None and _follows_slice(uow, job, node):
             continue
-        if rows.open_attempt(uow, job["job_key"]) is not None:
+        if attempts.find_open(uow, job["job_key"]) is not None:
             continue
         if job["owns_node"] and node["state_reason"]:
             _replace_node(uow, fleet, job, node)

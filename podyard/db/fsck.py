@@ -13,10 +13,12 @@ from podyard.base.clock import PlatformTime
 from podyard.db import faults as fault_rows
 from podyard.db import operations as operation_rows
 from podyard.db import tables, tables_access, tables_billing, tables_compute, tables_jobs, tables_queue
+from podyard.db.attempts import to_attempt
 from podyard.db.jobs import ACTIVE_JOB_STATES
 from podyard.db.replicas import to_replica
 from podyard.db.types import RealTimeColumn
 from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.attempt import Attempt
 from podyard.domain.operation import Operation
 from podyard.domain.replica import Replica
 
@@ -41,7 +43,7 @@ class Records:
     queued: Mapping[str, Row]
     reservations: Mapping[str, Row]
     jobs: Mapping[str, Row]
-    attempts: Mapping[str, Row]
+    attempts: Mapping[str, Attempt]
     replicas: Sequence[Replica]
     metrics: Sequence[Row]
     requests: Sequence[Row]
@@ -76,7 +78,7 @@ def load(uow: UnitOfWork, after_seq: int = 0) -> Records:
         queued={row["queued_resource_key"]: row for row in read("queued")},
         reservations={row["reservation_key"]: row for row in read("reservations")},
         jobs=jobs,
-        attempts={row["attempt_id"]: row for row in of_job("attempts")},
+        attempts={row["attempt_id"]: to_attempt(row) for row in of_job("attempts")},
         replicas=[to_replica(row) for row in of_job("replicas")],
         metrics=of_job("metrics"),
         requests=read("requests"),

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import ColumnElement, and_, bindparam, false, func, or_, select
 
 from podyard.base.errors import Code
-from podyard.db import replicas
-from podyard.db.tables_jobs import attempts, checkpoints, job_evaluations, job_metrics, jobs
-from podyard.db.tables_jobs import replicas as replica_table
+from podyard.db import attempts, replicas
+from podyard.db.tables_jobs import checkpoints, job_evaluations, job_metrics, jobs
 from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.attempt import Attempt, committed_ranges
 from podyard.domain.job import (
-    ATTEMPT,
     JOB,
-    Attempt,
     Elastic,
     Job,
     JobSpec,
     MetricPoint,
     StartFrom,
-    committed_ranges,
 )
 from podyard.domain.node import kind_of
 from podyard.domain.replica import ReplicaOutcome
@@ -82,59 +79,11 @@ def to_spec(stored: Mapping[str, Any]) -> JobSpec:
     return JobSpec(**{**stored, **nested})
 
 
-def attempt_rows(uow: UnitOfWork, job_key: str) -> list[Mapping[str, Any]]:
-    return uow.all(select(attempts).where(attempts.c.job_key == job_key).order_by(attempts.c.attempt))
-
-
-def to_attempt(row: Mapping[str, Any]) -> Attempt:
-    return Attempt(**{name: row[name] for name in Attempt.__dataclass_fields__})
-
-
-def size_of(attempt: Mapping[str, Any], job: Mapping[str, Any]) -> tuple[int, int]:
+def size_of(attempt: Attempt, job: Mapping[str, Any]) -> tuple[int, int]:
     """(hosts, global batch) of an attempt of `job`."""
-    hosts, batch = attempt["host_count"], attempt["global_batch"]
+    hosts, batch = attempt.host_count, attempt.global_batch
     whole = kind_of(job["accelerator_type"], job["topology"]).host_count
     return whole if hosts is None else hosts, job["spec"]["global_batch"] if batch is None else batch
-
-
-def open_attempt(uow: UnitOfWork, job_key: str) -> Mapping[str, Any] | None:
-    """The attempt that has not ended, if there is one: there is never more than one."""
-    assert ATTEMPT.is_final("ENDED")
-    return uow.first(_OPEN_ATTEMPT, {"key": job_key})
-
-
-_OPEN_ATTEMPT = select(attempts).where(attempts.c.job_key == bindparam("key"), attempts.c.state != "ENDED")
-
-
-def attempt_by_id(uow: UnitOfWork, attempt_id: str) -> Mapping[str, Any]:
-    """The attempt, locked on PostgreSQL when the unit may write: the reports of a gang take turns."""
-    row = uow.first(_ATTEMPT_LOCKED if uow.writable else _ATTEMPT, {"key": attempt_id})
-    assert row is not None, attempt_id
-    return row
-
-
-_ATTEMPT = select(attempts).where(attempts.c.attempt_id == bindparam("key"))
-_ATTEMPT_LOCKED = _ATTEMPT.with_for_update()
-
-
-def attempts_to_settle(uow: UnitOfWork) -> list[str]:
-    """The ids of the attempts that have not ended and of which more may follow than that they run."""
-    return [row["attempt_id"] for row in uow.all(_TO_SETTLE)]
-
-
-_SAYS_MORE = (
-    select(replica_table.c.replica_id)
-    .where(
-        replica_table.c.attempt_id == attempts.c.attempt_id,
-        or_(replica_table.c.outcome.is_not(None), replica_table.c.state == "EXITED"),
-    )
-    .exists()
-)
-_TO_SETTLE = (
-    select(attempts.c.attempt_id)
-    .where(attempts.c.state != "ENDED", or_(attempts.c.state != "RUNNING", _SAYS_MORE))
-    .order_by(attempts.c.attempt_id)
-)
 
 
 def refusal_of(uow: UnitOfWork, attempt_id: str) -> tuple[Code, str] | None:
@@ -183,9 +132,8 @@ def modelled_seconds_until(uow: UnitOfWork, job_key: str, last_step: int) -> flo
 
 def _committed(uow: UnitOfWork, job_key: str, table: Any, before_first: int = 0) -> ColumnElement[bool]:
     """`before_first`: how many steps before an attempt's first one count as well."""
-    history: Sequence[Attempt] = [to_attempt(row) for row in attempt_rows(uow, job_key)]
     pieces = []
-    for attempt, first, last in committed_ranges(history):
+    for attempt, first, last in committed_ranges(attempts.of_job(uow, job_key)):
         piece = and_(table.c.attempt == attempt, table.c.step >= first - before_first)
         pieces.append(piece if last is None else and_(piece, table.c.step <= last))
     return and_(table.c.job_key == job_key, or_(false(), *pieces))

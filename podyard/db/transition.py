@@ -19,8 +19,9 @@ from podyard.base.ids import row_id
 from podyard.db import tables, tables_billing, tables_compute, tables_jobs, tables_queue
 from podyard.db.records import changed_columns, columns
 from podyard.db.unit_of_work import Stale, UnitOfWork
+from podyard.domain.attempt import ATTEMPT, Attempt, AttemptState
 from podyard.domain.host_record import HOST, HostRecord, HostState
-from podyard.domain.job import ATTEMPT, JOB
+from podyard.domain.job import JOB
 from podyard.domain.machine import Machine
 from podyard.domain.node import BILLABLE_NODE_STATES, NODE, node_name
 from podyard.domain.operation import OPERATION, Operation, OperationState
@@ -61,6 +62,7 @@ RESERVATIONS = Stated(
 REPLICAS = Stated(REPLICA, tables_jobs.replicas, tables_jobs.replicas.c.replica_id, ("replica_id",))
 # The kind and the states of each type of record.
 _KINDS: Mapping[type[Any], tuple[Stated, type[StrEnum]]] = {
+    Attempt: (ATTEMPTS, AttemptState),
     HostRecord: (HOSTS, HostState),
     Operation: (OPERATIONS, OperationState),
     QueuedResourceRecord: (QUEUED_RESOURCES, QueuedResourceState),

@@ -7,11 +7,13 @@ replicas, one process per group of hosts, all or none.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from podyard.base.clock import PlatformTime
 from podyard.domain.machine import Machine
+from podyard.domain.node import kind_of
+from podyard.hardware.accelerator_types import AcceleratorType
 
 JOB = Machine(
     "job",
@@ -25,17 +27,6 @@ JOB = Machine(
         "SUCCEEDED": {},
         "FAILED": {},
         "CANCELLED": {},
-    },
-)
-
-ATTEMPT = Machine(
-    "attempt",
-    "STARTING",
-    {
-        "STARTING": {"run": "RUNNING", "end": "ENDING"},
-        "RUNNING": {"end": "ENDING"},
-        "ENDING": {"ended": "ENDED"},
-        "ENDED": {},
     },
 )
 
@@ -149,27 +140,6 @@ class JobSpec:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Attempt:
-    """One try: `attempt` counts from 1, `resume_step` is the checkpoint it started from (0: from the beginning).
-
-    `host_count`, `global_batch`: what it has of the slice and of the job's batch; None: all.
-    """
-
-    attempt_id: str
-    job_key: str
-    attempt: int
-    state: str
-    version: int
-    resume_step: int
-    host_count: int | None
-    global_batch: int | None
-    outcome: str | None
-    reason: str
-    started: PlatformTime
-    ended: PlatformTime | None
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class Job:
     job_key: str
     project: str
@@ -202,6 +172,10 @@ class Job:
     def name(self) -> str:
         return job_name(self.project, self.zone, self.job_id)
 
+    @property
+    def kind(self) -> AcceleratorType:
+        return kind_of(self.accelerator_type, self.topology)
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MetricPoint:
@@ -220,18 +194,3 @@ def job_name(project: str, zone: str, job_id: str) -> str:
 def objects_prefix(job_key: str) -> str:
     """What the names of a job's artefacts begin with, in the objects folder that all jobs share."""
     return f"jobs/{job_key}/"
-
-
-def committed_ranges(attempts: Sequence[Attempt]) -> list[tuple[int, int, int | None]]:
-    """The committed step history: (attempt, first step, last step or None) per attempt, ascending.
-
-    Each attempt is cut at the checkpoint that the next one resumed from; what lies beyond the cut is lost work.
-    """
-    ordered = sorted(attempts, key=lambda a: a.attempt)
-    ranges: list[tuple[int, int, int | None]] = []
-    for index, attempt in enumerate(ordered):
-        first = attempt.resume_step + 1
-        last = min((later.resume_step for later in ordered[index + 1 :]), default=None)
-        if last is None or last >= first:
-            ranges.append((attempt.attempt, first, last))
-    return ranges

@@ -122,7 +122,7 @@ def a_gang_starts_without_its_last_replica(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("I3", 2, 4, 7)
 def the_next_attempt_does_not_wait_for_the_last(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(gangs, "rows", Altered(gangs.rows, open_attempt=lambda *_: None))
+    patch.setattr(gangs, "attempts", Altered(gangs.attempts, find_open=lambda *_: None))
 
 
 @mutant("I3", 0, 1, 2)

@@ -64,7 +64,7 @@ class Play:
 
     def attempts(self, job: str = "j", project: str = PROJECT) -> list[tuple[int, int | None, str | None]]:
         found = self.database.read(lambda uow: jobs.attempts(uow, PLATFORM, project, ZONE, job))
-        return [(row["hosts"], row["global_batch"], row["outcome"]) for row in found]
+        return [(hosts, attempt.global_batch, attempt.outcome) for attempt, hosts, _ in found]
 
     def gang(self) -> list[Replica]:
         """By rank."""

@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import text
 
 from podyard import migrations
+from podyard.db import attempts as attempt_rows
 from podyard.db import jobs as rows
 from podyard.db.unit_of_work import Database, UnitOfWork
 from podyard.domain.job import TrainingSettings
@@ -82,10 +83,10 @@ def test_a_job_of_the_first_schema_is_read_by_this_one_and_survives_the_way_back
     job = database.read(lambda uow: rows.to_job(rows.row_by_key(uow, "j")))
     assert (job.spec.training, job.spec.elastic, job.spec.start_from) == (TrainingSettings(), None, None)
     assert (job.spec.seed, job.spec.arguments, job.latest) == (3, OLD_SPEC["arguments"], {"loss": 0.5})
-    attempts = database.read(lambda uow: rows.attempt_rows(uow, "j"))
+    attempts = database.read(lambda uow: attempt_rows.of_job(uow, "j"))
     row = database.read(lambda uow: rows.row_by_key(uow, "j"))
     assert [rows.size_of(attempt, row) for attempt in attempts] == [(4, 64), (4, 64)]
-    assert [attempt["yield_real"] for attempt in attempts] == [None, None]
+    assert [attempt.yield_real for attempt in attempts] == [None, None]
     (saved,) = database.read(lambda uow: rows.committed_checkpoints(uow, "j"))
     assert (saved["step"], saved["best"]) == (4, False)
     assert database.read(lambda uow: rows.committed_evaluations(uow, "j")) == []

@@ -63,7 +63,7 @@ class Yard(Play):
         return self.ask(jobs.get, job_id)
 
     def outcomes(self, job_id: str) -> list[str | None]:
-        return [row["outcome"] for row in self.ask(jobs.attempts, job_id)]
+        return [attempt.outcome for attempt, _, _ in self.ask(jobs.attempts, job_id)]
 
     def live(self) -> list[Replica]:
         return self.database.read(replicas.list_live)

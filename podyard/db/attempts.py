@@ -1,0 +1,89 @@
+"""Attempts at jobs, as records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import bindparam, or_, select
+
+from podyard.base.clock import RealTime
+from podyard.db.tables_jobs import attempts, replicas
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.attempt import Attempt, AttemptOutcome, AttemptState
+
+_BY_ID = select(attempts).where(attempts.c.attempt_id == bindparam("id"))
+_BY_ID_LOCKED = _BY_ID.with_for_update()
+_OF_JOB = select(attempts).where(attempts.c.job_key == bindparam("key")).order_by(attempts.c.attempt)
+_IS_OPEN = attempts.c.state != AttemptState.ENDED
+_OPEN = select(attempts).where(attempts.c.job_key == bindparam("key"), _IS_OPEN)
+_YIELDING = (
+    select(attempts.c.attempt_id).where(attempts.c.yield_real.is_not(None), _IS_OPEN).order_by(attempts.c.attempt_id)
+)
+_RUNNING = (
+    select(attempts)
+    .where(
+        attempts.c.state == AttemptState.RUNNING,
+        attempts.c.started_real < bindparam("before", type_=attempts.c.started_real.type),
+    )
+    .order_by(attempts.c.started_real, attempts.c.attempt_id)
+)
+_SAYS_MORE = (
+    select(replicas.c.replica_id)
+    .where(
+        replicas.c.attempt_id == attempts.c.attempt_id,
+        or_(replicas.c.outcome.is_not(None), replicas.c.state == "EXITED"),
+    )
+    .exists()
+)
+_TO_SETTLE = (
+    select(attempts.c.attempt_id)
+    .where(_IS_OPEN, or_(attempts.c.state != AttemptState.RUNNING, _SAYS_MORE))
+    .order_by(attempts.c.attempt_id)
+)
+
+
+def get(uow: UnitOfWork, attempt_id: str) -> Attempt:
+    """The attempt, locked on PostgreSQL when the unit may write: the reports of a gang take turns."""
+    row = uow.first(_BY_ID_LOCKED if uow.writable else _BY_ID, {"id": attempt_id})
+    assert row is not None, attempt_id
+    return to_attempt(row)
+
+
+def of_job(uow: UnitOfWork, job_key: str) -> list[Attempt]:
+    """By number."""
+    return [to_attempt(row) for row in uow.all(_OF_JOB, {"key": job_key})]
+
+
+def find_open(uow: UnitOfWork, job_key: str) -> Attempt | None:
+    """The attempt that has not ended, if there is one: there is never more than one."""
+    row = uow.first(_OPEN, {"key": job_key})
+    return None if row is None else to_attempt(row)
+
+
+def list_yielding(uow: UnitOfWork) -> list[str]:
+    """The ids of those that have not ended and were asked to yield."""
+    return [row["attempt_id"] for row in uow.all(_YIELDING)]
+
+
+def list_running(uow: UnitOfWork, before: RealTime) -> list[Attempt]:
+    """Those that run and have begun before that moment, the oldest first."""
+    return [to_attempt(row) for row in uow.all(_RUNNING, {"before": before})]
+
+
+def list_to_settle(uow: UnitOfWork) -> list[str]:
+    """The ids of those that have not ended and of which more may follow than that they run."""
+    return [row["attempt_id"] for row in uow.all(_TO_SETTLE)]
+
+
+def to_attempt(row: Mapping[str, Any]) -> Attempt:
+    parsed = {
+        "state": AttemptState(row["state"]),
+        "outcome": _outcome(row["outcome"]),
+        "yield_outcome": _outcome(row["yield_outcome"]),
+    }
+    return Attempt(**{**row, **parsed})
+
+
+def _outcome(text: str | None) -> AttemptOutcome | None:
+    return None if text is None else AttemptOutcome(text)
