@@ -12,8 +12,8 @@ from podyard.api import deps
 from podyard.api.deps import Timestamp
 from podyard.api.tpu import convert
 from podyard.base.errors import Code, PodyardError
-from podyard.control import access, jobs, maintenance, nodes
-from podyard.db import leases
+from podyard.control import access, maintenance, nodes
+from podyard.db import jobs, leases
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.node import node_name
 from podyard.domain.project import Project
@@ -98,7 +98,7 @@ def metrics(request: Request) -> Response:
                 lines.append(f'podyard_nodes{{project="{project}",state="{state}"}} {count}')
         lines.append("# TYPE podyard_jobs gauge")
         for project in projects:
-            for state, count in sorted(jobs.counts(uow, project).items()):
+            for state, count in sorted(jobs.state_counts(uow, project).items()):
                 lines.append(f'podyard_jobs{{project="{project}",state="{state}"}} {count}')
         lines += ["# TYPE podyard_platform_time_seconds gauge", f"podyard_platform_time_seconds {uow.now.nanos / 1e9}"]
         return lines

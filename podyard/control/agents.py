@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Select, Table, bindparam, delete, func, select, update
+from sqlalchemy import Select, Table, bindparam, delete, func, select
 
 from podyard.base.clock import RealTime
 from podyard.base.errors import Code, PodyardError, invalid
@@ -16,14 +16,13 @@ from podyard.db import agents as agent_rows
 from podyard.db import attempts, faults, replicas
 from podyard.db import jobs as rows
 from podyard.db.nodes import row_by_key as node_row
-from podyard.db.tables_jobs import checkpoints, job_evaluations, job_metrics, jobs
+from podyard.db.tables_jobs import checkpoints, job_evaluations, job_metrics
 from podyard.db.transition import move, store
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.agent import AgentRecord
 from podyard.domain.attempt import Attempt
 from podyard.domain.gang import core_count, learning_rate_scale
-from podyard.domain.job import objects_prefix
-from podyard.domain.node import kind_of
+from podyard.domain.job import Job, objects_prefix
 from podyard.domain.principal import Principal
 from podyard.domain.replica import REPLICA, Desired, Replica, ReplicaOutcome, ReplicaState
 from podyard.domain.training import training_json
@@ -119,15 +118,14 @@ def specification(uow: UnitOfWork, principal: Principal, replica_id: str) -> Map
     """Everything that a replica needs to run."""
     replica = _replica(uow, principal, replica_id)
     attempt = attempts.get(uow, replica.attempt_id)
-    job = rows.row_by_key(uow, replica.job_key)
+    job = rows.get(uow, replica.job_key)
     agent = agent_rows.find(uow, replica.agent_id)
     assert agent is not None
-    kind = kind_of(job["accelerator_type"], job["topology"])
-    spec = rows.to_spec(job["spec"])
-    hosts, batch = rows.size_of(attempt, job)
+    kind, spec = job.kind, job.spec
+    hosts, batch = job.size_of(attempt)
     start = spec.start_from
     return {
-        "job": rows.to_job(job).name,
+        "job": job.name,
         "attempt": attempt.attempt,
         "epoch": attempt.attempt,
         "fence": replica.fence,
@@ -141,7 +139,7 @@ def specification(uow: UnitOfWork, principal: Principal, replica_id: str) -> Map
         "training": training_json(spec.training),
         "learningRateScale": learning_rate_scale(spec, kind, hosts),
         "startFrom": None if start is None else {"objectsPrefix": objects_prefix(start.job_key), "step": start.step},
-        "acceleratorType": job["accelerator_type"],
+        "acceleratorType": job.accelerator_type,
         "coreCount": core_count(kind, hosts),
         "hostCount": hosts,
         "hostIndices": replica.host_indices,
@@ -149,7 +147,7 @@ def specification(uow: UnitOfWork, principal: Principal, replica_id: str) -> Map
         "processCount": len(replicas.of_attempt(uow, attempt.attempt_id)),
         "ringKey": attempt.ring_key,
         "resumeStep": attempt.resume_step,
-        "objectsPrefix": objects_prefix(job["job_key"]),
+        "objectsPrefix": objects_prefix(job.job_key),
         "bindAddress": agent.bind_address,
         "leaseSeconds": uow.leases.replica_seconds,
     }
@@ -201,17 +199,15 @@ def checkpoints_fail(uow: UnitOfWork, replica_id: str) -> bool:
     replica = replicas.find(uow, replica_id) if rules else None
     if replica is None:
         return False
-    subject = faults.of_node(node_row(uow, rows.row_by_key(uow, replica.job_key)["node_key"]))
+    subject = faults.of_node(node_row(uow, rows.get(uow, replica.job_key).node_key))
     return any(rule.matches(subject) for rule in rules)
 
 
-def _written(
-    uow: UnitOfWork, job: Mapping[str, Any], saved: Sequence[Mapping[str, Any]]
-) -> Sequence[Mapping[str, Any]]:
+def _written(uow: UnitOfWork, job: Job, saved: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
     """The checkpoints without those that a fault has kept from being written; the job says which."""
     if not saved or not faults.standing(uow, "checkpoint"):
         return saved
-    subject = faults.of_node(node_row(uow, job["node_key"]))
+    subject = faults.of_node(node_row(uow, job.node_key))
     kept = []
     for item in saved:
         rule = faults.struck(uow, "checkpoint", subject)
@@ -219,29 +215,26 @@ def _written(
             kept.append(item)
             continue
         text = f"the checkpoint of step {item['step']} could not be written: {rule.reason}"
-        uow.execute(update(jobs).where(jobs.c.job_key == job["job_key"]).values(state_reason=text))
+        rows.set_reason(uow, job.job_key, text)
     return kept
 
 
 def _keep_progress(uow: UnitOfWork, replica: Replica, attempt: Attempt, progress: Progress) -> None:
-    job = rows.row_by_key(uow, replica.job_key)
+    job = read = rows.get(uow, replica.job_key)
     resumed = progress.summary.get("resumedStep")
     if isinstance(resumed, int) and 0 <= resumed < attempt.resume_step:
         # The checkpoint that was chosen is torn, and the replica went on from the one before.
         before, attempt = attempt, dataclasses.replace(attempt, resume_step=resumed)
         store(uow, before, attempt)
-        job = {
-            **job,
-            "steps_done": resumed,
-            "modelled_seconds": rows.modelled_seconds_until(uow, job["job_key"], resumed),
-        }
-    key = {"job_key": job["job_key"], "attempt": attempt.attempt}
+        modelled = rows.modelled_seconds_until(uow, job.job_key, resumed)
+        job = dataclasses.replace(job, steps_done=resumed, modelled_seconds=modelled)
+    key = {"job_key": job.job_key, "attempt": attempt.attempt}
     last = _last_step(uow, key, attempt)
     fresh = [point for point in progress.points if point["step"] > last]
     for index, point in enumerate(fresh):
         if point["step"] != last + 1 + index:
             raise invalid(f"step {point['step']} follows step {last + index}: steps must be contiguous", "metrics")
-    if fresh and (factor := faults.slowness(uow, job["node_key"])) > 1:
+    if fresh and (factor := faults.slowness(uow, job.node_key)) > 1:
         fresh = [{**point, "modelled_seconds": point["modelled_seconds"] * factor} for point in fresh]
     if fresh:
         uow.insert_all(job_metrics, [{**key, **point} for point in fresh])
@@ -250,19 +243,20 @@ def _keep_progress(uow: UnitOfWork, replica: Replica, attempt: Attempt, progress
     _keep_once(uow, job_evaluations, key, progress.evaluations)
     if progress.pruned:
         gone = checkpoints.c.step.in_(progress.pruned)
-        uow.execute(delete(checkpoints).where(checkpoints.c.job_key == job["job_key"], gone))
-    latest = dict(job["latest"])
+        uow.execute(delete(checkpoints).where(checkpoints.c.job_key == job.job_key, gone))
+    latest = dict(job.latest)
     if progress.evaluations:
         latest.update(max(progress.evaluations, key=lambda evaluation: int(evaluation["step"]))["metrics"])
     if fresh:
         latest.update(loss=fresh[-1]["loss"], accuracy=fresh[-1]["accuracy"], step=fresh[-1]["step"])
     latest.update({k: v for k, v in progress.summary.items() if isinstance(v, int | float | str)})
-    changes = {
-        "latest": latest,
-        "steps_done": fresh[-1]["step"] if fresh else job["steps_done"],
-        "modelled_seconds": job["modelled_seconds"] + sum(point["modelled_seconds"] for point in fresh),
-    }
-    uow.update(jobs, {"job_key": job["job_key"]}, changes)
+    changed = dataclasses.replace(
+        job,
+        latest=latest,
+        steps_done=fresh[-1]["step"] if fresh else job.steps_done,
+        modelled_seconds=job.modelled_seconds + sum(point["modelled_seconds"] for point in fresh),
+    )
+    store(uow, read, changed)
 
 
 def _keep_once(uow: UnitOfWork, table: Table, key: Mapping[str, Any], items: Sequence[Mapping[str, Any]]) -> None:

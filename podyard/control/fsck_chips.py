@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from podyard.control.fsck_violation import Violation, job_text, node_text
+from podyard.control.fsck_violation import Violation, node_text
 from podyard.db.fsck import Records, Row
 from podyard.domain.attempt import AttemptState
 from podyard.domain.fleet import Fleet, Pod
@@ -128,11 +128,11 @@ def _processes(records: Records) -> Iterator[Violation]:
             continue
         if records.attempts[replica.attempt_id].state is AttemptState.ENDED:
             text = f"replica {replica.rank} is {replica.state}, and its attempt has ended"
-            yield Violation("I8", records.now, job_text(job), text)
-        if job["node_key"] not in placed:
+            yield Violation("I8", records.now, job.name, text)
+        if job.node_key not in placed:
             text = f"replica {replica.rank} is {replica.state} on chips that were given back"
-            yield Violation("I8", records.now, job_text(job), text)
-        live_nodes[job["node_key"]] = job
+            yield Violation("I8", records.now, job.name, text)
+        live_nodes[job.node_key] = job
     for host in records.hosts:
         if host["state"] in LIVE_HOST_STATES and host["node_key"] not in placed:
             yield Violation("I8", records.now, host["host_id"], f"{host['state']} on chips that were given back")

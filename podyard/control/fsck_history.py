@@ -76,9 +76,10 @@ def _first_line(kind: Stated) -> tuple[str, str, str, int]:
 
 def _rows(records: Records, ends: Mapping[str, Row]) -> Iterator[Violation]:
     """A row stands where its last line left it."""
-    tables = (records.nodes, records.jobs, records.queued)
+    tables = (records.nodes, records.queued)
     stand = [(key, row["state"], row["version"]) for rows in tables for key, row in rows.items()]
     stand += [(key, item.state, item.version) for key, item in records.operations.items()]
+    stand += [(key, item.state, item.version) for key, item in records.jobs.items()]
     stand += [(key, item.state, item.version) for key, item in records.attempts.items()]
     stand += [(item.replica_id, item.state, item.version) for item in records.replicas]
     for key, state, version in stand:

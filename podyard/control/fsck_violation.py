@@ -37,7 +37,3 @@ def node_text(row: Mapping[str, Any]) -> str:
 
 def queue_text(row: Mapping[str, Any]) -> str:
     return f"projects/{row['project']}/locations/{row['zone']}/queuedResources/{row['queued_resource_id']}"
-
-
-def job_text(row: Mapping[str, Any]) -> str:
-    return f"projects/{row['project']}/locations/{row['zone']}/jobs/{row['job_id']}"

@@ -13,9 +13,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
-
-from sqlalchemy import bindparam, select, update
 
 from podyard.base.clock import RealTime
 from podyard.base.errors import Code
@@ -25,18 +22,14 @@ from podyard.control import access, job_lines
 from podyard.db import agents, attempts, credentials, outbox, replicas
 from podyard.db import jobs as rows
 from podyard.db.nodes import row_by_key as node_row
-from podyard.db.tables_jobs import attempts as attempt_table
-from podyard.db.tables_jobs import jobs
-from podyard.db.transition import JOBS, born, move, move_row, store
+from podyard.db.transition import born, move, store
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.attempt import Attempt, AttemptOutcome, AttemptState
 from podyard.domain.gang import GangSize, wanted_sizes, whole_gang
 from podyard.domain.gang_room import Contender, Holder, count_for, left_for_others, who_shrinks
-from podyard.domain.job import JOB, PRIORITY_DEFAULT
-from podyard.domain.node import kind_of
+from podyard.domain.job import JOB, Job, JobState
 from podyard.domain.replica import Desired, Replica, ReplicaOutcome, ReplicaState
 
-WAITING = ("QUEUED", "RECOVERING")
 _GOES_ON = (AttemptOutcome.FAILED, AttemptOutcome.PREEMPTED, AttemptOutcome.RESIZED)  # so does the job
 POKE_TASK = "podyard.poke_agent"
 YIELD_SECONDS_MAX = 60.0  # a step and a checkpoint of any model that trains here; past it the gang hangs
@@ -47,18 +40,18 @@ RESIZE_PAUSE_SECONDS = 10.0  # what a start costs is worked off by then, so an a
 class _Wants:
     """A job that could run if it had places, and the sizes that its gang may have, the largest first."""
 
-    job: Mapping[str, Any]
+    job: Job
     sizes: Sequence[GangSize]
 
     @property
     def contender(self) -> Contender:
         return Contender(
-            job_key=self.job["job_key"],
-            project=self.job["project"],
-            priority=self.job["spec"].get("priority", PRIORITY_DEFAULT),
-            created=self.job["created"],
+            job_key=self.job.job_key,
+            project=self.job.project,
+            priority=self.job.spec.priority,
+            created=self.job.created,
             counts=tuple(size.process_count for size in self.sizes),
-            begun=self.job["state"] != "QUEUED",
+            begun=self.job.state is not JobState.QUEUED,
         )
 
 
@@ -69,8 +62,8 @@ def start_waiting(uow: UnitOfWork, shares: Mapping[str, float] | None = None) ->
     """
     ready: list[_Wants] = []
     others: list[Contender] = []
-    for job in sorted(uow.all(_WAITING), key=turn):
-        attempt = attempts.find_open(uow, job["job_key"])
+    for job in sorted(rows.list_waiting(uow), key=turn):
+        attempt = attempts.find_open(uow, job.job_key)
         if attempt is not None:  # it is still stopping; why it ended is the reason to show
             if attempt.outcome is AttemptOutcome.RESIZED:
                 others.append(_wants(job).contender)
@@ -95,22 +88,17 @@ def start_waiting(uow: UnitOfWork, shares: Mapping[str, float] | None = None) ->
     return started
 
 
-_WAITING = select(jobs).where(jobs.c.state.in_(WAITING))
+def _wants(job: Job) -> _Wants:
+    return _Wants(job, wanted_sizes(job.spec, job.kind))
 
 
-def _wants(job: Mapping[str, Any]) -> _Wants:
-    return _Wants(job, wanted_sizes(rows.to_spec(job["spec"]), kind_of(job["accelerator_type"], job["topology"])))
+def _tell(uow: UnitOfWork, job: Job, why: str) -> None:
+    store(uow, job, dataclasses.replace(job, state_reason=why))
 
 
-def _tell(uow: UnitOfWork, job: Mapping[str, Any], why: str) -> None:
-    if why != job["state_reason"]:
-        uow.execute(update(jobs).where(jobs.c.job_key == job["job_key"]).values(state_reason=why))
-
-
-def turn(job: Mapping[str, Any]) -> tuple[int, bool, int, str]:
+def turn(job: Job) -> tuple[int, bool, int, str]:
     """Whose turn it is among jobs that wait: the higher priority, then whoever has begun, then the older one."""
-    priority = job["spec"].get("priority", PRIORITY_DEFAULT)
-    return (-priority, job["state"] != "RECOVERING", job["created"].nanos, job["job_key"])
+    return (-job.spec.priority, job.state is not JobState.RECOVERING, job.created.nanos, job.job_key)
 
 
 def free_replicas(uow: UnitOfWork) -> dict[str, int]:
@@ -123,45 +111,43 @@ def _free_count(uow: UnitOfWork) -> int:
     return sum(max(0, count) for count in free_replicas(uow).values())
 
 
-def _node_reason(uow: UnitOfWork, job: Mapping[str, Any]) -> str | None:
+def _node_reason(uow: UnitOfWork, job: Job) -> str | None:
     """Why a waiting job's node lets none start, if it does not."""
-    node = node_row(uow, job["node_key"])
+    node = node_row(uow, job.node_key)
     if node["state"] != "READY":
         why = f": {node['wait_reason']}" if node["wait_reason"] else ""
-        return f"node {job['node_id']} is {node['state']}{why}"
+        return f"node {job.node_id} is {node['state']}{why}"
     if node["reclaim_at"] is not None:
-        return f"node {job['node_id']} is taken back at {node['reclaim_at'].rfc3339()}"
+        return f"node {job.node_id} is taken back at {node['reclaim_at'].rfc3339()}"
     return None
 
 
-def _on_node(uow: UnitOfWork, job: Mapping[str, Any]) -> tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]:
+def _on_node(uow: UnitOfWork, job: Job) -> tuple[Job | None, Job | None]:
     """(another job that is on the same node, another one whose turn comes first), as far as there are any."""
-    others = [row for row in rows.active_on_node(uow, job["node_key"]) if row["job_key"] != job["job_key"]]
-    on_it = next((row for row in others if attempts.find_open(uow, row["job_key"]) is not None), None)
-    return on_it, next((row for row in sorted(others, key=turn) if turn(row) < turn(job)), None)
+    others = [other for other in rows.active_on_node(uow, job.node_key) if other.job_key != job.job_key]
+    on_it = next((other for other in others if attempts.find_open(uow, other.job_key) is not None), None)
+    return on_it, next((other for other in sorted(others, key=turn) if turn(other) < turn(job)), None)
 
 
-def _turn_reason(uow: UnitOfWork, job: Mapping[str, Any]) -> str | None:
+def _turn_reason(uow: UnitOfWork, job: Job) -> str | None:
     """Why a job has to wait for others on its node. One of lower priority is asked to make room."""
     on_it, before = _on_node(uow, job)
     if on_it is not None:
         return _take_turn(uow, job, on_it, _wants(job).sizes[-1], _free_count(uow))
-    return None if before is None else f"node {job['node_id']} is busy with job {before['job_id']}"
+    return None if before is None else f"node {job.node_id} is busy with job {before.job_id}"
 
 
-def _take_turn(uow: UnitOfWork, job: Mapping[str, Any], other: Mapping[str, Any], size: GangSize, free: int) -> str:
+def _take_turn(uow: UnitOfWork, job: Job, other: Job, size: GangSize, free: int) -> str:
     """Why `job` waits for the one that is on its node. One of lower priority is asked to save and to leave, if a gang
     of `size` has room once it has left."""
-    busy = f"node {job['node_id']} is busy with job {other['job_id']}"
-    attempt = attempts.find_open(uow, other["job_key"])
+    busy = f"node {job.node_id} is busy with job {other.job_id}"
+    attempt = attempts.find_open(uow, other.job_key)
     if attempt is None or turn(other)[0] <= turn(job)[0]:
         return busy
     room = free + len(_live_gang(uow, attempt.attempt_id))
     if size.process_count > room:
         return _needed(size, room)
-    ask_to_yield(
-        uow, attempt, AttemptOutcome.PREEMPTED, f"job {job['job_id']} has a higher priority and takes its turn"
-    )
+    ask_to_yield(uow, attempt, AttemptOutcome.PREEMPTED, f"job {job.job_id} has a higher priority and takes its turn")
     return f"{busy}, which has a lower priority and makes room"
 
 
@@ -172,14 +158,14 @@ def _make_room(uow: UnitOfWork, wants: _Wants, free: int, shares: Mapping[str, f
     """
     if attempts.list_yielding(uow):
         return
-    settled = uow.all(_RUNNING_JOBS, {"before": _settled(uow)})
-    running = [job for job in settled if job["spec"].get("elastic") is not None]
+    settled = rows.list_running(uow, _settled(uow))
+    running = [(job, attempt_id) for job, attempt_id in settled if job.spec.elastic is not None]
     if not running:
         return
     living, holders = free_replicas(uow), {}
-    for job in running:
-        places = sum(replica.agent_id in living for replica in _live_gang(uow, job["attempt_id"]))
-        holders[job["attempt_id"]] = Holder(_wants(job).contender, places)
+    for job, attempt_id in running:
+        places = sum(replica.agent_id in living for replica in _live_gang(uow, attempt_id))
+        holders[attempt_id] = Holder(_wants(job).contender, places)
     chosen = who_shrinks(wants.contender, list(holders.values()), free, replicas.project_counts(uow), shares)
     text = (
         f"the gang goes on with fewer: {wants.sizes[-1].process_count} places are needed by a job that comes before it"
@@ -197,14 +183,14 @@ def _needed(size: GangSize, free: int) -> str:
     return f"{size.process_count} replicas are needed at once and the living agents have room for {free}"
 
 
-def _start(uow: UnitOfWork, job: Mapping[str, Any], size: GangSize) -> None:
-    number = job["attempt"] + 1
-    saved = rows.committed_checkpoints(uow, job["job_key"])
+def _start(uow: UnitOfWork, job: Job, size: GangSize) -> None:
+    number = job.attempt + 1
+    saved = rows.committed_checkpoints(uow, job.job_key)
     resume_step = saved[0]["step"] if saved else 0
     attempt_id = row_id(uow.streams.stream("attempts"), "attempt")
     attempt = Attempt(
         attempt_id=attempt_id,
-        job_key=job["job_key"],
+        job_key=job.job_key,
         attempt=number,
         state=AttemptState.STARTING,
         version=1,
@@ -224,23 +210,20 @@ def _start(uow: UnitOfWork, job: Mapping[str, Any], size: GangSize) -> None:
     smaller = _smaller(uow, job, number, size)
     for agent_id in _place_replicas(uow, job, attempt_id, size):
         outbox.put(uow, f"agent.{agent_id}", POKE_TASK, [agent_id])
-    move_row(
-        uow,
-        JOBS,
+    changed = dataclasses.replace(
         job,
-        "prepare",
-        reason=smaller or f"attempt {number} from step {resume_step}",
         state_reason=smaller,
         attempt=number,
         steps_done=resume_step,
-        modelled_seconds=rows.modelled_seconds_until(uow, job["job_key"], resume_step),
-        started=job["started"] or uow.now,
+        modelled_seconds=rows.modelled_seconds_until(uow, job.job_key, resume_step),
+        started=job.started or uow.now,
     )
+    move(uow, job, "prepare", reason=smaller or f"attempt {number} from step {resume_step}", changed=changed)
 
 
-def _smaller(uow: UnitOfWork, job: Mapping[str, Any], number: int, size: GangSize) -> str:
+def _smaller(uow: UnitOfWork, job: Job, number: int, size: GangSize) -> str:
     """What is to be said of an attempt that does not have the whole slice; nothing of one that has."""
-    whole = whole_gang(rows.to_spec(job["spec"]), kind_of(job["accelerator_type"], job["topology"]))
+    whole = whole_gang(job.spec, job.kind)
     if size == whole:
         return ""
     free = _free_count(uow)
@@ -251,7 +234,7 @@ def _smaller(uow: UnitOfWork, job: Mapping[str, Any], number: int, size: GangSiz
     return f"{on}: {_needed(whole, free) if whole.process_count > free else 'the rest is left to jobs that wait'}"
 
 
-def _place_replicas(uow: UnitOfWork, job: Mapping[str, Any], attempt_id: str, size: GangSize) -> list[str]:
+def _place_replicas(uow: UnitOfWork, job: Job, attempt_id: str, size: GangSize) -> list[str]:
     """Makes the replicas, contiguous hosts each, on the agents with the most room; returns the agents."""
     free = free_replicas(uow)
     token = access.issue(uow, f"{attempt_id}@jobs.podyard.local", attempt_id)
@@ -264,14 +247,14 @@ def _place_replicas(uow: UnitOfWork, job: Mapping[str, Any], attempt_id: str, si
         replica = Replica(
             replica_id=row_id(uow.streams.stream("replicas"), "replica"),
             attempt_id=attempt_id,
-            job_key=job["job_key"],
+            job_key=job.job_key,
             rank=rank,
             host_indices=size.hosts_of(rank),
             agent_id=agent_id,
             state=ReplicaState.PENDING,
             desired=Desired.RUN,
             version=1,
-            fence=job["attempt"] + 1,
+            fence=job.attempt + 1,
             token=token,
             address=None,
             outcome=None,
@@ -310,26 +293,14 @@ def _settled(uow: UnitOfWork) -> RealTime:
     return uow.real_now.plus_seconds(-RESIZE_PAUSE_SECONDS)
 
 
-_RUNNING_JOBS = (
-    select(jobs, attempt_table.c.attempt_id)
-    .join(attempt_table, attempt_table.c.job_key == jobs.c.job_key)
-    .where(
-        jobs.c.state == "RUNNING",
-        attempt_table.c.state == "RUNNING",
-        attempt_table.c.started_real < bindparam("before", type_=attempt_table.c.started_real.type),
-    )
-    .order_by(attempt_table.c.started_real, attempt_table.c.attempt_id)
-)
-
-
 def _ask_to_yield(uow: UnitOfWork, attempt: Attempt) -> bool:
     """Does so if the gang has more hosts than the job is set to, or a larger size has room: free places, without what
     those need who come before, and the places that the gang has itself on living agents."""
-    job = rows.row_by_key(uow, attempt.job_key)
-    if attempt.state is not AttemptState.RUNNING or job["state"] != "RUNNING" or job["spec"].get("elastic") is None:
+    job = rows.get(uow, attempt.job_key)
+    if attempt.state is not AttemptState.RUNNING or job.state is not JobState.RUNNING or job.spec.elastic is None:
         return False
     wants, living = _wants(job), free_replicas(uow)
-    hosts, _ = rows.size_of(attempt, job)
+    hosts, _ = job.size_of(attempt)
     own = sum(replica.agent_id in living for replica in _live_gang(uow, attempt.attempt_id))
     room = sum(max(0, count) for count in living.values()) + own
     most = wants.sizes[0].host_count
@@ -338,7 +309,7 @@ def _ask_to_yield(uow: UnitOfWork, attempt: Attempt) -> bool:
     size = next((size for size in wants.sizes if size.process_count <= room), wants.sizes[-1])
     if hosts == size.host_count or (size.host_count < hosts <= most):
         return False
-    whole = kind_of(job["accelerator_type"], job["topology"]).host_count
+    whole = job.kind.host_count
     why = f"the job is set to {most}" if hosts > most else f"there is room for {size.host_count}"
     ask_to_yield(uow, attempt, AttemptOutcome.RESIZED, f"attempt {attempt.attempt} yields: {why} of {whole} hosts")
     return True
@@ -346,7 +317,7 @@ def _ask_to_yield(uow: UnitOfWork, attempt: Attempt) -> bool:
 
 def _contenders(uow: UnitOfWork) -> list[Contender]:
     """The jobs that wait for places only."""
-    waiting = (job for job in sorted(uow.all(_WAITING), key=turn) if attempts.find_open(uow, job["job_key"]) is None)
+    waiting = (job for job in sorted(rows.list_waiting(uow), key=turn) if attempts.find_open(uow, job.job_key) is None)
     return [
         _wants(job).contender for job in waiting if not _node_reason(uow, job) and _on_node(uow, job) == (None, None)
     ]
@@ -359,7 +330,7 @@ def ask_to_yield(uow: UnitOfWork, attempt: Attempt, outcome: AttemptOutcome, tex
         return
     store(uow, attempt, dataclasses.replace(attempt, yield_real=uow.real_now, yield_outcome=outcome))
     replicas.set_desired(uow, attempt.attempt_id, Desired.YIELD)
-    uow.execute(update(jobs).where(jobs.c.job_key == attempt.job_key).values(state_reason=text))
+    rows.set_reason(uow, attempt.job_key, text)
 
 
 def settle(uow: UnitOfWork, attempt_id: str, known: Attempt | None = None) -> None:
@@ -403,9 +374,9 @@ def settle(uow: UnitOfWork, attempt_id: str, known: Attempt | None = None) -> No
 
 def _run(uow: UnitOfWork, attempt: Attempt) -> Attempt:
     moved = move(uow, attempt, "run", reason="all replicas run")
-    job = rows.row_by_key(uow, attempt.job_key)
-    if JOB.allows(job["state"], "run"):
-        move_row(uow, JOBS, job, "run", reason="all replicas run")
+    job = rows.get(uow, attempt.job_key)
+    if JOB.allows(job.state, "run"):
+        move(uow, job, "run", reason="all replicas run")
     return moved
 
 
@@ -419,9 +390,9 @@ def end(uow: UnitOfWork, attempt: Attempt, outcome: AttemptOutcome, reason: str)
     replicas.set_desired(uow, attempt.attempt_id, Desired.STOP)
     for agent_id in sorted({replica.agent_id for replica in gang}):
         outbox.put(uow, f"agent.{agent_id}", POKE_TASK, [agent_id])
-    job = rows.row_by_key(uow, attempt.job_key)
-    if outcome in _GOES_ON and JOB.allows(job["state"], "recover"):
-        move_row(uow, JOBS, job, "recover", reason=reason, state_reason=reason)
+    job = rows.get(uow, attempt.job_key)
+    if outcome in _GOES_ON and JOB.allows(job.state, "recover"):
+        move(uow, job, "recover", reason=reason, changed=dataclasses.replace(job, state_reason=reason))
     return ending
 
 
@@ -429,36 +400,45 @@ def _finish(uow: UnitOfWork, attempt: Attempt) -> None:
     move(uow, attempt, "ended", reason=str(attempt.outcome), changed=dataclasses.replace(attempt, ended=uow.now))
     credentials.revoke_attempt(uow, attempt.attempt_id)
     replicas.remove_tokens(uow, attempt.attempt_id)
-    job = rows.row_by_key(uow, attempt.job_key)
-    wall = job["wall_seconds"] + uow.real_now.seconds_since(attempt.started_real)
-    counts = {
-        "failures": job["failures"] + (attempt.outcome is AttemptOutcome.FAILED),
-        "preemptions": job["preemptions"] + (attempt.outcome is AttemptOutcome.PREEMPTED),
-        "wall_seconds": wall,
-    }
-    uow.execute(update(jobs).where(jobs.c.job_key == job["job_key"]).values(**counts))
-    job = {**job, **counts}
-    if job["state"] == "CANCELLING":
+    before = rows.get(uow, attempt.job_key)
+    job = dataclasses.replace(
+        before,
+        failures=before.failures + (attempt.outcome is AttemptOutcome.FAILED),
+        preemptions=before.preemptions + (attempt.outcome is AttemptOutcome.PREEMPTED),
+        wall_seconds=before.wall_seconds + uow.real_now.seconds_since(attempt.started_real),
+    )
+    store(uow, before, job)
+    if job.state is JobState.CANCELLING:
         finish_job(uow, job, "cancelled", None, "cancelled by the user")
     elif attempt.outcome is AttemptOutcome.SUCCEEDED:
-        early = job["latest"].get("stopReason") if job["steps_done"] < job["spec"]["steps"] else None
-        mode = job["spec"]["mode"]
+        early = job.latest.get("stopReason") if job.steps_done < job.spec.steps else None
+        mode = job.spec.mode
         finish_job(
             uow, job, "succeed", None, str(early or ("all steps done" if mode == "train" else f"{mode} is done"))
         )
-    elif attempt.outcome is AttemptOutcome.FAILED and (refusal := rows.refusal_of(uow, attempt.attempt_id)) is not None:
+    elif attempt.outcome is AttemptOutcome.FAILED and (refusal := _refusal(uow, attempt)) is not None:
         finish_job(uow, job, "fail", *refusal)
-    elif job["failures"] > job["spec"]["max_failures"]:
-        most = job["spec"]["max_failures"]
-        text = f"{job['failures']} attempts failed (maxFailures {most}); the last: {attempt.reason}"
+    elif job.failures > job.spec.max_failures:
+        most = job.spec.max_failures
+        text = f"{job.failures} attempts failed (maxFailures {most}); the last: {attempt.reason}"
         finish_job(uow, job, "fail", Code.ABORTED, text)
-    elif job["preemptions"] > job["spec"]["max_preemptions"]:
-        text = f"preempted {job['preemptions']} times (maxPreemptions {job['spec']['max_preemptions']})"
+    elif job.preemptions > job.spec.max_preemptions:
+        text = f"preempted {job.preemptions} times (maxPreemptions {job.spec.max_preemptions})"
         finish_job(uow, job, "fail", Code.ABORTED, text)
 
 
-def finish_job(uow: UnitOfWork, job: Mapping[str, Any], event: str, code: Code | None, message: str) -> None:
-    values: dict[str, Any] = {"ended": uow.now, "state_reason": message}
+def _refusal(uow: UnitOfWork, attempt: Attempt) -> tuple[Code, str] | None:
+    """Code and message of what no other attempt would find otherwise, if a replica has said so ("CODE: message")."""
+    gang = replicas.of_attempt(uow, attempt.attempt_id)
+    reason = next((replica.reason for replica in gang if replica.outcome is ReplicaOutcome.REFUSED), None)
+    if reason is None:
+        return None
+    name, _, message = reason.partition(": ")
+    return (Code[name], message) if name in Code.__members__ else (Code.INVALID_ARGUMENT, reason)
+
+
+def finish_job(uow: UnitOfWork, job: Job, event: str, code: Code | None, message: str) -> None:
+    changed = dataclasses.replace(job, ended=uow.now, state_reason=message)
     if code is not None:
-        values.update(error_code=int(code), error_message=message)
-    move_row(uow, JOBS, job, event, reason=message, **values)
+        changed = dataclasses.replace(changed, error_code=int(code), error_message=message)
+    move(uow, job, event, reason=message, changed=changed)

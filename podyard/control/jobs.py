@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import func, select, update
+from sqlalchemy import select
 
 from podyard.base.errors import Code, PodyardError, failed_precondition, invalid, not_found
 from podyard.base.ids import check_resource_id, row_id
@@ -15,14 +15,13 @@ from podyard.db import attempts as attempt_rows
 from podyard.db import jobs as rows
 from podyard.db import nodes as node_rows
 from podyard.db import replicas as replica_rows
-from podyard.db.tables_jobs import job_logs, jobs, replicas
-from podyard.db.transition import JOBS, born_row, move_row
+from podyard.db.tables_jobs import job_logs, replicas
+from podyard.db.transition import born, move, store
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.attempt import Attempt, AttemptOutcome
 from podyard.domain.fleet import Fleet
 from podyard.domain.gang import allowed_sizes, whole_gang
 from podyard.domain.job import (
-    JOB,
     JOB_EXECUTIONS,
     JOB_MODES,
     PRIORITY_MAX,
@@ -31,6 +30,7 @@ from podyard.domain.job import (
     Job,
     JobRequest,
     JobSpec,
+    JobState,
     MetricPoint,
     StartFrom,
     job_name,
@@ -71,7 +71,7 @@ def create(
     access.project_row(uow, project)
     job_key = row_id(uow.streams.stream("jobs"), "job")
     job_id = job_key[:20] if job_id is None else check_resource_id(job_id, "jobId")
-    if rows.row_of(uow, project, zone, job_id) is not None:
+    if rows.find(uow, project, zone, job_id) is not None:
         raise PodyardError(Code.ALREADY_EXISTS, f"Resource '{job_name(project, zone, job_id)}' already exists")
     if isinstance(node, str):
         target = _ready_node(uow, principal, project, zone, node)
@@ -81,64 +81,65 @@ def create(
     kind = kind_of(target["accelerator_type"], target["topology"])
     source = _source(uow, principal, project, zone, request)
     spec = _checked(_trained(request) if source is None else _of_source(request, *source, kind), kind)
-    row = {
-        "job_key": job_key,
-        "project": project,
-        "zone": zone,
-        "job_id": job_id,
-        "state_reason": "",
-        "spec": rows.from_spec(spec),
-        "node_key": target["node_key"],
-        "node_id": target["node_id"],
-        "accelerator_type": target["accelerator_type"],
-        "topology": target["topology"],
-        "owns_node": not isinstance(node, str),
-        "attempt": 0,
-        "failures": 0,
-        "preemptions": 0,
-        "steps_done": 0,
-        "latest": {},
-        "wall_seconds": 0.0,
-        "modelled_seconds": 0.0,
-        "estimate_model": "tpu-model",
-        "created": uow.now,
-        "started": None,
-        "ended": None,
-        "error_code": None,
-        "error_message": None,
-    }
+    job = Job(
+        job_key=job_key,
+        project=project,
+        zone=zone,
+        job_id=job_id,
+        state=JobState.QUEUED,
+        state_reason="",
+        version=1,
+        spec=spec,
+        node_key=target["node_key"],
+        node_id=target["node_id"],
+        accelerator_type=target["accelerator_type"],
+        topology=target["topology"],
+        owns_node=not isinstance(node, str),
+        attempt=0,
+        failures=0,
+        preemptions=0,
+        steps_done=0,
+        latest={},
+        wall_seconds=0.0,
+        modelled_seconds=0.0,
+        estimate_model="tpu-model",
+        created=uow.now,
+        started=None,
+        ended=None,
+        error_code=None,
+        error_message=None,
+    )
     _check_room(uow, allowed_sizes(spec, kind)[-1].process_count)
-    born_row(uow, JOBS, row, reason="submitted")
+    born(uow, job, reason="submitted")
     return get(uow, principal, project, zone, job_id)
 
 
 def get(uow: UnitOfWork, principal: Principal, project: str, zone: str, job_id: str) -> Job:
-    return rows.to_job(lookup.job(uow, principal, "podyard.jobs.get", project, zone, job_id))
+    return lookup.job(uow, principal, "podyard.jobs.get", project, zone, job_id)
 
 
 def list_jobs(uow: UnitOfWork, principal: Principal, project: str, zone: str | None) -> list[Job]:
     """The newest first."""
     principal.require("podyard.jobs.list", project, f"projects/{project}/locations/{zone or '-'}/jobs")
-    query = select(jobs).where(jobs.c.project == project)
-    if zone is not None:
-        query = query.where(jobs.c.zone == zone)
-    return [rows.to_job(row) for row in uow.all(query.order_by(jobs.c.created.desc(), jobs.c.job_key))]
+    return rows.of_project(uow, project, zone)
 
 
 def cancel(uow: UnitOfWork, principal: Principal, project: str, zone: str, job_id: str) -> Job:
     """Asks a job to stop; it is CANCELLED once its last process is gone. A job that has ended stays as it is."""
-    row = lookup.job(uow, principal, "podyard.jobs.cancel", project, zone, job_id)
-    if JOB.is_final(row["state"]):
-        raise failed_precondition(f"job {job_id} is {row['state']}: there is nothing to cancel")
-    if row["state"] == "QUEUED":
-        gangs.finish_job(uow, row, "cancel", None, f"cancelled by {principal.email}")
-    elif row["state"] != "CANCELLING":
-        moved = move_row(uow, JOBS, row, "cancel", reason=f"cancelled by {principal.email}", state_reason="cancelling")
-        attempt = attempt_rows.find_open(uow, row["job_key"])
+    job = lookup.job(uow, principal, "podyard.jobs.cancel", project, zone, job_id)
+    if job.has_ended:
+        raise failed_precondition(f"job {job_id} is {job.state}: there is nothing to cancel")
+    by = f"cancelled by {principal.email}"
+    if job.state is JobState.QUEUED:
+        gangs.finish_job(uow, job, "cancel", None, by)
+    elif job.state is not JobState.CANCELLING:
+        changed = dataclasses.replace(job, state_reason="cancelling")
+        moved = move(uow, job, "cancel", reason=by, changed=changed)
+        attempt = attempt_rows.find_open(uow, job.job_key)
         if attempt is None:
-            gangs.finish_job(uow, moved, "cancelled", None, f"cancelled by {principal.email}")
+            gangs.finish_job(uow, moved, "cancelled", None, by)
         else:
-            gangs.end(uow, attempt, AttemptOutcome.CANCELLED, f"cancelled by {principal.email}")
+            gangs.end(uow, attempt, AttemptOutcome.CANCELLED, by)
             gangs.settle(uow, attempt.attempt_id)
     return get(uow, principal, project, zone, job_id)
 
@@ -150,18 +151,18 @@ def resize(uow: UnitOfWork, principal: Principal, project: str, zone: str, job_i
     Raises FAILED_PRECONDITION for a job that has ended or is not elastic, INVALID_ARGUMENT for a number that it cannot
     run with.
     """
-    row = lookup.job(uow, principal, "podyard.jobs.resize", project, zone, job_id)
-    if JOB.is_final(row["state"]) or row["state"] == "CANCELLING":
-        raise failed_precondition(f"job {job_id} is {row['state']}: there is nothing to resize")
-    spec, kind = rows.to_spec(row["spec"]), kind_of(row["accelerator_type"], row["topology"])
-    if spec.elastic is None:
+    job = lookup.job(uow, principal, "podyard.jobs.resize", project, zone, job_id)
+    if job.has_ended or job.state is JobState.CANCELLING:
+        raise failed_precondition(f"job {job_id} is {job.state}: there is nothing to resize")
+    elastic = job.spec.elastic
+    if elastic is None:
         raise failed_precondition(f"job {job_id} is not elastic: only one that was submitted with elastic is resized")
-    counts = [size.process_count for size in allowed_sizes(spec, kind)]
+    counts = [size.process_count for size in allowed_sizes(job.spec, job.kind)]
     if replicas is not None and replicas not in counts:
-        raise invalid(f"replicas is {replicas}: {_why_not(replicas, spec.elastic, counts)}", "replicas")
-    changed = dataclasses.replace(spec, elastic=dataclasses.replace(spec.elastic, max_replicas=replicas))
-    uow.execute(update(jobs).where(jobs.c.job_key == row["job_key"]).values(spec=rows.from_spec(changed)))
-    gangs.follow_size(uow, row["job_key"])
+        raise invalid(f"replicas is {replicas}: {_why_not(replicas, elastic, counts)}", "replicas")
+    spec = dataclasses.replace(job.spec, elastic=dataclasses.replace(elastic, max_replicas=replicas))
+    store(uow, job, dataclasses.replace(job, spec=spec))
+    gangs.follow_size(uow, job.job_key)
     return get(uow, principal, project, zone, job_id)
 
 
@@ -177,30 +178,30 @@ def metrics(
     uow: UnitOfWork, principal: Principal, project: str, zone: str, job_id: str, after_step: int, limit: int
 ) -> list[MetricPoint]:
     """The committed step history after `after_step`, at most `limit` points."""
-    row = lookup.job(uow, principal, "podyard.jobs.get", project, zone, job_id)
-    return rows.committed_points(uow, row["job_key"], after_step, limit)
+    job = lookup.job(uow, principal, "podyard.jobs.get", project, zone, job_id)
+    return rows.committed_points(uow, job.job_key, after_step, limit)
 
 
 def checkpoints(uow: UnitOfWork, principal: Principal, project: str, zone: str, job_id: str) -> list[Mapping[str, Any]]:
     """The committed checkpoints, the newest first. `best` is true of one at most: each was the best when it came."""
-    row = lookup.job(uow, principal, "podyard.jobs.get", project, zone, job_id)
-    found = rows.committed_checkpoints(uow, row["job_key"])
+    job = lookup.job(uow, principal, "podyard.jobs.get", project, zone, job_id)
+    found = rows.committed_checkpoints(uow, job.job_key)
     best = next((item["step"] for item in found if item["best"]), None)
     return [{**item, "best": item["step"] == best} for item in found]
 
 
 def evaluations(uow: UnitOfWork, principal: Principal, project: str, zone: str, job_id: str) -> list[Mapping[str, Any]]:
     """The committed evaluations by step: step, attempt, metrics."""
-    row = lookup.job(uow, principal, "podyard.jobs.get", project, zone, job_id)
-    return rows.committed_evaluations(uow, row["job_key"])
+    job = lookup.job(uow, principal, "podyard.jobs.get", project, zone, job_id)
+    return rows.committed_evaluations(uow, job.job_key)
 
 
 def artifacts(
     uow: UnitOfWork, principal: Principal, project: str, zone: str, job_id: str, objects: ObjectReader
 ) -> dict[str, int]:
     """What the job has made to be taken away: name -> bytes."""
-    row = lookup.job(uow, principal, "podyard.jobs.get", project, zone, job_id)
-    prefix = objects_prefix(row["job_key"])
+    job = lookup.job(uow, principal, "podyard.jobs.get", project, zone, job_id)
+    prefix = objects_prefix(job.job_key)
     found = {name: size for kind in ARTIFACTS for name, size in objects.sizes(prefix + kind).items()}
     return {name.removeprefix(prefix): found[name] for name in sorted(found)}
 
@@ -211,16 +212,16 @@ def artifact(
     """One of `artifacts`; NOT_FOUND for any other name, wherever it might lead."""
     if name not in artifacts(uow, principal, project, zone, job_id, objects):
         raise not_found(f"{job_name(project, zone, job_id)}/artifacts/{name}")
-    row = lookup.job(uow, principal, "podyard.jobs.get", project, zone, job_id)
-    return objects.get(objects_prefix(row["job_key"]) + name)
+    job = lookup.job(uow, principal, "podyard.jobs.get", project, zone, job_id)
+    return objects.get(objects_prefix(job.job_key) + name)
 
 
 def attempts(
     uow: UnitOfWork, principal: Principal, project: str, zone: str, job_id: str
 ) -> list[tuple[Attempt, int, int]]:
     """All attempts by number, each with its hosts and its global batch."""
-    row = lookup.job(uow, principal, "podyard.jobs.get", project, zone, job_id)
-    return [(attempt, *rows.size_of(attempt, row)) for attempt in attempt_rows.of_job(uow, row["job_key"])]
+    job = lookup.job(uow, principal, "podyard.jobs.get", project, zone, job_id)
+    return [(attempt, *job.size_of(attempt)) for attempt in attempt_rows.of_job(uow, job.job_key)]
 
 
 def logs(
@@ -235,21 +236,15 @@ def logs(
     limit: int,
 ) -> list[Mapping[str, Any]]:
     """Lines in the order of their time, `after` many left out: at, worker (rank), attempt's replica, seq, line."""
-    row = lookup.job(uow, principal, "podyard.jobs.get", project, zone, job_id)
+    job = lookup.job(uow, principal, "podyard.jobs.get", project, zone, job_id)
     query = (
         select(job_logs.c.at, replicas.c.rank, replicas.c.fence.label("attempt"), job_logs.c.seq, job_logs.c.line)
         .join(replicas, replicas.c.replica_id == job_logs.c.replica_id)
-        .where(job_logs.c.job_key == row["job_key"])
+        .where(job_logs.c.job_key == job.job_key)
     )
     if worker is not None:
         query = query.where(replicas.c.rank == worker)
     return uow.all(query.order_by(job_logs.c.at, replicas.c.rank, job_logs.c.seq).offset(after).limit(limit))
-
-
-def counts(uow: UnitOfWork, project: str) -> dict[str, int]:
-    """How many jobs of the project are in each state."""
-    query = select(jobs.c.state, func.count().label("jobs")).where(jobs.c.project == project).group_by(jobs.c.state)
-    return {row["state"]: row["jobs"] for row in uow.all(query)}
 
 
 def _source(
@@ -265,8 +260,8 @@ def _source(
     if request.mode == "train":
         raise invalid("startFrom is not for mode train: a job trains from its own beginning", "startFrom")
     job_id, step = request.start_from
-    row = lookup.job(uow, principal, "podyard.jobs.get", project, zone, job_id)
-    saved = rows.committed_checkpoints(uow, row["job_key"])
+    job = lookup.job(uow, principal, "podyard.jobs.get", project, zone, job_id)
+    saved = rows.committed_checkpoints(uow, job.job_key)
     if not saved:
         raise failed_precondition(f"job {job_id} has no checkpoint to start from")
     steps = [item["step"] for item in saved]
@@ -275,7 +270,7 @@ def _source(
     elif step not in steps:
         shown = ", ".join(map(str, steps[:CHECKPOINTS_NAMED_MAX]))
         raise PodyardError(Code.NOT_FOUND, f"job {job_id} has no checkpoint of step {step}; it has those of {shown}")
-    return StartFrom(job_id, row["job_key"], step), rows.to_spec(row["spec"])
+    return StartFrom(job_id, job.job_key, step), job.spec
 
 
 def _of_source(request: JobRequest, start: StartFrom, other: JobSpec, kind: AcceleratorType) -> JobSpec:

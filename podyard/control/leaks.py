@@ -11,11 +11,10 @@ from sqlalchemy import select
 
 from podyard.base.clock import PlatformTime
 from podyard.control.fsck_violation import node_text
+from podyard.db import jobs
 from podyard.db import nodes as node_rows
 from podyard.db import queued_resources as queue_rows
-from podyard.db.jobs import ACTIVE_JOB_STATES
 from podyard.db.tables_compute import nodes
-from podyard.db.tables_jobs import jobs
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.queued_resource import QueuedResourceState
 
@@ -84,11 +83,10 @@ def _past_ttl(now: PlatformTime, row: Mapping[str, Any]) -> str:
 def _idle(uow: UnitOfWork, row: Mapping[str, Any], idle_seconds: float) -> str:
     if row["state"] != "READY":
         return ""
-    of_node = select(jobs.c.state, jobs.c.ended).where(jobs.c.node_key == row["node_key"])
-    found = uow.all(of_node)
-    if any(job["state"] in ACTIVE_JOB_STATES for job in found):
+    found = jobs.on_node(uow, row["node_key"])
+    if not all(job.has_ended for job in found):
         return ""
-    since = max([row["ready_since"], *(job["ended"] for job in found if job["ended"] is not None)])
+    since = max([row["ready_since"], *(job.ended for job in found if job.ended is not None)])
     if since.plus_seconds(idle_seconds) > uow.now:
         return ""
     return f"it is READY without a job since {since.rfc3339()}"

@@ -10,7 +10,7 @@ from podyard.db import jobs as job_rows
 from podyard.db import nodes as node_rows
 from podyard.db import queued_resources as queue_rows
 from podyard.db.unit_of_work import UnitOfWork
-from podyard.domain.job import job_name
+from podyard.domain.job import Job, job_name
 from podyard.domain.node import node_name
 from podyard.domain.principal import Principal
 from podyard.domain.queued_resource import QueuedResourceRecord, queued_resource_name
@@ -31,7 +31,7 @@ def queued_resource(
     return _found(uow, principal, permission, queued_resource_name, queue_rows.find, project, zone, queued_resource_id)
 
 
-def job(uow: UnitOfWork, principal: Principal, permission: str, project: str, zone: str, job_id: str) -> Row:
+def job(uow: UnitOfWork, principal: Principal, permission: str, project: str, zone: str, job_id: str) -> Job:
     """The job. The zone "-" stands for the one that has a job of this id (AIP-159); if several have, raises
     FAILED_PRECONDITION with their names."""
     if zone == ANY_ZONE:
@@ -40,7 +40,7 @@ def job(uow: UnitOfWork, principal: Principal, permission: str, project: str, zo
         if len(zones) > 1:
             raise failed_precondition(f"{len(zones)} zones have a job {job_id}: {', '.join(zones)}. Name the zone")
         zone = zones[0] if zones else zone
-    return _found(uow, principal, permission, job_name, job_rows.row_of, project, zone, job_id)
+    return _found(uow, principal, permission, job_name, job_rows.find, project, zone, job_id)
 
 
 def _found(

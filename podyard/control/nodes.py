@@ -401,7 +401,7 @@ def _tell_queue(uow: UnitOfWork, row: Mapping[str, Any]) -> None:
 
 def _end_jobs(uow: UnitOfWork, row: Mapping[str, Any], reason: str) -> None:
     for job in job_rows.active_on_node(uow, row["node_key"]):
-        attempt = attempts.find_open(uow, job["job_key"])
+        attempt = attempts.find_open(uow, job.job_key)
         if attempt is not None:
             end_attempt(uow, attempt, AttemptOutcome.PREEMPTED, reason)
 

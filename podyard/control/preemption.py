@@ -41,6 +41,6 @@ def give_notice(uow: UnitOfWork, row: Mapping[str, Any], at: PlatformTime, reaso
     uow.execute(update(nodes).where(nodes.c.node_key == row["node_key"]).values(reclaim_at=at))
     text = f"node {row['node_id']} is taken back at {at.rfc3339()}: {reason}"
     for job in job_rows.active_on_node(uow, row["node_key"]):
-        attempt = attempts.find_open(uow, job["job_key"])
+        attempt = attempts.find_open(uow, job.job_key)
         if attempt is not None:
             gangs.ask_to_yield(uow, attempt, AttemptOutcome.PREEMPTED, text)

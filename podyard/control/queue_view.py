@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
 
 from sqlalchemy import select
 
 from podyard.base.clock import PlatformTime
 from podyard.control import gangs, nodes
 from podyard.db import fleet as fleet_rows
+from podyard.db import jobs as job_rows
 from podyard.db import queued_resources as queue_rows
 from podyard.db.tables_compute import nodes as nodes_table
-from podyard.db.tables_jobs import jobs
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import Fleet, FleetSnapshot
-from podyard.domain.job import PRIORITY_DEFAULT, job_name
+from podyard.domain.job import Job
 from podyard.domain.node import node_name
 from podyard.domain.principal import Principal
 from podyard.scheduler.cycle import order
@@ -78,9 +76,9 @@ def _names(uow: UnitOfWork, project: str) -> dict[str, tuple[str, str]]:
     query = select(nodes_table).where(nodes_table.c.project == project, nodes_table.c.live_name.is_not(None))
     for row in uow.all(query):
         found[row["node_key"]] = ("node", node_name(project, row["zone"], row["node_id"]))
-    for row in uow.all(select(jobs).where(jobs.c.project == project, jobs.c.owns_node)):
-        if row["node_key"] in found:
-            found[row["node_key"]] = ("job", job_name(project, row["zone"], row["job_id"]))
+    for job in job_rows.list_with_own_node(uow, project):
+        if job.node_key in found:
+            found[job.node_key] = ("job", job.name)
     for key, name in queue_rows.names(uow, project).items():
         found[key] = ("queuedResource", name)
     return found
@@ -88,16 +86,13 @@ def _names(uow: UnitOfWork, project: str) -> dict[str, tuple[str, str]]:
 
 def _for_nodes(uow: UnitOfWork, project: str) -> list[tuple[str, Waiting]]:
     """(zone, row) of each job that waits for its turn on a node that is there."""
-    by_node: dict[str, list[Mapping[str, Any]]] = {}
-    query = select(jobs).where(jobs.c.project == project, jobs.c.state.in_(gangs.WAITING))
-    placed = select(nodes_table.c.node_key).where(nodes_table.c.ready_since.is_not(None))
-    for row in uow.all(query.where(jobs.c.node_key.in_(placed))):
-        by_node.setdefault(row["node_key"], []).append(row)
+    by_node: dict[str, list[Job]] = {}
+    for job in job_rows.list_waiting_with_node(uow, project):
+        by_node.setdefault(job.node_key, []).append(job)
     found = []
     for key in sorted(by_node):
         for position, job in enumerate(sorted(by_node[key], key=gangs.turn), 1):
-            priority = job["spec"].get("priority", PRIORITY_DEFAULT)
-            name, kind = job_name(project, job["zone"], job["job_id"]), job["accelerator_type"]
-            waiting = Waiting(name, "job", position, kind, priority, job["state_reason"], None, job["created"])
-            found.append((job["zone"], waiting))
+            kind, priority = job.accelerator_type, job.spec.priority
+            waiting = Waiting(job.name, "job", position, kind, priority, job.state_reason, None, job.created)
+            found.append((job.zone, waiting))
     return found

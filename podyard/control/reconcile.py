@@ -6,21 +6,18 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import select, update
-
 from podyard.base.clock import RealTime
 from podyard.base.errors import Code, PodyardError
 from podyard.control import gangs, nodes
 from podyard.db import agents, attempts, outbox, replicas
+from podyard.db import jobs as rows
 from podyard.db import nodes as node_rows
 from podyard.db import queued_resources as queue_rows
-from podyard.db.tables_compute import nodes as nodes_table
-from podyard.db.tables_jobs import jobs
-from podyard.db.transition import move
+from podyard.db.transition import move, store
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.attempt import Attempt, AttemptOutcome
 from podyard.domain.fleet import Fleet
-from podyard.domain.job import JOB
+from podyard.domain.job import Job
 from podyard.domain.node import NODE
 from podyard.domain.principal import PLATFORM
 from podyard.domain.queued_resource import QueuedResourceState
@@ -71,45 +68,27 @@ def settle_attempts(uow: UnitOfWork) -> None:
 
 def end_jobs_without_node(uow: UnitOfWork, fleet: Fleet) -> None:
     """A waiting job whose node will not be READY again fails, or gets another node if the platform made the first."""
-    for job in uow.all(_WAITING):
-        node = node_rows.row_by_key(uow, job["node_key"])
+    for job in rows.list_waiting(uow):
+        node = node_rows.row_by_key(uow, job.node_key)
         if node["state"] not in ("PREEMPTED", "TERMINATED", "DELETING", "GONE", "UNKNOWN"):
             continue
         if node["queued_resource_key"] is not None and _follows_slice(uow, job, node):
             continue
-        if attempts.find_open(uow, job["job_key"]) is not None:
+        if attempts.find_open(uow, job.job_key) is not None:
             continue
-        if job["owns_node"] and node["state_reason"]:
+        if job.owns_node and node["state_reason"]:
             _replace_node(uow, fleet, job, node)
             continue
         why = node["state_reason"] or node["wait_reason"] or "it was deleted"
-        text = f"node {job['node_id']} is {node['state']} and will not be READY again: {why}"
+        text = f"node {job.node_id} is {node['state']} and will not be READY again: {why}"
         gangs.finish_job(uow, job, "fail", Code.ABORTED, text)
-    for node in uow.all(_LEFT_BEHIND):
+    for node_key in rows.nodes_left_behind(uow):
+        node = node_rows.row_by_key(uow, node_key)
         if NODE.allows(node["state"], "delete"):
             nodes.delete_as_platform(uow, fleet, node)
 
 
-_WAITING = select(jobs).where(jobs.c.state.in_(gangs.WAITING)).order_by(jobs.c.job_key)
-_LEFT_BEHIND = (
-    select(nodes_table)
-    .where(
-        # Of the live nodes those that were made for a job: few, whatever has been before.
-        nodes_table.c.live_name.is_not(None),
-        nodes_table.c.job_key.is_not(None),
-        select(jobs.c.job_key)
-        .where(
-            jobs.c.node_key == nodes_table.c.node_key,
-            jobs.c.owns_node,
-            jobs.c.state.in_(sorted(state for state in JOB.states() if JOB.is_final(state))),
-        )
-        .exists(),
-    )
-    .order_by(nodes_table.c.node_key)
-)
-
-
-def _follows_slice(uow: UnitOfWork, job: Mapping[str, Any], node: Mapping[str, Any]) -> bool:
+def _follows_slice(uow: UnitOfWork, job: Job, node: Mapping[str, Any]) -> bool:
     """Whether the job waits for a slice of a multislice that is made anew; it goes on on the new node of that name."""
     queue = queue_rows.find_by_key(uow, node["queued_resource_key"])
     if queue is None or queue.state not in (QueuedResourceState.PROVISIONING, QueuedResourceState.ACTIVE):
@@ -118,12 +97,12 @@ def _follows_slice(uow: UnitOfWork, job: Mapping[str, Any], node: Mapping[str, A
     if again is None or again["queued_resource_key"] != node["queued_resource_key"]:
         return False
     if again["node_key"] != node["node_key"]:
-        query = update(jobs).where(jobs.c.job_key == job["job_key"])
-        uow.execute(query.values(node_key=again["node_key"], state_reason="its slice was made anew"))
+        changed = dataclasses.replace(job, node_key=again["node_key"], state_reason="its slice was made anew")
+        store(uow, job, changed)
     return True
 
 
-def _replace_node(uow: UnitOfWork, fleet: Fleet, job: Mapping[str, Any], node: Mapping[str, Any]) -> None:
+def _replace_node(uow: UnitOfWork, fleet: Fleet, job: Job, node: Mapping[str, Any]) -> None:
     """A node that the platform made for a job, and took back: it is deleted, and then made again for the job."""
     if NODE.allows(node["state"], "delete"):
         nodes.delete_as_platform(uow, fleet, node)
@@ -132,9 +111,9 @@ def _replace_node(uow: UnitOfWork, fleet: Fleet, job: Mapping[str, Any], node: M
     spec = node_rows.to_spec(node["spec"])
     place = (node["project"], node["zone"], node["node_id"])
     try:
-        operation = nodes.create(uow, fleet, PLATFORM, *place, spec, job_key=job["job_key"])
+        operation = nodes.create(uow, fleet, PLATFORM, *place, spec, job_key=job.job_key)
     except PodyardError as error:
         gangs.finish_job(uow, job, "fail", error.code, f"its node was taken back, and no other can be made: {error}")
         return
-    query = update(jobs).where(jobs.c.job_key == job["job_key"])
-    uow.execute(query.values(node_key=operation.target_key, state_reason="another node is made for it"))
+    changed = dataclasses.replace(job, node_key=operation.target_key, state_reason="another node is made for it")
+    store(uow, job, changed)

@@ -12,7 +12,6 @@ from podyard.control import jobs, nodes
 from podyard.db import jobs as job_rows
 from podyard.db.tables import state_changes
 from podyard.db.tables_jobs import job_logs, job_metrics, replicas
-from podyard.db.tables_jobs import jobs as jobs_table
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.job import Job, MetricPoint
 from podyard.domain.principal import Principal
@@ -44,8 +43,7 @@ def jobs_on_node(
 ) -> list[Job]:
     """The jobs that ran or run on a node, the newest first."""
     principal.require("podyard.jobs.list", project, f"projects/{project}/locations/{zone}/jobs")
-    query = select(jobs_table).where(jobs_table.c.node_key == node_key)
-    return [job_rows.to_job(row) for row in uow.all(query.order_by(jobs_table.c.created.desc()).limit(limit))]
+    return job_rows.on_node(uow, node_key, limit)
 
 
 def job_history(

@@ -26,7 +26,6 @@ from podyard.base.clock import PlatformTime
 from podyard.db import faults as fault_rows
 from podyard.db import queued_resources as queue_rows
 from podyard.db import reservations as reservation_rows
-from podyard.db.jobs import ACTIVE_JOB_STATES
 from podyard.db.tables_compute import nodes, slices
 from podyard.db.tables_faults import broken_chips
 from podyard.db.tables_jobs import attempts, checkpoints, job_metrics, jobs
@@ -34,7 +33,7 @@ from podyard.db.tables_queue import queued_resources, reservations
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fault import Subject
 from podyard.domain.fleet import Fleet, FleetSnapshot, NodeTimings, PlacementRequest
-from podyard.domain.job import PRIORITY_DEFAULT, PRIORITY_MAX, PRIORITY_MIN
+from podyard.domain.job import ACTIVE_JOB_STATES, PRIORITY_DEFAULT, PRIORITY_MAX, PRIORITY_MIN
 from podyard.domain.node import NODE, NODE_STATES_WAITING_FOR_SLICE, UsageClass, kind_of
 from podyard.domain.reservation import ReservationRoom
 from podyard.domain.slice import PREEMPTIBLE_LIFE_SECONDS, SliceRecord, chips_from_text

@@ -14,11 +14,12 @@ from podyard.db import faults as fault_rows
 from podyard.db import operations as operation_rows
 from podyard.db import tables, tables_access, tables_billing, tables_compute, tables_jobs, tables_queue
 from podyard.db.attempts import to_attempt
-from podyard.db.jobs import ACTIVE_JOB_STATES
+from podyard.db.jobs import to_job
 from podyard.db.replicas import to_replica
 from podyard.db.types import RealTimeColumn
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.attempt import Attempt
+from podyard.domain.job import ACTIVE_JOB_STATES, Job
 from podyard.domain.operation import Operation
 from podyard.domain.replica import Replica
 
@@ -42,7 +43,7 @@ class Records:
     timers: Sequence[Row]
     queued: Mapping[str, Row]
     reservations: Mapping[str, Row]
-    jobs: Mapping[str, Row]
+    jobs: Mapping[str, Job]
     attempts: Mapping[str, Attempt]
     replicas: Sequence[Replica]
     metrics: Sequence[Row]
@@ -57,7 +58,7 @@ def load(uow: UnitOfWork, after_seq: int = 0) -> Records:
     def read(name: str) -> list[Row]:
         return uow.all(queries[name], after if name in _WITH_HISTORY else None)
 
-    jobs = {row["job_key"]: row for row in read("jobs")}
+    jobs = {row["job_key"]: to_job(row) for row in read("jobs")}
     of_jobs = {"jobs": sorted(jobs)} if after_seq else {}
 
     def of_job(name: str) -> list[Row]:

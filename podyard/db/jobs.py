@@ -1,36 +1,81 @@
-"""Rows of jobs, attempts and replicas to records, and back."""
+"""Jobs, as records; what they have measured and saved."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import ColumnElement, and_, bindparam, false, func, or_, select
 
-from podyard.base.errors import Code
-from podyard.db import attempts, replicas
+from podyard.base.clock import RealTime
+from podyard.db import attempts
+from podyard.db.tables_compute import nodes
+from podyard.db.tables_jobs import attempts as attempt_table
 from podyard.db.tables_jobs import checkpoints, job_evaluations, job_metrics, jobs
 from podyard.db.unit_of_work import UnitOfWork
-from podyard.domain.attempt import Attempt, committed_ranges
+from podyard.domain.attempt import AttemptState, committed_ranges
 from podyard.domain.job import (
-    JOB,
+    ACTIVE_JOB_STATES,
+    ENDED_JOB_STATES,
+    WAITING_JOB_STATES,
     Elastic,
     Job,
     JobSpec,
+    JobState,
     MetricPoint,
     StartFrom,
 )
-from podyard.domain.node import kind_of
-from podyard.domain.replica import ReplicaOutcome
 from podyard.domain.training import training_of
 
-ACTIVE_JOB_STATES = tuple(sorted(state for state in JOB.states() if not JOB.is_final(state)))
+_ALL = select(jobs).order_by(jobs.c.job_key)
+_BY_KEY = select(jobs).where(jobs.c.job_key == bindparam("key"))
+_ON_NODE = select(jobs).where(jobs.c.node_key == bindparam("key")).order_by(jobs.c.created.desc())
+_ACTIVE_ON = (
+    select(jobs)
+    .where(jobs.c.node_key == bindparam("key"), jobs.c.state.in_(ACTIVE_JOB_STATES))
+    .order_by(jobs.c.created, jobs.c.job_key)
+)
+_WAITING = _ALL.where(jobs.c.state.in_(WAITING_JOB_STATES))
+_IS_ANY_WAITING = select(jobs.c.job_key).where(jobs.c.state.in_(WAITING_JOB_STATES)).limit(1)
+_WAITING_WITH_NODE = _WAITING.where(
+    jobs.c.project == bindparam("project"),
+    jobs.c.node_key.in_(select(nodes.c.node_key).where(nodes.c.ready_since.is_not(None))),
+)
+_WITH_OWN_NODE = _ALL.where(jobs.c.project == bindparam("project"), jobs.c.owns_node)
+_RUNNING = (
+    select(jobs, attempt_table.c.attempt_id)
+    .join(attempt_table, attempt_table.c.job_key == jobs.c.job_key)
+    .where(
+        jobs.c.state == JobState.RUNNING,
+        attempt_table.c.state == AttemptState.RUNNING,
+        attempt_table.c.started_real < bindparam("before", type_=attempt_table.c.started_real.type),
+    )
+    .order_by(attempt_table.c.started_real, attempt_table.c.attempt_id)
+)
+_LEFT_BEHIND = (
+    select(nodes.c.node_key)
+    .where(
+        # Of the live nodes those that were made for a job: few, whatever has been before.
+        nodes.c.live_name.is_not(None),
+        nodes.c.job_key.is_not(None),
+        select(jobs.c.job_key)
+        .where(jobs.c.node_key == nodes.c.node_key, jobs.c.owns_node, jobs.c.state.in_(ENDED_JOB_STATES))
+        .exists(),
+    )
+    .order_by(nodes.c.node_key)
+)
 
 
-def row_of(uow: UnitOfWork, project: str, zone: str, job_id: str) -> Mapping[str, Any] | None:
+def find(uow: UnitOfWork, project: str, zone: str, job_id: str) -> Job | None:
     query = select(jobs).where(jobs.c.project == project, jobs.c.zone == zone, jobs.c.job_id == job_id)
-    return uow.first(query)
+    row = uow.first(query)
+    return None if row is None else to_job(row)
+
+
+def get(uow: UnitOfWork, job_key: str) -> Job:
+    row = uow.first(_BY_KEY, {"key": job_key})
+    assert row is not None, job_key
+    return to_job(row)
 
 
 def zones_of(uow: UnitOfWork, project: str, job_id: str) -> list[str]:
@@ -39,33 +84,63 @@ def zones_of(uow: UnitOfWork, project: str, job_id: str) -> list[str]:
     return [row["zone"] for row in uow.all(query)]
 
 
-def row_by_key(uow: UnitOfWork, job_key: str) -> Mapping[str, Any]:
-    row = uow.first(_BY_KEY, {"key": job_key})
-    assert row is not None, job_key
-    return row
+def of_project(uow: UnitOfWork, project: str, zone: str | None) -> list[Job]:
+    """In one zone or (None) in all, the newest first."""
+    query = select(jobs).where(jobs.c.project == project)
+    if zone is not None:
+        query = query.where(jobs.c.zone == zone)
+    return [to_job(row) for row in uow.all(query.order_by(jobs.c.created.desc(), jobs.c.job_key))]
 
 
-_BY_KEY = select(jobs).where(jobs.c.job_key == bindparam("key"))
+def on_node(uow: UnitOfWork, node_key: str, limit: int | None = None) -> list[Job]:
+    """Those that ran or run on a node, the newest first."""
+    return [to_job(row) for row in uow.all(_ON_NODE.limit(limit), {"key": node_key})]
 
 
-def active_on_node(uow: UnitOfWork, node_key: str) -> list[Mapping[str, Any]]:
-    return uow.all(_ACTIVE_ON, {"key": node_key})
+def active_on_node(uow: UnitOfWork, node_key: str) -> list[Job]:
+    return [to_job(row) for row in uow.all(_ACTIVE_ON, {"key": node_key})]
 
 
-_ACTIVE_ON = (
-    select(jobs)
-    .where(jobs.c.node_key == bindparam("key"), jobs.c.state.in_(ACTIVE_JOB_STATES))
-    .order_by(jobs.c.created, jobs.c.job_key)
-)
+def list_waiting(uow: UnitOfWork) -> list[Job]:
+    return [to_job(row) for row in uow.all(_WAITING)]
+
+
+def is_any_waiting(uow: UnitOfWork) -> bool:
+    return uow.execute(_IS_ANY_WAITING).first() is not None
+
+
+def list_waiting_with_node(uow: UnitOfWork, project: str) -> list[Job]:
+    """Those that wait on a node that has been READY."""
+    return [to_job(row) for row in uow.all(_WAITING_WITH_NODE, {"project": project})]
+
+
+def list_with_own_node(uow: UnitOfWork, project: str) -> list[Job]:
+    return [to_job(row) for row in uow.all(_WITH_OWN_NODE, {"project": project})]
+
+
+def list_running(uow: UnitOfWork, before: RealTime) -> list[tuple[Job, str]]:
+    """Those that run, each with the id of its attempt, which began before that moment; the oldest attempt first."""
+    rows = uow.all(_RUNNING, {"before": before})
+    return [(to_job({name: row[name] for name in _COLUMNS}), row["attempt_id"]) for row in rows]
+
+
+def nodes_left_behind(uow: UnitOfWork) -> list[str]:
+    """The keys of the live nodes that were made for jobs that have ended."""
+    return [row["node_key"] for row in uow.all(_LEFT_BEHIND)]
+
+
+def state_counts(uow: UnitOfWork, project: str) -> dict[str, int]:
+    """How many jobs of the project are in each state."""
+    query = select(jobs.c.state, func.count().label("jobs")).where(jobs.c.project == project).group_by(jobs.c.state)
+    return {row["state"]: row["jobs"] for row in uow.all(query)}
+
+
+def set_reason(uow: UnitOfWork, job_key: str, reason: str) -> None:
+    uow.update(jobs, {"job_key": job_key}, {"state_reason": reason})
 
 
 def to_job(row: Mapping[str, Any]) -> Job:
-    fields = {name: row[name] for name in Job.__dataclass_fields__ if name != "spec"}
-    return Job(**fields, spec=to_spec(row["spec"]))
-
-
-def from_spec(spec: JobSpec) -> dict[str, Any]:
-    return dataclasses.asdict(spec)
+    return Job(**{**row, "state": JobState(row["state"]), "spec": to_spec(row["spec"])})
 
 
 def to_spec(stored: Mapping[str, Any]) -> JobSpec:
@@ -79,21 +154,7 @@ def to_spec(stored: Mapping[str, Any]) -> JobSpec:
     return JobSpec(**{**stored, **nested})
 
 
-def size_of(attempt: Attempt, job: Mapping[str, Any]) -> tuple[int, int]:
-    """(hosts, global batch) of an attempt of `job`."""
-    hosts, batch = attempt.host_count, attempt.global_batch
-    whole = kind_of(job["accelerator_type"], job["topology"]).host_count
-    return whole if hosts is None else hosts, job["spec"]["global_batch"] if batch is None else batch
-
-
-def refusal_of(uow: UnitOfWork, attempt_id: str) -> tuple[Code, str] | None:
-    """Code and message of what no other attempt would find otherwise, if a replica has said so ("CODE: message")."""
-    gang = replicas.of_attempt(uow, attempt_id)
-    reason = next((replica.reason for replica in gang if replica.outcome is ReplicaOutcome.REFUSED), None)
-    if reason is None:
-        return None
-    name, _, message = reason.partition(": ")
-    return (Code[name], message) if name in Code.__members__ else (Code.INVALID_ARGUMENT, reason)
+_COLUMNS = tuple(column.name for column in jobs.c)
 
 
 def committed(uow: UnitOfWork, job_key: str) -> ColumnElement[bool]:

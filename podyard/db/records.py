@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any
 
+from podyard.domain.job import Job
 from podyard.domain.queued_resource import QueuedResourceRecord, QueuedResourceSpec
 
 QUEUED_SPEC_TIMES = ("valid_after", "valid_until", "termination_time")
@@ -40,4 +41,7 @@ def _column(record: Any, name: str) -> Any:
 
 
 # Fields that are no plain values.
-_WRITERS: Mapping[tuple[type[Any], str], Callable[[Any], Any]] = {(QueuedResourceRecord, "spec"): from_queued_spec}
+_WRITERS: Mapping[tuple[type[Any], str], Callable[[Any], Any]] = {
+    (Job, "spec"): dataclasses.asdict,
+    (QueuedResourceRecord, "spec"): from_queued_spec,
+}

@@ -21,7 +21,7 @@ from podyard.db.records import changed_columns, columns
 from podyard.db.unit_of_work import Stale, UnitOfWork
 from podyard.domain.attempt import ATTEMPT, Attempt, AttemptState
 from podyard.domain.host_record import HOST, HostRecord, HostState
-from podyard.domain.job import JOB
+from podyard.domain.job import JOB, Job, JobState
 from podyard.domain.machine import Machine
 from podyard.domain.node import BILLABLE_NODE_STATES, NODE, node_name
 from podyard.domain.operation import OPERATION, Operation, OperationState
@@ -64,6 +64,7 @@ REPLICAS = Stated(REPLICA, tables_jobs.replicas, tables_jobs.replicas.c.replica_
 _KINDS: Mapping[type[Any], tuple[Stated, type[StrEnum]]] = {
     Attempt: (ATTEMPTS, AttemptState),
     HostRecord: (HOSTS, HostState),
+    Job: (JOBS, JobState),
     Operation: (OPERATIONS, OperationState),
     QueuedResourceRecord: (QUEUED_RESOURCES, QueuedResourceState),
     Replica: (REPLICAS, ReplicaState),

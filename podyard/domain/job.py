@@ -1,4 +1,4 @@
-"""Jobs, attempts and replicas.
+"""Jobs.
 
 A job is a training, evaluation or prediction run on one node. Each try at it is an attempt; an attempt is a gang of
 replicas, one process per group of hosts, all or none.
@@ -8,27 +8,45 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Any
 
 from podyard.base.clock import PlatformTime
+from podyard.domain.attempt import Attempt
 from podyard.domain.machine import Machine
 from podyard.domain.node import kind_of
 from podyard.hardware.accelerator_types import AcceleratorType
 
+
+class JobState(StrEnum):
+    QUEUED = "QUEUED"
+    PREPARING = "PREPARING"
+    RUNNING = "RUNNING"
+    RECOVERING = "RECOVERING"
+    CANCELLING = "CANCELLING"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+
+
+_S = JobState
 JOB = Machine(
     "job",
-    "QUEUED",
+    _S.QUEUED,
     {
-        "QUEUED": {"prepare": "PREPARING", "cancel": "CANCELLED", "fail": "FAILED"},
-        "PREPARING": {"run": "RUNNING", "recover": "RECOVERING", "cancel": "CANCELLING", "fail": "FAILED"},
-        "RUNNING": {"succeed": "SUCCEEDED", "recover": "RECOVERING", "cancel": "CANCELLING", "fail": "FAILED"},
-        "RECOVERING": {"prepare": "PREPARING", "cancel": "CANCELLING", "fail": "FAILED"},
-        "CANCELLING": {"cancelled": "CANCELLED"},
-        "SUCCEEDED": {},
-        "FAILED": {},
-        "CANCELLED": {},
+        _S.QUEUED: {"prepare": _S.PREPARING, "cancel": _S.CANCELLED, "fail": _S.FAILED},
+        _S.PREPARING: {"run": _S.RUNNING, "recover": _S.RECOVERING, "cancel": _S.CANCELLING, "fail": _S.FAILED},
+        _S.RUNNING: {"succeed": _S.SUCCEEDED, "recover": _S.RECOVERING, "cancel": _S.CANCELLING, "fail": _S.FAILED},
+        _S.RECOVERING: {"prepare": _S.PREPARING, "cancel": _S.CANCELLING, "fail": _S.FAILED},
+        _S.CANCELLING: {"cancelled": _S.CANCELLED},
+        _S.SUCCEEDED: {},
+        _S.FAILED: {},
+        _S.CANCELLED: {},
     },
 )
+WAITING_JOB_STATES = (_S.QUEUED, _S.RECOVERING)  # it has no attempt, or one that ends
+ENDED_JOB_STATES = (_S.SUCCEEDED, _S.FAILED, _S.CANCELLED)
+ACTIVE_JOB_STATES = tuple(state for state in JobState if state not in ENDED_JOB_STATES)
 
 JOB_MODES = ("train", "evaluate", "predict", "export")
 JOB_EXECUTIONS = ("real", "simulated")
@@ -141,11 +159,13 @@ class JobSpec:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Job:
+    """`owns_node`: its node was made for it. `latest`: the newest figures, and what the job says of itself."""
+
     job_key: str
     project: str
     zone: str
     job_id: str
-    state: str
+    state: JobState
     state_reason: str
     version: int
     spec: JobSpec
@@ -158,7 +178,7 @@ class Job:
     failures: int
     preemptions: int
     steps_done: int
-    latest: Mapping[str, float]
+    latest: Mapping[str, Any]
     wall_seconds: float
     modelled_seconds: float
     estimate_model: str
@@ -175,6 +195,15 @@ class Job:
     @property
     def kind(self) -> AcceleratorType:
         return kind_of(self.accelerator_type, self.topology)
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state in ENDED_JOB_STATES
+
+    def size_of(self, attempt: Attempt) -> tuple[int, int]:
+        """(hosts, global batch) of an attempt of this job."""
+        hosts, batch = attempt.host_count, attempt.global_batch
+        return self.kind.host_count if hosts is None else hosts, self.spec.global_batch if batch is None else batch
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

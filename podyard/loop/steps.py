@@ -18,8 +18,6 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from sqlalchemy import select
-
 from podyard.base.clock import ClockMode, PlatformTime, RealClock, RealTime, seconds_to_nanos
 from podyard.base.errors import PodyardError
 from podyard.base.rng import Streams
@@ -42,8 +40,7 @@ from podyard.control import (
 )
 from podyard.db import faults as fault_rows
 from podyard.db import fleet as fleet_rows
-from podyard.db import leases, outbox, platform_clock, timers
-from podyard.db.tables_jobs import jobs
+from podyard.db import jobs, leases, outbox, platform_clock, timers
 from podyard.db.unit_of_work import Database, Stale, UnitOfWork
 from podyard.domain.fleet import Fleet, FleetSnapshot
 from podyard.domain.plan import Action, Place, PlaceGroup, Preempt, Wait, WaitGroup
@@ -62,7 +59,6 @@ POKE_AGAIN_SECONDS = 5.0  # how often an agent that shall stop replicas is remin
 TIMERS_PER_ROUND_MAX = 1024  # so that a burst of timers cannot keep the leader from renewing its lease
 TIMERS_TOGETHER_MAX = 32  # in one commit: far past the point where its cost is felt, and the API has its turn after it
 ACTOR = "loop"
-_A_JOB_WAITS = select(jobs.c.job_key).where(jobs.c.state.in_(gangs.WAITING)).limit(1)
 
 
 @dataclasses.dataclass
@@ -224,7 +220,7 @@ class Loop:
             self.start_jobs()
 
     def _jobs_wait(self) -> bool:
-        return self.database.read(lambda uow: uow.first(_A_JOB_WAITS)) is not None
+        return self.database.read(jobs.is_any_waiting)
 
     def start_jobs(self) -> None:
         if self._jobs_wait():

@@ -80,12 +80,11 @@ def test_a_job_of_the_first_schema_is_read_by_this_one_and_survives_the_way_back
     before = database.read(lambda uow: uow.all(text("SELECT * FROM attempts ORDER BY attempt")))
     migrations.upgrade(database)
     assert migrations.current(database.engine) == migrations.HEAD
-    job = database.read(lambda uow: rows.to_job(rows.row_by_key(uow, "j")))
+    job = database.read(lambda uow: rows.get(uow, "j"))
     assert (job.spec.training, job.spec.elastic, job.spec.start_from) == (TrainingSettings(), None, None)
     assert (job.spec.seed, job.spec.arguments, job.latest) == (3, OLD_SPEC["arguments"], {"loss": 0.5})
     attempts = database.read(lambda uow: attempt_rows.of_job(uow, "j"))
-    row = database.read(lambda uow: rows.row_by_key(uow, "j"))
-    assert [rows.size_of(attempt, row) for attempt in attempts] == [(4, 64), (4, 64)]
+    assert [job.size_of(attempt) for attempt in attempts] == [(4, 64), (4, 64)]
     assert [attempt.yield_real for attempt in attempts] == [None, None]
     (saved,) = database.read(lambda uow: rows.committed_checkpoints(uow, "j"))
     assert (saved["step"], saved["best"]) == (4, False)

@@ -407,7 +407,7 @@ def test_a_job_goes_on_on_the_slice_that_is_made_anew(play: Play) -> None:
     play.turn(1)
     job = play.ask(jobs.get, "j")
     assert (job.state, play.node("s-0").state) == ("QUEUED", "CREATING")
-    assert play.database.read(lambda uow: job_rows.row_by_key(uow, job.job_key))["node_key"] != first
+    assert play.database.read(lambda uow: job_rows.get(uow, job.job_key)).node_key != first
 
 
 def test_reset_waits_for_its_old_nodes_to_be_gone(database: Database, clock: ManualClock) -> None:
