@@ -16,14 +16,14 @@ from podyard.hardware.generations import GENERATIONS
 
 @click.group()
 def hardware() -> None:
-    """TPU generations and accelerator types."""
+    """Show TPU generations and accelerator types."""
 
 
 @hardware.command(name="list")
-@click.option("--generation", help="Only this one, as in v4.")
+@click.option("--generation", help="Only this generation, for example v4.")
 @output_option
 def list_types(generation: str | None, output: str) -> None:
-    """List every accelerator type."""
+    """List accelerator types."""
     if generation is not None and generation not in GENERATIONS:
         raise click.UsageError(f"--generation {generation!r} is none of {', '.join(GENERATIONS)}")
     rows = [
@@ -47,7 +47,7 @@ def list_types(generation: str | None, output: str) -> None:
 @click.argument("name")
 @output_option
 def show(name: str, output: str) -> None:
-    """Show a generation (v4) or an accelerator type (v4-128), each number with its source."""
+    """Show a generation (v4) or an accelerator type (v4-128), with the source of each number."""
     found = GENERATIONS.get(name)
     if found is not None:
         data = _plain(dataclasses.asdict(found))
@@ -63,13 +63,13 @@ def show(name: str, output: str) -> None:
 
 @click.group()
 def project() -> None:
-    """Projects."""
+    """Manage projects."""
 
 
 @project.command(name="create")
 @click.argument("project_id")
 @target_options
-@click.option("--labels", metavar="K=V,...")
+@click.option("--labels", metavar="K=V,...", help="Labels of the project.")
 @output_option
 def create_project(
     project_id: str, data: str | None, project: str | None, location: str | None, labels: str | None, output: str
@@ -94,7 +94,7 @@ _PROJECT = {"PROJECT": "projectId", "NUMBER": "projectNumber", "CREATED": "creat
 
 @click.group()
 def auth() -> None:
-    """Tokens, keys and roles."""
+    """Manage tokens, keys and roles."""
 
 
 for command in (token, invitation, accept, key, api_key):
@@ -105,7 +105,7 @@ for command in (token, invitation, accept, key, api_key):
 @target_options
 @output_option
 def whoami(data: str | None, project: str | None, location: str | None, output: str) -> None:
-    """Show whom your token stands for, and what roles they have."""
+    """Show the email of your token and its roles."""
     found = client_of(data, project, location).call("GET", "/podyard/v1/whoami")
     rows = [{"email": found["email"], "project": place, "roles": " ".join(r)} for place, r in found["roles"].items()]
     emit(rows if output == "table" else found, output, {"EMAIL": "email", "PROJECT": "project", "ROLES": "roles"})

@@ -28,15 +28,15 @@ _COLUMNS = {
 
 @click.group()
 def bill() -> None:
-    """What it costs."""
+    """Show costs, and manage invoices, credits and exports."""
 
 
 @bill.command()
 @target_options
-@click.option("--node", help="Only the node of this id (in --zone).")
+@click.option("--node", help="Only the node with this id (in --zone).")
 @output_option
 def show(data: str | None, project: str | None, location: str | None, node: str | None, output: str) -> None:
-    """Billed seconds and cost of every node, up to now. `*`: still READY, so an estimate."""
+    """Show the billed seconds and the cost of each node. `*` marks an estimate: the node is still READY."""
     client = client_of(data, project, location)
     name = None
     if node is not None:
@@ -62,11 +62,11 @@ def show(data: str | None, project: str | None, location: str | None, node: str 
 
 @bill.command()
 @click.argument("file", type=click.File("rb"))
-@click.option("-o", "--output", type=click.Choice(["jsonl"]), expose_value=False, help="Always JSON Lines.")
+@click.option("-o", "--output", type=click.Choice(["jsonl"]), expose_value=False, help="Output format: JSON Lines.")
 def replay(file: BinaryIO) -> None:
-    """Bill cases of your own: prices, events and terms, one JSON object a line of FILE (`-`: standard input).
+    """Compute bills of your own cases: prices, events and terms, one JSON object per line of FILE (`-`: stdin).
 
-    Needs no running Podyard. Each line gives a line: its result, or its error; after an error the exit code is 1.
+    Works without a running Podyard. Prints one line per case: its bill or its error. Exit code 1 after an error.
     """
     from podyard.pricing.replay import replay_line
 

@@ -69,7 +69,7 @@ _NODES = {
 @project_options
 @output_option
 def invoice(data: str | None, project: str | None, month: str | None, output: str) -> None:
-    """The invoice of MONTH (2026-03): issued, or as it is so far. Without MONTH: of the present one."""
+    """Show the invoice of MONTH (2026-03; default: the current month), issued or as a draft."""
     client = client_of(data, project)
     found = _issued(client, month) or client.call("GET", f"{client.project_path()}/invoices:preview", month=month)
     _show(found, output)
@@ -89,10 +89,14 @@ def _issued(client: Client, month: str | None) -> dict[str, Any] | None:
 @click.command()
 @click.argument("month")
 @project_options
-@click.option("--hold-suspense", is_flag=True, help="Leave out what has no price: it is adjusted when it has one.")
+@click.option(
+    "--hold-suspense",
+    is_flag=True,
+    help="Issue the invoice without usage that has no price. It is billed later, once it has a price.",
+)
 @output_option
 def close(data: str | None, project: str | None, month: str, hold_suspense: bool, output: str) -> None:
-    """Issue the invoice of a MONTH that is over. The loop does so by itself."""
+    """Issue the invoice of a MONTH that has ended. Podyard also does so by itself."""
     client = client_of(data, project)
     path = f"{client.project_path()}/invoices/{quote(month, safe='')}:close"
     _show(client.call("POST", path, {"holdSuspense": hold_suspense}), output)
@@ -123,29 +127,29 @@ def _sums(document: dict[str, Any]) -> list[dict[str, str]]:
 
 @click.group()
 def account() -> None:
-    """The billing account: time zone, currency, tax."""
+    """Manage the billing account: time zone, currency, tax."""
 
 
 @account.command(name="show")
 @project_options
 @output_option
 def show_account(data: str | None, project: str | None, output: str) -> None:
-    """How the project is invoiced."""
+    """Show the billing account of the project."""
     client = client_of(data, project)
     emit(client.call("GET", f"{client.project_path()}/billingAccount"), output, _ACCOUNT)
 
 
 @account.command(name="set")
 @project_options
-@click.option("--time-zone", metavar="ZONE", help="As in America/Los_Angeles.")
-@click.option("--currency", metavar="CODE", help="As in EUR.")
-@click.option("--decimals", type=int, help="Of the currency's minor unit.")
-@click.option("--tax", metavar="SHARE", help="Of the subtotal, as in 0.19.")
-@click.option("--grace-hours", type=int, help="From the end of a month until it is closed.")
-@click.option("--rates", metavar="MONTH=RATE,...", help="The currency per US dollar.")
+@click.option("--time-zone", metavar="ZONE", help="Time zone of the months, for example America/Los_Angeles.")
+@click.option("--currency", metavar="CODE", help="Currency of invoices, for example EUR.")
+@click.option("--decimals", type=int, help="Number of decimals of the currency.")
+@click.option("--tax", metavar="SHARE", help="Tax rate, for example 0.19.")
+@click.option("--grace-hours", type=int, help="Hours between the end of a month and its invoice.")
+@click.option("--rates", metavar="MONTH=RATE,...", help="Exchange rates: units of the currency per US dollar.")
 @output_option
 def set_account(data: str | None, project: str | None, output: str, **given: Any) -> None:
-    """Set what is given. Zone, currency and tax hold once an invoice is issued."""
+    """Change the billing account. Time zone, currency and tax are fixed by the first invoice."""
     client = client_of(data, project)
     fields = {
         "timeZone": given["time_zone"],
@@ -163,18 +167,18 @@ def set_account(data: str | None, project: str | None, output: str, **given: Any
 
 @click.group()
 def credit() -> None:
-    """Credits: amounts that come off invoices."""
+    """Manage credits, which are deducted from invoices."""
 
 
 @credit.command(name="add")
 @project_options
-@click.option("--amount", required=True, metavar="USD")
-@click.option("--from-month", metavar="MONTH", help="The first month (default: the first open one).")
-@click.option("--until-month", required=True, metavar="MONTH", help="The last month.")
-@click.option("--reason", default="", help="For people.")
+@click.option("--amount", required=True, metavar="USD", help="Amount of the credit.")
+@click.option("--from-month", metavar="MONTH", help="First month of the credit (default: the first open month).")
+@click.option("--until-month", required=True, metavar="MONTH", help="Last month of the credit.")
+@click.option("--reason", default="", help="Reason, shown on the invoice.")
 @output_option
 def add_credit(data: str | None, project: str | None, output: str, **given: Any) -> None:
-    """Give the project a credit."""
+    """Add a credit to the project."""
     client = client_of(data, project)
     body = {"amount": given["amount"], "untilMonth": given["until_month"], "reason": given["reason"]}
     if given["from_month"] is not None:
@@ -186,17 +190,17 @@ def add_credit(data: str | None, project: str | None, output: str, **given: Any)
 @project_options
 @output_option
 def list_credits(data: str | None, project: str | None, output: str) -> None:
-    """All credits, the ones that end first at the top."""
+    """List the credits, those that expire first at the top."""
     client = client_of(data, project)
     emit(client.call("GET", f"{client.project_path()}/credits")["credits"], output, _CREDITS)
 
 
 @click.command()
 @project_options
-@click.option("--month", metavar="MONTH", help="Of this month only (default: of all time).")
+@click.option("--month", metavar="MONTH", help="Only this month (default: all time).")
 @output_option
 def costs(data: str | None, project: str | None, month: str | None, output: str) -> None:
-    """What jobs have cost with all of their attempts, and what of the nodes was idle."""
+    """Show the cost of each job with all its attempts, and of idle nodes."""
     client = client_of(data, project)
     found = client.call("GET", f"{client.project_path()}/costs", month=month)
     if output != "table":
@@ -216,15 +220,24 @@ def _last(name: str) -> str:
 
 @click.command(name="what-if")
 @project_options
-@click.option("--month", metavar="MONTH", help="The month whose usage is billed (default: the present one).")
-@click.option("--type", "accelerator_type", metavar="TYPE", help="All nodes of this type, as in v3-8.")
-@click.option("--region", metavar="REGION", help="All nodes in this region, as in europe-west4.")
-@click.option("--usage", metavar="USAGE", help="All nodes bought so: on-demand, spot, preemptible, reserved.")
-@click.option("--commitment-years", type=int, help="With a commitment of 1 or 3 years.")
-@click.option("--commitment-quantity", type=int, default=1, show_default=True, help="For so many nodes.")
+@click.option("--month", metavar="MONTH", help="Month of the usage (default: the current month).")
+@click.option(
+    "--type", "accelerator_type", metavar="TYPE", help="Use this accelerator type for all nodes, for example v3-8."
+)
+@click.option("--region", metavar="REGION", help="Use this region for all nodes, for example europe-west4.")
+@click.option(
+    "--usage", metavar="USAGE", help="Use this class for all nodes: on-demand, spot, preemptible or reserved."
+)
+@click.option("--commitment-years", type=int, help="Add a commitment of 1 or 3 years.")
+@click.option(
+    "--commitment-quantity", type=int, default=1, show_default=True, help="Number of nodes that the commitment covers."
+)
 @output_option
 def what_if(data: str | None, project: str | None, output: str, **given: Any) -> None:
-    """What the seconds that were used would have cost in another way. A faster type would have needed fewer."""
+    """Show what the used seconds would have cost with other terms.
+
+    The number of seconds stays the same, although a faster accelerator type would have needed fewer.
+    """
     client = client_of(data, project)
     fields = {
         "month": given["month"],

@@ -34,21 +34,42 @@ _EVENTS = {
 
 @click.group()
 def budget() -> None:
-    """Budgets: amounts that somebody is told of, that refuse new nodes, or that stop what runs."""
+    """Manage budgets, which notify, refuse new nodes or stop running nodes."""
 
 
 @budget.command(name="set")
 @click.argument("name")
 @project_options
-@click.option("--amount", required=True, metavar="USD")
-@click.option("--scope", default="project", show_default=True, help="project, label:KEY=VALUE, job:ID or node:ID.")
-@click.option("--period", type=click.Choice(["month", "total"]), default="month", show_default=True)
-@click.option("--threshold", "thresholds", multiple=True, metavar="SHARE", help="Of the amount (default: 1).")
-@click.option("--forecast", "forecasts", multiple=True, metavar="SHARE", help="That the month is expected to cost.")
-@click.option("--action", "actions", multiple=True, help="notify:URL, refuse-new-nodes or stop.")
+@click.option("--amount", required=True, metavar="USD", help="Amount of the budget.")
+@click.option(
+    "--scope",
+    default="project",
+    show_default=True,
+    help="What the budget covers: project, label:KEY=VALUE, job:ID or node:ID.",
+)
+@click.option(
+    "--period", type=click.Choice(["month", "total"]), default="month", show_default=True, help="Period of the budget."
+)
+@click.option(
+    "--threshold",
+    "thresholds",
+    multiple=True,
+    metavar="SHARE",
+    help="Fraction of the amount at which to act (default: 1); may be repeated.",
+)
+@click.option(
+    "--forecast",
+    "forecasts",
+    multiple=True,
+    metavar="SHARE",
+    help="Fraction of the amount that the forecast of the month must reach; may be repeated.",
+)
+@click.option(
+    "--action", "actions", multiple=True, help="Action: notify:URL, refuse-new-nodes or stop; may be repeated."
+)
 @output_option
 def set_budget(data: str | None, project: str | None, name: str, output: str, **given: Any) -> None:
-    """Set the budget NAME; another one of this name is replaced."""
+    """Create or replace the budget NAME."""
     client = client_of(data, project)
     body = {
         "amount": given["amount"],
@@ -68,7 +89,7 @@ def set_budget(data: str | None, project: str | None, name: str, output: str, **
 @project_options
 @output_option
 def list_budgets(data: str | None, project: str | None, output: str) -> None:
-    """All budgets with what their period has cost so far."""
+    """List the budgets with the cost of their current period."""
     client = client_of(data, project)
     found = client.call("GET", f"{client.project_path()}/budgets")["budgets"]
     emit([_row(item) for item in found] if output == "table" else found, output, _COLUMNS)
@@ -78,7 +99,7 @@ def list_budgets(data: str | None, project: str | None, output: str) -> None:
 @click.argument("name")
 @project_options
 def delete_budget(data: str | None, project: str | None, name: str) -> None:
-    """Delete the budget NAME. What it has done stays on record."""
+    """Delete the budget NAME. Its events are kept."""
     client = client_of(data, project)
     client.call("DELETE", f"{client.project_path()}/budgets/{quote(name, safe='')}")
     say(f"Deleted budget {name}")
@@ -88,7 +109,7 @@ def delete_budget(data: str | None, project: str | None, name: str) -> None:
 @project_options
 @output_option
 def events(data: str | None, project: str | None, output: str) -> None:
-    """What budgets have done, and when."""
+    """List the events of budgets."""
     client = client_of(data, project)
     emit(list(client.pages(f"{client.project_path()}/budgetEvents", "events")), output, _EVENTS)
 

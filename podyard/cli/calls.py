@@ -12,10 +12,10 @@ _COLUMNS = {"LAST": "lastTime", "CALLS": "calls", "METHOD": "method", "HOST": "h
 
 @click.command()
 @target_options
-@click.option("--unserved", is_flag=True, required=True, help="List the calls that were refused with 501.")
+@click.option("--unserved", is_flag=True, required=True, help="Only calls that were refused with 501.")
 @output_option
 def calls(data: str | None, project: str | None, location: str | None, unserved: bool, output: str) -> None:
-    """List calls of Google's APIs that clients have made."""
+    """List clients' calls of Google's APIs."""
     assert unserved  # the only kind that is recorded
     client = client_of(data, project, location)
     emit(client.call("GET", "/podyard/v1/unservedCalls")["calls"], output, _COLUMNS)

@@ -18,14 +18,14 @@ _COLUMNS = {
 
 @click.group()
 def clock() -> None:
-    """Platform time."""
+    """Show and control platform time."""
 
 
 @clock.command()
 @target_options
 @output_option
 def show(data: str | None, project: str | None, location: str | None, output: str) -> None:
-    """Show the platform's time and how it runs."""
+    """Show platform time and the mode of its clock."""
     emit(_state(client_of(data, project, location)), output, _COLUMNS)
 
 
@@ -34,7 +34,7 @@ def show(data: str | None, project: str | None, location: str | None, output: st
 @target_options
 @output_option
 def set_rate(rate: float, data: str | None, project: str | None, location: str | None, output: str) -> None:
-    """Let a virtual clock run at RATE platform seconds per real second."""
+    """Set the rate of a virtual clock to RATE platform seconds per real second."""
     emit(client_of(data, project, location).call("POST", "/podyard/v1/clock:setRate", {"rate": rate}), output, _COLUMNS)
 
 
@@ -42,14 +42,14 @@ def set_rate(rate: float, data: str | None, project: str | None, location: str |
 @target_options
 @output_option
 def pause(data: str | None, project: str | None, location: str | None, output: str) -> None:
-    """Let a virtual clock stand still; an advance that is under way ends where it is."""
+    """Pause a virtual clock. An advance in progress ends at once."""
     emit(client_of(data, project, location).call("POST", "/podyard/v1/clock:setRate", {"rate": 0}), output, _COLUMNS)
 
 
 @clock.command()
 @click.argument("duration", required=False)
-@click.option("--to", metavar="TIME", help="Advance to this moment (RFC 3339) instead of by a duration.")
-@click.option("--async", "asynchronous", is_flag=True, help="Do not wait until it is reached.")
+@click.option("--to", metavar="TIME", help="Advance to this time (RFC 3339) instead of by a duration.")
+@click.option("--async", "asynchronous", is_flag=True, help="Return at once, before the clock has reached the target.")
 @target_options
 @output_option
 def advance(
@@ -61,7 +61,7 @@ def advance(
     location: str | None,
     output: str,
 ) -> None:
-    """Advance a virtual clock by DURATION (90s, 36h, 30d), firing each timer on the way at its time."""
+    """Advance a virtual clock by DURATION (90s, 36h, 30d). Each timer on the way fires at its time."""
     if (duration is None) == (to is None):
         raise click.UsageError("give either a DURATION such as 36h, or --to TIME")
     client = client_of(data, project, location)

@@ -25,20 +25,26 @@ _COLUMNS = {
 
 @click.group()
 def commitment() -> None:
-    """Commitments: units that are paid for every second of 1 or 3 years, used or not, at a lower price."""
+    """Manage commitments: units paid for 1 or 3 years, used or not, at a lower price."""
 
 
 @commitment.command()
 @target_options
-@click.option("--type", "accelerator_type", metavar="TYPE", help="Nodes of this type in the region of --zone.")
-@click.option("--sku", metavar="SKU", help="Units of this SKU instead.")
-@click.option("--quantity", type=click.IntRange(1), default=1, show_default=True, help="So many nodes, or units.")
-@click.option("--years", type=click.Choice(["1", "3"]), required=True)
-@click.option("--upfront", is_flag=True, help="Pay all of it now instead of by the month.")
-@click.option("--dry-run", is_flag=True, help="Only show what would be bought.")
+@click.option("--type", "accelerator_type", metavar="TYPE", help="Accelerator type, in the region of --zone.")
+@click.option("--sku", metavar="SKU", help="SKU, instead of --type.")
+@click.option(
+    "--quantity",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Number of nodes (--type) or units (--sku).",
+)
+@click.option("--years", type=click.Choice(["1", "3"]), required=True, help="Length in years.")
+@click.option("--upfront", is_flag=True, help="Pay the whole commitment now instead of monthly.")
+@click.option("--dry-run", is_flag=True, help="Show what would be bought, and buy nothing.")
 @output_option
 def buy(data: str | None, project: str | None, location: str | None, output: str, **given: Any) -> None:
-    """Buy a commitment, from now on."""
+    """Buy a commitment that starts now."""
     if (given["accelerator_type"] is None) == (given["sku"] is None):
         raise click.UsageError("give either --type or --sku")
     client = client_of(data, project, location)
@@ -64,7 +70,7 @@ def buy(data: str | None, project: str | None, location: str | None, output: str
 @target_options
 @output_option
 def list_commitments(data: str | None, project: str | None, location: str | None, output: str) -> None:
-    """All commitments of the project, those that have ended included."""
+    """List the commitments of the project, including expired ones."""
     client = client_of(data, project, location)
     emit(client.call("GET", f"{client.project_path()}/commitments")["commitments"], output, _COLUMNS)
 

@@ -57,11 +57,11 @@ PARTS = (
 
 
 @click.command()
-@click.option("--keep", is_flag=True, help="Leave it running, to look at the console.")
+@click.option("--keep", is_flag=True, help="Keep Podyard running afterwards, for a look at the console.")
 @click.option("--steps", type=click.IntRange(1), help="Training steps of each job (default: the recipe's).")
-@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--seed", type=int, default=0, show_default=True, help="Random seed of the jobs.")
 def demo(keep: bool, steps: int | None, seed: int) -> int:
-    """Create two nodes, train on real data, and prove the bill."""
+    """Create two nodes, train on real data, and verify the bill."""
     missing = [name for name in ("jax", "sklearn", "safetensors") if importlib.util.find_spec(name) is None]
     if missing:
         say(f"podyard demo needs {', '.join(missing)}: pip install 'podyard[demo]'")

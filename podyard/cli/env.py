@@ -29,12 +29,14 @@ _UNSERVED_APIS = ("iam", "iamcredentials", "cloudresourcemanager", "serviceusage
 
 @click.command()
 @data_option
-@click.option("--unset", is_flag=True, help="Print `unset` lines instead.")
-@click.option("-o", "--output", type=click.Choice(("sh", "json")), default="sh", show_default=True)
-@click.option("--project", metavar="PROJECT")
-@click.option("--zone", "location", metavar="ZONE")
+@click.option("--unset", is_flag=True, help="Print `unset` lines instead of exports.")
+@click.option(
+    "-o", "--output", type=click.Choice(("sh", "json")), default="sh", show_default=True, help="Output format."
+)
+@click.option("--project", metavar="PROJECT", help="Default project to export.")
+@click.option("--zone", "location", metavar="ZONE", help="Default zone to export.")
 def env(data: str | None, unset: bool, output: str, project: str | None, location: str | None) -> int:
-    """Print the exports with which gcloud, Google's libraries and Terraform find this Podyard."""
+    """Print exports that make gcloud, Google's libraries and Terraform use this Podyard."""
     settings = settings_of(data)
     if unset:
         names = (*exports(_nobody(), settings), "PODYARD_GRPC_TARGET")
@@ -57,10 +59,10 @@ def env(data: str | None, unset: bool, output: str, project: str | None, locatio
 
 @click.command(name="run", context_settings={"ignore_unknown_options": True})
 @data_option
-@click.option("--pass-google", is_flag=True, help="Pass on what is asked of Google's other APIs, as it is.")
+@click.option("--pass-google", is_flag=True, help="Forward calls of Google's other APIs to Google, unchanged.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True)
 def run_command(data: str | None, pass_google: bool, command: tuple[str, ...]) -> int:
-    """Run COMMAND with the exports of `podyard env`, and with Google's TPU hosts leading to this Podyard."""
+    """Run COMMAND with the exports of `podyard env`, and with Google's TPU API redirected to this Podyard."""
     from podyard.cli import redirect
 
     settings = settings_of(data)

@@ -34,23 +34,51 @@ Analysis = Callable[[str], Report]
 
 @click.command(epilog=f"Recipes: {', '.join(PROGRAMS)}.")
 @click.argument("program", metavar="FILE_OR_RECIPE")
-@click.option("--accelerator-type", default="v3-8", show_default=True)
-@click.option("--global-batch", type=click.IntRange(1), help="Examples of a step, over the whole slice (recipes).")
-@click.option("--arg", "arguments", multiple=True, metavar="NAME=VALUE", help="Argument of the recipe.")
-@click.option("--compare", "others", metavar="TYPE,...", help="The same program on these types too.")
-@click.option("--compiler", type=click.Choice(["podyard", "xla-tpu"]), default="podyard", show_default=True)
+@click.option("--accelerator-type", default="v3-8", show_default=True, help="Accelerator type of the slice.")
+@click.option("--global-batch", type=click.IntRange(1), help="Examples per step, over the whole slice (recipes only).")
+@click.option(
+    "--arg", "arguments", multiple=True, metavar="NAME=VALUE", help="Argument of the recipe; may be repeated."
+)
+@click.option(
+    "--compare", "others", metavar="TYPE,...", help="More accelerator types to estimate, separated by commas."
+)
+@click.option(
+    "--compiler",
+    type=click.Choice(["podyard", "xla-tpu"]),
+    default="podyard",
+    show_default=True,
+    help="Compiler to estimate with.",
+)
 @click.option(
     "--zone",
     envvar=["PODYARD_LOCATION", "CLOUDSDK_COMPUTE_ZONE"],
     default=LOCATION_DEFAULT,
     show_default=True,
-    help="Where it is to be bought.",
+    help="Zone of the price.",
 )
 @click.option(
-    "-o", "--output", "form", type=click.Choice(["table", "json", "html"]), default="table", show_default=True
+    "-o",
+    "--output",
+    "form",
+    type=click.Choice(["table", "json", "html"]),
+    default="table",
+    show_default=True,
+    help="Output format.",
 )
-@click.option("--out", type=click.File("w", encoding="utf-8"), default="-", metavar="FILE", help="Default: stdout.")
-@click.option("--trace", "trace_file", type=click.File("w", encoding="utf-8"), metavar="FILE", help="For Perfetto.")
+@click.option(
+    "--out",
+    type=click.File("w", encoding="utf-8"),
+    default="-",
+    metavar="FILE",
+    help="Write to FILE (default: stdout).",
+)
+@click.option(
+    "--trace",
+    "trace_file",
+    type=click.File("w", encoding="utf-8"),
+    metavar="FILE",
+    help="Write a Perfetto trace to FILE.",
+)
 def estimate(
     program: str,
     accelerator_type: str,
@@ -63,10 +91,10 @@ def estimate(
     out: TextIO,
     trace_file: TextIO | None,
 ) -> int:
-    """Time, memory, energy and cost of one step of a program on a slice.
+    """Estimate time, memory, energy and cost of one step of a program on a slice.
 
-    FILE is StableHLO, the program of one device: text, or bytes of jax.export or MLIR; "-" reads it from standard
-    input. A recipe's step is that of the whole slice. Exit code 1 when the program cannot run on the accelerator type.
+    FILE is StableHLO, the program of one device: text, or bytes of jax.export or MLIR; "-" reads standard input. The
+    step of a recipe is that of the whole slice. Exit code 1 if the program cannot run on the accelerator type.
     """
     region = region_of(zone)
     analysis = analysis_of(program, arguments, global_batch, compiler)

@@ -17,15 +17,15 @@ from podyard.engine.timing.systolic import Dataflow
 
 @click.group()
 def explain() -> None:
-    """How the hardware does it, step by step."""
+    """Explain how the hardware computes, step by step."""
 
 
 def _output(command: Callable[..., None]) -> Callable[..., None]:
     """Every explanation is a text or a page, on stdout or in a file."""
     out: dict[str, Any] = {"type": click.File("w", encoding="utf-8"), "default": "-", "metavar": "FILE"}
-    command = click.option("--out", help="Default: stdout.", **out)(command)
+    command = click.option("--out", help="Write to FILE (default: stdout).", **out)(command)
     kinds = click.Choice(["text", "html"])
-    return click.option("-o", "--output", type=kinds, default="text", show_default=True)(command)
+    return click.option("-o", "--output", type=kinds, default="text", show_default=True, help="Output format.")(command)
 
 
 @explain.command(help=f"Multiply [m, k] by [k, n] on a systolic array, cycle by cycle (up to {CYCLES_MAX} cycles).")
@@ -39,9 +39,11 @@ def _output(command: Callable[..., None]) -> Callable[..., None]:
     type=click.Choice(list(DATAFLOW_NAMES)),
     default="ws",
     show_default=True,
-    help="What stays in the cells: " + ", ".join(f"{key} is {name}" for key, name in DATAFLOW_NAMES.items()) + ".",
+    help="Operand that stays in the cells: "
+    + ", ".join(f"{key} is {name}" for key, name in DATAFLOW_NAMES.items())
+    + ".",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="What the operands are drawn from.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Random seed of the operands.")
 @_output
 def mxu(m: int, k: int, n: int, rows: int, cols: int, dataflow: Dataflow, seed: int, output: str, out: TextIO) -> None:
     trace = trace_of(m, k, n, rows, cols, dataflow, seed)
@@ -49,9 +51,15 @@ def mxu(m: int, k: int, n: int, rows: int, cols: int, dataflow: Dataflow, seed: 
 
 
 @explain.command("all-reduce", help="Sum a vector over a ring of ranks, or over the chips of a slice, step by step.")
-@click.option("--ranks", type=int, help=f"A ring of 1 to {reduce.RANKS_MAX} ranks. Default: {reduce.DEFAULT_RANKS}.")
-@click.option("--accelerator-type", metavar="TYPE", help="The chips of a slice, as v3-32, with their modelled time.")
-@click.option("--bytes", "nbytes", type=int, default=reduce.DEFAULT_BYTES, show_default=True, help="Of each vector.")
+@click.option(
+    "--ranks", type=int, help=f"Number of ranks in the ring, 1 to {reduce.RANKS_MAX} (default: {reduce.DEFAULT_RANKS})."
+)
+@click.option(
+    "--accelerator-type", metavar="TYPE", help="Use the chips of this slice, for example v3-32, and show modelled time."
+)
+@click.option(
+    "--bytes", "nbytes", type=int, default=reduce.DEFAULT_BYTES, show_default=True, help="Size of each vector in bytes."
+)
 @_output
 def all_reduce(ranks: int | None, accelerator_type: str | None, nbytes: int, output: str, out: TextIO) -> None:
     trace = reduce.explain(ranks, accelerator_type, nbytes)

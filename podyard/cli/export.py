@@ -24,16 +24,22 @@ _LARGE = "make an export"  # what the API says of a month that is too large to b
 @click.command(name="export")
 @click.argument("month", required=False)
 @project_options
-@click.option("--format", "kind", type=click.Choice(FORMATS), default="csv", show_default=True)
 @click.option(
-    "--out", "path", required=True, type=click.Path(dir_okay=False, path_type=Path), help="The file to write."
+    "--format", "kind", type=click.Choice(FORMATS), default="csv", show_default=True, help="Format of the file."
 )
-@click.option("--until-month", metavar="MONTH", help="Several months, up to this one, in one file.")
-@click.option("--granularity", type=click.Choice(["day", "hour"]), default="day", show_default=True)
-@click.option("--by-job", is_flag=True, help="A row for each job, and one for idle time.")
-@click.option("--wait", is_flag=True, help="Where it is made in the background: wait for it.")
+@click.option("--out", "path", required=True, type=click.Path(dir_okay=False, path_type=Path), help="File to write.")
+@click.option("--until-month", metavar="MONTH", help="Last month, to export several months into one file.")
+@click.option(
+    "--granularity",
+    type=click.Choice(["day", "hour"]),
+    default="day",
+    show_default=True,
+    help="Length of time per row.",
+)
+@click.option("--by-job", is_flag=True, help="Write one row per job, and one for idle time.")
+@click.option("--wait", is_flag=True, help="Wait for an export that is made in the background.")
 def export(data: str | None, project: str | None, month: str | None, kind: str, path: Path, **given: Any) -> None:
-    """Write what MONTH (2026-03; without it: the present one) is billed for to a file.
+    """Export the billed usage of MONTH (2026-03; default: the current month) to a file.
 
     html and pdf are the invoice to print. Everything else is a row for each node, price and day, and the rows sum to
     the invoice's total; a large export is made in the background.

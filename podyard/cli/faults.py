@@ -29,28 +29,33 @@ _MATCH = {
 
 def _match_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option, key in reversed(_MATCH.items()):
-        text = f"Only where {key} fits this pattern (*, ?, [...])."
+        text = f"Apply only where {key} matches this pattern (*, ?, [...])."
         command = click.option(f"--{option}", f"match_{option}", metavar="PATTERN", help=text)(command)
     return command
 
 
 @click.group()
 def fault() -> None:
-    """What shall go wrong, by rules. There are none unless you add some."""
+    """Inject faults by rule."""
 
 
 @fault.command()
 @click.argument("effect", required=False)
 @_match_options
-@click.option("--probability", type=float, help="Of each stroke, 0 to 1.")
-@click.option("--count", type=int, help="How often at most.")
-@click.option("--from", "starts", metavar="TIME", help="A time (RFC 3339), or a duration from now.")
-@click.option("--until", metavar="TIME", help="The same.")
-@click.option("--every", metavar="DURATION", help="How often an event comes again.")
+@click.option("--probability", type=float, help="Probability that the rule applies, 0 to 1.")
+@click.option("--count", type=int, help="Maximum number of times that the rule applies.")
+@click.option("--from", "starts", metavar="TIME", help="Start: a time (RFC 3339), or a duration from now.")
+@click.option("--until", metavar="TIME", help="End: a time (RFC 3339), or a duration from now.")
+@click.option("--every", metavar="DURATION", help="Interval at which an event repeats.")
 @click.option(
-    "-p", "--parameter", "parameters", multiple=True, metavar="KEY=VALUE", help="See `podyard fault effects`."
+    "-p",
+    "--parameter",
+    "parameters",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Parameter of the effect; see `podyard fault effects`.",
 )
-@click.option("-f", "--file", "file", type=click.Path(dir_okay=False), help="A scenario file with a list `faults:`.")
+@click.option("-f", "--file", "file", type=click.Path(dir_okay=False), help="Scenario file with a list `faults:`.")
 @data_option
 @output_option
 def add(
@@ -66,7 +71,7 @@ def add(
     output: str,
     **match: str | None,
 ) -> None:
-    """Add a rule with EFFECT, or those of a scenario file: all of them or none."""
+    """Add a rule with EFFECT, or all rules of a scenario file."""
     if (effect is None) == (file is None):
         raise click.UsageError("give either an EFFECT (`podyard fault effects` lists them), or a scenario file by -f")
     if file is not None:
@@ -101,7 +106,7 @@ def _parameters(given: Sequence[str]) -> dict[str, Any]:
 @data_option
 @output_option
 def list_faults(data: str | None, output: str) -> None:
-    """List the rules, those that are over too."""
+    """List the rules, including those that have ended."""
     emit(list(client_of(data).pages(_PATH, "faults")), output, _COLUMNS)
 
 
@@ -110,7 +115,7 @@ def list_faults(data: str | None, output: str) -> None:
 @click.option("--all", "everything", is_flag=True, help="Remove all rules.")
 @data_option
 def rm(faults: Sequence[str], everything: bool, data: str | None) -> None:
-    """Remove rules; what they have broken works again."""
+    """Remove rules and undo their lasting effects."""
     if bool(faults) == everything:
         raise click.UsageError("give either the ids of rules, or --all")
     client = client_of(data)
@@ -126,7 +131,7 @@ def _remove(client: Client, fault_id: str) -> None:
 @fault.command()
 @output_option
 def effects(output: str) -> None:
-    """List the effects, what each may be matched by, and its parameters."""
+    """List the effects with their match keys and parameters."""
     rows = [
         {
             "effect": name,

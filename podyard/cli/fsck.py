@@ -24,13 +24,17 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 @click.command()
 @data_option
-@click.option("--project", metavar="PROJECT", help="Leaks of this project only.")
-@click.option("--leaks", is_flag=True, help="Nodes without a job, past their ttl label, and idle queued resources.")
+@click.option("--project", metavar="PROJECT", help="Only leaks of this project.")
 @click.option(
-    "--idle", default="1h", show_default=True, metavar="TIME", help="READY for so long without a job: a leak."
+    "--leaks",
+    is_flag=True,
+    help="List leaks instead: nodes without a job, nodes past their ttl label, idle queued resources.",
 )
-@click.option("--delete", "delete_them", is_flag=True, help="Delete the leaks; asks first.")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@click.option(
+    "--idle", default="1h", show_default=True, metavar="TIME", help="Time that a node may be READY without a job."
+)
+@click.option("--delete", "delete_them", is_flag=True, help="Delete the leaks, after confirmation.")
+@click.option("--yes", "-y", is_flag=True, help="Skip confirmation.")
 @output_option
 def fsck(
     data: str | None,
@@ -41,7 +45,7 @@ def fsck(
     yes: bool,
     output: str,
 ) -> int:
-    """Check all invariants in the database, read only. Exit code 1 when something is found."""
+    """Check all invariants of the database without changing it. Exit code 1 if one is violated."""
     if delete_them and not leaks:
         raise click.UsageError("--delete: only leaks are deleted, so it needs --leaks")
     settings = settings_of(data)

@@ -37,43 +37,63 @@ _COLUMNS = {
 
 @click.group()
 def job() -> None:
-    """Jobs that really run."""
+    """Manage jobs, which really run."""
 
 
 @job.command()
 @click.argument("job_id", required=False)
 @target_options
-@click.option("--recipe", help="What to run: a recipe,")
-@click.option("--program", metavar="MODULE:FUNCTION", help="or a program: MODULE.py in the agents' programs folder,")
-@click.option("--start-from", metavar="JOB[@STEP]", help="or what that job ran, from its checkpoint.")
-@click.option("--node", help="A node that is READY.")
-@click.option("--accelerator-type", help="Or: make a node of this type for the job.")
-@click.option("--version", "runtime_version", help="Runtime version of that node.")
-@click.option("--preemptible", is_flag=True)
-@click.option("--spot", is_flag=True)
-@click.option("--mode", default="train", show_default=True, help="train, evaluate, predict or export.")
-@click.option("--steps", type=int)
-@click.option("--global-batch", type=int)
-@click.option("--seed", type=int)
-@click.option("--checkpoint-every-steps", type=int)
-@click.option("--max-failures", type=int)
-@click.option("--max-preemptions", type=int)
-@click.option("--priority", type=click.IntRange(-1000, 1000), help="The higher goes first; 0 when it is left out.")
+@click.option("--recipe", help="Recipe to run.")
+@click.option("--program", metavar="MODULE:FUNCTION", help="Program to run: MODULE.py in the agents' programs folder.")
+@click.option(
+    "--start-from", metavar="JOB[@STEP]", help="Job to continue from: run its recipe or program from its checkpoint."
+)
+@click.option("--node", help="Node to run on. It must be READY.")
+@click.option("--accelerator-type", help="Create a node of this type for the job, instead of --node.")
+@click.option("--version", "runtime_version", help="Runtime version of the created node.")
+@click.option("--preemptible", is_flag=True, help="Make the created node preemptible.")
+@click.option("--spot", is_flag=True, help="Make the created node a spot node.")
+@click.option("--mode", default="train", show_default=True, help="Mode: train, evaluate, predict or export.")
+@click.option("--steps", type=int, help="Number of training steps.")
+@click.option("--global-batch", type=int, help="Examples per step, over the whole slice.")
+@click.option("--seed", type=int, help="Random seed.")
+@click.option("--checkpoint-every-steps", type=int, help="Steps between checkpoints.")
+@click.option("--max-failures", type=int, help="Maximum number of failed attempts before the job fails.")
+@click.option("--max-preemptions", type=int, help="Maximum number of preemptions before the job fails.")
+@click.option("--priority", type=click.IntRange(-1000, 1000), help="Priority: higher runs first (default: 0).")
 @click.option("--replica-processes", type=int, help="Processes for the slice's hosts (default: one per host).")
-@click.option("--accumulation-steps", type=int, help="Parts of a core's batch that are computed one after another.")
-@click.option("--iterations-per-loop", type=int, help="Steps between two looks at what is outside.")
-@click.option("--evaluate-every-steps", type=int, help="0: only at the end.")
-@click.option("--early-stopping", metavar="METRIC[:min|max]:PATIENCE[:MIN_DELTA]", help="As in val_loss:3.")
-@click.option("--checkpoint-name", metavar="PATTERN", help="As in {epoch:02d}-{val_loss:.2f}.")
-@click.option("--keep-checkpoints", type=int, help="0: all.")
+@click.option("--accumulation-steps", type=int, help="Number of parts into which a core's batch is divided.")
+@click.option("--iterations-per-loop", type=int, help="Steps per training loop.")
+@click.option("--evaluate-every-steps", type=int, help="Steps between evaluations; 0 evaluates only at the end.")
+@click.option(
+    "--early-stopping",
+    metavar="METRIC[:min|max]:PATIENCE[:MIN_DELTA]",
+    help="Metric and patience, for example val_loss:3.",
+)
+@click.option(
+    "--checkpoint-name", metavar="PATTERN", help="Pattern of checkpoint names, for example {epoch:02d}-{val_loss:.2f}."
+)
+@click.option("--keep-checkpoints", type=int, help="Number of checkpoints to keep; 0 keeps all.")
 @click.option("--keep-best", metavar="METRIC[:min|max]", help="Keep the checkpoint of the best evaluation.")
 @click.option("--export", "export_at_end", is_flag=True, help="Export the trained model at the end.")
-@click.option("--elastic", type=int, metavar="MIN_REPLICAS", help="Go on with as few processes as this.")
-@click.option("--elastic-batch", type=click.Choice(["keep", "scale"]), help="The batch of fewer processes.")
-@click.option("--elastic-learning-rate", type=click.Choice(["keep", "linear"]), help="Its learning rate.")
-@click.option("--arg", "arguments", multiple=True, metavar="NAME=VALUE", help="Argument of the recipe or program.")
-@click.option("--labels", metavar="K=V,...")
-@click.option("--wait", "wait_for_end", is_flag=True, help="Wait for the end, with progress.")
+@click.option("--elastic", type=int, metavar="MIN_REPLICAS", help="Minimum number of processes of an elastic job.")
+@click.option(
+    "--elastic-batch",
+    type=click.Choice(["keep", "scale"]),
+    help="Batch while fewer processes run: keep it or scale it down.",
+)
+@click.option(
+    "--elastic-learning-rate", type=click.Choice(["keep", "linear"]), help="Learning rate while fewer processes run."
+)
+@click.option(
+    "--arg",
+    "arguments",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Argument of the recipe or program; may be repeated.",
+)
+@click.option("--labels", metavar="K=V,...", help="Labels of the job.")
+@click.option("--wait", "wait_for_end", is_flag=True, help="Wait until the job ends, and show its progress.")
 @output_option
 def submit(
     job_id: str | None, data: str | None, project: str | None, location: str | None, output: str, **flags: Any
@@ -181,7 +201,7 @@ def _start_from(text: str) -> dict[str, Any]:
 @target_options
 @output_option
 def list_jobs(data: str | None, project: str | None, location: str | None, output: str) -> None:
-    """List jobs, the newest first, of all zones unless --zone names one."""
+    """List jobs in all zones, newest first. --zone selects one zone."""
     client = client_of(data, project, location)
     found = list(client.pages(f"{client.own_path(location or ANY_ZONE)}/jobs", "jobs"))
     emit([_row(item) for item in found] if output == "table" else found, output, _COLUMNS)
@@ -201,8 +221,8 @@ def describe(job_id: str, data: str | None, project: str | None, location: str |
 @job.command()
 @click.argument("job_id")
 @target_options
-@click.option("--worker", type=int, help="Only this replica.")
-@click.option("--follow", "-f", is_flag=True, help="Go on until the job has ended.")
+@click.option("--worker", type=int, help="Only the lines of this replica.")
+@click.option("--follow", "-f", is_flag=True, help="Follow the log until the job ends.")
 def logs(
     job_id: str, data: str | None, project: str | None, location: str | None, worker: int | None, follow: bool
 ) -> None:
@@ -234,13 +254,13 @@ def cancel(job_id: str, data: str | None, project: str | None, location: str | N
 
 @job.command()
 @click.argument("job_id")
-@click.option("--replicas", required=True, metavar="N|max", help="The most processes it shall run with.")
+@click.option("--replicas", required=True, metavar="N|max", help="Maximum number of processes.")
 @target_options
 @output_option
 def resize(
     job_id: str, replicas: str, data: str | None, project: str | None, location: str | None, output: str
 ) -> None:
-    """Let an elastic job go on with another number of processes."""
+    """Change the number of processes of an elastic job."""
     if replicas != "max" and not replicas.isdecimal():
         raise click.BadParameter(f"{replicas!r} is neither a number nor max", param_hint="--replicas")
     body = {"replicas": replicas if replicas == "max" else int(replicas)}
@@ -251,12 +271,12 @@ def resize(
 @job.command()
 @click.argument("job_id")
 @target_options
-@click.option("--timeout", type=float, help="Give up after this many seconds; the job goes on.")
+@click.option("--timeout", type=float, help="Seconds to wait at most. The job keeps running.")
 @output_option
 def wait(
     job_id: str, data: str | None, project: str | None, location: str | None, timeout: float | None, output: str
 ) -> int:
-    """Wait for a job's end. Exit code 1 unless it has succeeded."""
+    """Wait until a job ends. Exit code 1 unless it succeeded."""
     client = client_of(data, project, location)
     name = f"projects/{client.target.project}/locations/{location or ANY_ZONE}/jobs/{job_id}"
     found = _wait(client, name, timeout)
@@ -280,7 +300,7 @@ def evaluations(job_id: str, data: str | None, project: str | None, location: st
 @target_options
 @output_option
 def artifacts(job_id: str, data: str | None, project: str | None, location: str | None, output: str) -> None:
-    """List what a job has made to be taken away: exports and predictions."""
+    """List a job's artifacts: exports and predictions."""
     client = client_of(data, project, location)
     emit(_artifacts(client, location, job_id), output, {"NAME": "name", "BYTES": "bytes"})
 
@@ -289,7 +309,14 @@ def artifacts(job_id: str, data: str | None, project: str | None, location: str 
 @click.argument("job_id")
 @click.argument("names", nargs=-1)
 @target_options
-@click.option("-o", "--output-dir", required=True, type=click.Path(file_okay=False, path_type=Path), metavar="DIR")
+@click.option(
+    "-o",
+    "--output-dir",
+    required=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Folder to write to.",
+)
 def download(
     job_id: str,
     names: tuple[str, ...],
@@ -298,7 +325,7 @@ def download(
     location: str | None,
     output_dir: Path,
 ) -> None:
-    """Download artifacts of a job, all of them unless NAMES are given."""
+    """Download artifacts of a job: those given, or all."""
     client = client_of(data, project, location)
     known = [item["name"] for item in _artifacts(client, location, job_id)]
     unknown = sorted(set(names) - set(known))

@@ -13,20 +13,20 @@ from podyard.cli.client import Client
 from podyard.cli.options import client_of, output_option, target_options
 from podyard.cli.output import emit, say
 
-_ROLE_HELP = "Role in the project; may be repeated (default: tpu.admin, for who has none there yet)."
+_ROLE_HELP = "Role in the project; may be repeated (default: tpu.admin if EMAIL has no role there)."
 _COLUMNS = {"KEY_ID": "keyId", "EMAIL": "email", "PROJECT": "projectId", "CREATED": "createTime"}
 
 
 @click.group()
 def key() -> None:
-    """Keys of service accounts: JSON files that Google's libraries and gcloud read."""
+    """Manage keys of service accounts, for gcloud and Google's libraries."""
 
 
 @key.command(name="create")
 @click.argument("email", required=False)
 @click.option("--service-account", metavar="NAME", help="Short for NAME@PROJECT.iam.gserviceaccount.com.")
 @click.option("--role", "roles", multiple=True, help=_ROLE_HELP)
-@click.option("--output", "-o", "path", metavar="FILE", help="Write the key there, mode 0600 (default: stdout).")
+@click.option("--output", "-o", "path", metavar="FILE", help="Write the key to FILE with mode 0600 (default: stdout).")
 @target_options
 def create_key(
     email: str | None,
@@ -37,7 +37,7 @@ def create_key(
     project: str | None,
     location: str | None,
 ) -> None:
-    """Make a key for EMAIL. It is shown this once: export GOOGLE_APPLICATION_CREDENTIALS=FILE."""
+    """Create a key for EMAIL. It is shown only once; use it with GOOGLE_APPLICATION_CREDENTIALS=FILE."""
     if (email is None) == (service_account is None):
         raise click.UsageError("give either EMAIL or --service-account NAME")
     client = client_of(data, project, location)
@@ -71,7 +71,7 @@ def list_keys(email: str, data: str | None, project: str | None, location: str |
 @click.argument("key_id")
 @target_options
 def delete_key(key_id: str, data: str | None, project: str | None, location: str | None) -> None:
-    """Delete a key; access tokens that were made with it end too."""
+    """Delete a key and revoke the access tokens made with it."""
     client = client_of(data, project, location)
     client.call("DELETE", f"{_keys_of(client, '-')}/{quote(key_id, safe='')}")
     say(f"deleted key [{key_id}]")
@@ -79,7 +79,7 @@ def delete_key(key_id: str, data: str | None, project: str | None, location: str
 
 @click.group(name="api-key")
 def api_key() -> None:
-    """API keys: a text that goes into `?key=` or the header x-goog-api-key."""
+    """Manage API keys, which clients send in `?key=` or the header x-goog-api-key."""
 
 
 @api_key.command(name="create")
@@ -90,7 +90,7 @@ def api_key() -> None:
 def create_api_key(
     email: str, roles: tuple[str, ...], data: str | None, project: str | None, location: str | None, output: str
 ) -> None:
-    """Make an API key that acts as EMAIL in the project. It is shown this once."""
+    """Create an API key that acts as EMAIL in the project. It is shown only once."""
     client = client_of(data, project, location)
     body = {"email": email, "roles": list(roles)}
     found = client.call("POST", f"{client.project_path()}/apiKeys", body)

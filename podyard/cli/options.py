@@ -23,13 +23,13 @@ def data_option(command: Command) -> Command:
 
 def output_option(command: Command) -> Command:
     kind = click.Choice(FORMATS)
-    return click.option("-o", "--output", type=kind, default="table", show_default=True, help="How to print.")(command)
+    return click.option("-o", "--output", type=kind, default="table", show_default=True, help="Output format.")(command)
 
 
 def target_options(command: Command) -> Command:
     """--data --project --zone: which Podyard, project and location."""
     for option in (
-        click.option("--zone", "--location", "location", metavar="ZONE", help="Zone, as in us-central1-f."),
+        click.option("--zone", "--location", "location", metavar="ZONE", help="Zone, for example us-central1-f."),
         click.option("--project", metavar="PROJECT", help="Project (default: PODYARD_PROJECT, else demo)."),
         data_option,
     ):

@@ -98,34 +98,63 @@ class Row:
 
 @click.command(epilog=f"Recipes: {', '.join(PROGRAMS)}.")
 @click.argument("program", metavar="FILE_OR_RECIPE")
-@click.option("--steps", type=click.IntRange(1), required=True, help="Steps of the whole run.")
-@click.option(
-    "--deadline", callback=_seconds, metavar="DURATION", help="The run shall end within this, as in 6h or 2d."
-)
-@click.option("--budget", callback=_money, metavar="AMOUNT", help="It shall cost no more than this.")
+@click.option("--steps", type=click.IntRange(1), required=True, help="Number of training steps of the run.")
+@click.option("--deadline", callback=_seconds, metavar="DURATION", help="Deadline for the run, for example 6h or 2d.")
+@click.option("--budget", callback=_money, metavar="AMOUNT", help="Maximum cost of the run.")
 @click.option(
     "--preemptions-per-day",
     type=click.FloatRange(0, planning.PREEMPTIONS_PER_DAY_MAX),
     default=1.0,
     show_default=True,
-    help="How often a READY node is taken back where it can be.",
+    help="Expected preemptions per day of a preemptible or spot node.",
 )
-@click.option("--types", default=TYPES_USUAL, show_default=True, help="Accelerator types, or patterns such as v4-*.")
-@click.option("--zone", "zones", default="*", show_default=True, help="Zones, or patterns such as us-*.")
-@click.option("--global-batch", type=click.IntRange(1), help="Examples of a step, over the whole slice (recipes).")
-@click.option("--arg", "arguments", multiple=True, metavar="NAME=VALUE", help="Argument of the recipe.")
-@click.option("--checkpoint-every-steps", type=click.IntRange(1), default=CHECKPOINT_STEPS_USUAL, show_default=True)
+@click.option(
+    "--types",
+    default=TYPES_USUAL,
+    show_default=True,
+    help="Accelerator types, or patterns such as v4-*, separated by commas.",
+)
+@click.option(
+    "--zone", "zones", default="*", show_default=True, help="Zones, or patterns such as us-*, separated by commas."
+)
+@click.option("--global-batch", type=click.IntRange(1), help="Examples per step, over the whole slice (recipes only).")
+@click.option(
+    "--arg", "arguments", multiple=True, metavar="NAME=VALUE", help="Argument of the recipe; may be repeated."
+)
+@click.option(
+    "--checkpoint-every-steps",
+    type=click.IntRange(1),
+    default=CHECKPOINT_STEPS_USUAL,
+    show_default=True,
+    help="Steps between checkpoints.",
+)
 @click.option(
     "--restart-seconds",
     type=click.FloatRange(0, 86_400),
     default=planning.RESTART_SECONDS,
     show_default=True,
-    help="Between a node's READY and its first step.",
+    help="Seconds from READY to the first step, after each start.",
 )
-@click.option("--fleet", "fleet_file", metavar="NAME|FILE", help="Fleet that gives zones, types and timings.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the preemptions.")
-@click.option("--samples", type=click.IntRange(100, 100_000), default=planning.SAMPLES, show_default=True)
-@click.option("-o", "--output", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option(
+    "--fleet", "fleet_file", metavar="NAME|FILE", help="Fleet whose zones, accelerator types and delays to use."
+)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Random seed for preemptions.")
+@click.option(
+    "--samples",
+    type=click.IntRange(100, 100_000),
+    default=planning.SAMPLES,
+    show_default=True,
+    help="Number of simulated runs per option.",
+)
+@click.option(
+    "-o",
+    "--output",
+    "form",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="Output format.",
+)
 def plan(
     program: str,
     steps: int,
@@ -143,10 +172,10 @@ def plan(
     samples: int,
     form: str,
 ) -> None:
-    """When a run of a program would end and what it would cost, by accelerator type, zone and usage.
+    """Predict when a run would end and what it would cost, by accelerator type, zone and class.
 
-    FILE is StableHLO, the program of one device. Half of all runs end by P50, 95 of a hundred by P95; the cheapest way
-    of which both P95 are within deadline and budget is marked.
+    FILE is StableHLO, the program of one device. Half of all runs end by P50, 95 % by P95. The cheapest
+    option that meets both limits at P95 is marked.
     """
     fleet = _fleet(fleet_file)
     kinds, places = _kinds(types, fleet), _chosen(zones, tuple(fleet.zones), "--zone", "zone of this fleet")

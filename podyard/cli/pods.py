@@ -20,14 +20,14 @@ FREE, BROKEN, ANOTHERS = ".", "x", "#"
 
 @click.group()
 def pods() -> None:
-    """The pods that slices are cut from."""
+    """Show pods, from which slices are allotted."""
 
 
 @pods.command(name="list")
 @target_options
 @output_option
 def list_pods(data: str | None, project: str | None, location: str | None, output: str) -> None:
-    """List the pods, of all zones unless --zone names one."""
+    """List pods in all zones. --zone selects one zone."""
     client = client_of(data, project, location)
     found = client.call("GET", f"{client.project_path()}/pods")["pods"]
     emit([pod for pod in found if location in (None, pod["location"])], output, _COLUMNS)
@@ -38,7 +38,7 @@ def list_pods(data: str | None, project: str | None, location: str | None, outpu
 @target_options
 @output_option
 def show(pod: str, data: str | None, project: str | None, location: str | None, output: str) -> None:
-    """Show a pod as a map of its chips: a letter for each of your slices."""
+    """Show a map of a pod's chips, with a letter for each of your slices."""
     client = client_of(data, project, location)
     found = client.call("GET", f"{client.project_path()}/pods/{quote(pod, safe='')}")
     if output != "table":
@@ -64,7 +64,7 @@ def show(pod: str, data: str | None, project: str | None, location: str | None, 
 def defragment(
     pod: str, accelerator_type: str, data: str | None, project: str | None, location: str | None, output: str
 ) -> None:
-    """Say what would have to move so that a slice of this type fits. Nothing moves."""
+    """Show which slices would have to move so that a slice of this type fits. Advice only: nothing moves."""
     client = client_of(data, project, location)
     path = f"{client.project_path()}/pods/{quote(pod, safe='')}:defragment"
     found = client.call("GET", path, acceleratorType=accelerator_type)

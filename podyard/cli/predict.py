@@ -19,8 +19,12 @@ _NPZ = ".npz"
 
 
 @click.command()
-@click.option("--export", "folder", required=True, metavar="DIR", help="Folder of the export: manifest.json is in it.")
-@click.option("--input", "source", required=True, metavar="FILE.npz", help="Arrays by the names of features.")
+@click.option(
+    "--export", "folder", required=True, metavar="DIR", help="Folder of the export, with manifest.json in it."
+)
+@click.option(
+    "--input", "source", required=True, metavar="FILE.npz", help="Input file: arrays by the names of features."
+)
 @click.option(
     "-o",
     "--output",
@@ -28,10 +32,10 @@ _NPZ = ".npz"
     default="table",
     show_default=True,
     metavar="[table|json|yaml|FILE.npz]",
-    help="How to print, or the file to write (array 'answers').",
+    help="Output format, or the file to write (array 'answers').",
 )
 def predict(folder: str, source: str, form: str) -> None:
-    """Answers of an exported model, one per example, computed on the CPU."""
+    """Predict with an exported model on the CPU. Prints one answer per example."""
     is_file = form.endswith(_NPZ)
     if not is_file and form not in output.FORMATS:
         raise click.UsageError(f"-o is {', '.join(output.FORMATS)} or a file that ends in {_NPZ}, not {form!r}")

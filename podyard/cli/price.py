@@ -35,19 +35,23 @@ _CHANGE = {
 
 @click.group()
 def price() -> None:
-    """What TPUs, hosts and disks cost.
+    """Show prices of TPUs, hosts and disks.
 
-    The rate card is the file that PODYARD_RATE_CARD names, else the one that comes with Podyard.
+    They come from the rate card in the file PODYARD_RATE_CARD, or else from Podyard's own rate card.
     """
 
 
 @price.command(name="list")
-@click.option("--region", metavar="REGION", help="As in us-central1.")
-@click.option("--type", "accelerator_type", metavar="TYPE", help="What prices this type, with the price of a node.")
-@click.option("--generation", metavar="GENERATION", help="v2 to v6e, host or disk.")
-@click.option("--usage", type=click.Choice(cards.USAGES), help="How it is bought.")
-@click.option("--verified/--unverified", default=None, help="Whether the price was checked against its source.")
-@click.option("--at", "moment", metavar="TIME", help="RFC 3339 (default: now).")
+@click.option("--region", metavar="REGION", help="Region, for example us-central1.")
+@click.option(
+    "--type", "accelerator_type", metavar="TYPE", help="Only SKUs of this accelerator type, and the price of a node."
+)
+@click.option("--generation", metavar="GENERATION", help="Generation (v2 to v6e), host or disk.")
+@click.option("--usage", type=click.Choice(cards.USAGES), help="Class of usage.")
+@click.option(
+    "--verified/--unverified", default=None, help="Only prices that were, or were not, checked against their source."
+)
+@click.option("--at", "moment", metavar="TIME", help="Time in RFC 3339 (default: now).")
 @output_option
 def list_prices(
     region: str | None,
@@ -58,7 +62,7 @@ def list_prices(
     moment: str | None,
     output: str,
 ) -> None:
-    """List the prices in force."""
+    """List current prices."""
     card, at = default_rate_card(), _moment(moment)
     rows = []
     for sku, quantity in _of_type(card, accelerator_type) if accelerator_type else _all(card):
@@ -76,10 +80,10 @@ def list_prices(
 
 @price.command()
 @click.argument("what", metavar="SKU|TYPE")
-@click.option("--region", metavar="REGION", help="As in us-central1.")
+@click.option("--region", metavar="REGION", help="Region, for example us-central1.")
 @output_option
 def show(what: str, region: str | None, output: str) -> None:
-    """Show all versions of a SKU's price, or of all SKUs that price an accelerator type, with their sources."""
+    """Show all versions of the price of a SKU, or of all SKUs of an accelerator type, with sources."""
     card = default_rate_card()
     named = card.skus.get(what)
     found = [(named, 1)] if named is not None else list(_of_type(card, what)) if _is_type(what) else []
@@ -94,13 +98,13 @@ def show(what: str, region: str | None, output: str) -> None:
 @price.command()
 @click.argument("card_a", metavar="CARD_A")
 @click.argument("card_b", metavar="CARD_B")
-@click.option("--at", "moment", metavar="TIME", help="Until when usage has been invoiced, in RFC 3339 (default: now).")
+@click.option("--at", "moment", metavar="TIME", help="End of the invoiced usage, in RFC 3339 (default: now).")
 @output_option
 def diff(card_a: str, card_b: str, moment: str | None, output: str) -> None:
-    """Say what is added, removed and changed from CARD_A to CARD_B: files, or the date of a card of Podyard's.
+    """Compare two rate cards, each a file or the date of one of Podyard's own.
 
-    PAST marks what would price usage of the past otherwise: a Podyard that has issued invoices by CARD_A until TIME
-    refuses CARD_B for it.
+    PAST marks changes of prices before TIME: a Podyard that has issued invoices with CARD_A until TIME rejects CARD_B
+    because of them.
     """
     old, new = cards.read_card(card_a), cards.read_card(card_b)
     refused = dict(cards.changes_of_the_past(old, new, _moment(moment)))

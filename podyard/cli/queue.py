@@ -46,30 +46,40 @@ _QUEUE_COLUMNS = {
 
 @click.group()
 def qr() -> None:
-    """Queued resources: requests that wait until all of their nodes can be placed."""
+    """Manage queued resources."""
 
 
 @qr.command(name="create")
 @click.argument("queued_resource")
 @target_options
-@click.option("--node-id", help="The node to make.")
-@click.option("--node-count", type=click.IntRange(2), help="Slices of a multislice.")
-@click.option("--node-prefix", help="Slices are called PREFIX-0, PREFIX-1, ...")
-@click.option("--accelerator-type", required=True, help="As in v3-32.")
-@click.option("--runtime-version", required=True, help="As in tpu-vm-base.")
-@click.option("--spot", is_flag=True)
-@click.option("--best-effort", is_flag=True)
-@click.option("--reserved", is_flag=True)
-@click.option("--reservation", metavar="NAME", help="Of --reserved: this one, instead of any of the zone.")
-@click.option("--valid-after-duration", metavar="SECONDS", type=float, help="Place no sooner.")
-@click.option("--valid-until-duration", metavar="SECONDS", type=float, help="Fail after this long in the queue.")
-@click.option("--labels", metavar="K=V,...")
-@click.option("--metadata", metavar="K=V,...")
+@click.option("--node-id", help="Id of the node to create.")
+@click.option("--node-count", type=click.IntRange(2), help="Number of slices of a multislice.")
+@click.option("--node-prefix", help="Prefix of node ids, as in PREFIX-0 and PREFIX-1.")
+@click.option("--accelerator-type", required=True, help="Accelerator type, for example v3-32.")
+@click.option("--runtime-version", required=True, help="Runtime version, for example tpu-vm-base.")
+@click.option("--spot", is_flag=True, help="Request spot nodes.")
+@click.option("--best-effort", is_flag=True, help="Request preemptible nodes.")
+@click.option("--reserved", is_flag=True, help="Use a reservation.")
+@click.option("--reservation", metavar="NAME", help="Reservation to use with --reserved (default: any in the zone).")
+@click.option(
+    "--valid-after-duration",
+    metavar="SECONDS",
+    type=float,
+    help="Time before which no node is created, as a duration from now.",
+)
+@click.option(
+    "--valid-until-duration",
+    metavar="SECONDS",
+    type=float,
+    help="Time after which the request fails if it still waits, as a duration from now.",
+)
+@click.option("--labels", metavar="K=V,...", help="Labels of the nodes.")
+@click.option("--metadata", metavar="K=V,...", help="Metadata of the nodes.")
 @output_option
 def create_qr(
     queued_resource: str, data: str | None, project: str | None, location: str | None, output: str, **flags: Any
 ) -> None:
-    """Put a request into the queue. Does not wait for its nodes."""
+    """Create a queued resource. Does not wait for its nodes."""
     if bool(flags["node_id"]) == bool(flags["node_count"]):
         raise click.UsageError("give --node-id for one node, or --node-count for a multislice")
     client = client_of(data, project, location)
@@ -83,7 +93,7 @@ def create_qr(
 @target_options
 @output_option
 def list_qr(data: str | None, project: str | None, location: str | None, output: str) -> None:
-    """List queued resources, of all zones unless --zone names one."""
+    """List queued resources in all zones. --zone selects one zone."""
     client = client_of(data, project, location)
     found = list(client.pages(_place(client, location or "-"), "queuedResources"))
     emit([_row(item) for item in found] if output == "table" else found, output, _QR_COLUMNS)
@@ -105,7 +115,7 @@ def describe_qr(queued_resource: str, data: str | None, project: str | None, loc
 @target_options
 @output_option
 def reset_qr(queued_resource: str, data: str | None, project: str | None, location: str | None, output: str) -> None:
-    """Put an ACTIVE or SUSPENDED one back into the queue; its nodes are made anew."""
+    """Put an ACTIVE or SUSPENDED queued resource back into the queue. Its nodes are created again."""
     client = client_of(data, project, location)
     operation = client.call("POST", f"{_place(client)}/{quote(queued_resource)}:reset", {})
     _show(client, operation, output)
@@ -114,8 +124,8 @@ def reset_qr(queued_resource: str, data: str | None, project: str | None, locati
 @qr.command(name="delete")
 @click.argument("queued_resource")
 @target_options
-@click.option("--force", is_flag=True, help="Delete its nodes first.")
-@click.option("--quiet", "-q", is_flag=True, help="Do not ask.")
+@click.option("--force", is_flag=True, help="Delete its nodes, too.")
+@click.option("--quiet", "-q", is_flag=True, help="Skip confirmation.")
 def delete_qr(
     queued_resource: str, data: str | None, project: str | None, location: str | None, force: bool, quiet: bool
 ) -> None:
@@ -131,22 +141,24 @@ def delete_qr(
 
 @click.group()
 def reservation() -> None:
-    """Reservations: the right of a project to chips of a generation."""
+    """Manage reservations of chips of a generation."""
 
 
 @reservation.command(name="create")
 @click.argument("name")
 @target_options
-@click.option("--generation", required=True, help="v2, v3, v4, v5e, v5p or v6e.")
-@click.option("--size", required=True, type=click.IntRange(1), help="How many chips, or cores.")
-@click.option("--units", type=click.Choice(("CHIPS", "CORES")), default="CHIPS", show_default=True)
-@click.option("--start-time", metavar="TIME", help="RFC 3339; without it: at once.")
-@click.option("--end-time", metavar="TIME", help="RFC 3339; without it: it does not end.")
+@click.option("--generation", required=True, help="Generation: v2, v3, v4, v5e, v5p or v6e.")
+@click.option("--size", required=True, type=click.IntRange(1), help="Number of chips, or of cores (--units CORES).")
+@click.option(
+    "--units", type=click.Choice(("CHIPS", "CORES")), default="CHIPS", show_default=True, help="Unit of --size."
+)
+@click.option("--start-time", metavar="TIME", help="Start in RFC 3339 (default: now).")
+@click.option("--end-time", metavar="TIME", help="End in RFC 3339 (default: never).")
 @output_option
 def create_reservation(
     name: str, data: str | None, project: str | None, location: str | None, output: str, **flags: Any
 ) -> None:
-    """Make a reservation."""
+    """Create a reservation."""
     client = client_of(data, project, location)
     body = {"generation": flags["generation"], "size": flags["size"], "capacityUnits": flags["units"]}
     body |= {wire: flags[flag] for flag, wire in (("start_time", "startTime"), ("end_time", "endTime")) if flags[flag]}
@@ -158,7 +170,7 @@ def create_reservation(
 @target_options
 @output_option
 def list_reservations(data: str | None, project: str | None, location: str | None, output: str) -> None:
-    """List reservations, of all zones unless --zone names one."""
+    """List reservations in all zones. --zone selects one zone."""
     client = client_of(data, project, location)
     found = list(client.pages(f"{client.own_path(location or '-')}/reservations", "reservations"))
     emit([_row(item) for item in found] if output == "table" else found, output, _RESERVATION_COLUMNS)
@@ -167,7 +179,7 @@ def list_reservations(data: str | None, project: str | None, location: str | Non
 @reservation.command(name="delete")
 @click.argument("name")
 @target_options
-@click.option("--quiet", "-q", is_flag=True, help="Do not ask.")
+@click.option("--quiet", "-q", is_flag=True, help="Skip confirmation.")
 def delete_reservation(name: str, data: str | None, project: str | None, location: str | None, quiet: bool) -> None:
     """Delete a reservation that no node uses."""
     client = client_of(data, project, location)
@@ -179,14 +191,14 @@ def delete_reservation(name: str, data: str | None, project: str | None, locatio
 
 @click.group()
 def queue() -> None:
-    """What waits for chips, or for its turn on a node."""
+    """Show requests and jobs that wait."""
 
 
 @queue.command(name="list")
 @target_options
 @output_option
 def list_queue(data: str | None, project: str | None, location: str | None, output: str) -> None:
-    """List what waits, why, and when it will start, of all zones unless --zone names one."""
+    """List waiting requests and jobs with reason and predicted start. --zone selects one zone."""
     client = client_of(data, project, location)
     found = list(client.pages(f"{client.own_path(location or '-')}/queue", "waiting"))
     shown = [{**_row(item), "kind": item["kind"]} for item in found]

@@ -43,15 +43,20 @@ Simulate = Callable[[SimulationRequest], SimulationOutcome]
 
 
 @click.command()
-@click.option("--scenario", metavar="FILE", type=click.Path(path_type=Path), help="A scenario file (YAML).")
-@click.option("--seed", type=click.IntRange(0), help="What all chance comes from (default 0).")
-@click.option("--days", type=click.FloatRange(0, min_open=True), help="Platform days (default 1).")
-@click.option("--nodes", type=click.IntRange(1), help="Nodes alive on average (default 10).")
-@click.option("--faults-per-day", type=click.FloatRange(0), help="Faults drawn from the seed (default 20).")
+@click.option("--scenario", metavar="FILE", type=click.Path(path_type=Path), help="Scenario file (YAML).")
+@click.option("--seed", type=click.IntRange(0), help="Random seed (default: 0).")
+@click.option("--days", type=click.FloatRange(0, min_open=True), help="Days of platform time to simulate (default: 1).")
+@click.option("--nodes", type=click.IntRange(1), help="Average number of live nodes (default: 10).")
 @click.option(
-    "--trace", metavar="FILE", type=click.Path(path_type=Path), help="CSV or JSONL instead of drawn arrivals."
+    "--faults-per-day", type=click.FloatRange(0), help="Average number of random faults per day (default: 20)."
 )
-@click.option("--shrink", is_flag=True, help="On a violation, look for few events that cause it.")
+@click.option(
+    "--trace",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Arrivals from a CSV or JSONL file instead of random ones.",
+)
+@click.option("--shrink", is_flag=True, help="After a violation, search for a small set of events that causes it.")
 @output_option
 @click.pass_obj
 def simulate(
@@ -65,7 +70,7 @@ def simulate(
     shrink: bool,
     output: str,
 ) -> int:
-    """Simulate days of a platform and check every invariant. Exit code 1 when one is broken."""
+    """Simulate days of a platform and check every invariant. Exit code 1 if one is violated."""
     given = [("--seed", seed), ("--days", days), ("--nodes", nodes), ("--faults-per-day", faults_per_day)]
     named = [name for name, value in [*given, ("--trace", trace)] if value is not None]
     if scenario is not None and named:

@@ -36,15 +36,15 @@ _NOWHERE_PATTERNS = "198.18.* 198.19.*"
 
 @click.group()
 def ssh() -> None:
-    """Lead OpenSSH, and with it gcloud, to the hosts of TPU nodes."""
+    """Connect OpenSSH and gcloud to the hosts of TPU nodes."""
 
 
 @ssh.command()
 @data_option
-@click.option("--remove", is_flag=True, help="Take the Include line out again.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--remove", is_flag=True, help="Remove the Include line.")
+@click.option("--yes", is_flag=True, help="Skip confirmation.")
 def setup(data: str | None, remove: bool, yes: bool) -> None:
-    """Add one Include line to ~/.ssh/config. Not needed where hosts listen on port 22."""
+    """Add an Include line to ~/.ssh/config. Not needed if hosts listen on port 22."""
     settings = settings_of(data)
     path = _user_config()
     line = include_line(settings)

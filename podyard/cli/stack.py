@@ -33,16 +33,20 @@ _POLL_SECONDS = 0.05
 
 @click.command()
 @data_option
-@click.option("--port", type=click.IntRange(0, 65535), help="HTTP port (default 8700; 0: any free one).")
-@click.option("--grpc-port", type=click.IntRange(0, 65535), help="gRPC port (default 8701; 0: any free one).")
-@click.option("--bind", "bind_address", metavar="ADDRESS", help="Address to listen on (default 127.0.0.1).")
+@click.option("--port", type=click.IntRange(0, 65535), help="HTTP port (default: 8700); 0 picks a free port.")
+@click.option("--grpc-port", type=click.IntRange(0, 65535), help="gRPC port (default: 8701); 0 picks a free port.")
+@click.option("--bind", "bind_address", metavar="ADDRESS", help="Address to listen on (default: 127.0.0.1).")
 @click.option(
     "--fleet",
     metavar="NAME|FILE",
     help="Fleet to emulate: default, instant (no delays, no quotas), or a fleet file (YAML).",
 )
-@click.option("--clock", "clock_mode", type=click.Choice(CLOCK_MODES), help="How platform time runs.")
-@click.option("--detach", is_flag=True, help="Return once it is ready; stop it with `podyard down`.")
+@click.option("--clock", "clock_mode", type=click.Choice(CLOCK_MODES), help="Mode of the platform clock.")
+@click.option(
+    "--detach",
+    is_flag=True,
+    help="Run in the background and return once Podyard is ready. Stop it with `podyard down`.",
+)
 def up(
     data: str | None,
     port: int | None,
@@ -52,7 +56,7 @@ def up(
     clock_mode: str | None,
     detach: bool,
 ) -> int:
-    """Start everything; Ctrl-C stops it."""
+    """Start Podyard. Ctrl-C stops it."""
     settings = settings_of(
         data,
         port=port,
@@ -70,10 +74,10 @@ def up(
 
 @click.command()
 @data_option
-@click.option("--delete-data", is_flag=True, help="Delete the data folder afterwards; asks first.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--delete-data", is_flag=True, help="Delete the data folder afterwards, after confirmation.")
+@click.option("--yes", is_flag=True, help="Skip confirmation.")
 def down(data: str | None, delete_data: bool, yes: bool) -> int:
-    """Stop everything that runs on a data folder, also what a killed `up` left behind."""
+    """Stop Podyard, including processes that a killed `up` left behind."""
     settings = settings_of(data)
     folder = settings.data
     if delete_data and not yes:
@@ -124,7 +128,7 @@ def _claimed_for_down(folder: Path, clock: RealClock) -> int:
 @data_option
 @output_option
 def status(data: str | None, output: str) -> int:
-    """Show the processes of a data folder. Exit code 1 unless its supervisor runs."""
+    """Show what is running. Exit code 1 unless the supervisor runs."""
     settings = settings_of(data)
     url = processes.read_json(settings.state_path).get("url")
     living = processes.living(settings.data)

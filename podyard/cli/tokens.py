@@ -34,7 +34,7 @@ _ROLE = "tpu.viewer, tpu.admin, jobs.runner, billing.viewer or owner; may be rep
 
 
 _expires_in = click.option(
-    "--expires-in", metavar="DURATION", help="How long it lasts, as in 30d (default: 90d; at most 365d)."
+    "--expires-in", metavar="DURATION", help="Lifetime of the token, for example 30d (default: 90d; at most 365d)."
 )
 
 
@@ -58,7 +58,7 @@ def create_token(
     expires_in: str | None,
     output: str,
 ) -> None:
-    """Make a token for EMAIL with roles in the project. It is shown only once."""
+    """Create a token for EMAIL with roles in the project. It is shown only once."""
     client = client_of(data, project, location)
     body = {"email": email, "project": client.target.project, "roles": list(roles), **_ttl(expires_in)}
     emit(client.call("POST", _TOKENS, body), output, {**_NEW, "ROLES": "roles"})
@@ -71,7 +71,10 @@ def create_token(
 def renew_token(
     data: str | None, project: str | None, location: str | None, expires_in: str | None, output: str
 ) -> None:
-    """Make a new token with your roles in the same project. It is shown only once; the old one works until its end."""
+    """Create a new token with your roles in the same project. It is shown only once.
+
+    The old token works until it expires.
+    """
     client = client_of(data, project, location)
     emit(client.call("POST", f"{_TOKENS}:renew", _ttl(expires_in)), output, _NEW)
 
@@ -108,7 +111,7 @@ def revoke_token(token_id: str, data: str | None, project: str | None, location:
 
 @click.group()
 def invitation() -> None:
-    """Invite people to a project: they accept with a code and get a token."""
+    """Invite people to a project. They accept with a code and get a token."""
 
 
 @invitation.command(name="create")
@@ -119,7 +122,7 @@ def invitation() -> None:
 def create_invitation(
     email: str, data: str | None, project: str | None, location: str | None, roles: tuple[str, ...], output: str
 ) -> None:
-    """Invite EMAIL to the project. The code is shown only once; it is good for 7 days, for one acceptance."""
+    """Invite EMAIL to the project. The code is shown only once and expires after 7 days."""
     client = client_of(data, project, location)
     found = client.call("POST", _invitations(client), {"email": email, "roles": list(roles)})
     emit(found, output, {**{name: _INVITATION[name] for name in ("EMAIL", "ROLES", "EXPIRES")}, "CODE": "code"})

@@ -26,24 +26,24 @@ _COLUMNS = {
 
 @click.group()
 def tpu() -> None:
-    """TPU nodes."""
+    """Manage TPU nodes."""
 
 
 @tpu.command()
 @click.argument("node")
 @target_options
-@click.option("--accelerator-type", help="As in v3-32.")
-@click.option("--type", "config_type", help="Generation, with --topology: v4, v5p, ...")
-@click.option("--topology", help="As in 2x2x2.")
-@click.option("--version", "runtime_version", required=True, help="Runtime version, as in tpu-vm-base.")
-@click.option("--preemptible", is_flag=True)
-@click.option("--spot", is_flag=True)
-@click.option("--reserved", is_flag=True)
-@click.option("--labels", metavar="K=V,...")
-@click.option("--metadata", metavar="K=V,...")
-@click.option("--description", default="")
-@click.option("--network", default="default", show_default=True)
-@click.option("--async", "asynchronous", is_flag=True, help="Do not wait for the operation.")
+@click.option("--accelerator-type", help="Accelerator type, for example v3-32.")
+@click.option("--type", "config_type", help="Generation for --topology, for example v4.")
+@click.option("--topology", help="Topology, for example 2x2x2.")
+@click.option("--version", "runtime_version", required=True, help="Runtime version, for example tpu-vm-base.")
+@click.option("--preemptible", is_flag=True, help="Create a preemptible node.")
+@click.option("--spot", is_flag=True, help="Create a spot node.")
+@click.option("--reserved", is_flag=True, help="Use a reservation.")
+@click.option("--labels", metavar="K=V,...", help="Labels of the node.")
+@click.option("--metadata", metavar="K=V,...", help="Metadata of the node's hosts.")
+@click.option("--description", default="", help="Description of the node.")
+@click.option("--network", default="default", show_default=True, help="Network of the node.")
+@click.option("--async", "asynchronous", is_flag=True, help="Return without waiting for the operation.")
 @output_option
 def create(node: str, data: str | None, project: str | None, location: str | None, output: str, **flags: Any) -> None:
     """Create a node and wait until it is READY."""
@@ -69,7 +69,7 @@ def create(node: str, data: str | None, project: str | None, location: str | Non
 @target_options
 @output_option
 def list_nodes(data: str | None, project: str | None, location: str | None, output: str) -> None:
-    """List nodes, of all zones unless --zone names one."""
+    """List nodes in all zones. --zone selects one zone."""
     client = client_of(data, project, location)
     found = list(client.pages(f"{client.zone_path(location or '-')}/nodes", "nodes"))
     emit([_row(node) for node in found] if output == "table" else found, output, _COLUMNS)
@@ -90,8 +90,8 @@ def _verb(name: str, method: str, suffix: str, text: str) -> click.Command:
     @tpu.command(name=name, help=text)
     @click.argument("node")
     @target_options
-    @click.option("--async", "asynchronous", is_flag=True, help="Do not wait for the operation.")
-    @click.option("--quiet", "-q", is_flag=True, help="Do not ask.")
+    @click.option("--async", "asynchronous", is_flag=True, help="Return without waiting for the operation.")
+    @click.option("--quiet", "-q", is_flag=True, help="Skip confirmation.")
     @output_option
     def command(
         node: str,
@@ -126,7 +126,7 @@ def _confirm(question: str) -> None:
 
 
 _verb("delete", "DELETE", "", "Delete a node and wait until it is gone.")
-_verb("stop", "POST", ":stop", "Stop a node with one host.")
+_verb("stop", "POST", ":stop", "Stop a node. Only nodes with one host can be stopped.")
 _verb("start", "POST", ":start", "Start a stopped node.")
 
 
@@ -135,7 +135,7 @@ _verb("start", "POST", ":start", "Start a stopped node.")
 @target_options
 @output_option
 def preempt(node: str, data: str | None, project: str | None, location: str | None, output: str) -> None:
-    """Take a preemptible or spot node back now, as Google might."""
+    """Preempt a preemptible or spot node now, as Google might."""
     client = client_of(data, project, location)
     found = client.call("POST", f"{client.own_path()}/nodes/{quote(node)}:preempt", {})
     emit(_row(found) if output == "table" else found, output, _COLUMNS)
@@ -144,13 +144,15 @@ def preempt(node: str, data: str | None, project: str | None, location: str | No
 @tpu.command(name="schedule-maintenance")
 @click.argument("node")
 @target_options
-@click.option("--start", required=True, metavar="TIME", help="Begin of its window: 2030-01-31T09:00:00Z.")
-@click.option("--end", required=True, metavar="TIME", help="End of its window.")
+@click.option(
+    "--start", required=True, metavar="TIME", help="Start of the maintenance window, for example 2030-01-31T09:00:00Z."
+)
+@click.option("--end", required=True, metavar="TIME", help="End of the maintenance window.")
 @output_option
 def schedule_maintenance(
     node: str, data: str | None, project: str | None, location: str | None, start: str, end: str, output: str
 ) -> None:
-    """Plan a maintenance of a node, as Google might. It begins with its window, or when it is performed."""
+    """Schedule maintenance of a node, as Google might."""
     client = client_of(data, project, location)
     window = {"windowStartTime": start, "windowEndTime": end}
     found = client.call("POST", f"{client.own_path()}/nodes/{quote(node)}:scheduleMaintenance", window)

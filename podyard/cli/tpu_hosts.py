@@ -57,7 +57,7 @@ _worker_option = click.option("--worker", default="0", show_default=True, help="
 @target_options
 @output_option
 def hosts(node: str, data: str | None, project: str | None, location: str | None, output: str) -> None:
-    """List the hosts of a node. Nothing is materialised."""
+    """List the hosts of a node without starting them."""
     client = client_of(data, project, location)
     emit(client.call("GET", f"{_node_path(client, node)}/hosts")["hosts"], output, _HOST_COLUMNS)
 
@@ -66,7 +66,7 @@ def hosts(node: str, data: str | None, project: str | None, location: str | None
 @click.argument("node")
 @target_options
 @_worker_option
-@click.option("--address", is_flag=True, help="Materialise the host, and print its metadata server's address, too.")
+@click.option("--address", is_flag=True, help="Start the host, and also print the address of its metadata server.")
 @output_option
 def env(
     node: str, data: str | None, project: str | None, location: str | None, worker: str, address: bool, output: str
@@ -90,7 +90,7 @@ def env(
 @click.argument("node")
 @target_options
 @_worker_option
-@click.option("--command", help="Run this instead of a shell.")
+@click.option("--command", help="Command to run instead of a shell.")
 def ssh(
     node: str, data: str | None, project: str | None, location: str | None, worker: str, command: str | None
 ) -> int:
@@ -117,11 +117,11 @@ def execute(
 @click.argument("paths", nargs=-1, required=True, metavar="SRC... DST")
 @target_options
 @_worker_option
-@click.option("--recurse", "-r", is_flag=True, help="Copy folders whole.")
+@click.option("--recurse", "-r", is_flag=True, help="Copy folders recursively.")
 def scp(
     paths: tuple[str, ...], data: str | None, project: str | None, location: str | None, worker: str, recurse: bool
 ) -> None:
-    """Copy files to or from a worker; NODE:PATH is a path there, from its home on."""
+    """Copy files to or from a worker. NODE:PATH is a path on the worker, relative to its home."""
     *sources, target = paths
     if not sources:
         raise click.UsageError("scp needs a source and a target")
@@ -151,7 +151,7 @@ def scp(
 @target_options
 @click.option("--worker", default="all", show_default=True, help="Index of the worker, or all.")
 def ssh_config(node: str, data: str | None, project: str | None, location: str | None, worker: str) -> None:
-    """Print a configuration for OpenSSH: podyard tpu ssh-config NODE > F; ssh -F F NODE-w-0."""
+    """Print an OpenSSH configuration for a node. Usage: podyard tpu ssh-config NODE > F; ssh -F F NODE-w-0."""
     login = _Login(client_of(data, project, location), node, data)
     found = login.prepare(worker)
     known = login.key_path.with_name(f"known_hosts-{node}")
