@@ -21,7 +21,7 @@ router = APIRouter(prefix="/podyard/v1", route_class=deps.Route)
 
 METRICS_PER_EVALUATION_MAX = 64  # a model is judged by a handful
 REPORT_ITEMS_MAX = 5000  # of one kind in one report: ten thousand steps a second are beyond any replica
-FOLDERS_PER_SYNC_MAX = 256  # of hosts that are not running: which of them may go is no matter of seconds
+FOLDERS_PER_SYNC_MAX = 256  # of hosts that are not running: removing them is not urgent
 
 
 # What a column for them holds, on PostgreSQL as well.

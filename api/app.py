@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -41,6 +40,7 @@ from podyard.api.tpu.routes import called
 from podyard.api.tpu.routes import routes as tpu_routes
 from podyard.base.clock import ClockMode, RealClock
 from podyard.base.errors import Code, PodyardError
+from podyard.base.files import write_atomically
 from podyard.base.rng import secret_token
 from podyard.control import access, card_prices
 from podyard.db import credentials, platform_clock
@@ -164,16 +164,10 @@ def _token_file(path: Path) -> str:
 
 
 def _new_token(path: Path) -> str:
-    """Written beside and renamed, so that a full disk leaves no empty file behind."""
     token = access.TOKEN_PREFIX + secret_token()
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            file.write(token + "\n")
-        beside.replace(path)
+        write_atomically(path, f"{token}\n".encode())
     except OSError as error:
-        beside.unlink(missing_ok=True)
         text = f"the token file {path} cannot be written: {error.strerror}"
         raise PodyardError(Code.FAILED_PRECONDITION, text) from None
     return token

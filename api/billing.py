@@ -30,7 +30,7 @@ USAGE: deps.Query = {
 
 
 class NodeUsage(TypedDict):
-    """Amounts and prices are decimal numbers in a text. `heldBecause`: why there is no price."""
+    """Amounts and prices are decimal numbers as strings. `heldBecause`: why there is no price."""
 
     node: str
     key: str
@@ -137,7 +137,7 @@ def price(request: Request, project: str, zone: str, accelerator_type: str) -> P
     deps.principal(request).require("tpu.acceleratortypes.get", project, f"projects/{project}/locations/{zone}")
     text = request.query_params.get("usage", str(UsageClass.ON_DEMAND))
     if text not in tuple(UsageClass):
-        raise invalid(f"usage {text!r} is none of {', '.join(UsageClass)}", "usage")
+        raise invalid(f"unknown usage {text!r}: use {', '.join(UsageClass)}", "usage")
     now: PlatformTime = deps.read(request, lambda uow: uow.now)
     found = default_rate_card().price(accelerator_type, region_of(zone), UsageClass(text), now)
     return {

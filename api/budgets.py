@@ -238,7 +238,7 @@ def what_if(request: Request, project: str, body: Annotated[deps.Body, WhatIfMes
     caller.require("podyard.billing.view", project, f"projects/{project}/costs")
     message = deps.parse(WhatIfMessage, body)
     if message.usage is not None and message.usage not in tuple(UsageClass):
-        raise invalid(f"usage {message.usage[:40]!r} is none of {', '.join(UsageClass)}", "usage")
+        raise invalid(f"unknown usage {message.usage[:40]!r}: use {', '.join(UsageClass)}", "usage")
     change = costs.Change(
         message.accelerator_type,
         message.region,

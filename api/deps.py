@@ -124,7 +124,7 @@ def asks(*queries: Query) -> dict[str, Any]:
 
 
 def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """`responses` of a route that may refuse with these statuses, beside those that every route has (openapi.py)."""
+    """`responses` of a route with these error statuses, in addition to those of every route (openapi.py)."""
     return {status: {} for status in statuses}
 
 
@@ -136,7 +136,7 @@ async def _mended_json(request: Request) -> Any:
     return parse_json(await request.body(), mend=True)
 
 
-# The JSON of the body; which message it is stands beside it, and `parse` reads it once permission was asked for.
+# The JSON of the body; its message type is in the annotation, and `parse` reads it after the permission check.
 Body = Annotated[Any, Depends(_json)]
 # What programs have printed, that nobody can send again in a better form.
 MendedBody = Annotated[Any, Depends(_mended_json)]

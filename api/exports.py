@@ -165,7 +165,7 @@ def _file(data: bytes, name: str, stem: str) -> Response:
 
 
 def _headers(name: str, stem: str) -> dict[str, str]:
-    # Nothing in it is for a browser to show: a name or a label in it is somebody else's text.
+    # A browser must not render it: names and labels in it are other users' text.
     return {
         "Content-Disposition": f'attachment; filename="{stem}.{exports.format_of(name).extension}"',
         "X-Content-Type-Options": "nosniff",

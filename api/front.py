@@ -1,4 +1,4 @@
-"""The gRPC front's life beside the HTTP server: it starts after it, so that HTTP's first answer need not wait for the
+"""The life of the gRPC front: it starts after the HTTP server, so that HTTP's first answer need not wait for the
 import of gRPC, and ends with it."""
 
 from __future__ import annotations

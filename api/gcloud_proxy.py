@@ -1,6 +1,6 @@
 """The proxy that gcloud uses with the exports of `podyard env`: nothing that gcloud asks leaves the machine.
 
-gcloud sends every request through the proxy of its own settings, those to Podyard included. Requests to Podyard, and to
+gcloud sends every request through the proxy in its settings, including those to Podyard. Requests to Podyard, and to
 the hosts that it stands for, are answered by the application; all others are refused with 501 and recorded. Nothing is
 ever passed on. It listens on loopback and adds no credential: a caller may do what its own token allows.
 """
@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import json
 import logging
-import os
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from urllib.parse import unquote, urlsplit
 import h11
 from anyio import to_thread
 
+from podyard.base.files import write_atomically
 from podyard.control import unserved
 from podyard.http import google
 from podyard.http.gcloud_authority import PROXY_FILE, Contexts
@@ -133,7 +133,8 @@ async def running(app: Any) -> AsyncIterator[None]:
             server = await asyncio.start_server(proxy.serve, ADDRESS, port)
             break
     if server is not None:
-        _write(settings.data, server.sockets[0].getsockname()[1])
+        chosen = {"port": server.sockets[0].getsockname()[1]}
+        write_atomically(settings.data / PROXY_FILE, json.dumps(chosen).encode())
     try:
         yield
     finally:
@@ -147,14 +148,6 @@ def _ports(data: Path, http_port: int) -> list[int]:
     except (OSError, ValueError, KeyError, TypeError):
         before = HTTP_PORT + PORT_AFTER_HTTP if http_port == HTTP_PORT else 0
     return [before, 0] if before else [0]
-
-
-def _write(data: Path, port: int) -> None:
-    beside = data / f".{PROXY_FILE}.{os.getpid()}"
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="ascii") as file:
-        json.dump({"port": port}, file)
-    beside.replace(data / PROXY_FILE)
 
 
 async def _next(connection: h11.Connection, reader: asyncio.StreamReader) -> Any:

@@ -309,7 +309,7 @@ def to_api_job(job: Job, progress: JobProgress) -> JobAnswer:
 
 
 def from_api_target(message: JobMessage, fleet: Fleet, project: str, zone: str) -> str | NodeSpec:
-    """The id of the node that the job shall run on, or the node to make for it."""
+    """The id of the node to run on, or the node to create for the job."""
     wants_new = message.accelerator_type or message.runtime_version or message.scheduling_config
     if message.node is not None:
         if wants_new:

@@ -49,7 +49,7 @@ class JobList(deps.NextPage):
 
 
 class Point(TypedDict):
-    """What a training step measured. A figure that is no number any more is null."""
+    """Measurements of a training step. NaN and infinities are null."""
 
     step: int
     attempt: int

@@ -72,7 +72,7 @@ def healthz() -> Health:
 
 @router.get("/readyz")
 def readyz(request: Request) -> Readiness:
-    """The database answers, a control loop leads (nodes get placed and time runs), gRPC is served if it shall be."""
+    """The database answers, a control loop leads (nodes get placed and time runs), gRPC is served if it is enabled."""
     database = deps.platform(request).database
 
     if not database.read(lambda uow: leases.is_held(uow, leases.LOOP_LEADER)):

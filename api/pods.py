@@ -73,7 +73,7 @@ class Advice(TypedDict):
 
 TYPE: deps.Query = {
     "name": "acceleratorType",
-    "description": "The type that shall fit.",
+    "description": "Accelerator type to make room for.",
     "schema": {"type": "string"},
     "required": True,
 }

@@ -20,7 +20,7 @@ METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 PREFIX = "/google/"
 
 router = APIRouter(route_class=deps.Route)
-# What answers for Google's hosts is no part of Podyard's own REST.
+# Answers for Google's hosts are not part of Podyard's REST API.
 answers = APIRouter(include_in_schema=False)
 
 

@@ -1,9 +1,9 @@
-"""All-reduce between processes of one machine, beside torch's gloo and Open MPI, in one run and in the same processes.
+"""All-reduce between processes of one machine, torch's gloo and Open MPI, in one run and in the same processes.
 
     pip install 'podyard[benchmark]'
     python -m benchmarks.all_reduce [--ranks 2 4 8] [--bytes 4096 ... 268435456] [--rounds 5]
 
-Every round times each way once, one after another, on vectors that are filled anew and compared with the exact sum
+Every round times each way once, one after another, on vectors that are filled again and compared with the exact sum
 after each call; what is printed is the median (and the least) of the slowest rank's times. Ways: `window` (the vectors
 are in shared memory already), `jax` (from a JAX array: one copy in, the result taken without a copy), `tcp` (ring over
 loopback), `gloo`, `mpi`. `add` is one addition of two vectors in place on one core: what memory can do for two ranks.

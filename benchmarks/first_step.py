@@ -2,7 +2,7 @@
 
     python -m benchmarks.first_step [--recipes digits-cnn mlp mnist-cnn fashion-cnn cifar10-cnn] [--rounds 3]
 
-One replica process for a v2-8. Counted is from the end of the imports (printed beside) to the end of the first step:
+One replica process for a v2-8. Counted is from the end of the imports (printed, too) to the end of the first step:
 reading the data, tracing and compiling or loading from the cache, the estimate, the rendezvous, the step. Data is
 random and small, 4096 images, but for the digits, which are the digits. Cold is a run with an empty folder, warm is the
 median of those after it; every run must have the same loss in its first step.

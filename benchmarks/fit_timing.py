@@ -281,7 +281,7 @@ def _told(measured: list[Measured], costs: CostModel) -> str:
 
 
 def fit_runs() -> None:
-    """Prints both constants as fitted on all v3 runs and on parts of them, beside the stored ones; and what either
+    """Prints both constants as fitted on all v3 runs and on parts of them, next to the stored ones; and what either
     means for the runs on v2 and v4, which no row of the table is fitted on."""
     from tests.unit.engine.test_published_runs import RUNS
 

@@ -1,4 +1,4 @@
-"""A CIFAR-10 training step with the matrix unit's numerics, beside plain `jax.jit`, alternating in one run.
+"""A CIFAR-10 training step with the matrix unit's numerics, compared with plain `jax.jit`, alternating in one run.
 
     python -m benchmarks.mxu_numerics [--batch 32 128] [--steps 25]
 

@@ -34,7 +34,7 @@ OUTPUT = Path(__file__).parent.parent / "tests" / "data" / "memory_verdicts.json
 SEED = 7
 TYPES = ("v2-8", "v3-8", "v4-8", "v5litepod-1", "v6e-1")
 TYPES_A_FAMILY = 2
-# Shares of the memory that a program shall need: well below, near from both sides, well above.
+# Shares of the memory that a program is made to need: well below, near from both sides, well above.
 LOW, HIGH = (0.82, 0.96), (1.04, 1.3)
 _STEP = 8
 _FIRST_SIZE = 4096
@@ -378,7 +378,7 @@ def rows_of(family: str, accelerator_type: str, limit_seconds: float) -> Iterato
 
 
 def pack(path: Path) -> None:
-    """Writes the record anew as one piece, each program once as it was recorded last, in the order of families: equal
+    """Rewrites the record as one piece, each program once as it was recorded last, in the order of families: equal
     texts then stand near each other."""
     with gzip.open(path, "rt", encoding="utf-8") as file:
         rows = [json.loads(line) for line in file]

@@ -1,7 +1,7 @@
 """Slices per second: from the row of a request to the row of a READY node, one durable unit of work each.
 
 SQLite on a file with synchronous=FULL, group commit; no HTTP. The requests are there before the clock starts; the loop
-then reads the fleet, decides, and applies each placing in a unit of its own.
+then reads the fleet, decides, and applies each placing in a separate unit.
 
     python -m benchmarks.slices [--nodes 3000] [--type v4-8]
 """

@@ -1,4 +1,4 @@
-"""From start to the first good answer, beside moto_server, in one run; and the memory of the idle stack.
+"""From start to the first good answer, compared with moto_server, in one run; and the memory of the idle stack.
 
     python -m benchmarks.startup [--rounds 5]
 

@@ -1,11 +1,11 @@
-"""Training steps of the reference models, images per second, beside plain `jax.jit` of the model as written, and beside
+"""Images per second in training the reference models, compared with plain `jax.jit` of the model as written, and with
 `model.fit` of the same model in tf.keras.
 
     python -m benchmarks.training [--models mnist-cnn cifar10-cnn fashion-cnn] [--rounds 5] [--seconds 3]
         [--keras-python PYTHON]
 
-Ways, alternating: `jax.jit`, a whole step of the global batch in a process of its own, with XLA's own threads;
-`keras fit`, an epoch on numpy arrays in a process of its own, with TensorFlow's own threads and settings, after an
+Ways, alternating: `jax.jit`, a whole step of the global batch in a separate process, with XLA's own threads;
+`keras fit`, an epoch on numpy arrays in a separate process, with TensorFlow's own threads and settings, after an
 epoch to warm up, under --keras-python (this one, if it is not given), left out where that has no TensorFlow; `8 cores`,
 the training runtime as a v2-8 runs it (8 shards, sums, one update, batches read ahead); `1 core`, the runtime with one
 core's batch, cut into parts as well. Images are random bytes, the same for all; augmentation is off. Keras' model must
@@ -151,7 +151,7 @@ def keras_of(stack: contextlib.ExitStack, python: str, name: str, model: Any, im
     if said["parameters"] != count or abs(said["loss"] - loss) > _LOSS_TOLERANCE * abs(loss):
         raise AssertionError(f"another model: {said}, and {count} parameters, loss {loss}")
     threads = [value or "its own choice" for value in said["threads"]]
-    print(f"{said['versions']}; threads: {threads[0]} in an operation, {threads[1]} beside each other")
+    print(f"{said['versions']}; threads: {threads[0]} in an operation, {threads[1]} in parallel")
     return child
 
 

@@ -1,4 +1,4 @@
-"""Two replica processes of one slice beside one process on both CPUs: images per second, in one run.
+"""Two replica processes of one slice compared with one process on both CPUs: images per second, in one run.
 
     python -m benchmarks.two_processes [--models mnist-cnn cifar10-cnn fashion-cnn] [--rounds 3] [--steps 60]
 
@@ -24,7 +24,7 @@ from podyard.engine.training import xla
 from tests.unit.engine.replica_gang import run_gang, spec_of
 
 ACCELERATOR, CORES, HOSTS = "v4-16", 16, 2
-# Fashion-MNIST's 1000 is no multiple of 16 cores.
+# Fashion-MNIST's 1000 is not a multiple of 16 cores.
 BATCHES = {"mnist-cnn": 128, "cifar10-cnn": 128, "fashion-cnn": 1008, "digits-cnn": 128, "mlp": 128}
 WAYS = {"1 process": [[0, 1]], "2 processes": [[0], [1]]}
 _FIRST_STEPS = 5

@@ -1,4 +1,4 @@
-"""Units of work on SQLite with full durability: grouped by the writer thread, beside single commits, in one run.
+"""Units of work on SQLite with full durability: grouped by the writer thread, compared with single commits, in one run.
 
     python -m benchmarks.units_of_work [--seconds 2]
 

@@ -1,4 +1,4 @@
-"""The wire's cost per request, beside a constant route of the same process and beside the usual way to write such a
+"""Cost per request of the wire, of a constant route in the same process, and of the usual way to write such a
 server, in one run.
 
     python -m benchmarks.wire [--seconds 1.0] [--rounds 3] [--connections 16]
@@ -7,7 +7,7 @@ server, in one run.
 - POST: creating a node with its operation and event, durable (synchronous=FULL), against a FastAPI endpoint with a
   SQLAlchemy ORM session per request on SQLite with the same durability. Bound: 4.
 
-Each server is a process of its own with uvicorn; one is asked at a time, in turns, and the best round of each counts.
+Each server is a separate process with uvicorn; one is asked at a time, in turns, and the best round of each counts.
 The client shares the CPUs with them.
 """
 

@@ -150,7 +150,7 @@ def _use(events: Iterable[UsageEvent], resources: Mapping[str, Resource], as_of:
         for resource_id, history in admitted.by_resource.items():
             resource = resources.get(resource_id)
             if resource is None:
-                raise invalid(f"event {history[0].event_id} is of {resource_id}, which is no resource", "events")
+                raise invalid(f"event {history[0].event_id} names the unknown resource {resource_id}", "events")
             if resource_id in by_resource:
                 raise invalid(f"events of {resource_id} do not come together", "events")
             metered = meter_resource(resource_id, history, resource.policy, as_of)

@@ -231,7 +231,7 @@ def _check_unit(place: str, sku: Sku) -> None:
     try:
         kind = parse(sku.accelerator_type)
     except (PodyardError, TypeError) as error:
-        why = error.message if isinstance(error, PodyardError) else f"type {sku.accelerator_type!r} is no text"
+        why = error.message if isinstance(error, PodyardError) else f"type {sku.accelerator_type!r} is not a string"
         raise failed_precondition(f"{place}: {why}") from error
     if kind.name != sku.accelerator_type:
         raise failed_precondition(f"{place}: accelerator type {sku.accelerator_type!r} does not exist")
@@ -278,7 +278,7 @@ class _Row:
         if usd.startswith("-"):
             raise failed_precondition(f"{place}: usd {usd!r}: a price is not negative")
         if not _USD.fullmatch(usd):
-            raise failed_precondition(f"{place}: usd {usd!r} is no number with at most nine digits and nine decimals")
+            raise failed_precondition(f"{place}: usd {usd!r} must have at most nine digits and nine decimals")
         source = _one_of(place, "source", row["source"], tuple(sources))
         if not isinstance(verified, bool):
             raise failed_precondition(f"{place}: verified is true or false, not {verified!r}")
@@ -305,7 +305,7 @@ def _check_follows(row: _Row, after: _Row) -> None:
 
 def _moment(place: str, key: str, value: object) -> str:
     if not isinstance(value, str):
-        raise failed_precondition(f"{place}: {key} {value} is no text to YAML: write the time in quotes")
+        raise failed_precondition(f"{place}: {key} {value} is not a string in YAML: write the time in quotes")
     return value
 
 

@@ -309,7 +309,7 @@ def _new_id(row: Mapping[str, Any], path: str, known: Mapping[str, Any]) -> str:
 def _resource(row: Mapping[str, Any], path: str, resources: Mapping[str, Resource]) -> str:
     found = _text(row, "resource", path)
     if found not in resources:
-        _refuse(_join(path, "resource"), f"{found!r} is none of the resources")
+        _refuse(_join(path, "resource"), f"{found!r} is not one of the resources")
     return found
 
 

@@ -1,8 +1,8 @@
 """Rows of an export as FOCUS 1.2 (focus.finops.org, "FinOps Open Cost and Usage Specification"), all 57 columns.
 
-What a commitment covers is a row of its own, billed at 0, with the amortised price of the commitment as its effective
-cost; so is what nobody used of it; its fee is a purchase. List and contracted cost are the exact product of the unit
-price and the quantity that stand beside them. There are no negotiated prices, so contracted is list.
+Usage that a commitment covers is a separate row, billed at 0, with the amortised price of the commitment as its
+effective cost; so are unused units; the fee is a purchase. List and contracted cost are the exact product of the unit
+price and the quantity in the same row. There are no negotiated prices, so contracted is list.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ def _bought(row: Row, found: Committed, category: str, units: int, status: str |
         "PricingCategory": category,
         "RegionId": found.region,
         "RegionName": found.region,
-        # A commitment's price is one of its own SKU; versions are named after their SKUs.
+        # A commitment's price belongs to the commitment's SKU; versions are named after their SKUs.
         "SkuId": row.price.version_id.partition("@")[0],
         "SkuMeter": "TPU commitment",
         **_discount(found, row.unit, units, status),

@@ -24,7 +24,7 @@ class Slices:
 
     def __init__(self, month: range, zone: str, granularity: str) -> None:
         if granularity not in GRANULARITIES:
-            raise invalid(f"granularity {granularity[:20]!r} is none of {', '.join(GRANULARITIES)}", "granularity")
+            raise invalid(f"unknown granularity {granularity[:20]!r}: use {', '.join(GRANULARITIES)}", "granularity")
         edges = _days(month, ZoneInfo(zone))
         if granularity == "hour":
             ends = [*edges[1:], month.stop]

@@ -152,7 +152,7 @@ def adjustments(
         if difference == 0:
             continue
         if open_month is None or open_month in issued:
-            raise invalid(f"{month} has to be corrected, and there is no open month to book that in", "open_month")
+            raise invalid(f"{month} has to be corrected, but no month is open for the correction", "open_month")
         made.append(Adjustment(month, open_month, difference))
     return tuple(made)
 

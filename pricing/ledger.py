@@ -1,7 +1,7 @@
 """Double entry: an issued invoice as one transaction whose entries sum to zero in each currency.
 
 Debits are positive. Amounts are exact: revenue is booked by SKU as it was rated, and what rounding to the minor unit
-has added or taken stands in an account of its own. An invoice in another currency is two transactions in one: US
+has added or taken is in a separate account. An invoice in another currency is two transactions in one: US
 dollars against `exchange:USD`, and the other currency against `exchange:CURRENCY`; rounding is then part of the
 exchange, because a converted amount need not be a whole number of parts.
 """

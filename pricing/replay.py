@@ -56,7 +56,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_number(text: str) -> Any:
-    raise invalid(f"not JSON: {text} is no number")
+    raise invalid(f"not JSON: {text} is not a number")
 
 
 def bill_of(case: Case) -> Bill:

@@ -177,7 +177,7 @@ def make_sku(
 
 def make_version(sku_id: str, effective_from: str, amount: str, source: str, verified: bool = True) -> PriceVersion:
     """A price version from texts; raises FAILED_PRECONDITION for a negative price, more than nine decimals, or a time
-    that is no whole second."""
+    that is not a whole second."""
     try:
         moment = PlatformTime.from_rfc3339(effective_from)
         nanos = nanos_from_decimal_text(amount)

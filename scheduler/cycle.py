@@ -19,7 +19,7 @@ from podyard.scheduler.queue import Gang, Pool, Queue, key_of, pods_for, pool_of
 from podyard.scheduler.room import Room
 
 # Gangs for which one cycle preempts: a search among the thousand slices of a full pod takes 5 to 10 ms, and the cycle
-# shall stay well below the lease of the leader, 3 s. The others have their turn in the next cycle.
+# must stay well below the lease of the leader, 3 s. The other requests have their turn in the next cycle.
 PREEMPTING_MAX = 50
 
 
@@ -62,7 +62,7 @@ class Cycle:
         self.decided: list[Gang] = []
         self._holds: list[Hold] = []
         self._headed: set[Pool] = set()  # pools whose head is known
-        self._largest: dict[tuple[object, ...], str] = {}  # of equal masks only once: it is the dear part of a reason
+        self._largest: dict[tuple[object, ...], str] = {}  # of equal masks only once: it is the costly part of a reason
         self._searches = 0  # that have found victims
         self._hopeless: set[tuple[object, ...]] = set()  # for which preemption has found nothing
 
@@ -73,7 +73,7 @@ class Cycle:
         self.decided.append(gang)
         first = gang[0]
         if first.not_before is not None and first.not_before > self._now:
-            return [_wait(first, f"it shall not be placed before {first.not_before.rfc3339()}", stockout=False)]
+            return [_wait(first, f"scheduled to start at {first.not_before.rfc3339()}", stockout=False)]
         if first.fault:
             return [_denied(first)]
         rights = self._room.reservations_for(gang)
@@ -150,7 +150,7 @@ class Cycle:
         allowed = self._room.allowed(self._holds)
         pools = {pool_of(request) for request in gang}
         if not pools.isdisjoint(self._headed) or isinstance(fit(self._fleet, gang, allowed), Unfit):
-            return None  # somebody is before it, or no pod could ever hold it: that must not stop the others
+            return None  # others come before it, or no pod could ever hold it: that must not stop the others
         self._headed |= pools
         what = (self._fleet, key_of(gang), gang, self._room.free_of(allowed), allowed, self._room.slices)
         hold = earliest(*what)

@@ -17,8 +17,8 @@ from podyard.scheduler.placement import Box, Takeable, cheapest_box, find_box
 from podyard.scheduler.queue import Gang, pods_for
 
 # A head in the way of which are slices without a known end waits for so long with others going past it. Then chips are
-# kept for it as they come free, so that it does not starve. Long enough for a short queue to drain, short beside the
-# hours that a training run takes.
+# kept for it as they come free, so that it does not starve. Long enough for a short queue to drain, short compared with
+# the hours that a training run takes.
 HOLD_AFTER_SECONDS = 600.0
 
 Masks = Mapping[str, int]  # pod id -> bit set of its chips

@@ -6,8 +6,8 @@ Where a slice may stand:
   - whole blocks (cubes of 4x4x4 chips; in two dimensions hosts of 2x2): in a torus a rotation of the type's topology
     that starts on a block boundary. It may reach over the end of a dimension: a slice that wraps is a box like any
     other. With optical switches any free cubes do, in any order;
-  - smaller than a block: a rotation that keeps hosts whole, on multiples of its own lengths, inside one block;
-  - a block that the pod holds only in part (its extent is no multiple of the edge) takes such small slices only, so a
+  - smaller than a block: a rotation that keeps hosts whole, at multiples of its lengths, inside one block;
+  - a block that the pod holds only in part (the edge does not divide its extent) takes only such small slices, so a
     slice of whole blocks does not reach over that end.
 A twist changes the links at the ends of a slice, not its chips: twisted shapes are placed like the others. On a real
 torus without switches there is no such link; Podyard gives the twisted topology all the same.
@@ -28,7 +28,7 @@ from podyard.scheduler import scoring, switched
 # Cached divisions of pods into free blocks: several pods and several states of each within one cycle.
 _SPLITS_MAX = 512
 
-# Lower is better: (0: in a block in use anyway, 1: whole blocks; free chips of that block, or free blocks beside).
+# Lower is better: (0: in a block in use anyway, 1: whole blocks; free chips of that block, or free blocks next to it).
 Score = tuple[int, int]
 
 
@@ -209,7 +209,7 @@ class PodSpace:
 
 def find_box(pods: Sequence[Pod], free: Sequence[int], kind: AcceleratorType) -> Box | None:
     """The best free place in any of the pods (the first of equals); None only if no legal place is free. `free` has
-    one bit set per pod. Whoever decides often keeps `PodSpace`s instead and asks `best_box`."""
+    one bit set per pod. A caller that decides often keeps `PodSpace`s instead and asks `best_box`."""
     return best_box(_spaces(pods, free, kind.chip_count), kind)
 
 

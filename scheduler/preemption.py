@@ -12,7 +12,7 @@ from podyard.scheduler.holds import Masks
 from podyard.scheduler.placement import Box, Takeable, cheapest_box
 from podyard.scheduler.queue import Gang, pods_for
 
-# Chip-seconds that losing a slice costs whatever ran on it: its user starts anew, its program compiles again. An hour
+# Chip-seconds that losing a slice costs its user, who starts again and compiles again. An hour
 # of one chip is more than what slices usually differ by in lost work, so fewer victims win over a little less work.
 VICTIM_CHIP_SECONDS = 3600
 
@@ -28,7 +28,7 @@ def may_preempt(request: PlacementRequest) -> bool:
 
 
 def case_of(gang: Gang) -> tuple[object, ...]:
-    """What `cheapest` knows of a gang beside the chips: where one finds nothing, another of the same case does not."""
+    """What `cheapest` knows of a gang, apart from the chips: equal gangs get equal answers."""
     first = gang[0]
     kinds = tuple((item.accelerator_type.name, item.accelerator_type.topology.text, item.zone) for item in gang)
     mine = None if first.job_priority is None else (first.project, first.job_priority)
@@ -37,7 +37,7 @@ def case_of(gang: Gang) -> tuple[object, ...]:
 
 def may_take(request: PlacementRequest, item: SliceRecord, now: PlatformTime) -> bool:
     """Reserved and on-demand requests may take preemptible and spot slices of anybody. A job may take the nodes that
-    the platform made for jobs of lower priority of its own project. Nothing else: a priority is what a project says of
+    the platform made for jobs of lower priority in the same project. Nothing else: a priority is how a project ranks
     its own work, so it takes nothing from others, and no on-demand node is taken from anybody who asked for it.
 
     A slice that is leaving anyway is not taken again.

@@ -13,7 +13,7 @@ Gang = tuple[PlacementRequest, ...]
 Pool = tuple[str, str]  # (zone, generation): the pods whose chips are each other's substitutes
 WEIGHT_DEFAULT = 1.0  # of a project that the fleet file does not name
 
-# What is paid for without being interruptible goes first; a reservation is capacity that somebody has paid for already.
+# What is paid for without being interruptible goes first; a reservation is capacity that is paid for already.
 CLASS_RANK: Mapping[UsageClass, int] = {
     UsageClass.RESERVED: 0,
     UsageClass.ON_DEMAND: 1,

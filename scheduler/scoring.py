@@ -2,7 +2,7 @@
 
 Blocks are the unit (podyard.hardware.torus.Blocks): cubes of 4x4x4 chips, in two dimensions hosts of 2x2.
 
-- A slice of whole blocks in a torus: the box with the fewest free blocks beside it, so that it fills gaps and keeps to
+- A slice of whole blocks in a torus: the box with the fewest free blocks next to it, so that it fills gaps and keeps to
   what is taken, and the free blocks stay together. Counted per box, one AND and one bit count on a set of blocks.
 - A slice smaller than a block: the block with the fewest free chips that holds it (best fit), so that whole blocks stay
   whole; in it, the place after which the largest of the small shapes still fit most often.
@@ -37,7 +37,7 @@ _SMALL_SHAPES: tuple[Shape, ...] = ((2, 4, 4), (2, 2, 4), (2, 2, 2))
 
 
 def best_origin(grid: Shape, whole: int, shape: Shape) -> tuple[int, int] | None:
-    """(free blocks beside the box, its origin) of the best box of `shape` blocks among the free blocks `whole`; None
+    """(free blocks next to the box, its origin) of the best box of `shape` blocks among the free blocks `whole`; None
     when none is free. The first of equals: lowest origin."""
     origins = free_origins(grid, whole, shape) & starts(grid, shape)
     if not origins:
@@ -72,20 +72,20 @@ def _besides(grid: Shape, shape: Shape) -> tuple[int, ...]:
     """For each origin the blocks that touch the box with a face."""
     found = []
     for origin in coordinates(grid):
-        beside = 0
+        around = 0
         for dimension, (extent, length) in enumerate(zip(grid, shape, strict=True)):
             face = (*shape[:dimension], 1, *shape[dimension + 1 :])
             for step in (-1, length):
                 start = (*origin[:dimension], (origin[dimension] + step) % extent, *origin[dimension + 1 :])
-                beside |= box_mask(grid, start, face)
-        found.append(beside & ~box_mask(grid, origin, shape))
+                around |= box_mask(grid, start, face)
+        found.append(around & ~box_mask(grid, origin, shape))
     return tuple(found)
 
 
 @functools.lru_cache(maxsize=4096)
 def orientations(shape: Shape, pod: Shape) -> tuple[Shape, ...]:
     """Rotations of `shape` that fit the pod and keep hosts whole: the plane of a host is that of the first two
-    dimensions, so both are even; a single chip is a host of its own."""
+    dimensions, so both are even; a single chip is a whole host."""
     return tuple(
         turned
         for turned in rotations(shape)
@@ -95,7 +95,7 @@ def orientations(shape: Shape, pod: Shape) -> tuple[Shape, ...]:
 
 
 def places_inside(pod: Shape, pattern: int, shape: Shape) -> list[PlaceInside]:
-    """Where a slice smaller than a block can stand in a block with the free chips `pattern`: on multiples of its own
+    """Where a slice smaller than a block can stand in a block with the free chips `pattern`: at multiples of its
     lengths."""
     return [place for place in _places(pod, shape) if place[0] & pattern == place[0]]
 

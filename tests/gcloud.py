@@ -48,7 +48,7 @@ class Terminal:
         self._environment = {**kept, "HOME": str(home)}
 
     def start(self, command: str) -> subprocess.Popen[str]:
-        """Starts a command in a session of its own: `end` also ends the ssh clients that gcloud has started."""
+        """Starts a command in a separate session: `end` also ends the ssh clients that gcloud has started."""
         return subprocess.Popen(
             ["sh", "-c", f"{self._exports}\n{command}"],
             env=self._environment,

@@ -226,7 +226,7 @@ class Stack:
         return [p for p in self.processes() if "podyard.main agent" in _command(p)]
 
     def start_agent(self, agent_id: str, replicas_max: int) -> subprocess.Popen[bytes]:
-        """Another machine, as far as the platform can tell: an agent of its own, beside the one of `up`."""
+        """Another machine, as far as the platform can tell: a second agent, next to the one of `up`."""
         token_path = self.data / f"agent-{agent_id}.token"
         if not token_path.exists():
             token = secret_token(24)

@@ -1,4 +1,4 @@
-"""The agent of a machine: pulls over HTTP which replicas and hosts shall run here, and sees to it.
+"""The agent of a machine: pulls over HTTP which replicas and hosts to run here, and runs them.
 
 It syncs each second, at once when it is poked (a Celery message), and at once when a replica exits. The API may
 be away: replicas go on, and the agent asks again. A restarted agent adopts the replicas that it finds.

@@ -1,9 +1,9 @@
-"""What an agent shall do next: events in, instructions out, no I/O.
+"""What an agent does next: events in, instructions out, no I/O.
 
     wanted  what the server lists, by replica
     known   what this machine has, by replica
 
-A replica that is listed and unknown is started (or, if it shall stop, reported as exited: it never ran). One that is
+A replica that is listed and unknown is started (or, if it has to stop, reported as exited: it never ran). One that is
 known and no longer listed, or listed with another fence, is stopped, and forgotten once it has exited.
 """
 

@@ -50,7 +50,7 @@ class Dispatcher:
 
 
 class _Here:
-    """Background work without a broker: one piece after the other, each in a process of its own, since the loop must
+    """Background work without a broker: one piece after the other, each in a new process, since the loop must
     keep its lease while an export is made. The thread and the process end with the loop."""
 
     def __init__(self) -> None:

@@ -20,6 +20,7 @@ import asyncssh
 import psutil
 
 from podyard.base.clock import RealClock
+from podyard.base.files import write_atomically
 from podyard.domain.host import (
     HAS_HOST_ADDRESSES,
     HOST_KEYS_NAMESPACE,
@@ -39,7 +40,7 @@ from podyard.workers.scripts import HOST_VARIABLE, HostProcesses, signal_all
 logger = logging.getLogger(__name__)
 
 SHUTDOWN_SCRIPT_SECONDS = 30.0  # what Compute Engine gives a preempted machine
-TOKEN_LEFT_SECONDS_MIN = 300.0  # a token with less life is made anew, as Google's metadata server does
+TOKEN_LEFT_SECONDS_MIN = 300.0  # a token that expires sooner is replaced, as Google's metadata server does
 QUICK_GRACE_SECONDS = 1.0  # what processes have after SIGTERM when the whole server leaves
 POLL_SECONDS = 0.1
 LISTEN_BACKLOG = 64
@@ -157,7 +158,7 @@ class Host:
         self._connections.discard(served)
 
     def update(self, facts: NodeFacts) -> None:
-        """The node has changed: whoever waits for a change of its metadata hears of it."""
+        """The node has changed: clients that wait for a change of its metadata get an answer."""
         if facts != self._source.facts:
             self._source.facts = facts
             self._source.changed()
@@ -296,9 +297,7 @@ class Host:
 
     def _guest_changed(self) -> None:
         self._guest_told = False
-        beside = self._folder / ".guest-attributes.new"
-        beside.write_text(json.dumps(self._source.guest), encoding="utf-8")
-        beside.replace(self._folder / "guest-attributes.json")
+        write_atomically(self._folder / "guest-attributes.json", json.dumps(self._source.guest).encode())
 
     def _stored_guest(self) -> dict[str, dict[str, str]]:
         found = _read_json(self._folder / "guest-attributes.json")
@@ -318,8 +317,8 @@ def _open_sockets(
 ) -> tuple[str, dict[str, socket.socket]]:
     """(this machine's own address of the host, bound sockets by service).
 
-    Ports: those of before, the usual ones on an own address, else any. The metadata server hands out tokens to whoever
-    reaches it, so it never listens on an address that other machines reach; ssh does when the agent does. `listens`:
+    Ports: those of before, the usual ones on an own address, else any. The metadata server gives tokens to all who
+    reach it, so it never listens on an address that other machines reach; ssh does when the agent does. `listens`:
     the host has an ssh listener already, and needs none for this machine.
     """
     local_only = bind_address.startswith("127.") or bind_address in ("localhost", "::1")

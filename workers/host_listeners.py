@@ -1,7 +1,7 @@
 """The ssh listeners of hosts that may not run yet: the first connection makes the host, and is then served by it.
 
 A listener is one socket on the host's own address, so that the 512 hosts of a v4-4096 cost some milliseconds and no
-process. A connection counts once its client has said "SSH-": whoever only looks which ports are open wakes no host.
+process. A connection counts once its client has said "SSH-": a port scan wakes no host.
 """
 
 from __future__ import annotations

@@ -143,7 +143,7 @@ class HostServer:
         connection.close()
 
     async def refresh(self) -> None:
-        """Asks the API for newer metadata; whoever asks meanwhile shares the answer."""
+        """Asks the API for newer metadata; callers that ask meanwhile share the answer."""
         asked = self._clock.monotonic_seconds()
         while self._synced_at < asked:
             wait_seconds = self._asked_at + REFRESH_SECONDS - self._clock.monotonic_seconds()
@@ -197,7 +197,7 @@ class HostServer:
         self._begin(host.start())
 
     def _stop_unseen(self, item: Mapping[str, Any]) -> None:
-        """A host that shall stop and that this server never had: an earlier server's, whose processes may be left."""
+        """A host to stop that this server never ran: an earlier server's processes may be left."""
         host = self._make(item)
 
         async def start_and_stop() -> None:

@@ -21,7 +21,7 @@ from podyard.workers.process_group import Group
 logger = logging.getLogger(__name__)
 
 RESTART_SECONDS = (0.1, 0.5, 2.0, 5.0)  # waits before the 1st, 2nd, ... restart in a row
-STEADY_SECONDS = 30.0  # a host server that has run this long starts the row of waits anew
+STEADY_SECONDS = 30.0  # a host server that has run this long starts again with the first wait
 IDLE_SECONDS = 5.0  # how long it is kept without a host: the next one then starts at once
 STOP_SECONDS = 7.0  # what it has for ending all hosts when the agent leaves; the supervisor gives the agent twelve
 FOLDERS_PER_SYNC_MAX = 256  # as the API takes
@@ -37,7 +37,7 @@ class HostServerChild:
         self._clock = clock
         # Found by its name even when the agent died between starting it and noting its pid.
         self._name = f"host-server-{_digest(str(folder.resolve()))}"
-        # One with another environment (the API's address, the token) is of no use and is made anew.
+        # One with another environment (the API's address, the token) is useless and is replaced.
         self._fence = int(_digest(repr(sorted(self._env.items()))), 16)
         self._group: Group | None = None
         self._wanted: list[Mapping[str, Any]] = []

@@ -32,7 +32,7 @@ ROOT = "computeMetadata"
 VALUE_BYTES_MAX = 32 << 10  # of one guest attribute
 GUEST_BYTES_MAX = 256 << 10  # of all guest attributes of a host (Google's limit)
 GUEST_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
-WAIT_SECONDS_MAX = 3600.0  # a client that waits for a change for longer is answered, and asks anew
+WAIT_SECONDS_MAX = 3600.0  # a client that waits for a change for longer is answered, and asks again
 
 # hands out (access token, seconds that it still lives)
 Tokens = Callable[[], Awaitable[tuple[str, int]]]

@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil
 
 from podyard.base.clock import RealClock
+from podyard.base.files import write_atomically
 
 STOP_GRACE_SECONDS = 3.0  # a replica leaves within one second of SIGTERM; a user's child of it may need more
 KILL_SECONDS_MAX = 5.0  # after SIGKILL the kernel needs a moment, not more
@@ -79,7 +80,7 @@ class Group:
 def start(
     folder: Path, replica: str, fence: int, argv: Sequence[str], env: Mapping[str, str], umask: int = -1
 ) -> Group:
-    """Starts the process in a session of its own; `umask` -1: with ours. Raises OSError when it cannot be started."""
+    """Starts the process in a new session; `umask` -1: with ours. Raises OSError when it cannot be started."""
     write_record(folder, Record(replica, fence, None, None))
     log = folder / f"{replica}.log"
     with log.open("ab") as output:
@@ -120,9 +121,7 @@ def records(folder: Path) -> list[Record]:
 
 
 def write_record(folder: Path, record: Record) -> None:
-    beside = folder / f".{record.replica}.new"
-    beside.write_text(json.dumps(dataclasses.asdict(record)), encoding="utf-8")
-    beside.replace(folder / f"{record.replica}.json")
+    write_atomically(folder / f"{record.replica}.json", json.dumps(dataclasses.asdict(record)).encode())
 
 
 def remove_record(folder: Path, replica: str) -> None:

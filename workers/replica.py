@@ -151,7 +151,7 @@ def _fetch(api: JsonClient, replica_id: str, clock: RealClock) -> dict[str, Any]
 
 def _failed(reporter: Reporter, text: str, *, is_permanent: bool = False) -> int:
     if reporter.stopping():
-        return 0  # what breaks while the gang is being stopped is no failure of its own
+        return 0  # an error while the gang is being stopped is not a failure
     print(text, file=sys.stderr)
     if reporter.has_lost_contact():
         # A peer whose lease lapsed a moment earlier has broken the ring.

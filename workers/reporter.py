@@ -99,7 +99,7 @@ class Reporter:
             self._waiting.metrics.append({"step": step, **numbers})
 
     def evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
-        """What is not a finite number is left out: a loss that has run away is no reason to stop judging."""
+        """Values that are not finite are left out: evaluation goes on after a loss has diverged."""
         told = {name: value for name, value in metrics.items() if math.isfinite(value)}
         with self._lock:
             self._waiting.evaluations.append({"step": step, "metrics": told})

@@ -95,7 +95,7 @@ class HostProcesses:
         return self.look().get(kind) == ScriptState("RUNNING")
 
     def record_session(self, name: str, pid: int) -> None:
-        """Notes the leader of a session of its own, so that its processes are found whatever they do."""
+        """Records the leader of a new session, so that its processes are found whatever they do."""
         try:
             started = psutil.Process(pid).create_time()
         except psutil.NoSuchProcess:
@@ -180,7 +180,7 @@ def _sessions(folder: Path) -> set[int]:
         if record.pid is None or record.started is None:
             continue
         # 0 is what getsid says of every session that began outside our pid namespace, 1 leads the machine's own; and
-        # each of a host's leaders got a session of its own, so ours is none of them.
+        # each leader of a host has a separate session, so ours is not among them.
         if record.pid <= 1 or record.pid == os.getsid(0) or record.started < psutil.boot_time():
             continue
         try:

@@ -46,7 +46,7 @@ def public_text(key: asyncssh.SSHKey) -> str:
 
 class SshHost:
     """What the ssh server needs of a host. `refresh` asks the API for newer metadata: a key may have been added since
-    the last look. `environment` is asked anew for each session."""
+    the last look. `environment` is called for each session."""
 
     def __init__(
         self,

@@ -106,7 +106,7 @@ def _connected(targets: list[_Target]) -> socket.socket:
 
 @contextlib.contextmanager
 def _limited(plain: socket.socket) -> Iterator[threading.Event]:
-    """Cuts the connection when the time is over: a socket's own limit begins anew with every byte. Gives whether it
+    """Cuts the connection when the time is over: a socket's own limit starts again with every byte. Gives whether it
     was cut."""
     late = threading.Event()
     with plain.dup() as other_handle:  # TLS takes over the socket itself

@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 ANSWERS_MAX = 4096  # of a few KB each; nodes that are polled are far fewer
 
-# What every Google API takes beside the fields of a method (their discovery documents' top-level parameters).
+# Parameters of every Google API, in addition to the fields of a method (`parameters` of a discovery document).
 SHARED_PARAMETERS = frozenset(
     {
         "$.xgafv", "$alt", "$prettyPrint", "access_token", "alt", "callback", "fields", "key", "oauth_token",

@@ -290,7 +290,7 @@ def _network_path(project: str, name: str) -> str:
 
 
 def _endpoint(host: NodeHost, index: int, network: Mapping[str, Any]) -> dict[str, Any]:
-    """Host after host, each with one endpoint for each network. Every network has a range of its own."""
+    """Host after host, each with one endpoint for each network. Each network has its own range."""
     endpoint: dict[str, Any] = {"ipAddress": _in_network(host.internal_ip, index), "port": TPU_PORT}
     if network.get("enableExternalIps"):
         # Only the first network's address leads to the host.

@@ -183,7 +183,7 @@ def _timed(spec: QueuedResourceSpec, policy: Mapping[str, Any]) -> QueuedResourc
 
 
 def _seconds(text: str | None, field: str) -> float | None:
-    """The seconds of a duration that somebody can wait for."""
+    """The seconds of a duration, which must be positive."""
     if text is None:
         return None
     seconds = reader.duration_nanos(text) / NANOS_PER_SECOND

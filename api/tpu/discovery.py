@@ -109,7 +109,7 @@ def document(version: str, root: str) -> dict[str, Any]:
 
 
 def _documented(version: str) -> dict[str, Message]:
-    """The messages that REST knows, by their short names: a request only when it is a body of its own."""
+    """The messages that REST knows, by their short names: a request only when it is itself the body."""
     bodies = {
         method.request for method in methods_of(version) if method.body == "*" and method.rpc != "CancelOperation"
     }

@@ -41,7 +41,7 @@ def matcher(text: str) -> Predicate:
 
 
 def ordered(items: Sequence[Resource], text: str) -> list[Resource]:
-    """`items` by the fields that `text` names (`name desc, type`); raises INVALID_ARGUMENT for what is no order."""
+    """`items` by the fields that `text` names (`name desc, type`); raises INVALID_ARGUMENT for a malformed order."""
     found = list(items)
     for part in reversed([part.strip() for part in text.split(",") if part.strip()]):
         words = part.split()

@@ -20,7 +20,7 @@ GetNodeRequest: Asks for a node.
 CreateNodeRequest: Asks for a new node.
   parent | string | all | 1 | | The zone.
   nodeId | string | all | 2 | | Id of the new node.
-  node | Node | all | 3 | | What it shall be.
+  node | Node | all | 3 | | The node to create.
   requestId | string | alphas | -/-/6 | | A UUID: the same one is carried out once.
 DeleteNodeRequest: Asks to delete a node.
   name | string | all | 1 | | The node.
@@ -54,13 +54,13 @@ GetQueuedResourceRequest: Asks for a queued resource.
 CreateQueuedResourceRequest: Asks for a new queued resource.
   parent | string | v2+ | 1 | | The zone.
   queuedResourceId | string | v2+ | 2 | | Its id; one is made when it is left out.
-  queuedResource | QueuedResource | v2+ | 3 | | What it shall be.
+  queuedResource | QueuedResource | v2+ | 3 | | The queued resource to create.
   requestId | string | v2+ | 4 | | A UUID: the same one is carried out once.
 DeleteQueuedResourceRequest: Asks to delete a queued resource.
   name | string | v2+ | 1 | | The queued resource.
   requestId | string | v2+ | 2 | | A UUID: the same one is carried out once.
   force | bool | v2+ | 3 | | Deletes its nodes first.
-ResetQueuedResourceRequest: Asks to make the nodes of a queued resource anew.
+ResetQueuedResourceRequest: Creates the nodes of a queued resource again.
   name | string | v2+ | 1 | | The queued resource.
 PerformMaintenanceQueuedResourceRequest: Asks to begin planned maintenances now.
   name | string | alpha | 1 | | The queued resource.
@@ -187,7 +187,7 @@ tpu.queuedresources.create | Asks for nodes that may wait.
 queuedResources.delete | DeleteQueuedResource | DELETE | {name=L/queuedResources} | - | Operation | v2+ | \
 tpu.queuedresources.delete | Deletes a queued resource.
 queuedResources.reset | ResetQueuedResource | POST | {name=L/queuedResources}:reset | * | Operation | v2+ | \
-tpu.queuedresources.reset | Makes the nodes of a queued resource anew.
+tpu.queuedresources.reset | Creates the nodes of a queued resource again.
 queuedResources.performMaintenanceQueuedResource | PerformMaintenanceQueuedResource | POST | \
 {name=L/queuedResources}:performMaintenanceQueuedResource | * | Operation | alpha | tpu.nodes.performMaintenance | \
 Begins planned maintenances.

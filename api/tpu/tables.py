@@ -161,11 +161,11 @@ QueuedResource: A request for nodes that waits until they can be made.
 QueuedResource.Tpu: Nodes that are asked for.
   nodeSpec | QueuedResource.Tpu.NodeSpec[] | v2+ | 1 | | One entry for each node, or one for several equal ones.
 QueuedResource.Tpu.NodeSpec: One node, or several equal ones.
-  parent | string | v2+ | 1 | | Where it shall be: projects/P/locations/L.
+  parent | string | v2+ | 1 | | Location of the node: projects/P/locations/L.
   nodeId | string | v2+ | 2 | one:name_strategy | Id of the one node.
   multisliceParams | QueuedResource.Tpu.NodeSpec.MultisliceParams | v2 | 3 | one:name_strategy | Several equal slices.
   multiNodeParams | QueuedResource.Tpu.NodeSpec.MultiNodeParams | alpha | 6 | one:name_strategy | Several equal nodes.
-  node | Node | v2+ | -/4/3 | | What each node shall be.
+  node | Node | v2+ | -/4/3 | | The node to create.
 QueuedResource.Tpu.NodeSpec.MultisliceParams: Several equal slices.
   nodeCount | int32 | v2 | 1 | | How many.
   nodeIdPrefix | string | v2 | 2 | | Their ids are PREFIX-0, PREFIX-1 and so on.
@@ -238,7 +238,7 @@ OperationMetadata: What an operation works on.
   target | string | all | 3 | | Full name of what it works on.
   verb | string | all | 4 | | What it does.
   statusDetail | string | all | 5 | | How far it is, in words.
-  cancelRequested | bool | all | 6 | | Whether somebody asked for its cancellation.
+  cancelRequested | bool | all | 6 | | Whether its cancellation was requested.
   apiVersion | string | all | 7 | | Version of the API that it is shown in.
 Status: An error.
   code | int32 | all | - | | A google.rpc.Code.

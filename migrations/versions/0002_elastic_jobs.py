@@ -19,7 +19,7 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["job_key"], ["jobs.job_key"], name=op.f("fk_job_evaluations_job_key")),
         sa.PrimaryKeyConstraint("job_key", "step", "attempt", name=op.f("pk_job_evaluations")),
     )
-    # Not in batches: those would make the table anew and copy it, and replicas refer to its rows.
+    # Not in batches: those would create a new table and copy it, and replicas refer to its rows.
     op.add_column("attempts", sa.Column("host_count", sa.Integer(), nullable=True))
     op.add_column("attempts", sa.Column("global_batch", sa.Integer(), nullable=True))
     op.add_column("attempts", sa.Column("yield_real", sa.BigInteger(), nullable=True))

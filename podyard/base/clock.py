@@ -76,7 +76,7 @@ class _Instant:
             offset_seconds = (-1 if match[8][0] == "-" else 1) * (hours * 3600 + minutes * 60)
         found = (int(whole.timestamp()) - offset_seconds) * NANOS_PER_SECOND + nanos
         if not -NANOS_END <= found < NANOS_END:
-            raise ValueError(f"{text!r} is none of the years from 1678 to 2261, which alone can be stored")
+            raise ValueError(f"{text!r} cannot be stored: years range from 1678 to 2261")
         return cls(found)
 
 
@@ -199,7 +199,7 @@ class PlatformClock:
     running: bool = True
     rate_millionths: int = RATE_ONE  # of a virtual clock; 0: it is paused
     target: PlatformTime | None = None  # an `advance` that the loop is still walking to
-    fault_rules: int = 0  # how many are not over: whoever reads the time knows whether to look for them
+    fault_rules: int = 0  # how many are not over: readers of the time know whether to look for them
 
     def now(self, real: RealTime) -> PlatformTime:
         if self.mode is ClockMode.SYSTEM:

@@ -17,7 +17,7 @@ TEXT_LENGTH_MAX = 64  # of a duration: long past any that is one
 
 
 def parse_duration(text: str) -> int:
-    """Nanoseconds; ValueError for what is no duration, or longer than the 292 years that can be stored."""
+    """Nanoseconds; ValueError for text that is not a duration, and for more than 292 years, which cannot be stored."""
     match = _PARTS.fullmatch(text) if 0 < len(text) <= TEXT_LENGTH_MAX else None
     if match is None:
         raise ValueError(f"{text[:TEXT_LENGTH_MAX]!r} is not a duration such as 90s, 1h30m or 2d")

@@ -19,7 +19,7 @@ def row_id(rng: Random, prefix: str) -> str:
 
 
 def letters_of(index: int) -> str:
-    """A, B, ... Z, AA, AB, ...: what a picture and the table beside it call the same thing; counts from 0."""
+    """A, B, ... Z, AA, AB, ...: names that a picture and its table share; counts from 0."""
     text = ""
     index += 1
     while index:
@@ -40,7 +40,7 @@ def bad_request(what: str, *of: object) -> PodyardError:
 
 
 def check_resource_id(value: str, field: str) -> str:
-    """Returns `value`; raises INVALID_ARGUMENT when it is no id of a node, job or project."""
+    """Returns `value`; raises INVALID_ARGUMENT when it is not a valid id of a node, job or project."""
     if len(value) > RESOURCE_ID_LENGTH_MAX or _RESOURCE_ID.fullmatch(value) is None:
         raise invalid(
             f"{field} {value!r} is not a valid id: at most {RESOURCE_ID_LENGTH_MAX} lowercase letters, digits and "

@@ -25,7 +25,7 @@ def hardware() -> None:
 def list_types(generation: str | None, output: str) -> None:
     """List accelerator types."""
     if generation is not None and generation not in GENERATIONS:
-        raise click.UsageError(f"--generation {generation!r} is none of {', '.join(GENERATIONS)}")
+        raise click.UsageError(f"unknown generation {generation!r}: use {', '.join(GENERATIONS)}")
     rows = [
         {
             "type": kind.name,

@@ -97,7 +97,7 @@ class Client:
         return found
 
     def content(self, path: str, **query: Any) -> bytes:
-        """An answer that is no JSON."""
+        """An answer that is not JSON."""
         return self._ask("GET", path, None, query).content
 
     @contextmanager

@@ -75,7 +75,7 @@ def run_command(data: str | None, pass_google: bool, command: tuple[str, ...]) -
 
 
 def without_proxy(environ: Mapping[str, str], settings: Settings) -> dict[str, str]:
-    """`environ` without gcloud's settings of our proxy: `podyard run` has its own, with an authority of its own."""
+    """`environ` without gcloud's settings of our proxy: `podyard run` has its own proxy and authority."""
     if environ.get(CA_VARIABLE) != str(roots_path(settings.data)):
         return dict(environ)
     return {name: value for name, value in environ.items() if name not in (*PROXY_VARIABLES, CA_VARIABLE)}

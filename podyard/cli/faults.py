@@ -1,4 +1,4 @@
-"""`podyard fault`: what shall go wrong."""
+"""`podyard fault`: fault rules."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def seconds_of(text: str, option: str) -> float:
     """`90s`, `30m`, `2h`, `1d`; a usage error names what is none."""
     match = _DURATION.fullmatch(text)
     if match is None:
-        raise click.UsageError(f"{option}: {text!r} is no duration such as 30m, 2h or 1d")
+        raise click.UsageError(f"{option}: invalid duration {text!r}: use a duration such as 30m, 2h or 1d")
     return float(int(match[1]) * _SECONDS[match[2]])
 
 

@@ -66,7 +66,7 @@ def client_of(data: str | None, project: str | None = None, location: str | None
 
 
 def pairs(text: str | None, option: str) -> Mapping[str, str]:
-    """`a=1,b=2` as a mapping; a usage error names the part that is no pair."""
+    """`a=1,b=2` as a mapping; a usage error names the part that is not a pair."""
     found = {}
     for part in (text or "").split(","):
         if part:

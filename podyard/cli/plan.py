@@ -49,7 +49,7 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> f
     except ValueError as error:
         raise click.BadParameter(str(error), ctx, param) from None
     if nanos <= 0:
-        raise click.BadParameter(f"{value!r} is no time in which anything could be done", ctx, param)
+        raise click.BadParameter(f"{value!r} is not a positive duration, for example 6h or 2d", ctx, param)
     return nanos / NANOS_PER_SECOND
 
 

@@ -121,7 +121,7 @@ def _all(card: RateCard) -> Iterator[tuple[Sku, int]]:
 
 def _of_type(card: RateCard, accelerator_type: str) -> Iterator[tuple[Sku, int]]:
     """What prices the type in each region and way to buy, by SKU id, with the units of a node. Raises INVALID_ARGUMENT
-    for what is no type."""
+    for anything else."""
     parse(accelerator_type)
     places = sorted({(sku.region, sku.usage) for sku in card.skus.values()})
     found = {}

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from podyard.base.clock import RealClock
+from podyard.base.files import write_atomically
 from podyard.base.heartbeat import CHILD_VARIABLE
 
 PROCESSES_FILE = "processes.json"
@@ -151,16 +152,7 @@ def folder_with(variable: str, value: str) -> str | None:
 
 
 def write_json(path: Path, data: Any) -> None:
-    """Writes beside and renames, so that no reader sees half a file."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump(data, file, indent=1)
-        beside.replace(path)
-    except OSError:
-        beside.unlink(missing_ok=True)  # a full disk
-        raise
+    write_atomically(path, json.dumps(data, indent=1).encode())
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The proxy of one `podyard run`: Google's TPU hosts lead to a Podyard, its other hosts nowhere, all others to where
 they are.
 
-It listens on loopback, for processes of this user only: whoever could speak to it would get the user's token. It ends
+It listens on loopback, for processes of this user only, since clients get the user's token. It ends
 TLS for the hosts that it stands for, and passes on every other connection as it is, through the user's own proxy where
 there is one.
 """
@@ -58,7 +58,7 @@ _CONNECTION = re.compile(rf"\s*\d+: {_LOOPBACK}:(\w{{4}}) {_LOOPBACK}:(\w{{4}}) 
 
 
 class Proxy(socketserver.ThreadingTCPServer):
-    """Serves in threads of its own between `start` and `close`.
+    """Serves in its threads between `start` and `close`.
 
     `contexts`: as TPU hosts, and as Google's other ones, for which only HTTP/1.1 is spoken. `grpc`: (host, port) of a
     gRPC front in the clear. `google` answers for the other hosts; with None they are passed on.
@@ -198,7 +198,7 @@ class _Connection(BaseHTTPRequestHandler):
                 self.server.refusals.add(host)
 
     def _pass_on(self) -> None:
-        """A request in the clear to somebody else. One per connection: the next may be for another host."""
+        """A request in the clear to another server. One per connection: the next may be for another host."""
         self.close_connection = True
         target = urlsplit(self.path)
         kept = [(name, value) for name, value in self.headers.items() if name.lower() not in _OF_ONE_HOP]

@@ -1,6 +1,6 @@
 """Whether a command's Python would go past the proxy of `podyard run`.
 
-httplib2 uses a proxy only where PySocks is installed beside it, and otherwise speaks to Google itself without a word.
+httplib2 uses a proxy only if PySocks is installed, and otherwise calls Google itself without a warning.
 What is looked at is files: another Python is not started for it, and a command that starts one by itself is not seen.
 """
 

@@ -19,6 +19,7 @@ from pathlib import Path
 import click
 
 from podyard.base.errors import Code, PodyardError
+from podyard.base.files import write_atomically
 from podyard.cli.client import Client
 from podyard.cli.options import client_of, data_option, settings_of, target_options
 from podyard.cli.output import say
@@ -131,7 +132,7 @@ def _config_path(settings: Settings) -> Path:
 def _write_config(settings: Settings) -> None:
     path = _config_path(settings)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _write(path, config_text(settings), 0o600)
+    write_atomically(path, config_text(settings).encode())
 
 
 def _user_config() -> Path:
@@ -155,16 +156,8 @@ def _change(path: Path, lines: list[str]) -> bool:
     real = path.resolve()
     real.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     mode = real.stat().st_mode & 0o777 if real.exists() else 0o600
-    _write(real, "".join(f"{line}\n" for line in lines), mode)
+    write_atomically(real, "".join(f"{line}\n" for line in lines).encode(), mode)
     return True
-
-
-def _write(path: Path, text: str, mode: int) -> None:
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
-    beside.replace(path)
 
 
 def _find(client: Client, address: str) -> tuple[str, str, int]:

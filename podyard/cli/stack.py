@@ -196,7 +196,7 @@ def _fleet_problem(fleet: str) -> str | None:
 
 
 def _detached(settings: Settings) -> int:
-    """Starts `podyard up` in a session of its own and waits until it is ready or has refused."""
+    """Starts `podyard up` in a new session and waits until it is ready or has failed."""
     arguments: list[str] = ["--data", str(settings.data), "--port", str(settings.port)]
     arguments += ["--bind", settings.bind_address, "--clock", settings.clock_mode, "--fleet", settings.fleet]
     if settings.grpc_port is not None:

@@ -33,7 +33,7 @@ STOP_SECONDS: Mapping[str, float] = {"agent": 12.0, "loop": 4.0, "api": 4.0, "br
 TAKE_OVER_SECONDS: Mapping[str, float] = {**STOP_SECONDS, "agent": 0.0}
 READY_SECONDS_MAX = 60.0  # the first start on a slow disk makes the schema; beyond this something is wrong
 RESTART_SECONDS = (0.05, 0.2, 0.5, 1.0, 2.0, 5.0)  # waits before the 1st, 2nd, ... restart in a row; the last one stays
-STEADY_SECONDS = 30.0  # a child that has run this long starts the row of waits anew
+STEADY_SECONDS = 30.0  # a child that has run this long starts again with the first wait
 WATCH_SECONDS = 0.05
 HTTP_BACKLOG = 512  # requests that wait while the API restarts
 PROBE_SECONDS = 0.02
@@ -148,7 +148,7 @@ class Supervisor:
         return listener
 
     def _grpc_port(self) -> int | None:
-        """The port that the API shall serve gRPC on; None where gRPC is not installed. Of a free one it is only known
+        """The port on which the API serves gRPC; None where gRPC is not installed. Of a free one it is only known
         that it is free now: gRPC takes no socket that is open already."""
         if importlib.util.find_spec("grpc") is None or importlib.util.find_spec("google.longrunning") is None:
             return None

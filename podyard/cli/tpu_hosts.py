@@ -319,14 +319,14 @@ def _own_key(path: Path) -> asyncssh.SSHKey:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not path.exists():
         key = asyncssh.generate_private_key("ssh-ed25519", comment=LOGIN_USER)
-        beside = path.with_name(f".{path.name}.{os.getpid()}")
-        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             file.write(key.export_private_key())
         # Never over one that another command has made meanwhile.
         with contextlib.suppress(FileExistsError):
-            os.link(beside, path)
-        beside.unlink()
+            os.link(temporary, path)
+        temporary.unlink()
     return asyncssh.read_private_key(path)
 
 

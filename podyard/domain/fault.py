@@ -1,4 +1,4 @@
-"""Fault rules: what shall go wrong, where, when and how often. Off unless somebody adds one.
+"""Fault rules: what fails, where, when and how often. There are none by default.
 
 `EFFECTS` is the one table of effects. What a rule may say, the help of the command line, the page of the documents and
 the schema of the API follow from it.
@@ -292,7 +292,7 @@ def parse_rule(data: Any, now: PlatformTime, fault_id: str = "", place: str = ""
     name = data.get("effect")
     effect = EFFECTS.get(name) if isinstance(name, str) else None
     if effect is None or not isinstance(name, str):
-        raise reader.wrong("effect", f"{name!r} is none of {', '.join(EFFECTS)}")
+        raise reader.wrong("effect", f"unknown effect {name!r}: use {', '.join(EFFECTS)}")
     for key in data:
         if key not in _COMMON and key not in effect.parameters:
             known = ", ".join((*_COMMON, *effect.parameters))
@@ -309,7 +309,7 @@ def parse_rule(data: Any, now: PlatformTime, fault_id: str = "", place: str = ""
         raise reader.wrong("until", "it ends before it begins")
     every = reader.number(data.get("every"), "every", Parameter(Kind.SECONDS, least=EVERY_SECONDS_MIN))
     if every is not None and not is_event:
-        raise reader.wrong("every", f"{name} is no event: it holds from `from` until `until`")
+        raise reader.wrong("every", f"{name} is not an event: it lasts from `from` until `until`")
     probability = reader.number(data.get("probability"), "probability", Parameter(Kind.NUMBER, most=1.0))
     count = reader.whole(data.get("count"), "count", Parameter(Kind.WHOLE, least=1, most=COUNT_MAX))
     return FaultRule(
@@ -398,7 +398,7 @@ class _Reader:
         else:
             value = self.number(given, key, wanted)
         if wanted.choices and value not in wanted.choices:
-            raise self.wrong(key, f"{value!r} is none of {', '.join(map(str, wanted.choices))}")
+            raise self.wrong(key, f"unknown value {value!r}: use {', '.join(map(str, wanted.choices))}")
         return value
 
     def whole(self, given: Any, key: str, wanted: Parameter) -> int | None:

@@ -26,7 +26,7 @@ _ZONE = re.compile(r"([a-z]+-[a-z]+\d+)-[a-z]")
 
 
 def region_of(zone: str) -> str:
-    """`us-central1-a` -> `us-central1`; raises INVALID_ARGUMENT for what is no zone."""
+    """`us-central1-a` -> `us-central1`; raises INVALID_ARGUMENT for a malformed zone."""
     match = _ZONE.fullmatch(zone)
     if match is None:
         raise invalid(f"{zone!r} is not the name of a zone such as us-central1-a", "location")

@@ -102,7 +102,7 @@ def _offer(zone: str, generation: Generation, value: object) -> Offer:
     types = [str(item) for _, item in _items(data, "types", place)]
     for name in types:
         if name not in known:
-            raise _wrong(f"{place}.types", f"{name!r} is no {generation.name} type: one of {', '.join(sorted(known))}")
+            raise _wrong(f"{place}.types", f"{name!r} is not a {generation.name} type: {', '.join(sorted(known))}")
     usage = _usage(data, place, tuple(UsageClass))
     return Offer(generation, pods, usage, frozenset(types) if types else None)
 

@@ -1,8 +1,8 @@
 """Who gets the agents' places for processes when several jobs want them, and which elastic gangs give some back.
 
-A job of higher priority may have places of its own project's jobs of lower priority, and an older job those of younger
+A job of higher priority may take places of its project's jobs of lower priority, and an older job those of younger
 ones of the same priority. Between projects age alone decides, and only while the older job's project holds fewer places
-for its share: a priority is what a project says of its own work. No gang gives so much that it could not go on.
+for its share: a priority compares jobs of one project. No gang gives so much that it could not go on.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The ssh key of a host, derived from the yard's secret and the host's id (HKDF, RFC 5869).
 
-It costs nothing until somebody asks: `gcloud ... ssh` reads the keys of all hosts of a node from its guest attributes
+It costs nothing until a client asks: `gcloud ... ssh` reads the keys of all hosts of a node from its guest attributes
 before any of them runs, and no file or row holds one.
 """
 

@@ -16,7 +16,7 @@ class BillingPolicy:
     """How an account is invoiced.
 
     `time_zone`: the IANA zone whose calendar months are invoiced. `currency` has `decimals` decimals and is worth
-    `exchange[month]` per US dollar ("YYYY-MM"; `exchange_default` where the month has no rate of its own).
+    `exchange[month]` per US dollar ("YYYY-MM"; `exchange_default` where the month has no rate).
     `tax`: the share of the subtotal that is added.
     """
 

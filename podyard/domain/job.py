@@ -75,7 +75,10 @@ class EarlyStopping:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TrainingSettings:
-    """How a job trains beside its recipe. `evaluate_every_steps` 0: only at the end. `keep_checkpoints` 0: all."""
+    """Settings of a training job, apart from its recipe.
+
+    `evaluate_every_steps` 0: only at the end. `keep_checkpoints` 0: all.
+    """
 
     accumulation_steps: int = 1
     iterations_per_loop: int = 1

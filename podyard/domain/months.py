@@ -29,7 +29,7 @@ def month_of(second: int, zone: str) -> str:
 
 
 def seconds_of(month: str, zone: str) -> range:
-    """The POSIX seconds of the month; raises INVALID_ARGUMENT for what is no month "YYYY-MM", or an unknown zone."""
+    """The POSIX seconds of the month; raises INVALID_ARGUMENT for a month that is not "YYYY-MM", or an unknown zone."""
     index = index_of(month)
     return range(_start(index, zone), _start(index + 1, zone))
 

@@ -30,7 +30,7 @@ _DELETE = {"delete": _S.DELETING}
 
 # Edges: google.cloud.tpu.v2.QueuedResourceState as its documents move it. ACCEPTED lasts while the start of the
 # queueing policy lies ahead; from then on the state is WAITING_FOR_RESOURCES. `repair`: a slice of a multislice is
-# made anew, or its nodes are in maintenance, and it is ACTIVE again when all nodes are READY.
+# created again, or its nodes are in maintenance, and it is ACTIVE again when all nodes are READY.
 QUEUED_RESOURCE = Machine(
     "queuedResource",
     _S.CREATING,
@@ -75,7 +75,7 @@ class QueuedResourceSpec:
 
     The tiers of the API become usage classes: guaranteed is on-demand (with a run duration too: FLEX_START), guaranteed
     with `reserved` or a reservation's name is reserved, spot is spot, and bestEffort is preemptible, the class that
-    may be taken back and has no price of its own for spot. `given` is the client's message in canonical JSON.
+    may be taken back and has no separate price for spot. `given` is the client's message in canonical JSON.
 
     The queueing policy comes as moments, or as seconds from the creation, which `create` turns into moments.
     `min_duration_seconds`: placed only where the nodes may stay for that long. `max_run_seconds`, `termination_time`:

@@ -195,7 +195,7 @@ def _program_arguments(arguments: Mapping[str, object]) -> dict[str, object]:
         raise invalid(text, "arguments")
     for name, value in arguments.items():
         if not _NAME.fullmatch(name):
-            raise invalid(f"arguments.{name[:80]!r} is no name of a function's argument", "arguments")
+            raise invalid(f"arguments.{name[:80]!r} cannot be the name of a function's argument", "arguments")
         _check_plain(f"arguments.{name}", value, 0)
     size = len(json.dumps(dict(arguments)).encode())
     if size > PROGRAM_ARGUMENTS_BYTES_MAX:

@@ -97,7 +97,7 @@ def check_asked(asked: str, project: str, zone: str) -> None:
     """Raises INVALID_ARGUMENT for what names no reservation of the project and zone: nothing else can ever serve."""
     prefix = reservation_name(project, zone, "")
     if asked and (not asked.startswith(prefix) or re.fullmatch(r"[^/]+", asked[len(prefix) :]) is None):
-        raise invalid(f"reservationName {asked!r} is none of {prefix}RESERVATION or {prefix}{ANY}", "reservationName")
+        raise invalid(f"reservationName {asked!r}: use {prefix}RESERVATION or {prefix}{ANY}", "reservationName")
 
 
 def is_named(asked: str, name: str) -> bool:

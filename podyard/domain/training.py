@@ -139,7 +139,7 @@ def _check_name(pattern: str, checkpoint_every_steps: int, evaluate_every_steps:
     try:
         pieces = list(string.Formatter().parse(pattern))
     except ValueError as error:
-        raise invalid(f"{field} {pattern!r} is no pattern: {error}", field) from None
+        raise invalid(f"{field} {pattern!r} is not a valid pattern: {error}", field) from None
     samples: dict[str, int | float] = {}
     for _, name, form, conversion in pieces:
         if name is None:

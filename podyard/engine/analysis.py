@@ -191,7 +191,7 @@ def _exact(estimate: Estimate, text: str) -> Estimate:
 
 def _told(collective: ExactCollective) -> str:
     """`all-reduce (f32[512,512], f32[8]) x 1: UniDirectionNDRingStrategy, 4 colours x 2 phases, {4 2},...`; where there
-    is no such strategy, the compiler's own way of writing it."""
+    is no such strategy, the compiler's spelling of it."""
     shape = _LAYOUT.sub("", collective.shape)
     how = collective.emitter or "no strategy named"
     if collective.strategy:

@@ -65,7 +65,7 @@ class Ended(enum.Enum):
 @dataclasses.dataclass(frozen=True)
 class Peer:
     """A process of the gang, this one included. `address`: "host:port" of its ring listener. Processes of the same
-    `machine` have the same window folder; an empty name is no machine."""
+    `machine` have the same window folder; an empty name is not a machine."""
 
     process_index: int
     host_indices: tuple[int, ...]

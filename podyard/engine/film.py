@@ -1,4 +1,4 @@
-"""What pages that explain something step by step have in common: a file of its own, the controls, script and style.
+"""Common parts of pages that explain step by step: one self-contained file with controls, script and style.
 
 A figure shows one frame as plain HTML and SVG, so that it says something without a script. SCRIPT steps through all
 frames: it sets the two lines of `head` and `said`, and tells the element of the class `film` by an event `frame`; the

@@ -112,7 +112,7 @@ class Blocks:
     """A pod divided into blocks: cubes of 4x4x4 chips, in two dimensions hosts of 2x2.
 
     `grid`: blocks per dimension; a set of blocks is a bit set over it. Block `i` has its chips at `offset[i]` plus the
-    bits of `full[i]`. Where an extent is no multiple of the edge, the last blocks are smaller; `complete` are the
+    bits of `full[i]`. Where an extent is not a multiple of the edge, the last blocks are smaller; `complete` are the
     others.
     """
 

@@ -75,7 +75,7 @@ async def written(request: Request, body: Callable[[UnitOfWork], T], *, via: str
 
 
 def _keep(request: Request, refused: spending.Refused) -> None:
-    """In a unit of its own: what was refused has left nothing behind. Who was refused is told so in any case."""
+    """In a separate unit, since the refused unit was rolled back. The caller gets the refusal in any case."""
     try:
         platform(request).database.run(partial(spending.keep_refusal, refused=refused), actor=principal(request).email)
     except PodyardError as error:

@@ -138,7 +138,7 @@ async def _lost_answer(rule: FaultRule, scope: Scope, receive: Receive, send: Se
 
 
 def _detail(rule: FaultRule) -> dict[str, object]:
-    """Says that it was a fault, and which: whoever looks closely shall not be led astray."""
+    """Names the fault, so that a user who looks for the cause finds it."""
     return {
         "@type": "type.googleapis.com/google.rpc.ErrorInfo",
         "reason": "FAULT_RULE",

@@ -7,12 +7,12 @@ of this authority. Who makes it first, `podyard env` or the proxy, writes it for
 from __future__ import annotations
 
 import datetime
-import os
 import ssl
 import tempfile
 from pathlib import Path
 
 from podyard.base.clock import NANOS_PER_SECOND, RealClock
+from podyard.base.files import write_atomically
 from podyard.http.certificates import Authority
 
 ROOTS_FILE = "gcloud-roots.pem"
@@ -36,8 +36,8 @@ def authority(data: Path, clock: RealClock) -> Authority:
     except (FileNotFoundError, ValueError):
         pass
     made = Authority.make("Podyard, for gcloud", moment)
-    _write(data / _KEY_FILE, made.key)
-    _write(roots_path(data), made.certificate)
+    write_atomically(data / _KEY_FILE, made.key)
+    write_atomically(roots_path(data), made.certificate)
     return made
 
 
@@ -50,7 +50,7 @@ class Contexts:
         self._contexts: dict[str, ssl.SSLContext] = {}
 
     def of(self, host: str) -> ssl.SSLContext:
-        """Raises OSError, ValueError for what is no name of a host."""
+        """Raises OSError, ValueError for a name that is not a host name."""
         if host not in self._contexts:
             if len(self._contexts) >= CONTEXTS_MAX:
                 self._contexts.clear()
@@ -67,11 +67,3 @@ class Contexts:
 
 def _moment(clock: RealClock) -> datetime.datetime:
     return datetime.datetime.fromtimestamp(clock.now().nanos / NANOS_PER_SECOND, datetime.UTC)
-
-
-def _write(path: Path, data: bytes) -> None:
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)
-    beside.replace(path)

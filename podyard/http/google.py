@@ -69,7 +69,7 @@ class Google:
         return refusal(f"{method} https://{host}{path}") if found is None else found
 
     def _compute(self, name: str, scope: str) -> tuple[int, dict[str, Any]] | None:
-        """`name`: projects/P/SCOPE[/...]. None: there is no such thing at Compute Engine that we know of."""
+        """`name`: projects/P/SCOPE[/...]. None: Compute Engine has no such resource, as far as we know."""
         project, below = name.split("/")[1], name.split("/")[3:]
         if "" in below:
             return None

@@ -218,8 +218,8 @@ def _credential(scope: Scope, headers: Mapping[bytes, bytes], capability: str | 
 
 
 def _check_once(scope: Scope) -> None:
-    """Raises INVALID_ARGUMENT for a header that says twice who calls or whom: whoever reads another one than we do (a
-    proxy, a log) would take the request for somebody else's."""
+    """Raises INVALID_ARGUMENT for a repeated header that names the caller or the host: a reader of the other one (a
+    proxy, a log) would attribute the request to another caller."""
     names = [name for name, _ in scope["headers"]]
     for name in (b"authorization", b"x-goog-api-key", b"host"):
         if names.count(name) > 1:

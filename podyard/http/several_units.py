@@ -1,4 +1,4 @@
-"""What takes more than one unit of work, or one that is begun anew: closing a month, and reading the bill that is kept.
+"""Work that takes more than one unit, or a unit that starts again: closing a month, and reading the kept bill.
 
 Use cases are bodies of one unit each; who opens the units is an edge. The loop closes months in its own way
 (`loop/closings.py`).
@@ -49,7 +49,7 @@ def close(
 
 
 def read_snapshot(database: Database, body: Callable[[UnitOfWork], T], *, actor: str = "podyard") -> T:
-    """As `database.read`, for what takes a snapshot: a read that is too early for the bill that is kept is begun anew,
+    """As `database.read`, for what takes a snapshot: a read that is too early for the kept bill starts again,
     which costs nothing, since that one is newer."""
     for _ in range(READS_MAX - 1):
         with contextlib.suppress(Behind):

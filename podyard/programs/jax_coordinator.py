@@ -1,6 +1,6 @@
 """JAX's coordinator listens where its program dials it, and nowhere else.
 
-By itself it listens on all addresses of the machine, on a port that it shares with whoever else listens there: two
+By itself it listens on all addresses of the machine, on a port that other listeners can share: two
 slices on one machine would join each other without an error. And what a program calls localhost is its own host.
 """
 
@@ -39,7 +39,7 @@ def on_host(address: str, own: str) -> str:
 def listening_on(address: str, dialled: str) -> str:
     """Where a coordinator that asks for `address` and is dialled at `dialled` listens.
 
-    What the program chose itself stays as it is, and so does all where `dialled` is no address of this machine.
+    Values that the program chose stay unchanged, and so does everything if `dialled` is not an address of this machine.
     """
     name, _, port = address.rpartition(":")
     if name not in _EVERYWHERE:

@@ -61,7 +61,7 @@ class SimReplica:
 
 
 class SimAgent:
-    """An agent on a machine of its own. `silent_until`: neither it nor its replicas reach the platform before; their
+    """An agent on a separate machine. `silent_until`: neither it nor its replicas reach the platform before; their
     steps go on."""
 
     def __init__(self, agent_id: str, replicas_max: int, database: Database, clock: RealClock) -> None:

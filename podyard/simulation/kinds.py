@@ -40,7 +40,7 @@ FAULTS: Mapping[str, Mapping[str, Wanted]] = {
     "preempt": {},  # a spot or preemptible node, or all nodes of a queued resource
     "maintain": {"seconds": _NUMBER},  # a maintenance of a node whose window begins after so long
     "announce": {},  # a node's hosts are told of a maintenance that does not come
-    "vanish": {},  # a node is deleted, whoever needs it
+    "vanish": {},  # a node is deleted, even if it is needed
     # An agent and its replicas cannot reach the platform for so long (platform time); `lapse`: nor while leases end.
     "silence": {"agent": int, "seconds": _NUMBER, "lapse": bool},
     "die": {"agent": int},  # an agent's machine loses all its processes, and starts again

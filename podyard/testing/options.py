@@ -1,4 +1,4 @@
-"""What a Podyard beside a test can be told, by marker, by pytest's ini file, or by `local()`."""
+"""Options of the Podyard for a test, by marker, by pytest's ini file, or by `local()`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ NAMES = tuple(field.name for field in dataclasses.fields(Options))
 
 
 def read_options(given: Mapping[str, Any], folder: Path | None = None) -> Options:
-    """Options from what somebody wrote; files are found from `folder`. Raises INVALID_ARGUMENT that names the option,
+    """Options as a user wrote them; files are relative to `folder`. Raises INVALID_ARGUMENT that names the option,
     or the line and field of a scenario file, and FAILED_PRECONDITION that names the place in a fleet file."""
     unknown = [name for name in given if name not in NAMES]
     if unknown:

@@ -1,4 +1,4 @@
-"""The pytest plugin: a fixture `podyard`, a Podyard of its own for each test.
+"""The pytest plugin: a fixture `podyard`, a new Podyard for each test.
 
 Settings in pytest's ini file (`podyard_fleet`, `podyard_clock`, `podyard_rate`, `podyard_scope`, ...) hold for all
 tests, `@pytest.mark.podyard(...)` for one. After a test that passed the invariants are checked, and a broken one
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SCOPES = ("function", "class", "module", "package", "session")
 _TEXTS = {
-    "fleet": "fleet file of the Podyard beside the tests, relative to pytest's root folder",
+    "fleet": "fleet file, relative to pytest's root folder",
     "clock": "virtual (the default), local or system",
     "rate": "platform seconds per real second of a virtual clock (0: it stands still until it is advanced)",
     "start": "platform time at which a test begins, as in 2026-03-01T00:00:00Z",
@@ -56,7 +56,7 @@ def _scope(fixture_name: str, config: pytest.Config) -> Any:
 
 @pytest.fixture(scope=_scope)
 def podyard(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Podyard]:
-    """A Podyard beside the test: `.url`, `.token`, `.env`, `.client()`, `.advance("30d")`, `.preempt(node)`,
+    """A Podyard for the test: `.url`, `.token`, `.env`, `.client()`, `.advance("30d")`, `.preempt(node)`,
     `.fault(effect, ...)`, `.scenario(file)`, `.fsck()`."""
     options = _options(request)
     from podyard.testing.stack import open_podyard

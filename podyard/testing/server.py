@@ -30,9 +30,9 @@ logger = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.002
 STARTED_SECONDS_MAX = 30.0  # of a server on loopback: a machine that takes longer has other troubles
-STOP_SECONDS = 0.01  # between two looks of a server at whether it shall end
+STOP_SECONDS = 0.01  # between two checks of whether the server has to stop
 TICK_SECONDS = 0.1  # between two rounds that nobody asked for: what a clock that runs by itself is seen to move by
-TURN_SECONDS_MAX = 20.0  # of a round that somebody waits for: the longest walk that one round makes takes a few seconds
+TURN_SECONDS_MAX = 20.0  # of a round that a caller waits for: the longest walk of one round takes a few seconds
 PROMPT_SECONDS_MAX = 1.0  # so long a change's answer waits for the round after it: a long walk must not hold it up
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 
@@ -59,7 +59,7 @@ class _Server(uvicorn.Server):
 
     async def main_loop(self) -> None:
         looks = 0
-        while not await self.on_tick(looks // 10):  # of which each tenth makes the date of the answers anew
+        while not await self.on_tick(looks // 10):  # each tenth one updates the date of the answers
             looks += 1
             await asyncio.sleep(STOP_SECONDS)
 
@@ -102,7 +102,7 @@ def _wait_until(true: Callable[[], bool]) -> None:
 
 
 class Turner:
-    """A control loop in a thread of its own, that turns each tick and whenever somebody asks for it."""
+    """A control loop in a thread, which turns at each tick and on request."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
@@ -154,12 +154,12 @@ class Turner:
         try:
             self._loop.round()
         except PodyardError as error:
-            # As in the loop's process: the next round looks anew.
+            # As in the loop's process: the next round looks again.
             if error.code is Code.UNAVAILABLE:
                 logger.warning("a round was cut short: %s", error.message)
                 return None
             return error
-        except Exception as error:  # of the code under test: it is raised where somebody waits
+        except Exception as error:  # of the code under test: it is raised in the waiting thread
             return error
         return None
 

@@ -1,4 +1,4 @@
-"""A Podyard beside a test: the real application behind a real server, its loop, and a clock in the test's hand."""
+"""A Podyard for a test: the real application behind a real server, its loop, and a clock that the test controls."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Podyard:
 
     def advance(self, duration: str | float | timedelta) -> datetime:
         """Lets platform time pass: `"90s"`, `"36h"`, `"30d"`, seconds, or a timedelta. Whatever is due on the way
-        happens at its time. Returns the time that is reached; raises INVALID_ARGUMENT for what is no duration, and
+        happens at its time. Returns the time that is reached; raises INVALID_ARGUMENT for a malformed duration, and
         FAILED_PRECONDITION where the clock is not virtual."""
         nanos = _nanos(duration)
         way = self.database.run(lambda uow: clock_control.advance(uow, PLATFORM, by_nanos=nanos))

@@ -99,7 +99,7 @@ def browser(stack: Stack) -> Iterator[Browser]:
 
 @contextlib.contextmanager
 def open_browser(stack: Stack) -> Iterator[Browser]:
-    """A Chromium of its own, signed in: cookies are of an address, whatever the port."""
+    """A separate Chromium, signed in: cookies are of an address, whatever the port."""
     chromium = next((path for name in NAMES if (path := shutil.which(name))), None)
     chromedriver = shutil.which("chromedriver")
     if chromium is None or chromedriver is None:

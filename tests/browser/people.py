@@ -11,7 +11,7 @@ from selenium.webdriver.common.keys import Keys
 from tests.browser.conftest import Browser
 
 PRESS_SECONDS = 0.09  # between pressing a mouse button and releasing it
-KEY_SECONDS = 0.06  # between two keys of somebody who types at 200 characters a minute or more
+KEY_SECONDS = 0.06  # between two keys of a person who types at 200 characters a minute or more
 
 
 class Person:

@@ -52,7 +52,7 @@ for (const picture of all('svg[role=img]'))
     if (!document.getElementById(id)?.textContent) bad.push('a picture without a text');
 for (const bar of all('progress')) if (!bar.ariaLabel) bad.push('a bar without a name');
 for (const link of all('a, button')) if (!link.textContent.trim() && !link.ariaLabel) bad.push('a link without a name');
-for (const element of all('[tabindex]')) if (element.tabIndex > 0) bad.push('an order of its own');
+for (const element of all('[tabindex]')) if (element.tabIndex > 0) bad.push('a separate order');
 const ids = all('[id]').map((element) => element.id);
 if (new Set(ids).size !== ids.length) bad.push('an id twice');
 return bad;"""

@@ -182,7 +182,7 @@ def test_files_come_whole(yard: Console, held: Held) -> None:
 
 
 def test_a_cold_process_paints_the_frame_before_there_are_figures(yard: Console, held: Held) -> None:
-    """In a window of its own, since a driver waits for what its own window loads."""
+    """In a separate window, since a driver waits for what its own window loads."""
     with open_browser(yard) as browser:  # type: ignore[arg-type]
         browser.script(f"window.other = open('{BILLING}', 'other', 'width=1000,height=800')")
         paints = "return other.performance.getEntriesByType('paint').map((entry) => entry.name)"

@@ -82,7 +82,7 @@ def _submit_and_watch(browser: Browser, stack: Stack) -> None:
     person.type("#steps", "20")
     person.click(".card > details > summary")
     person.type("#labels", "note=onerror")
-    person.click(".commands summary")  # whoever closes the commands and opens them again keeps the page they are on
+    person.click(".commands summary")  # closing and opening the commands keeps the page
     browser.until(lambda: "--steps=20" in browser.text(".code pre"), 5, "the commands of the choice")
     browser.until(lambda: "onerror" in browser.text(".code pre"), 5, "the label in the commands")
     assert not browser.script("return document.querySelector('.commands details').open")

@@ -15,7 +15,7 @@ from tests.stack import PODYARD, Stack
 
 ENVIRONMENTS = Path(__file__).parents[2] / ".venv-clients"
 SECONDS_MAX = 150.0  # of one program: TensorFlow's import takes 20 s on a busy machine, Ray waits in steps of 5 s
-# What would lead a client elsewhere, or to somebody's own credentials.
+# Settings that lead a client elsewhere, or to a user's own credentials.
 _DROPPED = ("PODYARD_", "GOOGLE_", "CLOUDSDK_", "GCE_", "TPU_", "PYTHON")
 _DROPPED_NAMES = frozenset(
     (

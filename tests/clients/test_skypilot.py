@@ -92,7 +92,7 @@ def test_a_type_that_the_zone_has_not_leaves_out_the_zone(client: Callable[..., 
 def test_a_preempted_cluster_is_cleared_away(client: Callable[..., Any], stack: Stack) -> None:
     name = _path(ZONE, client("launch", "spotty", ZONE, "v2-8", "1", "spot")["head"])
     stack.call("POST", f"/podyard/v1/{name}:preempt", {})
-    assert client("statuses", "spotty", ZONE) == {name: None}  # no status of its own; and it deletes the node
+    assert client("statuses", "spotty", ZONE) == {name: None}  # no separate status; and it deletes the node
     assert client("statuses", "spotty", ZONE) == {}
 
 

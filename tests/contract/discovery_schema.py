@@ -64,15 +64,15 @@ def _value(version: str, kind: dict[str, Any], value: Any, path: str) -> list[st
     wanted = kind["type"]
     if wanted == "array":
         if not isinstance(value, list):
-            return [f"{path}: {value!r} is no list"]
+            return [f"{path}: {value!r} is not a list"]
         return [text for i, item in enumerate(value) for text in _value(version, kind["items"], item, f"{path}[{i}]")]
     if wanted == "object":
-        return [] if isinstance(value, dict) else [f"{path}: {value!r} is no object"]
+        return [] if isinstance(value, dict) else [f"{path}: {value!r} is not an object"]
     types = {"string": str, "boolean": bool, "integer": int, "number": float}
     if wanted != "any" and type(value) is not types[wanted]:
         return [f"{path}: {value!r} is no {wanted}"]
     if "enum" in kind and value not in kind["enum"]:
-        return [f"{path}: {value!r} is none of {kind['enum']}"]
+        return [f"{path}: {value!r} is not one of {kind['enum']}"]
     pattern = _FORMATS.get(kind.get("format", ""))
     if pattern and not re.fullmatch(pattern, str(value)):
         return [f"{path}: {value!r} is no {kind['format']}"]

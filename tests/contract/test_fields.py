@@ -72,7 +72,7 @@ def _sample(path: str, kind: dict[str, Any]) -> Any:
     return {} if "$ref" in kind else by_type[kind["type"]]
 
 
-# What a field needs beside it to make sense.
+# Other fields that a field needs.
 _COMPANIONS = {
     "acceleratorConfig.topology": {"acceleratorConfig.type": "V2"},
     "acceleratorConfig.type": {"acceleratorConfig.topology": "2x2"},

@@ -85,7 +85,7 @@ def test_all_workers_are_reached_on_port_22(stack: Stack, tmp_path: Path) -> Non
 
 @pytest.fixture
 def user() -> Iterator[tuple[str, Path]]:
-    """An ordinary user of this machine with a home of its own."""
+    """An ordinary user of this machine with a separate home."""
     if os.geteuid() != 0 or shutil.which("useradd") is None or shutil.which("runuser") is None:
         pytest.skip("only root can make another user")
     # Not in pytest's folder: that is closed to other users again whenever another run of pytest begins.

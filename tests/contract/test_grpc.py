@@ -184,7 +184,7 @@ def test_errors_have_their_codes_and_details(channel: grpc.Channel, stack: Stack
 
 
 def test_the_readme_s_program_runs_as_it_is_printed(stack: Stack) -> None:
-    """REST, then gRPC until the operation of a new node has ended, in a program of its own."""
+    """REST, then gRPC until the operation of a new node has ended, in a separate program."""
     text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
     (program,) = [block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "grpc" in block]
     stack.create_node("n1", "v2-8", "us-central1-f")

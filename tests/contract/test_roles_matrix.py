@@ -17,10 +17,10 @@ from podyard.http.guard import PRINCIPAL_CACHE_SECONDS
 from tests.contract.world import OPERATIONS, World
 from tests.yard import open_yard
 
-BOSS = "boss@corp.example"  # owns demo; somebody else has taken this name in project `other`
+BOSS = "boss@corp.example"  # owns demo; another person has taken this name in project `other`
 NEEDS = {
     "public": "discovery.rest discovery.v1.rest platform.healthz platform.readyz tokens.accept_invitation auth.token",
-    # Whoever has a credential at all; what they see is their own.
+    # Every credential; each sees only its own.
     "known": "openapi platform.metrics platform.list_projects auth.whoami tokens.list_tokens clock.show "
     "catalogue.services catalogue.skus",
     "view": "jobs.list_jobs jobs.get jobs.artifact jobs.artifacts jobs.attempts jobs.checkpoints jobs.evaluations "
@@ -37,7 +37,7 @@ NEEDS = {
     "auth.delete_key auth.create_api_key auth.list_api_keys auth.delete_api_key tokens.create_invitation "
     "tokens.list_invitations tokens.revoke_invitation tokens.describe_token tokens.revoke_token "
     "tokens.create_token",
-    # Whoever holds a token may make one more of it; the body is read before anything else is.
+    # Every token can renew itself; the body is read first.
     "holder": "tokens.renew_token",
     "platform": "agents.list_agents clock.get_operation clock.advance clock.set_rate faults.create faults.list_faults "
     "faults.get faults.delete faults.create_all platform.create_project unserved.list_calls",
@@ -115,7 +115,7 @@ def test_a_squatted_email_opens_nothing(world: World) -> None:
     _token(world, BOSS, "demo", "owner")
     thief = _token(world, "thief@other.example", "other", "owner")["token"]
     as_thief = {"headers": {"Authorization": f"Bearer {thief}"}}
-    # The thief is no owner of the platform, and cannot say that they are the boss; but they can accept for them.
+    # The thief is not an owner of the platform, and cannot say that they are the boss; but they can accept for them.
     asked = {"email": BOSS, "project": "other", "roles": ["owner"]}
     assert "Invite them instead" in yard.refused(
         403, "PERMISSION_DENIED", "POST", "/podyard/v1/tokens", asked, **as_thief

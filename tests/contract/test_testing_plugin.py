@@ -238,7 +238,7 @@ def test_a_fault_is_matched_by_its_words(podyard: Podyard) -> None:
 @pytest.mark.parametrize(
     ("text", "where"),
     [
-        ("faults:\n  - effect: preempt\n  - effect: preemption\n", "line 3: faults[1].effect: 'preemption' is none of"),
+        ("faults:\n  - effect: preempt\n  - effect: preemption\n", "line 3: faults[1].effect: unknown effect 'pre"),
         ("faults:\n  - effect: late\n    match: {zone: a}\n", "line 2: faults[0].seconds: it is missing"),
         ("description: x\nfaults:\n\n  - effect: stockout\n    count: 0\n", "line 5: faults[0].count: 0 is not"),
         ("faults:\n  - effect: stockout\n    match:\n      colour: red\n", "line 4: faults[0].match.colour"),
@@ -265,7 +265,7 @@ def test_a_podyard_begins_with_its_scenario_or_not_at_all(tmp_path: Path) -> Non
     with local(scenario=path) as podyard:
         assert "error" in create(podyard, "a")
     wrong = scenario_file(tmp_path, "faults:\n  - {effect: rain}\n")
-    with pytest.raises(PodyardError, match=r"line 2: faults\[0\].effect: 'rain'"), local(scenario=wrong):
+    with pytest.raises(PodyardError, match=r"line 2: faults\[0\].effect: unknown effect 'rain'"), local(scenario=wrong):
         pytest.fail("it has started")
 
 

@@ -138,7 +138,7 @@ def _check(node: str, process: subprocess.Popen[str]) -> None:
     except subprocess.TimeoutExpired:
         raise AssertionError((node, "did not end", *end(process))) from None
     expected = [f"{worker} 8 32 {VALUES[node] * 32.0}" for worker in range(4)]
-    found = sorted(re.findall(r"<(.*?)>", out))  # among what Gloo's threads print, which is no whole lines
+    found = sorted(re.findall(r"<(.*?)>", out))  # among what Gloo's threads print, whose lines may be broken
     assert (process.returncode, found) == (0, expected), (node, out, err)
 
 

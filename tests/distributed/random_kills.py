@@ -7,12 +7,12 @@ two replicas at once; the agent alone, whose replicas the next agent adopts; the
 worker, as when a machine goes. A moment is uniform in a window after the steps were seen to go on after the kill
 before; for a quarter of the kills it is uniform in the time that a recovery takes, so that it hits a job that is
 starting again. The seed fixes kinds, victims and the place of each moment in its window. How long the windows are
-follows the job's progress: the last kill shall come after about three fifths of the steps on any machine, and a job
+follows the job's progress: the last kill comes after about three fifths of the steps on any machine, and a job
 that is ahead of that is killed while it starts, or at once.
 
 Bound of the lost work: the last step that an attempt reported is at most one checkpoint interval after the step that
 the next one resumes from. A replica's reports carry steps and checkpoints in the order in which they were made, so that
-of two due checkpoints at most the later one can be missing beside the steps between them. What was computed and not yet
+of two due checkpoints at most the later one can be missing, and the steps between them. What was computed and not yet
 reported (half a second between reports) is lost in addition: nobody was ever told of it.
 """
 
@@ -43,7 +43,7 @@ STEPS_PER_KILL, EVERY = 24, 20
 STEPS_LEAST = 600  # with fewer the job may be over before the last of a few kills
 ENVIRONMENT = {"PODYARD_AGENT_LEASE_SECONDS": "2", "PODYARD_REPLICA_LEASE_SECONDS": "2"}
 KINDS = ("replica", "two replicas", "agent", "machine")
-_SHARE_OF_STEPS = 0.6  # that shall be done at the last kill; what is reported is half a second old
+_SHARE_OF_STEPS = 0.6  # that are done at the last kill; what is reported is half a second old
 _SHARE_EARLY = 0.25
 _WINDOW_SECONDS_MAX = 4.0
 _FIRST_RECOVERY_SECONDS = 4.0  # taken for typical until one was seen
@@ -221,7 +221,7 @@ class _Disturber:
         return job
 
     def kill(self, planned: Planned) -> None:
-        victims = until(lambda: self.victims(planned), _RECOVERY_SECONDS_MAX, f"somebody to kill ({planned.kind})")
+        victims = until(lambda: self.victims(planned), _RECOVERY_SECONDS_MAX, f"a process to kill ({planned.kind})")
         attempts = [attempt for attempt in map(_attempt_of, victims) if attempt is not None]
         if self.done:
             self.watch(0, hangs=False)

@@ -1,6 +1,6 @@
 """kill -9 at every named point between the stop of a node and its invoice, on both databases: whatever dies, the same
 invoice comes out, byte for byte, and the ledger has it once. `computing` is the read that a closing is computed in:
-what comes after it is written in a unit of its own."""
+what comes after it is written in a separate unit."""
 
 from __future__ import annotations
 

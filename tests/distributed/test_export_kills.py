@@ -59,7 +59,7 @@ def _set_due(uow: Any, table: Table) -> None:
 
 
 class _Reader:
-    """Somebody who looks at an export all the while: what it was told must stay true."""
+    """A reader that polls an export: each answer must stay true."""
 
     def __init__(self, stack: Stack, name: str) -> None:
         self._stack = stack
@@ -141,7 +141,7 @@ class _Address:
                 self.rfile.read(int(self.headers["Content-Length"]))
                 address.ids.append(self.headers["Podyard-Webhook"])
                 status = address.answers.get()
-                with contextlib.suppress(OSError):  # whoever sent it is dead
+                with contextlib.suppress(OSError):  # its sender is dead
                     self.send_response(status)
                     self.end_headers()
 
@@ -154,7 +154,7 @@ class _Address:
         try:
             yield f"http://127.0.0.1:{server.server_port}/hook"
         finally:
-            self.answers.put(204)  # whoever still waits
+            self.answers.put(204)  # for those that still wait
             server.shutdown()
             thread.join()
             server.server_close()

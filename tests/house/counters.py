@@ -30,7 +30,7 @@ _IRREGULAR = _words(
 _NO_PARTICIPLES = _words("""bed embed exceed feed hundred indeed need proceed red seed shed speed succeed weed""")
 # Words that name nothing: a participle that is followed by these alone is still bare.
 _NAMES_NOTHING = _words(
-    """after again all alike anew as at away back before behind between both by each first for from here in into last
+    """after again all alike again as at away back before behind between both by each first for from here in into last
     next not now of off on once only out over per since so then there through to under until up with within without
     """
 )
@@ -120,7 +120,7 @@ def module_name(path: str) -> str:
 
 
 def names_generation(text: str, generation: str = "v6e") -> bool:
-    """Whether a text has the name of a generation as a word of its own, or at the head of one (`v6e-16`)."""
+    """Whether a text has the name of a generation as a separate word, or at the head of one (`v6e-16`)."""
     return re.search(rf"(?<![A-Za-z0-9]){generation}(?![A-Za-z0-9])", text) is not None
 
 

@@ -1,4 +1,4 @@
-"""`make house-figures`: every figure of the refactoring, counted today, beside the one that it began with and its goal.
+"""`make house-figures`: every figure of the refactoring: today, at the beginning, and its goal.
 
     python -m tests.house.figures [--measure] [--names]
 

@@ -1,6 +1,6 @@
 """Collectives for tests: vectors, ways to spread ranks over processes, transports, and what must come out.
 
-What is expected is computed here, by formulas of its own, not by the code under test.
+What is expected is computed here, by separate formulas, not by the code under test.
 """
 
 from __future__ import annotations

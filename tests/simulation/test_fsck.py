@@ -60,7 +60,7 @@ def test_nothing_is_wrong_with_what_the_platform_wrote(play: Play) -> None:
 
 
 def _set(table: Table, *conditions: Any, **values: Any) -> Callable[[UnitOfWork], Any]:
-    """As somebody's own tool would: a unit of work refuses to write states."""
+    """As a foreign tool would: a unit of work refuses to write states."""
     return lambda uow: uow.connection.execute(update(table).where(*conditions).values(**values))
 
 

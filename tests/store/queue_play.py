@@ -99,7 +99,7 @@ class Play:
 
     def late_event(self, state: str, at: str, name: str = "") -> None:
         """Usage that becomes known after it happened: the next event of the node `name` (of the one that has the last
-        event), with whatever time, in a unit of its own."""
+        event), with whatever time, in a separate unit."""
 
         def body(uow: UnitOfWork) -> None:
             rows = uow.all(select(usage_events).order_by(usage_events.c.seq))

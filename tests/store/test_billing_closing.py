@@ -1,5 +1,5 @@
 """A closing is computed in a read and written in a short unit: it never goes by what has changed in between, holds up
-nobody, and issues one invoice whoever closes; on both databases."""
+nobody, and issues one invoice with any number of closers; on both databases."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def test_addresses_do_not_repeat(play: Play) -> None:
     assert play.database.read(next_address) == 3
 
 
-# Deliberately wrong variants: each breaks one of the rules above, and the test beside it must notice.
+# Deliberately wrong variants: each breaks one of the rules above, and the test next to it must notice.
 
 Wrong = Callable[[pytest.MonkeyPatch], None]
 

@@ -292,7 +292,7 @@ def test_a_higher_job_takes_the_node_of_a_lower_one_of_its_project(yard: Yard) -
     yard.turn(10)
     assert yard.job("high").state == "PREPARING"
     assert yard.outcomes("low") == ["PREEMPTED"]
-    # What the higher one leaves goes to whoever is next and fits: the lower one of the same size, not the big one.
+    # What the higher one leaves goes to the next one that fits: the lower one of the same size, not the big one.
     assert yard.job("same").state == "PREPARING"
     assert [row.name.rsplit("/", 1)[1] for row in yard.queue_rows()] == ["low"]
 
@@ -340,12 +340,12 @@ def test_a_job_is_not_preempted_for_one_that_has_no_room_anyway(yard: Yard) -> N
     yard.fill(ON_DEMAND, "v2-32", "shared")
     yard.fill(ON_DEMAND, "v5litepod-1", "other")
     yard.submit("low", "shared", replica_processes=1)
-    yard.submit("beside", "other")
+    yard.submit("other-job", "other")
     yard.report()
     yard.submit("high", "shared", replica_processes=2, priority=1)
     assert yard.job("high").state_reason == "2 replicas are needed at once and the living agents have room for 1"
     assert yard.report() == ["RUN", "RUN"]
-    yard.ask(jobs.cancel, "beside")
+    yard.ask(jobs.cancel, "other-job")
     yard.database.run(lambda uow: agents.sync(uow, AGENT, "local", yard.fence, _exited(yard, "STOP")))
     yard.turn()
     assert yard.report() == ["YIELD"]

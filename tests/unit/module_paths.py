@@ -1,5 +1,5 @@
 """Print, as JSON, the paths under which this Python finds Podyard's modules and data. A test copies this file to a
-folder of its own and runs it there, so that nothing is found because of where it stands."""
+new folder and runs it there, so that nothing is found because of where it stands."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def in_spawned_child(value: Takeable) -> tuple[Takeable, dict[str, str]]:
 
 
 def files_of_traceback() -> list[str]:
-    """The files of Podyard that an error passes through: a card that is no mapping is refused in `pricing`."""
+    """The files of Podyard that an error passes through: a card that is not a mapping is refused in `pricing`."""
     try:
         load_rate_card("[]")
     except PodyardError as error:
         frames = traceback.extract_tb(error.__traceback__)
         return [frame.filename for frame in frames if frame.filename != __file__]
-    raise AssertionError("a card that is no mapping was read")
+    raise AssertionError("a card that is not a mapping was read")
 
 
 def files_with_coverage() -> list[str]:

@@ -260,7 +260,8 @@ def sentences(trace: Trace, frame: Frame) -> list[str]:
         return names or ["Nothing moves yet."]
     if isinstance(trace, Ring):
         each = f"Each rank sends {_sizes(trace.schedule, trace.nbytes, frame.moves)} to the next one, which "
-        return [each + ("adds it to its own." if frame.moves[0].op is Op.ADD else "keeps it in place of its own.")]
+        adds = frame.moves[0].op is Op.ADD
+        return [each + ("adds it to its own chunk." if adds else "keeps it instead of its own chunk.")]
     assert trace.schedule is not None
     lines = []
     for colour, moves in zip(trace.colours, trace.moves_by_colour(frame), strict=True):

@@ -41,7 +41,7 @@ _PAD = 6
 _BOX_WIDTH, _BOX_TOP, _BAR, _GAP = 60, 22, 11, 38
 _EDGE, _EDGE_PLAIN = 30, 8  # around a grid with arrows that leave it, and without
 _LAYER_TITLE = 24
-_PICTURE_WIDTH_MAX = 1100  # layers beside each other up to this
+_PICTURE_WIDTH_MAX = 1100  # layers next to each other up to this width
 _LANE = 7  # between arrows on one link
 _STUB = 22  # of an arrow that goes round
 _SLANT = 14  # of one to another layer, to the right and up
@@ -61,8 +61,8 @@ def page(trace: Trace) -> str:
 def figure(trace: Trace) -> str:
     """The figure, at its first step; the styles and scripts of `film` belong to it, and it holds none."""
     told = "".join(f"<p>{html.escape(fact)}</p>" for fact in facts(trace))
-    beside, below = _more(trace)
-    about = f'<div class="reduce-about"><div class="reduce-facts">{told}</div>\n{beside}</div>'
+    aside, below = _more(trace)
+    about = f'<div class="reduce-about"><div class="reduce-facts">{told}</div>\n{aside}</div>'
     if len(trace.frames) < 2:
         return f'<div class="film reduce">\n{about}\n{below}</div>'
     drawing = _RingPicture(trace) if isinstance(trace, Ring) else _SlicePicture(trace)
@@ -168,7 +168,7 @@ class _SlicePicture:
         self.width = self.columns * (_BOX_WIDTH + _GAP) - _GAP + 2 * self.edge
         self.height = self.rows * (self.box + _GAP) - _GAP + 2 * self.edge + self.title
         self.key = self._key_text()
-        self.beside = max(1, min(self.layers, _PICTURE_WIDTH_MAX // self.width))
+        self.columns = max(1, min(self.layers, _PICTURE_WIDTH_MAX // self.width))
         # Which arrow is which: every message between the same chips in the same colour is the same one.
         ways = ((colour, move) for frame in found.frames for colour, move in self._coloured(frame))
         self.arrows = {self._key(colour, move): (colour, move) for colour, move in ways}
@@ -223,15 +223,15 @@ class _SlicePicture:
 
     def _corner(self, rank: int) -> tuple[int, int]:
         x, y, z = (*coordinates(self.shape, rank), 0)[:3]
-        down, right = divmod(z, self.beside)
+        down, right = divmod(z, self.columns)
         left = right * self.width + self.edge + y * (_BOX_WIDTH + _GAP)
         return left, down * self.height + self.edge + self.title + x * (self.box + _GAP)
 
     def svg(self, frame: Frame) -> str:
-        high = -(-self.layers // self.beside) * self.height
-        lines = [_svg_opening(self.beside * self.width, high, "Chips, and what moves between them")]
+        high = -(-self.layers // self.columns) * self.height
+        lines = [_svg_opening(self.columns * self.width, high, "Chips, and what moves between them")]
         for layer in range(self.layers if self.title else 0):
-            down, right = divmod(layer, self.beside)
+            down, right = divmod(layer, self.columns)
             x, y = right * self.width + self.edge, down * self.height + 17
             lines.append(_text(x, y, f"{DIMENSIONS[2]} = {layer}", "name", "start"))
         levels, marks = self.bars(frame), self.marks(frame)
@@ -282,7 +282,7 @@ def _first(colour: Colour) -> str:
 
 
 def _more(trace: Trace) -> tuple[str, str]:
-    """What stands beside the picture after the facts, and what below, because it is wide."""
+    """The parts next to the picture, after the facts, and the wide parts below it."""
     if isinstance(trace, Ring):
         return _table("The one order of summation", orders_table(trace), ""), ""
     if not trace.colours:

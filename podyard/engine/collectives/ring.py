@@ -25,7 +25,7 @@ from podyard.engine.collectives.schedule import (
 from podyard.engine.collectives.transport import Tag, Transport, Vector
 
 # What is sent while the next piece is being added: small enough to be in the cache when it is, large enough that a
-# message costs little beside it.
+# message costs little compared with it.
 BLOCK_BYTES = 512 * 1024
 # Blocks that a rank sends before it receives: what the connections hold without being copied aside.
 BLOCKS_AHEAD = 2

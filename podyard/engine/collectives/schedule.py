@@ -26,8 +26,8 @@ class Kind(StrEnum):
 
 
 class Op(StrEnum):
-    """What a receiver does with a chunk: `ADD` puts received + own, in this order, in place of its own (or the larger
-    one of them, where maxima are asked for)."""
+    """What a receiver does with a chunk: `ADD` replaces the own chunk by received + own, in this order (for maxima, by
+    the larger one)."""
 
     ADD = "add"
     COPY = "copy"

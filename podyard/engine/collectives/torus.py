@@ -64,11 +64,11 @@ def torus_all_reduce(shape: Sequence[int], wrap: Sequence[bool]) -> Schedule:
     the TPU compiler names; the steps are ours. Raises PodyardError INVALID_ARGUMENT for a shape without chips.
     """
     if not shape or min(shape) < 1 or len(shape) != len(wrap):
-        raise invalid(f"{tuple(shape)} is no shape of a torus with {len(wrap)} dimensions")
+        raise invalid(f"{tuple(shape)} is not a shape of a torus with {len(wrap)} dimensions")
     chips = math.prod(shape)
     orders = colour_orders(shape, wrap)
     # Of two colours of one order, the second is the mirror image: where a dimension has an even extent, one way round
-    # is longer, and each link shall carry as much as the other.
+    # is longer, and each link must carry as much as the other.
     twins = [index > 0 and orders[index - 1] == order for index, order in enumerate(orders)]
     colours = [
         _colour(shape, wrap, order, index * chips, is_mirrored)

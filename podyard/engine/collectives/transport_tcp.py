@@ -363,7 +363,7 @@ class _Acceptor:
         try:
             link = accept_handshake(stream, self._transport._member, lambda link: link in self._missing)
         except PodyardError:
-            # Whoever it was, it is not the peer we wait for: the door stays open for that one, until the time is up.
+            # It is not the peer that we wait for: keep listening until the time is up.
             stream.close()
             return
         except (ValueError, struct.error):

@@ -88,8 +88,8 @@ class Gang:
         self._asleep = [file.word(_ASLEEP_AT)[0] for file in self._files]
         # The machine's, not this process' own: all must say the same.
         cpus = os.cpu_count() or 1
-        # More processes than CPUs: whoever spins keeps away the one that it waits for, and more than one adder for each
-        # CPU are only more changes between them.
+        # More processes than CPUs: a spinning process keeps the one that it waits for off the CPU, and several adders
+        # per CPU only add context switches.
         self._spins = SPINS if len(files) <= cpus else SPINS // 10
         self.adders = min(len(files), adders or cpus)
         first, adding = self._files[0], self._files[: self.adders]

@@ -44,7 +44,7 @@ class Verdict(IntEnum):
 
 
 class Stream(Protocol):
-    """A connection with time-outs of its own. `read_exactly` raises PodyardError UNAVAILABLE at its end."""
+    """A connection with time-outs. `read_exactly` raises PodyardError UNAVAILABLE at its end."""
 
     def write_all(self, data: bytes | memoryview) -> None: ...
     def read_exactly(self, nbytes: int) -> bytes: ...

@@ -1,7 +1,7 @@
 """Asks the real TPU compiler what it makes of a program: cycles, bytes, whether it fits, which collectives.
 
 The compiler runs in a worker process (worker.py), one at a time on a machine for one user: the worker holds a file lock
-as long as it lives, whoever wants one waits at a turnstile, and a worker is given up when someone stands there, when
+as long as it lives, callers that want one wait at a turnstile, and a worker is given up when someone stands there, when
 it was idle for a while, after many compilations, or when it occupies too much memory.
 """
 
@@ -116,7 +116,7 @@ def lower_for_tpu(fn: Callable[..., Any], *abstract_args: Any, **abstract_kwargs
 class ExactCompiler:
     """Owns at most one worker; for any number of threads, of which one compiles at a time. `close` ends the worker.
 
-    `command` starts a worker; `lock_folder` holds the locks of all that shall share the machine's one worker.
+    `command` starts a worker; `lock_folder` holds the locks of all processes that share the machine's one worker.
     """
 
     def __init__(
@@ -170,7 +170,7 @@ class ExactCompiler:
         worker = self._worker
         if worker is not None:
             worker.signal()
-        # Whoever holds the turn now is about to notice, or waits for another process: not a reason to wait for long.
+        # The holder of the turn is about to notice, or waits for another process: not a reason to wait for long.
         if self._turn.acquire(timeout=_EXIT_SECONDS):
             try:
                 self._end()

@@ -155,7 +155,7 @@ def _instruction(match: re.Match[str], line: str) -> _Instruction:
         try:
             config = json.JSONDecoder().raw_decode(rest, at + len(_BACKEND_CONFIG))[0]
         except ValueError as error:
-            raise _unreadable(f"the backend_config of {match[2]} is no JSON") from error
+            raise _unreadable(f"the backend_config of {match[2]} is not JSON") from error
         rest = rest[:at]
     named = re.search(r'op_name="([^"]*)"', rest)
     attributes = dict(_ATTRIBUTE.findall(rest.split(", metadata=")[0]))
@@ -350,7 +350,7 @@ def _steps(start: int, step: int, limit: int, direction: str) -> int | None:
 
 
 def _state_operand(body: _Computation, element: int) -> str:
-    """The name of what the body leaves as element `element` of the state; empty where its root is no tuple."""
+    """The name of what the body leaves as element `element` of the state; empty where its root is not a tuple."""
     root = body[_ROOT]
     return root.operands[element] if root.opcode == "tuple" and element < len(root.operands) else ""
 

@@ -2,7 +2,7 @@
 
 `python -m podyard.engine.exact.worker` answers requests until its input ends, then ends. A message is `MAGIC`, the
 length of what follows as four bytes (big endian), and a JSON object. libtpu prints to the standard streams: the
-protocol therefore moves to a descriptor of its own, and everything printed goes to the error stream. A process of its
+protocol therefore moves to a separate descriptor, and everything printed goes to the error stream. A separate
 own because the compiler can crash, hang, or keep memory.
 """
 
@@ -61,7 +61,7 @@ def pack(message: Mapping[str, object]) -> bytes:
 def unpack(read: Callable[[int], bytes]) -> dict[str, Any] | None:
     """The next message; `read(n)` gives n bytes, fewer only at the end. None at the end of the stream.
 
-    Raises ValueError when what arrives is no message.
+    Raises ValueError when what arrives is not a message.
     """
     header = read(HEADER.size)
     if not header:
@@ -70,13 +70,13 @@ def unpack(read: Callable[[int], bytes]) -> dict[str, Any] | None:
         raise ValueError("the stream ends within a header")
     magic, length = HEADER.unpack(header)
     if magic != MAGIC or length > MESSAGE_BYTES_MAX:
-        raise ValueError("the stream holds something that is no message")
+        raise ValueError("the stream holds something that is not a message")
     body = read(length)
     if len(body) < length:
         raise ValueError("the stream ends within a message")
     message = json.loads(body)
     if not isinstance(message, dict):
-        raise ValueError("the message is no JSON object")
+        raise ValueError("the message is not a JSON object")
     return message
 
 
@@ -128,7 +128,7 @@ class _Compiler:
             try:
                 module = self._parse(text)
             except self._mlir_error as error:
-                raise invalid(f"this is no StableHLO module: {error}", "stablehlo") from error
+                raise invalid(f"this is not a StableHLO module: {error}", "stablehlo") from error
             try:
                 settings = self._get_compile_options(
                     num_replicas=1,
@@ -204,7 +204,7 @@ def resident_bytes() -> int:
 
 
 def _read_requests(source: BinaryIO, requests: queue.SimpleQueue[dict[str, Any]]) -> None:
-    """Ends the process when whoever asks is gone, also in the midst of a compilation."""
+    """Ends the process when its client is gone, even during a compilation."""
     while True:
         try:
             request = unpack(source.read)

@@ -111,7 +111,7 @@ def explain(
     if last + 1 > CYCLES_MAX:
         raise invalid(
             f"[{m}, {k}] x [{k}, {n}] takes {last + 1} cycles on a {rows} x {cols} array, and at most {CYCLES_MAX} are "
-            "explained, because each is a picture of its own: take a smaller product or a larger array"
+            "explained, because each is a separate picture: take a smaller product or a larger array"
         )
     x, w = prepared(*(_drawn(m, k, n, seed) if operands is None else operands))
     if (x.shape, w.shape) != ((m, k), (k, n)):

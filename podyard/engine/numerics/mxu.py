@@ -8,7 +8,7 @@ its first operand i cycles after lane 0, so that the right pairs meet. Three dat
   right, sums move down and leave at the bottom, the column of lane i one cycle after that of lane i - 1.
 - `is`, input stationary: the same with the roles exchanged. A tile of x, transposed to [k, m], stays, w moves right.
 - `os`, output stationary: x moves right, w moves down, each cell keeps the sum of one element of the result and hands
-  it out when the last product is in; the way out lies beside the array and costs no cycles.
+  it out when the last product is in; the way out is next to the array and costs no cycles.
 
 What does not fit is cut into folds, one after another: each loads, streams and drains before the next begins. `ws` and
 `is` cut the depth k into tiles of `rows`, whose results are added outside of the array in the order of the tiles; `os`

@@ -87,7 +87,7 @@ class _Rules:
 def mxu_numerics(
     fn: Callable[..., Any], precision: Precision = "default", *, mode: Mode = "reference", rewrites: bool = True
 ) -> Callable[..., Any]:
-    """`fn` with the matrix unit's numerics. Arguments and results are trees of arrays; what is no array in an
+    """`fn` with the matrix unit's numerics. Arguments and results are trees of arrays; what is not an array in an
     argument reaches `fn` as it is.
 
     `rewrites`: replace operations that are slow on CPUs by faster ones (`numerics/rewrites.py`).
@@ -217,7 +217,7 @@ def _transform_bodies(body: Any, rules: _Rules) -> Any:
 
 
 def _shard_map(operands: list[Any], params: dict[str, Any], rules: _Rules) -> list[Any]:
-    """Mapped anew: only inside of it do the body's axes have names."""
+    """Mapped again: only inside of it do the body's axes have names."""
     shard_map: Any = jax.shard_map
     mapped = shard_map(
         lambda *shards: tuple(_evaluate_body(params["jaxpr"], shards, rules)),

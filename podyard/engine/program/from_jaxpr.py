@@ -31,7 +31,7 @@ _DTYPES |= {f"int{bits}": f"s{bits}" for bits in (4, 8, 16, 32, 64)} | {
     f"uint{bits}": f"u{bits}" for bits in (4, 8, 16, 32, 64)
 }
 _DTYPES |= {f"float8_{form}": f"f8{form}" for form in ("e4m3fn", "e5m2", "e4m3b11fnuz")}
-# A random key is a vector of words; JAX hides that behind a type of its own, whose name says how it is made.
+# A random key is a vector of words; JAX hides that behind a separate type, whose name says how it is made.
 _KEY_WORDS = {"key<fry>": 2, "key<rbg>": 4, "key<urbg>": 4}
 
 _CALLS = {
@@ -263,7 +263,7 @@ class _Reader:
         self._call(eqn.params["jaxpr"], operands, eqn, scope, operations)
 
     def _body(self, closed: Any, given: Sequence[int]) -> Body:
-        """A body with parameters of its own; `given`: outside values that stand for its first arguments."""
+        """A body with its parameters; `given`: outside values that stand for its first arguments."""
         jaxpr, consts = (closed.jaxpr, closed.consts) if isinstance(closed, ClosedJaxpr) else (closed, ())
         inner: dict[Any, int] = dict(zip(jaxpr.invars, given, strict=False))
         parameters = [self._define(inner, variable) for variable in jaxpr.invars[len(given) :]]

@@ -1,4 +1,4 @@
-"""Reads StableHLO text into a `Program`. A parser of its own: no JAX, no MLIR.
+"""Reads StableHLO text into a `Program`. Our own parser: no JAX, no MLIR.
 
 Functions that are called are put in place of the call. Types are those of the text; nothing is inferred, but what the
 models rely on (axes that exist, shapes that follow from each other) is checked. The pretty form and the generic one are
@@ -54,7 +54,7 @@ def parse_stablehlo(text: str) -> Program:
 
 
 class _Module(Outside):
-    """Functions are found first; `main` is read then, and every called function anew at each call."""
+    """Functions are found first; `main` is read then, and every called function again at each call."""
 
     def __init__(self, tokens: list[Token]) -> None:
         super().__init__(tokens)

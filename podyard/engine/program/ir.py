@@ -1,7 +1,7 @@
 """The program of one device as a graph of operations: what both front-ends produce and the models read. No JAX.
 
 Operation names, operand order and attributes are StableHLO's (openxla/stablehlo, docs/spec.md); a jaxpr is brought to
-the same names. Values are numbered; a body (of a loop, a reduction, a conditional) is a `Body` of its own whose values
+the same names. Values are numbered; a body (of a loop, a reduction, a conditional) is a separate `Body` whose values
 share the numbering of the program.
 """
 

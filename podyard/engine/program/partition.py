@@ -144,7 +144,7 @@ class _Partitioner:
         return dataclasses.replace(operation, operands=tuple(operands), bodies=bodies)
 
     def _turn(self, operation: Operation, operands: list[int]) -> tuple[Body, ...]:
-        """The bodies of a loop. What comes split out of a turn goes split into the next: then the turn is read anew."""
+        """The bodies of a loop. What comes split out of a turn goes split into the next; the turn is read again."""
         while True:
             for body in operation.bodies:
                 for parameter, operand in zip(body.parameters, operands, strict=False):
@@ -176,7 +176,7 @@ class _Partitioner:
                 self._split(value, axis)
 
     def _reduced(self, operation: Operation) -> list[Operation]:
-        """Completes partial sums; whoever reads them later reads the sums."""
+        """Completes partial sums; later readers get the sums."""
         after = []
         for value in operation.results:
             whole = self._new_value(self.types[value])

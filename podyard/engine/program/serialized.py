@@ -17,7 +17,7 @@ def text_of_bytes(data: bytes) -> str:
     """The text of a module, for `parse_stablehlo`: of `Exported.serialize()`, of MLIR bytecode (StableHLO's portable
     artifacts as well), or of text in UTF-8.
 
-    Raises PodyardError INVALID_ARGUMENT for what is none of these or larger than is read, FAILED_PRECONDITION where
+    Raises PodyardError INVALID_ARGUMENT for other formats and files that are too large, FAILED_PRECONDITION where
     JAX, which reads the first two, or flatbuffers, which JAX needs for the first, is not installed.
     """
     if len(data) > MAX_TEXT_BYTES:

@@ -163,7 +163,7 @@ class Reader:
         return parts[0] if len(parts) == 1 else tuple(parts)
 
     def deeper(self) -> None:
-        """One level down; whoever calls it takes one from `_depth` when it is up again."""
+        """One level down; the caller decrements `_depth` when it leaves the level."""
         self._depth += 1
         if self._depth > MAX_NESTING:
             raise malformed(self.line, f"bodies, calls and attributes are nested more than {MAX_NESTING} deep")
@@ -309,12 +309,12 @@ def symbol_name(text: str) -> str:
 
 
 def tensor_type(token: Token) -> TensorType:
-    """Raises INVALID_ARGUMENT for what is no static tensor, UNIMPLEMENTED for f64, both with the line."""
+    """Raises INVALID_ARGUMENT for what is not a static tensor, UNIMPLEMENTED for f64, both with the line."""
     if token.text in ("!stablehlo.token", "token"):
         return TensorType((), "token")
     match = _TENSOR.match(token.text) or _COMPLEX.match(token.text)
     if match is None:
-        raise malformed(token.line, f"{token.text[:80]!r} is no tensor type")
+        raise malformed(token.line, f"{token.text[:80]!r} is not a tensor type")
     if "?" in match[1]:
         raise malformed(token.line, f"{token.text} has a dynamic shape; programs for a TPU have static ones")
     sizes = match[1].split("x")[:-1]

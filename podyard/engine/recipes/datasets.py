@@ -51,7 +51,7 @@ def images_of(
 
 def _read(folder: Path, shape: tuple[int, ...]) -> Mapping[str, Arrays]:
     if not folder.is_dir():
-        raise failed_precondition(f"{folder} is no folder with data")
+        raise failed_precondition(f"{folder} is not a folder with data")
     if any(folder.glob(_TFRECORD["train"])):
         pixels = Feature("uint8", (math.prod(shape),), True)
         features = {"image_raw": pixels, "label": Feature("int64", ())}

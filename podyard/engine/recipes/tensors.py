@@ -54,7 +54,7 @@ def draw(
 
 
 def init_tensor(streams: Streams, name: str, tensor: Tensor) -> NDArray[np.float32]:
-    """Each tensor has a stream of its own name, so that a layer more does not change the others."""
+    """Each tensor has a random stream with its name, so that another layer does not change the others."""
     return draw(streams, f"init/{name}", tensor.shape, np.float32, tensor.start(tensor.shape))
 
 

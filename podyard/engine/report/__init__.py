@@ -1,1 +1,1 @@
-"""What is said of an estimate: text, JSON, a page, a trace, a comparison. No JAX, no prices of its own."""
+"""Forms of an estimate: text, JSON, a page, a trace, a comparison. No JAX, and prices come from the caller."""

@@ -44,7 +44,7 @@ class Point:
 
 
 def roof_of(accelerator_type: str) -> Roof:
-    """The roof of a core on v2 and v3, of a chip from v4 on. Raises INVALID_ARGUMENT for what is no type's name."""
+    """The roof of a core on v2 and v3, of a chip from v4 on. Raises INVALID_ARGUMENT for what is not a type's name."""
     generation = parse(accelerator_type).generation
     devices = generation.devices_per_chip
     return Roof(generation.peak_bf16_flops_per_second / devices, generation.hbm_bytes_per_second / devices)

@@ -174,7 +174,7 @@ def reasons_text(estimate: Estimate) -> str:
 
 
 def memory_pair(estimate: Estimate) -> str:
-    """`3.1 of 15.5 GiB`, in the unit of what is usable; what would round to 0.0 has a unit of its own."""
+    """`3.1 of 15.5 GiB`, in the unit of what is usable; what would round to 0.0 has a separate unit."""
     peak, usable = estimate.peak_hbm_bytes, estimate.usable_hbm_bytes
     short = f"{peak / GIB:.1f}" if peak >= GIB / 10 else bytes_text(peak)
     return f"{short} of {usable / GIB:.1f} GiB"

@@ -1,4 +1,4 @@
-"""A report as blocks of text: what a terminal shows. Whoever prints them aligns the columns."""
+"""A report as blocks of text for a terminal. The printer aligns the columns."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ OPS_MAX = 4000
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Span:
-    """A unit of one device is busy, in cycles from the step's start. `op` is None for what is no operation; `times`
+    """A unit of one device is busy, in cycles from the step's start. `op` is None for what is not an operation; `times`
     executions of it are in the span."""
 
     thread: str

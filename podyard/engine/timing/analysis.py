@@ -81,7 +81,7 @@ def estimate_program(program: Program, kind: AcceleratorType, global_batch: int 
     if global_batch is not None:
         if global_batch < 1 or global_batch % devices:
             raise invalid(
-                f"global_batch {global_batch} is no positive multiple of {kind.name}'s {devices} devices",
+                f"global_batch {global_batch} is not a positive multiple of {kind.name}'s {devices} devices",
                 "global_batch",
             )
         count = devices
@@ -157,7 +157,7 @@ class _Analysis:
         )
 
     def _compiler_cycles(self) -> float:
-        """The compiler's sum; from v4 on it leaves out what is fetched ahead, so that it is no less than the bytes."""
+        """The compiler's sum; from v4 on it leaves out what is fetched ahead, so that it is at least the bytes."""
         line, costs = self.timeline, self.costs
         if not costs.prefetch_bytes:
             return line.compiler_cycles

@@ -51,7 +51,7 @@ def all_reduce_plan(accelerator_type: str, nbytes: int) -> AllReducePlan:
 
 
 def plan_for(kind: AcceleratorType, nbytes: int) -> AllReducePlan:
-    """`all_reduce_plan` for a slice that has no name of its own, too."""
+    """`all_reduce_plan` also for a slice without a name."""
     family, rings = _strategy(kind, nbytes)
     text = ",".join("{" + " ".join(map(str, ring)) + "}" for ring in rings)
     phases = len(rings[0]) if rings else 0

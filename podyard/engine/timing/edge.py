@@ -1,6 +1,6 @@
 """The Edge TPU: its facts, and a bound on the time of one inference.
 
-It is no Cloud TPU and no node has one. How its array is built is not published, so there is no model of cycles here:
+It is not a Cloud TPU and no node has one. How its array is built is not published, so there is no model of cycles here:
 only what the published peak and the link to the host allow.
 """
 

@@ -80,7 +80,7 @@ def device_joules(kind: AcceleratorType, devices: int, seconds: float, busy_shar
 
 
 def power_note(generation: str) -> str:
-    """What a report says beside the energy of `generation`, or instead of it. Raises PodyardError NOT_FOUND."""
+    """The note of a report about the energy of `generation`. Raises PodyardError NOT_FOUND."""
     power = power_of(generation)
     if power.idle is None or power.busy is None:
         return f"no energy for {generation}: its power between idle and busy is not published ({power.source})"

@@ -147,7 +147,7 @@ class _Fusion(Placement):
         return len(large) > 1 and self._bytes(value) < sum(map(self._bytes, large))
 
     def _kernel_to_share_in(self, value: int, readers: set[int]) -> Kernel:
-        """The first reader writes it, too, if it only sums it up; else a loop of its own does."""
+        """The first reader writes it, too, if it only sums it up; else a separate loop does."""
         inside = readers - {LEAVES_PROGRAM}
         first = self.kernels[min(inside, key=lambda index: self.order[index])] if inside else None
         if first is not None and first.kind == "reduce":

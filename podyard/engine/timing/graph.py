@@ -22,11 +22,11 @@ BYTES_ONLY = frozenset({"sort", "custom_call", "fft", "cholesky", "triangular_so
 ALIASES = frozenset({"shard", "unshard", "optimization_barrier", "get_tuple_element", "tuple"})
 # Their operands are in memory before they start, their results when they end.
 UNFUSED = ("opaque", "collective", "control", "copy")
-# What only names or orders numbers anew.
+# Operations that only rename or reorder numbers.
 REORDERING = ("reshape", "transpose", "convert", "reverse", "pad", "bitcast_convert")
 # Arrays below this many numbers are not worth a decision.
 SMALL_SIZE = 4096
-# Fewer kernels than this make a value that is made from several arrays anew, each for itself.
+# Fewer kernels than this make a value that is made from several arrays again, each for itself.
 READERS_TO_SHARE = 3
 # Stands for the end of the program among the readers of a value.
 LEAVES_PROGRAM = -1

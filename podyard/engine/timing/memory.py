@@ -166,7 +166,7 @@ class _SeenThrough(dict[int, tuple[int, ...]]):
 def _seen_through(fused: Fused, pricer: Pricer) -> _SeenThrough:
     """Masks that nobody keeps: one that a product alone reads is made in it; and where a convolution would keep a mask
     and rounded numbers for products, it keeps the numbers in full, which are enough for both. So it does where it
-    would choose by a mask of its own numbers. What is only put into a larger array is computed in its place there."""
+    would choose by a mask of these numbers. What is only put into a larger array is computed in its place there."""
     readers = Counter(value for kernel in fused.kernels for value in kernel.inputs)
     read_by_products = {value for kernel in fused.kernels if kernel.kind == "matrix" for value in kernel.inputs}
     put = {
@@ -198,7 +198,7 @@ def _seen_through(fused: Fused, pricer: Pricer) -> _SeenThrough:
 
 
 def _written_between(kernel: Kernel, fused: Fused, pricer: Pricer) -> Iterator[int]:
-    """Bytes of arrays that are in memory while `kernel` runs and are none of its results: copies in another layout,
+    """Bytes of arrays that are in memory while `kernel` runs and are not its results: copies in another layout,
     and what the compiler does not compute inside of it."""
     types, tiling = pricer.program.types, pricer.costs.tiling
     if kernel.moved is not None:
@@ -288,14 +288,14 @@ def _repeated(reshape: Operation, made: Mapping[int, Operation], pricer: Pricer)
 def _beside_their_old(body: Body, fused: Fused, pricer: Pricer) -> set[int]:
     """Of the values that a turn of a loop hands to the next, those that cannot take the place of the old ones, because
     a matrix product that makes them or a later kernel reads those. Element-wise kernels and updates work in place."""
-    beside: set[int] = set()
+    others: set[int] = set()
     old = {pricer.resolve(new): own for own, new in zip(body.parameters, body.results, strict=False) if own != new}
     for place, kernel in enumerate(fused.kernels):
         for value in set(kernel.outputs) & set(old):
             later = fused.kernels[place + (kernel.kind != "matrix") :]
             if any(old[value] in reader.inputs for reader in later):
-                beside.add(value)
-    return beside
+                others.add(value)
+    return others
 
 
 def narrow_values(program: Program) -> set[int]:

@@ -52,7 +52,7 @@ class Placement:
         self.users: dict[int, list[Operation]] = {}
         self._seen: dict[object, tuple[int, ...]] = {}
         self._results: set[int] = set()
-        # Results of optimization barriers: the same values, which are computed anew behind them.
+        # Results of optimization barriers: the same values, which are computed again behind them.
         self._barred: set[int] = set()
         self._stored_results: set[int] = set()
 
@@ -65,7 +65,7 @@ class Placement:
         return [self.resolve(value) for value in operation.operands]
 
     def _named(self, value: int) -> int:
-        """`resolve`, but for barriers: what is recomputed behind one (a checkpoint) is no repetition."""
+        """`resolve`, but for barriers: what is recomputed behind one (a checkpoint) is not a repetition."""
         while value in self.aliases and value not in self._barred:
             value = self.aliases[value]
         return value
@@ -162,7 +162,7 @@ class Placement:
         self._elementwise(operation)
 
     def _sort(self, operation: Operation) -> None:
-        """Sorted with the numbers of their places beside them; across lanes only where there are few rows."""
+        """Sorted together with the numbers of their places; across lanes only where there are few rows."""
         type_ = self.program.types[operation.operands[0]]
         if type_.shape:
             axis = operation.int("dim")
@@ -282,7 +282,7 @@ class Placement:
         return any(self.program.types[leaf].size >= SMALL_SIZE for leaf in self._leaves(value, {}))
 
     def _is_mask_of_pooled(self, operation: Operation) -> bool:
-        """A mask of values that are pooled, too, is packed into bits by a kernel of its own."""
+        """A mask of values that are pooled, too, is packed into bits by a separate kernel."""
         source = self.resolve(operation.operands[0])
         home = self.home.get(source)
         if home is None or self.kernels[home].kind != "matrix" or self.program.types[source].size < SMALL_SIZE:
@@ -300,7 +300,7 @@ class Placement:
         return any(value in self.reduced and largest > 2 * self.program.types[value].size for value in operands)
 
     def _reduce(self, operation: Operation) -> None:
-        """Fused into the matrix product whose result it sums up, else a kernel of its own."""
+        """Fused into the matrix product whose result it sums up, else a separate kernel."""
         operands = self._operands(operation)
         homes = [self.home[value] for value in operands if value in self.home]
         waits = [self.after[value] for value in operands if value in self.after and value not in self.home]

@@ -370,8 +370,8 @@ class ProgramBuilder:
 
     def convolution(self, name: str, positions: int, kernel: int, depth: int, filters: int) -> ProgramBuilder:
         """`positions` places of the result per example, a window of `kernel` places, `depth` features in, `filters`
-        out. Each place of the window is a product of its own, with the features on the rows of the array: a depth
-        that is no multiple of the array's leaves the rest of its rows without work."""
+        out. Each place of the window is a separate product, with the features on the rows of the array: a depth
+        that is not a multiple of the array's leaves the rest of its rows without work."""
         return self._product(name, self._batch * _positive("positions", positions), kernel, depth, filters, 1)
 
     def vector(self, name: str, width: int, passes: int = 1) -> ProgramBuilder:

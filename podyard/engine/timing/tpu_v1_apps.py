@@ -1,4 +1,4 @@
-"""Six applications of the first TPU, as programs for the model of it, beside what was published of them.
+"""Six applications of the first TPU, as programs for its model, with what was published of them.
 
 Published are the number of layers, weights, batch and multiplications per byte of weights; widths, order and what the
 layers between the products do are not. `Application.chosen` says what was chosen here to meet the published numbers.
@@ -186,7 +186,7 @@ APPLICATIONS: Mapping[str, Application] = {
 
 
 def run(name: str, machine: Machine = TPU_V1) -> Timeline:
-    """One batch of application `name`. Raises PodyardError NOT_FOUND for a name that is none of the six."""
+    """One batch of application `name`. Raises PodyardError NOT_FOUND for an unknown name."""
     if name not in APPLICATIONS:
         raise not_found(f"TPU v1 application {name}")
     return simulate(APPLICATIONS[name].program(machine), machine)

@@ -201,7 +201,7 @@ def _read_manifest(store: CheckpointStore, step: int) -> dict[str, Any]:
     except ValueError as error:
         raise _torn(step, "its manifest is not JSON") from error
     if not isinstance(manifest, dict):
-        raise _torn(step, "its manifest is no object")
+        raise _torn(step, "its manifest is not an object")
     if manifest.get("format") != FORMAT:
         raise PodyardError(
             Code.FAILED_PRECONDITION,

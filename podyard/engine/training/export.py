@@ -1,7 +1,7 @@
 """A trained model to take away: its answers as a program, its tensors, and a manifest that makes both count.
 
 The program is what `programs.predict` compiles, in JAX's portable format, for CPUs and TPUs, and for batches of any
-size. Where it cannot be traced for a size that is no number, because the model counts in Python by it, it is for the
+size. Where it cannot be traced for a size that is not a number, because the model counts in Python by it, it is for the
 size of the example; `podyard.engine.exported` fills batches up to that.
 """
 
@@ -125,7 +125,7 @@ def _program_of(answers: _Answers, params: Any, statistics: Any, features: Batch
     (any_size,) = export.symbolic_shape("examples")
     try:
         program = run(params, statistics, _abstract(features, any_size))
-    except Exception:  # what a model makes of a size that is no number is any exception
+    except Exception:  # what a model makes of a size that is not a number is any exception
         program = run(params, statistics, features)
     size, answered = program.in_avals[-1].shape[0], program.out_avals[0].shape
     if not answered or answered[0] != size:

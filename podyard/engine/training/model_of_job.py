@@ -41,7 +41,7 @@ def model_of_job(spec: ReplicaSpec) -> tuple[Trainable, str]:
         return build_recipe(spec.recipe, arguments), ""
     match = _PROGRAM.fullmatch(spec.recipe)
     if match is None or spec.program_folder is None:
-        raise invalid(f"{spec.recipe!r} is no program of this agent: module:function", "program")
+        raise invalid(f"{spec.recipe!r} is not a program of this agent: module:function", "program")
     return _load(Path(spec.program_folder, f"{match[1]}.py"), match[2], arguments)
 
 
@@ -65,7 +65,7 @@ def _load(path: Path, function: str, arguments: Mapping[str, object]) -> tuple[T
     loader = None if specification is None else specification.loader
     assert specification is not None and loader is not None
     module = importlib.util.module_from_spec(specification)
-    # What lies beside a program can be imported by it.
+    # A program can import modules from its folder.
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))
     sys.modules[name] = module

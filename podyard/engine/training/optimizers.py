@@ -107,7 +107,7 @@ class Momentum(_Slots):
 
 @dataclasses.dataclass(frozen=True)
 class Lars(_Slots):
-    """Momentum with a rate of its own for each kernel: `trust` times the norm of the kernel over that of its gradient.
+    """Momentum with a separate rate for each kernel: `trust` times the norm of the kernel over that of its gradient.
     Biases and the scales of normalizations are moved as by `Momentum`.
 
     Source: You, Gitman and Ginsburg, arXiv 1708.03888, algorithm 1.

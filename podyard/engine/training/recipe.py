@@ -20,7 +20,7 @@ Metrics = Mapping[str, Any]
 
 
 class Ratio(NamedTuple):
-    """A metric that is no mean over examples: both sides [k] are summed over all batches, and it is the mean of
+    """A metric that is not a mean over examples: both sides [k] are summed over all batches, and it is the mean of
     above / below over those k whose `below` is not 0. Precision over classes, for example."""
 
     above: Any

@@ -4,7 +4,7 @@ The order of every sum is fixed: inside a host by core (and by part of the core'
 cut further by `parts`), then over the hosts in ring order per chunk, then one division by the number of all parts. None
 of it depends on which process holds which host, or on how many threads it has.
 
-Behind what is summed there is one number more, the vote: the process that holds host 0 says there that the gang shall
+Behind what is summed there is one number more, the vote: the process that holds host 0 says there that the gang is to
 leave, and so all leave after the same step.
 """
 

@@ -1,4 +1,4 @@
-"""How a training run goes beside its numbers: loops, evaluations, stopping early, checkpoints. No JAX in here."""
+"""Course of a training run: loops, evaluations, stopping early, checkpoints. No JAX in here."""
 
 from __future__ import annotations
 

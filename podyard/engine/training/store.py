@@ -29,7 +29,7 @@ class FileStore:
         self._root = root
 
     def put(self, name: str, data: bytes) -> None:
-        """Writes beside, makes it durable, renames: after a crash the name has the old bytes or the new ones."""
+        """Writes a temporary file, syncs and renames it: after a crash the name has the old bytes or the new ones."""
         path = self._path(name)
         path.parent.mkdir(parents=True, exist_ok=True)
         unfinished = path.parent / f"{_UNFINISHED_PREFIX}{secrets.token_hex(8)}"

@@ -1,6 +1,6 @@
 """Runs at the start of every Python on a host: it waits for the modules that Podyard has something for.
 
-Standard library only, and no import of its own: a Python that never imports those modules must not pay for it.
+Standard library only, and nothing imported at the top: a Python that never imports those modules must not pay for it.
 """
 
 import sys

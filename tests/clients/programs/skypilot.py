@@ -101,7 +101,7 @@ def tag(name: str, zone: str) -> Any:
 
 
 def elsewhere(zone: str) -> Any:
-    """A zone that is not there is one without nodes; a node that is not there is an error of its own."""
+    """A zone that is not there is one without nodes; a node that is not there is a separate error."""
     listed = GCPTPUVMInstance.filter(PROJECT, zone, None, None)
     name = f"projects/{PROJECT}/locations/us-central1-a/nodes/none"
     return [listed, error_of(lambda: GCPTPUVMInstance.get_vpc_name(PROJECT, zone, name))]

@@ -89,7 +89,7 @@ def test_a_wrong_elasticity_is_refused_by_its_field(elastic: Elastic) -> None:
 
 @pytest.fixture
 def gang(yard: Yard) -> Gang:
-    """An agent with room for two replicas beside a READY slice of four hosts."""
+    """An agent with room for two replicas and a READY slice of four hosts."""
     yard.create("pod", "v3-32", POD_ZONE)
     found = Gang(yard)
     found.register(2)

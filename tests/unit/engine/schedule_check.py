@@ -52,7 +52,7 @@ def _check_move(schedule: Schedule, index: int, move: Move) -> None:
     ends = (move.first, move.stop, move.into, move.into_stop)
     known = move.sender in ranks and move.receiver in ranks and all(end in chunks for end in ends)
     if not known or move.sender == move.receiver or move.first >= move.stop:
-        raise AssertionError(f"step {index}: {move} is no message between two ranks")
+        raise AssertionError(f"step {index}: {move} is not a message between two ranks")
 
 
 def _part(schedule: Schedule, rank: int) -> range:

@@ -197,7 +197,7 @@ def test_nothing_moves_where_there_is_one() -> None:
 def test_the_text_shows_whose_parts_every_chunk_has() -> None:
     assert """
 Step 3 of 4 \u00b7 gather: sums are handed on
-  Each rank sends one chunk of 1 B to the next one, which keeps it in place of its own.
+  Each rank sends one chunk of 1 B to the next one, which keeps it instead of its own chunk.
           chunk 0  chunk 1  chunk 2
   rank 0  012      012      0.2      chunk 1 to 1
   rank 1  01.      012      012      chunk 2 to 2

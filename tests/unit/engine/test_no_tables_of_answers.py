@@ -1,6 +1,6 @@
 """Looks for answers in the timing model: tables of numbers, names of models and cases, decisions about single shapes.
 
-A model that knew the cases would be right on them and jump beside them. So the source is read for what such a model
+A model that knew the cases would be right on them and wrong next to them. So the source is read for what such a model
 would need, every look is tried on a bad sample, and prices are followed from one shape to its neighbours.
 """
 
@@ -107,7 +107,7 @@ def shape_decisions(text: str) -> list[tuple[int, str]]:
 
 def undocumented(text: str, classes: frozenset[str] = frozenset()) -> list[str]:
     """Top-level constants with numbers that nothing explains: no comment above them (or above the group they are in) or
-    beside them, no docstring of the class they are made of (one of `classes`), no word in the module's own."""
+    next to them, no docstring of the class they are made of (one of `classes`), no word in the module's own."""
     tree = ast.parse(text)
     comments = {
         token.start[0]
@@ -224,7 +224,7 @@ def test_no_estimate_reads_the_published_applications() -> None:
     assert not any(name.startswith("tpu_v1") for name in reached)
 
 
-# --- prices beside each other
+# --- prices next to each other
 
 
 def cycles_of(generation: str, m: int, k: int, n: int, dtype: str) -> float:

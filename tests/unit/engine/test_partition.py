@@ -279,7 +279,7 @@ def test_operands_of_a_product_are_split_alike(name: str) -> None:
 
 @pytest.mark.parametrize("batch", [0, 12, 33])
 def test_batch_that_does_not_divide_is_refused(batch: int) -> None:
-    with pytest.raises(PodyardError, match=rf"global_batch {batch} is no positive multiple of v3-8's 8") as refused:
+    with pytest.raises(PodyardError, match=rf"global_batch {batch} is not a positive multiple of v3-8's 8") as refused:
         engine.analyze(lambda x: x * 2.0, of(max(batch, 1), 4), accelerator_type="v3-8", global_batch=batch)
     assert refused.value.code is Code.INVALID_ARGUMENT
 

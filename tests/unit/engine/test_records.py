@@ -1,4 +1,4 @@
-"""What a run carries along beside its numbers."""
+"""What a run carries apart from its numbers."""
 
 from __future__ import annotations
 

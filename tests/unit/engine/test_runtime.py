@@ -26,7 +26,7 @@ TWO_HOSTS = {"accelerator_type": "v4-16", "core_count": 16, "host_count": 2}
 
 
 def tiny(**changes: Any) -> Any:
-    """A run of the user's program beside this file."""
+    """A run of the user's program next to this file."""
     training = changes.pop("training", {})
     return spec_of(
         **{
@@ -79,7 +79,7 @@ def test_a_users_program_learns_and_resumes_in_the_same_bits(tmp_path: Path, opt
     [
         ({"recipe": "nowhere:build"}, Code.NOT_FOUND, "no program nowhere in this agent's programs; there are: "),
         ({"recipe": "tiny_program:other"}, Code.INVALID_ARGUMENT, "tiny_program.py has no function other"),
-        ({"recipe": "../tiny_program:build"}, Code.INVALID_ARGUMENT, "is no program"),
+        ({"recipe": "../tiny_program:build"}, Code.INVALID_ARGUMENT, "is not a program"),
         ({"arguments": {"fail": True}}, Code.FAILED_PRECONDITION, r"tiny_program.py, line \d+: KeyError: 'nothing of"),
         ({"arguments": {"colour": 1}}, Code.FAILED_PRECONDITION, "unexpected keyword argument 'colour'"),
         ({"recipe": "tiny_program:incomplete"}, Code.FAILED_PRECONDITION, "has no input, init, loss, evaluate"),

@@ -104,7 +104,7 @@ def test_checker_finds_what_is_wrong() -> None:
             make(0)
     with pytest.raises(PodyardError, match="at least one chunk"):
         pipelined_broadcast(2, 0)
-    with pytest.raises(PodyardError, match="no shape of a torus"):
+    with pytest.raises(PodyardError, match="not a shape of a torus"):
         torus_all_reduce((2, 0), (True, True))
 
 

@@ -40,7 +40,7 @@ def files_of(folder: Path, ranks_of: Ranks, nbytes: int) -> list[WindowFile]:
 
 
 def gangs_of(folder: Path, ranks_of: Ranks, nbytes: int, silence_seconds: float = 20.0, **more: Any) -> list[Gang]:
-    """One per process, each opened in a thread of its own."""
+    """One per process, each opened in a separate thread."""
     files = files_of(folder, ranks_of, nbytes)
     return together(
         lambda process: Gang.attach(

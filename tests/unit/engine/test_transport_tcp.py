@@ -32,7 +32,7 @@ def open_all(
     members: Sequence[Membership] | None = None,
     silence_seconds: float = 5.0,
 ) -> list[Future[TcpTransport]]:
-    """One transport per group of ranks, each opened in a thread of its own; done when all have an outcome."""
+    """One transport per group of ranks, each opened in a separate thread; done when all have an outcome."""
     listeners = [Listener("127.0.0.1:0") for _ in groups]
     addresses = {rank: listeners[i].address for i, ranks in enumerate(groups) for rank in ranks}
     members = members or [Membership(KEY, 1, RUN)] * len(groups)

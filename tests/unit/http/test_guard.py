@@ -193,7 +193,7 @@ def test_a_change_by_cookie_must_come_from_our_own_pages(inner: Inner) -> None:
     assert inner.ask(method="POST", headers=cookie).status_code == 403
     assert inner.ask(method="POST", headers={**cookie, "Origin": "http://evil.example"}).status_code == 403
     assert inner.ask(method="POST", headers={**cookie, "Origin": "http://127.0.0.1:8700"}).status_code == 200
-    # A token that a page of another site would have to know is no cookie that it could borrow.
+    # A token that a page of another site would have to know is not a cookie that it could borrow.
     assert inner.ask("/x?access_token=good", "POST", headers={"Origin": "http://evil.example"}).status_code == 200
 
 

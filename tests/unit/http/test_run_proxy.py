@@ -37,7 +37,7 @@ _GOOGLE = Google((ZONE,))
 
 
 class _Other(BaseHTTPRequestHandler):
-    """A server of somebody else: says how it was asked."""
+    """Another party's server: it echoes the request."""
 
     protocol_version = "HTTP/1.1"
 

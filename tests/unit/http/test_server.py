@@ -21,7 +21,7 @@ from podyard.base.clock import OsClock
 from podyard.http.guard import Guard
 
 LIMIT_SECONDS = 0.3
-ENDS_SECONDS_MAX = 20.0  # of a connection that shall be closed: far beyond the limit, so that only a hang fails
+ENDS_SECONDS_MAX = 20.0  # of a connection that must be closed: far beyond the limit, so that only a hang fails
 HEAD = b"POST /echo HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer x\r\nContent-Length: 10\r\n\r\n"
 
 

@@ -133,7 +133,7 @@ def test_corrections_are_booked_in_the_open_month_and_name_what_they_correct() -
 def test_bad_inputs_are_named() -> None:
     resources = {"n": Resource("n", "tpu", None, 1, MeterPolicy(), "no price")}
     event = UsageEvent("e", "m", 1, "READY", START)
-    with pytest.raises(PodyardError, match="event e is of m, which is no resource"):
+    with pytest.raises(PodyardError, match="event e names the unknown resource m"):
         bill.compute([event], resources, Terms(), START)
     apart = [UsageEvent(str(i), name, i, "READY", START) for i, name in enumerate("nmn")]
     with pytest.raises(PodyardError, match="events of n do not come together"):

@@ -1,5 +1,5 @@
 """A second recomputation, from the audit's events alone: over a thousand cycles of 30 days it differs from the ledger
-by nothing. It reads the events as whoever checks a bill would, and shares no code with the meter."""
+by nothing. It reads the events as an auditor would, and shares no code with the meter."""
 
 from __future__ import annotations
 

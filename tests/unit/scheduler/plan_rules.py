@@ -200,7 +200,7 @@ def _check_holds(
                 new = SliceRecord(place.node_key, place.node_key, place.pod_id, place.chips, placed=now, ends=ends)
                 slices.append(new)
             waits = isinstance(action, WaitGroup | Wait) and gang[0].queued and "waits for" not in action.reason
-            if waits and head is None and "shall not be placed" not in getattr(action, "reason", ""):
+            if waits and head is None and "scheduled to start" not in getattr(action, "reason", ""):
                 start = _start(gang, slices, whole)
                 if start is None or "held for it from" not in getattr(action, "reason", ""):
                     break  # its start is not known, so it cannot be kept

@@ -156,7 +156,7 @@ def test_a_gang_without_room_for_all_takes_nothing_from_those_behind_it() -> Non
 def test_a_gang_whose_time_has_not_come_waits_until_it_has() -> None:
     (wait,) = decided(SMALL, *gang("q", 1, not_before=PlatformTime(NOW.nanos + 1))).actions
     assert isinstance(wait, WaitGroup)
-    assert wait.reason.startswith("it shall not be placed before 2027-01-15T08:00:00.000000001Z")
+    assert wait.reason.startswith("scheduled to start at 2027-01-15T08:00:00.000000001Z")
     assert decided(SMALL, *gang("q", 1, not_before=NOW)).places
 
 

@@ -50,7 +50,7 @@ def test_an_open_ended_request_goes_beside_the_hold() -> None:
     plan = decided(HOSTS, *trio, queued("late"), slices=slices)
     assert placed(plan) == []
     assert reasons(plan)["late"].endswith(f"held for a request that comes before it from {later(200).rfc3339()}")
-    # In a wider pod the head will get the left half of the lower half; a box beside it is free.
+    # In a wider pod the head will get the left half of the lower half; a box next to it is free.
     quarters = [
         held("soon", (0, 0), (4, 4), "on-demand", ends=later(100), pod_shape=(8, 8)),
         held("right", (4, 0), (4, 4), "on-demand", pod_shape=(8, 8)),

@@ -100,7 +100,7 @@ def test_what_is_under_notice_is_waited_for_and_nothing_more_is_taken() -> None:
     assert victims(plan) == []
     assert not plan.waits[0].stockout
     assert "1 slice taken back for it" in plan.waits[0].reason
-    # A second one needs a slice of its own: the one under notice is for the first.
+    # A second one needs a separate slice: the one under notice is for the first.
     two = decided(HOSTS, request("new", usage="on-demand"), request("newer", usage="on-demand"), slices=slices)
     assert len(victims(two)) == 1
 
@@ -129,8 +129,8 @@ def test_a_job_takes_the_nodes_of_lower_jobs_of_its_project_only() -> None:
     assert taken(job, usage="on-demand", job_priority=4)
     assert not taken(job, usage="on-demand", job_priority=5)
     assert not taken(job, usage="on-demand", job_priority=4, project="other")
-    assert not taken(job, usage="on-demand")  # somebody made it himself
-    assert taken(job, project="other")  # spot gives way to on-demand, whoever asks
+    assert not taken(job, usage="on-demand")  # a user made it
+    assert taken(job, project="other")  # spot gives way to on-demand, in any project
     assert taken(spot_job, job_priority=4)
     assert not taken(spot_job, job_priority=4, project="other")
     assert not taken(spot_job)

@@ -1,4 +1,4 @@
-"""A bill that is kept is made once, whoever asks, and what was kept by others is never used for an earlier moment; on
+"""A kept bill is made once for all readers, and what was kept by others is never used for an earlier moment; on
 both databases."""
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def test_two_who_ask_at_once_meter_once(play: Play, metered: list[str], monkeypa
     other.join(30)
     assert len(metered) == 3 and len(set(metered)) == 3
     assert found == [mine] and found[0] is mine
-    assert told == [False, True, True], "who makes it ahead is told that somebody waits"
+    assert told == [False, True, True], "the maker is told that a reader waits"
 
 
 def _current(uow: UnitOfWork) -> kept_bills.Kept:

@@ -124,7 +124,7 @@ def test_what_is_kept_of_views_has_a_limit(play: Play) -> None:
 
 
 def test_the_line_of_the_month_ends_at_this_moment_where_the_forecast_begins(play: Play) -> None:
-    """A day that has just begun is no whole day: the point stands at its part."""
+    """A day that has just begun is not a whole day: the point stands at its part."""
     play.create("a")
     play.turn(2 * 86_400 + 6 * 3_600 - 10)
 

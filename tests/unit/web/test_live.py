@@ -84,7 +84,7 @@ async def _open_all(yard: Yard, rows: CountedRows) -> None:
             for _ in range(STREAMS - live.STREAMS_MAX):
                 await refused.acquire()
             assert (await client.get(yard.nodes())).json()["nodes"] == []
-            assert rows.calls == 1, "a rendering of its own for each stream"
+            assert rows.calls == 1, "a separate rendering for each stream"
             rows.go.set()
             while len(streams) < live.STREAMS_MAX:
                 await asyncio.sleep(0.01)

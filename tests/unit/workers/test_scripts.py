@@ -119,7 +119,7 @@ def test_every_process_is_found_by_its_environment_or_its_session(tmp_path: Path
 
 @pytest.fixture
 def stranger() -> Iterator[subprocess.Popen[bytes]]:
-    """A process that no host started, the leader of a session of its own."""
+    """A process that no host started, the leader of a separate session."""
     process = subprocess.Popen(["sleep", "1000"], start_new_session=True)
     yield process
     process.kill()

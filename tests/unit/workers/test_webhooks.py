@@ -45,7 +45,7 @@ def _receiver(
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             got.append((dict(self.headers), self.rfile.read(int(self.headers["Content-Length"]))))
-            with contextlib.suppress(OSError):  # whoever sent it has hung up
+            with contextlib.suppress(OSError):  # the sender has hung up
                 answer(self, status)
 
         def log_message(self, *_: Any) -> None:

@@ -40,7 +40,7 @@ def read_idx(pattern: Path | str) -> NDArray[Any]:
 
 
 def read_idx_set(patterns: Mapping[str, Path | str]) -> dict[str, NDArray[Any]]:
-    """Arrays by name, each from files of its own: {"image": "train-images*", "label": "train-labels*"}. Raises what
+    """Arrays by name, each from its files: {"image": "train-images*", "label": "train-labels*"}. Raises what
     `read_idx` raises, and INVALID_ARGUMENT when they do not have the same number of examples."""
     if not patterns:
         raise invalid("no features are asked for")
