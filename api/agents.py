@@ -12,10 +12,11 @@ from podyard.api import deps
 from podyard.api.deps import Timestamp
 from podyard.api.hosts import HostWanted, listens, to_api_wanted
 from podyard.api.job_messages import Training
-from podyard.base.clock import RealTime
+from podyard.base.clock import PlatformTime, RealTime
 from podyard.base.errors import invalid
 from podyard.control import agents, host_connections, hosts
 from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.job_history import CheckpointRecord, EvaluationRecord, MetricPoint
 
 router = APIRouter(prefix="/podyard/v1", route_class=deps.Route)
 
@@ -253,10 +254,13 @@ def report(request: Request, replica: str, body: Annotated[deps.MendedBody, Repo
     caller = deps.principal(request)
     agents.require_replica(caller, replica)
     message = deps.parse(ReportMessage, body)
-    progress = from_api_report(message)
-    desired, fail = deps.write(
-        request, lambda uow: (agents.report(uow, caller, replica, progress), agents.checkpoints_fail(uow, replica))
-    )
+    lines = _lines(message)
+
+    def unit(uow: UnitOfWork) -> tuple[str, bool]:
+        progress = _progress(message, lines, uow.now)
+        return agents.report(uow, caller, replica, progress), agents.checkpoints_fail(uow, replica)
+
+    desired, fail = deps.write(request, unit)
     return {
         "desired": desired,
         "checkpointsFail": fail,
@@ -289,19 +293,26 @@ def list_agents(request: Request) -> Agents:
     }
 
 
-def from_api_report(message: ReportMessage) -> agents.Progress:
+Lines = list[tuple[int, RealTime, str]]
+
+
+def _lines(message: ReportMessage) -> Lines:
     try:
-        lines = [(line.seq, RealTime.from_rfc3339(line.at), line.line) for line in message.logs]
+        return [(line.seq, RealTime.from_rfc3339(line.at), line.line) for line in message.logs]
     except ValueError as error:
         raise invalid(str(error), "logs") from None
+
+
+def _progress(message: ReportMessage, lines: Lines, now: PlatformTime) -> agents.Progress:
+    number = message.fence  # of the attempt
     return agents.Progress(
-        fence=message.fence,
+        fence=number,
         state=message.state,
         error=message.error,
         is_permanent=message.permanent,
-        points=[point.model_dump() for point in message.metrics],
-        evaluations=[evaluation.model_dump() for evaluation in message.evaluations],
-        checkpoints=[saved.model_dump() for saved in message.checkpoints],
+        points=[MetricPoint(attempt=number, **point.model_dump()) for point in message.metrics],
+        evaluations=[EvaluationRecord(one.step, number, one.metrics) for one in message.evaluations],
+        checkpoints=[CheckpointRecord(attempt=number, at=now, **saved.model_dump()) for saved in message.checkpoints],
         pruned=message.pruned,
         lines=lines,
         summary=message.summary,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, NotRequired
+from typing import Annotated, NotRequired
 
 from fastapi import APIRouter, Request, Response
 from typing_extensions import TypedDict
@@ -16,6 +15,7 @@ from podyard.control import job_progress, jobs
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.attempt import Attempt as AttemptRecord
 from podyard.domain.job import Job, job_name
+from podyard.domain.job_history import CheckpointRecord
 from podyard.domain.principal import Principal
 from podyard.pricing.sku import default_rate_card
 
@@ -203,8 +203,7 @@ def logs(request: Request, project: str, zone: str, job: str) -> LineList:
         lambda uow: jobs.logs(uow, caller, project, zone, job, worker=worker, after=after, limit=size),
     )
     entries: list[Line] = [
-        {"time": line["at"].rfc3339(), "worker": line["rank"], "attempt": line["attempt"], "line": line["line"]}
-        for line in lines
+        {"time": line.at.rfc3339(), "worker": line.rank, "attempt": line.attempt, "line": line.line} for line in lines
     ]
     return {"lines": entries, "nextPageToken": deps.page_token(str(after + len(lines)))}
 
@@ -213,7 +212,7 @@ def logs(request: Request, project: str, zone: str, job: str) -> LineList:
 def checkpoints(request: Request, project: str, zone: str, job: str) -> Checkpoints:
     caller = deps.principal(request)
     found = deps.read(request, lambda uow: jobs.checkpoints(uow, caller, project, zone, job))
-    return {"checkpoints": [to_api_checkpoint(row) for row in found]}
+    return {"checkpoints": [to_api_checkpoint(saved) for saved in found]}
 
 
 @router.get("/{job}:evaluations")
@@ -221,7 +220,7 @@ def evaluations(request: Request, project: str, zone: str, job: str) -> Evaluati
     caller = deps.principal(request)
     found = deps.read(request, lambda uow: jobs.evaluations(uow, caller, project, zone, job))
     shown: list[Evaluation] = [
-        {"step": row["step"], "attempt": row["attempt"], "metrics": row["metrics"]} for row in found
+        {"step": one.step, "attempt": one.attempt, "metrics": dict(one.metrics)} for one in found
     ]
     return {"evaluations": shown}
 
@@ -262,15 +261,15 @@ def _answer(uow: UnitOfWork, caller: Principal, job: Job) -> JobAnswer:
     return to_api_job(job, job_progress.of(uow, default_rate_card(), caller, job))
 
 
-def to_api_checkpoint(row: Mapping[str, Any]) -> Checkpoint:
+def to_api_checkpoint(saved: CheckpointRecord) -> Checkpoint:
     answer: Checkpoint = {
-        "step": row["step"],
-        "attempt": row["attempt"],
-        "name": row["name"],
-        "sha256": row["sha256"],
-        "createTime": row["at"].rfc3339(),
+        "step": saved.step,
+        "attempt": saved.attempt,
+        "name": saved.name,
+        "sha256": saved.sha256,
+        "createTime": saved.at.rfc3339(),
     }
-    if row["best"]:
+    if saved.best:
         answer["best"] = True
     return answer
 

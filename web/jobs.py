@@ -24,6 +24,7 @@ from podyard.domain.job import (
     JobRequest,
     TrainingSettings,
 )
+from podyard.domain.job_history import EvaluationRecord
 from podyard.domain.node import Node, NodeSpec
 from podyard.domain.principal import Principal
 from podyard.domain.recipes import RECIPES, FolderArgument, RecipeManifest, manifest_of
@@ -278,7 +279,7 @@ def _job_values(
     """Everything that a job's page shows, from one snapshot."""
     caller = context.principal(request)
     job = jobs.get(uow, caller, project, zone, job_id)
-    history = views.job_history(uow, caller, project, zone, job_id, CHART_POINTS_MAX, replica)
+    history = views.history_of_job(uow, caller, project, zone, job_id, CHART_POINTS_MAX, replica)
     skipped = max(0, history.log_lines - LOG_LINES_SHOWN)
     lines = jobs.logs(uow, caller, project, zone, job_id, worker=replica, after=skipped, limit=LOG_LINES_SHOWN)
     live_node = next(
@@ -321,11 +322,11 @@ def _job_values(
     }
 
 
-def _evaluations(rows: list[Mapping[str, Any]]) -> dict[str, Any]:
+def _evaluations(measured: list[EvaluationRecord]) -> dict[str, Any]:
     """The newest evaluations first, and the names of all that they measure."""
-    newest = rows[::-1][:EVALUATIONS_SHOWN_MAX]
-    names = sorted({name for row in newest for name in row["metrics"]})
-    return {"evaluations": newest, "measured": names, "evaluations_left_out": len(rows) - len(newest)}
+    newest = measured[::-1][:EVALUATIONS_SHOWN_MAX]
+    names = sorted({name for one in newest for name in one.metrics})
+    return {"evaluations": newest, "measured": names, "evaluations_left_out": len(measured) - len(newest)}
 
 
 def _attempts(

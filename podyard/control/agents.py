@@ -6,23 +6,21 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Select, Table, bindparam, delete, func, select
-
 from podyard.base.clock import RealTime
 from podyard.base.errors import Code, PodyardError, invalid
 from podyard.control import job_lines
 from podyard.control.gangs import settle
 from podyard.db import agents as agent_rows
-from podyard.db import attempts, faults, replicas
+from podyard.db import attempts, faults, job_history, replicas
 from podyard.db import jobs as rows
 from podyard.db.nodes import row_by_key as node_row
-from podyard.db.tables_jobs import checkpoints, job_evaluations, job_metrics
 from podyard.db.transition import move, store
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.agent import AgentRecord
 from podyard.domain.attempt import Attempt
 from podyard.domain.gang import core_count, learning_rate_scale
 from podyard.domain.job import Job, objects_prefix
+from podyard.domain.job_history import CheckpointRecord, EvaluationRecord, MetricPoint
 from podyard.domain.principal import Principal
 from podyard.domain.replica import REPLICA, Desired, Replica, ReplicaOutcome, ReplicaState
 from podyard.domain.training import training_json
@@ -41,14 +39,15 @@ class ReplicaReport:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Progress:
-    """What a replica says of itself. Points, checkpoints and lines may come twice: they are kept once."""
+    """What a replica says of itself. Points, checkpoints and lines may come twice: they are kept once.
+    The attempt of each is the fence."""
 
     fence: int
     state: str
     error: str | None
-    points: Sequence[Mapping[str, Any]]  # step, loss, accuracy, wall_seconds, modelled_seconds
-    evaluations: Sequence[Mapping[str, Any]]  # step, metrics
-    checkpoints: Sequence[Mapping[str, Any]]  # step, name, sha256, best
+    points: Sequence[MetricPoint]
+    evaluations: Sequence[EvaluationRecord]
+    checkpoints: Sequence[CheckpointRecord]
     pruned: Sequence[int]  # steps whose checkpoints are gone
     lines: Sequence[tuple[int, RealTime, str]]  # seq, at, line
     summary: Mapping[str, Any]
@@ -203,7 +202,7 @@ def checkpoints_fail(uow: UnitOfWork, replica_id: str) -> bool:
     return any(rule.matches(subject) for rule in rules)
 
 
-def _written(uow: UnitOfWork, job: Job, saved: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+def _written(uow: UnitOfWork, job: Job, saved: Sequence[CheckpointRecord]) -> Sequence[CheckpointRecord]:
     """The checkpoints without those that a fault has kept from being written; the job says which."""
     if not saved or not faults.standing(uow, "checkpoint"):
         return saved
@@ -214,7 +213,7 @@ def _written(uow: UnitOfWork, job: Job, saved: Sequence[Mapping[str, Any]]) -> S
         if rule is None:
             kept.append(item)
             continue
-        text = f"the checkpoint of step {item['step']} could not be written: {rule.reason}"
+        text = f"the checkpoint of step {item.step} could not be written: {rule.reason}"
         rows.set_reason(uow, job.job_key, text)
     return kept
 
@@ -226,60 +225,33 @@ def _keep_progress(uow: UnitOfWork, replica: Replica, attempt: Attempt, progress
         # The checkpoint that was chosen is torn, and the replica went on from the one before.
         before, attempt = attempt, dataclasses.replace(attempt, resume_step=resumed)
         store(uow, before, attempt)
-        modelled = rows.modelled_seconds_until(uow, job.job_key, resumed)
+        modelled = job_history.modelled_seconds_until(uow, job.job_key, resumed)
         job = dataclasses.replace(job, steps_done=resumed, modelled_seconds=modelled)
-    key = {"job_key": job.job_key, "attempt": attempt.attempt}
-    last = _last_step(uow, key, attempt)
-    fresh = [point for point in progress.points if point["step"] > last]
+    key, number = job.job_key, attempt.attempt
+    last = job_history.last_step(uow, key, number) or attempt.resume_step
+    fresh = [point for point in progress.points if point.step > last]
     for index, point in enumerate(fresh):
-        if point["step"] != last + 1 + index:
-            raise invalid(f"step {point['step']} follows step {last + index}: steps must be contiguous", "metrics")
+        if point.step != last + 1 + index:
+            raise invalid(f"step {point.step} follows step {last + index}: steps must be contiguous", "metrics")
     if fresh and (factor := faults.slowness(uow, job.node_key)) > 1:
-        fresh = [{**point, "modelled_seconds": point["modelled_seconds"] * factor} for point in fresh]
-    if fresh:
-        uow.insert_all(job_metrics, [{**key, **point} for point in fresh])
-    written = _written(uow, job, progress.checkpoints)
-    _keep_once(uow, checkpoints, key, [{**saved, "at": uow.now} for saved in written])
-    _keep_once(uow, job_evaluations, key, progress.evaluations)
-    if progress.pruned:
-        gone = checkpoints.c.step.in_(progress.pruned)
-        uow.execute(delete(checkpoints).where(checkpoints.c.job_key == job.job_key, gone))
+        fresh = [dataclasses.replace(point, modelled_seconds=point.modelled_seconds * factor) for point in fresh]
+    job_history.add_points(uow, key, fresh)
+    job_history.add_checkpoints(uow, key, number, _written(uow, job, progress.checkpoints))
+    job_history.add_evaluations(uow, key, number, progress.evaluations)
+    job_history.remove_checkpoints(uow, key, progress.pruned)
     latest = dict(job.latest)
     if progress.evaluations:
-        latest.update(max(progress.evaluations, key=lambda evaluation: int(evaluation["step"]))["metrics"])
+        latest.update(max(progress.evaluations, key=lambda evaluation: evaluation.step).metrics)
     if fresh:
-        latest.update(loss=fresh[-1]["loss"], accuracy=fresh[-1]["accuracy"], step=fresh[-1]["step"])
+        latest.update(loss=fresh[-1].loss, accuracy=fresh[-1].accuracy, step=fresh[-1].step)
     latest.update({k: v for k, v in progress.summary.items() if isinstance(v, int | float | str)})
     changed = dataclasses.replace(
         job,
         latest=latest,
-        steps_done=fresh[-1]["step"] if fresh else job.steps_done,
-        modelled_seconds=job.modelled_seconds + sum(point["modelled_seconds"] for point in fresh),
+        steps_done=fresh[-1].step if fresh else job.steps_done,
+        modelled_seconds=job.modelled_seconds + sum(point.modelled_seconds for point in fresh),
     )
     store(uow, read, changed)
-
-
-def _keep_once(uow: UnitOfWork, table: Table, key: Mapping[str, Any], items: Sequence[Mapping[str, Any]]) -> None:
-    """Inserts those of `items` (each with its step) that the attempt has not told before."""
-    if not items:
-        return
-    known = {row["step"] for row in uow.all(_TOLD[table.name], key)}
-    for item in items:
-        if item["step"] not in known:
-            uow.insert(table, {**key, **item})
-            known.add(item["step"])
-
-
-def _last_step(uow: UnitOfWork, key: Mapping[str, Any], attempt: Attempt) -> int:
-    return int(uow.execute(_LAST_STEP, key).scalar() or attempt.resume_step)
-
-
-def _of_attempt(query: Select[Any], table: Table) -> Select[Any]:
-    return query.where(table.c.job_key == bindparam("job_key"), table.c.attempt == bindparam("attempt"))
-
-
-_LAST_STEP = _of_attempt(select(func.max(job_metrics.c.step)), job_metrics)
-_TOLD = {table.name: _of_attempt(select(table.c.step), table) for table in (checkpoints, job_evaluations)}
 
 
 def require_replica(principal: Principal, replica_id: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from podyard.control.fsck_violation import GRACE_SECONDS, Violation
-from podyard.db.fsck import Records, Row
+from podyard.db.fsck import Records
 from podyard.domain.attempt import Attempt, AttemptState
 from podyard.domain.fleet import Fleet
 from podyard.domain.gang import allowed_sizes
@@ -21,19 +21,19 @@ def check_jobs(records: Records, fleet: Fleet) -> Iterator[Violation]:
     del fleet
     attempts: dict[str, list[Attempt]] = {}
     replicas: dict[str, list[Replica]] = {}
-    metrics: dict[str, list[Row]] = {}
     for attempt in records.attempts.values():
         attempts.setdefault(attempt.job_key, []).append(attempt)
     for replica in records.replicas:
         replicas.setdefault(replica.attempt_id, []).append(replica)
-    for point in records.metrics:
-        metrics.setdefault(point["job_key"], []).append(point)
+    steps: dict[str, dict[int, Sequence[int]]] = {}
+    for (key, number), reported in records.steps.items():
+        steps.setdefault(key, {})[number] = reported
     running_on: dict[str, str] = {}
     for key, job in records.jobs.items():
         mine = sorted(attempts.get(key, ()), key=lambda attempt: attempt.attempt)
         for problem in _gangs(records, job, mine, replicas, running_on):
             yield Violation("I3", records.now, job.name, problem)
-        for problem in _steps(job, mine, metrics.get(key, ())):
+        for problem in _steps(job, mine, steps.get(key, {})):
             yield Violation("I4", records.now, job.name, problem)
         for problem in _lost(records, job, mine):
             yield Violation("I5", records.now, job.name, problem)
@@ -78,15 +78,12 @@ def _gangs(
         running_on[job.node_key] = job.job_id
 
 
-def _steps(job: Job, attempts: Sequence[Attempt], metrics: Sequence[Row]) -> Iterator[str]:
+def _steps(job: Job, attempts: Sequence[Attempt], steps: dict[int, Sequence[int]]) -> Iterator[str]:
     if [attempt.attempt for attempt in attempts] != list(range(1, len(attempts) + 1)):
         yield "its attempts are not numbered from 1 without a gap"
         return
     if attempts and job.attempt != attempts[-1].attempt:
         yield f"it is at attempt {job.attempt}, and the last one is {attempts[-1].attempt}"
-    steps: dict[int, list[int]] = {}
-    for point in metrics:
-        steps.setdefault(point["attempt"], []).append(point["step"])
     committed: list[int] = []
     for attempt in attempts:
         number, resumed = attempt.attempt, attempt.resume_step

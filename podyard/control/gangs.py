@@ -19,7 +19,7 @@ from podyard.base.errors import Code
 from podyard.base.ids import row_id
 from podyard.base.rng import secret_token
 from podyard.control import access, job_lines
-from podyard.db import agents, attempts, credentials, outbox, replicas
+from podyard.db import agents, attempts, credentials, job_history, outbox, replicas
 from podyard.db import jobs as rows
 from podyard.db.nodes import row_by_key as node_row
 from podyard.db.transition import born, move, store
@@ -185,8 +185,8 @@ def _needed(size: GangSize, free: int) -> str:
 
 def _start(uow: UnitOfWork, job: Job, size: GangSize) -> None:
     number = job.attempt + 1
-    saved = rows.committed_checkpoints(uow, job.job_key)
-    resume_step = saved[0]["step"] if saved else 0
+    saved = job_history.committed_checkpoints(uow, job.job_key)
+    resume_step = saved[0].step if saved else 0
     attempt_id = row_id(uow.streams.stream("attempts"), "attempt")
     attempt = Attempt(
         attempt_id=attempt_id,
@@ -215,7 +215,7 @@ def _start(uow: UnitOfWork, job: Job, size: GangSize) -> None:
         state_reason=smaller,
         attempt=number,
         steps_done=resume_step,
-        modelled_seconds=rows.modelled_seconds_until(uow, job.job_key, resume_step),
+        modelled_seconds=job_history.modelled_seconds_until(uow, job.job_key, resume_step),
         started=job.started or uow.now,
     )
     move(uow, job, "prepare", reason=smaller or f"attempt {number} from step {resume_step}", changed=changed)

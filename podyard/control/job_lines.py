@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
-
-from sqlalchemy import bindparam, insert, select
 
 from podyard.base.clock import RATE_ONE, ClockMode, PlatformTime, RealTime
-from podyard.db import attempts
-from podyard.db.tables_jobs import job_logs
+from podyard.db import attempts, job_logs
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.replica import Replica
 
@@ -21,31 +17,21 @@ def keep(uow: UnitOfWork, replica: Replica, lines: Sequence[tuple[int, RealTime,
     """Keeps what a replica has written (seq, real time, line), each line once."""
     if not lines:
         return
-    newest = uow.first(_NEWEST, {"replica": replica.replica_id})
-    last = -1 if newest is None else newest["seq"]
-    begin = attempts.get(uow, replica.attempt_id).started if newest is None else newest["at"]
+    newest = job_logs.newest(uow, replica.replica_id)
+    last, begin = newest or (-1, attempts.get(uow, replica.attempt_id).started)
     fresh = []
     for seq, at, line in lines:
         if last < seq < LOG_LINES_PER_REPLICA_MAX:
             begin = max(begin, _platform_time(uow, at))  # lines stay in the order in which they were written
-            fresh.append(_row(replica, seq, begin, line))
-    if fresh:
-        uow.execute(insert(job_logs), fresh)
+            fresh.append((seq, begin, line[:LOG_LINE_CHARACTERS_MAX]))
+    job_logs.add(uow, replica, fresh)
 
 
 def add(uow: UnitOfWork, replica: Replica, line: str) -> None:
     """Adds a line of the platform's own to the log of a replica that writes no more."""
-    newest = uow.first(_NEWEST, {"replica": replica.replica_id})
-    seq, at = (0, uow.now) if newest is None else (newest["seq"] + 1, max(newest["at"], uow.now))
-    uow.execute(insert(job_logs), [_row(replica, seq, at, line)])
-
-
-_NEWEST = (
-    select(job_logs.c.seq, job_logs.c.at)
-    .where(job_logs.c.replica_id == bindparam("replica"))
-    .order_by(job_logs.c.seq.desc())
-    .limit(1)
-)
+    newest = job_logs.newest(uow, replica.replica_id)
+    seq, at = (0, uow.now) if newest is None else (newest[0] + 1, max(newest[1], uow.now))
+    job_logs.add(uow, replica, [(seq, at, line[:LOG_LINE_CHARACTERS_MAX])])
 
 
 def _platform_time(uow: UnitOfWork, at: RealTime) -> PlatformTime:
@@ -58,13 +44,3 @@ def _platform_time(uow: UnitOfWork, at: RealTime) -> PlatformTime:
     elif not clock.running and clock.mode is ClockMode.LOCAL:
         ago = 0
     return uow.now.plus_nanos(-ago)
-
-
-def _row(replica: Replica, seq: int, at: PlatformTime, line: str) -> dict[str, Any]:
-    return {
-        "replica_id": replica.replica_id,
-        "seq": seq,
-        "job_key": replica.job_key,
-        "at": at,
-        "line": line[:LOG_LINE_CHARACTERS_MAX],
-    }

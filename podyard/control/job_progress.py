@@ -5,13 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from sqlalchemy import bindparam, select
-
 from podyard.base.money import Amount
 from podyard.control import billing, bills
 from podyard.control.spending import within
-from podyard.db import attempts
-from podyard.db.tables_jobs import job_metrics
+from podyard.db import attempts, job_history
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.job import JOB, Job
 from podyard.domain.principal import Principal
@@ -59,18 +56,9 @@ def _progress(uow: UnitOfWork, job: Job, cost: Amount | None) -> JobProgress:
 
 def _steps_per_second(uow: UnitOfWork, job: Job) -> float | None:
     """By the newest steps of the present attempt. Its first one compiles, so it is left out when there are others."""
-    found = uow.all(_NEWEST, {"job_key": job.job_key, "attempt": job.attempt, "most": SPEED_STEPS_MAX + 1})
-    seconds = [row["wall_seconds"] for row in found]
+    seconds = job_history.newest_seconds(uow, job.job_key, job.attempt, SPEED_STEPS_MAX + 1)
     counted = seconds[:-1] or seconds
     return len(counted) / sum(counted) if sum(counted) > 0 else None
-
-
-_NEWEST = (
-    select(job_metrics.c.wall_seconds)
-    .where(job_metrics.c.job_key == bindparam("job_key"), job_metrics.c.attempt == bindparam("attempt"))
-    .order_by(job_metrics.c.step.desc())
-    .limit(bindparam("most"))
-)
 
 
 def _costs(

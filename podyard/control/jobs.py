@@ -6,16 +6,14 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import select
-
 from podyard.base.errors import Code, PodyardError, failed_precondition, invalid, not_found
 from podyard.base.ids import check_resource_id, row_id
 from podyard.control import access, gangs, lookup, nodes
 from podyard.db import attempts as attempt_rows
+from podyard.db import job_history, job_logs
 from podyard.db import jobs as rows
 from podyard.db import nodes as node_rows
 from podyard.db import replicas as replica_rows
-from podyard.db.tables_jobs import job_logs, replicas
 from podyard.db.transition import born, move, store
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.attempt import Attempt, AttemptOutcome
@@ -31,11 +29,11 @@ from podyard.domain.job import (
     JobRequest,
     JobSpec,
     JobState,
-    MetricPoint,
     StartFrom,
     job_name,
     objects_prefix,
 )
+from podyard.domain.job_history import CheckpointRecord, EvaluationRecord, LogLine, MetricPoint
 from podyard.domain.node import NodeSpec, kind_of
 from podyard.domain.ports import ObjectReader
 from podyard.domain.principal import Principal
@@ -179,21 +177,21 @@ def metrics(
 ) -> list[MetricPoint]:
     """The committed step history after `after_step`, at most `limit` points."""
     job = lookup.job(uow, principal, "podyard.jobs.get", project, zone, job_id)
-    return rows.committed_points(uow, job.job_key, after_step, limit)
+    return job_history.committed_points(uow, job.job_key, after_step, limit)
 
 
-def checkpoints(uow: UnitOfWork, principal: Principal, project: str, zone: str, job_id: str) -> list[Mapping[str, Any]]:
+def checkpoints(uow: UnitOfWork, principal: Principal, project: str, zone: str, job_id: str) -> list[CheckpointRecord]:
     """The committed checkpoints, the newest first. `best` is true of one at most: each was the best when it came."""
     job = lookup.job(uow, principal, "podyard.jobs.get", project, zone, job_id)
-    found = rows.committed_checkpoints(uow, job.job_key)
-    best = next((item["step"] for item in found if item["best"]), None)
-    return [{**item, "best": item["step"] == best} for item in found]
+    found = job_history.committed_checkpoints(uow, job.job_key)
+    best = next((item.step for item in found if item.best), None)
+    return [dataclasses.replace(item, best=item.step == best) for item in found]
 
 
-def evaluations(uow: UnitOfWork, principal: Principal, project: str, zone: str, job_id: str) -> list[Mapping[str, Any]]:
-    """The committed evaluations by step: step, attempt, metrics."""
+def evaluations(uow: UnitOfWork, principal: Principal, project: str, zone: str, job_id: str) -> list[EvaluationRecord]:
+    """The committed evaluations, by step."""
     job = lookup.job(uow, principal, "podyard.jobs.get", project, zone, job_id)
-    return rows.committed_evaluations(uow, job.job_key)
+    return job_history.committed_evaluations(uow, job.job_key)
 
 
 def artifacts(
@@ -234,17 +232,10 @@ def logs(
     worker: int | None,
     after: int,
     limit: int,
-) -> list[Mapping[str, Any]]:
-    """Lines in the order of their time, `after` many left out: at, worker (rank), attempt's replica, seq, line."""
+) -> list[LogLine]:
+    """Lines in the order of their time, `after` many left out; of one worker (rank) or (None) of all."""
     job = lookup.job(uow, principal, "podyard.jobs.get", project, zone, job_id)
-    query = (
-        select(job_logs.c.at, replicas.c.rank, replicas.c.fence.label("attempt"), job_logs.c.seq, job_logs.c.line)
-        .join(replicas, replicas.c.replica_id == job_logs.c.replica_id)
-        .where(job_logs.c.job_key == job.job_key)
-    )
-    if worker is not None:
-        query = query.where(replicas.c.rank == worker)
-    return uow.all(query.order_by(job_logs.c.at, replicas.c.rank, job_logs.c.seq).offset(after).limit(limit))
+    return job_logs.lines_of(uow, job.job_key, worker, after, limit)
 
 
 def _source(
@@ -261,10 +252,10 @@ def _source(
         raise invalid("startFrom is not for mode train: a job trains from its own beginning", "startFrom")
     job_id, step = request.start_from
     job = lookup.job(uow, principal, "podyard.jobs.get", project, zone, job_id)
-    saved = rows.committed_checkpoints(uow, job.job_key)
+    saved = job_history.committed_checkpoints(uow, job.job_key)
     if not saved:
         raise failed_precondition(f"job {job_id} has no checkpoint to start from")
-    steps = [item["step"] for item in saved]
+    steps = [item.step for item in saved]
     if step is None:
         step = steps[0]
     elif step not in steps:

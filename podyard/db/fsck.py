@@ -46,7 +46,7 @@ class Records:
     jobs: Mapping[str, Job]
     attempts: Mapping[str, Attempt]
     replicas: Sequence[Replica]
-    metrics: Sequence[Row]
+    steps: Mapping[tuple[str, int], Sequence[int]]  # by job and attempt: those that were reported
     requests: Sequence[Row]
     broken: Mapping[str, int]  # bit set of chips by pod
 
@@ -64,6 +64,9 @@ def load(uow: UnitOfWork, after_seq: int = 0) -> Records:
     def of_job(name: str) -> list[Row]:
         return uow.all(queries[name], of_jobs or None)
 
+    steps: dict[tuple[str, int], list[int]] = {}
+    for row in of_job("metrics"):
+        steps.setdefault((row["job_key"], row["attempt"]), []).append(row["step"])
     return Records(
         now=uow.now,
         after_seq=after_seq,
@@ -81,7 +84,7 @@ def load(uow: UnitOfWork, after_seq: int = 0) -> Records:
         jobs=jobs,
         attempts={row["attempt_id"]: to_attempt(row) for row in of_job("attempts")},
         replicas=[to_replica(row) for row in of_job("replicas")],
-        metrics=of_job("metrics"),
+        steps=steps,
         requests=read("requests"),
         broken=fault_rows.broken(uow),
     )

@@ -1,19 +1,18 @@
-"""Jobs, as records; what they have measured and saved."""
+"""Jobs, as records."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, bindparam, false, func, or_, select
+from sqlalchemy import bindparam, func, select
 
 from podyard.base.clock import RealTime
-from podyard.db import attempts
 from podyard.db.tables_compute import nodes
 from podyard.db.tables_jobs import attempts as attempt_table
-from podyard.db.tables_jobs import checkpoints, job_evaluations, job_metrics, jobs
+from podyard.db.tables_jobs import jobs
 from podyard.db.unit_of_work import UnitOfWork
-from podyard.domain.attempt import AttemptState, committed_ranges
+from podyard.domain.attempt import AttemptState
 from podyard.domain.job import (
     ACTIVE_JOB_STATES,
     ENDED_JOB_STATES,
@@ -22,7 +21,6 @@ from podyard.domain.job import (
     Job,
     JobSpec,
     JobState,
-    MetricPoint,
     StartFrom,
 )
 from podyard.domain.training import training_of
@@ -155,46 +153,3 @@ def to_spec(stored: Mapping[str, Any]) -> JobSpec:
 
 
 _COLUMNS = tuple(column.name for column in jobs.c)
-
-
-def committed(uow: UnitOfWork, job_key: str) -> ColumnElement[bool]:
-    """The condition on `job_metrics` (or, by the same columns, `checkpoints`) that keeps the committed history."""
-    return _committed(uow, job_key, job_metrics)
-
-
-def committed_points(uow: UnitOfWork, job_key: str, after_step: int, limit: int) -> list[MetricPoint]:
-    query = select(job_metrics).where(committed(uow, job_key), job_metrics.c.step > after_step)
-    found = uow.all(query.order_by(job_metrics.c.step).limit(limit))
-    return [MetricPoint(**{name: row[name] for name in MetricPoint.__dataclass_fields__}) for row in found]
-
-
-def committed_checkpoints(uow: UnitOfWork, job_key: str) -> list[Mapping[str, Any]]:
-    """The checkpoints of the committed history, the newest step first."""
-    query = select(checkpoints).where(_committed(uow, job_key, checkpoints))
-    return uow.all(query.order_by(checkpoints.c.step.desc()))
-
-
-def committed_evaluations(uow: UnitOfWork, job_key: str) -> list[Mapping[str, Any]]:
-    """The evaluations of the committed history, by step.
-
-    The step that an attempt resumed from may have been evaluated before it or by it: the newer one counts.
-    """
-    query = select(job_evaluations).where(_committed(uow, job_key, job_evaluations, before_first=1))
-    found = uow.all(query.order_by(job_evaluations.c.step, job_evaluations.c.attempt))
-    return list({row["step"]: row for row in found}.values())
-
-
-def modelled_seconds_until(uow: UnitOfWork, job_key: str, last_step: int) -> float:
-    query = select(func.sum(job_metrics.c.modelled_seconds)).where(
-        committed(uow, job_key), job_metrics.c.step <= last_step
-    )
-    return float(uow.execute(query).scalar() or 0.0)
-
-
-def _committed(uow: UnitOfWork, job_key: str, table: Any, before_first: int = 0) -> ColumnElement[bool]:
-    """`before_first`: how many steps before an attempt's first one count as well."""
-    pieces = []
-    for attempt, first, last in committed_ranges(attempts.of_job(uow, job_key)):
-        piece = and_(table.c.attempt == attempt, table.c.step >= first - before_first)
-        pieces.append(piece if last is None else and_(piece, table.c.step <= last))
-    return and_(table.c.job_key == job_key, or_(false(), *pieces))

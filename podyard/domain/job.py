@@ -209,16 +209,6 @@ class Job:
         return self.kind.host_count if hosts is None else hosts, self.spec.global_batch if batch is None else batch
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class MetricPoint:
-    step: int
-    attempt: int
-    loss: float
-    accuracy: float
-    wall_seconds: float
-    modelled_seconds: float
-
-
 def job_name(project: str, zone: str, job_id: str) -> str:
     return f"projects/{project}/locations/{zone}/jobs/{job_id}"
 

@@ -15,7 +15,8 @@ from podyard.base.errors import Code, PodyardError
 from podyard.base.rng import Random
 from podyard.control import agents
 from podyard.control.agents import Progress, ReplicaReport
-from podyard.db.unit_of_work import Database
+from podyard.db.unit_of_work import Database, UnitOfWork
+from podyard.domain.job_history import CheckpointRecord, MetricPoint
 from podyard.domain.principal import Principal
 from podyard.domain.replica import Desired
 from podyard.simulation.hosts import HOSTS_MAX, SimHosts
@@ -242,20 +243,17 @@ class SimAgent:
         marks = [step for step in fresh if step % every == 0]
         if saved and reached > int(process.spec["resumeStep"]) and reached not in marks:
             marks.append(reached)
-        progress = Progress(
-            fence=process.fence,
-            state=state,
-            error=None,
-            points=[_point(step, process.step_seconds) for step in fresh] if first else [],
-            evaluations=[],
-            checkpoints=[_checkpoint(step) for step in marks] if first else [],
-            pruned=[],
-            lines=[],
-            summary={},
-        )
-        desired = self._database.run(
-            lambda uow: agents.report(uow, process.principal, process.replica_id, progress), actor=self.agent_id
-        )
+        number = process.fence
+        points = [_point(step, number, process.step_seconds) for step in fresh] if first else []
+
+        def unit(uow: UnitOfWork) -> str:
+            saved = [_checkpoint(step, number, uow.now) for step in marks] if first else []
+            progress = Progress(
+                number, state, None, points, evaluations=[], checkpoints=saved, pruned=[], lines=[], summary={}
+            )
+            return agents.report(uow, process.principal, process.replica_id, progress)
+
+        desired = self._database.run(unit, actor=self.agent_id)
         if self._database.peek(_IS_OVER, {"replica": process.replica_id}) is not None:
             self.strange.append(("I4", process.replica_id, f"fence {process.fence} is over, and its report was taken"))
         process.reported = self._clock.now()
@@ -267,12 +265,12 @@ def _report(replica: str, fence: int, phase: Phase, reason: str, released: bool)
     return ReplicaReport(replica, fence, "EXITED" if phase is Phase.EXITED else str(phase), reason, released)
 
 
-def _point(step: int, seconds: float) -> dict[str, Any]:
-    return {"step": step, "loss": 1.0 / step, "accuracy": 0.5, "wall_seconds": 0.0, "modelled_seconds": seconds}
+def _point(step: int, attempt: int, seconds: float) -> MetricPoint:
+    return MetricPoint(step, attempt, 1.0 / step, 0.5, wall_seconds=0.0, modelled_seconds=seconds)
 
 
-def _checkpoint(step: int) -> dict[str, Any]:
-    return {"step": step, "name": f"checkpoint-{step}", "sha256": f"{step:064x}", "best": False}
+def _checkpoint(step: int, attempt: int, at: PlatformTime) -> CheckpointRecord:
+    return CheckpointRecord(step, attempt, f"checkpoint-{step}", f"{step:064x}", best=False, at=at)
 
 
 @dataclasses.dataclass(slots=True)

@@ -135,12 +135,12 @@ def a_node_that_leaves_ready_keeps_its_gang(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("I4", 0, 1, 3)
 def a_job_resumes_one_step_too_late(patch: pytest.MonkeyPatch) -> None:
-    saved = gangs.rows.committed_checkpoints
+    saved = gangs.job_history.committed_checkpoints
 
     def changed(*args: Any) -> Any:
-        return [{**row, "step": row["step"] + 1} for row in saved(*args)]
+        return [dataclasses.replace(item, step=item.step + 1) for item in saved(*args)]
 
-    patch.setattr(gangs, "rows", Altered(gangs.rows, committed_checkpoints=changed))
+    patch.setattr(gangs, "job_history", Altered(gangs.job_history, committed_checkpoints=changed))
 
 
 @mutant("I4", 0, 1, 2)

@@ -19,6 +19,7 @@ from podyard.domain.job import Elastic, Job, JobRequest, TrainingSettings
 from podyard.domain.node import node_name
 from podyard.domain.principal import PLATFORM, Principal
 from podyard.domain.replica import Replica
+from tests.store.reports import progress
 
 PROJECT, ZONE = "demo", "europe-west4-a"
 AGENT = Principal("agent", {}, agent_id="local")
@@ -72,10 +73,9 @@ class Play:
         return sorted(live, key=lambda replica: replica.rank)
 
     def report(self, replica: Replica, state: str = "RUNNING", **fields: Any) -> str:
-        said = {"error": None, "points": [], "evaluations": [], "checkpoints": [], "pruned": [], "lines": []}
-        progress = agents.Progress(**{"fence": replica.fence, "state": state, "summary": {}, **said, **fields})
+        said = progress(self.database, replica, state, **fields)
         caller = Principal("replica", {}, attempt_id=replica.attempt_id)
-        return self.database.run(lambda uow: agents.report(uow, caller, replica.replica_id, progress))
+        return self.database.run(lambda uow: agents.report(uow, caller, replica.replica_id, said))
 
     def run_all(self) -> None:
         """Every replica that has been started runs; those that are to yield have done so, and have gone."""
@@ -184,9 +184,9 @@ def test_evaluations_best_and_pruned_checkpoints_are_kept_and_dropped(play: Play
         play.report(first, points=points, checkpoints=saved, evaluations=measured, pruned=[2])
     read = play.database.read
     found = read(lambda uow: jobs.checkpoints(uow, PLATFORM, PROJECT, ZONE, "j"))
-    assert [(row["step"], row["best"]) for row in found] == [(8, False), (6, False), (4, True)]
+    assert [(saved.step, saved.best) for saved in found] == [(8, False), (6, False), (4, True)]
     evaluations = read(lambda uow: jobs.evaluations(uow, PLATFORM, PROJECT, ZONE, "j"))
-    assert [(row["step"], row["metrics"]) for row in evaluations] == [(4, {"val_loss": 0.5}), (8, {"val_loss": 0.25})]
+    assert [(one.step, one.metrics) for one in evaluations] == [(4, {"val_loss": 0.5}), (8, {"val_loss": 0.25})]
     job = play.job()
     assert (job.latest["val_loss"], job.spec.training.evaluate_every_steps) == (0.25, 10)
 

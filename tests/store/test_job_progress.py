@@ -41,7 +41,7 @@ def progress(yard: Yard, job_id: str, caller: Principal = PLATFORM) -> JobProgre
 
 def log(yard: Yard, job_id: str) -> list[tuple[PlatformTime, str]]:
     lines = yard.ask(jobs.logs, job_id, worker=None, after=0, limit=100)
-    return [(line["at"], line["line"]) for line in lines]
+    return [(line.at, line.line) for line in lines]
 
 
 def test_a_running_job_shows_time_speed_what_is_left_and_its_cost(yard: Yard) -> None:

@@ -9,6 +9,7 @@ from sqlalchemy import text
 
 from podyard import migrations
 from podyard.db import attempts as attempt_rows
+from podyard.db import job_history
 from podyard.db import jobs as rows
 from podyard.db.unit_of_work import Database, UnitOfWork
 from podyard.domain.job import TrainingSettings
@@ -86,9 +87,9 @@ def test_a_job_of_the_first_schema_is_read_by_this_one_and_survives_the_way_back
     attempts = database.read(lambda uow: attempt_rows.of_job(uow, "j"))
     assert [job.size_of(attempt) for attempt in attempts] == [(4, 64), (4, 64)]
     assert [attempt.yield_real for attempt in attempts] == [None, None]
-    (saved,) = database.read(lambda uow: rows.committed_checkpoints(uow, "j"))
-    assert (saved["step"], saved["best"]) == (4, False)
-    assert database.read(lambda uow: rows.committed_evaluations(uow, "j")) == []
+    (saved,) = database.read(lambda uow: job_history.committed_checkpoints(uow, "j"))
+    assert (saved.step, saved.best) == (4, False)
+    assert database.read(lambda uow: job_history.committed_evaluations(uow, "j")) == []
     migrations.migrate(database.engine, "0001")
     after = database.read(lambda uow: uow.all(text("SELECT * FROM attempts ORDER BY attempt")))
     assert after == before

@@ -22,6 +22,7 @@ from podyard.domain.principal import PLATFORM, Principal
 from podyard.domain.replica import Replica
 from podyard.domain.slice import PREEMPTIBLE_LIFE_SECONDS, SliceRecord
 from tests.store.queue_play import PROJECT, ZONE, Play, node_spec, request
+from tests.store.reports import progress
 
 SPOT, ON_DEMAND = UsageClass.SPOT, UsageClass.ON_DEMAND
 NOTICE = 30.0
@@ -72,10 +73,9 @@ class Yard(Play):
         """All live replicas report; what they are told."""
         told = []
         for replica in self.live():
-            said = {"error": None, "points": [], "evaluations": [], "checkpoints": [], "pruned": [], "lines": []}
-            progress = agents.Progress(**{"fence": replica.fence, "state": state, "summary": {}, **said, **fields})
+            said = progress(self.database, replica, state, **fields)
             caller = Principal("replica", {}, attempt_id=replica.attempt_id)
-            told.append(self.database.run(lambda u, c=caller, r=replica, p=progress: _report(u, c, r, p)))
+            told.append(self.database.run(lambda u, c=caller, r=replica, p=said: _report(u, c, r, p)))
         return told
 
     def exit_all(self) -> None:
@@ -94,8 +94,8 @@ class Yard(Play):
         return self.database.read(lambda uow: queue_view.rows(uow, self.fleet, PLATFORM, PROJECT, location))
 
 
-def _report(uow: Any, caller: Principal, replica: Replica, progress: agents.Progress) -> str:
-    return agents.report(uow, caller, replica.replica_id, progress)
+def _report(uow: Any, caller: Principal, replica: Replica, said: agents.Progress) -> str:
+    return agents.report(uow, caller, replica.replica_id, said)
 
 
 @pytest.fixture

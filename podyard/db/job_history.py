@@ -1,0 +1,138 @@
+"""What jobs have measured and saved, as records.
+
+The committed history is that of the attempts, each cut at the checkpoint that the next one resumed from.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, Select, Table, and_, bindparam, delete, false, func, or_, select
+
+from podyard.db import attempts
+from podyard.db.records import columns
+from podyard.db.tables_jobs import checkpoints, job_evaluations, job_metrics
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.attempt import committed_ranges
+from podyard.domain.job_history import CheckpointRecord, EvaluationRecord, MetricPoint
+
+
+def _of_attempt(query: Select[Any], table: Table) -> Select[Any]:
+    return query.where(table.c.job_key == bindparam("job_key"), table.c.attempt == bindparam("attempt"))
+
+
+_LAST_STEP = _of_attempt(select(func.max(job_metrics.c.step)), job_metrics)
+_KEPT = {table.name: _of_attempt(select(table.c.step), table) for table in (checkpoints, job_evaluations)}
+_NEWEST = (
+    _of_attempt(select(job_metrics.c.wall_seconds), job_metrics)
+    .order_by(job_metrics.c.step.desc())
+    .limit(bindparam("most"))
+)
+_REACHED = (
+    select(job_metrics.c.attempt, func.max(job_metrics.c.step).label("step"))
+    .where(job_metrics.c.job_key == bindparam("job_key"))
+    .group_by(job_metrics.c.attempt)
+)
+
+
+def last_step(uow: UnitOfWork, job_key: str, attempt: int) -> int | None:
+    """The last step that an attempt has reported."""
+    step: int | None = uow.execute(_LAST_STEP, {"job_key": job_key, "attempt": attempt}).scalar()
+    return step
+
+
+def last_steps(uow: UnitOfWork, job_key: str) -> dict[int, int]:
+    """The last step that each attempt reported, committed or lost."""
+    return {row["attempt"]: row["step"] for row in uow.all(_REACHED, {"job_key": job_key})}
+
+
+def newest_seconds(uow: UnitOfWork, job_key: str, attempt: int, most: int) -> list[float]:
+    """What the newest steps of an attempt took in real time, the newest first."""
+    rows = uow.all(_NEWEST, {"job_key": job_key, "attempt": attempt, "most": most})
+    return [row["wall_seconds"] for row in rows]
+
+
+def add_points(uow: UnitOfWork, job_key: str, points: Sequence[MetricPoint]) -> None:
+    if points:
+        uow.insert_all(job_metrics, [{"job_key": job_key, **columns(point)} for point in points])
+
+
+def add_checkpoints(uow: UnitOfWork, job_key: str, attempt: int, saved: Sequence[CheckpointRecord]) -> None:
+    _add_once(uow, checkpoints, job_key, attempt, saved)
+
+
+def add_evaluations(uow: UnitOfWork, job_key: str, attempt: int, measured: Sequence[EvaluationRecord]) -> None:
+    _add_once(uow, job_evaluations, job_key, attempt, measured)
+
+
+def _add_once(
+    uow: UnitOfWork, table: Table, job_key: str, attempt: int, items: Iterable[CheckpointRecord | EvaluationRecord]
+) -> None:
+    """Inserts those that the attempt has not told before."""
+    if not items:
+        return
+    known = {row["step"] for row in uow.all(_KEPT[table.name], {"job_key": job_key, "attempt": attempt})}
+    for item in items:
+        if item.step not in known:
+            uow.insert(table, {"job_key": job_key, **columns(item)})
+            known.add(item.step)
+
+
+def remove_checkpoints(uow: UnitOfWork, job_key: str, steps: Sequence[int]) -> None:
+    if steps:
+        uow.execute(delete(checkpoints).where(checkpoints.c.job_key == job_key, checkpoints.c.step.in_(steps)))
+
+
+def committed_points(uow: UnitOfWork, job_key: str, after_step: int, limit: int) -> list[MetricPoint]:
+    return _points(uow, job_key, job_metrics.c.step > after_step, limit)
+
+
+def thinned_points(uow: UnitOfWork, job_key: str, stride: int, last_step: int, limit: int) -> list[MetricPoint]:
+    """Every `stride`-th committed one, the first and the last."""
+    kept = or_(job_metrics.c.step % stride == 0, job_metrics.c.step.in_((1, last_step)))
+    return _points(uow, job_key, kept, limit)
+
+
+def _points(uow: UnitOfWork, job_key: str, kept: ColumnElement[bool], limit: int) -> list[MetricPoint]:
+    names = (job_metrics.c[field.name] for field in dataclasses.fields(MetricPoint))
+    query = select(*names).where(_committed(uow, job_key, job_metrics), kept)
+    return [MetricPoint(**row) for row in uow.all(query.order_by(job_metrics.c.step).limit(limit))]
+
+
+def committed_checkpoints(uow: UnitOfWork, job_key: str) -> list[CheckpointRecord]:
+    """The newest step first."""
+    query = select(checkpoints).where(_committed(uow, job_key, checkpoints))
+    rows = uow.all(query.order_by(checkpoints.c.step.desc()))
+    return [CheckpointRecord(**_without_job(row)) for row in rows]
+
+
+def committed_evaluations(uow: UnitOfWork, job_key: str) -> list[EvaluationRecord]:
+    """By step.
+
+    The step that an attempt resumed from may have been evaluated before it or by it: the newer one counts.
+    """
+    query = select(job_evaluations).where(_committed(uow, job_key, job_evaluations, before_first=1))
+    rows = uow.all(query.order_by(job_evaluations.c.step, job_evaluations.c.attempt))
+    return list({row["step"]: EvaluationRecord(**_without_job(row)) for row in rows}.values())
+
+
+def modelled_seconds_until(uow: UnitOfWork, job_key: str, last_step: int) -> float:
+    query = select(func.sum(job_metrics.c.modelled_seconds)).where(
+        _committed(uow, job_key, job_metrics), job_metrics.c.step <= last_step
+    )
+    return float(uow.execute(query).scalar() or 0.0)
+
+
+def _without_job(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name != "job_key"}
+
+
+def _committed(uow: UnitOfWork, job_key: str, table: Table, before_first: int = 0) -> ColumnElement[bool]:
+    """`before_first`: how many steps before an attempt's first one count as well."""
+    pieces = []
+    for attempt, first, last in committed_ranges(attempts.of_job(uow, job_key)):
+        piece = and_(table.c.attempt == attempt, table.c.step >= first - before_first)
+        pieces.append(piece if last is None else and_(piece, table.c.step <= last))
+    return and_(table.c.job_key == job_key, or_(false(), *pieces))

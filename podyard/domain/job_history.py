@@ -1,0 +1,48 @@
+"""What a job measures, saves and says, step by step. All of it is kept by attempt."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from podyard.base.clock import PlatformTime
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MetricPoint:
+    step: int
+    attempt: int
+    loss: float
+    accuracy: float
+    wall_seconds: float
+    modelled_seconds: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CheckpointRecord:
+    """`best`: it was the best one when it was written."""
+
+    step: int
+    attempt: int
+    name: str
+    sha256: str
+    best: bool
+    at: PlatformTime
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class EvaluationRecord:
+    step: int
+    attempt: int
+    metrics: Mapping[str, float]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LogLine:
+    """`rank`: of the replica that wrote it."""
+
+    at: PlatformTime
+    rank: int
+    attempt: int
+    seq: int
+    line: str
