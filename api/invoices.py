@@ -17,7 +17,7 @@ from podyard.control import accounts, commitments, invoices
 from podyard.control.commitments import Purchase
 from podyard.control.invoice_document import EXACT_DECIMALS
 from podyard.domain.account import Account
-from podyard.domain.invoice import Credit
+from podyard.domain.invoice import Credit, IssuedInvoice
 from podyard.http import several_units
 from podyard.pricing.sku import default_rate_card
 
@@ -179,7 +179,7 @@ def list_invoices(request: Request, project: str) -> InvoiceList:
     """The issued invoices, by month."""
     caller = deps.principal(request)
     found = deps.read(request, lambda uow: invoices.list_invoices(uow, caller, project))
-    return {"invoices": [_summary(row) for row in found]}
+    return {"invoices": [_summary(invoice) for invoice in found]}
 
 
 @router.get("/invoices:preview", openapi_extra=deps.asks(MONTH))
@@ -205,8 +205,8 @@ def close(request: Request, project: str, month: str, body: Annotated[deps.Body,
     caller.require("podyard.billing.edit", project, f"projects/{project}/invoices/{month}")
     hold = deps.parse(CloseMessage, body).hold_suspense
     database = deps.platform(request).database
-    row = several_units.close(database, default_rate_card(), caller, project, month, hold_suspense=hold)
-    return {"month": month, "state": "EMPTY"} if row is None else _issued(row)
+    issued = several_units.close(database, default_rate_card(), caller, project, month, hold_suspense=hold)
+    return {"month": month, "state": "EMPTY"} if issued is None else _issued(issued)
 
 
 @router.get("/commitments")
@@ -297,25 +297,25 @@ def _account(found: Account) -> AccountAnswer:
     return answer
 
 
-def _summary(row: invoices.Row) -> InvoiceSummary:
+def _summary(invoice: IssuedInvoice) -> InvoiceSummary:
     return {
-        "month": row["month"],
-        "number": row["number"],
-        "currency": row["currency"],
-        "total": minor_text(row["total"], row["decimals"]),
-        "asOf": row["as_of"].rfc3339(),
-        "issueTime": row["issued_at"].rfc3339(),
-        "sha256": row["sha256"],
+        "month": invoice.month,
+        "number": invoice.number,
+        "currency": invoice.currency,
+        "total": minor_text(invoice.total, invoice.decimals),
+        "asOf": invoice.as_of.rfc3339(),
+        "issueTime": invoice.issued_at.rfc3339(),
+        "sha256": invoice.sha256,
     }
 
 
-def _issued(row: invoices.Row) -> InvoiceAnswer:
+def _issued(invoice: IssuedInvoice) -> InvoiceAnswer:
     return {
-        "month": row["month"],
+        "month": invoice.month,
         "state": "ISSUED",
-        "invoice": json.loads(row["document"]),
-        "sha256": row["sha256"],
-        "issueTime": row["issued_at"].rfc3339(),
+        "invoice": json.loads(invoice.document),
+        "sha256": invoice.sha256,
+        "issueTime": invoice.issued_at.rfc3339(),
     }
 
 

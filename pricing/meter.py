@@ -11,6 +11,7 @@ R10 A resource still in use is billed up to `as_of`, and what that gives is mark
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
@@ -64,7 +65,7 @@ class Metered:
 class Admitted:
     """Events per resource in order of `seq`, with clamped times; and the ids of events in conflict."""
 
-    by_resource: Mapping[str, tuple[UsageEvent, ...]]
+    by_resource: Mapping[str, Sequence[UsageEvent]]
     quarantined: tuple[str, ...]
 
 
@@ -83,10 +84,13 @@ def admit(events: Iterable[UsageEvent]) -> Admitted:
     grouped: dict[str, list[UsageEvent]] = {}
     for event in sorted(by_id.values(), key=lambda e: (e.resource_id, e.seq)):
         grouped.setdefault(event.resource_id, []).append(event)
-    return Admitted({key: _clamped(found) for key, found in grouped.items()}, tuple(quarantined))
+    return Admitted({key: clamp(found) for key, found in grouped.items()}, tuple(quarantined))
 
 
-def _clamped(events: Sequence[UsageEvent]) -> tuple[UsageEvent, ...]:
+def clamp(events: Sequence[UsageEvent]) -> Sequence[UsageEvent]:
+    """R4, for the events of one resource in order of `seq`: there is only something to do where times run backwards."""
+    if all(a.at.nanos <= b.at.nanos for a, b in itertools.pairwise(events)):
+        return events
     clamped: list[UsageEvent] = []
     latest: PlatformTime | None = None
     for event in events:
@@ -94,7 +98,7 @@ def _clamped(events: Sequence[UsageEvent]) -> tuple[UsageEvent, ...]:
             event = dataclasses.replace(event, at=latest)
         latest = event.at
         clamped.append(event)
-    return tuple(clamped)
+    return clamped
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from fastapi import FastAPI
 
 from podyard.base.errors import PodyardError
 from podyard.control import dashboard, kept_bills, snapshots
+from podyard.db import usage_events
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.principal import PLATFORM
 from podyard.http.context import Platform
@@ -78,7 +79,7 @@ def make_all(platform: Platform, pace: kept_bills.Pace) -> None:
         templates().get_template(name)
         pace(False)
     database = platform.database
-    projects = database.read(lambda uow: kept_bills.largest(uow, PROJECTS_AHEAD, EVENTS_LEAST))
+    projects = database.read(lambda uow: usage_events.largest_projects(uow, PROJECTS_AHEAD, EVENTS_LEAST))
 
     def bill(uow: UnitOfWork, project: str) -> None:
         kept_bills.current(uow, card, project, pace)

@@ -19,6 +19,7 @@ from podyard.base.errors import PodyardError, invalid
 from podyard.control import accounts, explorer, explorer_invoices
 from podyard.control.explorer import BY_INVOICE, BY_USE, DIMENSIONS, Question
 from podyard.control.snapshots import Snapshot
+from podyard.db import cost_dimensions
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain import months
 from podyard.domain.account import Account
@@ -66,7 +67,7 @@ def show(request: Request, project: str) -> Response:
     def body(
         uow: UnitOfWork, found: Snapshot
     ) -> tuple[Snapshot, Question, View | None, PodyardError | None, list[str]]:
-        keys = explorer.label_keys(uow, project)
+        keys = cost_dimensions.label_keys(uow, project)
         asked = _usual(found.account, found.as_of)
         try:
             asked = _question(found.account, found.as_of, fields, fields.getlist("where"))

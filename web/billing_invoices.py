@@ -15,11 +15,12 @@ from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.errors import Code, PodyardError
 from podyard.base.money import minor_text
 from podyard.control import accounts, bill_lines, invoices
-from podyard.control.bill_lines import Event, Explained
+from podyard.control.bill_lines import Explained
 from podyard.control.snapshots import Snapshot
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.account import Account
-from podyard.domain.usage import UsageRecord
+from podyard.domain.invoice import IssuedInvoice
+from podyard.domain.usage import UsageEvent, UsageRecord
 from podyard.http import context
 from podyard.pricing.commitments import OWN
 from podyard.pricing.rating import amount_of
@@ -40,7 +41,7 @@ router = APIRouter(prefix="/invoices", route_class=ConsoleRoute)
 def show_all(request: Request, project: str) -> Response:
     caller = context.principal(request)
 
-    def body(uow: UnitOfWork) -> tuple[list[invoices.Row], Account, str]:
+    def body(uow: UnitOfWork) -> tuple[list[IssuedInvoice], Account, str]:
         account = accounts.get(uow, caller, project)
         return invoices.list_invoices(uow, caller, project), account, account.month_of(uow.now)
 
@@ -59,9 +60,9 @@ def show_all(request: Request, project: str) -> Response:
     )
 
 
-def _summary(row: invoices.Row, project: str) -> dict[str, Any]:
-    total = minor_text(row["total"], row["decimals"])
-    return {**row, "url": _url(project, row["month"]), "shown": f"{total} {row['currency']}"}
+def _summary(invoice: IssuedInvoice, project: str) -> dict[str, Any]:
+    total = minor_text(invoice.total, invoice.decimals)
+    return {"invoice": invoice, "url": _url(project, invoice.month), "shown": f"{total} {invoice.currency}"}
 
 
 def _url(project: str, month: str) -> str:
@@ -80,22 +81,22 @@ def _there(uow: UnitOfWork, request: Request, project: str, month: str) -> int:
 def show(request: Request, project: str, month: str) -> Response:
     caller = context.principal(request)
 
-    def body(uow: UnitOfWork, found: Snapshot) -> tuple[Mapping[str, Any] | None, invoices.Row | None]:
+    def body(uow: UnitOfWork, found: Snapshot) -> tuple[Mapping[str, Any] | None, IssuedInvoice | None]:
         account, card = found.account, default_rate_card()
         if accounts.check_month(month) < account.next_month:
-            row = invoices.get(uow, caller, project, month)
-            return json.loads(row["document"]), row
+            issued = invoices.get(uow, caller, project, month)
+            return json.loads(issued.document), issued
         _, draft = made(found, ("draft", month), lambda: invoices.preview(uow, card, caller, project, month).document)
         return draft, None
 
-    document, row = read(request, project, body)
+    document, issued = read(request, project, body)
     return page(
         request,
         "billing_invoice.html",
         **frame(project, "invoices", f"Invoice {month}"),
         month=month,
         document=document,
-        row=row,
+        issued=issued,
         lines=[] if document is None else [_line(project, month, line) for line in document["lines"]],
         files=[(name, _file(project, month, name)) for name in EXPORTS],
         printed=project_url(project, "invoices", month, "print"),
@@ -122,8 +123,7 @@ def _sold(uow: UnitOfWork, request: Request, project: str, month: str) -> int:
     """A line of an issued invoice is in its document, one of a draft at least sold."""
     sku, version = _line_named(request)
     if accounts.check_month(month) < accounts.of(uow, project).next_month:
-        row = invoices.get(uow, context.principal(request), project, month)
-        lines = json.loads(row["document"])["lines"]
+        lines = json.loads(invoices.get(uow, context.principal(request), project, month).document)["lines"]
         known = any((one["sku"], one["priceVersion"]) == (sku, version) for one in lines)
     else:
         found = default_rate_card().skus.get(sku)
@@ -147,7 +147,7 @@ def line(request: Request, project: str, month: str) -> Response:
     """ "Explain this line": price version, resources, seconds and the events that they follow from."""
     caller, (sku, version) = context.principal(request), _line_named(request)
 
-    def body(uow: UnitOfWork) -> tuple[Explained, Any, Any, list[Event]]:
+    def body(uow: UnitOfWork) -> tuple[Explained, Any, Any, list[UsageEvent]]:
         found = bill_lines.explain(uow, default_rate_card(), caller, project, month, sku, version)
         if not found.parts:
             raise _no_line(month, sku)
@@ -172,7 +172,7 @@ def line(request: Request, project: str, month: str) -> Response:
         exact=exactly(found.amount.parts),
         parts=[_part(part, found) for part in shown],
         pages=numbers,
-        events=[(event, found.names.get(event.resource, event.resource).rsplit("/", 1)[-1]) for event in events],
+        events=[(event, found.names.get(event.resource_id, event.resource_id).rsplit("/", 1)[-1]) for event in events],
         events_max=bill_lines.EVENTS_SHOWN_MAX,
     )
 

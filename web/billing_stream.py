@@ -18,12 +18,11 @@ from anyio import CapacityLimiter, to_thread
 from anyio.lowlevel import RunVar
 from fastapi import Request
 from markupsafe import Markup
-from sqlalchemy import bindparam, func, select
 from starlette.responses import Response, StreamingResponse
 
 from podyard.base.errors import PodyardError
 from podyard.control import access, accounts
-from podyard.db.tables_compute import nodes
+from podyard.db import cost_dimensions
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.http import context
 from podyard.web import billing_turns
@@ -126,16 +125,13 @@ def _frame(request: Request, project: str, month: str, tab: str, title: str, che
     def body(uow: UnitOfWork) -> tuple[int, int]:
         context.principal(request).require("podyard.billing.view", project, f"projects/{project}/costs")
         access.project_row(uow, project)
-        return check(uow, request, project, month), int(uow.execute(_NODES, {"project": project}).scalar() or 0)
+        return check(uow, request, project, month), cost_dimensions.node_count(uow, project)
 
     status, there = context.read(request, body)
     waiting = f"Working out the bill of {count(there, 'node')}…"
     text = page_text(request, "billing_base.html", **frame(project, tab, title, waiting))
     before, _, after = text.partition(MARK)
     return _Frame(status, before, after)
-
-
-_NODES = select(func.count()).where(nodes.c.project == bindparam("project"))
 
 
 async def _parts(request: Request, found: _Frame, making: asyncio.Future[Response]) -> AsyncIterator[str]:

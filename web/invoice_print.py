@@ -98,7 +98,7 @@ def _sheet(request: Request, project: str, month: str) -> Sheet:
 def document_of(uow: UnitOfWork, caller: Principal, project: str, month: str) -> tuple[Mapping[str, Any], str | None]:
     """The invoice's document and, once it is issued, its digest. Raises NOT_FOUND where there is nothing to invoice."""
     try:
-        row = invoices.get(uow, caller, project, month)
+        issued = invoices.get(uow, caller, project, month)
     except PodyardError as error:
         if error.code is not Code.NOT_FOUND or month < accounts.get(uow, caller, project).next_month:
             raise
@@ -106,7 +106,7 @@ def document_of(uow: UnitOfWork, caller: Principal, project: str, month: str) ->
         if found.document is None:
             raise
         return found.document, None
-    return json.loads(row["document"]), row["sha256"]
+    return json.loads(issued.document), issued.sha256
 
 
 def sheet_of(document: Mapping[str, Any], sha256: str | None) -> Sheet:

@@ -12,14 +12,14 @@ from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.errors import PodyardError
 from podyard.base.money import Amount
 from podyard.control import access
+from podyard.db import usage_events
 from podyard.db.tables import state_changes
-from podyard.db.tables_billing import usage_events
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import region_of
 from podyard.domain.node import UsageClass
 from podyard.domain.principal import Principal
-from podyard.domain.usage import UsageEvent, UsageRecord
-from podyard.pricing.meter import Metered, admit, meter_resource, node_policy
+from podyard.domain.usage import BilledNode, UsageEvent, UsageRecord
+from podyard.pricing.meter import Metered, clamp, meter_resource, node_policy
 from podyard.pricing.rating import Rated, hold, rate, total
 from podyard.pricing.sku import RateCard
 
@@ -76,20 +76,9 @@ def usage(
     """
     principal.require("podyard.billing.view", project, f"projects/{project}/usage")
     access.project_row(uow, project)
-    query = select(usage_events).where(usage_events.c.project == project)
-    if node_name is not None:
-        query = query.where(usage_events.c.resource_name == node_name)
-    if resource_keys is not None:
-        query = query.where(usage_events.c.resource_key.in_(resource_keys))
-    events = uow.all(query.order_by(usage_events.c.seq))
-    facts = {event["resource_key"]: event for event in events}
-    admitted = admit(
-        UsageEvent(e["event_id"], e["resource_key"], e["resource_seq"], e["state"], e["at"]) for e in events
-    )
-    assert not admitted.quarantined, admitted.quarantined  # our own events have unique (resource, seq) keys
     found = [
-        _node_usage(card, facts[key], meter_resource(key, history, _policy(facts[key]), uow.now), uow.now)
-        for key, history in admitted.by_resource.items()
+        _node_usage(card, node, history, uow.now)
+        for node, history in usage_events.histories(uow, project, resource_keys, node_name)
     ]
     return ProjectUsage(uow.now, sorted(found, key=lambda node: (node.first_second or 0, node.resource_key)))
 
@@ -101,17 +90,12 @@ def events(uow: UnitOfWork, principal: Principal, project: str, after_seq: int, 
     return uow.all(query.order_by(state_changes.c.seq).limit(min(limit, EVENTS_PAGE_MAX)))
 
 
-def _policy(event: Mapping[str, Any]) -> Any:
-    return node_policy(UsageClass(event["usage_class"]))
-
-
-def _node_usage(card: RateCard, facts: Mapping[str, Any], metered: Metered, now: PlatformTime) -> NodeUsage:
-    region = region_of(facts["zone"])
-    usage_class = UsageClass(facts["usage_class"])
+def _node_usage(card: RateCard, node: BilledNode, history: Sequence[UsageEvent], now: PlatformTime) -> NodeUsage:
+    metered = meter_resource(node.key, clamp(history), node_policy(node.usage_class), now)
     sku_id: str | None = None
     price: int | None = None
     try:
-        sku, quantity = card.sku_for(facts["accelerator_type"], region, usage_class)
+        sku, quantity = card.sku_for(node.accelerator_type, region_of(node.zone), node.usage_class)
         rated = rate(metered, sku, quantity)
         sku_id = sku.sku_id
         version = sku.version_at(_priced_at(metered, now))
@@ -119,11 +103,11 @@ def _node_usage(card: RateCard, facts: Mapping[str, Any], metered: Metered, now:
     except PodyardError as error:
         rated = hold(metered, error.message)
     return NodeUsage(
-        resource_key=facts["resource_key"],
-        name=facts["resource_name"],
-        zone=facts["zone"],
-        accelerator_type=facts["accelerator_type"],
-        usage_class=usage_class,
+        resource_key=node.key,
+        name=node.name,
+        zone=node.zone,
+        accelerator_type=node.accelerator_type,
+        usage_class=node.usage_class,
         seconds=metered.seconds,
         waived_seconds=metered.waived_seconds,
         estimated=metered.estimated,

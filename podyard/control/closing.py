@@ -12,20 +12,18 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import bindparam, func, select, text
-
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import Code, PodyardError, failed_precondition
 from podyard.control import access, accounts, bills, card_prices, invoices
 from podyard.control.invoice_document import canonical, digest, number_of
 from podyard.control.invoices import Computed
-from podyard.db import ledger, timers
-from podyard.db.tables_billing import adjustments, usage_events
-from podyard.db.tables_billing import invoices as table
+from podyard.db import invoices as invoice_rows
+from podyard.db import ledger, prices, timers, usage_events
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.account import Account
-from podyard.domain.invoice import Invoice
+from podyard.domain.invoice import Invoice, IssuedInvoice
 from podyard.domain.principal import Principal
+from podyard.domain.usage import UsageRecord
 from podyard.pricing import ledger as entries
 from podyard.pricing.bill import Terms
 from podyard.pricing.sku import RateCard, default_rate_card
@@ -66,7 +64,7 @@ class Prepared:
     invoice: Invoice | None = None
     document: bytes = b""
     held: tuple[str, ...] = ()
-    used: Sequence[Row] = ()
+    used: Sequence[UsageRecord] = ()
     refused: PodyardError | None = None
 
     @property
@@ -77,8 +75,8 @@ class Prepared:
 def known_events(uow: UnitOfWork) -> int:
     """The number of the last usage event, in a unit of its own: the first of three steps. No event with a lower number
     appears any more."""
-    _wait_for_events(uow)
-    return int(uow.execute(_LAST_SEQ).scalar() or 0)
+    usage_events.wait_for_writers(uow)
+    return usage_events.last_seq(uow)
 
 
 def prepare(
@@ -120,7 +118,7 @@ def _is_due(uow: UnitOfWork, account: Account) -> bool:
 
 def _prepared(uow: UnitOfWork, card: RateCard, account: Account, known_seq: int) -> Prepared:
     month, as_of = account.next_month, account.closes_at(account.next_month)
-    last_seq = int(uow.execute(_LAST_OF_PROJECT, {"project": account.project, "until": known_seq}).scalar() or 0)
+    last_seq = usage_events.last_seq_of(uow, account.project, known_seq)
     found = Prepared(card, account, None, as_of, last_seq, known_seq)
     try:
         card_prices.check(uow, card)
@@ -137,22 +135,9 @@ def _prepared(uow: UnitOfWork, card: RateCard, account: Account, known_seq: int)
     )
 
 
-_LAST_SEQ = select(func.max(usage_events.c.seq))
-_LAST_OF_PROJECT = _LAST_SEQ.where(
-    usage_events.c.project == bindparam("project"), usage_events.c.seq <= bindparam("until")
-)
-
-
 def _locked(uow: UnitOfWork, project: str) -> Account:
-    _wait_for_events(uow)
+    usage_events.wait_for_writers(uow)
     return accounts.of(uow, project)
-
-
-def _wait_for_events(uow: UnitOfWork) -> None:
-    """No usage event is under way from now on: on PostgreSQL units take their numbers before they commit. On SQLite
-    there is one writer at a time anyway."""
-    if uow.connection.dialect.name == "postgresql":
-        uow.execute(text("LOCK TABLE usage_events IN SHARE MODE"))
 
 
 def _stands(uow: UnitOfWork, account: Account, found: Prepared) -> bool:
@@ -161,28 +146,17 @@ def _stands(uow: UnitOfWork, account: Account, found: Prepared) -> bool:
         return False
     if invoices.terms_of(uow, account, found.month) != found.terms:
         return False
-    since = {"since": found.known_seq, "as_of": found.as_of}
-    return all(row.project != account.project for row in uow.execute(_SINCE, since))
-
-
-# All projects' events by their numbers: there are few since the read, and an index by project would be walked whole.
-_SINCE = (
-    select(usage_events.c.project)
-    .where(
-        usage_events.c.seq > bindparam("since"), usage_events.c.at <= bindparam("as_of", type_=usage_events.c.at.type)
-    )
-    .order_by(usage_events.c.seq)
-)
+    return not usage_events.any_since(uow, account.project, found.known_seq, found.as_of)
 
 
 def issue_by_hand(
     uow: UnitOfWork, principal: Principal, project: str, month: str, found: Prepared | None, hold_suspense: bool
-) -> Row | None:
-    """Writes what `prepare` has computed; the invoice's row, or None when there was nothing to invoice. Raises as
+) -> IssuedInvoice | None:
+    """Writes what `prepare` has computed; the invoice, or None when there was nothing to invoice. Raises as
     `prepare`, FAILED_PRECONDITION for usage without a price, and `Outdated` when it has to be computed again."""
     account = _asked(uow, principal, project, month)
     if month < account.next_month:
-        return invoices.find(uow, project, month)
+        return invoice_rows.find(uow, project, month)
     _require_due(uow, account, month)
     if found is None or not _stands(uow, account, found):
         raise Outdated(project, month)
@@ -212,7 +186,7 @@ def put_off(uow: UnitOfWork, project: str) -> None:
     accounts.close_later(uow, project, PUT_OFF_SECONDS)
 
 
-def _issue(uow: UnitOfWork, account: Account, found: Prepared, hold_suspense: bool) -> Row | None:
+def _issue(uow: UnitOfWork, account: Account, found: Prepared, hold_suspense: bool) -> IssuedInvoice | None:
     """All that can be refused is refused before the first row is written: the loop keeps why, in the same unit."""
     if found.refused is not None:
         raise found.refused
@@ -220,12 +194,12 @@ def _issue(uow: UnitOfWork, account: Account, found: Prepared, hold_suspense: bo
     if found.held and not hold_suspense:
         named = _first_of(found.held)
         raise failed_precondition(f"{found.month} cannot be closed, since some of it has no price: {named}")
-    bills.keep_prices(uow, found.used)
+    prices.keep_used(uow, found.used)
     if found.invoice is not None:
         card_prices.keep(uow, found.card, found.as_of)
         _book(uow, account, found, found.invoice)
     accounts.close_next_month(uow, account)
-    return invoices.find(uow, account.project, found.month)
+    return invoice_rows.find(uow, account.project, found.month)
 
 
 def _held_seconds(computed: Computed) -> tuple[str, ...]:
@@ -243,23 +217,18 @@ def _book(uow: UnitOfWork, account: Account, found: Prepared, invoice: Invoice) 
     booked = entries.of_invoice(account.project, invoice)
     name = number_of(account.project, invoice.month)
     ledger.book(uow, account.project, booked.source_id, invoice.month, booked.entries, f"invoice {name}")
-    for one in invoice.adjustments:
-        row = {"corrects_month": one.corrects_month, "booked_month": one.booked_in_month, "minor": one.minor}
-        uow.insert(adjustments, {"project": account.project, **row})
-    uow.insert(
-        table,
-        {
-            "project": account.project,
-            "month": invoice.month,
-            "number": name,
-            "document": found.document,
-            "sha256": digest(found.document),
-            "currency": invoice.currency,
-            "decimals": invoice.decimals,
-            "total": invoice.total,
-            "re_rated": invoice.total - sum(one.minor for one in invoice.adjustments),
-            "as_of": found.as_of,
-            "last_event_seq": found.last_seq,
-            "issued_at": uow.now,
-        },
+    issued = IssuedInvoice(
+        project=account.project,
+        month=invoice.month,
+        number=name,
+        document=found.document,
+        sha256=digest(found.document),
+        currency=invoice.currency,
+        decimals=invoice.decimals,
+        total=invoice.total,
+        re_rated=invoice.total - sum(one.minor for one in invoice.adjustments),
+        as_of=found.as_of,
+        last_event_seq=found.last_seq,
+        issued_at=uow.now,
     )
+    invoice_rows.add(uow, issued, invoice.adjustments)

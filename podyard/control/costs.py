@@ -19,6 +19,7 @@ from podyard.base.errors import Code, PodyardError
 from podyard.base.money import Amount
 from podyard.control import access, accounts, bills, commitments
 from podyard.control.spending import within
+from podyard.db import cost_dimensions, usage_events
 from podyard.db import jobs as job_rows
 from podyard.db.tables_jobs import attempts, job_metrics, jobs
 from podyard.db.unit_of_work import UnitOfWork
@@ -30,7 +31,7 @@ from podyard.domain.job import job_name
 from podyard.domain.node import INTERRUPTIBLE, UsageClass
 from podyard.domain.principal import Principal
 from podyard.domain.recipes import is_program, manifest_of
-from podyard.domain.usage import UsageRecord
+from podyard.domain.usage import BilledNode, UsageRecord
 from podyard.hardware.accelerator_types import parse
 from podyard.pricing import attribution
 from podyard.pricing.attribution import IDLE, Share
@@ -178,11 +179,11 @@ def costs(uow: UnitOfWork, card: RateCard, principal: Principal, project: str, m
     access.project_row(uow, project)
     account = accounts.of(uow, project)
     window = _window(account, month, uow.now)
-    facts = bills.facts_of(uow, project)
+    facts = usage_events.facts(uow, project)
     resources = {key: bills.resource_of(card, node) for key, node in facts.items()}
     charges = _charges(uow, project, resources, bills.terms_of(uow, account), window)
     own = total(charge for charge in charges if charge.resource_id.startswith(OWN))
-    spans = bills.spans_of(uow, project, by_attempt=True)
+    spans = cost_dimensions.job_spans(uow, project, by_attempt=True)
     shares = _attributed(charges, spans, uow.now)
     dearer = _on_demand(card, facts)
     on_demand = _attributed(_charges(uow, project, dearer, Terms(), window), spans, uow.now)
@@ -218,7 +219,7 @@ def what_if(
     if change.accelerator_type is not None:
         parse(change.accelerator_type)  # it says what is no type
     window = _window(account, month, uow.now)
-    facts = bills.facts_of(uow, project)
+    facts = usage_events.facts(uow, project)
     terms = bills.terms_of(uow, account)
     actual = _charges(uow, project, {k: bills.resource_of(card, f) for k, f in facts.items()}, terms, window)
     others = {key: _changed(node, change) for key, node in facts.items()}
@@ -255,7 +256,7 @@ def _attributed(
     return attribution.attribute(of_nodes, spans, as_of)
 
 
-def _on_demand(card: RateCard, facts: Mapping[str, bills.NodeFacts]) -> dict[str, Resource]:
+def _on_demand(card: RateCard, facts: Mapping[str, BilledNode]) -> dict[str, Resource]:
     """The nodes that can be taken back, as they would be sold on demand; those without such a price are left out. The
     free first minute stays theirs: what was not charged is not saved either."""
     found = {}
@@ -272,7 +273,7 @@ def _on_demand(card: RateCard, facts: Mapping[str, bills.NodeFacts]) -> dict[str
 def _jobs(
     uow: UnitOfWork,
     project: str,
-    facts: Mapping[str, bills.NodeFacts],
+    facts: Mapping[str, BilledNode],
     resources: Mapping[str, Resource],
     shares: Mapping[str, Mapping[str, Share]],
     on_demand: Mapping[str, Mapping[str, Share]],
@@ -316,7 +317,7 @@ def _attempt(
 
 def _job(
     job: Row,
-    node: bills.NodeFacts,
+    node: BilledNode,
     resource: Resource,
     costs_of: Sequence[AttemptCost],
     last: Mapping[tuple[str, int], Row],
@@ -367,7 +368,7 @@ _STEPS = (
 )
 
 
-def _changed(node: bills.NodeFacts, change: Change) -> bills.NodeFacts:
+def _changed(node: BilledNode, change: Change) -> BilledNode:
     zone = node.zone if change.region is None else f"{change.region}-a"
     return dataclasses.replace(
         node,
@@ -381,7 +382,7 @@ def _commitments(
     uow: UnitOfWork,
     card: RateCard,
     project: str,
-    others: Mapping[str, bills.NodeFacts],
+    others: Mapping[str, BilledNode],
     change: Change,
     years: int,
     window: range,

@@ -16,14 +16,14 @@ from sqlalchemy import bindparam, select
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.intervals import union_of_seconds
 from podyard.base.money import Amount
-from podyard.control import bills, explorer, spending
-from podyard.control.bills import NodeFacts
+from podyard.control import explorer, spending
 from podyard.control.snapshots import Snapshot, rates
+from podyard.db import cost_dimensions, usage_events
 from podyard.db.tables import state_changes
-from podyard.db.tables_billing import budgets, usage_events
+from podyard.db.tables_billing import budgets
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain import months
-from podyard.domain.usage import UsageRecord
+from podyard.domain.usage import BilledNode, UsageRecord
 from podyard.pricing import budgets as pure
 from podyard.pricing import commitments, explore
 from podyard.pricing.attribution import IDLE, Owned
@@ -41,7 +41,7 @@ class NodeMonth:
     second."""
 
     key: str
-    facts: NodeFacts
+    facts: BilledNode
     amount: Amount
     rate: int
 
@@ -178,9 +178,11 @@ def _scope(uow: UnitOfWork, found: Snapshot, row: Mapping[str, Any]) -> Iterator
     if row["scope"] != "job":
         return mine
     own = frozenset(
-        key for key, name in explorer.job_names(uow, found.project).items() if name.endswith("/" + row["scope_value"])
+        key
+        for key, name in cost_dimensions.job_labels(uow, found.project).items()
+        if name.endswith("/" + row["scope_value"])
     )
-    owners = explore.owners(bills.spans_of(uow, found.project), found.as_of)
+    owners = explore.owners(cost_dimensions.job_spans(uow, found.project), found.as_of)
     cut = (part for record in mine for part in explore.by_job(record, owners.get(record.resource_id, ())))
     return (part for job, part in cut if job in own)
 
@@ -199,7 +201,7 @@ class Efficiency:
     commitments. `idle_since`: a POSIX second, of a node that is in use by nobody now."""
 
     key: str
-    facts: NodeFacts
+    facts: BilledNode
     busy: int
     idle: int
     amount: Amount
@@ -211,7 +213,7 @@ class Efficiency:
 def efficiency(uow: UnitOfWork, found: Snapshot, month: str) -> list[Efficiency]:
     """The nodes that were in use in the month, those with the dearest idle time first."""
     window = found.month_seconds(month)
-    owners = explore.owners(bills.spans_of(uow, found.project), found.as_of)
+    owners = explore.owners(cost_dimensions.job_spans(uow, found.project), found.as_of)
     sums: dict[str, list[int]] = {}
     for part in (found.closed, found.open):
         for record in part:
@@ -281,25 +283,8 @@ _STATES = select(state_changes.c.resource_key, state_changes.c.to_state, state_c
 def preemptions(uow: UnitOfWork, found: Snapshot, month: str) -> list[tuple[PlatformTime, str, str]]:
     """(when, zone, name) of the month's preemptions, the newest first, at most `PREEMPTIONS_MAX`."""
     window = found.month_seconds(month)
-    times = {
-        "start": PlatformTime(window.start * NANOS_PER_SECOND),
-        "stop": PlatformTime(window.stop * NANOS_PER_SECOND),
-    }
-    rows = uow.execute(_PREEMPTIONS, {"project": found.project, **times})
-    return [(row.at, row.zone, row.resource_name.rsplit("/", 1)[-1]) for row in rows]
-
-
-_PREEMPTIONS = (
-    select(usage_events.c.at, usage_events.c.zone, usage_events.c.resource_name)
-    .where(
-        usage_events.c.project == bindparam("project"),
-        usage_events.c.state == "PREEMPTED",
-        usage_events.c.at >= bindparam("start"),
-        usage_events.c.at < bindparam("stop"),
-    )
-    .order_by(usage_events.c.seq.desc())
-    .limit(PREEMPTIONS_MAX)
-)
+    start, stop = (PlatformTime(second * NANOS_PER_SECOND) for second in (window.start, window.stop))
+    return usage_events.preemptions(uow, found.project, start, stop, PREEMPTIONS_MAX)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

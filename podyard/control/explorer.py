@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from fractions import Fraction
-from functools import cache
-
-from sqlalchemy import bindparam, select
 
 from podyard.base.errors import invalid
-from podyard.control import bills
-from podyard.control.bills import NodeFacts
 from podyard.control.snapshots import Snapshot
-from podyard.db.tables_compute import nodes
-from podyard.db.tables_jobs import jobs
+from podyard.db import cost_dimensions
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import region_of
-from podyard.domain.usage import UsageRecord
+from podyard.domain.usage import BilledNode, UsageRecord
 from podyard.hardware.accelerator_types import parse
 from podyard.pricing import commitments, explore, invoicing
 from podyard.pricing.explore import Bucket, Cells, Row
@@ -116,9 +109,9 @@ class Groups:
         self._asked = asked
         self._names: dict[str, str | None] = {}
         needs_labels = any(dimension.startswith("label:") for dimension in asked.dimensions)
-        self._labels = labels_of(uow, found.project) if needs_labels else {}
-        self._job_names = job_names(uow, found.project) if "job" in asked.dimensions else {}
-        spans = bills.spans_of(uow, found.project) if "job" in asked.dimensions else []
+        self._labels = cost_dimensions.labels_of(uow, found.project) if needs_labels else {}
+        self._job_names = cost_dimensions.job_labels(uow, found.project) if "job" in asked.dimensions else {}
+        spans = cost_dimensions.job_spans(uow, found.project) if "job" in asked.dimensions else []
         self._owners = explore.owners(spans, found.as_of)
         # Labels and jobs may become others without a usage event.
         self.lasting = not needs_labels and "job" not in asked.dimensions
@@ -166,38 +159,6 @@ class Groups:
         }[dimension]
 
 
-def node_label(facts: NodeFacts) -> str:
+def node_label(facts: BilledNode) -> str:
     """`ZONE/ID`: short, and of one node at a time."""
     return f"{facts.zone}/{facts.name.rsplit('/', 1)[-1]}"
-
-
-def job_names(uow: UnitOfWork, project: str) -> Mapping[str, str]:
-    """`ZONE/ID` of each job, by key."""
-    return {row["job_key"]: f"{row['zone']}/{row['job_id']}" for row in uow.all(_JOBS, {"project": project})}
-
-
-_JOBS = select(jobs.c.job_key, jobs.c.zone, jobs.c.job_id).where(jobs.c.project == bindparam("project"))
-
-
-def labels_of(uow: UnitOfWork, project: str) -> Mapping[str, Mapping[str, str]]:
-    """The labels that nodes have now, or had when they went, by node."""
-    read = cache(_labels_in)  # many nodes have the same ones
-    return {row.node_key: read(row.labels) for row in uow.execute(_LABELS, {"project": project})}
-
-
-def label_keys(uow: UnitOfWork, project: str) -> list[str]:
-    """The keys of all these labels."""
-    rows = uow.execute(_LABEL_SETS, {"project": project})
-    return sorted({key for row in rows for key in _labels_in(row.labels)})
-
-
-def _labels_in(text: str | None) -> Mapping[str, str]:
-    found: Mapping[str, str] = json.loads(text or "{}")
-    return found
-
-
-_LABELS_TEXT = nodes.c.spec["labels"].as_string().label("labels")
-_LABELS = (
-    select(nodes.c.node_key, _LABELS_TEXT).where(nodes.c.project == bindparam("project")).order_by(nodes.c.node_key)
-)
-_LABEL_SETS = select(_LABELS_TEXT).where(nodes.c.project == bindparam("project")).distinct()

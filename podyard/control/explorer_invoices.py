@@ -55,12 +55,12 @@ def ask_invoiced(
     account, wanted = found.account, months_asked(asked)
     groups = Groups(uow, found, asked)
     now = _Rated(groups, wanted, account.time_zone, found.charges, [*found.closed, *found.open])
-    rows = {row["month"]: row for row in invoices.list_invoices(uow, principal, found.project)}
+    rows = {invoice.month: invoice for invoice in invoices.list_invoices(uow, principal, found.project)}
     made = []
     for index, month in enumerate(wanted):
         rated = now.month(index)
         if month in rows:
-            document = json.loads(rows[month]["document"])
+            document = json.loads(rows[month].document)
             if rated.lines != _stated(document):
                 then = bill_lines.bill_of_issued(uow, card, found, rows[month])
                 rated = _Rated(groups, [month], account.time_zone, then.charges, then.records).month(0)

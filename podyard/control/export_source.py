@@ -8,22 +8,18 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from sqlalchemy import bindparam, select
-
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import Code, PodyardError
 from podyard.control import accounts, bills, catalogue, commitments, invoices
 from podyard.control.catalogue import ListedSku
-from podyard.db.tables_compute import nodes
-from podyard.db.tables_jobs import jobs
-from podyard.db.tables_queue import reservations
+from podyard.db import cost_dimensions, usage_events
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain import months
 from podyard.domain.account import Account
 from podyard.domain.fleet import region_of
-from podyard.domain.job import job_name
+from podyard.domain.invoice import IssuedInvoice, JobSpan
 from podyard.domain.principal import PLATFORM
-from podyard.domain.reservation import reservation_name
+from podyard.domain.usage import BilledNode
 from podyard.hardware.accelerator_types import parse
 from podyard.pricing import attribution
 from podyard.pricing.attribution import Owned
@@ -39,15 +35,15 @@ def source(uow: UnitOfWork, card: RateCard, project: str, month: str, *, by_job:
     invoice in it. The caller has asked for permission."""
     account = accounts.of(uow, project)
     if month < account.next_month:
-        row = _issued(uow, project, month)
-        return None if row is None else _of_issued(uow, card, account, row, by_job)
+        issued = _issued(uow, project, month)
+        return None if issued is None else _of_issued(uow, card, account, issued, by_job)
     found = invoices.preview(uow, card, PLATFORM, project, month)
     if found.document is None:
         return None
     return _source(uow, card, account, found.document, found.bill, by_job, None)
 
 
-def _issued(uow: UnitOfWork, project: str, month: str) -> Row | None:
+def _issued(uow: UnitOfWork, project: str, month: str) -> IssuedInvoice | None:
     try:
         return invoices.get(uow, PLATFORM, project, month)
     except PodyardError as error:
@@ -56,14 +52,14 @@ def _issued(uow: UnitOfWork, project: str, month: str) -> Row | None:
         return None
 
 
-def _of_issued(uow: UnitOfWork, card: RateCard, account: Account, row: Row, by_job: bool) -> Source:
+def _of_issued(uow: UnitOfWork, card: RateCard, account: Account, issued: IssuedInvoice, by_job: bool) -> Source:
     """From the events and prices that the invoice knew of. That its rows are those of the document is checked when they
     are made."""
-    then = bills.card_of_then(uow, card, row["issued_at"])
-    resources = {key: bills.resource_of(then, node) for key, node in bills.facts_of(uow, account.project).items()}
+    then = bills.card_of_then(uow, card, issued.issued_at)
+    resources = {key: bills.resource_of(then, node) for key, node in usage_events.facts(uow, account.project).items()}
     terms = bills.terms_of(uow, account)
-    bill = bills.compute(uow, account.project, resources, terms, row["as_of"], row["last_event_seq"])
-    return _source(uow, card, account, json.loads(row["document"]), bill, by_job, row["issued_at"])
+    bill = bills.compute(uow, account.project, resources, terms, issued.as_of, issued.last_event_seq)
+    return _source(uow, card, account, json.loads(issued.document), bill, by_job, issued.issued_at)
 
 
 def _source(
@@ -125,46 +121,29 @@ def _commitments(uow: UnitOfWork, card: RateCard, project: str) -> dict[str, Com
 
 
 def _facts(uow: UnitOfWork, card: RateCard, project: str) -> dict[str, ResourceFacts]:
-    rows = {row["node_key"]: row for row in uow.all(_NODES, {"project": project})}
+    exported = cost_dimensions.exported_nodes(uow, project)
     by_text = by_text_of(card)
     found = {}
-    for key, node in bills.facts_of(uow, project).items():
-        row = rows.get(key)
+    for key, node in usage_events.facts(uow, project).items():
+        more = exported.get(key)
         resource = bills.resource_of(card, node)
-        reservation = None
-        if row is not None and row["reservation_id"] is not None:
-            reservation = reservation_name(project, row["reservation_zone"], row["reservation_id"])
         found[key] = ResourceFacts(
             resource_id=key,
             name=node.name,
-            number=0 if row is None else row["number"],
+            number=0 if more is None else more.number,
             zone=node.zone,
             region=region_of(node.zone),
             accelerator_type=node.accelerator_type,
             usage=str(node.usage_class),
-            labels={} if row is None else row["spec"]["labels"],
+            labels={} if more is None else more.labels,
             quantity=resource.quantity,
-            reservation=reservation,
+            reservation=None if more is None else more.reservation,
             listed=listed_as(by_text, node, "" if resource.sku is None else resource.sku.sku_id),
         )
     return found
 
 
-_NODES = (
-    select(
-        nodes.c.node_key,
-        nodes.c.number,
-        nodes.c.spec,
-        reservations.c.reservation_id,
-        reservations.c.zone.label("reservation_zone"),
-    )
-    .outerjoin(reservations, reservations.c.reservation_key == nodes.c.reservation_key)
-    .where(nodes.c.project == bindparam("project"))
-    .order_by(nodes.c.node_key)
-)
-
-
-def listed_as(by_text: Mapping[tuple[str, str], ListedSku], node: bills.NodeFacts, sku_id: str) -> Listed:
+def listed_as(by_text: Mapping[tuple[str, str], ListedSku], node: BilledNode, sku_id: str) -> Listed:
     """The SKU of Google's catalogue that sells such a node; where it lists none, our own."""
     kind = parse(node.accelerator_type)
     generation, chips = kind.generation, kind.chip_count
@@ -199,11 +178,9 @@ def by_text_of(card: RateCard) -> Mapping[tuple[str, str], ListedSku]:
 
 def _owners(uow: UnitOfWork, project: str, as_of: PlatformTime) -> dict[str, Sequence[Owned]]:
     """Whose the seconds of each node were, by the jobs' names."""
-    names = {
-        row["job_key"]: job_name(project, row["zone"], row["job_id"]) for row in uow.all(_JOBS, {"project": project})
-    }
-    spans: dict[str, list[Any]] = {}
-    for span in bills.spans_of(uow, project):
+    names = cost_dimensions.job_names(uow, project)
+    spans: dict[str, list[JobSpan]] = {}
+    for span in cost_dimensions.job_spans(uow, project):
         if span.start < as_of:
             spans.setdefault(span.resource_id, []).append(span)
     return {key: list(_named(attribution.owned(found, as_of), names)) for key, found in sorted(spans.items())}
@@ -211,6 +188,3 @@ def _owners(uow: UnitOfWork, project: str, as_of: PlatformTime) -> dict[str, Seq
 
 def _named(found: Sequence[Owned], names: Mapping[str, str]) -> Iterator[Owned]:
     return (Owned(owned.seconds, names.get(owned.job_id, owned.job_id)) for owned in found)
-
-
-_JOBS = select(jobs.c.job_key, jobs.c.zone, jobs.c.job_id).where(jobs.c.project == bindparam("project"))

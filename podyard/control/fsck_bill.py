@@ -6,16 +6,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 
-from sqlalchemy import select
-
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.errors import PodyardError
 from podyard.base.money import Amount
 from podyard.control import billing, invoices
 from podyard.control.fsck_violation import Violation, node_text
+from podyard.db import invoices as invoice_rows
 from podyard.db import ledger
 from podyard.db.fsck import Records, Row
-from podyard.db.tables_billing import invoices as issued
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import region_of
 from podyard.domain.principal import PLATFORM
@@ -55,11 +53,12 @@ def _ledger(uow: UnitOfWork, records: Records) -> Iterator[Violation]:
 
 
 def _issued(uow: UnitOfWork, records: Records, card: RateCard) -> Iterator[Violation]:
-    for row in uow.all(select(issued).order_by(issued.c.project, issued.c.month)):
-        if hashlib.sha256(row["document"]).hexdigest() != row["sha256"]:
-            yield Violation("I6", records.now, row["number"], "its document is not the one whose digest was kept")
-        if invoices.recomputed(uow, card, row) != row["document"]:
-            yield Violation("I6", records.now, row["number"], "computed again from what it knew of, it is another one")
+    for invoice in invoice_rows.of_all(uow):
+        if hashlib.sha256(invoice.document).hexdigest() != invoice.sha256:
+            yield Violation("I6", records.now, invoice.number, "its document is not the one whose digest was kept")
+        if invoices.recompute(uow, card, invoice) != invoice.document:
+            text = "computed again from what it knew of, it is another one"
+            yield Violation("I6", records.now, invoice.number, text)
 
 
 def _amounts(

@@ -10,25 +10,21 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import bindparam, select
-
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import failed_precondition, not_found
 from podyard.control import access, accounts, bills, card_prices
 from podyard.control.invoice_document import Held, canonical, document
-from podyard.db import ledger
-from podyard.db.tables_billing import adjustments, invoices
+from podyard.db import invoices as invoice_rows
+from podyard.db import ledger, usage_events
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain import months
 from podyard.domain.account import Account
-from podyard.domain.invoice import Invoice
+from podyard.domain.invoice import Invoice, IssuedInvoice
 from podyard.domain.ledger import LedgerTransaction
 from podyard.domain.principal import Principal
 from podyard.pricing.bill import Bill, Terms
 from podyard.pricing.invoicing import with_adjustments
 from podyard.pricing.sku import RateCard
-
-Row = Mapping[str, Any]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -57,11 +53,11 @@ def preview(uow: UnitOfWork, card: RateCard, principal: Principal, project: str,
     return compute(uow, card, account, month, uow.now, None, issued=False)
 
 
-def recomputed(uow: UnitOfWork, card: RateCard, row: Row) -> bytes:
+def recompute(uow: UnitOfWork, card: RateCard, issued: IssuedInvoice) -> bytes:
     """The document of an issued invoice, computed again from the events that it knew of and the prices of then."""
-    account = accounts.of(uow, row["project"])
-    then = bills.card_of_then(uow, card, row["issued_at"])
-    found = compute(uow, then, account, row["month"], row["as_of"], row["last_event_seq"], issued=True)
+    account = accounts.of(uow, issued.project)
+    then = bills.card_of_then(uow, card, issued.issued_at)
+    found = compute(uow, then, account, issued.month, issued.as_of, issued.last_event_seq, issued=True)
     return b"" if found.document is None else canonical(found.document)
 
 
@@ -79,7 +75,7 @@ def compute(
     exchange rate."""
     if account.currency != accounts.USD and month not in account.rates:
         raise failed_precondition(f"there is no exchange rate of {account.currency} for {month}: set it")
-    facts = bills.facts_of(uow, account.project)
+    facts = usage_events.facts(uow, account.project)
     resources = {key: bills.resource_of(card, node) for key, node in facts.items()}
     terms = terms_of(uow, account, month)
     bill = bills.compute(uow, account.project, resources, terms, as_of, last_seq)
@@ -95,42 +91,30 @@ def compute(
 
 def terms_of(uow: UnitOfWork, account: Account, month: str) -> Terms:
     """The account's terms for a month, with what was issued and corrected before it."""
-    totals = dict.fromkeys(account.closed_months(min(month, account.next_month)), 0)
-    totals |= {row["month"]: row["re_rated"] for row in uow.all(_BEFORE, {"project": account.project, "month": month})}
-    adjusted: dict[str, int] = {}
-    for row in uow.all(_ADJUSTED, {"project": account.project, "month": month}):
-        adjusted[row["corrects_month"]] = adjusted.get(row["corrects_month"], 0) + row["minor"]
-    return bills.terms_of(uow, account, issued=totals, adjusted=adjusted, open_month=month)
+    issued = dict.fromkeys(account.closed_months(min(month, account.next_month)), 0)
+    return dataclasses.replace(
+        bills.terms_of(uow, account),
+        issued=issued | invoice_rows.totals_before(uow, account.project, month),
+        adjusted=invoice_rows.corrections_before(uow, account.project, month),
+        open_month=month,
+    )
 
 
-_BEFORE = select(invoices.c.month, invoices.c.re_rated).where(
-    invoices.c.project == bindparam("project"), invoices.c.month < bindparam("month")
-)
-_ADJUSTED = select(adjustments).where(
-    adjustments.c.project == bindparam("project"), adjustments.c.booked_month < bindparam("month")
-)
-
-
-def find(uow: UnitOfWork, project: str, month: str) -> Row | None:
-    """The row of an issued invoice, if there is one."""
-    return uow.first(_ONE, {"project": project, "month": month})
-
-
-def get(uow: UnitOfWork, principal: Principal, project: str, month: str) -> Row:
+def get(uow: UnitOfWork, principal: Principal, project: str, month: str) -> IssuedInvoice:
     """An issued invoice; NOT_FOUND when there is none."""
     principal.require("podyard.billing.view", project, f"projects/{project}/invoices/{month}")
     access.project_row(uow, project)
-    row = find(uow, project, accounts.check_month(month))
-    if row is None:
+    invoice = invoice_rows.find(uow, project, accounts.check_month(month))
+    if invoice is None:
         raise not_found(f"projects/{project}/invoices/{month}")
-    return row
+    return invoice
 
 
-def list_invoices(uow: UnitOfWork, principal: Principal, project: str) -> list[Row]:
+def list_invoices(uow: UnitOfWork, principal: Principal, project: str) -> list[IssuedInvoice]:
     """The issued invoices by month."""
     principal.require("podyard.billing.view", project, f"projects/{project}/invoices")
     access.project_row(uow, project)
-    return uow.all(_ALL, {"project": project})
+    return invoice_rows.of_project(uow, project)
 
 
 def transactions(
@@ -140,7 +124,3 @@ def transactions(
     principal.require("podyard.billing.view", project, f"projects/{project}/ledger")
     access.project_row(uow, project)
     return ledger.transactions(uow, project, after_seq, limit)
-
-
-_ALL = select(invoices).where(invoices.c.project == bindparam("project")).order_by(invoices.c.month)
-_ONE = _ALL.where(invoices.c.month == bindparam("month"))

@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Sequence
 
 from podyard.base.money import Amount
-from podyard.control import billing, bills
+from podyard.control import billing
 from podyard.control.spending import within
-from podyard.db import attempts, job_history
+from podyard.db import attempts, cost_dimensions, job_history
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.job import JOB, Job
 from podyard.domain.principal import Principal
@@ -68,7 +68,7 @@ def _costs(
     keys = sorted({job.node_key for job in jobs})
     used = billing.usage(uow, card, principal, project, resource_keys=keys)
     records = {node.resource_key: node.records for node in used.nodes}
-    spans = bills.job_spans_on(uow, keys)
+    spans = cost_dimensions.job_spans_on(uow, keys)
     owned = {key: attribution.owned([span for span in spans if span.resource_id == key], uow.now) for key in keys}
     found = {}
     for job in jobs:

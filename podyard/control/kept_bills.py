@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
-import operator
 import threading
 import weakref
 from collections import OrderedDict
@@ -19,20 +17,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from sqlalchemy import Engine, bindparam, func, select
+from sqlalchemy import Engine
 
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import Code, PodyardError
 from podyard.base.intervals import Interval, union_of_seconds
 from podyard.control import bills
-from podyard.control.bills import NodeFacts
-from podyard.db.tables_billing import usage_events
+from podyard.db import usage_events
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.node import UsageClass
-from podyard.domain.usage import Suspense, UsageEvent, UsageRecord
+from podyard.domain.usage import BilledNode, Suspense, UsageEvent, UsageRecord
 from podyard.pricing import bill
 from podyard.pricing.bill import Resource
-from podyard.pricing.meter import Metered, admit, meter_resource
+from podyard.pricing.meter import Metered, clamp, meter_resource
 from podyard.pricing.sku import RateCard
 
 PROJECTS_KEPT = 4  # whose bills a process keeps: one of 50,000 nodes took some 400 MB with all of its pages
@@ -59,7 +56,7 @@ class Kept:
     last_seq: int
     recent: int
     card: RateCard
-    facts: Mapping[str, NodeFacts]
+    facts: Mapping[str, BilledNode]
     resources: Mapping[str, Resource]
     records: Mapping[str, Sequence[UsageRecord]]
     suspense: Mapping[str, Sequence[Suspense]]
@@ -153,7 +150,7 @@ def current(uow: UnitOfWork, card: RateCard, project: str, pace: Pace | None = N
     `pace` is called after each `PACE_EVENTS` events; what it raises ends the work. Raises `Behind`, and UNAVAILABLE
     when somebody else has been making it for too long.
     """
-    last_seq = int(uow.execute(_LAST_SEQ).scalar() or 0)
+    last_seq = usage_events.last_seq(uow)
     with lock:
         shelf = _shelves.setdefault(uow.connection.engine, Shelf())
     before = shelf.get(project)
@@ -181,8 +178,7 @@ def _holds(uow: UnitOfWork, kept: Kept, card: RateCard, last_seq: int) -> bool:
 
 def _recent(uow: UnitOfWork, last_seq: int) -> int:
     """How many of the last numbers have events: those of units under way come later."""
-    window = {"since": last_seq - LATE_EVENTS_MAX, "until": last_seq}
-    return int(uow.execute(_RECENT, window).scalar() or 0)
+    return usage_events.count(uow, last_seq - LATE_EVENTS_MAX, last_seq)
 
 
 def _made(
@@ -191,13 +187,18 @@ def _made(
     recent, changed = _recent(uow, last_seq), None
     if before is not None:
         late = _recent(uow, before.last_seq) != before.recent
-        found = _changed(uow, project, before.last_seq - (LATE_EVENTS_MAX if late else 0))
+        found = usage_events.resources_changed(uow, project, before.last_seq - (LATE_EVENTS_MAX if late else 0))
         changed = sorted({*found, *before.unsettled})
         if not changed:
             return dataclasses.replace(before, last_seq=last_seq, recent=recent)
     made = _Making(uow.now, card, before)
-    for node, history in _histories(uow, project, changed, breathe):
+    since = 0
+    for node, history in usage_events.histories(uow, project, changed):
         made.meter(node, history)
+        since += len(history)
+        if since >= PACE_EVENTS:
+            since = 0
+            breathe()
     return made.kept(last_seq, recent)
 
 
@@ -217,10 +218,10 @@ class _Making:
         self._running = dict(before.running) if before else {}
         self._unsettled: list[str] = []
 
-    def meter(self, node: NodeFacts, history: Sequence[UsageEvent]) -> None:
+    def meter(self, node: BilledNode, history: Sequence[UsageEvent]) -> None:
         """All events of one resource, in their order."""
         key, resource = node.key, self._sold(node)
-        metered = meter_resource(key, _clamped(history), resource.policy, self._as_of)
+        metered = meter_resource(key, clamp(history), resource.policy, self._as_of)
         for kept in (self._records, self._suspense, self._seconds, self._waived, self._running):
             kept.pop(key, None)
         self._facts[key], self._resources[key] = node, resource
@@ -235,7 +236,7 @@ class _Making:
             self._suspense[key] = found.suspense
         self._seconds[key], self._waived[key] = metered.seconds, metered.waived_seconds
 
-    def _sold(self, node: NodeFacts) -> Resource:
+    def _sold(self, node: BilledNode) -> Resource:
         """What it is sold as: looked up once for all nodes of its kind."""
         kind = (node.accelerator_type, node.zone, node.usage_class)
         if kind not in self._kinds:
@@ -261,75 +262,8 @@ class _Making:
         )
 
 
-def _clamped(history: Sequence[UsageEvent]) -> Sequence[UsageEvent]:
-    """R4, for events that a table with unique keys gives in their order: there is only something to do where times run
-    backwards."""
-    if all(a.at.nanos <= b.at.nanos for a, b in itertools.pairwise(history)):
-        return history
-    named = (dataclasses.replace(event, event_id=str(event.seq)) for event in history)
-    return admit(named).by_resource[history[0].resource_id]
-
-
 def until(metered: Metered, now: PlatformTime) -> Metered:
     """A resource that is in use, and has had no event since it was metered, as it is metered now (R1, R10)."""
     assert metered.open_since is not None
     touched = Interval(metered.open_since, now).touched_seconds()
     return dataclasses.replace(metered, ranges=tuple(union_of_seconds((*metered.ranges, touched))))
-
-
-def _histories(
-    uow: UnitOfWork, project: str, keys: Sequence[str] | None, breathe: Callable[[], None]
-) -> Iterator[tuple[NodeFacts, list[UsageEvent]]]:
-    """Each resource with its events in order; `keys` None: all of them. One statement reads both: an event says what
-    its resource is."""
-    since = 0
-    for query in bills.queries_of(_EVENTS, keys):
-        for key, rows in itertools.groupby(uow.execute(query, {"project": project}), operator.itemgetter(0)):
-            found: list[Any] = list(rows)
-            _, _, _, _, name, zone, kind, usage = found[0]
-            # Ids are unique in the table, so no event needs its own here.
-            yield (
-                NodeFacts(key, name, zone, kind, UsageClass(usage)),
-                [UsageEvent("", key, row[1], row[2], row[3]) for row in found],
-            )
-            since += len(found)
-            if since >= PACE_EVENTS:
-                since = 0
-                breathe()
-
-
-def _changed(uow: UnitOfWork, project: str, since: int) -> list[str]:
-    """The project's resources with newer events. All projects' are read, by their numbers: there are few."""
-    return [row.resource_key for row in uow.execute(_CHANGED, {"since": since}) if row.project == project]
-
-
-def largest(uow: UnitOfWork, most: int, events_least: int) -> list[str]:
-    """The projects with the most usage events, of those that have so many; the largest first."""
-    return [row.project for row in uow.execute(_LARGEST, {"most": most, "least": events_least})]
-
-
-_LAST_SEQ = select(func.max(usage_events.c.seq))
-_RECENT = select(func.count()).where(usage_events.c.seq > bindparam("since"), usage_events.c.seq <= bindparam("until"))
-_CHANGED = (
-    select(usage_events.c.resource_key, usage_events.c.project)
-    .where(usage_events.c.seq > bindparam("since"))
-    .distinct()
-    .order_by(usage_events.c.resource_key)
-)
-_EVENTS = bills.EVENTS.with_only_columns(
-    usage_events.c.resource_key,
-    usage_events.c.resource_seq,
-    usage_events.c.state,
-    usage_events.c.at,
-    usage_events.c.resource_name,
-    usage_events.c.zone,
-    usage_events.c.accelerator_type,
-    usage_events.c.usage_class,
-)
-_LARGEST = (
-    select(usage_events.c.project)
-    .group_by(usage_events.c.project)
-    .having(func.count() >= bindparam("least"))
-    .order_by(func.count().desc(), usage_events.c.project)
-    .limit(bindparam("most"))
-)

@@ -15,13 +15,12 @@ from typing import Any, TypeVar
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.money import Amount
 from podyard.control import access, accounts, bills, kept_bills
-from podyard.control.bills import NodeFacts
 from podyard.control.kept_bills import WAIT_SECONDS_MAX
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain import months
 from podyard.domain.account import Account
 from podyard.domain.principal import Principal
-from podyard.domain.usage import Suspense, UsageRecord
+from podyard.domain.usage import BilledNode, Suspense, UsageRecord
 from podyard.pricing import bill, commitments
 from podyard.pricing.bill import Resource, Terms
 from podyard.pricing.rating import parts_per_second, total
@@ -41,7 +40,7 @@ class Snapshot:
     as_of: PlatformTime
     account: Account
     terms: Terms
-    facts: Mapping[str, NodeFacts]
+    facts: Mapping[str, BilledNode]
     resources: Mapping[str, Resource]
     closed: Sequence[UsageRecord]
     open: Sequence[UsageRecord]

@@ -12,15 +12,16 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from sqlalchemy import bindparam, select, union
+from sqlalchemy import bindparam, select
 
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.errors import Code, PodyardError
 from podyard.base.ids import row_id
 from podyard.base.money import Amount
 from podyard.control import accounts, bills
+from podyard.db import cost_dimensions, usage_events
 from podyard.db import queued_resources as queue_rows
-from podyard.db.tables_billing import budget_events, budgets, usage_events
+from podyard.db.tables_billing import budget_events, budgets
 from podyard.db.tables_compute import nodes
 from podyard.db.tables_jobs import jobs
 from podyard.db.unit_of_work import UnitOfWork
@@ -28,7 +29,7 @@ from podyard.domain import months
 from podyard.domain.account import Account
 from podyard.domain.fleet import region_of
 from podyard.domain.invoice import JobSpan
-from podyard.domain.node import BILLABLE_NODE_STATES, NodeSpec
+from podyard.domain.node import NodeSpec
 from podyard.domain.queued_resource import QueuedResourceRecord
 from podyard.domain.usage import UsageRecord
 from podyard.pricing import attribution
@@ -110,7 +111,7 @@ def charges(uow: UnitOfWork, account: Account, budget: Row, period: Period, as_o
     if not whole:
         mine = frozenset(node_keys(uow, budget))
         wanted = [key for key in wanted if key in mine]
-    facts = bills.facts_of(uow, account.project, wanted)
+    facts = usage_events.facts(uow, account.project, wanted)
     resources = {key: bills.resource_of(card, node) for key, node in facts.items()}
     terms = bills.terms_of(uow, account) if whole else Terms()
     found: Sequence[UsageRecord] = bills.compute(uow, account.project, resources, terms, as_of, few=True).charges
@@ -123,18 +124,7 @@ def used_in(uow: UnitOfWork, project: str, period: Period) -> list[str]:
     """The nodes that can have used any second of the period, in order of their keys: those that have changed in it, and
     those that are READY now, since before it perhaps. All that others have used is older."""
     start = PlatformTime(period.seconds.start * NANOS_PER_SECOND)
-    return sorted(row.key for row in uow.execute(_USED_IN, {"project": project, "start": start}))
-
-
-_USED_IN = union(
-    select(usage_events.c.resource_key.label("key")).where(
-        usage_events.c.project == bindparam("project"),
-        usage_events.c.at >= bindparam("start", type_=usage_events.c.at.type),
-    ),
-    select(nodes.c.node_key).where(
-        nodes.c.project == bindparam("project"), nodes.c.state.in_(sorted(BILLABLE_NODE_STATES))
-    ),
-)
+    return usage_events.used_since(uow, project, start)
 
 
 def within(charge: UsageRecord, seconds: range) -> list[UsageRecord]:
@@ -148,7 +138,7 @@ def _of_job(uow: UnitOfWork, budget: Row, found: Sequence[UsageRecord], as_of: P
     """The seconds that are attributed to the job."""
     keys = {row["job_key"] for row in uow.all(select(jobs.c.job_key).where(*_the_job(budget)))}
     spans: dict[str, list[JobSpan]] = {}
-    for span in bills.spans_of(uow, budget["project"]):
+    for span in cost_dimensions.job_spans(uow, budget["project"]):
         spans.setdefault(span.resource_id, []).append(span)
     owned = {
         key: [part.seconds for part in attribution.owned(on_node, as_of) if part.job_id in keys]

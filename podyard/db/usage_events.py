@@ -2,16 +2,177 @@
 
 from __future__ import annotations
 
-from sqlalchemy import bindparam, func, select
+import itertools
+import operator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from sqlalchemy import Select, bindparam, func, select, text, union
 
 from podyard.base.clock import PlatformTime
 from podyard.db.tables_billing import usage_events
+from podyard.db.tables_compute import nodes
 from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.node import BILLABLE_NODE_STATES, UsageClass
+from podyard.domain.usage import BilledNode, UsageEvent
 
-_FIRST_USE = select(func.min(usage_events.c.at)).where(usage_events.c.project == bindparam("project"))
+EVENTS_AT_ONCE = 10_000  # of a long history, in memory
+KEYS_AT_ONCE = 500  # resources in one query: below every database's limit of parameters
+
+_E = usage_events.c
+_OF_PROJECT = _E.project == bindparam("project")
+_FACTS = (
+    select(
+        _E.resource_key,
+        func.max(_E.resource_name),
+        func.max(_E.zone),
+        func.max(_E.accelerator_type),
+        func.max(_E.usage_class),
+    )
+    .where(_OF_PROJECT)
+    .group_by(_E.resource_key)
+    .order_by(_E.resource_key)
+)
+_EVENTS = (
+    select(_E.event_id, _E.resource_key, _E.resource_seq, _E.state, _E.at)
+    .where(_OF_PROJECT)
+    .order_by(_E.resource_key, _E.resource_seq)
+    .execution_options(yield_per=EVENTS_AT_ONCE)
+)
+_HISTORIES = _EVENTS.with_only_columns(
+    _E.resource_key, _E.resource_seq, _E.state, _E.at, _E.resource_name, _E.zone, _E.accelerator_type, _E.usage_class
+)
+_FIRST_USE = select(func.min(_E.at)).where(_OF_PROJECT)
+_LAST_SEQ = select(func.max(_E.seq))
+_LAST_OF_PROJECT = _LAST_SEQ.where(_OF_PROJECT, _E.seq <= bindparam("until"))
+_COUNT = select(func.count()).where(_E.seq > bindparam("since"), _E.seq <= bindparam("until"))
+_CHANGED = select(_E.resource_key, _E.project).where(_E.seq > bindparam("since")).distinct().order_by(_E.resource_key)
+_LARGEST = (
+    select(_E.project)
+    .group_by(_E.project)
+    .having(func.count() >= bindparam("least"))
+    .order_by(func.count().desc(), _E.project)
+    .limit(bindparam("most"))
+)
+# All projects' events by their numbers: there are few since a read, and an index by project would be walked whole.
+_SINCE = (
+    select(_E.project)
+    .where(_E.seq > bindparam("since"), _E.at <= bindparam("as_of", type_=_E.at.type))
+    .order_by(_E.seq)
+)
+_USED_SINCE = union(
+    select(_E.resource_key.label("key")).where(_OF_PROJECT, _E.at >= bindparam("start", type_=_E.at.type)),
+    select(nodes.c.node_key).where(
+        nodes.c.project == bindparam("project"), nodes.c.state.in_(sorted(BILLABLE_NODE_STATES))
+    ),
+)
+_PREEMPTIONS = (
+    select(_E.at, _E.zone, _E.resource_name)
+    .where(_OF_PROJECT, _E.state == "PREEMPTED", _E.at >= bindparam("start"), _E.at < bindparam("stop"))
+    .order_by(_E.seq.desc())
+    .limit(bindparam("most"))
+)
+
+
+def facts(uow: UnitOfWork, project: str, keys: Sequence[str] | None = None) -> dict[str, BilledNode]:
+    """Every node of the project that there has been, by key; or those of these `keys` that have events."""
+    rows: Iterator[Any] = (row for query in _queries(_FACTS, keys) for row in uow.execute(query, {"project": project}))
+    return {row[0]: _node(*row) for row in rows}
+
+
+def events(
+    uow: UnitOfWork, project: str, keys: Sequence[str] | None = None, last_seq: int | None = None
+) -> Iterator[UsageEvent]:
+    """Resource by resource, as `pricing.bill.compute` takes them; of these `keys` only, or up to number `last_seq`."""
+    query = _EVENTS if last_seq is None else _EVENTS.where(_E.seq <= last_seq)
+    for part in _queries(query, keys):
+        for row in uow.execute(part, {"project": project}):
+            yield UsageEvent(row.event_id, row.resource_key, row.resource_seq, row.state, row.at)
+
+
+def first_events(uow: UnitOfWork, project: str, keys: Sequence[str], most: int) -> list[UsageEvent]:
+    """The events of a few resources, in the same order; no more than `most`."""
+    rows: Iterable[Any] = uow.execute(_EVENTS.where(_E.resource_key.in_(keys)).limit(most), {"project": project})
+    return [UsageEvent(*row) for row in rows]
+
+
+def histories(
+    uow: UnitOfWork, project: str, keys: Sequence[str] | None = None, name: str | None = None
+) -> Iterator[tuple[BilledNode, list[UsageEvent]]]:
+    """Each resource with its events in order, without their ids; of these `keys`, or of this `name` only. One statement
+    reads both: an event says what its resource is."""
+    query = _HISTORIES if name is None else _HISTORIES.where(_E.resource_name == name)
+    for part in _queries(query, keys):
+        for key, rows in itertools.groupby(uow.execute(part, {"project": project}), operator.itemgetter(0)):
+            found: list[Any] = list(rows)
+            yield _node(key, *found[0][4:]), [UsageEvent("", key, row[1], row[2], row[3]) for row in found]
 
 
 def first_use(uow: UnitOfWork, project: str) -> PlatformTime | None:
     """When the first event of the project was."""
     found: PlatformTime | None = uow.execute(_FIRST_USE, {"project": project}).scalar()
     return found
+
+
+def last_seq(uow: UnitOfWork) -> int:
+    """The number of the last event of all projects; 0: there is none."""
+    return int(uow.execute(_LAST_SEQ).scalar() or 0)
+
+
+def last_seq_of(uow: UnitOfWork, project: str, until: int) -> int:
+    """The number of the project's last event, of those up to number `until`."""
+    return int(uow.execute(_LAST_OF_PROJECT, {"project": project, "until": until}).scalar() or 0)
+
+
+def count(uow: UnitOfWork, since: int, until: int) -> int:
+    """How many of the numbers after `since` up to `until` have events."""
+    return int(uow.execute(_COUNT, {"since": since, "until": until}).scalar() or 0)
+
+
+def resources_changed(uow: UnitOfWork, project: str, since: int) -> list[str]:
+    """The project's resources with events after number `since`. All projects' are read, by number: there are few."""
+    return [row.resource_key for row in uow.execute(_CHANGED, {"since": since}) if row.project == project]
+
+
+def any_since(uow: UnitOfWork, project: str, since: int, as_of: PlatformTime) -> bool:
+    """Whether the project has an event after number `since` of the time up to `as_of`."""
+    return any(row.project == project for row in uow.execute(_SINCE, {"since": since, "as_of": as_of}))
+
+
+def used_since(uow: UnitOfWork, project: str, start: PlatformTime) -> list[str]:
+    """The nodes that can have used any second since then, in order of their keys: those that have changed since, and
+    those that are READY now, since before it perhaps. All that others have used is older."""
+    return sorted(row.key for row in uow.execute(_USED_SINCE, {"project": project, "start": start}))
+
+
+def preemptions(
+    uow: UnitOfWork, project: str, start: PlatformTime, stop: PlatformTime, most: int
+) -> list[tuple[PlatformTime, str, str]]:
+    """(when, zone, name) of the project's preemptions in that time, the newest first, at most so many."""
+    rows = uow.execute(_PREEMPTIONS, {"project": project, "start": start, "stop": stop, "most": most})
+    return [(row.at, row.zone, row.resource_name.rsplit("/", 1)[-1]) for row in rows]
+
+
+def largest_projects(uow: UnitOfWork, most: int, events_least: int) -> list[str]:
+    """The projects with the most events, of those that have so many; the largest first."""
+    return [row.project for row in uow.execute(_LARGEST, {"most": most, "least": events_least})]
+
+
+def wait_for_writers(uow: UnitOfWork) -> None:
+    """No event is under way from now on: on PostgreSQL units take their numbers before they commit. On SQLite there is
+    one writer at a time anyway."""
+    if uow.connection.dialect.name == "postgresql":
+        uow.execute(text("LOCK TABLE usage_events IN SHARE MODE"))
+
+
+def _queries(query: Select[Any], keys: Sequence[str] | None) -> Iterator[Select[Any]]:
+    """The query for these resources only, so many at once; None: for all of the project."""
+    if keys is None:
+        yield query
+        return
+    for place in range(0, len(keys), KEYS_AT_ONCE):
+        yield query.where(_E.resource_key.in_(keys[place : place + KEYS_AT_ONCE]))
+
+
+def _node(key: str, name: str, zone: str, accelerator_type: str, usage_class: str) -> BilledNode:
+    return BilledNode(key, name, zone, accelerator_type, UsageClass(usage_class))

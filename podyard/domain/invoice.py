@@ -127,3 +127,23 @@ class Invoice:
     @property
     def estimated(self) -> bool:
         return any(line.estimated for line in self.lines)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class IssuedInvoice:
+    """An invoice as it was issued. `document` is that byte for byte; `total` and `re_rated`, the same without
+    adjustments of other months, are in the minor unit of the currency; `last_event_seq`: the usage events that it knew
+    of."""
+
+    project: str
+    month: str
+    number: str
+    document: bytes
+    sha256: str
+    currency: str
+    decimals: int
+    total: int
+    re_rated: int
+    as_of: PlatformTime
+    last_event_seq: int
+    issued_at: PlatformTime

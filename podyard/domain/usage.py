@@ -6,6 +6,7 @@ import dataclasses
 from enum import StrEnum
 
 from podyard.base.clock import PlatformTime
+from podyard.domain.node import UsageClass
 
 
 class PriceUnit(StrEnum):
@@ -75,3 +76,14 @@ class Suspense:
     start_second: int
     seconds: int
     reason: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BilledNode:
+    """What a node was, as its usage events say."""
+
+    key: str
+    name: str
+    zone: str
+    accelerator_type: str
+    usage_class: UsageClass

@@ -7,13 +7,14 @@ Use cases are bodies of one unit each; who opens the units is an edge. The loop 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
 from podyard.control import closing
 from podyard.control.kept_bills import Behind
 from podyard.db.unit_of_work import Database, UnitOfWork
+from podyard.domain.invoice import IssuedInvoice
 from podyard.domain.principal import Principal
 from podyard.pricing.sku import RateCard
 
@@ -30,8 +31,8 @@ def close(
     month: str,
     *,
     hold_suspense: bool = False,
-) -> Mapping[str, Any] | None:
-    """Issues the month's invoice and returns its row; None when there was nothing to invoice. One that is closed
+) -> IssuedInvoice | None:
+    """Issues the month's invoice and returns it; None when there was nothing to invoice. One that is closed
     already stays as it is.
 
     `hold_suspense`: leaves out what has no price; it is adjusted when it gets one. Raises FAILED_PRECONDITION before

@@ -47,8 +47,8 @@ def _close(play: Play, month: str, **options: Any) -> Any:
 
 def _invoice(play: Play, month: str) -> dict[str, Any]:
     row = play.database.read(lambda uow: invoices.get(uow, PLATFORM, PROJECT, month))
-    found: dict[str, Any] = json.loads(row["document"])
-    assert row["sha256"] == hashlib.sha256(row["document"]).hexdigest()
+    found: dict[str, Any] = json.loads(row.document)
+    assert row.sha256 == hashlib.sha256(row.document).hexdigest()
     return found
 
 
@@ -111,7 +111,7 @@ def test_a_month_is_closed_once_and_books_once(play: Play, clock: ManualClock) -
     assert "2026-04-01T00:00:00Z" in message
     clock.advance(32 * DAY)
     first = _close(play, "2026-03")
-    assert json.loads(first["document"])["asOf"] == "2026-04-01T00:00:00Z"  # a day late, with the same bytes
+    assert json.loads(first.document)["asOf"] == "2026-04-01T00:00:00Z"  # a day late, with the same bytes
     booked = _ledger(play)
     assert booked == {
         f"receivable:{PROJECT}": 334_799 * PARTS_PER_CENT,
@@ -135,7 +135,7 @@ def test_an_empty_month_closes_without_an_invoice(play: Play, clock: ManualClock
     clock.advance(100 * DAY)
     play.turn()
     found = play.database.read(lambda uow: invoices.list_invoices(uow, PLATFORM, PROJECT))
-    assert [row["month"] for row in found] == ["2026-03"]
+    assert [row.month for row in found] == ["2026-03"]
     assert _close(play, "2026-04") is None
     account = play.database.read(lambda uow: accounts.get(uow, PLATFORM, PROJECT))
     assert account.next_month == "2026-06"
@@ -169,10 +169,10 @@ def test_an_issued_invoice_is_computed_again_to_the_same_bytes(play: Play, clock
     play.late_event("STOPPED", "2026-03-31T12:00:00Z")
     play.turn(40 * DAY)
     rows = play.database.read(lambda uow: invoices.list_invoices(uow, PLATFORM, PROJECT))
-    assert [row["month"] for row in rows] == ["2026-03", "2026-04"]
+    assert [row.month for row in rows] == ["2026-03", "2026-04"]
     for row in rows:
-        again = play.database.read(lambda uow, row=row: invoices.recomputed(uow, default_rate_card(), row))
-        assert again == row["document"]
+        again = play.database.read(lambda uow, row=row: invoices.recompute(uow, default_rate_card(), row))
+        assert again == row.document
 
 
 def _card_without_v2() -> RateCard:
@@ -193,14 +193,14 @@ def test_usage_without_a_price_holds_the_month_up_or_is_adjusted_when_it_has_one
     message = _refused(Code.FAILED_PRECONDITION, lambda: _close(play, "2026-03", card=_card_without_v2()))
     assert message == account.held_because
     row = _close(play, "2026-03", card=_card_without_v2(), hold_suspense=True)
-    held = json.loads(row["document"])
+    held = json.loads(row.document)
     assert (held["total"], held["held"][0]["seconds"]) == ("0.00", READY_MARCH)
     monkeypatch.setattr(closing, "default_rate_card", default_rate_card)
     play.turn(31 * DAY)
     found = _invoice(play, "2026-04")
     assert found["adjustments"] == [{"correctsMonth": "2026-03", "amount": "3347.99"}]
-    again = play.database.read(lambda uow: invoices.recomputed(uow, default_rate_card(), row))
-    assert again == row["document"]
+    again = play.database.read(lambda uow: invoices.recompute(uow, default_rate_card(), row))
+    assert again == row.document
 
 
 def test_a_price_that_was_used_cannot_change(play: Play, clock: ManualClock) -> None:
@@ -457,7 +457,7 @@ def test_a_database_of_before_gets_accounts_for_what_was_used(play: Play) -> Non
     migrations.upgrade(play.database)
     play.turn(61 * DAY)
     found = play.database.read(lambda uow: invoices.list_invoices(uow, PLATFORM, PROJECT))
-    assert [(row["month"], row["total"]) for row in found] == [("2026-03", 334_799), ("2026-04", 324_000)]
+    assert [(row.month, row.total) for row in found] == [("2026-03", 334_799), ("2026-04", 324_000)]
 
 
 def test_the_check_of_a_database_finds_a_ledger_or_an_invoice_that_was_changed(play: Play, clock: ManualClock) -> None:

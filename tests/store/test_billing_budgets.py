@@ -18,7 +18,7 @@ from podyard.base.errors import Code, PodyardError
 from podyard.control import accounts, billing, bills, budgets, commitments, nodes, spending, webhooks
 from podyard.control import clock as clock_control
 from podyard.db import nodes as node_rows
-from podyard.db import outbox, platform_clock
+from podyard.db import outbox, platform_clock, usage_events
 from podyard.db.unit_of_work import Database
 from podyard.domain.principal import PLATFORM
 from podyard.pricing.sku import default_rate_card
@@ -199,16 +199,16 @@ def test_a_refusal_by_a_budget_that_is_gone_is_not_kept(play: Play) -> None:
 def _read_events(play: Play, monkeypatch: pytest.MonkeyPatch, row: Any) -> int:
     """How many usage events one look at a budget reads."""
     read = 0
-    events_of = bills.events_of
+    events = usage_events.events
 
     def counted(*arguments: Any) -> Iterator[Any]:
         nonlocal read
-        for event in events_of(*arguments):
+        for event in events(*arguments):
             read += 1
             yield event
 
     with monkeypatch.context() as patched:
-        patched.setattr(bills, "events_of", counted)
+        patched.setattr(usage_events, "events", counted)
         play.database.run(lambda uow: budgets.look(uow, play.fleet, row))
     return read
 
@@ -245,7 +245,7 @@ def test_what_a_look_leaves_out_would_change_nothing(database: Database, clock: 
 
     def body(uow: Any) -> None:
         account = accounts.of(uow, PROJECT)
-        facts = bills.facts_of(uow, PROJECT)
+        facts = usage_events.facts(uow, PROJECT)
         resources = {key: bills.resource_of(default_rate_card(), node) for key, node in facts.items()}
         for period in periods:
             terms = bills.terms_of(uow, account)

@@ -93,8 +93,8 @@ def test_what_changes_between_computing_and_writing_is_in_the_invoice(
     assert computed == [2]
     (row,) = play.database.read(lambda uow: invoices.list_invoices(uow, PLATFORM, PROJECT))
     monkeypatch.undo()
-    assert row["document"] == play.database.read(lambda uow: invoices.recomputed(uow, CARD, row))
-    found = json.loads(row["document"])
+    assert row.document == play.database.read(lambda uow: invoices.recompute(uow, CARD, row))
+    found = json.loads(row.document)
     assert found["total"] == total
     assert _count(play, ledger_transactions) == 1
 
@@ -108,7 +108,7 @@ def test_usage_after_the_month_does_not_make_a_bill_outdated(
     row = _close(play)
     assert computed == [1]
     monkeypatch.undo()
-    assert row["document"] == play.database.read(lambda uow: invoices.recomputed(uow, CARD, row))
+    assert row.document == play.database.read(lambda uow: invoices.recompute(uow, CARD, row))
 
 
 def test_who_meets_changes_too_often_says_so_and_writes_nothing(
@@ -203,7 +203,7 @@ def test_a_walk_of_a_virtual_clock_waits_for_the_bill(play: Play, clock: ManualC
     for _ in range(10):
         play.loop.round()
     rows = play.database.read(lambda uow: invoices.list_invoices(uow, PLATFORM, PROJECT))
-    assert [(row["month"], row["issued_at"].rfc3339()) for row in rows] == [
+    assert [(row.month, row.issued_at.rfc3339()) for row in rows] == [
         ("2026-03", "2026-04-01T00:00:00Z"),
         ("2026-04", "2026-05-01T00:00:00Z"),
     ]
@@ -219,7 +219,7 @@ def test_while_a_bill_is_computed_others_write(play: Play, clock: ManualClock, s
         slow.may_end.set()
         assert closed.result()
     (row,) = play.database.read(lambda uow: invoices.list_invoices(uow, PLATFORM, PROJECT))
-    assert row["total"] == 334_699
+    assert row.total == 334_699
 
 
 def test_two_who_close_at_once_issue_one_invoice(
@@ -236,7 +236,7 @@ def test_two_who_close_at_once_issue_one_invoice(
     with ThreadPoolExecutor(2) as pool:
         first, second = (found.result() for found in [pool.submit(_close, play) for _ in range(2)])
     assert first == second
-    assert first["total"] == 334_799
+    assert first.total == 334_799
     assert _count(play, table_of_invoices) == _count(play, ledger_transactions) == 1
 
 
@@ -263,5 +263,5 @@ def test_on_postgresql_an_event_that_has_its_number_and_is_not_committed_is_wait
         slow.commit()
         found = closed.result()
     assert computed == [1]
-    assert found["total"] == 664_196  # 2,635,190 s and 2,678,380 s at 4.50 an hour
-    assert found["document"] == play.database.read(lambda uow: invoices.recomputed(uow, CARD, found))
+    assert found.total == 664_196  # 2,635,190 s and 2,678,380 s at 4.50 an hour
+    assert found.document == play.database.read(lambda uow: invoices.recompute(uow, CARD, found))

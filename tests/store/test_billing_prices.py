@@ -105,7 +105,7 @@ def test_what_begins_after_the_last_invoice_may_change(play: Play, clock: Manual
     clock.advance(20 * DAY)
     row = several_units.close(play.database, changed, PLATFORM, PROJECT, "2026-04")
     assert row is not None
-    assert [line["unitPrice"] for line in json.loads(row["document"])["lines"]] == ["4.500000000", "5.000000000"]
+    assert [line["unitPrice"] for line in json.loads(row.document)["lines"]] == ["4.500000000", "5.000000000"]
     with pytest.raises(PodyardError, match="2026-04-10T00:00:00Z"):
         play.database.read(lambda uow: card_prices.check(uow, CARD))
 

@@ -18,7 +18,6 @@ from sqlalchemy import select
 from podyard.base.clock import ManualClock
 from podyard.base.errors import Code, PodyardError
 from podyard.control import accounts, commitments, export_source, exports, nodes
-from podyard.control.bills import NodeFacts
 from podyard.control.exports import Request
 from podyard.db.tables import outbox
 from podyard.db.tables_compute import nodes as table_of_nodes
@@ -27,6 +26,7 @@ from podyard.domain.fleet import region_of
 from podyard.domain.fleet_file import instant_fleet
 from podyard.domain.node import UsageClass
 from podyard.domain.principal import PLATFORM
+from podyard.domain.usage import BilledNode
 from podyard.hardware.accelerator_types import parse
 from podyard.pricing.sku import default_rate_card
 from podyard.workers import exports as worker
@@ -313,12 +313,12 @@ def test_reserved_nodes_name_their_reservation(play: Play) -> None:
     assert expected
 
 
-def _offers() -> Iterator[NodeFacts]:
+def _offers() -> Iterator[BilledNode]:
     fleet = instant_fleet()
     for zone in sorted(fleet.zones):
         for kind in fleet.offered_types(zone):
             for usage in UsageClass:
-                yield NodeFacts("k", f"projects/p/locations/{zone}/nodes/n", zone, kind.name, usage)
+                yield BilledNode("k", f"projects/p/locations/{zone}/nodes/n", zone, kind.name, usage)
 
 
 def test_every_offer_has_the_sku_of_the_catalogue_at_its_price() -> None:

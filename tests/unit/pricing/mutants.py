@@ -247,7 +247,7 @@ def events_are_taken_by_their_clocks(patch: Patch) -> None:
 
 @mutant("R4", "B043")
 def clocks_that_step_back_are_believed(patch: Patch) -> None:
-    patch.setattr(meter, "_clamped", tuple)
+    patch.setattr(meter, "clamp", tuple)
 
 
 @mutant("R4", "B039", "B081")

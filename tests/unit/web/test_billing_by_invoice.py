@@ -74,8 +74,8 @@ def test_a_month_adds_up_to_its_invoice_issued_or_draft(play: Play, group: str) 
     draft = play.database.read(lambda uow: invoices.preview(uow, CARD, PLATFORM, PROJECT, "2026-04"))
     assert draft.invoice is not None and draft.invoice.total > 0
     rows = _rows(play, "2026-02", "2026-05", group)
-    assert _totals(rows) == [0, issued["total"], draft.invoice.total, 0]
-    document = json.loads(issued["document"])
+    assert _totals(rows) == [0, issued.total, draft.invoice.total, 0]
+    document = json.loads(issued.document)
     assert rows["(tax)"].net[1] == int(document["tax"].replace(".", "")) > 0
     groups = [row for name, row in rows.items() if name != "(tax)"]
     assert sum(row.net[1] for row in groups) == int(document["subtotal"].replace(".", ""))
@@ -84,7 +84,7 @@ def test_a_month_adds_up_to_its_invoice_issued_or_draft(play: Play, group: str) 
 
 def test_what_became_known_late_is_on_the_later_invoice_and_the_issued_one_stays(play: Play) -> None:
     before = _rows(play, "2026-03", "2026-03", "node")
-    total = _invoice(play, "2026-03")["total"]
+    total = _invoice(play, "2026-03").total
     play.late_event("STOPPED", "2026-03-21T00:00:00Z", "b")
     rows = _rows(play, "2026-03", "2026-04", "node")
     draft = play.database.read(lambda uow: invoices.preview(uow, CARD, PLATFORM, PROJECT, "2026-04"))
@@ -95,14 +95,14 @@ def test_what_became_known_late_is_on_the_later_invoice_and_the_issued_one_stays
         assert [rows[name].gross[0], rows[name].net[0]] == [row.gross[0], row.net[0]], "as it was issued"
     assert rows["us-central1-a/b"].net[1] == 0
     play.turn(30 * DAY)
-    assert _totals(_rows(play, "2026-03", "2026-04", "sku")) == [total, _invoice(play, "2026-04")["total"]]
+    assert _totals(_rows(play, "2026-03", "2026-04", "sku")) == [total, _invoice(play, "2026-04").total]
 
 
 def test_an_issued_month_that_is_rated_the_same_is_not_metered_again(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bill_lines, "bill_of_issued", lambda *_: pytest.fail("metered again"))
-    assert _totals(_rows(play, "2026-03", "2026-03", "type")) == [_invoice(play, "2026-03")["total"]]
+    assert _totals(_rows(play, "2026-03", "2026-03", "type")) == [_invoice(play, "2026-03").total]
     play.late_event("STOPPED", "2026-03-21T00:00:00Z", "b")
     with pytest.raises(pytest.fail.Exception):
         _rows(play, "2026-03", "2026-03", "type")
@@ -123,7 +123,7 @@ def test_the_view_says_the_same_in_the_invoices_currency(play: Play) -> None:
         return by_invoice(found.account, found.as_of, answer, "net")
 
     view = play.database.read(body)
-    document = json.loads(_invoice(play, "2026-03")["document"])
+    document = json.loads(_invoice(play, "2026-03").document)
     assert view.money(view.bars[0][2]).replace(",", "") == f"{document['total']} EUR"
     assert view.bars_total == view.total.net == sum(line.net for line in view.lines)
     drawn = sum(sum(heights) for _, heights in view.series)

@@ -15,6 +15,7 @@ from sqlalchemy import select
 from podyard.base.clock import ManualClock, PlatformTime
 from podyard.control import accounts, bills, kept_bills, nodes, snapshots
 from podyard.control.kept_bills import Behind
+from podyard.db import usage_events as event_rows
 from podyard.db.tables_billing import usage_events
 from podyard.db.unit_of_work import Database, UnitOfWork
 from podyard.domain.principal import PLATFORM
@@ -58,7 +59,7 @@ def _snapshot(uow: UnitOfWork) -> snapshots.Snapshot:
 
 
 def _same_as_all(uow: UnitOfWork, found: snapshots.Snapshot) -> None:
-    resources = {key: bills.resource_of(CARD, node) for key, node in bills.facts_of(uow, PROJECT).items()}
+    resources = {key: bills.resource_of(CARD, node) for key, node in event_rows.facts(uow, PROJECT).items()}
     terms = bills.terms_of(uow, accounts.of(uow, PROJECT))
     whole = bills.compute(uow, PROJECT, resources, terms, uow.now)
     by_time = sorted([*found.closed, *found.open], key=lambda record: (record.resource_id, record.start_second))

@@ -12,6 +12,7 @@ from sqlalchemy import delete, insert, select
 from podyard.base.clock import ManualClock
 from podyard.base.errors import Code, PodyardError
 from podyard.control import accounts, bills, commitments, dashboard, nodes, snapshots
+from podyard.db import usage_events as event_rows
 from podyard.db.tables_billing import usage_events
 from podyard.db.unit_of_work import Database, UnitOfWork
 from podyard.domain.node import UsageClass
@@ -38,7 +39,7 @@ def _agrees(play: Play) -> snapshots.Snapshot:
     def body(uow: UnitOfWork) -> snapshots.Snapshot:
         found = _kept(uow)
         terms = bills.terms_of(uow, accounts.of(uow, PROJECT))
-        resources = {key: bills.resource_of(CARD, node) for key, node in bills.facts_of(uow, PROJECT).items()}
+        resources = {key: bills.resource_of(CARD, node) for key, node in event_rows.facts(uow, PROJECT).items()}
         whole = bills.compute(uow, PROJECT, resources, terms, uow.now)
 
         def by_time(records: Any) -> list[Any]:

@@ -1,0 +1,104 @@
+"""By what costs are shown: whose the seconds of nodes were, and the labels, jobs and reservations of nodes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from functools import cache
+
+from sqlalchemy import bindparam, func, select
+
+from podyard.db.tables_compute import nodes
+from podyard.db.tables_jobs import attempts, jobs
+from podyard.db.tables_queue import reservations
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.invoice import JobSpan
+from podyard.domain.job import job_name
+from podyard.domain.reservation import reservation_name
+
+_LABELS = nodes.c.spec["labels"].as_string().label("labels")
+_OF_PROJECT = nodes.c.project == bindparam("project")
+_LABELS_OF = select(nodes.c.node_key, _LABELS).where(_OF_PROJECT).order_by(nodes.c.node_key)
+_LABEL_SETS = select(_LABELS).where(_OF_PROJECT).distinct()
+_COUNT = select(func.count()).where(_OF_PROJECT)
+_SPANS = (
+    select(attempts.c.attempt_id, attempts.c.started, attempts.c.ended, jobs.c.job_key, jobs.c.node_key)
+    .join(jobs, jobs.c.job_key == attempts.c.job_key)
+    .order_by(attempts.c.started, attempts.c.attempt_id)
+)
+_SPANS_OF = _SPANS.where(jobs.c.project == bindparam("project"))
+_SPANS_ON = _SPANS.where(jobs.c.node_key.in_(bindparam("nodes", expanding=True)))
+_JOBS = select(jobs.c.job_key, jobs.c.zone, jobs.c.job_id).where(jobs.c.project == bindparam("project"))
+_EXPORTED = (
+    select(nodes.c.node_key, nodes.c.number, _LABELS, reservations.c.reservation_id, reservations.c.zone)
+    .outerjoin(reservations, reservations.c.reservation_key == nodes.c.reservation_key)
+    .where(_OF_PROJECT)
+    .order_by(nodes.c.node_key)
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ExportedNode:
+    """What an export says of a node besides its usage; `reservation` is a name."""
+
+    number: int
+    labels: Mapping[str, str]
+    reservation: str | None
+
+
+def job_spans(uow: UnitOfWork, project: str, *, by_attempt: bool = False) -> list[JobSpan]:
+    """When which job had which node: one span for each attempt. `by_attempt`: they are named by the attempts' ids
+    instead of the jobs' keys."""
+    return [
+        JobSpan(row.attempt_id if by_attempt else row.job_key, row.node_key, row.started, row.ended)
+        for row in uow.execute(_SPANS_OF, {"project": project})
+    ]
+
+
+def job_spans_on(uow: UnitOfWork, node_keys: Sequence[str]) -> list[JobSpan]:
+    """As `job_spans`, of these nodes only."""
+    rows = uow.execute(_SPANS_ON, {"nodes": list(node_keys)})
+    return [JobSpan(row.job_key, row.node_key, row.started, row.ended) for row in rows]
+
+
+def job_names(uow: UnitOfWork, project: str) -> dict[str, str]:
+    """The full name of each job, by key."""
+    rows = uow.execute(_JOBS, {"project": project})
+    return {row.job_key: job_name(project, row.zone, row.job_id) for row in rows}
+
+
+def job_labels(uow: UnitOfWork, project: str) -> dict[str, str]:
+    """`ZONE/ID` of each job, by key."""
+    return {row.job_key: f"{row.zone}/{row.job_id}" for row in uow.execute(_JOBS, {"project": project})}
+
+
+def labels_of(uow: UnitOfWork, project: str) -> dict[str, Mapping[str, str]]:
+    """The labels that nodes have now, or had when they went, by node."""
+    read = cache(_labels_in)  # many nodes have the same ones
+    return {row.node_key: read(row.labels) for row in uow.execute(_LABELS_OF, {"project": project})}
+
+
+def label_keys(uow: UnitOfWork, project: str) -> list[str]:
+    """The keys of all these labels."""
+    rows = uow.execute(_LABEL_SETS, {"project": project})
+    return sorted({key for row in rows for key in _labels_in(row.labels)})
+
+
+def node_count(uow: UnitOfWork, project: str) -> int:
+    """How many nodes the project has and has had."""
+    return int(uow.execute(_COUNT, {"project": project}).scalar() or 0)
+
+
+def exported_nodes(uow: UnitOfWork, project: str) -> dict[str, ExportedNode]:
+    """By key."""
+    found = {}
+    for row in uow.execute(_EXPORTED, {"project": project}):
+        named = None if row.reservation_id is None else reservation_name(project, row.zone, row.reservation_id)
+        found[row.node_key] = ExportedNode(row.number, _labels_in(row.labels), named)
+    return found
+
+
+def _labels_in(text: str | None) -> Mapping[str, str]:
+    found: Mapping[str, str] = json.loads(text or "{}")
+    return found
