@@ -15,7 +15,7 @@ from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.money import minor_text
 from podyard.control import accounts, commitments, invoices
 from podyard.control.commitments import Purchase
-from podyard.control.invoice_document import EXACT_DECIMALS
+from podyard.control.invoice_document import EXACT_DECIMALS, to_json
 from podyard.domain.account import Account
 from podyard.domain.invoice import Credit, IssuedInvoice
 from podyard.http import several_units
@@ -189,7 +189,7 @@ def preview(request: Request, project: str) -> InvoiceAnswer:
     found = deps.read(request, lambda uow: invoices.preview(uow, default_rate_card(), caller, project, month))
     if found.document is None:
         return {"month": found.month, "state": "EMPTY"}
-    return {"month": found.month, "state": "DRAFT", "invoice": dict(found.document)}
+    return {"month": found.month, "state": "DRAFT", "invoice": to_json(found.document)}
 
 
 @router.get("/invoices/{month}")

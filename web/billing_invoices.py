@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
-from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -16,6 +14,7 @@ from podyard.base.errors import Code, PodyardError
 from podyard.base.money import minor_text
 from podyard.control import accounts, bill_lines, invoices
 from podyard.control.bill_lines import Explained
+from podyard.control.invoice_document import DocumentLine, InvoiceDocument, from_json
 from podyard.control.snapshots import Snapshot
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.account import Account
@@ -81,11 +80,11 @@ def _there(uow: UnitOfWork, request: Request, project: str, month: str) -> int:
 def show(request: Request, project: str, month: str) -> Response:
     caller = context.principal(request)
 
-    def body(uow: UnitOfWork, found: Snapshot) -> tuple[Mapping[str, Any] | None, IssuedInvoice | None]:
+    def body(uow: UnitOfWork, found: Snapshot) -> tuple[InvoiceDocument | None, IssuedInvoice | None]:
         account, card = found.account, default_rate_card()
         if accounts.check_month(month) < account.next_month:
             issued = invoices.get(uow, caller, project, month)
-            return json.loads(issued.document), issued
+            return from_json(issued.document), issued
         _, draft = made(found, ("draft", month), lambda: invoices.preview(uow, card, caller, project, month).document)
         return draft, None
 
@@ -97,7 +96,7 @@ def show(request: Request, project: str, month: str) -> Response:
         month=month,
         document=document,
         issued=issued,
-        lines=[] if document is None else [_line(project, month, line) for line in document["lines"]],
+        lines=[] if document is None else [_line(project, month, line) for line in document.lines],
         files=[(name, _file(project, month, name)) for name in EXPORTS],
         printed=project_url(project, "invoices", month, "print"),
         pdf=project_url(project, "invoices", month, "pdf") if _has_pdf() else "",
@@ -114,17 +113,17 @@ def _file(project: str, month: str, name: str) -> str:
     return f"/podyard/v1/projects/{quote(project, safe='')}/invoices/{month}:export?format={name}"
 
 
-def _line(project: str, month: str, line: Mapping[str, Any]) -> dict[str, Any]:
-    query = urlencode({"sku": line["sku"], "version": line["priceVersion"]})
-    return {**line, "url": f"{_url(project, month)}/line?{query}"}
+def _line(project: str, month: str, line: DocumentLine) -> dict[str, Any]:
+    query = urlencode({"sku": line.sku, "version": line.price_version})
+    return {**line._asdict(), "url": f"{_url(project, month)}/line?{query}"}
 
 
 def _sold(uow: UnitOfWork, request: Request, project: str, month: str) -> int:
     """A line of an issued invoice is in its document, one of a draft at least sold."""
     sku, version = _line_named(request)
     if accounts.check_month(month) < accounts.of(uow, project).next_month:
-        lines = json.loads(invoices.get(uow, context.principal(request), project, month).document)["lines"]
-        known = any((one["sku"], one["priceVersion"]) == (sku, version) for one in lines)
+        lines = from_json(invoices.get(uow, context.principal(request), project, month).document).lines
+        known = any((one.sku, one.price_version) == (sku, version) for one in lines)
     else:
         found = default_rate_card().skus.get(sku)
         known = any(one.version_id == version for one in found.versions) if found else sku.startswith(OWN)

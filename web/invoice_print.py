@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -17,6 +16,7 @@ from starlette.responses import Response
 from podyard.base.errors import Code, PodyardError
 from podyard.base.money import without_zeros
 from podyard.control import accounts, invoices
+from podyard.control.invoice_document import DocumentLine, InvoiceDocument, from_json
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.principal import Principal
 from podyard.http import context
@@ -95,7 +95,7 @@ def _sheet(request: Request, project: str, month: str) -> Sheet:
     return sheet_of(document, sha256)
 
 
-def document_of(uow: UnitOfWork, caller: Principal, project: str, month: str) -> tuple[Mapping[str, Any], str | None]:
+def document_of(uow: UnitOfWork, caller: Principal, project: str, month: str) -> tuple[InvoiceDocument, str | None]:
     """The invoice's document and, once it is issued, its digest. Raises NOT_FOUND where there is nothing to invoice."""
     try:
         issued = invoices.get(uow, caller, project, month)
@@ -106,64 +106,64 @@ def document_of(uow: UnitOfWork, caller: Principal, project: str, month: str) ->
         if found.document is None:
             raise
         return found.document, None
-    return json.loads(issued.document), issued.sha256
+    return from_json(issued.document), issued.sha256
 
 
-def sheet_of(document: Mapping[str, Any], sha256: str | None) -> Sheet:
+def sheet_of(document: InvoiceDocument, sha256: str | None) -> Sheet:
     """`sha256` None: it is not issued yet."""
-    currency = document["currency"]
+    currency = document.currency
     facts = [
-        ("Number", document["number"]),
-        ("Project", document["project"]),
-        ("Period", f"{document['periodStart']} to {document['periodEnd']} ({document['timeZone']})"),
-        ("As of", document["asOf"]),
-        ("Currency", currency if currency == "USD" else f"{currency}, {document['exchangeRate']} per US dollar"),
+        ("Number", document.number),
+        ("Project", document.project),
+        ("Period", f"{document.period_start} to {document.period_end} ({document.time_zone})"),
+        ("As of", document.as_of),
+        ("Currency", currency if currency == "USD" else f"{currency}, {document.exchange_rate} per US dollar"),
         ("Document", f"SHA-256 {sha256}" if sha256 is not None else "draft: not issued yet"),
     ]
     lines = Table(
         "What was used",
         ("SKU", "Unit", "Price in USD", "Seconds", f"Amount in {currency}"),
-        [_line(line) for line in document["lines"]],
+        [_line(line) for line in document.lines],
         2,
     )
     kind = "Invoice" if sha256 is not None else "Draft of an invoice"
     return Sheet(
-        title=f"{kind} {document['number']}",
+        title=f"{kind} {document.number}",
         facts=facts,
         tables=[lines, Table("Sum", ("Item", f"Amount in {currency}"), _sums(document), 1)],
-        total=f"{document['total']} {currency}",
-        words=f"{in_words(document['total'])} {currency}",
+        total=f"{document.total} {currency}",
+        words=f"{in_words(document.total)} {currency}",
         notes=_notes(document),
-        as_of=document["asOf"],
+        as_of=document.as_of,
     )
 
 
-def _line(line: Mapping[str, Any]) -> tuple[str, ...]:
-    marks = ("*" if line["estimated"] else "") + ("" if line["verified"] else "†")
-    unit, price = line["unit"].replace("_", " "), without_zeros(line["unitPrice"])
-    return (line["sku"] + marks, unit, price, str(line["seconds"]), line["amount"])
+def _line(line: DocumentLine) -> tuple[str, ...]:
+    marks = ("*" if line.estimated else "") + ("" if line.verified else "†")
+    unit, price = line.unit.replace("_", " "), without_zeros(line.unit_price)
+    return (line.sku + marks, unit, price, str(line.seconds), line.amount)
 
 
-def _sums(document: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _sums(document: InvoiceDocument) -> list[tuple[str, str]]:
     return [
-        *((f"Credit {credit['credit']}", credit["amount"]) for credit in document["credits"]),
-        ("Rounding error", document["roundingError"]),
-        ("Subtotal", document["subtotal"]),
-        (f"Tax ({document['taxShare']} of the subtotal)", document["tax"]),
-        *((f"Adjustment of {one['correctsMonth']}", one["amount"]) for one in document["adjustments"]),
-        ("Total", document["total"]),
+        *((f"Credit {credit.credit}", credit.amount) for credit in document.credits),
+        ("Rounding error", document.rounding_error),
+        ("Subtotal", document.subtotal),
+        (f"Tax ({document.tax_share} of the subtotal)", document.tax),
+        *((f"Adjustment of {one.corrects_month}", one.amount) for one in document.adjustments),
+        ("Total", document.total),
     ]
 
 
-def _notes(document: Mapping[str, Any]) -> list[str]:
+def _notes(document: InvoiceDocument) -> list[str]:
     notes = []
-    if any(line["estimated"] for line in document["lines"]):
+    if any(line.estimated for line in document.lines):
         notes.append("* An estimate: some of it was still in use.")
-    if not all(line["verified"] for line in document["lines"]):
+    if not all(line.verified for line in document.lines):
         notes.append("† The price is unverified: nobody has checked it against a document of its seller.")
-    if document["lines"]:
+    if document.lines:
         notes.append("Lines are rounded to be shown; the rounding error is what they miss of the exact sum.")
-    notes += [f"Not in it: {held['seconds']} s of {held['name']}: {held['reason']}" for held in document["held"]]
+    notes += [f"Not in it: {held.seconds} s of {held.name}: {held.reason}" for held in document.held]
     return notes
 
 

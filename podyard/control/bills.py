@@ -6,7 +6,7 @@ Invoices, previews, costs, budgets and what-if all come through `compute`, so th
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import PodyardError, failed_precondition
@@ -16,7 +16,7 @@ from podyard.db import prices, usage_events
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.account import Account
 from podyard.domain.fleet import region_of
-from podyard.domain.usage import BilledNode, UsageRecord
+from podyard.domain.usage import BilledNode, Suspense, UsageRecord
 from podyard.pricing import bill, cards
 from podyard.pricing.bill import Bill, Resource, Terms
 from podyard.pricing.meter import node_policy
@@ -95,12 +95,12 @@ def card_of_then(uow: UnitOfWork, card: RateCard, moment: PlatformTime) -> RateC
     return dataclasses.replace(card, skus=kept)
 
 
-def held_in(found: Bill, seconds: range) -> Sequence[tuple[str, int, int, str]]:
-    """What has no price within these seconds: (resource, first second, seconds, reason)."""
+def held_in(found: Bill, seconds: range) -> list[Suspense]:
+    """What has no price within these seconds."""
     held = []
-    for item in found.suspense:
-        start = max(item.start_second, seconds.start)
-        stop = min(item.start_second + item.seconds, seconds.stop)
+    for one in found.suspense:
+        start = max(one.start_second, seconds.start)
+        stop = min(one.start_second + one.seconds, seconds.stop)
         if start < stop:
-            held.append((item.resource_id, start, stop - start, item.reason))
+            held.append(dataclasses.replace(one, start_second=start, seconds=stop - start))
     return held

@@ -204,8 +204,8 @@ def _issue(uow: UnitOfWork, account: Account, found: Prepared, hold_suspense: bo
 
 def _held_seconds(computed: Computed) -> tuple[str, ...]:
     """What has no price, in words, by the names of the nodes."""
-    held = () if computed.document is None else computed.document["held"]
-    return tuple(f"{one['seconds']} s of {one['name']}: {one['reason']}" for one in held)
+    held = () if computed.document is None else computed.document.held
+    return tuple(f"{one.seconds} s of {one.name}: {one.reason}" for one in held)
 
 
 def _first_of(held: tuple[str, ...]) -> str:

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Any
 
 from podyard.base.errors import invalid
 from podyard.control import bill_lines, invoices
 from podyard.control.explorer import Groups, Question, check_dimensions
+from podyard.control.invoice_document import InvoiceDocument, from_json
 from podyard.control.snapshots import Snapshot
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain import months
@@ -29,7 +28,6 @@ from podyard.pricing.sku import RateCard
 
 TAX = "(tax)"
 OTHER = "(other)"  # what an invoice has charged and no charge of today explains
-Document = Mapping[str, Any]
 
 
 def months_asked(asked: Question) -> list[str]:
@@ -59,15 +57,14 @@ def ask_invoiced(
     made = []
     for index, month in enumerate(wanted):
         rated = now.month(index)
+        document: InvoiceDocument | None = None
         if month in rows:
-            document = json.loads(rows[month].document)
+            document = from_json(rows[month].document)
             if rated.lines != _stated(document):
                 then = bill_lines.bill_of_issued(uow, card, found, rows[month])
                 rated = _Rated(groups, [month], account.time_zone, then.charges, then.records).month(0)
         elif account.next_month <= month <= found.month:
             document = invoices.preview(uow, card, principal, found.project, month).document
-        else:
-            document = None
         made.append(
             Invoiced(month, _unit(account.decimals), {}, 0, ())
             if document is None
@@ -116,31 +113,31 @@ def _line(sku_id: str, nanos: int) -> str:
     return f"{sku_id} {nanos}"
 
 
-def _stated(document: Document) -> dict[str, int]:
-    lines = ((_line(one["sku"], _minor(one["unitPrice"])), int(one["parts"])) for one in document["lines"])
+def _stated(document: InvoiceDocument) -> dict[str, int]:
+    lines = ((_line(one.sku, _minor(one.unit_price)), int(one.parts)) for one in document.lines)
     return {key: parts for key, parts in lines if parts}
 
 
-def _invoiced(asked: Question, document: Document, rated: _Month) -> Invoiced:
-    rate, left, unit = Fraction(document["exchangeRate"]), 1 - _paid(document), _unit(document["decimals"])
+def _invoiced(asked: Question, document: InvoiceDocument, rated: _Month) -> Invoiced:
+    rate, left, unit = Fraction(document.exchange_rate), 1 - _paid(document), _unit(document.decimals)
     names = dict.fromkeys((*rated.before, *rated.after))
     cells: dict[str, tuple[Exact, Exact]] = {
         name: (rated.before.get(name, 0) * rate, rated.after.get(name, 0) * left * rate) for name in names
     }
     if asked.where:
-        return Invoiced(document["month"], unit, cells, None, ())
+        return Invoiced(document.month, unit, cells, None, ())
     if other := sum(_stated(document).values()) - sum(rated.lines.values()):
         cells[OTHER] = (other * rate, other * left * rate)
-    others = [(f"(correction of {one['correctsMonth']})", _minor(one["amount"])) for one in document["adjustments"]]
-    if tax := _minor(document["tax"]):
+    others = [(f"(correction of {one.corrects_month})", _minor(one.amount)) for one in document.adjustments]
+    if tax := _minor(document.tax):
         others.insert(0, (TAX, tax))
-    return Invoiced(document["month"], unit, cells, _minor(document["subtotal"]), others)
+    return Invoiced(document.month, unit, cells, _minor(document.subtotal), others)
 
 
-def _paid(document: Document) -> Fraction:
+def _paid(document: InvoiceDocument) -> Fraction:
     """Which share of the charges the account's credits pay."""
-    charged = sum(int(line["parts"]) for line in document["lines"])
-    credited = sum(int(line["parts"]) for line in document["credits"])
+    charged = sum(int(line.parts) for line in document.lines)
+    credited = sum(int(line.parts) for line in document.credits)
     return Fraction(-credited, charged) if credited else Fraction(0)
 
 

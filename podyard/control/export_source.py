@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
 
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import Code, PodyardError
 from podyard.control import accounts, bills, catalogue, commitments, invoices
 from podyard.control.catalogue import ListedSku
+from podyard.control.invoice_document import InvoiceDocument, from_json
 from podyard.db import cost_dimensions, usage_events
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain import months
@@ -26,8 +25,6 @@ from podyard.pricing.attribution import Owned
 from podyard.pricing.bill import Bill
 from podyard.pricing.export import Committed, Listed, ResourceFacts, Source, Statement
 from podyard.pricing.sku import RateCard
-
-Row = Mapping[str, Any]
 
 
 def source(uow: UnitOfWork, card: RateCard, project: str, month: str, *, by_job: bool) -> Source | None:
@@ -59,14 +56,14 @@ def _of_issued(uow: UnitOfWork, card: RateCard, account: Account, issued: Issued
     resources = {key: bills.resource_of(then, node) for key, node in usage_events.facts(uow, account.project).items()}
     terms = bills.terms_of(uow, account)
     bill = bills.compute(uow, account.project, resources, terms, issued.as_of, issued.last_event_seq)
-    return _source(uow, card, account, json.loads(issued.document), bill, by_job, issued.issued_at)
+    return _source(uow, card, account, from_json(issued.document), bill, by_job, issued.issued_at)
 
 
 def _source(
     uow: UnitOfWork,
     card: RateCard,
     account: Account,
-    document: Row,
+    document: InvoiceDocument,
     bill: Bill,
     by_job: bool,
     issued_at: PlatformTime | None,
@@ -81,24 +78,24 @@ def _source(
     )
 
 
-def _statement(account: Account, document: Row, issued: bool) -> Statement:
-    decimals = document["decimals"]
+def _statement(account: Account, document: InvoiceDocument, issued: bool) -> Statement:
+    decimals = document.decimals
     return Statement(
-        number=document["number"],
+        number=document.number,
         project=account.project,
-        month=document["month"],
-        seconds=months.seconds_of(document["month"], document["timeZone"]),
-        time_zone=document["timeZone"],
-        currency=document["currency"],
+        month=document.month,
+        seconds=months.seconds_of(document.month, document.time_zone),
+        time_zone=document.time_zone,
+        currency=document.currency,
         decimals=decimals,
-        exchange=Fraction(document["exchangeRate"]),
+        exchange=Fraction(document.exchange_rate),
         issued=issued,
-        as_of=PlatformTime.from_rfc3339(document["asOf"]),
-        lines={(line["sku"], line["priceVersion"]): int(line["parts"]) for line in document["lines"]},
-        credits=[(line["credit"], int(line["parts"])) for line in document["credits"]],
-        tax=_minor(document["tax"], decimals),
-        adjustments=[(one["correctsMonth"], _minor(one["amount"], decimals)) for one in document["adjustments"]],
-        total=_minor(document["total"], decimals),
+        as_of=PlatformTime.from_rfc3339(document.as_of),
+        lines={(line.sku, line.price_version): int(line.parts) for line in document.lines},
+        credits=[(line.credit, int(line.parts)) for line in document.credits],
+        tax=_minor(document.tax, decimals),
+        adjustments=[(one.corrects_month, _minor(one.amount, decimals)) for one in document.adjustments],
+        total=_minor(document.total, decimals),
     )
 
 

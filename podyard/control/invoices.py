@@ -7,13 +7,11 @@ give the same bytes. Usage that comes to be known later is an adjustment in the 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
 
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import failed_precondition, not_found
 from podyard.control import access, accounts, bills, card_prices
-from podyard.control.invoice_document import Held, canonical, document
+from podyard.control.invoice_document import InvoiceDocument, canonical, document
 from podyard.db import invoices as invoice_rows
 from podyard.db import ledger, usage_events
 from podyard.db.unit_of_work import UnitOfWork
@@ -33,10 +31,9 @@ class Computed:
 
     month: str
     invoice: Invoice | None
-    document: Mapping[str, Any] | None
+    document: InvoiceDocument | None
     bill: Bill
     terms: Terms
-    held: tuple[Held, ...]
 
 
 def preview(uow: UnitOfWork, card: RateCard, principal: Principal, project: str, month: str | None) -> Computed:
@@ -79,14 +76,14 @@ def compute(
     resources = {key: bills.resource_of(card, node) for key, node in facts.items()}
     terms = terms_of(uow, account, month)
     bill = bills.compute(uow, account.project, resources, terms, as_of, last_seq)
-    held = tuple(bills.held_in(bill, months.seconds_of(month, account.time_zone)))
+    held = bills.held_in(bill, months.seconds_of(month, account.time_zone))
     own = bill.invoice(month)
     if own is None and not bill.adjustments and not held:
-        return Computed(month, None, None, bill, terms, held)
+        return Computed(month, None, None, bill, terms)
     invoice = with_adjustments(own, bill.adjustments, month, account.policy)
     names = {key: node.name for key, node in facts.items()}
     made = document(account, invoice, as_of, held, names, issued=issued)
-    return Computed(month, invoice, made, bill, terms, held)
+    return Computed(month, invoice, made, bill, terms)
 
 
 def terms_of(uow: UnitOfWork, account: Account, month: str) -> Terms:

@@ -95,13 +95,13 @@ def test_a_preview_is_the_invoice_while_its_month_is_open(play: Play, clock: Man
     play.create("n")
     clock.advance(DAY)
     found = _preview(play)
-    assert found.document["lines"][0]["estimated"]
-    assert found.document["total"] == "108.00"
+    assert found.document.lines[0].estimated
+    assert found.document.total == "108.00"
     clock.advance(30 * DAY - 10.5)
-    before = dict(_preview(play).document)
+    before = _preview(play).document
     play.turn(DAY)
     issued = _invoice(play, "2026-03")
-    assert before["lines"][0]["amount"] == issued["lines"][0]["amount"]
+    assert before.lines[0].amount == issued["lines"][0]["amount"]
     assert "2026-03 is closed" in _refused(Code.FAILED_PRECONDITION, lambda: _preview(play, "2026-03"))
 
 
@@ -303,8 +303,8 @@ def test_a_payment_upfront_is_taxed_credited_and_converted_as_other_lines_are(pl
     own = f"commitment:{bought.commitment.commitment_id}"
     clock.advance(1)
     draft = _preview(play).document
-    (line,) = (line for line in draft["lines"] if line["sku"].endswith("/upfront-payment"))
-    assert (line["amount"], line["exactUsd"]) == ("66225.60", "132451.200000000000")
+    (line,) = (line for line in draft.lines if line.sku.endswith("/upfront-payment"))
+    assert (line.amount, line.exact_usd) == ("66225.60", "132451.200000000000")
     play.turn(31 * DAY)
     found = _invoice(play, "2026-03")
     assert _minor(found["subtotal"]) == 66_225_60 + round(READY_MARCH * 450 / 3600 / 2)
@@ -328,7 +328,7 @@ def test_a_payment_upfront_belongs_to_the_month_in_which_its_term_begins(play: P
     sku = f"commitment:{bought.commitment.commitment_id}/upfront-payment"
     play.turn(DAY)
     assert sku not in [line["sku"] for line in _invoice(play, "2026-03")["lines"]]
-    assert sku in [line["sku"] for line in _preview(play).document["lines"]]
+    assert sku in [line.sku for line in _preview(play).document.lines]
     (booking,) = play.database.read(
         lambda uow: [row for row in uow.all(select(ledger_transactions)) if row["source_id"].startswith("commitment/")]
     )
