@@ -48,7 +48,6 @@ KEPT: Mapping[str, str] = {
     "podyard.engine.collectives.schedule:*_*": "all collectives that the transports can run; jobs use the all-reduce",
     "podyard.hardware.generations:Generation.mxu_columns": "the published peak follows from it",
     "podyard.domain.fleet:Fleet.is_unpriced": "what a fleet file says of itself, held against the rate card",
-    "podyard.domain.node:NodeSpec.given_accelerator_config": "in the specs of nodes that databases hold",
 }
 _IMPORT = re.compile(r"^\s*from (podyard[\w.]*) import ([\w, ]+)", re.MULTILINE)
 _DOTTED = re.compile(r"\b(podyard(?:\.\w+)+)\.(\w+)")

@@ -13,7 +13,7 @@ from podyard.base.clock import PlatformTime
 from podyard.base.errors import invalid
 from podyard.domain.fleet import region_of
 from podyard.domain.host import DEFAULT_SCOPES, default_service_account, nowhere
-from podyard.domain.node import HEALTHY, Node, NodeHost, NodeSpec, UsageClass, kind_of
+from podyard.domain.node import HEALTHY, Node, NodeHost, NodeSpec, UpcomingMaintenance, UsageClass, kind_of
 from podyard.hardware import accelerator_types
 from podyard.hardware.accelerator_types import AcceleratorType
 from podyard.http.texts import check_description, check_labels, check_metadata, check_tags
@@ -66,7 +66,6 @@ def from_api_node(version: str, message: Mapping[str, Any], type_named: TypeName
         topology=kind.topology.text,
         runtime_version=message[software],
         usage_class=usage_class(scheduling),
-        given_accelerator_config="acceleratorConfig" in message,
         description=message.get("description", ""),
         labels=message.get("labels", {}),
         metadata=message.get("metadata", {}),
@@ -162,16 +161,16 @@ def to_api_node(version: str, node: Node, project_number: int, *, in_operation: 
     return reader.shape(version, "Node", found, proto=in_operation)
 
 
-def to_api_maintenance(upcoming: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def to_api_maintenance(upcoming: UpcomingMaintenance | None) -> dict[str, Any] | None:
     if upcoming is None:
         return None
     return {
-        "type": upcoming["type"],
-        "canReschedule": upcoming["can_reschedule"],
-        "windowStartTime": upcoming["window_start"],
-        "windowEndTime": upcoming["window_end"],
-        "latestWindowStartTime": upcoming["latest_window_start"],
-        "maintenanceStatus": upcoming["maintenance_status"],
+        "type": upcoming.type,
+        "canReschedule": upcoming.can_reschedule,
+        "windowStartTime": upcoming.window_start,
+        "windowEndTime": upcoming.window_end,
+        "latestWindowStartTime": upcoming.latest_window_start,
+        "maintenanceStatus": upcoming.maintenance_status,
     }
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from podyard.api.tpu import convert, reader
 from podyard.base.clock import NANOS_PER_SECOND
 from podyard.base.errors import Code, invalid
-from podyard.domain.node import UsageClass
+from podyard.domain.node import UpcomingMaintenance, UsageClass
 from podyard.domain.queued_resource import QUEUED_RESOURCE_NODES_MAX, NodeRequest, QueuedResource, QueuedResourceSpec
 from podyard.domain.reservation import ReservationUse
 
@@ -97,7 +97,7 @@ def to_api_reservation(use: ReservationUse) -> dict[str, Any]:
     }
 
 
-def to_api_maintenance_info(name: str, number: int, upcoming: Mapping[str, Any] | None) -> dict[str, Any]:
+def to_api_maintenance_info(name: str, number: int, upcoming: UpcomingMaintenance | None) -> dict[str, Any]:
     shown = {"nodeName": name, "nodeUid": str(number)}
     maintenance = convert.to_api_maintenance(upcoming)
     return shown if maintenance is None else {**shown, "upcomingMaintenance": maintenance}

@@ -13,7 +13,7 @@ from podyard.control.gangs import settle
 from podyard.db import agents as agent_rows
 from podyard.db import attempts, faults, job_history, replicas
 from podyard.db import jobs as rows
-from podyard.db.nodes import row_by_key as node_row
+from podyard.db.nodes import get_by_key as get_node
 from podyard.db.transition import move, store
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.agent import AgentRecord
@@ -198,7 +198,7 @@ def checkpoints_fail(uow: UnitOfWork, replica_id: str) -> bool:
     replica = replicas.find(uow, replica_id) if rules else None
     if replica is None:
         return False
-    subject = faults.of_node(node_row(uow, rows.get(uow, replica.job_key).node_key))
+    subject = faults.of_node(get_node(uow, rows.get(uow, replica.job_key).node_key))
     return any(rule.matches(subject) for rule in rules)
 
 
@@ -206,7 +206,7 @@ def _written(uow: UnitOfWork, job: Job, saved: Sequence[CheckpointRecord]) -> Se
     """The checkpoints without those that a fault has kept from being written; the job says which."""
     if not saved or not faults.standing(uow, "checkpoint"):
         return saved
-    subject = faults.of_node(node_row(uow, job.node_key))
+    subject = faults.of_node(get_node(uow, job.node_key))
     kept = []
     for item in saved:
         rule = faults.struck(uow, "checkpoint", subject)

@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import bindparam, delete, func, select, update
+from sqlalchemy import bindparam, delete, func, select
 
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import Code, invalid, not_found
@@ -24,13 +24,14 @@ from podyard.control.commitments import usd
 from podyard.control.gangs import YIELD_SECONDS_MAX
 from podyard.control.nodes import pass_into
 from podyard.control.spending import MONTH, REFUSE, STOP, TOTAL, Period
+from podyard.db import nodes as node_rows
 from podyard.db import timers
 from podyard.db.tables import state_changes
 from podyard.db.tables_billing import budget_events, budgets
-from podyard.db.tables_compute import nodes
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.account import Account
 from podyard.domain.fleet import Fleet
+from podyard.domain.node import NodeRecord
 from podyard.domain.principal import Principal
 from podyard.domain.usage import UsageRecord
 from podyard.pricing import budgets as pure
@@ -333,18 +334,17 @@ def _record(uow: UnitOfWork, looked: _Looked, kind: str, detail: str, at: Platfo
             webhooks.put(uow, row, event_id, action.removeprefix(NOTIFY), message)
 
 
-def _ready_nodes(uow: UnitOfWork, row: Row) -> list[Row]:
+def _ready_nodes(uow: UnitOfWork, row: Row) -> list[NodeRecord]:
     """The nodes of the scope that cost something now. Of a job: those that it is on, or was last."""
-    query = select(nodes).where(nodes.c.project == row["project"], nodes.c.state == "READY")
-    found = uow.all(query.order_by(nodes.c.node_key))
+    found = node_rows.ready_in(uow, row["project"])
     if row["scope"] == "project":
         return found
     mine = frozenset(spending.node_keys(uow, row))
-    return [node for node in found if node["node_key"] in mine]
+    return [node for node in found if node.node_key in mine]
 
 
 def _give_notice(uow: UnitOfWork, looked: _Looked, reached: PlatformTime) -> None:
-    told = [node for node in _ready_nodes(uow, looked.row) if node["reclaim_at"] is None]
+    told = [node for node in _ready_nodes(uow, looked.row) if node.reclaim_at is None]
     for node in told:
         preemption.give_notice(uow, node, reached, f"budget {looked.row['name']} will be used up")
     if told:
@@ -355,8 +355,7 @@ def _give_notice(uow: UnitOfWork, looked: _Looked, reached: PlatformTime) -> Non
 def _withdraw_notice(uow: UnitOfWork, row: Row) -> None:
     """The amount will not be used up then after all: jobs may start on the nodes again."""
     if row["notice_for"] is not None:
-        told = update(nodes).where(nodes.c.project == row["project"], nodes.c.reclaim_at == row["notice_for"])
-        uow.execute(told.values(reclaim_at=None))
+        node_rows.withdraw_notice(uow, row["project"], row["notice_for"])
 
 
 def _stop(uow: UnitOfWork, fleet: Fleet, looked: _Looked, reached: PlatformTime) -> None:
@@ -366,17 +365,18 @@ def _stop(uow: UnitOfWork, fleet: Fleet, looked: _Looked, reached: PlatformTime)
         return
     reason = f"budget {looked.row['name']} is used up since {reached.rfc3339()}"
     for node in found:
-        alone = node["host_count"] == 1 and node["queued_resource_key"] is None
+        alone = node.host_count == 1 and node.queued_resource_key is None
         verb, end = ("stop", "stopped") if alone else ("delete", "deleted")
         seconds = fleet.timings.stop_seconds if alone else fleet.timings.delete_seconds
-        operations.fail(uow, node["pending_operation"], Code.CANCELLED, f"The operation was cancelled: {reason}")
+        operations.fail(uow, node.pending_operation, Code.CANCELLED, f"The operation was cancelled: {reason}")
         pending = operations.begin(uow, operations.of_node(node), verb).operation_id
-        pass_into(uow, node, verb, end, seconds, reason, pending_operation=pending, state_reason=reason)
-        if node["queued_resource_key"] is not None:
-            queue_states.settle(uow, node["queued_resource_key"])
-    detail = f"{uow.now.rfc3339()} {found[0]['node_key']}"
+        changed = dataclasses.replace(node, pending_operation=pending, state_reason=reason)
+        pass_into(uow, node, verb, end, seconds, reason, changed)
+        if node.queued_resource_key is not None:
+            queue_states.settle(uow, node.queued_resource_key)
+    detail = f"{uow.now.rfc3339()} {found[0].node_key}"
     _record(uow, looked, "stop", detail, uow.now, f"{reason}: {_named(found)}")
 
 
-def _named(found: Sequence[Row]) -> str:
-    return spending.named([node["node_id"] for node in found])
+def _named(found: Sequence[NodeRecord]) -> str:
+    return spending.named([node.node_id for node in found])

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sqlalchemy import select
-
 from podyard.base.errors import failed_precondition, invalid
-from podyard.db.tables_compute import nodes
+from podyard.db import nodes as node_rows
 from podyard.db.unit_of_work import UnitOfWork
-from podyard.domain.node import NodeSpec, kind_of, node_name
+from podyard.domain.node import NodeSpec, kind_of
 from podyard.hardware.accelerator_types import AcceleratorType
 
 READ_ONLY = "READ_ONLY"
@@ -42,16 +40,13 @@ def check(uow: UnitOfWork, project: str, node_key: str | None, spec: NodeSpec) -
     wanted = dict(_disks(spec))
     if not wanted:
         return
-    query = select(nodes).where(nodes.c.project == project, nodes.c.live_name.is_not(None))
-    for row in uow.all(query.order_by(nodes.c.node_key)):
-        if row["node_key"] == node_key:
+    for node in node_rows.live(uow, project):
+        if node.node_key == node_key:
             continue
-        for item in row["spec"].get("extras", {}).get("dataDisks", ()):
-            disk, mode = _short(item["sourceDisk"]), item.get("mode")
+        for disk, mode in _disks(node.spec):
             if disk in wanted and not mode == wanted[disk] == READ_ONLY:
-                holder = node_name(row["project"], row["zone"], row["node_id"])
                 raise failed_precondition(
-                    f"The disk resource '{disk}' is already being used by '{holder}', and one of them writes to it"
+                    f"The disk resource '{disk}' is already being used by '{node.name}', and one of them writes to it"
                 )
 
 

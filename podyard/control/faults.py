@@ -21,11 +21,10 @@ from podyard.db import faults as rows
 from podyard.db import nodes as node_rows
 from podyard.db import platform_clock, timers
 from podyard.db.tables import state_changes
-from podyard.db.tables_compute import nodes as nodes_table
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fault import RULES_MAX, FaultRule, Subject, parse_rule, parse_rules
 from podyard.domain.fleet import Fleet
-from podyard.domain.node import NODE, UNHEALTHY_MAINTENANCE, Node
+from podyard.domain.node import NODE, ONGOING, UNHEALTHY_MAINTENANCE, Node, NodeRecord, NodeState, UpcomingMaintenance
 from podyard.domain.principal import Principal
 from podyard.domain.queued_resource import QUEUED_RESOURCE, QueuedResource
 
@@ -101,9 +100,9 @@ def see_node(uow: UnitOfWork, rules: Sequence[FaultRule], method: str, node: Nod
         if rule.effect == "health":
             seen = dataclasses.replace(node, health="")
         elif rule.effect == "stale":
-            seen = dataclasses.replace(node, state=_state_before(uow, rule, node.node_key, NODE.initial))
+            seen = dataclasses.replace(node, state=NodeState(_state_before(uow, rule, node.node_key, NODE.initial)))
         elif node.state == rule.parameters["state"]:
-            seen = dataclasses.replace(node, state=rule.parameters["as"])
+            seen = dataclasses.replace(node, state=NodeState(rule.parameters["as"]))
         if seen != node and _strikes(uow, rule, subject):
             node = seen
     return node
@@ -157,8 +156,7 @@ def _fire(uow: UnitOfWork, fleet: Fleet, rule: FaultRule) -> None:
             _jump(uow, rule)
     else:
         effect = _EFFECTS[rule.effect]
-        ready = select(nodes_table).where(nodes_table.c.state == "READY").order_by(nodes_table.c.live_name)
-        for node in uow.all(ready):
+        for node in node_rows.ready(uow):
             if not rule.matches(rows.of_node(node)) or not rows.falls(uow, rule):
                 continue
             if not rows.count(uow, rule.fault_id):
@@ -173,7 +171,7 @@ def _fire(uow: UnitOfWork, fleet: Fleet, rule: FaultRule) -> None:
         timers.put(uow, rows.FIRE_TIMER, rule.fault_id, 0, again)
 
 
-def _preempt(uow: UnitOfWork, fleet: Fleet, rule: FaultRule, node: Row) -> None:
+def _preempt(uow: UnitOfWork, fleet: Fleet, rule: FaultRule, node: NodeRecord) -> None:
     del fleet
     notice = float(rule.parameters["notice"])
     if notice == 0:
@@ -188,16 +186,16 @@ def _from_store(uow: UnitOfWork, kept: Row | None) -> None:
     """The moment of what a rule had in store for a node has come. A slow link is as fast as before by that alone."""
     if kept is None or kept["kind"] != "preempt":
         return
-    node = node_rows.row_by_key(uow, kept["node_key"])
-    if not NODE.allows(node["state"], "preempt"):
+    node = node_rows.get_by_key(uow, kept["node_key"])
+    if not NODE.allows(node.state, "preempt"):
         return
     # After a notice: it may have been stopped and started on other chips since, and then has none any more.
-    noticed = node["reclaim_at"] is not None and node["reclaim_at"] <= uow.now
-    if node["version"] == kept["node_version"] or (kept["node_version"] == 0 and noticed):
+    noticed = node.reclaim_at is not None and node.reclaim_at <= uow.now
+    if node.version == kept["node_version"] or (kept["node_version"] == 0 and noticed):
         nodes.take_back(uow, node, "preempt", kept["reason"])
 
 
-def _break(uow: UnitOfWork, fleet: Fleet, rule: FaultRule, node: Row) -> None:
+def _break(uow: UnitOfWork, fleet: Fleet, rule: FaultRule, node: NodeRecord) -> None:
     damage: recovery.Damage | None
     if rule.effect == "chip":
         damage = recovery.broken_chips(uow, fleet, rule, node)
@@ -209,7 +207,7 @@ def _break(uow: UnitOfWork, fleet: Fleet, rule: FaultRule, node: Row) -> None:
         recovery.strike(uow, fleet, rule, node, damage)
 
 
-def _link(uow: UnitOfWork, fleet: Fleet, rule: FaultRule, node: Row) -> None:
+def _link(uow: UnitOfWork, fleet: Fleet, rule: FaultRule, node: NodeRecord) -> None:
     factor = float(rule.parameters["factor"])
     if factor < 1:
         _break(uow, fleet, rule, node)
@@ -219,26 +217,27 @@ def _link(uow: UnitOfWork, fleet: Fleet, rule: FaultRule, node: Row) -> None:
     rows.keep_for_node(uow, rule, node, "slow", until, factor=factor)
 
 
-def _maintain(uow: UnitOfWork, fleet: Fleet, rule: FaultRule, node: Row) -> None:
+def _maintain(uow: UnitOfWork, fleet: Fleet, rule: FaultRule, node: NodeRecord) -> None:
     del fleet
     seconds = float(rule.parameters["seconds"])
     start, end = uow.now.rfc3339(), uow.now.plus_seconds(seconds).rfc3339()
-    upcoming = {
-        "type": "UNSCHEDULED",
-        "can_reschedule": False,
-        "window_start": start,
-        "window_end": end,
-        "latest_window_start": start,
-        "maintenance_status": "ONGOING",
-    }
-    values = {
-        "health": UNHEALTHY_MAINTENANCE,
-        "health_description": rule.reason,
-        "maintenance_workers": list(range(node["host_count"])),
-        "upcoming_maintenance": upcoming,
-    }
-    nodes.pass_into(uow, node, "repair", "repaired", seconds, rule.reason, **values)
-    if node["queued_resource_key"] is not None:
+    upcoming = UpcomingMaintenance(
+        type="UNSCHEDULED",
+        can_reschedule=False,
+        window_start=start,
+        window_end=end,
+        latest_window_start=start,
+        maintenance_status=ONGOING,
+    )
+    changed = dataclasses.replace(
+        node,
+        health=UNHEALTHY_MAINTENANCE,
+        health_description=rule.reason,
+        maintenance_workers=tuple(range(node.host_count)),
+        upcoming_maintenance=upcoming,
+    )
+    nodes.pass_into(uow, node, "repair", "repaired", seconds, rule.reason, changed)
+    if node.queued_resource_key is not None:
         queue_states.maintain(uow, node)
 
 
@@ -251,7 +250,7 @@ def _jump(uow: UnitOfWork, rule: FaultRule) -> None:
     uow.at(now)
 
 
-_EFFECTS: Mapping[str, Callable[[UnitOfWork, Fleet, FaultRule, Row], None]] = {
+_EFFECTS: Mapping[str, Callable[[UnitOfWork, Fleet, FaultRule, NodeRecord], None]] = {
     "preempt": _preempt,
     "host": _break,
     "chip": _break,

@@ -10,12 +10,13 @@ from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.errors import PodyardError
 from podyard.base.money import Amount
 from podyard.control import billing, invoices
-from podyard.control.fsck_violation import Violation, node_text
+from podyard.control.fsck_violation import Violation
 from podyard.db import invoices as invoice_rows
 from podyard.db import ledger
 from podyard.db.fsck import Records, Row
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import region_of
+from podyard.domain.node import NodeRecord
 from podyard.domain.principal import PLATFORM
 from podyard.pricing.sku import RateCard
 
@@ -70,20 +71,20 @@ def _amounts(
             node = records.nodes.get(line.resource_key)
             if history is None or node is None:
                 continue  # a node of the same name that has not changed
-            ranges, free = seconds_of(history, node["usage_class"], records.now)
+            ranges, free = seconds_of(history, node.usage_class, records.now)
             seconds = sum(map(len, ranges))
             if (line.seconds, line.waived_seconds) != (seconds, free):
                 text = (
                     f"{line.seconds} s are billed and {line.waived_seconds} s free, instead of {seconds} s and {free} s"
                 )
-                yield Violation("I6", records.now, node_text(node), text)
+                yield Violation("I6", records.now, node.name, text)
             amount = amount_of(card, node, ranges)
             if line.amount != (amount or Amount()):
                 text = f"{line.amount.text(9)} are billed, instead of {(amount or Amount()).text(9)}"
-                yield Violation("I6", records.now, node_text(node), text)
+                yield Violation("I6", records.now, node.name, text)
             if (amount is None and seconds > 0) != (line.held_because is not None):
                 text = f"{seconds} s have {'no' if amount is None else 'a'} price: {line.held_because or 'billed'}"
-                yield Violation("I6", records.now, node_text(node), text)
+                yield Violation("I6", records.now, node.name, text)
         if bill.amount.parts != sum(line.amount.parts for line in bill.nodes) or bill.amount.parts < 0:
             text = f"the sum of the bill is {bill.amount.text(9)}, which its lines are not"
             yield Violation("I6", records.now, "bill", text)
@@ -93,7 +94,7 @@ def _bills(
     uow: UnitOfWork, records: Records, card: RateCard, histories: Mapping[str, list[Row]]
 ) -> Iterator[billing.ProjectUsage]:
     if not records.after_seq:
-        for project in sorted({row["project"] for row in records.nodes.values()}):
+        for project in sorted({node.project for node in records.nodes.values()}):
             yield billing.usage(uow, card, PLATFORM, project)
         return
     keys: dict[str, list[str]] = {}
@@ -134,10 +135,10 @@ def _touched(begin: int, end: int, after: int) -> range:
     return range(first, max(first, (end + NANOS_PER_SECOND - 1) // NANOS_PER_SECOND))
 
 
-def amount_of(card: RateCard, node: Row, ranges: Sequence[range]) -> Amount | None:
+def amount_of(card: RateCard, node: NodeRecord, ranges: Sequence[range]) -> Amount | None:
     """None where the rate card has no price. Prices are per hour, from the version in force at each second."""
     try:
-        sku, quantity = card.sku_for(node["accelerator_type"], region_of(node["zone"]), node["usage_class"])
+        sku, quantity = card.sku_for(node.accelerator_type, region_of(node.zone), node.usage_class)
     except PodyardError:
         return None
     total = Amount()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from podyard.control.fsck_violation import GRACE_SECONDS, Violation, node_text, queue_text
+from podyard.control.fsck_violation import GRACE_SECONDS, Violation, queue_text
 from podyard.db.fsck import Records, Row
 from podyard.db.transition import (
     ATTEMPTS,
@@ -18,6 +18,7 @@ from podyard.db.transition import (
     Stated,
 )
 from podyard.domain.fleet import Fleet
+from podyard.domain.node import NodeState
 
 KINDS: Mapping[str, Stated] = {
     kind.machine.name: kind
@@ -76,8 +77,8 @@ def _first_line(kind: Stated) -> tuple[str, str, str, int]:
 
 def _rows(records: Records, ends: Mapping[str, Row]) -> Iterator[Violation]:
     """A row stands where its last line left it."""
-    tables = (records.nodes, records.queued)
-    stand = [(key, row["state"], row["version"]) for rows in tables for key, row in rows.items()]
+    stand = [(key, row["state"], row["version"]) for key, row in records.queued.items()]
+    stand += [(key, item.state, item.version) for key, item in records.nodes.items()]
     stand += [(key, item.state, item.version) for key, item in records.operations.items()]
     stand += [(key, item.state, item.version) for key, item in records.jobs.items()]
     stand += [(key, item.state, item.version) for key, item in records.attempts.items()]
@@ -103,18 +104,18 @@ def _timers(records: Records) -> Iterator[Violation]:
             text = f"timer {timer['kind']} was due at {timer['due'].rfc3339()} and has not been fired"
             yield Violation("I13", timer["due"], timer["resource_key"], text)
         yield from _of_nobody(records, timer)
-    placed = {item["node_key"] for item in records.slices}
+    placed = {item.node_key for item in records.slices}
     for key, node in records.nodes.items():
-        mine = [timer for timer in by_key.get(key, ()) if timer["version"] in (0, node["version"])]
+        mine = [timer for timer in by_key.get(key, ()) if timer["version"] in (0, node.version)]
         # Without chips they wait for the loop: two that begin, and one whose chips broke.
-        waits = node["state"] in ("CREATING", "STARTING", "REPAIRING") and key not in placed
-        passing = not waits and (node["state"] in _PASSING or node["state"] in ("CREATING", "STARTING"))
-        if passing and not any(timer["version"] == node["version"] for timer in mine):
-            text = f"it is {node['state']} and no timer will end that"
-            yield Violation("I13", records.now, node_text(node), text)
-        ends = node["termination"]
-        if ends is not None and node["state"] == "READY" and ends > records.now and not mine:
-            yield Violation("I13", records.now, node_text(node), f"no timer will end it at {ends.rfc3339()}")
+        waits = node.state in ("CREATING", "STARTING", "REPAIRING") and key not in placed
+        passing = not waits and (node.state in _PASSING or node.state in ("CREATING", "STARTING"))
+        if passing and not any(timer["version"] == node.version for timer in mine):
+            text = f"it is {node.state} and no timer will end that"
+            yield Violation("I13", records.now, node.name, text)
+        ends = node.termination
+        if ends is not None and node.state is NodeState.READY and ends > records.now and not mine:
+            yield Violation("I13", records.now, node.name, f"no timer will end it at {ends.rfc3339()}")
     for key, row in records.queued.items():
         wanted = {"ACCEPTED": "queuedResource.eligible"}.get(row["state"])
         if row["state"] in ("WAITING_FOR_RESOURCES", "ACCEPTED") and row["valid_until"] and row["activated"] is None:

@@ -71,7 +71,7 @@ def _gangs(
             yield f"attempt {number}: its replicas are not all to do the same"
     for attempt in is_open:
         node = records.nodes.get(job.node_key)
-        if not attempt.has_begun_to_end and (node is None or node["state"] != "READY"):
+        if not attempt.has_begun_to_end and (node is None or node.state != "READY"):
             yield f"attempt {attempt.attempt} is {attempt.state} on a node that is not READY"
         if job.node_key in running_on:
             yield f"it runs on the node of job {running_on[job.node_key]} at the same time"
@@ -124,9 +124,9 @@ def _lost(records: Records, job: Job, attempts: Sequence[Attempt]) -> Iterator[s
         node = records.nodes.get(job.node_key)
         if not job.state_reason:
             yield f"it is {state} and does not say why"
-        if (node is None or node["state"] == "GONE") and not job.owns_node:
+        if (node is None or node.state == "GONE") and not job.owns_node:
             yield f"it is {state} on a node that is gone"
         # A job on a slice of a multislice goes on on the slice that is made anew.
-        followed = job.owns_node or (node is not None and node["queued_resource_key"] is not None)
-        if node is not None and node["state"] in NODE_STATES_LOST and not followed:
-            yield f"it is {state} on a node that is {node['state']}"
+        followed = job.owns_node or (node is not None and node.queued_resource_key is not None)
+        if node is not None and node.state in NODE_STATES_LOST and not followed:
+            yield f"it is {state} on a node that is {node.state}"

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
-from podyard.control.fsck_violation import GRACE_SECONDS, Violation, node_text, queue_text
+from podyard.base.clock import PlatformTime
+from podyard.control.fsck_violation import GRACE_SECONDS, Violation, queue_text
 from podyard.db.fsck import Records, Row
 from podyard.domain.fleet import Fleet, quota_kind, quota_units, region_of
-from podyard.domain.node import NODE_STATES_LOST, UsageClass, kind_of
+from podyard.domain.node import NODE_STATES_LOST, NodeRecord, NodeState, UsageClass, kind_of
 from podyard.domain.operation import Operation, OperationState
+from podyard.hardware.accelerator_types import AcceleratorType
 from podyard.hardware.generations import GENERATIONS
 
 OPERATION_SECONDS_MAX = 24 * 3600.0  # platform time; nothing that a client waits for takes longer here
@@ -26,7 +28,7 @@ def check_requests(records: Records, fleet: Fleet) -> Iterator[Violation]:
 
 
 def _operations(records: Records) -> Iterator[Violation]:
-    pending = {row["pending_operation"] for row in (*records.nodes.values(), *records.queued.values())}
+    pending = {pending for _, pending in _pending(records)}
     simulated = {timer["resource_key"] for timer in records.timers if timer["kind"] == "maintenance.simulated"}
     for key, operation in records.operations.items():
         at, name, verb = operation.ended or operation.created, operation.name, operation.verb
@@ -39,14 +41,23 @@ def _operations(records: Records) -> Iterator[Violation]:
             yield Violation("I7", at, name, f"{verb} is running, and nothing will end it")
         # A node that is made for a job waits for its chips for as long as it takes.
         target = records.nodes.get(operation.target_key)
-        in_queue = target is not None and bool(target["wait_reason"])
+        in_queue = target is not None and bool(target.wait_reason)
         if not in_queue and operation.created.plus_seconds(OPERATION_SECONDS_MAX) < records.now:
             yield Violation("I7", at, name, f"{verb} has been running since {operation.created.rfc3339()}")
-    for row in (*records.nodes.values(), *records.queued.values()):
-        waited_for = records.operations.get(row["pending_operation"] or "")
-        if row["pending_operation"] is not None and (waited_for is None or waited_for.done):
-            name = node_text(row) if "node_key" in row else queue_text(row)
-            yield Violation("I7", records.now, name, f"it waits for {row['pending_operation']}, which is not running")
+    for name, pending_operation in _pending(records):
+        waited_for = records.operations.get(pending_operation)
+        if waited_for is None or waited_for.done:
+            yield Violation("I7", records.now, name, f"it waits for {pending_operation}, which is not running")
+
+
+def _pending(records: Records) -> Iterator[tuple[str, str]]:
+    """(name, operation) of each node and queued resource that an operation ends with."""
+    for node in records.nodes.values():
+        if node.pending_operation is not None:
+            yield node.name, node.pending_operation
+    for row in records.queued.values():
+        if row["pending_operation"] is not None:
+            yield queue_text(row), row["pending_operation"]
 
 
 def ended_wrongly(operation: Operation) -> str:
@@ -65,25 +76,24 @@ def ended_wrongly(operation: Operation) -> str:
 
 
 def _quota(records: Records, fleet: Fleet) -> Iterator[Violation]:
-    live = [row for row in records.nodes.values() if row["live_name"] is not None]
+    alone = [node for node in records.nodes.values() if node.live_name is not None and node.queued_resource_key is None]
     counted: dict[tuple[str, ...], int] = {}
-    for row in live:
-        if row["queued_resource_key"] is None:
-            key = tuple(row[name] for name in _COUNTED)
-            counted[key] = counted.get(key, 0) + 1
+    for node in alone:
+        key = (node.project, node.usage_class, node.zone, node.accelerator_type, node.topology)
+        counted[key] = counted.get(key, 0) + 1
     kept = {tuple(row[name] for name in _COUNTED): row["nodes"] for row in records.counts}
     for key in sorted({*counted, *kept}):
         if kept.get(key, 0) != counted.get(key, 0):
             text = f"{kept.get(key, 0)} nodes are counted, and {counted.get(key, 0)} live"
             yield Violation("I9", records.now, "/".join(key), text)
     used: dict[tuple[str, str, str, str, str], int] = {}
-    for row in live:
-        if row["queued_resource_key"] is None:
-            _use(used, row["project"], row["zone"], row["usage_class"], row)
+    for node in alone:
+        _use(used, node.project, node.zone, node.usage_class, node.kind)
     for queue in records.queued.values():
         if queue["live_name"] is not None:
-            for node in queue["spec"]["nodes"]:
-                _use(used, queue["project"], queue["zone"], queue["usage_class"], node["spec"])
+            for request in queue["spec"]["nodes"]:
+                kind = kind_of(request["spec"]["accelerator_type"], request["spec"]["topology"])
+                _use(used, queue["project"], queue["zone"], queue["usage_class"], kind)
     for (project, region, generation, usage, size), units in sorted(used.items()):
         limit = fleet.group_limit(region, GENERATIONS[generation], UsageClass(usage), size)
         if units > limit:
@@ -91,8 +101,9 @@ def _quota(records: Records, fleet: Fleet) -> Iterator[Violation]:
             yield Violation("I9", records.now, f"projects/{project}/{region}", text)
 
 
-def _use(used: dict[tuple[str, str, str, str, str], int], project: str, zone: str, usage: str, what: Row) -> None:
-    kind = kind_of(what["accelerator_type"], what["topology"])
+def _use(
+    used: dict[tuple[str, str, str, str, str], int], project: str, zone: str, usage: str, kind: AcceleratorType
+) -> None:
     key = (project, region_of(zone), kind.generation.name, usage, quota_kind(kind))
     used[key] = used.get(key, 0) + quota_units(kind)
 
@@ -111,34 +122,34 @@ def _request_ids(records: Records) -> Iterator[Violation]:
 
 
 def _queued(records: Records) -> Iterator[Violation]:
-    members: dict[str, list[Row]] = {}
+    members: dict[str, list[NodeRecord]] = {}
     for node in records.nodes.values():
-        if node["queued_resource_key"] is not None and node["live_name"] is not None:
-            members.setdefault(node["queued_resource_key"], []).append(node)
+        if node.queued_resource_key is not None and node.live_name is not None:
+            members.setdefault(node.queued_resource_key, []).append(node)
     waiting = {timer["resource_key"] for timer in records.timers}
     for key, row in records.queued.items():
         nodes = members.pop(key, [])
         for problem in _queue_problems(records, row, nodes, key in waiting):
             yield Violation("I14", records.now, queue_text(row), problem)
         for node in nodes:
-            if node["project"] != row["project"]:
-                yield Violation("I12", records.now, node_text(node), f"it belongs to {queue_text(row)}")
+            if node.project != row["project"]:
+                yield Violation("I12", records.now, node.name, f"it belongs to {queue_text(row)}")
     for key, nodes in sorted(members.items()):
-        yield Violation("I14", records.now, node_text(nodes[0]), f"its queued resource {key} is gone")
+        yield Violation("I14", records.now, nodes[0].name, f"its queued resource {key} is gone")
 
 
-def _queue_problems(records: Records, row: Row, nodes: list[Row], has_timer: bool) -> Iterator[str]:
+def _queue_problems(records: Records, row: Row, nodes: list[NodeRecord], has_timer: bool) -> Iterator[str]:
     state, wanted = row["state"], len(row["spec"]["nodes"])
-    states = [node["state"] for node in nodes]
-    all_ready = len(nodes) == wanted and set(states) == {"READY"}
+    states = [node.state for node in nodes]
+    all_ready = len(nodes) == wanted and set(states) == {NodeState.READY}
     if state == "ACTIVE" and not all_ready:
-        yield f"it is ACTIVE with {states.count('READY')} of {wanted} nodes READY"
+        yield f"it is ACTIVE with {states.count(NodeState.READY)} of {wanted} nodes READY"
     if state == "PROVISIONING" and all_ready and not has_timer:
         yield "all of its nodes are READY, and it is not ACTIVE"
     if state in ("GONE", "ACCEPTED") and nodes:
         yield f"it is {state} and has {len(nodes)} nodes"
     if state in ("FAILED", "SUSPENDED", "DELETING", "WAITING_FOR_RESOURCES"):
-        alive = [found for found in states if found != "DELETING" and found not in NODE_STATES_LOST]
+        alive = [found for found in states if found is not NodeState.DELETING and found not in NODE_STATES_LOST]
         if alive:
             yield f"it is {state} and has nodes that are {', '.join(sorted(set(alive)))}"
     until, activated = row["valid_until"], row["activated"]
@@ -153,26 +164,27 @@ def _queue_problems(records: Records, row: Row, nodes: list[Row], has_timer: boo
 
 def _waiting(records: Records) -> Iterator[Violation]:
     """I5 for what waits for chips: it says why."""
-    placed = {item["node_key"] for item in records.slices}
+    placed = {item.node_key for item in records.slices}
     entered = {change["resource_key"]: change["at"] for change in records.changes}
 
-    def is_old(key: str, row: Row) -> bool:
-        since = max(entered.get(key, row["created"]), row["created"])
+    def is_old(key: str, created: PlatformTime) -> bool:
+        since = max(entered.get(key, created), created)
         return bool(since.plus_seconds(GRACE_SECONDS) < records.now)
 
-    for key, row in records.nodes.items():
-        waits = row["state"] in ("CREATING", "STARTING") and key not in placed
-        if waits and not row["wait_reason"] and is_old(key, row):
-            yield Violation("I5", records.now, node_text(row), f"it is {row['state']} and does not say why it waits")
+    for key, node in records.nodes.items():
+        waits = node.state in (NodeState.CREATING, NodeState.STARTING) and key not in placed
+        if waits and not node.wait_reason and is_old(key, node.created):
+            yield Violation("I5", records.now, node.name, f"it is {node.state} and does not say why it waits")
     for key, row in records.queued.items():
-        holding = any(node["queued_resource_key"] == key and node["live_name"] for node in records.nodes.values())
-        if row["state"] == "WAITING_FOR_RESOURCES" and not row["wait_reason"] and not holding and is_old(key, row):
+        holding = any(node.queued_resource_key == key and node.live_name for node in records.nodes.values())
+        silent = row["state"] == "WAITING_FOR_RESOURCES" and not row["wait_reason"] and not holding
+        if silent and is_old(key, row["created"]):
             yield Violation("I5", records.now, queue_text(row), "it does not say why it waits")
 
 
 def _preempted(records: Records) -> Iterator[Violation]:
-    classes: Mapping[str, str] = {key: row["usage_class"] for key, row in records.nodes.items()}
-    made_for_jobs = {key for key, row in records.nodes.items() if row["job_key"] is not None}
+    classes = {key: node.usage_class for key, node in records.nodes.items()}
+    made_for_jobs = {key for key, node in records.nodes.items() if node.job_key is not None}
     for change in records.changes:
         if change["machine"] != "node" or change["event"] != "preempt":
             continue
@@ -180,9 +192,9 @@ def _preempted(records: Records) -> Iterator[Violation]:
         # A job of higher priority may take the node that the platform made for another job, of whatever class.
         if classes.get(key) not in CAN_BE_TAKEN_BACK and key not in made_for_jobs:
             yield Violation("I15", change["at"], change["resource_name"], f"{classes.get(key)}, and was preempted")
-    for row in records.nodes.values():
-        over = [at for at in (row["termination"], row.get("reclaim_at")) if at is not None]
-        lives = row["state"] == "READY" and over and min(over).plus_seconds(GRACE_SECONDS) < records.now
+    for node in records.nodes.values():
+        over = [at for at in (node.termination, node.reclaim_at) if at is not None]
+        lives = node.state is NodeState.READY and over and min(over).plus_seconds(GRACE_SECONDS) < records.now
         if lives:
             text = f"it is READY, and should have ended at {min(over).rfc3339()}"
-            yield Violation("I15", records.now, node_text(row), text)
+            yield Violation("I15", records.now, node.name, text)

@@ -31,9 +31,5 @@ class Violation:
         }
 
 
-def node_text(row: Mapping[str, Any]) -> str:
-    return f"projects/{row['project']}/locations/{row['zone']}/nodes/{row['node_id']}"
-
-
 def queue_text(row: Mapping[str, Any]) -> str:
     return f"projects/{row['project']}/locations/{row['zone']}/queuedResources/{row['queued_resource_id']}"

@@ -21,13 +21,14 @@ from podyard.base.rng import secret_token
 from podyard.control import access, job_lines
 from podyard.db import agents, attempts, credentials, job_history, outbox, replicas
 from podyard.db import jobs as rows
-from podyard.db.nodes import row_by_key as node_row
+from podyard.db.nodes import get_by_key as get_node
 from podyard.db.transition import born, move, store
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.attempt import Attempt, AttemptOutcome, AttemptState
 from podyard.domain.gang import GangSize, wanted_sizes, whole_gang
 from podyard.domain.gang_room import Contender, Holder, count_for, left_for_others, who_shrinks
 from podyard.domain.job import JOB, Job, JobState
+from podyard.domain.node import NodeState
 from podyard.domain.replica import Desired, Replica, ReplicaOutcome, ReplicaState
 
 _GOES_ON = (AttemptOutcome.FAILED, AttemptOutcome.PREEMPTED, AttemptOutcome.RESIZED)  # so does the job
@@ -113,12 +114,12 @@ def _free_count(uow: UnitOfWork) -> int:
 
 def _node_reason(uow: UnitOfWork, job: Job) -> str | None:
     """Why a waiting job's node lets none start, if it does not."""
-    node = node_row(uow, job.node_key)
-    if node["state"] != "READY":
-        why = f": {node['wait_reason']}" if node["wait_reason"] else ""
-        return f"node {job.node_id} is {node['state']}{why}"
-    if node["reclaim_at"] is not None:
-        return f"node {job.node_id} is taken back at {node['reclaim_at'].rfc3339()}"
+    node = get_node(uow, job.node_key)
+    if node.state is not NodeState.READY:
+        why = f": {node.wait_reason}" if node.wait_reason else ""
+        return f"node {job.node_id} is {node.state}{why}"
+    if node.reclaim_at is not None:
+        return f"node {job.node_id} is taken back at {node.reclaim_at.rfc3339()}"
     return None
 
 

@@ -5,17 +5,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from sqlalchemy import select
-
 from podyard.base.errors import failed_precondition, not_found
 from podyard.control import hosts as host_control
 from podyard.control.agents import require_agent
 from podyard.db import hosts, yard
 from podyard.db import nodes as node_rows
-from podyard.db.tables_compute import nodes
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.host import HAS_HOST_ADDRESSES
 from podyard.domain.host_record import HostRecord
+from podyard.domain.node import NodeState
 from podyard.domain.principal import Principal
 
 LISTENERS_MAX = 16_384  # of one machine: 32 nodes v4-4096; each is one socket, and a process has 65,536
@@ -35,24 +33,16 @@ def listeners(uow: UnitOfWork) -> tuple[int, list[Listeners]]:
     """(where the yard's addresses begin, what listens there). Beyond `LISTENERS_MAX` the newest nodes have none."""
     found: list[Listeners] = []
     room = LISTENERS_MAX
-    for row in uow.all(_READY) if HAS_HOST_ADDRESSES else ():
-        count = min(room, row["host_count"])
+    for key, first, hosts_of_node in node_rows.addresses(uow, LISTENERS_MAX) if HAS_HOST_ADDRESSES else ():
+        count = min(room, hosts_of_node)
         room -= count
         if count > 0:
-            found.append(Listeners(row["node_key"], row["first_address"], count))
+            found.append(Listeners(key, first, count))
     return yard.read(uow).address_base if found else 0, found
 
 
-_READY = (
-    select(nodes.c.node_key, nodes.c.first_address, nodes.c.host_count)
-    .where(nodes.c.state == "READY", nodes.c.first_address > 0)
-    .order_by(nodes.c.first_address)
-    .limit(LISTENERS_MAX)
-)
-
-
 def has_listeners(uow: UnitOfWork) -> bool:
-    return HAS_HOST_ADDRESSES and uow.first(_READY.limit(1)) is not None
+    return HAS_HOST_ADDRESSES and bool(node_rows.addresses(uow, 1))
 
 
 def connect(uow: UnitOfWork, principal: Principal, agent_id: str, host_id: str) -> HostRecord:
@@ -64,9 +54,9 @@ def connect(uow: UnitOfWork, principal: Principal, agent_id: str, host_id: str) 
     host = hosts.find(uow, host_id)
     if host is None:
         raise not_found(f"hosts/{host_id}")
-    node = node_rows.row_by_key(uow, host.node_key)
-    if node["state"] != "READY":
-        raise failed_precondition(f"hosts of a node run while it is READY: node {node['node_id']} is {node['state']}")
+    node = node_rows.get_by_key(uow, host.node_key)
+    if node.state is not NodeState.READY:
+        raise failed_precondition(f"hosts of a node run while it is READY: node {node.node_id} is {node.state}")
     (connected,) = host_control.materialise(uow, node, [host])
     return connected
 

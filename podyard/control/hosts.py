@@ -21,7 +21,6 @@ from podyard.control.gangs import POKE_TASK
 from podyard.db import agents, faults, hosts, outbox, yard
 from podyard.db import nodes as node_rows
 from podyard.db.tables_access import projects
-from podyard.db.tables_compute import nodes
 from podyard.db.transition import move, store
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.host import (
@@ -37,6 +36,7 @@ from podyard.domain.host import (
 )
 from podyard.domain.host_key import KEY_TYPE, key_seed, public_key
 from podyard.domain.host_record import HostRecord, HostState
+from podyard.domain.node import NodeRecord, NodeState
 from podyard.domain.principal import Principal
 
 USE = "podyard.hosts.use"
@@ -80,30 +80,30 @@ def ask(
 
     Raises FAILED_PRECONDITION unless the node is READY, RESOURCE_EXHAUSTED with the numbers when there is no room.
     """
-    row = lookup.node(uow, principal, USE, project, zone, node_id)
-    if row["state"] != "READY":
-        raise failed_precondition(f"hosts of a node run while it is READY: node {node_id} is {row['state']}")
-    outside = [index for index in host_indices if not 0 <= index < row["host_count"]]
+    node = lookup.node(uow, principal, USE, project, zone, node_id)
+    if node.state is not NodeState.READY:
+        raise failed_precondition(f"hosts of a node run while it is READY: node {node_id} is {node.state}")
+    outside = [index for index in host_indices if not 0 <= index < node.host_count]
     if outside:
-        raise invalid(f"worker {outside[0]} does not exist: node {node_id} has {row['host_count']}", "workers")
-    found = hosts.of_node(uow, row["node_key"])
-    return materialise(uow, row, [host for host in found if not host_indices or host.host_index in host_indices])
+        raise invalid(f"worker {outside[0]} does not exist: node {node_id} has {node.host_count}", "workers")
+    found = hosts.of_node(uow, node.node_key)
+    return materialise(uow, node, [host for host in found if not host_indices or host.host_index in host_indices])
 
 
-def materialise(uow: UnitOfWork, node: Mapping[str, Any], chosen: Sequence[HostRecord]) -> list[HostRecord]:
+def materialise(uow: UnitOfWork, node: NodeRecord, chosen: Sequence[HostRecord]) -> list[HostRecord]:
     """Gives hosts of a READY node a life, and returns them. Raises RESOURCE_EXHAUSTED when there is no room."""
     _materialise(uow, node, [host for host in chosen if host.state is HostState.VIRTUAL])
     ids = [host.host_id for host in chosen]
     hosts.set_asked(uow, ids)
-    return [host for host in hosts.of_node(uow, node["node_key"]) if host.host_id in ids]
+    return [host for host in hosts.of_node(uow, node.node_key) if host.host_id in ids]
 
 
 def list_hosts(
     uow: UnitOfWork, principal: Principal, project: str, zone: str, node_id: str
 ) -> tuple[NodeFacts, list[HostRecord]]:
     """What the node's hosts know, and the hosts in order."""
-    row = lookup.node(uow, principal, "tpu.nodes.get", project, zone, node_id)
-    return facts(uow, row), hosts.of_node(uow, row["node_key"])
+    node = lookup.node(uow, principal, "tpu.nodes.get", project, zone, node_id)
+    return facts(uow, node), hosts.of_node(uow, node.node_key)
 
 
 def guest_attributes(
@@ -119,8 +119,8 @@ def guest_attributes(
 
     The host keys are there from the beginning: gcloud asks for them before any host runs.
     """
-    row = lookup.node(uow, principal, "tpu.nodes.get", project, zone, node_id)
-    known = {str(host.host_index): host for host in hosts.of_node(uow, row["node_key"])}
+    node = lookup.node(uow, principal, "tpu.nodes.get", project, zone, node_id)
+    known = {str(host.host_index): host for host in hosts.of_node(uow, node.node_key)}
     worker_ids = [worker for worker in worker_ids if worker]  # gcloud names all by an empty one
     for worker in worker_ids:
         if worker not in known:
@@ -176,7 +176,7 @@ def sync(
         hosts.renew_leases(uow, agent_id)
     news = {}
     for key in sorted({host.node_key for host in live}):
-        found = facts(uow, node_rows.row_by_key(uow, key))
+        found = facts(uow, node_rows.get_by_key(uow, key))
         digest = found.digest()
         if known.get(key) != digest:
             news[key] = (digest, found)
@@ -192,7 +192,7 @@ def token(uow: UnitOfWork, principal: Principal, agent_id: str, host_id: str) ->
     host = hosts.find(uow, host_id)
     if host is None or host.agent_id != agent_id or not host.is_live:
         raise not_found(f"hosts/{host_id}")
-    node = facts(uow, node_rows.row_by_key(uow, host.node_key))
+    node = facts(uow, node_rows.get_by_key(uow, host.node_key))
     own = (default_service_account(node.project_number), f"@{node.project}.iam.gserviceaccount.com")
     if not node.service_account.endswith(own):
         raise PodyardError(
@@ -210,12 +210,12 @@ def settle(uow: UnitOfWork, watching_since: RealTime) -> None:
     _stop_where_not_ready(uow, None)
     if uow.real_now >= watching_since.plus_seconds(uow.leases.replica_seconds):
         _lose_silent(uow)
-    for node in hosts.nodes_that_want_hosts(uow):
-        names = node["spec"].get("metadata", {})
+    for node in node_rows.that_want_hosts(uow):
+        names = node.spec.metadata
         scripted = STARTUP_SCRIPT in names or SHUTDOWN_SCRIPT in names
         waiting = [
             host
-            for host in hosts.of_node(uow, node["node_key"])
+            for host in hosts.of_node(uow, node.node_key)
             if host.state is HostState.VIRTUAL and (scripted or host.asked) and _is_due(uow, node, host)
         ]
         try:
@@ -224,12 +224,12 @@ def settle(uow: UnitOfWork, watching_since: RealTime) -> None:
             _note(uow, waiting, error.message)
 
 
-def facts(uow: UnitOfWork, row: Mapping[str, Any]) -> NodeFacts:
+def facts(uow: UnitOfWork, record: NodeRecord) -> NodeFacts:
     """What the hosts of a node know of it."""
-    node = node_rows.to_node(uow, row)
+    node = node_rows.to_node(uow, record)
     project = uow.first(select(projects).where(projects.c.project == node.project))
     number = 0 if project is None else int(project["number"])
-    account = node.spec.extras.get("serviceAccount") or {}
+    account, upcoming = node.spec.extras.get("serviceAccount") or {}, node.upcoming_maintenance
     # The first of several interfaces is the one that a host is reached by.
     network = (node.spec.extras.get("networkConfigs") or [node.spec.extras.get("networkConfig") or {}])[0]
     external = tuple(host.external_ip for host in node.hosts) if network.get("enableExternalIps") else ()
@@ -253,34 +253,29 @@ def facts(uow: UnitOfWork, row: Mapping[str, Any]) -> NodeFacts:
         network=str(network.get("network") or "default").rsplit("/", 1)[-1],
         internal_ips=tuple(host.internal_ip for host in node.hosts),
         external_ips=external,
-        maintenance_workers=tuple(node.maintenance_workers),
-        upcoming_maintenance=node.upcoming_maintenance,
-        multislice=_multislice(uow, row),
-        metadata_down=faults.without_metadata(uow, row),
-        reclaimed=node.state == "PREEMPTED" or row["reclaim_at"] is not None,
-        host_addresses=_addresses(uow, row),
+        maintenance_workers=node.maintenance_workers,
+        upcoming_maintenance=None if upcoming is None else dataclasses.asdict(upcoming),
+        multislice=_multislice(uow, record),
+        metadata_down=faults.without_metadata(uow, record),
+        reclaimed=node.state is NodeState.PREEMPTED or record.reclaim_at is not None,
+        host_addresses=_addresses(uow, record),
         project_metadata={} if project is None else dict(project["compute_metadata"]),
     )
 
 
-def _addresses(uow: UnitOfWork, row: Mapping[str, Any]) -> tuple[str, ...]:
-    if row["first_address"] == 0:
+def _addresses(uow: UnitOfWork, node: NodeRecord) -> tuple[str, ...]:
+    if node.first_address == 0:
         return ()  # it has no hosts yet
     base = yard.read(uow).address_base
-    return tuple(host_address(base, row["first_address"] + index) for index in range(row["host_count"]))
+    return tuple(host_address(base, node.first_address + index) for index in range(node.host_count))
 
 
-def _multislice(uow: UnitOfWork, row: Mapping[str, Any]) -> Multislice | None:
-    if row["slice_count"] <= 1:
+def _multislice(uow: UnitOfWork, node: NodeRecord) -> Multislice | None:
+    if node.queued_resource_key is None or node.slice_count <= 1:
         return None
-    first = select(nodes.c.first_address).where(
-        nodes.c.queued_resource_key == row["queued_resource_key"],
-        nodes.c.slice_index == 0,
-        nodes.c.live_name.is_not(None),
-    )
-    number = uow.execute(first).scalar()
+    number = node_rows.first_address_of(uow, node.queued_resource_key)
     address = host_address(yard.read(uow).address_base, number) if number else ""
-    return Multislice(row["slice_index"], row["slice_count"], address)
+    return Multislice(node.slice_index, node.slice_count, address)
 
 
 def _take(uow: UnitOfWork, host: HostRecord, report: HostReport) -> None:
@@ -311,8 +306,8 @@ def _take(uow: UnitOfWork, host: HostRecord, report: HostReport) -> None:
 
 def _exit(uow: UnitOfWork, host: HostRecord, said: HostRecord, reason: str) -> None:
     """`said`: the host with what its last report says."""
-    node = node_rows.row_by_key(uow, host.node_key)
-    stays = node["state"] == "READY" and node["ready_since"] == host.ready_since
+    node = node_rows.get_by_key(uow, host.node_key)
+    stays = node.state is NodeState.READY and node.ready_since == host.ready_since
     changed = dataclasses.replace(
         said,
         agent_id=None,
@@ -342,7 +337,7 @@ def _lose_silent(uow: UnitOfWork) -> None:
             _exit(uow, host, dataclasses.replace(host, problem=reason), reason)
 
 
-def _materialise(uow: UnitOfWork, node: Mapping[str, Any], chosen: Sequence[HostRecord]) -> None:
+def _materialise(uow: UnitOfWork, node: NodeRecord, chosen: Sequence[HostRecord]) -> None:
     """Gives each host a life on the agent with the most room, all or none."""
     if not chosen:
         return
@@ -354,7 +349,7 @@ def _materialise(uow: UnitOfWork, node: Mapping[str, Any], chosen: Sequence[Host
         most = sum(agent.hosts_max for agent in living)
         raise PodyardError(
             Code.RESOURCE_EXHAUSTED,
-            f"{len(chosen)} hosts of node {node['node_id']} must run at once and the {len(living)} living agents have "
+            f"{len(chosen)} hosts of node {node.node_id} must run at once and the {len(living)} living agents have "
             f"room for {room} more of {most}",
         )
     for host in chosen:
@@ -364,7 +359,7 @@ def _materialise(uow: UnitOfWork, node: Mapping[str, Any], chosen: Sequence[Host
             host,
             agent_id=agent_id,
             generation=host.generation + 1,
-            ready_since=node["ready_since"],
+            ready_since=node.ready_since,
             tried=uow.real_now,
             lease_until=uow.real_now.plus_seconds(uow.leases.replica_seconds),
             problem="",
@@ -374,8 +369,8 @@ def _materialise(uow: UnitOfWork, node: Mapping[str, Any], chosen: Sequence[Host
         _poke(uow, agent_id)
 
 
-def _is_due(uow: UnitOfWork, node: Mapping[str, Any], host: HostRecord) -> bool:
-    if host.tried is None or host.ready_since != node["ready_since"]:
+def _is_due(uow: UnitOfWork, node: NodeRecord, host: HostRecord) -> bool:
+    if host.tried is None or host.ready_since != node.ready_since:
         return True
     return uow.real_now >= host.tried.plus_seconds(RETRY_SECONDS)
 

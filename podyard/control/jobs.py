@@ -34,7 +34,7 @@ from podyard.domain.job import (
     objects_prefix,
 )
 from podyard.domain.job_history import CheckpointRecord, EvaluationRecord, LogLine, MetricPoint
-from podyard.domain.node import NodeSpec, kind_of
+from podyard.domain.node import NodeRecord, NodeSpec, NodeState
 from podyard.domain.ports import ObjectReader
 from podyard.domain.principal import Principal
 from podyard.domain.recipes import (
@@ -75,8 +75,8 @@ def create(
         target = _ready_node(uow, principal, project, zone, node)
     else:
         operation = nodes.create(uow, fleet, principal, project, zone, job_id, node, job_key=job_key)
-        target = node_rows.row_by_key(uow, operation.target_key)
-    kind = kind_of(target["accelerator_type"], target["topology"])
+        target = node_rows.get_by_key(uow, operation.target_key)
+    kind = target.kind
     source = _source(uow, principal, project, zone, request)
     spec = _checked(_trained(request) if source is None else _of_source(request, *source, kind), kind)
     job = Job(
@@ -88,10 +88,10 @@ def create(
         state_reason="",
         version=1,
         spec=spec,
-        node_key=target["node_key"],
-        node_id=target["node_id"],
-        accelerator_type=target["accelerator_type"],
-        topology=target["topology"],
+        node_key=target.node_key,
+        node_id=target.node_id,
+        accelerator_type=target.accelerator_type,
+        topology=target.topology,
         owns_node=not isinstance(node, str),
         attempt=0,
         failures=0,
@@ -360,11 +360,11 @@ def _checked(spec: JobSpec, kind: AcceleratorType) -> JobSpec:
     return spec
 
 
-def _ready_node(uow: UnitOfWork, principal: Principal, project: str, zone: str, node_id: str) -> Mapping[str, Any]:
-    row = lookup.node(uow, principal, "tpu.nodes.get", project, zone, node_id)
-    if row["state"] != "READY":
-        raise failed_precondition(f"node {node_id} is {row['state']}: a job needs a node that is READY")
-    return row
+def _ready_node(uow: UnitOfWork, principal: Principal, project: str, zone: str, node_id: str) -> NodeRecord:
+    node = lookup.node(uow, principal, "tpu.nodes.get", project, zone, node_id)
+    if node.state is not NodeState.READY:
+        raise failed_precondition(f"node {node_id} is {node.state}: a job needs a node that is READY")
+    return node
 
 
 def _check_room(uow: UnitOfWork, needed: int) -> None:

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any
-
-from sqlalchemy import select
+from collections.abc import Iterator
 
 from podyard.base.clock import PlatformTime
-from podyard.control.fsck_violation import node_text
 from podyard.db import jobs
 from podyard.db import nodes as node_rows
 from podyard.db import queued_resources as queue_rows
-from podyard.db.tables_compute import nodes
 from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.node import NodeRecord, NodeState
 from podyard.domain.queued_resource import QueuedResourceState
 
 TTL_LABEL = "ttl"
@@ -60,33 +56,32 @@ def _queued(uow: UnitOfWork, project: str | None) -> Iterator[Leak]:
 
 
 def _nodes(uow: UnitOfWork, project: str | None, idle_seconds: float) -> Iterator[Leak]:
-    query = select(nodes).where(nodes.c.live_name.is_not(None), nodes.c.state != "DELETING")
-    if project is not None:
-        query = query.where(nodes.c.project == project)
-    for row in uow.all(query.order_by(nodes.c.node_key)):
-        why = _past_ttl(uow.now, row) or _idle(uow, row, idle_seconds)
-        if why and row["queued_resource"]:
+    for node in node_rows.live(uow, project):
+        if node.state is NodeState.DELETING:
+            continue
+        why = _past_ttl(uow.now, node) or _idle(uow, node, idle_seconds)
+        if why and node.queued_resource:
             # Deleting one node of it would only suspend it.
-            yield Leak("queuedResource", row["queued_resource"], row["state"], f"node {row['node_id']}: {why}")
+            yield Leak("queuedResource", node.queued_resource, node.state, f"node {node.node_id}: {why}")
         elif why:
-            yield Leak("node", node_text(row), row["state"], why)
+            yield Leak("node", node.name, node.state, why)
 
 
-def _past_ttl(now: PlatformTime, row: Mapping[str, Any]) -> str:
-    match = _TTL.fullmatch(str(node_rows.to_spec(row["spec"]).labels.get(TTL_LABEL, "")))
+def _past_ttl(now: PlatformTime, node: NodeRecord) -> str:
+    match = _TTL.fullmatch(str(node.spec.labels.get(TTL_LABEL, "")))
     if match is None:
         return ""
-    ends = row["created"].plus_seconds(int(match[1]) * _SECONDS[match[2]])
+    ends = node.created.plus_seconds(int(match[1]) * _SECONDS[match[2]])
     return f"its label {TTL_LABEL}={match[0]} ended at {ends.rfc3339()}" if ends <= now else ""
 
 
-def _idle(uow: UnitOfWork, row: Mapping[str, Any], idle_seconds: float) -> str:
-    if row["state"] != "READY":
+def _idle(uow: UnitOfWork, node: NodeRecord, idle_seconds: float) -> str:
+    if node.state is not NodeState.READY or node.ready_since is None:
         return ""
-    found = jobs.on_node(uow, row["node_key"])
+    found = jobs.on_node(uow, node.node_key)
     if not all(job.has_ended for job in found):
         return ""
-    since = max([row["ready_since"], *(job.ended for job in found if job.ended is not None)])
+    since = max([node.ready_since, *(job.ended for job in found if job.ended is not None)])
     if since.plus_seconds(idle_seconds) > uow.now:
         return ""
     return f"it is READY without a job since {since.rfc3339()}"

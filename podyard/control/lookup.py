@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import TypeVar
 
 from podyard.base.errors import failed_precondition, not_found
 from podyard.db import jobs as job_rows
@@ -11,18 +11,17 @@ from podyard.db import nodes as node_rows
 from podyard.db import queued_resources as queue_rows
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.job import Job, job_name
-from podyard.domain.node import node_name
+from podyard.domain.node import NodeRecord, node_name
 from podyard.domain.principal import Principal
 from podyard.domain.queued_resource import QueuedResourceRecord, queued_resource_name
 
-Row = Mapping[str, Any]
 ANY_ZONE = "-"
 Found = TypeVar("Found")
 
 
-def node(uow: UnitOfWork, principal: Principal, permission: str, project: str, zone: str, node_id: str) -> Row:
+def node(uow: UnitOfWork, principal: Principal, permission: str, project: str, zone: str, node_id: str) -> NodeRecord:
     """The live node. Raises PERMISSION_DENIED or NOT_FOUND, as the others do."""
-    return _found(uow, principal, permission, node_name, node_rows.row_of, project, zone, node_id)
+    return _found(uow, principal, permission, node_name, node_rows.find, project, zone, node_id)
 
 
 def queued_resource(

@@ -10,19 +10,27 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import update
-
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import Code, failed_precondition, invalid
 from podyard.control import lookup, nodes, operations, queue_states
 from podyard.db import nodes as node_rows
 from podyard.db import operations as operation_rows
 from podyard.db import timers
-from podyard.db.tables_compute import nodes as nodes_table
 from podyard.db.transition import store
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import Fleet
-from podyard.domain.node import HEALTHY, NODE_STATES_LOST, UNHEALTHY_MAINTENANCE, Node, kind_of, node_name
+from podyard.domain.node import (
+    HEALTHY,
+    NODE_STATES_LOST,
+    ONGOING,
+    PENDING,
+    UNHEALTHY_MAINTENANCE,
+    Node,
+    NodeRecord,
+    NodeState,
+    UpcomingMaintenance,
+    node_name,
+)
 from podyard.domain.operation import Operation
 from podyard.domain.principal import Principal
 from podyard.domain.queued_resource import QueuedResourceState, queued_resource_name
@@ -46,14 +54,17 @@ def simulate(
 ) -> Operation:
     """Tells the hosts `worker_ids` (none: all) of a READY node that a maintenance event is on. Nothing else happens to
     them; after the fleet's `maintenance_seconds` all is well again, and the operation ends with the node."""
-    row = lookup.node(uow, principal, "tpu.nodes.simulateMaintenanceEvent", project, zone, node_id)
-    workers = _workers(row, worker_ids)
-    if row["state"] != "READY":
-        raise nodes.bad_state("simulateMaintenanceEvent", row)
-    if row["maintenance_workers"]:
+    node = lookup.node(uow, principal, "tpu.nodes.simulateMaintenanceEvent", project, zone, node_id)
+    workers = _workers(node, worker_ids)
+    if node.state is not NodeState.READY:
+        raise nodes.bad_state("simulateMaintenanceEvent", node)
+    if node.maintenance_workers:
         raise failed_precondition(f"node {node_id} is in a maintenance event already")
-    operation_id = operations.begin(uow, operations.of_node(row), "simulateMaintenanceEvent").operation_id
-    _set(uow, row, health=UNHEALTHY_MAINTENANCE, health_description=_SIMULATED, maintenance_workers=workers)
+    operation_id = operations.begin(uow, operations.of_node(node), "simulateMaintenanceEvent").operation_id
+    changed = dataclasses.replace(
+        node, health=UNHEALTHY_MAINTENANCE, health_description=_SIMULATED, maintenance_workers=workers
+    )
+    store(uow, node, changed)
     timers.put(uow, "maintenance.simulated", operation_id, 0, uow.now.plus_seconds(fleet.timings.maintenance_seconds))
     return operations.get(uow, principal, project, zone, operation_id)
 
@@ -77,7 +88,7 @@ def schedule(
     Raises INVALID_ARGUMENT for a window in the past, one that is too short for the fleet's `maintenance_seconds` or a
     latest start outside of it, and FAILED_PRECONDITION for a node that will not run again or is in maintenance.
     """
-    row = lookup.node(uow, principal, "podyard.nodes.scheduleMaintenance", project, zone, node_id)
+    node = lookup.node(uow, principal, "podyard.nodes.scheduleMaintenance", project, zone, node_id)
     if maintenance_type not in MAINTENANCE_TYPES:
         raise invalid(f"type {maintenance_type!r} is neither of {', '.join(MAINTENANCE_TYPES)}", "type")
     if window_end <= window_start or window_start < uow.now:
@@ -88,29 +99,30 @@ def schedule(
     latest = latest_window_start or window_start
     if not window_start <= latest <= window_end:
         raise invalid("the latest start of a maintenance lies within its window", "latestWindowStartTime")
-    if row["state"] == "DELETING" or row["state"] in NODE_STATES_LOST:
-        raise nodes.bad_state("scheduleMaintenance", row)
-    if row["upcoming_maintenance"] is not None and row["upcoming_maintenance"]["maintenance_status"] == "ONGOING":
+    if node.state is NodeState.DELETING or node.state in NODE_STATES_LOST:
+        raise nodes.bad_state("scheduleMaintenance", node)
+    if node.upcoming_maintenance is not None and node.upcoming_maintenance.maintenance_status == ONGOING:
         raise failed_precondition(f"node {node_id} is in maintenance")
-    upcoming = {
-        "type": maintenance_type,
-        "can_reschedule": can_reschedule and _allowed(row),
-        "window_start": window_start.rfc3339(),
-        "window_end": window_end.rfc3339(),
-        "latest_window_start": latest.rfc3339(),
-        "maintenance_status": "PENDING",
-    }
-    _set(uow, row, upcoming_maintenance=upcoming)
-    timers.put(uow, "maintenance.window", row["node_key"], 0, window_start)
-    return node_rows.to_node(uow, node_rows.row_by_key(uow, row["node_key"]))
+    upcoming = UpcomingMaintenance(
+        type=maintenance_type,
+        can_reschedule=can_reschedule and _allowed(node),
+        window_start=window_start.rfc3339(),
+        window_end=window_end.rfc3339(),
+        latest_window_start=latest.rfc3339(),
+        maintenance_status=PENDING,
+    )
+    changed = dataclasses.replace(node, upcoming_maintenance=upcoming)
+    store(uow, node, changed)
+    timers.put(uow, "maintenance.window", node.node_key, 0, window_start)
+    return node_rows.to_node(uow, changed)
 
 
 def perform(uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, zone: str, node_id: str) -> Operation:
     """Begins the planned maintenance of a node now; raises FAILED_PRECONDITION when there is none that may be."""
-    row = lookup.node(uow, principal, "tpu.nodes.performMaintenance", project, zone, node_id)
-    _check(row)
-    operation_id = operations.begin(uow, operations.of_node(row), "performMaintenance").operation_id
-    _begin(uow, fleet, row, operation_id)
+    node = lookup.node(uow, principal, "tpu.nodes.performMaintenance", project, zone, node_id)
+    _check(node)
+    operation_id = operations.begin(uow, operations.of_node(node), "performMaintenance").operation_id
+    _begin(uow, fleet, node, operation_id)
     return operations.get(uow, principal, project, zone, operation_id)
 
 
@@ -129,7 +141,7 @@ def perform_queued_resource(
     """
     name = queued_resource_name(project, zone, queued_resource_id)
     queue = lookup.queued_resource(uow, principal, "tpu.nodes.performMaintenance", project, zone, queued_resource_id)
-    found = {row["node_id"]: row for row in node_rows.of_queued_resource(uow, queue.queued_resource_key)}
+    found = {node.node_id: node for node in node_rows.of_queued_resource(uow, queue.queued_resource_key)}
     ids = {node_name(project, zone, node_id): node_id for node_id in found}
     wanted = [ids.get(text, text) for text in node_names] or list(found)
     for node_id in wanted:
@@ -149,43 +161,43 @@ def perform_queued_resource(
 
 def info(
     uow: UnitOfWork, principal: Principal, project: str, zone: str, queued_resource_id: str
-) -> list[tuple[str, int, Mapping[str, Any] | None]]:
+) -> list[tuple[str, int, UpcomingMaintenance | None]]:
     """(node name, the node's number, its upcoming maintenance or None) of each node of a queued resource."""
     queue = lookup.queued_resource(uow, principal, "tpu.queuedresources.get", project, zone, queued_resource_id)
     found = node_rows.of_queued_resource(uow, queue.queued_resource_key)
-    return [
-        (node_name(project, zone, row["node_id"]), int(row["number"]), row["upcoming_maintenance"]) for row in found
-    ]
+    return [(node.name, node.number, node.upcoming_maintenance) for node in found]
 
 
 def on_timer(uow: UnitOfWork, fleet: Fleet, timer: Mapping[str, Any]) -> None:
     if timer["kind"] == "maintenance.simulated":
         _end_simulated(uow, timer["resource_key"])
     elif timer["kind"] == "maintenance.window":
-        row = node_rows.row_by_key(uow, timer["resource_key"])
-        upcoming = row["upcoming_maintenance"]
-        if upcoming is None or upcoming["maintenance_status"] != "PENDING":
+        node = node_rows.get_by_key(uow, timer["resource_key"])
+        upcoming = node.upcoming_maintenance
+        if upcoming is None or upcoming.maintenance_status != PENDING:
             return
-        if upcoming["window_start"] != timer["due"].rfc3339():
+        if upcoming.window_start != timer["due"].rfc3339():
             return  # it was planned anew, for another time
-        if row["state"] == "READY":
-            _begin(uow, fleet, row, None)
-        else:
-            _set(uow, row, upcoming_maintenance=None)  # nothing of it runs that a maintenance could disturb
+        if node.state is NodeState.READY:
+            _begin(uow, fleet, node, None)
+        else:  # nothing of it runs that a maintenance could disturb
+            store(uow, node, dataclasses.replace(node, upcoming_maintenance=None))
 
 
-def _begin(uow: UnitOfWork, fleet: Fleet, row: Mapping[str, Any], operation_id: str | None) -> None:
-    values = {
-        "pending_operation": operation_id,
-        "health": UNHEALTHY_MAINTENANCE,
-        "health_description": _TEXT,
-        "maintenance_workers": list(range(row["host_count"])),
-        "upcoming_maintenance": {**row["upcoming_maintenance"], "maintenance_status": "ONGOING"},
-    }
+def _begin(uow: UnitOfWork, fleet: Fleet, node: NodeRecord, operation_id: str | None) -> None:
+    assert node.upcoming_maintenance is not None, node
+    changed = dataclasses.replace(
+        node,
+        pending_operation=operation_id,
+        health=UNHEALTHY_MAINTENANCE,
+        health_description=_TEXT,
+        maintenance_workers=tuple(range(node.host_count)),
+        upcoming_maintenance=dataclasses.replace(node.upcoming_maintenance, maintenance_status=ONGOING),
+    )
     seconds = fleet.timings.maintenance_seconds
-    nodes.pass_into(uow, row, "repair", "repaired", seconds, "its maintenance has begun", **values)
-    if row["queued_resource_key"] is not None:
-        queue_states.maintain(uow, row)
+    nodes.pass_into(uow, node, "repair", "repaired", seconds, "its maintenance has begun", changed)
+    if node.queued_resource_key is not None:
+        queue_states.maintain(uow, node)
 
 
 def _end_simulated(uow: UnitOfWork, operation_id: str) -> None:
@@ -193,41 +205,39 @@ def _end_simulated(uow: UnitOfWork, operation_id: str) -> None:
     if operation is None:
         # Its record was deleted, which only an ended operation's can be: the node was told of the end then.
         return
-    row = node_rows.row_by_key(uow, operation.target_key)
-    if row["live_name"] is None:
+    node = node_rows.get_by_key(uow, operation.target_key)
+    if node.live_name is None:
         operations.fail(uow, operation_id, Code.CANCELLED, "The node was deleted during the maintenance event")
         return
-    if row["state"] != "REPAIRING":
+    changed = node
+    if node.state is not NodeState.REPAIRING:
         # A real maintenance that has begun meanwhile has put its own words there.
-        _set(uow, row, health=HEALTHY, health_description="", maintenance_workers=None)
-    operations.succeed(uow, operation_id, node_rows.frozen(uow, node_rows.row_by_key(uow, row["node_key"])))
+        changed = dataclasses.replace(node, health=HEALTHY, health_description="", maintenance_workers=())
+        store(uow, node, changed)
+    operations.succeed(uow, operation_id, node_rows.frozen(uow, changed))
 
 
-def _check(row: Mapping[str, Any]) -> None:
-    upcoming = row["upcoming_maintenance"]
-    if upcoming is None or upcoming["maintenance_status"] != "PENDING":
-        raise failed_precondition(f"node {row['node_id']} has no upcoming maintenance that is PENDING")
-    if not upcoming["can_reschedule"]:
-        raise failed_precondition(f"the upcoming maintenance of node {row['node_id']} cannot be rescheduled")
-    if row["state"] != "READY":
-        raise nodes.bad_state("performMaintenance", row)
+def _check(node: NodeRecord) -> None:
+    upcoming = node.upcoming_maintenance
+    if upcoming is None or upcoming.maintenance_status != PENDING:
+        raise failed_precondition(f"node {node.node_id} has no upcoming maintenance that is PENDING")
+    if not upcoming.can_reschedule:
+        raise failed_precondition(f"the upcoming maintenance of node {node.node_id} cannot be rescheduled")
+    if node.state is not NodeState.READY:
+        raise nodes.bad_state("performMaintenance", node)
 
 
-def _allowed(row: Mapping[str, Any]) -> bool:
-    kind = kind_of(row["accelerator_type"], row["topology"])
-    least = _FROM_CHIPS.get(kind.generation.name)
-    return kind.generation.name in _ALWAYS or (least is not None and kind.chip_count >= least)
+def _allowed(node: NodeRecord) -> bool:
+    generation = node.kind.generation.name
+    least = _FROM_CHIPS.get(generation)
+    return generation in _ALWAYS or (least is not None and node.kind.chip_count >= least)
 
 
-def _workers(row: Mapping[str, Any], worker_ids: Sequence[str | int]) -> list[int]:
+def _workers(node: NodeRecord, worker_ids: Sequence[str | int]) -> tuple[int, ...]:
     if not worker_ids:
-        return list(range(row["host_count"]))
-    known = {str(index): index for index in range(row["host_count"])}
+        return tuple(range(node.host_count))
+    known = {str(index): index for index in range(node.host_count)}
     unknown = [str(worker) for worker in worker_ids if str(worker) not in known]
     if unknown:
-        raise invalid(f"node {row['node_id']} has workers 0 to {row['host_count'] - 1}, not {unknown[0]}", "workerIds")
-    return sorted({known[str(worker)] for worker in worker_ids})
-
-
-def _set(uow: UnitOfWork, row: Mapping[str, Any], **values: Any) -> None:
-    uow.execute(update(nodes_table).where(nodes_table.c.node_key == row["node_key"]).values(**values))
+        raise invalid(f"node {node.node_id} has workers 0 to {node.host_count - 1}, not {unknown[0]}", "workerIds")
+    return tuple(sorted({known[str(worker)] for worker in worker_ids}))

@@ -8,21 +8,20 @@ from typing import Any
 
 from podyard.base.errors import Code, PodyardError, not_found
 from podyard.base.ids import row_id
-from podyard.db import faults
+from podyard.db import faults, slices
 from podyard.db import nodes as node_rows
 from podyard.db import operations as rows
-from podyard.db.transition import NODES, born, move, move_row
+from podyard.db.transition import born, move
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fault import Subject
-from podyard.domain.node import node_name
+from podyard.domain.node import NodeRecord, NodeState
 from podyard.domain.operation import Operation, OperationState, OperationTarget
 from podyard.domain.principal import Principal
 from podyard.domain.queued_resource import QueuedResourceRecord
 
 
-def of_node(row: Mapping[str, Any]) -> OperationTarget:
-    name = node_name(row["project"], row["zone"], row["node_id"])
-    return OperationTarget("node", row["node_key"], row["project"], row["zone"], name)
+def of_node(node: NodeRecord) -> OperationTarget:
+    return OperationTarget("node", node.node_key, node.project, node.zone, node.name)
 
 
 def of_queued_resource(queued: QueuedResourceRecord) -> OperationTarget:
@@ -125,11 +124,12 @@ def cancel(uow: UnitOfWork, principal: Principal, project: str, zone: str, opera
     rows.request_cancellation(uow, operation_id)
     if operation.verb != "create" or operation.target_kind != "node":
         return
-    node = node_rows.row_by_key(uow, operation.target_key)
-    if node["state"] == "CREATING" and not node_rows.with_slice(uow, [node["node_key"]]):
+    node = node_rows.get_by_key(uow, operation.target_key)
+    if node.state is NodeState.CREATING and slices.id_of(uow, node.node_key) is None:
         reason = "The operation was cancelled: the creation of the node was given up on request"
         fail(uow, operation_id, Code.CANCELLED, reason)
-        move_row(uow, NODES, node, "fail", reason=reason, pending_operation=None, live_name=None)
+        gone = dataclasses.replace(node, pending_operation=None, live_name=None)
+        move(uow, node, "fail", reason=reason, changed=gone)
 
 
 def forget(uow: UnitOfWork, principal: Principal, project: str, zone: str, operation_id: str) -> None:

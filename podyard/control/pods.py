@@ -8,16 +8,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from sqlalchemy import select
-
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import invalid, not_found
 from podyard.control import access
 from podyard.db import fleet as fleet_rows
-from podyard.db.tables_compute import nodes
+from podyard.db import nodes as node_rows
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import Fleet, FleetSnapshot, Pod
-from podyard.domain.node import kind_of, node_name
+from podyard.domain.node import node_name
 from podyard.domain.principal import Principal
 from podyard.domain.slice import SliceRecord
 from podyard.hardware.accelerator_types import AcceleratorType
@@ -113,15 +111,7 @@ def _pod(fleet: Fleet, project: str, pod_id: str) -> Pod:
 
 def _kinds(uow: UnitOfWork) -> _Kinds:
     """(full name, type) of every node that is there."""
-    columns = (nodes.c.node_key, nodes.c.project, nodes.c.zone, nodes.c.node_id)
-    query = select(*columns, nodes.c.accelerator_type, nodes.c.topology).where(nodes.c.live_name.is_not(None))
-    return {
-        row["node_key"]: (
-            node_name(row["project"], row["zone"], row["node_id"]),
-            kind_of(row["accelerator_type"], row["topology"]),
-        )
-        for row in uow.all(query)
-    }
+    return {key: (node_name(*place), kind) for key, (place, kind) in node_rows.kinds(uow).items()}
 
 
 def _view(snapshot: FleetSnapshot, pod: Pod, kinds: _Kinds, project: str) -> PodView:

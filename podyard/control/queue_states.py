@@ -6,24 +6,18 @@ It moves the queued resource only. What has to be done to its nodes is left to t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
-
-from sqlalchemy import select
 
 from podyard.base.errors import Code
 from podyard.control import operations
 from podyard.db import nodes as node_rows
 from podyard.db import queued_resources as rows
-from podyard.db import timers
-from podyard.db.tables import timers as timers_table
+from podyard.db import slices, timers
 from podyard.db.transition import move, store
 from podyard.db.unit_of_work import UnitOfWork
-from podyard.domain.node import NODE_STATES_LOST
+from podyard.domain.node import NODE_STATES_LOST, NodeRecord, NodeState
 from podyard.domain.queued_resource import QueuedResourceRecord, QueuedResourceState
-
-Row = Mapping[str, Any]
 
 
 def settle(uow: UnitOfWork, queued_resource_key: str) -> None:
@@ -45,18 +39,17 @@ def settle(uow: UnitOfWork, queued_resource_key: str) -> None:
 def remind(uow: UnitOfWork, kind: str, queued: QueuedResourceRecord, seconds: float = 0.0) -> None:
     """Sets a timer of the queued resource, unless one of this kind is set already."""
     key = queued.queued_resource_key
-    mine = select(timers_table.c.timer_id).where(timers_table.c.resource_key == key, timers_table.c.kind == kind)
-    if uow.first(mine) is None:
+    if not timers.is_set(uow, kind, key):
         timers.put(uow, kind, key, 0, uow.now.plus_seconds(seconds))
 
 
-def _settle_running(uow: UnitOfWork, queued: QueuedResourceRecord, found: Sequence[Row]) -> None:
+def _settle_running(uow: UnitOfWork, queued: QueuedResourceRecord, found: Sequence[NodeRecord]) -> None:
     spec = queued.spec
-    states = [node["state"] for node in found]
+    states = [node.state for node in found]
     lost = [state for state in states if state in NODE_STATES_LOST]
-    if len(found) < len(spec.nodes) or "DELETING" in states:
+    if len(found) < len(spec.nodes) or NodeState.DELETING in states:
         _suspend(uow, queued, found, "USER", "a node of it was deleted")
-    elif "TERMINATED" in states:
+    elif NodeState.TERMINATED in states:
         _suspend(uow, queued, found, "SERVICE", "the run time of a node of it has ended")
     elif lost and (not spec.is_multislice or len(lost) == len(states)):
         _suspend(uow, queued, found, "SERVICE", f"its nodes were lost: {', '.join(lost)}")
@@ -64,20 +57,20 @@ def _settle_running(uow: UnitOfWork, queued: QueuedResourceRecord, found: Sequen
         if queued.state is QueuedResourceState.ACTIVE:
             move(uow, queued, "repair", reason="a slice was lost, and is made anew")
         remind(uow, "queuedResource.repair", queued)
-    elif queued.state is QueuedResourceState.PROVISIONING and all(state == "READY" for state in states):
+    elif queued.state is QueuedResourceState.PROVISIONING and all(state is NodeState.READY for state in states):
         if queued.repaired and spec.is_multislice:
             remind(uow, "queuedResource.restart", queued)
         else:
             _activate(uow, queued)
 
 
-def maintain(uow: UnitOfWork, node: Row) -> None:
+def maintain(uow: UnitOfWork, node: NodeRecord) -> None:
     """A node of it is in maintenance: it is ACTIVE again when all of its nodes are READY."""
-    queued = rows.find_by_key(uow, node["queued_resource_key"])
-    assert queued is not None, node["queued_resource_key"]
-    changed = replace(queued, repaired=[*queued.repaired, node["node_key"]])
+    queued = None if node.queued_resource_key is None else rows.find_by_key(uow, node.queued_resource_key)
+    assert queued is not None, node.queued_resource_key
+    changed = replace(queued, repaired=[*queued.repaired, node.node_key])
     if queued.state is QueuedResourceState.ACTIVE:
-        move(uow, queued, "repair", reason=f"node {node['node_id']} is maintained", changed=changed)
+        move(uow, queued, "repair", reason=f"node {node.node_id} is maintained", changed=changed)
     elif queued.state is QueuedResourceState.PROVISIONING:
         store(uow, queued, changed)
 
@@ -89,14 +82,16 @@ def _activate(uow: UnitOfWork, queued: QueuedResourceRecord) -> None:
     operations.succeed(uow, queued.pending_operation, rows.frozen(uow, moved))
 
 
-def _suspend(uow: UnitOfWork, queued: QueuedResourceRecord, found: Sequence[Row], initiator: str, reason: str) -> None:
+def _suspend(
+    uow: UnitOfWork, queued: QueuedResourceRecord, found: Sequence[NodeRecord], initiator: str, reason: str
+) -> None:
     operations.fail(uow, queued.pending_operation, Code.CANCELLED, f"The queued resource is suspended: {reason}")
     changed = replace(queued, state_initiator=initiator, pending_operation=None, repaired=[])
     _settle_suspending(uow, move(uow, queued, "suspend", reason=reason, changed=changed), found)
 
 
-def _settle_suspending(uow: UnitOfWork, queued: QueuedResourceRecord, found: Sequence[Row]) -> None:
+def _settle_suspending(uow: UnitOfWork, queued: QueuedResourceRecord, found: Sequence[NodeRecord]) -> None:
     """It is SUSPENDED once none of its nodes lives or holds chips. Nodes that were taken back stay listed."""
-    holding = node_rows.with_slice(uow, [node["node_key"] for node in found])
-    if not holding and all(node["state"] in NODE_STATES_LOST for node in found):
+    holding = slices.ids_of(uow, [node.node_key for node in found])
+    if not holding and all(node.state in NODE_STATES_LOST for node in found):
         move(uow, queued, "suspended", reason="all of its nodes are over")

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 
-from sqlalchemy import select
-
 from podyard.base.clock import PlatformTime
 from podyard.control import gangs, nodes
 from podyard.db import fleet as fleet_rows
 from podyard.db import jobs as job_rows
+from podyard.db import nodes as node_rows
 from podyard.db import queued_resources as queue_rows
-from podyard.db.tables_compute import nodes as nodes_table
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import Fleet, FleetSnapshot
 from podyard.domain.job import Job
-from podyard.domain.node import node_name
 from podyard.domain.principal import Principal
 from podyard.scheduler.cycle import order
 from podyard.scheduler.predict import predict
@@ -73,9 +70,8 @@ def _row(gang: Gang, kind: str, name: str, position: int, start: PlatformTime | 
 def _names(uow: UnitOfWork, project: str) -> dict[str, tuple[str, str]]:
     """Key of a gang -> (kind, name): a node that the platform makes for a job is shown as the job."""
     found: dict[str, tuple[str, str]] = {}
-    query = select(nodes_table).where(nodes_table.c.project == project, nodes_table.c.live_name.is_not(None))
-    for row in uow.all(query):
-        found[row["node_key"]] = ("node", node_name(project, row["zone"], row["node_id"]))
+    for node in node_rows.of_project(uow, project, None):
+        found[node.node_key] = ("node", node.name)
     for job in job_rows.list_with_own_node(uow, project):
         if job.node_key in found:
             found[job.node_key] = ("job", job.name)

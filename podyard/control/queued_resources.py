@@ -18,13 +18,13 @@ from podyard.base.errors import Code, PodyardError, failed_precondition, invalid
 from podyard.base.ids import RESOURCE_ID_LENGTH_MAX, check_resource_id, row_id
 from podyard.control import access, lookup, nodes, operations, quota, spending
 from podyard.control.queue_states import remind, settle
-from podyard.db import faults, timers
+from podyard.db import faults, slices, timers
 from podyard.db import nodes as node_rows
 from podyard.db import queued_resources as rows
-from podyard.db.transition import NODES, born, move, move_row, store
+from podyard.db.transition import born, move, store
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import Fleet
-from podyard.domain.node import NODE_STATES_LOST, kind_of
+from podyard.domain.node import NODE_STATES_LOST, NodeState, kind_of
 from podyard.domain.operation import Operation
 from podyard.domain.plan import PlaceGroup, WaitGroup
 from podyard.domain.principal import Principal
@@ -237,22 +237,22 @@ def on_timer(uow: UnitOfWork, fleet: Fleet, timer: Mapping[str, Any]) -> None:
 def _repair(uow: UnitOfWork, queued: QueuedResourceRecord) -> None:
     """Makes lost slices anew, each as soon as its chips are free of processes. The new node waits for its chips."""
     members = node_rows.of_queued_resource(uow, queued.queued_resource_key)
-    lost = [node for node in members if node["state"] in NODE_STATES_LOST]
-    holding = node_rows.with_slice(uow, [node["node_key"] for node in lost])
+    lost = [node for node in members if node.state in NODE_STATES_LOST]
+    holding = slices.ids_of(uow, [node.node_key for node in lost])
     if holding:
         remind(uow, "queuedResource.repair", queued, nodes.QUIET_RETRY_SECONDS)
     repaired = list(queued.repaired)
     for node in lost:
-        if node["node_key"] in holding:
+        if node.node_key in holding:
             continue
         # Both steps in one unit: nobody sees the name without a node.
-        deleting = move_row(uow, NODES, node, "delete", reason="its slice is made anew")
-        node_rows.remove_hosts(uow, node["node_key"])
-        timers.drop(uow, node["node_key"])
-        move_row(uow, NODES, deleting, "deleted", reason="its slice is made anew", live_name=None)
-        spec = node_rows.to_spec(node["spec"])
-        again = NodeRequest(node["node_id"], spec, node["slice_index"], node["slice_count"])
-        repaired.append(nodes.make(uow, queued, again)["node_key"])
+        deleting = move(uow, node, "delete", reason="its slice is made anew")
+        node_rows.remove_hosts(uow, node.node_key)
+        timers.drop(uow, node.node_key)
+        gone = dataclasses.replace(deleting, live_name=None)
+        move(uow, deleting, "deleted", reason="its slice is made anew", changed=gone)
+        again = NodeRequest(node.node_id, node.spec, node.slice_index, node.slice_count)
+        repaired.append(nodes.make(uow, queued, again).node_key)
     store(uow, queued, dataclasses.replace(queued, repaired=repaired))
 
 
@@ -260,11 +260,11 @@ def _restart_siblings(uow: UnitOfWork, fleet: Fleet, queued: QueuedResourceRecor
     """After slices were made anew or maintained, the others restart, so that all begin together (docs: multislice)."""
     key = queued.queued_resource_key
     found = node_rows.of_queued_resource(uow, key)
-    if any(node["state"] != "READY" for node in found):
+    if any(node.state is not NodeState.READY for node in found):
         return
     store(uow, queued, dataclasses.replace(queued, repaired=[]))
     for node in found:
-        if node["node_key"] not in queued.repaired:
+        if node.node_key not in queued.repaired:
             reason = "another slice of its multislice was made anew or maintained"
             nodes.pass_into(uow, node, "restart", "restarted", fleet.timings.restart_seconds, reason)
     settle(uow, key)

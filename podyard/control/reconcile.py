@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
 
 from podyard.base.clock import RealTime
 from podyard.base.errors import Code, PodyardError
@@ -18,7 +16,7 @@ from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.attempt import Attempt, AttemptOutcome
 from podyard.domain.fleet import Fleet
 from podyard.domain.job import Job
-from podyard.domain.node import NODE
+from podyard.domain.node import NODE, NODE_STATES_LOST, NodeRecord, NodeState
 from podyard.domain.principal import PLATFORM
 from podyard.domain.queued_resource import QueuedResourceState
 from podyard.domain.replica import ReplicaState
@@ -69,49 +67,50 @@ def settle_attempts(uow: UnitOfWork) -> None:
 def end_jobs_without_node(uow: UnitOfWork, fleet: Fleet) -> None:
     """A waiting job whose node will not be READY again fails, or gets another node if the platform made the first."""
     for job in rows.list_waiting(uow):
-        node = node_rows.row_by_key(uow, job.node_key)
-        if node["state"] not in ("PREEMPTED", "TERMINATED", "DELETING", "GONE", "UNKNOWN"):
+        node = node_rows.get_by_key(uow, job.node_key)
+        if node.state not in _WILL_NOT_RUN:
             continue
-        if node["queued_resource_key"] is not None and _follows_slice(uow, job, node):
+        if _follows_slice(uow, job, node):
             continue
         if attempts.find_open(uow, job.job_key) is not None:
             continue
-        if job.owns_node and node["state_reason"]:
+        if job.owns_node and node.state_reason:
             _replace_node(uow, fleet, job, node)
             continue
-        why = node["state_reason"] or node["wait_reason"] or "it was deleted"
-        text = f"node {job.node_id} is {node['state']} and will not be READY again: {why}"
+        why = node.state_reason or node.wait_reason or "it was deleted"
+        text = f"node {job.node_id} is {node.state} and will not be READY again: {why}"
         gangs.finish_job(uow, job, "fail", Code.ABORTED, text)
-    for node_key in rows.nodes_left_behind(uow):
-        node = node_rows.row_by_key(uow, node_key)
-        if NODE.allows(node["state"], "delete"):
+    for node in node_rows.left_behind(uow):
+        if NODE.allows(node.state, "delete"):
             nodes.delete_as_platform(uow, fleet, node)
 
 
-def _follows_slice(uow: UnitOfWork, job: Job, node: Mapping[str, Any]) -> bool:
+_WILL_NOT_RUN = NODE_STATES_LOST | {NodeState.DELETING, NodeState.GONE}
+
+
+def _follows_slice(uow: UnitOfWork, job: Job, node: NodeRecord) -> bool:
     """Whether the job waits for a slice of a multislice that is made anew; it goes on on the new node of that name."""
-    queue = queue_rows.find_by_key(uow, node["queued_resource_key"])
+    queue = None if node.queued_resource_key is None else queue_rows.find_by_key(uow, node.queued_resource_key)
     if queue is None or queue.state not in (QueuedResourceState.PROVISIONING, QueuedResourceState.ACTIVE):
         return False
-    again = node_rows.row_of(uow, node["project"], node["zone"], node["node_id"])
-    if again is None or again["queued_resource_key"] != node["queued_resource_key"]:
+    again = node_rows.find(uow, node.project, node.zone, node.node_id)
+    if again is None or again.queued_resource_key != node.queued_resource_key:
         return False
-    if again["node_key"] != node["node_key"]:
-        changed = dataclasses.replace(job, node_key=again["node_key"], state_reason="its slice was made anew")
+    if again.node_key != node.node_key:
+        changed = dataclasses.replace(job, node_key=again.node_key, state_reason="its slice was made anew")
         store(uow, job, changed)
     return True
 
 
-def _replace_node(uow: UnitOfWork, fleet: Fleet, job: Job, node: Mapping[str, Any]) -> None:
+def _replace_node(uow: UnitOfWork, fleet: Fleet, job: Job, node: NodeRecord) -> None:
     """A node that the platform made for a job, and took back: it is deleted, and then made again for the job."""
-    if NODE.allows(node["state"], "delete"):
+    if NODE.allows(node.state, "delete"):
         nodes.delete_as_platform(uow, fleet, node)
-    if node["live_name"] is not None:
+    if node.live_name is not None:
         return  # the next round finds the name free
-    spec = node_rows.to_spec(node["spec"])
-    place = (node["project"], node["zone"], node["node_id"])
+    place = (node.project, node.zone, node.node_id)
     try:
-        operation = nodes.create(uow, fleet, PLATFORM, *place, spec, job_key=job.job_key)
+        operation = nodes.create(uow, fleet, PLATFORM, *place, node.spec, job_key=job.job_key)
     except PodyardError as error:
         gangs.finish_job(uow, job, "fail", error.code, f"its node was taken back, and no other can be made: {error}")
         return

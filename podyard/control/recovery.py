@@ -10,19 +10,16 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import select
-
 from podyard.base.clock import PlatformTime
 from podyard.control import nodes, queue_states
 from podyard.db import faults as fault_rows
-from podyard.db import timers
-from podyard.db.tables_compute import nodes as nodes_table
-from podyard.db.tables_compute import slices
+from podyard.db import nodes as node_rows
+from podyard.db import slices, timers
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fault import FaultRule
 from podyard.domain.fleet import Fleet
-from podyard.domain.node import TIMEOUT, UNHEALTHY_TENSORFLOW, UsageClass, kind_of
-from podyard.domain.slice import chips_from_text
+from podyard.domain.node import TIMEOUT, UNHEALTHY_TENSORFLOW, NodeRecord, NodeState
+from podyard.domain.slice import PlacedSlice
 from podyard.hardware.torus import chips_of, mask_of
 from podyard.scheduler.recovery import Recovery, decide, hosts_of_slice, links_of_slice
 
@@ -41,15 +38,15 @@ class Damage:
     symptom: str = "MESH_BUILD_FAIL"
 
 
-def strike(uow: UnitOfWork, fleet: Fleet, rule: FaultRule, node: Row, damage: Damage) -> None:
+def strike(uow: UnitOfWork, fleet: Fleet, rule: FaultRule, node: NodeRecord, damage: Damage) -> None:
     """The node's slice loses chips, for the rule's `seconds` (0: until the rule is removed)."""
     seconds = float(rule.parameters["seconds"])
     back = uow.now.plus_seconds(seconds) if seconds else None
-    pod_id = slice_of(uow, node)["pod_id"]
-    decision = decide(UsageClass(node["usage_class"]), back, uow.now, fleet.timings.repair_seconds)
+    pod_id = _slice_of(uow, node).pod_id
+    decision = decide(node.usage_class, back, uow.now, fleet.timings.repair_seconds)
     reason = f"{rule.reason}: {damage.text}"
     # First, so that of the two timers that are due together the chips' is fired before the node's.
-    fault_rows.break_chips(uow, rule, {**node, "version": node["version"] + 1}, pod_id, damage.chips, back)
+    fault_rows.break_chips(uow, rule, node.node_key, node.version + 1, pod_id, damage.chips, back)
     if decision is Recovery.LOSE:
         nodes.take_back(uow, node, "preempt", reason)
     elif decision is Recovery.MOVE:
@@ -59,21 +56,22 @@ def strike(uow: UnitOfWork, fleet: Fleet, rule: FaultRule, node: Row, damage: Da
 
 
 def _repair(
-    uow: UnitOfWork, node: Row, damage: Damage, reason: str, seconds: float | None, *, leaves: str | None
+    uow: UnitOfWork, node: NodeRecord, damage: Damage, reason: str, seconds: float | None, *, leaves: str | None
 ) -> None:
     """`seconds`: until it is READY again on its slice. `leaves`: the pod whose slice it gives up, once the last process
     is gone from it."""
-    values = {
-        "health": damage.health,
-        "health_description": reason,
-        "symptoms": [_symptom(uow.now, damage, reason, worker) for worker in damage.workers],
-        "last_pod": leaves,
-    }
-    moved = nodes.pass_into(uow, node, "repair", "repaired", seconds, reason, **values)
-    if node["queued_resource_key"] is not None:
+    changed = dataclasses.replace(
+        node,
+        health=damage.health,
+        health_description=reason,
+        symptoms=tuple(_symptom(uow.now, damage, reason, worker) for worker in damage.workers),
+        last_pod=leaves,
+    )
+    moved = nodes.pass_into(uow, node, "repair", "repaired", seconds, reason, changed)
+    if node.queued_resource_key is not None:
         queue_states.maintain(uow, node)
     if leaves is not None:
-        timers.put(uow, "node.release", node["node_key"], moved["version"], uow.now)
+        timers.put(uow, "node.release", node.node_key, moved.version, uow.now)
 
 
 def _symptom(now: PlatformTime, damage: Damage, reason: str, worker: int) -> dict[str, str]:
@@ -90,23 +88,21 @@ def mend(uow: UnitOfWork, fault_id: str) -> None:
     rows = fault_rows.mended(uow, fault_id=fault_id)
     broken = fault_rows.broken(uow) if rows else {}
     for row in rows:
-        query = select(nodes_table.c.state, nodes_table.c.version, nodes_table.c.last_pod, slices.c.chips)
-        joined = query.join(slices, slices.c.node_key == nodes_table.c.node_key)
-        node = uow.first(joined.where(nodes_table.c.node_key == row["node_key"]))
+        node, held = node_rows.find_by_key(uow, row["node_key"]), slices.find(uow, row["node_key"])
         # A node that has been moved since, by whatever it was, waits for something else.
-        if node is None or node["state"] != "REPAIRING" or node["version"] != row["node_version"]:
+        if node is None or held is None or (node.state, node.version) != (NodeState.REPAIRING, row["node_version"]):
             continue
-        if node["last_pod"] is None and not chips_from_text(node["chips"]) & broken.get(row["pod_id"], 0):
+        if node.last_pod is None and not held.chips & broken.get(row["pod_id"], 0):
             timers.put(uow, "node.repaired", row["node_key"], row["node_version"], uow.now)
 
 
-def slice_of(uow: UnitOfWork, node: Row) -> Row:
-    row = uow.first(select(slices).where(slices.c.node_key == node["node_key"]))
-    assert row is not None, node["node_key"]
-    return row
+def _slice_of(uow: UnitOfWork, node: NodeRecord) -> PlacedSlice:
+    held = slices.find(uow, node.node_key)
+    assert held is not None, node.node_key
+    return held
 
 
-def broken_host(uow: UnitOfWork, fleet: Fleet, rule: FaultRule, node: Row) -> Damage | None:
+def broken_host(uow: UnitOfWork, fleet: Fleet, rule: FaultRule, node: NodeRecord) -> Damage | None:
     """All chips of the host that the rule names, or of one by chance; None: the node has no such host."""
     hosts = _hosts(uow, fleet, node)
     worker = rule.parameters.get("worker")
@@ -119,18 +115,18 @@ def broken_host(uow: UnitOfWork, fleet: Fleet, rule: FaultRule, node: Row) -> Da
     return Damage(hosts[worker], f"the chips of host {worker} have no power", (worker,))
 
 
-def broken_chips(uow: UnitOfWork, fleet: Fleet, rule: FaultRule, node: Row) -> Damage:
+def broken_chips(uow: UnitOfWork, fleet: Fleet, rule: FaultRule, node: NodeRecord) -> Damage:
     """As many chips of the slice as the rule says, by chance; all, where it has fewer."""
-    chips = list(chips_of(chips_from_text(slice_of(uow, node)["chips"])))
+    chips = list(chips_of(_slice_of(uow, node).chips))
     count = min(int(rule.parameters["chips"]), len(chips))
     found = mask_of(uow.streams.stream("faults").sample(chips, count))
     return Damage(found, f"{count} chips are broken", _workers(_hosts(uow, fleet, node), found))
 
 
-def broken_link(uow: UnitOfWork, fleet: Fleet, node: Row) -> Damage | None:
+def broken_link(uow: UnitOfWork, fleet: Fleet, node: NodeRecord) -> Damage | None:
     """One link of the slice, by chance: neither of its ends is given away meanwhile. None: a slice of one chip."""
-    held = slice_of(uow, node)
-    links = links_of_slice(fleet.pod(held["pod_id"]).shape, chips_from_text(held["chips"]))
+    held = _slice_of(uow, node)
+    links = links_of_slice(fleet.pod(held.pod_id).shape, held.chips)
     if not links:
         return None
     ends = uow.streams.stream("faults").choice(links)
@@ -139,12 +135,10 @@ def broken_link(uow: UnitOfWork, fleet: Fleet, node: Row) -> Damage | None:
     return Damage(ends, text, _workers(_hosts(uow, fleet, node), ends))
 
 
-def _hosts(uow: UnitOfWork, fleet: Fleet, node: Row) -> tuple[int, ...]:
-    held = slice_of(uow, node)
-    pod = fleet.pod(held["pod_id"])
-    kind = kind_of(node["accelerator_type"], node["topology"])
-    chips = chips_from_text(held["chips"])
-    return hosts_of_slice(pod.shape, tuple(held["origin"]), tuple(held["shape"]), chips, kind)
+def _hosts(uow: UnitOfWork, fleet: Fleet, node: NodeRecord) -> tuple[int, ...]:
+    held = _slice_of(uow, node)
+    pod = fleet.pod(held.pod_id)
+    return hosts_of_slice(pod.shape, held.origin, held.shape, held.chips, node.kind)
 
 
 def _workers(hosts: Sequence[int], chips: int) -> tuple[int, ...]:

@@ -21,7 +21,7 @@ from podyard.db.tables import clock
 from podyard.db.tables_faults import broken_chips, faults, node_faults
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fault import FaultRule, Subject
-from podyard.domain.node import NODE, node_name
+from podyard.domain.node import NODE, NodeRecord
 from podyard.domain.queued_resource import QueuedResourceRecord
 from podyard.domain.slice import chips_from_text, chips_text
 
@@ -53,12 +53,10 @@ def acting(uow: UnitOfWork) -> Iterator[None]:
         uow.actor = before
 
 
-def of_node(row: Mapping[str, Any], method: str = "") -> Subject:
-    """A node's row, as rules match it."""
-    name = node_name(row["project"], row["zone"], row["node_id"])
-    return Subject(
-        row["zone"], row["accelerator_type"], row["project"], (row["node_id"], name), method, row["usage_class"]
-    )
+def of_node(node: NodeRecord) -> Subject:
+    """A node, as rules match it."""
+    names = (node.node_id, node.name)
+    return Subject(node.zone, node.accelerator_type, node.project, names, "", node.usage_class.value)
 
 
 def of_queued_resource(queued: QueuedResourceRecord) -> Subject:
@@ -156,7 +154,13 @@ def _tell_clock(uow: UnitOfWork) -> None:
 
 
 def break_chips(
-    uow: UnitOfWork, rule: FaultRule, node: Mapping[str, Any], pod_id: str, chips: int, until: PlatformTime | None
+    uow: UnitOfWork,
+    rule: FaultRule,
+    node_key: str,
+    node_version: int,
+    pod_id: str,
+    chips: int,
+    until: PlatformTime | None,
 ) -> None:
     """Keeps chips of the node's slice from being given to anybody, `until` then (None: until the rule is removed)."""
     break_id = row_id(uow.streams.stream("broken_chips"), "break")
@@ -167,8 +171,8 @@ def break_chips(
         "chips": chips_text(chips),
         "until": until,
         "reason": rule.reason,
-        "node_key": node["node_key"],
-        "node_version": node["version"],
+        "node_key": node_key,
+        "node_version": node_version,
     }
     uow.insert(broken_chips, row)
     if until is not None:
@@ -196,7 +200,7 @@ def broken(uow: UnitOfWork) -> dict[str, int]:
 def keep_for_node(
     uow: UnitOfWork,
     rule: FaultRule,
-    node: Mapping[str, Any],
+    node: NodeRecord,
     kind: str,
     at: PlatformTime | None,
     *,
@@ -208,7 +212,7 @@ def keep_for_node(
     row = {
         "node_fault_id": node_fault_id,
         "fault_id": rule.fault_id,
-        "node_key": node["node_key"],
+        "node_key": node.node_key,
         "node_version": version,
         "kind": kind,
         "at": at,
@@ -229,17 +233,17 @@ def take_from_store(uow: UnitOfWork, node_fault_id: str) -> Mapping[str, Any] | 
     return row
 
 
-def lost_while_created(uow: UnitOfWork, node: Mapping[str, Any], at: PlatformTime) -> bool:
+def lost_while_created(uow: UnitOfWork, node: NodeRecord, at: PlatformTime) -> bool:
     """Whether a fault takes the node back at `at`, before it is READY."""
     rule = struck(uow, "preempt", of_node(node), during="create")
     if rule is not None:
-        keep_for_node(uow, rule, node, "preempt", at, version=node["version"])
+        keep_for_node(uow, rule, node, "preempt", at, version=node.version)
     return rule is not None
 
 
-def lost_while_deleted(uow: UnitOfWork, node: Mapping[str, Any]) -> FaultRule | None:
+def lost_while_deleted(uow: UnitOfWork, node: NodeRecord) -> FaultRule | None:
     """The fault that takes the node back just when somebody deletes it. Not one that an operation still runs on."""
-    if node["pending_operation"] is not None or not NODE.allows(node["state"], "preempt"):
+    if node.pending_operation is not None or not NODE.allows(node.state, "preempt"):
         return None
     return struck(uow, "preempt", of_node(node), during="delete")
 
@@ -254,11 +258,11 @@ def slowness(uow: UnitOfWork, node_key: str) -> float:
     return float(uow.execute(slow).scalar() or 1.0)
 
 
-def without_metadata(uow: UnitOfWork, node: Mapping[str, Any]) -> tuple[int, ...]:
+def without_metadata(uow: UnitOfWork, node: NodeRecord) -> tuple[int, ...]:
     """The hosts of a node whose metadata servers are down."""
     rules = [rule for rule in standing(uow, "metadata") if rule.matches(of_node(node))]
     down = [rule.parameters.get("worker") for rule in rules]
-    return tuple(index for index in range(node["host_count"]) if index in down or None in down)
+    return tuple(index for index in range(node.host_count) if index in down or None in down)
 
 
 def _rule(row: Mapping[str, Any]) -> FaultRule:

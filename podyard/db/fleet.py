@@ -24,6 +24,7 @@ from sqlalchemy import (
 
 from podyard.base.clock import PlatformTime
 from podyard.db import faults as fault_rows
+from podyard.db import nodes as node_rows
 from podyard.db import queued_resources as queue_rows
 from podyard.db import reservations as reservation_rows
 from podyard.db.tables_compute import nodes, slices
@@ -34,7 +35,7 @@ from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fault import Subject
 from podyard.domain.fleet import Fleet, FleetSnapshot, NodeTimings, PlacementRequest
 from podyard.domain.job import ACTIVE_JOB_STATES, PRIORITY_DEFAULT, PRIORITY_MAX, PRIORITY_MIN
-from podyard.domain.node import NODE, NODE_STATES_WAITING_FOR_SLICE, UsageClass, kind_of
+from podyard.domain.node import NODE, NODE_STATES_WAITING_FOR_SLICE, NodeRecord, NodeState, UsageClass, kind_of
 from podyard.domain.reservation import ReservationRoom
 from podyard.domain.slice import PREEMPTIBLE_LIFE_SECONDS, SliceRecord, chips_from_text
 
@@ -74,11 +75,11 @@ _MAY_PREEMPT = (UsageClass.ON_DEMAND, UsageClass.RESERVED)
 def load(uow: UnitOfWork, fleet: Fleet) -> FleetSnapshot:
     held = uow.execute(_OF_SLICE).all()
     placed = {row.node_key for row in held}
-    nodes_waiting = [row for row in uow.all(_NODES_WAITING) if row["node_key"] not in placed]
-    owned = any(row.job_key is not None for row in held) or any(row["job_key"] is not None for row in nodes_waiting)
+    waiting_nodes = [node for node in _waiting_nodes(uow) if node.node_key not in placed]
+    owned = any(row.job_key is not None for row in held) or any(node.job_key is not None for node in waiting_nodes)
     priorities = _job_priorities(uow) if owned else {}
     stockouts = Stockouts(uow)
-    of_nodes = [_node_request(row, priorities, stockouts) for row in nodes_waiting]
+    of_nodes = [_node_request(node, priorities, stockouts) for node in waiting_nodes]
     waiting = (*of_nodes, *_queued_requests(uow, stockouts))
     # Only who may preempt asks for the price.
     priced = any(request.usage_class in _MAY_PREEMPT or request.job_priority is not None for request in waiting)
@@ -209,6 +210,10 @@ _NODES_WAITING = (
 )
 
 
+def _waiting_nodes(uow: UnitOfWork) -> list[NodeRecord]:
+    return [node_rows.to_record(row) for row in uow.all(_NODES_WAITING)]
+
+
 def _job_priorities(uow: UnitOfWork) -> dict[str, int]:
     """Job key -> priority, of the jobs that have not ended and whose nodes the platform made for them."""
     return {row["job_key"]: row["spec"].get("priority", PRIORITY_DEFAULT) for row in uow.all(_JOBS_WITH_NODES)}
@@ -291,28 +296,27 @@ def _duration(usage_class: str, max_run_seconds: float | None) -> float | None:
     return min((float(item) for item in (life, max_run_seconds) if item is not None), default=None)
 
 
-def _node_request(row: Mapping[str, Any], priorities: Mapping[str, int], stockouts: Stockouts) -> PlacementRequest:
-    job_priority = priorities.get(row["job_key"])
-    spec = row["spec"]
+def _node_request(node: NodeRecord, priorities: Mapping[str, int], stockouts: Stockouts) -> PlacementRequest:
+    job_priority = None if node.job_key is None else priorities.get(node.job_key)
     # A slice that is made anew waits, so does one that is repaired, and a job's; a node that its user starts again not.
-    of_platform = row["queued_resource_key"] is not None or job_priority is not None
-    queued = row["state"] == "REPAIRING" or (row["state"] == "CREATING" and of_platform)
+    of_platform = node.queued_resource_key is not None or job_priority is not None
+    queued = node.state is NodeState.REPAIRING or (node.state is NodeState.CREATING and of_platform)
     return PlacementRequest(
-        node_key=row["node_key"],
-        version=row["version"],
-        project=row["project"],
-        zone=row["zone"],
-        accelerator_type=kind_of(row["accelerator_type"], row["topology"]),
-        usage_class=UsageClass(row["usage_class"]),
-        priority=priority_of(spec.get("labels", {})) if job_priority is None else job_priority,
-        created=row["created"],
+        node_key=node.node_key,
+        version=node.version,
+        project=node.project,
+        zone=node.zone,
+        accelerator_type=node.kind,
+        usage_class=node.usage_class,
+        priority=priority_of(node.spec.labels) if job_priority is None else job_priority,
+        created=node.created,
         queued=queued,
-        reservation_name=spec.get("reservation_name", ""),
-        wait_reason=row["wait_reason"],
-        duration_seconds=_duration(row["usage_class"], spec.get("max_run_seconds")),
+        reservation_name=node.spec.reservation_name,
+        wait_reason=node.wait_reason,
+        duration_seconds=_duration(node.usage_class, node.spec.max_run_seconds),
         job_priority=job_priority,
-        last_pod=row["last_pod"] or "",
-        fault=stockouts.denies(fault_rows.of_node(row), row["node_key"], queued=queued),
+        last_pod=node.last_pod or "",
+        fault=stockouts.denies(fault_rows.of_node(node), node.node_key, queued=queued),
     )
 
 

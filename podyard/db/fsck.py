@@ -11,8 +11,9 @@ from sqlalchemy import Select, Table, bindparam, func, or_, select
 
 from podyard.base.clock import PlatformTime
 from podyard.db import faults as fault_rows
+from podyard.db import nodes as node_rows
 from podyard.db import operations as operation_rows
-from podyard.db import tables, tables_access, tables_billing, tables_compute, tables_jobs, tables_queue
+from podyard.db import slices, tables, tables_access, tables_billing, tables_compute, tables_jobs, tables_queue
 from podyard.db.attempts import to_attempt
 from podyard.db.jobs import to_job
 from podyard.db.replicas import to_replica
@@ -20,8 +21,10 @@ from podyard.db.types import RealTimeColumn
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.attempt import Attempt
 from podyard.domain.job import ACTIVE_JOB_STATES, Job
+from podyard.domain.node import NodeRecord
 from podyard.domain.operation import Operation
 from podyard.domain.replica import Replica
+from podyard.domain.slice import PlacedSlice
 
 Row = Mapping[str, Any]
 
@@ -35,8 +38,8 @@ class Records:
     last_seq: int
     changes: Sequence[Row]  # of the resources that changed, from their beginning, in order
     usage: Sequence[Row]
-    nodes: Mapping[str, Row]
-    slices: Sequence[Row]
+    nodes: Mapping[str, NodeRecord]
+    slices: Sequence[PlacedSlice]
     hosts: Sequence[Row]
     operations: Mapping[str, Operation]
     counts: Sequence[Row]
@@ -73,8 +76,8 @@ def load(uow: UnitOfWork, after_seq: int = 0) -> Records:
         last_seq=int(uow.execute(_LAST_SEQ).scalar() or 0),
         changes=read("changes"),
         usage=read("usage"),
-        nodes={row["node_key"]: row for row in read("nodes")},
-        slices=read("slices"),
+        nodes={row["node_key"]: node_rows.to_record(row) for row in read("nodes")},
+        slices=slices.all_of_them(uow),
         hosts=read("hosts"),
         operations={row["operation_id"]: operation_rows.to_operation(row) for row in read("operations")},
         counts=read("counts"),
@@ -118,7 +121,6 @@ def _queries(everything: bool) -> Mapping[str, Select[Any]]:
         "changes": ordered(touched(t.state_changes, changes.resource_key), changes.resource_key, changes.seq),
         "usage": ordered(touched(tables_billing.usage_events, usage.resource_key), usage.seq),
         "nodes": ordered(touched(c.nodes, c.nodes.c.node_key, c.nodes.c.live_name.is_not(None)), c.nodes.c.node_key),
-        "slices": ordered(_plain(c.slices), c.slices.c.slice_id),
         "hosts": ordered(_plain(c.hosts), c.hosts.c.host_id),
         "operations": ordered(
             touched(c.operations, c.operations.c.operation_id, c.operations.c.state == "RUNNING"),

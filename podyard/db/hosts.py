@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import Any
 
-from sqlalchemy import Select, String, and_, bindparam, cast, exists, func, or_, select, update
+from sqlalchemy import bindparam, func, or_, select, update
 
 from podyard.db.tables_compute import hosts, nodes
 from podyard.db.unit_of_work import UnitOfWork
-from podyard.domain.host import SHUTDOWN_SCRIPT, STARTUP_SCRIPT
 from podyard.domain.host_record import LIVE_HOST_STATES, HostRecord, HostState
 
 _ALL = select(hosts).order_by(hosts.c.node_key, hosts.c.host_index)
@@ -103,21 +101,6 @@ def renew_leases(uow: UnitOfWork, agent_id: str) -> None:
     """Of the agent's live hosts."""
     mine = update(hosts).where(hosts.c.agent_id == agent_id, hosts.c.state.in_(LIVE_HOST_STATES))
     uow.execute(mine.values(lease_until=uow.real_now.plus_seconds(uow.leases.replica_seconds)))
-
-
-def nodes_that_want_hosts(uow: UnitOfWork) -> list[Mapping[str, Any]]:
-    """READY nodes with a script or with hosts that were asked for, of which some are not materialised."""
-    return uow.all(_nodes_that_want_hosts())
-
-
-@cache
-def _nodes_that_want_hosts() -> Select[Any]:
-    text = cast(nodes.c.spec, String)
-    scripted = or_(text.like(f'%"{STARTUP_SCRIPT}"%'), text.like(f'%"{SHUTDOWN_SCRIPT}"%'))
-    asked = nodes.c.node_key.in_(select(hosts.c.node_key).where(hosts.c.state == HostState.VIRTUAL, hosts.c.asked))
-    idle = exists().where(hosts.c.node_key == nodes.c.node_key, hosts.c.state == HostState.VIRTUAL)
-    wanted = or_(asked, and_(scripted, idle))  # the text of a node's spec is looked through once, not once per host
-    return select(nodes).where(nodes.c.state == "READY", wanted).order_by(nodes.c.node_key)
 
 
 def _record(row: Mapping[str, Any]) -> HostRecord:

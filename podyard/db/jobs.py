@@ -15,7 +15,6 @@ from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.attempt import AttemptState
 from podyard.domain.job import (
     ACTIVE_JOB_STATES,
-    ENDED_JOB_STATES,
     WAITING_JOB_STATES,
     Elastic,
     Job,
@@ -49,18 +48,6 @@ _RUNNING = (
         attempt_table.c.started_real < bindparam("before", type_=attempt_table.c.started_real.type),
     )
     .order_by(attempt_table.c.started_real, attempt_table.c.attempt_id)
-)
-_LEFT_BEHIND = (
-    select(nodes.c.node_key)
-    .where(
-        # Of the live nodes those that were made for a job: few, whatever has been before.
-        nodes.c.live_name.is_not(None),
-        nodes.c.job_key.is_not(None),
-        select(jobs.c.job_key)
-        .where(jobs.c.node_key == nodes.c.node_key, jobs.c.owns_node, jobs.c.state.in_(ENDED_JOB_STATES))
-        .exists(),
-    )
-    .order_by(nodes.c.node_key)
 )
 
 
@@ -120,11 +107,6 @@ def list_running(uow: UnitOfWork, before: RealTime) -> list[tuple[Job, str]]:
     """Those that run, each with the id of its attempt, which began before that moment; the oldest attempt first."""
     rows = uow.all(_RUNNING, {"before": before})
     return [(to_job({name: row[name] for name in _COLUMNS}), row["attempt_id"]) for row in rows]
-
-
-def nodes_left_behind(uow: UnitOfWork) -> list[str]:
-    """The keys of the live nodes that were made for jobs that have ended."""
-    return [row["node_key"] for row in uow.all(_LEFT_BEHIND)]
 
 
 def state_counts(uow: UnitOfWork, project: str) -> dict[str, int]:

@@ -1,80 +1,215 @@
-"""Rows of nodes, hosts and slices to records, and back."""
+"""Nodes, as records, and the hosts that come and go with them."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
-from sqlalchemy import bindparam, delete, select
+from sqlalchemy import Select, String, and_, bindparam, cast, delete, exists, func, or_, select, update
 
 from podyard.base.clock import PlatformTime
-from podyard.db import yard
-from podyard.db.tables_compute import hosts, nodes, slices
-from podyard.db.unit_of_work import UnitOfWork
-from podyard.domain.host import external_address
+from podyard.db import slices, yard
+from podyard.db.records import from_node_spec
+from podyard.db.tables_compute import hosts, nodes
+from podyard.db.tables_jobs import jobs
+from podyard.db.unit_of_work import Stale, UnitOfWork
+from podyard.domain.host import SHUTDOWN_SCRIPT, STARTUP_SCRIPT, external_address
 from podyard.domain.host_record import HostState
-from podyard.domain.node import Node, NodeHost, NodeSpec, UsageClass, node_name
+from podyard.domain.job import ENDED_JOB_STATES
+from podyard.domain.node import (
+    NODE,
+    Node,
+    NodeHost,
+    NodeRecord,
+    NodeSpec,
+    NodeState,
+    UpcomingMaintenance,
+    UsageClass,
+    kind_of,
+    node_name,
+)
+from podyard.hardware.accelerator_types import AcceleratorType
 
 # Addresses that the wire shows inside: 10.128.0.2 upwards (Google's usual range).
 _INTERNAL_BASE = (10 << 24) + (128 << 16) + 2
 _TIMES = ("created", "ready_since", "termination")
 
 
+_LIVE = select(nodes).where(nodes.c.live_name.is_not(None))
 _BY_NAME = select(nodes).where(nodes.c.live_name == bindparam("name"))
 _BY_KEY = select(nodes).where(nodes.c.node_key == bindparam("key"))
+_AS_PLANNED = _BY_KEY.where(nodes.c.version == bindparam("seen")).with_for_update()
+_READY = select(nodes).where(nodes.c.state == NodeState.READY).order_by(nodes.c.live_name)
+_KINDS = _LIVE.with_only_columns(
+    nodes.c.node_key, nodes.c.project, nodes.c.zone, nodes.c.node_id, nodes.c.accelerator_type, nodes.c.topology
+)
 _LAST_ADDRESS = (
     select(nodes.c.first_address, nodes.c.host_count)
     .where(nodes.c.first_address > 0)  # 0: it has none yet
     .order_by(nodes.c.first_address.desc())
     .limit(1)
 )
-_HOSTS = select(hosts).where(hosts.c.node_key == bindparam("key")).order_by(hosts.c.host_index)
+_SHOWN_OF_HOST = (hosts.c.node_key, hosts.c.host_index, hosts.c.internal_ip, hosts.c.external_ip, hosts.c.state)
+_HOSTS = select(*_SHOWN_OF_HOST).where(hosts.c.node_key == bindparam("key")).order_by(hosts.c.host_index)
 _REMOVE_HOSTS = delete(hosts).where(hosts.c.node_key == bindparam("key"))
-_RELEASE = delete(slices).where(slices.c.node_key == bindparam("key"))
-_SLICE = select(slices.c.slice_id).where(slices.c.node_key == bindparam("key"))
+_FIRST_OF_QUEUED_RESOURCE = select(nodes.c.first_address).where(
+    nodes.c.queued_resource_key == bindparam("key"), nodes.c.slice_index == 0, nodes.c.live_name.is_not(None)
+)
 
 
-def row_of(uow: UnitOfWork, project: str, zone: str, node_id: str) -> Mapping[str, Any] | None:
-    return uow.first(_BY_NAME, {"name": node_name(project, zone, node_id)})
+def find(uow: UnitOfWork, project: str, zone: str, node_id: str) -> NodeRecord | None:
+    """The live one of that name."""
+    return _maybe(uow.first(_BY_NAME, {"name": node_name(project, zone, node_id)}))
 
 
-def find(uow: UnitOfWork, node_key: str) -> Mapping[str, Any] | None:
-    return uow.first(_BY_KEY, {"key": node_key})
+def find_by_key(uow: UnitOfWork, node_key: str) -> NodeRecord | None:
+    return _maybe(uow.first(_BY_KEY, {"key": node_key}))
 
 
-def row_by_key(uow: UnitOfWork, node_key: str) -> Mapping[str, Any]:
-    row = find(uow, node_key)
-    assert row is not None, node_key
-    return row
+def get_by_key(uow: UnitOfWork, node_key: str) -> NodeRecord:
+    """One that must be there, whether it lives or is gone."""
+    record = find_by_key(uow, node_key)
+    assert record is not None, node_key
+    return record
 
 
-def rows(uow: UnitOfWork, project: str, zone: str | None) -> list[Mapping[str, Any]]:
+def find_as_planned(uow: UnitOfWork, node_key: str, version: int) -> NodeRecord | None:
+    """The node that a plan was made for, locked; None when it has changed since."""
+    return _maybe(uow.first(_AS_PLANNED, {"key": node_key, "seen": version}))
+
+
+def of_project(uow: UnitOfWork, project: str, zone: str | None) -> list[NodeRecord]:
     """The live nodes of a project, in one zone or (None) in all, by zone and id."""
-    query = select(nodes).where(nodes.c.project == project, nodes.c.live_name.is_not(None))
+    query = _LIVE.where(nodes.c.project == project)
     if zone is not None:
         query = query.where(nodes.c.zone == zone)
-    return uow.all(query.order_by(nodes.c.zone, nodes.c.node_id))
+    return [to_record(row) for row in uow.all(query.order_by(nodes.c.zone, nodes.c.node_id))]
 
 
-def to_node(uow: UnitOfWork, row: Mapping[str, Any]) -> Node:
-    key = {"key": row["node_key"]}
-    return _node(row, uow.all(_HOSTS, key), uow.execute(_SLICE, key).scalar())
+def live(uow: UnitOfWork, project: str | None) -> list[NodeRecord]:
+    """Those of a project or (None) of all, by key."""
+    query = _LIVE if project is None else _LIVE.where(nodes.c.project == project)
+    return [to_record(row) for row in uow.all(query.order_by(nodes.c.node_key))]
 
 
-def to_nodes(uow: UnitOfWork, found: Sequence[Mapping[str, Any]]) -> list[Node]:
-    keys = [row["node_key"] for row in found]
+def ready(uow: UnitOfWork) -> list[NodeRecord]:
+    """Of all projects, by name."""
+    return [to_record(row) for row in uow.all(_READY)]
+
+
+def ready_in(uow: UnitOfWork, project: str) -> list[NodeRecord]:
+    """By key."""
+    query = select(nodes).where(nodes.c.project == project, nodes.c.state == NodeState.READY)
+    return [to_record(row) for row in uow.all(query.order_by(nodes.c.node_key))]
+
+
+def of_queued_resource(uow: UnitOfWork, queued_resource_key: str) -> list[NodeRecord]:
+    """The live nodes of a queued resource, in the order of its slices."""
+    return [to_record(row) for row in uow.all(_OF_QUEUED_RESOURCE, {"key": queued_resource_key})]
+
+
+_OF_QUEUED_RESOURCE = (
+    select(nodes)
+    .where(nodes.c.queued_resource_key == bindparam("key"), nodes.c.live_name.is_not(None))
+    .order_by(nodes.c.slice_index, nodes.c.node_id)
+)
+
+
+def that_want_hosts(uow: UnitOfWork) -> list[NodeRecord]:
+    """READY nodes with a script or with hosts that were asked for, of which some are not materialised."""
+    return [to_record(row) for row in uow.all(_that_want_hosts())]
+
+
+@cache
+def _that_want_hosts() -> Select[Any]:
+    text = cast(nodes.c.spec, String)
+    scripted = or_(text.like(f'%"{STARTUP_SCRIPT}"%'), text.like(f'%"{SHUTDOWN_SCRIPT}"%'))
+    asked = nodes.c.node_key.in_(select(hosts.c.node_key).where(hosts.c.state == HostState.VIRTUAL, hosts.c.asked))
+    idle = exists().where(hosts.c.node_key == nodes.c.node_key, hosts.c.state == HostState.VIRTUAL)
+    wanted = or_(asked, and_(scripted, idle))  # the text of a node's spec is looked through once, not once per host
+    return select(nodes).where(nodes.c.state == NodeState.READY, wanted).order_by(nodes.c.node_key)
+
+
+def left_behind(uow: UnitOfWork) -> list[NodeRecord]:
+    """The live nodes that were made for a job that is over, by key."""
+    return [to_record(row) for row in uow.all(_LEFT_BEHIND)]
+
+
+_LEFT_BEHIND = _LIVE.where(
+    # Of the live nodes those that were made for a job: few, whatever has been before.
+    nodes.c.job_key.is_not(None),
+    select(jobs.c.job_key)
+    .where(jobs.c.node_key == nodes.c.node_key, jobs.c.owns_node, jobs.c.state.in_(ENDED_JOB_STATES))
+    .exists(),
+).order_by(nodes.c.node_key)
+
+
+def state_counts(uow: UnitOfWork, project: str) -> dict[str, int]:
+    """How many live nodes of the project are in each state."""
+    query = select(nodes.c.state, func.count().label("nodes")).where(
+        nodes.c.project == project, nodes.c.live_name.is_not(None)
+    )
+    return {row["state"]: row["nodes"] for row in uow.all(query.group_by(nodes.c.state).order_by(nodes.c.state))}
+
+
+def kinds(uow: UnitOfWork) -> dict[str, tuple[tuple[str, str, str], AcceleratorType]]:
+    """((project, zone, id), type) of every live node, by key."""
+    return {
+        row.node_key: ((row.project, row.zone, row.node_id), kind_of(row.accelerator_type, row.topology))
+        for row in uow.execute(_KINDS)
+    }
+
+
+def set_spec(uow: UnitOfWork, node: NodeRecord, spec: NodeSpec) -> None:
+    """Raises `Stale` when the node has changed since it was read."""
+    seen = {"node_key": node.node_key, "version": node.version}
+    if not uow.update(nodes, seen, {"spec": from_node_spec(spec)}):
+        raise Stale(NODE.name, node.node_key)
+
+
+def withdraw_notice(uow: UnitOfWork, project: str, reclaim_at: PlatformTime) -> None:
+    """The nodes of the project that would be taken back at that moment are not."""
+    told = update(nodes).where(nodes.c.project == project, nodes.c.reclaim_at == reclaim_at)
+    uow.execute(told.values(reclaim_at=None))
+
+
+def addresses(uow: UnitOfWork, most: int) -> list[tuple[str, int, int]]:
+    """(key, number of the first address, number of hosts) of the READY nodes that have addresses, in their order."""
+    return [(row.node_key, row.first_address, row.host_count) for row in uow.execute(_ADDRESSES, {"most": most})]
+
+
+_ADDRESSES = (
+    select(nodes.c.node_key, nodes.c.first_address, nodes.c.host_count)
+    .where(nodes.c.state == NodeState.READY, nodes.c.first_address > 0)
+    .order_by(nodes.c.first_address)
+    .limit(bindparam("most"))
+)
+
+
+def first_address_of(uow: UnitOfWork, queued_resource_key: str) -> int:
+    """The number of the first address of a queued resource's first slice; 0: it has none yet."""
+    return int(uow.execute(_FIRST_OF_QUEUED_RESOURCE, {"key": queued_resource_key}).scalar() or 0)
+
+
+def to_node(uow: UnitOfWork, record: NodeRecord) -> Node:
+    of_node = uow.all(_HOSTS, {"key": record.node_key})
+    return _node(record, of_node, slices.id_of(uow, record.node_key))
+
+
+def to_nodes(uow: UnitOfWork, records: Sequence[NodeRecord]) -> list[Node]:
+    keys = [record.node_key for record in records]
     by_node: dict[str, list[Mapping[str, Any]]] = {}
-    for host in uow.all(select(hosts).where(hosts.c.node_key.in_(keys)).order_by(hosts.c.host_index)):
+    for host in uow.all(select(*_SHOWN_OF_HOST).where(hosts.c.node_key.in_(keys)).order_by(hosts.c.host_index)):
         by_node.setdefault(host["node_key"], []).append(host)
-    placed = uow.all(select(slices.c.node_key, slices.c.slice_id).where(slices.c.node_key.in_(keys)))
-    slice_ids = {row["node_key"]: row["slice_id"] for row in placed}
-    return [_node(row, by_node.get(row["node_key"], []), slice_ids.get(row["node_key"])) for row in found]
+    slice_ids = slices.ids_of(uow, keys)
+    return [_node(record, by_node.get(record.node_key, []), slice_ids.get(record.node_key)) for record in records]
 
 
-def frozen(uow: UnitOfWork, row: Mapping[str, Any]) -> dict[str, Any]:
+def frozen(uow: UnitOfWork, record: NodeRecord) -> dict[str, Any]:
     """The node as JSON, for an operation's response: it must not change with the node afterwards."""
-    node = dataclasses.asdict(to_node(uow, row))
+    node = dataclasses.asdict(to_node(uow, record))
     for name in _TIMES:
         node[name] = node[name]["nanos"] if node[name] else None
     return node
@@ -87,21 +222,32 @@ def thawed(data: Mapping[str, Any]) -> Node:
         **{
             **data,
             **{name: None if nanos is None else PlatformTime(nanos) for name, nanos in times.items()},
+            "state": NodeState(data["state"]),
             "spec": to_spec(data["spec"]),
             "hosts": tuple(_host(host) for host in data["hosts"]),
             "symptoms": tuple(data.get("symptoms", ())),
+            "upcoming_maintenance": _maintenance(data.get("upcoming_maintenance")),
             "maintenance_workers": tuple(data.get("maintenance_workers", ())),
         }
     )
 
 
-def from_spec(spec: NodeSpec) -> dict[str, Any]:
-    # Not `asdict`, which copies each label and script: what the spec holds is JSON already, and nobody changes it.
-    return {name: getattr(spec, name) for name in NodeSpec.__dataclass_fields__}
-
-
 def to_spec(data: Mapping[str, Any]) -> NodeSpec:
-    return NodeSpec(**{**data, "usage_class": UsageClass(data["usage_class"]), "tags": tuple(data["tags"])})
+    fields = {**data, "usage_class": UsageClass(data["usage_class"]), "tags": tuple(data["tags"])}
+    fields.pop("given_accelerator_config", None)  # older Podyards stored it
+    return NodeSpec(**fields)
+
+
+def to_record(row: Mapping[str, Any]) -> NodeRecord:
+    parsed = {
+        "state": NodeState(row["state"]),
+        "usage_class": UsageClass(row["usage_class"]),
+        "spec": to_spec(row["spec"]),
+        "symptoms": tuple(row["symptoms"] or ()),
+        "upcoming_maintenance": _maintenance(row["upcoming_maintenance"]),
+        "maintenance_workers": tuple(row["maintenance_workers"] or ()),
+    }
+    return NodeRecord(**{**row, **parsed})
 
 
 def add_hosts(uow: UnitOfWork, node_key: str, first_address: int, host_count: int) -> None:
@@ -125,57 +271,43 @@ def next_address(uow: UnitOfWork) -> int:
     return 1 if last is None else int(last["first_address"] + last["host_count"])
 
 
-def of_queued_resource(uow: UnitOfWork, queued_resource_key: str) -> list[Mapping[str, Any]]:
-    """The live nodes of a queued resource, in the order of its slices."""
-    return uow.all(_OF_QUEUED_RESOURCE, {"key": queued_resource_key})
-
-
-_OF_QUEUED_RESOURCE = (
-    select(nodes)
-    .where(nodes.c.queued_resource_key == bindparam("key"), nodes.c.live_name.is_not(None))
-    .order_by(nodes.c.slice_index, nodes.c.node_id)
-)
-
-
-def with_slice(uow: UnitOfWork, node_keys: Sequence[str]) -> frozenset[str]:
-    """Those of the nodes that hold chips."""
-    query = select(slices.c.node_key).where(slices.c.node_key.in_(node_keys))
-    return frozenset(row["node_key"] for row in uow.all(query))
-
-
 def remove_hosts(uow: UnitOfWork, node_key: str) -> None:
     uow.execute(_REMOVE_HOSTS, {"key": node_key})
 
 
-def release_slice(uow: UnitOfWork, node_key: str) -> None:
-    uow.execute(_RELEASE, {"key": node_key})
+def _maybe(row: Mapping[str, Any] | None) -> NodeRecord | None:
+    return None if row is None else to_record(row)
 
 
-def _node(row: Mapping[str, Any], host_rows: Sequence[Mapping[str, Any]], slice_id: str | None) -> Node:
+def _maintenance(stored: Mapping[str, Any] | None) -> UpcomingMaintenance | None:
+    return None if stored is None else UpcomingMaintenance(**stored)
+
+
+def _node(record: NodeRecord, host_rows: Sequence[Mapping[str, Any]], slice_id: str | None) -> Node:
     return Node(
-        node_key=row["node_key"],
-        number=row["number"],
-        project=row["project"],
-        zone=row["zone"],
-        node_id=row["node_id"],
-        state=row["state"],
-        version=row["version"],
-        spec=to_spec(row["spec"]),
-        created=row["created"],
-        ready_since=row["ready_since"],
-        state_reason=row["state_reason"] or row["wait_reason"],
-        job_id=row["job_key"],
+        node_key=record.node_key,
+        number=record.number,
+        project=record.project,
+        zone=record.zone,
+        node_id=record.node_id,
+        state=record.state,
+        version=record.version,
+        spec=record.spec,
+        created=record.created,
+        ready_since=record.ready_since,
+        state_reason=record.state_reason or record.wait_reason,
+        job_id=record.job_key,
         slice_id=slice_id,
         hosts=tuple(_host(host) for host in host_rows),
-        queued_resource=row["queued_resource"],
-        slice_index=row["slice_index"],
-        slice_count=row["slice_count"],
-        health=row["health"],
-        health_description=row["health_description"],
-        symptoms=tuple(row["symptoms"] or ()),
-        upcoming_maintenance=row["upcoming_maintenance"],
-        maintenance_workers=tuple(row["maintenance_workers"] or ()),
-        termination=row["termination"],
+        queued_resource=record.queued_resource,
+        slice_index=record.slice_index,
+        slice_count=record.slice_count,
+        health=record.health,
+        health_description=record.health_description,
+        symptoms=record.symptoms,
+        upcoming_maintenance=record.upcoming_maintenance,
+        maintenance_workers=record.maintenance_workers,
+        termination=record.termination,
     )
 
 

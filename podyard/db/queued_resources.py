@@ -13,7 +13,7 @@ from podyard.db import nodes as node_rows
 from podyard.db.records import QUEUED_SPEC_TIMES, from_queued_spec
 from podyard.db.tables_queue import queued_resources
 from podyard.db.unit_of_work import UnitOfWork
-from podyard.domain.node import UsageClass, node_name
+from podyard.domain.node import UsageClass
 from podyard.domain.queued_resource import (
     NodeRequest,
     QueuedResource,
@@ -106,7 +106,7 @@ def to_queued_resource(uow: UnitOfWork, record: QueuedResourceRecord) -> QueuedR
         error_code=record.error_code,
         error_message=record.error_message,
         error_details=tuple(record.error_details),
-        nodes=tuple(node_name(node["project"], node["zone"], node["node_id"]) for node in found),
+        nodes=tuple(node.name for node in found),
         wait_reason=record.wait_reason,
     )
 

@@ -34,6 +34,12 @@ def take_next(uow: UnitOfWork, until: PlatformTime) -> Mapping[str, Any] | None:
     return row
 
 
+def is_set(uow: UnitOfWork, kind: str, resource_key: str) -> bool:
+    """Whether the resource has a timer of this kind."""
+    return uow.first(_SET, {"key": resource_key, "kind": kind}) is not None
+
+
+_SET = select(timers.c.timer_id).where(timers.c.resource_key == bindparam("key"), timers.c.kind == bindparam("kind"))
 _UNTIL = timers.c.due <= bindparam("until", type_=timers.c.due.type)
 _DUE = select(timers.c.timer_id).where(_UNTIL).limit(bindparam("most"))
 _FIRST = select(timers).where(_UNTIL).order_by(timers.c.due, timers.c.timer_id).limit(bindparam("most"))

@@ -1,6 +1,5 @@
 """The one writer of state.
 
-`born` and `move` take records; `born_row` and `move_row` take the rows of the tables that have no records yet.
 `move` asks the machine's table, updates the row if its version is still the one that was read, and writes the event
 (for a node also the usage event) in the same unit. Metering, audit, operations and the console read those rows.
 """
@@ -23,7 +22,7 @@ from podyard.domain.attempt import ATTEMPT, Attempt, AttemptState
 from podyard.domain.host_record import HOST, HostRecord, HostState
 from podyard.domain.job import JOB, Job, JobState
 from podyard.domain.machine import Machine
-from podyard.domain.node import BILLABLE_NODE_STATES, NODE, node_name
+from podyard.domain.node import BILLABLE_NODE_STATES, NODE, NodeRecord, NodeState
 from podyard.domain.operation import OPERATION, Operation, OperationState
 from podyard.domain.queued_resource import QUEUED_RESOURCE, QueuedResourceRecord, QueuedResourceState
 from podyard.domain.replica import REPLICA, Replica, ReplicaState
@@ -65,6 +64,7 @@ _KINDS: Mapping[type[Any], tuple[Stated, type[StrEnum]]] = {
     Attempt: (ATTEMPTS, AttemptState),
     HostRecord: (HOSTS, HostState),
     Job: (JOBS, JobState),
+    NodeRecord: (NODES, NodeState),
     Operation: (OPERATIONS, OperationState),
     QueuedResourceRecord: (QUEUED_RESOURCES, QueuedResourceState),
     Replica: (REPLICAS, ReplicaState),
@@ -88,9 +88,10 @@ def born(uow: UnitOfWork, record: Record, *, reason: str) -> None:
     """Inserts a new record, in the first state of its machine, with its first event."""
     kind, _ = _KINDS[type(record)]
     assert (record.state, record.version) == (kind.machine.initial, 1), record
-    row = columns(record)
-    uow.insert(kind.table, row, by_transition=True)
-    _record(uow, kind, row, "create", "", kind.machine.initial, uow.now, reason)
+    uow.insert(kind.table, columns(record), by_transition=True)
+    if isinstance(record, NodeRecord):
+        _count(uow, record, 1)
+    _record_event(uow, kind, record, "create", "", uow.now, reason)
 
 
 def move(
@@ -113,13 +114,55 @@ def move(
     values = changed_columns(record, moved)
     if not uow.update(kind.table, {kind.key.name: key, "version": record.version}, values, by_transition=True):
         raise Stale(kind.machine.name, key)
-    _record(uow, kind, _identity(kind, moved), event, record.state, target, _moment(uow, key, None), reason)
+    if isinstance(moved, NodeRecord) and cast(Any, record).live_name is not None and moved.live_name is None:
+        _count(uow, moved, -1)
+    _record_event(uow, kind, moved, event, record.state, _moment(uow, key), reason)
     return moved
 
 
-def _identity(kind: Stated, record: Any) -> dict[str, Any]:
-    """The columns that an event is written with."""
-    return {name: getattr(record, name, "") for name in ("project", "version", kind.key.name, *kind.naming)}
+def _record_event(
+    uow: UnitOfWork, kind: Stated, record: Recorded, event: str, from_state: str, at: PlatformTime, reason: str
+) -> None:
+    """`record`: as it stands after the event."""
+    event_id = row_id(uow.streams.stream("events"), "event")
+    uow.insert(
+        tables.state_changes,
+        {
+            "event_id": event_id,
+            "machine": kind.machine.name,
+            "resource_key": getattr(record, kind.key.name),
+            "resource_name": _resource_name(kind, record),
+            "project": getattr(record, "project", ""),
+            "version": record.version,
+            "event": event,
+            "from_state": from_state,
+            "to_state": record.state.value,
+            "at": at,
+            "reason": reason,
+            "actor": uow.actor,
+        },
+    )
+    if isinstance(record, NodeRecord):
+        _meter(uow, record, event_id, at)
+
+
+def _meter(uow: UnitOfWork, node: NodeRecord, event_id: str, at: PlatformTime) -> None:
+    uow.insert(
+        tables_billing.usage_events,
+        {
+            "event_id": event_id,
+            "project": node.project,
+            "resource_key": node.node_key,
+            "resource_name": node.name,
+            "resource_seq": node.version,
+            "zone": node.zone,
+            "accelerator_type": node.accelerator_type,
+            "usage_class": node.usage_class.value,
+            "state": node.state.value,
+            "billable": node.state in BILLABLE_NODE_STATES,
+            "at": at,
+        },
+    )
 
 
 def store(uow: UnitOfWork, record: Record, changed: Record) -> None:
@@ -130,48 +173,9 @@ def store(uow: UnitOfWork, record: Record, changed: Record) -> None:
         uow.update(kind.table, {kind.key.name: getattr(record, kind.key.name)}, values)
 
 
-def born_row(uow: UnitOfWork, kind: Stated, values: Mapping[str, Any], *, reason: str) -> Mapping[str, Any]:
-    """Inserts a row in its machine's first state, with its first event, and returns it."""
-    row = {**values, "state": kind.machine.initial, "version": 1}
-    uow.insert(kind.table, row, by_transition=True)
-    if kind is NODES:
-        _count(uow, row, 1)
-    _record(uow, kind, row, "create", "", kind.machine.initial, uow.now, reason)
-    return row
-
-
-def move_row(
-    uow: UnitOfWork,
-    kind: Stated,
-    row: Mapping[str, Any],
-    event: str,
-    *,
-    at: PlatformTime | None = None,
-    reason: str,
-    **values: Any,
-) -> Mapping[str, Any]:
-    """Moves `row` (as read: with its key, state and version) by `event` and returns it as it stands now.
-
-    `values` are further columns to set. `at` is never before the resource's last event: an earlier one is set to it.
-    Raises FAILED_PRECONDITION when the table has no such edge, `Stale` when the row has changed since it was read.
-    """
-    target = kind.machine.next_state(row["state"], event)
-    key = row[kind.key.name]
-    version = row["version"]
-    changed = {**values, "state": target, "version": version + 1}
-    if not uow.update(kind.table, {kind.key.name: key, "version": version}, changed, by_transition=True):
-        raise Stale(kind.machine.name, key)
-    moved = {**row, **changed}
-    if kind is NODES and row["live_name"] is not None and moved["live_name"] is None:
-        _count(uow, row, -1)
-    _record(uow, kind, moved, event, row["state"], target, _moment(uow, key, at), reason)
-    return moved
-
-
-def _moment(uow: UnitOfWork, key: str, at: PlatformTime | None) -> PlatformTime:
-    """When an event is said to have happened."""
-    moment = uow.now if at is None else at
-    return max(moment, _last_event_at(uow, key) or moment)
+def _moment(uow: UnitOfWork, key: str) -> PlatformTime:
+    """When an event is said to have happened: never before the resource's last one."""
+    return max(uow.now, _last_event_at(uow, key) or uow.now)
 
 
 _COUNTED = ("project", "usage_class", "zone", "accelerator_type", "topology")
@@ -180,14 +184,15 @@ for _name in _COUNTED:
     _COUNT = _COUNT.where(tables_compute.node_counts.c[_name] == bindparam(f"of_{_name}"))
 
 
-def _count(uow: UnitOfWork, row: Mapping[str, Any], more: int) -> None:
+def _count(uow: UnitOfWork, node: NodeRecord, more: int) -> None:
     """One live node more or less of its kind; those of queued resources are counted by these. Who makes a node holds
     the project's row, so that no two make the same first one."""
-    if row.get("queued_resource_key") is not None:
+    if node.queued_resource_key is not None:
         return
-    done = uow.execute(_COUNT, {"more": more, **{f"of_{name}": row[name] for name in _COUNTED}})
+    of = {**{name: getattr(node, name) for name in _COUNTED}, "usage_class": node.usage_class.value}
+    done = uow.execute(_COUNT, {"more": more, **{f"of_{name}": value for name, value in of.items()}})
     if done.rowcount == 0:
-        uow.insert(tables_compute.node_counts, {**{name: row[name] for name in _COUNTED}, "nodes": more})
+        uow.insert(tables_compute.node_counts, {**of, "nodes": more})
 
 
 def _last_event_at(uow: UnitOfWork, key: str) -> PlatformTime | None:
@@ -198,59 +203,9 @@ def _last_event_at(uow: UnitOfWork, key: str) -> PlatformTime | None:
 _LAST_EVENT = select(func.max(tables.state_changes.c.at)).where(tables.state_changes.c.resource_key == bindparam("key"))
 
 
-def _record(
-    uow: UnitOfWork,
-    kind: Stated,
-    row: Mapping[str, Any],
-    event: str,
-    from_state: str,
-    to_state: str,
-    at: PlatformTime,
-    reason: str,
-) -> None:
-    event_id = row_id(uow.streams.stream("events"), "event")
-    key = row[kind.key.name]
-    name = _resource_name(kind, row)
-    uow.insert(
-        tables.state_changes,
-        {
-            "event_id": event_id,
-            "machine": kind.machine.name,
-            "resource_key": key,
-            "resource_name": name,
-            "project": row.get("project", ""),
-            "version": row["version"],
-            "event": event,
-            "from_state": from_state,
-            "to_state": to_state,
-            "at": at,
-            "reason": reason,
-            "actor": uow.actor,
-        },
-    )
-    if kind is NODES:
-        uow.insert(
-            tables_billing.usage_events,
-            {
-                "event_id": event_id,
-                "project": row["project"],
-                "resource_key": key,
-                "resource_name": name,
-                "resource_seq": row["version"],
-                "zone": row["zone"],
-                "accelerator_type": row["accelerator_type"],
-                "usage_class": row["usage_class"],
-                "state": to_state,
-                "billable": to_state in BILLABLE_NODE_STATES,
-                "at": at,
-            },
-        )
-
-
-def _resource_name(kind: Stated, row: Mapping[str, Any]) -> str:
-    if kind is NODES:
-        return node_name(row["project"], row["zone"], row["node_id"])
-    if len(kind.naming) == 3:
-        project, zone, short = (row[column] for column in kind.naming)
+def _resource_name(kind: Stated, record: Recorded) -> str:
+    names = [str(getattr(record, column)) for column in kind.naming]
+    if len(names) == 3:
+        project, zone, short = names
         return f"projects/{project}/locations/{zone}/{kind.machine.name}s/{short}"
-    return "/".join(str(row[column]) for column in kind.naming)
+    return "/".join(names)

@@ -14,54 +14,81 @@ from podyard.domain.machine import Machine
 from podyard.hardware.accelerator_types import AcceleratorType, from_config
 from podyard.hardware.generations import GENERATIONS
 
-_DELETE = {"delete": "DELETING"}
-_TAKE_BACK = {"preempt": "PREEMPTED", "terminate": "TERMINATED"}
+
+class NodeState(StrEnum):
+    CREATING = "CREATING"
+    READY = "READY"
+    RESTARTING = "RESTARTING"
+    REIMAGING = "REIMAGING"
+    REPAIRING = "REPAIRING"
+    STOPPING = "STOPPING"
+    STOPPED = "STOPPED"
+    STARTING = "STARTING"
+    PREEMPTED = "PREEMPTED"
+    TERMINATED = "TERMINATED"
+    HIDING = "HIDING"
+    HIDDEN = "HIDDEN"
+    UNHIDING = "UNHIDING"
+    UNKNOWN = "UNKNOWN"
+    DELETING = "DELETING"
+    GONE = "GONE"
+
+
+_DELETE = {"delete": NodeState.DELETING}
+_TAKE_BACK = {"preempt": NodeState.PREEMPTED, "terminate": NodeState.TERMINATED}
 
 # Edges: the states of google.cloud.tpu.v2.Node, as its documents and clients move them. `fail` ends a creation that
 # found no capacity: the node vanishes.
 NODE = Machine(
     "node",
-    "CREATING",
+    NodeState.CREATING,
     {
-        "CREATING": {"created": "READY", "fail": "GONE", "preempt": "PREEMPTED", **_DELETE},
-        "READY": {
-            "stop": "STOPPING",
-            "restart": "RESTARTING",
-            "repair": "REPAIRING",
-            "reimage": "REIMAGING",
-            "hide": "HIDING",
+        NodeState.CREATING: {
+            "created": NodeState.READY,
+            "fail": NodeState.GONE,
+            "preempt": NodeState.PREEMPTED,
+            **_DELETE,
+        },
+        NodeState.READY: {
+            "stop": NodeState.STOPPING,
+            "restart": NodeState.RESTARTING,
+            "repair": NodeState.REPAIRING,
+            "reimage": NodeState.REIMAGING,
+            "hide": NodeState.HIDING,
             **_TAKE_BACK,
             **_DELETE,
         },
-        "RESTARTING": {"restarted": "READY", **_TAKE_BACK, **_DELETE},
-        "REIMAGING": {"reimaged": "READY", **_TAKE_BACK, **_DELETE},
-        "REPAIRING": {"repaired": "READY", "repair_failed": "UNKNOWN", **_TAKE_BACK, **_DELETE},
-        "STOPPING": {"stopped": "STOPPED", **_DELETE},
-        "STOPPED": {"start": "STARTING", "terminate": "TERMINATED", **_DELETE},
-        "STARTING": {"started": "READY", "fail": "STOPPED", **_TAKE_BACK, **_DELETE},
-        "PREEMPTED": _DELETE,
-        "TERMINATED": _DELETE,
-        "HIDING": {"hidden": "HIDDEN", **_DELETE},
-        "HIDDEN": {"unhide": "UNHIDING", **_DELETE},
-        "UNHIDING": {"unhidden": "READY", **_DELETE},
-        "UNKNOWN": _DELETE,
-        "DELETING": {"deleted": "GONE"},
-        "GONE": {},
+        NodeState.RESTARTING: {"restarted": NodeState.READY, **_TAKE_BACK, **_DELETE},
+        NodeState.REIMAGING: {"reimaged": NodeState.READY, **_TAKE_BACK, **_DELETE},
+        NodeState.REPAIRING: {"repaired": NodeState.READY, "repair_failed": NodeState.UNKNOWN, **_TAKE_BACK, **_DELETE},
+        NodeState.STOPPING: {"stopped": NodeState.STOPPED, **_DELETE},
+        NodeState.STOPPED: {"start": NodeState.STARTING, "terminate": NodeState.TERMINATED, **_DELETE},
+        NodeState.STARTING: {"started": NodeState.READY, "fail": NodeState.STOPPED, **_TAKE_BACK, **_DELETE},
+        NodeState.PREEMPTED: _DELETE,
+        NodeState.TERMINATED: _DELETE,
+        NodeState.HIDING: {"hidden": NodeState.HIDDEN, **_DELETE},
+        NodeState.HIDDEN: {"unhide": NodeState.UNHIDING, **_DELETE},
+        NodeState.UNHIDING: {"unhidden": NodeState.READY, **_DELETE},
+        NodeState.UNKNOWN: _DELETE,
+        NodeState.DELETING: {"deleted": NodeState.GONE},
+        NodeState.GONE: {},
     },
 )
 
 # Charges accrue while a node is READY and in no other state (R2).
-BILLABLE_NODE_STATES = frozenset({"READY"})
+BILLABLE_NODE_STATES = frozenset({NodeState.READY})
 # In these states a node without a slice waits for one: REPAIRING when it has left one that broke.
-NODE_STATES_WAITING_FOR_SLICE = frozenset({"CREATING", "STARTING", "REPAIRING"})
+NODE_STATES_WAITING_FOR_SLICE = frozenset({NodeState.CREATING, NodeState.STARTING, NodeState.REPAIRING})
 # In these a node has lost its slice for good, and is listed until it is deleted.
-NODE_STATES_LOST = frozenset({"PREEMPTED", "TERMINATED", "UNKNOWN"})
+NODE_STATES_LOST = frozenset({NodeState.PREEMPTED, NodeState.TERMINATED, NodeState.UNKNOWN})
 
 # google.cloud.tpu.v2.Node.Health
 HEALTHY = "HEALTHY"
 UNHEALTHY_MAINTENANCE = "UNHEALTHY_MAINTENANCE"
 UNHEALTHY_TENSORFLOW = "UNHEALTHY_TENSORFLOW"
 TIMEOUT = "TIMEOUT"
+# google.cloud.tpu.v2alpha1.UpcomingMaintenance.MaintenanceStatus
+PENDING, ONGOING = "PENDING", "ONGOING"
 
 
 class UsageClass(StrEnum):
@@ -90,7 +117,6 @@ class NodeSpec:
     topology: str
     runtime_version: str
     usage_class: UsageClass
-    given_accelerator_config: bool = False
     description: str = ""
     labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
     metadata: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -101,6 +127,75 @@ class NodeSpec:
     reservation_name: str = ""
     max_run_seconds: float | None = None
     termination_time: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class UpcomingMaintenance:
+    """google.cloud.tpu.v2alpha1.UpcomingMaintenance. Its times are RFC 3339."""
+
+    type: str
+    can_reschedule: bool
+    window_start: str
+    window_end: str
+    latest_window_start: str
+    maintenance_status: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NodeRecord:
+    """A node as the platform keeps it. `node_key` is the record's own id: a name may be used again after the node is
+    gone. `live_name` is its name while it is, and None once it is gone.
+
+    `wait_reason`: why it has no chips yet. `pending_operation` ends with the state that passes. `first_address`: number
+    of its first host's address; 0: it has none yet. `job_key`: of the job that it was made for, and goes with.
+    `queued_resource`: the full name of the one that it belongs to, or nothing. `reservation_key`: of the reservation
+    that it was last placed under. `maintenance_workers` are the hosts that a maintenance event is on. `termination`:
+    when it ends by itself. `reclaim_at`: it is under notice, and its slice is taken back then. `last_pod`: it has left
+    a broken slice there, and is placed there again if it can be.
+    """
+
+    node_key: str
+    number: int
+    project: str
+    zone: str
+    node_id: str
+    live_name: str | None
+    state: NodeState
+    version: int
+    accelerator_type: str
+    topology: str
+    usage_class: UsageClass
+    runtime_version: str
+    spec: NodeSpec
+    created: PlatformTime
+    ready_since: PlatformTime | None
+    state_reason: str
+    wait_reason: str
+    pending_operation: str | None
+    host_count: int
+    first_address: int
+    job_key: str | None
+    queued_resource_key: str | None = None
+    queued_resource: str = ""
+    slice_index: int = 0
+    slice_count: int = 1
+    reservation_key: str | None = None
+    health: str = HEALTHY
+    health_description: str = ""
+    symptoms: tuple[Mapping[str, Any], ...] = ()
+    upcoming_maintenance: UpcomingMaintenance | None = None
+    maintenance_workers: tuple[int, ...] = ()
+    termination: PlatformTime | None = None
+    reclaim_at: PlatformTime | None = None
+    last_pod: str | None = None
+
+    @property
+    def name(self) -> str:
+        return node_name(self.project, self.zone, self.node_id)
+
+    @property
+    def kind(self) -> AcceleratorType:
+        return kind_of(self.accelerator_type, self.topology)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -115,19 +210,15 @@ class NodeHost:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Node:
-    """A node as it stands. `node_key` is the row's own id: a name may be used again after the node is gone.
-
-    `queued_resource`: the full name of the one that it belongs to, or nothing. `upcoming_maintenance` has `type`,
-    `can_reschedule`, `window_start`, `window_end`, `latest_window_start` (RFC 3339) and `maintenance_status`;
-    `maintenance_workers` are the hosts that a maintenance event is on. `termination`: when it will end by itself.
-    """
+    """A node as it is shown, and as operations keep it: `NodeRecord` with its slice and hosts. `state_reason` also says
+    why it waits."""
 
     node_key: str
     number: int
     project: str
     zone: str
     node_id: str
-    state: str
+    state: NodeState
     version: int
     spec: NodeSpec
     created: PlatformTime
@@ -142,7 +233,7 @@ class Node:
     health: str = HEALTHY
     health_description: str = ""
     symptoms: tuple[Mapping[str, Any], ...] = ()
-    upcoming_maintenance: Mapping[str, Any] | None = None
+    upcoming_maintenance: UpcomingMaintenance | None = None
     maintenance_workers: tuple[int, ...] = ()
     termination: PlatformTime | None = None
 
@@ -153,6 +244,22 @@ class Node:
     @property
     def multislice_node(self) -> bool:
         return self.slice_count > 1
+
+
+def changed_spec(spec: NodeSpec, changes: Mapping[str, Any]) -> NodeSpec:
+    """`changes`: names of fields, or paths of `extras` by their wire names; None clears."""
+    data: dict[str, Any] = {name: getattr(spec, name) for name in NodeSpec.__dataclass_fields__}
+    data["extras"] = dict(spec.extras)
+    for path, value in changes.items():
+        *parents, name = path.split(".") if path in data else f"extras.{path}".split(".")
+        holder = data
+        for parent in parents:
+            holder[parent] = holder = dict(holder.get(parent, {}))
+        if value is None:
+            holder.pop(name, None)
+        else:
+            holder[name] = value
+    return NodeSpec(**data)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -13,8 +13,22 @@ _EPOCH = PlatformTime(0)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class PlacedSlice:
+    """A slice as the platform keeps it, while its node holds chips. `chips` is a bit set of the pod's chips."""
+
+    slice_id: str
+    node_key: str
+    zone: str
+    pod_id: str
+    origin: tuple[int, ...]
+    shape: tuple[int, ...]
+    chips: int
+    created: PlatformTime
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class SliceRecord:
-    """`chips` is a bit set of the pod's chips (podyard.hardware.torus).
+    """What a scheduling cycle knows of a slice. `chips` is a bit set of the pod's chips (podyard.hardware.torus).
 
     `ends`: the latest moment at which its node ends by itself; None: nobody knows. One that has passed, or lies at
     `placed`, says that the node is leaving: its chips come back once the last process on them is gone. `reclaim`:

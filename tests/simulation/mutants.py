@@ -29,12 +29,13 @@ from podyard.control.gangs import GangSize
 from podyard.db import fleet as fleet_rows
 from podyard.db import nodes as node_rows
 from podyard.db import operations as operation_rows
-from podyard.db import timers, transition
+from podyard.db import slices, timers, transition
 from podyard.db.tables_billing import usage_events
 from podyard.db.tables_compute import nodes as nodes_table
 from podyard.db.tables_compute import operations as operations_table
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.machine import Machine
+from podyard.domain.node import NodeRecord
 from podyard.loop import steps
 from podyard.pricing import meter
 from podyard.simulation.run import Result, simulate
@@ -85,10 +86,10 @@ def a_slice_lacks_a_chip(patch: pytest.MonkeyPatch) -> None:
 def chips_are_given_back_when_the_stop_begins(patch: pytest.MonkeyPatch) -> None:
     pass_begin = nodes._begin
 
-    def changed(uow: UnitOfWork, row: Any, verb: str, seconds: Any) -> Any:
+    def changed(uow: UnitOfWork, node: NodeRecord, verb: str, seconds: Any) -> Any:
         if verb == "stop":
-            node_rows.release_slice(uow, row["node_key"])
-        return pass_begin(uow, row, verb, seconds)
+            slices.release(uow, node.node_key)
+        return pass_begin(uow, node, verb, seconds)
 
     patch.setattr(nodes, "_begin", changed)
 
@@ -98,7 +99,7 @@ def chips_are_given_back_when_the_stop_begins(patch: pytest.MonkeyPatch) -> None
 
 @mutant("I2", 0, 1, 2)
 def chips_of_a_deleted_node_are_kept(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(node_rows, "release_slice", lambda *_: None)
+    patch.setattr(slices, "release", lambda *_: None)
 
 
 @mutant("I2", 0, 1, 2)
@@ -291,12 +292,12 @@ def the_hosts_of_a_deleted_node_stay(patch: pytest.MonkeyPatch) -> None:
 @mutant("I9", 0, 1, 2)
 def a_node_counts_twice(patch: pytest.MonkeyPatch) -> None:
     count = transition._count
-    patch.setattr(transition, "_count", lambda uow, row, more: count(uow, row, 2 if more == 1 else more))
+    patch.setattr(transition, "_count", lambda uow, node, more: count(uow, node, 2 if more == 1 else more))
 
 
 @mutant("I9", 0, 1, 2)
 def quota_is_not_given_back(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(transition, "_count", ignoring(transition._count, lambda uow, row, more: more < 0))
+    patch.setattr(transition, "_count", ignoring(transition._count, lambda uow, node, more: more < 0))
 
 
 @mutant("I9", 0, 5, 10)
@@ -325,12 +326,12 @@ def a_stopped_node_is_ready_at_once(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("I10", 0, 1, 4)
 def a_preemption_is_written_past_the_writer_of_states(patch: pytest.MonkeyPatch) -> None:
-    def changed(uow: UnitOfWork, row: Any, event: str, reason: str) -> Any:
-        mine = nodes_table.c.node_key == row["node_key"]
+    def changed(uow: UnitOfWork, node: NodeRecord, event: str, reason: str) -> Any:
+        mine = nodes_table.c.node_key == node.node_key
         uow.connection.execute(update(nodes_table).where(mine).values(state="PREEMPTED", state_reason=reason))
-        return node_rows.row_by_key(uow, row["node_key"])
+        return node_rows.get_by_key(uow, node.node_key)
 
-    patch.setattr(nodes, "_take_back", changed)
+    patch.setattr(nodes, "take_back", changed)
 
 
 # I11: a request that is sent again changes nothing again.
@@ -405,8 +406,8 @@ def a_preemptible_node_outlives_its_day(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("I16", 0, 1, 2)
 def a_stop_leaves_no_line(patch: pytest.MonkeyPatch) -> None:
-    wrong = ignoring(transition._record, lambda uow, kind, row, event, *rest: event == "stopped")
-    patch.setattr(transition, "_record", wrong)
+    wrong = ignoring(transition._record_event, lambda uow, kind, record, event, *rest: event == "stopped")
+    patch.setattr(transition, "_record_event", wrong)
 
 
 @mutant("I16", 0, 1, 2)

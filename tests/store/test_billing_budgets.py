@@ -328,8 +328,8 @@ def test_notice_comes_before_the_stop_and_is_withdrawn_when_it_will_not_come(pla
 
     def notice(name: str) -> Any:
         def read(uow: Any) -> Any:
-            row = node_rows.row_of(uow, PROJECT, ZONE, name)
-            return None if row is None else row["reclaim_at"]
+            node = node_rows.find(uow, PROJECT, ZONE, name)
+            return None if node is None else node.reclaim_at
 
         return play.database.read(read)
 

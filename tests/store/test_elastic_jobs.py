@@ -7,29 +7,22 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from podyard.base.clock import ManualClock, PlatformTime
+from podyard.base.clock import ManualClock
 from podyard.base.errors import Code, PodyardError
 from podyard.control import access, agents, gangs, jobs
 from podyard.db import replicas
 from podyard.db.tables_jobs import jobs as jobs_table
-from podyard.db.transition import NODES, born_row, move_row
+from podyard.db.transition import born, move
 from podyard.db.unit_of_work import Database, UnitOfWork
 from podyard.domain.fleet_file import instant_fleet
 from podyard.domain.job import Elastic, Job, JobRequest, TrainingSettings
-from podyard.domain.node import node_name
 from podyard.domain.principal import PLATFORM, Principal
 from podyard.domain.replica import Replica
+from tests.builders import node_record
 from tests.store.reports import progress
 
 PROJECT, ZONE = "demo", "europe-west4-a"
 AGENT = Principal("agent", {}, agent_id="local")
-NODE = {
-    "node_key": "n", "number": 1, "project": PROJECT, "zone": ZONE, "node_id": "pod",
-    "live_name": node_name(PROJECT, ZONE, "pod"),
-    "accelerator_type": "v3-32", "topology": "4x4", "usage_class": "on-demand", "runtime_version": "x", "spec": {},
-    "created": PlatformTime(0), "ready_since": None, "state_reason": "", "wait_reason": "", "pending_operation": None,
-    "host_count": 4, "first_address": 0, "job_key": None,
-}  # fmt: skip
 
 
 class Play:
@@ -117,11 +110,9 @@ class Play:
 
 
 def _ready_node(uow: UnitOfWork, name: str = "pod", number: int = 1, project: str = PROJECT) -> None:
-    live_name = node_name(project, ZONE, name)
-    fields = {"node_key": f"n-{number}", "number": number, "node_id": name, "project": project, "live_name": live_name}
-    node = {**NODE, **fields}
-    born_row(uow, NODES, node, reason="asked")
-    move_row(uow, NODES, {**node, "state": "CREATING", "version": 1}, "created", reason="ready")
+    node = node_record(name, "v3-32", "4x4", project=project, zone=ZONE, node_key=f"n-{number}", number=number)
+    born(uow, node, reason="asked")
+    move(uow, node, "created", reason="ready")
 
 
 @pytest.fixture

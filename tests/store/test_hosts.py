@@ -17,13 +17,13 @@ from podyard.db import nodes as node_rows
 from podyard.db import yard
 from podyard.db.tables import outbox
 from podyard.db.tables_compute import nodes as nodes_table
-from podyard.db.transition import NODES, move_row
+from podyard.db.transition import move
 from podyard.db.unit_of_work import Database, UnitOfWork
 from podyard.domain.fleet_file import instant_fleet
 from podyard.domain.host import NodeFacts, facts_of_json
 from podyard.domain.host_key import key_seed, public_key
 from podyard.domain.host_record import HostRecord
-from podyard.domain.node import NodeSpec, UsageClass
+from podyard.domain.node import NodeRecord, NodeSpec, UsageClass
 from podyard.domain.principal import PLATFORM, Principal
 
 PROJECT, ZONE, NODE = "demo", "us-central1-a", "pod"
@@ -52,23 +52,20 @@ class Play:
 
         def body(uow: UnitOfWork) -> None:
             nodes.create(uow, instant_fleet(), PLATFORM, PROJECT, ZONE, NODE, spec)
-            row = node_rows.row_of(uow, PROJECT, ZONE, NODE)
-            assert row is not None
-            node_rows.add_hosts(uow, row["node_key"], 1, 4)
-            move_row(uow, NODES, row, "created", reason="ready", ready_since=uow.now)
+            node = self._read(uow)
+            node_rows.add_hosts(uow, node.node_key, 1, 4)
+            move(uow, node, "created", reason="ready", changed=dataclasses.replace(node, ready_since=uow.now))
 
         self.database.run(body)
 
-    def node(self) -> Mapping[str, Any]:
-        row = self.database.read(lambda uow: node_rows.row_of(uow, PROJECT, ZONE, NODE))
-        assert row is not None
-        return row
+    def node(self) -> NodeRecord:
+        return self.database.read(self._read)
 
     def ask(self, *workers: int, caller: Principal = PLATFORM) -> list[HostRecord]:
         return self.database.run(lambda uow: hosts.ask(uow, caller, PROJECT, ZONE, NODE, workers))
 
     def hosts(self) -> list[HostRecord]:
-        return self.database.read(lambda uow: host_rows.of_node(uow, self._row(uow)["node_key"]))
+        return self.database.read(lambda uow: host_rows.of_node(uow, self._read(uow).node_key))
 
     def states(self) -> list[str]:
         return [host.state for host in self.hosts()]
@@ -95,12 +92,12 @@ class Play:
         return wanted
 
     def leave(self, event: str) -> None:
-        self.database.run(lambda uow: move_row(uow, NODES, self._row(uow), event, reason=event))
+        self.database.run(lambda uow: move(uow, self._read(uow), event, reason=event))
 
-    def _row(self, uow: UnitOfWork) -> Mapping[str, Any]:
-        row = node_rows.row_of(uow, PROJECT, ZONE, NODE)
-        assert row is not None
-        return row
+    def _read(self, uow: UnitOfWork) -> NodeRecord:
+        node = node_rows.find(uow, PROJECT, ZONE, NODE)
+        assert node is not None
+        return node
 
 
 @pytest.fixture
@@ -172,7 +169,7 @@ def test_a_node_that_leaves_ready_keeps_its_chips_until_its_hosts_are_over(play:
     play.make(SCRIPT)
     play.settle()
     play.say("RUNNING")
-    key = play.node()["node_key"]
+    key = play.node().node_key
     assert play.database.read(lambda uow: host_rows.is_busy(uow, key))
     play.leave("preempt")
     assert {host.run for host in play.say("RUNNING")} == {False}

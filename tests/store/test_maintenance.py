@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -74,15 +75,11 @@ def test_a_user_begins_a_planned_maintenance_early(play: Play) -> None:
     plan(play, "n")
     upcoming = play.node().upcoming_maintenance
     assert upcoming is not None
-    assert (upcoming["type"], upcoming["can_reschedule"], upcoming["maintenance_status"]) == (
-        "SCHEDULED",
-        True,
-        "PENDING",
-    )
+    assert (upcoming.type, upcoming.can_reschedule, upcoming.maintenance_status) == ("SCHEDULED", True, "PENDING")
     operation = play.run(maintenance.perform, "n")
     during = play.node()
     assert (during.state, during.health) == ("REPAIRING", "UNHEALTHY_MAINTENANCE")
-    assert during.upcoming_maintenance == {**upcoming, "maintenance_status": "ONGOING"}
+    assert during.upcoming_maintenance == dataclasses.replace(upcoming, maintenance_status="ONGOING")
     play.turn(60)
     after = play.node()
     assert (after.state, after.health, after.upcoming_maintenance) == ("READY", "HEALTHY", None)

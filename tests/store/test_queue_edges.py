@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -76,10 +77,11 @@ def test_an_update_of_a_node_that_has_moved_on_meanwhile_is_stale_and_not_lost(p
     play.create("n")
 
     def body(uow: UnitOfWork) -> None:
-        row = node_rows.row_of(uow, PROJECT, ZONE, "n")
-        assert row is not None
+        node = node_rows.find(uow, PROJECT, ZONE, "n")
+        assert node is not None
+        older = dataclasses.replace(node, version=node.version - 1)
         with pytest.MonkeyPatch.context() as patched, pytest.raises(Stale):
-            patched.setattr(node_rows, "row_of", lambda *_: {**row, "version": row["version"] - 1})
+            patched.setattr(node_rows, "find", lambda *_: older)
             nodes.patch(uow, PLATFORM, PROJECT, ZONE, "n", {"description": "text"})
 
     play.database.run(body)

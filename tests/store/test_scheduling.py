@@ -116,9 +116,9 @@ def _reclaimed(yard: Yard, name: str) -> bool:
     """What the metadata server says as `instance/preempted`."""
 
     def read(uow: UnitOfWork) -> bool:
-        row = node_rows.row_of(uow, PROJECT, ZONE, name)
-        assert row is not None
-        return hosts.facts(uow, row).reclaimed
+        node = node_rows.find(uow, PROJECT, ZONE, name)
+        assert node is not None
+        return hosts.facts(uow, node).reclaimed
 
     return yard.database.read(read)
 

@@ -64,11 +64,11 @@ WRITES: dict[str, Callable[[UnitOfWork, str], Any]] = {
 
 @pytest.mark.parametrize("how", WRITES)
 def test_a_state_is_written_by_transition_alone(held: Database, how: str) -> None:
-    row = held.read(lambda uow: node_rows.row_of(uow, *NODE))
-    assert row is not None
+    node = held.read(lambda uow: node_rows.find(uow, *NODE))
+    assert node is not None
     with pytest.raises(StateWritten, match="transition"):
-        held.run(lambda uow: WRITES[how](uow, row["node_key"]))
-    assert held.read(lambda uow: node_rows.row_of(uow, *NODE)) == row
+        held.run(lambda uow: WRITES[how](uow, node.node_key))
+    assert held.read(lambda uow: node_rows.find(uow, *NODE)) == node
 
 
 def test_a_state_may_be_asked_for(held: Database) -> None:
@@ -79,13 +79,13 @@ def test_a_state_may_be_asked_for(held: Database) -> None:
 
 def test_a_record_that_has_changed_since_it_was_read_is_stale(held: Database) -> None:
     def body(uow: UnitOfWork) -> None:
-        row = node_rows.row_of(uow, *NODE)
-        assert row is not None
-        node_rows.add_hosts(uow, row["node_key"], 1, 1)
-        (host,) = host_rows.of_node(uow, row["node_key"])
+        node = node_rows.find(uow, *NODE)
+        assert node is not None
+        node_rows.add_hosts(uow, node.node_key, 1, 1)
+        (host,) = host_rows.of_node(uow, node.node_key)
         starting = move(uow, host, "materialise", reason="test")
         assert (starting.state, starting.version) == ("STARTING", 2)
-        assert host_rows.of_node(uow, row["node_key"]) == [starting]
+        assert host_rows.of_node(uow, node.node_key) == [starting]
         with pytest.raises(PodyardError, match="changed"):
             move(uow, host, "materialise", reason="again")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -13,52 +14,32 @@ from podyard import migrations
 from podyard.base.clock import NANOS_PER_SECOND, ClockMode, ManualClock, PlatformTime
 from podyard.base.errors import Code, PodyardError
 from podyard.db import leases, outbox, platform_clock, timers
+from podyard.db import nodes as node_rows
 from podyard.db.tables import metadata, state_changes
 from podyard.db.tables_billing import usage_events
 from podyard.db.tables_compute import nodes
-from podyard.db.transition import NODES, born_row, move_row
+from podyard.db.transition import born, move
 from podyard.db.unit_of_work import Database, Stale, UnitOfWork
+from podyard.domain.node import NodeRecord, NodeState
+from tests.builders import node_record
 
 
-def _node(**changes: Any) -> dict[str, Any]:
-    return {
-        "node_key": "n",
-        "number": 1,
-        "project": "p",
-        "zone": "us-central1-f",
-        "node_id": "a",
-        "live_name": "a",
-        "accelerator_type": "v2-8",
-        "topology": "2x2",
-        "usage_class": "spot",
-        "runtime_version": "x",
-        "spec": {},
-        "created": PlatformTime(0),
-        "ready_since": None,
-        "state_reason": "",
-        "wait_reason": "",
-        "pending_operation": None,
-        "host_count": 1,
-        "first_address": 0,
-        "job_key": None,
-        **changes,
-    }
+def _node(**changes: Any) -> NodeRecord:
+    return node_record(zone="us-central1-f", **changes)
 
 
-def _row(uow: UnitOfWork) -> Any:
-    row = uow.first(select(nodes))
-    assert row is not None
-    return row
+def _read(uow: UnitOfWork) -> NodeRecord:
+    return node_rows.get_by_key(uow, "n")
 
 
 def test_a_move_follows_the_table_and_writes_its_events_in_the_same_unit(database: Database) -> None:
-    database.run(lambda uow: born_row(uow, NODES, _node(), reason="asked"))
-    database.run(lambda uow: move_row(uow, NODES, _row(uow), "created", reason="ready"))
+    database.run(lambda uow: born(uow, _node(), reason="asked"))
+    database.run(lambda uow: move(uow, _read(uow), "created", reason="ready"))
     with pytest.raises(PodyardError, match="READY: created is not possible"):
-        database.run(lambda uow: move_row(uow, NODES, _row(uow), "created", reason="again"))
+        database.run(lambda uow: move(uow, _read(uow), "created", reason="again"))
 
     def lost(uow: UnitOfWork) -> None:
-        move_row(uow, NODES, _row(uow), "preempt", reason="gone")
+        move(uow, _read(uow), "preempt", reason="gone")
         raise PodyardError(Code.ABORTED, "no")
 
     with pytest.raises(PodyardError, match="no"):
@@ -76,28 +57,28 @@ def test_a_move_follows_the_table_and_writes_its_events_in_the_same_unit(databas
 
 
 def test_a_stale_row_is_not_moved(database: Database) -> None:
-    database.run(lambda uow: born_row(uow, NODES, _node(), reason="asked"))
-    old = database.read(_row)
-    database.run(lambda uow: move_row(uow, NODES, _row(uow), "created", reason="ready"))
+    database.run(lambda uow: born(uow, _node(), reason="asked"))
+    old = database.read(_read)
+    database.run(lambda uow: move(uow, _read(uow), "created", reason="ready"))
     with pytest.raises(Stale):
-        database.run(lambda uow: move_row(uow, NODES, {**old, "state": "READY"}, "stop", reason="late"))
+        database.run(lambda uow: move(uow, dataclasses.replace(old, state=NodeState.READY), "stop", reason="late"))
 
 
 def test_an_event_is_never_before_the_last_one(database: Database, clock: ManualClock) -> None:
     clock.advance(100)
-    database.run(lambda uow: born_row(uow, NODES, _node(), reason="asked"))
+    database.run(lambda uow: born(uow, _node(), reason="asked"))
     early = PlatformTime(clock.now().nanos).plus_seconds(-50)
-    database.run(lambda uow: move_row(uow, NODES, _row(uow), "created", at=early, reason="ready"))
+    database.run(lambda uow: move(uow.at(early), _read(uow), "created", reason="ready"))
     events = database.read(lambda uow: uow.all(select(state_changes).order_by(state_changes.c.seq)))
     assert events[1]["at"] == events[0]["at"]
 
 
 def test_two_live_nodes_of_one_name_cannot_both_stand(database: Database) -> None:
-    database.run(lambda uow: born_row(uow, NODES, _node(), reason="asked"))
+    database.run(lambda uow: born(uow, _node(), reason="asked"))
     with pytest.raises(Exception, match=r"(?i)unique"):
-        database.run(lambda uow: born_row(uow, NODES, _node(node_key="m"), reason="asked"))
+        database.run(lambda uow: born(uow, _node(node_key="m"), reason="asked"))
     database.run(lambda uow: uow.execute(update(nodes).values(live_name=None)))
-    database.run(lambda uow: born_row(uow, NODES, _node(node_key="m"), reason="asked"))
+    database.run(lambda uow: born(uow, _node(node_key="m"), reason="asked"))
 
 
 def test_a_lease_keeps_its_fence_while_renewed_and_raises_it_when_taken_over(
