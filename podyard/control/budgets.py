@@ -21,7 +21,6 @@ from podyard.base.money import NANOS_PER_UNIT
 from podyard.base.rng import secret_token
 from podyard.control import access, accounts, operations, preemption, queue_states, spending, webhook_urls, webhooks
 from podyard.control.commitments import usd
-from podyard.control.gangs import YIELD_SECONDS_MAX
 from podyard.control.nodes import pass_into
 from podyard.control.spending import MONTH, REFUSE, STOP, TOTAL, Period
 from podyard.db import nodes as node_rows
@@ -35,6 +34,7 @@ from podyard.domain.node import NodeRecord
 from podyard.domain.principal import Principal
 from podyard.domain.usage import UsageRecord
 from podyard.pricing import budgets as pure
+from podyard.scheduler.jobs import YIELD_SECONDS_MAX
 
 LOOK_TIMER = "budget.look"
 NOTIFY = "notify:"

@@ -9,11 +9,10 @@ from typing import Any
 from podyard.base.errors import Code, PodyardError, failed_precondition, invalid, not_found
 from podyard.base.ids import check_resource_id, row_id
 from podyard.control import access, gangs, lookup, nodes
+from podyard.db import agents, job_history, job_logs
 from podyard.db import attempts as attempt_rows
-from podyard.db import job_history, job_logs
 from podyard.db import jobs as rows
 from podyard.db import nodes as node_rows
-from podyard.db import replicas as replica_rows
 from podyard.db.transition import born, move, store
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.attempt import Attempt, AttemptOutcome
@@ -369,10 +368,10 @@ def _ready_node(uow: UnitOfWork, principal: Principal, project: str, zone: str, 
 
 def _check_room(uow: UnitOfWork, needed: int) -> None:
     """Refuses a gang that could never be placed, with the numbers."""
-    used = replica_rows.live_counts(uow)
-    room = {agent: free + used.get(agent, 0) for agent, free in gangs.free_replicas(uow).items()}
-    if needed > sum(room.values()):
+    living = agents.list_living(uow)
+    room = sum(agent.replicas_max for agent in living)
+    if needed > room:
         raise failed_precondition(
-            f"the job needs {needed} replicas at once, one per host, and the {len(room)} living agents hold "
-            f"{sum(room.values())}: start more agents, take a smaller slice, or set replicaProcesses"
+            f"the job needs {needed} replicas at once, one per host, and the {len(living)} living agents hold "
+            f"{room}: start more agents, take a smaller slice, or set replicaProcesses"
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from podyard.base.clock import PlatformTime
-from podyard.control import gangs, nodes
+from podyard.control import nodes
 from podyard.db import fleet as fleet_rows
 from podyard.db import jobs as job_rows
 from podyard.db import nodes as node_rows
@@ -15,6 +15,7 @@ from podyard.domain.fleet import Fleet, FleetSnapshot
 from podyard.domain.job import Job
 from podyard.domain.principal import Principal
 from podyard.scheduler.cycle import order
+from podyard.scheduler.jobs import turn
 from podyard.scheduler.predict import predict
 from podyard.scheduler.queue import Gang, Pool, key_of, pool_of
 
@@ -87,7 +88,7 @@ def _for_nodes(uow: UnitOfWork, project: str) -> list[tuple[str, Waiting]]:
         by_node.setdefault(job.node_key, []).append(job)
     found = []
     for key in sorted(by_node):
-        for position, job in enumerate(sorted(by_node[key], key=gangs.turn), 1):
+        for position, job in enumerate(sorted(by_node[key], key=turn), 1):
             kind, priority = job.accelerator_type, job.spec.priority
             waiting = Waiting(job.name, "job", position, kind, priority, job.state_reason, None, job.created)
             found.append((job.zone, waiting))

@@ -7,7 +7,6 @@ from typing import Any
 
 from sqlalchemy import bindparam, or_, select
 
-from podyard.base.clock import RealTime
 from podyard.db.tables_jobs import attempts, replicas
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.attempt import Attempt, AttemptOutcome, AttemptState
@@ -17,17 +16,6 @@ _BY_ID_LOCKED = _BY_ID.with_for_update()
 _OF_JOB = select(attempts).where(attempts.c.job_key == bindparam("key")).order_by(attempts.c.attempt)
 _IS_OPEN = attempts.c.state != AttemptState.ENDED
 _OPEN = select(attempts).where(attempts.c.job_key == bindparam("key"), _IS_OPEN)
-_YIELDING = (
-    select(attempts.c.attempt_id).where(attempts.c.yield_real.is_not(None), _IS_OPEN).order_by(attempts.c.attempt_id)
-)
-_RUNNING = (
-    select(attempts)
-    .where(
-        attempts.c.state == AttemptState.RUNNING,
-        attempts.c.started_real < bindparam("before", type_=attempts.c.started_real.type),
-    )
-    .order_by(attempts.c.started_real, attempts.c.attempt_id)
-)
 _SAYS_MORE = (
     select(replicas.c.replica_id)
     .where(
@@ -59,16 +47,6 @@ def find_open(uow: UnitOfWork, job_key: str) -> Attempt | None:
     """The attempt that has not ended, if there is one: there is never more than one."""
     row = uow.first(_OPEN, {"key": job_key})
     return None if row is None else to_attempt(row)
-
-
-def list_yielding(uow: UnitOfWork) -> list[str]:
-    """The ids of those that have not ended and were asked to yield."""
-    return [row["attempt_id"] for row in uow.all(_YIELDING)]
-
-
-def list_running(uow: UnitOfWork, before: RealTime) -> list[Attempt]:
-    """Those that run and have begun before that moment, the oldest first."""
-    return [to_attempt(row) for row in uow.all(_RUNNING, {"before": before})]
 
 
 def list_to_settle(uow: UnitOfWork) -> list[str]:

@@ -7,12 +7,9 @@ from typing import Any
 
 from sqlalchemy import bindparam, func, select
 
-from podyard.base.clock import RealTime
 from podyard.db.tables_compute import nodes
-from podyard.db.tables_jobs import attempts as attempt_table
 from podyard.db.tables_jobs import jobs
 from podyard.db.unit_of_work import UnitOfWork
-from podyard.domain.attempt import AttemptState
 from podyard.domain.job import (
     ACTIVE_JOB_STATES,
     WAITING_JOB_STATES,
@@ -39,16 +36,6 @@ _WAITING_WITH_NODE = _WAITING.where(
     jobs.c.node_key.in_(select(nodes.c.node_key).where(nodes.c.ready_since.is_not(None))),
 )
 _WITH_OWN_NODE = _ALL.where(jobs.c.project == bindparam("project"), jobs.c.owns_node)
-_RUNNING = (
-    select(jobs, attempt_table.c.attempt_id)
-    .join(attempt_table, attempt_table.c.job_key == jobs.c.job_key)
-    .where(
-        jobs.c.state == JobState.RUNNING,
-        attempt_table.c.state == AttemptState.RUNNING,
-        attempt_table.c.started_real < bindparam("before", type_=attempt_table.c.started_real.type),
-    )
-    .order_by(attempt_table.c.started_real, attempt_table.c.attempt_id)
-)
 
 
 def find(uow: UnitOfWork, project: str, zone: str, job_id: str) -> Job | None:
@@ -103,12 +90,6 @@ def list_with_own_node(uow: UnitOfWork, project: str) -> list[Job]:
     return [to_job(row) for row in uow.all(_WITH_OWN_NODE, {"project": project})]
 
 
-def list_running(uow: UnitOfWork, before: RealTime) -> list[tuple[Job, str]]:
-    """Those that run, each with the id of its attempt, which began before that moment; the oldest attempt first."""
-    rows = uow.all(_RUNNING, {"before": before})
-    return [(to_job({name: row[name] for name in _COLUMNS}), row["attempt_id"]) for row in rows]
-
-
 def state_counts(uow: UnitOfWork, project: str) -> dict[str, int]:
     """How many jobs of the project are in each state."""
     query = select(jobs.c.state, func.count().label("jobs")).where(jobs.c.project == project).group_by(jobs.c.state)
@@ -132,6 +113,3 @@ def to_spec(stored: Mapping[str, Any]) -> JobSpec:
         "start_from": start_from and StartFrom(**start_from),
     }
     return JobSpec(**{**stored, **nested})
-
-
-_COLUMNS = tuple(column.name for column in jobs.c)

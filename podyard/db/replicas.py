@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import bindparam, func, select, update
+from sqlalchemy import bindparam, select, update
 
 from podyard.db.tables_jobs import jobs, replicas
 from podyard.db.unit_of_work import UnitOfWork
@@ -21,13 +21,6 @@ _ON_NODE = (
     .join(jobs, jobs.c.job_key == replicas.c.job_key)
     .where(jobs.c.node_key == bindparam("key"), _IS_LIVE)
     .limit(1)
-)
-_BY_AGENT = select(replicas.c.agent_id, func.count().label("replicas")).where(_IS_LIVE).group_by(replicas.c.agent_id)
-_BY_PROJECT = (
-    select(jobs.c.project, func.count().label("replicas"))
-    .join(replicas, replicas.c.job_key == jobs.c.job_key)
-    .where(_IS_LIVE)
-    .group_by(jobs.c.project)
 )
 _TO_STOP = (
     select(replicas.c.agent_id)
@@ -56,16 +49,6 @@ def list_live(uow: UnitOfWork, agent_id: str | None = None) -> list[Replica]:
 def is_any_on(uow: UnitOfWork, node_key: str) -> bool:
     """Whether a replica on the node is live."""
     return uow.execute(_ON_NODE, {"key": node_key}).first() is not None
-
-
-def live_counts(uow: UnitOfWork) -> dict[str, int]:
-    """The number of live replicas by agent."""
-    return {row["agent_id"]: row["replicas"] for row in uow.all(_BY_AGENT)}
-
-
-def project_counts(uow: UnitOfWork) -> dict[str, int]:
-    """The number of live replicas by project."""
-    return {row["project"]: row["replicas"] for row in uow.all(_BY_PROJECT)}
 
 
 def agents_to_stop(uow: UnitOfWork) -> list[str]:

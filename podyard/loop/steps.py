@@ -242,7 +242,7 @@ class Loop:
         def body(uow: UnitOfWork) -> None:
             reconcile.lose_silent_replicas(uow, since)
             reconcile.settle_attempts(uow)
-            gangs.grow(uow)
+            gangs.resize(uow)
             reconcile.end_jobs_without_node(uow, self.fleet)
             hosts.settle(uow, since)
             if poke:

@@ -25,11 +25,10 @@ from podyard.control import (
     quota,
     reconcile,
 )
-from podyard.control.gangs import GangSize
 from podyard.db import fleet as fleet_rows
+from podyard.db import job_snapshot, slices, timers, transition
 from podyard.db import nodes as node_rows
 from podyard.db import operations as operation_rows
-from podyard.db import slices, timers, transition
 from podyard.db.tables_billing import usage_events
 from podyard.db.tables_compute import nodes as nodes_table
 from podyard.db.tables_compute import operations as operations_table
@@ -112,18 +111,20 @@ def the_release_of_a_preempted_node_is_dropped(patch: pytest.MonkeyPatch) -> Non
 
 @mutant("I3", 0, 2, 3)
 def a_gang_starts_without_its_last_replica(patch: pytest.MonkeyPatch) -> None:
-    place = gangs._place_replicas
+    add = gangs._add_replicas
 
-    def changed(uow: UnitOfWork, job: Any, attempt_id: str, size: GangSize) -> list[str]:
-        count = max(1, size.process_count - 1)
-        return place(uow, job, attempt_id, dataclasses.replace(size, process_count=count))
+    def changed(uow: UnitOfWork, attempt: Any, start: Any) -> None:
+        count = max(1, len(start.agents) - 1)
+        size = dataclasses.replace(start.size, process_count=count)
+        add(uow, attempt, dataclasses.replace(start, size=size, agents=start.agents[:count]))
 
-    patch.setattr(gangs, "_place_replicas", changed)
+    patch.setattr(gangs, "_add_replicas", changed)
 
 
 @mutant("I3", 2, 4, 7)
 def the_next_attempt_does_not_wait_for_the_last(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(gangs, "attempts", Altered(gangs.attempts, find_open=lambda *_: None))
+    active = job_snapshot._active
+    patch.setattr(job_snapshot, "_active", lambda *args: dataclasses.replace(active(*args), attempt=None, places={}))
 
 
 @mutant("I3", 0, 1, 2)
@@ -171,7 +172,7 @@ def a_queued_resource_does_not_say_why_it_waits(patch: pytest.MonkeyPatch) -> No
 
 @mutant("I5", 0, 1, 2)
 def a_job_does_not_say_why_it_waits(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(gangs, "_tell", lambda *_: None)
+    patch.setattr(gangs, "_say_why", lambda *_: None)
     end = gangs.end
     patch.setattr(gangs, "end", lambda uow, attempt, outcome, reason: end(uow, attempt, outcome, ""))
     patch.setattr(nodes, "end_attempt", lambda uow, attempt, outcome, reason: end(uow, attempt, outcome, ""))

@@ -18,6 +18,7 @@ from podyard.domain.fleet_file import instant_fleet
 from podyard.domain.job import Elastic, Job, JobRequest, TrainingSettings
 from podyard.domain.principal import PLATFORM, Principal
 from podyard.domain.replica import Replica
+from podyard.scheduler.jobs import RESIZE_PAUSE_SECONDS, YIELD_SECONDS_MAX
 from tests.builders import node_record
 from tests.store.reports import progress
 
@@ -86,7 +87,7 @@ class Play:
         """What a round of the loop does for jobs, and what the processes do then."""
         self.wait(seconds)
         self.database.run(gangs.start_waiting)
-        self.database.run(gangs.grow)
+        self.database.run(gangs.resize)
         self.run_all()
         self.database.run(gangs.start_waiting)
         self.run_all()
@@ -105,8 +106,8 @@ class Play:
 
     def grow(self) -> None:
         """The loop's look, after the pause, with an agent that lives."""
-        self.wait(gangs.RESIZE_PAUSE_SECONDS + 1)
-        self.database.run(gangs.grow)
+        self.wait(RESIZE_PAUSE_SECONDS + 1)
+        self.database.run(gangs.resize)
 
 
 def _ready_node(uow: UnitOfWork, name: str = "pod", number: int = 1, project: str = PROJECT) -> None:
@@ -151,11 +152,11 @@ def test_a_gang_is_ended_when_it_does_not_yield(play: Play) -> None:
         play.report(replica)
     play.register(4)
     play.grow()
-    play.clock.advance(gangs.YIELD_SECONDS_MAX)
-    play.database.run(gangs.grow)
+    play.clock.advance(YIELD_SECONDS_MAX)
+    play.database.run(gangs.resize)
     assert {replica.desired for replica in play.gang()} == {"YIELD"}
     play.clock.advance(0.1)
-    play.database.run(gangs.grow)
+    play.database.run(gangs.resize)
     assert {replica.desired for replica in play.gang()} == {"STOP"}
     assert play.attempts() == [(2, 128, "RESIZED")]
 
@@ -191,7 +192,7 @@ def three(play: Play) -> Play:
     play.register(4)
     play.submit("wide", elastic=Elastic(1, "scale", "linear"))
     play.look()
-    play.wait(gangs.RESIZE_PAUSE_SECONDS + 1)
+    play.wait(RESIZE_PAUSE_SECONDS + 1)
     assert play.counts() == {"wide": 4}
     return play
 
@@ -219,14 +220,14 @@ def test_the_gang_grows_back_once_the_other_has_ended(three: Play) -> None:
     three.run_all()
     three.look(1)
     assert three.counts() == {"wide": 2}, "not before the pause"
-    three.look(gangs.RESIZE_PAUSE_SECONDS)
+    three.look(RESIZE_PAUSE_SECONDS)
     assert three.counts() == {"wide": 4}
 
 
 def test_a_younger_job_of_the_same_priority_waits(three: Play) -> None:
     three.submit("late", "second", replica_processes=1)
     for _ in range(3):
-        three.look(gangs.RESIZE_PAUSE_SECONDS + 1)
+        three.look(RESIZE_PAUSE_SECONDS + 1)
     assert three.counts() == {"wide": 4}
     assert "1 replicas are needed at once" in three.job("late").state_reason
 
@@ -239,7 +240,7 @@ def test_an_older_job_gets_places_of_a_younger_one(play: Play) -> None:
     play.submit("wide", elastic=Elastic(1, "scale", "linear"))
     play.look()
     assert play.counts() == {"first": 1, "wide": 3}
-    play.wait(gangs.RESIZE_PAUSE_SECONDS + 1)
+    play.wait(RESIZE_PAUSE_SECONDS + 1)
     play.database.run(lambda uow: jobs.cancel(uow, PLATFORM, PROJECT, ZONE, "first"))
     play.run_all()
     play.look()
@@ -249,7 +250,7 @@ def test_an_older_job_gets_places_of_a_younger_one(play: Play) -> None:
 def test_a_job_that_could_not_start_even_so_leaves_the_gang_alone(three: Play) -> None:
     three.submit("huge", "second", priority=5)  # four processes: nothing would be left
     for _ in range(3):
-        three.look(gangs.RESIZE_PAUSE_SECONDS + 1)
+        three.look(RESIZE_PAUSE_SECONDS + 1)
     assert three.counts() == {"wide": 4}
     assert three.attempts("wide") == [(4, 128, None)]
 
@@ -260,7 +261,7 @@ def test_a_gang_does_not_change_its_size_before_the_pause(three: Play) -> None:
     three.submit("too", "third", priority=5, replica_processes=1)
     three.look(1)
     assert three.counts() == {"urgent": 1, "wide": 3}
-    three.look(gangs.RESIZE_PAUSE_SECONDS)
+    three.look(RESIZE_PAUSE_SECONDS)
     assert three.counts() == {"too": 1, "urgent": 1, "wide": 2}
     assert len(three.attempts("wide")) == 3
 
@@ -272,7 +273,7 @@ def test_an_elastic_job_is_resized_down_and_up_and_stays_there(three: Play) -> N
     assert three.counts() == {"wide": 2}
     assert three.job("wide").state_reason.endswith("as the job is set to")
     for _ in range(3):
-        three.look(gangs.RESIZE_PAUSE_SECONDS + 1)
+        three.look(RESIZE_PAUSE_SECONDS + 1)
     assert three.attempts("wide") == [(4, 128, "RESIZED"), (2, 64, None)]
     three.resize(3, "wide")
     three.run_all()
@@ -334,8 +335,8 @@ def test_other_projects_get_places_by_age_and_by_what_they_hold(play: Play) -> N
     play.register(4)
     play.look()
     assert play.counts() == {"old": 2, "wide": 1}
-    play.look(gangs.RESIZE_PAUSE_SECONDS + 1)
+    play.look(RESIZE_PAUSE_SECONDS + 1)
     assert play.counts() == {"old": 2, "wide": 2}
     play.submit("new", "ours", priority=-5, replica_processes=1)
-    play.look(gangs.RESIZE_PAUSE_SECONDS + 1)
+    play.look(RESIZE_PAUSE_SECONDS + 1)
     assert play.counts() == {"old": 2, "wide": 2}, "a lower priority waits"

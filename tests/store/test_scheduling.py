@@ -21,6 +21,7 @@ from podyard.domain.plan import Preempt
 from podyard.domain.principal import PLATFORM, Principal
 from podyard.domain.replica import Replica
 from podyard.domain.slice import PREEMPTIBLE_LIFE_SECONDS, SliceRecord
+from podyard.scheduler.jobs import YIELD_SECONDS_MAX
 from tests.store.queue_play import PROJECT, ZONE, Play, node_spec, request
 from tests.store.reports import progress
 
@@ -326,9 +327,9 @@ def test_a_gang_that_does_not_yield_to_a_higher_job_is_ended(yard: Yard) -> None
     yard.submit("low", "shared")
     yard.report()
     yard.submit("high", "shared", priority=1)
-    yard.clock.advance(gangs.YIELD_SECONDS_MAX + 1)
+    yard.clock.advance(YIELD_SECONDS_MAX + 1)
     yard.report()
-    yard.database.run(gangs.grow)
+    yard.database.run(gangs.resize)
     assert yard.job("low").state == "RECOVERING"
     yard.exit_all()
     assert yard.outcomes("low") == ["PREEMPTED"]

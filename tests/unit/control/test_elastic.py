@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from podyard.base.errors import PodyardError
-from podyard.control.gangs import RESIZE_PAUSE_SECONDS, YIELD_SECONDS_MAX
 from podyard.domain.gang import GangSize, allowed_sizes, core_count, learning_rate_scale
 from podyard.domain.job import Elastic, JobSpec, TrainingSettings
 from podyard.domain.training import check_elastic
 from podyard.hardware import accelerator_types
+from podyard.scheduler.jobs import RESIZE_PAUSE_SECONDS, YIELD_SECONDS_MAX
 from tests.unit.control.gang import Gang
 from tests.yard import Yard
 

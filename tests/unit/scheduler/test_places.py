@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from podyard.base.clock import PlatformTime
-from podyard.domain.gang_room import Contender, Holder, comes_before, count_for, left_for_others, who_shrinks
+from podyard.scheduler.places import Contender, Holder, comes_before, count_for, left_for_others, who_shrinks
 
 
 def job(name: str, *counts: int, project: str = "p", priority: int = 0, at: int = 0, begun: bool = False) -> Contender:

@@ -1,0 +1,75 @@
+"""What decisions about jobs are made from, read in at most three statements."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import and_, func, select
+
+from podyard.db import agents
+from podyard.db.attempts import to_attempt
+from podyard.db.jobs import to_job
+from podyard.db.tables_compute import nodes
+from podyard.db.tables_jobs import attempts, jobs, replicas
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.attempt import Attempt, AttemptState
+from podyard.domain.job import ACTIVE_JOB_STATES, WAITING_JOB_STATES
+from podyard.domain.job_plan import ActiveJob, JobSnapshot
+from podyard.domain.node import NodeState
+from podyard.domain.replica import LIVE_REPLICA_STATES
+
+_JOB_COLUMNS = tuple(column.name for column in jobs.c)
+_ATTEMPT_COLUMNS = tuple(column.name for column in attempts.c)
+_ACTIVE = (
+    select(
+        jobs,
+        *(column.label(f"attempt_{column.name}") for column in attempts.c),
+        nodes.c.state.label("node_state"),
+        nodes.c.wait_reason.label("node_wait_reason"),
+        nodes.c.reclaim_at.label("node_reclaim"),
+    )
+    .join(nodes, nodes.c.node_key == jobs.c.node_key)
+    .outerjoin(attempts, and_(attempts.c.job_key == jobs.c.job_key, attempts.c.state != AttemptState.ENDED))
+    .where(jobs.c.state.in_(ACTIVE_JOB_STATES))
+    .order_by(jobs.c.job_key)
+)
+_PLACES = (
+    select(replicas.c.attempt_id, replicas.c.agent_id, func.count().label("replicas"))
+    .where(replicas.c.state.in_(LIVE_REPLICA_STATES))
+    .group_by(replicas.c.attempt_id, replicas.c.agent_id)
+)
+
+
+def load(uow: UnitOfWork, shares: Mapping[str, float]) -> JobSnapshot:
+    """Places are read only if a decision goes by them: a job waits for nothing else, or one may change its size."""
+    rows = uow.all(_ACTIVE)
+    if not any(map(_needs_places, rows)):
+        return JobSnapshot(tuple(_active(row, {}) for row in rows), {}, shares)
+    places: dict[str, dict[str, int]] = {}
+    used: dict[str, int] = {}
+    for row in uow.all(_PLACES):
+        places.setdefault(row["attempt_id"], {})[row["agent_id"]] = row["replicas"]
+        used[row["agent_id"]] = used.get(row["agent_id"], 0) + row["replicas"]
+    free = {agent.agent_id: agent.replicas_max - used.get(agent.agent_id, 0) for agent in agents.list_living(uow)}
+    return JobSnapshot(tuple(_active(row, places) for row in rows), free, shares)
+
+
+def _needs_places(row: Mapping[str, Any]) -> bool:
+    if row["attempt_attempt_id"] is not None:
+        return row["spec"].get("elastic") is not None
+    return row["state"] in WAITING_JOB_STATES and row["node_state"] == NodeState.READY
+
+
+def _active(row: Mapping[str, Any], places: Mapping[str, Mapping[str, int]]) -> ActiveJob:
+    attempt: Attempt | None = None
+    if row["attempt_attempt_id"] is not None:
+        attempt = to_attempt({name: row[f"attempt_{name}"] for name in _ATTEMPT_COLUMNS})
+    return ActiveJob(
+        job=to_job({name: row[name] for name in _JOB_COLUMNS}),
+        attempt=attempt,
+        places={} if attempt is None else places.get(attempt.attempt_id, {}),
+        node_state=NodeState(row["node_state"]),
+        node_wait_reason=row["node_wait_reason"],
+        node_reclaim=row["node_reclaim"],
+    )

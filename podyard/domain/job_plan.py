@@ -1,0 +1,70 @@
+"""What a decision about jobs is made from, and what it comes to (`scheduler/jobs.py`)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from podyard.base.clock import PlatformTime
+from podyard.domain.attempt import Attempt, AttemptOutcome
+from podyard.domain.gang import GangSize
+from podyard.domain.job import Job
+from podyard.domain.node import NodeState
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ActiveJob:
+    """A job that has not ended. `attempt`: the one that has not ended, and `places`: its live replicas by agent.
+
+    `node_*`: of its node; `node_reclaim`: when it is taken back.
+    """
+
+    job: Job
+    attempt: Attempt | None
+    places: Mapping[str, int]
+    node_state: NodeState
+    node_wait_reason: str
+    node_reclaim: PlatformTime | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class JobSnapshot:
+    """`free`: places for replicas on each agent that lives; below 0 where one has more than it may run.
+
+    `shares`: the weight of a project among those that want places; 1 where it is not named.
+    """
+
+    jobs: tuple[ActiveJob, ...] = ()
+    free: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    shares: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StartGang:
+    """The next attempt at a job. `agents`: of each replica, by rank. `reason`: what is said if the gang is smaller than
+    it might be, and empty for a whole one."""
+
+    job: Job
+    size: GangSize
+    agents: tuple[str, ...]
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LeaveGang:
+    """An attempt that is to leave: its end counts as `outcome`."""
+
+    attempt: Attempt
+    outcome: AttemptOutcome
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class JobPlan:
+    """What is done, in this order. `ends`: gangs that stop at once. `yields`: those that are asked to save and to
+    leave. `reasons`: why a job waits."""
+
+    ends: tuple[LeaveGang, ...] = ()
+    starts: tuple[StartGang, ...] = ()
+    yields: tuple[LeaveGang, ...] = ()
+    reasons: tuple[tuple[Job, str], ...] = ()
