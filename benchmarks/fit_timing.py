@@ -34,12 +34,13 @@ from podyard.engine.exact import client
 from podyard.engine.program.from_stablehlo import parse_stablehlo
 from podyard.engine.program.ir import Program
 from podyard.engine.timing import analysis
-from podyard.engine.timing.costs import CostModel, cost_model
 from podyard.engine.timing.fusion import fuse
 from podyard.engine.timing.graph import Fused
 from podyard.engine.timing.kernels import matrix_price
 from podyard.engine.timing.pricing import Pricer
 from podyard.hardware.accelerator_types import all_types
+from podyard.hardware.cost_model import CostModel
+from podyard.hardware.generations import cost_model
 
 DTYPES = ("bfloat16", "float32")
 # Largest products and arrays: what compiles in about a second.

@@ -26,9 +26,9 @@ from podyard.engine.exact import client
 from podyard.engine.program.from_stablehlo import parse_stablehlo
 from podyard.engine.recipes.programs import program_of
 from podyard.engine.timing.analysis import estimate_program
-from podyard.engine.timing.costs import cost_model
 from podyard.engine.timing.memory import named_total_bytes
 from podyard.hardware.accelerator_types import parse
+from podyard.hardware.generations import cost_model
 
 OUTPUT = Path(__file__).parent.parent / "tests" / "data" / "memory_verdicts.jsonl.gz"
 SEED = 7

@@ -11,7 +11,7 @@ from podyard.domain.fleet import Fleet, region_of
 from podyard.domain.node import NodeSpec, UsageClass
 from podyard.hardware import accelerator_types
 from podyard.hardware.accelerator_types import AcceleratorType
-from podyard.hardware.runtime_versions import DEFAULT_RUNTIME_VERSION, runtime_versions_of
+from podyard.hardware.runtime_versions import runtime_versions_of
 from podyard.http.texts import check_description, check_labels
 from podyard.pricing.sku import Price, default_rate_card
 from podyard.web.commands import scheduling
@@ -63,7 +63,7 @@ def choose(fleet: Fleet, fields: Mapping[str, str], now: PlatformTime) -> NodeCh
     usage = usage if usage in usages else usages[0]
     versions = [item.version for item in runtime_versions_of(kind.generation)]
     version = fields.get("runtime_version", "")
-    version = version if version in versions else DEFAULT_RUNTIME_VERSION[kind.generation.name]
+    version = version if version in versions else kind.generation.runtime_version_default
     found, why = price_of(name, zone, usage, now)
     return NodeChoice(zone, name, usage, version, zones, _groups(types), usages, versions, found, why, kind)
 

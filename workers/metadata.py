@@ -319,8 +319,7 @@ class MetadataHandler:
 
 def _machine_type(node: NodeFacts) -> str:
     chips = f"{node.kind.chips_per_host}t"
-    families = {"v4": "ct4p-hightpu", "v5e": "ct5lp-hightpu", "v5p": "ct5p-hightpu", "v6e": "ct6e-standard"}
-    return f"{families.get(node.kind.generation.name, f'ct{node.kind.generation.name[1:]}-hightpu')}-{chips}"
+    return f"{node.kind.generation.machine_family}-{chips}"
 
 
 def _refused(status: int, path: str, why: str) -> Answer:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from podyard.api.tpu import methods as method_tables
 from podyard.api.tpu import tables
+from podyard.hardware.generations import BY_WIRE_TYPE
 
 VERSIONS = ("v1", "v1alpha1", "v2", "v2alpha1")
 # Versions that google-cloud-tpu has a package of: only these have protobuf descriptors.
@@ -129,9 +130,13 @@ def messages(version: str) -> Mapping[str, Message]:
     return {name: message for name, message in found.items() if message.fields or name in used}
 
 
+_GENERATIONS = "AcceleratorConfig.Type"
+_ADDED_FROM = 1000  # of generations that Google's API has no value for: far above its own numbers
+
+
 @functools.cache
 def enums(version: str) -> Mapping[str, Mapping[str, int]]:
-    """Every enum of a version: names and numbers."""
+    """Every enum of a version: names and numbers; Google's, and one for each other generation."""
     found = {}
     for line in tables.ENUMS.strip().splitlines():
         name, *values = line.split()
@@ -141,6 +146,9 @@ def enums(version: str) -> Mapping[str, Mapping[str, int]]:
             number, _, only = rest.partition("@")
             if not only or version in _SETS[only]:
                 numbers[label] = int(number)
+        if name == _GENERATIONS:
+            added = [wire_type for wire_type in BY_WIRE_TYPE if wire_type not in numbers]
+            numbers |= {wire_type: _ADDED_FROM + index for index, wire_type in enumerate(added)}
         if numbers:
             found[name] = numbers
     return found

@@ -27,13 +27,14 @@ from podyard.engine.report import compare
 from podyard.engine.report.compare import Outcome
 from podyard.engine.report.summary import REASONS_SHOWN, time_text
 from podyard.hardware.accelerator_types import AcceleratorType, all_types
+from podyard.hardware.generations import GENERATIONS
 from podyard.pricing import planning
 from podyard.pricing.planning import Draws, Run, Runs
 from podyard.pricing.sku import RateCard, default_rate_card
 from podyard.settings import fleet_name, from_environment
 
 # One of each generation on one host and on a few: what a first plan compares.
-TYPES_USUAL = "v2-8,v3-8,v3-32,v4-8,v4-32,v5litepod-4,v5litepod-16,v5p-8,v6e-4,v6e-16"
+TYPES_USUAL = ",".join(name for generation in GENERATIONS.values() for name in generation.usual_types)
 TYPES_MAX = 128  # every type of one generation; an estimate takes some hundredths of a second each
 CHECKPOINT_STEPS_USUAL = 100  # as jobs that say nothing
 COST_DECIMALS = 6

@@ -46,7 +46,7 @@ def price() -> None:
 @click.option(
     "--type", "accelerator_type", metavar="TYPE", help="Only SKUs of this accelerator type, and the price of a node."
 )
-@click.option("--generation", metavar="GENERATION", help="Generation (v2 to v6e), host or disk.")
+@click.option("--generation", metavar="GENERATION", help="Generation (for example v4), host or disk.")
 @click.option("--usage", type=click.Choice(cards.USAGES), help="Class of usage.")
 @click.option(
     "--verified/--unverified", default=None, help="Only prices that were, or were not, checked against their source."

@@ -147,7 +147,7 @@ def reservation() -> None:
 @reservation.command(name="create")
 @click.argument("name")
 @target_options
-@click.option("--generation", required=True, help="Generation: v2, v3, v4, v5e, v5p or v6e.")
+@click.option("--generation", required=True, help="Generation, for example v4.")
 @click.option("--size", required=True, type=click.IntRange(1), help="Number of chips, or of cores (--units CORES).")
 @click.option(
     "--units", type=click.Choice(("CHIPS", "CORES")), default="CHIPS", show_default=True, help="Unit of --size."

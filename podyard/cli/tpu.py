@@ -12,6 +12,7 @@ from podyard.cli import tpu_hosts
 from podyard.cli.client import Client
 from podyard.cli.options import client_of, output_option, pairs, target_options
 from podyard.cli.output import emit, say, warn_of
+from podyard.hardware.generations import GENERATIONS
 
 OPERATION_SECONDS_MAX = 900.0  # as google-cloud-tpu waits
 _COLUMNS = {
@@ -179,8 +180,9 @@ def _row(node: dict[str, Any]) -> dict[str, Any]:
 
 
 def _wire_type(text: str | None) -> str:
-    known = {"v5litepod": "V5LITE_POD", "v5lite-pod": "V5LITE_POD", "v5e": "V5LITE_POD"}
-    return known.get((text or "").lower(), (text or "").upper())
+    plain = (text or "").lower().replace("-", "")
+    named = (item.wire_type for item in GENERATIONS.values() if plain in (item.name, item.name_prefix))
+    return next(named, None) or (text or "").upper()
 
 
 for _command in tpu_hosts.HOST_COMMANDS:

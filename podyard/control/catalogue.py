@@ -6,7 +6,7 @@ the words and units here are those that they look for (SkyPilot 0.14.1 `fetch_gc
 
 - v2, v3 and v4 are in the service Cloud TPU: `Tpu-v2` and `Tpu-v3` for a device, `Tpu-v2 Pod` and so on for slices, all
   per 8 cores, which are 4 chips. v4 has pods only, its smallest slice too.
-- v5e, v5p and v6e are in the service Compute Engine: `TpuV5e`, per chip. Hosts and disks are there as well.
+- v5e and later ones are in the service Compute Engine: `TpuV5e`, per chip. Hosts and disks are there as well.
 - `Preemptible` in the text marks both preemptible and spot. Readers take the first one: spot stands before preemptible.
 """
 
@@ -22,6 +22,8 @@ from podyard.base.errors import Code, PodyardError
 from podyard.domain.node import UsageClass
 from podyard.domain.usage import PriceUnit
 from podyard.hardware.accelerator_types import all_types, parse
+from podyard.hardware.generation import Listing
+from podyard.hardware.generations import GENERATIONS
 from podyard.pricing.sku import COMMITMENT_YEARS, DISK, HOST, RateCard, Sku, commitment_usage
 
 DEVICE_CHIPS = 4  # of a v2-8 and v3-8: 8 cores, in which Google's service Cloud TPU has its prices
@@ -83,28 +85,6 @@ class ListedSku:
         return (*first, *((moment, nanos) for moment, nanos in self.prices if start < moment < end))
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Sold:
-    """How one generation is listed: its name in descriptions, the chips of a unit, and from how many chips on a slice
-    is a pod, which has a price of its own (None: at no size)."""
-
-    service: ListedService
-    words: str
-    chips: int
-    pod_chips: int | None = None
-
-    def is_pod(self, name: str) -> bool:
-        return self.pod_chips is not None and parse(name).chip_count >= self.pod_chips
-
-
-_SOLD: Mapping[str, _Sold] = {
-    "v2": _Sold(CLOUD_TPU, "Tpu-v2", DEVICE_CHIPS, DEVICE_CHIPS + 1),
-    "v3": _Sold(CLOUD_TPU, "Tpu-v3", DEVICE_CHIPS, DEVICE_CHIPS + 1),
-    "v4": _Sold(CLOUD_TPU, "Tpu-v4", DEVICE_CHIPS, 1),
-    "v5e": _Sold(COMPUTE_ENGINE, "TpuV5e", 1),
-    "v5p": _Sold(COMPUTE_ENGINE, "TpuV5p", 1),
-    "v6e": _Sold(COMPUTE_ENGINE, "TpuV6e", 1),
-}
 _DISKS: Mapping[str, tuple[str, str]] = {
     "pd-standard": ("Storage PD Capacity", "PDStandard"),
     "pd-ssd": ("SSD backed PD Capacity", "SSD"),
@@ -140,30 +120,33 @@ def _all(card: RateCard) -> Iterator[ListedSku]:
     for usage in _USAGES:
         for region in regions:
             rows = list(card.rows_of(region, usage))
-            for generation in _SOLD:
-                if any(sku.generation == generation for sku in rows):
-                    yield from _tpus(card, generation, region, usage)
+            for generation in GENERATIONS.values():
+                if generation.listing is not None and any(sku.generation == generation.name for sku in rows):
+                    yield from _tpus(card, generation.name, generation.listing, region, usage)
             for sku in rows:
                 if sku.generation in (DISK, HOST):
                     yield _disk(sku) if sku.generation == DISK else _host(sku)
 
 
-def _tpus(card: RateCard, generation: str, region: str, usage: str) -> Iterator[ListedSku]:
+def _tpus(card: RateCard, generation: str, listing: Listing, region: str, usage: str) -> Iterator[ListedSku]:
     """The SKUs of one generation: one for its devices and one for its pods, where a single price per unit is right for
-    all their types. Where it is not, each type has a SKU of its own, with a text that is taken for no other price."""
-    sold = _SOLD[generation]
+    all their types. Where it is not, each type has a separate SKU, whose text matches no other price."""
     for pods in (False, True):
-        rows = {name: row for name, row in _types(card, generation, region, usage) if sold.is_pod(name) == pods}
+        rows = {
+            name: row
+            for name, row in _types(card, generation, region, usage)
+            if listing.is_pod(parse(name).chip_count) == pods
+        }
         if not rows:
             continue
-        shared = list(dict.fromkeys(_per_unit(name, *row, sold.chips) for name, row in rows.items()))
+        shared = list(dict.fromkeys(_per_unit(name, *row, listing.chips) for name, row in rows.items()))
         if len(shared) == 1 and shared[0] is not None:
-            name, words = ("pod", f"{sold.words} Pod") if pods else ("unit", sold.words)
-            yield _tpu(sold, f"tpu-{generation}-{name}", words, region, usage, shared[0])
+            name, words = ("pod", f"{listing.words} Pod") if pods else ("unit", listing.words)
+            yield _tpu(listing, f"tpu-{generation}-{name}", words, region, usage, shared[0])
             continue
         for name, (sku, quantity) in rows.items():
             prices = tuple((version.effective_from, version.nanos * quantity) for version in sku.versions)
-            yield _tpu(sold, f"tpu-{name}", f"TPU slice {name}", region, usage, prices)
+            yield _tpu(listing, f"tpu-{name}", f"TPU slice {name}", region, usage, prices)
 
 
 def _types(card: RateCard, generation: str, region: str, usage: str) -> Iterator[tuple[str, tuple[Sku, int]]]:
@@ -175,7 +158,7 @@ def _types(card: RateCard, generation: str, region: str, usage: str) -> Iterator
 
 
 def _per_unit(name: str, sku: Sku, quantity: int, unit_chips: int) -> Timeline | None:
-    """The prices of `unit_chips` chips of this type; None where one is no whole number of nanos."""
+    """The prices of `unit_chips` chips of this type; None where one is not a whole number of nanos."""
     chips = parse(name).chip_count
     whole = [(version.effective_from, version.nanos * quantity * unit_chips) for version in sku.versions]
     if any(nanos % chips for _, nanos in whole):
@@ -183,13 +166,13 @@ def _per_unit(name: str, sku: Sku, quantity: int, unit_chips: int) -> Timeline |
     return tuple((moment, nanos // chips) for moment, nanos in whole)
 
 
-def _tpu(sold: _Sold, key: str, words: str, region: str, usage: str, prices: Timeline) -> ListedSku:
+def _tpu(listing: Listing, key: str, words: str, region: str, usage: str, prices: Timeline) -> ListedSku:
     usage_type, before, behind = _USAGES[usage]
-    if sold.service is CLOUD_TPU and usage_type == "Preemptible":
+    if listing.service == CLOUD_TPU.display_name and usage_type == "Preemptible":
         usage_type = "OnDemand"  # as Google's are there: only the description tells
     text = f"{before}{words} running in {region}{behind}"
     return ListedSku(
-        service=sold.service,
+        service=next(service for service in SERVICES if service.display_name == listing.service),
         sku_id=_google_id(f"{key}/{region}/{usage}"),
         description=text,
         family="Compute",

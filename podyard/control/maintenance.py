@@ -35,9 +35,6 @@ from podyard.domain.operation import Operation
 from podyard.domain.principal import Principal
 from podyard.domain.queued_resource import QueuedResourceState, queued_resource_name
 
-# Where a user may begin it early (docs: manually start a maintenance event): all v4 and v5p, v5e and v6e from 2x4 on.
-_ALWAYS = frozenset({"v4", "v5p"})
-_FROM_CHIPS = {"v5e": 8, "v6e": 8}
 MAINTENANCE_TYPES = ("SCHEDULED", "UNSCHEDULED")  # google.cloud.tpu.v2alpha1.UpcomingMaintenance.MaintenanceType
 _SIMULATED = "a maintenance event is simulated"
 _TEXT = "its hosts are in maintenance; it will run again afterwards"
@@ -228,9 +225,8 @@ def _check(node: NodeRecord) -> None:
 
 
 def _allowed(node: NodeRecord) -> bool:
-    generation = node.kind.generation.name
-    least = _FROM_CHIPS.get(generation)
-    return generation in _ALWAYS or (least is not None and node.kind.chip_count >= least)
+    least = node.kind.generation.maintenance_from_chips
+    return least is not None and node.kind.chip_count >= least
 
 
 def _workers(node: NodeRecord, worker_ids: Sequence[str | int]) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ from podyard.domain.reservation import ReservationRoom
 from podyard.domain.slice import SliceRecord
 from podyard.hardware import accelerator_types
 from podyard.hardware.accelerator_types import AcceleratorType
-from podyard.hardware.generations import Generation
+from podyard.hardware.generation import Generation
 from podyard.hardware.topology import CUBE_EDGE_CHIPS, Shape
 from podyard.hardware.torus import rotations
 
@@ -217,7 +217,7 @@ class Fleet:
         )
 
     def quota_limit(self, region: str, kind: AcceleratorType, usage_class: UsageClass) -> int:
-        """The limit that applies, in the unit that the type's name counts (cores, or chips on v5e and v6e)."""
+        """The limit that applies, in the unit that the type's name counts (cores or chips)."""
         return self.group_limit(region, kind.generation, usage_class, quota_kind(kind))
 
     def group_limit(self, region: str, generation: Generation, usage_class: UsageClass, group: str) -> int:
@@ -232,8 +232,8 @@ def _fits_in(shape: Shape, pod: Shape) -> bool:
 
 
 def quota_kind(kind: AcceleratorType) -> str:
-    """v2 and v3 have separate quotas for single devices and pods; the others have one for all sizes (docs/quota)."""
-    return "device" if kind.generation.name in ("v2", "v3") and kind.is_single_host else "pod"
+    """`device` where single devices have a separate quota; the others have one for all sizes (docs/quota)."""
+    return "device" if kind.generation.has_device_quota and kind.is_single_host else "pod"
 
 
 def quota_units(kind: AcceleratorType) -> int:
@@ -253,10 +253,11 @@ def quota_name(kind: AcceleratorType, usage_class: UsageClass, per: str = "Regio
     Seen in error texts: V2s (pod), V4s and V5s Preemptible (Pod, Litepod); the others follow their pattern, unverified.
     Spot nodes use the preemptible quota's name, as SkyPilot's spot errors show.
     """
-    family = {"v5e": "V5s", "v5p": "V5Ps", "v6e": "V6Es"}.get(kind.generation.name, kind.generation.name.upper() + "s")
     classes = {UsageClass.ON_DEMAND: "", UsageClass.RESERVED: "Reserved"}
-    size = {"device": "", "pod": "Litepod" if kind.generation.name == "v5e" else "Pod"}[quota_kind(kind)]
-    return f"TPU{family}{classes.get(usage_class, 'Preemptible')}{size}PerProjectPer{per}ForTPUAPI"
+    size = {"device": "", "pod": kind.generation.quota_pod_word}[quota_kind(kind)]
+    return (
+        f"TPU{kind.generation.quota_family}{classes.get(usage_class, 'Preemptible')}{size}PerProjectPer{per}ForTPUAPI"
+    )
 
 
 def quota_message(zone: str, kind: AcceleratorType, usage_class: UsageClass, limit: int) -> str:

@@ -18,7 +18,8 @@ from podyard.domain import yaml_file
 from podyard.domain.fleet import QUOTA_UNLIMITED, Fleet, NodeTimings, Offer, Pod, QuotaRule, Unpriced, Zone, region_of
 from podyard.domain.node import UsageClass
 from podyard.hardware import accelerator_types
-from podyard.hardware.generations import GENERATIONS, Generation
+from podyard.hardware.generation import Generation
+from podyard.hardware.generations import GENERATIONS
 from podyard.hardware.topology import CUBE_EDGE_CHIPS, Shape, parse_topology, shape_text
 from podyard.settings import FLEET_NAMES, INSTANT_FLEET
 

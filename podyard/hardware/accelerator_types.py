@@ -2,7 +2,7 @@
 
 The tables are data with a source per table; libtpu cannot replace them, because it accepts shapes that Cloud TPU never
 offered. Chips, cores and hosts follow from the shape. A host (Google's TPU VM) carries 4 chips; single-chip types and
-the 8-chip serving type of v5e and v6e have one host of their own size.
+the 8-chip serving types have one host of their size.
 """
 
 from __future__ import annotations
@@ -14,41 +14,12 @@ import re
 from collections.abc import Mapping
 
 from podyard.base.errors import invalid
-from podyard.hardware.generations import BY_WIRE_TYPE, GENERATIONS, Generation
+from podyard.hardware.generation import TYPES, Generation
+from podyard.hardware.generations import BY_WIRE_TYPE, GENERATIONS
 from podyard.hardware.topology import CUBE_EDGE_CHIPS, Shape, Topology, parse_topology, shape_text, topology_of
 
 CHIPS_PER_HOST = 4
 
-_DOC = "https://cloud.google.com/tpu/docs/types-topologies"
-_XPK = "xpk@367c838 default shapes"
-
-_V4_TABLE = "2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 4x8x8 8x8x8 8x8x12 8x8x16 8x16x16"
-_V5E_TABLE = "1x1 2x2 2x4 4x4 4x8 8x8 8x16 16x16"
-
-# The default shape per size: xpk's list, which is the most cube-like factorisation into whole cubes.
-_V5P_TABLE = """
-    2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 4x4x12 4x8x8 4x4x20 4x8x12 4x4x28 8x8x8 4x12x12 4x8x20 4x4x44 8x8x12
-    4x4x52 4x8x28 4x12x20 8x8x16 4x4x68 8x12x12 4x4x76 8x8x20 4x12x28 4x8x44 4x4x92 8x12x16 4x20x20 4x8x52
-    12x12x12 8x8x28 4x4x116 8x12x20 4x4x124 8x16x16 4x12x44 4x8x68 4x20x28 12x12x16 4x4x148 4x8x76 4x12x52
-    8x16x20 4x4x164 8x12x28 4x4x172 8x8x44 12x12x20 4x8x92 4x4x188 12x16x16 4x28x28 8x20x20 4x12x68 8x8x52
-    4x4x212 12x12x24 4x20x44 8x16x28 4x12x76 4x8x116 4x4x236 12x16x20 4x4x244 4x8x124 12x12x28 16x16x16 4x20x52
-    8x12x44 8x8x68 4x12x92 8x20x28 12x16x24 4x8x148 12x20x20 8x8x76 4x28x44 8x12x52 16x16x20 12x12x36 4x8x164
-    12x16x28 4x20x68 4x8x172 4x12x116 8x16x44 12x20x24 4x28x52 8x8x92 4x12x124 4x8x188 4x20x76 16x16x24 12x24x24
-    16x20x28
-"""
-
-# Generation -> (shapes, source). One shape per name.
-_TABLES: Mapping[str, tuple[tuple[str, str], ...]] = {
-    "v2": (("2x2 4x4 8x8 8x16 16x16", _DOC),),
-    "v3": (("2x2 4x4 4x8 8x8 8x16 16x16 16x32 32x32", _DOC),),
-    "v4": ((_V4_TABLE, _DOC),),
-    "v5e": ((_V5E_TABLE, _DOC),),
-    "v5p": ((_V5P_TABLE, _XPK),),
-    "v6e": ((_V5E_TABLE, _DOC),),
-}
-
-# Largest slice in cubes of 64 chips: the whole v4 pod; v5p's 8960 chips (xpk's rule).
-_CUBES_MAX = {"v4": 64, "v5p": 140}
 _CUBES_PER_DIMENSION_MAX = 64  # xpk's rule; with it the counts are xpk's too: 186 shapes on v4, 414 on v5p
 _SUB_CUBES: tuple[Shape, ...] = ((2, 2, 1), (2, 2, 2), (2, 2, 4), (2, 4, 4))
 
@@ -102,7 +73,7 @@ def host_shape(kind: AcceleratorType) -> Shape:
 
 
 def _host_count(generation: Generation, chip_count: int) -> int:
-    # v5e and v6e: 1, 4 and 8 chips are one VM (8: ct5lp-hightpu-8t, the serving type); from 16 on, VMs of 4 chips.
+    # Single-core chips in two dimensions: 1, 4 and 8 chips are one VM (8: ct5lp-hightpu-8t, the serving type).
     if chip_count == 1 or (generation.dimensions == 2 and generation.cores_per_chip == 1 and chip_count <= 8):
         return 1
     return chip_count // CHIPS_PER_HOST
@@ -127,16 +98,14 @@ def _build(generation: Generation, topology: Topology, source: str) -> Accelerat
 def _by_name() -> Mapping[str, AcceleratorType]:
     """Every size that has a legal shape, by its name, with its default shape: the table's, else the most cube-like."""
     table: dict[str, AcceleratorType] = {}
-    for generation_name, groups in _TABLES.items():
-        generation = GENERATIONS[generation_name]
-        for shapes, source in groups:
-            for text in shapes.split():
-                kind = _build(generation, parse_topology(generation, text), source)
-                assert kind.name not in table, f"two default shapes for {kind.name}"
-                table[kind.name] = kind
+    for generation in GENERATIONS.values():
+        for text in generation.shapes.split():
+            kind = _build(generation, parse_topology(generation, text), generation.shapes_source)
+            assert kind.name not in table, f"two default shapes for {kind.name}"
+            table[kind.name] = kind
         if generation.dimensions == 3:
             for shape in sorted(_shapes_3d(generation), key=lambda shape: (sum(shape), shape)):
-                kind = _build(generation, topology_of(generation, shape), _DOC)
+                kind = _build(generation, topology_of(generation, shape), TYPES)
                 table.setdefault(kind.name, kind)
     return table
 
@@ -198,7 +167,7 @@ def from_config(wire_type: str, topology_text: str) -> AcceleratorType:
         return kind
     if generation.dimensions == 3:
         _check_shape_3d(generation, topology.shape)
-        return _build(generation, topology, _DOC)
+        return _build(generation, topology, TYPES)
     shapes = ", ".join(kind.topology.text for kind in all_types(generation))
     raise invalid(
         f"topology {topology_text} is not offered on {generation.name}: one of {shapes}", "acceleratorConfig.topology"
@@ -231,10 +200,10 @@ def _check_shape_3d(generation: Generation, shape: Shape) -> None:
             field,
         )
     cubes = math.prod(shape) // CUBE_EDGE_CHIPS**3
-    if cubes > _CUBES_MAX[generation.name]:
+    if generation.cubes_max is not None and cubes > generation.cubes_max:
         raise invalid(
             f"topology {text} is not offered on {generation.name}: it has {cubes} cubes of 64 chips and a pod has "
-            f"{_CUBES_MAX[generation.name]}",
+            f"{generation.cubes_max}",
             field,
         )
 
@@ -253,7 +222,7 @@ def shapes_of(kind: AcceleratorType) -> tuple[AcceleratorType, ...]:
     return (
         default,
         *(
-            _build(kind.generation, topology_of(kind.generation, shape), _DOC)
+            _build(kind.generation, topology_of(kind.generation, shape), TYPES)
             for shape in others
             if shape != default.topology.shape
         ),
@@ -269,7 +238,7 @@ def _shapes_by_chips(generation_name: str) -> Mapping[int, tuple[Shape, ...]]:
 
 
 def _shapes_3d(generation: Generation) -> tuple[Shape, ...]:
-    cubes_max = _CUBES_MAX[generation.name]
+    cubes_max = generation.cubes_max or 0
     cubes = [
         (a, b, c)
         for a in range(1, cubes_max + 1)

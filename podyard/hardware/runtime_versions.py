@@ -12,29 +12,31 @@ from collections.abc import Mapping
 
 from podyard.base.errors import PodyardError, invalid
 from podyard.base.ids import error_id
-from podyard.hardware.generations import Generation
+from podyard.hardware.generation import RUNTIMES, UNVERIFIED, Generation
+from podyard.hardware.generations import GENERATIONS
 
-_RUNTIMES = "cloud.google.com/tpu/docs/runtimes"
 _RUNTIMES_OLD = "cloud.google.com/tpu/docs/supported-tpu-versions, at the time of TensorFlow 2.16"
 _GCLOUD_VM = "gcloud compute tpus tpu-vm create --help"
-_GCLOUD_QUEUED = "gcloud compute tpus queued-resources create --help"
 _GCLOUD_NODE = "gcloud compute tpus create --help"
 _GCLOUD_GROUPS = "gcloud compute tpus execution-groups create --help"
 _SKYPILOT = "SkyPilot, sky/resources.py"
 _RAY = "Ray, python/ray/autoscaler/gcp"
 _CLIENTS = "configurations of Cloud TPU's clients"
 _SCRIPTS = "public scripts that create TPU VMs"
-_UNVERIFIED = "from memory, unverified"
 
-_V2_V3 = frozenset({"v2", "v3"})
-_UP_TO_V4 = frozenset({"v2", "v3", "v4"})
-_V4 = frozenset({"v4"})
-_SINCE_V5 = frozenset({"v5e", "v5p", "v6e"})
-_ALL = _UP_TO_V4 | _SINCE_V5
+
+def _family(*families: str) -> frozenset[str]:
+    return frozenset(item.name for item in GENERATIONS.values() if item.runtime_family in families)
+
+
+_V2_V3 = _family("tensorflow")
+_UP_TO_V4 = _family("tensorflow", "v4")
+_V4 = _family("v4")
+_ALL = _family("tensorflow", "v4", "pjrt")
 
 # TensorFlow releases with a TPU VM image; `-pod` is for slices of several hosts (_RUNTIMES_OLD). From 2.15 on the name
-# says the device API, and with PJRT v5e, v5p and v6e are served. v4 has the plain names from 2.10.1 on, and names of
-# its own before.
+# says the device API, and PJRT serves all generations. v4 has the plain names from 2.10.1 on, and separate names
+# before.
 _TENSORFLOW_PLAIN = (
     "2.6.5 2.7.3 2.7.4 2.8.0 2.8.3 2.8.4 2.9.1 2.9.3 2.10.0 2.10.1 2.11.0 2.11.1 2.12.0 2.12.1 2.13.0 2.13.1 2.14.0 "
     "2.14.1"
@@ -71,18 +73,23 @@ def _tensorflow() -> list[RuntimeVersion]:
     return found
 
 
+def _of_generations() -> list[RuntimeVersion]:
+    """Those that only some generations run, by the generations' own lists."""
+    served: dict[str, RuntimeVersion] = {}
+    for generation in GENERATIONS.values():
+        for version, source in generation.runtime_versions.items():
+            before = served[version].generations if version in served else frozenset[str]()
+            served[version] = RuntimeVersion(version, before | {generation.name}, source)
+    return list(served.values())
+
+
 RUNTIME_VERSIONS: Mapping[str, RuntimeVersion] = {
     item.version: item
     for item in (
         RuntimeVersion("tpu-vm-base", _V2_V3, _SKYPILOT),
-        RuntimeVersion("tpu-ubuntu2204-base", _ALL, _RUNTIMES),  # from v5e on: from memory, unverified
+        RuntimeVersion("tpu-ubuntu2204-base", _ALL, RUNTIMES),  # from v5e on: from memory, unverified
         RuntimeVersion("tpu-vm-cos-stable", _ALL, _CLIENTS),
-        RuntimeVersion("tpu-vm-v4-base", _V4, _RAY),
-        RuntimeVersion("v2-alpha-tpuv4", _V4, _GCLOUD_QUEUED),
-        # SkyPilot uses it on v5e, too, and so does Google's support (pytorch/xla#8295).
-        RuntimeVersion("v2-alpha-tpuv5", frozenset({"v5e", "v5p"}), _RUNTIMES),
-        RuntimeVersion("v2-alpha-tpuv5-lite", frozenset({"v5e"}), _RUNTIMES),
-        RuntimeVersion("v2-alpha-tpuv6e", frozenset({"v6e"}), _RUNTIMES),
+        *_of_generations(),
         RuntimeVersion("v2-alpha", _V2_V3, _RAY),
         RuntimeVersion("2.3", _V2_V3, _GCLOUD_VM),
         RuntimeVersion("tpu-vm-pt-1.10", _V2_V3, _SCRIPTS),
@@ -100,26 +107,17 @@ TENSORFLOW_VERSIONS: Mapping[str, str] = {
     "1.7": "tensorflow/tpu#91",
     "1.14": _GCLOUD_NODE,
     "1.15": "gcloud compute tpus reimage --help",
-    "2.1": _UNVERIFIED,
-    "2.3": _UNVERIFIED,
+    "2.1": UNVERIFIED,
+    "2.3": UNVERIFIED,
     "2.3.1": "tensorflow/tpu#877",
     "2.4.0": "tensorflow/tpu#877",
     "2.4.1": _GCLOUD_GROUPS,
     "2.5.0": "SkyPilot, TPU Nodes in its documentation",
-    "2.8.0": _UNVERIFIED,
-    "2.11.0": _UNVERIFIED,
+    "2.8.0": UNVERIFIED,
+    "2.11.0": UNVERIFIED,
     "2.12.0": _SKYPILOT,
     "nightly": _GCLOUD_GROUPS,
     "nightly-2.x": "tensorflow/models#7962",
-}
-
-DEFAULT_RUNTIME_VERSION: Mapping[str, str] = {
-    "v2": "tpu-ubuntu2204-base",
-    "v3": "tpu-ubuntu2204-base",
-    "v4": "tpu-ubuntu2204-base",
-    "v5e": "v2-alpha-tpuv5-lite",
-    "v5p": "v2-alpha-tpuv5",
-    "v6e": "v2-alpha-tpuv6e",
 }
 
 
@@ -134,7 +132,7 @@ def check_serves(version: str, generation: Generation, *, unknown_allowed: bool 
     if known is None:
         if not unknown_allowed:
             names = [item.version for item in runtime_versions_of(generation)]
-            near = _nearest(version, names, DEFAULT_RUNTIME_VERSION[generation.name])
+            near = _nearest(version, names, generation.runtime_version_default)
             text = f"runtime version {version!r} does not exist; the nearest that runs on {generation.name} is {near!r}"
             raise invalid(text, "runtimeVersion")
         return

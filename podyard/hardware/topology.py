@@ -12,7 +12,7 @@ import math
 import re
 
 from podyard.base.errors import invalid
-from podyard.hardware.generations import Generation
+from podyard.hardware.generation import Generation
 
 # A cube of the optical switches: the unit in which v4 and v5p slices get wrap-around links.
 CUBE_EDGE_CHIPS = 4

@@ -14,7 +14,6 @@ from podyard.domain.operation import Operation
 from podyard.domain.principal import Principal
 from podyard.domain.queued_resource import NodeRequest, QueuedResourceSpec
 from podyard.hardware.accelerator_types import parse
-from podyard.hardware.runtime_versions import DEFAULT_RUNTIME_VERSION
 from podyard.simulation.scenario import Event
 from podyard.simulation.world import World
 
@@ -35,7 +34,7 @@ def place_of(world: World, table: str, column: str, name: str) -> tuple[str, str
 
 def _spec(args: Mapping[str, Any]) -> NodeSpec:
     kind = parse(args["type"])
-    version = DEFAULT_RUNTIME_VERSION[kind.generation.name]
+    version = kind.generation.runtime_version_default
     return NodeSpec(kind.name, kind.topology.text, version, UsageClass(args["usage"]))
 
 

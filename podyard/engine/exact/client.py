@@ -377,7 +377,7 @@ def _target(kind: AcceleratorType) -> dict[str, object]:
     return {
         "topology": f"{name}:{kind.topology.text}" + ("_twisted" if kind.topology.twisted else ""),
         "host_bounds": list(host_shape(kind)),
-        "chip_config": "megacore" if kind.generation.cores_per_chip == 2 and name == "v4" else "default",
+        "chip_config": kind.generation.chip_config,
     }
 
 

@@ -15,7 +15,6 @@ from podyard.engine.program.doubts import Doubt, bytes_only, merged, unknown_tur
 from podyard.engine.program.ir import Body, Operation, Program, matrix_flops
 from podyard.engine.program.partition import partitioned
 from podyard.engine.timing import collectives
-from podyard.engine.timing.costs import CostModel, cost_model
 from podyard.engine.timing.energy import device_joules
 from podyard.engine.timing.estimate import Estimate, OpEstimate
 from podyard.engine.timing.fusion import fuse
@@ -26,6 +25,8 @@ from podyard.engine.timing.loops import trip_count
 from podyard.engine.timing.memory import MemoryNeed, memory_need, temporaries
 from podyard.engine.timing.pricing import Pricer
 from podyard.hardware.accelerator_types import AcceleratorType
+from podyard.hardware.cost_model import CostModel
+from podyard.hardware.generations import cost_model
 
 ESTIMATE_MODEL = "podyard"
 # Fitted on the published ResNet-50 runs on TPU v3 (MLPerf training v0.5 to v0.7) and on nothing else: what a step costs
@@ -62,7 +63,7 @@ class _Timeline:
 
 def device_count(kind: AcceleratorType) -> int:
     """Devices as the compiler counts them: cores on v2 and v3, chips from v4 on."""
-    return kind.core_count if kind.generation.name in ("v2", "v3") else kind.chip_count
+    return kind.device_count
 
 
 def estimate_program(program: Program, kind: AcceleratorType, global_batch: int | None = None) -> Estimate:

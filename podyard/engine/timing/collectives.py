@@ -59,14 +59,14 @@ def plan_for(kind: AcceleratorType, nbytes: int) -> AllReducePlan:
 
 
 def _strategy(kind: AcceleratorType, nbytes: int) -> tuple[str, list[tuple[int, ...]]]:
-    cores = kind.generation.cores_per_chip if kind.generation.name in ("v2", "v3") else 1
+    cores = kind.generation.devices_per_chip
     dims = _dimensions(kind.topology.shape)
     if not dims and cores == 1:
         return "None", []
     if not dims:
         return "UniDirection1DRingStrategy", [(cores,)] * 2
-    short = kind.generation.name not in ("v2", "v3", "v4") and nbytes <= SHORT_BYTES
-    if kind.generation.name in ("v5e", "v6e") and min(dims) == 2:
+    short = kind.generation.has_short_all_reduce and nbytes <= SHORT_BYTES
+    if kind.generation.dimensions == 2 and kind.generation.cores_per_chip == 1 and min(dims) == 2:
         return _one_ring(kind.chip_count, nbytes)
     if kind.topology.twisted:
         ring = tuple(sorted(dims, reverse=True))

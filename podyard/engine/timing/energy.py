@@ -7,51 +7,18 @@ Of a generation whose power between idle and busy is not published, no energy is
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 
 from podyard.base.errors import invalid, not_found
 from podyard.hardware.accelerator_types import AcceleratorType
+from podyard.hardware.generation import Power
 from podyard.hardware.generations import GENERATIONS
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Power:
-    """Watts of one chip; None where nothing is published. `idle`: the least it was seen to draw, `mean`: in use,
-    `busy`: the most it was seen to draw, `limit`: what its cooling is built for (thermal design power)."""
-
-    idle: float | None = None
-    mean: float | None = None
-    busy: float | None = None
-    limit: float | None = None
-    source: str = "nothing published that was found"
-    verified: bool = False
-
-
-POWER: Mapping[str, Power] = {
-    "v1": Power(
-        idle=28.0,
-        busy=40.0,
-        limit=75.0,
-        source="Jouppi et al., ISCA 2017 (arXiv 1704.04760), table 2, measured die: from memory, unverified",
-    ),
-    "v2": Power(limit=280.0, source="from memory, unverified; idle and busy are not known"),
-    "v3": Power(
-        idle=123.0, mean=220.0, busy=262.0, source="https://cloud.google.com/tpu/docs/v3: min/mean/max", verified=True
-    ),
-    "v4": Power(
-        idle=90.0, mean=170.0, busy=192.0, source="https://cloud.google.com/tpu/docs/v4: min/mean/max", verified=True
-    ),
-    "v5e": Power(),
-    "v5p": Power(),
-    "v6e": Power(),
-}
 
 
 def power_of(generation: str) -> Power:
     """Raises PodyardError NOT_FOUND for a generation that does not exist."""
-    if generation not in POWER:
+    if generation not in GENERATIONS:
         raise not_found(f"TPU generation {generation}")
-    return POWER[generation]
+    return GENERATIONS[generation].power
 
 
 def energy_joules(generation: str, chips: int, seconds: float, busy_share: float) -> float | None:
@@ -103,7 +70,7 @@ def efficiencies() -> tuple[Efficiency, ...]:
     """A row per generation whose busy power is known, oldest first; int8 for v1, which has nothing else, else bf16."""
     rows = []
     for name, generation in GENERATIONS.items():
-        power = POWER[name]
+        power = generation.power
         if power.busy is None:
             continue
         bf16, int8 = generation.peak_bf16_flops_per_second, generation.peak_int8_ops_per_second

@@ -18,8 +18,8 @@ from podyard.engine.timing.graph import (
     Fused,
     Kernel,
 )
-from podyard.engine.timing.layout import Tiling
 from podyard.engine.timing.placement import Placement
+from podyard.hardware.cost_model import Tiling
 
 
 def fuse(program: Program, body: Body, tiling: Tiling) -> Fused:

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from podyard.engine.program.ir import TensorType
-from podyard.engine.timing.costs import CostModel
-from podyard.engine.timing.layout import LANES, SUBLANES, compact_layout, nbytes_in_memory
+from podyard.engine.timing.layout import LANES, compact_layout, nbytes_in_memory
+from podyard.hardware.cost_model import SUBLANES, CostModel
 
 Bound = Literal["mxu", "hbm", "vpu", "overhead", "ici", "unpriced"]
 # Passes over the matrix unit that a precision takes: counted in compiled machine code.

@@ -11,27 +11,11 @@ import functools
 import math
 
 from podyard.engine.program.ir import DTYPE_BYTES, TensorType
+from podyard.hardware.cost_model import Tiling
 
 LANES = 128
-SUBLANES = 8
 # A vector of one axis lies in chunks of a power of two words, up to this many words.
 _MAX_VECTOR_WORDS = 1024
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Tiling:
-    """The smallest tile of 4-byte words that a generation uses: 2 sublanes on v2 and v3, 1 from v4 on."""
-
-    min_sublanes: int
-
-    def sublanes(self, extent: int, itemsize: float) -> int:
-        """The rows of a tile along an axis of `extent`: a power of two up to 8; narrow types pack 4 // itemsize rows
-        into a word."""
-        smallest = self.min_sublanes * max(1, int(4 // max(itemsize, 1)))
-        rows = smallest
-        while rows < min(extent, SUBLANES):
-            rows *= 2
-        return rows
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -12,12 +12,12 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from podyard.engine.program.ir import Body, Operation, Program, TensorType, walk
-from podyard.engine.timing.costs import CostModel
 from podyard.engine.timing.estimate import BufferEstimate
 from podyard.engine.timing.graph import ALIASES, LEAVES, MATRIX, REORDERING, SMALL_SIZE, Fused, Kernel
 from podyard.engine.timing.layout import compact_layout, nbytes_in_memory, padded_bytes
 from podyard.engine.timing.pricing import Pricer
 from podyard.engine.timing.schedule import MadeAgain, Schedule, Step, freeing_first
+from podyard.hardware.cost_model import CostModel
 
 # How many buffers a verdict lists.
 LARGEST_BUFFERS = 8
@@ -225,7 +225,7 @@ def _written_between(kernel: Kernel, fused: Fused, pricer: Pricer) -> Iterator[i
 
 
 def _is_softmax_by_hand(kernel: Kernel, fused: Fused, pricer: Pricer) -> bool:
-    """Chips of one core (v5e, v6e) have a kernel that is written by hand for a softmax and the product that follows,
+    """Chips of one core have a kernel that is written by hand for a softmax and the product that follows,
     where no other product reads the scores. It wants rows of numbers as the program has them."""
     one_core = pricer.costs.prefetch_bytes > 0 and pricer.costs.mxu_count <= _MATRIX_UNITS_OF_A_CORE
     if not one_core or not {"exponential", "subtract", "divide"} <= {one.opcode for one in kernel.operations}:

@@ -25,7 +25,8 @@ from podyard.engine.timing.graph import (
     Kernel,
     KernelKind,
 )
-from podyard.engine.timing.layout import LANES, Tiling, compact_layout
+from podyard.engine.timing.layout import LANES, compact_layout
+from podyard.hardware.cost_model import Tiling
 
 
 class Placement:

@@ -6,7 +6,6 @@ import dataclasses
 import math
 
 from podyard.engine.program.ir import Body, Operation, Program, TensorType
-from podyard.engine.timing.costs import CostModel
 from podyard.engine.timing.graph import Fused, Kernel
 from podyard.engine.timing.kernels import (
     PASSES,
@@ -19,7 +18,8 @@ from podyard.engine.timing.kernels import (
     transpose_price,
     vector_price,
 )
-from podyard.engine.timing.layout import LANES, SUBLANES, nbytes_in_memory
+from podyard.engine.timing.layout import LANES, nbytes_in_memory
+from podyard.hardware.cost_model import SUBLANES, CostModel
 
 # Operations that are no arithmetic: they name, move or repeat numbers.
 _NO_ARITHMETIC = frozenset({

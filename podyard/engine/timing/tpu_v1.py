@@ -16,17 +16,19 @@ from collections import deque
 from collections.abc import Sequence
 
 from podyard.base.errors import failed_precondition, invalid
-from podyard.hardware.generations import V1
+from podyard.hardware.generations import GENERATIONS
+
+_V1 = GENERATIONS["v1"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Machine:
     """Sizes and speeds of one TPU v1, or of one that never was (`dataclasses.replace`)."""
 
-    clock_hz: float = V1.clock_hz
-    weight_bytes_per_second: float = V1.hbm_bytes_per_second
+    clock_hz: float = _V1.clock_hz
+    weight_bytes_per_second: float = _V1.hbm_bytes_per_second
     host_bytes_per_second: float = 14e9
-    array: int = V1.mxu_rows
+    array: int = _V1.mxu_rows
     queue_tiles: int = 4
     accumulator_rows: int = 4096
     buffer_bytes: int = 24 * 2**20

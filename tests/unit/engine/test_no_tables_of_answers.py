@@ -20,21 +20,29 @@ from hypothesis import strategies as st
 import podyard.engine.timing
 from podyard.engine.program.ir import TensorType
 from podyard.engine.recipes.programs import PROGRAMS
-from podyard.engine.timing.costs import COSTS, CostModel, cost_model
 from podyard.engine.timing.kernels import Product, matrix_price, result_bytes, tile_bytes
-from podyard.hardware.generations import GENERATIONS
+from podyard.hardware.cost_model import CostModel
+from podyard.hardware.generations import GENERATIONS, cost_model
 from tests.unit.engine.compiled import cases
 
 _FOLDER = Path(podyard.engine.timing.__file__).parent
 # The published applications of TPU v1 are data with sources, which no estimate reads (see below).
 _DATA = ("tpu_v1_apps.py",)
+_HARDWARE = _FOLDER.parents[1] / "hardware"
+_CONSTANTS = [
+    _HARDWARE / "cost_model.py",
+    _HARDWARE / "generation.py",
+    *(path for path in _HARDWARE.glob("generations/*.py")),
+]
 _FILES = {
-    path.name: path.read_text(encoding="utf-8") for path in sorted(_FOLDER.glob("*.py")) if path.name not in _DATA
+    path.name: path.read_text(encoding="utf-8")
+    for path in [*sorted(_CONSTANTS), *sorted(_FOLDER.glob("*.py"))]
+    if path.name not in (*_DATA, "__init__.py")
 }
 _NUMBERS_MAX = 12
 # Arithmetic per element-wise operation is by operation of the language; the comparisons are published, and price
 # nothing.
-_TABLES_ALLOWED = {("costs.py", "COSTS"), ("pricing.py", "_INSTRUCTIONS"), ("energy.py", "COMPARISONS")}
+_TABLES_ALLOWED = {("pricing.py", "_INSTRUCTIONS"), ("energy.py", "COMPARISONS")}
 _UNITS = ("_GIB", "_UNITS")
 _SHAPE_LITERAL = 16
 # By so much may a product be faster than half of it, and a shape differ from the shape that is 8 longer in one axis.
@@ -198,8 +206,8 @@ def test_no_module_decides_by_a_literal_extent() -> None:
 
 
 def test_the_constants_are_one_number_each_and_per_generation() -> None:
-    assert set(COSTS) <= set(GENERATIONS)
-    for costs in COSTS.values():
+    assert {name for name, item in GENERATIONS.items() if item.costs is None} == {"v1"}
+    for costs in filter(None, (item.costs for item in GENERATIONS.values())):
         for field in ("clock_hz", "mxu_edge", "bytes_per_cycle", "window_bytes", "matrix_kernel_cycles"):
             assert isinstance(getattr(costs, field), int | float)
         assert all(not isinstance(getattr(costs, name), dict | tuple | list) for name in CostModel.__slots__)
@@ -207,7 +215,7 @@ def test_the_constants_are_one_number_each_and_per_generation() -> None:
 
 def test_every_constant_of_the_model_says_what_it_is() -> None:
     classes = explained_classes()
-    assert {"CostModel", "Power", "EdgeTpu"} <= classes
+    assert {"CostModel", "Generation", "Power", "EdgeTpu"} <= classes
     assert {file: missing for file, text in _FILES.items() if (missing := undocumented(text, classes))} == {}
 
 
@@ -216,11 +224,11 @@ def test_no_estimate_reads_the_published_applications() -> None:
     while waiting:
         name = waiting.pop()
         reached.add(name)
-        imported = set(re.findall(r"podyard\.engine\.timing\.(\w+) import", _FILES[f"{name}.py"]))
+        imported = set(re.findall(r"podyard\.(?:engine\.timing|hardware)\.(\w+) import", _FILES[f"{name}.py"]))
         if "from podyard.engine.timing import collectives" in _FILES[f"{name}.py"]:
             imported.add("collectives")
-        waiting += imported - reached
-    assert {"kernels", "costs", "fusion", "collectives"} <= reached
+        waiting += (imported & {path.removesuffix(".py") for path in _FILES}) - reached
+    assert {"kernels", "cost_model", "fusion", "collectives"} <= reached
     assert not any(name.startswith("tpu_v1") for name in reached)
 
 
@@ -237,7 +245,7 @@ def cycles_of(generation: str, m: int, k: int, n: int, dtype: str) -> float:
 
 
 EXTENTS = st.one_of(st.integers(8, 8192), st.sampled_from([2**power for power in range(3, 14)]))
-GENERATION_NAMES = st.sampled_from(sorted(COSTS))
+GENERATION_NAMES = st.sampled_from(sorted(name for name, item in GENERATIONS.items() if item.costs is not None))
 TYPES = st.sampled_from(["bf16", "f32"])
 
 

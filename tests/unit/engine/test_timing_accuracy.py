@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from podyard.engine.timing.costs import cost_model
+from podyard.hardware.generations import cost_model
 from tests.unit.engine.compiled import Compiled, cases
 
 # The cases of v4 that are one core's: our device is the chip, which does twice as much of it in a cycle.

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from podyard.base.errors import Code, PodyardError
-from podyard.hardware import accelerator_types, generations, runtime_versions
+from podyard.hardware import accelerator_types, runtime_versions
 from podyard.hardware.generations import GENERATIONS
 
 # name: (topology, chips, cores, hosts), from the reference table.
@@ -148,8 +148,8 @@ def test_every_generation_names_its_sources() -> None:
     numbers = ("hbm_bytes", "hbm_bytes_per_second", "clock_hz", "peak_bf16_flops_per_second")
     for generation in GENERATIONS.values():
         assert set(numbers) <= set(generation.sources), generation.name
-    assert generations.V1.node_type is False
-    assert {math.prod(g.pod_shape) for g in (generations.V2, generations.V3, generations.V4)} == {256, 1024, 4096}
+    assert GENERATIONS["v1"].node_type is False
+    assert [math.prod(GENERATIONS[name].pod_shape) for name in ("v2", "v3", "v4")] == [256, 1024, 4096]
 
 
 def test_runtime_versions() -> None:
@@ -170,6 +170,6 @@ def test_runtime_versions() -> None:
     assert all(item.source for item in runtime_versions.RUNTIME_VERSIONS.values())
     with pytest.raises(PodyardError, match="does not run on v2"):
         runtime_versions.check_serves("tpu-vm-v4-base", GENERATIONS["v2"])
-    for name, version in runtime_versions.DEFAULT_RUNTIME_VERSION.items():
-        runtime_versions.check_serves(version, GENERATIONS[name])
-        assert version in runtime_versions.RUNTIME_VERSIONS
+    for generation in (item for item in GENERATIONS.values() if item.node_type):
+        runtime_versions.check_serves(generation.runtime_version_default, generation)
+        assert generation.runtime_version_default in runtime_versions.RUNTIME_VERSIONS

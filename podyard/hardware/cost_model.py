@@ -1,0 +1,68 @@
+"""The constants of the timing model of one generation.
+
+They are fitted on matrix products and element-wise programs that the TPU compiler (libtpu) compiled ahead of time, over
+random shapes; docs/internals/engine.md says how to repeat it. No constant belongs to a model, a case or a shape.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+SUBLANES = 8  # rows of a tile of 4-byte words
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Tiling:
+    """The smallest tile of 4-byte words that a generation uses: 2 sublanes on v2 and v3, 1 from v4 on."""
+
+    min_sublanes: int
+
+    def sublanes(self, extent: int, itemsize: float) -> int:
+        """The rows of a tile along an axis of `extent`: a power of two up to 8; narrow types pack 4 // itemsize rows
+        into a word."""
+        smallest = self.min_sublanes * max(1, int(4 // max(itemsize, 1)))
+        rows = smallest
+        while rows < min(extent, SUBLANES):
+            rows *= 2
+        return rows
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CostModel:
+    """One device (a core on v2 and v3, a chip from v4 on). Times in cycles of `clock_hz`.
+
+    A kernel works through its operands window by window. Its time is
+    `kernel_cycles + window_cycles * windows + first window in + last window out + max(compute, traffic)
+    + exposed_share * min(compute, traffic) / windows`.
+    Results of 2 bytes are computed in 4 and converted: they cost `narrow_result_factor` times their bytes.
+    Operands of up to `prefetch_bytes` are already on the chip when a matrix kernel starts (from v4 on).
+    """
+
+    tiling: Tiling
+    clock_hz: float
+    mxu_edge: int
+    mxu_count: int
+    # What traffic costs in the compiler's cycles; `hbm_bytes_per_second` is the bandwidth that a step cannot exceed.
+    bytes_per_cycle: float
+    hbm_bytes_per_second: float
+    narrow_result_factor: float
+    # A weight tile that is streamed through for fewer rows than this still takes as long as this many.
+    weight_load_rows: float
+    matrix_kernel_cycles: float
+    matrix_window_cycles: float
+    exposed_share: float
+    mxu_stretch: float
+    window_bytes: float
+    prefetch_bytes: float
+    # What stays on the chip between two kernels (up to `prefetch_bytes`) moves at this rate; a kernel that touches
+    # nothing else has this fixed cost. Infinite where results always go out.
+    near_bytes_per_cycle: float
+    near_kernel_cycles: float
+    vector_kernel_cycles: float
+    vector_window_cycles: float
+    # One arithmetic instruction on one tile of 8 x 128 numbers; moving a tile through the transpose unit.
+    vector_cycles_per_tile: float
+    transpose_cycles_per_tile: float
+    hbm_usable_bytes: int
+    # Several results come with a table of their addresses, in pieces of this size.
+    result_table_bytes: int

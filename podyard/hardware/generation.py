@@ -1,0 +1,114 @@
+"""The record of a TPU generation, with the source of every number. Each generation is a file in `generations/`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Literal
+
+from podyard.hardware.cost_model import CostModel
+
+GIB = 2**30  # bytes
+CLOUD_TPU: Literal["Cloud TPU"] = "Cloud TPU"
+COMPUTE_ENGINE: Literal["Compute Engine"] = "Compute Engine"
+
+# Sources that several generations share.
+AOT = "libtpu 0.0.51, ahead-of-time compile"
+BOOK = "jax-ml/scaling-book:tpus.md@0819a7d"
+RUNTIMES = "cloud.google.com/tpu/docs/runtimes"
+TYPES = "https://cloud.google.com/tpu/docs/types-topologies"
+WIRE = "google.cloud.tpu.v2 AcceleratorConfig.Type (google-cloud-tpu 1.28.0)"
+UNVERIFIED = "from memory, unverified"
+TORUS_2D_LINKS = "2D torus: two neighbours per dimension"
+TORUS_3D_LINKS = "3D torus: two neighbours per dimension"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Power:
+    """Watts of one chip; None where nothing is published. `idle`: the least it was seen to draw, `mean`: in use,
+    `busy`: the most it was seen to draw, `limit`: what its cooling is built for (thermal design power)."""
+
+    idle: float | None = None
+    mean: float | None = None
+    busy: float | None = None
+    limit: float | None = None
+    source: str = "nothing published that was found"
+    verified: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Listing:
+    """How Google's price catalogue lists a generation: under which service, with which words, per how many chips.
+
+    A slice of `pod_chips` chips or more is a pod, which has a separate price (None: at no size).
+    """
+
+    service: Literal["Cloud TPU", "Compute Engine"]
+    words: str
+    chips: int
+    pod_chips: int | None = None
+
+    def is_pod(self, chip_count: int) -> bool:
+        return self.pod_chips is not None and chip_count >= self.pod_chips
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Generation:
+    """One TPU generation.
+
+    Peak, memory and bandwidth are per chip; link bandwidth is one direction of one link. A source that says
+    "unverified" was written down from memory and never checked against a document. Where a number can be checked
+    against another one (peak = 2 x rows x columns x arrays x clock), tests/unit/hardware does it.
+
+    - `name_counts`: what the number in an accelerator type's name counts.
+    - `devices_per_chip`: what JAX calls a device.
+    - `hbm_usable_bytes_per_device`: what the real compiler lets one program use.
+    - `shapes`: the default shape per size; in three dimensions `cubes_max` is the largest slice, in cubes of 64 chips.
+    - `usual_types`: what a plan compares if no types are given.
+    - `quota_family`, `quota_pod_word`, `has_device_quota`: parts of quota names; whether single devices have a
+      separate quota.
+    - `maintenance_from_chips`: the smallest slice whose maintenance a user may begin early (None: no slice).
+    - `runtime_family`: which of the shared runtime versions it runs; `runtime_versions`: its own ones, with sources.
+    - `chip_config`: how libtpu names the cores of a chip as one device.
+    - `has_short_all_reduce`: whether the compiler has separate strategies for short vectors.
+    - `node_type`: False where Cloud TPU never offered the generation as a node (v1): only the engine knows it.
+    """
+
+    name: str
+    wire_type: str | None
+    name_prefix: str
+    cores_per_chip: int
+    devices_per_chip: int
+    name_counts: Literal["cores", "chips"]
+    dimensions: Literal[2, 3]
+    peak_bf16_flops_per_second: int
+    peak_int8_ops_per_second: int | None
+    hbm_bytes: int
+    hbm_usable_bytes_per_device: int
+    hbm_bytes_per_second: int
+    ici_link_bytes_per_second: int
+    ici_links_per_chip: int
+    clock_hz: int
+    mxu_rows: int
+    mxu_columns: int
+    mxu_count_per_core: int
+    pod_shape: tuple[int, ...]
+    sources: Mapping[str, str]
+    shapes: str = ""
+    shapes_source: str = ""
+    cubes_max: int | None = None
+    listing: Listing | None = None
+    quota_family: str = ""
+    quota_pod_word: str = "Pod"
+    has_device_quota: bool = False
+    machine_family: str = ""
+    maintenance_from_chips: int | None = None
+    runtime_family: Literal["tensorflow", "v4", "pjrt"] | None = None
+    runtime_version_default: str = ""
+    runtime_versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    usual_types: tuple[str, ...] = ()
+    costs: CostModel | None = None
+    power: Power = Power()
+    chip_config: str = "default"
+    has_short_all_reduce: bool = False
+    node_type: bool = True

@@ -1,0 +1,45 @@
+"""TPU generations by name, each from a module of this package, or from a file that `PODYARD_GENERATIONS` names.
+
+A file of a further generation is a module like those of this package. docs/checklists/generation.md lists the rest.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pkgutil
+import runpy
+from collections.abc import Iterator, Mapping
+
+from podyard.base.errors import failed_precondition, invalid
+from podyard.hardware.cost_model import CostModel
+from podyard.hardware.generation import Generation
+
+VARIABLE = "PODYARD_GENERATIONS"  # paths, separated as in PATH
+
+
+def _load() -> Iterator[Generation]:
+    for name in sorted(module.name for module in pkgutil.iter_modules(__path__)):
+        yield importlib.import_module(f"{__name__}.{name}").GENERATION
+    for path in filter(None, os.environ.get(VARIABLE, "").split(os.pathsep)):
+        try:
+            generation = runpy.run_path(path).get("GENERATION")
+        except (OSError, SyntaxError) as error:
+            raise failed_precondition(f"{VARIABLE}: cannot read {path}: {error}") from None
+        if not isinstance(generation, Generation):
+            raise failed_precondition(f"{VARIABLE}: {path} does not define GENERATION")
+        yield generation
+
+
+GENERATIONS: Mapping[str, Generation] = {generation.name: generation for generation in _load()}
+
+BY_WIRE_TYPE: Mapping[str, Generation] = {g.wire_type: g for g in GENERATIONS.values() if g.wire_type is not None}
+
+
+def cost_model(generation: str) -> CostModel:
+    """Raises PodyardError INVALID_ARGUMENT for a generation that is not modelled."""
+    costs = GENERATIONS[generation].costs if generation in GENERATIONS else None
+    if costs is None:
+        known = ", ".join(item.name for item in GENERATIONS.values() if item.costs is not None)
+        raise invalid(f"no timing model for {generation!r}; there are: {known}", "accelerator_type")
+    return costs

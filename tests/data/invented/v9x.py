@@ -1,0 +1,72 @@
+"""An invented generation: no number in here is of a real TPU."""
+
+from __future__ import annotations
+
+from podyard.hardware.cost_model import CostModel, Tiling
+from podyard.hardware.generation import CLOUD_TPU, GIB, Generation, Listing, Power
+
+_SOURCE = "invented for a test"
+
+GENERATION = Generation(
+    name="v9x",
+    wire_type="V9X",
+    name_prefix="v9x",
+    cores_per_chip=1,
+    devices_per_chip=1,
+    name_counts="chips",
+    dimensions=2,
+    peak_bf16_flops_per_second=2_000_000_000_000_000,
+    peak_int8_ops_per_second=None,
+    hbm_bytes=48 * GIB,
+    hbm_usable_bytes_per_device=47 * GIB,
+    hbm_bytes_per_second=3_200_000_000_000,
+    ici_link_bytes_per_second=180_000_000_000,
+    ici_links_per_chip=4,
+    clock_hz=1_907_348_633,
+    mxu_rows=256,
+    mxu_columns=256,
+    mxu_count_per_core=8,
+    pod_shape=(8, 8),
+    shapes="1x1 2x2 2x4 4x4 4x8 8x8",
+    shapes_source=_SOURCE,
+    listing=Listing(CLOUD_TPU, "Tpu-v9x", chips=1),
+    quota_family="V9Xs",
+    machine_family="ct9x-standard",
+    maintenance_from_chips=1,
+    runtime_family="pjrt",
+    runtime_version_default="v2-alpha-tpuv9x",
+    runtime_versions={"v2-alpha-tpuv9x": _SOURCE},
+    usual_types=("v9x-4",),
+    costs=CostModel(
+        tiling=Tiling(min_sublanes=1),
+        clock_hz=1907e6,
+        mxu_edge=256,
+        mxu_count=8,
+        bytes_per_cycle=1700.0,
+        hbm_bytes_per_second=2950e9,
+        narrow_result_factor=3.0,
+        weight_load_rows=110,
+        matrix_kernel_cycles=3970,
+        matrix_window_cycles=376,
+        exposed_share=0.88,
+        mxu_stretch=1.105,
+        window_bytes=24.5e6,
+        prefetch_bytes=100e6,
+        near_bytes_per_cycle=1024,
+        near_kernel_cycles=800,
+        vector_kernel_cycles=2000,
+        vector_window_cycles=120,
+        vector_cycles_per_tile=0.33,
+        transpose_cycles_per_tile=10.9,
+        hbm_usable_bytes=47 * GIB,
+        result_table_bytes=32,
+    ),
+    power=Power(idle=100.0, busy=300.0, source=_SOURCE),
+    has_short_all_reduce=True,
+    sources={
+        "peak_bf16_flops_per_second": _SOURCE,
+        "hbm_bytes": _SOURCE,
+        "hbm_bytes_per_second": _SOURCE,
+        "clock_hz": _SOURCE,
+    },
+)
