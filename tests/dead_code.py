@@ -46,7 +46,8 @@ KEPT: Mapping[str, str] = {
     "podyard.engine.timing.energy:Efficiency.*": "docs/internals/tpu_v1.md: compared with what is published",
     "podyard.engine.timing.energy:COMPARISONS": "docs/internals/tpu_v1.md: compared with what is published",
     "podyard.engine.collectives.schedule:*_*": "all collectives that the transports can run; jobs use the all-reduce",
-    "podyard.hardware.generations:Generation.mxu_columns": "the published peak follows from it",
+    "podyard.hardware.generation:Generation.mxu_columns": "the published peak follows from it",
+    "podyard.hardware.generations.*:GENERATION": "podyard.hardware.generations loads each module",
     "podyard.domain.fleet:Fleet.is_unpriced": "what a fleet file says of itself, held against the rate card",
 }
 _IMPORT = re.compile(r"^\s*from (podyard[\w.]*) import ([\w, ]+)", re.MULTILINE)
