@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Annotated, NotRequired
+from typing import Annotated, Any, NotRequired
 
 from fastapi import APIRouter, Request
 from pydantic import Field, StrictInt, StrictStr
@@ -12,9 +13,11 @@ from typing_extensions import TypedDict
 from podyard.api import deps
 from podyard.api.deps import Timestamp
 from podyard.base.errors import invalid
-from podyard.base.money import minor_text, round_half_up
+from podyard.base.money import Amount, minor_text, round_half_up
 from podyard.control import budgets, costs
 from podyard.control.invoice_document import EXACT_DECIMALS
+from podyard.control.spending import BudgetState
+from podyard.domain.budget import Budget, BudgetLogEntry
 from podyard.domain.node import UsageClass
 from podyard.pricing.attribution import Share
 from podyard.pricing.sku import default_rate_card
@@ -167,10 +170,10 @@ def set_budget(request: Request, project: str, budget: str, body: Annotated[deps
     caller, fleet = deps.principal(request), deps.platform(request).fleet
     caller.require("podyard.billing.edit", project, f"projects/{project}/budgets/{budget}")
     wanted = budgets.Request(**deps.parse(BudgetMessage, body).model_dump())
-    row, new = deps.write(request, lambda uow: budgets.set_budget(uow, fleet, caller, project, budget, wanted))
-    answer = _budget(row)
+    found, new = deps.write(request, lambda uow: budgets.set_budget(uow, fleet, caller, project, budget, wanted))
+    answer = _budget(found)
     if new:
-        answer["secret"] = row["secret"]
+        answer["secret"] = found.secret
     return answer
 
 
@@ -178,13 +181,13 @@ def set_budget(request: Request, project: str, budget: str, body: Annotated[deps
 def list_budgets(request: Request, project: str) -> BudgetList:
     caller = deps.principal(request)
     found = deps.read(request, lambda uow: budgets.list_budgets(uow, caller, project))
-    return {"budgets": [_budget(row) for row in found]}
+    return {"budgets": [_state(one) for one in found]}
 
 
 @router.get("/budgets/{budget}")
 def get_budget(request: Request, project: str, budget: str) -> BudgetAnswer:
     caller = deps.principal(request)
-    return _budget(deps.read(request, lambda uow: budgets.get(uow, caller, project, budget)))
+    return _state(deps.read(request, lambda uow: budgets.get(uow, caller, project, budget)))
 
 
 @router.delete("/budgets/{budget}")
@@ -200,8 +203,8 @@ def budget_events(request: Request, project: str) -> BudgetEventList:
     """What budgets have done, in order."""
     caller, after, limit = deps.principal(request), deps.page_after_number(request), deps.page_size(request)
     found = deps.read(request, lambda uow: budgets.events(uow, caller, project, after, limit))
-    token = deps.page_token(str(found[-1]["seq"])) if len(found) == limit else None
-    return {"events": [_event(row) for row in found], **deps.next_page(token)}
+    token = deps.page_token(str(found[-1][0].seq)) if len(found) == limit else None
+    return {"events": [_event(*one) for one in found], **deps.next_page(token)}
 
 
 @router.get("/costs", openapi_extra=deps.asks(MONTH))
@@ -259,38 +262,42 @@ def what_if(request: Request, project: str, body: Annotated[deps.Body, WhatIfMes
     }
 
 
-def _budget(row: budgets.Row) -> BudgetAnswer:
+def _state(found: BudgetState) -> BudgetAnswer:
+    return _budget(found.budget, found.spent)
+
+
+def _budget(budget: Budget, spent: Amount | None = None) -> BudgetAnswer:
     answer: BudgetAnswer = {
-        "name": row["name"],
-        "scope": ":".join(part for part in (row["scope"], row["scope_value"]) if part),
-        "amount": row["amount"].text(9),
-        "period": row["period"],
-        "thresholds": row["thresholds"],
-        "forecasts": row["forecasts"],
-        "actions": row["actions"],
-        "createTime": row["created"].rfc3339(),
+        "name": budget.name,
+        "scope": ":".join(part for part in (budget.scope, budget.scope_value) if part),
+        "amount": budget.amount.text(9),
+        "period": budget.period,
+        "thresholds": list(budget.thresholds),
+        "forecasts": list(budget.forecasts),
+        "actions": list(budget.actions),
+        "createTime": budget.created.rfc3339(),
     }
-    if "spent" in row:
-        answer["spent"] = row["spent"].text(EXACT_DECIMALS)
-    if row["reached_at"] is not None:
-        answer["reachedAt"] = row["reached_at"].rfc3339()
+    if spent is not None:
+        answer["spent"] = spent.text(EXACT_DECIMALS)
+    if budget.reached_at is not None:
+        answer["reachedAt"] = budget.reached_at.rfc3339()
     return answer
 
 
-def _event(row: budgets.Row) -> BudgetEvent:
+def _event(entry: BudgetLogEntry, told: Sequence[Mapping[str, Any]]) -> BudgetEvent:
     return {
-        "event": row["event_id"],
-        "budget": row["name"],
-        "period": row["period"],
-        "kind": row["kind"],
-        "detail": row["detail"],
-        "at": row["at"].rfc3339(),
-        "cost": row["cost"].text(EXACT_DECIMALS),
-        "amount": row["amount"].text(9),
-        "text": row["text"],
+        "event": entry.event_id,
+        "budget": entry.name,
+        "period": entry.period,
+        "kind": entry.kind,
+        "detail": entry.detail,
+        "at": entry.at.rfc3339(),
+        "cost": entry.cost.text(EXACT_DECIMALS),
+        "amount": entry.amount.text(9),
+        "text": entry.text,
         "webhooks": [
             {"url": hook["url"], "tries": hook["tries"], "outcome": hook["outcome"], "done": hook["next_try"] is None}
-            for hook in row["webhooks"]
+            for hook in told
         ],
     }
 

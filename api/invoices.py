@@ -14,10 +14,9 @@ from podyard.api.deps import Timestamp
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.money import minor_text
 from podyard.control import accounts, commitments, invoices
-from podyard.control.commitments import Purchase
 from podyard.control.invoice_document import EXACT_DECIMALS, to_json
 from podyard.domain.account import Account
-from podyard.domain.invoice import Credit, IssuedInvoice
+from podyard.domain.invoice import Credit, IssuedInvoice, Purchase
 from podyard.http import several_units
 from podyard.pricing.sku import default_rate_card
 

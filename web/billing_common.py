@@ -17,8 +17,9 @@ from starlette.responses import Response
 from podyard.base.clock import NANOS_PER_SECOND, ClockMode, PlatformClock, PlatformTime
 from podyard.base.money import NANOS_PER_UNIT, PARTS_PER_NANO, minor_text, money_text, price_text
 from podyard.control import accounts
-from podyard.control.dashboard import FORECAST_EXACT_CHARGES, FORECAST_SECONDS, Budget
+from podyard.control.dashboard import FORECAST_EXACT_CHARGES, FORECAST_SECONDS
 from podyard.control.snapshots import Snapshot, snapshot
+from podyard.control.spending import BudgetState
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain import months
 from podyard.http import context
@@ -165,23 +166,23 @@ def frame(project: str, tab: str, title: str = "", waiting: str = "") -> dict[st
     return {"section": "billing", "project": project, "tabs": tabs, "title": title, "waiting": waiting, "mark": MARK}
 
 
-def budget_bar(budget: Budget) -> dict[str, Any]:
+def budget_bar(found: BudgetState) -> dict[str, Any]:
     """A budget as a bar."""
-    row = budget.row
-    share = budget.spent.parts / row["amount"].parts
-    beyond = budget.spent.parts - row["amount"].parts
+    budget = found.budget
+    share = found.spent.parts / budget.amount.parts
+    beyond = found.spent.parts - budget.amount.parts
     return {
-        "name": row["name"],
-        "scope": row["scope"] + (f" {row['scope_value']}" if row["scope_value"] else ""),
-        "period": budget.period,
-        "spent": cents(budget.spent.parts),
-        "amount": cents(row["amount"].parts),
+        "name": budget.name,
+        "scope": budget.scope + (f" {budget.scope_value}" if budget.scope_value else ""),
+        "period": found.period,
+        "spent": cents(found.spent.parts),
+        "amount": cents(budget.amount.parts),
         "share": formats.percent(share),
         "value": min(1.0, share),
         "most": max(1.0, share),  # a bar that is longer than the budget: the rest of it is what is beyond
         "is_used_up": share >= 1,
         "beyond": cents(beyond) if beyond > 0 else "",
-        "thresholds": ", ".join(formats.percent(float(text)) for text in row["thresholds"]),
+        "thresholds": ", ".join(formats.percent(float(text)) for text in budget.thresholds),
     }
 
 

@@ -11,10 +11,12 @@ from starlette.responses import Response
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.money import price_text
 from podyard.control import budgets, commitments, dashboard
-from podyard.control.commitments import Purchase
 from podyard.control.dashboard import Covered
 from podyard.control.snapshots import Snapshot
+from podyard.control.spending import BudgetState
 from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.budget import Budget, BudgetLogEntry
+from podyard.domain.invoice import Purchase
 from podyard.domain.usage import PriceVersion
 from podyard.http import context
 from podyard.pricing.sku import RateCard, Sku, default_rate_card
@@ -144,7 +146,7 @@ def _version(one: PriceVersion) -> dict[str, Any]:
 def show_budgets(request: Request, project: str) -> Response:
     caller = context.principal(request)
 
-    def body(uow: UnitOfWork, found: Snapshot) -> tuple[Snapshot, list[dashboard.Budget], Sequence[budgets.Row]]:
+    def body(uow: UnitOfWork, found: Snapshot) -> tuple[Snapshot, list[BudgetState], Sequence[budgets.Event]]:
         log = budgets.events(uow, caller, project, 0, LOG_SHOWN_MAX)
         return found, dashboard.budgets_of(uow, found), list(reversed(log))
 
@@ -156,29 +158,29 @@ def show_budgets(request: Request, project: str) -> Response:
         "billing_budgets.html",
         **frame(project, "budgets"),
         found=found,
-        rows=[{**budget_bar(one), **_actions(one.row)} for one in rows],
-        log=[_event(one) for one in shown],
+        rows=[{**budget_bar(one), **_actions(one.budget)} for one in rows],
+        log=[_event(*one) for one in shown],
         pages=numbers,
         commands=[Command("podyard", text)],
     )
 
 
-def _actions(row: budgets.Row) -> dict[str, str]:
-    reached = row["reached_at"]
+def _actions(budget: Budget) -> dict[str, str]:
+    reached = budget.reached_at
     return {
-        "actions": ", ".join(action.partition("?")[0] for action in row["actions"]) or "none",
+        "actions": ", ".join(action.partition("?")[0] for action in budget.actions) or "none",
         "reached": "" if reached is None else moment(reached),
     }
 
 
-def _event(row: budgets.Row) -> dict[str, Any]:
+def _event(entry: BudgetLogEntry, told: Sequence[Any]) -> dict[str, Any]:
     return {
-        "at": row["at"],
-        "name": row["name"],
-        "period": row["period"],
-        "kind": row["kind"],
-        "text": row["text"],
-        "cost": cents(row["cost"].parts),
-        "amount": cents(row["amount"].parts),
-        "told": len(row["webhooks"]),
+        "at": entry.at,
+        "name": entry.name,
+        "period": entry.period,
+        "kind": entry.kind,
+        "text": entry.text,
+        "cost": cents(entry.cost.parts),
+        "amount": cents(entry.amount.parts),
+        "told": len(told),
     }

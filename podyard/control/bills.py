@@ -12,6 +12,7 @@ from podyard.base.clock import PlatformTime
 from podyard.base.errors import PodyardError, failed_precondition
 from podyard.control import commitments
 from podyard.db import accounts as account_rows
+from podyard.db import commitments as commitment_rows
 from podyard.db import prices, usage_events
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.account import Account
@@ -54,7 +55,7 @@ def compute(
 
 def terms_of(uow: UnitOfWork, account: Account) -> Terms:
     """The account's policy, commitments and credits."""
-    bought = [commitments.billed(purchase) for purchase in commitments.of(uow, account.project)]
+    bought = [commitments.to_billed(purchase) for purchase in commitment_rows.of_project(uow, account.project)]
     credits = account_rows.credits_of(uow, account.project)
     return Terms(policy=account.policy, commitments=bought, credits=credits)
 

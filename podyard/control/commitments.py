@@ -8,10 +8,6 @@ invoice of the month of the purchase states it as a line of its own, and the com
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
-
-from sqlalchemy import bindparam, select, update
 
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.errors import Code, PodyardError, invalid
@@ -19,11 +15,11 @@ from podyard.base.ids import row_id
 from podyard.base.money import NANOS_PER_UNIT, PARTS_PER_NANO, Amount
 from podyard.control import access, accounts
 from podyard.db import accounts as account_rows
-from podyard.db import ledger
-from podyard.db.tables_billing import budgets, commitments
+from podyard.db import budgets, ledger
+from podyard.db import commitments as commitment_rows
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import region_of
-from podyard.domain.invoice import Commitment, Credit
+from podyard.domain.invoice import Commitment, Credit, Purchase
 from podyard.domain.ledger import Posting
 from podyard.domain.node import UsageClass
 from podyard.domain.principal import Principal
@@ -48,19 +44,6 @@ class Request:
     sku_id: str | None = None
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Purchase:
-    """A commitment as it was, or would be, bought. `upfront`: what is paid at once; None where it is paid monthly.
-    `stated`: that is on the invoice of its month; it is not where that had been issued before invoices did so."""
-
-    commitment: Commitment
-    project: str
-    years: int
-    upfront: Amount | None
-    created: PlatformTime
-    stated: bool = True
-
-
 def buy(uow: UnitOfWork, card: RateCard, principal: Principal, project: str, request: Request) -> Purchase:
     """Buys it, from the next whole second on. Raises INVALID_ARGUMENT for what nobody sells, NOT_FOUND for a SKU that
     is unknown or has no price for the term."""
@@ -69,26 +52,7 @@ def buy(uow: UnitOfWork, card: RateCard, principal: Principal, project: str, req
     account = accounts.of(uow, project)
     bought = purchase(uow, card, project, request, row_id(uow.streams.stream("commitments"), "commitment"))
     one, paid = bought.commitment, bought.upfront
-    uow.insert(
-        commitments,
-        {
-            "commitment_id": one.commitment_id,
-            "project": project,
-            "sku_id": one.sku_id,
-            "unit": str(one.unit),
-            "quantity": one.quantity,
-            "years": bought.years,
-            "nanos": one.price.nanos,
-            "version_id": one.price.version_id,
-            "source": one.price.source,
-            "verified": one.price.verified,
-            "upfront": paid,
-            "stated": bought.stated,
-            "start_second": one.start_second,
-            "end_second": one.end_second,
-            "created": bought.created,
-        },
-    )
+    commitment_rows.add(uow, bought)
     if paid is not None:
         postings = [
             Posting(f"receivable:{project}", accounts.USD, paid),
@@ -98,7 +62,7 @@ def buy(uow: UnitOfWork, card: RateCard, principal: Principal, project: str, req
         month = account.month_of(PlatformTime(one.start_second * NANOS_PER_SECOND))
         ledger.book(uow, project, f"commitment/{one.commitment_id}", month, postings, text)
     # What is bought is spent: budgets look again.
-    uow.execute(update(budgets).where(budgets.c.project == project).values(looked_seq=0))
+    budgets.look_again(uow, project)
     return bought
 
 
@@ -106,42 +70,16 @@ def list_commitments(uow: UnitOfWork, principal: Principal, project: str) -> lis
     """By start, then id; those that have ended included."""
     principal.require("podyard.billing.view", project, f"projects/{project}/commitments")
     access.project_row(uow, project)
-    return of(uow, project)
+    return commitment_rows.of_project(uow, project)
 
 
-def of(uow: UnitOfWork, project: str) -> list[Purchase]:
-    return [_from_row(row) for row in uow.all(_OF_PROJECT, {"project": project})]
-
-
-def billed(purchase: Purchase) -> Commitment:
+def to_billed(purchase: Purchase) -> Commitment:
     """The commitment as invoices charge it: what was paid upfront is charged once, and has the price 0 otherwise."""
     bought = purchase.commitment.price
     if purchase.upfront is None:
         return purchase.commitment
     price = dataclasses.replace(bought, nanos=0, version_id=f"{bought.version_id}#upfront")
     return dataclasses.replace(purchase.commitment, price=price, upfront=bought if purchase.stated else None)
-
-
-_OF_PROJECT = (
-    select(commitments)
-    .where(commitments.c.project == bindparam("project"))
-    .order_by(commitments.c.start_second, commitments.c.commitment_id)
-)
-
-
-def _from_row(row: Mapping[str, Any]) -> Purchase:
-    start = PlatformTime(row["start_second"] * NANOS_PER_SECOND)
-    price = PriceVersion(row["version_id"], start, row["nanos"], row["source"], row["verified"])
-    one = Commitment(
-        commitment_id=row["commitment_id"],
-        sku_id=row["sku_id"],
-        unit=PriceUnit(row["unit"]),
-        quantity=row["quantity"],
-        price=price,
-        start_second=row["start_second"],
-        end_second=row["end_second"],
-    )
-    return Purchase(one, row["project"], row["years"], row["upfront"], row["created"], row["stated"])
 
 
 def purchase(uow: UnitOfWork, card: RateCard, project: str, request: Request, commitment_id: str) -> Purchase:

@@ -9,20 +9,20 @@ import dataclasses
 import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from typing import Any
 
-from sqlalchemy import bindparam, select
+from sqlalchemy import select
 
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.intervals import union_of_seconds
 from podyard.base.money import Amount
 from podyard.control import explorer, spending
 from podyard.control.snapshots import Snapshot, rates
-from podyard.db import cost_dimensions, usage_events
+from podyard.control.spending import BudgetState
+from podyard.db import budgets, cost_dimensions, usage_events
 from podyard.db.tables import state_changes
-from podyard.db.tables_billing import budgets
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain import months
+from podyard.domain.budget import Budget, BudgetScope
 from podyard.domain.usage import BilledNode, UsageRecord
 from podyard.pricing import budgets as pure
 from podyard.pricing import commitments, explore
@@ -47,15 +47,6 @@ class NodeMonth:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Budget:
-    """A budget and what its period has cost so far. `reached_at`: when it is used up, as far as is known."""
-
-    row: Mapping[str, Any]
-    period: str
-    spent: Amount
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class MonthToDate:
     """The month so far: exact, net of what commitments cover and with their own charges, before credits.
 
@@ -74,7 +65,7 @@ class MonthToDate:
     days: Sequence[tuple[str, Amount]]
     today: float
     nodes: Sequence[NodeMonth]
-    budgets: Sequence[Budget]
+    budgets: Sequence[BudgetState]
 
 
 def month_to_date(uow: UnitOfWork, found: Snapshot) -> MonthToDate:
@@ -160,34 +151,28 @@ def _forecast(found: Snapshot) -> pure.Forecast:
     return found.kept(("forecast", minute, repr(found.terms)), make)
 
 
-def budgets_of(uow: UnitOfWork, found: Snapshot) -> list[Budget]:
+def budgets_of(uow: UnitOfWork, found: Snapshot) -> list[BudgetState]:
     """By name. They count what `spending.charges` counts, out of the snapshot."""
     made = []
-    for row in uow.all(_BUDGETS, {"project": found.project}):
-        period = spending.period_of(found.account, row["period"], found.as_of)
+    for budget in budgets.of_project(uow, found.project):
+        period = spending.period_of(found.account, budget.period, found.as_of)
         spans = [period.seconds.start, period.seconds.stop]
-        parts = _sums(found, spans) if row["scope"] == "project" else _sums_of(_scope(uow, found, row), spans)
-        made.append(Budget(row, period.name, Amount(sum(parts))))
+        whole = budget.scope is BudgetScope.PROJECT
+        parts = _sums(found, spans) if whole else _sums_of(_scope(uow, found, budget), spans)
+        made.append(BudgetState(budget, period.name, Amount(sum(parts))))
     return made
 
 
-def _scope(uow: UnitOfWork, found: Snapshot, row: Mapping[str, Any]) -> Iterator[UsageRecord]:
+def _scope(uow: UnitOfWork, found: Snapshot, budget: Budget) -> Iterator[UsageRecord]:
     """The records of a label's, node's or job's budget."""
-    keys = frozenset(spending.node_keys(uow, row))
+    keys = frozenset(budgets.node_keys(uow, budget))
     mine = (record for part in (found.closed, found.open) for record in part if record.resource_id in keys)
-    if row["scope"] != "job":
+    if budget.scope is not BudgetScope.JOB:
         return mine
-    own = frozenset(
-        key
-        for key, name in cost_dimensions.job_labels(uow, found.project).items()
-        if name.endswith("/" + row["scope_value"])
-    )
+    own = budgets.job_keys(uow, budget)
     owners = explore.owners(cost_dimensions.job_spans(uow, found.project), found.as_of)
     cut = (part for record in mine for part in explore.by_job(record, owners.get(record.resource_id, ())))
     return (part for job, part in cut if job in own)
-
-
-_BUDGETS = select(budgets).where(budgets.c.project == bindparam("project")).order_by(budgets.c.name)
 
 
 STARTING = ("CREATING", "STARTING", "RESTARTING")  # on the way to READY: not billed, and nothing trains

@@ -11,6 +11,7 @@ from podyard.base.errors import Code, PodyardError
 from podyard.control import accounts, bills, catalogue, commitments, invoices
 from podyard.control.catalogue import ListedSku
 from podyard.control.invoice_document import InvoiceDocument, from_json
+from podyard.db import commitments as commitment_rows
 from podyard.db import cost_dimensions, usage_events
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain import months
@@ -105,11 +106,11 @@ def _minor(text: str, decimals: int) -> int:
 
 def _commitments(uow: UnitOfWork, card: RateCard, project: str) -> dict[str, Committed]:
     found = {}
-    for purchase in commitments.of(uow, project):
+    for purchase in commitment_rows.of_project(uow, project):
         one = purchase.commitment
         sku = card.skus.get(one.sku_id)
         found[one.commitment_id] = Committed(
-            billed=commitments.billed(purchase),
+            billed=commitments.to_billed(purchase),
             bought_nanos=one.price.nanos,
             upfront=purchase.upfront is not None,
             region="" if sku is None else sku.region,

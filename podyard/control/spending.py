@@ -8,25 +8,20 @@ these belong to the project.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any
-
-from sqlalchemy import bindparam, select
 
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.errors import Code, PodyardError
 from podyard.base.ids import row_id
 from podyard.base.money import Amount
 from podyard.control import accounts, bills
-from podyard.db import cost_dimensions, usage_events
+from podyard.db import budgets, cost_dimensions, usage_events
 from podyard.db import queued_resources as queue_rows
-from podyard.db.tables_billing import budget_events, budgets
-from podyard.db.tables_compute import nodes
-from podyard.db.tables_jobs import jobs
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain import months
 from podyard.domain.account import Account
+from podyard.domain.budget import Budget, BudgetLogEntry, BudgetScope
 from podyard.domain.fleet import region_of
 from podyard.domain.invoice import JobSpan
 from podyard.domain.node import NodeSpec
@@ -37,7 +32,6 @@ from podyard.pricing.bill import Terms
 from podyard.pricing.rating import total
 from podyard.pricing.sku import default_rate_card
 
-Row = Mapping[str, Any]
 REFUSE, STOP = "refuse-new-nodes", "stop"
 REFUSED = "refuse"  # the kind of the events of requests that were refused
 NAMED_MAX = 10  # nodes, in the text of an event
@@ -72,19 +66,6 @@ def period_of(account: Account, kind: str, now: PlatformTime) -> Period:
     return Period(month, months.seconds_of(month, account.time_zone))
 
 
-def node_keys(uow: UnitOfWork, budget: Row) -> list[str]:
-    """The nodes of the scope, gone ones included, in order of their keys."""
-    mine = select(nodes.c.node_key, nodes.c.node_id, nodes.c.zone, nodes.c.spec).where(
-        nodes.c.project == budget["project"]
-    )
-    if budget["scope"] == "job":
-        mine = mine.where(nodes.c.node_key.in_(select(jobs.c.node_key).where(*_the_job(budget))))
-    elif budget["scope"] == "node":
-        mine = mine.where(nodes.c.node_id == budget["scope_value"])
-    found = uow.all(mine.order_by(nodes.c.node_key))
-    return [row["node_key"] for row in found if budget["scope"] != "label" or _has_label(budget, row["spec"]["labels"])]
-
-
 def price_warning(uow: UnitOfWork, zone: str, spec: NodeSpec) -> str:
     """The warning for a node that has no price; empty if it has one."""
     try:
@@ -94,28 +75,21 @@ def price_warning(uow: UnitOfWork, zone: str, spec: NodeSpec) -> str:
     return ""
 
 
-def _the_job(budget: Row) -> tuple[Any, ...]:
-    return (jobs.c.project == budget["project"], jobs.c.job_id == budget["scope_value"])
-
-
-def _has_label(budget: Row, labels: Mapping[str, str]) -> bool:
-    key, _, value = budget["scope_value"].partition("=")
-    return bool(labels.get(key) == value)
-
-
-def charges(uow: UnitOfWork, account: Account, budget: Row, period: Period, as_of: PlatformTime) -> list[UsageRecord]:
+def charges(
+    uow: UnitOfWork, account: Account, budget: Budget, period: Period, as_of: PlatformTime
+) -> list[UsageRecord]:
     """What the scope pays within the period up to `as_of`, if until then everything goes on as it is now."""
     card = default_rate_card()
-    whole = budget["scope"] == "project"
+    whole = budget.scope is BudgetScope.PROJECT
     wanted = used_in(uow, account.project, period)
     if not whole:
-        mine = frozenset(node_keys(uow, budget))
+        mine = frozenset(budgets.node_keys(uow, budget))
         wanted = [key for key in wanted if key in mine]
     facts = usage_events.facts(uow, account.project, wanted)
     resources = {key: bills.resource_of(card, node) for key, node in facts.items()}
     terms = bills.terms_of(uow, account) if whole else Terms()
     found: Sequence[UsageRecord] = bills.compute(uow, account.project, resources, terms, as_of, few=True).charges
-    if budget["scope"] == "job":
+    if budget.scope is BudgetScope.JOB:
         found = _of_job(uow, budget, found, as_of)
     return [part for charge in found for part in within(charge, period.seconds)]
 
@@ -134,11 +108,11 @@ def within(charge: UsageRecord, seconds: range) -> list[UsageRecord]:
     return [dataclasses.replace(charge, start_second=start, seconds=stop - start)] if start < stop else []
 
 
-def _of_job(uow: UnitOfWork, budget: Row, found: Sequence[UsageRecord], as_of: PlatformTime) -> list[UsageRecord]:
+def _of_job(uow: UnitOfWork, budget: Budget, found: Sequence[UsageRecord], as_of: PlatformTime) -> list[UsageRecord]:
     """The seconds that are attributed to the job."""
-    keys = {row["job_key"] for row in uow.all(select(jobs.c.job_key).where(*_the_job(budget)))}
+    keys = budgets.job_keys(uow, budget)
     spans: dict[str, list[JobSpan]] = {}
-    for span in cost_dimensions.job_spans(uow, budget["project"]):
+    for span in cost_dimensions.job_spans(uow, budget.project):
         spans.setdefault(span.resource_id, []).append(span)
     owned = {
         key: [part.seconds for part in attribution.owned(on_node, as_of) if part.job_id in keys]
@@ -147,7 +121,7 @@ def _of_job(uow: UnitOfWork, budget: Row, found: Sequence[UsageRecord], as_of: P
     return [part for charge in found for mine in owned.get(charge.resource_id, ()) for part in within(charge, mine)]
 
 
-def spent(found: Sequence[UsageRecord], until: PlatformTime) -> Amount:
+def cost_until(found: Sequence[UsageRecord], until: PlatformTime) -> Amount:
     """The exact cost of the charges up to a moment; a second that it touches counts."""
     seconds = range(-(-until.nanos // NANOS_PER_SECOND))
     return total(part for charge in found for part in within(charge, seconds))
@@ -160,19 +134,28 @@ def share_of(amount: Amount, share: str) -> Amount:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class BudgetState:
+    """A budget, the name of the period that it is in, and what that has cost so far."""
+
+    budget: Budget
+    period: str
+    spent: Amount
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Refusal:
     """Which budget does not let nodes of these names in, and what its period had cost by then."""
 
-    budget: Row
+    budget: Budget
     period: Period
     nodes: Sequence[str]
     cost: Amount
 
     @property
     def why(self) -> str:
-        of = f"{self.cost.text(SHOWN_DECIMALS)} of {self.budget['amount'].text(SHOWN_DECIMALS)} USD"
+        of = f"{self.cost.text(SHOWN_DECIMALS)} of {self.budget.amount.text(SHOWN_DECIMALS)} USD"
         when = "" if self.period.name == TOTAL else f" in {self.period.name}"
-        return f"budget {self.budget['name']} of projects/{self.budget['project']} is used up: {of}{when}"
+        return f"budget {self.budget.name} of projects/{self.budget.project} is used up: {of}{when}"
 
 
 class Refused(PodyardError):
@@ -180,7 +163,7 @@ class Refused(PodyardError):
     of its own."""
 
     def __init__(self, refusal: Refusal) -> None:
-        violation = {"subject": f"projects/{refusal.budget['project']}", "description": refusal.why}
+        violation = {"subject": f"projects/{refusal.budget.project}", "description": refusal.why}
         detail = {"@type": "type.googleapis.com/google.rpc.QuotaFailure", "violations": [violation]}
         super().__init__(Code.RESOURCE_EXHAUSTED, refusal.why, [detail])
         self.refusal = refusal
@@ -202,25 +185,42 @@ def keep_refusal(uow: UnitOfWork, refused: Refused) -> None:
     """Puts on record that the actor of this unit was refused: once for each budget, actor and minute, so that who tries
     again and again fills nothing. A budget that is gone meanwhile refuses nobody."""
     found = refused.refusal
-    if uow.first(_ONE_LOCKED, {"key": found.budget["budget_key"]}) is None:
+    if budgets.find_by_key(uow, found.budget.budget_key, locked=True) is None:
         return
     minute = PlatformTime(uow.now.nanos // _MINUTE_NANOS * _MINUTE_NANOS).rfc3339()
-    event = {
-        "budget_key": found.budget["budget_key"],
-        "period": found.period.name,
-        "kind": REFUSED,
-        "detail": f"{minute} {uow.actor}"[:DETAIL_LENGTH_MAX],
-    }
-    if uow.first(select(budget_events.c.seq).filter_by(**event)) is not None:
-        return
-    more = {"project": found.budget["project"], "name": found.budget["name"], "at": uow.now}
+    detail = f"{minute} {uow.actor}"[:DETAIL_LENGTH_MAX]
     text = f"{uow.actor} was refused {named(found.nodes)}: {found.why}"
-    amounts = {"cost": found.cost, "amount": found.budget["amount"]}
-    event_id = row_id(uow.streams.stream("budget_events"), "budget-event")
-    uow.insert(budget_events, {**event, **more, **amounts, "event_id": event_id, "text": text})
+    keep_in_log(uow, found.budget, found.period, REFUSED, detail, uow.now, found.cost, text)
 
 
-_ONE_LOCKED = select(budgets.c.budget_key).where(budgets.c.budget_key == bindparam("key")).with_for_update()
+def keep_in_log(
+    uow: UnitOfWork,
+    budget: Budget,
+    period: Period,
+    kind: str,
+    detail: str,
+    at: PlatformTime,
+    cost: Amount,
+    text: str,
+) -> BudgetLogEntry | None:
+    """What a budget has done, once per period: None when it is on record already."""
+    if budgets.is_logged(uow, budget, period.name, kind, detail):
+        return None
+    entry = BudgetLogEntry(
+        event_id=row_id(uow.streams.stream("budget_events"), "budget-event"),
+        budget_key=budget.budget_key,
+        project=budget.project,
+        name=budget.name,
+        period=period.name,
+        kind=kind,
+        detail=detail,
+        at=at,
+        cost=cost,
+        amount=budget.amount,
+        text=text,
+    )
+    budgets.add_to_log(uow, entry)
+    return entry
 
 
 def named(names: Sequence[str]) -> str:
@@ -233,32 +233,26 @@ def refusal(
     uow: UnitOfWork, project: str, wanted: Sequence[tuple[str, NodeSpec]], *, of_job: bool = False
 ) -> Refusal | None:
     """Why nodes are not let in now, if they are not."""
-    for budget in uow.all(_REACHED, {"project": project}):
-        if budget["reached_at"] > uow.now or not (REFUSE in budget["actions"] or STOP in budget["actions"]):
+    for budget in budgets.with_known_end(uow, project):
+        reached = budget.reached_at
+        if reached is None or reached > uow.now or not (REFUSE in budget.actions or STOP in budget.actions):
             continue
         account = accounts.of(uow, project)
-        period = period_of(account, budget["period"], uow.now)
+        period = period_of(account, budget.period, uow.now)
         mine = [node_id for node_id, spec in wanted if _counts(budget, node_id, spec, of_job=of_job)]
-        if mine and period.has_before(budget["reached_at"]):
-            cost = spent(charges(uow, account, budget, period, uow.now), uow.now)
+        if mine and period.has_before(reached):
+            cost = cost_until(charges(uow, account, budget, period, uow.now), uow.now)
             return Refusal(budget, period, mine, cost)
     return None
 
 
-def _counts(budget: Row, node_id: str, spec: NodeSpec, *, of_job: bool) -> bool:
+def _counts(budget: Budget, node_id: str, spec: NodeSpec, *, of_job: bool) -> bool:
     """Whether a new node would be of the scope. One that is made for a job has the job's id."""
-    if budget["scope"] == "label":
-        return _has_label(budget, spec.labels)
-    if budget["scope"] == "job":
-        return of_job and node_id == budget["scope_value"]
-    return bool(budget["scope"] == "project" or node_id == budget["scope_value"])
-
-
-_REACHED = (
-    select(budgets)
-    .where(budgets.c.project == bindparam("project"), budgets.c.reached_at.is_not(None))
-    .order_by(budgets.c.name)
-)
+    if budget.scope is BudgetScope.LABEL:
+        return budget.has_label(spec.labels)
+    if budget.scope is BudgetScope.JOB:
+        return of_job and node_id == budget.scope_value
+    return bool(budget.scope is BudgetScope.PROJECT or node_id == budget.scope_value)
 
 
 def hold_in_queue(uow: UnitOfWork, queued: QueuedResourceRecord) -> tuple[str, PlatformTime] | None:

@@ -20,6 +20,7 @@ from podyard.base.ids import row_id
 from podyard.db.claims import Claims
 from podyard.db.tables_billing import webhooks
 from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.budget import Budget
 
 TASK = "podyard.deliver_webhook"
 SIGNATURE_HEADER = "Podyard-Signature"
@@ -41,14 +42,14 @@ class Delivery:
     fence: int
 
 
-def put(uow: UnitOfWork, budget: Mapping[str, Any], event_id: str, url: str, message: Mapping[str, Any]) -> None:
+def put(uow: UnitOfWork, budget: Budget, event_id: str, url: str, message: Mapping[str, Any]) -> None:
     row = {
         "webhook_id": row_id(uow.streams.stream("webhooks"), "webhook"),
         "event_id": event_id,
-        "project": budget["project"],
+        "project": budget.project,
         "url": url,
         "body": json.dumps(message, sort_keys=True, separators=(",", ":")),
-        "secret": budget["secret"],
+        "secret": budget.secret,
         "outcome": "",
     }
     _CLAIMS.ask(uow, row)

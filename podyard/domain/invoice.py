@@ -49,6 +49,19 @@ class Commitment:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Purchase:
+    """A commitment as it was, or would be, bought. `upfront`: what is paid at once; None where it is paid monthly.
+    `stated`: that is on the invoice of its month; it is not where that had been issued before invoices did so."""
+
+    commitment: Commitment
+    project: str
+    years: int
+    upfront: Amount | None
+    created: PlatformTime
+    stated: bool = True
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Credit:
     """An amount that may be used for invoices of the months `from_month` to `until_month`, both included."""
 

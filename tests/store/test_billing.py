@@ -23,6 +23,7 @@ from podyard.db.tables_billing import commitments as table_of_commitments
 from podyard.db.tables_billing import invoices as table_of_invoices
 from podyard.db.unit_of_work import Database
 from podyard.domain.account import Account
+from podyard.domain.invoice import Purchase
 from podyard.domain.ledger import Posting
 from podyard.domain.principal import PLATFORM, Principal
 from podyard.http import several_units
@@ -256,7 +257,7 @@ def test_an_account_refuses_what_it_cannot_be_and_names_it(play: Play) -> None:
 def test_a_commitment_is_charged_each_second_and_covers_what_is_used(play: Play, clock: ManualClock) -> None:
     play.create("n", "v2-32")
 
-    def buy(**options: Any) -> commitments.Purchase:
+    def buy(**options: Any) -> Purchase:
         fields = {"quantity": 1, "years": 1, "accelerator_type": "v2-32", "zone": ZONE, **options}
         request = commitments.Request(**fields)
         return play.database.run(lambda uow: commitments.buy(uow, default_rate_card(), PLATFORM, PROJECT, request))
@@ -286,7 +287,7 @@ def test_a_commitment_is_charged_each_second_and_covers_what_is_used(play: Play,
     assert _ledger(play)[f"revenue:{own}"] == -upfront.upfront.parts
 
 
-def _buy_upfront(play: Play, **options: Any) -> commitments.Purchase:
+def _buy_upfront(play: Play, **options: Any) -> Purchase:
     fields = {"quantity": 1, "years": 1, "accelerator_type": "v2-32", "zone": ZONE, "upfront": True, **options}
     request = commitments.Request(**fields)
     return play.database.run(lambda uow: commitments.buy(uow, default_rate_card(), PLATFORM, PROJECT, request))
@@ -364,7 +365,7 @@ def test_a_payment_upfront_of_an_issued_month_stays_on_no_invoice(play: Play, cl
     new = _buy_upfront(play)
     migrations.migrate(play.database.engine, "0010")
     migrations.upgrade(play.database)
-    bought = play.database.read(lambda uow: commitments.of(uow, PROJECT))
+    bought = play.database.read(lambda uow: commitments.list_commitments(uow, PLATFORM, PROJECT))
     stated = {one.commitment.commitment_id: one.stated for one in bought}
     assert stated == {old.commitment.commitment_id: False, new.commitment.commitment_id: True}
     play.turn(30 * DAY)
@@ -385,7 +386,7 @@ def test_a_budget_counts_a_payment_upfront_once_and_does_not_expect_it_again(pla
 
     def told() -> list[tuple[str, str]]:
         rows = play.database.read(lambda uow: budgets.events(uow, PLATFORM, PROJECT, 0, 100))
-        return [(row["kind"], row["detail"]) for row in rows]
+        return [(entry.kind, entry.detail) for entry, _ in rows]
 
     assert told() == []
     _buy_upfront(play)

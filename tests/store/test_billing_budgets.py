@@ -15,11 +15,13 @@ from sqlalchemy import select
 
 from podyard.base.clock import ClockMode, ManualClock, PlatformTime
 from podyard.base.errors import Code, PodyardError
+from podyard.base.money import Amount
 from podyard.control import accounts, billing, bills, budgets, commitments, nodes, spending, webhooks
 from podyard.control import clock as clock_control
 from podyard.db import nodes as node_rows
 from podyard.db import outbox, platform_clock, usage_events
 from podyard.db.unit_of_work import Database
+from podyard.domain.budget import Budget, BudgetScope
 from podyard.domain.principal import PLATFORM
 from podyard.pricing.sku import default_rate_card
 from tests.store.queue_play import FLEET, PROJECT, ZONE, Play, node_spec, request
@@ -43,7 +45,7 @@ def _events(play: Play) -> list[Any]:
 
 
 def _kinds(play: Play) -> list[tuple[str, str, str]]:
-    return [(row["period"], row["kind"], row["detail"].partition(" ")[0]) for row in _events(play)]
+    return [(row.period, row.kind, row.detail.partition(" ")[0]) for row, _ in _events(play)]
 
 
 def _usage(play: Play) -> billing.ProjectUsage:
@@ -111,9 +113,9 @@ def test_thresholds_are_recorded_once_in_each_period(play: Play) -> None:
     for _ in range(5):
         play.turn(3600)
     assert _kinds(play) == [("2026-03", "threshold", "0.5"), ("2026-03", "threshold", "1")]
-    half, whole = _events(play)
-    assert (half["at"].rfc3339(), half["cost"].text(9)) == ("2026-03-01T01:06:50Z", "5.000000000")
-    assert (whole["at"].rfc3339(), whole["cost"].text(9)) == ("2026-03-01T02:13:30Z", "10.000000000")
+    (half, _), (whole, _) = _events(play)
+    assert (half.at.rfc3339(), half.cost.text(9)) == ("2026-03-01T01:06:50Z", "5.000000000")
+    assert (whole.at.rfc3339(), whole.cost.text(9)) == ("2026-03-01T02:13:30Z", "10.000000000")
     assert play.states() == {"n": "READY"}
     play.turn(32 * DAY)
     assert _kinds(play)[2:] == [("2026-04", "threshold", "0.5"), ("2026-04", "threshold", "1")]
@@ -125,7 +127,7 @@ def test_what_is_expected_is_a_threshold_of_its_own(play: Play) -> None:
     play.turn(2 * DAY)
     ((period, kind, share),) = _kinds(play)
     assert (period, kind, share) == ("2026-03", "forecast", "1")
-    assert "3347." in _events(play)[0]["text"]
+    assert "3347." in _events(play)[0][0].text
 
 
 def test_a_total_does_not_begin_again_with_the_month(play: Play) -> None:
@@ -170,15 +172,15 @@ def test_a_refusal_is_on_record_once_for_each_budget_principal_and_minute(play: 
     _refused_as(play, "bob@example.com", "other")
     play.turn(60)
     _refused_as(play, "ann@example.com")
-    rows = _events(play)[before:]
-    assert [(row["kind"], row["detail"]) for row in rows] == [
+    rows = [entry for entry, _ in _events(play)[before:]]
+    assert [(row.kind, row.detail) for row in rows] == [
         ("refuse", "2026-03-01T03:00:00Z ann@example.com"),
         ("refuse", "2026-03-01T03:00:00Z bob@example.com"),
         ("refuse", "2026-03-01T03:01:00Z ann@example.com"),
     ]
     first, second, _ = rows
-    assert (first["name"], first["cost"].text(2), first["amount"].text(2)) == ("b", "13.50", "10.00")
-    assert second["text"] == (
+    assert (first.name, first.cost.text(2), first.amount.text(2)) == ("b", "13.50", "10.00")
+    assert second.text == (
         "bob@example.com was refused other: budget b of projects/demo is used up: 13.50 of 10.00 USD in 2026-03"
     )
     assert play.states() == {"n": "READY"}
@@ -251,10 +253,11 @@ def test_what_a_look_leaves_out_would_change_nothing(database: Database, clock: 
             terms = bills.terms_of(uow, account)
             everything = bills.compute(uow, PROJECT, resources, terms, period.end).charges
             wanted = [part for charge in everything for part in spending.within(charge, period.seconds)]
-            row = {"project": PROJECT, "scope": "project", "scope_value": ""}
-            found = spending.charges(uow, account, row, period, period.end)
-            assert spending.spent(found, period.end) == spending.spent(wanted, period.end)
-            assert spending.spent(found, period.end).parts > 0
+            scope = (BudgetScope.PROJECT, "", Amount(), "month", (), (), ())
+            budget = Budget("key", PROJECT, "b", *scope, "secret", uow.now)
+            found = spending.charges(uow, account, budget, period, period.end)
+            assert spending.cost_until(found, period.end) == spending.cost_until(wanted, period.end)
+            assert spending.cost_until(found, period.end).parts > 0
 
     play.database.read(body)
 
@@ -359,10 +362,10 @@ def test_a_node_that_starts_after_the_stop_costs_nothing(play: Play) -> None:
 def test_the_same_budget_again_changes_nothing_and_another_one_replaces_it(play: Play) -> None:
     first = _set(play)
     again = _set(play)
-    assert again["budget_key"] == first["budget_key"]
+    assert again.budget_key == first.budget_key
     other = _set(play, amount="11")
-    assert other["budget_key"] != first["budget_key"]
-    assert other["secret"] == first["secret"]
+    assert other.budget_key != first.budget_key
+    assert other.secret == first.secret
     play.database.run(lambda uow: budgets.remove(uow, PLATFORM, PROJECT, "b"))
     assert play.database.read(lambda uow: budgets.list_budgets(uow, PLATFORM, PROJECT)) == []
     _refused(Code.NOT_FOUND, lambda: play.database.run(lambda uow: budgets.remove(uow, PLATFORM, PROJECT, "b")))
@@ -396,10 +399,10 @@ def test_a_webhook_is_claimed_signed_and_its_result_written_under_the_fence(play
     row = _set(play, actions=[f"notify:{URL}"])
     play.create("n")
     play.turn(8000)
-    ((hook,),) = [event["webhooks"] for event in _events(play)]
+    ((hook,),) = [hooks for _, hooks in _events(play)]
     claimed = play.database.run(lambda uow: webhooks.claim(uow, hook["webhook_id"]))
     assert claimed is not None
-    digest = hmac.new(row["secret"].encode(), claimed.body, hashlib.sha256).hexdigest()
+    digest = hmac.new(row.secret.encode(), claimed.body, hashlib.sha256).hexdigest()
     assert claimed.signature == f"sha256={digest}"
     body = json.loads(claimed.body)
     assert (body["budget"], body["kind"], body["detail"], body["cost"]) == ("b", "threshold", "1", "10.000000000")
@@ -418,7 +421,7 @@ def test_a_webhook_is_claimed_signed_and_its_result_written_under_the_fence(play
         waits += 1
         play.database.run(lambda uow, again=again: webhooks.finish(uow, again, False, "503"))
     assert waits == webhooks.TRIES_MAX - 2
-    ((hook,),) = [event["webhooks"] for event in _events(play)]
+    ((hook,),) = [hooks for _, hooks in _events(play)]
     assert (hook["tries"], hook["next_try"]) == (webhooks.TRIES_MAX, None)
     assert hook["outcome"] == "given up after 5 tries: 503"
 
@@ -440,5 +443,5 @@ def test_a_budget_of_another_zone_counts_its_own_month(play: Play) -> None:
     _set(play, amount="4.5")
     play.create("n")
     play.turn(31 * DAY)
-    found = [(row["period"], row["at"].rfc3339()) for row in _events(play)]
+    found = [(row.period, row.at.rfc3339()) for row, _ in _events(play)]
     assert found == [("2026-03", "2026-03-01T01:00:10Z"), ("2026-04", "2026-03-31T16:00:00Z")]

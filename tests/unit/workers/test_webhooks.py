@@ -17,17 +17,19 @@ import pytest
 from sqlalchemy import select
 
 from podyard import migrations
-from podyard.base.clock import ClockMode, ManualClock, RealTime
+from podyard.base.clock import ClockMode, ManualClock, PlatformTime, RealTime
+from podyard.base.money import Amount
 from podyard.base.rng import Streams
 from podyard.control import webhooks
 from podyard.control.webhooks import Delivery
 from podyard.db import platform_clock
 from podyard.db.tables_billing import webhooks as table
 from podyard.db.unit_of_work import Database
+from podyard.domain.budget import Budget, BudgetScope
 from podyard.workers import webhooks as worker
 from podyard.workers.webhooks import deliver
 
-BUDGET = {"project": "demo", "secret": "s3cret"}
+BUDGET = Budget("k", "demo", "b", BudgetScope.PROJECT, "", Amount(), "month", (), (), (), "s3cret", PlatformTime(0))
 
 
 def _thanks(request: BaseHTTPRequestHandler, status: int) -> None:

@@ -1,0 +1,69 @@
+"""Budgets, and the log of what they have done."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+
+from podyard.base.clock import PlatformTime
+from podyard.base.money import Amount
+
+
+class BudgetScope(StrEnum):
+    """What a budget counts: all of a project, or the nodes of a label, a job or an id."""
+
+    PROJECT = "project"
+    LABEL = "label"
+    JOB = "job"
+    NODE = "node"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Budget:
+    """`amount` is in US dollars; `thresholds` and `forecasts` are shares of it, as decimal numbers in texts. `secret`
+    signs what is sent to the owner's own address.
+
+    `looked_seq`: the last change of the project that it has taken into account. `reached_at`: when the amount is used
+    up in this period, as far as is known. `notice_for`: the moment for which its nodes have been given notice.
+    """
+
+    budget_key: str
+    project: str
+    name: str
+    scope: BudgetScope
+    scope_value: str
+    amount: Amount
+    period: str
+    thresholds: Sequence[str]
+    forecasts: Sequence[str]
+    actions: Sequence[str]
+    secret: str
+    created: PlatformTime
+    looked_seq: int = 0
+    reached_at: PlatformTime | None = None
+    notice_for: PlatformTime | None = None
+
+    def has_label(self, labels: Mapping[str, str]) -> bool:
+        """Whether it counts what has these labels."""
+        key, _, value = self.scope_value.partition("=")
+        return labels.get(key) == value
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BudgetLogEntry:
+    """Something that a budget has done, once in a `period`. `detail`: the threshold, or what was acted on; `cost`: what
+    the period had cost by then. `seq` 0: it is not stored yet."""
+
+    event_id: str
+    budget_key: str
+    project: str
+    name: str
+    period: str
+    kind: str
+    detail: str
+    at: PlatformTime
+    cost: Amount
+    amount: Amount
+    text: str
+    seq: int = 0
