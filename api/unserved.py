@@ -42,17 +42,17 @@ class UnservedCalls(TypedDict):
 def list_calls(request: Request) -> UnservedCalls:
     """The calls of Google's APIs that were refused because Podyard does not serve them, the newest first."""
     caller = deps.principal(request)
-    rows = deps.read(request, lambda uow: unserved.list_calls(uow, caller))
+    found = deps.read(request, lambda uow: unserved.list_calls(uow, caller))
     return {
         "calls": [
             {
-                "host": row["host"],
-                "method": row["method"],
-                "path": row["path"],
-                "calls": row["calls"],
-                "lastTime": row["last"].rfc3339(),
+                "host": call.host,
+                "method": call.method,
+                "path": call.path,
+                "calls": call.calls,
+                "lastTime": call.last.rfc3339(),
             }
-            for row in rows
+            for call in found
         ]
     }
 

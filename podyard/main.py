@@ -75,8 +75,6 @@ def api(heartbeat: Heartbeat) -> None:
 def _one_line(found: Settings) -> Iterator[None]:
     """A database file that cannot be used is refused in one line. A database server may come back: that is another
     process's failure, and the supervisor tries again."""
-    from sqlalchemy.exc import DatabaseError
-
     from podyard.db import condition
 
     if found.database_path is None:
@@ -85,7 +83,7 @@ def _one_line(found: Settings) -> Iterator[None]:
     condition.check_file(found.database_path, in_use=found.token_path.exists())
     try:
         yield
-    except (DatabaseError, PodyardError) as error:
+    except condition.DATABASE_ERRORS as error:
         raise condition.refusal(error, found.database_path) from error
 
 

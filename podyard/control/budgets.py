@@ -23,6 +23,7 @@ from podyard.control.nodes import pass_into
 from podyard.control.spending import MONTH, REFUSE, STOP, TOTAL, BudgetState, Period
 from podyard.db import budgets, timers
 from podyard.db import nodes as node_rows
+from podyard.db.timers import Timer
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.account import Account
 from podyard.domain.budget import Budget, BudgetLogEntry, BudgetScope
@@ -200,8 +201,8 @@ def anything_to_follow(uow: UnitOfWork) -> bool:
     return budgets.any_to_look_at(uow)
 
 
-def on_timer(uow: UnitOfWork, fleet: Fleet, timer: Mapping[str, Any]) -> None:
-    budget = budgets.find_by_key(uow, timer["resource_key"])
+def on_timer(uow: UnitOfWork, fleet: Fleet, timer: Timer) -> None:
+    budget = budgets.find_by_key(uow, timer.resource_key)
     if budget is not None:
         look(uow, fleet, budget)
 

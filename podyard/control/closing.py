@@ -9,8 +9,7 @@ Otherwise the bill is outdated and is computed again. Whoever dies in between le
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import Code, PodyardError, failed_precondition
@@ -19,6 +18,7 @@ from podyard.control.invoice_document import canonical, digest, number_of
 from podyard.control.invoices import Computed
 from podyard.db import invoices as invoice_rows
 from podyard.db import ledger, prices, timers, usage_events
+from podyard.db.timers import Timer
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.account import Account
 from podyard.domain.invoice import Invoice, IssuedInvoice
@@ -33,8 +33,6 @@ RETRY_SECONDS = 86_400.0  # of platform time, until the loop tries again to clos
 CLOSE_TRIES_MAX = 3
 PUT_OFF_SECONDS = 1.0  # of platform time, until the loop looks again at a month that is still being computed
 HELD_NAMED_MAX = 5  # in an error that says what has no price
-
-Row = Mapping[str, Any]
 
 
 class Outdated(PodyardError):
@@ -163,16 +161,16 @@ def issue_by_hand(
     return _issue(uow, account, found, hold_suspense)
 
 
-def on_timer(uow: UnitOfWork, timer: Row, found: Prepared | None) -> bool:
+def on_timer(uow: UnitOfWork, timer: Timer, found: Prepared | None) -> bool:
     """The end of a month and its grace: the loop closes it, as it was computed. What holds it up is kept at the
     account, and it tries again a day later. False: it has to be computed (again), and the timer stays."""
-    project = timer["resource_key"]
+    project = timer.resource_key
     account = _locked(uow, project)
     if not _is_due(uow, account):
         accounts.schedule(uow, account)
         return True
     if found is None or found.account.project != project or not _stands(uow, account, found):
-        timers.put(uow, timer["kind"], project, timer["version"], timer["due"])
+        timers.put(uow, timer.kind, project, timer.version, timer.due)
         return False
     try:
         _issue(uow, account, found, hold_suspense=False)

@@ -10,8 +10,6 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import select
-
 from podyard.base.clock import ClockMode
 from podyard.base.errors import failed_precondition, not_found
 from podyard.base.ids import row_id
@@ -19,16 +17,14 @@ from podyard.control import nodes, preemption, queue_states, recovery
 from podyard.control.clock import LATEST
 from podyard.db import faults as rows
 from podyard.db import nodes as node_rows
-from podyard.db import platform_clock, timers
-from podyard.db.tables import state_changes
+from podyard.db import platform_clock, state_changes, timers
+from podyard.db.timers import Timer
 from podyard.db.unit_of_work import UnitOfWork
-from podyard.domain.fault import RULES_MAX, FaultRule, Subject, parse_rule, parse_rules
+from podyard.domain.fault import RULES_MAX, FaultRule, NodeFault, Subject, parse_rule, parse_rules
 from podyard.domain.fleet import Fleet
 from podyard.domain.node import NODE, ONGOING, UNHEALTHY_MAINTENANCE, Node, NodeRecord, NodeState, UpcomingMaintenance
 from podyard.domain.principal import Principal
 from podyard.domain.queued_resource import QUEUED_RESOURCE, QueuedResource
-
-Row = Mapping[str, Any]
 
 
 def create(uow: UnitOfWork, principal: Principal, data: Any) -> FaultRule:
@@ -130,20 +126,19 @@ def _strikes(uow: UnitOfWork, rule: FaultRule, subject: Subject) -> bool:
 def _state_before(uow: UnitOfWork, rule: FaultRule, key: str, first: str) -> str:
     """The state that the resource had so long ago; its first one when it was not there yet."""
     then = uow.now.plus_seconds(-float(rule.parameters["seconds"]))
-    of = select(state_changes.c.to_state).where(state_changes.c.resource_key == key, state_changes.c.at <= then)
-    return str(uow.execute(of.order_by(state_changes.c.version.desc()).limit(1)).scalar() or first)
+    return state_changes.state_at(uow, key, then) or first
 
 
-def on_timer(uow: UnitOfWork, fleet: Fleet, timer: Row) -> None:
+def on_timer(uow: UnitOfWork, fleet: Fleet, timer: Timer) -> None:
     """What a timer of the rules does. One of a rule that was removed meanwhile does nothing."""
     with rows.acting(uow):
-        if timer["kind"] == rows.NODE_TIMER:
-            _from_store(uow, rows.take_from_store(uow, timer["resource_key"]))
+        if timer.kind == rows.NODE_TIMER:
+            _from_store(uow, rows.take_from_store(uow, timer.resource_key))
             return
-        rule = rows.by_id(uow, timer["resource_key"], lock=True)
+        rule = rows.by_id(uow, timer.resource_key, lock=True)
         if rule is None or rule.over:
             return
-        if timer["kind"] == rows.OVER_TIMER:
+        if timer.kind == rows.OVER_TIMER:
             rows.end(uow, rule.fault_id)
         else:
             _fire(uow, fleet, rule)
@@ -182,17 +177,17 @@ def _preempt(uow: UnitOfWork, fleet: Fleet, rule: FaultRule, node: NodeRecord) -
     rows.keep_for_node(uow, rule, node, "preempt", at)
 
 
-def _from_store(uow: UnitOfWork, kept: Row | None) -> None:
+def _from_store(uow: UnitOfWork, kept: NodeFault | None) -> None:
     """The moment of what a rule had in store for a node has come. A slow link is as fast as before by that alone."""
-    if kept is None or kept["kind"] != "preempt":
+    if kept is None or kept.kind != "preempt":
         return
-    node = node_rows.get_by_key(uow, kept["node_key"])
+    node = node_rows.get_by_key(uow, kept.node_key)
     if not NODE.allows(node.state, "preempt"):
         return
     # After a notice: it may have been stopped and started on other chips since, and then has none any more.
     noticed = node.reclaim_at is not None and node.reclaim_at <= uow.now
-    if node.version == kept["node_version"] or (kept["node_version"] == 0 and noticed):
-        nodes.take_back(uow, node, "preempt", kept["reason"])
+    if node.version == kept.node_version or (kept.node_version == 0 and noticed):
+        nodes.take_back(uow, node, "preempt", kept.reason)
 
 
 def _break(uow: UnitOfWork, fleet: Fleet, rule: FaultRule, node: NodeRecord) -> None:

@@ -13,11 +13,13 @@ from podyard.control import billing, invoices
 from podyard.control.fsck_violation import Violation
 from podyard.db import invoices as invoice_rows
 from podyard.db import ledger
-from podyard.db.fsck import Records, Row
+from podyard.db.fsck import Records
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import region_of
 from podyard.domain.node import NodeRecord
 from podyard.domain.principal import PLATFORM
+from podyard.domain.state_change import StateChange
+from podyard.domain.usage import UsageEvent
 from podyard.pricing.sku import RateCard
 
 _FREE_NANOS = 60 * NANOS_PER_SECOND  # of a first READY that ends in PREEMPTED (docs/preemptible)
@@ -25,19 +27,19 @@ _CAN_BE_FREE = ("preemptible", "spot")
 
 
 def check_bill(uow: UnitOfWork, records: Records, card: RateCard) -> Iterator[Violation]:
-    histories: dict[str, list[Row]] = {}
+    histories: dict[str, list[StateChange]] = {}
     for change in records.changes:
-        if change["machine"] == "node":
-            histories.setdefault(change["resource_key"], []).append(change)
-    told: dict[str, list[Row]] = {}
+        if change.machine == "node":
+            histories.setdefault(change.resource_key, []).append(change)
+    told: dict[str, list[UsageEvent]] = {}
     for event in records.usage:
-        told.setdefault(event["resource_key"], []).append(event)
+        told.setdefault(event.resource_id, []).append(event)
     for key, history in histories.items():
-        lines = [(change["event_id"], change["version"], change["to_state"], change["at"]) for change in history]
-        usage = [(item["event_id"], item["resource_seq"], item["state"], item["at"]) for item in told.pop(key, [])]
-        if sorted(usage, key=lambda item: int(item[1])) != lines:
+        lines = [(change.event_id, change.version, change.to_state, change.at) for change in history]
+        usage = [(item.event_id, item.seq, item.state, item.at) for item in told.pop(key, [])]
+        if sorted(usage, key=lambda item: item[1]) != lines:
             text = f"{len(usage)} usage events stand for {len(lines)} changes, or say something else"
-            yield Violation("I6", records.now, history[0]["resource_name"], text)
+            yield Violation("I6", records.now, history[0].resource_name, text)
     for key, events in sorted(told.items()):
         if not records.after_seq:
             yield Violation("I6", records.now, key, f"{len(events)} usage events of a node without a history")
@@ -63,7 +65,7 @@ def _issued(uow: UnitOfWork, records: Records, card: RateCard) -> Iterator[Viola
 
 
 def _amounts(
-    uow: UnitOfWork, records: Records, card: RateCard, histories: Mapping[str, list[Row]]
+    uow: UnitOfWork, records: Records, card: RateCard, histories: Mapping[str, list[StateChange]]
 ) -> Iterator[Violation]:
     for bill in _bills(uow, records, card, histories):
         for line in bill.nodes:
@@ -91,7 +93,7 @@ def _amounts(
 
 
 def _bills(
-    uow: UnitOfWork, records: Records, card: RateCard, histories: Mapping[str, list[Row]]
+    uow: UnitOfWork, records: Records, card: RateCard, histories: Mapping[str, list[StateChange]]
 ) -> Iterator[billing.ProjectUsage]:
     if not records.after_seq:
         for project in sorted({node.project for node in records.nodes.values()}):
@@ -99,21 +101,21 @@ def _bills(
         return
     keys: dict[str, list[str]] = {}
     for key, history in histories.items():
-        keys.setdefault(history[0]["project"], []).append(key)
+        keys.setdefault(history[0].project, []).append(key)
     for project, of_project in sorted(keys.items()):
         yield billing.usage(uow, card, PLATFORM, project, resource_keys=of_project)
 
 
-def seconds_of(history: Sequence[Row], usage_class: str, now: PlatformTime) -> tuple[list[range], int]:
+def seconds_of(history: Sequence[StateChange], usage_class: str, now: PlatformTime) -> tuple[list[range], int]:
     """(disjoint ranges of whole POSIX seconds in which the node was READY at any instant, seconds that are free)."""
     runs: list[tuple[int, int, str]] = []
     since: int | None = None
     for change in history:
-        ready = change["to_state"] == "READY"
+        ready = change.to_state == "READY"
         if ready and since is None:
-            since = change["at"].nanos
+            since = change.at.nanos
         elif not ready and since is not None:
-            runs.append((since, change["at"].nanos, change["to_state"]))
+            runs.append((since, change.at.nanos, change.to_state))
             since = None
     if since is not None:
         runs.append((since, now.nanos, ""))

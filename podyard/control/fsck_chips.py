@@ -10,7 +10,6 @@ from podyard.control.fsck_violation import Violation
 from podyard.db.fsck import Records
 from podyard.domain.attempt import AttemptState
 from podyard.domain.fleet import Fleet, Pod
-from podyard.domain.host_record import LIVE_HOST_STATES
 from podyard.domain.node import NODE_STATES_LOST, NodeRecord, NodeState
 from podyard.domain.slice import PlacedSlice
 from podyard.hardware.accelerator_types import AcceleratorType
@@ -86,7 +85,7 @@ def _leaks(records: Records, item: PlacedSlice, node: NodeRecord | None) -> Iter
     elif node.state in _NOT_HOLDING:
         yield Violation("I2", item.created, node.name, f"it is {node.state} and still holds chips")
     elif node.state in NODE_STATES_LOST:
-        due = [timer for timer in records.timers if timer["resource_key"] == node.node_key]
+        due = [timer for timer in records.timers if timer.resource_key == node.node_key]
         if not due:
             text = f"it is {node.state} and holds chips that no timer will release"
             yield Violation("I2", item.created, node.name, text)
@@ -107,7 +106,7 @@ def _nodes(records: Records) -> Iterator[Violation]:
     placed = {item.node_key for item in records.slices}
     hosts: dict[str, int] = {}
     for host in records.hosts:
-        hosts[host["node_key"]] = hosts.get(host["node_key"], 0) + 1
+        hosts[host.node_key] = hosts.get(host.node_key, 0) + 1
     for key, node in records.nodes.items():
         elsewhere = node.state is NodeState.REPAIRING and node.last_pod  # its chips broke, and it waits for others
         if node.state in HOLDING and key not in placed and not elsewhere:
@@ -135,5 +134,5 @@ def _processes(records: Records) -> Iterator[Violation]:
             yield Violation("I8", records.now, job.name, text)
         live_nodes[job.node_key] = job
     for host in records.hosts:
-        if host["state"] in LIVE_HOST_STATES and host["node_key"] not in placed:
-            yield Violation("I8", records.now, host["host_id"], f"{host['state']} on chips that were given back")
+        if host.is_live and host.node_key not in placed:
+            yield Violation("I8", records.now, host.host_id, f"{host.state} on chips that were given back")

@@ -5,17 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from podyard.base.clock import PlatformTime
-from podyard.control.fsck_violation import GRACE_SECONDS, Violation, queue_text
-from podyard.db.fsck import Records, Row
+from podyard.control.fsck_violation import GRACE_SECONDS, Violation
+from podyard.db.fsck import Records
+from podyard.db.quotas import NodeKind
 from podyard.domain.fleet import Fleet, quota_kind, quota_units, region_of
 from podyard.domain.node import NODE_STATES_LOST, NodeRecord, NodeState, UsageClass, kind_of
 from podyard.domain.operation import Operation, OperationState
+from podyard.domain.queued_resource import QueuedResourceRecord, QueuedResourceState
 from podyard.hardware.accelerator_types import AcceleratorType
 from podyard.hardware.generations import GENERATIONS
 
 OPERATION_SECONDS_MAX = 24 * 3600.0  # platform time; nothing that a client waits for takes longer here
 CAN_BE_TAKEN_BACK = (UsageClass.PREEMPTIBLE, UsageClass.SPOT)
-_COUNTED = ("project", "usage_class", "zone", "accelerator_type", "topology")
+_WITHOUT_LIVE_NODES = (
+    QueuedResourceState.FAILED,
+    QueuedResourceState.SUSPENDED,
+    QueuedResourceState.DELETING,
+    QueuedResourceState.WAITING_FOR_RESOURCES,
+)
+_OVER = (
+    QueuedResourceState.FAILED,
+    QueuedResourceState.DELETING,
+    QueuedResourceState.GONE,
+    QueuedResourceState.SUSPENDING,
+    QueuedResourceState.SUSPENDED,
+)
 
 
 def check_requests(records: Records, fleet: Fleet) -> Iterator[Violation]:
@@ -29,7 +43,7 @@ def check_requests(records: Records, fleet: Fleet) -> Iterator[Violation]:
 
 def _operations(records: Records) -> Iterator[Violation]:
     pending = {pending for _, pending in _pending(records)}
-    simulated = {timer["resource_key"] for timer in records.timers if timer["kind"] == "maintenance.simulated"}
+    simulated = {timer.resource_key for timer in records.timers if timer.kind == "maintenance.simulated"}
     for key, operation in records.operations.items():
         at, name, verb = operation.ended or operation.created, operation.name, operation.verb
         problem = ended_wrongly(operation)
@@ -55,9 +69,9 @@ def _pending(records: Records) -> Iterator[tuple[str, str]]:
     for node in records.nodes.values():
         if node.pending_operation is not None:
             yield node.name, node.pending_operation
-    for row in records.queued.values():
-        if row["pending_operation"] is not None:
-            yield queue_text(row), row["pending_operation"]
+    for queued in records.queued.values():
+        if queued.pending_operation is not None:
+            yield queued.name, queued.pending_operation
 
 
 def ended_wrongly(operation: Operation) -> str:
@@ -77,23 +91,22 @@ def ended_wrongly(operation: Operation) -> str:
 
 def _quota(records: Records, fleet: Fleet) -> Iterator[Violation]:
     alone = [node for node in records.nodes.values() if node.live_name is not None and node.queued_resource_key is None]
-    counted: dict[tuple[str, ...], int] = {}
+    counted: dict[NodeKind, int] = {}
     for node in alone:
-        key = (node.project, node.usage_class, node.zone, node.accelerator_type, node.topology)
+        key = (node.project, node.usage_class.value, node.zone, node.accelerator_type, node.topology)
         counted[key] = counted.get(key, 0) + 1
-    kept = {tuple(row[name] for name in _COUNTED): row["nodes"] for row in records.counts}
-    for key in sorted({*counted, *kept}):
-        if kept.get(key, 0) != counted.get(key, 0):
-            text = f"{kept.get(key, 0)} nodes are counted, and {counted.get(key, 0)} live"
+    for key in sorted({*counted, *records.counts}):
+        if records.counts.get(key, 0) != counted.get(key, 0):
+            text = f"{records.counts.get(key, 0)} nodes are counted, and {counted.get(key, 0)} live"
             yield Violation("I9", records.now, "/".join(key), text)
     used: dict[tuple[str, str, str, str, str], int] = {}
     for node in alone:
         _use(used, node.project, node.zone, node.usage_class, node.kind)
     for queue in records.queued.values():
-        if queue["live_name"] is not None:
-            for request in queue["spec"]["nodes"]:
-                kind = kind_of(request["spec"]["accelerator_type"], request["spec"]["topology"])
-                _use(used, queue["project"], queue["zone"], queue["usage_class"], kind)
+        if queue.live_name is not None:
+            for request in queue.spec.nodes:
+                kind = kind_of(request.spec.accelerator_type, request.spec.topology)
+                _use(used, queue.project, queue.zone, queue.usage_class, kind)
     for (project, region, generation, usage, size), units in sorted(used.items()):
         limit = fleet.group_limit(region, GENERATIONS[generation], UsageClass(usage), size)
         if units > limit:
@@ -110,13 +123,13 @@ def _use(
 
 def _request_ids(records: Records) -> Iterator[Violation]:
     seen: dict[str, str] = {}
-    for row in records.requests:
-        operation_id, request_id = row["operation_id"], row["request_id"]
+    for request in records.requests:
+        operation_id, request_id = request.operation_id, request.key.request_id
         if operation_id is None:
-            yield Violation("I11", row["created"], request_id, "the request was taken, and nothing was done for it")
+            yield Violation("I11", request.created, request_id, "the request was taken, and nothing was done for it")
         elif operation_id in seen:
             text = f"operation {operation_id} stands for request {seen[operation_id]} too"
-            yield Violation("I11", row["created"], request_id, text)
+            yield Violation("I11", request.created, request_id, text)
         else:
             seen[operation_id] = request_id
 
@@ -126,72 +139,74 @@ def _queued(records: Records) -> Iterator[Violation]:
     for node in records.nodes.values():
         if node.queued_resource_key is not None and node.live_name is not None:
             members.setdefault(node.queued_resource_key, []).append(node)
-    waiting = {timer["resource_key"] for timer in records.timers}
-    for key, row in records.queued.items():
+    waiting = {timer.resource_key for timer in records.timers}
+    for key, queued in records.queued.items():
         nodes = members.pop(key, [])
-        for problem in _queue_problems(records, row, nodes, key in waiting):
-            yield Violation("I14", records.now, queue_text(row), problem)
+        for problem in _queue_problems(records, queued, nodes, key in waiting):
+            yield Violation("I14", records.now, queued.name, problem)
         for node in nodes:
-            if node.project != row["project"]:
-                yield Violation("I12", records.now, node.name, f"it belongs to {queue_text(row)}")
+            if node.project != queued.project:
+                yield Violation("I12", records.now, node.name, f"it belongs to {queued.name}")
     for key, nodes in sorted(members.items()):
         yield Violation("I14", records.now, nodes[0].name, f"its queued resource {key} is gone")
 
 
-def _queue_problems(records: Records, row: Row, nodes: list[NodeRecord], has_timer: bool) -> Iterator[str]:
-    state, wanted = row["state"], len(row["spec"]["nodes"])
+def _queue_problems(
+    records: Records, queued: QueuedResourceRecord, nodes: list[NodeRecord], has_timer: bool
+) -> Iterator[str]:
+    state, wanted = queued.state, len(queued.spec.nodes)
     states = [node.state for node in nodes]
     all_ready = len(nodes) == wanted and set(states) == {NodeState.READY}
-    if state == "ACTIVE" and not all_ready:
+    if state is QueuedResourceState.ACTIVE and not all_ready:
         yield f"it is ACTIVE with {states.count(NodeState.READY)} of {wanted} nodes READY"
-    if state == "PROVISIONING" and all_ready and not has_timer:
+    if state is QueuedResourceState.PROVISIONING and all_ready and not has_timer:
         yield "all of its nodes are READY, and it is not ACTIVE"
-    if state in ("GONE", "ACCEPTED") and nodes:
+    if state in (QueuedResourceState.GONE, QueuedResourceState.ACCEPTED) and nodes:
         yield f"it is {state} and has {len(nodes)} nodes"
-    if state in ("FAILED", "SUSPENDED", "DELETING", "WAITING_FOR_RESOURCES"):
+    if state in _WITHOUT_LIVE_NODES:
         alive = [found for found in states if found is not NodeState.DELETING and found not in NODE_STATES_LOST]
         if alive:
             yield f"it is {state} and has nodes that are {', '.join(sorted(set(alive)))}"
-    until, activated = row["valid_until"], row["activated"]
+    until, activated = queued.valid_until, queued.activated
     if until is None:
         return
     if activated is not None and activated > until:
         yield f"it was first ACTIVE at {activated.rfc3339()}, after {until.rfc3339()}"
     late = until.plus_seconds(GRACE_SECONDS) < records.now
-    if late and activated is None and state not in ("FAILED", "DELETING", "GONE", "SUSPENDING", "SUSPENDED"):
+    if late and activated is None and state not in _OVER:
         yield f"it is {state}, and its time was over at {until.rfc3339()}"
 
 
 def _waiting(records: Records) -> Iterator[Violation]:
     """I5 for what waits for chips: it says why."""
     placed = {item.node_key for item in records.slices}
-    entered = {change["resource_key"]: change["at"] for change in records.changes}
+    entered = {change.resource_key: change.at for change in records.changes}
 
     def is_old(key: str, created: PlatformTime) -> bool:
         since = max(entered.get(key, created), created)
-        return bool(since.plus_seconds(GRACE_SECONDS) < records.now)
+        return since.plus_seconds(GRACE_SECONDS) < records.now
 
     for key, node in records.nodes.items():
         waits = node.state in (NodeState.CREATING, NodeState.STARTING) and key not in placed
         if waits and not node.wait_reason and is_old(key, node.created):
             yield Violation("I5", records.now, node.name, f"it is {node.state} and does not say why it waits")
-    for key, row in records.queued.items():
+    for key, queued in records.queued.items():
         holding = any(node.queued_resource_key == key and node.live_name for node in records.nodes.values())
-        silent = row["state"] == "WAITING_FOR_RESOURCES" and not row["wait_reason"] and not holding
-        if silent and is_old(key, row["created"]):
-            yield Violation("I5", records.now, queue_text(row), "it does not say why it waits")
+        waits = queued.state is QueuedResourceState.WAITING_FOR_RESOURCES and not holding
+        if waits and not queued.wait_reason and is_old(key, queued.created):
+            yield Violation("I5", records.now, queued.name, "it does not say why it waits")
 
 
 def _preempted(records: Records) -> Iterator[Violation]:
     classes = {key: node.usage_class for key, node in records.nodes.items()}
     made_for_jobs = {key for key, node in records.nodes.items() if node.job_key is not None}
     for change in records.changes:
-        if change["machine"] != "node" or change["event"] != "preempt":
+        if change.machine != "node" or change.event != "preempt":
             continue
-        key = change["resource_key"]
+        key = change.resource_key
         # A job of higher priority may take the node that the platform made for another job, of whatever class.
         if classes.get(key) not in CAN_BE_TAKEN_BACK and key not in made_for_jobs:
-            yield Violation("I15", change["at"], change["resource_name"], f"{classes.get(key)}, and was preempted")
+            yield Violation("I15", change.at, change.resource_name, f"{classes.get(key)}, and was preempted")
     for node in records.nodes.values():
         over = [at for at in (node.termination, node.reclaim_at) if at is not None]
         lives = node.state is NodeState.READY and over and min(over).plus_seconds(GRACE_SECONDS) < records.now

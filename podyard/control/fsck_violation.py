@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
 
 from podyard.base.clock import PlatformTime
 
@@ -29,7 +27,3 @@ class Violation:
             "resource": self.resource,
             "detail": self.detail,
         }
-
-
-def queue_text(row: Mapping[str, Any]) -> str:
-    return f"projects/{row['project']}/locations/{row['zone']}/queuedResources/{row['queued_resource_id']}"

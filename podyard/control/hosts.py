@@ -11,16 +11,13 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import select
-
 from podyard.base.clock import RealTime
 from podyard.base.errors import Code, PodyardError, failed_precondition, invalid, not_found
 from podyard.control import access, lookup
 from podyard.control.agents import require_agent
 from podyard.control.gangs import POKE_TASK
-from podyard.db import agents, faults, hosts, outbox, yard
+from podyard.db import agents, faults, hosts, outbox, projects, yard
 from podyard.db import nodes as node_rows
-from podyard.db.tables_access import projects
 from podyard.db.transition import move, store
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.host import (
@@ -227,8 +224,8 @@ def settle(uow: UnitOfWork, watching_since: RealTime) -> None:
 def facts(uow: UnitOfWork, record: NodeRecord) -> NodeFacts:
     """What the hosts of a node know of it."""
     node = node_rows.to_node(uow, record)
-    project = uow.first(select(projects).where(projects.c.project == node.project))
-    number = 0 if project is None else int(project["number"])
+    project = projects.read(uow, node.project)
+    number = 0 if project is None else project.number
     account, upcoming = node.spec.extras.get("serviceAccount") or {}, node.upcoming_maintenance
     # The first of several interfaces is the one that a host is reached by.
     network = (node.spec.extras.get("networkConfigs") or [node.spec.extras.get("networkConfig") or {}])[0]
@@ -259,7 +256,7 @@ def facts(uow: UnitOfWork, record: NodeRecord) -> NodeFacts:
         metadata_down=faults.without_metadata(uow, record),
         reclaimed=node.state is NodeState.PREEMPTED or record.reclaim_at is not None,
         host_addresses=_addresses(uow, record),
-        project_metadata={} if project is None else dict(project["compute_metadata"]),
+        project_metadata={} if project is None else dict(project.compute_metadata),
     )
 
 

@@ -8,12 +8,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sqlalchemy import delete, select, tuple_, update
-from sqlalchemy.dialects import postgresql, sqlite
-
 from podyard.base.errors import Code, PodyardError, invalid
-from podyard.db import operations as operation_rows
-from podyard.db.tables_access import request_ids
+from podyard.db import operations, request_ids
+from podyard.db.request_ids import RequestKey
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.principal import Principal
 
@@ -41,35 +38,30 @@ def once(
     An operation that has been deleted since cannot be answered, so the request counts as new: a creation then finds
     what it made before (ALREADY_EXISTS), a deletion finds nothing (NOT_FOUND).
     """
-    key = {"project": project, "method": method, "request_id": _checked(request_id)}
+    key = RequestKey(project, method, _checked(request_id))
     digest = _digest(principal, body)
-    _sweep(uow)
-    uow.execute(delete(request_ids).filter_by(**key).where(_is_old(uow)))
+    too_old = uow.now.plus_seconds(-REMEMBERED_SECONDS)
+    request_ids.sweep(uow, too_old, SWEPT_MAX)
+    request_ids.forget(uow, key, too_old)
     # Written before acting: of two units with one id, PostgreSQL lets the second wait here for the first to end.
-    if _claim(uow, {**key, "body_sha256": digest, "operation_id": None, "created": uow.now}):
-        return _acted(uow, key, act)
-    row = uow.first(select(request_ids).filter_by(**key))
-    assert row is not None, "claimed by a unit that has committed"
-    if row["body_sha256"] != digest:
+    if request_ids.claim(uow, key, digest):
+        return _act(uow, key, act)
+    earlier = request_ids.find(uow, key)
+    assert earlier is not None, "claimed by a unit that has committed"
+    if earlier.body_sha256 != digest:
         raise PodyardError(
             Code.ALREADY_EXISTS,
             f"requestId {request_id!r} was used for another {method} request within the last 24 hours; a new request "
             "needs a new id",
         )
-    operation = None if row["operation_id"] is None else operation_rows.find(uow, row["operation_id"])
-    return _acted(uow, key, act) if operation is None else operation.operation_id
+    operation = None if earlier.operation_id is None else operations.find(uow, earlier.operation_id)
+    return _act(uow, key, act) if operation is None else operation.operation_id
 
 
-def _acted(uow: UnitOfWork, key: Mapping[str, str], act: Callable[[], str]) -> str:
+def _act(uow: UnitOfWork, key: RequestKey, act: Callable[[], str]) -> str:
     operation_id = act()
-    uow.execute(update(request_ids).filter_by(**key).values(operation_id=operation_id))
+    request_ids.set_operation(uow, key, operation_id)
     return operation_id
-
-
-def _claim(uow: UnitOfWork, values: Mapping[str, Any]) -> bool:
-    """Whether the row is ours: no other request has it, nor is making it."""
-    dialect = postgresql if uow.connection.dialect.name == "postgresql" else sqlite
-    return uow.execute(dialect.insert(request_ids).values(**values).on_conflict_do_nothing()).rowcount == 1
 
 
 def _checked(request_id: str) -> str:
@@ -84,16 +76,3 @@ def _digest(principal: Principal, body: Mapping[str, Any]) -> str:
     whole = {"caller": principal.email, "body": body}
     text = json.dumps(whole, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode("ascii")).hexdigest()
-
-
-def _is_old(uow: UnitOfWork) -> Any:
-    return request_ids.c.created <= uow.now.plus_seconds(-REMEMBERED_SECONDS)
-
-
-def _sweep(uow: UnitOfWork) -> None:
-    """Forgets the oldest requests. Rows that another unit is sweeping are left to it."""
-    columns = (request_ids.c.project, request_ids.c.method, request_ids.c.request_id)
-    old = select(*columns).where(_is_old(uow)).order_by(request_ids.c.created).limit(SWEPT_MAX)
-    found = uow.execute(old.with_for_update(skip_locked=True)).all()
-    if found:
-        uow.execute(delete(request_ids).where(tuple_(*columns).in_([tuple(row) for row in found])))

@@ -7,8 +7,7 @@ UNHEALTHY_MAINTENANCE for the fleet's `maintenance_seconds`, then READY. In a mu
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import Code, failed_precondition, invalid
@@ -16,6 +15,7 @@ from podyard.control import lookup, nodes, operations, queue_states
 from podyard.db import nodes as node_rows
 from podyard.db import operations as operation_rows
 from podyard.db import timers
+from podyard.db.timers import Timer
 from podyard.db.transition import store
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import Fleet
@@ -165,15 +165,15 @@ def info(
     return [(node.name, node.number, node.upcoming_maintenance) for node in found]
 
 
-def on_timer(uow: UnitOfWork, fleet: Fleet, timer: Mapping[str, Any]) -> None:
-    if timer["kind"] == "maintenance.simulated":
-        _end_simulated(uow, timer["resource_key"])
-    elif timer["kind"] == "maintenance.window":
-        node = node_rows.get_by_key(uow, timer["resource_key"])
+def on_timer(uow: UnitOfWork, fleet: Fleet, timer: Timer) -> None:
+    if timer.kind == "maintenance.simulated":
+        _end_simulated(uow, timer.resource_key)
+    elif timer.kind == "maintenance.window":
+        node = node_rows.get_by_key(uow, timer.resource_key)
         upcoming = node.upcoming_maintenance
         if upcoming is None or upcoming.maintenance_status != PENDING:
             return
-        if upcoming.window_start != timer["due"].rfc3339():
+        if upcoming.window_start != timer.due.rfc3339():
             return  # it was planned anew, for another time
         if node.state is NodeState.READY:
             _begin(uow, fleet, node, None)

@@ -20,6 +20,7 @@ from podyard.db import attempts, hosts, replicas, slices, timers
 from podyard.db import faults as fault_rows
 from podyard.db import jobs as job_rows
 from podyard.db import nodes as rows
+from podyard.db.timers import Timer
 from podyard.db.transition import born, move, store
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.attempt import AttemptOutcome
@@ -275,17 +276,17 @@ def apply_wait(uow: UnitOfWork, action: Wait) -> None:
     move(uow, node, "fail", reason=action.reason, changed=changed)
 
 
-def on_timer(uow: UnitOfWork, timer: Mapping[str, Any]) -> bool:
+def on_timer(uow: UnitOfWork, timer: Timer) -> bool:
     """What a node's timer does. A timer of a node that has moved on since does nothing. Returns whether it was put off
     because processes are on the chips: they end in real time."""
-    node = rows.find_by_key(uow, timer["resource_key"])
-    if node is None or (timer["version"] != 0 and timer["version"] != node.version):
+    node = rows.find_by_key(uow, timer.resource_key)
+    if node is None or (timer.version != 0 and timer.version != node.version):
         return False
-    kind = timer["kind"]
+    kind = timer.kind
     if kind in ("node.stopped", "node.deleted", "node.release") and _busy(uow, node.node_key):
         # Chips are given back only when the last process on them is gone.
         again = uow.now.plus_seconds(QUIET_RETRY_SECONDS)
-        timers.put(uow, kind, node.node_key, timer["version"], again)
+        timers.put(uow, kind, node.node_key, timer.version, again)
         return True
     if kind in _BACK_TO_READY:
         _ready(uow, node, kind.removeprefix("node."), node)

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from podyard.base import ids
 from podyard.base.clock import PlatformTime, seconds_to_nanos
@@ -21,6 +20,7 @@ from podyard.control.queue_states import remind, settle
 from podyard.db import faults, slices, timers
 from podyard.db import nodes as node_rows
 from podyard.db import queued_resources as rows
+from podyard.db.timers import Timer
 from podyard.db.transition import born, move, store
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import Fleet
@@ -217,12 +217,12 @@ def apply_wait_group(uow: UnitOfWork, action: WaitGroup) -> None:
         store(uow, queued, dataclasses.replace(queued, wait_reason=action.reason))
 
 
-def on_timer(uow: UnitOfWork, fleet: Fleet, timer: Mapping[str, Any]) -> None:
+def on_timer(uow: UnitOfWork, fleet: Fleet, timer: Timer) -> None:
     """What a timer of a queued resource does; it looks at the state, so that one which comes too late does nothing."""
-    queued = rows.find_by_key(uow, timer["resource_key"])
+    queued = rows.find_by_key(uow, timer.resource_key)
     if queued is None:
         return
-    kind, state = timer["kind"], queued.state
+    kind, state = timer.kind, queued.state
     if kind == "queuedResource.eligible" and state is QueuedResourceState.ACCEPTED:
         move(uow, queued, "wait", reason="it waits for chips")
     elif kind == "queuedResource.expire" and queued.valid_until is not None and queued.activated is None:

@@ -6,18 +6,14 @@ its acceptance until it is deleted, also while it is FAILED or SUSPENDED; its no
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-
-from sqlalchemy import bindparam, select
+from collections.abc import Sequence
 
 from podyard.base.errors import Code, PodyardError
-from podyard.db import faults
-from podyard.db.tables_compute import node_counts
-from podyard.db.tables_queue import queued_resources
+from podyard.db import faults, quotas
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fault import Subject
 from podyard.domain.fleet import Fleet, quota_kind, quota_message, quota_name, quota_units, region_of
-from podyard.domain.node import UsageClass, kind_of
+from podyard.domain.node import UsageClass
 from podyard.hardware.accelerator_types import AcceleratorType
 
 
@@ -25,7 +21,7 @@ def used(uow: UnitOfWork, project: str, region: str, kind: AcceleratorType, usag
     """What the project's nodes and queued resources take from the quota that a node of `kind` would count against."""
     return sum(
         count * quota_units(other)
-        for zone, other, count in _held(uow, project, usage_class)
+        for zone, other, count in quotas.holdings(uow, project, usage_class)
         if _share_quota(other, kind) and region_of(zone) == region
     )
 
@@ -65,26 +61,6 @@ def _limit(
     subject = Subject(zone, kind.name, project, (), "", str(usage_class))
     limits = [int(rule.parameters["limit"]) for rule in faults.standing(uow, "quota") if rule.matches(subject)]
     return min(limits) if limits else fleet.quota_limit(region_of(zone), kind, usage_class)
-
-
-_ALONE = select(node_counts).where(
-    node_counts.c.project == bindparam("project"), node_counts.c.usage_class == bindparam("usage_class")
-)
-_QUEUED = select(queued_resources.c.zone, queued_resources.c.spec).where(
-    queued_resources.c.project == bindparam("project"),
-    queued_resources.c.usage_class == bindparam("usage_class"),
-    queued_resources.c.live_name.is_not(None),
-)
-
-
-def _held(uow: UnitOfWork, project: str, usage_class: UsageClass) -> Iterator[tuple[str, AcceleratorType, int]]:
-    """(zone, type, how many) of everything that counts."""
-    of = {"project": project, "usage_class": str(usage_class)}
-    for row in uow.execute(_ALONE, of):
-        yield row.zone, kind_of(row.accelerator_type, row.topology), row.nodes
-    for row in uow.execute(_QUEUED, of):
-        for node in row.spec["nodes"]:
-            yield row.zone, kind_of(node["spec"]["accelerator_type"], node["spec"]["topology"]), 1
 
 
 def _share_quota(one: AcceleratorType, other: AcceleratorType) -> bool:

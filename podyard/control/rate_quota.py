@@ -12,12 +12,10 @@ import threading
 import weakref
 from typing import Protocol
 
-from sqlalchemy import select
-
 from podyard.base.clock import NANOS_PER_SECOND, RealClock
 from podyard.base.errors import Code, PodyardError
 from podyard.control import access
-from podyard.db.tables_access import projects
+from podyard.db import projects
 from podyard.db.unit_of_work import Database
 from podyard.domain.fleet import Fleet
 
@@ -93,9 +91,9 @@ def metric_of(name: str) -> str:
 
 
 def _exhausted(database: Database, project: str, name: str, limit: int) -> PodyardError:
-    number = database.read(lambda uow: uow.first(select(projects.c.number).where(projects.c.project == project)))
+    found = database.read(lambda uow: projects.find(uow, project))
     metric = metric_of(name)
-    consumer = f"project_number:{0 if number is None else number['number']}"
+    consumer = f"project_number:{0 if found is None else found.number}"
     snake = re.sub(r"(?<=[a-z])(?=[A-Z])| ", "_", metric).lower()
     message = (
         f"Quota exceeded for quota metric '{metric}' and limit '{metric} per minute' of service 'tpu.googleapis.com' "

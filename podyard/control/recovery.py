@@ -7,14 +7,14 @@ multislice restart once it is READY again (`queue_states`). Nodes that may be ta
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from podyard.base.clock import PlatformTime
 from podyard.control import nodes, queue_states
 from podyard.db import faults as fault_rows
 from podyard.db import nodes as node_rows
 from podyard.db import slices, timers
+from podyard.db.timers import Timer
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fault import FaultRule
 from podyard.domain.fleet import Fleet
@@ -22,8 +22,6 @@ from podyard.domain.node import TIMEOUT, UNHEALTHY_TENSORFLOW, NodeRecord, NodeS
 from podyard.domain.slice import PlacedSlice
 from podyard.hardware.torus import chips_of, mask_of
 from podyard.scheduler.recovery import Recovery, decide, hosts_of_slice, links_of_slice
-
-Row = Mapping[str, Any]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -78,22 +76,22 @@ def _symptom(now: PlatformTime, damage: Damage, reason: str, worker: int) -> dic
     return {"createTime": now.rfc3339(), "symptomType": damage.symptom, "details": reason, "workerId": str(worker)}
 
 
-def on_timer(uow: UnitOfWork, timer: Row) -> None:
+def on_timer(uow: UnitOfWork, timer: Timer) -> None:
     """Chips work again. A node that has waited for them has a timer of its own."""
-    fault_rows.mended(uow, break_id=timer["resource_key"])
+    fault_rows.mend(uow, break_id=timer.resource_key)
 
 
 def mend(uow: UnitOfWork, fault_id: str) -> None:
     """All chips that a rule has broken work again, sooner than was thought; nodes that waited for them are READY."""
-    rows = fault_rows.mended(uow, fault_id=fault_id)
-    broken = fault_rows.broken(uow) if rows else {}
-    for row in rows:
-        node, held = node_rows.find_by_key(uow, row["node_key"]), slices.find(uow, row["node_key"])
+    mended = fault_rows.mend(uow, fault_id=fault_id)
+    still_broken = fault_rows.broken(uow) if mended else {}
+    for item in mended:
+        node, held = node_rows.find_by_key(uow, item.node_key), slices.find(uow, item.node_key)
         # A node that has been moved since, by whatever it was, waits for something else.
-        if node is None or held is None or (node.state, node.version) != (NodeState.REPAIRING, row["node_version"]):
+        if node is None or held is None or (node.state, node.version) != (NodeState.REPAIRING, item.node_version):
             continue
-        if node.last_pod is None and not held.chips & broken.get(row["pod_id"], 0):
-            timers.put(uow, "node.repaired", row["node_key"], row["node_version"], uow.now)
+        if node.last_pod is None and not held.chips & still_broken.get(item.pod_id, 0):
+            timers.put(uow, "node.repaired", item.node_key, item.node_version, uow.now)
 
 
 def _slice_of(uow: UnitOfWork, node: NodeRecord) -> PlacedSlice:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
 
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import Code, PodyardError, failed_precondition, invalid, not_found
 from podyard.base.ids import check_resource_id, row_id
 from podyard.control import access, nodes
 from podyard.db import reservations, timers
+from podyard.db.timers import Timer
 from podyard.db.transition import born, move
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import Fleet
@@ -107,14 +107,14 @@ def delete(uow: UnitOfWork, principal: Principal, project: str, zone: str, reser
     timers.drop(uow, found.reservation_key)
 
 
-def on_timer(uow: UnitOfWork, timer: Mapping[str, Any]) -> None:
+def on_timer(uow: UnitOfWork, timer: Timer) -> None:
     """Begins and ends a reservation. Nodes that are placed under it when it ends stay until they are deleted."""
-    found = reservations.find_by_key(uow, timer["resource_key"])
+    found = reservations.find_by_key(uow, timer.resource_key)
     if found is None:
         return
-    if timer["kind"] == "reservation.start" and found.state is ReservationState.APPROVED:
+    if timer.kind == "reservation.start" and found.state is ReservationState.APPROVED:
         _start(uow, found)
-    elif timer["kind"] == "reservation.end" and found.state is ReservationState.ACTIVE:
+    elif timer.kind == "reservation.end" and found.state is ReservationState.ACTIVE:
         move(uow, found, "expire", reason="its end has come")
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from podyard.db import unserved
 from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.unserved import CountedCall
 from podyard.domain.principal import Principal
 
 VIEW = "podyard.calls.list"
@@ -20,7 +18,7 @@ def record(uow: UnitOfWork, host: str, method: str, path: str) -> None:
     unserved.add(uow, host[:HOST_CHARACTERS_MAX], method[:METHOD_CHARACTERS_MAX], path[:PATH_CHARACTERS_MAX])
 
 
-def list_calls(uow: UnitOfWork, principal: Principal) -> list[Mapping[str, Any]]:
+def list_calls(uow: UnitOfWork, principal: Principal) -> list[CountedCall]:
     """All of them, the newest first. They name projects of everybody, so they are for the platform's owner."""
     principal.require(VIEW, "*", "calls")
-    return unserved.rows(uow)
+    return unserved.list_all(uow)

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
-
-from sqlalchemy import select
 
 from podyard.control import jobs, nodes
-from podyard.db import job_history, job_logs
+from podyard.db import job_history, job_logs, state_changes
 from podyard.db import jobs as job_rows
-from podyard.db.tables import state_changes
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.job import Job
 from podyard.domain.job_history import MetricPoint
 from podyard.domain.principal import Principal
+from podyard.domain.state_change import StateChange
 
 HISTORY_ROWS_MAX = 200  # state changes of one resource on one page, the newest
 
@@ -30,13 +27,10 @@ class JobHistory:
     log_lines: int
 
 
-def node_history(
-    uow: UnitOfWork, principal: Principal, project: str, zone: str, node_id: str
-) -> list[Mapping[str, Any]]:
+def node_history(uow: UnitOfWork, principal: Principal, project: str, zone: str, node_id: str) -> list[StateChange]:
     """The state changes of a node, the newest first."""
     node = nodes.get(uow, principal, project, zone, node_id)
-    query = select(state_changes).where(state_changes.c.resource_key == node.node_key)
-    return uow.all(query.order_by(state_changes.c.seq.desc()).limit(HISTORY_ROWS_MAX))
+    return state_changes.newest(uow, node.node_key, HISTORY_ROWS_MAX)
 
 
 def jobs_on_node(

@@ -13,6 +13,7 @@ from podyard.base.errors import Code, PodyardError
 
 # 64 MB took 45 ms from the page cache. Of a larger database the damaged part is found when it is read.
 CHECKED_BYTES_MAX = 256 << 20
+DATABASE_ERRORS = (DatabaseError, PodyardError)  # what is raised where a database cannot be used
 _PRIMARY_CODE = 0xFF  # of SQLite's extended result codes (sqlite.org/rescode.html)
 _DAMAGED_SHORT = "restore a backup, or move the file away to start with an empty database"
 

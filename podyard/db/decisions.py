@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import select
 
 from podyard.base.clock import PlatformTime
-from podyard.db.tables import state_changes
+from podyard.db import state_changes
 from podyard.db.tables_compute import operations
 from podyard.db.tables_jobs import attempts, jobs, replicas
 from podyard.db.tables_queue import queued_resources
 from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.state_change import StateChange
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -54,12 +54,12 @@ def decisions(uow: UnitOfWork) -> list[Decision]:
     names = _Names(uow)
     return [
         Decision(
-            row["at"],
+            row.at,
             names.resource(row),
-            row["event"],
-            " ".join([f"{row['from_state']}>{row['to_state']} by {row['actor']}", *names.details(row)]),
+            row.event,
+            " ".join([f"{row.from_state}>{row.to_state} by {row.actor}", *names.details(row)]),
         )
-        for row in uow.all(_CHANGES)
+        for row in state_changes.after(uow, 0)
     ]
 
 
@@ -76,8 +76,8 @@ class _Names:
         self._numbers: dict[str, int] = {}  # of operations in their zones
         self._counts: dict[str, int] = {}  # operations by zone
 
-    def resource(self, change: Mapping[str, Any]) -> str:
-        machine, key = change["machine"], change["resource_key"]
+    def resource(self, change: StateChange) -> str:
+        machine, key = change.machine, change.resource_key
         if machine == "replica":
             replica = self._replicas[key]
             return f"replica/{self._attempt(replica['attempt_id'])}/{replica['rank']}"
@@ -86,16 +86,16 @@ class _Names:
         if machine == "host":
             node, _, index = key.rpartition("-w-")
             return f"host/{self._nodes[node]}/{index}"
-        _, project, _, zone, _, name = change["resource_name"].split("/")
+        _, project, _, zone, _, name = change.resource_name.split("/")
         if machine == "node":
             self._nodes[key] = f"{project}/{zone}/{name}"
         elif machine == "operation":
             name = str(self._number(f"{project}/{zone}", key))
         return f"{machine}/{project}/{zone}/{name}"
 
-    def details(self, change: Mapping[str, Any]) -> list[str]:
-        key = change["resource_key"]
-        match change["machine"], change["event"]:
+    def details(self, change: StateChange) -> list[str]:
+        key = change.resource_key
+        match change.machine, change.event:
             case "operation", "create":
                 # A user may delete an operation that has ended.
                 return [self._operations[key]["verb"]] if key in self._operations else []
@@ -138,7 +138,6 @@ def _text(value: Any) -> str:
     return "-" if value is None else str(value)
 
 
-_CHANGES = select(state_changes).order_by(state_changes.c.seq)
 _REPLICAS = select(
     replicas.c.replica_id, replicas.c.attempt_id, replicas.c.rank, replicas.c.agent_id, replicas.c.outcome
 )

@@ -17,10 +17,11 @@ from podyard.base.clock import PlatformTime
 from podyard.base.ids import row_id
 from podyard.base.rng import Streams
 from podyard.db import timers
+from podyard.db.records import columns
 from podyard.db.tables import clock
 from podyard.db.tables_faults import broken_chips, faults, node_faults
 from podyard.db.unit_of_work import UnitOfWork
-from podyard.domain.fault import FaultRule, Subject
+from podyard.domain.fault import BrokenChips, FaultRule, NodeFault, Subject
 from podyard.domain.node import NODE, NodeRecord
 from podyard.domain.queued_resource import QueuedResourceRecord
 from podyard.domain.slice import chips_from_text, chips_text
@@ -118,8 +119,7 @@ def count(uow: UnitOfWork, fault_id: str) -> bool:
 
 
 def add(uow: UnitOfWork, rule: FaultRule) -> None:
-    fields = {name: getattr(rule, name) for name in FaultRule.__dataclass_fields__}
-    uow.insert(faults, {**fields, "match": dict(rule.match), "parameters": dict(rule.parameters)})
+    uow.insert(faults, {**columns(rule), "match": dict(rule.match), "parameters": dict(rule.parameters)})
     _tell_clock(uow)
 
 
@@ -164,29 +164,20 @@ def break_chips(
 ) -> None:
     """Keeps chips of the node's slice from being given to anybody, `until` then (None: until the rule is removed)."""
     break_id = row_id(uow.streams.stream("broken_chips"), "break")
-    row = {
-        "break_id": break_id,
-        "fault_id": rule.fault_id,
-        "pod_id": pod_id,
-        "chips": chips_text(chips),
-        "until": until,
-        "reason": rule.reason,
-        "node_key": node_key,
-        "node_version": node_version,
-    }
-    uow.insert(broken_chips, row)
+    broke = BrokenChips(break_id, rule.fault_id, pod_id, chips, until, rule.reason, node_key, node_version)
+    uow.insert(broken_chips, {**columns(broke), "chips": chips_text(chips)})
     if until is not None:
         timers.put(uow, MEND_TIMER, break_id, 0, until)
 
 
-def mended(uow: UnitOfWork, *, break_id: str = "", fault_id: str = "") -> list[Mapping[str, Any]]:
-    """Takes out one row of broken chips, or all of a rule, and returns them: their chips work again."""
+def mend(uow: UnitOfWork, *, break_id: str = "", fault_id: str = "") -> list[BrokenChips]:
+    """Lets broken chips work again, those of one break or of a rule, and returns them."""
     mine = broken_chips.c.break_id == break_id if break_id else broken_chips.c.fault_id == fault_id
     found = uow.all(select(broken_chips).where(mine).order_by(broken_chips.c.break_id))
     for row in found:
         timers.drop(uow, row["break_id"])
     uow.execute(delete(broken_chips).where(mine))
-    return found
+    return [BrokenChips(**{**row, "chips": chips_from_text(row["chips"])}) for row in found]
 
 
 def broken(uow: UnitOfWork) -> dict[str, int]:
@@ -209,28 +200,19 @@ def keep_for_node(
 ) -> None:
     """Puts a fault in store for a node, with the timer that takes it out at `at`."""
     node_fault_id = row_id(uow.streams.stream("node_faults"), "nf")
-    row = {
-        "node_fault_id": node_fault_id,
-        "fault_id": rule.fault_id,
-        "node_key": node.node_key,
-        "node_version": version,
-        "kind": kind,
-        "at": at,
-        "factor": factor,
-        "reason": rule.reason,
-    }
-    uow.insert(node_faults, row)
+    kept = NodeFault(node_fault_id, rule.fault_id, node.node_key, version, kind, at, factor, rule.reason)
+    uow.insert(node_faults, columns(kept))
     if at is not None:
         timers.put(uow, NODE_TIMER, node_fault_id, 0, at)
     _tell_clock(uow)
 
 
-def take_from_store(uow: UnitOfWork, node_fault_id: str) -> Mapping[str, Any] | None:
+def take_from_store(uow: UnitOfWork, node_fault_id: str) -> NodeFault | None:
     mine = node_faults.c.node_fault_id == node_fault_id
     row = uow.first(select(node_faults).where(mine))
     uow.execute(delete(node_faults).where(mine))
     _tell_clock(uow)
-    return row
+    return None if row is None else NodeFault(**row)
 
 
 def lost_while_created(uow: UnitOfWork, node: NodeRecord, at: PlatformTime) -> bool:

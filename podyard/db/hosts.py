@@ -54,6 +54,11 @@ def live(uow: UnitOfWork, agent_id: str | None) -> list[HostRecord]:
     return [_record(row) for row in found]
 
 
+def list_all(uow: UnitOfWork) -> list[HostRecord]:
+    """By node and index."""
+    return [_record(row) for row in uow.all(_ALL)]
+
+
 def is_busy(uow: UnitOfWork, node_key: str) -> bool:
     """Whether a host of the node is live."""
     return uow.execute(_BUSY, {"key": node_key}).first() is not None

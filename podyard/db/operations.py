@@ -33,7 +33,7 @@ def of_project(uow: UnitOfWork, project: str, zone: str | None) -> list[Operatio
     return [to_operation(row) for row in found]
 
 
-def all_of_them(uow: UnitOfWork) -> list[Operation]:
+def list_all(uow: UnitOfWork) -> list[Operation]:
     """Of all projects, by id."""
     return [to_operation(row) for row in uow.all(select(operations).order_by(operations.c.operation_id))]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import dataclasses
+from collections.abc import Sequence
 
 from sqlalchemy import bindparam, delete, select, update
 
@@ -15,16 +15,29 @@ BACKGROUND = "background"  # the queue of work that is nobody's in particular: a
 OUTBOX_KEEP_SECONDS = 3600.0  # sent rows are kept this long for people who look for one
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Message:
+    message_id: int
+    queue: str
+    task: str
+    args: Sequence[str]
+
+
 def put(uow: UnitOfWork, queue: str, task: str, args: Sequence[str]) -> None:
     row = {"queue": queue, "task": task, "args": list(args), "created": uow.real_now, "sent": None}
     uow.insert(outbox, row)
 
 
-def unsent(uow: UnitOfWork) -> list[Mapping[str, Any]]:
-    return uow.all(_UNSENT)
+def unsent(uow: UnitOfWork) -> list[Message]:
+    return [Message(**row) for row in uow.all(_UNSENT)]
 
 
-_UNSENT = select(outbox).where(outbox.c.sent.is_(None)).order_by(outbox.c.message_id).limit(OUTBOX_BATCH_MAX)
+_UNSENT = (
+    select(outbox.c.message_id, outbox.c.queue, outbox.c.task, outbox.c.args)
+    .where(outbox.c.sent.is_(None))
+    .order_by(outbox.c.message_id)
+    .limit(OUTBOX_BATCH_MAX)
+)
 
 
 def mark_sent(uow: UnitOfWork, message_ids: Sequence[int]) -> None:

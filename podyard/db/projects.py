@@ -22,6 +22,12 @@ def find(uow: UnitOfWork, project: str) -> Project | None:
     return None if row is None else Project(**row)
 
 
+def read(uow: UnitOfWork, project: str) -> Project | None:
+    """Never locked: for what decides nothing on the project."""
+    row = uow.first(_PROJECT, {"project": project})
+    return None if row is None else Project(**row)
+
+
 def list_all(uow: UnitOfWork) -> list[Project]:
     """By name."""
     return [Project(**row) for row in uow.all(select(projects).order_by(projects.c.project))]

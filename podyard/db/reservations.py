@@ -44,6 +44,11 @@ def of_project(uow: UnitOfWork, project: str, zone: str | None) -> list[Reservat
     return [_record(row) for row in uow.all(query.order_by(reservations.c.zone, reservations.c.reservation_id))]
 
 
+def keys(uow: UnitOfWork) -> frozenset[str]:
+    """Of all, also of those that are gone."""
+    return frozenset(uow.execute(select(reservations.c.reservation_key)).scalars())
+
+
 def active(uow: UnitOfWork) -> list[Reservation]:
     """Of all projects, the oldest first."""
     return [_record(row) for row in uow.all(_ACTIVE)]

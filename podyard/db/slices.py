@@ -28,7 +28,7 @@ def find(uow: UnitOfWork, node_key: str) -> PlacedSlice | None:
     return None if row is None else _record(row)
 
 
-def all_of_them(uow: UnitOfWork) -> list[PlacedSlice]:
+def list_all(uow: UnitOfWork) -> list[PlacedSlice]:
     """By id."""
     return [_record(row) for row in uow.all(_ALL)]
 

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import dataclasses
 
 from sqlalchemy import bindparam, delete, select
 
 from podyard.base.clock import PlatformTime
 from podyard.db.tables import timers
 from podyard.db.unit_of_work import UnitOfWork
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Timer:
+    """`kind`: `OWNER.what`, where the owner is whose timer it is. `version`: of the resource when the timer was set; 0:
+    whatever has become of it."""
+
+    timer_id: int
+    due: PlatformTime
+    kind: str
+    resource_key: str
+    version: int
+
+    @property
+    def owner(self) -> str:
+        return self.kind.partition(".")[0]
 
 
 def put(uow: UnitOfWork, kind: str, resource_key: str, version: int, due: PlatformTime) -> None:
@@ -21,17 +36,23 @@ def count_due(uow: UnitOfWork, until: PlatformTime, most: int) -> int:
     return len(uow.execute(_DUE, {"until": until, "most": most}).all())
 
 
-def first_due(uow: UnitOfWork, until: PlatformTime) -> Mapping[str, Any] | None:
+def first_due(uow: UnitOfWork, until: PlatformTime) -> Timer | None:
     """The first timer that is due at `until`, which stays; None when there is none."""
-    return uow.first(_FIRST, {"until": until, "most": 1})
+    row = uow.first(_FIRST, {"until": until, "most": 1})
+    return None if row is None else Timer(**row)
 
 
-def take_next(uow: UnitOfWork, until: PlatformTime) -> Mapping[str, Any] | None:
+def take_next(uow: UnitOfWork, until: PlatformTime) -> Timer | None:
     """The first timer that is due at `until`, taken out; None when there is none."""
-    row = first_due(uow, until)
-    if row is not None:
-        uow.execute(_TAKE, {"taken": row["timer_id"]})
-    return row
+    timer = first_due(uow, until)
+    if timer is not None:
+        uow.execute(_TAKE, {"taken": timer.timer_id})
+    return timer
+
+
+def list_all(uow: UnitOfWork) -> list[Timer]:
+    """In the order in which they were set."""
+    return [Timer(**row) for row in uow.all(select(timers).order_by(timers.c.timer_id))]
 
 
 def is_set(uow: UnitOfWork, kind: str, resource_key: str) -> bool:

@@ -1,17 +1,28 @@
-"""Rows of calls to Google's APIs that are not served."""
+"""Calls to Google's APIs that are not served, as records."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import dataclasses
 
 from sqlalchemy import delete, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 
+from podyard.base.clock import RealTime
 from podyard.db.tables_access import unserved_calls
 from podyard.db.unit_of_work import UnitOfWork
 
 CALLS_MAX = 1000  # different ones that are remembered; the one that was called longest ago goes first
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CountedCall:
+    """`calls`: how often it was made; `last`: when it was made the last time."""
+
+    host: str
+    method: str
+    path: str
+    calls: int
+    last: RealTime
 
 
 def add(uow: UnitOfWork, host: str, method: str, path: str) -> None:
@@ -26,7 +37,7 @@ def add(uow: UnitOfWork, host: str, method: str, path: str) -> None:
         uow.execute(delete(unserved_calls).where(unserved_calls.c.last == oldest))
 
 
-def rows(uow: UnitOfWork) -> list[Mapping[str, Any]]:
+def list_all(uow: UnitOfWork) -> list[CountedCall]:
     """The newest first."""
     order = (unserved_calls.c.last.desc(), unserved_calls.c.host, unserved_calls.c.path, unserved_calls.c.method)
-    return uow.all(select(unserved_calls).order_by(*order))
+    return [CountedCall(**row) for row in uow.all(select(unserved_calls).order_by(*order))]

@@ -232,6 +232,36 @@ class Subject:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class BrokenChips:
+    """Chips that are given to nobody until they work again: `until`, or None: until the rule is removed. `node_key` had
+    them in its slice, and was moved to `node_version` by the fault. `chips` is a bit set of the pod's chips."""
+
+    break_id: str
+    fault_id: str
+    pod_id: str
+    chips: int
+    until: PlatformTime | None
+    reason: str
+    node_key: str
+    node_version: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NodeFault:
+    """What a fault has in store for a node: `preempt` at `at`, or `slow`: until `at` its jobs' steps take `factor`
+    times as long. `node_version` 0: whatever has become of the node."""
+
+    node_fault_id: str
+    fault_id: str
+    node_key: str
+    node_version: int
+    kind: str
+    at: PlatformTime | None
+    factor: float
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class FaultRule:
     """`starts` and `ends` are platform time; `ends` None: it stands until it is removed. An event happens at `starts`
     and then each `every_seconds`. `fired` counts what it has hit, at most `count`. `over`: it will act no more."""

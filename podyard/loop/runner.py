@@ -10,11 +10,10 @@ import threading
 from collections.abc import Callable
 from types import FrameType
 
-from sqlalchemy.exc import DatabaseError
-
 from podyard.base.clock import RealClock
 from podyard.base.errors import Code, PodyardError
 from podyard.base.rng import secret_token
+from podyard.db.condition import DATABASE_ERRORS
 from podyard.db.unit_of_work import Database
 from podyard.domain.fleet import Fleet
 from podyard.domain.ports import Send
@@ -62,5 +61,5 @@ def _prepared(database: Database) -> bool:
     """Whether the API has made the schema and the clock: at the very first start the loop is there before them."""
     try:
         return database.read(lambda uow: uow.clock is not None)
-    except (PodyardError, DatabaseError):
+    except DATABASE_ERRORS:
         return False

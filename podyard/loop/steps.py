@@ -41,6 +41,7 @@ from podyard.control import (
 from podyard.db import faults as fault_rows
 from podyard.db import fleet as fleet_rows
 from podyard.db import jobs, leases, outbox, platform_clock, timers
+from podyard.db.timers import Timer
 from podyard.db.unit_of_work import Database, Stale, UnitOfWork
 from podyard.domain.fleet import Fleet, FleetSnapshot
 from podyard.domain.plan import Action, Place, PlaceGroup, Preempt, Wait, WaitGroup
@@ -157,14 +158,14 @@ class Loop:
                 return True
             stretch = _Stretch(goal, virtual)
             first = self.database.read(lambda uow: timers.first_due(uow, goal))
-            if first is not None and first["kind"] == accounts.CLOSE_TIMER:
+            if first is not None and first.kind == accounts.CLOSE_TIMER:
                 done = False
                 if outdated < closing.CLOSE_TRIES_MAX:
-                    done, stretch.closing = self._closings.of(first["resource_key"], first["due"])
+                    done, stretch.closing = self._closings.of(first.resource_key, first.due)
                 if not done:
                     if virtual:
                         return False  # a walk waits for the bill
-                    self.database.run(partial(closing.put_off, project=first["resource_key"]), actor=ACTOR)
+                    self.database.run(partial(closing.put_off, project=first.resource_key), actor=ACTOR)
                     continue
             unit = partial(_fire_next, fleet=self.fleet, stretch=stretch)
             for result in self.database.run_together([unit] * count, actor=ACTOR):
@@ -258,13 +259,13 @@ class Loop:
         """Sends what is unsent. A message that was sent but not marked goes out again: receivers do not mind."""
         waiting = self.database.read(outbox.unsent)
         sent = []
-        for row in waiting:
+        for message in waiting:
             try:
-                self.send_message(row["queue"], row["task"], row["args"])
+                self.send_message(message.queue, message.task, message.args)
             except PodyardError as error:
-                logger.warning("message %s stays in the outbox: %s", row["message_id"], error.message)
+                logger.warning("message %s stays in the outbox: %s", message.message_id, error.message)
                 break
-            sent.append(row["message_id"])
+            sent.append(message.message_id)
         if sent:
             self.database.run(lambda uow: outbox.mark_sent(uow, sent), actor=ACTOR)
 
@@ -326,9 +327,9 @@ def _fire_next(uow: UnitOfWork, fleet: Fleet, stretch: _Stretch) -> None:
         stretch.ended = True
         return
     if stretch.virtual:
-        platform_clock.set_forward(uow, timer["due"])
-    uow.at(timer["due"])
-    if timer["kind"] == accounts.CLOSE_TIMER:
+        platform_clock.set_forward(uow, timer.due)
+    uow.at(timer.due)
+    if timer.kind == accounts.CLOSE_TIMER:
         if not closing.on_timer(uow, timer, stretch.closing):
             stretch.ended, stretch.outdated = True, stretch.closing is not None
             return
@@ -338,9 +339,9 @@ def _fire_next(uow: UnitOfWork, fleet: Fleet, stretch: _Stretch) -> None:
     stretch.ended = stretch.virtual and (stretch.put_off or fleet_rows.anything_waits(uow))
 
 
-def _fire(uow: UnitOfWork, fleet: Fleet, timer: Mapping[str, Any]) -> bool:
+def _fire(uow: UnitOfWork, fleet: Fleet, timer: Timer) -> bool:
     """Whether it was put off, because processes are still on a node's chips."""
-    machine = timer["kind"].partition(".")[0]
+    machine = timer.owner
     if machine == "node":
         return nodes.on_timer(uow, timer)
     if machine == "queuedResource":
@@ -356,5 +357,5 @@ def _fire(uow: UnitOfWork, fleet: Fleet, timer: Mapping[str, Any]) -> bool:
     elif machine == "budget":
         budgets.on_timer(uow, fleet, timer)
     else:
-        raise AssertionError(f"no step fires {timer['kind']}")
+        raise AssertionError(f"no step fires {timer.kind}")
     return False

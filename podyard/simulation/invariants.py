@@ -9,8 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 
-from sqlalchemy import bindparam, select
-
 from podyard.base.clock import PlatformTime
 from podyard.control import fsck
 from podyard.control.fsck import Violation
@@ -18,47 +16,17 @@ from podyard.control.fsck_chips import HOLDING
 from podyard.control.fsck_history import edge
 from podyard.control.fsck_requests import CAN_BE_TAKEN_BACK, ended_wrongly
 from podyard.control.fsck_violation import GRACE_SECONDS
+from podyard.db import nodes as node_rows
 from podyard.db import operations as operation_rows
-from podyard.db.fsck import Row
-from podyard.db.tables import state_changes
-from podyard.db.tables_compute import nodes, slices
-from podyard.db.tables_jobs import attempts, jobs
-from podyard.db.tables_queue import queued_resources
+from podyard.db import slices, state_changes, watch
 from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.attempt import AttemptState
 from podyard.domain.node import BILLABLE_NODE_STATES
 from podyard.domain.operation import Operation
-from podyard.domain.slice import chips_from_text
+from podyard.domain.state_change import StateChange
 from podyard.pricing.sku import default_rate_card
 from podyard.simulation.world import World
 
-_NEW_CHANGES = select(state_changes).where(state_changes.c.seq > bindparam("after")).order_by(state_changes.c.seq)
-_NEW_SLICES = select(slices.c.slice_id, slices.c.node_key, slices.c.pod_id, slices.c.chips).where(
-    slices.c.created >= bindparam("since", type_=slices.c.created.type)
-)
-_SLICE = select(slices.c.slice_id).where(slices.c.node_key == nodes.c.node_key)
-_NODE = select(nodes.c.state, nodes.c.usage_class, _SLICE.exists().label("placed")).where(
-    nodes.c.node_key == bindparam("key")
-)
-_GANG = (
-    select(attempts.c.state)
-    .join(jobs, jobs.c.job_key == attempts.c.job_key)
-    .where(jobs.c.node_key == bindparam("key"), attempts.c.state != "ENDED")
-)
-_MEMBERS = select(nodes.c.node_key, nodes.c.node_id, nodes.c.created).where(
-    nodes.c.queued_resource_key == bindparam("key"), nodes.c.live_name.is_not(None)
-)
-_SILENT = (
-    select(queued_resources.c.queued_resource_key).where(
-        queued_resources.c.state == "WAITING_FOR_RESOURCES",
-        queued_resources.c.wait_reason == "",
-        queued_resources.c.created < bindparam("before", type_=queued_resources.c.created.type),
-    ),
-    select(jobs.c.job_key).where(
-        jobs.c.state.in_(("QUEUED", "RECOVERING")),
-        jobs.c.state_reason == "",
-        jobs.c.created < bindparam("before", type_=jobs.c.created.type),
-    ),
-)
 PROCESS_SECONDS_MAX = 60.0  # real time: two leases of a replica, and the turns in which they are noticed
 
 
@@ -75,7 +43,7 @@ class Watch:
         self._next_look = every_seconds
         self._attempts: dict[str, str] = {}  # by job: its open attempt
         self._now = world.now()
-        self._last: dict[str, Row] = {}  # the newest line of each resource
+        self._last: dict[str, StateChange] = {}  # the newest line of each resource
         self._chips: dict[str, dict[str, int]] = {}  # by pod: slice -> chips, as last seen
         self._since = self._now
         self._newest = PlatformTime(0)  # of all lines: timers fire in order, and nobody acts in the past
@@ -119,9 +87,9 @@ class Watch:
         written = self._world.database.written("state_changes", "slices")
         if written != self._written:
             self._written = written
-            for change in map(dict, uow.execute(_NEW_CHANGES, {"after": self.last_seq}).mappings()):
+            for change in state_changes.after(uow, self.last_seq):
                 suspicious |= self._line(uow, change)
-                self.last_seq = change["seq"]
+                self.last_seq = change.seq
             suspicious |= self._overlap(uow)
         suspicious |= self._silence(uow)
         self._zombies()
@@ -130,78 +98,77 @@ class Watch:
     def _silence(self, uow: UnitOfWork) -> bool:
         """Whether something has waited for long without a reason, and was not looked at for that before."""
         long_ago = uow.now.plus_seconds(-GRACE_SECONDS)
-        waiting = [key for query in _SILENT for key in uow.execute(query, {"before": long_ago}).scalars()]
-        silent = {key for key in waiting if key not in self._last or self._last[key]["at"] < long_ago}
+        silent = {key for key in watch.silent(uow, long_ago) if key not in self._last or self._last[key].at < long_ago}
         news = not silent <= self._silent
         self._silent = silent
         return news
 
-    def _line(self, uow: UnitOfWork, change: Row) -> bool:
-        key = change["resource_key"]
+    def _line(self, uow: UnitOfWork, change: StateChange) -> bool:
+        key = change.resource_key
         before = self._last.get(key)
         self._add(list(edge(change, before)))
-        if change["at"] < self._newest:
-            text = f"{change['event']} is told after what happened at {self._newest.rfc3339()}"
-            self._add([Violation("I13", change["at"], change["resource_name"], text)])
-        self._newest = max(self._newest, change["at"])
+        if change.at < self._newest:
+            text = f"{change.event} is told after what happened at {self._newest.rfc3339()}"
+            self._add([Violation("I13", change.at, change.resource_name, text)])
+        self._newest = max(self._newest, change.at)
         self._last[key] = change
-        if change["machine"] == "operation" and change["to_state"] != "RUNNING":
+        if change.machine == "operation" and change.to_state != "RUNNING":
             return self._ended(uow, change)
-        if change["machine"] == "attempt":
+        if change.machine == "attempt":
             self._attempt(change)
-        if change["to_state"] == "ACTIVE" and change["machine"] == "queuedResource":
+        if change.to_state == "ACTIVE" and change.machine == "queuedResource":
             self._active(uow, change)
-        return change["machine"] == "node" and self._node(uow, key, change)
+        return change.machine == "node" and self._node(uow, key, change)
 
-    def _node(self, uow: UnitOfWork, key: str, change: Row) -> bool:
+    def _node(self, uow: UnitOfWork, key: str, change: StateChange) -> bool:
         """Whether something is strange about a node that has changed, as it stands now."""
-        row = uow.execute(_NODE, {"key": key}).first()
-        if row is None:
+        found = watch.node(uow, key)
+        if found is None:
             return False  # its record was deleted since
-        state, usage_class, placed = tuple(row)
-        if change["event"] == "preempt" and usage_class not in CAN_BE_TAKEN_BACK:
+        state, usage_class, placed = found
+        if change.event == "preempt" and usage_class not in CAN_BE_TAKEN_BACK:
             return True
         if state in HOLDING and not placed:
             return True
         if state in BILLABLE_NODE_STATES:
             return False
-        gang = uow.execute(_GANG, {"key": key}).scalars()
-        return "STARTING" in gang or "RUNNING" in gang or (bool(gang) and state not in HOLDING and not placed)
+        gang = watch.attempts_on(uow, key)
+        return not gang <= {AttemptState.ENDING} or (bool(gang) and state not in HOLDING and not placed)
 
-    def _active(self, uow: UnitOfWork, change: Row) -> None:
+    def _active(self, uow: UnitOfWork, change: StateChange) -> None:
         """I14 as it happens: by their lines so far, all nodes of it are READY."""
-        for row in uow.execute(_MEMBERS, {"key": change["resource_key"]}):
-            last = self._last.get(row.node_key)
-            if row.created <= change["at"] and (last is None or last["to_state"] != "READY"):
-                state = "nothing" if last is None else last["to_state"]
-                text = f"it became ACTIVE, and its node {row.node_id} was {state}"
-                self._add([Violation("I14", change["at"], change["resource_name"], text)])
+        for node in node_rows.of_queued_resource(uow, change.resource_key):
+            last = self._last.get(node.node_key)
+            if node.created <= change.at and (last is None or last.to_state != "READY"):
+                state = "nothing" if last is None else last.to_state
+                text = f"it became ACTIVE, and its node {node.node_id} was {state}"
+                self._add([Violation("I14", change.at, change.resource_name, text)])
 
-    def _attempt(self, change: Row) -> None:
+    def _attempt(self, change: StateChange) -> None:
         """I3 as it happens: one attempt of a job at a time."""
-        job = change["resource_name"].split("/")[0]
+        job = change.resource_name.split("/")[0]
         is_open = self._attempts.get(job)
-        if change["event"] == "create" and is_open is not None:
+        if change.event == "create" and is_open is not None:
             text = f"another attempt of its job, {is_open}, has not ended"
-            self._add([Violation("I3", change["at"], change["resource_name"], text)])
-        if change["to_state"] != "ENDED":
-            self._attempts[job] = change["resource_name"]
-        elif is_open == change["resource_name"]:
+            self._add([Violation("I3", change.at, change.resource_name, text)])
+        if change.to_state != "ENDED":
+            self._attempts[job] = change.resource_name
+        elif is_open == change.resource_name:
             del self._attempts[job]
 
-    def _ended(self, uow: UnitOfWork, change: Row) -> bool:
-        key = change["resource_key"]
+    def _ended(self, uow: UnitOfWork, change: StateChange) -> bool:
+        key = change.resource_key
         operation = operation_rows.find(uow, key)
         if operation is None:
             return False  # its record was deleted since
         if key in self._endings:
-            text = f"it ended again, at version {change['version']}"
-            self._add([Violation("I7", change["at"], operation.name, text)])
+            text = f"it ended again, at version {change.version}"
+            self._add([Violation("I7", change.at, operation.name, text)])
         self._endings[key] = _ending(operation)
         return bool(ended_wrongly(operation))
 
     def _unchanged(self, uow: UnitOfWork) -> None:
-        for operation in operation_rows.all_of_them(uow):
+        for operation in operation_rows.list_all(uow):
             before = self._endings.get(operation.operation_id)
             if before is not None and before != _ending(operation):
                 text = "what it ended with has changed since"
@@ -211,13 +178,12 @@ class Watch:
         """Whether a new slice has chips of another one, by what was last seen: one that was given back since only
         makes us look again."""
         clash = False
-        for row in uow.execute(_NEW_SLICES, {"since": self._since}).mappings():
-            pod = self._chips.setdefault(row["pod_id"], {})
-            chips = chips_from_text(row["chips"])
-            if row["slice_id"] not in pod and any(chips & other for other in pod.values()):
+        for slice_id, pod_id, chips in watch.new_slices(uow, self._since):
+            pod = self._chips.setdefault(pod_id, {})
+            if slice_id not in pod and any(chips & other for other in pod.values()):
                 clash = clash or self._reload(uow)
-                pod = self._chips.setdefault(row["pod_id"], {})
-            pod[row["slice_id"]] = chips
+                pod = self._chips.setdefault(pod_id, {})
+            pod[slice_id] = chips
         self._since = uow.now
         return clash
 
@@ -226,11 +192,10 @@ class Watch:
         self._chips = {}
         clash = False
         taken: dict[str, int] = {}
-        for row in uow.all(select(slices.c.slice_id, slices.c.pod_id, slices.c.chips)):
-            chips = chips_from_text(row["chips"])
-            self._chips.setdefault(row["pod_id"], {})[row["slice_id"]] = chips
-            clash = clash or bool(taken.get(row["pod_id"], 0) & chips)
-            taken[row["pod_id"]] = taken.get(row["pod_id"], 0) | chips
+        for item in slices.list_all(uow):
+            self._chips.setdefault(item.pod_id, {})[item.slice_id] = item.chips
+            clash = clash or bool(taken.get(item.pod_id, 0) & item.chips)
+            taken[item.pod_id] = taken.get(item.pod_id, 0) | item.chips
         return clash
 
     def _zombies(self) -> None:
@@ -240,7 +205,7 @@ class Watch:
         for agent in self._world.agents:
             for replica_id in sorted(agent.processes):
                 last = self._last.get(replica_id)
-                if last is not None and last["to_state"] == "EXITED":
+                if last is not None and last.to_state == "EXITED":
                     strange[replica_id] = self._strange_since.get(replica_id, real)
                     if real - strange[replica_id] > PROCESS_SECONDS_MAX and not agent.is_silent:
                         text = f"its process still runs on {agent.agent_id}"

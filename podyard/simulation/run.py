@@ -15,11 +15,12 @@ from podyard.base.rng import Streams
 from podyard.control import billing
 from podyard.control.fsck import Violation
 from podyard.db.decisions import Decision, decisions
+from podyard.db.state_hash import state_hash
 from podyard.domain.node import kind_of
 from podyard.domain.principal import PLATFORM
 from podyard.pricing.sku import default_rate_card
 from podyard.simulation import actions, faults, hosts, workload
-from podyard.simulation.digest import decision_hash, state_hash
+from podyard.simulation.digest import decision_hash
 from podyard.simulation.invariants import Watch
 from podyard.simulation.kinds import FAULTS
 from podyard.simulation.scenario import DAY_SECONDS, LARGE_NODES, Event, Scenario, check, fleet_for

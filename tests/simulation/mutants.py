@@ -22,11 +22,10 @@ from podyard.control import (
     operations,
     queue_states,
     queued_resources,
-    quota,
     reconcile,
 )
 from podyard.db import fleet as fleet_rows
-from podyard.db import job_snapshot, slices, timers, transition
+from podyard.db import job_snapshot, quotas, slices, timers, transition
 from podyard.db import nodes as node_rows
 from podyard.db import operations as operation_rows
 from podyard.db.tables_billing import usage_events
@@ -303,13 +302,13 @@ def quota_is_not_given_back(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("I9", 0, 5, 10)
 def queued_resources_take_no_quota(patch: pytest.MonkeyPatch) -> None:
-    held = quota._held
+    holdings = quotas.holdings
 
     def changed(uow: UnitOfWork, project: str, usage_class: Any, *rest: Any) -> Any:
         alone = {row["node_id"] for row in uow.all(nodes_table.select())}
-        return (item for item in held(uow, project, usage_class, *rest) if not alone)
+        return (item for item in holdings(uow, project, usage_class, *rest) if not alone)
 
-    patch.setattr(quota, "_held", changed)
+    patch.setattr(quotas, "holdings", changed)
 
 
 # I10: states follow their tables.
@@ -345,7 +344,7 @@ def request_ids_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("I11", 0, 1, 2)
 def a_request_is_remembered_without_its_operation(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(idempotency, "_acted", lambda uow, key, act: act())
+    patch.setattr(idempotency, "_act", lambda uow, key, act: act())
 
 
 # I13: time and timers.

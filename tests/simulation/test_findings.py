@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from podyard.control import nodes
+from podyard.db.timers import Timer
 from podyard.simulation.run import simulate
 from podyard.simulation.scenario import Scenario
 from tests.simulation.mutant import ENDS_UNDER_A_JOB
@@ -24,8 +24,8 @@ def test_a_clock_that_walks_does_not_look_for_hours_whether_a_process_has_ended(
     fired: collections.Counter[str] = collections.Counter()
     on_timer = nodes.on_timer
 
-    def counted(uow: Any, timer: Mapping[str, Any]) -> bool:
-        fired[timer["kind"]] += 1
+    def counted(uow: Any, timer: Timer) -> bool:
+        fired[timer.kind] += 1
         return on_timer(uow, timer)
 
     monkeypatch.setattr(nodes, "on_timer", counted)

@@ -1,0 +1,43 @@
+"""What counts against quotas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sqlalchemy import bindparam, select
+
+from podyard.db.tables_compute import node_counts
+from podyard.db.tables_queue import queued_resources
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.node import UsageClass, kind_of
+from podyard.hardware.accelerator_types import AcceleratorType
+
+NodeKind = tuple[str, str, str, str, str]  # project, usage class, zone, accelerator type, topology
+
+_COUNTS = select(node_counts).order_by(*node_counts.primary_key.columns)
+_ALONE = select(node_counts).where(
+    node_counts.c.project == bindparam("project"), node_counts.c.usage_class == bindparam("usage_class")
+)
+_QUEUED = select(queued_resources.c.zone, queued_resources.c.spec).where(
+    queued_resources.c.project == bindparam("project"),
+    queued_resources.c.usage_class == bindparam("usage_class"),
+    queued_resources.c.live_name.is_not(None),
+)
+
+
+def holdings(uow: UnitOfWork, project: str, usage_class: UsageClass) -> Iterator[tuple[str, AcceleratorType, int]]:
+    """(zone, type, how many) of everything that counts."""
+    of = {"project": project, "usage_class": usage_class.value}
+    for row in uow.execute(_ALONE, of):
+        yield row.zone, kind_of(row.accelerator_type, row.topology), row.nodes
+    for row in uow.execute(_QUEUED, of):
+        for node in row.spec["nodes"]:
+            yield row.zone, kind_of(node["spec"]["accelerator_type"], node["spec"]["topology"]), 1
+
+
+def node_counts_kept(uow: UnitOfWork) -> dict[NodeKind, int]:
+    """The counts of live nodes that are kept, those of queued resources aside."""
+    return {
+        (row.project, row.usage_class, row.zone, row.accelerator_type, row.topology): row.nodes
+        for row in uow.execute(_COUNTS)
+    }

@@ -1,0 +1,44 @@
+"""Changes of states, as records. Only `transition` writes them."""
+
+from __future__ import annotations
+
+from sqlalchemy import bindparam, func, select
+
+from podyard.base.clock import PlatformTime
+from podyard.db.tables import state_changes
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.state_change import StateChange
+
+_C = state_changes.c
+_AFTER = select(state_changes).where(_C.seq > bindparam("after")).order_by(_C.seq)
+_NEWEST = (
+    select(state_changes).where(_C.resource_key == bindparam("key")).order_by(_C.seq.desc()).limit(bindparam("most"))
+)
+_STATE_AT = (
+    select(_C.to_state)
+    .where(_C.resource_key == bindparam("key"), bindparam("then", type_=_C.at.type) >= _C.at)
+    .order_by(_C.version.desc())
+    .limit(1)
+)
+_LAST_SEQ = select(func.max(_C.seq))
+
+
+def after(uow: UnitOfWork, seq: int) -> list[StateChange]:
+    """Those of all resources since the one with this number, in their order."""
+    return [StateChange(**row) for row in uow.all(_AFTER, {"after": seq})]
+
+
+def newest(uow: UnitOfWork, resource_key: str, most: int) -> list[StateChange]:
+    """Of one resource, the newest first."""
+    return [StateChange(**row) for row in uow.all(_NEWEST, {"key": resource_key, "most": most})]
+
+
+def state_at(uow: UnitOfWork, resource_key: str, then: PlatformTime) -> str | None:
+    """The state that a resource had at that moment; None: it was not there yet."""
+    state: str | None = uow.execute(_STATE_AT, {"key": resource_key, "then": then}).scalar()
+    return state
+
+
+def last_seq(uow: UnitOfWork) -> int:
+    """The number of the newest one; 0: there is none."""
+    return int(uow.execute(_LAST_SEQ).scalar() or 0)
