@@ -11,22 +11,20 @@ from podyard.api import deps
 from podyard.api.deps import Timestamp
 from podyard.api.tpu import convert, reader
 from podyard.base.errors import Code, invalid
+from podyard.base.training_settings import USUAL_TRAINING, Best, EarlyStopping, TrainingSettings
 from podyard.control.job_progress import JobProgress
 from podyard.domain.fleet import Fleet
 from podyard.domain.job import (
     DEFAULT_MAX_FAILURES,
     DEFAULT_MAX_PREEMPTIONS,
     PRIORITY_DEFAULT,
-    Best,
-    EarlyStopping,
     Elastic,
     Job,
     JobRequest,
-    TrainingSettings,
 )
 from podyard.domain.node import NodeSpec
 from podyard.domain.recipes import check_program, is_program, manifest_of
-from podyard.domain.training import elastic_json, training_json, usual_rate, usual_way
+from podyard.domain.training import elastic_json, usual_rate, usual_way
 from podyard.http.texts import check_labels
 
 EXACT_DECIMALS = 12  # of an amount, as in the messages of bills
@@ -51,8 +49,8 @@ class TrainingMessage(_Message):
     iterations_per_loop: StrictInt = 1
     evaluate_every_steps: StrictInt = 0
     early_stopping: EarlyStoppingMessage | None = None
-    checkpoint_name: StrictStr = TrainingSettings().checkpoint_name
-    keep_checkpoints: StrictInt = TrainingSettings().keep_checkpoints
+    checkpoint_name: StrictStr = USUAL_TRAINING.checkpoint_name
+    keep_checkpoints: StrictInt = USUAL_TRAINING.keep_checkpoints
     best: BestMessage | None = None
     export_at_end: StrictBool = False
 
@@ -112,7 +110,7 @@ class Stopping(BestOf):
 
 
 class Training(TypedDict):
-    """As `training_json` writes it."""
+    """As `TrainingSettings.as_json` writes it."""
 
     accumulationSteps: int
     iterationsPerLoop: int
@@ -272,7 +270,7 @@ def to_api_job(job: Job, progress: JobProgress) -> JobAnswer:
         "maxPreemptions": spec.max_preemptions,
         "execution": spec.execution,
         "priority": spec.priority,
-        "training": cast(Training, training_json(spec.training)),
+        "training": cast(Training, spec.training.as_json()),
         "elastic": cast(ElasticAnswer | None, elastic_json(spec.elastic)),
         "labels": dict(spec.labels),
         "metrics": {"latest": dict(job.latest)},

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from podyard.domain.job import DEFAULT_MAX_FAILURES, DEFAULT_MAX_PREEMPTIONS, JobRequest, TrainingSettings
+from podyard.base.training_settings import USUAL_TRAINING
+from podyard.domain.job import DEFAULT_MAX_FAILURES, DEFAULT_MAX_PREEMPTIONS, JobRequest
 from podyard.domain.node import NodeSpec, UsageClass
 from podyard.domain.recipes import RECIPES
-from podyard.domain.training import training_json
 
 # The training settings that the form has, by their field on the wire.
 TRAINING_FLAGS = {"accumulationSteps": "--accumulation-steps", "evaluateEverySteps": "--evaluate-every-steps"}
@@ -78,8 +78,8 @@ def submit_job(project: str, zone: str, job_id: str, asked: JobRequest, node: st
         name, step = asked.start_from
         flags.append(("--start-from", name if step is None else f"{name}@{step}"))
         body["startFrom"] = {"job": name, **({} if step is None else {"step": step})}
-    usual = training_json(TrainingSettings())
-    training = {field: value for field, value in training_json(asked.training).items() if value != usual[field]}
+    usual = USUAL_TRAINING.as_json()
+    training = {field: value for field, value in asked.training.as_json().items() if value != usual[field]}
     flags += [(TRAINING_FLAGS[field], str(value)) for field, value in training.items()]
     if training:
         body["training"] = training

@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import PodyardError, invalid
+from podyard.base.training_settings import TrainingSettings
 from podyard.control import access, job_progress, jobs, nodes, views
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.attempt import Attempt, committed_ranges
@@ -22,7 +23,6 @@ from podyard.domain.job import (
     Elastic,
     Job,
     JobRequest,
-    TrainingSettings,
 )
 from podyard.domain.job_history import EvaluationRecord
 from podyard.domain.node import Node, NodeSpec

@@ -19,8 +19,8 @@ from typing_extensions import override
 
 from podyard.base.clock import OsClock, RealClock
 from podyard.base.errors import Code, PodyardError
+from podyard.base.training_settings import TrainingSettings
 from podyard.engine.executor import Ended, Peer, ReplicaSpec, run_replica
-from podyard.engine.training.settings import TrainingSettings
 from podyard.engine.training.store import FileStore
 from podyard.workers.agent_state import EXIT_LOST_CONTACT
 from podyard.workers.http_client import JsonClient

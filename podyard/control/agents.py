@@ -23,7 +23,6 @@ from podyard.domain.job import Job, objects_prefix
 from podyard.domain.job_history import CheckpointRecord, EvaluationRecord, MetricPoint
 from podyard.domain.principal import Principal
 from podyard.domain.replica import REPLICA, Desired, Replica, ReplicaOutcome, ReplicaState
-from podyard.domain.training import training_json
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -135,7 +134,7 @@ def specification(uow: UnitOfWork, principal: Principal, replica_id: str) -> Map
         "globalBatch": batch,
         "seed": spec.seed,
         "checkpointEverySteps": spec.checkpoint_every_steps,
-        "training": training_json(spec.training),
+        "training": spec.training.as_json(),
         "learningRateScale": learning_rate_scale(spec, kind, hosts),
         "startFrom": None if start is None else {"objectsPrefix": objects_prefix(start.job_key), "step": start.step},
         "acceleratorType": job.accelerator_type,

@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import bindparam, func, select
 
+from podyard.base.training_settings import TrainingSettings
 from podyard.db.tables_compute import nodes
 from podyard.db.tables_jobs import jobs
 from podyard.db.unit_of_work import UnitOfWork
@@ -19,7 +20,6 @@ from podyard.domain.job import (
     JobState,
     StartFrom,
 )
-from podyard.domain.training import training_of
 
 _ALL = select(jobs).order_by(jobs.c.job_key)
 _BY_KEY = select(jobs).where(jobs.c.job_key == bindparam("key"))
@@ -108,7 +108,7 @@ def to_spec(stored: Mapping[str, Any]) -> JobSpec:
     """The spec of a row; one that an older Podyard wrote has the usual values for what is new."""
     elastic, start_from = stored.get("elastic"), stored.get("start_from")
     nested = {
-        "training": training_of(stored.get("training", {})),
+        "training": TrainingSettings.of_stored(stored.get("training", {})),
         "elastic": elastic and Elastic(**elastic),
         "start_from": start_from and StartFrom(**start_from),
     }

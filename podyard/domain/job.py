@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from podyard.base.clock import PlatformTime
+from podyard.base.training_settings import USUAL_TRAINING, TrainingSettings
 from podyard.domain.attempt import Attempt
 from podyard.domain.machine import Machine
 from podyard.domain.node import kind_of
@@ -56,41 +57,6 @@ DEFAULT_MAX_PREEMPTIONS = 100  # a preemption is the platform's doing, so that a
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Best:
-    """Which checkpoint is the best one: by `metric` of the evaluations, the least (`min`) or the greatest (`max`)."""
-
-    metric: str
-    mode: str
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class EarlyStopping:
-    """A job ends once `patience` evaluations in a row have not bettered `metric` by more than `min_delta`."""
-
-    metric: str
-    mode: str
-    patience: int
-    min_delta: float = 0.0
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class TrainingSettings:
-    """Settings of a training job, apart from its recipe.
-
-    `evaluate_every_steps` 0: only at the end. `keep_checkpoints` 0: all.
-    """
-
-    accumulation_steps: int = 1
-    iterations_per_loop: int = 1
-    evaluate_every_steps: int = 0
-    early_stopping: EarlyStopping | None = None
-    checkpoint_name: str = "checkpoint-{step:08d}"
-    keep_checkpoints: int = 5
-    best: Best | None = None
-    export_at_end: bool = False
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class Elastic:
     """A job that goes on with fewer processes while its whole gang has no room, and grows back.
 
@@ -132,7 +98,7 @@ class JobRequest:
     execution: str = "real"
     replica_processes: int | None = None
     labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    training: TrainingSettings = TrainingSettings()
+    training: TrainingSettings = USUAL_TRAINING
     elastic: Elastic | None = None
     start_from: tuple[str, int | None] | None = None
     priority: int = PRIORITY_DEFAULT
@@ -154,7 +120,7 @@ class JobSpec:
     execution: str
     replica_processes: int | None  # None: one process per host
     labels: Mapping[str, str]
-    training: TrainingSettings = TrainingSettings()
+    training: TrainingSettings = USUAL_TRAINING
     elastic: Elastic | None = None
     start_from: StartFrom | None = None
     priority: int = PRIORITY_DEFAULT  # the higher goes first, and takes nodes and places of lower ones of its project

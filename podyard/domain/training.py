@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import re
 import string
-from collections.abc import Mapping
 from typing import Any
 
 from podyard.base.errors import invalid
-from podyard.domain.job import Best, EarlyStopping, Elastic, TrainingSettings
+from podyard.base.training_settings import TrainingSettings
+from podyard.domain.job import Elastic
 
 NAME_CHARACTERS_MAX = 100
 KEEP_CHECKPOINTS_LEAST = 2  # with a single one, a torn newest checkpoint would leave nothing to resume from
@@ -31,40 +31,12 @@ def usual_way(metric: str) -> str:
     return "max" if any(name in metric for name in MORE_IS_BETTER) else "min"
 
 
-def training_json(settings: TrainingSettings) -> dict[str, Any]:
-    """The settings as REST and replicas have them, all keys."""
-    stopping, best = settings.early_stopping, settings.best
-    return {
-        "accumulationSteps": settings.accumulation_steps,
-        "iterationsPerLoop": settings.iterations_per_loop,
-        "evaluateEverySteps": settings.evaluate_every_steps,
-        "earlyStopping": stopping
-        and {
-            "metric": stopping.metric,
-            "mode": stopping.mode,
-            "patience": stopping.patience,
-            "minDelta": stopping.min_delta,
-        },
-        "checkpointName": settings.checkpoint_name,
-        "keepCheckpoints": settings.keep_checkpoints,
-        "best": best and {"metric": best.metric, "mode": best.mode},
-        "exportAtEnd": settings.export_at_end,
-    }
-
-
 def elastic_json(elastic: Elastic | None) -> dict[str, Any] | None:
     if elastic is None:
         return None
     most = {} if elastic.max_replicas is None else {"maxReplicas": elastic.max_replicas}
     rules = {"batch": elastic.batch, "learningRate": elastic.learning_rate}
     return {"minReplicas": elastic.min_replicas, **most, **rules}
-
-
-def training_of(stored: Mapping[str, Any]) -> TrainingSettings:
-    """The settings from what `dataclasses.asdict` made of them; what an older Podyard did not store is as usual."""
-    stopping, best = stored.get("early_stopping"), stored.get("best")
-    nested = {"early_stopping": stopping and EarlyStopping(**stopping), "best": best and Best(**best)}
-    return TrainingSettings(**{**stored, **nested})
 
 
 def check_training(settings: TrainingSettings, checkpoint_every_steps: int) -> None:

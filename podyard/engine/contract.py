@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from podyard.base.errors import invalid
-from podyard.engine.training.settings import TrainingSettings, check_settings
+from podyard.base.training_settings import TrainingSettings
+from podyard.engine.training.settings import check_settings
 
 MODES = ("train", "evaluate", "predict", "export")
 

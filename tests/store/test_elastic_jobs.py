@@ -9,13 +9,14 @@ from sqlalchemy import select
 
 from podyard.base.clock import ManualClock
 from podyard.base.errors import Code, PodyardError
+from podyard.base.training_settings import TrainingSettings
 from podyard.control import access, agents, gangs, jobs
 from podyard.db import replicas
 from podyard.db.tables_jobs import jobs as jobs_table
 from podyard.db.transition import born, move
 from podyard.db.unit_of_work import Database, UnitOfWork
 from podyard.domain.fleet_file import instant_fleet
-from podyard.domain.job import Elastic, Job, JobRequest, TrainingSettings
+from podyard.domain.job import Elastic, Job, JobRequest
 from podyard.domain.principal import PLATFORM, Principal
 from podyard.domain.replica import Replica
 from podyard.scheduler.jobs import RESIZE_PAUSE_SECONDS, YIELD_SECONDS_MAX

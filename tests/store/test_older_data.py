@@ -8,11 +8,11 @@ from typing import Any
 from sqlalchemy import text
 
 from podyard import migrations
+from podyard.base.training_settings import TrainingSettings
 from podyard.db import attempts as attempt_rows
 from podyard.db import job_history
 from podyard.db import jobs as rows
 from podyard.db.unit_of_work import Database, UnitOfWork
-from podyard.domain.job import TrainingSettings
 
 OLD_SPEC = {
     "recipe": "digits-cnn",

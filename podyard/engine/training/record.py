@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from podyard.base.errors import failed_precondition
-from podyard.engine.training.settings import MEASURED_PREFIX, TrainingSettings, Watched
+from podyard.base.training_settings import TrainingSettings
+from podyard.engine.training.settings import MEASURED_PREFIX
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,11 +44,10 @@ class Record:
         measured = {MEASURED_PREFIX + name: value for name, value in metrics.items()}
         stopping, best = self.stopping, self.best
         if settings.early_stopping is not None:
-            watched = settings.early_stopping.watched
-            value, delta = _value(measured, watched), settings.early_stopping.min_delta
-            stopping = stopping.after(value, step, watched.mode, delta)
+            watched = settings.early_stopping
+            stopping = stopping.after(_value(measured, watched.metric), step, watched.mode, watched.min_delta)
         if settings.best is not None:
-            best = best.after(_value(measured, settings.best), step, settings.best.mode, 0.0)
+            best = best.after(_value(measured, settings.best.metric), step, settings.best.mode, 0.0)
         return Record(stopping, best, measured, step)
 
     def is_best(self, step: int) -> bool:
@@ -59,7 +59,7 @@ class Record:
         if stopping is None or self.stopping.waited < stopping.patience:
             return None
         best = "there is no best one" if self.stopping.value is None else f"the best was {self.stopping.value:.6g}"
-        metric, step = stopping.watched.metric, self.stopping.step
+        metric, step = stopping.metric, self.stopping.step
         return f"{metric} was not better in {self.stopping.waited} evaluations: {best}, of step {step}"
 
     @classmethod
@@ -69,9 +69,7 @@ class Record:
         )
 
 
-def _value(measured: Mapping[str, float], watched: Watched) -> float:
-    if watched.metric not in measured:
-        raise failed_precondition(
-            f"the model's evaluation has no {watched.metric!r}; it has: {', '.join(sorted(measured))}"
-        )
-    return measured[watched.metric]
+def _value(measured: Mapping[str, float], metric: str) -> float:
+    if metric not in measured:
+        raise failed_precondition(f"the model's evaluation has no {metric!r}; it has: {', '.join(sorted(measured))}")
+    return measured[metric]

@@ -10,6 +10,7 @@ import numpy as np
 
 from podyard.base.clock import RealClock
 from podyard.base.errors import Code, PodyardError, failed_precondition
+from podyard.base.training_settings import USUAL_TRAINING
 from podyard.engine.collectives.sums import HostSum
 from podyard.engine.contract import Ended, MetricsSink, Rendezvous, ReplicaSpec
 from podyard.engine.training import checkpoint, export, xla
@@ -21,7 +22,7 @@ from podyard.engine.training.programs import LOSS, TrainState, layouts_of, predi
 from podyard.engine.training.recipe import Input
 from podyard.engine.training.record import Record
 from podyard.engine.training.runtime import SliceShape, StepResult, Trainer
-from podyard.engine.training.settings import MEASURED_PREFIX, TrainingSettings
+from podyard.engine.training.settings import MEASURED_PREFIX
 from podyard.engine.training.store import CheckpointStore
 
 ACCURACY = "accuracy"
@@ -126,7 +127,7 @@ class Session:
         pattern = settings.checkpoint_name
         if settings.evaluate_every_steps and not record.measured:
             # A gang that yields before its first evaluation: there is nothing measured to tell yet.
-            pattern = TrainingSettings().checkpoint_name
+            pattern = USUAL_TRAINING.checkpoint_name
         try:
             name = pattern.format(**told)
         except KeyError as error:

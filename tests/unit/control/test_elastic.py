@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from podyard.base.errors import PodyardError
+from podyard.base.training_settings import TrainingSettings
 from podyard.domain.gang import GangSize, allowed_sizes, core_count, learning_rate_scale
-from podyard.domain.job import Elastic, JobSpec, TrainingSettings
+from podyard.domain.job import Elastic, JobSpec
 from podyard.domain.training import check_elastic
 from podyard.hardware import accelerator_types
 from podyard.scheduler.jobs import RESIZE_PAUSE_SECONDS, YIELD_SECONDS_MAX

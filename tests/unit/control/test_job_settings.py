@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from sqlalchemy import select, update
 
+from podyard.base.training_settings import TrainingSettings
 from podyard.db.tables_jobs import jobs
-from podyard.domain.job import TrainingSettings
-from podyard.domain.training import training_json, usual_way
+from podyard.domain.training import usual_way
 from tests.unit.control.gang import Gang, submit
 from tests.yard import open_yard
 
@@ -71,7 +71,7 @@ def test_a_job_that_says_nothing_has_the_usual_settings(gang: Gang) -> None:
     (replica,) = gang.sync()
     spec = gang.specification(replica)
     assert spec["training"] == USUAL == gang.yard.ok("GET", path)["training"]
-    assert training_json(TrainingSettings()) == USUAL
+    assert TrainingSettings().as_json() == USUAL
     assert (spec["learningRateScale"], spec["startFrom"], spec["hostCount"], spec["coreCount"]) == (1.0, None, 1, 8)
 
 

@@ -9,11 +9,9 @@ import numpy as np
 import pytest
 
 from podyard.base.errors import PodyardError
-from podyard.domain import job
-from podyard.domain.training import training_json
+from podyard.base.training_settings import Best, EarlyStopping, TrainingSettings
 from podyard.engine.training.order import DataOrder, Position
 from podyard.engine.training.record import Record, Tracked
-from podyard.engine.training.settings import EarlyStopping, TrainingSettings, Watched
 
 
 def test_better_means_by_more_than_a_delta_and_nan_is_never_better() -> None:
@@ -49,14 +47,11 @@ def test_the_order_of_the_data_goes_on_in_another_size_of_batch() -> None:
 
 
 def test_settings_survive_their_way_to_a_replica() -> None:
-    settings = TrainingSettings(
-        2, 5, 10, EarlyStopping(Watched("val_loss", "min"), 3, 0.5), "m-{step}", 0, Watched("val_a", "max"), True
-    )
-    stopping, best = job.EarlyStopping("val_loss", "min", 3, 0.5), job.Best("val_a", "max")
-    asked = job.TrainingSettings(2, 5, 10, stopping, "m-{step}", 0, best, True)
-    assert TrainingSettings.of_json(json.loads(json.dumps(training_json(asked)))) == settings
+    stopping, best = EarlyStopping("val_loss", "min", 3, 0.5), Best("val_a", "max")
+    settings = TrainingSettings(2, 5, 10, stopping, "m-{step}", 0, best, True)
+    assert TrainingSettings.of_json(json.loads(json.dumps(settings.as_json()))) == settings
+    assert TrainingSettings.of_stored(json.loads(json.dumps(dataclasses.asdict(settings)))) == settings
     # What a job gets that does not say, and what a run gets that is not told, are the same.
-    assert TrainingSettings.of_json(training_json(job.TrainingSettings())) == TrainingSettings.of_json({})
-    assert TrainingSettings.of_json({}) == TrainingSettings()
+    assert TrainingSettings.of_json(TrainingSettings().as_json()) == TrainingSettings.of_json({}) == TrainingSettings()
     with pytest.raises(PodyardError, match="training has no colour"):
         TrainingSettings.of_json({"colour": 1})

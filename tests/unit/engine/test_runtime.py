@@ -13,15 +13,15 @@ import safetensors.numpy
 
 from podyard.base.clock import OsClock
 from podyard.base.errors import Code, PodyardError
+from podyard.base.training_settings import Best, EarlyStopping, TrainingSettings
 from podyard.engine.contract import Ended
 from podyard.engine.executor import check_spec, run_replica
-from podyard.engine.training.settings import EarlyStopping, TrainingSettings, Watched
 from podyard.engine.training.store import FileStore
 from tests.unit.engine.replica_gang import Alone, Recorder, run_gang, spec_of
 
 pytestmark = pytest.mark.slow
 
-LESS_LOSS = Watched("val_loss", "min")
+LESS_LOSS = Best("val_loss", "min")
 TWO_HOSTS = {"accelerator_type": "v4-16", "core_count": 16, "host_count": 2}
 
 
@@ -145,7 +145,7 @@ def test_precision_is_that_of_all_test_examples(tmp_path: Path) -> None:
 
 
 def test_a_run_stops_early_when_evaluations_no_longer_get_better(tmp_path: Path) -> None:
-    stopping = EarlyStopping(LESS_LOSS, patience=2, min_delta=0.05)
+    stopping = EarlyStopping("val_loss", "min", patience=2, min_delta=0.05)
     settings = {"evaluate_every_steps": 2, "early_stopping": stopping}
     whole, ended = run(tiny(steps=1000, checkpoint_every_steps=2, training=settings), tmp_path)
     assert ended is Ended.FINISHED and whole.result is not None
@@ -164,7 +164,7 @@ def test_a_run_stops_early_when_evaluations_no_longer_get_better(tmp_path: Path)
 
 
 def test_what_is_watched_has_to_be_measured(tmp_path: Path) -> None:
-    stopping = EarlyStopping(Watched("val_recall", "max"), patience=1)
+    stopping = EarlyStopping("val_recall", "max", patience=1)
     with pytest.raises(PodyardError, match="has no 'val_recall'; it has: val_accuracy, val_loss, val_precision"):
         run(tiny(training={"evaluate_every_steps": 2, "early_stopping": stopping}), tmp_path)
 
@@ -172,7 +172,7 @@ def test_what_is_watched_has_to_be_measured(tmp_path: Path) -> None:
 def test_checkpoints_are_named_as_asked_and_old_ones_go_but_not_the_best(tmp_path: Path) -> None:
     settings = {
         "evaluate_every_steps": 3,
-        "best": Watched("val_loss", "min"),
+        "best": Best("val_loss", "min"),
         "keep_checkpoints": 2,
         "checkpoint_name": "model.{epoch:02d}-{val_loss:.3f}",
     }
@@ -218,7 +218,7 @@ def test_a_gang_yields_after_the_same_step_and_another_goes_on(tmp_path: Path) -
 
 def test_two_processes_decide_alike(tmp_path: Path) -> None:
     """Evaluations are shared between them, and who does not lead leaves after the same step."""
-    stopping = EarlyStopping(LESS_LOSS, patience=2, min_delta=0.05)
+    stopping = EarlyStopping("val_loss", "min", patience=2, min_delta=0.05)
     settings = {"evaluate_every_steps": 2, "early_stopping": stopping}
     spec = tiny(steps=1000, training=settings, **TWO_HOSTS)
     whole, _ = run(spec, tmp_path / "whole")
