@@ -196,4 +196,4 @@ def test_a_recipe_of_files_trains_on_a_folder_of_the_data_sets(stack: Stack) -> 
     assert "gradients are summed in shared memory" in lines
     lost = stack.submit("lost", SINGLE, node="single", maxFailures=0, **(fields | {"arguments": {"data": "not-there"}}))
     job = stack.wait_job(lost)
-    assert job["state"] == "FAILED" and "not-there is no folder with data" in job["error"]["message"]
+    assert job["state"] == "FAILED" and "not-there is not a folder with data" in job["error"]["message"]
