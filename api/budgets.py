@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
-from typing import Annotated, Any, NotRequired
+from typing import Annotated, NotRequired
 
 from fastapi import APIRouter, Request
 from pydantic import Field, StrictInt, StrictStr
@@ -17,7 +17,7 @@ from podyard.base.money import Amount, minor_text, round_half_up
 from podyard.control import budgets, costs
 from podyard.control.invoice_document import EXACT_DECIMALS
 from podyard.control.spending import BudgetState
-from podyard.domain.budget import Budget, BudgetLogEntry
+from podyard.domain.budget import Budget, BudgetLogEntry, WebhookRequest
 from podyard.domain.node import UsageClass
 from podyard.pricing.attribution import Share
 from podyard.pricing.sku import default_rate_card
@@ -284,7 +284,7 @@ def _budget(budget: Budget, spent: Amount | None = None) -> BudgetAnswer:
     return answer
 
 
-def _event(entry: BudgetLogEntry, told: Sequence[Mapping[str, Any]]) -> BudgetEvent:
+def _event(entry: BudgetLogEntry, told: Sequence[WebhookRequest]) -> BudgetEvent:
     return {
         "event": entry.event_id,
         "budget": entry.name,
@@ -296,7 +296,7 @@ def _event(entry: BudgetLogEntry, told: Sequence[Mapping[str, Any]]) -> BudgetEv
         "amount": entry.amount.text(9),
         "text": entry.text,
         "webhooks": [
-            {"url": hook["url"], "tries": hook["tries"], "outcome": hook["outcome"], "done": hook["next_try"] is None}
+            {"url": hook.url, "tries": hook.tries, "outcome": hook.outcome, "done": hook.next_try is None}
             for hook in told
         ],
     }

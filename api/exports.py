@@ -14,6 +14,7 @@ from podyard.api.deps import Timestamp
 from podyard.api.objects import ObjectFiles
 from podyard.base.errors import Code, invalid
 from podyard.control import exports
+from podyard.domain.export import Export
 from podyard.pricing.export_slices import GRANULARITIES
 from podyard.pricing.sku import default_rate_card
 
@@ -126,7 +127,7 @@ def list_exports(request: Request, project: str) -> ExportList:
     """The newest first."""
     caller = deps.principal(request)
     found = deps.read(request, lambda uow: exports.list_exports(uow, caller, project))
-    return {"exports": [_answer(row) for row in found]}
+    return {"exports": [_answer(export) for export in found]}
 
 
 @router.post("/exports", responses=deps.errors(429))
@@ -142,10 +143,10 @@ def create(request: Request, project: str, body: Annotated[deps.Body, ExportMess
 def download(request: Request, project: str, export: str) -> Response:
     """The file of an export that is done; with a Range header, a part of it. The ETag is its SHA-256."""
     caller, objects = deps.principal(request), ObjectFiles(deps.platform(request).settings.objects_path)
-    row = deps.read(request, lambda uow: exports.result(uow, caller, project, export))
-    headers = {**_headers(row["format"], _stem(row)), "ETag": f'"{row["sha256"]}"'}
-    media_type = exports.format_of(row["format"]).media_type
-    path = objects.path(row["object_name"])
+    found = deps.read(request, lambda uow: exports.result(uow, caller, project, export))
+    headers = {**_headers(found.format, _stem(found)), "ETag": f'"{found.sha256}"'}
+    media_type = exports.format_of(found.format).media_type
+    path = objects.path(found.object_name or "")
     return _FileInChunks(path, headers=headers, media_type=media_type, stat_result=path.stat())
 
 
@@ -173,40 +174,40 @@ def _headers(name: str, stem: str) -> dict[str, str]:
     }
 
 
-def _stem(row: exports.Row) -> str:
-    several = "" if row["from_month"] == row["until_month"] else f"-{row['until_month']}"
-    return f"{row['project']}-{row['from_month']}{several}"
+def _stem(export: Export) -> str:
+    several = "" if export.from_month == export.until_month else f"-{export.until_month}"
+    return f"{export.project}-{export.from_month}{several}"
 
 
-def _answer(row: exports.Row) -> ExportAnswer:
+def _answer(export: Export) -> ExportAnswer:
     state: ExportState = {
-        "format": row["format"],
-        "fromMonth": row["from_month"],
-        "untilMonth": row["until_month"],
-        "granularity": row["granularity"],
-        "byJob": row["by_job"],
-        "createTime": row["created"].rfc3339(),
-        "rowsDone": row["rows_done"],
-        "tries": row["tries"],
+        "format": export.format,
+        "fromMonth": export.from_month,
+        "untilMonth": export.until_month,
+        "granularity": export.granularity,
+        "byJob": export.by_job,
+        "createTime": export.created.rfc3339(),
+        "rowsDone": export.rows_done,
+        "tries": export.tries,
     }
-    if row["rows_all"] is not None:
-        state["rowsAll"] = row["rows_all"]
-    if row["ended"] is not None:
-        state["endTime"] = row["ended"].rfc3339()
+    if export.rows_all is not None:
+        state["rowsAll"] = export.rows_all
+    if export.ended is not None:
+        state["endTime"] = export.ended.rfc3339()
     answer: ExportAnswer = {
-        "name": f"projects/{row['project']}/exports/{row['export_id']}",
-        "done": row["ended"] is not None,
+        "name": f"projects/{export.project}/exports/{export.export_id}",
+        "done": export.ended is not None,
         "metadata": state,
     }
-    if row["object_name"] is not None:
-        found = exports.format_of(row["format"])
+    if export.object_name is not None and export.bytes is not None and export.sha256 is not None:
+        found = exports.format_of(export.format)
         answer["response"] = {
-            "bytes": row["bytes"],
-            "sha256": row["sha256"],
+            "bytes": export.bytes,
+            "sha256": export.sha256,
             "mediaType": found.media_type,
-            "fileName": f"{_stem(row)}.{found.extension}",
+            "fileName": f"{_stem(export)}.{found.extension}",
         }
-    elif row["error_code"] is not None:
-        code = Code(row["error_code"])
-        answer["error"] = {"code": int(code), "message": row["error_message"], "status": code.name}
+    elif export.error_code is not None:
+        code = Code(export.error_code)
+        answer["error"] = {"code": int(code), "message": export.error_message or "", "status": code.name}
     return answer

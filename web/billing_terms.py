@@ -15,7 +15,7 @@ from podyard.control.dashboard import Covered
 from podyard.control.snapshots import Snapshot
 from podyard.control.spending import BudgetState
 from podyard.db.unit_of_work import UnitOfWork
-from podyard.domain.budget import Budget, BudgetLogEntry
+from podyard.domain.budget import Budget, BudgetLogEntry, WebhookRequest
 from podyard.domain.invoice import Purchase
 from podyard.domain.usage import PriceVersion
 from podyard.http import context
@@ -173,7 +173,7 @@ def _actions(budget: Budget) -> dict[str, str]:
     }
 
 
-def _event(entry: BudgetLogEntry, told: Sequence[Any]) -> dict[str, Any]:
+def _event(entry: BudgetLogEntry, told: Sequence[WebhookRequest]) -> dict[str, Any]:
     return {
         "at": entry.at,
         "name": entry.name,

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from podyard.base.errors import PodyardError
 from podyard.control import exports
-from podyard.control.exports import Claimed
 from podyard.db.unit_of_work import Database
+from podyard.domain import months
+from podyard.domain.export import Export
 from podyard.pricing.export import Row, Source, rows
 from podyard.pricing.export_table import Exported
 from podyard.pricing.sku import RateCard
@@ -40,12 +41,12 @@ def make(database: Database, objects: Path, card: RateCard, export_id: str) -> b
 
 
 class _Maker:
-    def __init__(self, database: Database, objects: Path, card: RateCard, claimed: Claimed) -> None:
+    def __init__(self, database: Database, objects: Path, card: RateCard, claimed: Export) -> None:
         self._database = database
         self._objects = objects
         self._card = card
         self._claimed = claimed
-        self._granularity = claimed.request.granularity
+        self._granularity = claimed.granularity
         self._done = 0
         self._all = claimed.rows_all  # None: not counted yet
 
@@ -54,13 +55,13 @@ class _Maker:
             counted = sum(1 for found in self._sources() for _ in self._told(found))
             self._done, self._all = 0, counted
         self._tell()
-        target = self._objects / self._claimed.object_name
+        target = self._objects / exports.object_name_of(self._claimed)
         target.parent.mkdir(parents=True, exist_ok=True)
         being_written = target.with_name(f".{target.name}")  # readers leave names with a dot aside
         digest, size = hashlib.sha256(), 0
         try:
             with being_written.open("wb") as file:
-                for chunk in exports.format_of(self._claimed.request.format).encode(self._months()):
+                for chunk in exports.format_of(self._claimed.format).encode(self._months()):
                     file.write(chunk)
                     digest.update(chunk)
                     size += len(chunk)
@@ -78,7 +79,7 @@ class _Maker:
 
     def _sources(self) -> Iterator[Source]:
         """One month after the other: no more than one is in memory."""
-        for month in self._claimed.request.months():
+        for month in months.between(self._claimed.from_month, self._claimed.until_month):
             found = self._database.read(partial(exports.month_of, card=self._card, claimed=self._claimed, month=month))
             if found is not None:
                 yield found

@@ -14,8 +14,9 @@ from urllib.parse import SplitResult
 
 from podyard.base.errors import Code, PodyardError, invalid
 from podyard.control import webhook_urls, webhooks
-from podyard.control.webhooks import SIGNATURE_HEADER, Delivery
+from podyard.control.webhooks import SIGNATURE_HEADER, signature_of
 from podyard.db.unit_of_work import Database
+from podyard.domain.budget import WebhookRequest
 
 # All four together are well inside a claim; and the worker that sends has agents to poke as well.
 RESOLVE_SECONDS_MAX = 4.0
@@ -36,7 +37,7 @@ def deliver(database: Database, webhook_id: str) -> bool:
     return database.run(lambda uow: webhooks.finish(uow, claimed, delivered, outcome), actor="webhook") and delivered
 
 
-def send(delivery: Delivery) -> tuple[bool, str]:
+def send(delivery: WebhookRequest) -> tuple[bool, str]:
     """(whether it was taken, what was answered or went wrong). Redirects are not followed."""
     try:
         return _send(delivery)
@@ -46,7 +47,7 @@ def send(delivery: Delivery) -> tuple[bool, str]:
         return False, f"{type(error).__name__}: {error}"
 
 
-def _send(delivery: Delivery) -> tuple[bool, str]:
+def _send(delivery: WebhookRequest) -> tuple[bool, str]:
     parts = webhook_urls.check(delivery.url, "url")
     host, port = parts.hostname or "", parts.port or webhook_urls.PORTS[parts.scheme]
     with contextlib.ExitStack() as stack:
@@ -139,16 +140,17 @@ def _speaking(parts: SplitResult, host: str, port: int, plain: socket.socket) ->
 
 
 def _asked(
-    connection: http.client.HTTPConnection, parts: SplitResult, delivery: Delivery, late: threading.Event
+    connection: http.client.HTTPConnection, parts: SplitResult, delivery: WebhookRequest, late: threading.Event
 ) -> tuple[bool, str]:
+    body = delivery.body.encode()
     headers = {
         "Content-Type": "application/json",
         "User-Agent": "podyard",
-        "Podyard-Webhook": delivery.webhook_id,
-        SIGNATURE_HEADER: delivery.signature,
+        "Podyard-WebhookRequest": delivery.webhook_id,
+        SIGNATURE_HEADER: signature_of(delivery.secret, body),
     }
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    connection.request("POST", path, body=delivery.body, headers=headers)
+    connection.request("POST", path, body=body, headers=headers)
     answer = connection.getresponse()
     if late.is_set():
         raise TimeoutError  # a head that was cut off looks like a whole one

@@ -9,8 +9,7 @@ second, whatever has come and gone meanwhile, and a node is stopped at the end o
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import Code, invalid, not_found
@@ -23,10 +22,11 @@ from podyard.control.nodes import pass_into
 from podyard.control.spending import MONTH, REFUSE, STOP, TOTAL, BudgetState, Period
 from podyard.db import budgets, timers
 from podyard.db import nodes as node_rows
+from podyard.db import webhooks as webhook_rows
 from podyard.db.timers import Timer
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.account import Account
-from podyard.domain.budget import Budget, BudgetLogEntry, BudgetScope
+from podyard.domain.budget import Budget, BudgetLogEntry, BudgetScope, WebhookRequest
 from podyard.domain.fleet import Fleet
 from podyard.domain.node import NodeRecord
 from podyard.domain.principal import Principal
@@ -48,8 +48,7 @@ FORECAST_LOOK_SECONDS = 86_400.0  # expectations change by the day also when not
 # What a request says of a budget.
 _ASKED = ("scope", "scope_value", "amount", "period", "thresholds", "forecasts", "actions")
 
-Row = Mapping[str, Any]
-Event = tuple[BudgetLogEntry, Sequence[Row]]  # with its webhooks
+Event = tuple[BudgetLogEntry, Sequence[WebhookRequest]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -127,7 +126,7 @@ def events(uow: UnitOfWork, principal: Principal, project: str, after_seq: int, 
     principal.require("podyard.billing.view", project, f"projects/{project}/budgetEvents")
     access.project_row(uow, project)
     log = budgets.log(uow, project, after_seq, limit)
-    return [(entry, webhooks.of_event(uow, entry.event_id)) for entry in log]
+    return [(entry, webhook_rows.of_event(uow, entry.event_id)) for entry in log]
 
 
 def _find(uow: UnitOfWork, project: str, name: str) -> Budget:

@@ -10,24 +10,21 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Any
-
-from sqlalchemy import bindparam, func, select
 
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.errors import Code, PodyardError
 from podyard.base.money import Amount
 from podyard.control import access, accounts, bills, commitments
 from podyard.control.spending import within
-from podyard.db import cost_dimensions, usage_events
+from podyard.db import attempts, cost_dimensions, job_history, usage_events
 from podyard.db import jobs as job_rows
-from podyard.db.tables_jobs import attempts, job_metrics, jobs
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain import months
 from podyard.domain.account import Account
+from podyard.domain.attempt import Attempt
 from podyard.domain.fleet import region_of
 from podyard.domain.invoice import Commitment, JobSpan
-from podyard.domain.job import job_name
+from podyard.domain.job import Job
 from podyard.domain.node import INTERRUPTIBLE, UsageClass
 from podyard.domain.principal import Principal
 from podyard.domain.recipes import is_program, manifest_of
@@ -40,7 +37,7 @@ from podyard.pricing.commitments import OWN
 from podyard.pricing.rating import total
 from podyard.pricing.sku import RateCard
 
-Row = Mapping[str, Any]
+Reported = Mapping[int, tuple[int, float]]  # as of `job_history.steps_of_project`, of one job
 NOTHING = Share(0, Amount())
 
 
@@ -278,62 +275,54 @@ def _jobs(
     shares: Mapping[str, Mapping[str, Share]],
     on_demand: Mapping[str, Mapping[str, Share]],
 ) -> list[JobCost]:
-    tries: dict[str, list[Row]] = {}
-    for row in uow.all(_ATTEMPTS, {"project": project}):
-        tries.setdefault(row["job_key"], []).append(row)
-    last = {(row["job_key"], row["attempt"]): row for row in uow.all(_STEPS, {"project": project})}
+    tries, steps = attempts.of_project(uow, project), job_history.steps_of_project(uow, project)
     found = []
-    for job in uow.all(_JOBS, {"project": project}):
-        key = job["node_key"]
-        dearer = on_demand.get(key)
+    for job in sorted(job_rows.of_project(uow, project, None), key=lambda job: job.created):
+        mine, dearer = shares.get(job.node_key, {}), on_demand.get(job.node_key)
+        reported = steps.get(job.job_key, {})
         costs_of = [
-            _attempt(row, later, last, shares.get(key, {}), dearer)
-            for row, later in _with_next(tries.get(job["job_key"], []))
+            _attempt(attempt, later, reported, mine, dearer)
+            for attempt, later in _with_next(tries.get(job.job_key, []))
         ]
-        if key in facts and any(cost.share.seconds for cost in costs_of):
-            found.append(_job(job, facts[key], resources[key], costs_of, last))
+        if job.node_key in facts and any(cost.share.seconds for cost in costs_of):
+            found.append(_job(job, facts[job.node_key], resources[job.node_key], costs_of, reported))
     return found
 
 
-def _with_next(rows: Sequence[Row]) -> list[tuple[Row, Row | None]]:
-    return list(zip(rows, [*rows[1:], None], strict=True))
+def _with_next(found: Sequence[Attempt]) -> list[tuple[Attempt, Attempt | None]]:
+    return list(zip(found, [*found[1:], None], strict=True))
 
 
 def _attempt(
-    row: Row,
-    later: Row | None,
-    last: Mapping[tuple[str, int], Row],
+    attempt: Attempt,
+    later: Attempt | None,
+    reported: Reported,
     shares: Mapping[str, Share],
     dearer: Mapping[str, Share] | None,
 ) -> AttemptCost:
-    reported = last.get((row["job_key"], row["attempt"]))
-    first = row["resume_step"]
-    last_step = first if reported is None else max(first, reported["last"])
-    lost = 0 if later is None else max(0, last_step - max(first, later["resume_step"]))
-    same = None if dearer is None else dearer.get(row["attempt_id"], NOTHING).amount
-    share = shares.get(row["attempt_id"], NOTHING)
-    return AttemptCost(row["attempt"], row["outcome"], share, first, last_step, lost, same)
+    first = attempt.resume_step
+    last_step, _ = reported.get(attempt.attempt, (first, 0.0))
+    last_step = max(first, last_step)
+    lost = 0 if later is None else max(0, last_step - max(first, later.resume_step))
+    same = None if dearer is None else dearer.get(attempt.attempt_id, NOTHING).amount
+    share = shares.get(attempt.attempt_id, NOTHING)
+    return AttemptCost(attempt.attempt, attempt.outcome, share, first, last_step, lost, same)
 
 
 def _job(
-    job: Row,
-    node: BilledNode,
-    resource: Resource,
-    costs_of: Sequence[AttemptCost],
-    last: Mapping[tuple[str, int], Row],
+    job: Job, node: BilledNode, resource: Resource, costs_of: Sequence[AttemptCost], reported: Reported
 ) -> JobCost:
-    spec = job_rows.to_spec(job["spec"])
-    examples = None if is_program(spec.recipe) else manifest_of(spec.recipe).training_example_count
-    steps = [row["modelled"] for (key, _), row in last.items() if key == job["job_key"]]
+    recipe = job.spec.recipe
+    modelled = [seconds for _, seconds in reported.values()]
     return JobCost(
-        name=job_name(job["project"], job["zone"], job["job_id"]),
+        name=job.name,
         node=node.name,
         usage_class=node.usage_class,
-        state=job["state"],
-        steps=job["steps_done"],
-        global_batch=spec.global_batch,
-        examples_per_epoch=examples,
-        estimate=_estimate(resource, spec.steps, steps[0], job["created"]) if steps else None,
+        state=job.state,
+        steps=job.steps_done,
+        global_batch=job.spec.global_batch,
+        examples_per_epoch=None if is_program(recipe) else manifest_of(recipe).training_example_count,
+        estimate=_estimate(resource, job.spec.steps, modelled[0], job.created) if modelled else None,
         attempts=costs_of,
     )
 
@@ -345,27 +334,6 @@ def _estimate(resource: Resource, steps: int, step_seconds: float, at: PlatformT
         return None
     seconds = math.ceil(Fraction(step_seconds) * steps)
     return Amount.of_hourly(version.nanos, seconds * resource.quantity)
-
-
-_JOBS = select(jobs).where(jobs.c.project == bindparam("project")).order_by(jobs.c.created, jobs.c.job_key)
-_ATTEMPTS = (
-    select(attempts)
-    .join(jobs, jobs.c.job_key == attempts.c.job_key)
-    .where(jobs.c.project == bindparam("project"))
-    .order_by(attempts.c.job_key, attempts.c.attempt)
-)
-_STEPS = (
-    select(
-        job_metrics.c.job_key,
-        job_metrics.c.attempt,
-        func.max(job_metrics.c.step).label("last"),
-        func.min(job_metrics.c.modelled_seconds).label("modelled"),
-    )
-    .join(jobs, jobs.c.job_key == job_metrics.c.job_key)
-    .where(jobs.c.project == bindparam("project"))
-    .group_by(job_metrics.c.job_key, job_metrics.c.attempt)
-    .order_by(job_metrics.c.job_key, job_metrics.c.attempt)
-)
 
 
 def _changed(node: BilledNode, change: Change) -> BilledNode:

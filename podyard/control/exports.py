@@ -12,18 +12,14 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
 
-from sqlalchemy import bindparam, delete, select
-
-from podyard.base.clock import PlatformTime
 from podyard.base.errors import Code, PodyardError, failed_precondition, invalid, not_found
 from podyard.base.ids import row_id
 from podyard.control import access, accounts, export_source
-from podyard.db.claims import Claims
-from podyard.db.tables_exports import exports
+from podyard.db import exports
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain import months
+from podyard.domain.export import Export
 from podyard.domain.principal import Principal
 from podyard.pricing.export import Source, rows
 from podyard.pricing.export_bigquery import as_bigquery
@@ -40,9 +36,7 @@ KEPT_MAX = 100  # exports of a project: an older one that has ended gives way to
 CLAIM_SECONDS = 60.0  # a month's bill is computed within that; then every few thousand rows renew the claim
 TRIES_MAX = 5  # workers that die of the same export
 ERROR_LENGTH_MAX = 2000
-_CLAIMS = Claims(exports, TASK, CLAIM_SECONDS)
-
-Row = Mapping[str, Any]
+_CLAIMS = exports.claims(TASK, CLAIM_SECONDS)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -88,28 +82,10 @@ class Request:
         if not 1 <= count <= MONTHS_MAX:
             raise invalid(f"from {self.from_month} until {self.until_month}: 1 to {MONTHS_MAX} months", "untilMonth")
 
-    def months(self) -> Iterator[str]:
-        month = self.from_month
-        while month <= self.until_month:
-            yield month
-            month = months.following(month)
 
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Claimed:
-    """One try at an export, and the fence under which to say how it goes. `rows_all`: as an earlier try has counted."""
-
-    export_id: str
-    project: str
-    request: Request
-    created: PlatformTime
-    rows_all: int | None
-    fence: int
-
-    @property
-    def object_name(self) -> str:
-        """Each try has a file of its own."""
-        return f"{folder_of(self.project)}/{self.export_id}-{self.fence}.{format_of(self.request.format).extension}"
+def object_name_of(export: Export) -> str:
+    """Each try has a file of its own."""
+    return f"{folder_of(export.project)}/{export.export_id}-{export.fence}.{format_of(export.format).extension}"
 
 
 def folder_of(project: str) -> str:
@@ -143,7 +119,7 @@ def small_file(found: Source, request: Request) -> bytes:
     return b"".join(format_of(request.format).encode([(found, made)]))
 
 
-def create(uow: UnitOfWork, principal: Principal, project: str, request: Request) -> Row:
+def create(uow: UnitOfWork, principal: Principal, project: str, request: Request) -> Export:
     """Asks for an export. Raises RESOURCE_EXHAUSTED when as many as there may be are under way."""
     principal.require("podyard.billing.view", project, f"projects/{project}/exports")
     access.project_row(uow, project)
@@ -151,98 +127,99 @@ def create(uow: UnitOfWork, principal: Principal, project: str, request: Request
     last = accounts.of(uow, project).month_of(uow.now)
     if request.until_month > last:
         raise invalid(f"untilMonth is {request.until_month}: the present month is {last}", "untilMonth")
-    there = uow.all(_OF_PROJECT, {"project": project})
-    open_ones = [row for row in there if row["ended"] is None]
-    if len(open_ones) >= OPEN_MAX:
+    there = exports.of_project(uow, project)
+    ended = [one for one in there if one.ended is not None]
+    if len(there) - len(ended) >= OPEN_MAX:
         raise PodyardError(Code.RESOURCE_EXHAUSTED, f"{OPEN_MAX} exports of {project} are not done: wait for one")
-    for row in [row for row in there if row["ended"] is not None][KEPT_MAX - 1 :]:
-        uow.execute(delete(exports).where(exports.c.export_id == row["export_id"]))
+    for one in ended[KEPT_MAX - 1 :]:
+        exports.remove(uow, one.export_id)
+    asked = {field.name: getattr(request, field.name) for field in dataclasses.fields(request)}
     export_id = row_id(uow.streams.stream("exports"), "export")
-    values = {"export_id": export_id, "project": project, "created": uow.now, "rows_done": 0}
-    _CLAIMS.ask(uow, {**values, **dataclasses.asdict(request)})
-    return _row(uow, project, export_id)
+    _CLAIMS.ask(uow, Export(export_id, project, **asked, created=uow.now))
+    return _find(uow, project, export_id)
 
 
-def get(uow: UnitOfWork, principal: Principal, project: str, export_id: str) -> Row:
+def get(uow: UnitOfWork, principal: Principal, project: str, export_id: str) -> Export:
     principal.require("podyard.billing.view", project, f"projects/{project}/exports/{export_id}")
     access.project_row(uow, project)
-    return _row(uow, project, export_id)
+    return _find(uow, project, export_id)
 
 
-def list_exports(uow: UnitOfWork, principal: Principal, project: str) -> list[Row]:
+def list_exports(uow: UnitOfWork, principal: Principal, project: str) -> list[Export]:
     """The newest first; no more than are kept."""
     principal.require("podyard.billing.view", project, f"projects/{project}/exports")
     access.project_row(uow, project)
-    return uow.all(_OF_PROJECT, {"project": project})
+    return exports.of_project(uow, project)
 
 
-def result(uow: UnitOfWork, principal: Principal, project: str, export_id: str) -> Row:
+def result(uow: UnitOfWork, principal: Principal, project: str, export_id: str) -> Export:
     """An export that has a file. Raises FAILED_PRECONDITION while it has none, or why it failed."""
-    row = get(uow, principal, project, export_id)
-    if row["object_name"] is None:
-        why = row["error_message"] or f"it is not done: {row['rows_done']} rows of {row['rows_all'] or 'many'}"
+    found = get(uow, principal, project, export_id)
+    if found.object_name is None:
+        why = found.error_message or f"it is not done: {found.rows_done} rows of {found.rows_all or 'many'}"
         raise failed_precondition(f"export {export_id} has no file: {why}")
-    return row
+    return found
 
 
-def claim(uow: UnitOfWork, export_id: str) -> Claimed | None:
+def claim(uow: UnitOfWork, export_id: str) -> Export | None:
     """Takes the next try; None when there is none, or somebody else is at it. An export that so many workers have died
     of has failed."""
-    row = _CLAIMS.due(uow, export_id)
-    if row is None:
+    found = _CLAIMS.due(uow, export_id)
+    if found is None:
         return None
-    if row["tries"] >= TRIES_MAX:
-        _end(uow, row, error_code=int(Code.ABORTED), error_message=f"{TRIES_MAX} workers have not come to its end")
+    if found.tries >= TRIES_MAX:
+        _fail(uow, found, Code.ABORTED, f"{TRIES_MAX} workers have not come to its end")
         return None
-    request = Request(**{field.name: row[field.name] for field in dataclasses.fields(Request)})
-    return Claimed(export_id, row["project"], request, row["created"], row["rows_all"], _CLAIMS.take(uow, row))
+    return _CLAIMS.take(uow, found)
 
 
-def month_of(uow: UnitOfWork, card: RateCard, claimed: Claimed, month: str) -> Source | None:
+def month_of(uow: UnitOfWork, card: RateCard, claimed: Export, month: str) -> Source | None:
     """A month of a claimed export, as of the moment at which it was asked for. None: nothing was used in it."""
-    return export_source.source(uow.at(claimed.created), card, claimed.project, month, by_job=claimed.request.by_job)
+    return export_source.source(uow.at(claimed.created), card, claimed.project, month, by_job=claimed.by_job)
 
 
-def progress(uow: UnitOfWork, claimed: Claimed, rows_done: int, rows_all: int | None) -> bool:
+def progress(uow: UnitOfWork, claimed: Export, rows_done: int, rows_all: int | None) -> bool:
     """Says how far it is (`rows_all` None: they are being counted), and renews the claim; False when the fence is
     another one's by now."""
-    row = _held(uow, claimed)
-    if row is not None:
-        _CLAIMS.renew(uow, row, rows_done=max(rows_done, row["rows_done"]), rows_all=rows_all)
-    return row is not None
+    found = _held(uow, claimed)
+    if found is not None:
+        done = max(rows_done, found.rows_done)
+        _CLAIMS.renew(uow, found, dataclasses.replace(found, rows_done=done, rows_all=rows_all))
+    return found is not None
 
 
-def finish(uow: UnitOfWork, claimed: Claimed, rows_done: int, size: int, sha256: str) -> bool:
+def finish(uow: UnitOfWork, claimed: Export, rows_done: int, size: int, sha256: str) -> bool:
     """Names the file; False, and nothing is written, when another try has been claimed since."""
-    row = _held(uow, claimed)
-    if row is None:
+    found = _held(uow, claimed)
+    if found is None:
         return False
-    _end(
-        uow,
-        row,
+    ended = dataclasses.replace(
+        found,
+        ended=uow.now,
         rows_done=rows_done,
         rows_all=rows_done,
-        object_name=claimed.object_name,
+        object_name=object_name_of(claimed),
         bytes=size,
         sha256=sha256,
     )
+    _CLAIMS.end(uow, found, ended)
     return True
 
 
-def fail(uow: UnitOfWork, claimed: Claimed, error: PodyardError) -> None:
+def fail(uow: UnitOfWork, claimed: Export, error: PodyardError) -> None:
     """It cannot be made: the same would come of another try."""
-    row = _held(uow, claimed)
-    if row is not None:
-        _end(uow, row, error_code=int(error.code), error_message=error.message[:ERROR_LENGTH_MAX])
+    found = _held(uow, claimed)
+    if found is not None:
+        _fail(uow, found, error.code, error.message[:ERROR_LENGTH_MAX])
 
 
 def left_behind(uow: UnitOfWork, project: str, names: Iterable[str]) -> list[str]:
     """Which of these names of files are of exports that have given way, or of tries that died or came too late."""
-    there = {row["export_id"]: row for row in uow.all(_OF_PROJECT, {"project": project})}
+    there = {one.export_id: one for one in exports.of_project(uow, project)}
     found = []
     for name in names:
-        row = there.get(name.rpartition("/")[2].lstrip(".").rpartition("-")[0])
-        if row is None or (row["ended"] is not None and row["object_name"] != name):
+        export = there.get(name.rpartition("/")[2].lstrip(".").rpartition("-")[0])
+        if export is None or (export.ended is not None and export.object_name != name):
             found.append(name)
     return found
 
@@ -251,24 +228,16 @@ def hint_again(uow: UnitOfWork) -> None:
     _CLAIMS.hint_again(uow)
 
 
-def _held(uow: UnitOfWork, claimed: Claimed) -> Row | None:
+def _held(uow: UnitOfWork, claimed: Export) -> Export | None:
     return _CLAIMS.held(uow, claimed.export_id, claimed.fence)
 
 
-def _end(uow: UnitOfWork, row: Row, **values: Any) -> None:
-    _CLAIMS.end(uow, row, ended=uow.now, **values)
+def _fail(uow: UnitOfWork, found: Export, code: Code, message: str) -> None:
+    _CLAIMS.end(uow, found, dataclasses.replace(found, ended=uow.now, error_code=int(code), error_message=message))
 
 
-def _row(uow: UnitOfWork, project: str, export_id: str) -> Row:
-    row = uow.first(_ONE, {"project": project, "id": export_id})
-    if row is None:
+def _find(uow: UnitOfWork, project: str, export_id: str) -> Export:
+    found = exports.find(uow, project, export_id)
+    if found is None:
         raise not_found(f"projects/{project}/exports/{export_id}")
-    return row
-
-
-_ONE = select(exports).where(exports.c.project == bindparam("project"), exports.c.export_id == bindparam("id"))
-_OF_PROJECT = (
-    select(exports)
-    .where(exports.c.project == bindparam("project"))
-    .order_by(exports.c.created.desc(), exports.c.export_id)
-)
+    return found

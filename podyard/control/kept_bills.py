@@ -17,8 +17,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from sqlalchemy import Engine
-
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import Code, PodyardError
 from podyard.base.intervals import Interval, union_of_seconds
@@ -141,7 +139,7 @@ class Shelf:
 
 
 lock = threading.Lock()  # of all that is kept: it is held for moments only
-_shelves: weakref.WeakKeyDictionary[Engine, Shelf] = weakref.WeakKeyDictionary()
+_shelves: weakref.WeakKeyDictionary[object, Shelf] = weakref.WeakKeyDictionary()
 
 
 def current(uow: UnitOfWork, card: RateCard, project: str, pace: Pace | None = None) -> Kept:

@@ -7,13 +7,19 @@ from typing import Any
 
 from sqlalchemy import bindparam, or_, select
 
-from podyard.db.tables_jobs import attempts, replicas
+from podyard.db.tables_jobs import attempts, jobs, replicas
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.attempt import Attempt, AttemptOutcome, AttemptState
 
 _BY_ID = select(attempts).where(attempts.c.attempt_id == bindparam("id"))
 _BY_ID_LOCKED = _BY_ID.with_for_update()
 _OF_JOB = select(attempts).where(attempts.c.job_key == bindparam("key")).order_by(attempts.c.attempt)
+_OF_PROJECT = (
+    select(attempts)
+    .join(jobs, jobs.c.job_key == attempts.c.job_key)
+    .where(jobs.c.project == bindparam("project"))
+    .order_by(attempts.c.job_key, attempts.c.attempt)
+)
 _IS_OPEN = attempts.c.state != AttemptState.ENDED
 _OPEN = select(attempts).where(attempts.c.job_key == bindparam("key"), _IS_OPEN)
 _SAYS_MORE = (
@@ -41,6 +47,14 @@ def get(uow: UnitOfWork, attempt_id: str) -> Attempt:
 def of_job(uow: UnitOfWork, job_key: str) -> list[Attempt]:
     """By number."""
     return [to_attempt(row) for row in uow.all(_OF_JOB, {"key": job_key})]
+
+
+def of_project(uow: UnitOfWork, project: str) -> dict[str, list[Attempt]]:
+    """By job, then by number."""
+    found: dict[str, list[Attempt]] = {}
+    for row in uow.all(_OF_PROJECT, {"project": project}):
+        found.setdefault(row["job_key"], []).append(to_attempt(row))
+    return found
 
 
 def find_open(uow: UnitOfWork, job_key: str) -> Attempt | None:

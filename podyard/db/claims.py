@@ -1,6 +1,6 @@
 """Work in rows that workers take on: each try under a claim that lapses, and a fence of its own.
 
-A unit writes the row and a hint for a worker (`ask`). The worker claims the row (`due`, then `take`), does the work
+A unit writes the work and a hint for a worker (`ask`). The worker claims it (`due`, then `take`), does the work
 outside of any unit, and writes how it went only while the row still has its fence (`held`, `renew`): a worker that
 was thought dead changes nothing. A hint that is lost, and a claim that has lapsed, are hinted at again by the loop
 (`hint_again`). Times are real: a claim is a promise of a process.
@@ -10,27 +10,43 @@ The table has `tries`, `fence` and `next_try` (null: nothing more is to be done)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import dataclasses
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 from sqlalchemy import Table, bindparam, select
 
+from podyard.base.clock import RealTime
 from podyard.db import outbox
+from podyard.db.records import changed_columns, columns
 from podyard.db.unit_of_work import UnitOfWork
 
 HINTS_MAX = 50  # rows that one look of the loop hints at again: the others have their turn at the next ones
 
-Row = Mapping[str, Any]
+
+class Claimable(Protocol):
+    """A record of such a table."""
+
+    @property
+    def tries(self) -> int: ...
+    @property
+    def fence(self) -> int: ...
+    @property
+    def next_try(self) -> RealTime | None: ...
 
 
-class Claims:
+Work = TypeVar("Work", bound=Claimable)
+
+
+class Claims(Generic[Work]):
     """The work in the rows of one table, whose key is one column. `seconds`: what a claim lasts. How many tries a row
-    has before it is given up is for the caller to say: a worker may die of each."""
+    has before it is given up is for the caller to say: a worker may die of each. `changed` is the record with its other
+    changes, as of `transition.move`."""
 
-    def __init__(self, table: Table, task: str, seconds: float) -> None:
+    def __init__(self, table: Table, record: type[Work], task: str, seconds: float) -> None:
         (key,) = table.primary_key
         next_try = table.c.next_try
         self._table = table
+        self._record = record
         self._key = key.name
         self._task = task
         self._seconds = seconds
@@ -42,46 +58,55 @@ class Claims:
             .limit(HINTS_MAX)
         )
 
-    def ask(self, uow: UnitOfWork, row: Row) -> None:
-        """Writes a row of which nothing has been tried yet, and a hint at it."""
-        uow.insert(self._table, {**row, "tries": 0, "fence": 0, "next_try": uow.real_now})
-        self._hint(uow, row[self._key])
+    def ask(self, uow: UnitOfWork, work: Work) -> None:
+        """Writes work of which nothing has been tried yet, and a hint at it."""
+        assert (work.tries, work.fence) == (0, 0), work
+        uow.insert(self._table, columns(work) | {"next_try": uow.real_now})
+        self._hint(uow, getattr(work, self._key))
 
-    def due(self, uow: UnitOfWork, row_id: str) -> Row | None:
-        """The row, locked; None when nothing is to be done, or not yet, or somebody else is at it."""
-        row = uow.first(self._locked, {"id": row_id})
-        return None if row is None or row["next_try"] is None or row["next_try"] > uow.real_now else row
+    def due(self, uow: UnitOfWork, key: str) -> Work | None:
+        """The work, locked; None when nothing is to be done, or not yet, or somebody else is at it."""
+        work = self._find(uow, key)
+        return None if work is None or work.next_try is None or work.next_try > uow.real_now else work
 
-    def take(self, uow: UnitOfWork, row: Row) -> int:
-        """Begins the next try at a row that is due; returns its fence."""
-        fence: int = row["fence"] + 1
-        self.renew(uow, row, fence=fence, tries=row["tries"] + 1)
-        return fence
+    def take(self, uow: UnitOfWork, work: Work) -> Work:
+        """Begins the next try at work that is due."""
+        return self.renew(uow, work, _replace(work, fence=work.fence + 1, tries=work.tries + 1))
 
-    def held(self, uow: UnitOfWork, row_id: str, fence: int) -> Row | None:
-        """The row, locked, while the try with this fence may write what came of it."""
-        row = uow.first(self._locked, {"id": row_id})
-        return None if row is None or row["fence"] != fence or row["next_try"] is None else row
+    def held(self, uow: UnitOfWork, key: str, fence: int) -> Work | None:
+        """The work, locked, while the try with this fence may write what came of it."""
+        work = self._find(uow, key)
+        return None if work is None or work.fence != fence or work.next_try is None else work
 
-    def renew(self, uow: UnitOfWork, row: Row, **values: Any) -> None:
-        """Makes a claim that is held last from now on, and sets further columns."""
-        self.again(uow, row, self._seconds, **values)
+    def renew(self, uow: UnitOfWork, work: Work, changed: Work) -> Work:
+        """Makes a claim that is held last from now on."""
+        return self.again(uow, work, changed, self._seconds)
 
-    def again(self, uow: UnitOfWork, row: Row, wait_seconds: float, **values: Any) -> None:
+    def again(self, uow: UnitOfWork, work: Work, changed: Work, wait_seconds: float) -> Work:
         """The next try may begin after a wait: of a claim, or before work that has failed is tried again."""
-        self._set(uow, row, values | {"next_try": uow.real_now.plus_seconds(wait_seconds)})
+        return self._store(uow, work, _replace(changed, next_try=uow.real_now.plus_seconds(wait_seconds)))
 
-    def end(self, uow: UnitOfWork, row: Row, **values: Any) -> None:
+    def end(self, uow: UnitOfWork, work: Work, changed: Work) -> None:
         """Nothing more is to be done."""
-        self._set(uow, row, values | {"next_try": None})
+        self._store(uow, work, _replace(changed, next_try=None))
 
     def hint_again(self, uow: UnitOfWork) -> None:
         """Hints at what is due: its hint was lost, or its worker died. Claiming keeps two workers apart."""
         for row in uow.all(self._due, {"now": uow.real_now}):
             self._hint(uow, row["id"])
 
-    def _hint(self, uow: UnitOfWork, row_id: str) -> None:
-        outbox.put(uow, outbox.BACKGROUND, self._task, [row_id])
+    def _find(self, uow: UnitOfWork, key: str) -> Work | None:
+        row = uow.first(self._locked, {"id": key})
+        return None if row is None else self._record(**row)
 
-    def _set(self, uow: UnitOfWork, row: Row, values: Row) -> None:
-        uow.update(self._table, {self._key: row[self._key]}, values)
+    def _hint(self, uow: UnitOfWork, key: str) -> None:
+        outbox.put(uow, outbox.BACKGROUND, self._task, [key])
+
+    def _store(self, uow: UnitOfWork, work: Work, changed: Work) -> Work:
+        if values := changed_columns(work, changed):
+            uow.update(self._table, {self._key: getattr(work, self._key)}, values)
+        return changed
+
+
+def _replace(work: Work, **changes: Any) -> Work:
+    return cast(Work, dataclasses.replace(cast(Any, work), **changes))

@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, Select, Table, and_, bindparam, delete, fa
 
 from podyard.db import attempts
 from podyard.db.records import columns
-from podyard.db.tables_jobs import checkpoints, job_evaluations, job_metrics
+from podyard.db.tables_jobs import checkpoints, job_evaluations, job_metrics, jobs
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.attempt import committed_ranges
 from podyard.domain.job_history import CheckpointRecord, EvaluationRecord, MetricPoint
@@ -36,6 +36,19 @@ _REACHED = (
     .group_by(job_metrics.c.attempt)
 )
 
+_STEPS = (
+    select(
+        job_metrics.c.job_key,
+        job_metrics.c.attempt,
+        func.max(job_metrics.c.step).label("last"),
+        func.min(job_metrics.c.modelled_seconds).label("modelled"),
+    )
+    .join(jobs, jobs.c.job_key == job_metrics.c.job_key)
+    .where(jobs.c.project == bindparam("project"))
+    .group_by(job_metrics.c.job_key, job_metrics.c.attempt)
+    .order_by(job_metrics.c.job_key, job_metrics.c.attempt)
+)
+
 
 def last_step(uow: UnitOfWork, job_key: str, attempt: int) -> int | None:
     """The last step that an attempt has reported."""
@@ -46,6 +59,14 @@ def last_step(uow: UnitOfWork, job_key: str, attempt: int) -> int | None:
 def last_steps(uow: UnitOfWork, job_key: str) -> dict[int, int]:
     """The last step that each attempt reported, committed or lost."""
     return {row["attempt"]: row["step"] for row in uow.all(_REACHED, {"job_key": job_key})}
+
+
+def steps_of_project(uow: UnitOfWork, project: str) -> dict[str, dict[int, tuple[int, float]]]:
+    """By job and attempt: the last step that was reported, and the least modelled time of one in seconds."""
+    found: dict[str, dict[int, tuple[int, float]]] = {}
+    for row in uow.execute(_STEPS, {"project": project}):
+        found.setdefault(row.job_key, {})[row.attempt] = (row.last, row.modelled)
+    return found
 
 
 def newest_seconds(uow: UnitOfWork, job_key: str, attempt: int, most: int) -> list[float]:

@@ -48,6 +48,11 @@ def following(month: str) -> str:
     return _text(index_of(month) + 1)
 
 
+def between(first: str, last: str) -> Iterator[str]:
+    """The months from the first to the last one, both included."""
+    return map(_text, range(index_of(first), index_of(last) + 1))
+
+
 def check_zone(zone: str) -> str:
     """The name itself; raises INVALID_ARGUMENT when there is no such zone."""
     _zone(zone)

@@ -294,7 +294,7 @@ def test_the_command_writes_each_format(
 
     def at_once(uow: Any, *arguments: Any) -> Any:
         row = create(uow, *arguments)
-        made.append(row["export_id"])
+        made.append(row.export_id)
         return row
 
     made: list[str] = []

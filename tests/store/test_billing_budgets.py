@@ -400,30 +400,30 @@ def test_a_webhook_is_claimed_signed_and_its_result_written_under_the_fence(play
     play.create("n")
     play.turn(8000)
     ((hook,),) = [hooks for _, hooks in _events(play)]
-    claimed = play.database.run(lambda uow: webhooks.claim(uow, hook["webhook_id"]))
+    claimed = play.database.run(lambda uow: webhooks.claim(uow, hook.webhook_id))
     assert claimed is not None
-    digest = hmac.new(row.secret.encode(), claimed.body, hashlib.sha256).hexdigest()
-    assert claimed.signature == f"sha256={digest}"
+    digest = hmac.new(row.secret.encode(), claimed.body.encode(), hashlib.sha256).hexdigest()
+    assert webhooks.signature_of(claimed.secret, claimed.body.encode()) == f"sha256={digest}"
     body = json.loads(claimed.body)
     assert (body["budget"], body["kind"], body["detail"], body["cost"]) == ("b", "threshold", "1", "10.000000000")
-    assert play.database.run(lambda uow: webhooks.claim(uow, hook["webhook_id"])) is None  # it is under way
+    assert play.database.run(lambda uow: webhooks.claim(uow, hook.webhook_id)) is None  # it is under way
     clock.advance(webhooks.CLAIM_SECONDS)
-    second = play.database.run(lambda uow: webhooks.claim(uow, hook["webhook_id"]))  # its worker has died
+    second = play.database.run(lambda uow: webhooks.claim(uow, hook.webhook_id))  # its worker has died
     assert second is not None
     assert not play.database.run(lambda uow: webhooks.finish(uow, claimed, True, "late"))
     assert play.database.run(lambda uow: webhooks.finish(uow, second, False, "503"))
     waits = 0
     while True:
         clock.advance(webhooks.WAITS_SECONDS[-1])
-        again = play.database.run(lambda uow: webhooks.claim(uow, hook["webhook_id"]))
+        again = play.database.run(lambda uow: webhooks.claim(uow, hook.webhook_id))
         if again is None:
             break
         waits += 1
         play.database.run(lambda uow, again=again: webhooks.finish(uow, again, False, "503"))
     assert waits == webhooks.TRIES_MAX - 2
     ((hook,),) = [hooks for _, hooks in _events(play)]
-    assert (hook["tries"], hook["next_try"]) == (webhooks.TRIES_MAX, None)
-    assert hook["outcome"] == "given up after 5 tries: 503"
+    assert (hook.tries, hook.next_try) == (webhooks.TRIES_MAX, None)
+    assert hook.outcome == "given up after 5 tries: 503"
 
 
 def test_a_hint_that_was_lost_is_given_again(play: Play, clock: ManualClock) -> None:

@@ -22,6 +22,7 @@ from podyard.control.exports import Request
 from podyard.db.tables import outbox
 from podyard.db.tables_compute import nodes as table_of_nodes
 from podyard.db.unit_of_work import Database
+from podyard.domain.export import Export
 from podyard.domain.fleet import region_of
 from podyard.domain.fleet_file import instant_fleet
 from podyard.domain.node import UsageClass
@@ -67,7 +68,7 @@ def _small(play: Play, request: Request = MARCH) -> bytes:
 
 def _create(play: Play, request: Request = MARCH) -> str:
     row = play.database.run(lambda uow: exports.create(uow, PLATFORM, PROJECT, request))
-    return str(row["export_id"])
+    return str(row.export_id)
 
 
 def _row(play: Play, export_id: str) -> Any:
@@ -144,10 +145,10 @@ def test_an_export_in_the_background_is_the_one_that_is_made_at_once(play: Play,
     play.turn(DAY)  # what is used meanwhile is not in it
     assert _make(play, tmp_path, export_id)
     row = _row(play, export_id)
-    data = (tmp_path / row["object_name"]).read_bytes()
+    data = (tmp_path / row.object_name).read_bytes()
     assert data == at_once
-    assert (row["bytes"], row["sha256"]) == (len(data), hashlib.sha256(data).hexdigest())
-    assert row["rows_done"] == row["rows_all"] == len(_lines(data))
+    assert (row.bytes, row.sha256) == (len(data), hashlib.sha256(data).hexdigest())
+    assert row.rows_done == row.rows_all == len(_lines(data))
     assert not _make(play, tmp_path, export_id)  # it is told again, and there is nothing to do
 
 
@@ -156,7 +157,7 @@ def test_several_months_are_one_file(play: Play, tmp_path: Path) -> None:
     play.turn(45 * DAY)
     export_id = _create(play, Request("csv", "2026-01", "2026-04"))
     assert _make(play, tmp_path, export_id)
-    data = (tmp_path / _row(play, export_id)["object_name"]).read_bytes()
+    data = (tmp_path / _row(play, export_id).object_name).read_bytes()
     april = _small(play, Request("csv", "2026-04", "2026-04"))
     assert _sum(data) == _sum(_small(play)) + _sum(april)
     assert {row["month"] for row in _lines(data)} == {"2026-03", "2026-04"}
@@ -171,9 +172,9 @@ def test_a_month_that_is_issued_before_a_worker_comes_is_exported_as_it_was_issu
     play.turn(40 * DAY)
     assert _make(play, tmp_path, export_id)
     row = _row(play, export_id)
-    data = (tmp_path / row["object_name"]).read_bytes()
+    data = (tmp_path / row.object_name).read_bytes()
     assert data == _small(play)
-    assert row["rows_done"] == row["rows_all"] == len(_lines(data)) > 2
+    assert row.rows_done == row.rows_all == len(_lines(data)) > 2
 
 
 class _Killed(BaseException):
@@ -205,7 +206,7 @@ def test_a_worker_that_dies_is_followed_by_another_with_the_same_bytes(
         with pytest.raises(_Killed):
             _make(play, tmp_path, export_id)
     half = _row(play, export_id)
-    assert half["object_name"] is None
+    assert half.object_name is None
     assert not _make(play, tmp_path, export_id)  # its claim has not lapsed
     clock.advance(exports.CLAIM_SECONDS)
     play.database.run(exports.hint_again)
@@ -213,15 +214,17 @@ def test_a_worker_that_dies_is_followed_by_another_with_the_same_bytes(
     assert len(sent) == 2
     again = play.database.run(lambda uow: exports.claim(uow, export_id))
     assert again is not None
-    assert again.rows_all == half["rows_all"]  # what has been counted is not counted again
+    assert again.rows_all == half.rows_all  # what has been counted is not counted again
     assert play.database.run(lambda uow: exports.progress(uow, again, 0, again.rows_all))
     kept = ("rows_done", "rows_all")
-    assert [_row(play, export_id)[name] for name in kept] == [half[name] for name in kept]  # nor taken back
+    assert [getattr(_row(play, export_id), name) for name in kept] == [
+        getattr(half, name) for name in kept
+    ]  # nor taken back
     clock.advance(exports.CLAIM_SECONDS)
     assert _make(play, tmp_path, export_id)
     row = _row(play, export_id)
-    assert row["tries"] == 3
-    assert (tmp_path / row["object_name"]).read_bytes() == at_once
+    assert row.tries == 3
+    assert (tmp_path / row.object_name).read_bytes() == at_once
     assert [path.name for path in (tmp_path / exports.folder_of(PROJECT)).iterdir()] == [f"{export_id}-3.csv"]
 
 
@@ -239,7 +242,7 @@ def test_a_worker_that_was_thought_dead_writes_nothing(play: Play, clock: Manual
     _says_nothing(play, export_id, next_one)  # it has said how it ended
 
 
-def _says_nothing(play: Play, export_id: str, claimed: exports.Claimed) -> None:
+def _says_nothing(play: Play, export_id: str, claimed: Export) -> None:
     before = _row(play, export_id)
     assert not play.database.run(lambda uow: exports.progress(uow, claimed, 1, 2))
     assert not play.database.run(lambda uow: exports.finish(uow, claimed, 2, 3, "0"))
@@ -252,13 +255,13 @@ def test_an_export_that_cannot_be_made_says_why(play: Play, tmp_path: Path, cloc
     play.turn(70 * DAY)  # there is no exchange rate of May
     export_id = _create(play, Request("csv", "2026-05", "2026-05"))
     assert not _make(play, tmp_path, export_id)
-    assert "no exchange rate of EUR for 2026-05" in _row(play, export_id)["error_message"]
+    assert "no exchange rate of EUR for 2026-05" in _row(play, export_id).error_message
     deadly = _create(play)
     for _ in range(exports.TRIES_MAX):
         assert play.database.run(lambda uow: exports.claim(uow, deadly)) is not None
         clock.advance(exports.CLAIM_SECONDS)
     assert not _make(play, tmp_path, deadly)
-    assert "5 workers" in _row(play, deadly)["error_message"]
+    assert "5 workers" in _row(play, deadly).error_message
 
 
 def test_there_is_a_limit_of_exports_and_old_files_go(
@@ -272,7 +275,7 @@ def test_there_is_a_limit_of_exports_and_old_files_go(
         assert _make(play, tmp_path, made[-1])
         play.turn(1)
     kept = play.database.read(lambda uow: exports.list_exports(uow, PLATFORM, PROJECT))
-    assert [row["export_id"] for row in kept] == [made[3], made[2]]
+    assert [row.export_id for row in kept] == [made[3], made[2]]
     there = sorted(path.name for path in (tmp_path / exports.folder_of(PROJECT)).iterdir())
     assert there == sorted(f"{export_id}-1.csv" for export_id in made[2:])
     for _ in range(exports.OPEN_MAX):

@@ -21,11 +21,10 @@ from podyard.base.clock import ClockMode, ManualClock, PlatformTime, RealTime
 from podyard.base.money import Amount
 from podyard.base.rng import Streams
 from podyard.control import webhooks
-from podyard.control.webhooks import Delivery
 from podyard.db import platform_clock
 from podyard.db.tables_billing import webhooks as table
 from podyard.db.unit_of_work import Database
-from podyard.domain.budget import Budget, BudgetScope
+from podyard.domain.budget import Budget, BudgetScope, WebhookRequest
 from podyard.workers import webhooks as worker
 from podyard.workers.webhooks import deliver
 
@@ -107,7 +106,7 @@ def test_nobody_at_the_address_is_an_outcome(tmp_path: Path) -> None:
 
 
 def _send(url: str) -> tuple[bool, str]:
-    return worker.send(Delivery("webhook-1", url, b"{}", "sha256=0", 1))
+    return worker.send(WebhookRequest("webhook-1", "event", "demo", url, "{}", "s3cret", fence=1))
 
 
 def _named(monkeypatch: pytest.MonkeyPatch, *answers: list[str]) -> list[str]:
