@@ -110,23 +110,23 @@ def events(request: Request, project: str) -> EventList:
     after = deps.page_after_number(request)
     limit = deps.page_size(request) if "pageSize" in request.query_params else EVENTS_PAGE_DEFAULT
     found = deps.read(request, lambda uow: billing.events(uow, caller, project, after, limit))
-    token = deps.page_token(str(found[-1]["seq"])) if len(found) == limit else None
+    token = deps.page_token(str(found[-1].seq)) if len(found) == limit else None
     rows: list[Event] = [
         {
-            "seq": row["seq"],
-            "id": row["event_id"],
-            "kind": row["machine"],
-            "key": row["resource_key"],
-            "name": row["resource_name"],
-            "version": row["version"],
-            "event": row["event"],
-            "fromState": row["from_state"],
-            "toState": row["to_state"],
-            "at": row["at"].rfc3339(),
-            "reason": row["reason"],
-            "actor": row["actor"],
+            "seq": change.seq,
+            "id": change.event_id,
+            "kind": change.machine,
+            "key": change.resource_key,
+            "name": change.resource_name,
+            "version": change.version,
+            "event": change.event,
+            "fromState": change.from_state,
+            "toState": change.to_state,
+            "at": change.at.rfc3339(),
+            "reason": change.reason,
+            "actor": change.actor,
         }
-        for row in found
+        for change in found
     ]
     return {"events": rows, **deps.next_page(token)}
 

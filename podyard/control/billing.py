@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any
-
-from sqlalchemy import select
+from collections.abc import Sequence
 
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.errors import PodyardError
 from podyard.base.money import Amount
 from podyard.control import access
-from podyard.db import usage_events
-from podyard.db.tables import state_changes
+from podyard.db import state_changes, usage_events
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import region_of
 from podyard.domain.node import UsageClass
 from podyard.domain.principal import Principal
+from podyard.domain.state_change import StateChange
 from podyard.domain.usage import BilledNode, UsageEvent, UsageRecord
 from podyard.pricing.meter import Metered, clamp, meter_resource, node_policy
 from podyard.pricing.rating import Rated, hold, rate, total
@@ -83,11 +80,10 @@ def usage(
     return ProjectUsage(uow.now, sorted(found, key=lambda node: (node.first_second or 0, node.resource_key)))
 
 
-def events(uow: UnitOfWork, principal: Principal, project: str, after_seq: int, limit: int) -> list[Mapping[str, Any]]:
+def events(uow: UnitOfWork, principal: Principal, project: str, after_seq: int, limit: int) -> list[StateChange]:
     """The project's state changes in order: what every bill can be computed from again."""
     principal.require("podyard.billing.view", project, f"projects/{project}/events")
-    query = select(state_changes).where(state_changes.c.project == project, state_changes.c.seq > after_seq)
-    return uow.all(query.order_by(state_changes.c.seq).limit(min(limit, EVENTS_PAGE_MAX)))
+    return state_changes.of_project(uow, project, after_seq, min(limit, EVENTS_PAGE_MAX))
 
 
 def _node_usage(card: RateCard, node: BilledNode, history: Sequence[UsageEvent], now: PlatformTime) -> NodeUsage:

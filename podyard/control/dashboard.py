@@ -10,16 +10,13 @@ import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 
-from sqlalchemy import select
-
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.intervals import union_of_seconds
 from podyard.base.money import Amount
 from podyard.control import explorer, spending
 from podyard.control.snapshots import Snapshot, rates
 from podyard.control.spending import BudgetState
-from podyard.db import budgets, cost_dimensions, usage_events
-from podyard.db.tables import state_changes
+from podyard.db import budgets, cost_dimensions, state_changes, usage_events
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain import months
 from podyard.domain.budget import Budget, BudgetScope
@@ -249,20 +246,15 @@ def starting_seconds(uow: UnitOfWork, found: Snapshot, keys: Sequence[str], mont
     first, last = window.start * NANOS_PER_SECOND, window.stop * NANOS_PER_SECOND
     nanos = dict.fromkeys(keys, 0)
     before: dict[str, tuple[str, int]] = {}
-    for row in uow.execute(_STATES.where(state_changes.c.resource_key.in_(keys))):
-        state, since = before.get(row.resource_key, ("", 0))
+    for key, entered, at in state_changes.states_entered(uow, keys):
+        state, since = before.get(key, ("", 0))
         if state in STARTING:
-            nanos[row.resource_key] += max(0, min(row.at.nanos, last) - max(since, first))
-        before[row.resource_key] = (row.to_state, row.at.nanos)
+            nanos[key] += max(0, min(at.nanos, last) - max(since, first))
+        before[key] = (entered, at.nanos)
     for key, (state, since) in before.items():
         if state in STARTING:
             nanos[key] += max(0, min(found.as_of.nanos, last) - max(since, first))
     return {key: value // NANOS_PER_SECOND for key, value in nanos.items()}
-
-
-_STATES = select(state_changes.c.resource_key, state_changes.c.to_state, state_changes.c.at).order_by(
-    state_changes.c.resource_key, state_changes.c.version
-)
 
 
 def preemptions(uow: UnitOfWork, found: Snapshot, month: str) -> list[tuple[PlatformTime, str, str]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sqlalchemy import bindparam, func, select
 
 from podyard.base.clock import PlatformTime
@@ -11,6 +13,17 @@ from podyard.domain.state_change import StateChange
 
 _C = state_changes.c
 _AFTER = select(state_changes).where(_C.seq > bindparam("after")).order_by(_C.seq)
+_OF_PROJECT = (
+    select(state_changes)
+    .where(_C.project == bindparam("project"), _C.seq > bindparam("after"))
+    .order_by(_C.seq)
+    .limit(bindparam("most"))
+)
+_ENTERED = (
+    select(_C.resource_key, _C.to_state, _C.at)
+    .where(_C.resource_key.in_(bindparam("keys", expanding=True)))
+    .order_by(_C.resource_key, _C.version)
+)
 _NEWEST = (
     select(state_changes).where(_C.resource_key == bindparam("key")).order_by(_C.seq.desc()).limit(bindparam("most"))
 )
@@ -26,6 +39,18 @@ _LAST_SEQ = select(func.max(_C.seq))
 def after(uow: UnitOfWork, seq: int) -> list[StateChange]:
     """Those of all resources since the one with this number, in their order."""
     return [StateChange(**row) for row in uow.all(_AFTER, {"after": seq})]
+
+
+def of_project(uow: UnitOfWork, project: str, after_seq: int, limit: int) -> list[StateChange]:
+    """Those of a project after this number, in their order."""
+    rows = uow.all(_OF_PROJECT, {"project": project, "after": after_seq, "most": limit})
+    return [StateChange(**row) for row in rows]
+
+
+def states_entered(uow: UnitOfWork, resource_keys: Sequence[str]) -> list[tuple[str, str, PlatformTime]]:
+    """(resource, state, when it was entered) of these, resource by resource, in their order."""
+    rows = uow.execute(_ENTERED, {"keys": list(resource_keys)})
+    return [(row.resource_key, row.to_state, row.at) for row in rows]
 
 
 def newest(uow: UnitOfWork, resource_key: str, most: int) -> list[StateChange]:
