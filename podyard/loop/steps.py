@@ -12,9 +12,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -282,22 +283,18 @@ class Loop:
 
 
 def _apply(uow: UnitOfWork, fleet: Fleet, action: Action) -> None:
-    if isinstance(action, Place):
-        nodes.apply_place(uow, fleet, action)
-    elif isinstance(action, PlaceGroup):
-        queued_resources.apply_place_group(uow, fleet, action)
-    elif isinstance(action, Wait):
-        if action.fault:
-            with fault_rows.acting(uow):
+    match action:
+        case Place():
+            nodes.apply_place(uow, fleet, action)
+        case PlaceGroup():
+            queued_resources.apply_place_group(uow, fleet, action)
+        case Wait():
+            with fault_rows.acting(uow) if action.fault else contextlib.nullcontext():
                 nodes.apply_wait(uow, action)
-        else:
-            nodes.apply_wait(uow, action)
-    elif isinstance(action, WaitGroup):
-        queued_resources.apply_wait_group(uow, action)
-    elif isinstance(action, Preempt):
-        preemption.apply(uow, fleet, action)
-    else:
-        raise AssertionError(f"no step applies {action}")
+        case WaitGroup():
+            queued_resources.apply_wait_group(uow, action)
+        case Preempt():
+            preemption.apply(uow, fleet, action)
 
 
 def _is_news(action: Action, told: Mapping[str, str]) -> bool:
@@ -334,28 +331,18 @@ def _fire_next(uow: UnitOfWork, fleet: Fleet, stretch: _Stretch) -> None:
             stretch.ended, stretch.outdated = True, stretch.closing is not None
             return
     else:
-        stretch.put_off = _fire(uow, fleet, timer) and stretch.virtual
+        stretch.put_off = bool(_HANDLERS[timer.owner](uow, fleet, timer)) and stretch.virtual
     budgets.follow(uow, fleet)  # before the next timer: it may be due after what a budget has to do now
     stretch.ended = stretch.virtual and (stretch.put_off or fleet_rows.anything_waits(uow))
 
 
-def _fire(uow: UnitOfWork, fleet: Fleet, timer: Timer) -> bool:
-    """Whether it was put off, because processes are still on a node's chips."""
-    machine = timer.owner
-    if machine == "node":
-        return nodes.on_timer(uow, timer)
-    if machine == "queuedResource":
-        queued_resources.on_timer(uow, fleet, timer)
-    elif machine == "reservation":
-        reservations.on_timer(uow, timer)
-    elif machine == "maintenance":
-        maintenance.on_timer(uow, fleet, timer)
-    elif machine == "fault":
-        faults.on_timer(uow, fleet, timer)
-    elif machine == "chips":
-        recovery.on_timer(uow, timer)
-    elif machine == "budget":
-        budgets.on_timer(uow, fleet, timer)
-    else:
-        raise AssertionError(f"no step fires {timer.kind}")
-    return False
+# Who fires whose timers. True: it was put off, because processes are still on a node's chips.
+_HANDLERS: Mapping[str, Callable[[UnitOfWork, Fleet, Timer], bool | None]] = {
+    "node": lambda uow, _, timer: nodes.on_timer(uow, timer),
+    "queuedResource": queued_resources.on_timer,
+    "reservation": lambda uow, _, timer: reservations.on_timer(uow, timer),
+    "maintenance": maintenance.on_timer,
+    "fault": faults.on_timer,
+    "chips": lambda uow, _, timer: recovery.on_timer(uow, timer),
+    "budget": budgets.on_timer,
+}
