@@ -16,6 +16,8 @@ from podyard.base.clock import PlatformTime, RealTime
 from podyard.base.errors import invalid
 from podyard.control import agents, host_connections, hosts
 from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.gang import core_count, learning_rate_scale
+from podyard.domain.job import objects_prefix
 from podyard.domain.job_history import CheckpointRecord, EvaluationRecord, MetricPoint
 
 router = APIRouter(prefix="/podyard/v1", route_class=deps.Route)
@@ -271,7 +273,40 @@ def report(request: Request, replica: str, body: Annotated[deps.MendedBody, Repo
 @router.get("/replicas/{replica}")
 def specification(request: Request, replica: str) -> Specification:
     caller = deps.principal(request)
-    return cast(Specification, deps.read(request, lambda uow: agents.specification(uow, caller, replica)))
+    assigned = deps.read(request, lambda uow: agents.specification(uow, caller, replica))
+    return to_api_specification(assigned, deps.platform(request).database.leases.replica_seconds)
+
+
+def to_api_specification(assigned: agents.Assignment, lease_seconds: float) -> Specification:
+    job, attempt, mine = assigned.job, assigned.attempt, assigned.replica
+    spec, start, (hosts, batch) = job.spec, job.spec.start_from, job.size_of(attempt)
+    return {
+        "job": job.name,
+        "attempt": attempt.attempt,
+        "epoch": attempt.attempt,
+        "fence": mine.fence,
+        "recipe": spec.recipe,
+        "arguments": dict(spec.arguments),
+        "mode": spec.mode,
+        "steps": spec.steps,
+        "globalBatch": batch,
+        "seed": spec.seed,
+        "checkpointEverySteps": spec.checkpoint_every_steps,
+        "training": cast(Training, spec.training.as_json()),
+        "learningRateScale": learning_rate_scale(spec, job.kind, hosts),
+        "startFrom": None if start is None else {"objectsPrefix": objects_prefix(start.job_key), "step": start.step},
+        "acceleratorType": job.accelerator_type,
+        "coreCount": core_count(job.kind, hosts),
+        "hostCount": hosts,
+        "hostIndices": list(mine.host_indices),
+        "rank": mine.rank,
+        "processCount": assigned.process_count,
+        "ringKey": attempt.ring_key,
+        "resumeStep": attempt.resume_step,
+        "objectsPrefix": objects_prefix(job.job_key),
+        "bindAddress": assigned.bind_address,
+        "leaseSeconds": lease_seconds,
+    }
 
 
 @router.get("/agents")

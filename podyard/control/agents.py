@@ -18,8 +18,7 @@ from podyard.db.transition import move, store
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.agent import AgentRecord
 from podyard.domain.attempt import Attempt
-from podyard.domain.gang import core_count, learning_rate_scale
-from podyard.domain.job import Job, objects_prefix
+from podyard.domain.job import Job
 from podyard.domain.job_history import CheckpointRecord, EvaluationRecord, MetricPoint
 from podyard.domain.principal import Principal
 from podyard.domain.replica import REPLICA, Desired, Replica, ReplicaOutcome, ReplicaState
@@ -51,6 +50,17 @@ class Progress:
     lines: Sequence[tuple[int, RealTime, str]]  # seq, at, line
     summary: Mapping[str, Any]
     is_permanent: bool = False  # of an error: every other attempt would end with it
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Assignment:
+    """Everything that a replica needs to run."""
+
+    job: Job
+    attempt: Attempt
+    replica: Replica
+    process_count: int
+    bind_address: str
 
 
 def register(
@@ -112,43 +122,18 @@ def _take(uow: UnitOfWork, agent_id: str, report: ReplicaReport) -> None:
         move(uow, replica, "start", reason="process started", changed=started)
 
 
-def specification(uow: UnitOfWork, principal: Principal, replica_id: str) -> Mapping[str, Any]:
-    """Everything that a replica needs to run."""
+def specification(uow: UnitOfWork, principal: Principal, replica_id: str) -> Assignment:
     replica = _replica(uow, principal, replica_id)
     attempt = attempts.get(uow, replica.attempt_id)
-    job = rows.get(uow, replica.job_key)
     agent = agent_rows.find(uow, replica.agent_id)
     assert agent is not None
-    kind, spec = job.kind, job.spec
-    hosts, batch = job.size_of(attempt)
-    start = spec.start_from
-    return {
-        "job": job.name,
-        "attempt": attempt.attempt,
-        "epoch": attempt.attempt,
-        "fence": replica.fence,
-        "recipe": spec.recipe,
-        "arguments": spec.arguments,
-        "mode": spec.mode,
-        "steps": spec.steps,
-        "globalBatch": batch,
-        "seed": spec.seed,
-        "checkpointEverySteps": spec.checkpoint_every_steps,
-        "training": spec.training.as_json(),
-        "learningRateScale": learning_rate_scale(spec, kind, hosts),
-        "startFrom": None if start is None else {"objectsPrefix": objects_prefix(start.job_key), "step": start.step},
-        "acceleratorType": job.accelerator_type,
-        "coreCount": core_count(kind, hosts),
-        "hostCount": hosts,
-        "hostIndices": replica.host_indices,
-        "rank": replica.rank,
-        "processCount": len(replicas.of_attempt(uow, attempt.attempt_id)),
-        "ringKey": attempt.ring_key,
-        "resumeStep": attempt.resume_step,
-        "objectsPrefix": objects_prefix(job.job_key),
-        "bindAddress": agent.bind_address,
-        "leaseSeconds": uow.leases.replica_seconds,
-    }
+    return Assignment(
+        job=rows.get(uow, replica.job_key),
+        attempt=attempt,
+        replica=replica,
+        process_count=len(replicas.of_attempt(uow, attempt.attempt_id)),
+        bind_address=agent.bind_address,
+    )
 
 
 def join(uow: UnitOfWork, principal: Principal, replica_id: str, fence: int, address: str) -> list[Replica] | None:

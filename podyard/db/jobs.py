@@ -7,18 +7,15 @@ from typing import Any
 
 from sqlalchemy import bindparam, func, select
 
-from podyard.base.training_settings import TrainingSettings
 from podyard.db.tables_compute import nodes
 from podyard.db.tables_jobs import jobs
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.job import (
     ACTIVE_JOB_STATES,
     WAITING_JOB_STATES,
-    Elastic,
     Job,
     JobSpec,
     JobState,
-    StartFrom,
 )
 
 _ALL = select(jobs).order_by(jobs.c.job_key)
@@ -101,15 +98,4 @@ def set_reason(uow: UnitOfWork, job_key: str, reason: str) -> None:
 
 
 def to_job(row: Mapping[str, Any]) -> Job:
-    return Job(**{**row, "state": JobState(row["state"]), "spec": to_spec(row["spec"])})
-
-
-def to_spec(stored: Mapping[str, Any]) -> JobSpec:
-    """The spec of a row; one that an older Podyard wrote has the usual values for what is new."""
-    elastic, start_from = stored.get("elastic"), stored.get("start_from")
-    nested = {
-        "training": TrainingSettings.of_stored(stored.get("training", {})),
-        "elastic": elastic and Elastic(**elastic),
-        "start_from": start_from and StartFrom(**start_from),
-    }
-    return JobSpec(**{**stored, **nested})
+    return Job(**{**row, "state": JobState(row["state"]), "spec": JobSpec.of_stored(row["spec"])})

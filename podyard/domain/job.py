@@ -125,6 +125,17 @@ class JobSpec:
     start_from: StartFrom | None = None
     priority: int = PRIORITY_DEFAULT  # the higher goes first, and takes nodes and places of lower ones of its project
 
+    @classmethod
+    def of_stored(cls, stored: Mapping[str, Any]) -> JobSpec:
+        """What `dataclasses.asdict` made; what an older Podyard did not store is as usual."""
+        elastic, start_from = stored.get("elastic"), stored.get("start_from")
+        nested = {
+            "training": TrainingSettings.of_stored(stored.get("training", {})),
+            "elastic": elastic and Elastic(**elastic),
+            "start_from": start_from and StartFrom(**start_from),
+        }
+        return cls(**{**stored, **nested})
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Job:

@@ -14,7 +14,7 @@ from podyard.base.clock import PlatformTime, RealClock, RealTime
 from podyard.base.errors import Code, PodyardError
 from podyard.base.rng import Random
 from podyard.control import agents
-from podyard.control.agents import Progress, ReplicaReport
+from podyard.control.agents import Assignment, Progress, ReplicaReport
 from podyard.db.unit_of_work import Database, UnitOfWork
 from podyard.domain.job_history import CheckpointRecord, MetricPoint
 from podyard.domain.principal import Principal
@@ -34,7 +34,7 @@ class SimReplica:
     replica_id: str
     fence: int
     principal: Principal
-    spec: dict[str, Any]
+    assigned: Assignment
     step_seconds: float
     done: int
     joined: bool = False
@@ -48,17 +48,17 @@ class SimReplica:
         if self.began is None:
             return self.done
         passed = int(now.seconds_since(self.began) / self.step_seconds + 1e-9)
-        return min(int(self.spec["steps"]), int(self.spec["resumeStep"]) + passed)
+        return min(self.assigned.job.spec.steps, self.assigned.attempt.resume_step + passed)
 
     def next_mark(self) -> PlatformTime | None:
         """When it reaches its end; of the first one, which tells the steps of all: or its next checkpoint."""
         if self.began is None or self.final is not None:
             return None
-        step = int(self.spec["steps"])
-        if self.spec["rank"] == 0:
-            every = int(self.spec["checkpointEverySteps"])
+        step = self.assigned.job.spec.steps
+        if self.assigned.replica.rank == 0:
+            every = self.assigned.job.spec.checkpoint_every_steps
             step = min(step, (self.done // every + 1) * every)
-        return self.began.plus_seconds((step - int(self.spec["resumeStep"])) * self.step_seconds)
+        return self.began.plus_seconds((step - self.assigned.attempt.resume_step) * self.step_seconds)
 
 
 class SimAgent:
@@ -183,9 +183,9 @@ class SimAgent:
             start.replica,
             start.fence,
             principal,
-            dict(found),
-            float(found["arguments"]["stepSeconds"]),
-            int(found["resumeStep"]),
+            found,
+            float(found.job.spec.arguments["stepSeconds"]),
+            found.attempt.resume_step,
         )
         self.memory.on_started(start.replica, 1)
 
@@ -216,8 +216,8 @@ class SimAgent:
             process.began = now
         reached = process.reached(now)
         due = process.reported is None or self._clock.now() >= process.reported.plus_seconds(REPORT_SECONDS)
-        state = "SUCCEEDED" if reached >= int(process.spec["steps"]) else "RUNNING"
-        news = reached > process.done and process.spec["rank"] == 0
+        state = "SUCCEEDED" if reached >= process.assigned.job.spec.steps else "RUNNING"
+        news = reached > process.done and process.assigned.replica.rank == 0
         if not news and not due and state == "RUNNING":
             return
         desired = self._say(process, reached, state)
@@ -237,11 +237,11 @@ class SimAgent:
             self._report(process, self._database.read(lambda uow: uow.now), twice=True)
 
     def _say(self, process: SimReplica, reached: int, state: str, saved: bool = False) -> str:
-        every = int(process.spec["checkpointEverySteps"])
-        first = process.spec["rank"] == 0
+        every = process.assigned.job.spec.checkpoint_every_steps
+        first = process.assigned.replica.rank == 0
         fresh = range(process.done + 1, reached + 1)
         marks = [step for step in fresh if step % every == 0]
-        if saved and reached > int(process.spec["resumeStep"]) and reached not in marks:
+        if saved and reached > process.assigned.attempt.resume_step and reached not in marks:
             marks.append(reached)
         number = process.fence
         points = [_point(step, number, process.step_seconds) for step in fresh] if first else []

@@ -153,7 +153,7 @@ def _exit(world: World, name: str, args: Mapping[str, Any]) -> None:
     """The first process of a job ends, or (exit code 1) says the same twice before."""
     for agent in world.agents:
         for replica_id in sorted(agent.processes):
-            if str(agent.processes[replica_id].spec["job"]).endswith(f"/{name}"):
+            if agent.processes[replica_id].assigned.job.job_id == name:
                 if args["code"] == 1:
                     agent.report_twice(replica_id)
                 agent.kill(replica_id, args["code"])
