@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,8 +9,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from podyard.base.clock import PlatformTime
-from podyard.base.errors import PodyardError, invalid
-from podyard.base.training_settings import TrainingSettings
+from podyard.base.errors import PodyardError
 from podyard.control import access, job_progress, jobs, nodes, views
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.attempt import Attempt, committed_ranges
@@ -20,18 +18,15 @@ from podyard.domain.job import (
     DEFAULT_MAX_PREEMPTIONS,
     JOB,
     JOB_MODES,
-    Elastic,
     Job,
-    JobRequest,
 )
 from podyard.domain.job_history import EvaluationRecord
 from podyard.domain.node import Node, NodeSpec
 from podyard.domain.principal import Principal
-from podyard.domain.recipes import RECIPES, FolderArgument, RecipeManifest, manifest_of
-from podyard.domain.training import usual_rate
+from podyard.domain.recipes import RECIPES
 from podyard.http import context
 from podyard.pricing.sku import default_rate_card
-from podyard.web import charts, commands, forms, live
+from podyard.web import charts, commands, forms, job_form, live
 from podyard.web.render import ConsoleRoute, form_of, fragment, page, project_url, see_other
 
 JOBS_SHOWN_MAX = 200
@@ -78,69 +73,13 @@ async def submit(request: Request, project: str) -> Response:
 def _submit(request: Request, project: str, fields: Mapping[str, str]) -> Response:
     caller, fleet = context.principal(request), context.platform(request).fleet
     try:
-        asked = job_request(fields)
+        asked = job_form.job_request(fields)
         zone, node = _target(fields)
         job_id = fields.get("job_id", "").strip() or None
         job = context.write(request, lambda uow: jobs.create(uow, fleet, caller, project, zone, job_id, asked, node))
     except PodyardError as error:
         return _form_page(request, project, fields, error)
     return see_other(project_url(project, "jobs", job.zone, job.job_id))
-
-
-def job_request(fields: Mapping[str, str]) -> JobRequest:
-    """The job that the fields ask for; an empty field is left to the recipe, or to the job that it starts from."""
-
-    def given(name: str, label: str) -> int | None:
-        return forms.whole_if_given(fields, name, label)
-
-    mode = fields.get("mode") or "train"
-    asked = JobRequest(
-        mode=mode,
-        global_batch=given("global_batch", "Global batch"),
-        max_failures=forms.whole(fields, "max_failures", "Failures at most", DEFAULT_MAX_FAILURES),
-        max_preemptions=forms.whole(fields, "max_preemptions", "Preemptions at most", DEFAULT_MAX_PREEMPTIONS),
-        replica_processes=given("replica_processes", "Replica processes"),
-        labels=forms.labels(fields),
-        elastic=_elastic(given("min_replicas", "Fewest replica processes")),
-    )
-    if mode != "train":
-        return dataclasses.replace(asked, start_from=_start_from(fields.get("start_from", "").strip()))
-    recipe = manifest_of(fields.get("recipe", ""))
-    return dataclasses.replace(
-        asked,
-        recipe=recipe.name,
-        arguments=_arguments(recipe, fields),
-        steps=given("steps", "Steps"),
-        seed=given("seed", "Seed"),
-        checkpoint_every_steps=given("checkpoint_every_steps", "Checkpoint every"),
-        training=TrainingSettings(
-            accumulation_steps=forms.whole(fields, "accumulation_steps", "Accumulation steps", 1),
-            evaluate_every_steps=forms.whole(fields, "evaluate_every_steps", "Evaluate every", 0),
-        ),
-    )
-
-
-def _elastic(min_replicas: int | None) -> Elastic | None:
-    return None if min_replicas is None else Elastic(min_replicas, "keep", usual_rate("keep"))
-
-
-def _start_from(text: str) -> tuple[str, int | None]:
-    """`job` or `job@step`."""
-    name, at, step = text.partition("@")
-    if not name or (at and not (step.isascii() and step.isdigit())):
-        raise invalid(f"Start from is {text!r}: it must be a job, or job@step", "startFrom")
-    return name, int(step) if at else None
-
-
-def _arguments(recipe: RecipeManifest, fields: Mapping[str, str]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, argument in recipe.arguments.items():
-        if isinstance(argument, FolderArgument):
-            found[name] = fields.get(f"arg.{name}", "").strip()
-            continue
-        read = forms.whole if argument.kind is int else forms.decimal
-        found[name] = read(fields, f"arg.{name}", name, argument.default)  # type: ignore[arg-type]
-    return found
 
 
 def _target(fields: Mapping[str, str]) -> tuple[str, str | NodeSpec]:
@@ -171,8 +110,8 @@ def _form_page(request: Request, project: str, fields: Mapping[str, str], error:
     recipe = RECIPES.get(fields.get("recipe", "")) or next(iter(RECIPES.values()))
     shown = {**fields, "recipe": recipe.name, "node": place, **_chosen(choice)}
     try:
-        asked, (zone, target) = job_request(shown), _target(shown)
-        lines = commands.submit_job(project, zone, fields.get("job_id", "").strip(), asked, target)
+        asked, (zone, target) = job_form.job_request(shown), _target(shown)
+        lines = job_form.submit_commands(project, zone, fields.get("job_id", "").strip(), asked, target)
         doubt = None
     except PodyardError as wrong:
         doubt, lines = wrong, []
@@ -316,7 +255,7 @@ def _job_values(
         "replica": replica,
         "node_url": project_url(project, "nodes", zone, job.node_id) if live_node else None,
         "job_url": project_url(project, "jobs", zone, job_id),
-        "start_url": job.spec.start_from and project_url(project, "jobs", zone, job.spec.start_from.job_id),
+        "jobs_url": project_url(project, "jobs", zone),
         "may_cancel": JOB.allows(job.state, "cancel") and caller.may("podyard.jobs.cancel", project),
         "commands": commands.job_commands(project, zone, job_id),
     }

@@ -11,7 +11,7 @@ from podyard.base.clock import PlatformTime
 from podyard.base.errors import PodyardError
 from podyard.domain.fleet_file import instant_fleet
 from podyard.web import commands, forms, render
-from podyard.web.jobs import job_request
+from podyard.web.job_form import job_request, submit_commands
 
 EVIL = "<img src=x onerror=alert(1)>\"'"
 NOW = PlatformTime.from_rfc3339("2026-11-21T04:00:00Z")
@@ -46,7 +46,7 @@ def test_commands_survive_the_shell() -> None:
 
 def test_a_job_command_says_what_differs_from_the_defaults() -> None:
     spec = job_request({"recipe": "digits-cnn", "steps": "20", "arg.dropout": "0.5"})
-    podyard, curl = commands.submit_job("demo", "us-central1-f", "", spec, "a-node")
+    podyard, curl = submit_commands("demo", "us-central1-f", "", spec, "a-node")
     assert "--steps=20" in podyard.text and "--arg=dropout=0.5" in podyard.text
     assert "learningRate" not in podyard.text and "--seed" not in podyard.text
     assert '"arguments": {"dropout": 0.5}' in curl.text
@@ -54,13 +54,13 @@ def test_a_job_command_says_what_differs_from_the_defaults() -> None:
 
 def test_a_job_command_says_what_it_starts_from_and_how_it_trains() -> None:
     fields = {"mode": "evaluate", "start_from": "t@8", "recipe": "digits-cnn", "steps": "20", "min_replicas": "2"}
-    podyard, curl = commands.submit_job("demo", "us-central1-f", "", job_request(fields), "a-node")
+    podyard, curl = submit_commands("demo", "us-central1-f", "", job_request(fields), "a-node")
     words = shlex.split(podyard.text.replace("\\\n", " "))
     assert {"--mode=evaluate", "--start-from=t@8", "--elastic=2"} <= set(words)
     assert not any(word.startswith(("--recipe", "--steps", "--arg")) for word in words)  # they are that job's
     assert '"startFrom": {"job": "t", "step": 8}' in curl.text and '"elastic": {"minReplicas": 2}' in curl.text
     fields = {"recipe": "digits-cnn", "accumulation_steps": "2", "evaluate_every_steps": "50"}
-    podyard, curl = commands.submit_job("demo", "us-central1-f", "", job_request(fields), "a-node")
+    podyard, curl = submit_commands("demo", "us-central1-f", "", job_request(fields), "a-node")
     assert "--accumulation-steps=2" in podyard.text and "--evaluate-every-steps=50" in podyard.text
     assert '"training": {"accumulationSteps": 2, "evaluateEverySteps": 50}' in curl.text
 
