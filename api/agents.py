@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Request
 from pydantic import ConfigDict, Field
@@ -11,7 +11,7 @@ from typing_extensions import TypedDict
 from podyard.api import deps
 from podyard.api.deps import Timestamp
 from podyard.api.hosts import HostWanted, listens, to_api_wanted
-from podyard.api.job_messages import Training
+from podyard.api.job_messages import JobTask, to_api_task
 from podyard.base.clock import PlatformTime, RealTime
 from podyard.base.errors import invalid
 from podyard.control import agents, host_connections, hosts
@@ -145,28 +145,14 @@ class Reported(TypedDict):
     leaseSeconds: float
 
 
-class StartOfReplica(TypedDict):
-    objectsPrefix: str
-    step: int
-
-
-class Specification(TypedDict):
+class Specification(JobTask):
     """Everything that a replica needs to run."""
 
     job: str
     attempt: int
     epoch: int
     fence: int
-    recipe: str
-    arguments: dict[str, Any]
-    mode: str
-    steps: int
-    globalBatch: int
-    seed: int
-    checkpointEverySteps: int
-    training: Training
     learningRateScale: float
-    startFrom: StartOfReplica | None
     acceleratorType: str
     coreCount: int
     hostCount: int
@@ -279,22 +265,14 @@ def specification(request: Request, replica: str) -> Specification:
 
 def to_api_specification(assigned: agents.Assignment, lease_seconds: float) -> Specification:
     job, attempt, mine = assigned.job, assigned.attempt, assigned.replica
-    spec, start, (hosts, batch) = job.spec, job.spec.start_from, job.size_of(attempt)
+    hosts, batch = job.size_of(attempt)
     return {
+        **to_api_task(job.spec, batch),
         "job": job.name,
         "attempt": attempt.attempt,
         "epoch": attempt.attempt,
         "fence": mine.fence,
-        "recipe": spec.recipe,
-        "arguments": dict(spec.arguments),
-        "mode": spec.mode,
-        "steps": spec.steps,
-        "globalBatch": batch,
-        "seed": spec.seed,
-        "checkpointEverySteps": spec.checkpoint_every_steps,
-        "training": cast(Training, spec.training.as_json()),
-        "learningRateScale": learning_rate_scale(spec, job.kind, hosts),
-        "startFrom": None if start is None else {"objectsPrefix": objects_prefix(start.job_key), "step": start.step},
+        "learningRateScale": learning_rate_scale(job.spec, job.kind, hosts),
         "acceleratorType": job.accelerator_type,
         "coreCount": core_count(job.kind, hosts),
         "hostCount": hosts,

@@ -21,6 +21,8 @@ from podyard.domain.job import (
     Elastic,
     Job,
     JobRequest,
+    JobSpec,
+    objects_prefix,
 )
 from podyard.domain.node import NodeSpec
 from podyard.domain.recipes import check_program, is_program, manifest_of
@@ -120,6 +122,25 @@ class Training(TypedDict):
     keepCheckpoints: int
     best: BestOf | None
     exportAtEnd: bool
+
+
+class StartOfReplica(TypedDict):
+    objectsPrefix: str
+    step: int
+
+
+class JobTask(TypedDict):
+    """What a replica is told of the job's spec."""
+
+    recipe: str
+    arguments: dict[str, Any]
+    mode: str
+    steps: int
+    globalBatch: int
+    seed: int
+    checkpointEverySteps: int
+    training: Training
+    startFrom: StartOfReplica | None
 
 
 class ElasticAnswer(TypedDict):
@@ -304,6 +325,22 @@ def to_api_job(job: Job, progress: JobProgress) -> JobAnswer:
             "message": job.error_message,
         }
     return answer
+
+
+def to_api_task(spec: JobSpec, global_batch: int) -> JobTask:
+    """`global_batch`: of the gang, which may be smaller than the job's."""
+    start = spec.start_from
+    return {
+        "recipe": spec.recipe,
+        "arguments": dict(spec.arguments),
+        "mode": spec.mode,
+        "steps": spec.steps,
+        "globalBatch": global_batch,
+        "seed": spec.seed,
+        "checkpointEverySteps": spec.checkpoint_every_steps,
+        "training": cast(Training, spec.training.as_json()),
+        "startFrom": None if start is None else {"objectsPrefix": objects_prefix(start.job_key), "step": start.step},
+    }
 
 
 def from_api_target(message: JobMessage, fleet: Fleet, project: str, zone: str) -> str | NodeSpec:
