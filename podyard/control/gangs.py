@@ -21,7 +21,7 @@ from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.attempt import Attempt, AttemptOutcome, AttemptState
 from podyard.domain.job import JOB, Job
 from podyard.domain.job_plan import JobPlan, LeaveGang, StartGang
-from podyard.domain.replica import Desired, Replica, ReplicaState
+from podyard.domain.replica import Desired, Replica
 from podyard.scheduler import attempts as rules
 from podyard.scheduler.jobs import decide_size_of, decide_sizes, decide_starts
 
@@ -81,19 +81,12 @@ def _start(uow: UnitOfWork, start: StartGang) -> None:
         attempt_id=attempt_id,
         job_key=job.job_key,
         attempt=number,
-        state=AttemptState.STARTING,
-        version=1,
         resume_step=resume_step,
         host_count=start.size.host_count,
         global_batch=start.size.global_batch,
-        outcome=None,
-        reason="",
         ring_key=secret_token(24),
         started=uow.now,
-        ended=None,
         started_real=uow.real_now,
-        yield_real=None,
-        yield_outcome=None,
     )
     born(uow, attempt, reason=f"from step {resume_step}")
     _add_replicas(uow, attempt, start)
@@ -120,15 +113,8 @@ def _add_replicas(uow: UnitOfWork, attempt: Attempt, start: StartGang) -> None:
             rank=rank,
             host_indices=start.size.hosts_of(rank),
             agent_id=agent_id,
-            state=ReplicaState.PENDING,
-            desired=Desired.RUN,
-            version=1,
             fence=attempt.attempt,
             token=token,
-            address=None,
-            outcome=None,
-            reason="",
-            lease_until=None,
         )
         born(uow, replica, reason="gang placed")
 

@@ -40,7 +40,7 @@ ATTEMPT = Machine(
 )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
     """One try: `attempt` counts from 1, `resume_step` is the checkpoint it started from (0: from the beginning).
 
@@ -51,19 +51,19 @@ class Attempt:
     attempt_id: str
     job_key: str
     attempt: int
-    state: AttemptState
-    version: int
+    state: AttemptState = AttemptState.STARTING
+    version: int = 1
     resume_step: int
     host_count: int | None
     global_batch: int | None
-    outcome: AttemptOutcome | None
-    reason: str
+    outcome: AttemptOutcome | None = None
+    reason: str = ""
     ring_key: str
     started: PlatformTime
-    ended: PlatformTime | None
+    ended: PlatformTime | None = None
     started_real: RealTime
-    yield_real: RealTime | None
-    yield_outcome: AttemptOutcome | None
+    yield_real: RealTime | None = None
+    yield_outcome: AttemptOutcome | None = None
 
     @property
     def has_begun_to_end(self) -> bool:

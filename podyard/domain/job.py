@@ -137,7 +137,7 @@ class JobSpec:
         return cls(**{**stored, **nested})
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """`owns_node`: its node was made for it. `latest`: the newest figures, and what the job says of itself."""
 
@@ -145,28 +145,28 @@ class Job:
     project: str
     zone: str
     job_id: str
-    state: JobState
-    state_reason: str
-    version: int
+    state: JobState = JobState.QUEUED
+    state_reason: str = ""
+    version: int = 1
     spec: JobSpec
     node_key: str
     node_id: str
     accelerator_type: str
     topology: str
     owns_node: bool
-    attempt: int
-    failures: int
-    preemptions: int
-    steps_done: int
-    latest: Mapping[str, Any]
-    wall_seconds: float
-    modelled_seconds: float
-    estimate_model: str
+    attempt: int = 0
+    failures: int = 0
+    preemptions: int = 0
+    steps_done: int = 0
+    latest: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    wall_seconds: float = 0.0
+    modelled_seconds: float = 0.0
+    estimate_model: str = "tpu-model"
     created: PlatformTime
-    started: PlatformTime | None
-    ended: PlatformTime | None
-    error_code: int | None
-    error_message: str | None
+    started: PlatformTime | None = None
+    ended: PlatformTime | None = None
+    error_code: int | None = None
+    error_message: str | None = None
 
     @property
     def name(self) -> str:

@@ -52,7 +52,7 @@ REPLICA = Machine(
 LIVE_REPLICA_STATES = (_S.PENDING, _S.STARTING, _S.RUNNING)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Replica:
     """`rank` counts from 0. `fence` is the number of its attempt. `token`: what it reports with, emptied at the end.
     `address`: where its peers meet it, once it has joined them."""
@@ -63,15 +63,15 @@ class Replica:
     rank: int
     host_indices: Sequence[int]
     agent_id: str
-    state: ReplicaState
-    desired: Desired
-    version: int
+    state: ReplicaState = ReplicaState.PENDING
+    desired: Desired = Desired.RUN
+    version: int = 1
     fence: int
     token: str
-    address: str | None
-    outcome: ReplicaOutcome | None
-    reason: str
-    lease_until: RealTime | None
+    address: str | None = None
+    outcome: ReplicaOutcome | None = None
+    reason: str = ""
+    lease_until: RealTime | None = None
 
     @property
     def is_live(self) -> bool:

@@ -19,7 +19,7 @@ from podyard.domain.gang import allowed_sizes
 from podyard.domain.job import Elastic, Job, JobSpec, JobState
 from podyard.domain.job_plan import ActiveJob, JobPlan, JobSnapshot
 from podyard.domain.node import NodeState
-from podyard.domain.replica import Desired, Replica, ReplicaOutcome, ReplicaState
+from podyard.domain.replica import Replica, ReplicaOutcome, ReplicaState
 from podyard.scheduler import attempts as attempt_rules
 from podyard.scheduler import jobs, places
 from podyard.scheduler.places import Contender
@@ -105,27 +105,13 @@ def _job(work: Work) -> Job:
         zone="z",
         job_id=work.name,
         state=JobState(work.state),
-        state_reason="",
-        version=1,
         spec=spec,
         node_key=work.node,
         node_id=work.node,
         accelerator_type="v3-32",
         topology="4x4",
         owns_node=False,
-        attempt=0,
-        failures=0,
-        preemptions=0,
-        steps_done=0,
-        latest={},
-        wall_seconds=0.0,
-        modelled_seconds=0.0,
-        estimate_model="",
         created=PlatformTime(1_000 - work.age),
-        started=None,
-        ended=None,
-        error_code=None,
-        error_message=None,
     )
 
 
@@ -135,18 +121,14 @@ def _attempt(work: Work, run: Run) -> Attempt:
         job_key=work.name,
         attempt=1,
         state=AttemptState(run.state),
-        version=1,
         resume_step=0,
         host_count=run.hosts,
         global_batch=None,
         outcome=None if run.outcome is None else AttemptOutcome(run.outcome),
-        reason="",
         ring_key="",
         started=PlatformTime(0),
-        ended=None,
         started_real=NOW.plus_seconds(-run.seconds),
         yield_real=NOW if run.asked else None,
-        yield_outcome=None,
     )
 
 
@@ -225,14 +207,10 @@ def _replica(rank: int, state: str, outcome: str | None) -> Replica:
         host_indices=[rank],
         agent_id="local",
         state=ReplicaState(state),
-        desired=Desired.RUN,
-        version=1,
         fence=1,
         token="",
-        address=None,
         outcome=None if outcome is None else ReplicaOutcome(outcome),
         reason=f"reason {rank}",
-        lease_until=None,
     )
 
 
