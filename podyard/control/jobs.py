@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from podyard.base.errors import Code, PodyardError, failed_precondition, invalid, not_found
 from podyard.base.ids import check_resource_id, row_id
@@ -17,12 +16,8 @@ from podyard.db.transition import born, move, store
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.attempt import Attempt, AttemptOutcome
 from podyard.domain.fleet import Fleet
-from podyard.domain.gang import allowed_sizes, whole_gang
+from podyard.domain.gang import allowed_sizes
 from podyard.domain.job import (
-    JOB_EXECUTIONS,
-    JOB_MODES,
-    PRIORITY_MAX,
-    PRIORITY_MIN,
     Elastic,
     Job,
     JobRequest,
@@ -33,21 +28,11 @@ from podyard.domain.job import (
     objects_prefix,
 )
 from podyard.domain.job_history import CheckpointRecord, EvaluationRecord, LogLine, MetricPoint
+from podyard.domain.job_request import spec_of, wanted_checkpoint
 from podyard.domain.node import NodeRecord, NodeSpec, NodeState
 from podyard.domain.ports import ObjectReader
 from podyard.domain.principal import Principal
-from podyard.domain.recipes import (
-    PROGRAM_CHECKPOINT_EVERY_STEPS,
-    check_arguments,
-    check_batch,
-    check_mode,
-    is_program,
-    manifest_of,
-)
-from podyard.domain.training import check_elastic, check_training
-from podyard.hardware.accelerator_types import AcceleratorType
 
-STEPS_MAX = 10_000_000  # a metric row per step: beyond this a job is a mistake in a unit
 ARTIFACTS = ("export/", "predictions")  # what a job makes for others; its checkpoints are its own
 CHECKPOINTS_NAMED_MAX = 10  # in an error that says which ones there are
 
@@ -77,7 +62,7 @@ def create(
         target = node_rows.get_by_key(uow, operation.target_key)
     kind = target.kind
     source = _source(uow, principal, project, zone, request)
-    spec = _checked(_trained(request) if source is None else _of_source(request, *source, kind), kind)
+    spec = spec_of(request, kind, source)
     job = Job(
         job_key=job_key,
         project=project,
@@ -226,15 +211,10 @@ def _source(
     uow: UnitOfWork, principal: Principal, project: str, zone: str, request: JobRequest
 ) -> tuple[StartFrom, JobSpec] | None:
     """The checkpoint that the job starts from, and what its job was asked to do."""
-    if request.mode not in JOB_MODES:
-        raise invalid(f"mode {request.mode!r} is none of {', '.join(JOB_MODES)}", "mode")
-    if request.start_from is None:
-        if request.mode != "train":
-            raise invalid(f"mode {request.mode} needs startFrom, the job whose checkpoint it takes", "startFrom")
+    wanted = wanted_checkpoint(request)
+    if wanted is None:
         return None
-    if request.mode == "train":
-        raise invalid("startFrom is not for mode train: a job trains from its own beginning", "startFrom")
-    job_id, step = request.start_from
+    job_id, step = wanted
     job = lookup.job(uow, principal, "podyard.jobs.get", project, zone, job_id)
     saved = job_history.committed_checkpoints(uow, job.job_key)
     if not saved:
@@ -246,102 +226,6 @@ def _source(
         shown = ", ".join(map(str, steps[:CHECKPOINTS_NAMED_MAX]))
         raise PodyardError(Code.NOT_FOUND, f"job {job_id} has no checkpoint of step {step}; it has those of {shown}")
     return StartFrom(job_id, job.job_key, step), job.spec
-
-
-def _of_source(request: JobRequest, start: StartFrom, other: JobSpec, kind: AcceleratorType) -> JobSpec:
-    """A job that looks at another one's checkpoint once: recipe, arguments and seed are that job's."""
-    same = {"recipe": (request.recipe, other.recipe), "seed": (request.seed, other.seed)}
-    same |= {f"arguments.{name}": (value, other.arguments.get(name)) for name, value in request.arguments.items()}
-    for field, (given, theirs) in same.items():
-        if given is not None and given != theirs:
-            raise invalid(f"{field} is {given!r}, and {theirs!r} in job {start.job_id}: leave it out", field)
-    for field, value in (("steps", request.steps), ("checkpointEverySteps", request.checkpoint_every_steps)):
-        if value is not None:
-            raise invalid(f"{field} is for mode train only, not for {request.mode}", field)
-    check_training(request.training, 0)  # before its numbers divide anything
-    parts = kind.core_count * request.training.accumulation_steps
-    batch = parts if other.global_batch % parts else other.global_batch
-    return _spec(request, other.recipe, other.arguments, 1, batch, other.seed, 0, start)
-
-
-def _trained(request: JobRequest) -> JobSpec:
-    recipe = request.recipe
-    if recipe is None:
-        raise invalid("a job needs a recipe or a program", "recipe")
-    if is_program(recipe):
-        for field, value in (("steps", request.steps), ("globalBatch", request.global_batch)):
-            if value is None:
-                raise invalid(f"{field} is required: nothing is known of program {recipe}", field)
-        steps, batch, every = 0, 0, PROGRAM_CHECKPOINT_EVERY_STEPS
-    else:
-        manifest = manifest_of(recipe)
-        steps, batch = manifest.default_steps, manifest.default_global_batch
-        every = manifest.default_checkpoint_every_steps
-    return _spec(request, recipe, check_arguments(recipe, request.arguments), steps, batch, 0, every, None)
-
-
-def _spec(
-    request: JobRequest,
-    recipe: str,
-    arguments: Mapping[str, Any],
-    steps: int,
-    global_batch: int,
-    seed: int,
-    checkpoint_every_steps: int,
-    start_from: StartFrom | None,
-) -> JobSpec:
-    """The request, with the numbers given here where it has none."""
-
-    def chosen(asked: int | None, usual: int) -> int:
-        return usual if asked is None else asked
-
-    return JobSpec(
-        recipe=recipe,
-        arguments=arguments,
-        mode=check_mode(recipe, request.mode),
-        steps=chosen(request.steps, steps),
-        global_batch=chosen(request.global_batch, global_batch),
-        seed=chosen(request.seed, seed),
-        checkpoint_every_steps=chosen(request.checkpoint_every_steps, checkpoint_every_steps),
-        max_failures=request.max_failures,
-        max_preemptions=request.max_preemptions,
-        execution=request.execution,
-        replica_processes=request.replica_processes,
-        labels=request.labels,
-        training=request.training,
-        elastic=request.elastic,
-        start_from=start_from,
-        priority=request.priority,
-    )
-
-
-def _checked(spec: JobSpec, kind: AcceleratorType) -> JobSpec:
-    if spec.execution not in JOB_EXECUTIONS:
-        raise invalid(f"execution {spec.execution!r} is none of {', '.join(JOB_EXECUTIONS)}", "execution")
-    if spec.execution == "simulated":
-        raise PodyardError(Code.UNIMPLEMENTED, "execution 'simulated' is not there yet: use 'real'")
-    if not 1 <= spec.steps <= STEPS_MAX:
-        raise invalid(f"steps is {spec.steps}: it must be from 1 to {STEPS_MAX}", "steps")
-    limits = {
-        "checkpointEverySteps": spec.checkpoint_every_steps,
-        "maxFailures": spec.max_failures,
-        "maxPreemptions": spec.max_preemptions,
-        "seed": spec.seed,
-    }
-    for name, value in limits.items():
-        if not 0 <= value < 2**31:
-            raise invalid(f"{name} is {value}: it must be from 0 to {2**31 - 1}", name)
-    if not PRIORITY_MIN <= spec.priority <= PRIORITY_MAX:
-        text = f"priority is {spec.priority}: it must be from {PRIORITY_MIN} to {PRIORITY_MAX}"
-        raise invalid(text, "priority")
-    check_training(spec.training, spec.checkpoint_every_steps)
-    check_batch(spec.global_batch, kind.core_count, accumulation_steps=spec.training.accumulation_steps)
-    if spec.replica_processes is not None and not 1 <= spec.replica_processes <= kind.host_count:
-        text = f"replicaProcesses is {spec.replica_processes}: {kind.name} has {kind.host_count} hosts"
-        raise invalid(text, "replicaProcesses")
-    if spec.elastic is not None:
-        check_elastic(spec.elastic, whole_gang(spec, kind).process_count)
-    return spec
 
 
 def _ready_node(uow: UnitOfWork, principal: Principal, project: str, zone: str, node_id: str) -> NodeRecord:

@@ -1,0 +1,137 @@
+"""What a job is to do, from what a user asks for: what is left open is decided, and all of it is checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from podyard.base.errors import Code, PodyardError, invalid
+from podyard.domain.gang import whole_gang
+from podyard.domain.job import JOB_EXECUTIONS, JOB_MODES, PRIORITY_MAX, PRIORITY_MIN, JobRequest, JobSpec, StartFrom
+from podyard.domain.recipes import (
+    PROGRAM_CHECKPOINT_EVERY_STEPS,
+    check_arguments,
+    check_batch,
+    check_mode,
+    is_program,
+    manifest_of,
+)
+from podyard.domain.training import check_elastic, check_training
+from podyard.hardware.accelerator_types import AcceleratorType
+
+STEPS_MAX = 10_000_000  # a metric row per step: beyond this a job is a mistake in a unit
+
+
+def wanted_checkpoint(request: JobRequest) -> tuple[str, int | None] | None:
+    """The job that the request starts from, and the step (None: the newest). Raises INVALID_ARGUMENT where the mode
+    needs one, or allows none."""
+    if request.mode not in JOB_MODES:
+        raise invalid(f"mode {request.mode!r} is none of {', '.join(JOB_MODES)}", "mode")
+    if request.start_from is None:
+        if request.mode != "train":
+            raise invalid(f"mode {request.mode} needs startFrom, the job whose checkpoint it takes", "startFrom")
+    elif request.mode == "train":
+        raise invalid("startFrom is not for mode train: a job trains from its own beginning", "startFrom")
+    return request.start_from
+
+
+def spec_of(request: JobRequest, kind: AcceleratorType, source: tuple[StartFrom, JobSpec] | None) -> JobSpec:
+    """`source`: the checkpoint that the job starts from, and what its job was asked to do. Raises INVALID_ARGUMENT."""
+    spec = _trained(request) if source is None else _of_source(request, *source, kind)
+    _check(spec, kind)
+    return spec
+
+
+def _of_source(request: JobRequest, start: StartFrom, other: JobSpec, kind: AcceleratorType) -> JobSpec:
+    """A job that looks at another one's checkpoint once: recipe, arguments and seed are that job's."""
+    same = {"recipe": (request.recipe, other.recipe), "seed": (request.seed, other.seed)}
+    same |= {f"arguments.{name}": (value, other.arguments.get(name)) for name, value in request.arguments.items()}
+    for field, (given, theirs) in same.items():
+        if given is not None and given != theirs:
+            raise invalid(f"{field} is {given!r}, and {theirs!r} in job {start.job_id}: leave it out", field)
+    for field, value in (("steps", request.steps), ("checkpointEverySteps", request.checkpoint_every_steps)):
+        if value is not None:
+            raise invalid(f"{field} is for mode train only, not for {request.mode}", field)
+    check_training(request.training, 0)  # before its numbers divide anything
+    parts = kind.core_count * request.training.accumulation_steps
+    batch = parts if other.global_batch % parts else other.global_batch
+    return _spec(request, other.recipe, other.arguments, 1, batch, other.seed, 0, start)
+
+
+def _trained(request: JobRequest) -> JobSpec:
+    recipe = request.recipe
+    if recipe is None:
+        raise invalid("a job needs a recipe or a program", "recipe")
+    if is_program(recipe):
+        for field, value in (("steps", request.steps), ("globalBatch", request.global_batch)):
+            if value is None:
+                raise invalid(f"{field} is required: nothing is known of program {recipe}", field)
+        steps, batch, every = 0, 0, PROGRAM_CHECKPOINT_EVERY_STEPS
+    else:
+        manifest = manifest_of(recipe)
+        steps, batch = manifest.default_steps, manifest.default_global_batch
+        every = manifest.default_checkpoint_every_steps
+    return _spec(request, recipe, check_arguments(recipe, request.arguments), steps, batch, 0, every, None)
+
+
+def _spec(
+    request: JobRequest,
+    recipe: str,
+    arguments: Mapping[str, Any],
+    steps: int,
+    global_batch: int,
+    seed: int,
+    checkpoint_every_steps: int,
+    start_from: StartFrom | None,
+) -> JobSpec:
+    """The request, with the numbers given here where it has none."""
+
+    def chosen(asked: int | None, usual: int) -> int:
+        return usual if asked is None else asked
+
+    return JobSpec(
+        recipe=recipe,
+        arguments=arguments,
+        mode=check_mode(recipe, request.mode),
+        steps=chosen(request.steps, steps),
+        global_batch=chosen(request.global_batch, global_batch),
+        seed=chosen(request.seed, seed),
+        checkpoint_every_steps=chosen(request.checkpoint_every_steps, checkpoint_every_steps),
+        max_failures=request.max_failures,
+        max_preemptions=request.max_preemptions,
+        execution=request.execution,
+        replica_processes=request.replica_processes,
+        labels=request.labels,
+        training=request.training,
+        elastic=request.elastic,
+        start_from=start_from,
+        priority=request.priority,
+    )
+
+
+def _check(spec: JobSpec, kind: AcceleratorType) -> None:
+    if spec.execution not in JOB_EXECUTIONS:
+        raise invalid(f"execution {spec.execution!r} is none of {', '.join(JOB_EXECUTIONS)}", "execution")
+    if spec.execution == "simulated":
+        raise PodyardError(Code.UNIMPLEMENTED, "execution 'simulated' is not there yet: use 'real'")
+    if not 1 <= spec.steps <= STEPS_MAX:
+        raise invalid(f"steps is {spec.steps}: it must be from 1 to {STEPS_MAX}", "steps")
+    limits = {
+        "checkpointEverySteps": spec.checkpoint_every_steps,
+        "maxFailures": spec.max_failures,
+        "maxPreemptions": spec.max_preemptions,
+        "seed": spec.seed,
+    }
+    for name, value in limits.items():
+        if not 0 <= value < 2**31:
+            raise invalid(f"{name} is {value}: it must be from 0 to {2**31 - 1}", name)
+    if not PRIORITY_MIN <= spec.priority <= PRIORITY_MAX:
+        text = f"priority is {spec.priority}: it must be from {PRIORITY_MIN} to {PRIORITY_MAX}"
+        raise invalid(text, "priority")
+    check_training(spec.training, spec.checkpoint_every_steps)
+    check_batch(spec.global_batch, kind.core_count, accumulation_steps=spec.training.accumulation_steps)
+    if spec.replica_processes is not None and not 1 <= spec.replica_processes <= kind.host_count:
+        text = f"replicaProcesses is {spec.replica_processes}: {kind.name} has {kind.host_count} hosts"
+        raise invalid(text, "replicaProcesses")
+    if spec.elastic is not None:
+        check_elastic(spec.elastic, whole_gang(spec, kind).process_count)
