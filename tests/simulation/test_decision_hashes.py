@@ -105,7 +105,7 @@ def test_another_process_with_another_hash_seed_prints_the_same(short: Result) -
 
 
 def test_no_key_and_no_text_of_a_reason_is_hashed(short: Result, monkeypatch: pytest.MonkeyPatch) -> None:
-    real: Any = transition._record
+    real: Any = transition._record_event
 
     def other(rng: Random, prefix: str) -> str:
         return row_id(rng, prefix)[::-1]
@@ -114,7 +114,7 @@ def test_no_key_and_no_text_of_a_reason_is_hashed(short: Result, monkeypatch: py
         real(*args[:-1], f"In other words: {args[-1]}")
 
     monkeypatch.setattr(transition, "row_id", other)
-    monkeypatch.setattr(transition, "_record", reworded)
+    monkeypatch.setattr(transition, "_record_event", reworded)
     again = simulate(SHORT)
     assert again.state_hash != short.state_hash
     assert again.decision_hash == short.decision_hash
