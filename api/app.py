@@ -36,7 +36,7 @@ from podyard.api.deps import Platform
 from podyard.api.tpu import discovery
 from podyard.api.tpu.call import Answers
 from podyard.api.tpu.encoding import Encoding
-from podyard.api.tpu.routes import called
+from podyard.api.tpu.routes import called_method
 from podyard.api.tpu.routes import routes as tpu_routes
 from podyard.base.clock import ClockMode, RealClock
 from podyard.base.errors import Code, PodyardError
@@ -135,7 +135,7 @@ def create_app(
     app.state.faults = Rules(database, clock)
     # Inside of the faults: compression holds the beginning of an answer back, and a fault may send nothing else.
     app.add_middleware(Encoding)
-    app.add_middleware(Faults, rules=app.state.faults, called=called)
+    app.add_middleware(Faults, rules=app.state.faults, called=called_method)
     allowed_hosts = LOOPBACK_HOSTS if settings.bind_address in LOOPBACK_HOSTS else None
     app.add_middleware(Guard, authenticate=authenticate, clock=clock, allowed_hosts=allowed_hosts)
     return app

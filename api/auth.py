@@ -102,7 +102,7 @@ def whoami(request: Request) -> WhoAmI:
 def token(request: Request, form: Form) -> JSONResponse:
     """Trades an assertion that a service account signed for an access token (RFC 7523). Answers in OAuth's form."""
     try:
-        issued = _exchanged(request, form)
+        issued = _access_token(request, form)
     except keys.OAuthError as error:
         refusal = {"error": error.error, "error_description": error.message}
         return JSONResponse(refusal, status_code=400, headers=_NOT_STORED)
@@ -129,7 +129,7 @@ def list_keys(request: Request, project: str, email: str) -> Keys:
     """`-` as the email: the keys of all accounts of the project."""
     caller = deps.principal(request)
     found = deps.read(request, lambda uow: keys.list_keys(uow, caller, project, email))
-    return {"keys": [_shown(key) for key in found]}
+    return {"keys": [_key_answer(key) for key in found]}
 
 
 @router.delete(f"{ACCOUNT_KEYS}/{{key}}")
@@ -147,14 +147,14 @@ def create_api_key(request: Request, project: str, body: Annotated[deps.Body, Ap
     key, secret = deps.write(
         request, lambda uow: keys.create_api_key(uow, caller, project, message.email, message.roles)
     )
-    return {**_shown(key), "key": secret}
+    return {**_key_answer(key), "key": secret}
 
 
 @router.get(API_KEYS)
 def list_api_keys(request: Request, project: str) -> Keys:
     caller = deps.principal(request)
     found = deps.read(request, lambda uow: keys.list_api_keys(uow, caller, project))
-    return {"keys": [_shown(key) for key in found]}
+    return {"keys": [_key_answer(key) for key in found]}
 
 
 @router.delete(f"{API_KEYS}/{{key}}")
@@ -164,7 +164,7 @@ def delete_api_key(request: Request, project: str, key: str) -> deps.Empty:
     return {}
 
 
-def _exchanged(request: Request, form: dict[str, str]) -> str:
+def _access_token(request: Request, form: dict[str, str]) -> str:
     grant = form.get("grant_type")
     if grant is None:
         raise keys.OAuthError("invalid_request", "Required parameter is missing: grant_type")
@@ -176,7 +176,7 @@ def _exchanged(request: Request, form: dict[str, str]) -> str:
     return deps.platform(request).database.run(lambda uow: keys.exchange(uow, assertion))
 
 
-def _shown(key: ApiKey | ServiceAccountKey) -> KeyAnswer:
+def _key_answer(key: ApiKey | ServiceAccountKey) -> KeyAnswer:
     return {
         "keyId": key.key_id,
         "projectId": key.project,

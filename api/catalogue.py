@@ -162,13 +162,13 @@ def skus(request: Request, service: str) -> SkuList:
     currency = _currency(request)
     now: PlatformTime = deps.read(request, lambda uow: uow.now)
     between = _range(request, now)
-    priced = [(sku, prices) for sku in _listed(found) if (prices := _prices(sku, between, now))]
+    priced = [(sku, prices) for sku in _skus(found) if (prices := _prices(sku, between, now))]
     page, token = _page(request, priced, [sku.sku_id for sku, _ in priced])
     return {"skus": [_to_sku(sku, prices, currency) for sku, prices in page], "nextPageToken": token}
 
 
 @functools.cache
-def _listed(service: ListedService) -> tuple[ListedSku, ...]:
+def _skus(service: ListedService) -> tuple[ListedSku, ...]:
     return listed(default_rate_card(), service)
 
 
@@ -233,7 +233,7 @@ def _to_pricing(sku: ListedSku, moment: PlatformTime, nanos: int, currency: str)
 
 def _currency(request: Request) -> str:
     own = default_rate_card().currency
-    asked = _given(request, "currencyCode", "currency_code") or own
+    asked = _required_pair(request, "currencyCode", "currency_code") or own
     if asked != own:
         raise invalid(f"currencyCode {asked[:10]!r}: this catalogue has prices in {own} only", "currencyCode")
     return own
@@ -241,7 +241,7 @@ def _currency(request: Request) -> str:
 
 def _range(request: Request, now: PlatformTime) -> tuple[PlatformTime, PlatformTime] | None:
     """(start, end) of the request; None when it names neither. Raises INVALID_ARGUMENT for what Google refuses."""
-    texts = {name: _given(request, name, other) for name, other in _TIMES.items()}
+    texts = {name: _required_pair(request, name, other) for name, other in _TIMES.items()}
     start, end = (deps.moment(text or None, name) for name, text in texts.items())
     if start is None and end is None:
         return None
@@ -261,7 +261,7 @@ def _month(moment: PlatformTime) -> tuple[int, int]:
     return there.year, there.month
 
 
-def _given(request: Request, name: str, other: str) -> str:
+def _required_pair(request: Request, name: str, other: str) -> str:
     return request.query_params.get(name) or request.query_params.get(other) or ""
 
 

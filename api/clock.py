@@ -63,7 +63,7 @@ class AdvanceOperation(TypedDict):
 
 @router.get("/clock")
 def show(request: Request) -> ClockAnswer:
-    return _shown(*deps.read(request, lambda uow: (uow.clock, uow.now, uow.real_now)))
+    return _clock_answer(*deps.read(request, lambda uow: (uow.clock, uow.now, uow.real_now)))
 
 
 @router.post("/clock:advance")
@@ -83,7 +83,7 @@ def set_rate(request: Request, body: Annotated[deps.Body, RateMessage]) -> Clock
     caller = deps.principal(request)
     caller.require("podyard.clock.set", "*", "clock")
     rate = float(deps.parse(RateMessage, body).rate)
-    return _shown(*deps.write(request, lambda uow: (control.set_rate(uow, caller, rate), uow.now, uow.real_now)))
+    return _clock_answer(*deps.write(request, lambda uow: (control.set_rate(uow, caller, rate), uow.now, uow.real_now)))
 
 
 @router.get("/clock/operations/{operation}")
@@ -99,7 +99,7 @@ def _nanos(text: str) -> int:
         raise invalid(str(error), "duration") from None
 
 
-def _shown(state: PlatformClock, now: PlatformTime, real: RealTime) -> ClockAnswer:
+def _clock_answer(state: PlatformClock, now: PlatformTime, real: RealTime) -> ClockAnswer:
     answer: ClockAnswer = {"platformTime": now.rfc3339(), "mode": str(state.mode), "running": state.running}
     lag_seconds = state.lag_seconds(real)
     if lag_seconds is not None:

@@ -40,10 +40,10 @@ __all__ = [
     "number",
     "page_after",
     "page_after_number",
+    "page_of",
     "page_size",
     "page_token",
     "page_token_of",
-    "paged",
     "parse",
     "parse_json",
     "platform",
@@ -282,7 +282,7 @@ def next_page(token: str | None) -> NextPage:
     return {} if token is None else {"nextPageToken": token}
 
 
-def paged(request: Request, items: Sequence[T], name: Callable[[T], str]) -> tuple[list[T], str | None]:
+def page_of(request: Request, items: Sequence[T], name: Callable[[T], str]) -> tuple[list[T], str | None]:
     """One page of `items` (in a stable order) and the token of the next."""
     after = page_after(request)
     names = [name(item) for item in items]

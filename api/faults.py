@@ -126,7 +126,7 @@ class FaultsAdded(TypedDict):
 def create(request: Request, body: Annotated[deps.Body, FaultMessage]) -> FaultAnswer:
     """Adds a fault rule."""
     caller = deps.principal(request)
-    return _shown(_changed(request, lambda uow: faults.create(uow, caller, body)))
+    return _fault_answer(_change_rules(request, lambda uow: faults.create(uow, caller, body)))
 
 
 @router.post("/faults:batchCreate")
@@ -135,8 +135,8 @@ def create_all(request: Request, body: Annotated[deps.Body, FaultsMessage]) -> F
     caller = deps.principal(request)
     caller.require("podyard.faults.create", "*", "faults")
     deps.parse(_Outside, body)
-    added = _changed(request, lambda uow: faults.create_all(uow, caller, body["faults"]))
-    return {"faults": [_shown(rule) for rule in added]}
+    added = _change_rules(request, lambda uow: faults.create_all(uow, caller, body["faults"]))
+    return {"faults": [_fault_answer(rule) for rule in added]}
 
 
 @router.get("/faults", openapi_extra=deps.asks(*deps.PAGING))
@@ -144,21 +144,21 @@ def list_faults(request: Request) -> FaultList:
     """All fault rules, in the order in which they were added."""
     caller = deps.principal(request)
     found = deps.read(request, lambda uow: faults.list_faults(uow, caller))
-    page, token = deps.paged(request, found, lambda rule: rule.fault_id)
-    return {"faults": [_shown(rule) for rule in page], **deps.next_page(token)}
+    page, token = deps.page_of(request, found, lambda rule: rule.fault_id)
+    return {"faults": [_fault_answer(rule) for rule in page], **deps.next_page(token)}
 
 
 @router.get("/faults/{fault}")
 def get(request: Request, fault: str) -> FaultAnswer:
     caller = deps.principal(request)
-    return _shown(deps.read(request, lambda uow: faults.get(uow, caller, fault)))
+    return _fault_answer(deps.read(request, lambda uow: faults.get(uow, caller, fault)))
 
 
 @router.delete("/faults/{fault}")
 def delete(request: Request, fault: str) -> deps.Empty:
     """Removes a fault rule; what it has broken works again."""
     caller = deps.principal(request)
-    _changed(request, lambda uow: faults.delete(uow, caller, fault))
+    _change_rules(request, lambda uow: faults.delete(uow, caller, fault))
     return {}
 
 
@@ -169,14 +169,14 @@ class _Outside(BaseModel):
     faults: list[Any]
 
 
-def _changed(request: Request, work: Any) -> Any:
+def _change_rules(request: Request, work: Any) -> Any:
     """Calls that come after the answer find the rules as they are now."""
     found = deps.write(request, work)
     request.app.state.faults.forget()
     return found
 
 
-def _shown(rule: FaultRule) -> FaultAnswer:
+def _fault_answer(rule: FaultRule) -> FaultAnswer:
     answer: Any = {
         "name": f"faults/{rule.fault_id}",
         "fault": rule.fault_id,

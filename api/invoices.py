@@ -194,7 +194,7 @@ def preview(request: Request, project: str) -> InvoiceAnswer:
 @router.get("/invoices/{month}")
 def get_invoice(request: Request, project: str, month: str) -> InvoiceAnswer:
     caller = deps.principal(request)
-    return _issued(deps.read(request, lambda uow: invoices.get(uow, caller, project, month)))
+    return _invoice_answer(deps.read(request, lambda uow: invoices.get(uow, caller, project, month)))
 
 
 @router.post("/invoices/{month}:close")
@@ -205,7 +205,7 @@ def close(request: Request, project: str, month: str, body: Annotated[deps.Body,
     hold = deps.parse(CloseMessage, body).hold_suspense
     database = deps.platform(request).database
     issued = several_units.close(database, default_rate_card(), caller, project, month, hold_suspense=hold)
-    return {"month": month, "state": "EMPTY"} if issued is None else _issued(issued)
+    return {"month": month, "state": "EMPTY"} if issued is None else _invoice_answer(issued)
 
 
 @router.get("/commitments")
@@ -308,7 +308,7 @@ def _summary(invoice: IssuedInvoice) -> InvoiceSummary:
     }
 
 
-def _issued(invoice: IssuedInvoice) -> InvoiceAnswer:
+def _invoice_answer(invoice: IssuedInvoice) -> InvoiceAnswer:
     return {
         "month": invoice.month,
         "state": "ISSUED",

@@ -146,7 +146,7 @@ def list_jobs(request: Request, project: str, zone: str) -> JobList:
 
     def body(uow: UnitOfWork) -> JobList:
         found = jobs.list_jobs(uow, caller, project, None if zone == "-" else zone)
-        page, token = deps.paged(request, found, lambda job: job.name)
+        page, token = deps.page_of(request, found, lambda job: job.name)
         progress = job_progress.of_all(uow, default_rate_card(), caller, project, page)
         return {"jobs": [to_api_job(job, progress[job.job_key]) for job in page], **deps.next_page(token)}
 

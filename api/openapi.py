@@ -242,7 +242,7 @@ def _own_schemas(described: Sequence[APIRoute]) -> tuple[Mapping[Any, Any], dict
     adapters: list[Any] = [(kind, mode, TypeAdapter(kind)) for kind, mode in types.items()]
     found, shared = TypeAdapter.json_schemas(adapters, ref_template=f"{_SCHEMAS}{{model}}")
     components: dict[str, Any] = shared.get("$defs", {})
-    return {kind: schema for (kind, _), schema in found.items()}, {n: _closed(s) for n, s in components.items()}
+    return {kind: schema for (kind, _), schema in found.items()}, {n: _close_objects(s) for n, s in components.items()}
 
 
 def _types(route: APIRoute) -> tuple[Any, Any]:
@@ -254,14 +254,16 @@ def _types(route: APIRoute) -> tuple[Any, Any]:
     return message, None if 200 in route.responses else answer
 
 
-def _closed(schema: Any) -> Any:
+def _close_objects(schema: Any) -> Any:
     """The schema, in which an object has no other fields than those that it names; without the titles that pydantic
     makes of names."""
     if isinstance(schema, list):
-        return [_closed(item) for item in schema]
+        return [_close_objects(item) for item in schema]
     if not isinstance(schema, Mapping):
         return schema
-    found = {name: _closed(value) for name, value in schema.items() if name != "title" or not isinstance(value, str)}
+    found = {
+        name: _close_objects(value) for name, value in schema.items() if name != "title" or not isinstance(value, str)
+    }
     return {**found, "additionalProperties": False} if isinstance(found.get("properties"), dict) else found
 
 

@@ -38,11 +38,11 @@ def list_queue(request: Request, project: str, zone: str) -> QueueAnswer:
     caller, fleet = deps.principal(request), deps.platform(request).fleet
     place = None if zone == "-" else zone
     found = deps.read(request, lambda uow: queue_view.rows(uow, fleet, caller, project, place))
-    page, token = deps.paged(request, found, lambda item: item.name)
-    return {"waiting": [_shown(item) for item in page], **deps.next_page(token)}
+    page, token = deps.page_of(request, found, lambda item: item.name)
+    return {"waiting": [_waiting_answer(item) for item in page], **deps.next_page(token)}
 
 
-def _shown(item: Waiting) -> WaitingAnswer:
+def _waiting_answer(item: Waiting) -> WaitingAnswer:
     answer: WaitingAnswer = {
         "name": item.name,
         "kind": item.kind,

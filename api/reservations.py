@@ -66,7 +66,7 @@ def create(
     found = deps.write(
         request, lambda uow: reservations.create(uow, fleet, caller, project, zone, reservation_id, *what)
     )
-    return _shown(found)
+    return _reservation_answer(found)
 
 
 @router.get("", openapi_extra=deps.asks(*deps.PAGING))
@@ -74,14 +74,16 @@ def list_reservations(request: Request, project: str, zone: str) -> ReservationL
     caller, fleet = deps.principal(request), deps.platform(request).fleet
     place = None if zone == "-" else zone
     found = deps.read(request, lambda uow: reservations.list_reservations(uow, fleet, caller, project, place))
-    page, token = deps.paged(request, found, lambda item: item.reservation.name)
-    return {"reservations": [_shown(item) for item in page], **deps.next_page(token)}
+    page, token = deps.page_of(request, found, lambda item: item.reservation.name)
+    return {"reservations": [_reservation_answer(item) for item in page], **deps.next_page(token)}
 
 
 @router.get("/{reservation}")
 def get(request: Request, project: str, zone: str, reservation: str) -> ReservationAnswer:
     caller = deps.principal(request)
-    return _shown(deps.read(request, lambda uow: reservations.get(uow, caller, project, zone, reservation)))
+    return _reservation_answer(
+        deps.read(request, lambda uow: reservations.get(uow, caller, project, zone, reservation))
+    )
 
 
 @router.delete("/{reservation}")
@@ -91,7 +93,7 @@ def delete(request: Request, project: str, zone: str, reservation: str) -> deps.
     return {}
 
 
-def _shown(use: ReservationUse) -> ReservationAnswer:
+def _reservation_answer(use: ReservationUse) -> ReservationAnswer:
     found = use.reservation
     answer: ReservationAnswer = {
         "name": found.name,

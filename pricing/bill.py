@@ -145,7 +145,7 @@ def _use(events: Iterable[UsageEvent], resources: Mapping[str, Resource], as_of:
     names = sorted(resources)
     used = _Used(dict.fromkeys(names, 0), dict.fromkeys(names, 0), {}, [], [], [])
     by_resource: dict[str, tuple[list[UsageRecord], list[Suspense]]] = {}
-    for admitted in _admitted(events, grouped):
+    for admitted in _admit(events, grouped):
         used.quarantined += admitted.quarantined
         for resource_id, history in admitted.by_resource.items():
             resource = resources.get(resource_id)
@@ -158,7 +158,7 @@ def _use(events: Iterable[UsageEvent], resources: Mapping[str, Resource], as_of:
             used.waived[resource_id] = metered.waived_seconds
             if metered.open_since is not None:
                 used.open_since[resource_id] = metered.open_since
-            found = rated(resource, metered)
+            found = rate_resource(resource, metered)
             by_resource[resource_id] = (list(found.records), list(found.suspense))
     for resource_id in sorted(by_resource):
         records, suspense = by_resource.pop(resource_id)
@@ -167,14 +167,14 @@ def _use(events: Iterable[UsageEvent], resources: Mapping[str, Resource], as_of:
     return used
 
 
-def rated(resource: Resource, metered: Metered) -> Rated:
+def rate_resource(resource: Resource, metered: Metered) -> Rated:
     """Its seconds at their prices; without a price they are held."""
     if resource.sku is None:
         return hold(metered, resource.held_because)
     return rate(metered, resource.sku, resource.quantity)
 
 
-def _admitted(events: Iterable[UsageEvent], grouped: bool) -> Iterator[Admitted]:
+def _admit(events: Iterable[UsageEvent], grouped: bool) -> Iterator[Admitted]:
     if not grouped:
         yield admit(events)
         return

@@ -80,19 +80,19 @@ def forecast(charges: Iterable[UsageRecord], month: str, zone: str, as_of: Platf
     paid = list(stretches(charge for charge in charges if is_payment(charge.sku_id)))
     seconds = months.seconds_of(month, zone)
     now = as_of.nanos // NANOS_PER_SECOND
-    spent = _spent([*found, *paid], seconds.start, min(now, seconds.stop))
+    spent = _spending([*found, *paid], seconds.start, min(now, seconds.stop))
     left = seconds.stop - max(now, seconds.start)
     begun = min((stretch.start for stretch in found), default=now)
     ends = [now - day * DAY_SECONDS for day in range(FORECAST_DAYS) if now - day * DAY_SECONDS > begun]
     if left <= 0 or not ends:
         return Forecast(Amount(spent), Amount(spent), Amount(spent), Amount(spent))
     starts = [max(end - DAY_SECONDS, begun) for end in ends]
-    days = [_spent(found, start, end) // (end - start) for start, end in zip(starts, ends, strict=True)]
-    mean = _spent(found, starts[-1], now) // (now - starts[-1])
-    present = _spent(found, now - 1, now)
+    days = [_spending(found, start, end) // (end - start) for start, end in zip(starts, ends, strict=True)]
+    mean = _spending(found, starts[-1], now) // (now - starts[-1])
+    present = _spending(found, now - 1, now)
     rates = (min(days), mean, max(*days, present))
     return Forecast(Amount(spent), *(Amount(spent + rate * left) for rate in rates))
 
 
-def _spent(found: Sequence[Stretch], start: int, stop: int) -> int:
+def _spending(found: Sequence[Stretch], start: int, stop: int) -> int:
     return sum(s.parts * max(0, min(s.stop, stop) - max(s.start, start)) for s in found)

@@ -68,7 +68,7 @@ def read_case(data: Any) -> Case:
         credits=_credits(case.get("credits", [])),
         jobs=_jobs(case["jobs"], resources) if "jobs" in case else None,
         budgets=[_budget(case["budget"])] if "budget" in case else [],
-        issued=_issued(case.get("issued", {}), policy),
+        issued=_read_issued(case.get("issued", {}), policy),
         open_month=_month(case, "open_month", "") if "open_month" in case else None,
     )
     rates = policy.exchange if isinstance(case["policy"]["fx"], dict) else None
@@ -127,7 +127,7 @@ class _Meters:
         kinds = _object(policy["billable_states"], path, (), _KINDS)
         for kind, states in kinds.items():
             if not isinstance(states, list) or not all(isinstance(state, str) for state in states):
-                _refuse(f"{path}.{kind}", f"{_shown(states)} is not a list of states")
+                _refuse(f"{path}.{kind}", f"{_quote(states)} is not a list of states")
         return cls(
             {kind: frozenset(states) for kind, states in kinds.items()},
             _integer(policy, "preempt_free_s", "policy", SECONDS_MAX),
@@ -197,7 +197,7 @@ def _events(value: Any, resources: Mapping[str, Resource]) -> list[UsageEvent]:
         resource_id = _resource(row, path, resources)
         seq = row["seq"]
         if not isinstance(seq, int) or isinstance(seq, bool) or not -SEQ_MAX <= seq < SEQ_MAX:
-            _refuse(f"{path}.seq", f"{_shown(seq)} is not an integer of 64 bits")
+            _refuse(f"{path}.seq", f"{_quote(seq)} is not an integer of 64 bits")
         state = _text(row, "state", path)
         found.append(UsageEvent(_text(row, "id", path), resource_id, seq, state, _time(row, "t", path)))
     return found
@@ -247,7 +247,7 @@ def _budget(value: Any) -> Amount:
     return _amount(_object(value, "budget", ("usd",)), "budget")
 
 
-def _issued(value: Any, policy: BillingPolicy) -> dict[str, int]:
+def _read_issued(value: Any, policy: BillingPolicy) -> dict[str, int]:
     if not isinstance(value, dict):
         _refuse("issued", "is not an object of months and totals")
     found = {}
@@ -265,7 +265,7 @@ def _issued(value: Any, policy: BillingPolicy) -> dict[str, int]:
 
 def _object(value: Any, path: str, keys: tuple[str, ...], optional: tuple[str, ...] = ()) -> Mapping[str, Any]:
     if not isinstance(value, dict):
-        _refuse(path or "case", f"{_shown(value)} is not an object")
+        _refuse(path or "case", f"{_quote(value)} is not an object")
     for key in value:
         if key not in keys and key not in optional:
             _refuse(_join(path, key), "is not a known key")
@@ -279,7 +279,7 @@ def _rows(
     value: Any, path: str, keys: tuple[str, ...], optional: tuple[str, ...] = ()
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
     if not isinstance(value, list):
-        _refuse(path, f"{_shown(value)} is not a list")
+        _refuse(path, f"{_quote(value)} is not a list")
     for index, row in enumerate(value):
         where = f"{path}[{index}]"
         yield where, _object(row, where, keys, optional)
@@ -288,14 +288,14 @@ def _rows(
 def _text(row: Mapping[str, Any], key: str, path: str) -> str:
     value = row[key]
     if not isinstance(value, str) or not value:
-        _refuse(_join(path, key), f"{_shown(value)} is not a text")
+        _refuse(_join(path, key), f"{_quote(value)} is not a text")
     return value
 
 
 def _one_of(row: Mapping[str, Any], key: str, path: str, names: tuple[str, ...]) -> str:
     value = row[key]
     if value not in names:
-        _refuse(_join(path, key), f"{_shown(value)} is not one of {', '.join(names)}")
+        _refuse(_join(path, key), f"{_quote(value)} is not one of {', '.join(names)}")
     return str(value)
 
 
@@ -323,14 +323,14 @@ def _sku(row: Mapping[str, Any], key: str, path: str, skus: Mapping[str, Sku]) -
 def _integer(row: Mapping[str, Any], key: str, path: str, most: int) -> int:
     value = row[key]
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
-        _refuse(_join(path, key), f"{_shown(value)} is not an integer from 0 to {most}")
+        _refuse(_join(path, key), f"{_quote(value)} is not an integer from 0 to {most}")
     return value
 
 
 def _decimal(row: Mapping[str, Any], key: str, path: str, *, signed: bool = False) -> Fraction:
     value = row[key]
     if not isinstance(value, str) or _DECIMAL.fullmatch(value) is None:
-        _refuse(_join(path, key), f'{_shown(value)} is not a decimal number as text, such as "4.50"')
+        _refuse(_join(path, key), f'{_quote(value)} is not a decimal number as text, such as "4.50"')
     if value.startswith("-") and not signed:
         _refuse(_join(path, key), f"{value} is negative")
     return Fraction(value)
@@ -379,7 +379,7 @@ def _join(path: str, key: str) -> str:
     return f"{path}.{key}" if path else key
 
 
-def _shown(value: Any) -> str:
+def _quote(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:60]}..."
 

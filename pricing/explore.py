@@ -21,7 +21,7 @@ from podyard.base.errors import invalid
 from podyard.domain import months
 from podyard.domain.invoice import Invoice, JobSpan
 from podyard.domain.usage import UsageRecord
-from podyard.pricing.attribution import IDLE, Owned, owned
+from podyard.pricing.attribution import IDLE, Owned, owned_by
 from podyard.pricing.rating import parts_per_second
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -165,7 +165,7 @@ def owners(spans: Iterable[JobSpan], as_of: PlatformTime) -> Mapping[str, Sequen
     on: dict[str, list[JobSpan]] = {}
     for span in spans:
         on.setdefault(span.resource_id, []).append(span)
-    return {resource: owned(found, as_of) for resource, found in on.items()}
+    return {resource: owned_by(found, as_of) for resource, found in on.items()}
 
 
 def by_job(charge: UsageRecord, mine: Sequence[Owned]) -> Iterator[tuple[str, UsageRecord]]:
@@ -230,7 +230,7 @@ def whole(gross: Cells, net: Cells, spans: Sequence[int], paid: Mapping[str, Fra
     return Row("", gross.sums, net.sums, shares, sum(gross.sums), sum(_net(net.sums, shares)))
 
 
-def folded(found: Sequence[Row], total: Row, most: int, others: str) -> list[Row]:
+def fold(found: Sequence[Row], total: Row, most: int, others: str) -> list[Row]:
     """The first `most` rows and one that is what they miss of the total, if there are any others."""
     if len(found) <= most + 1:
         return list(found)
@@ -245,7 +245,7 @@ def _without(sums: Sequence[int], lists: Sequence[Sequence[int]]) -> list[int]:
     return [whole - sum(parts) for whole, *parts in zip(sums, *lists, strict=True)]
 
 
-def shown(values: Sequence[Exact], unit: int, total: int | None = None) -> list[int]:
+def apportion(values: Sequence[Exact], unit: int, total: int | None = None) -> list[int]:
     """Whole numbers of `unit` parts that sum to `total`: by default the exact sum, rounded halves away from zero.
 
     Method of the largest remainder: each value rounded down, and the units that are missing go to those that lost most;
@@ -254,7 +254,7 @@ def shown(values: Sequence[Exact], unit: int, total: int | None = None) -> list[
     if not values:
         return []
     floors = [value // unit for value in values]
-    missing = (rounded(sum(values), unit) if total is None else total) - sum(floors)
+    missing = (round_half(sum(values), unit) if total is None else total) - sum(floors)
     each, missing = divmod(missing, len(values))
     lost = [value - floor * unit for value, floor in zip(values, floors, strict=True)]
     made = [floor + each for floor in floors]
@@ -263,7 +263,7 @@ def shown(values: Sequence[Exact], unit: int, total: int | None = None) -> list[
     return made
 
 
-def rounded(value: Exact, unit: int) -> int:
+def round_half(value: Exact, unit: int) -> int:
     """To the nearest whole number of units, halves away from zero."""
     size = -value if value < 0 else value
     whole = (2 * size + unit) // (2 * unit)
@@ -295,7 +295,7 @@ class Booked:
     net: Sequence[int]
 
 
-def booked(found: Sequence[Invoiced]) -> list[Booked]:
+def book(found: Sequence[Invoiced]) -> list[Booked]:
     """The groups, the dearest first, and then what belongs to none. Each month's nets add up to its invoice's total: an
     invoice is rounded by itself, so months are shown by themselves, too."""
     groups = list(dict.fromkeys(name for month in found for name in month.groups))
@@ -303,8 +303,8 @@ def booked(found: Sequence[Invoiced]) -> list[Booked]:
     nets: dict[str, list[int]] = {name: [0] * len(found) for name in (*groups, *others)}
     credits = {name: [0] * len(found) for name in nets}
     for index, month in enumerate(found):
-        net = shown([after for _, after in month.groups.values()], month.unit, month.subtotal)
-        credited = shown([after - before for before, after in month.groups.values()], month.unit)
+        net = apportion([after for _, after in month.groups.values()], month.unit, month.subtotal)
+        credited = apportion([after - before for before, after in month.groups.values()], month.unit)
         for name, minor, less in zip(month.groups, net, credited, strict=True):
             nets[name][index] += minor
             credits[name][index] += less

@@ -150,7 +150,7 @@ class Row:
         return sum(units for _, units in self.covered)
 
 
-def shown(parts: int, exchange: Fraction) -> int:
+def in_currency(parts: int, exchange: Fraction) -> int:
     """An exact amount in US dollars as 1e-12 of the account's currency, rounded once."""
     return round_half_up(parts * 10**DECIMALS * exchange.numerator, _PARTS_PER_UNIT * exchange.denominator)
 
@@ -244,7 +244,7 @@ class _Rows:
             kind=Kind.USAGE,
             start=seconds.start,
             stop=seconds.stop,
-            shown=shown(found.parts, self._statement.exchange),
+            shown=in_currency(found.parts, self._statement.exchange),
             text=facts.listed.description,
             parts=found.parts,
             resource=facts,
@@ -272,7 +272,7 @@ class _Rows:
                     kind=Kind.COMMITMENT,
                     start=seconds.start,
                     stop=seconds.stop,
-                    shown=shown(parts, self._statement.exchange),
+                    shown=in_currency(parts, self._statement.exchange),
                     text=f"Commitment {commitment}" + (", paid upfront" if paid else ""),
                     parts=parts,
                     sku_id=charge.sku_id,
@@ -286,7 +286,7 @@ class _Rows:
 
     def _rest(self) -> Iterator[Row]:
         for credit, parts in self._statement.credits:
-            amount = shown(parts, self._statement.exchange)
+            amount = in_currency(parts, self._statement.exchange)
             row = self._whole(Kind.CREDIT, amount, f"Credit {credit}")
             yield dataclasses.replace(row, parts=parts, credit=credit)
         if self._statement.tax:

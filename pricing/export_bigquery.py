@@ -13,7 +13,7 @@ from typing import Any
 
 from podyard.base.money import SECONDS_PER_HOUR, Amount, round_half_up
 from podyard.domain.usage import PriceUnit
-from podyard.pricing.export import DECIMALS, Kind, ResourceFacts, Row, Source, shown
+from podyard.pricing.export import DECIMALS, Kind, ResourceFacts, Row, Source, in_currency
 from podyard.pricing.export_table import Exported, Number, json_lines, moment, number
 
 _COST_TYPES: Mapping[Kind, str] = {
@@ -120,7 +120,7 @@ def _money(source: Source, row: Row) -> tuple[Number, list[Fields]]:
         return number(row.shown), []
     credits, sum_of_credits = [], 0
     for commitment, units in row.covered:
-        amount = -shown(Amount.of_hourly(row.price.nanos, units).parts, source.statement.exchange)
+        amount = -in_currency(Amount.of_hourly(row.price.nanos, units).parts, source.statement.exchange)
         sum_of_credits += amount
         credits.append(
             {

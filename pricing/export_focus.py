@@ -16,7 +16,7 @@ from podyard.base.money import NANOS_PER_UNIT, SECONDS_PER_HOUR, SECONDS_PER_MON
 from podyard.domain.node import UsageClass
 from podyard.domain.usage import PriceUnit
 from podyard.pricing.commitments import is_payment
-from podyard.pricing.export import DECIMALS, Committed, Kind, ResourceFacts, Row, Source, Statement, shown
+from podyard.pricing.export import DECIMALS, Committed, Kind, ResourceFacts, Row, Source, Statement, in_currency
 from podyard.pricing.export_table import Cell, Exported, Number, csv_lines, moment, number
 
 COLUMNS = (
@@ -77,22 +77,22 @@ def entries(source: Source, row: Row) -> Iterator[Fields]:
         open_units = row.unit_seconds - row.covered_unit_seconds
         if open_units or not row.covered:
             charge = _Charge(row.shown, row.shown, open_units, row.price.nanos)
-            yield _line(said, row, charge) | _used(row, charge, _category(row))
+            yield _line(said, row, charge) | _usage_row(row, charge, _category(row))
         for commitment, units in row.covered:
             found = source.commitments[commitment]
-            charge = _Charge(0, _amortised(said, found, units), units, row.price.nanos)
-            covered = _used(row, charge, "Committed") | _discount(found, row.unit, units, "Used")
+            charge = _Charge(0, _amortise(said, found, units), units, row.price.nanos)
+            covered = _usage_row(row, charge, "Committed") | _discount(found, row.unit, units, "Used")
             yield _line(said, row, charge) | covered
     elif row.kind is Kind.COMMITMENT and row.price is not None:
         found = source.commitments[row.commitment]
         charge = _Charge(row.shown, 0, row.unit_seconds, row.price.nanos)
-        yield _line(said, row, charge) | _bought(row, found, "Standard", row.unit_seconds)
+        yield _line(said, row, charge) | _purchase_row(row, found, "Standard", row.unit_seconds)
         if row.unused:
-            charge = _Charge(0, _amortised(said, found, row.unused), row.unused, 0)
+            charge = _Charge(0, _amortise(said, found, row.unused), row.unused, 0)
             unused = {"ChargeCategory": "Usage", "ChargeFrequency": "Usage-Based"}
             yield (
                 _line(said, row, charge)
-                | _bought(row, found, "Committed", row.unused, "Unused")
+                | _purchase_row(row, found, "Committed", row.unused, "Unused")
                 | unused
                 | {"ChargeDescription": f"{row.text}, not used"}
             )
@@ -100,8 +100,8 @@ def entries(source: Source, row: Row) -> Iterator[Fields]:
         yield _line(said, row, _Charge(row.shown, row.shown))
 
 
-def _amortised(said: Statement, found: Committed, unit_seconds: int) -> int:
-    return shown(Amount.of_hourly(found.bought_nanos, unit_seconds).parts, said.exchange)
+def _amortise(said: Statement, found: Committed, unit_seconds: int) -> int:
+    return in_currency(Amount.of_hourly(found.bought_nanos, unit_seconds).parts, said.exchange)
 
 
 def _line(said: Statement, row: Row, charge: _Charge) -> Fields:
@@ -184,7 +184,7 @@ def _category(row: Row) -> str:
     return "Dynamic" if row.resource is not None and row.resource.usage in _DYNAMIC else "Standard"
 
 
-def _used(row: Row, charge: _Charge, category: str) -> Fields:
+def _usage_row(row: Row, charge: _Charge, category: str) -> Fields:
     resource = row.resource
     assert resource is not None and row.unit is not None
     found: Fields = {
@@ -211,7 +211,7 @@ def _tags(resource: ResourceFacts, job: str) -> str:
     return json.dumps({**dict(sorted(resource.labels.items())), **own}, separators=(",", ":"), ensure_ascii=False)
 
 
-def _bought(row: Row, found: Committed, category: str, units: int, status: str | None = None) -> Fields:
+def _purchase_row(row: Row, found: Committed, category: str, units: int, status: str | None = None) -> Fields:
     assert row.price is not None
     return {
         "ChargeFrequency": "One-Time" if is_payment(row.sku_id) else "Recurring",

@@ -113,7 +113,7 @@ def result_of(case: Case) -> dict[str, Any]:
 
 
 def _invoice(invoice: Invoice, price_texts: Mapping[str, str]) -> dict[str, Any]:
-    def shown(minor: int) -> str:
+    def format_minor(minor: int) -> str:
         return minor_text(minor, invoice.decimals)
 
     return {
@@ -125,18 +125,18 @@ def _invoice(invoice: Invoice, price_texts: Mapping[str, str]) -> dict[str, Any]
                 "unit_price_usd": price_texts[line.price.version_id],
                 "seconds": line.seconds,
                 "exact_usd": exact_text(line.amount),
-                "amount": shown(line.shown),
+                "amount": format_minor(line.shown),
             }
             for line in invoice.lines
         ],
         "credits": [
-            {"credit": line.credit_id, "exact_usd": exact_text(line.amount), "amount": shown(line.shown)}
+            {"credit": line.credit_id, "exact_usd": exact_text(line.amount), "amount": format_minor(line.shown)}
             for line in invoice.credits
         ],
-        "rounding_error": shown(invoice.rounding_error),
-        "subtotal": shown(invoice.subtotal),
-        "tax": shown(invoice.tax),
-        "total": shown(invoice.total),
+        "rounding_error": format_minor(invoice.rounding_error),
+        "subtotal": format_minor(invoice.subtotal),
+        "tax": format_minor(invoice.tax),
+        "total": format_minor(invoice.total),
     }
 
 

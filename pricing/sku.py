@@ -90,7 +90,7 @@ class RateCard:
 
     def price(self, accelerator_type: str, region: str, usage: UsageClass | str, at: PlatformTime) -> Price:
         """The price of a node at a time; raises NOT_FOUND when there is none."""
-        return _priced(*self.sku_for(accelerator_type, region, usage), at)
+        return _price_of(*self.sku_for(accelerator_type, region, usage), at)
 
     def commitment_of(self, sku: Sku, years: int) -> Sku | None:
         """The SKU of a commitment to units of this one, if it is sold. Its price per hour is the same whether it is
@@ -130,7 +130,7 @@ def commitment_usage(years: int) -> str:
     return f"{_COMMITMENT}{years}y"
 
 
-def _priced(sku: Sku, quantity: int, at: PlatformTime) -> Price:
+def _price_of(sku: Sku, quantity: int, at: PlatformTime) -> Price:
     version = sku.version_at(at)
     if version is None:
         first = sku.versions[0].effective_from.rfc3339()

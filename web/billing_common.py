@@ -24,7 +24,7 @@ from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain import months
 from podyard.http import context
 from podyard.http.several_units import read_snapshot
-from podyard.pricing.explore import Exact, rounded
+from podyard.pricing.explore import Exact, round_half
 from podyard.pricing.sku import default_rate_card
 from podyard.web import formats
 from podyard.web.render import project_url
@@ -86,7 +86,7 @@ def cents(parts: Exact) -> str:
 
 def exactly(parts: Exact, decimals: int = 12) -> str:
     """`12.345678901234`: as the worked cases print exact amounts."""
-    return minor_text(rounded(parts * 10**decimals, PARTS_PER_DOLLAR), decimals)
+    return minor_text(round_half(parts * 10**decimals, PARTS_PER_DOLLAR), decimals)
 
 
 def height(parts: Exact) -> float:
@@ -103,7 +103,7 @@ def short(value: float) -> str:
 def hourly(parts_per_second: int) -> str:
     """`$4.50`: what that is per hour."""
     step = NANOS_PER_UNIT // 10**HOURLY_DECIMALS
-    return price_text(rounded(parts_per_second * 3600, PARTS_PER_NANO * step) * step)
+    return price_text(round_half(parts_per_second * 3600, PARTS_PER_NANO * step) * step)
 
 
 def per_second(parts_per_second: int) -> str:

@@ -124,7 +124,7 @@ def _hover(view: View, index: int) -> str:
     """The bar's own figure, as in the table of bars, and below it what it is made of, which adds up to it."""
     text, _, minor = view.bars[index]
     parts = [(name, values[index]) for name, values in view.series if values[index]]
-    minors = explore.shown([Fraction(value) * 10**view.decimals for _, value in parts], 1, minor)
+    minors = explore.apportion([Fraction(value) * 10**view.decimals for _, value in parts], 1, minor)
     lines = [f"{name}: {view.money(share)}" for (name, _), share in zip(parts, minors, strict=True)]
     return "\n".join([f"{text}: {view.money(minor)}", *(lines if len(lines) > 1 else [])])
 

@@ -13,7 +13,7 @@ from podyard.control.explorer import Explored, Question
 from podyard.control.snapshots import Snapshot
 from podyard.domain.account import Account
 from podyard.pricing import explore
-from podyard.pricing.explore import Booked, Bucket, Exact, Invoiced, Row, shown
+from podyard.pricing.explore import Booked, Bucket, Exact, Invoiced, Row, apportion
 from podyard.web.billing_common import CENT, dollars, height, short
 from podyard.web.formats import number
 
@@ -74,8 +74,8 @@ class View:
 def table(rows: Sequence[Row]) -> list[Line]:
     """Every row in cents, so that the columns add up to their totals, and each row to its net."""
     nets = [row.net for row in rows]
-    net = shown(nets, CENT)
-    credits = shown([row.credits for row in rows], CENT) if any(row.credits for row in rows) else [0] * len(rows)
+    net = apportion(nets, CENT)
+    credits = apportion([row.credits for row in rows], CENT) if any(row.credits for row in rows) else [0] * len(rows)
     return [Line(row.name, net[i] - credits[i], credits[i], net[i], nets[i]) for i, row in enumerate(rows)]
 
 
@@ -84,8 +84,8 @@ def by_use(found: Snapshot, asked: Question, answer: Explored, measure: str) -> 
     lines = table(answer.rows)
     labels = [explore.label(second, asked.bucket, found.account.time_zone) for second in answer.spans[:-1]]
     lengths = [_length(b - a, asked.bucket) for a, b in zip(answer.spans, answer.spans[1:], strict=False)]
-    drawn = explore.folded(answer.rows, answer.total, SERIES_MAX, OTHERS)
-    heights = shown(answer.total.by_span(measure), CENT, sum(getattr(line, measure) for line in lines))
+    drawn = explore.fold(answer.rows, answer.total, SERIES_MAX, OTHERS)
+    heights = apportion(answer.total.by_span(measure), CENT, sum(getattr(line, measure) for line in lines))
     return View(
         currency=USD,
         decimals=2,
@@ -98,7 +98,7 @@ def by_use(found: Snapshot, asked: Question, answer: Explored, measure: str) -> 
 
 def by_invoice(account: Account, as_of: PlatformTime, found: Sequence[Invoiced], measure: str) -> View:
     """Charges by the invoice that carries them, in its currency, with tax and corrections: a bar is an invoice."""
-    rows = explore.booked(found)
+    rows = explore.book(found)
     groups = {name for month in found for name in month.groups}
     lines = [Line(row.name, sum(row.gross), sum(row.credits), sum(row.net), None, row.name in groups) for row in rows]
     sums = [sum(column) for column in zip(*(_measured(row, measure) for row in rows), strict=True)] or [0] * len(found)

@@ -105,7 +105,7 @@ class Listeners:
     async def _welcome(self, host_id: str, connection: socket.socket) -> None:
         try:
             async with asyncio.timeout(GREETING_SECONDS_MAX):
-                speaks_ssh = await _greeted(connection)
+                speaks_ssh = await _greets(connection)
         except (OSError, TimeoutError):
             speaks_ssh = False
         if not speaks_ssh:
@@ -119,7 +119,7 @@ class Listeners:
             logger.error("a connection to a host failed", exc_info=task.exception())
 
 
-async def _greeted(connection: socket.socket) -> bool:
+async def _greets(connection: socket.socket) -> bool:
     """Whether the client begins as ssh does; what it has said stays to be read."""
     loop = asyncio.get_running_loop()
     while True:

@@ -246,9 +246,9 @@ class MetadataHandler:
             # google-auth looks here whether this is a metadata server at all; no header is needed for that.
             return Answer(200, f"{ROOT}/\n" if path == "/" else "v1/\n")
         if "x-forwarded-for" in headers:
-            return _refused(403, path, "Requests with an X-Forwarded-For header are not answered.")
+            return _refusal(403, path, "Requests with an X-Forwarded-For header are not answered.")
         if headers.get("metadata-flavor", "").lower() != "google":
-            return _refused(403, path, "Missing Metadata-Flavor:Google header.")
+            return _refusal(403, path, "Missing Metadata-Flavor:Google header.")
         parts = [unquote(part) for part in path.split("/") if part]
         if parts[:2] != [ROOT, "v1"]:
             return _not_found(path)
@@ -322,18 +322,18 @@ def _machine_type(node: NodeFacts) -> str:
     return f"{node.kind.generation.machine_family}-{chips}"
 
 
-def _refused(status: int, path: str, why: str) -> Answer:
-    text = f"Your client does not have permission to get URL <code>{_escaped(path)}</code> from this server. {why}"
+def _refusal(status: int, path: str, why: str) -> Answer:
+    text = f"Your client does not have permission to get URL <code>{_escape(path)}</code> from this server. {why}"
     return Answer(status, _page(status, text), "text/html; charset=UTF-8")
 
 
 def _not_found(path: str) -> Answer:
-    text = f"The requested URL <code>{_escaped(path)}</code> was not found on this server."
+    text = f"The requested URL <code>{_escape(path)}</code> was not found on this server."
     return Answer(404, _page(404, text), "text/html; charset=UTF-8")
 
 
 def _guest_disabled(path: str) -> Answer:
-    return _refused(403, path, "Guest attributes endpoint access is disabled.")
+    return _refusal(403, path, "Guest attributes endpoint access is disabled.")
 
 
 def _page(status: int, text: str) -> str:
@@ -344,7 +344,7 @@ def _page(status: int, text: str) -> str:
     )
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 

@@ -99,14 +99,14 @@ def main(argv: Sequence[str]) -> int:
         rendezvous = HttpRendezvous(api, replica_id, fence, clock)
         ended = run_replica(to_spec(spec), rendezvous, reporter, store, resume, listen_on, clock, source)
     except PodyardError as error:
-        return _failed(reporter, f"{error.code.name}: {error.message}", is_permanent=error.code in PERMANENT)
+        return _fail(reporter, f"{error.code.name}: {error.message}", is_permanent=error.code in PERMANENT)
     except SystemExit as error:
-        return _failed(reporter, f"the program called exit({error.code!r})")
+        return _fail(reporter, f"the program called exit({error.code!r})")
     except Exception as error:
         import traceback
 
         traceback.print_exc()
-        return _failed(reporter, f"{type(error).__name__}: {error}")
+        return _fail(reporter, f"{type(error).__name__}: {error}")
     if ended is not Ended.STOPPED:
         return _close(reporter, "YIELDED" if ended is Ended.YIELDED else "SUCCEEDED", None, 0)
     return 0
@@ -149,7 +149,7 @@ def _fetch(api: JsonClient, replica_id: str, clock: RealClock) -> dict[str, Any]
             clock.sleep(JOIN_POLL_SECONDS)
 
 
-def _failed(reporter: Reporter, text: str, *, is_permanent: bool = False) -> int:
+def _fail(reporter: Reporter, text: str, *, is_permanent: bool = False) -> int:
     if reporter.stopping():
         return 0  # an error while the gang is being stopped is not a failure
     print(text, file=sys.stderr)

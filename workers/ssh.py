@@ -171,7 +171,7 @@ async def _run_with_pipes(host: SshHost, process: asyncssh.SSHServerProcess[byte
         *_command(process), cwd=host.home, env=dict(host.environment()), start_new_session=True, umask=USERS_UMASK,
         stdin=pipe, stdout=pipe, stderr=pipe,
     )  # fmt: skip
-    with _recorded(host, child.pid):
+    with _record(host, child.pid):
         process.set_redirect_pid(child.pid)
         await process.redirect(stdin=child.stdin, stdout=child.stdout, stderr=child.stderr)
         code = await child.wait()
@@ -193,7 +193,7 @@ async def _run_on_terminal(host: SshHost, process: asyncssh.SSHServerProcess[byt
             cwd=host.home, env=env, start_new_session=True, umask=USERS_UMASK,
             stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
         )  # fmt: skip
-        with _recorded(host, child.pid):
+        with _record(host, child.pid):
             await process.redirect(stdin=os.dup(ours), stdout=os.dup(ours))
             ended = asyncio.ensure_future(child.wait())
             closed = asyncio.ensure_future(process.channel.wait_closed())
@@ -229,7 +229,7 @@ def _leave(process: asyncssh.SSHServerProcess[bytes], code: int) -> None:
 
 
 @contextlib.contextmanager
-def _recorded(host: SshHost, pid: int) -> Iterator[None]:
+def _record(host: SshHost, pid: int) -> Iterator[None]:
     """Keeps the record of a session as long as anything of it may live: it is found by it whatever it does."""
     host.session_number += 1
     name = f"session-{host.session_number}-{pid}"

@@ -51,11 +51,11 @@ def _send(delivery: WebhookRequest) -> tuple[bool, str]:
     parts = webhook_urls.check(delivery.url, "url")
     host, port = parts.hostname or "", parts.port or webhook_urls.PORTS[parts.scheme]
     with contextlib.ExitStack() as stack:
-        plain = stack.enter_context(_connected(_targets(host, port)))
-        late = stack.enter_context(_limited(plain))
+        plain = stack.enter_context(_connect(_targets(host, port)))
+        late = stack.enter_context(_limit(plain))
         try:
             connection = stack.enter_context(contextlib.closing(_speaking(parts, host, port, plain)))
-            return _asked(connection, parts, delivery, late)
+            return _ask(connection, parts, delivery, late)
         except (OSError, http.client.HTTPException):
             if late.is_set():
                 raise PodyardError(Code.DEADLINE_EXCEEDED, f"no answer within {ANSWER_SECONDS_MAX:g} s") from None
@@ -89,7 +89,7 @@ def _targets(host: str, port: int) -> list[_Target]:
     return [(family, address) for family, _, _, _, address in answer[:ADDRESSES_MAX]]
 
 
-def _connected(targets: list[_Target]) -> socket.socket:
+def _connect(targets: list[_Target]) -> socket.socket:
     """A socket to the first of these addresses that takes one."""
     failed: OSError = ConnectionError("the name has no address")
     for family, address in targets:
@@ -106,7 +106,7 @@ def _connected(targets: list[_Target]) -> socket.socket:
 
 
 @contextlib.contextmanager
-def _limited(plain: socket.socket) -> Iterator[threading.Event]:
+def _limit(plain: socket.socket) -> Iterator[threading.Event]:
     """Cuts the connection when the time is over: a socket's own limit starts again with every byte. Gives whether it
     was cut."""
     late = threading.Event()
@@ -139,7 +139,7 @@ def _speaking(parts: SplitResult, host: str, port: int, plain: socket.socket) ->
     return connection
 
 
-def _asked(
+def _ask(
     connection: http.client.HTTPConnection, parts: SplitResult, delivery: WebhookRequest, late: threading.Event
 ) -> tuple[bool, str]:
     body = delivery.body.encode()

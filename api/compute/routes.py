@@ -35,7 +35,7 @@ def get_project(request: Request, project: str) -> Response:
     try:
         found = deps.read(request, lambda uow: compute_projects.get(uow, caller, project))
     except PodyardError as error:
-        return _refused(error)
+        return _error_response(error)
     return JSONResponse(google.project(project, str(found.number), found.metadata, found.fingerprint))
 
 
@@ -52,7 +52,7 @@ async def set_metadata(request: Request, project: str) -> Response:
                 request, lambda uow: compute_projects.set_metadata(uow, caller, project, items, message.fingerprint)
             )
         except PodyardError as error:
-            return _refused(error)
+            return _error_response(error)
         name = f"{google.METADATA_OPERATION}{found.digest}"
         return JSONResponse(google.metadata_operation(project, name, caller.email))
 
@@ -69,7 +69,7 @@ def get_operation(request: Request, project: str, operation: str) -> Response:
     try:
         deps.read(request, lambda uow: compute_projects.get(uow, caller, project))
     except PodyardError as error:
-        return _refused(error)
+        return _error_response(error)
     return JSONResponse(google.metadata_operation(project, operation, caller.email))
 
 
@@ -90,7 +90,7 @@ def _empty(request: Request) -> Response:
     return JSONResponse(body, status)
 
 
-def _refused(error: PodyardError) -> Response:
+def _error_response(error: PodyardError) -> Response:
     """Compute Engine's envelope has `errors` as well."""
     if isinstance(error, compute_projects.StaleFingerprint):
         return JSONResponse(google.envelope(error.code, error.message, "conditionNotMet", 412)[1], 412)

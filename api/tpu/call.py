@@ -49,10 +49,10 @@ class Answers:
     def keep(self, key: tuple[object, ...], answer: Mapping[str, Any]) -> None:
         if len(self._made) >= ANSWERS_MAX:
             self._made.clear()
-        self._made[key] = rendered(answer)
+        self._made[key] = render(answer)
 
 
-def rendered(answer: Mapping[str, Any]) -> bytes:
+def render(answer: Mapping[str, Any]) -> bytes:
     return json.dumps(answer, ensure_ascii=False).encode()
 
 
@@ -143,7 +143,7 @@ class Call:
         matches = filters.matcher(self.fields.get("filter", ""))
         chosen = [item for item in items if matches(item)]
         if order := self.fields.get("orderBy"):
-            chosen, by_name = filters.ordered(chosen, order), False
+            chosen, by_name = filters.order(chosen, order), False
         elif by_name:
             chosen.sort(key=lambda item: str(item["name"]))
         # Another list, or the same one narrowed or sorted otherwise, has other pages (AIP-158).

@@ -54,7 +54,7 @@ def from_api_queued_resource(
     if len(classes) > 1:
         raise invalid("the nodes of a queued resource must be bought in the same way", "tpu.nodeSpec")
     found = QueuedResourceSpec(nodes=tuple(nodes), usage_class=nodes[0].spec.usage_class, given=dict(message))
-    return _limited(_timed(found, message.get("queueingPolicy", {})), message)
+    return _with_run_limit(_with_interval(found, message.get("queueingPolicy", {})), message)
 
 
 def to_api_queued_resource(version: str, found: QueuedResource, *, in_operation: bool = False) -> dict[str, Any]:
@@ -161,7 +161,7 @@ def _usage_class(message: Mapping[str, Any]) -> UsageClass | None:
     return found[0][1] if found else None
 
 
-def _timed(spec: QueuedResourceSpec, policy: Mapping[str, Any]) -> QueuedResourceSpec:
+def _with_interval(spec: QueuedResourceSpec, policy: Mapping[str, Any]) -> QueuedResourceSpec:
     seconds = {}
     for name in ("validAfterDuration", "validUntilDuration"):
         if name in policy:
@@ -192,7 +192,7 @@ def _seconds(text: str | None, field: str) -> float | None:
     return seconds
 
 
-def _limited(spec: QueuedResourceSpec, message: Mapping[str, Any]) -> QueuedResourceSpec:
+def _with_run_limit(spec: QueuedResourceSpec, message: Mapping[str, Any]) -> QueuedResourceSpec:
     run = message.get("runDuration", {})
     guaranteed = message.get("guaranteed", {})
     limited = bool(run)

@@ -68,12 +68,12 @@ def _answer(request: Request, version: str) -> Response:
         raise not_found(f"discovery document of version {version}")
     # In a document that was rendered once, only the root is to be put in; it has nothing that JSON would escape.
     root = f"{request.url.scheme}://{request.url.netloc}{request.scope['state'].get('capability_prefix', '')}/"
-    text = _rendered(version).replace(_ROOT, json.dumps(root)[1:-1])
+    text = _document_text(version).replace(_ROOT, json.dumps(root)[1:-1])
     return Response(text, media_type="application/json; charset=UTF-8")
 
 
 @functools.cache
-def _rendered(version: str) -> str:
+def _document_text(version: str) -> str:
     return json.dumps(document(version, _ROOT), ensure_ascii=False)
 
 
@@ -103,12 +103,12 @@ def document(version: str, root: str) -> dict[str, Any]:
         "parameters": {
             name: {"location": "query", "type": kind, "description": text} for name, (kind, text) in _PARAMETERS.items()
         },
-        "schemas": {name: _schema(version, message) for name, message in sorted(_documented(version).items())},
+        "schemas": {name: _schema(version, message) for name, message in sorted(_rest_messages(version).items())},
         "resources": _resources(version),
     }
 
 
-def _documented(version: str) -> dict[str, Message]:
+def _rest_messages(version: str) -> dict[str, Message]:
     """The messages that REST knows, by their short names: a request only when it is itself the body."""
     bodies = {
         method.request for method in methods_of(version) if method.body == "*" and method.rpc != "CancelOperation"

@@ -62,12 +62,12 @@ def _plain(receive: Receive) -> Receive:
                 return message
             parts.append(message.get("body", b""))
             more = message.get("more_body", False)
-        return {"type": "http.request", "body": _inflated(b"".join(parts)), "more_body": False}
+        return {"type": "http.request", "body": _inflate(b"".join(parts)), "more_body": False}
 
     return receive_plain
 
 
-def _inflated(data: bytes) -> bytes:
+def _inflate(data: bytes) -> bytes:
     inflater = zlib.decompressobj(_GZIP)
     try:
         body = inflater.decompress(data, BODY_BYTES_MAX + 1)

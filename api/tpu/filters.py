@@ -40,7 +40,7 @@ def matcher(text: str) -> Predicate:
     return _Parser(text).parse()
 
 
-def ordered(items: Sequence[Resource], text: str) -> list[Resource]:
+def order(items: Sequence[Resource], text: str) -> list[Resource]:
     """`items` by the fields that `text` names (`name desc, type`); raises INVALID_ARGUMENT for a malformed order."""
     found = list(items)
     for part in reversed([part.strip() for part in text.split(",") if part.strip()]):
@@ -138,7 +138,7 @@ def _restriction(path: str, operator: str, value: str) -> Predicate:
             return lambda resource: any(True for _ in _values(resource, path))
         return lambda resource: any(_has(found, value) for found in _values(resource, path))
     compare = _COMPARISONS[operator]
-    return lambda resource: any(_compared(found, value, compare) for found in _values(resource, path))
+    return lambda resource: any(_compare(found, value, compare) for found in _values(resource, path))
 
 
 def _values(resource: Any, path: str) -> Iterator[Any]:
@@ -189,7 +189,7 @@ def _like(found: Any, value: str) -> bool:
     return text.startswith(core) if ends else text == wanted
 
 
-def _compared(found: Any, value: str, compare: Callable[[Any, Any], bool]) -> bool:
+def _compare(found: Any, value: str, compare: Callable[[Any, Any], bool]) -> bool:
     if isinstance(found, Mapping):
         return False
     try:

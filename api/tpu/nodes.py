@@ -8,7 +8,7 @@ from typing import Any
 from podyard.api import deps
 from podyard.api.tpu import convert
 from podyard.api.tpu.call import Call, Change
-from podyard.api.tpu.operations import begun
+from podyard.api.tpu.operations import begin
 from podyard.base.errors import invalid
 from podyard.control import access, faults, hosts, maintenance, nodes
 from podyard.db import documents
@@ -24,7 +24,7 @@ def _create(call: Call) -> Change:
         raise invalid("nodeId is required", "nodeId")
     nodes.zone_of(call.fleet, zone)
     spec = convert.from_api_node(call.version, call.body, call.type_named)
-    return begun(call, lambda uow: nodes.create(uow, call.fleet, call.principal, project, zone, node_id, spec))
+    return begin(call, lambda uow: nodes.create(uow, call.fleet, call.principal, project, zone, node_id, spec))
 
 
 def _get(call: Call) -> dict[str, Any]:
@@ -75,22 +75,22 @@ def _patch(call: Call) -> Change:
             convert.check_unchanged(call.version, call.body, convert.to_api_node(call.version, node, number))
         return nodes.patch(uow, call.principal, project, zone, call.id, changes)
 
-    return begun(call, work)
+    return begin(call, work)
 
 
 def _delete(call: Call) -> Change:
     project, zone = call.place
-    return begun(call, lambda uow: nodes.delete(uow, call.fleet, call.principal, project, zone, call.id))
+    return begin(call, lambda uow: nodes.delete(uow, call.fleet, call.principal, project, zone, call.id))
 
 
 def _stop(call: Call) -> Change:
     project, zone = call.place
-    return begun(call, lambda uow: nodes.stop(uow, call.fleet, call.principal, project, zone, call.id))
+    return begin(call, lambda uow: nodes.stop(uow, call.fleet, call.principal, project, zone, call.id))
 
 
 def _start(call: Call) -> Change:
     project, zone = call.place
-    return begun(call, lambda uow: nodes.start(uow, call.fleet, call.principal, project, zone, call.id))
+    return begin(call, lambda uow: nodes.start(uow, call.fleet, call.principal, project, zone, call.id))
 
 
 def _reimage(call: Call) -> Change:
@@ -98,20 +98,20 @@ def _reimage(call: Call) -> Change:
     version = call.fields.get("tensorflowVersion", "")
     if not version:
         raise invalid("tensorflowVersion is required", "tensorflowVersion")
-    return begun(call, lambda uow: nodes.reimage(uow, call.fleet, call.principal, project, zone, call.id, version))
+    return begin(call, lambda uow: nodes.reimage(uow, call.fleet, call.principal, project, zone, call.id, version))
 
 
 def _simulate(call: Call) -> Change:
     project, zone = call.place
     workers = call.fields.get("workerIds", [])
-    return begun(
+    return begin(
         call, lambda uow: maintenance.simulate(uow, call.fleet, call.principal, project, zone, call.id, workers)
     )
 
 
 def _perform(call: Call) -> Change:
     project, zone = call.place
-    return begun(call, lambda uow: maintenance.perform(uow, call.fleet, call.principal, project, zone, call.id))
+    return begin(call, lambda uow: maintenance.perform(uow, call.fleet, call.principal, project, zone, call.id))
 
 
 def _guest_attributes(call: Call) -> dict[str, Any]:

@@ -64,7 +64,7 @@ def _response(version: str, operation: Operation, project_number: int) -> dict[s
     return {"@type": f"{prefix}.QueuedResource", **queued}
 
 
-def begun(call: Call, work: Callable[[UnitOfWork], Operation]) -> Change:
+def begin(call: Call, work: Callable[[UnitOfWork], Operation]) -> Change:
     """A change that begins an operation, which is the answer."""
     project, zone = call.place
 
@@ -79,22 +79,22 @@ def _list(call: Call) -> dict[str, Any]:
         nodes.zone_of(call.fleet, call.zone)
     found, number = call.read(lambda uow: operations.list_operations(uow, call.principal, call.project, call.zone))
     if call.fields.get("filter"):
-        shown = [_shown(call, operation, number) for operation in found]
+        shown = [_operation_answer(call, operation, number) for operation in found]
         return call.page("operations", shown, by_name=False)
     # The names are enough to find the page: what is not on it need not be rendered.
     page = call.page("operations", [{"name": operation.name} for operation in found], by_name=False)
     by_name = {operation.name: operation for operation in found}
-    page["operations"] = [_shown(call, by_name[item["name"]], number) for item in page["operations"]]
+    page["operations"] = [_operation_answer(call, by_name[item["name"]], number) for item in page["operations"]]
     return page
 
 
 def _get(call: Call) -> dict[str, Any]:
     project, zone = call.place
     found, number = call.read(lambda uow: operations.get(uow, call.principal, project, zone, call.id))
-    return _shown(call, found, number)
+    return _operation_answer(call, found, number)
 
 
-def _shown(call: Call, operation: Operation, number: int) -> dict[str, Any]:
+def _operation_answer(call: Call, operation: Operation, number: int) -> dict[str, Any]:
     """In the version of the path; to a caller whose service has no version (gRPC's), in the one that began it."""
     version = call.version
     if call.request.scope["state"].get("operations_in_own_version") and operation.api_version:

@@ -68,7 +68,7 @@ def _tensorflow_versions(_call: Call, _zone: str) -> list[dict[str, Any]]:
 Find = Callable[[Call, str], list[dict[str, Any]]]
 
 
-def _offered(call: Call, find: Find) -> list[dict[str, Any]]:
+def _list_offers(call: Call, find: Find) -> list[dict[str, Any]]:
     """What `find` finds in the zone of the path, or (`locations/-`) in each zone, with full names."""
     call.read(lambda _uow: None)  # a project that is not there is refused
     zones = sorted(call.fleet.zones) if call.zone is None else [nodes.zone_of(call.fleet, call.zone).name]
@@ -82,7 +82,7 @@ def _offered(call: Call, find: Find) -> list[dict[str, Any]]:
 
 def _list(find: Find) -> Callable[[Call], dict[str, Any]]:
     def handle(call: Call) -> dict[str, Any]:
-        return call.page(call.method.id.partition(".")[0], _offered(call, find), by_name=False)
+        return call.page(call.method.id.partition(".")[0], _list_offers(call, find), by_name=False)
 
     return handle
 
@@ -91,7 +91,7 @@ def _get(find: Find) -> Callable[[Call], dict[str, Any]]:
     def handle(call: Call) -> dict[str, Any]:
         project, zone = call.place
         name = f"projects/{project}/locations/{zone}/{call.method.collection}/{call.id}"
-        for item in _offered(call, find):
+        for item in _list_offers(call, find):
             if item["name"] == name:
                 return item
         raise not_found(name)

@@ -7,7 +7,7 @@ from typing import Any
 
 from podyard.api.tpu import convert_queue
 from podyard.api.tpu.call import Call, Change
-from podyard.api.tpu.operations import begun
+from podyard.api.tpu.operations import begin
 from podyard.base.errors import invalid
 from podyard.control import faults, maintenance, nodes, queued_resources, reservations
 from podyard.db.unit_of_work import UnitOfWork
@@ -21,7 +21,7 @@ def _create(call: Call) -> Change:
         raise invalid("queuedResourceId is required", "queuedResourceId")
     nodes.zone_of(call.fleet, zone)
     spec = convert_queue.from_api_queued_resource(call.version, call.body, project, zone, queued_id, call.type_named)
-    return begun(
+    return begin(
         call, lambda uow: queued_resources.create(uow, call.fleet, call.principal, project, zone, queued_id, spec)
     )
 
@@ -50,20 +50,20 @@ def _list(call: Call) -> dict[str, Any]:
 def _delete(call: Call) -> Change:
     project, zone = call.place
     force = call.fields.get("force", False)
-    return begun(
+    return begin(
         call, lambda uow: queued_resources.delete(uow, call.fleet, call.principal, project, zone, call.id, force)
     )
 
 
 def _reset(call: Call) -> Change:
     project, zone = call.place
-    return begun(call, lambda uow: queued_resources.reset(uow, call.fleet, call.principal, project, zone, call.id))
+    return begin(call, lambda uow: queued_resources.reset(uow, call.fleet, call.principal, project, zone, call.id))
 
 
 def _perform(call: Call) -> Change:
     project, zone = call.place
     names = call.fields.get("nodeNames", [])
-    return begun(
+    return begin(
         call,
         lambda uow: maintenance.perform_queued_resource(uow, call.fleet, call.principal, project, zone, call.id, names),
     )

@@ -37,7 +37,7 @@ class Problems:
         self.add(path, f'Invalid JSON payload received. Unknown name "{name}"{where}: Cannot find field.')
 
     def wrong(self, path: str, kind: str, value: object) -> None:
-        self.add(path, f"Invalid value at '{path}' ({kind}), {_shown(value)}")
+        self.add(path, f"Invalid value at '{path}' ({kind}), {_quote(value)}")
 
     def raise_if_any(self) -> None:
         if self._violations:
@@ -231,7 +231,7 @@ _TYPE_NAMES = {
 }
 
 
-def _shown(value: object) -> str:
+def _quote(value: object) -> str:
     text = json.dumps(value, default=str)
     return text if len(text) <= 200 else text[:200] + "..."
 

@@ -15,10 +15,10 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import Receive, Scope, Send
 
 from podyard.api.tpu import nodes, operations, places, queue
-from podyard.api.tpu.call import Call, Change, read_call, rendered
+from podyard.api.tpu.call import Call, Change, read_call, render
 from podyard.api.tpu.schema import Method, methods_of
 from podyard.domain.fault import Subject
-from podyard.http.context import written
+from podyard.http.context import write_async
 
 HANDLERS: Mapping[str, Callable[[Call], dict[str, Any] | Change]] = {
     **places.HANDLERS,
@@ -90,7 +90,7 @@ def _methods() -> Mapping[tuple[str, tuple[int, str, str], str], str]:
     }
 
 
-def called(scope: Scope) -> Subject | None:
+def called_method(scope: Scope) -> Subject | None:
     """The method that a request calls and what it names, as fault rules match it; None: it calls no method."""
     raw: bytes = scope.get("raw_path") or scope["path"].encode()
     path = raw.partition(b"?")[0].decode("latin-1")
@@ -118,7 +118,7 @@ def _endpoint(version: str, method: Method) -> Callable[[Request], Any]:
     def read(call: Call) -> bytes:
         found = handler(call)
         assert not isinstance(found, Change), method.id
-        return rendered(found)
+        return render(found)
 
     async def endpoint(request: Request) -> Response:
         body = b"" if method.body == "-" else await request.body()
@@ -127,7 +127,7 @@ def _endpoint(version: str, method: Method) -> Callable[[Request], Any]:
         if found is None and changes:
             change = handler(call)
             assert isinstance(change, Change), method.id
-            found = rendered(change.show(await written(request, change.unit, via=version)))
+            found = render(change.show(await write_async(request, change.unit, via=version)))
         content = await to_thread.run_sync(read, call) if found is None else found
         return Response(content, media_type=MEDIA_TYPE)
 

@@ -41,7 +41,7 @@ def upgrade() -> None:
 def downgrade() -> None:
     connection = op.get_bind()
     for host_id, number in _hosts(connection):
-        _set(connection, host_id, _dotted(_EXTERNAL_BASE + number))
+        _set(connection, host_id, _dotted_text(_EXTERNAL_BASE + number))
     op.drop_index("ix_unserved_calls_last", table_name="unserved_calls")
     op.drop_table("unserved_calls")
     op.drop_column("projects", "compute_metadata")
@@ -74,5 +74,5 @@ def _number(address: str) -> int:
     return int.from_bytes(bytes(int(part) for part in address.split(".")), "big")
 
 
-def _dotted(number: int) -> str:
+def _dotted_text(number: int) -> str:
     return ".".join(str(number >> shift & 255) for shift in (24, 16, 8, 0))

@@ -71,11 +71,11 @@ _NODES = {
 def invoice(data: str | None, project: str | None, month: str | None, output: str) -> None:
     """Show the invoice of MONTH (2026-03; default: the current month), issued or as a draft."""
     client = client_of(data, project)
-    found = _issued(client, month) or client.call("GET", f"{client.project_path()}/invoices:preview", month=month)
+    found = _find_issued(client, month) or client.call("GET", f"{client.project_path()}/invoices:preview", month=month)
     _show(found, output)
 
 
-def _issued(client: Client, month: str | None) -> dict[str, Any] | None:
+def _find_issued(client: Client, month: str | None) -> dict[str, Any] | None:
     if month is None:
         return None
     try:

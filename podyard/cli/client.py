@@ -104,7 +104,7 @@ class Client:
     def stream(self, path: str, **query: Any) -> Iterator[Iterator[bytes]]:
         """An answer in chunks. One that ends too early raises UNAVAILABLE."""
         try:
-            with self._http.stream("GET", path, params=_given(query)) as response:
+            with self._http.stream("GET", path, params=_without_none(query)) as response:
                 if not response.is_success:
                     response.read()
                     raise _error(response)
@@ -114,7 +114,7 @@ class Client:
 
     def _ask(self, method: str, path: str, body: Any, query: Mapping[str, Any]) -> httpx.Response:
         try:
-            response = self._http.request(method, path, json=body, params=_given(query))
+            response = self._http.request(method, path, json=body, params=_without_none(query))
         except self._transport_error as error:
             raise PodyardError(Code.UNAVAILABLE, f"{self.target.url} does not answer: {error}") from None
         self._warn_of_expiry(response)
@@ -177,7 +177,7 @@ class Client:
         return f"/podyard/v1/projects/{quote(self.target.project)}"
 
 
-def _given(query: Mapping[str, Any]) -> dict[str, Any]:
+def _without_none(query: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in query.items() if value is not None}
 
 

@@ -69,7 +69,7 @@ def run_command(data: str | None, pass_google: bool, command: tuple[str, ...]) -
     target = _target(settings, data, None, None)
     environ = without_proxy({**os.environ, **exports(target, settings)}, settings)
     grpc = _grpc_address(target, settings)
-    with redirect.redirected(target, environ, grpc, pass_google=pass_google) as environment:
+    with redirect.redirect(target, environ, grpc, pass_google=pass_google) as environment:
         code = redirect.run(command, environment)
     return redirect.end_like(code)
 

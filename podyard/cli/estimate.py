@@ -109,7 +109,7 @@ def estimate(
     main = outcomes[0]
     if main.report is None and main.error is not None and len(outcomes) == 1:
         raise main.error
-    out.write(_written(outcomes, form))
+    out.write(_format(outcomes, form))
     if trace_file is not None and main.report is not None:
         json.dump(trace.trace_events(main.report), trace_file, separators=(",", ":"), allow_nan=False)
     return 0 if main.error is None else 1
@@ -189,7 +189,7 @@ def prices_of(card: RateCard, accelerator_type: str, region: str, at: PlatformTi
     return tuple(found)
 
 
-def _written(outcomes: list[Outcome], form: str) -> str:
+def _format(outcomes: list[Outcome], form: str) -> str:
     main = outcomes[0]
     if form == "html":
         return html.page(outcomes)

@@ -78,7 +78,7 @@ def _in_background(client: Client, body: dict[str, Any], path: Path, *, wait: bo
         return
     shown = [""]
 
-    def done(found: dict[str, Any]) -> bool:
+    def has_ended(found: dict[str, Any]) -> bool:
         state = found["metadata"]
         text = f"{state['rowsDone']} of {state.get('rowsAll', 'many')} rows"
         if text != shown[0]:
@@ -86,7 +86,7 @@ def _in_background(client: Client, body: dict[str, Any], path: Path, *, wait: bo
         shown[0] = text
         return bool(found["done"])
 
-    found = client.poll(lambda: client.call("GET", place), done, WAIT_SECONDS_MAX, begun["name"])
+    found = client.poll(lambda: client.call("GET", place), has_ended, WAIT_SECONDS_MAX, begun["name"])
     if "error" in found:
         raise PodyardError(Code(found["error"]["code"]), found["error"]["message"])
     _save(client, path, f"{place}:download")
@@ -96,19 +96,19 @@ def _save(client: Client, path: Path, place: str, **query: str | None) -> None:
     """Writes an answer to a file under another name first: what is there stays until the new file is whole."""
     with client.stream(place, **query) as chunks:
         if path.exists() and not path.is_file():
-            size = _written(path, chunks)  # a pipe or a terminal: nothing to be renamed
+            size = _write(path, chunks)  # a pipe or a terminal: nothing to be renamed
         else:
             target = path.resolve()
             part = target.with_name(f".{target.name}.{os.getpid()}.part")
             try:
-                size = _written(part, chunks)
+                size = _write(part, chunks)
                 part.replace(target)
             finally:
                 part.unlink(missing_ok=True)
     say(f"Wrote {path} ({size} bytes)")
 
 
-def _written(path: Path, chunks: Iterator[bytes]) -> int:
+def _write(path: Path, chunks: Iterator[bytes]) -> int:
     size = 0
     with path.open("wb") as file:
         for chunk in chunks:

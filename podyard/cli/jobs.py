@@ -155,7 +155,7 @@ def _training(flags: Mapping[str, Any]) -> dict[str, Any]:
     if flags["early_stopping"]:
         found["earlyStopping"] = _early_stopping(flags["early_stopping"])
     if flags["keep_best"]:
-        watched, rest = _watched(flags["keep_best"])
+        watched, rest = _parse_metric(flags["keep_best"])
         if rest:
             raise click.UsageError(f"--keep-best: {flags['keep_best']!r} is not METRIC[:min|max]")
         found["best"] = watched
@@ -163,7 +163,7 @@ def _training(flags: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _early_stopping(text: str) -> dict[str, Any]:
-    watched, rest = _watched(text)
+    watched, rest = _parse_metric(text)
     try:
         patience, min_delta = (*rest, "0")[:2] if len(rest) < 3 else ("", "")
         return {**watched, "patience": int(patience), "minDelta": float(min_delta)}
@@ -172,7 +172,7 @@ def _early_stopping(text: str) -> dict[str, Any]:
         raise click.UsageError(text) from None
 
 
-def _watched(text: str) -> tuple[dict[str, str], list[str]]:
+def _parse_metric(text: str) -> tuple[dict[str, str], list[str]]:
     """The metric, which of its values are better if that is said, and what else stands there."""
     metric, *rest = text.split(":")
     if rest and rest[0] in ("min", "max"):

@@ -27,7 +27,7 @@ def emit(data: Any, output: str, columns: Mapping[str, str] | None = None) -> No
         click.echo(yaml.safe_dump(data, sort_keys=False, allow_unicode=True).rstrip())
     else:
         rows = data if isinstance(data, Sequence) else [data]
-        click.echo(table(list(columns), [[_shown(row, path) for path in columns.values()] for row in rows]))
+        click.echo(table(list(columns), [[_cell_text(row, path) for path in columns.values()] for row in rows]))
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -46,7 +46,7 @@ def pick(row: Mapping[str, Any], path: str) -> Any:
     return value
 
 
-def _shown(row: Mapping[str, Any], path: str) -> str:
+def _cell_text(row: Mapping[str, Any], path: str) -> str:
     path, _, kind = path.partition("|")
     value = pick(row, path)
     return cell(value if value is None or not kind else _KINDS[kind](value))

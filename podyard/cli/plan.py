@@ -179,7 +179,7 @@ def plan(
     option that meets both limits at P95 is marked.
     """
     fleet = _fleet(fleet_file)
-    kinds, places = _kinds(types, fleet), _chosen(zones, tuple(fleet.zones), "--zone", "zone of this fleet")
+    kinds, places = _kinds(types, fleet), _choose(zones, tuple(fleet.zones), "--zone", "zone of this fleet")
     analysis = _analysis(program, arguments, global_batch)
     limits = Limits(deadline, budget)
     start = PlatformTime(OsClock().now().nanos // NANOS_PER_SECOND * NANOS_PER_SECOND)
@@ -227,7 +227,7 @@ def _fleet(name_or_path: str | None) -> Fleet:
 def _kinds(types: str, fleet: Fleet) -> list[AcceleratorType]:
     """The types of the patterns that some zone offers; a usage error where there are none, or too many."""
     named = {kind.name: kind for kind in all_types()}
-    chosen = [named[name] for name in _chosen(types, tuple(named), "--types", "accelerator type")]
+    chosen = [named[name] for name in _choose(types, tuple(named), "--types", "accelerator type")]
     found = [
         kind for kind in chosen if any(_offers(fleet, zone, kind, usage) for zone in fleet.zones for usage in USAGES)
     ]
@@ -240,7 +240,7 @@ def _kinds(types: str, fleet: Fleet) -> list[AcceleratorType]:
     return found
 
 
-def _chosen(patterns: str, names: Sequence[str], option: str, what: str) -> list[str]:
+def _choose(patterns: str, names: Sequence[str], option: str, what: str) -> list[str]:
     found: dict[str, None] = {}
     for pattern in (part.strip() for part in patterns.split(",") if part.strip()):
         matching = [name for name in names if fnmatchcase(name, pattern)]

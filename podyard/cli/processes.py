@@ -42,7 +42,7 @@ class StackProcess:
 
     @property
     def is_alive(self) -> bool:
-        return started_at(self.pid) == self.started
+        return start_time(self.pid) == self.started
 
     def signal(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -69,7 +69,7 @@ class StackProcess:
         return {"pid": self.pid, "started": self.started}
 
 
-def started_at(pid: int) -> str | None:
+def start_time(pid: int) -> str | None:
     """When the process started; None when there is none: a pid alone may be another's. On Linux it is counted from the
     start of the machine, since dates of processes move when the clock is set."""
     if _HAS_PROC:
@@ -88,9 +88,9 @@ def started_at(pid: int) -> str | None:
         return None
 
 
-def named(name: str, pid: int) -> StackProcess | None:
+def find_process(name: str, pid: int) -> StackProcess | None:
     """The living process; None when it is gone."""
-    started = started_at(pid)
+    started = start_time(pid)
     return None if started is None else StackProcess(name, pid, started)
 
 
@@ -112,7 +112,7 @@ def claim(data: Path) -> int | None:
         os.close(descriptor)
 
 
-def recorded(data: Path) -> list[StackProcess]:
+def recorded_processes(data: Path) -> list[StackProcess]:
     """What the folder's file says, living or dead."""
     found = []
     for name, entry in read_json(data / PROCESSES_FILE).items():
@@ -127,14 +127,14 @@ def record(data: Path, found: Sequence[StackProcess]) -> None:
 
 def living(data: Path) -> list[StackProcess]:
     """Every living process of the folder's stack, the supervisor included, recorded or not."""
-    found = {process.pid: process for process in _marked(data)}
-    found |= {process.pid: process for process in recorded(data) if process.is_alive}
+    found = {process.pid: process for process in _marked_processes(data)}
+    found |= {process.pid: process for process in recorded_processes(data) if process.is_alive}
     return sorted(found.values(), key=lambda process: (process.name, process.pid))
 
 
 def supervisor(data: Path) -> StackProcess | None:
     """The living supervisor of the folder, once it has recorded itself."""
-    return next((one for one in recorded(data) if one.name == SUPERVISOR and one.is_alive), None)
+    return next((one for one in recorded_processes(data) if one.name == SUPERVISOR and one.is_alive), None)
 
 
 def stop_orphans(orphans: Sequence[StackProcess], clock: RealClock, grace_seconds: Mapping[str, float]) -> list[str]:
@@ -171,17 +171,17 @@ def _boot_id() -> str:
         return ""
 
 
-def _marked(data: Path) -> Iterator[StackProcess]:
+def _marked_processes(data: Path) -> Iterator[StackProcess]:
     """The children of this folder by the environment that they were started with, and the broker by its working
     folder: Redis overwrites its environment when it sets its title."""
     own = data.resolve()
     for pid, env in _children():
         if Path(env.get("PODYARD_DATA", "/")).resolve() == own:
-            process = named(env[CHILD_VARIABLE], pid)
+            process = find_process(env[CHILD_VARIABLE], pid)
             if process is not None:
                 yield process
     for pid in _brokers(own / "broker"):
-        process = named(BROKER, pid)
+        process = find_process(BROKER, pid)
         if process is not None:
             yield process
 

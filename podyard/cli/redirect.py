@@ -43,7 +43,7 @@ _FROM_KEYBOARD = (signal.SIGINT, signal.SIGQUIT)
 
 
 @contextlib.contextmanager
-def redirected(
+def redirect(
     target: Target, environ: Mapping[str, str], grpc: tuple[str, int] | None = None, *, pass_google: bool = False
 ) -> Iterator[dict[str, str]]:
     """The environment in which Google's TPU hosts lead to `target`, as long as the context lasts.

@@ -45,7 +45,7 @@ class Upstream:
         proxy = self._proxy_of(host, self.https)
         if proxy is None:
             return socket.create_connection((host, port), CONNECT_SECONDS_MAX)
-        other = _connected(proxy)
+        other = _connect(proxy)
         try:
             name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
             lines = [f"CONNECT {name} HTTP/1.1", f"Host: {name}", *_credentials(proxy), "", ""]
@@ -63,7 +63,7 @@ class Upstream:
         host = target.hostname or ""
         proxy = self._proxy_of(host, self.http)
         if proxy is not None:
-            return _connected(proxy), target.geturl(), _credentials(proxy)
+            return _connect(proxy), target.geturl(), _credentials(proxy)
         form = f"{target.path or '/'}{'?' if target.query else ''}{target.query}"
         return socket.create_connection((host, target.port or 80), CONNECT_SECONDS_MAX), form, []
 
@@ -81,7 +81,7 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _connected(proxy: SplitResult) -> socket.socket:
+def _connect(proxy: SplitResult) -> socket.socket:
     """A connection to the user's proxy; OSError also for one of a kind that we do not speak."""
     if proxy.scheme not in ("http", "https") or proxy.hostname is None:
         raise OSError(f"cannot go through a proxy of the kind {proxy.scheme}: only http and https")

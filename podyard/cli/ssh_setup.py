@@ -23,7 +23,7 @@ from podyard.base.files import write_atomically
 from podyard.cli.client import Client
 from podyard.cli.options import client_of, data_option, settings_of, target_options
 from podyard.cli.output import say
-from podyard.cli.tpu_hosts import materialised
+from podyard.cli.tpu_hosts import materialise
 from podyard.domain.host import HAS_HOST_ADDRESSES, SSH_PORT, SSH_PORT_WITHOUT_ROOT
 from podyard.settings import Settings
 
@@ -76,7 +76,7 @@ def connect(address: str, data: str | None, project: str | None, location: str |
     client = client_of(data, project, location)
     try:
         place, node, worker = _find(client, address)
-        (host,) = materialised(client, node, str(worker), place)
+        (host,) = materialise(client, node, str(worker), place)
     finally:
         client.close()
     with socket.create_connection((host["address"], host["ports"]["ssh"]), _CONNECT_SECONDS_MAX) as there:

@@ -69,7 +69,7 @@ def up(
     if problem is not None:
         say(f"podyard up: {problem}")
         return EXIT_SETUP
-    return _detached(settings) if detach else run(settings)
+    return _start_detached(settings) if detach else run(settings)
 
 
 @click.command()
@@ -133,7 +133,7 @@ def status(data: str | None, output: str) -> int:
     url = processes.read_json(settings.state_path).get("url")
     living = processes.living(settings.data)
     names = {process.name for process in living}
-    dead = [process for process in processes.recorded(settings.data) if process.name not in names]
+    dead = [process for process in processes.recorded_processes(settings.data) if process.name not in names]
     if not living and not dead:
         say(f"no Podyard runs on {settings.data}")
         return EXIT_NOT_RUNNING
@@ -195,7 +195,7 @@ def _fleet_problem(fleet: str) -> str | None:
     return None
 
 
-def _detached(settings: Settings) -> int:
+def _start_detached(settings: Settings) -> int:
     """Starts `podyard up` in a new session and waits until it is ready or has failed."""
     arguments: list[str] = ["--data", str(settings.data), "--port", str(settings.port)]
     arguments += ["--bind", settings.bind_address, "--clock", settings.clock_mode, "--fleet", settings.fleet]

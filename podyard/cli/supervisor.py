@@ -140,7 +140,9 @@ class Supervisor:
         except OSError as error:
             listener.close()
             if error.errno == errno.EADDRINUSE:
-                text = f"{_taken('PODYARD_PORT', address[1])}; choose another with --port, or --port 0 for any free one"
+                text = (
+                    f"{_taken_by('PODYARD_PORT', address[1])}; choose another with --port, or --port 0 for any free one"
+                )
                 raise SetupError(text) from None
             raise SetupError(f"cannot listen on {address[0]}:{address[1]}: {error.strerror}") from None
         listener.listen(HTTP_BACKLOG)
@@ -163,7 +165,7 @@ class Supervisor:
             except OSError as error:
                 what = f"cannot listen on port {wanted}: {error.strerror}"
                 if error.errno == errno.EADDRINUSE:
-                    what = _taken("PODYARD_GRPC_PORT", wanted)
+                    what = _taken_by("PODYARD_GRPC_PORT", wanted)
                 raise SetupError(f"gRPC: {what}; choose another with --grpc-port") from None
             return int(probe.getsockname()[1])
 
@@ -197,7 +199,7 @@ class Supervisor:
     def _record(self) -> None:
         pids = {processes.SUPERVISOR: os.getpid()}
         pids |= {child.name: child.process.pid for child in self._children.values() if child.process is not None}
-        found = [processes.named(name, pid) for name, pid in pids.items()]
+        found = [processes.find_process(name, pid) for name, pid in pids.items()]
         processes.record(self.settings.data, [process for process in found if process is not None])
         self._written.add(self.settings.data / processes.PROCESSES_FILE)
 
@@ -269,7 +271,7 @@ class Supervisor:
             self._clock.sleep(PROBE_SECONDS)
 
     def _write_state(self, url: str, port: int) -> None:
-        pids = {process.name: process.as_json() for process in processes.recorded(self.settings.data)}
+        pids = {process.name: process.as_json() for process in processes.recorded_processes(self.settings.data)}
         state: dict[str, Any] = {"url": url, "ports": {"http": port}, "pids": pids}
         if self.settings.grpc_port is not None:
             state["ports"]["grpc"] = state["grpcPort"] = self.settings.grpc_port
@@ -329,7 +331,7 @@ def _claimed_by_another(data: Path) -> str:
     return f"another `podyard up` or `podyard down` is at work on {data}; try again in a moment"
 
 
-def _taken(variable: str, port: int) -> str:
+def _taken_by(variable: str, port: int) -> str:
     folder = processes.folder_with(variable, str(port))
     return f"port {port} is taken by {'another program' if folder is None else f'the Podyard on {folder}'}"
 

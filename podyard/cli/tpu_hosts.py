@@ -74,9 +74,9 @@ def env(
     """Print the environment of a worker: eval "$(podyard tpu env NODE --worker 1)"."""
     client = client_of(data, project, location)
     if address:
-        found = materialised(client, node, worker)
+        found = materialise(client, node, worker)
     else:
-        found = _chosen(client.call("GET", f"{_node_path(client, node)}/hosts")["hosts"], worker, node)
+        found = _choose(client.call("GET", f"{_node_path(client, node)}/hosts")["hosts"], worker, node)
     if output != "table":
         emit(found[0]["environment"] if len(found) == 1 else [host["environment"] for host in found], output)
         return
@@ -181,7 +181,7 @@ class _Login:
 
     def prepare(self, worker: str) -> list[dict[str, Any]]:
         """The hosts, running, with our key among those that may log in."""
-        found = materialised(self._client, self._node, worker)
+        found = materialise(self._client, self._node, worker)
         public = _own_key(self.key_path).export_public_key().decode()
         path = f"{self._client.zone_path()}/nodes/{quote(self._node)}"
         metadata = dict(self._client.call("GET", path).get("metadata", {}))
@@ -268,10 +268,10 @@ async def _attach(connection: asyncssh.SSHClientConnection, command: str | None,
         )
         if terminal:
 
-            def resized() -> None:
+            def on_resize() -> None:
                 process.change_terminal_size(*os.get_terminal_size(0))
 
-            asyncio.get_running_loop().add_signal_handler(signal.SIGWINCH, resized)
+            asyncio.get_running_loop().add_signal_handler(signal.SIGWINCH, on_resize)
         return _exit_code(await process.wait())
 
 
@@ -330,7 +330,7 @@ def _own_key(path: Path) -> asyncssh.SSHKey:
     return asyncssh.read_private_key(path)
 
 
-def materialised(client: Client, node: str, worker: str, location: str | None = None) -> list[dict[str, Any]]:
+def materialise(client: Client, node: str, worker: str, location: str | None = None) -> list[dict[str, Any]]:
     """The chosen hosts, once they run. `location`: another zone than the client's."""
     path = _node_path(client, node, location)
     body = {"workers": [] if worker == "all" else [_index(worker)]}
@@ -341,17 +341,17 @@ def materialised(client: Client, node: str, worker: str, location: str | None = 
         found = client.call("GET", f"{path}/hosts")["hosts"]
         return {"hosts": [host for host in found if host["worker"] in numbers]}
 
-    def done(found: dict[str, Any]) -> bool:
+    def has_ended(found: dict[str, Any]) -> bool:
         failed = next((host for host in found["hosts"] if host["state"] == "VIRTUAL" and host["problem"]), None)
         if failed is not None:
             raise PodyardError(Code.UNAVAILABLE, f"worker {failed['worker']} of {node}: {failed['problem']}")
         return all(host["state"] == "RUNNING" for host in found["hosts"])
 
-    found = client.poll(ask, done, HOST_SECONDS_MAX, f"the hosts of {node}")["hosts"]
+    found = client.poll(ask, has_ended, HOST_SECONDS_MAX, f"the hosts of {node}")["hosts"]
     return list(found)
 
 
-def _chosen(found: Sequence[dict[str, Any]], worker: str, node: str) -> list[dict[str, Any]]:
+def _choose(found: Sequence[dict[str, Any]], worker: str, node: str) -> list[dict[str, Any]]:
     if worker == "all":
         return list(found)
     chosen = [host for host in found if host["worker"] == _index(worker)]

@@ -228,7 +228,7 @@ class _Making:
         if metered.open_since is not None:
             self._running[key] = metered
             return
-        found = bill.rated(resource, metered)
+        found = bill.rate_resource(resource, metered)
         self._records[key] = found.records
         if found.suspense:
             self._suspense[key] = found.suspense

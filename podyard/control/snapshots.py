@@ -107,7 +107,7 @@ def snapshot(uow: UnitOfWork, card: RateCard, principal: Principal, project: str
     terms = bills.terms_of(uow, account)
     kept = kept_bills.current(uow, card, project)
     now = {key: kept_bills.until(metered, uow.now) for key, metered in kept.running.items()}
-    rated = [bill.rated(kept.resources[key], metered) for key, metered in now.items()]
+    rated = [bill.rate_resource(kept.resources[key], metered) for key, metered in now.items()]
     in_use = [record for found in rated for record in found.records]
     charges: Sequence[UsageRecord] = [*kept.closed, *in_use]
     if terms.commitments:

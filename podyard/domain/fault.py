@@ -435,9 +435,9 @@ class _Reader:
         if given is None:
             return None
         if isinstance(given, bool) or not isinstance(given, int):
-            raise self.wrong(key, f"{_shown(given)} is not a whole number")
+            raise self.wrong(key, f"{_quote(given)} is not a whole number")
         if not wanted.choices and not wanted.least <= given <= wanted.most:
-            raise self.wrong(key, f"{_shown(given)} is not from {wanted.least:g} to {wanted.most:g}")
+            raise self.wrong(key, f"{_quote(given)} is not from {wanted.least:g} to {wanted.most:g}")
         return given
 
     def number(self, given: Any, key: str, wanted: Parameter) -> float | None:
@@ -446,9 +446,9 @@ class _Reader:
         if wanted.kind is Kind.SECONDS and isinstance(given, str):
             given = self._duration(given, key) / NANOS_PER_SECOND
         if isinstance(given, bool) or not isinstance(given, int | float):
-            raise self.wrong(key, f"{_shown(given)} is not a number")
+            raise self.wrong(key, f"{_quote(given)} is not a number")
         if not (math.isfinite(given) and wanted.least <= given <= wanted.most):
-            raise self.wrong(key, f"{_shown(given)} is not from {wanted.least:g} to {wanted.most:g}")
+            raise self.wrong(key, f"{_quote(given)} is not from {wanted.least:g} to {wanted.most:g}")
         return float(given)
 
     def moment(self, given: Any, key: str, now: PlatformTime) -> PlatformTime | None:
@@ -456,7 +456,7 @@ class _Reader:
         if given is None:
             return None
         if isinstance(given, str) and not given[:1].isdigit():
-            raise self.wrong(key, f"{_shown(given)} is neither a time nor a duration")
+            raise self.wrong(key, f"{_quote(given)} is neither a time nor a duration")
         if not isinstance(given, str) or not re.match(r"\d{4}-", given):
             seconds = self.number(given, key, Parameter(Kind.SECONDS))
             return None if seconds is None else now.plus_seconds(seconds)
@@ -472,5 +472,5 @@ class _Reader:
             raise self.wrong(key, str(error)) from None
 
 
-def _shown(value: Any) -> str:
+def _quote(value: Any) -> str:
     return repr(value)[:60]

@@ -55,7 +55,7 @@ def load_fleet(text: str) -> Fleet:
         quota_default=_limit(quotas.get("default", QUOTA_UNLIMITED), "quotas.default"),
         requests_per_minute=_rates(quotas.get("requests_per_minute") or {}),
         timings=_timings(top.get("timings") or {}),
-        unpriced=tuple(_unpriced(f"unpriced[{i}]", v) for i, v in _items(top, "unpriced", "")),
+        unpriced=tuple(_read_unpriced(f"unpriced[{i}]", v) for i, v in _items(top, "unpriced", "")),
         shares=_shares(top.get("shares") or {}),
         unknown_runtime_versions=_allows(top, "unknown_runtime_versions"),
     )
@@ -174,7 +174,7 @@ def _timings(value: object) -> NodeTimings:
     return NodeTimings(**{name: float(seconds) for name, seconds in data.items()})
 
 
-def _unpriced(place: str, value: object) -> Unpriced:
+def _read_unpriced(place: str, value: object) -> Unpriced:
     data = _mapping(value, place, {"region", "generation", "usage", "types"})
     return Unpriced(
         region=None if data.get("region") is None else str(data["region"]),

@@ -154,10 +154,10 @@ def host_name(node_id: str, index: int) -> str:
 
 def worker_network_endpoints(node: NodeFacts) -> str:
     """The triple form: torch_xla reads no other."""
-    return ",".join(f"unknown:unknown:{address}" for address in reached_at(node))
+    return ",".join(f"unknown:unknown:{address}" for address in addresses_of(node))
 
 
-def reached_at(node: NodeFacts) -> tuple[str, ...]:
+def addresses_of(node: NodeFacts) -> tuple[str, ...]:
     """Where programs reach the node's hosts, in their order. The internal addresses lead nowhere: they are what is left
     for a node that has no hosts."""
     return node.host_addresses or node.internal_ips
@@ -220,7 +220,7 @@ def worker_environment(
     devices = kind.chips_per_host * kind.generation.devices_per_chip
     values = {
         "TPU_WORKER_ID": str(index),
-        "TPU_WORKER_HOSTNAMES": ",".join(reached_at(node)),
+        "TPU_WORKER_HOSTNAMES": ",".join(addresses_of(node)),
         "TPU_ACCELERATOR_TYPE": node.accelerator_type,
         "TPU_TOPOLOGY": node.topology,
         "TPU_TOPOLOGY_WRAP": wrap_text(kind),
@@ -339,7 +339,7 @@ def _coordinator_port(node: NodeFacts) -> int:
     podyard/programs would join the one that answers.
     """
     slices = node.multislice
-    name = slices.coordinator_ip if slices is not None else f"{reached_at(node)[0]} {node.number}"
+    name = slices.coordinator_ip if slices is not None else f"{addresses_of(node)[0]} {node.number}"
     return _COORDINATOR_PORTS[zlib.crc32(name.encode()) % len(_COORDINATOR_PORTS)]
 
 

@@ -52,7 +52,7 @@ def analyze(
 
     from podyard.engine.program import placements
 
-    kind, choice = parse(accelerator_type), _checked(compiler)
+    kind, choice = parse(accelerator_type), _check_compiler(compiler)
     leaves, tree = jax.tree.flatten(args)
     shapes = tuple((tuple(getattr(leaf, "shape", ())), str(getattr(leaf, "dtype", type(leaf)))) for leaf in leaves)
     shardings = tuple(getattr(leaf, "sharding", None) for leaf in leaves)
@@ -61,7 +61,7 @@ def analyze(
     if found is not None:
         _kept.move_to_end(key)
         return found
-    program = _traced(fn, args)
+    program = _trace(fn, args)
     for value, leaf in enumerate(leaves):  # the arguments are the first values
         placements.place_argument(program, value, getattr(leaf, "sharding", None), f"argument {value}")
     estimate = estimate_program(program, kind, global_batch)
@@ -83,24 +83,24 @@ def analyze_stablehlo(module: str | bytes, accelerator_type: str = "v3-8", compi
     Raises PodyardError INVALID_ARGUMENT naming the line of what is malformed, dynamic or unknown, and for a module that
     is written for more devices than the slice has; UNIMPLEMENTED for f64; FAILED_PRECONDITION for bytes without JAX.
     """
-    kind, choice = parse(accelerator_type), _checked(compiler)
+    kind, choice = parse(accelerator_type), _check_compiler(compiler)
     text = text_of_bytes(module) if isinstance(module, bytes) else module
-    estimate = estimate_program(_parsed(text), kind)
+    estimate = estimate_program(_parse(text), kind)
     return estimate if choice == "podyard" else _exact(estimate, text)
 
 
-def _checked(compiler: str) -> str:
+def _check_compiler(compiler: str) -> str:
     if compiler not in COMPILERS:
         raise invalid(f"compiler {compiler!r} is not one of {', '.join(COMPILERS)}", "compiler")
     return compiler
 
 
 @functools.lru_cache(maxsize=16)
-def _parsed(text: str) -> Program:
+def _parse(text: str) -> Program:
     return parse_stablehlo(text)
 
 
-def _traced(fn: Callable[..., Any], args: tuple[Any, ...]) -> Program:
+def _trace(fn: Callable[..., Any], args: tuple[Any, ...]) -> Program:
     import jax
 
     from podyard.engine.program.from_jaxpr import program_of_jaxpr
@@ -120,13 +120,13 @@ def _split_over(args: tuple[Any, ...], global_batch: int | None, devices: int) -
     split_as: Any = sharding.PartitionSpec
     shape_of: Any = jax.ShapeDtypeStruct
 
-    def placed(leaf: Any) -> Any:
+    def place(leaf: Any) -> Any:
         if not hasattr(leaf, "dtype"):
             return leaf
         split = split_as("devices") if leaf.shape[:1] == (global_batch,) else split_as()
         return shape_of(leaf.shape, leaf.dtype, sharding=sharding.NamedSharding(mesh, split))
 
-    mapped: tuple[Any, ...] = jax.tree.map(placed, args)
+    mapped: tuple[Any, ...] = jax.tree.map(place, args)
     return mapped
 
 
@@ -139,7 +139,7 @@ def _exact(estimate: Estimate, text: str) -> Estimate:
     """
     from podyard.engine.exact import client
 
-    verdict = client.compile_exact(text, estimate.accelerator_type, _parsed(text).partitions)
+    verdict = client.compile_exact(text, estimate.accelerator_type, _parse(text).partitions)
     # Memory and operations are the compiler's; the time of collectives and the turns of loops are still the model's.
     doubts = tuple(
         dataclasses.replace(doubt, about_memory=False) for doubt in estimate.doubts if doubt.kind != "operation"
@@ -185,11 +185,11 @@ def _exact(estimate: Estimate, text: str) -> Estimate:
         memory_text="",
         bound=max(parts, key=lambda bound: parts[bound]),
         ops=tuple(ops),
-        collectives=tuple(map(_told, verdict.collectives)),
+        collectives=tuple(map(_collective_text, verdict.collectives)),
     )
 
 
-def _told(collective: ExactCollective) -> str:
+def _collective_text(collective: ExactCollective) -> str:
     """`all-reduce (f32[512,512], f32[8]) x 1: UniDirectionNDRingStrategy, 4 colours x 2 phases, {4 2},...`; where there
     is no such strategy, the compiler's spelling of it."""
     shape = _LAYOUT.sub("", collective.shape)

@@ -77,7 +77,7 @@ class Exported:
         size = self.batch_size or count
         answers = []
         for start in range(0, count, size):
-            piece = {name: _filled(batch[name][start : start + size], size) for name in self.inputs}
+            piece = {name: _fill(batch[name][start : start + size], size) for name in self.inputs}
             answers.append(np.asarray(self._run(*self._tensors, piece)))
         return np.concatenate(answers)[:count]
 
@@ -85,7 +85,7 @@ class Exported:
         """The number of examples. Raises PodyardError INVALID_ARGUMENT for other features, types or shapes than
         `inputs` has, for features of different numbers of examples, and for none."""
         if set(batch) != set(self.inputs):
-            raise invalid(f"the model reads {_listed(self.inputs)}, and was given {_listed(batch) or 'nothing'}")
+            raise invalid(f"the model reads {_join(self.inputs)}, and was given {_join(batch) or 'nothing'}")
         for name, feature in self.inputs.items():
             found = batch[name]
             if found.dtype.name != feature.dtype or found.ndim == 0 or found.shape[1:] != feature.shape:
@@ -116,13 +116,13 @@ def load(folder: Path) -> Exported:
         shapes = _shapes(manifest["parameters"]), _shapes(manifest["statistics"])
         batch_size = None if manifest["batch"] is None else int(manifest["batch"])
     except (KeyError, TypeError, ValueError) as error:
-        raise _damaged(folder, "its manifest is incomplete") from error
+        raise _damage(folder, "its manifest is incomplete") from error
     tensors = _read_tensors(folder, files[MODEL], shapes)
     if _signature(program) != (*shapes, inputs, output, batch_size):
-        raise _damaged(folder, "its program is not the one that the manifest describes")
+        raise _damage(folder, "its program is not the one that the manifest describes")
     # Here, whatever other devices this process has.
     cpu = jax.devices("cpu")[0]
-    run = jax.jit(program.call, compiler_options=_known(manifest["compilerOptions"]))
+    run = jax.jit(program.call, compiler_options=_known_options(manifest["compilerOptions"]))
     return Exported(manifest["step"], inputs, output, batch_size, manifest, run, jax.device_put(tensors, cpu))
 
 
@@ -134,13 +134,13 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     try:
         manifest = json.loads(text)
     except ValueError as error:
-        raise _damaged(folder, "its manifest is not JSON") from error
+        raise _damage(folder, "its manifest is not JSON") from error
     if not isinstance(manifest, dict):
-        raise _damaged(folder, "its manifest is incomplete")
+        raise _damage(folder, "its manifest is incomplete")
     if manifest.get("format") != FORMAT:
         raise failed_precondition(f"the export in {folder} has format {manifest.get('format')}, not {FORMAT}")
     if any(not isinstance(manifest.get(key), kind) for key, kind in _KINDS.items()):
-        raise _damaged(folder, "its manifest is incomplete")
+        raise _damage(folder, "its manifest is incomplete")
     return manifest
 
 
@@ -148,10 +148,10 @@ def _read_file(folder: Path, name: str, manifest: Mapping[str, Any]) -> bytes:
     try:
         data = (folder / name).read_bytes()
     except OSError as error:
-        raise _damaged(folder, f"{name} cannot be read: {error.strerror}") from error
+        raise _damage(folder, f"{name} cannot be read: {error.strerror}") from error
     expected = manifest["files"].get(name)
     if not isinstance(expected, dict) or hashlib.sha256(data).hexdigest() != expected.get("sha256"):
-        raise _damaged(folder, f"the {len(data)} bytes of {name} do not have the checksum of the manifest")
+        raise _damage(folder, f"the {len(data)} bytes of {name} do not have the checksum of the manifest")
     return data
 
 
@@ -178,14 +178,14 @@ def _read_tensors(folder: Path, data: bytes, shapes: tuple[Shapes, Shapes]) -> t
     try:
         tensors = safetensors.numpy.load(data)
     except (safetensors.SafetensorError, ValueError) as error:
-        raise _damaged(folder, f"{MODEL} cannot be read") from error
+        raise _damage(folder, f"{MODEL} cannot be read") from error
     params, statistics = (
         {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
         for prefix in (PARAMS, STATISTICS)
     )
     for found, expected in zip((params, statistics), shapes, strict=True):
         if {name: value.shape for name, value in found.items()} != expected:
-            raise _damaged(folder, f"the tensors of {MODEL} are not those of the manifest")
+            raise _damage(folder, f"the tensors of {MODEL} are not those of the manifest")
     return params, statistics
 
 
@@ -211,12 +211,12 @@ def _shapes(described: Mapping[str, Sequence[int]]) -> Shapes:
     return {name: tuple(int(width) for width in shape) for name, shape in described.items()}
 
 
-def _filled(array: NDArray[Any], size: int) -> NDArray[Any]:
+def _fill(array: NDArray[Any], size: int) -> NDArray[Any]:
     """`size` examples: those of `array`, then its last one again."""
     return np.concatenate([array, np.repeat(array[-1:], size - len(array), axis=0)])
 
 
-def _known(options: Mapping[str, Any]) -> dict[str, Any]:
+def _known_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Those that this version of XLA has. Without the others numbers may round differently."""
     known = {}
     for name, value in options.items():
@@ -229,11 +229,11 @@ def _known(options: Mapping[str, Any]) -> dict[str, Any]:
     return known
 
 
-def _listed(names: Mapping[str, Any]) -> str:
+def _join(names: Mapping[str, Any]) -> str:
     return ", ".join(sorted(names))
 
 
-def _damaged(folder: Path, why: str) -> PodyardError:
+def _damage(folder: Path, why: str) -> PodyardError:
     return PodyardError(Code.DATA_LOSS, f"the export in {folder} is damaged: {why}")
 
 

@@ -57,7 +57,7 @@ def write(request: Request, body: Callable[[UnitOfWork], T], *, rehearse: bool =
         raise
 
 
-async def written(request: Request, body: Callable[[UnitOfWork], T], *, via: str = "") -> T:
+async def write_async(request: Request, body: Callable[[UnitOfWork], T], *, via: str = "") -> T:
     """As `write`, on the event loop: where the database has a writer thread, nobody waits in one more."""
     future = platform(request).database.enqueue(body, actor=principal(request).email, via=via)
     if future is None:

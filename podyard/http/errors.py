@@ -58,7 +58,7 @@ def answer(error: PodyardError, status: int | None = None, headers: Mapping[str,
     return Response(content, status_code=status, headers=headers, media_type="application/json")
 
 
-def _allowed(request: Request, error: HTTPException) -> str:
+def _allowed_methods(request: Request, error: HTTPException) -> str:
     """What is possible on a path (RFC 9110, section 15.5.6). A route knows its own methods only, and the next route may
     have others; a mounted application has named all."""
     routes = [route for route in request.app.router.routes if not isinstance(route, Mount)]
@@ -71,7 +71,7 @@ def _allowed(request: Request, error: HTTPException) -> str:
 
 
 def install(app: Starlette) -> None:
-    async def expected(_request: Request, error: Exception) -> Response:
+    async def known_error(_request: Request, error: Exception) -> Response:
         assert isinstance(error, PodyardError)
         return answer(error)
 
@@ -84,13 +84,13 @@ def install(app: Starlette) -> None:
             text = f"{request.method} is not possible on {request.url.path}"
         else:
             text = str(error.detail)
-        headers = {"Allow": _allowed(request, error)} if error.status_code == 405 else None
+        headers = {"Allow": _allowed_methods(request, error)} if error.status_code == 405 else None
         return answer(PodyardError(code, text), error.status_code, headers)
 
-    async def broken(request: Request, error: Exception) -> Response:
+    async def unknown_error(request: Request, error: Exception) -> Response:
         logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
         return answer(PodyardError(Code.INTERNAL, "Internal error; the server's log says more"))
 
-    app.add_exception_handler(PodyardError, expected)
+    app.add_exception_handler(PodyardError, known_error)
     app.add_exception_handler(HTTPException, http)
-    app.add_exception_handler(Exception, broken)
+    app.add_exception_handler(Exception, unknown_error)

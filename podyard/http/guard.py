@@ -116,7 +116,7 @@ class Guard:
                 if by_cookie:
                     state["by_cookie"] = True
                     _check_same_site(scope, headers)
-            body = _limited(scope, receive, headers)
+            body = _limit_body(scope, receive, headers)
         except PodyardError as error:
             await _refusal(scope, error)(scope, receive, send_guarded)
             return
@@ -277,20 +277,20 @@ class _TooLarge(PodyardError):
         super().__init__(Code.INVALID_ARGUMENT, f"the request's body is larger than {BODY_BYTES_MAX} bytes")
 
 
-def _limited(scope: Scope, receive: Receive, headers: Mapping[bytes, bytes]) -> Receive:
+def _limit_body(scope: Scope, receive: Receive, headers: Mapping[bytes, bytes]) -> Receive:
     """`receive`, refusing more than `BODY_BYTES_MAX` bytes. Only a body that no Content-Length bounds is counted: the
     server holds the others to theirs."""
     length = headers.get(b"content-length")
     if length is not None and (not length.isdigit() or int(length) > BODY_BYTES_MAX):
         raise _TooLarge()
     bounded = length is not None or scope["method"] in SAFE_METHODS
-    return receive if bounded and b"transfer-encoding" not in headers else _counted(receive)
+    return receive if bounded and b"transfer-encoding" not in headers else _count_body(receive)
 
 
-def _counted(receive: Receive) -> Receive:
+def _count_body(receive: Receive) -> Receive:
     total = 0
 
-    async def counted() -> Message:
+    async def count() -> Message:
         nonlocal total
         message = await receive()
         total += len(message.get("body", b""))
@@ -298,4 +298,4 @@ def _counted(receive: Receive) -> Receive:
             raise _TooLarge()
         return message
 
-    return counted
+    return count

@@ -78,7 +78,7 @@ class Result:
         return bool(self.violations) or bool(self.stopped_by)
 
 
-def drawn(scenario: Scenario) -> tuple[Event, ...]:
+def draw_events(scenario: Scenario) -> tuple[Event, ...]:
     """The events of a scenario, in the order in which they happen."""
     if scenario.events is not None:
         return (*scenario.rules, *scenario.events)
@@ -100,7 +100,7 @@ def drawn(scenario: Scenario) -> tuple[Event, ...]:
 def simulate(scenario: Scenario) -> Result:
     """Runs it to its end, or to the first step after which an invariant is broken."""
     check(scenario)
-    events = drawn(scenario)
+    events = draw_events(scenario)
     world = World(scenario.seed, fleet_for(scenario.nodes), max(_AGENT_PLACES_LEAST, scenario.nodes))
     watch = Watch(world, SELDOM_SECONDS if scenario.nodes >= LARGE_NODES else OFTEN_SECONDS)
     stopped_by = ""

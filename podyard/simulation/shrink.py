@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 
-from podyard.simulation.run import Result, drawn, simulate
+from podyard.simulation.run import Result, draw_events, simulate
 from podyard.simulation.scenario import Event, Scenario
 
 RUNS_MAX = 150  # each costs up to what the failing run did; a list of hundreds comes to a handful well before
@@ -24,7 +24,7 @@ def shrink(
         left -= 1
         return _what(run(dataclasses.replace(scenario, events=tuple(events), rules=()))) == wanted
 
-    events = list(drawn(scenario))
+    events = list(draw_events(scenario))
     parts = 2
     while len(events) >= 2 and left > 0:
         size = -(-len(events) // parts)

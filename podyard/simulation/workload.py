@@ -103,7 +103,7 @@ def _life(chance: Random, request: _Request, number: int) -> Iterator[Event]:
     draw = chance.random()
     tenant = request.tenant
     if draw < tenant.queued:
-        return _queued(chance, request, f"q-{number}")
+        return _queue_events(chance, request, f"q-{number}")
     if draw < tenant.queued + tenant.own_jobs:
         return _job(chance, request, f"j-{number}", None)
     return _plain(chance, request, f"n-{number}")
@@ -131,7 +131,7 @@ def _plain(chance: Random, request: _Request, name: str) -> Iterator[Event]:
     yield Event(round(at + life, 3), "delete", name)
 
 
-def _queued(chance: Random, request: _Request, name: str) -> Iterator[Event]:
+def _queue_events(chance: Random, request: _Request, name: str) -> Iterator[Event]:
     at, life = request.at, request.life
     args: dict[str, Any] = request.where()
     if chance.random() < request.tenant.multislice and request.kind.chip_count <= 32:

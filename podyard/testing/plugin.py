@@ -79,13 +79,13 @@ def _options(request: pytest.FixtureRequest) -> Options:
         pytest.fail("@pytest.mark.podyard takes options by their names: fleet=..., rate=...", pytrace=False)
     try:
         if marker is None:
-            return read_options(_given(settings, {}, config.rootpath))
-        return read_options(_given(settings, marker.kwargs, config.rootpath), request.path.parent)
+            return read_options(_options_of(settings, {}, config.rootpath))
+        return read_options(_options_of(settings, marker.kwargs, config.rootpath), request.path.parent)
     except PodyardError as error:
         pytest.fail(f"podyard: {error.message}", pytrace=False)
 
 
-def _given(settings: dict[str, Any], marked: dict[str, Any], root: Path) -> dict[str, Any]:
+def _options_of(settings: dict[str, Any], marked: dict[str, Any], root: Path) -> dict[str, Any]:
     """What the ini file says, with its files found from the root folder, and what the marker says instead."""
     found = {name: value for name, value in settings.items() if value not in (None, "") and name not in marked}
     for name in ("fleet", "scenario"):

@@ -203,9 +203,9 @@ TWO_PRICES = """
 @pytest.fixture
 def two_prices(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(routes, "default_rate_card", lambda: load_rate_card(TWO_PRICES))
-    routes._listed.cache_clear()
+    routes._skus.cache_clear()
     yield
-    routes._listed.cache_clear()
+    routes._skus.cache_clear()
 
 
 @pytest.mark.parametrize(

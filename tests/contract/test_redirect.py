@@ -272,7 +272,7 @@ def test_google_s_other_apis_can_be_passed_on(yard: Yard, pass_google: bool, sta
         unused.bind(("127.0.0.1", 0))
         environ = {"https_proxy": f"127.0.0.1:{unused.getsockname()[1]}"}  # so that nothing goes out
         target = Target(yard.url, yard.token, "demo", ZONE)
-        with redirect.redirected(target, environ, pass_google=pass_google) as environment:
+        with redirect.redirect(target, environ, pass_google=pass_google) as environment:
             host, port = environment["https_proxy"].removeprefix("http://").split(":")
             found = []
             for google in ("storage.googleapis.com", "tpu.googleapis.com", "oauth2.googleapis.com"):

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from podyard.db.inline_statements import InlineConnection
-from podyard.simulation.run import drawn, simulate
+from podyard.simulation.run import draw_events, simulate
 from podyard.simulation.scenario import Event, Scenario
 
 SCENARIO = Scenario(seed=5, days=1, nodes=5)
@@ -45,7 +45,7 @@ def test_another_seed_is_another_run() -> None:
 
 def test_events_that_are_given_are_the_events_that_happen() -> None:
     scenario = Scenario(seed=5, days=0.2, nodes=3)
-    events = drawn(scenario)
+    events = draw_events(scenario)
     assert len(events) > 3
     given = Scenario(seed=5, days=0.2, nodes=3, events=events)
     assert simulate(given).state_hash == simulate(scenario).state_hash

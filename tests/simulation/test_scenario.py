@@ -11,7 +11,7 @@ from podyard.base.errors import PodyardError
 from podyard.base.rng import Streams
 from podyard.simulation import faults, hosts, workload
 from podyard.simulation.kinds import FAULTS, KINDS, WORKLOAD
-from podyard.simulation.run import Result, drawn, simulate
+from podyard.simulation.run import Result, draw_events, simulate
 from podyard.simulation.scenario import DAY_SECONDS, Event, Scenario, fleet_for, read
 from podyard.simulation.shrink import shrink
 from tests.simulation.mutants import MUTANTS
@@ -24,7 +24,7 @@ def _file(folder: Path, text: str, name: str = "scenario.yaml") -> Path:
 
 
 def test_a_scenario_comes_back_as_it_was_written(tmp_path: Path) -> None:
-    drawn_once = drawn(Scenario(seed=7, days=0.3, nodes=3))
+    drawn_once = draw_events(Scenario(seed=7, days=0.3, nodes=3))
     scenario = Scenario(seed=7, days=0.3, nodes=3, faults_per_day=4.0, events=drawn_once)
     assert read(_file(tmp_path, scenario.as_yaml())) == scenario
 

@@ -165,7 +165,7 @@ def test_a_child_that_nobody_recorded_is_found_and_what_it_starts_is_not(tmp_pat
 
 def test_another_process_with_a_recorded_pid_is_left_alone(tmp_path: Path) -> None:
     with subprocess.Popen(SLEEPS) as process:
-        mine = processes.named("loop", process.pid)
+        mine = processes.find_process("loop", process.pid)
         assert mine is not None
         processes.record(tmp_path, [StackProcess("loop", process.pid, "0@another start of the machine")])
         assert processes.living(tmp_path) == []

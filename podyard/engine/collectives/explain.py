@@ -343,7 +343,7 @@ def as_text(trace: Trace) -> str:
     for fact in facts(trace):
         lines += textwrap.wrap(fact, TEXT_COLUMNS, subsequent_indent="  ")
     table = orders_table(trace) if isinstance(trace, Ring) else phases_table(trace)
-    lines += ["", *_aligned(table)] if len(table) > 1 else []
+    lines += ["", *_align(table)] if len(table) > 1 else []
     if isinstance(trace, Slice) and trace.frames[1:]:
         lines += ["", *textwrap.wrap(_MAP_KEY, TEXT_COLUMNS)]
     for frame in trace.frames[0 if isinstance(trace, Ring) else 1 :]:
@@ -391,7 +391,7 @@ def _count(value: int, noun: str) -> str:
     return f"{value} {noun}" if value == 1 else f"{value} {noun}s"
 
 
-def _aligned(table: Table) -> list[str]:
+def _align(table: Table) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     return [
         "  " + "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip() for line in table
@@ -406,7 +406,7 @@ def _ring_rows(ring: Ring, frame: Frame) -> list[str]:
         cells = ["".join(str(r) if mask >> r & 1 else "." for r in range(ring.ranks)) for mask in held]
         moved = f"chunk {sent[rank].first} to {sent[rank].receiver}" if rank in sent else ""
         lines.append((f"rank {rank}", *cells, moved))
-    return _aligned(tuple(lines))
+    return _align(tuple(lines))
 
 
 def _maps(found: Slice, frame: Frame) -> list[str]:

@@ -69,7 +69,7 @@ def figure(trace: Trace) -> str:
     frames = [
         {
             "now": headline(trace, frame),
-            "said": _said(trace, frame),
+            "said": _frame_text(trace, frame),
             "bars": drawing.bars(frame),
             "marks": drawing.marks(frame),
             "on": drawing.on(frame),
@@ -80,12 +80,12 @@ def figure(trace: Trace) -> str:
     return (
         f"{film.opening('reduce', frames)}{film.head('Step', headline(trace, shown), 1, len(frames) - 1)}"
         f'<div class="reduce-stage"><div class="reduce-main">{film.picture(drawing.label, drawing.svg(shown))}'
-        f"{film.said(_said(trace, shown))}{film.legend(drawing.legend())}"
+        f"{film.escape(_frame_text(trace, shown))}{film.legend(drawing.legend())}"
         f'<p class="reduce-key">{html.escape(drawing.key)}</p></div>\n{about}</div>\n{below}</div>'
     )
 
 
-def _said(trace: Trace, frame: Frame) -> str:
+def _frame_text(trace: Trace, frame: Frame) -> str:
     return "\n".join(sentences(trace, frame))
 
 

@@ -92,8 +92,8 @@ def _colour(
         for step in range(phase.steps):
             moves: list[Move] = []
             for coordinates, start in starts.items():
-                for owner, towards in _sent(phase, coordinates[phase.dimension], step, is_mirrored):
-                    receiver = _moved(coordinates, phase.dimension, towards)
+                for owner, towards in _sends(phase, coordinates[phase.dimension], step, is_mirrored):
+                    receiver = _move(coordinates, phase.dimension, towards)
                     first = start + owner * size
                     moves.append(
                         Move(_rank(shape, coordinates), _rank(shape, receiver), first, first + size, Op.ADD, first)
@@ -107,7 +107,7 @@ def _colour(
     return forward + back
 
 
-def _sent(phase: Phase, position: int, step: int, is_mirrored: bool) -> Iterator[tuple[int, int]]:
+def _sends(phase: Phase, position: int, step: int, is_mirrored: bool) -> Iterator[tuple[int, int]]:
     """(owner of the part that is sent, position that it is sent to), for the chip at `position`.
 
     A part comes to its owner from both sides; the farthest chips of a side begin, so that all of it arrives in the last
@@ -128,7 +128,7 @@ def _sent(phase: Phase, position: int, step: int, is_mirrored: bool) -> Iterator
         yield position - far, position - 1
 
 
-def _moved(coordinates: tuple[int, ...], dimension: int, position: int) -> tuple[int, ...]:
+def _move(coordinates: tuple[int, ...], dimension: int, position: int) -> tuple[int, ...]:
     return (*coordinates[:dimension], position, *coordinates[dimension + 1 :])
 
 

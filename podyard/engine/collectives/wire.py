@@ -77,7 +77,7 @@ def _proof(key: bytes, side: bytes, hello: bytes, nonce: bytes) -> bytes:
     return hmac.new(key, side + hello + nonce, hashlib.sha256).digest()
 
 
-def _refused(verdict: Verdict, link: Link) -> PodyardError:
+def _refusal(verdict: Verdict, link: Link) -> PodyardError:
     if verdict is Verdict.OTHER_EPOCH:
         reason = "belongs to another epoch: this gang has been replaced or is not complete"
     else:
@@ -101,7 +101,7 @@ def connect_handshake(stream: Stream, member: Membership, link: Link) -> None:
         raise PodyardError(Code.DATA_LOSS, f"host {link.receiver} answers the handshake with {number}: no verdict")
     verdict = Verdict(number)
     if verdict is not Verdict.WELCOME:
-        raise _refused(verdict, link)
+        raise _refusal(verdict, link)
 
 
 def accept_handshake(stream: Stream, member: Membership, expects: Callable[[Link], bool]) -> Link:
@@ -126,7 +126,7 @@ def accept_handshake(stream: Stream, member: Membership, expects: Callable[[Link
         verdict = Verdict.OTHER_RUN
     stream.write_all(bytes([verdict]))
     if verdict is not Verdict.WELCOME:
-        raise _refused(verdict, link)
+        raise _refusal(verdict, link)
     return link
 
 

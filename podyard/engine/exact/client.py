@@ -239,7 +239,7 @@ class _Worker:
     def __init__(self, command: Sequence[str], locks: tuple[Path, Path], limit: _Limit) -> None:
         self._turnstile_path, lock_path = locks
         self._clock = limit.clock
-        with contextlib.ExitStack() as kept, _locked(self._turnstile_path, limit), _opened(lock_path) as lock:
+        with contextlib.ExitStack() as kept, _lock(self._turnstile_path, limit), _open(lock_path) as lock:
             _take(lock, limit)
             self._printed = kept.enter_context(tempfile.TemporaryFile())
             ours, theirs = socket.socketpair()
@@ -292,7 +292,7 @@ class _Worker:
     def is_wanted_elsewhere(self) -> bool:
         """Whether another process waits for this worker to end."""
         try:
-            with _opened(self._turnstile_path) as turnstile:
+            with _open(self._turnstile_path) as turnstile:
                 return not _try_lock(turnstile)
         except FileNotFoundError:  # the folder was cleared away, and nobody stands in it
             return False
@@ -330,7 +330,7 @@ class _Worker:
 
 
 @contextlib.contextmanager
-def _opened(path: Path) -> Iterator[int]:
+def _open(path: Path) -> Iterator[int]:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         yield descriptor
@@ -339,8 +339,8 @@ def _opened(path: Path) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def _locked(path: Path, limit: _Limit) -> Iterator[None]:
-    with _opened(path) as descriptor:
+def _lock(path: Path, limit: _Limit) -> Iterator[None]:
+    with _open(path) as descriptor:
         _take(descriptor, limit)
         yield
 

@@ -270,7 +270,7 @@ class _Walk:
             return int(given)
         test = condition[_ROOT]
         if test.opcode == "fusion":
-            condition, test = _inlined(condition, test, self._called(test, "calls"))
+            condition, test = _inline(condition, test, self._called(test, "calls"))
         if test.opcode != "compare":
             return None
         left, right = (self._number(condition, name, stays) for name in test.operands)
@@ -307,7 +307,7 @@ class _Walk:
         if instruction.opcode in _SAME_NUMBER and operands:
             return self._number(computation, operands[0], known)
         if instruction.opcode == "fusion":
-            inner, root = _inlined(computation, instruction, self._called(instruction, "calls"))
+            inner, root = _inline(computation, instruction, self._called(instruction, "calls"))
             return self._number(inner, root.name, known)
         if instruction.opcode not in ("add", "subtract"):
             return None
@@ -365,7 +365,7 @@ def _is_unchanged(body: _Computation, element: int) -> bool:
     )
 
 
-def _inlined(outer: _Computation, call: _Instruction, callee: _Computation) -> tuple[_Computation, _Instruction]:
+def _inline(outer: _Computation, call: _Instruction, callee: _Computation) -> tuple[_Computation, _Instruction]:
     """`callee` with the operands of `call` in place of its parameters, and its root."""
     prefix = call.name + ".."
     inlined = _Computation(outer)

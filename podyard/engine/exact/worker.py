@@ -93,7 +93,7 @@ class _Compiler:
             from jaxlib import _jax
             from jaxlib.mlir import ir
         except ImportError as error:
-            raise _moved(error) from error
+            raise _translate(error) from error
         self._jax_version = str(jax.__version__)
         self.refusal: type[Exception] = jax.errors.JaxRuntimeError
         self._array = np.array
@@ -140,10 +140,10 @@ class _Compiler:
                 settings.executable_build_options.use_shardy_partitioner = "sdy." in text
                 return devices[0].client.compile(module, self._device_list(tuple(devices)), settings)
             except (TypeError, AttributeError) as error:
-                raise _moved(error) from error
+                raise _translate(error) from error
 
 
-def _moved(error: Exception) -> PodyardError:
+def _translate(error: Exception) -> PodyardError:
     return failed_precondition(
         f"this version of JAX does not offer the TPU compiler as known here (tested with jax 0.10.2): {error}"
     )

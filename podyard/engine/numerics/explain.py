@@ -13,7 +13,7 @@ import numpy as np
 
 from podyard.base.errors import invalid
 from podyard.base.rng import Streams
-from podyard.engine.numerics.mxu import Matrix, Phase, Tick, prepared, run_array
+from podyard.engine.numerics.mxu import Matrix, Phase, Tick, prepare, run_array
 from podyard.engine.timing.systolic import Dataflow, systolic_cycles
 
 SIDE_MAX = 16  # rows and columns: more cells than 16 x 16 do not fit on a screen with readable numbers
@@ -113,7 +113,7 @@ def explain(
             f"[{m}, {k}] x [{k}, {n}] takes {last + 1} cycles on a {rows} x {cols} array, and at most {CYCLES_MAX} are "
             "explained, because each is a separate picture: take a smaller product or a larger array"
         )
-    x, w = prepared(*(_drawn(m, k, n, seed) if operands is None else operands))
+    x, w = prepare(*(_draw(m, k, n, seed) if operands is None else operands))
     if (x.shape, w.shape) != ((m, k), (k, n)):
         raise invalid(f"the operands are {x.shape} and {w.shape}, not [{m}, {k}] and [{k}, {n}]")
     x_numbers, w_numbers = (np.arange(1, a.size + 1).reshape(a.shape) for a in (x, w))
@@ -175,7 +175,7 @@ def _output_text(output: Output) -> str:
     return f"{name} + {text_of(output.value)} = {text_of(output.total)}" + ("" if output.final else " so far")
 
 
-def _drawn(m: int, k: int, n: int, seed: int) -> tuple[Matrix, Matrix]:
+def _draw(m: int, k: int, n: int, seed: int) -> tuple[Matrix, Matrix]:
     chance = Streams(seed).stream("explain")
     drawn = np.array([chance.randint(1, OPERAND_MAX) for _ in range(m * k + k * n)], np.float32)
     return drawn[: m * k].reshape(m, k), drawn[m * k :].reshape(k, n)
@@ -193,9 +193,9 @@ def _cycle(tick: Tick, numbers: Tick, dataflow: Dataflow, k: int, n: int, left: 
     across, held = _plane(tick.across, numbers.across > 0), _plane(tick.held, numbers.held > 0)
     working = (numbers.across > 0) & (numbers.held > 0)
     left_matrix, top_matrix = ("w", "x") if dataflow == "is" else ("x", "w")
-    entered = _entered("left", left_matrix, tick.left_edge, numbers.left_edge, k, n)
+    entered = _operands_at("left", left_matrix, tick.left_edge, numbers.left_edge, k, n)
     if tick.top_edge is not None and numbers.top_edge is not None:
-        entered += _entered("top", top_matrix, tick.top_edge, numbers.top_edge, k, n)
+        entered += _operands_at("top", top_matrix, tick.top_edge, numbers.top_edge, k, n)
     return Cycle(
         number=tick.number,
         fold=tick.fold.index,
@@ -209,7 +209,7 @@ def _cycle(tick: Tick, numbers: Tick, dataflow: Dataflow, k: int, n: int, left: 
     )
 
 
-def _entered(edge: str, matrix: str, values: Matrix, numbers: Matrix, k: int, n: int) -> tuple[Operand, ...]:
+def _operands_at(edge: str, matrix: str, values: Matrix, numbers: Matrix, k: int, n: int) -> tuple[Operand, ...]:
     found = []
     for lane, (value, number) in enumerate(zip(values.tolist(), numbers.tolist(), strict=True)):
         if number > 0:

@@ -42,7 +42,7 @@ def figure(trace: Trace) -> str:
         f"{film.opening('mxu', **data)}"
         f"{film.head('Cycle', _headline(trace, last), last.number, last.number)}"
         f'<div class="mxu-stage"><div class="mxu-main">{film.picture("The array", _picture(trace, last))}'
-        f'{film.said(_said(last))}{_legend(trace)}</div><div class="mxu-side">{tables}</div></div></div>'
+        f'{film.escape(_cycle_text(last))}{_legend(trace)}</div><div class="mxu-side">{tables}</div></div></div>'
     )
 
 
@@ -50,21 +50,21 @@ def _data(trace: Trace) -> dict[str, Any]:
     """What the script shows, as texts. Planes repeat (weights stay), so that each is there once: `texts[index]`."""
     texts: dict[str, int] = {}
 
-    def kept(cells: Iterable[str]) -> int:
+    def kept_cells(cells: Iterable[str]) -> int:
         return texts.setdefault(" ".join(cells), len(texts))
 
     frames = [
         {
             "now": _headline(trace, cycle),
-            "said": _said(cycle),
+            "said": _cycle_text(cycle),
             "fold": cycle.fold,
             "cells": [
-                kept(_texts(cycle.activations)),
-                kept(_texts(cycle.weights)),
-                kept(_texts(cycle.sums)),
-                kept(_kinds(cycle)),
+                kept_cells(_texts(cycle.activations)),
+                kept_cells(_texts(cycle.weights)),
+                kept_cells(_texts(cycle.sums)),
+                kept_cells(_kinds(cycle)),
             ],
-            "edges": [kept(edge) for edge in _edges(trace, cycle)],
+            "edges": [kept_cells(edge) for edge in _edges(trace, cycle)],
             "in": [f"{operand.matrix}{operand.row},{operand.column}" for operand in cycle.entered],
             "out": [[o.row, o.column, text_of(o.total), int(o.final)] for o in cycle.left],
         }
@@ -105,7 +105,7 @@ def _headline(trace: Trace, cycle: Cycle) -> str:
     return f"Cycle {cycle.number} (last: {trace.cycles[-1].number}){fold} \u00b7 {PHASE_TEXTS[cycle.phase]}"
 
 
-def _said(cycle: Cycle) -> str:
+def _cycle_text(cycle: Cycle) -> str:
     return "; ".join(sentences(cycle)) or "nothing enters, nothing leaves"
 
 

@@ -111,7 +111,7 @@ class SystolicArray:
         self.sums = np.zeros_like(self.sums)
 
 
-def prepared(x: Matrix, w: Matrix) -> tuple[Matrix, Matrix]:
+def prepare(x: Matrix, w: Matrix) -> tuple[Matrix, Matrix]:
     """What the cells see: float32 operands rounded to bfloat16 (kept in float32), int8 operands widened to int32.
 
     x [m, k] and w [k, n]. Raises PodyardError INVALID_ARGUMENT for anything but matrices of fitting shapes and of one
@@ -136,7 +136,7 @@ def mxu_matmul(x: Matrix, w: Matrix, rows: int = 128, columns: int = 128, datafl
     Source: the dataflows and the count are SCALE-Sim's (arXiv 1811.02883). Raises PodyardError INVALID_ARGUMENT for
     operands that `prepared` refuses, an array without cells, an unknown dataflow.
     """
-    x, w = prepared(x, w)
+    x, w = prepare(x, w)
     result = np.zeros((x.shape[0], w.shape[1]), x.dtype)
     last = 0
     for tick in run_array(x, w, rows, columns, dataflow):
@@ -174,7 +174,7 @@ def _run_stationary(moving: Matrix, stationary: Matrix, rows: int, columns: int,
         tile = np.zeros((rows, columns), moving.dtype)
         tile[: fold.depth, : fold.width] = stationary[rows_used, fold.first_column : fold.first_column + fold.width]
         ticks = streamed + rows + columns - 2
-        left_edges = _skewed(moving[:, rows_used], rows, ticks)
+        left_edges = _skew(moving[:, rows_used], rows, ticks)
         for step in range(-rows, ticks):
             # The tile's last row enters first: it has the longest way down.
             top_edge = tile[-step - 1] if step < 0 else None
@@ -202,8 +202,8 @@ def _run_output_stationary(x: Matrix, w: Matrix, rows: int, columns: int) -> Ite
     for fold in _folds(x.shape[0], w.shape[1], depth, rows, columns):
         array.clear_sums()
         ticks = depth + rows + columns - 2
-        left_edges = _skewed(x[fold.first_row : fold.first_row + fold.depth].T, rows, ticks)
-        top_edges = _skewed(w[:, fold.first_column : fold.first_column + fold.width], columns, ticks)
+        left_edges = _skew(x[fold.first_row : fold.first_row + fold.depth].T, rows, ticks)
+        top_edges = _skew(w[:, fold.first_column : fold.first_column + fold.width], columns, ticks)
         for step in range(ticks):
             array.tick(left_edges[step], top_edges[step])
             # Cell (r, c) adds its last product depth - 1 + r + c cycles after the first operand entered.
@@ -228,7 +228,7 @@ def _folds(on_rows: int, on_columns: int, streamed: int, rows: int, columns: int
             index += 1
 
 
-def _skewed(operands: Matrix, lanes: int, ticks: int) -> Matrix:
+def _skew(operands: Matrix, lanes: int, ticks: int) -> Matrix:
     """What enters an edge of `lanes` lanes in each of `ticks` cycles. Lane i of operands [t, used lanes] is i late."""
     edges = np.zeros((ticks, lanes), operands.dtype)
     for lane in range(operands.shape[1]):

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from podyard.base.errors import invalid
 from podyard.engine.numerics.bf16 import Float32Array
-from podyard.engine.numerics.mxu import Matrix, prepared
+from podyard.engine.numerics.mxu import Matrix, prepare
 from podyard.engine.timing.systolic import Dataflow
 
 # Every sum of this many products of 8-bit integers is a whole number of at most 2^22, and float32 holds all to 2^24:
@@ -22,7 +22,7 @@ def tiled_matmul(x: Matrix, w: Matrix, rows: int = 128, dataflow: Dataflow = "ws
     depth, one product after another, then over the tiles; a tile is `rows` deep, with `os` as deep as the operands.
     Raises PodyardError INVALID_ARGUMENT as `mxu_matmul` does.
     """
-    x, w = prepared(x, w)
+    x, w = prepare(x, w)
     depth = x.shape[1]
     if rows < 1:
         raise invalid(f"an array has at least one row, not {rows}")
@@ -48,7 +48,7 @@ def int8_matmul(x: NDArray[np.int8], w: NDArray[np.int8]) -> NDArray[np.int32]:
     """
     if x.dtype != np.int8 or w.dtype != np.int8:
         raise invalid(f"8-bit integers are multiplied here, not {x.dtype} by {w.dtype}")
-    wide_x, wide_w = (operand.astype(np.float32) for operand in prepared(x, w))
+    wide_x, wide_w = (operand.astype(np.float32) for operand in prepare(x, w))
     result = np.zeros((x.shape[0], w.shape[1]), np.int32)
     for first in range(0, x.shape[1], INT8_TILE_DEPTH):
         tile = slice(first, first + INT8_TILE_DEPTH)
@@ -64,7 +64,7 @@ def reference_matmul(x: Float32Array, w: Float32Array) -> Float32Array:
     """
     if x.dtype != np.float32 or w.dtype != np.float32:
         raise invalid(f"float32 is multiplied here, not {x.dtype} by {w.dtype}")
-    rounded_x, rounded_w = prepared(x, w)
+    rounded_x, rounded_w = prepare(x, w)
     with np.errstate(invalid="ignore", over="ignore"):
         product: Float32Array = np.matmul(rounded_x, rounded_w)
     return product

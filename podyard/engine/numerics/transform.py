@@ -99,7 +99,7 @@ def mxu_numerics(
     rules = _Rules(_PARTS[precision], mode == "fast", rewrites)
 
     @functools.wraps(fn)
-    def transformed(*args: Any, **kwargs: Any) -> Any:
+    def transform_call(*args: Any, **kwargs: Any) -> Any:
         leaves, tree = jax.tree.flatten((args, kwargs))
         places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, jax.Array | np.ndarray)]
 
@@ -116,7 +116,7 @@ def mxu_numerics(
         results = _no_gradient(closed.jaxpr, rules)(*closed.consts, *arrays)
         return jax.tree.unflatten(jax.tree.structure(result_shape), results)
 
-    return transformed
+    return transform_call
 
 
 def mxu_jit(
@@ -306,19 +306,19 @@ def _split(operand: Any, parts: int) -> _Parts:
     """Infinities and NaN only take part in the product of the leading parts: infinity times a part that is 0 would be
     NaN, and so would be infinity less its rounded self."""
     if parts == 1:
-        return _Parts(_rounded(operand), [])
+        return _Parts(_round(operand), [])
     is_finite = lax.is_finite(operand)
     rest = lax.select(is_finite, operand, lax.full_like(operand, 0))
     result = []
     for _ in range(parts):
         # Above the largest bfloat16 number rounding would give infinity, and a remainder of minus infinity.
-        part = _rounded(lax.clamp(-_BFLOAT16_MAX, rest, _BFLOAT16_MAX))
+        part = _round(lax.clamp(-_BFLOAT16_MAX, rest, _BFLOAT16_MAX))
         result.append(part)
         rest = rest - part
     return _Parts(lax.select(is_finite, result[0], operand), result)
 
 
-def _rounded(operand: Any) -> Any:
+def _round(operand: Any) -> Any:
     return lax.reduce_precision(operand, exponent_bits=8, mantissa_bits=7)
 
 

@@ -39,7 +39,7 @@ _RENAMED = {
 _LISTS = frozenset({"dims", "sizes", "low", "high", "padding", "window", "strides"})
 
 
-def normalised(operation: Operation, positional: Sequence[object], operands: Sequence[TensorType]) -> dict[str, object]:
+def normalise(operation: Operation, positional: Sequence[object], operands: Sequence[TensorType]) -> dict[str, object]:
     """The attributes of the table above, from those that were read."""
     given = operation.attributes
     opcode = operation.opcode

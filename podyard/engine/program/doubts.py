@@ -29,7 +29,7 @@ class Doubt:
         return self.reason if self.count == 1 else f"{self.reason} ({self.count} times)"
 
 
-def merged(doubts: Iterable[Doubt]) -> tuple[Doubt, ...]:
+def merge(doubts: Iterable[Doubt]) -> tuple[Doubt, ...]:
     """One doubt per kind and subject, in the order they were found, with their counts added up."""
     by_subject: dict[tuple[str, str], Doubt] = {}
     for doubt in doubts:
@@ -51,4 +51,4 @@ def bytes_only(name: str, where: str) -> Doubt:
     return Doubt("operation", name, f"operation {name}{place} is not modelled: priced by its bytes only")
 
 
-__all__ = ["Doubt", "DoubtKind", "bytes_only", "merged", "unknown_turns"]
+__all__ = ["Doubt", "DoubtKind", "bytes_only", "merge", "unknown_turns"]

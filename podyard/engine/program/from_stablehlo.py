@@ -11,12 +11,12 @@ from collections import ChainMap
 from collections.abc import Mapping, Sequence
 
 from podyard.base.errors import invalid
-from podyard.engine.program.attributes import contradiction, normalised
+from podyard.engine.program.attributes import contradiction, normalise
 from podyard.engine.program.doubts import Doubt
 from podyard.engine.program.functions import Function, Outside
 from podyard.engine.program.ir import Body, Operation, Program, TensorType
 from podyard.engine.program.shardings import PLACED, ShardingNotes, shard_map_doubt
-from podyard.engine.program.text import Token, malformed, symbol_name, tensor_type, tokens_of
+from podyard.engine.program.text import Token, symbol_name, syntax_error, tensor_type, tokens_of
 
 # 64 MB of text is a model with thousands of layers written out; more is refused before it is read.
 MAX_TEXT_BYTES = 64 * 2**20
@@ -71,7 +71,7 @@ class _Module(Outside):
         self.find_functions()
         self._notes = ShardingNotes(self.mesh, self.partitions)
         if "main" not in self.functions and len(self.public) != 1:
-            raise malformed(self.line, "the module has no function 'main'")
+            raise syntax_error(self.line, "the module has no function 'main'")
         name = "main" if "main" in self.functions else self.public[0]
         main = self.functions[name]
         scope = Scope()
@@ -114,15 +114,15 @@ class _Module(Outside):
         """Reads the body of a function that is called at `line`, with its parameters in `scope`, and comes back."""
         function = self.functions[name]
         if name in self._open:
-            raise malformed(line, f"function @{name} calls itself")
+            raise syntax_error(line, f"function @{name} calls itself")
         self._tokens_read += function.end - function.start + 1
         if self._tokens_read > _GROWTH * self._token_count + _FREE_TOKENS:
-            raise malformed(line, f"with all calls in place the module is more than {_GROWTH} times as long")
+            raise syntax_error(line, f"with all calls in place the module is more than {_GROWTH} times as long")
         self._open.append(name)
         here, self._index = self._index, function.start
         body = self._block(scope, {})
         if self._types_of(body.results) != function.results:
-            raise malformed(self._first_line(function), f"function @{name} does not return what its signature says")
+            raise syntax_error(self._first_line(function), f"function @{name} does not return what its signature says")
         self._index = here
         self._open.pop()
         return body
@@ -141,7 +141,7 @@ class _Module(Outside):
                 self.next()
                 body.results = self._returned(inner)
                 if self.peek() != "}":
-                    raise malformed(self.line, f"{self.peek() or 'the end'!r} behind a return")
+                    raise syntax_error(self.line, f"{self.peek() or 'the end'!r} behind a return")
             else:
                 body.operations += self._operation(inner)
         self._depth -= 1
@@ -168,7 +168,7 @@ class _Module(Outside):
             self.expect(")")
         types = self.signature()[0] if self.accept(":") else []
         if self._types_of(values) != types:
-            raise malformed(line, "a return says other types than its values have")
+            raise syntax_error(line, "a return says other types than its values have")
         self.location()
         return list(values)
 
@@ -184,12 +184,12 @@ class _Module(Outside):
         name, _, index = token.text.partition("#")
         values = scope.get(name)
         if values is None or len(index) > 6 or (index and int(index) >= len(values)):
-            raise malformed(token.line, f"value {token.text} is not defined")
+            raise syntax_error(token.line, f"value {token.text} is not defined")
         return (values[int(index)],) if index else values
 
     def _new_value(self, type_: TensorType) -> int:
         if len(self._types) >= MAX_VALUES:
-            raise malformed(self.line, f"with all calls in place the module has more than {MAX_VALUES} values")
+            raise syntax_error(self.line, f"with all calls in place the module has more than {MAX_VALUES} values")
         self._types.append(type_)
         return len(self._types) - 1
 
@@ -199,7 +199,7 @@ class _Module(Outside):
         names = self._result_names()
         token = self.next()
         if token.kind not in ("word", "string"):
-            raise malformed(token.line, f"expected an operation, found {token.text!r}")
+            raise syntax_error(token.line, f"expected an operation, found {token.text!r}")
         parts = _Parts(token.text.strip('"'), token.line)
         self._tail(parts, scope)
         result_types = parts.result_types
@@ -209,7 +209,7 @@ class _Module(Outside):
         if count_named == 1:  # `select %0, %1, %2 : tensor<i1>, tensor<f32>`: the last type is the result's
             result_types = result_types[-1:]
         if count_named != len(result_types):
-            raise malformed(token.line, f"'{parts.opcode}' has {len(result_types)} results, not as many as it names")
+            raise syntax_error(token.line, f"'{parts.opcode}' has {len(result_types)} results, not as many as it names")
         results = [self._new_value(type_) for type_ in result_types]
         position = 0
         for name, count in names:
@@ -226,7 +226,7 @@ class _Module(Outside):
         placed = self._placed(operation, parts)
         if opcode == "dot":  # the last axis of the first operand meets the first of the second
             operation.attributes["contracting_dims"] = ((len(operands[0].shape) - 1,), (0,)) if operands else ()
-        operation.attributes = normalised(operation, parts.positional, operands)
+        operation.attributes = normalise(operation, parts.positional, operands)
         target = operation.text("target")
         if target in _SHARDING_CALLS and operation.operands:
             operation.opcode = _SHARDING_CALLS[target]
@@ -235,7 +235,7 @@ class _Module(Outside):
         operation.attributes |= placed
         problem = contradiction(operation, operands, result_types) or self._control_problem(operation)
         if problem:
-            raise malformed(token.line, f"'{parts.opcode}' {problem}")
+            raise syntax_error(token.line, f"'{parts.opcode}' {problem}")
         return [operation]
 
     def _placed(self, operation: Operation, parts: _Parts) -> dict[str, object]:
@@ -331,7 +331,7 @@ class _Module(Outside):
             elif kind in ("word", "angled", "number", "string", "symbol") or text == "[":
                 parts.positional.append(self.value(typed=False))
             else:
-                raise malformed(self.line, f"'{parts.opcode}' is followed by {text or 'the end'!r}")
+                raise syntax_error(self.line, f"'{parts.opcode}' is followed by {text or 'the end'!r}")
 
     def _bodies(self, parts: _Parts, scope: Scope) -> None:
         self.expect("(")
@@ -343,7 +343,7 @@ class _Module(Outside):
     def _add_arguments(self, arguments: dict[str, tuple[int, ...]]) -> None:
         line, own = self.line, Scope()
         if len(self._block_arguments(own)) != len(own) or arguments.keys() & own.keys():
-            raise malformed(line, "two arguments of a body have the same name")
+            raise syntax_error(line, "two arguments of a body have the same name")
         arguments |= own
 
     def _parenthesis(self, parts: _Parts, scope: Scope) -> None:
@@ -354,7 +354,7 @@ class _Module(Outside):
                 parts.is_while = True
                 initial = self._value(self.next(), scope)
                 if len(initial) != 1:
-                    raise malformed(token.line, f"{token.text} starts as {len(initial)} values")
+                    raise syntax_error(token.line, f"{token.text} starts as {len(initial)} values")
                 parts.operands += initial
                 parts.loop[token.text] = (self._new_value(self._types[initial[0]]),)
             elif token.kind == "ssa":
@@ -364,18 +364,18 @@ class _Module(Outside):
             elif token.text == "init":
                 self.expect(":")
             elif token.text != ",":
-                raise malformed(token.line, f"'{parts.opcode}' has the operand {token.text!r}")
+                raise syntax_error(token.line, f"'{parts.opcode}' has the operand {token.text!r}")
 
     def _inlined(self, parts: _Parts, names: list[tuple[str, int]], scope: Scope) -> list[Operation]:
         symbols = [*parts.positional, parts.attributes.get(_CALLS[parts.opcode])]
         callee = next((symbol_name(str(item)) for item in symbols if str(item).startswith("@")), "")
         function = self.functions.get(callee)
         if function is None:
-            raise malformed(parts.line, f"function @{callee} is called and not defined")
+            raise syntax_error(parts.line, f"function @{callee} is called and not defined")
         if self._types_of(parts.operands) != [type_ for _, type_, _ in function.parameters]:
-            raise malformed(parts.line, f"@{callee} is called with other arguments than it takes")
+            raise syntax_error(parts.line, f"@{callee} is called with other arguments than it takes")
         if sum(count for _, count in names) != len(function.results):
-            raise malformed(parts.line, f"@{callee} has {len(function.results)} results, not as many as are named")
+            raise syntax_error(parts.line, f"@{callee} has {len(function.results)} results, not as many as are named")
         given = zip(function.parameters, parts.operands, strict=True)
         own = Scope({name: (value,) for (name, _, _), value in given})
         body = self._body_of(callee, own, parts.line)
@@ -390,7 +390,7 @@ class _Module(Outside):
         results = [value for name, _ in names for value in scope[name]]
         body = parts.bodies[0] if parts.bodies else Body([], [], [])
         if len(body.parameters) != len(parts.operands) or len(body.results) != len(results):
-            raise malformed(parts.line, "'sdy.manual_computation' has a body with other arguments or results")
+            raise syntax_error(parts.line, "'sdy.manual_computation' has a body with other arguments or results")
         entries = [
             Operation("shard", (operand,), (own,), {}, where=f"line {parts.line}")
             for operand, own in zip(parts.operands, body.parameters, strict=True)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 from podyard.engine.program.ir import TensorType
-from podyard.engine.program.text import Reader, Token, malformed, symbol_name, tensor_type
+from podyard.engine.program.text import Reader, Token, symbol_name, syntax_error, tensor_type
 
 _MESH_AXIS = re.compile(r'"([^"]*)" ?= ?([0-9]{1,9})\b')
 Parameter = tuple[str, TensorType, Mapping[str, object]]
@@ -62,7 +62,7 @@ class Outside(Reader):
             elif keyword.text.startswith("#"):
                 self.alias(keyword)
             else:
-                raise malformed(keyword.line, f"expected a function, found {keyword.text!r}")
+                raise syntax_error(keyword.line, f"expected a function, found {keyword.text!r}")
         for mark in ends:
             self.expect(mark)
         if len(ends) == 2:
@@ -71,10 +71,10 @@ class Outside(Reader):
         while not self.at_end():
             name = self.next()
             if not name.text.startswith("#"):
-                raise malformed(name.line, f"{name.text!r} behind the end of the module")
+                raise syntax_error(name.line, f"{name.text!r} behind the end of the module")
             self.alias(name)
         if not self.functions:
-            raise malformed(self.line, "the module has no function")
+            raise syntax_error(self.line, "the module has no function")
 
     def _module_attributes(self, attributes: Mapping[str, object]) -> None:
         self.partitions, self.replicas = (
@@ -148,7 +148,7 @@ class Outside(Reader):
                 public = self.next().text != "private"
             symbol = self.next()
             if symbol.kind != "symbol":
-                raise malformed(symbol.line, f"expected a function's name, found {symbol.text!r}")
+                raise syntax_error(symbol.line, f"expected a function's name, found {symbol.text!r}")
             name, parameters = symbol_name(symbol.text), self._parameters()
             results = self._result_types(shardings) if self.accept("->") else []
             if self.accept("attributes"):
@@ -156,7 +156,7 @@ class Outside(Reader):
                 self.dictionary()
             self.expect("{")
         if name in self.functions:
-            raise malformed(keyword.line, f"function @{name} is defined twice")
+            raise syntax_error(keyword.line, f"function @{name} is defined twice")
         start = self._index
         self._skip_block(keyword.line)
         self.functions[name] = Function(start, self._index, parameters, results, shardings)
@@ -173,7 +173,7 @@ class Outside(Reader):
         while not self.accept(")"):
             own_name = self.next()
             if own_name.kind != "ssa":
-                raise malformed(own_name.line, f"expected a parameter, found {own_name.text!r}")
+                raise syntax_error(own_name.line, f"expected a parameter, found {own_name.text!r}")
             self.expect(":")
             type_ = tensor_type(self.next())
             attributes = self.dictionary() if self.accept("{") else {}
@@ -202,7 +202,7 @@ class Outside(Reader):
         depth = 1
         while depth:
             if self.at_end():
-                raise malformed(line, "the body of this function is not closed")
+                raise syntax_error(line, "the body of this function is not closed")
             mark = self.next().text
             depth += (mark == "{") - (mark == "}")
 
@@ -210,7 +210,7 @@ class Outside(Reader):
 def _result_types_of(function_type: object, keyword: Token) -> list[TensorType]:
     """The results of `(...) -> ...`, an attribute that was read."""
     if not isinstance(function_type, tuple) or len(function_type) != 2:
-        raise malformed(keyword.line, "a function without a type")
+        raise syntax_error(keyword.line, "a function without a type")
     results = function_type[1] if isinstance(function_type[1], tuple) else (function_type[1],)
     return [tensor_type(Token("angled", str(result), keyword.line)) for result in results]
 

@@ -12,13 +12,13 @@ import math
 
 from podyard.engine.program.doubts import Doubt
 from podyard.engine.program.ir import Body, Operation, Program, TensorType, walk
-from podyard.engine.program.shardings import PLACED, WHOLE, unplaced
+from podyard.engine.program.shardings import PLACED, WHOLE, missing_transfer
 
 _SAME_SHAPE_EXEMPT = frozenset({"constant", "iota", "rng", "create_token"})
 _WINDOWED = frozenset({"reduce_window", "select_and_scatter", "pad", "slice", "reverse", "dynamic_update_slice"})
 
 
-def partitioned(program: Program, split_axes: dict[int, int], devices: int) -> Program:
+def partition(program: Program, split_axes: dict[int, int], devices: int) -> Program:
     """`program` for one of `devices`, arguments split along `split_axes` (value -> axis)."""
     if devices == 1 or not (split_axes or _has_borders(program)):
         return dataclasses.replace(program, partitions=1, split_axes={})
@@ -66,7 +66,7 @@ class _Partitioner:
     def _check_placement(self, wanted: int, value: int, what: str) -> None:
         axis = self.axes.get(value, WHOLE)
         if axis != wanted:
-            self.doubts.append(unplaced(what, wanted, axis))
+            self.doubts.append(missing_transfer(what, wanted, axis))
 
     def _split(self, value: int, axis: int) -> None:
         self.axes[value] = axis
@@ -368,4 +368,4 @@ class _Partitioner:
         return (axis if same else None), False
 
 
-__all__ = ["partitioned", "split_type"]
+__all__ = ["partition", "split_type"]

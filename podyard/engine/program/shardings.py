@@ -169,7 +169,7 @@ def shard_map_doubt(mesh: str, where: str) -> Doubt:
     )
 
 
-def unplaced(what: str, wanted: int, found: int) -> Doubt:
+def missing_transfer(what: str, wanted: int, found: int) -> Doubt:
     """A result that is not split as the program asks: the transfer that does it is missing."""
     texts = ["whole" if axis == WHOLE else f"split along axis {axis}" for axis in (wanted, found)]
     return Doubt("sharding", "placement", f"{what} is to be {texts[0]} and is {texts[1]}: no transfer is counted")
@@ -178,12 +178,12 @@ def unplaced(what: str, wanted: int, found: int) -> Doubt:
 def _text(attribute: object) -> str:
     """Shardings of operations come as values, `("@mesh", ({"x": True}, {}))`; those of arguments as text."""
     if isinstance(attribute, tuple) and len(attribute) > 1 and isinstance(attribute[1], tuple):
-        dims = ", ".join("{" + ", ".join(_quoted(dim)) + "}" for dim in attribute[1])
+        dims = ", ".join("{" + ", ".join(_quote(dim)) + "}" for dim in attribute[1])
         return f"<{attribute[0]}, [{dims}]>"
     return attribute if isinstance(attribute, str) else ""
 
 
-def _quoted(dim: object) -> list[str]:
+def _quote(dim: object) -> list[str]:
     return [name if name == "?" else f'"{name}"' for name in dim] if isinstance(dim, dict) else []
 
 
@@ -191,4 +191,4 @@ def _list(value: object) -> Sequence[object]:
     return value if isinstance(value, tuple) else ()
 
 
-__all__ = ["PLACED", "WHOLE", "Sharding", "ShardingNotes", "shard_map_doubt", "sharding_of", "unplaced"]
+__all__ = ["PLACED", "WHOLE", "Sharding", "ShardingNotes", "missing_transfer", "shard_map_doubt", "sharding_of"]

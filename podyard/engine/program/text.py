@@ -49,7 +49,7 @@ class Token:
     line: int
 
 
-def malformed(line: int, problem: str) -> PodyardError:
+def syntax_error(line: int, problem: str) -> PodyardError:
     """INVALID_ARGUMENT that names the line."""
     return invalid(f"StableHLO, line {line}: {problem}", f"line {line}")
 
@@ -69,7 +69,7 @@ def tokens_of(text: str, first_line: int = 1) -> list[Token]:
             continue
         match = _TOKEN.match(text, position)
         if match is None:
-            raise malformed(line, f"unexpected character {text[position]!r}")
+            raise syntax_error(line, f"unexpected character {text[position]!r}")
         kind, stop = str(match.lastgroup), match.end()
         if kind == "angled":
             stop = _end_of_angles(text, stop, line)
@@ -93,7 +93,7 @@ def _end_of_angles(text: str, position: int, line: int) -> int:
             depth -= 1
             if depth == 0:
                 return match.end()
-    raise malformed(line, "'<' is not closed")
+    raise syntax_error(line, "'<' is not closed")
 
 
 class Reader:
@@ -123,7 +123,7 @@ class Reader:
 
     def next(self) -> Token:
         if self._index >= len(self._tokens):
-            raise malformed(self.line, "the module ends in the middle of an operation")
+            raise syntax_error(self.line, "the module ends in the middle of an operation")
         token = self._tokens[self._index]
         self._index += 1
         return token
@@ -137,7 +137,7 @@ class Reader:
     def expect(self, text: str) -> None:
         if not self.accept(text):
             found = self.peek() or "the end"
-            raise malformed(self.line, f"expected {text!r}, found {found!r}")
+            raise syntax_error(self.line, f"expected {text!r}, found {found!r}")
 
     def at_end(self) -> bool:
         return self._index >= len(self._tokens)
@@ -166,7 +166,7 @@ class Reader:
         """One level down; the caller decrements `_depth` when it leaves the level."""
         self._depth += 1
         if self._depth > MAX_NESTING:
-            raise malformed(self.line, f"bodies, calls and attributes are nested more than {MAX_NESTING} deep")
+            raise syntax_error(self.line, f"bodies, calls and attributes are nested more than {MAX_NESTING} deep")
 
     def location(self) -> None:
         """Skips `loc(...)`, if it is next."""
@@ -176,7 +176,7 @@ class Reader:
         line, depth = self.next().line, 1
         while depth:
             if self.at_end():
-                raise malformed(line, "'loc(' is not closed")
+                raise syntax_error(line, "'loc(' is not closed")
             mark = self.next().text
             depth += (mark == "(") - (mark == ")")
 
@@ -194,7 +194,7 @@ class Reader:
         """A whole number that is next."""
         token = self.next()
         if not token.text.isdecimal() or len(token.text) > _MAX_DIGITS:
-            raise malformed(token.line, f"expected a number, found {token.text!r}")
+            raise syntax_error(token.line, f"expected a number, found {token.text!r}")
         return int(token.text)
 
     def signature(self) -> tuple[list[TensorType], list[TensorType]]:
@@ -253,7 +253,7 @@ class Reader:
                 self.accept(",")
             return tuple(pieces)
         if (token.kind == "mark" and token.text not in "*?+-") or token.kind == "arrow":
-            raise malformed(token.line, f"expected a value, found {token.text!r}")
+            raise syntax_error(token.line, f"expected a value, found {token.text!r}")
         return self._aliases.get(token.text, token.text)
 
     def dictionary(self, closing: str = "}") -> dict[str, object]:
@@ -263,7 +263,7 @@ class Reader:
         while not self.accept(closing):
             name = self.next()
             if name.text in _BRACKETS:
-                raise malformed(name.line, f"expected a name, found {name.text!r}")
+                raise syntax_error(name.line, f"expected a name, found {name.text!r}")
             entries[name.text.strip('"')] = self.value() if self.accept("=") else True
             self.accept(",")
         self._depth -= 1
@@ -275,7 +275,7 @@ _BRACKETS = frozenset("[]{}<>=")
 
 def _number(token: Token) -> int | float:
     if len(token.text.lstrip("-")) > 2 * _MAX_DIGITS:
-        raise malformed(token.line, f"{token.text[:20]}... is too long for a number")
+        raise syntax_error(token.line, f"{token.text[:20]}... is too long for a number")
     try:
         return int(token.text, 16 if "x" in token.text else 10)
     except ValueError:
@@ -314,17 +314,17 @@ def tensor_type(token: Token) -> TensorType:
         return TensorType((), "token")
     match = _TENSOR.match(token.text) or _COMPLEX.match(token.text)
     if match is None:
-        raise malformed(token.line, f"{token.text[:80]!r} is not a tensor type")
+        raise syntax_error(token.line, f"{token.text[:80]!r} is not a tensor type")
     if "?" in match[1]:
-        raise malformed(token.line, f"{token.text} has a dynamic shape; programs for a TPU have static ones")
+        raise syntax_error(token.line, f"{token.text} has a dynamic shape; programs for a TPU have static ones")
     sizes = match[1].split("x")[:-1]
     too_large = any(len(size) > _MAX_DIGITS for size in sizes)
     shape = () if too_large else tuple(int(size) for size in sizes)
     if too_large or math.prod(extent or 1 for extent in shape) >= 10**_MAX_DIGITS:
-        raise malformed(token.line, f"{token.text[:80]} is larger than any memory")
+        raise syntax_error(token.line, f"{token.text[:80]} is larger than any memory")
     if match[2] == "f64":
         raise PodyardError(Code.UNIMPLEMENTED, f"StableHLO, line {token.line}: TPUs have no f64 ({token.text})")
     dtype = "c64" if match.re is _COMPLEX else _DTYPES.get(match[2], match[2].lower())
     if dtype not in DTYPE_BYTES or match[2] == "token":
-        raise malformed(token.line, f"{token.text} has the unknown element type {match[2]!r}")
+        raise syntax_error(token.line, f"{token.text} has the unknown element type {match[2]!r}")
     return TensorType(shape, dtype)

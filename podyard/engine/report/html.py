@@ -92,7 +92,7 @@ def page(outcomes: Sequence[Outcome]) -> str:
     if not outcomes:
         raise ValueError("a page is about at least one accelerator type")
     main = outcomes[0]
-    compared = _compared(outcomes) if len(outcomes) > 1 else ""
+    compared = _comparison(outcomes) if len(outcomes) > 1 else ""
     error = "" if main.error is None else f"{main.accelerator_type}: {main.error.message}"
     body = f'<p class="bad">{html.escape(error)}</p>' if error else ""
     body += compared if main.report is None else _report(main.report, compared)
@@ -118,7 +118,7 @@ def _report(report: Report, compared: str) -> str:
     return "\n".join(parts)
 
 
-def _compared(outcomes: Sequence[Outcome]) -> str:
+def _comparison(outcomes: Sequence[Outcome]) -> str:
     bars, block = comparison_bars(outcomes), compare.block(outcomes)
     if block.headings[-1] == "ERROR":
         rows = tuple((row[0], row[-1]) if row[-1] else row[:-1] for row in block.rows)

@@ -11,9 +11,9 @@ import re
 from collections import Counter
 
 from podyard.base.errors import invalid
-from podyard.engine.program.doubts import Doubt, bytes_only, merged, unknown_turns
+from podyard.engine.program.doubts import Doubt, bytes_only, merge, unknown_turns
 from podyard.engine.program.ir import Body, Operation, Program, matrix_flops
-from podyard.engine.program.partition import partitioned
+from podyard.engine.program.partition import partition
 from podyard.engine.timing import collectives
 from podyard.engine.timing.energy import device_joules
 from podyard.engine.timing.estimate import Estimate, OpEstimate
@@ -88,7 +88,7 @@ def estimate_program(program: Program, kind: AcceleratorType, global_batch: int 
         count = devices
         whole = (value for value in program.body.parameters if value not in split)
         split |= {value: 0 for value in whole if program.types[value].shape[:1] == (global_batch,)}
-    own = partitioned(program, split, count)
+    own = partition(program, split, count)
     if 1 < program.partitions < devices:
         reason = (
             f"the program is written for {program.partitions} devices, {kind.name} has {devices}: "
@@ -154,7 +154,7 @@ class _Analysis:
             unknown_ops=tuple(line.unknown),
             clock_hz=costs.clock_hz,
             global_batch=global_batch,
-            doubts=merged([*self.program.doubts, *line.doubts]),
+            doubts=merge([*self.program.doubts, *line.doubts]),
         )
 
     def _compiler_cycles(self) -> float:

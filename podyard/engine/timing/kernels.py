@@ -98,11 +98,11 @@ def _splits(extent: int) -> NDArray[np.int64]:
 def matrix_price(product: Product, extra_bytes: float, vpu_cycles: float, costs: CostModel) -> Price:
     """The cheapest way to cut the product into windows that fit the chip's memory. `extra_bytes`: further operands and
     results of the element-wise work fused into it."""
-    candidates = [_oriented(product, swapped, extra_bytes, vpu_cycles, costs) for swapped in (False, True)]
+    candidates = [_price_oriented(product, swapped, extra_bytes, vpu_cycles, costs) for swapped in (False, True)]
     return min(candidates, key=lambda price: price.cycles)
 
 
-def _oriented(product: Product, swapped: bool, extra_bytes: float, vpu_cycles: float, costs: CostModel) -> Price:
+def _price_oriented(product: Product, swapped: bool, extra_bytes: float, vpu_cycles: float, costs: CostModel) -> Price:
     """Weights stay, rows stream; swapped, the two operands change roles."""
     m, n = (product.n, product.m) if swapped else (product.m, product.n)
     left_total, right_total = product.left_bytes, product.right_bytes
@@ -120,7 +120,7 @@ def _oriented(product: Product, swapped: bool, extra_bytes: float, vpu_cycles: f
         -(-columns // column_window),
     )
     windows = row_steps * depth_steps * column_steps * -(-product.batch // group)
-    left_resident, right_resident = (False, False) if product.reads_far else _prefetched(left_total, right_total, costs)
+    left_resident, right_resident = (False, False) if product.reads_far else _prefetch(left_total, right_total, costs)
     share = group / product.batch
     left_window = left_total * share * (row_window * depth_window) / (rows * depth)
     right_window = right_total * share * (depth_window * column_window) / (depth * columns)
@@ -173,7 +173,7 @@ def _at(values: NDArray[Any], like: NDArray[Any], index: tuple[int, ...]) -> flo
     return float(np.broadcast_to(values, like.shape)[index])
 
 
-def _prefetched(left: float, right: float, costs: CostModel) -> tuple[bool, bool]:
+def _prefetch(left: float, right: float, costs: CostModel) -> tuple[bool, bool]:
     """Which operands are on the chip before the kernel starts: both if they fit together, else the smaller."""
     if left + right <= costs.prefetch_bytes:
         return True, True

@@ -102,7 +102,7 @@ def temporaries(
     if not is_whole:
         outside -= _beside_their_old(body, fused, pricer)
     narrow = narrow_values(pricer.program)
-    instead = _seen_through(fused, pricer)
+    instead = _find_seen_through(fused, pricer)
     views = {one.results[0]: one for one in body.operations if one.opcode == "reshape"}
     sizes: dict[int, int] = {}
     types: dict[int, TensorType] = {}
@@ -115,14 +115,14 @@ def temporaries(
         for value in made:
             if value not in outside and not pricer.is_near(value):
                 in_full = pricer.program.types[value] if value in instead.kept else pricer.type_of(value)
-                types[value] = _narrowed(in_full, value in narrow and value not in instead.kept)
+                types[value] = _narrow(in_full, value in narrow and value not in instead.kept)
                 if in_full.dtype == "pred" and kernel.anchor is not None and kernel.anchor.opcode == "convolution":
                     types[value] = _packed_mask(in_full)
                     # What it is packed from is written, too, and read at once: a value that the program has not.
                     types[~value] = TensorType(in_full.shape, "f32")
                     sizes[~value] = nbytes_in_memory(types[~value], costs.tiling)
                 sizes[value] = nbytes_in_memory(types[value], costs.tiling)
-        extra = inner_peak(kernel) + sum(_written_between(kernel, fused, pricer))
+        extra = inner_peak(kernel) + sum(_between_bytes(kernel, fused, pricer))
         extra += sum(instead.unpacked.get(value, 0) for value in kernel.inputs)
         inside = _Inside(kernel, views, pricer)
         before = {value: own for value, own in inside.written_before().items() if value not in sizes}
@@ -163,7 +163,7 @@ class _SeenThrough(dict[int, tuple[int, ...]]):
         self.unpacked: dict[int, int] = {}
 
 
-def _seen_through(fused: Fused, pricer: Pricer) -> _SeenThrough:
+def _find_seen_through(fused: Fused, pricer: Pricer) -> _SeenThrough:
     """Masks that nobody keeps: one that a product alone reads is made in it; and where a convolution would keep a mask
     and rounded numbers for products, it keeps the numbers in full, which are enough for both. So it does where it
     would choose by a mask of these numbers. What is only put into a larger array is computed in its place there."""
@@ -197,7 +197,7 @@ def _seen_through(fused: Fused, pricer: Pricer) -> _SeenThrough:
     return found
 
 
-def _written_between(kernel: Kernel, fused: Fused, pricer: Pricer) -> Iterator[int]:
+def _between_bytes(kernel: Kernel, fused: Fused, pricer: Pricer) -> Iterator[int]:
     """Bytes of arrays that are in memory while `kernel` runs and are not its results: copies in another layout,
     and what the compiler does not compute inside of it."""
     types, tiling = pricer.program.types, pricer.costs.tiling
@@ -249,7 +249,7 @@ class _Inside:
         """Values that kernels of their own write before, with the inputs that those read: a change of shape is brought
         to where numbers are repeated, and no kernel repeats and changes shape at once."""
         reshapes = [operation for operation in self._kernel.operations if operation.opcode == "reshape"]
-        values = {value for operation in reshapes for value in _repeated(operation, self._own, self._pricer)}
+        values = {value for operation in reshapes for value in _repeats(operation, self._own, self._pricer)}
         return {value: self._sources(self._own[value].operands, ()) for value in sorted(values)}
 
     def read_beside(self, written: Collection[int]) -> list[int]:
@@ -268,7 +268,7 @@ class _Inside:
         return [value for value in self._kernel.inputs if value in seen]
 
 
-def _repeated(reshape: Operation, made: Mapping[int, Operation], pricer: Pricer) -> set[int]:
+def _repeats(reshape: Operation, made: Mapping[int, Operation], pricer: Pricer) -> set[int]:
     """Values that are repeated from large, smaller ones, among those that a reshaped value is computed from."""
     types = pricer.program.types
     size, found = types[reshape.results[0]].size, set[int]()
@@ -335,7 +335,7 @@ def _read_in_full(operation: Operation, narrow: set[int]) -> Iterable[int]:
     return operation.operands
 
 
-def _narrowed(type_: TensorType, is_narrow: bool) -> TensorType:
+def _narrow(type_: TensorType, is_narrow: bool) -> TensorType:
     return TensorType(type_.shape, "bf16") if is_narrow and type_.dtype == "f32" else type_
 
 

@@ -144,9 +144,9 @@ def load(store: CheckpointStore, step: int, run: Run, layouts: Layouts) -> Loade
     try:
         data = store.get(manifest["tensors"])
     except PodyardError as error:
-        raise _torn(step, "its tensors are missing") from error
+        raise _damage(step, "its tensors are missing") from error
     if hashlib.sha256(data).hexdigest() != manifest["tensorsSha256"]:
-        raise _torn(step, f"its {len(data)} bytes do not have the checksum of the manifest")
+        raise _damage(step, f"its {len(data)} bytes do not have the checksum of the manifest")
     found = Run(manifest["recipe"], manifest["arguments"], manifest["seed"])
     if (found.recipe, found.arguments, found.seed) != (run.recipe, dict(run.arguments), run.seed):
         text = f"the checkpoint of step {step} is of another run: {found}, not {run}"
@@ -199,16 +199,16 @@ def _read_manifest(store: CheckpointStore, step: int) -> dict[str, Any]:
     try:
         manifest = json.loads(text)
     except ValueError as error:
-        raise _torn(step, "its manifest is not JSON") from error
+        raise _damage(step, "its manifest is not JSON") from error
     if not isinstance(manifest, dict):
-        raise _torn(step, "its manifest is not an object")
+        raise _damage(step, "its manifest is not an object")
     if manifest.get("format") != FORMAT:
         raise PodyardError(
             Code.FAILED_PRECONDITION,
             f"the checkpoint of step {step} has format {manifest.get('format')}, not {FORMAT}",
         )
     if any(not isinstance(manifest.get(key), kind) for key, kind in _KINDS.items()) or manifest["step"] != step:
-        raise _torn(step, "its manifest is incomplete")
+        raise _damage(step, "its manifest is incomplete")
     return manifest
 
 
@@ -216,7 +216,7 @@ def _state(step: int, position: Position, data: bytes, layouts: Layouts) -> Trai
     try:
         tensors = safetensors.numpy.load(data)
     except (safetensors.SafetensorError, ValueError) as error:
-        raise _torn(step, "its tensors cannot be read") from error
+        raise _damage(step, "its tensors cannot be read") from error
 
     def of(layout: Layout | SlotLayout, prefix: str) -> Any:
         named = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
@@ -230,5 +230,5 @@ def _state(step: int, position: Position, data: bytes, layouts: Layouts) -> Trai
     return TrainState(step, *parts, position)
 
 
-def _torn(step: int, why: str) -> PodyardError:
+def _damage(step: int, why: str) -> PodyardError:
     return PodyardError(Code.DATA_LOSS, f"the checkpoint of step {step} is damaged: {why}")

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from podyard.base.errors import invalid
-from podyard.engine.training.input.crc32c import crc32c, crc32c_many, masked, masked_many
+from podyard.engine.training.input.crc32c import crc32c, crc32c_many, mask, masked_many
 from podyard.engine.training.input.example import BYTES_LIST, FLOAT_LIST, INT64_LIST, LENGTH
 from podyard.engine.training.input.idx import AXES_MAX, ELEMENT_TYPES
 from podyard.engine.training.input.tfrecord import FOOTER, HEADER
@@ -47,7 +47,7 @@ def write_tfrecord(path: Path, records: Iterable[bytes]) -> None:
             starts = [end - length for end, length in zip(itertools.accumulate(lengths), lengths, strict=True)]
             checks = masked_many(crc32c_many(b"".join(batch), starts, lengths)).tolist()
             for record, length, check in zip(batch, lengths, checks, strict=True):
-                file.write(HEADER.pack(length, masked(crc32c(struct.pack("<Q", length)))))
+                file.write(HEADER.pack(length, mask(crc32c(struct.pack("<Q", length)))))
                 file.write(record)
                 file.write(FOOTER.pack(check))
 

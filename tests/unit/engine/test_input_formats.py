@@ -430,7 +430,7 @@ def test_tfrecord_that_is_cut_inside_of_a_record_is_damaged_after_the_whole_ones
 
 def test_a_record_above_the_limit_is_refused_before_it_is_read(tmp_path: Path) -> None:
     length = struct.pack("<Q", 1 << 60)
-    check = struct.pack("<I", tfrecord.masked(tfrecord.crc32c(length)))
+    check = struct.pack("<I", tfrecord.mask(tfrecord.crc32c(length)))
     (tmp_path / "a").write_bytes(length + check + bytes(100))
     error = refusal(lambda: list(tfrecord.TfRecordReader(tmp_path / "a")))
     assert error.code is Code.INVALID_ARGUMENT and str(tfrecord.RECORD_BYTES_MAX) in error.message

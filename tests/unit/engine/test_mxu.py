@@ -12,7 +12,7 @@ from podyard import engine
 from podyard.base.errors import PodyardError
 from podyard.engine.numerics import mxu
 from podyard.engine.numerics.bf16 import round_to_bf16
-from podyard.engine.numerics.mxu import mxu_matmul, prepared, run_array
+from podyard.engine.numerics.mxu import mxu_matmul, prepare, run_array
 from podyard.engine.numerics.tiled import INT8_TILE_DEPTH, int8_matmul, reference_matmul, tiled_matmul
 from podyard.engine.timing.systolic import Dataflow, systolic_cycles
 
@@ -183,7 +183,7 @@ def test_fast_path_is_exact_where_order_cannot_matter() -> None:
 
 @every_dataflow
 def test_registers_move_one_cell_a_cycle(dataflow: Dataflow) -> None:
-    x, w = prepared(normal(8, 5, 7), normal(9, 7, 6))
+    x, w = prepare(normal(8, 5, 7), normal(9, 7, 6))
     before = None
     for tick in run_array(x, w, 3, 4, dataflow):
         assert np.array_equal(tick.across[:, 0], tick.left_edge)

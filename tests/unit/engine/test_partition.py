@@ -22,7 +22,7 @@ from podyard.base.errors import Code, PodyardError
 from podyard.engine.program.attributes import contradiction
 from podyard.engine.program.from_jaxpr import program_of_jaxpr
 from podyard.engine.program.ir import DTYPE_BYTES, Body, Program, matrix_flops, walk
-from podyard.engine.program.partition import partitioned
+from podyard.engine.program.partition import partition
 from podyard.engine.timing.loops import trip_count
 from tests.waiting import patient
 
@@ -223,7 +223,7 @@ def split(step: Step, devices: int = DEVICES) -> tuple[Program, Program]:
     """(the global program, one device's)."""
     program = program_of_jaxpr(jax.make_jaxpr(step[0])(*step[1]))
     axes = {value: 0 for value in program.body.parameters if program.types[value].shape[:1] == (BATCH,)}
-    return program, partitioned(program, axes, devices)
+    return program, partition(program, axes, devices)
 
 
 def collectives_of(program: Program, body: Body | None = None) -> dict[str, int]:

@@ -85,7 +85,7 @@ def test_whatever_comes_is_read_or_refused(text: str) -> None:
 
 def test_orders() -> None:
     def order(text: str) -> str:
-        return "".join(item["name"][-1] for item in filters.ordered(ITEMS, text))
+        return "".join(item["name"][-1] for item in filters.order(ITEMS, text))
 
     assert order("name desc") == "cba"
     assert order("metadata.verb, name desc") == "cab"

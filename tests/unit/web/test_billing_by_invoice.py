@@ -54,7 +54,7 @@ def _rows(play: Play, first: str, last: str, group: str, **more: Any) -> dict[st
         asked = _asked(first, last, group, **more)
         return explorer_invoices.ask_invoiced(uow, CARD, PLATFORM, found, asked)
 
-    made = explore.booked(play.database.read(body))
+    made = explore.book(play.database.read(body))
     for row in made:
         assert list(row.net) == [a + b for a, b in zip(row.gross, row.credits, strict=True)]
     return {row.name: row for row in made}

@@ -123,14 +123,14 @@ def _at(second: int) -> PlatformTime:
 
 @given(st.lists(st.one_of(st.integers(-(10**6), 10**6), st.fractions(-1000, 1000)), max_size=20), st.integers(1, 1000))
 def test_shown_cells_add_up_and_are_off_by_less_than_a_unit(values: list[int | Fraction], unit: int) -> None:
-    cells = explore.shown(values, unit)
-    assert sum(cells) == (explore.rounded(sum(values), unit) if values else 0)
+    cells = explore.apportion(values, unit)
+    assert sum(cells) == (explore.round_half(sum(values), unit) if values else 0)
     assert all(abs(cell * unit - value) < unit for cell, value in zip(cells, values, strict=True))
 
 
 def test_of_equal_losses_the_first_gets_the_cent() -> None:
-    assert explore.shown([Fraction(1, 3)] * 3, 1) == [1, 0, 0]
-    assert explore.rounded(-1, 2) == -1 and explore.rounded(1, 2) == 1 and explore.rounded(-1, 3) == 0
+    assert explore.apportion([Fraction(1, 3)] * 3, 1) == [1, 0, 0]
+    assert explore.round_half(-1, 2) == -1 and explore.round_half(1, 2) == 1 and explore.round_half(-1, 3) == 0
 
 
 def test_credits_pay_the_same_share_of_every_charge_and_others_are_what_is_missing() -> None:
@@ -141,7 +141,7 @@ def test_credits_pay_the_same_share_of_every_charge_and_others_are_what_is_missi
     whole = explore.whole(cells, cells, spans, paid, "UTC")
     assert whole.net == sum(row.net for row in rows) == Fraction(2, 3) * whole.gross
     assert whole.credits == -whole.gross / Fraction(3)
-    folded = explore.folded(rows, whole, 2, "others")
+    folded = explore.fold(rows, whole, 2, "others")
     assert [row.name for row in folded] == ["a", "b", "others (3)"]
     for measure in ("gross", "credits", "net"):
         columns = [sum(column) for column in zip(*(row.by_span(measure) for row in folded), strict=True)]
@@ -165,12 +165,12 @@ def test_each_invoice_month_adds_up_to_its_own_total(
             f"2026-{index + 1:02d}",
             unit,
             groups,
-            explore.rounded(sum(after for _, after in groups.values()), unit) + index,  # whatever the invoice says
+            explore.round_half(sum(after for _, after in groups.values()), unit) + index,  # whatever the invoice says
             [("(tax)", index), ("(correction of 2025-12)", -index)],
         )
         for index, groups in enumerate(found)
     ]
-    rows = explore.booked(months_found)
+    rows = explore.book(months_found)
     assert [row.name for row in rows[-2:]] == ["(tax)", "(correction of 2025-12)"]
     for index, month in enumerate(months_found):
         assert sum(row.net[index] for row in rows) == month.subtotal
@@ -182,8 +182,8 @@ def test_each_invoice_month_adds_up_to_its_own_total(
 
 
 def test_without_an_invoice_a_month_has_nothing() -> None:
-    (row,) = explore.booked(
+    (row,) = explore.book(
         [explore.Invoiced("2026-01", 1, {}, 0, ()), explore.Invoiced("2026-02", 1, {"a": (3, 2)}, 2, ())]
     )
     assert (row.gross, row.credits, row.net) == ([0, 3], [0, -1], [0, 2])
-    assert explore.booked([]) == []
+    assert explore.book([]) == []

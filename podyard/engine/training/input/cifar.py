@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from podyard.engine.training.input.files import InputFile, concatenate, damaged, expand_all, known_format, refused
+from podyard.engine.training.input.files import InputFile, bad_file, concatenate, data_loss, expand_all, known_format
 
 CLASS_COUNT = 10
 SIDE_PIXELS = 32
@@ -36,23 +36,23 @@ def _read_one(path: Path) -> dict[str, NDArray[Any]]:
         beginning = file.read(InputFile.BEGINNING_BYTES)
         found = known_format(beginning)
         if found in ("a pickle", "a tar archive"):
-            raise refused(
+            raise bad_file(
                 path,
                 f"is {found}. Pickles are not read, because reading one runs what is in it, and archives have to be"
                 " unpacked: take the *.bin files of cifar-10-binary.tar.gz",
             )
         if found is not None:
-            raise refused(path, f"is {found}, not a binary batch of CIFAR-10")
+            raise bad_file(path, f"is {found}, not a binary batch of CIFAR-10")
         data = beginning + file.read_rest()
     count, rest = divmod(len(data), RECORD_BYTES)
     if rest and len(data) % _CIFAR_100_RECORD_BYTES == 0:
-        raise refused(path, "has the record size of CIFAR-100, not of CIFAR-10")
+        raise bad_file(path, "has the record size of CIFAR-100, not of CIFAR-10")
     if rest or not count:
-        raise damaged(path, f"record {count}", f"has {rest} of {RECORD_BYTES} bytes")
+        raise data_loss(path, f"record {count}", f"has {rest} of {RECORD_BYTES} bytes")
     table = np.frombuffer(data, np.uint8).reshape(count, RECORD_BYTES)
     labels = table[:, 0]
     wrong = np.flatnonzero(labels >= CLASS_COUNT)
     if wrong.size:
-        raise damaged(path, f"record {wrong[0]}", f"label {labels[wrong[0]]} is not one of 0 to {CLASS_COUNT - 1}")
+        raise data_loss(path, f"record {wrong[0]}", f"label {labels[wrong[0]]} is not one of 0 to {CLASS_COUNT - 1}")
     planes = table[:, 1:].reshape(count, _CHANNELS, SIDE_PIXELS, SIDE_PIXELS)
     return {"image": np.ascontiguousarray(planes.transpose(0, 2, 3, 1)), "label": labels.copy()}

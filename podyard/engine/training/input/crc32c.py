@@ -55,7 +55,7 @@ def crc32c_many(data: bytes | memoryview, starts: Sequence[int], lengths: Sequen
     return joined ^ _after_zeros(np.full(len(sizes), _ONES, np.uint32), sizes) ^ np.uint32(_ONES)
 
 
-def masked(crc: int) -> int:
+def mask(crc: int) -> int:
     """TFRecord keeps checksums rotated and shifted, because a checksum of data with its own checksum means little."""
     return (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & _ONES
 

@@ -118,7 +118,7 @@ def _floats(values: list[tuple[int, Any]]) -> NDArray[Any]:
 def _integers(values: list[tuple[int, Any]]) -> NDArray[Any]:
     if any(kind not in (LENGTH, VARINT) for kind, _ in values):
         raise ValueError("a value of an int64_list is not a varint")
-    parts = [_packed_varints(value) if kind == LENGTH else _signed([value]) for kind, value in values]
+    parts = [_packed_varints(value) if kind == LENGTH else _as_signed([value]) for kind, value in values]
     if len(parts) == 1:
         return parts[0]
     return np.concatenate([np.empty(0, np.int64), *parts])
@@ -130,7 +130,7 @@ def _packed_varints(message: memoryview) -> NDArray[np.int64]:
         while at < len(message):
             value, at = _varint(message, at)
             listed.append(value)
-        return _signed(listed)
+        return _as_signed(listed)
     data = np.frombuffer(message, np.uint8)
     last = np.flatnonzero(data < 0x80)
     first = np.concatenate([[0], last[:-1] + 1])
@@ -144,5 +144,5 @@ def _packed_varints(message: memoryview) -> NDArray[np.int64]:
     return np.bitwise_or.reduceat(shifted, first).view(np.int64)
 
 
-def _signed(values: list[int]) -> NDArray[np.int64]:
+def _as_signed(values: list[int]) -> NDArray[np.int64]:
     return np.array([value - _WORD if value >= _HALF else value for value in values], np.int64)

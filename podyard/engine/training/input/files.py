@@ -39,12 +39,12 @@ _KNOWN_BEGINNINGS = {
 _TAR_MAGIC_AT = 257
 
 
-def damaged(path: Path, where: str, what: str) -> PodyardError:
+def data_loss(path: Path, where: str, what: str) -> PodyardError:
     """DATA_LOSS: `where` is a record or a byte of the file."""
     return PodyardError(Code.DATA_LOSS, f"{path}, {where}: {what}")
 
 
-def refused(path: Path, what: str) -> PodyardError:
+def bad_file(path: Path, what: str) -> PodyardError:
     """INVALID_ARGUMENT: the file is whole as far as one can see, but not what was asked for."""
     return invalid(f"{path}: {what}")
 
@@ -87,11 +87,11 @@ def concatenate(parts: Sequence[tuple[Path, dict[str, NDArray[Any]]]]) -> dict[s
     first_path, first = parts[0]
     for path, arrays in parts[1:]:
         if arrays.keys() != first.keys():
-            raise refused(path, f"has {sorted(arrays)}, but {first_path} has {sorted(first)}")
+            raise bad_file(path, f"has {sorted(arrays)}, but {first_path} has {sorted(first)}")
         for name, array in arrays.items():
             own, other = (array.dtype, array.shape[1:]), (first[name].dtype, first[name].shape[1:])
             if own != other or array.ndim == 0:
-                raise refused(path, f"{name} is {own[0]} {own[1]} per example, in {first_path} {other[0]} {other[1]}")
+                raise bad_file(path, f"{name} is {own[0]} {own[1]} per example, in {first_path} {other[0]} {other[1]}")
     if len(parts) == 1:
         return first
     check_size(first_path, sum(array.nbytes for _, arrays in parts for array in arrays.values()))
@@ -101,7 +101,7 @@ def concatenate(parts: Sequence[tuple[Path, dict[str, NDArray[Any]]]]) -> dict[s
 def check_size(path: Path, size: int) -> None:
     """Raises PodyardError INVALID_ARGUMENT when `size` bytes of arrays are too many."""
     if size > DATA_BYTES_MAX:
-        raise refused(path, f"{size} bytes of arrays; at most {DATA_BYTES_MAX} are read")
+        raise bad_file(path, f"{size} bytes of arrays; at most {DATA_BYTES_MAX} are read")
 
 
 def is_gzip(beginning: bytes) -> bool:
@@ -118,7 +118,7 @@ def opening(path: Path) -> Iterator[None]:
     except PermissionError as error:
         raise PodyardError(Code.PERMISSION_DENIED, f"{path} may not be read") from error
     except IsADirectoryError as error:
-        raise refused(path, "is a folder") from error
+        raise bad_file(path, "is a folder") from error
 
 
 class InputFile:
@@ -156,7 +156,7 @@ class InputFile:
                 pieces.append(piece)
                 count -= len(piece)
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise damaged(self.path, "gzip", str(error)) from error
+            raise data_loss(self.path, "gzip", str(error)) from error
         return b"".join(pieces)
 
     def read_rest(self) -> bytes:
@@ -171,11 +171,11 @@ class InputFile:
         size = count * dtype.itemsize
         if header + size > self.bytes_max:
             found = f"the file has {self.size}{' compressed' if self.compressed else ''}"
-            raise damaged(self.path, f"byte {header}", f"{size} bytes should follow, but {found}")
+            raise data_loss(self.path, f"byte {header}", f"{size} bytes should follow, but {found}")
         check_size(self.path, size)
         data = self.read(size)
         if len(data) < size:
-            raise damaged(self.path, f"byte {header + len(data)}", f"ends {size - len(data)} bytes too early")
+            raise data_loss(self.path, f"byte {header + len(data)}", f"ends {size - len(data)} bytes too early")
         if self.read(1):
-            raise damaged(self.path, f"byte {header + size}", "bytes after the end of the data")
+            raise data_loss(self.path, f"byte {header + size}", "bytes after the end of the data")
         return np.frombuffer(data, dtype, count)

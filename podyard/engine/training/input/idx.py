@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from podyard.base.errors import invalid
-from podyard.engine.training.input.files import InputFile, concatenate, damaged, expand, known_format, refused
+from podyard.engine.training.input.files import InputFile, bad_file, concatenate, data_loss, expand, known_format
 
 ELEMENT_TYPES: Mapping[int, np.dtype[Any]] = {
     0x08: np.dtype("u1"),
@@ -49,7 +49,7 @@ def read_idx_set(patterns: Mapping[str, Path | str]) -> dict[str, NDArray[Any]]:
     first = next(iter(counts))
     for name, count in counts.items():
         if count != counts[first]:
-            raise refused(Path(patterns[name]), f"{count} examples, but {patterns[first]} has {counts[first]}")
+            raise bad_file(Path(patterns[name]), f"{count} examples, but {patterns[first]} has {counts[first]}")
     return arrays
 
 
@@ -57,15 +57,15 @@ def _read_one(path: Path) -> NDArray[Any]:
     with InputFile(path) as file:
         magic = file.read(MAGIC_BYTES)
         if len(magic) < MAGIC_BYTES:
-            raise damaged(path, f"byte {len(magic)}", "ends inside of the header")
+            raise data_loss(path, f"byte {len(magic)}", "ends inside of the header")
         dtype, axis_count = ELEMENT_TYPES.get(magic[2]), magic[3]
         if magic[:2] != b"\0\0" or dtype is None or not 1 <= axis_count <= AXES_MAX:
             found = known_format(magic + file.read(InputFile.BEGINNING_BYTES))
-            raise refused(path, f"is not IDX{f' but {found}' if found else ''}: it begins with {magic.hex()}")
+            raise bad_file(path, f"is not IDX{f' but {found}' if found else ''}: it begins with {magic.hex()}")
         header = MAGIC_BYTES + 4 * axis_count
         sizes = file.read(4 * axis_count)
         if len(sizes) < 4 * axis_count:
-            raise damaged(path, f"byte {MAGIC_BYTES + len(sizes)}", "ends inside of the header")
+            raise data_loss(path, f"byte {MAGIC_BYTES + len(sizes)}", "ends inside of the header")
         shape = tuple(np.frombuffer(sizes, ">u4").tolist())
         count = math.prod(shape)
         if dtype.itemsize == 1 and not file.compressed and count and header + count == file.size:

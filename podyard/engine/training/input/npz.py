@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from podyard.engine.training.input.files import (
     DEFLATE_RATIO_MAX,
     InputFile,
+    bad_file,
     check_size,
     concatenate,
-    damaged,
+    data_loss,
     expand,
     known_format,
-    refused,
 )
 
 # numpy writes 128 bytes for an array of numbers; the limit is numpy's own for what it reads.
@@ -58,7 +58,7 @@ def _read_one(path: Path, names: Mapping[str, str] | None) -> dict[str, NDArray[
         beginning = file.read(InputFile.BEGINNING_BYTES)
     if not beginning.startswith(b"PK"):
         found = known_format(beginning)
-        raise refused(path, f"is not npz{f' but {found}' if found else ''}")
+        raise bad_file(path, f"is not npz{f' but {found}' if found else ''}")
     with _finding_damage(path, "directory"):
         opened = zipfile.ZipFile(path)
     with opened as archive:
@@ -66,7 +66,7 @@ def _read_one(path: Path, names: Mapping[str, str] | None) -> dict[str, NDArray[
         wanted = {name: name for name in members} if names is None else names
         missing = sorted(set(wanted.values()) - members.keys())
         if missing:
-            raise refused(path, f"has no array {missing[0]}, but {sorted(members)}")
+            raise bad_file(path, f"has no array {missing[0]}, but {sorted(members)}")
         check_size(path, sum(members[own].file_size for own in wanted.values()))
         return {name: _read_member(path, archive, own, members[own]) for name, own in wanted.items()}
 
@@ -74,17 +74,17 @@ def _read_one(path: Path, names: Mapping[str, str] | None) -> dict[str, NDArray[
 def _members(path: Path, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
     infos = archive.infolist()
     if not 1 <= len(infos) <= MEMBERS_MAX:
-        raise refused(path, f"{len(infos)} arrays; 1 to {MEMBERS_MAX} can be read")
+        raise bad_file(path, f"{len(infos)} arrays; 1 to {MEMBERS_MAX} can be read")
     members: dict[str, zipfile.ZipInfo] = {}
     for info in infos:
         name = info.filename.removesuffix(_SUFFIX)
         if name == info.filename or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise refused(path, f"member {info.filename} is not an array as numpy writes it")
+            raise bad_file(path, f"member {info.filename} is not an array as numpy writes it")
         if name in members:
-            raise refused(path, f"two arrays have the name {name}")
+            raise bad_file(path, f"two arrays have the name {name}")
         ratio = 1 if info.compress_type == zipfile.ZIP_STORED else DEFLATE_RATIO_MAX
         if info.file_size > info.compress_size * ratio:
-            raise damaged(path, f"array {name}", f"{info.file_size} bytes cannot be in {info.compress_size}")
+            raise data_loss(path, f"array {name}", f"{info.file_size} bytes cannot be in {info.compress_size}")
         members[name] = info
     return members
 
@@ -97,11 +97,11 @@ def _read_member(path: Path, archive: zipfile.ZipFile, name: str, info: zipfile.
         else:
             data = np.memmap(path, np.uint8, "r", _data_start(path, info), info.file_size).view(np.ndarray)
             if zlib.crc32(data.data) != info.CRC:
-                raise damaged(path, where, "does not have the checksum of the archive")
+                raise data_loss(path, where, "does not have the checksum of the archive")
     shape, order, dtype, header = _header(path, name, data)
     size = math.prod(shape) * dtype.itemsize
     if header + size != len(data):
-        raise damaged(path, where, f"{shape} {dtype} are {size} bytes, but {len(data) - header} follow")
+        raise data_loss(path, where, f"{shape} {dtype} are {size} bytes, but {len(data) - header} follow")
     array = data[header:].view(dtype).reshape(shape, order=order)
     return array.astype(dtype.newbyteorder("="), copy=False)
 
@@ -110,22 +110,24 @@ def _header(path: Path, name: str, data: NDArray[Any]) -> tuple[tuple[int, ...],
     """(shape, order of the axes, type, where the elements begin) of a member's bytes."""
     magic, version = data[:6].tobytes(), data[6:8].tobytes()
     if magic != _NPY_MAGIC or version not in _LENGTHS:
-        raise refused(path, f"array {name} is not an array of numbers: it begins with {(magic + version).hex()}")
+        raise bad_file(path, f"array {name} is not an array of numbers: it begins with {(magic + version).hex()}")
     length = _LENGTHS[version]
     start = 8 + length.size
     with _finding_damage(path, f"array {name}"):
         text_bytes = length.unpack(data[8:start].tobytes())[0]
     end = start + text_bytes
     if text_bytes > NPY_HEADER_BYTES_MAX or end > len(data):
-        raise refused(path, f"array {name} has a header of {text_bytes} bytes; at most {NPY_HEADER_BYTES_MAX} are read")
+        raise bad_file(
+            path, f"array {name} has a header of {text_bytes} bytes; at most {NPY_HEADER_BYTES_MAX} are read"
+        )
     text = _TEXT.fullmatch(data[start:end].tobytes().decode("latin-1"))
     if text is None:
-        raise refused(path, f"array {name} is not an array of numbers")
+        raise bad_file(path, f"array {name} is not an array of numbers")
     descr, fortran, sizes = text.groups()
     if "O" in descr:
-        raise refused(path, f"array {name} holds pickled objects; they are not read: reading one runs what is in it")
+        raise bad_file(path, f"array {name} holds pickled objects; they are not read: reading one runs what is in it")
     if not re.fullmatch(r"[<>|=]?(b1|[iu][1248]|f[248])", descr):
-        raise refused(path, f"array {name} is {descr}; only numbers can be trained on")
+        raise bad_file(path, f"array {name} is {descr}; only numbers can be trained on")
     shape = tuple(int(size.rstrip("L")) for size in re.split(r",\s*", sizes) if size)
     return shape, "F" if fortran == "True" else "C", np.dtype(descr), end
 
@@ -144,4 +146,4 @@ def _finding_damage(path: Path, where: str) -> Iterator[None]:
     try:
         yield
     except (zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, ValueError, RuntimeError) as error:
-        raise damaged(path, where, str(error) or type(error).__name__) from error
+        raise data_loss(path, where, str(error) or type(error).__name__) from error

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from podyard.base.errors import PodyardError, invalid
-from podyard.engine.training.input.crc32c import crc32c, crc32c_many, masked, masked_many
+from podyard.engine.training.input.crc32c import crc32c, crc32c_many, mask, masked_many
 from podyard.engine.training.input.example import (
     BYTES_LIST,
     FLOAT_LIST,
@@ -28,13 +28,13 @@ from podyard.engine.training.input.example import (
 )
 from podyard.engine.training.input.files import (
     InputFile,
+    bad_file,
     check_size,
     concatenate,
-    damaged,
+    data_loss,
     expand_all,
     is_gzip,
     known_format,
-    refused,
 )
 
 # A record is held whole, with the piece of the file around it; the largest photograph is a tenth of this.
@@ -67,14 +67,14 @@ class TfRecordReader:
                 whole = _checks(data, starts, lengths) == np.array(expected, np.uint32)
                 for start, length, right in zip(starts, lengths, whole.tolist(), strict=True):
                     if not right:
-                        raise damaged(self._path, f"record {count}", "its data do not have their checksum")
+                        raise data_loss(self._path, f"record {count}", "its data do not have their checksum")
                     yield data[start : start + length]
                     count += 1
                 if error is not None:
                     raise error
                 data = data[used:]
             if data:
-                raise damaged(self._path, f"record {count}", f"ends after {len(data)} of {needed} bytes")
+                raise data_loss(self._path, f"record {count}", f"ends after {len(data)} of {needed} bytes")
 
     def _scan(self, data: bytes, count: int) -> tuple[list[int], list[int], int, int, PodyardError | None]:
         """(starts and lengths of the whole records in `data`, bytes that they take, bytes of the record after them as
@@ -85,11 +85,11 @@ class TfRecordReader:
         while at + HEADER.size <= len(data):
             length, check = HEADER.unpack_from(data, at)
             number = count + len(starts)
-            if masked(crc32c(data[at : at + _LENGTH_BYTES])) != check:
+            if mask(crc32c(data[at : at + _LENGTH_BYTES])) != check:
                 return starts, lengths, at, 0, self._wrong_length(number, data)
             if length > RECORD_BYTES_MAX:
                 what = f"record {number} has {length} bytes; at most {RECORD_BYTES_MAX} are read"
-                return starts, lengths, at, 0, refused(self._path, what)
+                return starts, lengths, at, 0, bad_file(self._path, what)
             end = at + HEADER.size + length + FOOTER.size
             if end > len(data):
                 return starts, lengths, at, end - at, None
@@ -101,9 +101,9 @@ class TfRecordReader:
     def _wrong_length(self, number: int, data: bytes) -> PodyardError:
         found = known_format(data[: InputFile.BEGINNING_BYTES]) if number == 0 else None
         if found is not None:
-            return refused(self._path, f"is not TFRecord but {found}")
+            return bad_file(self._path, f"is not TFRecord but {found}")
         other = ", or the file is not TFRecord" if number == 0 else ""
-        return damaged(self._path, f"record {number}", f"its length does not have its checksum{other}")
+        return data_loss(self._path, f"record {number}", f"its length does not have its checksum{other}")
 
 
 def _checks(data: bytes, starts: Sequence[int], lengths: Sequence[int]) -> NDArray[np.uint32]:
@@ -115,7 +115,7 @@ def _is_gzip(beginning: bytes) -> bool:
     if not is_gzip(beginning) or len(beginning) < HEADER.size:
         return is_gzip(beginning)
     length_check: int = HEADER.unpack_from(beginning)[1]
-    return masked(crc32c(beginning[:_LENGTH_BYTES])) != length_check
+    return mask(crc32c(beginning[:_LENGTH_BYTES])) != length_check
 
 
 @dataclasses.dataclass(frozen=True)
@@ -184,7 +184,7 @@ def read_tfrecord(
     paths = expand_all(patterns)
     arrays = concatenate([(path, _read_one(path, features)) for path in paths])
     if not len(next(iter(arrays.values()))):
-        raise damaged(paths[0], "record 0", "there is no record in any file of the set")
+        raise data_loss(paths[0], "record 0", "there is no record in any file of the set")
     return arrays
 
 
@@ -197,12 +197,12 @@ def _read_one(path: Path, features: Mapping[str, Feature]) -> dict[str, NDArray[
             found = feature_messages(record)
             decoded = {name: feature_values(found[name]) for name in features if name in found}
         except ValueError as error:
-            raise refused(path, f"record {number} is not a tf.Example: {error}") from error
+            raise bad_file(path, f"record {number} is not a tf.Example: {error}") from error
         for name, feature in features.items():
             if name not in decoded:
-                raise refused(path, f"record {number} has no feature {name}, but {sorted(found)}")
+                raise bad_file(path, f"record {number} has no feature {name}, but {sorted(found)}")
             wrong = feature.check(*decoded[name])
             if wrong is not None:
-                raise refused(path, f"record {number}, feature {name}: {wrong}")
+                raise bad_file(path, f"record {number}, feature {name}: {wrong}")
             columns[name].append(decoded[name][1])
     return {name: feature.stack(columns[name]) for name, feature in features.items()}
