@@ -125,7 +125,7 @@ def _strikes(uow: UnitOfWork, rule: FaultRule, subject: Subject) -> bool:
 
 def _state_before(uow: UnitOfWork, rule: FaultRule, key: str, first: str) -> str:
     """The state that the resource had so long ago; its first one when it was not there yet."""
-    then = uow.now.plus_seconds(-float(rule.parameters["seconds"]))
+    then = uow.now.plus_seconds(-rule.seconds)
     return state_changes.state_at(uow, key, then) or first
 
 
@@ -207,14 +207,13 @@ def _link(uow: UnitOfWork, fleet: Fleet, rule: FaultRule, node: NodeRecord) -> N
     if factor < 1:
         _break(uow, fleet, rule, node)
         return
-    seconds = float(rule.parameters["seconds"])
-    until = uow.now.plus_seconds(seconds) if seconds else None
+    until = uow.now.plus_seconds(rule.seconds) if rule.seconds else None
     rows.keep_for_node(uow, rule, node, "slow", until, factor=factor)
 
 
 def _maintain(uow: UnitOfWork, fleet: Fleet, rule: FaultRule, node: NodeRecord) -> None:
     del fleet
-    seconds = float(rule.parameters["seconds"])
+    seconds = rule.seconds
     start, end = uow.now.rfc3339(), uow.now.plus_seconds(seconds).rfc3339()
     upcoming = UpcomingMaintenance(
         type="UNSCHEDULED",
@@ -239,7 +238,7 @@ def _maintain(uow: UnitOfWork, fleet: Fleet, rule: FaultRule, node: NodeRecord) 
 def _jump(uow: UnitOfWork, rule: FaultRule) -> None:
     """The clock's target, or the present where it has none, lies so much later; the loop walks there."""
     begin = uow.now if uow.clock.target is None else uow.clock.target
-    target = min(begin.plus_seconds(float(rule.parameters["seconds"])), LATEST)
+    target = min(begin.plus_seconds(rule.seconds), LATEST)
     now = uow.now
     platform_clock.write(uow, dataclasses.replace(uow.clock, target=target))
     uow.at(now)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from podyard.control.fsck_violation import Violation
 from podyard.db.fsck import Records
@@ -121,7 +120,6 @@ def _nodes(records: Records) -> Iterator[Violation]:
 
 def _processes(records: Records) -> Iterator[Violation]:
     placed = {item.node_key for item in records.slices}
-    live_nodes: dict[str, Any] = {}
     for replica in records.replicas:
         job = records.jobs.get(replica.job_key)
         if job is None or not replica.is_live:
@@ -132,7 +130,6 @@ def _processes(records: Records) -> Iterator[Violation]:
         if job.node_key not in placed:
             text = f"replica {replica.rank} is {replica.state} on chips that were given back"
             yield Violation("I8", records.now, job.name, text)
-        live_nodes[job.node_key] = job
     for host in records.hosts:
         if host.is_live and host.node_key not in placed:
             yield Violation("I8", records.now, host.host_id, f"{host.state} on chips that were given back")

@@ -241,10 +241,12 @@ def place(uow: UnitOfWork, fleet: Fleet, node: NodeRecord, action: Place) -> Non
         created=uow.now,
     )
     slices.add(uow, made)
-    placed = replace(node, wait_reason="", reservation_key=action.reservation_key, reclaim_at=None)
+    first_address = node.first_address or rows.next_address(uow)
     if node.first_address == 0:
-        placed = replace(placed, first_address=rows.next_address(uow))
-        rows.add_hosts(uow, node.node_key, placed.first_address, node.host_count)
+        rows.add_hosts(uow, node.node_key, first_address, node.host_count)
+    placed = replace(
+        node, wait_reason="", reservation_key=action.reservation_key, reclaim_at=None, first_address=first_address
+    )
     event = {NodeState.STARTING: "started", NodeState.REPAIRING: "repaired"}.get(node.state, "created")
     seconds = fleet.timings.start_seconds if event == "started" else fleet.timings.creation_seconds(node.host_count)
     lost = event == "created" and fault_rows.lost_while_created(uow, node, uow.now.plus_seconds(seconds / 2))
@@ -315,11 +317,10 @@ def on_timer(uow: UnitOfWork, timer: Timer) -> bool:
 
 def _ready(uow: UnitOfWork, node: NodeRecord, event: str, changed: NodeRecord) -> None:
     """`changed`: the node with what else changes."""
-    changed = replace(changed, ready_since=uow.now, pending_operation=None, wait_reason="")
     if event == "repaired":
         changed = replace(_healthy(changed), last_pod=None)
-    if event == "created":
-        changed = replace(changed, termination=_end_of_life(uow, node))
+    termination = _end_of_life(uow, node) if event == "created" else node.termination
+    changed = replace(changed, ready_since=uow.now, pending_operation=None, wait_reason="", termination=termination)
     moved = move(uow, node, event, reason="ready", changed=changed)
     operations.succeed(uow, node.pending_operation, rows.frozen(uow, moved))
     if event == "created" and moved.termination is not None:

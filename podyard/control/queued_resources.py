@@ -186,7 +186,7 @@ def apply_place_group(uow: UnitOfWork, fleet: Fleet, action: PlaceGroup) -> None
         return
     if queued.late_until is None and (rule := faults.struck(uow, "late", faults.of_queued_resource(queued))):
         # The chips stay free for others meanwhile. The timer does nothing but make the loop look again.
-        until = uow.now.plus_seconds(rule.parameters["seconds"])
+        until = uow.now.plus_seconds(rule.seconds)
         reason = f"{rule.reason}: it is not fulfilled before {until.rfc3339()}"
         store(uow, queued, dataclasses.replace(queued, late_until=until, wait_reason=reason))
         timers.put(uow, "queuedResource.late", action.group, 0, until)

@@ -38,7 +38,7 @@ class Damage:
 
 def strike(uow: UnitOfWork, fleet: Fleet, rule: FaultRule, node: NodeRecord, damage: Damage) -> None:
     """The node's slice loses chips, for the rule's `seconds` (0: until the rule is removed)."""
-    seconds = float(rule.parameters["seconds"])
+    seconds = rule.seconds
     back = uow.now.plus_seconds(seconds) if seconds else None
     pod_id = _slice_of(uow, node).pod_id
     decision = decide(node.usage_class, back, uow.now, fleet.timings.repair_seconds)
@@ -103,7 +103,7 @@ def _slice_of(uow: UnitOfWork, node: NodeRecord) -> PlacedSlice:
 def broken_host(uow: UnitOfWork, fleet: Fleet, rule: FaultRule, node: NodeRecord) -> Damage | None:
     """All chips of the host that the rule names, or of one by chance; None: the node has no such host."""
     hosts = _hosts(uow, fleet, node)
-    worker = rule.parameters.get("worker")
+    worker = rule.worker
     if worker is None:
         worker = uow.streams.stream("faults").randrange(len(hosts))
     if worker >= len(hosts):

@@ -243,7 +243,7 @@ def slowness(uow: UnitOfWork, node_key: str) -> float:
 def without_metadata(uow: UnitOfWork, node: NodeRecord) -> tuple[int, ...]:
     """The hosts of a node whose metadata servers are down."""
     rules = [rule for rule in standing(uow, "metadata") if rule.matches(of_node(node))]
-    down = [rule.parameters.get("worker") for rule in rules]
+    down = [rule.worker for rule in rules]
     return tuple(index for index in range(node.host_count) if index in down or None in down)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -11,7 +10,7 @@ from sqlalchemy import Select, String, and_, bindparam, cast, delete, exists, fu
 
 from podyard.base.clock import PlatformTime
 from podyard.db import slices, yard
-from podyard.db.records import from_node_spec
+from podyard.db.records import columns, from_node_spec
 from podyard.db.tables_compute import hosts, nodes
 from podyard.db.tables_jobs import jobs
 from podyard.db.unit_of_work import Stale, UnitOfWork
@@ -209,10 +208,7 @@ def to_nodes(uow: UnitOfWork, records: Sequence[NodeRecord]) -> list[Node]:
 
 def frozen(uow: UnitOfWork, record: NodeRecord) -> dict[str, Any]:
     """The node as JSON, for an operation's response: it must not change with the node afterwards."""
-    node = dataclasses.asdict(to_node(uow, record))
-    for name in _TIMES:
-        node[name] = node[name]["nanos"] if node[name] else None
-    return node
+    return columns(to_node(uow, record))
 
 
 def thawed(data: Mapping[str, Any]) -> Node:

@@ -3,26 +3,43 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
+from functools import cache
 from typing import Any
 
+from podyard.base.clock import PlatformTime
 from podyard.domain.job import Job
-from podyard.domain.node import NodeRecord, NodeSpec, UpcomingMaintenance
+from podyard.domain.node import Node, NodeRecord, NodeSpec, UpcomingMaintenance
 from podyard.domain.queued_resource import QueuedResourceRecord, QueuedResourceSpec
 
+_Writer = tuple[str, Callable[[Any], Any]]
 QUEUED_SPEC_TIMES = ("valid_after", "valid_until", "termination_time")
 
 
 def columns(record: Any) -> dict[str, Any]:
     """All columns of a record's row."""
-    return {field.name: _column(record, field.name) for field in dataclasses.fields(record)}
+    names, read, writers = _fields(record.__class__)
+    found = {}
+    for name, value in zip(names, read(record), strict=True):
+        found[name] = value.value if isinstance(value, StrEnum) else value
+    for name, write in writers:
+        found[name] = write(found[name])
+    return found
 
 
 def changed_columns(before: Any, after: Any) -> dict[str, Any]:
     """The columns in which two states of a record differ, as they are after."""
-    names = (field.name for field in dataclasses.fields(after))
-    return {name: _column(after, name) for name in names if _differ(getattr(before, name), getattr(after, name))}
+    names, read, writers = _fields(after.__class__)
+    changed = {}
+    for name, earlier, value in zip(names, read(before), read(after), strict=True):
+        if value is not earlier and value != earlier:
+            changed[name] = value.value if isinstance(value, StrEnum) else value
+    for name, write in writers:
+        if name in changed:
+            changed[name] = write(changed[name])
+    return changed
 
 
 def from_queued_spec(spec: QueuedResourceSpec) -> dict[str, Any]:
@@ -42,16 +59,16 @@ def _from_maintenance(upcoming: UpcomingMaintenance | None) -> dict[str, Any] | 
     return None if upcoming is None else dataclasses.asdict(upcoming)
 
 
-def _differ(before: object, after: object) -> bool:
-    return before is not after and before != after
+def _nanos(moment: PlatformTime | None) -> int | None:
+    return None if moment is None else moment.nanos
 
 
-def _column(record: Any, name: str) -> Any:
-    value = getattr(record, name)
-    write = _WRITERS.get((type(record), name))
-    if write is not None:
-        return write(value)
-    return value.value if isinstance(value, StrEnum) else value
+@cache
+def _fields(kind: type) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]], Sequence[_Writer]]:
+    """The fields of a type of record, what reads them all at once, and the writers of those that are not plain."""
+    names = tuple(field.name for field in dataclasses.fields(kind))
+    writers = [(name, _WRITERS[kind, name]) for name in names if (kind, name) in _WRITERS]
+    return names, operator.attrgetter(*names), writers
 
 
 # Fields that are no plain values.
@@ -59,5 +76,12 @@ _WRITERS: Mapping[tuple[type[Any], str], Callable[[Any], Any]] = {
     (Job, "spec"): dataclasses.asdict,
     (NodeRecord, "spec"): from_node_spec,
     (NodeRecord, "upcoming_maintenance"): _from_maintenance,
+    # As an operation keeps it.
+    (Node, "spec"): from_node_spec,
+    (Node, "upcoming_maintenance"): _from_maintenance,
+    (Node, "hosts"): lambda hosts: [columns(host) for host in hosts],
+    (Node, "created"): _nanos,
+    (Node, "ready_since"): _nanos,
+    (Node, "termination"): _nanos,
     (QueuedResourceRecord, "spec"): from_queued_spec,
 }

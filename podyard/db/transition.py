@@ -88,7 +88,8 @@ def born(uow: UnitOfWork, record: Record, *, reason: str) -> None:
     """Inserts a new record, in the first state of its machine, with its first event."""
     kind, _ = _KINDS[type(record)]
     assert (record.state, record.version) == (kind.machine.initial, 1), record
-    uow.insert(kind.table, columns(record), by_transition=True)
+    given = {name: value for name, value in columns(record).items() if value is not None}
+    uow.insert(kind.table, given, by_transition=True)
     if isinstance(record, NodeRecord):
         _count(uow, record, 1)
     _record_event(uow, kind, record, "create", "", uow.now, reason)

@@ -293,6 +293,16 @@ class FaultRule:
         """How often it may still act; None: without a limit."""
         return None if self.count is None else max(0, self.count - self.fired)
 
+    @property
+    def seconds(self) -> float:
+        """Of the effects that last, or that come later, for so long."""
+        return float(self.parameters["seconds"])
+
+    @property
+    def worker(self) -> int | None:
+        """The host that the rule names; None: one by chance, or all."""
+        return self.parameters.get("worker")
+
     def stands(self, now: PlatformTime) -> bool:
         begun = self.starts <= now and (self.ends is None or now < self.ends)
         return begun and not self.over and self.left != 0

@@ -106,7 +106,7 @@ class Faults:
         return self._rules.database.run(partial(_struck, rule=rule), actor=rows.ACTOR)
 
     async def _wait(self, rule: FaultRule, now: PlatformTime) -> None:
-        seconds = float(rule.parameters["seconds"])
+        seconds = rule.seconds
         if rule.parameters["real"]:
             await asyncio.sleep(seconds)
             return

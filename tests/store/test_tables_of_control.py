@@ -113,16 +113,16 @@ def test_the_outbox_keeps_order_and_forgets_what_was_sent(database: Database, cl
     for name in ("a", "b", "c"):
         database.run(lambda uow, n=name: outbox.put(uow, n, "t", ["1"]))
     waiting = database.read(outbox.unsent)
-    assert [row["queue"] for row in waiting] == ["a", "b", "c"]
-    database.run(lambda uow: outbox.mark_sent(uow, [waiting[0]["message_id"]]))
-    assert [row["queue"] for row in database.read(outbox.unsent)] == ["b", "c"]
+    assert [message.queue for message in waiting] == ["a", "b", "c"]
+    database.run(lambda uow: outbox.mark_sent(uow, [waiting[0].message_id]))
+    assert [message.queue for message in database.read(outbox.unsent)] == ["b", "c"]
 
 
 def test_timers_come_by_due_time_and_then_by_age(database: Database) -> None:
     for kind, due in (("late", 30), ("first", 10), ("second", 10)):
         database.run(lambda uow, k=kind, d=due: timers.put(uow, k, "n", 1, PlatformTime(d)))
     taken = [database.run(lambda uow: timers.take_next(uow, PlatformTime(20))) for _ in range(3)]
-    assert [row["kind"] if row else None for row in taken] == ["first", "second", None]
+    assert [timer.kind if timer else None for timer in taken] == ["first", "second", None]
 
 
 def test_a_local_clock_stands_still_without_its_loop(empty_database: Database, clock: ManualClock) -> None:
