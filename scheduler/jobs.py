@@ -51,8 +51,8 @@ def decide_sizes(snapshot: JobSnapshot, now: RealTime) -> JobPlan:
     )
     if yielding:
         return JobPlan(ends=ends)
-    for active, attempt in _settled(snapshot, now):
-        if (leave := _resized(snapshot, active, attempt)) is not None:
+    for active, attempt in _settled_gangs(snapshot, now):
+        if (leave := _resize(snapshot, active, attempt)) is not None:
             return JobPlan(yields=(leave,))
     return JobPlan()
 
@@ -62,7 +62,7 @@ def decide_size_of(snapshot: JobSnapshot, job_key: str) -> JobPlan:
     active = next((item for item in snapshot.jobs if item.job.job_key == job_key), None)
     if active is None or active.attempt is None or _yielding(snapshot):
         return JobPlan()
-    leave = _resized(snapshot, active, active.attempt)
+    leave = _resize(snapshot, active, active.attempt)
     return JobPlan() if leave is None else JobPlan(yields=(leave,))
 
 
@@ -133,7 +133,7 @@ class _Cycle:
         if self._asked:
             return
         holders: dict[str, tuple[Attempt, Holder]] = {}
-        for active, attempt in _settled(self._snapshot, self._now):
+        for active, attempt in _settled_gangs(self._snapshot, self._now):
             if active.job.spec.elastic is not None:
                 holders[attempt.attempt_id] = (
                     attempt,
@@ -172,7 +172,7 @@ def _yielding(snapshot: JobSnapshot) -> list[Attempt]:
     return sorted(found, key=lambda attempt: attempt.attempt_id)
 
 
-def _settled(snapshot: JobSnapshot, now: RealTime) -> list[tuple[ActiveJob, Attempt]]:
+def _settled_gangs(snapshot: JobSnapshot, now: RealTime) -> list[tuple[ActiveJob, Attempt]]:
     """Gangs that have run for a while, the oldest first."""
     before = now.plus_seconds(-RESIZE_PAUSE_SECONDS)
     found = [
@@ -233,7 +233,7 @@ def _own_places(snapshot: JobSnapshot, active: ActiveJob) -> int:
     return sum(count for agent, count in active.places.items() if agent in snapshot.free)
 
 
-def _resized(snapshot: JobSnapshot, active: ActiveJob, attempt: Attempt) -> LeaveGang | None:
+def _resize(snapshot: JobSnapshot, active: ActiveJob, attempt: Attempt) -> LeaveGang | None:
     """What a gang is asked if it is not of the size that it may have: rule 9."""
     job = active.job
     if not _runs(job, attempt) or job.spec.elastic is None:

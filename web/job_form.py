@@ -22,18 +22,18 @@ TRAINING_FLAGS = {"accumulationSteps": "--accumulation-steps", "evaluateEverySte
 def job_request(fields: Mapping[str, str]) -> JobRequest:
     """The job that the fields ask for; an empty field is left to the recipe, or to the job that it starts from."""
 
-    def given(name: str, label: str) -> int | None:
+    def number(name: str, label: str) -> int | None:
         return forms.whole_if_given(fields, name, label)
 
     mode = fields.get("mode") or "train"
     asked = JobRequest(
         mode=mode,
-        global_batch=given("global_batch", "Global batch"),
+        global_batch=number("global_batch", "Global batch"),
         max_failures=forms.whole(fields, "max_failures", "Failures at most", DEFAULT_MAX_FAILURES),
         max_preemptions=forms.whole(fields, "max_preemptions", "Preemptions at most", DEFAULT_MAX_PREEMPTIONS),
-        replica_processes=given("replica_processes", "Replica processes"),
+        replica_processes=number("replica_processes", "Replica processes"),
         labels=forms.labels(fields),
-        elastic=_elastic(given("min_replicas", "Fewest replica processes")),
+        elastic=_elastic(number("min_replicas", "Fewest replica processes")),
     )
     if mode != "train":
         return dataclasses.replace(asked, start_from=_start_from(fields.get("start_from", "").strip()))
@@ -42,9 +42,9 @@ def job_request(fields: Mapping[str, str]) -> JobRequest:
         asked,
         recipe=recipe.name,
         arguments=_arguments(recipe, fields),
-        steps=given("steps", "Steps"),
-        seed=given("seed", "Seed"),
-        checkpoint_every_steps=given("checkpoint_every_steps", "Checkpoint every"),
+        steps=number("steps", "Steps"),
+        seed=number("seed", "Seed"),
+        checkpoint_every_steps=number("checkpoint_every_steps", "Checkpoint every"),
         training=TrainingSettings(
             accumulation_steps=forms.whole(fields, "accumulation_steps", "Accumulation steps", 1),
             evaluate_every_steps=forms.whole(fields, "evaluate_every_steps", "Evaluate every", 0),

@@ -108,7 +108,7 @@ def _form_page(request: Request, project: str, fields: Mapping[str, str], error:
     if node is None:
         place = NEW_NODE
     recipe = RECIPES.get(fields.get("recipe", "")) or next(iter(RECIPES.values()))
-    shown = {**fields, "recipe": recipe.name, "node": place, **_chosen(choice)}
+    shown = {**fields, "recipe": recipe.name, "node": place, **_choice_fields(choice)}
     try:
         asked, (zone, target) = job_form.job_request(shown), _target(shown)
         lines = job_form.submit_commands(project, zone, fields.get("job_id", "").strip(), asked, target)
@@ -145,7 +145,7 @@ def _form_page(request: Request, project: str, fields: Mapping[str, str], error:
     )
 
 
-def _chosen(choice: forms.NodeChoice) -> dict[str, str]:
+def _choice_fields(choice: forms.NodeChoice) -> dict[str, str]:
     return {
         "zone": choice.zone,
         "accelerator_type": choice.accelerator_type,

@@ -186,7 +186,7 @@ def checkpoints_fail(uow: UnitOfWork, replica_id: str) -> bool:
     return any(rule.matches(subject) for rule in rules)
 
 
-def _written(uow: UnitOfWork, job: Job, saved: Sequence[CheckpointRecord]) -> Sequence[CheckpointRecord]:
+def _written_checkpoints(uow: UnitOfWork, job: Job, saved: Sequence[CheckpointRecord]) -> Sequence[CheckpointRecord]:
     """The checkpoints without those that a fault has kept from being written; the job says which."""
     if not saved or not faults.standing(uow, "checkpoint"):
         return saved
@@ -220,7 +220,7 @@ def _keep_progress(uow: UnitOfWork, replica: Replica, attempt: Attempt, progress
     if fresh and (factor := faults.slowness(uow, job.node_key)) > 1:
         fresh = [dataclasses.replace(point, modelled_seconds=point.modelled_seconds * factor) for point in fresh]
     job_history.add_points(uow, key, fresh)
-    job_history.add_checkpoints(uow, key, number, _written(uow, job, progress.checkpoints))
+    job_history.add_checkpoints(uow, key, number, _written_checkpoints(uow, job, progress.checkpoints))
     job_history.add_evaluations(uow, key, number, progress.evaluations)
     job_history.remove_checkpoints(uow, key, progress.pruned)
     latest = dict(job.latest)

@@ -35,7 +35,7 @@ def check_jobs(records: Records, fleet: Fleet) -> Iterator[Violation]:
             yield Violation("I3", records.now, job.name, problem)
         for problem in _steps(job, mine, steps.get(key, {})):
             yield Violation("I4", records.now, job.name, problem)
-        for problem in _lost(records, job, mine):
+        for problem in _losses(records, job, mine):
             yield Violation("I5", records.now, job.name, problem)
 
 
@@ -105,7 +105,7 @@ def _steps(job: Job, attempts: Sequence[Attempt], steps: dict[int, Sequence[int]
         yield f"it has SUCCEEDED with {len(committed)} of {done} steps"
 
 
-def _lost(records: Records, job: Job, attempts: Sequence[Attempt]) -> Iterator[str]:
+def _losses(records: Records, job: Job, attempts: Sequence[Attempt]) -> Iterator[str]:
     state = job.state
     is_open = any(attempt.state is not AttemptState.ENDED for attempt in attempts)
     if job.has_ended:

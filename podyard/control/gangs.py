@@ -51,18 +51,18 @@ def follow_size(uow: UnitOfWork, job_key: str) -> None:
 
 def _apply(uow: UnitOfWork, plan: JobPlan) -> None:
     for leave in plan.ends:
-        if (attempt := _unchanged(uow, leave)) is not None:
+        if (attempt := _attempt_of(uow, leave)) is not None:
             end(uow, attempt, leave.outcome, leave.reason)
     for start in plan.starts:
         _start(uow, start)
     for leave in plan.yields:
-        if (attempt := _unchanged(uow, leave)) is not None:
+        if (attempt := _attempt_of(uow, leave)) is not None:
             ask_to_yield(uow, attempt, leave.outcome, leave.reason)
     for job, why in plan.reasons:
         _say_why(uow, job, why)
 
 
-def _unchanged(uow: UnitOfWork, leave: LeaveGang) -> Attempt | None:
+def _attempt_of(uow: UnitOfWork, leave: LeaveGang) -> Attempt | None:
     """The attempt, locked where the database has locks, if it is what was decided about."""
     attempt = attempts.get(uow, leave.attempt.attempt_id)
     return attempt if attempt.version == leave.attempt.version else None

@@ -21,13 +21,15 @@ Found = TypeVar("Found")
 
 def node(uow: UnitOfWork, principal: Principal, permission: str, project: str, zone: str, node_id: str) -> NodeRecord:
     """The live node. Raises PERMISSION_DENIED or NOT_FOUND, as the others do."""
-    return _found(uow, principal, permission, node_name, node_rows.find, project, zone, node_id)
+    return _look_up(uow, principal, permission, node_name, node_rows.find, project, zone, node_id)
 
 
 def queued_resource(
     uow: UnitOfWork, principal: Principal, permission: str, project: str, zone: str, queued_resource_id: str
 ) -> QueuedResourceRecord:
-    return _found(uow, principal, permission, queued_resource_name, queue_rows.find, project, zone, queued_resource_id)
+    return _look_up(
+        uow, principal, permission, queued_resource_name, queue_rows.find, project, zone, queued_resource_id
+    )
 
 
 def job(uow: UnitOfWork, principal: Principal, permission: str, project: str, zone: str, job_id: str) -> Job:
@@ -39,10 +41,10 @@ def job(uow: UnitOfWork, principal: Principal, permission: str, project: str, zo
         if len(zones) > 1:
             raise failed_precondition(f"{len(zones)} zones have a job {job_id}: {', '.join(zones)}. Name the zone")
         zone = zones[0] if zones else zone
-    return _found(uow, principal, permission, job_name, job_rows.find, project, zone, job_id)
+    return _look_up(uow, principal, permission, job_name, job_rows.find, project, zone, job_id)
 
 
-def _found(
+def _look_up(
     uow: UnitOfWork,
     principal: Principal,
     permission: str,

@@ -118,13 +118,13 @@ def thinned_points(uow: UnitOfWork, job_key: str, stride: int, last_step: int, l
 
 def _points(uow: UnitOfWork, job_key: str, kept: ColumnElement[bool], limit: int) -> list[MetricPoint]:
     names = (job_metrics.c[field.name] for field in dataclasses.fields(MetricPoint))
-    query = select(*names).where(_committed(uow, job_key, job_metrics), kept)
+    query = select(*names).where(_committed_rows(uow, job_key, job_metrics), kept)
     return [MetricPoint(**row) for row in uow.all(query.order_by(job_metrics.c.step).limit(limit))]
 
 
 def committed_checkpoints(uow: UnitOfWork, job_key: str) -> list[CheckpointRecord]:
     """The newest step first."""
-    query = select(checkpoints).where(_committed(uow, job_key, checkpoints))
+    query = select(checkpoints).where(_committed_rows(uow, job_key, checkpoints))
     rows = uow.all(query.order_by(checkpoints.c.step.desc()))
     return [CheckpointRecord(**_without_job(row)) for row in rows]
 
@@ -134,14 +134,14 @@ def committed_evaluations(uow: UnitOfWork, job_key: str) -> list[EvaluationRecor
 
     The step that an attempt resumed from may have been evaluated before it or by it: the newer one counts.
     """
-    query = select(job_evaluations).where(_committed(uow, job_key, job_evaluations, before_first=1))
+    query = select(job_evaluations).where(_committed_rows(uow, job_key, job_evaluations, before_first=1))
     rows = uow.all(query.order_by(job_evaluations.c.step, job_evaluations.c.attempt))
     return list({row["step"]: EvaluationRecord(**_without_job(row)) for row in rows}.values())
 
 
 def modelled_seconds_until(uow: UnitOfWork, job_key: str, last_step: int) -> float:
     query = select(func.sum(job_metrics.c.modelled_seconds)).where(
-        _committed(uow, job_key, job_metrics), job_metrics.c.step <= last_step
+        _committed_rows(uow, job_key, job_metrics), job_metrics.c.step <= last_step
     )
     return float(uow.execute(query).scalar() or 0.0)
 
@@ -150,7 +150,7 @@ def _without_job(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if name != "job_key"}
 
 
-def _committed(uow: UnitOfWork, job_key: str, table: Table, before_first: int = 0) -> ColumnElement[bool]:
+def _committed_rows(uow: UnitOfWork, job_key: str, table: Table, before_first: int = 0) -> ColumnElement[bool]:
     """`before_first`: how many steps before an attempt's first one count as well."""
     pieces = []
     for attempt, first, last in committed_ranges(attempts.of_job(uow, job_key)):

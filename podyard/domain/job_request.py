@@ -37,7 +37,7 @@ def wanted_checkpoint(request: JobRequest) -> tuple[str, int | None] | None:
 
 def spec_of(request: JobRequest, kind: AcceleratorType, source: tuple[StartFrom, JobSpec] | None) -> JobSpec:
     """`source`: the checkpoint that the job starts from, and what its job was asked to do. Raises INVALID_ARGUMENT."""
-    spec = _trained(request) if source is None else _of_source(request, *source, kind)
+    spec = _spec_of_training(request) if source is None else _of_source(request, *source, kind)
     _check(spec, kind)
     return spec
 
@@ -58,7 +58,7 @@ def _of_source(request: JobRequest, start: StartFrom, other: JobSpec, kind: Acce
     return _spec(request, other.recipe, other.arguments, 1, batch, other.seed, 0, start)
 
 
-def _trained(request: JobRequest) -> JobSpec:
+def _spec_of_training(request: JobRequest) -> JobSpec:
     recipe = request.recipe
     if recipe is None:
         raise invalid("a job needs a recipe or a program", "recipe")
@@ -86,17 +86,17 @@ def _spec(
 ) -> JobSpec:
     """The request, with the numbers given here where it has none."""
 
-    def chosen(asked: int | None, usual: int) -> int:
+    def choose(asked: int | None, usual: int) -> int:
         return usual if asked is None else asked
 
     return JobSpec(
         recipe=recipe,
         arguments=arguments,
         mode=check_mode(recipe, request.mode),
-        steps=chosen(request.steps, steps),
-        global_batch=chosen(request.global_batch, global_batch),
-        seed=chosen(request.seed, seed),
-        checkpoint_every_steps=chosen(request.checkpoint_every_steps, checkpoint_every_steps),
+        steps=choose(request.steps, steps),
+        global_batch=choose(request.global_batch, global_batch),
+        seed=choose(request.seed, seed),
+        checkpoint_every_steps=choose(request.checkpoint_every_steps, checkpoint_every_steps),
         max_failures=request.max_failures,
         max_preemptions=request.max_preemptions,
         execution=request.execution,

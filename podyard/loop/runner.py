@@ -40,7 +40,7 @@ def main(settings: Settings, fleet: Fleet, send: Send, clock: RealClock, beat: C
 
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
-    while not stopping.is_set() and not _prepared(database):
+    while not stopping.is_set() and not _is_prepared(database):
         beat()
         stopping.wait(TICK_SECONDS)
     while not stopping.is_set():
@@ -57,7 +57,7 @@ def main(settings: Settings, fleet: Fleet, send: Send, clock: RealClock, beat: C
     database.close()
 
 
-def _prepared(database: Database) -> bool:
+def _is_prepared(database: Database) -> bool:
     """Whether the API has made the schema and the clock: at the very first start the loop is there before them."""
     try:
         return database.read(lambda uow: uow.clock is not None)

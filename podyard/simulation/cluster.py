@@ -43,7 +43,7 @@ class SimReplica:
     final: str | None = None  # what it said in the end: SUCCEEDED, FAILED or YIELDED
     stopping: bool = False
 
-    def reached(self, now: PlatformTime) -> int:
+    def last_step(self, now: PlatformTime) -> int:
         """The last whole step at `now`."""
         if self.began is None:
             return self.done
@@ -214,7 +214,7 @@ class SimAgent:
     def _report(self, process: SimReplica, now: PlatformTime, twice: bool = False) -> None:
         if process.began is None:
             process.began = now
-        reached = process.reached(now)
+        reached = process.last_step(now)
         due = process.reported is None or self._clock.now() >= process.reported.plus_seconds(REPORT_SECONDS)
         state = "SUCCEEDED" if reached >= process.assigned.job.spec.steps else "RUNNING"
         news = reached > process.done and process.assigned.replica.rank == 0
