@@ -203,7 +203,7 @@ def sync(request: Request, agent: str, body: Annotated[deps.MendedBody, SyncMess
     def body_of_unit(uow: UnitOfWork) -> tuple[Any, Any, Any, bool]:
         live = agents.sync(uow, caller, agent, message.fence, seen)
         listening = listens(request, agent) and host_connections.has_listeners(uow)
-        return live, hosts.wanted(uow, agent), hosts.gone(uow, message.host_folders), listening
+        return live, hosts.list_wanted(uow, agent), hosts.list_removed(uow, message.host_folders), listening
 
     live, wanted, gone, listening = deps.write(request, body_of_unit)
     return {

@@ -23,7 +23,7 @@ from podyard.api.tpu.call import SHARED_PARAMETERS
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.errors import invalid
 from podyard.base.money import NANOS_PER_UNIT
-from podyard.control.catalogue import SERVICES, ListedService, ListedSku, Timeline, listed, service_of
+from podyard.control.catalogue import SERVICES, ListedService, ListedSku, Timeline, service_of, skus_of
 from podyard.pricing.sku import default_rate_card
 
 T = TypeVar("T")
@@ -169,7 +169,7 @@ def skus(request: Request, service: str) -> SkuList:
 
 @functools.cache
 def _skus(service: ListedService) -> tuple[ListedSku, ...]:
-    return listed(default_rate_card(), service)
+    return skus_of(default_rate_card(), service)
 
 
 def _prices(sku: ListedSku, between: tuple[PlatformTime, PlatformTime] | None, now: PlatformTime) -> Timeline:

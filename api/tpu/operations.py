@@ -55,12 +55,12 @@ def _response(version: str, operation: Operation, project_number: int) -> dict[s
     if operation.target_kind == "node":
         if deleted and not convert.is_v1(version):
             return dict(_EMPTY)
-        node = node_rows.thawed(frozen)
+        node = node_rows.thaw(frozen)
         shown = convert.to_api_node(version, node, project_number, in_operation=True)
         return {"@type": f"{prefix}.Node", **shown}
     if convert.is_v1(version) or (deleted and version == "v2"):
         return dict(_EMPTY)
-    queued = convert_queue.to_api_queued_resource(version, queue_rows.thawed(frozen), in_operation=True)
+    queued = convert_queue.to_api_queued_resource(version, queue_rows.thaw(frozen), in_operation=True)
     return {"@type": f"{prefix}.QueuedResource", **queued}
 
 

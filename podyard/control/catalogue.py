@@ -101,7 +101,7 @@ _USAGES: Mapping[str, tuple[str, str, str]] = {
 }
 
 
-def listed(card: RateCard, service: ListedService) -> tuple[ListedSku, ...]:
+def skus_of(card: RateCard, service: ListedService) -> tuple[ListedSku, ...]:
     """What a service sells at the prices of a card, in a stable order: by way to buy, region, generation."""
     return tuple(sku for sku in _all(card) if sku.service is service)
 

@@ -169,7 +169,7 @@ def by_text_of(card: RateCard) -> Mapping[tuple[str, str], ListedSku]:
     return {
         (sku.description.partition(" running in ")[0], sku.region): sku
         for service in catalogue.SERVICES
-        for sku in catalogue.listed(card, service)
+        for sku in catalogue.skus_of(card, service)
         if not sku.usage_type.startswith("Commit")
     }
 

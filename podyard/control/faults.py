@@ -45,7 +45,7 @@ def create_all(uow: UnitOfWork, principal: Principal, items: Any) -> list[FaultR
 
 def get(uow: UnitOfWork, principal: Principal, fault_id: str) -> FaultRule:
     principal.require("podyard.faults.list", "*", f"faults/{fault_id}")
-    return _found(uow, fault_id)
+    return _find(uow, fault_id)
 
 
 def list_faults(uow: UnitOfWork, principal: Principal) -> list[FaultRule]:
@@ -57,12 +57,12 @@ def list_faults(uow: UnitOfWork, principal: Principal) -> list[FaultRule]:
 def delete(uow: UnitOfWork, principal: Principal, fault_id: str) -> None:
     """Removes a rule. What it has in store does not come, and what it has broken works again."""
     principal.require("podyard.faults.delete", "*", f"faults/{fault_id}")
-    _found(uow, fault_id)
+    _find(uow, fault_id)
     rows.remove(uow, fault_id)
     recovery.mend(uow, fault_id)
 
 
-def _found(uow: UnitOfWork, fault_id: str) -> FaultRule:
+def _find(uow: UnitOfWork, fault_id: str) -> FaultRule:
     rule = rows.by_id(uow, fault_id)
     if rule is None:
         raise not_found(f"faults/{fault_id}")

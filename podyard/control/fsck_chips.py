@@ -41,7 +41,7 @@ def check_chips(records: Records, fleet: Fleet) -> Iterator[Violation]:
             yield Violation("I1", item.created, node.name, text)
         taken[pod.pod_id] = held | chips
         counted[pod.pod_id] = counted.get(pod.pod_id, 0) + chips.bit_count()
-        why = misplaced(pod, node.kind, item)
+        why = placement_problem(pod, node.kind, item)
         if why:
             yield Violation("I1", item.created, node.name, why)
     yield from _sums(records, pods, taken, counted)
@@ -49,7 +49,7 @@ def check_chips(records: Records, fleet: Fleet) -> Iterator[Violation]:
     yield from _processes(records)
 
 
-def misplaced(pod: Pod, kind: AcceleratorType, item: PlacedSlice) -> str:
+def placement_problem(pod: Pod, kind: AcceleratorType, item: PlacedSlice) -> str:
     """What is wrong with the place of a slice; nothing when it is legal."""
     chips = item.chips
     if chips & ~full_mask(pod.shape):

@@ -33,15 +33,15 @@ _OVER = (
 
 
 def check_requests(records: Records, fleet: Fleet) -> Iterator[Violation]:
-    yield from _operations(records)
-    yield from _quota(records, fleet)
-    yield from _request_ids(records)
-    yield from _queued(records)
-    yield from _waiting(records)
-    yield from _preempted(records)
+    yield from _check_operations(records)
+    yield from _check_quota(records, fleet)
+    yield from _check_request_ids(records)
+    yield from _check_queue(records)
+    yield from _check_waiting(records)
+    yield from _check_preemptions(records)
 
 
-def _operations(records: Records) -> Iterator[Violation]:
+def _check_operations(records: Records) -> Iterator[Violation]:
     pending = {pending for _, pending in _pending(records)}
     simulated = {timer.resource_key for timer in records.timers if timer.kind == "maintenance.simulated"}
     for key, operation in records.operations.items():
@@ -89,7 +89,7 @@ def ended_wrongly(operation: Operation) -> str:
     return f"it has ended at version {operation.version}: more than once" if operation.version != 2 else ""
 
 
-def _quota(records: Records, fleet: Fleet) -> Iterator[Violation]:
+def _check_quota(records: Records, fleet: Fleet) -> Iterator[Violation]:
     alone = [node for node in records.nodes.values() if node.live_name is not None and node.queued_resource_key is None]
     counted: dict[NodeKind, int] = {}
     for node in alone:
@@ -121,7 +121,7 @@ def _use(
     used[key] = used.get(key, 0) + quota_units(kind)
 
 
-def _request_ids(records: Records) -> Iterator[Violation]:
+def _check_request_ids(records: Records) -> Iterator[Violation]:
     seen: dict[str, str] = {}
     for request in records.requests:
         operation_id, request_id = request.operation_id, request.key.request_id
@@ -134,7 +134,7 @@ def _request_ids(records: Records) -> Iterator[Violation]:
             seen[operation_id] = request_id
 
 
-def _queued(records: Records) -> Iterator[Violation]:
+def _check_queue(records: Records) -> Iterator[Violation]:
     members: dict[str, list[NodeRecord]] = {}
     for node in records.nodes.values():
         if node.queued_resource_key is not None and node.live_name is not None:
@@ -177,7 +177,7 @@ def _queue_problems(
         yield f"it is {state}, and its time was over at {until.rfc3339()}"
 
 
-def _waiting(records: Records) -> Iterator[Violation]:
+def _check_waiting(records: Records) -> Iterator[Violation]:
     """I5 for what waits for chips: it says why."""
     placed = {item.node_key for item in records.slices}
     entered = {change.resource_key: change.at for change in records.changes}
@@ -197,7 +197,7 @@ def _waiting(records: Records) -> Iterator[Violation]:
             yield Violation("I5", records.now, queued.name, "it does not say why it waits")
 
 
-def _preempted(records: Records) -> Iterator[Violation]:
+def _check_preemptions(records: Records) -> Iterator[Violation]:
     classes = {key: node.usage_class for key, node in records.nodes.items()}
     made_for_jobs = {key for key, node in records.nodes.items() if node.job_key is not None}
     for change in records.changes:

@@ -134,7 +134,7 @@ def _guest_attributes(host: HostRecord, secret: str) -> dict[str, Mapping[str, s
     return {**host.guest_attributes, HOST_KEYS_NAMESPACE: {KEY_TYPE: public}}
 
 
-def wanted(uow: UnitOfWork, agent_id: str) -> list[HostWanted]:
+def list_wanted(uow: UnitOfWork, agent_id: str) -> list[HostWanted]:
     """The hosts that have a life on the agent, and whether they shall go on."""
     live = hosts.live(uow, agent_id)
     secret = yard.read(uow).secret if live else ""
@@ -151,7 +151,7 @@ def wanted(uow: UnitOfWork, agent_id: str) -> list[HostWanted]:
     ]
 
 
-def gone(uow: UnitOfWork, host_ids: Sequence[str]) -> list[str]:
+def list_removed(uow: UnitOfWork, host_ids: Sequence[str]) -> list[str]:
     """Which of the hosts are no more: their folders may go."""
     return sorted(set(host_ids) - hosts.present(uow, host_ids))
 
@@ -168,7 +168,7 @@ def sync(
         if host is not None and host.generation == report.generation:  # else of a life that is over
             _take(uow, host, report)
     _stop_where_not_ready(uow, agent_id)
-    live = wanted(uow, agent_id)
+    live = list_wanted(uow, agent_id)
     if live:
         hosts.renew_leases(uow, agent_id)
     news = {}

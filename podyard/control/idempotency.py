@@ -38,7 +38,7 @@ def once(
     An operation that has been deleted since cannot be answered, so the request counts as new: a creation then finds
     what it made before (ALREADY_EXISTS), a deletion finds nothing (NOT_FOUND).
     """
-    key = RequestKey(project, method, _checked(request_id))
+    key = RequestKey(project, method, _check_id(request_id))
     digest = _digest(principal, body)
     too_old = uow.now.plus_seconds(-REMEMBERED_SECONDS)
     request_ids.sweep(uow, too_old, SWEPT_MAX)
@@ -64,7 +64,7 @@ def _act(uow: UnitOfWork, key: RequestKey, act: Callable[[], str]) -> str:
     return operation_id
 
 
-def _checked(request_id: str) -> str:
+def _check_id(request_id: str) -> str:
     """The id in lower case: two spellings of one UUID are one."""
     found = request_id.lower()
     if _UUID.fullmatch(found) is None or found == _ZERO:

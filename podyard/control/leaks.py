@@ -45,17 +45,17 @@ class Leak:
 def find(uow: UnitOfWork, project: str | None, idle_seconds: float) -> list[Leak]:
     """Leaks of a project, or (None) of all, by name: each resource once, with its first reason. Reads only."""
     leaks: dict[str, Leak] = {}
-    for leak in (*_queued(uow, project), *_nodes(uow, project, idle_seconds)):
+    for leak in (*_of_queued_resources(uow, project), *_of_nodes(uow, project, idle_seconds)):
         leaks.setdefault(leak.name, leak)
     return [leaks[name] for name in sorted(leaks)]
 
 
-def _queued(uow: UnitOfWork, project: str | None) -> Iterator[Leak]:
+def _of_queued_resources(uow: UnitOfWork, project: str | None) -> Iterator[Leak]:
     for queued in queue_rows.not_in(uow, _AT_WORK, project):
         yield Leak("queuedResource", queued.name, queued.state, "it holds quota, and neither has nodes nor waits")
 
 
-def _nodes(uow: UnitOfWork, project: str | None, idle_seconds: float) -> Iterator[Leak]:
+def _of_nodes(uow: UnitOfWork, project: str | None, idle_seconds: float) -> Iterator[Leak]:
     for node in node_rows.live(uow, project):
         if node.state is NodeState.DELETING:
             continue

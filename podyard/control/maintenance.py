@@ -102,7 +102,7 @@ def schedule(
         raise failed_precondition(f"node {node_id} is in maintenance")
     upcoming = UpcomingMaintenance(
         type=maintenance_type,
-        can_reschedule=can_reschedule and _allowed(node),
+        can_reschedule=can_reschedule and _may_be_begun_early(node),
         window_start=window_start.rfc3339(),
         window_end=window_end.rfc3339(),
         latest_window_start=latest.rfc3339(),
@@ -211,7 +211,7 @@ def _end_simulated(uow: UnitOfWork, operation_id: str) -> None:
         # A real maintenance that has begun meanwhile has put its own words there.
         changed = dataclasses.replace(node, health=HEALTHY, health_description="", maintenance_workers=())
         store(uow, node, changed)
-    operations.succeed(uow, operation_id, node_rows.frozen(uow, changed))
+    operations.succeed(uow, operation_id, node_rows.freeze(uow, changed))
 
 
 def _check(node: NodeRecord) -> None:
@@ -224,7 +224,7 @@ def _check(node: NodeRecord) -> None:
         raise nodes.bad_state("performMaintenance", node)
 
 
-def _allowed(node: NodeRecord) -> bool:
+def _may_be_begun_early(node: NodeRecord) -> bool:
     least = node.kind.generation.maintenance_from_chips
     return least is not None and node.kind.chip_count >= least
 

@@ -151,7 +151,7 @@ def patch(
     disks.check(uow, project, node.node_key, spec)
     rows.set_spec(uow, node, spec)
     operation_id = operations.begin(uow, operations.of_node(node), "update").operation_id
-    operations.succeed(uow, operation_id, rows.frozen(uow, replace(node, spec=spec)))
+    operations.succeed(uow, operation_id, rows.freeze(uow, replace(node, spec=spec)))
     return operations.get(uow, principal, project, zone, operation_id)
 
 
@@ -295,7 +295,7 @@ def on_timer(uow: UnitOfWork, timer: Timer) -> bool:
     elif kind == "node.stopped":
         slices.release(uow, node.node_key)
         moved = move(uow, node, "stopped", reason="stopped", changed=replace(node, pending_operation=None))
-        operations.succeed(uow, node.pending_operation, rows.frozen(uow, moved))
+        operations.succeed(uow, node.pending_operation, rows.freeze(uow, moved))
     elif kind == "node.deleted":
         slices.release(uow, node.node_key)
         rows.remove_hosts(uow, node.node_key)
@@ -303,7 +303,7 @@ def on_timer(uow: UnitOfWork, timer: Timer) -> bool:
         gone = replace(node, pending_operation=None, live_name=None)
         moved = move(uow, node, "deleted", reason="deleted", changed=gone)
         # v1's delete answers with the node, later versions with nothing.
-        operations.succeed(uow, node.pending_operation, rows.frozen(uow, moved))
+        operations.succeed(uow, node.pending_operation, rows.freeze(uow, moved))
         _tell_queue(uow, node)
     elif kind == "node.release":
         slices.release(uow, node.node_key)
@@ -322,7 +322,7 @@ def _ready(uow: UnitOfWork, node: NodeRecord, event: str, changed: NodeRecord) -
     termination = _end_of_life(uow, node) if event == "created" else node.termination
     changed = replace(changed, ready_since=uow.now, pending_operation=None, wait_reason="", termination=termination)
     moved = move(uow, node, event, reason="ready", changed=changed)
-    operations.succeed(uow, node.pending_operation, rows.frozen(uow, moved))
+    operations.succeed(uow, node.pending_operation, rows.freeze(uow, moved))
     if event == "created" and moved.termination is not None:
         timers.put(uow, "node.expire", node.node_key, 0, max(uow.now, moved.termination))
     _tell_queue(uow, node)

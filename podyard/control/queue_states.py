@@ -30,7 +30,7 @@ def settle(uow: UnitOfWork, queued_resource_key: str) -> None:
     elif queued.state is QueuedResourceState.SUSPENDING:
         _settle_suspending(uow, queued, found)
     elif queued.state is QueuedResourceState.DELETING and not found:
-        frozen = rows.frozen(uow, queued)
+        frozen = rows.freeze(uow, queued)
         move(uow, queued, "deleted", reason="deleted", changed=replace(queued, live_name=None, pending_operation=None))
         timers.drop(uow, queued_resource_key)
         operations.succeed(uow, queued.pending_operation, frozen)
@@ -79,7 +79,7 @@ def _activate(uow: UnitOfWork, queued: QueuedResourceRecord) -> None:
     """All of its nodes are READY."""
     changed = replace(queued, activated=queued.activated or uow.now, pending_operation=None, repaired=[])
     moved = move(uow, queued, "activate", reason="all of its nodes are READY", changed=changed)
-    operations.succeed(uow, queued.pending_operation, rows.frozen(uow, moved))
+    operations.succeed(uow, queued.pending_operation, rows.freeze(uow, moved))
 
 
 def _suspend(

@@ -61,7 +61,7 @@ def create(
     principal.require("tpu.queuedresources.create", project, f"projects/{project}/locations/{zone}")
     if len(queued_resource_id) > RESOURCE_ID_LENGTH_MAX or _ID.fullmatch(queued_resource_id) is None:
         raise invalid(f"queuedResourceId {queued_resource_id!r} is not a valid id", "queuedResourceId")
-    resolved = _resolved(spec, uow.now)
+    resolved = _resolve(spec, uow.now)
     _check_nodes(uow, fleet, zone, resolved)
     for node in resolved.nodes:
         check_asked(node.spec.reservation_name, project, zone)
@@ -113,7 +113,7 @@ def _queue(uow: UnitOfWork, principal: Principal, made: QueuedResourceRecord, de
         accepted = move(uow, accepted, "wait", reason="it waits for chips")
     if made.valid_until is not None:
         timers.put(uow, "queuedResource.expire", key, 0, made.valid_until)
-    return _done(uow, principal, accepted, "create", detail)
+    return _finish(uow, principal, accepted, "create", detail)
 
 
 def get(uow: UnitOfWork, principal: Principal, project: str, zone: str, queued_resource_id: str) -> QueuedResource:
@@ -175,7 +175,7 @@ def reset(
     )
     moved = move(uow, queued, "reset", reason="reset requested", changed=changed)
     _delete_nodes(uow, fleet, queued)
-    return _done(uow, principal, moved, "reset")
+    return _finish(uow, principal, moved, "reset")
 
 
 def apply_place_group(uow: UnitOfWork, fleet: Fleet, action: PlaceGroup) -> None:
@@ -282,7 +282,7 @@ def _delete_nodes(uow: UnitOfWork, fleet: Fleet, queued: QueuedResourceRecord) -
         nodes.delete_as_platform(uow, fleet, node)
 
 
-def _resolved(spec: QueuedResourceSpec, now: PlatformTime) -> QueuedResourceSpec:
+def _resolve(spec: QueuedResourceSpec, now: PlatformTime) -> QueuedResourceSpec:
     """The spec with moments for durations, and with what it says of its nodes in each of them."""
     after, until = spec.valid_after, spec.valid_until
     if spec.valid_after_seconds is not None:
@@ -342,12 +342,12 @@ def _as_planned(uow: UnitOfWork, key: str, version: int) -> QueuedResourceRecord
     return queued if queued is not None and queued.version == version else None
 
 
-def _done(
+def _finish(
     uow: UnitOfWork, principal: Principal, queued: QueuedResourceRecord, verb: str, detail: str = ""
 ) -> Operation:
     """An operation that has ended, with the queued resource as it stands."""
     operation_id = operations.begin(uow, operations.of_queued_resource(queued), verb, detail).operation_id
-    operations.succeed(uow, operation_id, rows.frozen(uow, queued))
+    operations.succeed(uow, operation_id, rows.freeze(uow, queued))
     return operations.get(uow, principal, queued.project, queued.zone, operation_id)
 
 

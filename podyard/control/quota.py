@@ -17,7 +17,7 @@ from podyard.domain.node import UsageClass
 from podyard.hardware.accelerator_types import AcceleratorType
 
 
-def used(uow: UnitOfWork, project: str, region: str, kind: AcceleratorType, usage_class: UsageClass) -> int:
+def usage(uow: UnitOfWork, project: str, region: str, kind: AcceleratorType, usage_class: UsageClass) -> int:
     """What the project's nodes and queued resources take from the quota that a node of `kind` would count against."""
     return sum(
         count * quota_units(other)
@@ -50,8 +50,8 @@ def check_all(
     for kind in groups.values():
         asked = sum(quota_units(other) for other in kinds if _share_quota(other, kind))
         limit = _limit(uow, fleet, project, zone, kind, usage_class)
-        if used(uow, project, region, kind, usage_class) + asked > limit:
-            raise _exhausted(project, zone, kind, usage_class, limit)
+        if usage(uow, project, region, kind, usage_class) + asked > limit:
+            raise _exhausted_error(project, zone, kind, usage_class, limit)
 
 
 def _limit(
@@ -67,7 +67,9 @@ def _share_quota(one: AcceleratorType, other: AcceleratorType) -> bool:
     return one.generation is other.generation and quota_kind(one) == quota_kind(other)
 
 
-def _exhausted(project: str, zone: str, kind: AcceleratorType, usage_class: UsageClass, limit: int) -> PodyardError:
+def _exhausted_error(
+    project: str, zone: str, kind: AcceleratorType, usage_class: UsageClass, limit: int
+) -> PodyardError:
     name = quota_name(kind, usage_class)
     violation = {
         "subject": f"projects/{project}",

@@ -78,7 +78,7 @@ def check(platform: Platform, project: str, method: str) -> None:
     with _minutes_lock:
         minute = _minutes.setdefault(platform.database, _Minute())
     if not minute.take(platform.clock.now().nanos // WINDOW_NANOS, (project, name), limit):
-        raise _exhausted(platform.database, project, name, limit)
+        raise _exhausted_error(platform.database, project, name, limit)
 
 
 def metric_of(name: str) -> str:
@@ -90,7 +90,7 @@ def metric_of(name: str) -> str:
     return f"{verb[0].upper()}{verb[1:]}{thing if verb == 'list' else thing.removesuffix('s')} requests"
 
 
-def _exhausted(database: Database, project: str, name: str, limit: int) -> PodyardError:
+def _exhausted_error(database: Database, project: str, name: str, limit: int) -> PodyardError:
     found = database.read(lambda uow: projects.find(uow, project))
     metric = metric_of(name)
     consumer = f"project_number:{0 if found is None else found.number}"

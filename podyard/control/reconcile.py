@@ -80,7 +80,7 @@ def end_jobs_without_node(uow: UnitOfWork, fleet: Fleet) -> None:
         why = node.state_reason or node.wait_reason or "it was deleted"
         text = f"node {job.node_id} is {node.state} and will not be READY again: {why}"
         gangs.finish_job(uow, job, "fail", Code.ABORTED, text)
-    for node in node_rows.left_behind(uow):
+    for node in node_rows.list_left_behind(uow):
         if NODE.allows(node.state, "delete"):
             nodes.delete_as_platform(uow, fleet, node)
 

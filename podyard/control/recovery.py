@@ -84,7 +84,7 @@ def on_timer(uow: UnitOfWork, timer: Timer) -> None:
 def mend(uow: UnitOfWork, fault_id: str) -> None:
     """All chips that a rule has broken work again, sooner than was thought; nodes that waited for them are READY."""
     mended = fault_rows.mend(uow, fault_id=fault_id)
-    still_broken = fault_rows.broken(uow) if mended else {}
+    still_broken = fault_rows.broken_chips_by_pod(uow) if mended else {}
     for item in mended:
         node, held = node_rows.find_by_key(uow, item.node_key), slices.find(uow, item.node_key)
         # A node that has been moved since, by whatever it was, waits for something else.

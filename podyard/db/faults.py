@@ -180,7 +180,7 @@ def mend(uow: UnitOfWork, *, break_id: str = "", fault_id: str = "") -> list[Bro
     return [BrokenChips(**{**row, "chips": chips_from_text(row["chips"])}) for row in found]
 
 
-def broken(uow: UnitOfWork) -> dict[str, int]:
+def broken_chips_by_pod(uow: UnitOfWork) -> dict[str, int]:
     """Bit set of broken chips by pod, where there are any."""
     found: dict[str, int] = {}
     for row in uow.all(_BROKEN):

@@ -43,7 +43,7 @@ PRIORITY_LABEL = "podyard-priority"
 SLICES_KEPT_MAX = 16_384  # records of slices that have not changed since: more than a fleet of 4096-chip pods holds
 
 
-def _stored(column: Column[Any]) -> ColumnElement[int]:
+def _as_stored(column: Column[Any]) -> ColumnElement[int]:
     """A time as the integer that is stored."""
     return type_coerce(column, BigInteger)
 
@@ -55,15 +55,15 @@ _OF_SLICE = (
         slices.c.node_key,
         slices.c.pod_id,
         slices.c.chips,
-        _stored(slices.c.created).label("placed"),
+        _as_stored(slices.c.created).label("placed"),
         nodes.c.project,
         nodes.c.usage_class,
         nodes.c.state,
         nodes.c.version,
         nodes.c.job_key,
-        _stored(nodes.c.termination).label("termination"),
-        _stored(nodes.c.reclaim_at).label("reclaim"),
-        _stored(nodes.c.created).label("node_created"),
+        _as_stored(nodes.c.termination).label("termination"),
+        _as_stored(nodes.c.reclaim_at).label("reclaim"),
+        _as_stored(nodes.c.created).label("node_created"),
         nodes.c.host_count,
     )
     .join(nodes, nodes.c.node_key == slices.c.node_key)
@@ -96,7 +96,7 @@ def load(uow: UnitOfWork, fleet: Fleet) -> FleetSnapshot:
         fleet=fleet,
         slices=tuple(found),
         waiting=waiting,
-        broken_chips=fault_rows.broken(uow),
+        broken_chips=fault_rows.broken_chips_by_pod(uow),
         reservations=_reservations(uow),
         shares=fleet.shares,
     )
@@ -138,7 +138,7 @@ def stamp(uow: UnitOfWork) -> tuple[Any, ...] | None:
     return None if uow.clock.fault_rules else tuple(uow.execute(_STAMP, {"now": uow.now}).all()[0])
 
 
-def _seen(table: Table, functions: Sequence[Function[Any]], *where: ColumnElement[bool]) -> list[Label[Any]]:
+def _figures(table: Table, functions: Sequence[Function[Any]], *where: ColumnElement[bool]) -> list[Label[Any]]:
     """Figures of the rows, among which one that is gone and one that has come do not make up for each other."""
     asked = (select(function).select_from(table).where(*where).scalar_subquery() for function in functions)
     return [query.label(f"{table.name}_{number}") for number, query in enumerate(asked)]
@@ -160,20 +160,20 @@ _QUEUE = (
     .order_by(queued_resources.c.created, queued_resources.c.queued_resource_key)
 )
 _STAMP = select(
-    *_seen(slices, (func.count(), func.max(slices.c.created))),
-    *_seen(
+    *_figures(slices, (func.count(), func.max(slices.c.created))),
+    *_figures(
         nodes,
         (func.count(), func.max(nodes.c.created), func.sum(nodes.c.version)),
         nodes.c.state.in_(sorted(NODE_STATES_WAITING_FOR_SLICE)),
         ~_HOLDS.exists(),
     ),
-    *_seen(
+    *_figures(
         queued_resources,
         (func.count(), func.max(queued_resources.c.created), func.sum(queued_resources.c.version)),
         *_HAS_ITS_TURN,
     ),
-    *_seen(reservations, (func.count(), func.sum(reservations.c.version)), reservations.c.state == "ACTIVE"),
-    *_seen(broken_chips, (func.count(), func.max(broken_chips.c.until))),
+    *_figures(reservations, (func.count(), func.sum(reservations.c.version)), reservations.c.state == "ACTIVE"),
+    *_figures(broken_chips, (func.count(), func.max(broken_chips.c.until))),
 )
 
 

@@ -107,7 +107,7 @@ def load(uow: UnitOfWork, after_seq: int = 0) -> Records:
         replicas=[to_replica(row) for row in of_job("replicas")],
         steps=steps,
         requests=request_ids.list_all(uow),
-        broken=fault_rows.broken(uow),
+        broken=fault_rows.broken_chips_by_pod(uow),
     )
 
 
@@ -121,7 +121,7 @@ def _queries(everything: bool) -> Mapping[str, Select[Any]]:
     changes, usage, queued = tables.state_changes, tables_billing.usage_events.c, q.queued_resources
     newer = select(changes.c.resource_key).where(changes.c.seq > bindparam("after")).distinct()
 
-    def touched(query: Select[Any], key: Any, *live: Any) -> Select[Any]:
+    def with_changes(query: Select[Any], key: Any, *live: Any) -> Select[Any]:
         """All rows; or those that changed, and those that live."""
         return query if everything else query.where(or_(key.in_(newer), *live))
 
@@ -132,18 +132,20 @@ def _queries(everything: bool) -> Mapping[str, Select[Any]]:
     # As the fields of UsageEvent.
     events = select(usage.event_id, usage.resource_key, usage.resource_seq, usage.state, usage.at)
     return {
-        "changes": touched(select(changes), changes.c.resource_key).order_by(changes.c.resource_key, changes.c.seq),
-        "usage": touched(events, usage.resource_key).order_by(usage.seq),
-        "nodes": touched(select(c.nodes), c.nodes.c.node_key, c.nodes.c.live_name.is_not(None)).order_by(
+        "changes": with_changes(select(changes), changes.c.resource_key).order_by(
+            changes.c.resource_key, changes.c.seq
+        ),
+        "usage": with_changes(events, usage.resource_key).order_by(usage.seq),
+        "nodes": with_changes(select(c.nodes), c.nodes.c.node_key, c.nodes.c.live_name.is_not(None)).order_by(
             c.nodes.c.node_key
         ),
-        "operations": touched(
+        "operations": with_changes(
             select(c.operations), c.operations.c.operation_id, c.operations.c.state == OperationState.RUNNING
         ).order_by(c.operations.c.operation_id),
-        "queued": touched(select(queued), queued.c.queued_resource_key, queued.c.live_name.is_not(None)).order_by(
+        "queued": with_changes(select(queued), queued.c.queued_resource_key, queued.c.live_name.is_not(None)).order_by(
             queued.c.queued_resource_key
         ),
-        "jobs": touched(select(j.jobs), j.jobs.c.job_key, j.jobs.c.state.in_(ACTIVE_JOB_STATES)).order_by(
+        "jobs": with_changes(select(j.jobs), j.jobs.c.job_key, j.jobs.c.state.in_(ACTIVE_JOB_STATES)).order_by(
             j.jobs.c.job_key
         ),
         "attempts": of_job(j.attempts, j.attempts.c.job_key, j.attempts.c.attempt),

@@ -131,7 +131,7 @@ def _that_want_hosts() -> Select[Any]:
     return select(nodes).where(nodes.c.state == NodeState.READY, wanted).order_by(nodes.c.node_key)
 
 
-def left_behind(uow: UnitOfWork) -> list[NodeRecord]:
+def list_left_behind(uow: UnitOfWork) -> list[NodeRecord]:
     """The live nodes that were made for a job that is over, by key."""
     return [to_record(row) for row in uow.all(_LEFT_BEHIND)]
 
@@ -206,13 +206,13 @@ def to_nodes(uow: UnitOfWork, records: Sequence[NodeRecord]) -> list[Node]:
     return [_node(record, by_node.get(record.node_key, []), slice_ids.get(record.node_key)) for record in records]
 
 
-def frozen(uow: UnitOfWork, record: NodeRecord) -> dict[str, Any]:
+def freeze(uow: UnitOfWork, record: NodeRecord) -> dict[str, Any]:
     """The node as JSON, for an operation's response: it must not change with the node afterwards."""
     return columns(to_node(uow, record))
 
 
-def thawed(data: Mapping[str, Any]) -> Node:
-    """The node that `frozen` made `data` of; what an older Podyard did not store has its default."""
+def thaw(data: Mapping[str, Any]) -> Node:
+    """The node that `freeze` made `data` of; what an older Podyard did not store has its default."""
     times = {name: data.get(name) for name in _TIMES}
     return Node(
         **{
@@ -253,7 +253,7 @@ def add_hosts(uow: UnitOfWork, node_key: str, first_address: int, host_count: in
             "host_id": f"{node_key}-w-{index}",
             "node_key": node_key,
             "host_index": index,
-            "internal_ip": _dotted(_INTERNAL_BASE + first_address + index),
+            "internal_ip": _dotted_text(_INTERNAL_BASE + first_address + index),
             "external_ip": external_address(base, first_address + index),
             "port_map": {},
         }
@@ -311,5 +311,5 @@ def _host(row: Mapping[str, Any]) -> NodeHost:
     return NodeHost(row["host_index"], row["internal_ip"], row["external_ip"], HostState(row["state"]))
 
 
-def _dotted(number: int) -> str:
+def _dotted_text(number: int) -> str:
     return ".".join(str(number >> shift & 255) for shift in (24, 16, 8, 0))

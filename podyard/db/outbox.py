@@ -28,7 +28,7 @@ def put(uow: UnitOfWork, queue: str, task: str, args: Sequence[str]) -> None:
     uow.insert(outbox, row)
 
 
-def unsent(uow: UnitOfWork) -> list[Message]:
+def list_unsent(uow: UnitOfWork) -> list[Message]:
     return [Message(**row) for row in uow.all(_UNSENT)]
 
 

@@ -111,14 +111,14 @@ def to_queued_resource(uow: UnitOfWork, record: QueuedResourceRecord) -> QueuedR
     )
 
 
-def frozen(uow: UnitOfWork, record: QueuedResourceRecord) -> dict[str, Any]:
+def freeze(uow: UnitOfWork, record: QueuedResourceRecord) -> dict[str, Any]:
     """The queued resource as JSON, for an operation's response."""
     shown = to_queued_resource(uow, record)
     return {**dataclasses.asdict(shown), "created": shown.created.nanos, "spec": from_queued_spec(shown.spec)}
 
 
-def thawed(data: Mapping[str, Any]) -> QueuedResource:
-    """The record that `frozen` made `data` of."""
+def thaw(data: Mapping[str, Any]) -> QueuedResource:
+    """The record that `freeze` made `data` of."""
     return QueuedResource(
         **{
             **data,

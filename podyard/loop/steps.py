@@ -258,7 +258,7 @@ class Loop:
 
     def send(self) -> None:
         """Sends what is unsent. A message that was sent but not marked goes out again: receivers do not mind."""
-        waiting = self.database.read(outbox.unsent)
+        waiting = self.database.read(outbox.list_unsent)
         sent = []
         for message in waiting:
             try:

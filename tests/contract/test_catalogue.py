@@ -145,7 +145,7 @@ def node_price(skus: tuple[ListedSku, ...], kind: str, region: str, start: str) 
 
 def test_every_price_of_every_type_follows_from_the_catalogue() -> None:
     card = default_rate_card()
-    skus = (*catalogue.listed(card, CLOUD_TPU), *catalogue.listed(card, COMPUTE_ENGINE))
+    skus = (*catalogue.skus_of(card, CLOUD_TPU), *catalogue.skus_of(card, COMPUTE_ENGINE))
     now = PlatformTime(START.nanos)
     compared = 0
     for region in sorted({sku.region for sku in card.skus.values()}):
@@ -176,13 +176,13 @@ def test_slices_without_one_price_per_unit_are_taken_for_nothing_else() -> None:
           e: {type: v6e-8, generation: v6e, region: us-east1, usage: spot, unit: device_hour,
               prices: [{from: "2026-01-01T00:00:00Z", usd: "7", source: s}]}}}
     """)
-    found = {sku.description: sku.prices[0][1] for sku in catalogue.listed(card, CLOUD_TPU)}
+    found = {sku.description: sku.prices[0][1] for sku in catalogue.skus_of(card, CLOUD_TPU)}
     assert found == {
         "TPU slice v2-32 running in us-east1": 24 * 10**9,
         "TPU slice v2-128 running in us-east1": 90 * 10**9,
         "TPU slice v3-32 running in us-east1": 1,
     }
-    per_type = {sku.description: sku.prices[0][1] for sku in catalogue.listed(card, COMPUTE_ENGINE)}
+    per_type = {sku.description: sku.prices[0][1] for sku in catalogue.skus_of(card, COMPUTE_ENGINE)}
     assert per_type["Spot Preemptible TPU slice v6e-8 running in us-east1"] == 7 * 10**9
     assert per_type["Spot Preemptible TPU slice v6e-16 running in us-east1"] == 16 * 10**9
 

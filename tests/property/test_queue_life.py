@@ -79,7 +79,7 @@ def _check(uow: UnitOfWork, play: Play) -> None:
         _check_gang(row, mine, holding)
     held = [node for node in found if node["queued_resource_key"] is None]
     asked = sum(len(row["spec"]["nodes"]) for row in queues.values() if row["live_name"] is not None)
-    used = quota.used(uow, PROJECT, "us-central1", kind_of("v2-8", "2x2"), UsageClass.SPOT)
+    used = quota.usage(uow, PROJECT, "us-central1", kind_of("v2-8", "2x2"), UsageClass.SPOT)
     assert used == 8 * (len(held) + asked)
     assert 0 <= used <= QUOTA
 

@@ -36,7 +36,7 @@ def chips(play: Play, name: str = "n") -> tuple[str, int] | None:
 
 
 def broken(play: Play) -> dict[str, int]:
-    return play.database.read(rows.broken)
+    return play.database.read(rows.broken_chips_by_pod)
 
 
 def counted(play: Play) -> int:

@@ -326,7 +326,7 @@ def test_the_first_connection_makes_the_host(play: Play) -> None:
     play.register(4)
     play.make()
 
-    def connect(host_id: str) -> Mapping[str, Any]:
+    def connect(host_id: str) -> HostRecord:
         return play.database.run(lambda uow: host_connections.connect(uow, AGENT, "local", host_id))
 
     first, second, *_ = play.hosts()
@@ -359,7 +359,7 @@ def test_folders_of_hosts_that_are_no_more_may_go(play: Play) -> None:
     play.register(4)
     play.make()
     there = play.hosts()[0].host_id
-    assert play.database.read(lambda uow: hosts.gone(uow, [there, "host-of-old"])) == ["host-of-old"]
+    assert play.database.read(lambda uow: hosts.list_removed(uow, [there, "host-of-old"])) == ["host-of-old"]
 
 
 def test_what_was_asked_for_comes_back_as_long_as_the_node_stays_ready(play: Play) -> None:

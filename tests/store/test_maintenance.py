@@ -37,7 +37,7 @@ def test_a_simulated_event_is_on_the_workers_for_its_time_and_the_node_goes_on(p
     assert (play.node().health, play.node().maintenance_workers) == ("HEALTHY", ())
     ended = play.operation(operation)
     assert ended.response is not None
-    assert node_rows.thawed(ended.response).health == "HEALTHY"
+    assert node_rows.thaw(ended.response).health == "HEALTHY"
 
 
 def test_a_simulated_event_is_seen_even_where_a_maintenance_takes_no_time(

@@ -28,7 +28,7 @@ def test_a_request_with_room_goes_through_its_states_and_its_node_appears_when_i
     operation = play.queue()
     assert (operation.verb, operation.target_kind, operation.done) == ("create", "queuedResource", True)
     assert operation.response is not None
-    accepted = rows.thawed(operation.response)
+    accepted = rows.thaw(operation.response)
     assert (accepted.name, accepted.state) == (
         f"projects/{PROJECT}/locations/{ZONE}/queuedResources/q",
         "WAITING_FOR_RESOURCES",
@@ -256,7 +256,7 @@ def test_delete_without_force_is_refused_while_nodes_live(play: Play) -> None:
     assert ended.done
     assert ended.error_code is None
     assert ended.response is not None
-    assert rows.thawed(ended.response).name.endswith("/q")
+    assert rows.thaw(ended.response).name.endswith("/q")
     assert (play.states(), play.held()) == ({}, [])
     with pytest.raises(PodyardError, match="was not found"):
         play.queued()
@@ -284,7 +284,7 @@ def test_quota_counts_from_acceptance_until_deletion_and_nodes_do_not_count_twic
     kind = kind_of("v2-8", "2x2")
 
     def used() -> int:
-        return database.read(lambda uow: quota.used(uow, PROJECT, "us-central1", kind, UsageClass.ON_DEMAND))
+        return database.read(lambda uow: quota.usage(uow, PROJECT, "us-central1", kind, UsageClass.ON_DEMAND))
 
     play.queue(request(valid_after_seconds=50.0, valid_until_seconds=100.0))
     assert used() == 8

@@ -112,10 +112,10 @@ def test_a_lease_keeps_its_fence_while_renewed_and_raises_it_when_taken_over(
 def test_the_outbox_keeps_order_and_forgets_what_was_sent(database: Database, clock: ManualClock) -> None:
     for name in ("a", "b", "c"):
         database.run(lambda uow, n=name: outbox.put(uow, n, "t", ["1"]))
-    waiting = database.read(outbox.unsent)
+    waiting = database.read(outbox.list_unsent)
     assert [message.queue for message in waiting] == ["a", "b", "c"]
     database.run(lambda uow: outbox.mark_sent(uow, [waiting[0].message_id]))
-    assert [message.queue for message in database.read(outbox.unsent)] == ["b", "c"]
+    assert [message.queue for message in database.read(outbox.list_unsent)] == ["b", "c"]
 
 
 def test_timers_come_by_due_time_and_then_by_age(database: Database) -> None:
