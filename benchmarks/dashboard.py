@@ -98,7 +98,8 @@ def fill(data: Path, count: int, ready: int) -> None:
             events += of_node
         for table, found in ((nodes, rows), (usage_events, events)):
             for at in range(0, len(found), ROWS_AT_ONCE):
-                uow.execute(insert(table), found[at : at + ROWS_AT_ONCE])
+                # Not `uow.execute`, which refuses states without a history.
+                uow.connection.execute(insert(table), found[at : at + ROWS_AT_ONCE])
         accounts.open_for(uow, "demo")
 
     database.run(write)
