@@ -277,10 +277,10 @@ def _page(request: Request, items: Sequence[T], ids: Sequence[str]) -> tuple[Seq
     size = min(deps.number(request, "pageSize", 0, "page_size") or PAGE_SIZE_MAX, PAGE_SIZE_MAX)
     params = request.query_params
     others = _PAGING | SHARED_PARAMETERS
-    listed = [request.url.path, *(f"{name}={value}" for name, value in sorted(params.items()) if name not in others)]
-    after = deps.read_page_token_of(request, listed, params.get("pageToken") or params.get("page_token"))
+    listing = [request.url.path, *(f"{name}={value}" for name, value in sorted(params.items()) if name not in others)]
+    after = deps.read_page_token_of(request, listing, params.get("pageToken") or params.get("page_token"))
     if after is not None and after not in ids:
         raise invalid("pageToken points to a price that is gone; list again from the start", "pageToken")
     start = 0 if after is None else ids.index(after) + 1
     more = start + size < len(items)
-    return items[start : start + size], deps.page_token_of(request, listed, ids[start + size - 1]) if more else ""
+    return items[start : start + size], deps.page_token_of(request, listing, ids[start + size - 1]) if more else ""

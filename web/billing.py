@@ -36,7 +36,7 @@ from podyard.web.billing_common import (
     short,
     speed,
 )
-from podyard.web.billing_stream import streamed
+from podyard.web.billing_stream import stream
 from podyard.web.render import ConsoleRoute, page, project_url
 
 router = APIRouter(prefix="/console/{project}/billing", route_class=ConsoleRoute, lifespan=billing_ahead.running)
@@ -44,7 +44,7 @@ HELD_SHOWN_MAX = 20  # nodes without a price, each with its reason
 
 
 @router.get("")
-@streamed("")
+@stream("")
 def show(request: Request, project: str) -> Response:
     def body(uow: UnitOfWork, found: Snapshot) -> tuple[Snapshot, MonthToDate, float]:
         return found, dashboard.month_to_date(uow, found), speed(uow.clock)
@@ -63,7 +63,7 @@ def show(request: Request, project: str) -> Response:
         nodes=[_node(node, project) for node in shown],
         pages=numbers,
         budgets=[budget_bar(budget) for budget in month.budgets],
-        held=_held(found),
+        held=_held_nodes(found),
         chart=_by_day(month),
         outlook=_outlook(found, month),
         days=_days(month),
@@ -107,7 +107,7 @@ def _node(node: NodeMonth, project: str) -> dict[str, Any]:
     }
 
 
-def _held(found: Snapshot) -> list[dict[str, Any]]:
+def _held_nodes(found: Snapshot) -> list[dict[str, Any]]:
     """Nodes whose seconds no price covers."""
     seconds: dict[str, int] = {}
     reasons: dict[str, str] = {}

@@ -118,12 +118,12 @@ def speed(clock: PlatformClock) -> float:
     return 1.0 if clock.running or clock.mode is ClockMode.SYSTEM else 0.0
 
 
-def made(found: Snapshot, key: tuple[object, ...], make: Callable[[], T]) -> tuple[PlatformTime, T]:
+def make_once(found: Snapshot, key: tuple[object, ...], make: Callable[[], T]) -> tuple[PlatformTime, T]:
     """What looks at every charge, and of which moment it is: of a large project it is made once a minute."""
     moment: object = found.moment
     if len(found.charges) > FORECAST_EXACT_CHARGES:
         moment = found.as_of.nanos // NANOS_PER_SECOND // FORECAST_SECONDS
-    return found.kept((*key, moment), lambda: (found.as_of, make()))
+    return found.keep((*key, moment), lambda: (found.as_of, make()))
 
 
 def month_of(request: Request, found: Snapshot) -> str:

@@ -30,8 +30,8 @@ from podyard.pricing.commitments import seconds_until
 from podyard.pricing.explore import Bucket
 from podyard.pricing.sku import default_rate_card
 from podyard.web import charts
-from podyard.web.billing_common import csv_file, exactly, frame, made, pages, read, with_query
-from podyard.web.billing_stream import streamed
+from podyard.web.billing_common import csv_file, exactly, frame, make_once, pages, read, with_query
+from podyard.web.billing_stream import stream
 from podyard.web.billing_views import View, by_invoice, by_use
 from podyard.web.render import ConsoleRoute, page
 
@@ -59,7 +59,7 @@ def _askable(uow: UnitOfWork, request: Request, project: str, _month: str) -> in
 
 
 @router.get("")
-@streamed("explorer", check=_askable)
+@stream("explorer", check=_askable)
 def show(request: Request, project: str) -> Response:
     fields, caller = request.query_params, context.principal(request)
     measure = fields.get("measure", "net") if fields.get("measure") in MEASURES else "net"
@@ -71,7 +71,7 @@ def show(request: Request, project: str) -> Response:
         asked = _usual(found.account, found.as_of)
         try:
             asked = _question(found.account, found.as_of, fields, fields.getlist("where"))
-            return found, asked, _answered(uow, caller, found, asked, measure), None, keys
+            return found, asked, _answer(uow, caller, found, asked, measure), None, keys
         except PodyardError as error:
             return found, asked, None, error, keys
 
@@ -93,7 +93,7 @@ def show(request: Request, project: str) -> Response:
         dimensions=[*(d for d in DIMENSIONS if d != "label"), *(f"label:{key}" for key in label_keys)],
         view=view,
         rows=rows,
-        links={line.name: _narrowed(request, asked, line.name) for line in rows if line.is_group},
+        links={line.name: _narrow_url(request, asked, line.name) for line in rows if line.is_group},
         pages=numbers,
         exact="" if view is None else exactly(view.total.exact or 0),
         csv=with_query(request, format="csv"),
@@ -102,12 +102,12 @@ def show(request: Request, project: str) -> Response:
     )
 
 
-def _answered(uow: UnitOfWork, caller: Principal, found: Snapshot, asked: Question, measure: str) -> View:
+def _answer(uow: UnitOfWork, caller: Principal, found: Snapshot, asked: Question, measure: str) -> View:
     if asked.by == BY_USE:
         return by_use(found, asked, explorer.ask(uow, found, asked), measure)
     card = default_rate_card()
     key = ("invoiced", asked)
-    as_of, booked = made(found, key, lambda: explorer_invoices.ask_invoiced(uow, card, caller, found, asked))
+    as_of, booked = make_once(found, key, lambda: explorer_invoices.ask_invoiced(uow, card, caller, found, asked))
     return by_invoice(found.account, as_of, booked, measure)
 
 
@@ -142,7 +142,7 @@ def _csv(asked: Question, view: View) -> list[Sequence[str]]:
     ]
 
 
-def _narrowed(request: Request, asked: Question, value: str) -> str:
+def _narrow_url(request: Request, asked: Question, value: str) -> str:
     """The same for one group only, with all filters that stand."""
     gone = ("where", "dim", "value", "page")
     kept = [(key, text) for key, text in request.query_params.multi_items() if key not in gone]

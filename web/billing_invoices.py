@@ -24,8 +24,8 @@ from podyard.http import context
 from podyard.pricing.commitments import OWN
 from podyard.pricing.rating import amount_of
 from podyard.pricing.sku import default_rate_card
-from podyard.web.billing_common import exactly, frame, made, pages, read, read_again
-from podyard.web.billing_stream import streamed
+from podyard.web.billing_common import exactly, frame, make_once, pages, read, read_again
+from podyard.web.billing_stream import stream
 from podyard.web.commands import Command
 from podyard.web.formats import moment
 from podyard.web.render import ConsoleRoute, page, project_url
@@ -76,7 +76,7 @@ def _there(uow: UnitOfWork, request: Request, project: str, month: str) -> int:
 
 
 @router.get("/{month}")
-@streamed("invoices", "Invoice {month}", _there)
+@stream("invoices", "Invoice {month}", _there)
 def show(request: Request, project: str, month: str) -> Response:
     caller = context.principal(request)
 
@@ -85,7 +85,9 @@ def show(request: Request, project: str, month: str) -> Response:
         if accounts.check_month(month) < account.next_month:
             issued = invoices.get(uow, caller, project, month)
             return from_json(issued.document), issued
-        _, draft = made(found, ("draft", month), lambda: invoices.preview(uow, card, caller, project, month).document)
+        _, draft = make_once(
+            found, ("draft", month), lambda: invoices.preview(uow, card, caller, project, month).document
+        )
         return draft, None
 
     document, issued = read(request, project, body)
@@ -118,7 +120,7 @@ def _line(project: str, month: str, line: DocumentLine) -> dict[str, Any]:
     return {**line._asdict(), "url": f"{_url(project, month)}/line?{query}"}
 
 
-def _sold(uow: UnitOfWork, request: Request, project: str, month: str) -> int:
+def _has_line(uow: UnitOfWork, request: Request, project: str, month: str) -> int:
     """A line of an issued invoice is in its document, one of a draft at least sold."""
     sku, version = _line_named(request)
     if accounts.check_month(month) < accounts.of(uow, project).next_month:
@@ -141,7 +143,7 @@ def _no_line(month: str, sku: str) -> PodyardError:
 
 
 @router.get("/{month}/line")
-@streamed("invoices", "Explain a line", _sold)
+@stream("invoices", "Explain a line", _has_line)
 def line(request: Request, project: str, month: str) -> Response:
     """ "Explain this line": price version, resources, seconds and the events that they follow from."""
     caller, (sku, version) = context.principal(request), _line_named(request)

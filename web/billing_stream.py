@@ -68,7 +68,7 @@ class _Frame:
     after: str
 
 
-def streamed(
+def stream(
     tab: str, title: str = "", check: Check = month_named
 ) -> Callable[[Show], Callable[..., Awaitable[Response]]]:
     """A route that makes a whole page and may take its time for it.
@@ -81,7 +81,7 @@ def streamed(
         @functools.wraps(show)
         async def answer(request: Request, project: str, **more: str) -> Response:
             work = functools.partial(show, request, project, **more)
-            making = _made(request, work)
+            making = _page(request, work)
             done, _ = await asyncio.wait({making}, timeout=FRAME_SECONDS)
             if done or request.query_params.get("format"):
                 return await asyncio.shield(making)
@@ -99,7 +99,7 @@ def streamed(
     return decorate
 
 
-def _made(request: Request, work: Callable[[], Response]) -> asyncio.Future[Response]:
+def _page(request: Request, work: Callable[[], Response]) -> asyncio.Future[Response]:
     """The page, being made. Who asks for the same address with the same token meanwhile gets the same page."""
     making = _making.get(None)
     if making is None:  # each event loop has its own
@@ -141,12 +141,12 @@ async def _parts(request: Request, found: _Frame, making: asyncio.Future[Respons
         response = await asyncio.shield(making)
         yield bytes(response.body).decode().partition(MARK)[2]
     except PodyardError as error:
-        yield _failed(title_of(error.code), error.message) + found.after
+        yield _error_box(title_of(error.code), error.message) + found.after
     except Exception as error:
         logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
-        yield _failed("That did not work", "Internal error; the server's log says more") + found.after
+        yield _error_box("That did not work", "Internal error; the server's log says more") + found.after
 
 
-def _failed(title: str, text: str) -> str:
+def _error_box(title: str, text: str) -> str:
     box: Any = Markup('<p class="error" role="alert"><strong>{}.</strong> {}</p>\n')
     return str(box.format(title, text))

@@ -21,7 +21,7 @@ from podyard.domain.usage import PriceVersion
 from podyard.http import context
 from podyard.pricing.sku import RateCard, Sku, default_rate_card
 from podyard.web.billing_common import budget_bar, cents, frame, pages, read
-from podyard.web.billing_stream import streamed
+from podyard.web.billing_stream import stream
 from podyard.web.commands import Command
 from podyard.web.formats import moment, percent
 from podyard.web.render import ConsoleRoute, page
@@ -34,12 +34,12 @@ router = APIRouter(route_class=ConsoleRoute)
 
 
 @router.get("/commitments")
-@streamed("commitments")
+@stream("commitments")
 def show_commitments(request: Request, project: str) -> Response:
     caller = context.principal(request)
 
     def body(uow: UnitOfWork, found: Snapshot) -> tuple[Snapshot, list[Purchase], list[Covered]]:
-        return found, commitments.list_commitments(uow, caller, project), dashboard.covered(found)
+        return found, commitments.list_commitments(uow, caller, project), dashboard.coverage(found)
 
     found, bought, sums = read(request, project, body)
     shown, numbers = pages(request, bought)
@@ -52,7 +52,7 @@ def show_commitments(request: Request, project: str) -> Response:
         found=found,
         rows=[_purchase(one, card, found) for one in shown],
         pages=numbers,
-        sums=[_covered(one) for one in sums],
+        sums=[_coverage(one) for one in sums],
         commands=[Command("podyard", text)],
     )
 
@@ -82,7 +82,7 @@ def _day(second: int) -> str:
     return moment(PlatformTime(second * NANOS_PER_SECOND))[:10]
 
 
-def _covered(one: Covered) -> dict[str, str]:
+def _coverage(one: Covered) -> dict[str, str]:
     return {
         "sku": one.sku_id,
         "utilisation": percent(one.covered / one.committed) if one.committed else "–",
@@ -142,7 +142,7 @@ def _version(one: PriceVersion) -> dict[str, Any]:
 
 
 @router.get("/budgets")
-@streamed("budgets")
+@stream("budgets")
 def show_budgets(request: Request, project: str) -> Response:
     caller = context.principal(request)
 

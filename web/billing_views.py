@@ -101,7 +101,7 @@ def by_invoice(account: Account, as_of: PlatformTime, found: Sequence[Invoiced],
     rows = explore.book(found)
     groups = {name for month in found for name in month.groups}
     lines = [Line(row.name, sum(row.gross), sum(row.credits), sum(row.net), None, row.name in groups) for row in rows]
-    sums = [sum(column) for column in zip(*(_measured(row, measure) for row in rows), strict=True)] or [0] * len(found)
+    sums = [sum(column) for column in zip(*(_measure(row, measure) for row in rows), strict=True)] or [0] * len(found)
     unit = 10**account.decimals
     return View(
         currency=account.currency,
@@ -109,18 +109,18 @@ def by_invoice(account: Account, as_of: PlatformTime, found: Sequence[Invoiced],
         as_of=as_of,
         lines=lines,
         bars=[(month.month, "", minor) for month, minor in zip(found, sums, strict=True)],
-        series=[(name, [minor / unit for minor in minors]) for name, minors in _folded(rows, measure)],
+        series=[(name, [minor / unit for minor in minors]) for name, minors in _fold(rows, measure)],
     )
 
 
-def _measured(row: Booked, measure: str) -> Sequence[int]:
+def _measure(row: Booked, measure: str) -> Sequence[int]:
     found: Sequence[int] = getattr(row, measure)
     return found
 
 
-def _folded(rows: Sequence[Booked], measure: str) -> list[tuple[str, Sequence[int]]]:
+def _fold(rows: Sequence[Booked], measure: str) -> list[tuple[str, Sequence[int]]]:
     """The first series, and one of all others if there are any."""
-    named = [(row.name, _measured(row, measure)) for row in rows]
+    named = [(row.name, _measure(row, measure)) for row in rows]
     if len(named) <= SERIES_MAX + 1:
         return named
     rest = [sum(column) for column in zip(*(minors for _, minors in named[SERIES_MAX:]), strict=True)]

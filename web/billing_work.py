@@ -27,8 +27,8 @@ from podyard.pricing.commitments import seconds_until
 from podyard.pricing.explore import Bucket
 from podyard.pricing.sku import COMMITMENT_YEARS, default_rate_card
 from podyard.web import charts
-from podyard.web.billing_common import Pages, cents, frame, hourly, made, month_of, months_of, pages, read
-from podyard.web.billing_stream import streamed
+from podyard.web.billing_common import Pages, cents, frame, hourly, make_once, month_of, months_of, pages, read
+from podyard.web.billing_stream import stream
 from podyard.web.formats import count, percent
 from podyard.web.render import ConsoleRoute, page, project_url
 
@@ -42,7 +42,7 @@ router = APIRouter(route_class=ConsoleRoute)
 
 
 @router.get("/runs")
-@streamed("runs")
+@stream("runs")
 def runs(request: Request, project: str) -> Response:
     found, month, worked = _costs(request, project)
     jobs, numbers = pages(request, list(reversed(worked.jobs)), RUNS_SHOWN)
@@ -67,14 +67,14 @@ def _costs(request: Request, project: str) -> tuple[Snapshot, str, Costs]:
 
     def body(uow: UnitOfWork, found: Snapshot) -> tuple[Snapshot, str, Costs]:
         month = month_of(request, found)
-        return found, month, _worked(uow, found, caller, month)
+        return found, month, _cached_costs(uow, found, caller, month)
 
     return read(request, project, body)
 
 
-def _worked(uow: UnitOfWork, found: Snapshot, caller: Principal, month: str) -> Costs:
+def _cached_costs(uow: UnitOfWork, found: Snapshot, caller: Principal, month: str) -> Costs:
     card = default_rate_card()
-    return made(found, ("costs", month), lambda: costs.costs(uow, card, caller, found.project, month))[1]
+    return make_once(found, ("costs", month), lambda: costs.costs(uow, card, caller, found.project, month))[1]
 
 
 def _job(job: JobCost, project: str) -> dict[str, Any]:
@@ -111,11 +111,11 @@ def _dollars(exact: Fraction | None) -> str:
 
 
 @router.get("/idle")
-@streamed("idle")
+@stream("idle")
 def idle(request: Request, project: str) -> Response:
     def body(uow: UnitOfWork, found: Snapshot) -> tuple[Snapshot, str, tuple[PlatformTime, list[Efficiency]], _Shown]:
         month = month_of(request, found)
-        as_of, rows = made(found, ("idle", month), lambda: dashboard.efficiency(uow, found, month))
+        as_of, rows = make_once(found, ("idle", month), lambda: dashboard.efficiency(uow, found, month))
         shown, numbers = pages(request, rows)
         starting = dashboard.starting_seconds(uow, found, [row.key for row in shown], month)
         return found, month, (as_of, rows), (shown, numbers, starting)
@@ -166,13 +166,13 @@ def _share(row: Efficiency) -> float:
 
 
 @router.get("/spot")
-@streamed("spot")
+@stream("spot")
 def spot(request: Request, project: str) -> Response:
     caller = context.principal(request)
 
     def body(uow: UnitOfWork, found: Snapshot) -> tuple[Snapshot, str, Costs, Sequence[tuple[PlatformTime, str, str]]]:
         month = month_of(request, found)
-        worked = _worked(uow, found, caller, month)
+        worked = _cached_costs(uow, found, caller, month)
         return found, month, worked, dashboard.preemptions(uow, found, month)
 
     found, month, worked, taken = read(request, project, body)
@@ -186,7 +186,7 @@ def spot(request: Request, project: str) -> Response:
         as_of=worked.as_of,
         month=month,
         months=months_of(found),
-        jobs=[_saved(job, project) for job in shown],
+        jobs=[_saving_of(job, project) for job in shown],
         pages=numbers,
         nodes=[_idle_saved(node) for node in idle],
         saved=_dollars(
@@ -199,7 +199,7 @@ def spot(request: Request, project: str) -> Response:
     )
 
 
-def _saved(job: JobCost, project: str) -> dict[str, Any]:
+def _saving_of(job: JobCost, project: str) -> dict[str, Any]:
     dearer = sum((a.on_demand.parts for a in job.attempts if a.on_demand is not None), 0)
     return {
         **_job(job, project),
@@ -235,7 +235,7 @@ def _days(found: Snapshot, month: str) -> list[int]:
     return explore.edges(Bucket.DAY, first, last, zone)[:-1]
 
 
-def _asked(_uow: UnitOfWork, request: Request, _project: str, _month: str) -> int:
+def _askable(_uow: UnitOfWork, request: Request, _project: str, _month: str) -> int:
     """The page's status: what cannot be asked is shown with its reason."""
     try:
         accounts.check_month(request.query_params.get("month") or "2000-01")
@@ -246,7 +246,7 @@ def _asked(_uow: UnitOfWork, request: Request, _project: str, _month: str) -> in
 
 
 @router.get("/what-if")
-@streamed("what-if", check=_asked)
+@stream("what-if", check=_askable)
 def what_if(request: Request, project: str) -> Response:
     caller, fields = context.principal(request), request.query_params
 
@@ -258,7 +258,7 @@ def what_if(request: Request, project: str) -> Response:
             change = _change(fields)
             card = default_rate_card()
             key = ("what-if", month, change)
-            as_of, answer = made(found, key, lambda: costs.what_if(uow, card, caller, project, month, change))
+            as_of, answer = make_once(found, key, lambda: costs.what_if(uow, card, caller, project, month, change))
             return found, month, answer, as_of, ""
         except PodyardError as error:
             return found, found.month, None, found.as_of, error.message
@@ -280,7 +280,7 @@ def what_if(request: Request, project: str) -> Response:
         usages=[str(usage) for usage in UsageClass if usage is not UsageClass.RESERVED],
         years=COMMITMENT_YEARS,
         answer=answer,
-        shown=None if answer is None else _compared(answer),
+        shown=None if answer is None else _comparison(answer),
         held=[] if answer is None else [(name.rsplit("/", 1)[-1], why) for name, why in answer.held[:HINTS_SHOWN_MAX]],
     )
 
@@ -300,7 +300,7 @@ def _change(fields: Mapping[str, str]) -> Change:
     )
 
 
-def _compared(answer: WhatIf) -> dict[str, str]:
+def _comparison(answer: WhatIf) -> dict[str, str]:
     less = answer.changed - answer.actual
     share = percent(answer.changed.parts / answer.actual.parts - 1) if answer.actual.parts else "–"
     return {

@@ -66,7 +66,7 @@ class Sheet:
 
 
 @router.get("/print")
-def printed(request: Request, project: str, month: str) -> Response:
+def print_page(request: Request, project: str, month: str) -> Response:
     """The invoice as a page without a frame. `?style=inline`: with its style in it, for a file; a browser that is here
     does not take such a style."""
     html = str(fragment("invoice_print.html", sheet=_sheet(request, project, month), language=LANGUAGE))
@@ -219,10 +219,10 @@ def pdf_of(sheet: Sheet) -> bytes:
     )
     date = "".join(character for character in sheet.as_of[:19] if character.isdigit())
 
-    def dated(canvas: Any, _template: Any) -> None:
+    def set_date(canvas: Any, _template: Any) -> None:
         canvas.setDateFormatter(lambda *_: f"D:{date}Z")
 
-    template.build(story, onFirstPage=dated)
+    template.build(story, onFirstPage=set_date)
     return data.getvalue()
 
 

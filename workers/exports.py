@@ -103,5 +103,5 @@ class _Maker:
     def _sweep(self, folder: Path) -> None:
         project = self._claimed.project
         there = sorted(path.relative_to(self._objects).as_posix() for path in folder.iterdir())
-        for name in self._database.read(lambda uow: exports.left_behind(uow, project, there)):
+        for name in self._database.read(lambda uow: exports.stale_files(uow, project, there)):
             (self._objects / name).unlink(missing_ok=True)

@@ -94,7 +94,7 @@ def _node_usage(card: RateCard, node: BilledNode, history: Sequence[UsageEvent],
         sku, quantity = card.sku_for(node.accelerator_type, region_of(node.zone), node.usage_class)
         rated = rate(metered, sku, quantity)
         sku_id = sku.sku_id
-        version = sku.version_at(_priced_at(metered, now))
+        version = sku.version_at(_price_moment(metered, now))
         price = None if version is None else version.nanos * quantity
     except PodyardError as error:
         rated = hold(metered, error.message)
@@ -110,19 +110,19 @@ def _node_usage(card: RateCard, node: BilledNode, history: Sequence[UsageEvent],
         sku_id=sku_id,
         price_nanos_per_hour=price,
         amount=total(rated.records),
-        held_because=_held(rated),
+        held_because=_hold_reason(rated),
         first_second=metered.ranges[0].start if metered.ranges else None,
         last_second=metered.ranges[-1].stop - 1 if metered.ranges else None,
         records=rated.records,
     )
 
 
-def _priced_at(metered: Metered, now: PlatformTime) -> PlatformTime:
+def _price_moment(metered: Metered, now: PlatformTime) -> PlatformTime:
     """A node that is metered on has the price of now, one that has ended that of its last second."""
     if metered.estimated or not metered.ranges:
         return now
     return PlatformTime((metered.ranges[-1].stop - 1) * NANOS_PER_SECOND)
 
 
-def _held(rated: Rated) -> str | None:
+def _hold_reason(rated: Rated) -> str | None:
     return rated.suspense[0].reason if rated.suspense else None

@@ -63,7 +63,7 @@ def terms_of(uow: UnitOfWork, account: Account) -> Terms:
 def check_prices(uow: UnitOfWork, card: RateCard) -> None:
     """Raises FAILED_PRECONDITION when the card says something else of a price that an issued invoice has used, with the
     version's name and both prices: prices of the past do not change."""
-    for used in prices.used(uow):
+    for used in prices.list_used(uow):
         sku = card.skus.get(used.sku_id)
         version = None if sku is None else next((v for v in sku.versions if v.version_id == used.version_id), None)
         was = cards.price_text(used.nanos, used.unit)
@@ -87,7 +87,7 @@ def prices_of(found: Bill, card: RateCard) -> list[UsageRecord]:
 def card_of_then(uow: UnitOfWork, card: RateCard, moment: PlatformTime) -> RateCard:
     """The card with the versions only that invoices had used by `moment`: what was held for want of a price then is
     still held when such an invoice is computed again."""
-    then = {used.version_id for used in prices.used(uow) if used.first_used <= moment}
+    then = {used.version_id for used in prices.list_used(uow) if used.first_used <= moment}
     kept = {
         sku_id: dataclasses.replace(sku, versions=versions)
         for sku_id, sku in card.skus.items()
@@ -96,7 +96,7 @@ def card_of_then(uow: UnitOfWork, card: RateCard, moment: PlatformTime) -> RateC
     return dataclasses.replace(card, skus=kept)
 
 
-def held_in(found: Bill, seconds: range) -> list[Suspense]:
+def suspense_in(found: Bill, seconds: range) -> list[Suspense]:
     """What has no price within these seconds."""
     held = []
     for one in found.suspense:

@@ -76,7 +76,7 @@ def set_budget(
     access.project_row(uow, project)
     check_resource_id(name, "name")
     accounts.of(uow, project)
-    wanted = _checked(uow, project, name, request)
+    wanted = _to_budget(uow, project, name, request)
     before = budgets.find(uow, project, name)
     if before is not None and all(getattr(before, field) == getattr(wanted, field) for field in _ASKED):
         return before, False
@@ -142,7 +142,7 @@ def _remove(uow: UnitOfWork, budget: Budget) -> None:
     budgets.remove(uow, budget)
 
 
-def _checked(uow: UnitOfWork, project: str, name: str, request: Request) -> Budget:
+def _to_budget(uow: UnitOfWork, project: str, name: str, request: Request) -> Budget:
     """What is asked for, without a key and a secret."""
     scope, _, value = request.scope.partition(":")
     if scope not in tuple(BudgetScope) or (scope == "project") != (value == "") or len(value) > SCOPE_VALUE_LENGTH_MAX:
@@ -309,7 +309,7 @@ def _give_notice(uow: UnitOfWork, looked: _Looked, reached: PlatformTime) -> Non
     for node in told:
         preemption.give_notice(uow, node, reached, f"budget {looked.budget.name} will be used up")
     if told:
-        names = _named(told)
+        names = _node_names(told)
         _record(uow, looked, "notice", reached.rfc3339(), uow.now, f"stops at {reached.rfc3339()}: {names}")
 
 
@@ -336,8 +336,8 @@ def _stop(uow: UnitOfWork, fleet: Fleet, looked: _Looked, reached: PlatformTime)
         if node.queued_resource_key is not None:
             queue_states.settle(uow, node.queued_resource_key)
     detail = f"{uow.now.rfc3339()} {found[0].node_key}"
-    _record(uow, looked, "stop", detail, uow.now, f"{reason}: {_named(found)}")
+    _record(uow, looked, "stop", detail, uow.now, f"{reason}: {_node_names(found)}")
 
 
-def _named(found: Sequence[NodeRecord]) -> str:
-    return spending.named([node.node_id for node in found])
+def _node_names(found: Sequence[NodeRecord]) -> str:
+    return spending.name_nodes([node.node_id for node in found])

@@ -36,7 +36,7 @@ def check(uow: UnitOfWork, card: RateCard) -> None:
     bills.check_prices(uow, card)
     until = invoices.last_moment(uow)
     if until is not None:
-        cards.check_change(_kept(uow), card, until)
+        cards.check_change(_kept_card(uow), card, until)
 
 
 def keep(uow: UnitOfWork, card: RateCard, until: PlatformTime) -> None:
@@ -61,7 +61,7 @@ def keep(uow: UnitOfWork, card: RateCard, until: PlatformTime) -> None:
     prices.keep_card(uow, told)
 
 
-def _kept(uow: UnitOfWork) -> RateCard:
+def _kept_card(uow: UnitOfWork) -> RateCard:
     """A card of what was kept; it knows no sources."""
     skus = {}
     for sku_id, group in itertools.groupby(prices.of_card(uow), lambda price: price.sku_id):

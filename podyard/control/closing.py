@@ -82,24 +82,24 @@ def prepare(
 ) -> Prepared | None:
     """Computes the month from the events up to `known_seq`, in a read; None when it is closed already. Raises
     FAILED_PRECONDITION before the month is over, and before the months before it are closed."""
-    account = _asked(uow, principal, project, month)
+    account = _permitted_account(uow, principal, project, month)
     if month < account.next_month:
         return None
     _require_due(uow, account, month)
-    return _prepared(uow, card, account, known_seq)
+    return _prepare(uow, card, account, known_seq)
 
 
 def prepare_due(uow: UnitOfWork, project: str, known_seq: int) -> Prepared | None:
     """What the loop's timer is to close, in a read at the moment at which it is due; None: the month is not over."""
     account = accounts.of(uow, project)
-    return _prepared(uow, default_rate_card(), account, known_seq) if _is_due(uow, account) else None
+    return _prepare(uow, default_rate_card(), account, known_seq) if _is_due(uow, account) else None
 
 
-def _asked(uow: UnitOfWork, principal: Principal, project: str, month: str) -> Account:
+def _permitted_account(uow: UnitOfWork, principal: Principal, project: str, month: str) -> Account:
     principal.require("podyard.billing.edit", project, f"projects/{project}/invoices/{month}")
     access.project_row(uow, project)
     accounts.check_month(month)
-    return _locked(uow, project) if uow.writable else accounts.of(uow, project)
+    return _locked_account(uow, project) if uow.writable else accounts.of(uow, project)
 
 
 def _require_due(uow: UnitOfWork, account: Account, month: str) -> None:
@@ -114,7 +114,7 @@ def _is_due(uow: UnitOfWork, account: Account) -> bool:
     return uow.now >= account.closes_at(account.next_month)
 
 
-def _prepared(uow: UnitOfWork, card: RateCard, account: Account, known_seq: int) -> Prepared:
+def _prepare(uow: UnitOfWork, card: RateCard, account: Account, known_seq: int) -> Prepared:
     month, as_of = account.next_month, account.closes_at(account.next_month)
     last_seq = usage_events.last_seq_of(uow, account.project, known_seq)
     found = Prepared(card, account, None, as_of, last_seq, known_seq)
@@ -133,7 +133,7 @@ def _prepared(uow: UnitOfWork, card: RateCard, account: Account, known_seq: int)
     )
 
 
-def _locked(uow: UnitOfWork, project: str) -> Account:
+def _locked_account(uow: UnitOfWork, project: str) -> Account:
     usage_events.wait_for_writers(uow)
     return accounts.of(uow, project)
 
@@ -152,7 +152,7 @@ def issue_by_hand(
 ) -> IssuedInvoice | None:
     """Writes what `prepare` has computed; the invoice, or None when there was nothing to invoice. Raises as
     `prepare`, FAILED_PRECONDITION for usage without a price, and `Outdated` when it has to be computed again."""
-    account = _asked(uow, principal, project, month)
+    account = _permitted_account(uow, principal, project, month)
     if month < account.next_month:
         return invoice_rows.find(uow, project, month)
     _require_due(uow, account, month)
@@ -165,7 +165,7 @@ def on_timer(uow: UnitOfWork, timer: Timer, found: Prepared | None) -> bool:
     """The end of a month and its grace: the loop closes it, as it was computed. What holds it up is kept at the
     account, and it tries again a day later. False: it has to be computed (again), and the timer stays."""
     project = timer.resource_key
-    account = _locked(uow, project)
+    account = _locked_account(uow, project)
     if not _is_due(uow, account):
         accounts.schedule(uow, account)
         return True

@@ -89,7 +89,7 @@ def purchase(uow: UnitOfWork, card: RateCard, project: str, request: Request, co
         raise invalid(f"years is {request.years}: commitments are for {terms} years", "years")
     if not 1 <= request.quantity <= QUANTITY_MAX:
         raise invalid(f"quantity is {request.quantity}: it must be from 1 to {QUANTITY_MAX}", "quantity")
-    sku, units = _sold(card, request)
+    sku, units = _find_sku(card, request)
     version = _price_of_term(card, sku, request.years, uow.now)
     start = -(-uow.now.nanos // NANOS_PER_SECOND)
     price = PriceVersion(
@@ -102,7 +102,7 @@ def purchase(uow: UnitOfWork, card: RateCard, project: str, request: Request, co
     return Purchase(one, project, request.years, upfront, uow.now)
 
 
-def _sold(card: RateCard, request: Request) -> tuple[Sku, int]:
+def _find_sku(card: RateCard, request: Request) -> tuple[Sku, int]:
     """The on-demand SKU that a commitment covers, and how many of its units one of what was asked for is."""
     if (request.accelerator_type is None) == (request.sku_id is None):
         raise invalid("give either a type and its zone, or a SKU", "acceleratorType")

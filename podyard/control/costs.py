@@ -181,9 +181,9 @@ def costs(uow: UnitOfWork, card: RateCard, principal: Principal, project: str, m
     charges = _charges(uow, project, resources, bills.terms_of(uow, account), window)
     own = total(charge for charge in charges if charge.resource_id.startswith(OWN))
     spans = cost_dimensions.job_spans(uow, project, by_attempt=True)
-    shares = _attributed(charges, spans, uow.now)
+    shares = _attribute(charges, spans, uow.now)
     dearer = _on_demand(card, facts)
-    on_demand = _attributed(_charges(uow, project, dearer, Terms(), window), spans, uow.now)
+    on_demand = _attribute(_charges(uow, project, dearer, Terms(), window), spans, uow.now)
     nodes = [
         NodeCost(
             facts[key].name,
@@ -219,7 +219,7 @@ def what_if(
     facts = usage_events.facts(uow, project)
     terms = bills.terms_of(uow, account)
     actual = _charges(uow, project, {k: bills.resource_of(card, f) for k, f in facts.items()}, terms, window)
-    others = {key: _changed(node, change) for key, node in facts.items()}
+    others = {key: _apply_change(node, change) for key, node in facts.items()}
     resources = {key: bills.resource_of(card, node) for key, node in others.items()}
     not_sold: list[str] = []
     if change.commitment_years is not None:
@@ -246,7 +246,7 @@ def _charges(
     return [part for charge in bill.charges for part in within(charge, window)]
 
 
-def _attributed(
+def _attribute(
     charges: Sequence[UsageRecord], spans: Sequence[JobSpan], as_of: PlatformTime
 ) -> Mapping[str, Mapping[str, Share]]:
     of_nodes = (charge for charge in charges if not charge.resource_id.startswith(OWN))
@@ -336,7 +336,7 @@ def _estimate(resource: Resource, steps: int, step_seconds: float, at: PlatformT
     return Amount.of_hourly(version.nanos, seconds * resource.quantity)
 
 
-def _changed(node: BilledNode, change: Change) -> BilledNode:
+def _apply_change(node: BilledNode, change: Change) -> BilledNode:
     zone = node.zone if change.region is None else f"{change.region}-a"
     return dataclasses.replace(
         node,

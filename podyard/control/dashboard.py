@@ -82,7 +82,7 @@ def month_to_date(uow: UnitOfWork, found: Snapshot) -> MonthToDate:
     return MonthToDate(
         month=month,
         spent=Amount(spent),
-        credits=-explorer.paid(found).get(month, Fraction(0)) * spent,
+        credits=-explorer.paid_shares(found).get(month, Fraction(0)) * spent,
         estimated=Amount(sum(_sums_of(of_open, [seconds.start, seconds.stop], estimated=True))),
         before=Amount(before_then + rest),
         before_then=Amount(before_then),
@@ -101,8 +101,8 @@ def _sums(found: Snapshot, spans: Sequence[int]) -> list[int]:
     """What the project pays in each span."""
     key = ("sums", tuple(spans))
     if not found.plain:
-        return found.kept((*key, *found.moment), lambda: _sums_of(found.charges, spans))
-    closed = found.kept(key, lambda: _sums_of(found.closed, spans))
+        return found.keep((*key, *found.moment), lambda: _sums_of(found.charges, spans))
+    closed = found.keep(key, lambda: _sums_of(found.closed, spans))
     return [a + b for a, b in zip(closed, _sums_of(found.open, spans), strict=True)]
 
 
@@ -117,7 +117,7 @@ def _nodes(found: Snapshot, spans: Sequence[int], of_now: Mapping[str, int]) -> 
     def by_resource(records: Sequence[UsageRecord]) -> Cells:
         return explore.cells(((record.resource_id, record) for record in records), spans)
 
-    def closed() -> list[NodeMonth]:
+    def make_closed() -> list[NodeMonth]:
         sums = by_resource(found.closed).totals
         return in_order([NodeMonth(key, found.facts[key], Amount(parts), 0) for key, parts in sums.items()])
 
@@ -128,7 +128,7 @@ def _nodes(found: Snapshot, spans: Sequence[int], of_now: Mapping[str, int]) -> 
     now = [
         NodeMonth(k, found.facts[k], Amount(sums.get(k, 0)), of_now.get(k, 0)) for k in dict.fromkeys((*of_now, *sums))
     ]
-    return list(heapq.merge(in_order(now), found.kept(("nodes", tuple(spans)), closed), key=_by_cost))
+    return list(heapq.merge(in_order(now), found.keep(("nodes", tuple(spans)), make_closed), key=_by_cost))
 
 
 def _by_cost(row: NodeMonth) -> tuple[int, int, str]:
@@ -145,7 +145,7 @@ def _forecast(found: Snapshot) -> pure.Forecast:
     if len(found.charges) <= FORECAST_EXACT_CHARGES:
         return make()
     minute = found.as_of.nanos // NANOS_PER_SECOND // FORECAST_SECONDS
-    return found.kept(("forecast", minute, repr(found.terms)), make)
+    return found.keep(("forecast", minute, repr(found.terms)), make)
 
 
 def budgets_of(uow: UnitOfWork, found: Snapshot) -> list[BudgetState]:
@@ -277,7 +277,7 @@ class Covered:
     instead: Amount
 
 
-def covered(found: Snapshot) -> list[Covered]:
+def coverage(found: Snapshot) -> list[Covered]:
     """By SKU. Commitments of one SKU add up, so how much of a single one was used is no question."""
     rows = []
     for sku_id in sorted({one.sku_id for one in found.terms.commitments}):

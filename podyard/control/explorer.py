@@ -55,15 +55,15 @@ def ask(uow: UnitOfWork, found: Snapshot, asked: Question) -> Explored:
     spans = spans_of(asked, zone)
     groups = Groups(uow, found, asked)
     of_moment = (*found.moment, asked)
-    credited = paid(found)
+    credited = paid_shares(found)
     if not (found.plain and groups.lasting and not credited):
-        net = found.kept(("net", of_moment), lambda: explore.cells(groups.of(found.charges), spans))
-        gross = net if found.plain else found.kept(("gross", of_moment), lambda: _gross(found, groups, spans))
+        net = found.keep(("net", of_moment), lambda: explore.cells(groups.of(found.charges), spans))
+        gross = net if found.plain else found.keep(("gross", of_moment), lambda: _gross(found, groups, spans))
         names = dict.fromkeys((*gross.totals, *net.totals))
         made = explore.rows(gross, net, spans, credited, zone, names)
         return Explored(spans, made, explore.whole(gross, net, spans, credited, zone))
-    closed = found.kept(asked, lambda: explore.cells(groups.of(found.closed), spans))
-    before = found.kept(("rows", asked), lambda: explore.rows(closed, closed, spans, credited, zone, closed.totals))
+    closed = found.keep(asked, lambda: explore.cells(groups.of(found.closed), spans))
+    before = found.keep(("rows", asked), lambda: explore.rows(closed, closed, spans, credited, zone, closed.totals))
     now = explore.cells(groups.of(found.open), spans)
     both = closed.plus(now)
     changed = explore.rows(both, both, spans, credited, zone, now.totals)
@@ -92,13 +92,13 @@ def _gross(found: Snapshot, groups: Groups, spans: Sequence[int]) -> Cells:
     return explore.cells(groups.of([*own, *found.closed, *found.open]), spans)
 
 
-def paid(found: Snapshot) -> Mapping[str, Fraction]:
+def paid_shares(found: Snapshot) -> Mapping[str, Fraction]:
     """By month, which share of the charges credits pay."""
     if not found.terms.credits:
         return {}
     policy, credits = found.account.policy, found.terms.credits
     key = ("paid", *found.moment)
-    return found.kept(key, lambda: explore.paid_by_credits(invoicing.invoices(found.charges, policy, credits)))
+    return found.keep(key, lambda: explore.paid_by_credits(invoicing.invoices(found.charges, policy, credits)))
 
 
 class Groups:

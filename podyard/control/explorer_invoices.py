@@ -60,7 +60,7 @@ def ask_invoiced(
         document: InvoiceDocument | None = None
         if month in rows:
             document = from_json(rows[month].document)
-            if rated.lines != _stated(document):
+            if rated.lines != _stated_lines(document):
                 then = bill_lines.bill_of_issued(uow, card, found, rows[month])
                 rated = _Rated(groups, [month], account.time_zone, then.charges, then.records).month(0)
         elif account.next_month <= month <= found.month:
@@ -68,7 +68,7 @@ def ask_invoiced(
         made.append(
             Invoiced(month, _unit(account.decimals), {}, 0, ())
             if document is None
-            else _invoiced(asked, document, rated)
+            else _to_invoiced(asked, document, rated)
         )
     return made
 
@@ -113,20 +113,20 @@ def _line(sku_id: str, nanos: int) -> str:
     return f"{sku_id} {nanos}"
 
 
-def _stated(document: InvoiceDocument) -> dict[str, int]:
+def _stated_lines(document: InvoiceDocument) -> dict[str, int]:
     lines = ((_line(one.sku, _minor(one.unit_price)), int(one.parts)) for one in document.lines)
     return {key: parts for key, parts in lines if parts}
 
 
-def _invoiced(asked: Question, document: InvoiceDocument, rated: _Month) -> Invoiced:
-    rate, left, unit = Fraction(document.exchange_rate), 1 - _paid(document), _unit(document.decimals)
+def _to_invoiced(asked: Question, document: InvoiceDocument, rated: _Month) -> Invoiced:
+    rate, left, unit = Fraction(document.exchange_rate), 1 - _paid_share(document), _unit(document.decimals)
     names = dict.fromkeys((*rated.before, *rated.after))
     cells: dict[str, tuple[Exact, Exact]] = {
         name: (rated.before.get(name, 0) * rate, rated.after.get(name, 0) * left * rate) for name in names
     }
     if asked.where:
         return Invoiced(document.month, unit, cells, None, ())
-    if other := sum(_stated(document).values()) - sum(rated.lines.values()):
+    if other := sum(_stated_lines(document).values()) - sum(rated.lines.values()):
         cells[OTHER] = (other * rate, other * left * rate)
     others = [(f"(correction of {one.corrects_month})", _minor(one.amount)) for one in document.adjustments]
     if tax := _minor(document.tax):
@@ -134,7 +134,7 @@ def _invoiced(asked: Question, document: InvoiceDocument, rated: _Month) -> Invo
     return Invoiced(document.month, unit, cells, _minor(document.subtotal), others)
 
 
-def _paid(document: InvoiceDocument) -> Fraction:
+def _paid_share(document: InvoiceDocument) -> Fraction:
     """Which share of the charges the account's credits pay."""
     charged = sum(int(line.parts) for line in document.lines)
     credited = sum(int(line.parts) for line in document.credits)

@@ -33,15 +33,15 @@ def source(uow: UnitOfWork, card: RateCard, project: str, month: str, *, by_job:
     invoice in it. The caller has asked for permission."""
     account = accounts.of(uow, project)
     if month < account.next_month:
-        issued = _issued(uow, project, month)
-        return None if issued is None else _of_issued(uow, card, account, issued, by_job)
+        issued = _find_issued(uow, project, month)
+        return None if issued is None else _source_of_issued(uow, card, account, issued, by_job)
     found = invoices.preview(uow, card, PLATFORM, project, month)
     if found.document is None:
         return None
     return _source(uow, card, account, found.document, found.bill, by_job, None)
 
 
-def _issued(uow: UnitOfWork, project: str, month: str) -> IssuedInvoice | None:
+def _find_issued(uow: UnitOfWork, project: str, month: str) -> IssuedInvoice | None:
     try:
         return invoices.get(uow, PLATFORM, project, month)
     except PodyardError as error:
@@ -50,7 +50,7 @@ def _issued(uow: UnitOfWork, project: str, month: str) -> IssuedInvoice | None:
         return None
 
 
-def _of_issued(uow: UnitOfWork, card: RateCard, account: Account, issued: IssuedInvoice, by_job: bool) -> Source:
+def _source_of_issued(uow: UnitOfWork, card: RateCard, account: Account, issued: IssuedInvoice, by_job: bool) -> Source:
     """From the events and prices that the invoice knew of. That its rows are those of the document is checked when they
     are made."""
     then = bills.card_of_then(uow, card, issued.issued_at)
@@ -136,12 +136,12 @@ def _facts(uow: UnitOfWork, card: RateCard, project: str) -> dict[str, ResourceF
             labels={} if more is None else more.labels,
             quantity=resource.quantity,
             reservation=None if more is None else more.reservation,
-            listed=listed_as(by_text, node, "" if resource.sku is None else resource.sku.sku_id),
+            listed=listing_of(by_text, node, "" if resource.sku is None else resource.sku.sku_id),
         )
     return found
 
 
-def listed_as(by_text: Mapping[tuple[str, str], ListedSku], node: BilledNode, sku_id: str) -> Listed:
+def listing_of(by_text: Mapping[tuple[str, str], ListedSku], node: BilledNode, sku_id: str) -> Listed:
     """The SKU of Google's catalogue that sells such a node; where it lists none, our own."""
     kind = parse(node.accelerator_type)
     generation, chips = kind.generation, kind.chip_count
@@ -181,8 +181,8 @@ def _owners(uow: UnitOfWork, project: str, as_of: PlatformTime) -> dict[str, Seq
     for span in cost_dimensions.job_spans(uow, project):
         if span.start < as_of:
             spans.setdefault(span.resource_id, []).append(span)
-    return {key: list(_named(attribution.owned_by(found, as_of), names)) for key, found in sorted(spans.items())}
+    return {key: list(_with_names(attribution.owned_by(found, as_of), names)) for key, found in sorted(spans.items())}
 
 
-def _named(found: Sequence[Owned], names: Mapping[str, str]) -> Iterator[Owned]:
+def _with_names(found: Sequence[Owned], names: Mapping[str, str]) -> Iterator[Owned]:
     return (Owned(owned.seconds, names.get(owned.job_id, owned.job_id)) for owned in found)

@@ -181,7 +181,7 @@ def month_of(uow: UnitOfWork, card: RateCard, claimed: Export, month: str) -> So
 def progress(uow: UnitOfWork, claimed: Export, rows_done: int, rows_all: int | None) -> bool:
     """Says how far it is (`rows_all` None: they are being counted), and renews the claim; False when the fence is
     another one's by now."""
-    found = _held(uow, claimed)
+    found = _find_held(uow, claimed)
     if found is not None:
         done = max(rows_done, found.rows_done)
         _CLAIMS.renew(uow, found, dataclasses.replace(found, rows_done=done, rows_all=rows_all))
@@ -190,7 +190,7 @@ def progress(uow: UnitOfWork, claimed: Export, rows_done: int, rows_all: int | N
 
 def finish(uow: UnitOfWork, claimed: Export, rows_done: int, size: int, sha256: str) -> bool:
     """Names the file; False, and nothing is written, when another try has been claimed since."""
-    found = _held(uow, claimed)
+    found = _find_held(uow, claimed)
     if found is None:
         return False
     ended = dataclasses.replace(
@@ -208,12 +208,12 @@ def finish(uow: UnitOfWork, claimed: Export, rows_done: int, size: int, sha256: 
 
 def fail(uow: UnitOfWork, claimed: Export, error: PodyardError) -> None:
     """It cannot be made: the same would come of another try."""
-    found = _held(uow, claimed)
+    found = _find_held(uow, claimed)
     if found is not None:
         _fail(uow, found, error.code, error.message[:ERROR_LENGTH_MAX])
 
 
-def left_behind(uow: UnitOfWork, project: str, names: Iterable[str]) -> list[str]:
+def stale_files(uow: UnitOfWork, project: str, names: Iterable[str]) -> list[str]:
     """Which of these names of files are of exports that have given way, or of tries that died or came too late."""
     there = {one.export_id: one for one in exports.of_project(uow, project)}
     found = []
@@ -228,8 +228,8 @@ def hint_again(uow: UnitOfWork) -> None:
     _CLAIMS.hint_again(uow)
 
 
-def _held(uow: UnitOfWork, claimed: Export) -> Export | None:
-    return _CLAIMS.held(uow, claimed.export_id, claimed.fence)
+def _find_held(uow: UnitOfWork, claimed: Export) -> Export | None:
+    return _CLAIMS.find_held(uow, claimed.export_id, claimed.fence)
 
 
 def _fail(uow: UnitOfWork, found: Export, code: Code, message: str) -> None:

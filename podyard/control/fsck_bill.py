@@ -46,16 +46,16 @@ def check_bill(uow: UnitOfWork, records: Records, card: RateCard) -> Iterator[Vi
     yield from _amounts(uow, records, card, histories)
     if not records.after_seq:
         yield from _ledger(uow, records)
-        yield from _issued(uow, records, card)
+        yield from _invoices(uow, records, card)
 
 
 def _ledger(uow: UnitOfWork, records: Records) -> Iterator[Violation]:
-    for source_id, currency, rest in ledger.unbalanced(uow):
+    for source_id, currency, rest in ledger.find_unbalanced(uow):
         text = f"its entries in {currency} sum to {rest} parts instead of zero"
         yield Violation("I6", records.now, source_id, text)
 
 
-def _issued(uow: UnitOfWork, records: Records, card: RateCard) -> Iterator[Violation]:
+def _invoices(uow: UnitOfWork, records: Records, card: RateCard) -> Iterator[Violation]:
     for invoice in invoice_rows.of_all(uow):
         if hashlib.sha256(invoice.document).hexdigest() != invoice.sha256:
             yield Violation("I6", records.now, invoice.number, "its document is not the one whose digest was kept")
@@ -122,14 +122,14 @@ def seconds_of(history: Sequence[StateChange], usage_class: str, now: PlatformTi
     free = 0
     if runs and usage_class in _CAN_BE_FREE and runs[0][2] == "PREEMPTED" and runs[0][1] - runs[0][0] < _FREE_NANOS:
         begin, end, _ = runs.pop(0)
-        free = len(_touched(begin, end, 0))
+        free = len(_touched_seconds(begin, end, 0))
     ranges: list[range] = []
     for begin, end, _ in runs:
-        ranges.append(_touched(begin, end, ranges[-1].stop if ranges else 0))
+        ranges.append(_touched_seconds(begin, end, ranges[-1].stop if ranges else 0))
     return ranges, free
 
 
-def _touched(begin: int, end: int, after: int) -> range:
+def _touched_seconds(begin: int, end: int, after: int) -> range:
     """Whole seconds from `after` on that [begin, end) of nanoseconds touches."""
     if begin == end:
         return range(after, after)

@@ -76,7 +76,7 @@ def compute(
     resources = {key: bills.resource_of(card, node) for key, node in facts.items()}
     terms = terms_of(uow, account, month)
     bill = bills.compute(uow, account.project, resources, terms, as_of, last_seq)
-    held = bills.held_in(bill, months.seconds_of(month, account.time_zone))
+    held = bills.suspense_in(bill, months.seconds_of(month, account.time_zone))
     own = bill.invoice(month)
     if own is None and not bill.adjustments and not held:
         return Computed(month, None, None, bill, terms)

@@ -95,7 +95,7 @@ class _Turn:
         self.waiting = 0
 
     @contextlib.contextmanager
-    def taken(self) -> Iterator[None]:
+    def take(self) -> Iterator[None]:
         with lock:
             self.waiting += 1
         try:
@@ -155,7 +155,7 @@ def current(uow: UnitOfWork, card: RateCard, project: str, pace: Pace | None = N
     if before is not None and _holds(uow, before, card, last_seq):
         return before
     turn = shelf.turn(project)
-    with turn.taken():
+    with turn.take():
         before = shelf.get(project)
         if before is not None and before.card is not card:
             before = None  # prices have changed: it is of another bill
@@ -163,7 +163,7 @@ def current(uow: UnitOfWork, card: RateCard, project: str, pace: Pace | None = N
             raise Behind(shelf, project)
         if before is not None and _holds(uow, before, card, last_seq):
             return before
-        found = _made(uow, card, project, last_seq, before, lambda: pace(turn.waiting > 0) if pace else None)
+        found = _make(uow, card, project, last_seq, before, lambda: pace(turn.waiting > 0) if pace else None)
         shelf.put(project, found)
         return found
 
@@ -179,7 +179,7 @@ def _recent(uow: UnitOfWork, last_seq: int) -> int:
     return usage_events.count(uow, last_seq - LATE_EVENTS_MAX, last_seq)
 
 
-def _made(
+def _make(
     uow: UnitOfWork, card: RateCard, project: str, last_seq: int, before: Kept | None, breathe: Callable[[], None]
 ) -> Kept:
     recent, changed = _recent(uow, last_seq), None
@@ -197,7 +197,7 @@ def _made(
         if since >= PACE_EVENTS:
             since = 0
             breathe()
-    return made.kept(last_seq, recent)
+    return made.to_kept(last_seq, recent)
 
 
 class _Making:
@@ -241,7 +241,7 @@ class _Making:
             self._kinds[kind] = bills.resource_of(self._card, node)
         return dataclasses.replace(self._kinds[kind], resource_id=node.key)
 
-    def kept(self, last_seq: int, recent: int) -> Kept:
+    def to_kept(self, last_seq: int, recent: int) -> Kept:
         return Kept(
             as_of=self._as_of,
             last_seq=last_seq,

@@ -66,9 +66,9 @@ class Snapshot:
     @property
     def used(self) -> Amount:
         """All use at its prices, whatever commitments cover."""
-        return self.kept("used", lambda: total(self.closed)) + total(self.open)
+        return self.keep("used", lambda: total(self.closed)) + total(self.open)
 
-    def kept(self, key: Any, make: Callable[[], T]) -> T:
+    def keep(self, key: Any, make: Callable[[], T]) -> T:
         """What `make` makes of `closed` and of nothing else, or what it made before. Who asks while it is being made
         waits for it; UNAVAILABLE when that takes too long."""
         mine: Future[T] = Future()

@@ -81,7 +81,7 @@ def charges(
     """What the scope pays within the period up to `as_of`, if until then everything goes on as it is now."""
     card = default_rate_card()
     whole = budget.scope is BudgetScope.PROJECT
-    wanted = used_in(uow, account.project, period)
+    wanted = node_keys_in(uow, account.project, period)
     if not whole:
         mine = frozenset(budgets.node_keys(uow, budget))
         wanted = [key for key in wanted if key in mine]
@@ -94,11 +94,11 @@ def charges(
     return [part for charge in found for part in within(charge, period.seconds)]
 
 
-def used_in(uow: UnitOfWork, project: str, period: Period) -> list[str]:
+def node_keys_in(uow: UnitOfWork, project: str, period: Period) -> list[str]:
     """The nodes that can have used any second of the period, in order of their keys: those that have changed in it, and
     those that are READY now, since before it perhaps. All that others have used is older."""
     start = PlatformTime(period.seconds.start * NANOS_PER_SECOND)
-    return usage_events.used_since(uow, project, start)
+    return usage_events.keys_used_since(uow, project, start)
 
 
 def within(charge: UsageRecord, seconds: range) -> list[UsageRecord]:
@@ -189,7 +189,7 @@ def keep_refusal(uow: UnitOfWork, refused: Refused) -> None:
         return
     minute = PlatformTime(uow.now.nanos // _MINUTE_NANOS * _MINUTE_NANOS).rfc3339()
     detail = f"{minute} {uow.actor}"[:DETAIL_LENGTH_MAX]
-    text = f"{uow.actor} was refused {named(found.nodes)}: {found.why}"
+    text = f"{uow.actor} was refused {name_nodes(found.nodes)}: {found.why}"
     keep_in_log(uow, found.budget, found.period, REFUSED, detail, uow.now, found.cost, text)
 
 
@@ -223,7 +223,7 @@ def keep_in_log(
     return entry
 
 
-def named(names: Sequence[str]) -> str:
+def name_nodes(names: Sequence[str]) -> str:
     """The names of nodes in the text of an event: the first ones, and how many more there are."""
     more = len(names) - NAMED_MAX
     return ", ".join(names[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")

@@ -53,7 +53,7 @@ def claim(uow: UnitOfWork, webhook_id: str) -> WebhookRequest | None:
 
 def finish(uow: UnitOfWork, tried: WebhookRequest, delivered: bool, outcome: str) -> bool:
     """Writes how a try went; False, and nothing is written, when another try has been claimed since."""
-    found = _CLAIMS.held(uow, tried.webhook_id, tried.fence)
+    found = _CLAIMS.find_held(uow, tried.webhook_id, tried.fence)
     if found is None:
         return False
     changed = dataclasses.replace(found, outcome=outcome[:OUTCOME_LENGTH_MAX])

@@ -1,7 +1,7 @@
 """Work in rows that workers take on: each try under a claim that lapses, and a fence of its own.
 
 A unit writes the work and a hint for a worker (`ask`). The worker claims it (`due`, then `take`), does the work
-outside of any unit, and writes how it went only while the row still has its fence (`held`, `renew`): a worker that
+outside of any unit, and writes how it went only while the row still has its fence (`find_held`, `renew`): a worker that
 was thought dead changes nothing. A hint that is lost, and a claim that has lapsed, are hinted at again by the loop
 (`hint_again`). Times are real: a claim is a promise of a process.
 
@@ -73,7 +73,7 @@ class Claims(Generic[Work]):
         """Begins the next try at work that is due."""
         return self.renew(uow, work, _replace(work, fence=work.fence + 1, tries=work.tries + 1))
 
-    def held(self, uow: UnitOfWork, key: str, fence: int) -> Work | None:
+    def find_held(self, uow: UnitOfWork, key: str, fence: int) -> Work | None:
         """The work, locked, while the try with this fence may write what came of it."""
         work = self._find(uow, key)
         return None if work is None or work.fence != fence or work.next_try is None else work

@@ -52,7 +52,7 @@ def transactions(uow: UnitOfWork, project: str, after_seq: int, limit: int) -> l
     return [LedgerTransaction(**row, entries=entries(uow, row["source_id"])) for row in rows]
 
 
-def unbalanced(uow: UnitOfWork) -> list[tuple[str, str, int]]:
+def find_unbalanced(uow: UnitOfWork) -> list[tuple[str, str, int]]:
     """(source, currency, parts) of transactions that do not sum to zero: there are none."""
     sums: dict[tuple[str, str], int] = {}
     for row in uow.all(_ALL):

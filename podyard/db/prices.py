@@ -43,13 +43,13 @@ class CardPrice:
     nanos: int
 
 
-def used(uow: UnitOfWork) -> list[UsedPrice]:
+def list_used(uow: UnitOfWork) -> list[UsedPrice]:
     return [UsedPrice(**{**row, "unit": PriceUnit(row["unit"])}) for row in uow.all(_USED)]
 
 
 def keep_used(uow: UnitOfWork, records: Iterable[UsageRecord]) -> None:
     """Remembers the price versions of these records, which an invoice is issued of now."""
-    known = {price.version_id for price in used(uow)}
+    known = {price.version_id for price in list_used(uow)}
     for record in records:
         if record.price.version_id not in known:
             price = UsedPrice(record.price.version_id, record.sku_id, record.unit, record.price.nanos, uow.now)

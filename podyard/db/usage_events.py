@@ -139,7 +139,7 @@ def any_since(uow: UnitOfWork, project: str, since: int, as_of: PlatformTime) ->
     return any(row.project == project for row in uow.execute(_SINCE, {"since": since, "as_of": as_of}))
 
 
-def used_since(uow: UnitOfWork, project: str, start: PlatformTime) -> list[str]:
+def keys_used_since(uow: UnitOfWork, project: str, start: PlatformTime) -> list[str]:
     """The nodes that can have used any second since then, in order of their keys: those that have changed since, and
     those that are READY now, since before it perhaps. All that others have used is older."""
     return sorted(row.key for row in uow.execute(_USED_SINCE, {"project": project, "start": start}))

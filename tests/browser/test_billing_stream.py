@@ -39,7 +39,7 @@ class Held:
 
 @pytest.fixture
 def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
-    found, real = Held(), kept_bills._made
+    found, real = Held(), kept_bills._make
 
     def made(*arguments: Any) -> Any:
         found.begun += 1
@@ -48,7 +48,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
             raise found.failure
         return real(*arguments)
 
-    monkeypatch.setattr(kept_bills, "_made", made)
+    monkeypatch.setattr(kept_bills, "_make", made)
     yield found
     found.free.set()
 

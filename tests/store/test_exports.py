@@ -333,7 +333,7 @@ def test_every_offer_has_the_sku_of_the_catalogue_at_its_price() -> None:
             sku, quantity = CARD.sku_for(node.accelerator_type, region_of(node.zone), node.usage_class)
         except PodyardError:
             continue
-        listed = export_source.listed_as(by_text, node, sku.sku_id)
+        listed = export_source.listing_of(by_text, node, sku.sku_id)
         found = by_id[listed.sku_id]
         chips = parse(node.accelerator_type).chip_count
         unit_chips = chips if found.description.partition("TPU slice")[1] else 1 if "TpuV" in found.description else 4

@@ -71,7 +71,7 @@ def test_two_who_ask_at_once_meter_once(play: Play, metered: list[str], monkeypa
     """The second begins while the first is in the middle of it."""
     monkeypatch.setattr(kept_bills, "PACE_EVENTS", 1)
     asked, told, found = threading.Event(), [], []
-    real = kept_bills._Turn.taken
+    real = kept_bills._Turn.take
 
     def taken(turn: Any) -> Any:
         if threading.current_thread() is other:
@@ -91,7 +91,7 @@ def test_two_who_ask_at_once_meter_once(play: Play, metered: list[str], monkeypa
         return shelf.turn(PROJECT)
 
     kept_bills._shelves.clear()
-    monkeypatch.setattr(kept_bills._Turn, "taken", taken)
+    monkeypatch.setattr(kept_bills._Turn, "take", taken)
     other = threading.Thread(target=lambda: found.append(play.database.read(_current)))
     mine = play.database.read(lambda uow: kept_bills.current(uow, CARD, PROJECT, pace))
     other.join(30)
@@ -172,7 +172,7 @@ def test_sums_are_made_once_and_a_failure_is_not_kept(play: Play) -> None:
         assert may_end.wait(30)
         return 7
 
-    threads = [threading.Thread(target=lambda: made.append(found.kept("k", slow))) for _ in range(2)]
+    threads = [threading.Thread(target=lambda: made.append(found.keep("k", slow))) for _ in range(2)]
     threads[0].start()
     assert going.wait(30)
     going.clear()
@@ -182,8 +182,8 @@ def test_sums_are_made_once_and_a_failure_is_not_kept(play: Play) -> None:
         thread.join(30)
     assert made == [7, 7] and not going.is_set()
     with pytest.raises(ZeroDivisionError):
-        found.kept("bad", lambda: 1 // 0)
-    assert found.kept("bad", lambda: 3) == 3
+        found.keep("bad", lambda: 1 // 0)
+    assert found.keep("bad", lambda: 3) == 3
 
 
 @pytest.fixture

@@ -119,9 +119,9 @@ def test_what_is_kept_of_views_has_a_limit(play: Play) -> None:
     play.create("a")
     found = play.database.read(_kept)
     for number in range(snapshots.VIEWS_KEPT + 5):
-        assert found.kept(number, lambda number=number: number) == number  # type: ignore[misc]
+        assert found.keep(number, lambda number=number: number) == number  # type: ignore[misc]
     assert len(found.views) == snapshots.VIEWS_KEPT
-    assert found.kept(snapshots.VIEWS_KEPT, lambda: -1) == snapshots.VIEWS_KEPT and found.kept(0, lambda: -1) == -1
+    assert found.keep(snapshots.VIEWS_KEPT, lambda: -1) == snapshots.VIEWS_KEPT and found.keep(0, lambda: -1) == -1
 
 
 def test_the_line_of_the_month_ends_at_this_moment_where_the_forecast_begins(play: Play) -> None:
