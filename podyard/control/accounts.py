@@ -60,6 +60,18 @@ def positive_decimal(text: str, field: str) -> Fraction:
     return found
 
 
+def require_to_view(uow: UnitOfWork, principal: Principal, project: str, what: str) -> None:
+    """`what`: of the project, for the message of a refusal. Raises PERMISSION_DENIED, and NOT_FOUND."""
+    principal.require("podyard.billing.view", project, f"projects/{project}/{what}")
+    access.project_row(uow, project)
+
+
+def require_to_edit(uow: UnitOfWork, principal: Principal, project: str, what: str) -> None:
+    """As `require_to_view`."""
+    principal.require("podyard.billing.edit", project, f"projects/{project}/{what}")
+    access.project_row(uow, project)
+
+
 def require_open(account: Account, month: str) -> None:
     if month < account.next_month:
         raise failed_precondition(f"{month} is closed: the first open month is {account.next_month}")
@@ -90,8 +102,7 @@ def _new(uow: UnitOfWork, project: str) -> Account:
 
 
 def get(uow: UnitOfWork, principal: Principal, project: str) -> Account:
-    principal.require("podyard.billing.view", project, f"projects/{project}/billingAccount")
-    access.project_row(uow, project)
+    require_to_view(uow, principal, project, "billingAccount")
     return of(uow, project)
 
 
@@ -100,8 +111,7 @@ def patch(uow: UnitOfWork, principal: Principal, project: str, changes: Mapping[
 
     Raises INVALID_ARGUMENT for what they cannot be, FAILED_PRECONDITION for what issued invoices go by.
     """
-    principal.require("podyard.billing.edit", project, f"projects/{project}/billingAccount")
-    access.project_row(uow, project)
+    require_to_edit(uow, principal, project, "billingAccount")
     account = of(uow, project)
     given = {name: value for name, value in changes.items() if name != "rates"}
     if "currency" in given and "decimals" not in given:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.errors import PodyardError
 from podyard.base.money import Amount
-from podyard.control import access
+from podyard.control import accounts
 from podyard.db import state_changes, usage_events
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import region_of
@@ -71,8 +71,7 @@ def usage(
 
     `node_name`, `resource_keys`: of these nodes only.
     """
-    principal.require("podyard.billing.view", project, f"projects/{project}/usage")
-    access.project_row(uow, project)
+    accounts.require_to_view(uow, principal, project, "usage")
     found = [
         _node_usage(card, node, history, uow.now)
         for node, history in usage_events.histories(uow, project, resource_keys, node_name)

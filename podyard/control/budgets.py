@@ -16,7 +16,7 @@ from podyard.base.errors import Code, invalid, not_found
 from podyard.base.ids import check_resource_id, row_id
 from podyard.base.money import NANOS_PER_UNIT
 from podyard.base.rng import secret_token
-from podyard.control import access, accounts, operations, preemption, queue_states, spending, webhook_urls, webhooks
+from podyard.control import accounts, operations, preemption, queue_states, spending, webhook_urls, webhooks
 from podyard.control.commitments import usd
 from podyard.control.nodes import pass_into
 from podyard.control.spending import MONTH, REFUSE, STOP, TOTAL, BudgetState, Period
@@ -72,8 +72,7 @@ def set_budget(
 
     Raises INVALID_ARGUMENT for what is no budget.
     """
-    principal.require("podyard.billing.edit", project, f"projects/{project}/budgets/{name}")
-    access.project_row(uow, project)
+    accounts.require_to_edit(uow, principal, project, f"budgets/{name}")
     check_resource_id(name, "name")
     accounts.of(uow, project)
     wanted = _to_budget(uow, project, name, request)
@@ -95,14 +94,12 @@ def set_budget(
 
 def list_budgets(uow: UnitOfWork, principal: Principal, project: str) -> list[BudgetState]:
     """By name."""
-    principal.require("podyard.billing.view", project, f"projects/{project}/budgets")
-    access.project_row(uow, project)
+    accounts.require_to_view(uow, principal, project, "budgets")
     return [_state(uow, budget) for budget in budgets.of_project(uow, project)]
 
 
 def get(uow: UnitOfWork, principal: Principal, project: str, name: str) -> BudgetState:
-    principal.require("podyard.billing.view", project, f"projects/{project}/budgets/{name}")
-    access.project_row(uow, project)
+    accounts.require_to_view(uow, principal, project, f"budgets/{name}")
     return _state(uow, _find(uow, project, name))
 
 
@@ -115,16 +112,14 @@ def _state(uow: UnitOfWork, budget: Budget) -> BudgetState:
 
 def remove(uow: UnitOfWork, principal: Principal, project: str, name: str) -> None:
     """What it has done stays on record; what it was about to do is not done."""
-    principal.require("podyard.billing.edit", project, f"projects/{project}/budgets/{name}")
-    access.project_row(uow, project)
+    accounts.require_to_edit(uow, principal, project, f"budgets/{name}")
     _remove(uow, _find(uow, project, name))
     spending.wake_queue(uow, project)
 
 
 def events(uow: UnitOfWork, principal: Principal, project: str, after_seq: int, limit: int) -> list[Event]:
     """What budgets have done, in order."""
-    principal.require("podyard.billing.view", project, f"projects/{project}/budgetEvents")
-    access.project_row(uow, project)
+    accounts.require_to_view(uow, principal, project, "budgetEvents")
     log = budgets.log(uow, project, after_seq, limit)
     return [(entry, webhook_rows.of_event(uow, entry.event_id)) for entry in log]
 

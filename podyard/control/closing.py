@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import Code, PodyardError, failed_precondition
-from podyard.control import access, accounts, bills, card_prices, invoices
+from podyard.control import accounts, bills, card_prices, invoices
 from podyard.control.invoice_document import canonical, digest, number_of
 from podyard.control.invoices import Computed
 from podyard.db import invoices as invoice_rows
@@ -96,8 +96,7 @@ def prepare_due(uow: UnitOfWork, project: str, known_seq: int) -> Prepared | Non
 
 
 def _permitted_account(uow: UnitOfWork, principal: Principal, project: str, month: str) -> Account:
-    principal.require("podyard.billing.edit", project, f"projects/{project}/invoices/{month}")
-    access.project_row(uow, project)
+    accounts.require_to_edit(uow, principal, project, f"invoices/{month}")
     accounts.check_month(month)
     return _locked_account(uow, project) if uow.writable else accounts.of(uow, project)
 

@@ -13,7 +13,7 @@ from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.errors import Code, PodyardError, invalid
 from podyard.base.ids import row_id
 from podyard.base.money import NANOS_PER_UNIT, PARTS_PER_NANO, Amount
-from podyard.control import access, accounts
+from podyard.control import accounts
 from podyard.db import accounts as account_rows
 from podyard.db import budgets, ledger
 from podyard.db import commitments as commitment_rows
@@ -47,8 +47,7 @@ class Request:
 def buy(uow: UnitOfWork, card: RateCard, principal: Principal, project: str, request: Request) -> Purchase:
     """Buys it, from the next whole second on. Raises INVALID_ARGUMENT for what nobody sells, NOT_FOUND for a SKU that
     is unknown or has no price for the term."""
-    principal.require("podyard.billing.edit", project, f"projects/{project}/commitments")
-    access.project_row(uow, project)
+    accounts.require_to_edit(uow, principal, project, "commitments")
     account = accounts.of(uow, project)
     bought = purchase(uow, card, project, request, row_id(uow.streams.stream("commitments"), "commitment"))
     one, paid = bought.commitment, bought.upfront
@@ -68,8 +67,7 @@ def buy(uow: UnitOfWork, card: RateCard, principal: Principal, project: str, req
 
 def list_commitments(uow: UnitOfWork, principal: Principal, project: str) -> list[Purchase]:
     """By start, then id; those that have ended included."""
-    principal.require("podyard.billing.view", project, f"projects/{project}/commitments")
-    access.project_row(uow, project)
+    accounts.require_to_view(uow, principal, project, "commitments")
     return commitment_rows.of_project(uow, project)
 
 
@@ -138,8 +136,7 @@ def add_credit(
 ) -> Credit:
     """A credit in US dollars for the invoices of these months, both included; from the first open one when it is left
     out. Raises INVALID_ARGUMENT, and for months that are closed FAILED_PRECONDITION."""
-    principal.require("podyard.billing.edit", project, f"projects/{project}/credits")
-    access.project_row(uow, project)
+    accounts.require_to_edit(uow, principal, project, "credits")
     account = accounts.of(uow, project)
     exact = usd(amount, "amount", CREDIT_NANOS_MAX)
     first = account.next_month if from_month is None else accounts.check_month(from_month, "fromMonth")
@@ -155,8 +152,7 @@ def add_credit(
 
 
 def list_credits(uow: UnitOfWork, principal: Principal, project: str) -> list[Credit]:
-    principal.require("podyard.billing.view", project, f"projects/{project}/credits")
-    access.project_row(uow, project)
+    accounts.require_to_view(uow, principal, project, "credits")
     return account_rows.credits_of(uow, project)
 
 

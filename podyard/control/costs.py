@@ -14,7 +14,7 @@ from fractions import Fraction
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.errors import Code, PodyardError
 from podyard.base.money import Amount
-from podyard.control import access, accounts, bills, commitments
+from podyard.control import accounts, bills, commitments
 from podyard.control.spending import within
 from podyard.db import attempts, cost_dimensions, job_history, usage_events
 from podyard.db import jobs as job_rows
@@ -172,8 +172,7 @@ class WhatIf:
 
 def costs(uow: UnitOfWork, card: RateCard, principal: Principal, project: str, month: str | None = None) -> Costs:
     """Every job and node of the project that cost something, by name."""
-    principal.require("podyard.billing.view", project, f"projects/{project}/costs")
-    access.project_row(uow, project)
+    accounts.require_to_view(uow, principal, project, "costs")
     account = accounts.of(uow, project)
     window = _window(account, month, uow.now)
     facts = usage_events.facts(uow, project)
@@ -209,8 +208,7 @@ def what_if(
 ) -> WhatIf:
     """The bill of a month (None: the present one) if its nodes had been others. The seconds are those that were used:
     a faster type would have needed fewer. Raises INVALID_ARGUMENT and NOT_FOUND as for nodes and commitments."""
-    principal.require("podyard.billing.view", project, f"projects/{project}/costs")
-    access.project_row(uow, project)
+    accounts.require_to_view(uow, principal, project, "costs")
     account = accounts.of(uow, project)
     month = account.month_of(uow.now) if month is None else month
     if change.accelerator_type is not None:

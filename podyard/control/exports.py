@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from podyard.base.errors import Code, PodyardError, failed_precondition, invalid, not_found
 from podyard.base.ids import row_id
-from podyard.control import access, accounts, export_source
+from podyard.control import accounts, export_source
 from podyard.db import exports
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain import months
@@ -100,8 +100,7 @@ def format_of(name: str) -> Format:
 
 def one_month(uow: UnitOfWork, card: RateCard, principal: Principal, project: str, request: Request) -> Source:
     """A month to export at once. Raises NOT_FOUND where there is nothing to invoice in it."""
-    principal.require("podyard.billing.view", project, f"projects/{project}/invoices/{request.from_month}")
-    access.project_row(uow, project)
+    accounts.require_to_view(uow, principal, project, f"invoices/{request.from_month}")
     request.check()
     found = export_source.source(uow, card, project, request.from_month, by_job=request.by_job)
     if found is None:
@@ -121,8 +120,7 @@ def small_file(found: Source, request: Request) -> bytes:
 
 def create(uow: UnitOfWork, principal: Principal, project: str, request: Request) -> Export:
     """Asks for an export. Raises RESOURCE_EXHAUSTED when as many as there may be are under way."""
-    principal.require("podyard.billing.view", project, f"projects/{project}/exports")
-    access.project_row(uow, project)
+    accounts.require_to_view(uow, principal, project, "exports")
     request.check()
     last = accounts.of(uow, project).month_of(uow.now)
     if request.until_month > last:
@@ -140,15 +138,13 @@ def create(uow: UnitOfWork, principal: Principal, project: str, request: Request
 
 
 def get(uow: UnitOfWork, principal: Principal, project: str, export_id: str) -> Export:
-    principal.require("podyard.billing.view", project, f"projects/{project}/exports/{export_id}")
-    access.project_row(uow, project)
+    accounts.require_to_view(uow, principal, project, f"exports/{export_id}")
     return _find(uow, project, export_id)
 
 
 def list_exports(uow: UnitOfWork, principal: Principal, project: str) -> list[Export]:
     """The newest first; no more than are kept."""
-    principal.require("podyard.billing.view", project, f"projects/{project}/exports")
-    access.project_row(uow, project)
+    accounts.require_to_view(uow, principal, project, "exports")
     return exports.of_project(uow, project)
 
 

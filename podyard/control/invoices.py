@@ -10,7 +10,7 @@ import dataclasses
 
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import failed_precondition, not_found
-from podyard.control import access, accounts, bills, card_prices
+from podyard.control import accounts, bills, card_prices
 from podyard.control.invoice_document import InvoiceDocument, canonical, document
 from podyard.db import invoices as invoice_rows
 from podyard.db import ledger, usage_events
@@ -41,8 +41,7 @@ def preview(uow: UnitOfWork, card: RateCard, principal: Principal, project: str,
 
     Raises FAILED_PRECONDITION for a month that is closed, or has no exchange rate.
     """
-    principal.require("podyard.billing.view", project, f"projects/{project}/invoices")
-    access.project_row(uow, project)
+    accounts.require_to_view(uow, principal, project, "invoices")
     account = accounts.of(uow, project)
     month = account.month_of(uow.now) if month is None else accounts.check_month(month)
     accounts.require_open(account, month)
@@ -99,8 +98,7 @@ def terms_of(uow: UnitOfWork, account: Account, month: str) -> Terms:
 
 def get(uow: UnitOfWork, principal: Principal, project: str, month: str) -> IssuedInvoice:
     """An issued invoice; NOT_FOUND when there is none."""
-    principal.require("podyard.billing.view", project, f"projects/{project}/invoices/{month}")
-    access.project_row(uow, project)
+    accounts.require_to_view(uow, principal, project, f"invoices/{month}")
     invoice = invoice_rows.find(uow, project, accounts.check_month(month))
     if invoice is None:
         raise not_found(f"projects/{project}/invoices/{month}")
@@ -109,8 +107,7 @@ def get(uow: UnitOfWork, principal: Principal, project: str, month: str) -> Issu
 
 def list_invoices(uow: UnitOfWork, principal: Principal, project: str) -> list[IssuedInvoice]:
     """The issued invoices by month."""
-    principal.require("podyard.billing.view", project, f"projects/{project}/invoices")
-    access.project_row(uow, project)
+    accounts.require_to_view(uow, principal, project, "invoices")
     return invoice_rows.of_project(uow, project)
 
 
@@ -118,6 +115,5 @@ def transactions(
     uow: UnitOfWork, principal: Principal, project: str, after_seq: int, limit: int
 ) -> list[LedgerTransaction]:
     """The ledger's transactions in order, each with its entries."""
-    principal.require("podyard.billing.view", project, f"projects/{project}/ledger")
-    access.project_row(uow, project)
+    accounts.require_to_view(uow, principal, project, "ledger")
     return ledger.transactions(uow, project, after_seq, limit)

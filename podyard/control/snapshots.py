@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.money import Amount
-from podyard.control import access, accounts, bills, kept_bills
+from podyard.control import accounts, bills, kept_bills
 from podyard.control.kept_bills import WAIT_SECONDS_MAX
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain import months
@@ -101,8 +101,7 @@ class Snapshot:
 
 def snapshot(uow: UnitOfWork, card: RateCard, principal: Principal, project: str) -> Snapshot:
     """The bill of everything the project has used, now. Raises `Behind`: begin the read anew."""
-    principal.require("podyard.billing.view", project, f"projects/{project}/costs")
-    access.project_row(uow, project)
+    accounts.require_to_view(uow, principal, project, "costs")
     account = accounts.of(uow, project)
     terms = bills.terms_of(uow, account)
     kept = kept_bills.current(uow, card, project)
