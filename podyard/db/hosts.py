@@ -27,6 +27,7 @@ _TO_STOP = (
     )
     .order_by(hosts.c.node_key, hosts.c.host_index)
 )
+_TO_STOP_OF = _TO_STOP.where(hosts.c.agent_id == bindparam("agent"))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -72,10 +73,10 @@ def live_counts(uow: UnitOfWork) -> dict[str, int]:
 
 def to_stop(uow: UnitOfWork, agent_id: str | None) -> list[HostToStop]:
     """Hosts of nodes that have left READY, or have left it and come back since; of one agent or (None) of all."""
-    query = _TO_STOP if agent_id is None else _TO_STOP.where(hosts.c.agent_id == agent_id)
+    rows = uow.all(_TO_STOP) if agent_id is None else uow.all(_TO_STOP_OF, {"agent": agent_id})
     return [
         HostToStop(_record({column.name: row[column.name] for column in hosts.c}), row["node_id"], row["node_state"])
-        for row in uow.all(query)
+        for row in rows
     ]
 
 
