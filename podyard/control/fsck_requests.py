@@ -124,7 +124,7 @@ def _use(
 def _check_request_ids(records: Records) -> Iterator[Violation]:
     seen: dict[str, str] = {}
     for request in records.requests:
-        operation_id, request_id = request.operation_id, request.key.request_id
+        operation_id, request_id = request.operation_id, request.request_id
         if operation_id is None:
             yield Violation("I11", request.created, request_id, "the request was taken, and nothing was done for it")
         elif operation_id in seen:

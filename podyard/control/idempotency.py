@@ -10,7 +10,7 @@ from typing import Any
 
 from podyard.base.errors import Code, PodyardError, invalid
 from podyard.db import operations, request_ids
-from podyard.db.request_ids import RequestKey
+from podyard.db.request_ids import Key
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.principal import Principal
 
@@ -38,7 +38,7 @@ def once(
     An operation that has been deleted since cannot be answered, so the request counts as new: a creation then finds
     what it made before (ALREADY_EXISTS), a deletion finds nothing (NOT_FOUND).
     """
-    key = RequestKey(project, method, _check_id(request_id))
+    key = (project, method, _check_id(request_id))
     digest = _digest(principal, body)
     too_old = uow.now.plus_seconds(-REMEMBERED_SECONDS)
     request_ids.sweep(uow, too_old, SWEPT_MAX)
@@ -58,7 +58,7 @@ def once(
     return _act(uow, key, act) if operation is None else operation.operation_id
 
 
-def _act(uow: UnitOfWork, key: RequestKey, act: Callable[[], str]) -> str:
+def _act(uow: UnitOfWork, key: Key, act: Callable[[], str]) -> str:
     operation_id = act()
     request_ids.set_operation(uow, key, operation_id)
     return operation_id

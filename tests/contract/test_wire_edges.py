@@ -182,7 +182,7 @@ def _schedule(node: str) -> str:
         ({"latestWindowStartTime": "2026-03-02T00:00:00Z"}, "lies within its window"),
         ({"type": "ZORK"}, "neither of SCHEDULED, UNSCHEDULED"),
         ({"windowStartTime": "soon"}, "is not an RFC 3339 time"),
-        ({"windowEndTime": "9999-12-31T23:59:59Z"}, "years from 1678 to 2261"),
+        ({"windowEndTime": "9999-12-31T23:59:59Z"}, "years range from 1678 to 2261"),
         ({"canReschedule": "yes"}, "canReschedule"),
         ({"zork": 1}, 'Unknown name "zork"'),
     ],
