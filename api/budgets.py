@@ -318,7 +318,7 @@ def _job(job: costs.JobCost) -> JobCost:
         "state": job.state,
         "steps": job.steps,
         "attempts": [_attempt(attempt) for attempt in job.attempts],
-        "lost": _dollars(job.lost),
+        "lost": _dollars(job.lost_cost),
         "seconds": job.share.seconds,
         "amount": job.share.amount.text(EXACT_DECIMALS),
     }
@@ -330,8 +330,8 @@ def _job(job: costs.JobCost) -> JobCost:
     if job.estimate is not None:
         answer["estimate"] = job.estimate.text(EXACT_DECIMALS)
         answer["variance"] = (job.share.amount - job.estimate).text(EXACT_DECIMALS)
-    if job.saved is not None:
-        answer["saved"] = _dollars(job.saved)
+    if job.saving is not None:
+        answer["saved"] = _dollars(job.saving)
     return answer
 
 

@@ -89,8 +89,8 @@ def _figures(found: Snapshot, month: MonthToDate) -> dict[str, Any]:
         "low": cents(forecast.low.parts),
         "high": cents(forecast.high.parts),
         "rate": hourly(month.rate),
-        "total": money_text(found.used),
-        "exact_total": formats.exact_usd(found.used),
+        "total": money_text(found.total_use),
+        "exact_total": formats.exact_usd(found.total_use),
     }
 
 

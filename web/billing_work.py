@@ -57,7 +57,7 @@ def runs(request: Request, project: str) -> Response:
         jobs=[_job(job, project) for job in jobs],
         pages=numbers,
         total=money_text(Amount(sum(job.share.amount.parts for job in worked.jobs))),
-        lost=_dollars(sum((job.lost for job in worked.jobs), Fraction(0))),
+        lost=_dollars(sum((job.lost_cost for job in worked.jobs), Fraction(0))),
         idle=money_text(idle),
     )
 
@@ -88,7 +88,7 @@ def _job(job: JobCost, project: str) -> dict[str, Any]:
         "seconds": duration_for_people(job.share.seconds),
         "amount": money_text(amount),
         "estimate": "–" if job.estimate is None else money_text(job.estimate),
-        "lost": _dollars(job.lost),
+        "lost": _dollars(job.lost_cost),
         "per_step": _dollars(job.per_step),
         "per_epoch": _dollars(job.per_epoch),
         "per_1000": _dollars(job.per_1000_examples),
@@ -176,7 +176,7 @@ def spot(request: Request, project: str) -> Response:
         return found, month, worked, dashboard.preemptions(uow, found, month)
 
     found, month, worked, taken = read(request, project, body)
-    jobs = [job for job in worked.jobs if job.saved is not None]
+    jobs = [job for job in worked.jobs if job.saving is not None]
     idle = [node for node in worked.nodes if node.idle_on_demand is not None and node.idle.seconds]
     shown, numbers = pages(request, jobs)
     return page(
@@ -190,9 +190,9 @@ def spot(request: Request, project: str) -> Response:
         pages=numbers,
         nodes=[_idle_saved(node) for node in idle],
         saved=_dollars(
-            sum((job.saved or Fraction(0) for job in jobs), sum((node.idle_saved for node in idle), Fraction(0)))
+            sum((job.saving or Fraction(0) for job in jobs), sum((node.idle_saved for node in idle), Fraction(0)))
         ),
-        lost=_dollars(sum((job.lost for job in jobs), Fraction(0))),
+        lost=_dollars(sum((job.lost_cost for job in jobs), Fraction(0))),
         chart=_timeline(found, month, taken),
         taken=taken[:PREEMPTIONS_SHOWN],
         taken_count=len(taken),
@@ -204,7 +204,7 @@ def _saving_of(job: JobCost, project: str) -> dict[str, Any]:
     return {
         **_job(job, project),
         "on_demand": money_text(Amount(dearer)),
-        "saved": _dollars(job.saved),
+        "saved": _dollars(job.saving),
         "preempted": sum(1 for one in job.attempts if one.outcome == "PREEMPTED"),
     }
 

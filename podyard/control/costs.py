@@ -97,12 +97,12 @@ class JobCost:
         return self.per_step * Fraction(self.examples_per_epoch, self.global_batch)
 
     @property
-    def lost(self) -> Fraction:
+    def lost_cost(self) -> Fraction:
         """What steps have cost that were done again, in US dollars."""
         return sum((a.share.amount.fraction() * a.lost_share for a in self.attempts), Fraction(0))
 
     @property
-    def saved(self) -> Fraction | None:
+    def saving(self) -> Fraction | None:
         """What the seconds that were not lost would have cost on demand, less what all seconds cost, in US dollars."""
         if not self.attempts or any(attempt.on_demand is None for attempt in self.attempts):
             return None

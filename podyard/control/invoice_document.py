@@ -97,7 +97,7 @@ def document(
     """`names`: of resources, by id. Of an issued one nothing is an estimate any more: its month is over."""
     period = months.seconds_of(invoice.month, account.time_zone)
 
-    def shown(minor: int) -> str:
+    def text_of(minor: int) -> str:
         return minor_text(minor, invoice.decimals)
 
     return InvoiceDocument(
@@ -112,13 +112,13 @@ def document(
         exchange_rate=str(invoice.exchange),
         tax_share=account.tax,
         as_of=as_of.rfc3339(),
-        lines=[_line(line, shown(line.shown), estimated=line.estimated and not issued) for line in invoice.lines],
-        credits=[DocumentCredit(line.credit_id, shown(line.shown), *_exact(line.amount)) for line in invoice.credits],
-        rounding_error=shown(invoice.rounding_error),
-        subtotal=shown(invoice.subtotal),
-        tax=shown(invoice.tax),
-        adjustments=[DocumentAdjustment(one.corrects_month, shown(one.minor)) for one in invoice.adjustments],
-        total=shown(invoice.total),
+        lines=[_line(line, text_of(line.shown), estimated=line.estimated and not issued) for line in invoice.lines],
+        credits=[DocumentCredit(line.credit_id, text_of(line.shown), *_exact(line.amount)) for line in invoice.credits],
+        rounding_error=text_of(invoice.rounding_error),
+        subtotal=text_of(invoice.subtotal),
+        tax=text_of(invoice.tax),
+        adjustments=[DocumentAdjustment(one.corrects_month, text_of(one.minor)) for one in invoice.adjustments],
+        total=text_of(invoice.total),
         held=[
             HeldUse(
                 one.resource_id,

@@ -218,7 +218,7 @@ class _Making:
 
     def meter(self, node: BilledNode, history: Sequence[UsageEvent]) -> None:
         """All events of one resource, in their order."""
-        key, resource = node.key, self._sold(node)
+        key, resource = node.key, self._resource(node)
         metered = meter_resource(key, clamp(history), resource.policy, self._as_of)
         for kept in (self._records, self._suspense, self._seconds, self._waived, self._running):
             kept.pop(key, None)
@@ -234,7 +234,7 @@ class _Making:
             self._suspense[key] = found.suspense
         self._seconds[key], self._waived[key] = metered.seconds, metered.waived_seconds
 
-    def _sold(self, node: BilledNode) -> Resource:
+    def _resource(self, node: BilledNode) -> Resource:
         """What it is sold as: looked up once for all nodes of its kind."""
         kind = (node.accelerator_type, node.zone, node.usage_class)
         if kind not in self._kinds:

@@ -64,7 +64,7 @@ class Snapshot:
         return not self.terms.commitments
 
     @property
-    def used(self) -> Amount:
+    def total_use(self) -> Amount:
         """All use at its prices, whatever commitments cover."""
         return self.keep("used", lambda: total(self.closed)) + total(self.open)
 
