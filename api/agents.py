@@ -14,7 +14,8 @@ from podyard.api.hosts import HostWanted, listens, to_api_wanted
 from podyard.api.job_messages import JobTask, to_api_task
 from podyard.base.clock import PlatformTime, RealTime
 from podyard.base.errors import invalid
-from podyard.control import agents, host_connections, hosts
+from podyard.control.compute import host_connections, hosts
+from podyard.control.jobs import agents
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.gang import core_count, learning_rate_scale
 from podyard.domain.job import objects_prefix

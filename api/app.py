@@ -42,7 +42,8 @@ from podyard.base.clock import ClockMode, RealClock
 from podyard.base.errors import Code, PodyardError
 from podyard.base.files import write_atomically
 from podyard.base.rng import secret_token
-from podyard.control import access, card_prices
+from podyard.control.access import identity
+from podyard.control.billing import card_prices
 from podyard.db import credentials, platform_clock
 from podyard.db.unit_of_work import Database, UnitOfWork
 from podyard.domain.credential import use_is_to_be_noted
@@ -89,7 +90,7 @@ def prepare(settings: Settings, database: Database) -> None:
 
     def body(uow: UnitOfWork) -> None:
         platform_clock.set_up(uow, ClockMode(settings.clock_mode))
-        access.bootstrap(uow, owner_token, agent_token, settings.agent_id)
+        identity.bootstrap(uow, owner_token, agent_token, settings.agent_id)
 
     database.run(body)
     database.read(card_prices.check_at_start)
@@ -126,7 +127,7 @@ def create_app(
     app.router.routes[:0] = [v2]
 
     def authenticate(token: str) -> Principal:
-        found = database.read(lambda uow: access.authenticate(uow, token))
+        found = database.read(lambda uow: identity.authenticate(uow, token))
         if found.token_id is not None and use_is_to_be_noted(found.last_used, clock.now()):
             _note_use(database, found.token_id)
         return found
@@ -164,7 +165,7 @@ def _token_file(path: Path) -> str:
 
 
 def _new_token(path: Path) -> str:
-    token = access.TOKEN_PREFIX + secret_token()
+    token = identity.TOKEN_PREFIX + secret_token()
     try:
         write_atomically(path, f"{token}\n".encode())
     except OSError as error:

@@ -12,7 +12,7 @@ from typing_extensions import TypedDict
 
 from podyard.api import deps
 from podyard.api.deps import Timestamp
-from podyard.control import jwt, keys
+from podyard.control.access import jwt, keys
 from podyard.domain.credential import ApiKey, ServiceAccountKey
 
 router = APIRouter(route_class=deps.Route)

@@ -12,7 +12,7 @@ from podyard.api.deps import Timestamp
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.errors import invalid
 from podyard.base.money import minor_text
-from podyard.control import billing
+from podyard.control.billing import usages
 from podyard.domain.fleet import region_of
 from podyard.domain.node import UsageClass
 from podyard.pricing.sku import default_rate_card
@@ -93,7 +93,7 @@ class Price(TypedDict):
 @router.get("/usage", openapi_extra=deps.asks(NODE))
 def usage(request: Request, project: str) -> Usage:
     caller, node = deps.principal(request), request.query_params.get("node")
-    found = deps.read(request, lambda uow: billing.usage(uow, default_rate_card(), caller, project, node))
+    found = deps.read(request, lambda uow: usages.usage(uow, default_rate_card(), caller, project, node))
     return {
         "asOf": found.as_of.rfc3339(),
         "currency": "USD",
@@ -109,7 +109,7 @@ def events(request: Request, project: str) -> EventList:
     caller = deps.principal(request)
     after = deps.page_after_number(request)
     limit = deps.page_size(request) if "pageSize" in request.query_params else EVENTS_PAGE_DEFAULT
-    found = deps.read(request, lambda uow: billing.events(uow, caller, project, after, limit))
+    found = deps.read(request, lambda uow: usages.events(uow, caller, project, after, limit))
     token = deps.page_token(str(found[-1].seq)) if len(found) == limit else None
     rows: list[Event] = [
         {
@@ -152,7 +152,7 @@ def price(request: Request, project: str, zone: str, accelerator_type: str) -> P
     }
 
 
-def to_api_usage(node: billing.NodeUsage) -> NodeUsage:
+def to_api_usage(node: usages.NodeUsage) -> NodeUsage:
     answer: NodeUsage = {
         "node": node.name,
         "key": node.resource_key,

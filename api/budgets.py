@@ -14,9 +14,9 @@ from podyard.api import deps
 from podyard.api.deps import Timestamp
 from podyard.base.errors import invalid
 from podyard.base.money import Amount, minor_text, round_half_up
-from podyard.control import budgets, costs
-from podyard.control.invoice_document import EXACT_DECIMALS
-from podyard.control.spending import BudgetState
+from podyard.control.billing import budgets, costs
+from podyard.control.billing.invoice_document import EXACT_DECIMALS
+from podyard.control.billing.spending import BudgetState
 from podyard.domain.budget import Budget, BudgetLogEntry, WebhookRequest
 from podyard.domain.node import UsageClass
 from podyard.pricing.attribution import Share

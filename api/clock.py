@@ -13,7 +13,7 @@ from podyard.api.deps import Timestamp
 from podyard.base.clock import RATE_ONE, ClockMode, PlatformClock, PlatformTime, RealTime
 from podyard.base.durations import parse_duration
 from podyard.base.errors import invalid
-from podyard.control import clock as control
+from podyard.control.platform import clock as control
 
 router = APIRouter(prefix="/podyard/v1", route_class=deps.Route)
 

@@ -13,7 +13,7 @@ from podyard.api import deps
 from podyard.api.deps import Timestamp
 from podyard.api.objects import ObjectFiles
 from podyard.base.errors import Code, invalid
-from podyard.control import exports
+from podyard.control.billing import exports
 from podyard.domain.export import Export
 from podyard.pricing.export_slices import GRANULARITIES
 from podyard.pricing.sku import default_rate_card

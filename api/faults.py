@@ -11,7 +11,7 @@ from typing_extensions import TypedDict
 
 from podyard.api import deps
 from podyard.api.deps import Timestamp
-from podyard.control import faults
+from podyard.control.checks import faults
 from podyard.domain.fault import (
     COUNT_MAX,
     EFFECTS,

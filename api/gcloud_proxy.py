@@ -20,7 +20,7 @@ import h11
 from anyio import to_thread
 
 from podyard.base.files import write_atomically
-from podyard.control import unserved
+from podyard.control.platform import unserved
 from podyard.http import google
 from podyard.http.gcloud_authority import PROXY_FILE, Contexts
 from podyard.http.guard import BODY_BYTES_MAX, LOOPBACK_HOSTS

@@ -13,8 +13,8 @@ from podyard.api import deps
 from podyard.api.deps import Timestamp
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.money import minor_text
-from podyard.control import accounts, commitments, invoices
-from podyard.control.invoice_document import EXACT_DECIMALS, to_json
+from podyard.control.billing import accounts, commitments, invoices
+from podyard.control.billing.invoice_document import EXACT_DECIMALS, to_json
 from podyard.domain.account import Account
 from podyard.domain.invoice import Credit, IssuedInvoice, Purchase
 from podyard.http import several_units

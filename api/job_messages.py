@@ -12,7 +12,7 @@ from podyard.api.deps import Timestamp
 from podyard.api.tpu import convert, reader
 from podyard.base.errors import Code, invalid
 from podyard.base.training_settings import USUAL_TRAINING, Best, EarlyStopping, TrainingSettings
-from podyard.control.job_progress import JobProgress
+from podyard.control.billing.job_progress import JobProgress
 from podyard.domain.fleet import Fleet
 from podyard.domain.job import (
     DEFAULT_MAX_FAILURES,

@@ -11,7 +11,8 @@ from podyard.api import deps
 from podyard.api.deps import Timestamp
 from podyard.api.job_messages import JobAnswer, JobMessage, ResizeMessage, from_api_job, from_api_target, to_api_job
 from podyard.api.objects import ObjectFiles
-from podyard.control import job_progress, jobs
+from podyard.control.billing import job_progress
+from podyard.control.jobs import jobs
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.attempt import Attempt as AttemptRecord
 from podyard.domain.job import Job, job_name

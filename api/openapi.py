@@ -25,7 +25,7 @@ from podyard import __version__
 from podyard.api.tpu.discovery import DEFAULT_VERSION
 from podyard.api.tpu.schema import VERSIONS, Field, Method, enums, messages, methods_of
 from podyard.base.errors import Code
-from podyard.control.access import API_KEY_PREFIX
+from podyard.control.access.identity import API_KEY_PREFIX
 from podyard.http.guard import BODY_BYTES_MAX, is_public
 
 _Json = dict[str, Any]

@@ -12,7 +12,8 @@ from podyard.api import deps
 from podyard.api.deps import Timestamp
 from podyard.api.tpu import convert
 from podyard.base.errors import Code, PodyardError
-from podyard.control import access, maintenance, nodes
+from podyard.control.access import identity
+from podyard.control.compute import maintenance, nodes
 from podyard.db import jobs, leases
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.node import node_name
@@ -92,7 +93,7 @@ def metrics(request: Request) -> Response:
 
     def body(uow: UnitOfWork) -> list[str]:
         lines = ["# TYPE podyard_nodes gauge"]
-        projects = [found.project for found in access.list_projects(uow, caller)]
+        projects = [found.project for found in identity.list_projects(uow, caller)]
         for project in projects:
             for state, count in nodes.counts(uow, project).items():
                 lines.append(f'podyard_nodes{{project="{project}",state="{state}"}} {count}')
@@ -110,7 +111,7 @@ def metrics(request: Request) -> Response:
 def list_projects(request: Request) -> Projects:
     caller = deps.principal(request)
     return {
-        "projects": [_project(found) for found in deps.read(request, lambda uow: access.list_projects(uow, caller))]
+        "projects": [_project(found) for found in deps.read(request, lambda uow: identity.list_projects(uow, caller))]
     }
 
 
@@ -121,7 +122,7 @@ def create_project(request: Request, body: Annotated[deps.Body, ProjectMessage])
     message = deps.parse(ProjectMessage, body)
     check_labels(message.labels)
     return _project(
-        deps.write(request, lambda uow: access.create_project(uow, caller, message.project_id, message.labels))
+        deps.write(request, lambda uow: identity.create_project(uow, caller, message.project_id, message.labels))
     )
 
 
@@ -134,7 +135,7 @@ def preempt(request: Request, project: str, zone: str, node: str) -> dict[str, A
 
     def body(uow: UnitOfWork) -> dict[str, Any]:
         moved = nodes.preempt(uow, caller, project, zone, node)
-        return convert.to_api_node("v2", moved, access.project_row(uow, project).number)
+        return convert.to_api_node("v2", moved, identity.project_row(uow, project).number)
 
     return deps.write(request, body)
 
@@ -155,7 +156,7 @@ def schedule_maintenance(
 
     def unit(uow: UnitOfWork) -> dict[str, Any]:
         planned = maintenance.schedule(uow, fleet, caller, project, zone, node, *what)
-        return convert.to_api_node("v2", planned, access.project_row(uow, project).number)
+        return convert.to_api_node("v2", planned, identity.project_row(uow, project).number)
 
     return deps.write(request, unit)
 

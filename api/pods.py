@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 from podyard.api import deps
 from podyard.api.deps import Timestamp
 from podyard.base.errors import invalid
-from podyard.control import pods as control
+from podyard.control.compute import pods as control
 from podyard.hardware.accelerator_types import parse
 from podyard.hardware.topology import shape_text
 

@@ -9,8 +9,8 @@ from typing_extensions import TypedDict
 
 from podyard.api import deps
 from podyard.api.deps import Timestamp
-from podyard.control import queue_view
-from podyard.control.queue_view import Waiting
+from podyard.control.compute import queue_view
+from podyard.control.compute.queue_view import Waiting
 
 router = APIRouter(prefix="/podyard/v1/projects/{project}/locations/{zone}/queue", route_class=deps.Route)
 

@@ -11,7 +11,7 @@ from typing_extensions import TypedDict
 from podyard.api import deps
 from podyard.api.deps import Timestamp
 from podyard.base.errors import invalid
-from podyard.control import reservations
+from podyard.control.compute import reservations
 from podyard.domain.reservation import ReservationUse
 
 router = APIRouter(prefix="/podyard/v1/projects/{project}/locations/{zone}/reservations", route_class=deps.Route)

@@ -13,7 +13,7 @@ from podyard.api.deps import Timestamp
 from podyard.base.clock import NANOS_PER_SECOND, RealTime
 from podyard.base.durations import parse_duration
 from podyard.base.errors import invalid
-from podyard.control import invitations, tokens
+from podyard.control.access import invitations, tokens
 from podyard.domain import credential
 
 router = APIRouter(route_class=deps.Route)

@@ -35,7 +35,7 @@ from benchmarks.startup import _free_port
 from podyard import migrations
 from podyard.api.app import prepare
 from podyard.base.clock import NANOS_PER_SECOND, OsClock, PlatformTime
-from podyard.control import accounts
+from podyard.control.billing import accounts
 from podyard.db.tables_billing import usage_events
 from podyard.db.tables_compute import nodes
 from podyard.db.unit_of_work import Database, UnitOfWork

@@ -17,7 +17,7 @@ from sqlalchemy import func, select
 from podyard import migrations
 from podyard.api.app import prepare
 from podyard.base.clock import OsClock
-from podyard.control import nodes
+from podyard.control.compute import nodes
 from podyard.db.tables_compute import nodes as nodes_table
 from podyard.db.tables_compute import slices
 from podyard.db.unit_of_work import Database, UnitOfWork

@@ -19,7 +19,8 @@ import psutil
 from podyard.base.clock import OsClock
 from podyard.base.rng import secret_token
 from podyard.cli.fleets import read_fleet
-from podyard.control import access, fsck
+from podyard.control.access import identity
+from podyard.control.checks import fsck
 from podyard.db.unit_of_work import Database
 from podyard.pricing.sku import default_rate_card
 from tests.waiting import patient, until
@@ -231,7 +232,7 @@ class Stack:
         if not token_path.exists():
             token = secret_token(24)
             database = Database(f"sqlite:///{self.data / 'podyard.db'}", OsClock())
-            database.run(lambda uow: access.keep_agent_token(uow, token, agent_id))
+            database.run(lambda uow: identity.keep_agent_token(uow, token, agent_id))
             database.close()
             token_path.write_text(token)
         settings = {"DATA": str(self.data), "URL": self.url, "AGENT": agent_id, "REPLICAS_MAX": str(replicas_max)}

@@ -9,9 +9,9 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from podyard.base.money import money_text
-from podyard.control import dashboard
-from podyard.control.dashboard import MonthToDate, NodeMonth
-from podyard.control.snapshots import Snapshot
+from podyard.control.billing import dashboard
+from podyard.control.billing.dashboard import MonthToDate, NodeMonth
+from podyard.control.billing.snapshots import Snapshot
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.web import (
     billing_ahead,

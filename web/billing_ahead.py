@@ -13,7 +13,7 @@ from anyio import to_thread
 from fastapi import FastAPI
 
 from podyard.base.errors import PodyardError
-from podyard.control import dashboard, kept_bills, snapshots
+from podyard.control.billing import dashboard, kept_bills, snapshots
 from podyard.db import usage_events
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.principal import PLATFORM

@@ -16,10 +16,10 @@ from starlette.responses import Response
 
 from podyard.base.clock import NANOS_PER_SECOND, ClockMode, PlatformClock, PlatformTime
 from podyard.base.money import NANOS_PER_UNIT, PARTS_PER_NANO, minor_text, money_text, price_text
-from podyard.control import accounts
-from podyard.control.dashboard import FORECAST_EXACT_CHARGES, FORECAST_SECONDS
-from podyard.control.snapshots import Snapshot, snapshot
-from podyard.control.spending import BudgetState
+from podyard.control.billing import accounts
+from podyard.control.billing.dashboard import FORECAST_EXACT_CHARGES, FORECAST_SECONDS
+from podyard.control.billing.snapshots import Snapshot, snapshot
+from podyard.control.billing.spending import BudgetState
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain import months
 from podyard.http import context

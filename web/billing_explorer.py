@@ -16,9 +16,9 @@ from starlette.responses import Response
 
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import PodyardError, invalid
-from podyard.control import accounts, explorer, explorer_invoices
-from podyard.control.explorer import BY_INVOICE, BY_USE, DIMENSIONS, Question
-from podyard.control.snapshots import Snapshot
+from podyard.control.billing import accounts, explorer, explorer_invoices
+from podyard.control.billing.explorer import BY_INVOICE, BY_USE, DIMENSIONS, Question
+from podyard.control.billing.snapshots import Snapshot
 from podyard.db import cost_dimensions
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain import months

@@ -12,10 +12,10 @@ from starlette.responses import Response
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.errors import Code, PodyardError
 from podyard.base.money import minor_text
-from podyard.control import accounts, bill_lines, invoices
-from podyard.control.bill_lines import Explained
-from podyard.control.invoice_document import DocumentLine, InvoiceDocument, from_json
-from podyard.control.snapshots import Snapshot
+from podyard.control.billing import accounts, bill_lines, invoices
+from podyard.control.billing.bill_lines import Explained
+from podyard.control.billing.invoice_document import DocumentLine, InvoiceDocument, from_json
+from podyard.control.billing.snapshots import Snapshot
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.account import Account
 from podyard.domain.invoice import IssuedInvoice

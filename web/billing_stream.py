@@ -21,7 +21,8 @@ from markupsafe import Markup
 from starlette.responses import Response, StreamingResponse
 
 from podyard.base.errors import PodyardError
-from podyard.control import access, accounts
+from podyard.control.access import identity
+from podyard.control.billing import accounts
 from podyard.db import cost_dimensions
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.http import context
@@ -124,7 +125,7 @@ def _over(making: asyncio.Future[Response]) -> None:
 def _frame(request: Request, project: str, month: str, tab: str, title: str, check: Check) -> _Frame:
     def body(uow: UnitOfWork) -> tuple[int, int]:
         context.principal(request).require("podyard.billing.view", project, f"projects/{project}/costs")
-        access.project_row(uow, project)
+        identity.project_row(uow, project)
         return check(uow, request, project, month), cost_dimensions.node_count(uow, project)
 
     status, there = context.read(request, body)

@@ -10,10 +10,10 @@ from starlette.responses import Response
 
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.money import price_text
-from podyard.control import budgets, commitments, dashboard
-from podyard.control.dashboard import Covered
-from podyard.control.snapshots import Snapshot
-from podyard.control.spending import BudgetState
+from podyard.control.billing import budgets, commitments, dashboard
+from podyard.control.billing.dashboard import Covered
+from podyard.control.billing.snapshots import Snapshot
+from podyard.control.billing.spending import BudgetState
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.budget import Budget, BudgetLogEntry, WebhookRequest
 from podyard.domain.invoice import Purchase

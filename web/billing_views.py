@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 from podyard.base.clock import PlatformTime
 from podyard.base.money import minor_text
-from podyard.control.accounts import USD
-from podyard.control.explorer import Explored, Question
-from podyard.control.snapshots import Snapshot
+from podyard.control.billing.accounts import USD
+from podyard.control.billing.explorer import Explored, Question
+from podyard.control.billing.snapshots import Snapshot
 from podyard.domain.account import Account
 from podyard.pricing import explore
 from podyard.pricing.explore import Booked, Bucket, Exact, Invoiced, Row, apportion

@@ -13,10 +13,10 @@ from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.durations import duration_for_people
 from podyard.base.errors import PodyardError, invalid
 from podyard.base.money import Amount, money_text
-from podyard.control import accounts, costs, dashboard, explorer
-from podyard.control.costs import Change, Costs, JobCost, NodeCost, WhatIf
-from podyard.control.dashboard import IDLE_HINT_SECONDS, Efficiency
-from podyard.control.snapshots import Snapshot
+from podyard.control.billing import accounts, costs, dashboard, explorer
+from podyard.control.billing.costs import Change, Costs, JobCost, NodeCost, WhatIf
+from podyard.control.billing.dashboard import IDLE_HINT_SECONDS, Efficiency
+from podyard.control.billing.snapshots import Snapshot
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.node import UsageClass
 from podyard.domain.principal import Principal

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from starlette.responses import Response
 
 from podyard.base.errors import PodyardError, invalid
-from podyard.control import access
+from podyard.control.access import identity
 from podyard.engine import film
 from podyard.engine.collectives import explain as reduce
 from podyard.engine.collectives import explain_html as reduce_html
@@ -122,4 +122,4 @@ def _number(text: str) -> int | None:
 def _check(request: Request, project: str) -> None:
     """What every page of a project asks, so that the address tells nobody which projects there are."""
     context.principal(request).require("podyard.projects.get", project, f"projects/{project}")
-    context.read(request, lambda uow: access.project_row(uow, project))
+    context.read(request, lambda uow: identity.project_row(uow, project))

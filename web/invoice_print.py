@@ -15,8 +15,8 @@ from starlette.responses import Response
 
 from podyard.base.errors import Code, PodyardError
 from podyard.base.money import without_zeros
-from podyard.control import accounts, invoices
-from podyard.control.invoice_document import DocumentLine, InvoiceDocument, from_json
+from podyard.control.billing import accounts, invoices
+from podyard.control.billing.invoice_document import DocumentLine, InvoiceDocument, from_json
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.principal import Principal
 from podyard.http import context

@@ -10,7 +10,10 @@ from starlette.responses import Response
 
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import PodyardError
-from podyard.control import access, job_progress, jobs, nodes, views
+from podyard.control.access import identity
+from podyard.control.billing import job_progress
+from podyard.control.compute import nodes
+from podyard.control.jobs import jobs, views
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.attempt import Attempt, committed_ranges
 from podyard.domain.job import (
@@ -96,7 +99,7 @@ def _form_page(request: Request, project: str, fields: Mapping[str, str], error:
     caller.require("podyard.jobs.create", project, f"projects/{project}/locations/-/jobs")
 
     def body(uow: UnitOfWork) -> tuple[list[Node], PlatformTime]:
-        access.project_row(uow, project)
+        identity.project_row(uow, project)
         found = nodes.list_nodes(uow, fleet, caller, project, None)
         return [node for node in found if node.state == "READY"], uow.now
 
@@ -201,7 +204,7 @@ def _live_url(job: Job, replica: int | None) -> str | None:
 
 
 def _list_values(uow: UnitOfWork, caller: Principal, project: str) -> dict[str, Any]:
-    access.project_row(uow, project)
+    identity.project_row(uow, project)
     found = jobs.list_jobs(uow, caller, project, None)
     shown = found[:JOBS_SHOWN_MAX]
     return {

@@ -11,7 +11,10 @@ from starlette.responses import Response
 
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import Code, PodyardError, not_found
-from podyard.control import access, billing, nodes, views
+from podyard.control.access import identity
+from podyard.control.billing import usages
+from podyard.control.compute import nodes
+from podyard.control.jobs import views
 from podyard.db import fleet as fleet_rows
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import Fleet
@@ -40,7 +43,7 @@ class NodeRow:
     kind: AcceleratorType
     price: Price | None
     no_price: str
-    usage: billing.NodeUsage | None
+    usage: usages.NodeUsage | None
     url: str
 
 
@@ -91,7 +94,7 @@ def _create_page(request: Request, project: str, fields: Mapping[str, str], erro
     caller.require("tpu.nodes.create", project, f"projects/{project}/locations/-")
 
     def body(uow: UnitOfWork) -> PlatformTime:
-        access.project_row(uow, project)
+        identity.project_row(uow, project)
         return uow.now
 
     choice = forms.choose(fleet, fields, context.read(request, body))
@@ -178,16 +181,16 @@ def _refused(request: Request, project: str, zone: str, node_id: str, error: Pod
 
 
 def _rows(uow: UnitOfWork, fleet: Fleet, caller: Principal, project: str) -> list[NodeRow]:
-    access.project_row(uow, project)
+    identity.project_row(uow, project)
     found = nodes.list_nodes(uow, fleet, caller, project, None)
     used = {}
     if caller.may("podyard.billing.view", project):
-        usage = billing.usage(uow, default_rate_card(), caller, project)
+        usage = usages.usage(uow, default_rate_card(), caller, project)
         used = {node.resource_key: node for node in usage.nodes}
     return [_row(node, used.get(node.node_key), uow.now) for node in found]
 
 
-def _row(node: Node, usage: billing.NodeUsage | None, now: PlatformTime) -> NodeRow:
+def _row(node: Node, usage: usages.NodeUsage | None, now: PlatformTime) -> NodeRow:
     price, why = forms.price_of(node.spec.accelerator_type, node.zone, str(node.spec.usage_class), now)
     kind = kind_of(node.spec.accelerator_type, node.spec.topology)
     return NodeRow(node, kind, price, why, usage, project_url(node.project, "nodes", node.zone, node.node_id))
@@ -199,7 +202,7 @@ def _node_values(uow: UnitOfWork, request: Request, project: str, zone: str, nod
     node = nodes.get(uow, caller, project, zone, node_id)
     usage = None
     if caller.may("podyard.billing.view", project):
-        found = billing.usage(uow, default_rate_card(), caller, project, node.name)
+        found = usages.usage(uow, default_rate_card(), caller, project, node.name)
         usage = next((item for item in found.nodes if item.resource_key == node.node_key), None)
     row = _row(node, usage, uow.now)
     return {

@@ -11,7 +11,9 @@ from starlette.responses import Response
 from podyard.base.clock import RATE_ONE, ClockMode
 from podyard.base.durations import parse_duration
 from podyard.base.errors import PodyardError, invalid
-from podyard.control import access, clock, faults
+from podyard.control.access import identity
+from podyard.control.checks import faults
+from podyard.control.platform import clock
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fault import EFFECTS, MATCH_KEYS, Kind
 from podyard.domain.principal import Principal
@@ -132,7 +134,7 @@ def _page(request: Request, project: str, fields: Mapping[str, str], error: Pody
     caller.require("podyard.clock.set", "*", "clock")
 
     def body(uow: UnitOfWork) -> dict[str, Any]:
-        access.project_row(uow, project)
+        identity.project_row(uow, project)
         return {"clock": uow.clock, "now": uow.now, "rules": faults.list_faults(uow, caller)}
 
     found = context.read(request, body)

@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from podyard.base.errors import Code, PodyardError
-from podyard.control import access
+from podyard.control.access import identity
 from podyard.http import context
 from podyard.http.guard import SESSION_COOKIE
 from podyard.web import billing, explain, invoice_print, jobs, nodes, operator, pods, queue
@@ -76,7 +76,7 @@ async def logout(request: Request) -> Response:
 @router.get("/console")
 def console(request: Request) -> Response:
     caller = context.principal(request)
-    projects = context.read(request, lambda uow: access.list_projects(uow, caller))
+    projects = context.read(request, lambda uow: identity.list_projects(uow, caller))
     if not projects:
         text = f"{caller.email} has no role in any project. Its owner gives one with: podyard auth token create"
         return error_page(request, 403, "No project yet", text)
@@ -101,7 +101,7 @@ def _check_token(request: Request, token: str) -> None:
     if not token or len(token) > TOKEN_CHARACTERS_MAX or not token.isascii() or not token.isprintable():
         raise PodyardError(Code.UNAUTHENTICATED, "That is not a token. `podyard env` prints yours.")
     try:
-        caller = context.platform(request).database.read(lambda uow: access.authenticate(uow, token))
+        caller = context.platform(request).database.read(lambda uow: identity.authenticate(uow, token))
     except PodyardError as error:
         if error.code is not Code.UNAUTHENTICATED:
             raise

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from podyard.base.errors import PodyardError
 from podyard.base.ids import letters_of
-from podyard.control import pods
+from podyard.control.compute import pods
 from podyard.hardware.accelerator_types import AcceleratorType, all_types, parse
 from podyard.hardware.topology import shape_text
 from podyard.http import context

@@ -5,7 +5,8 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from podyard.control import access, queue_view
+from podyard.control.access import identity
+from podyard.control.compute import queue_view
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.http import context
 from podyard.web.commands import Command
@@ -19,7 +20,7 @@ def show(request: Request, project: str) -> Response:
     caller, fleet = context.principal(request), context.platform(request).fleet
 
     def body(uow: UnitOfWork) -> list[queue_view.Waiting]:
-        access.project_row(uow, project)
+        identity.project_row(uow, project)
         return queue_view.rows(uow, fleet, caller, project, None)
 
     rows = [{"item": item, **_place(item, project)} for item in context.read(request, body)]

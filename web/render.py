@@ -17,7 +17,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from podyard.base.clock import LAG_SECONDS_SHOWN, PlatformTime
 from podyard.base.durations import duration_for_people
 from podyard.base.errors import Code, PodyardError
-from podyard.control import access
+from podyard.control.access import identity
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.credential import expires_soon
 from podyard.http import context
@@ -145,7 +145,7 @@ def _frame(request: Request) -> dict[str, Any]:
         frame["token_ends_in"] = duration_for_people(max(caller.expires.seconds_since(now), 0.0))
 
     def body(uow: UnitOfWork) -> tuple[list[str], PlatformTime, str]:
-        return [found.project for found in access.list_projects(uow, caller)], uow.now, _lag(uow)
+        return [found.project for found in identity.list_projects(uow, caller)], uow.now, _lag(uow)
 
     frame["projects"], frame["platform_time"], frame["lag"] = context.read(request, body)
     if frame["project"] not in frame["projects"]:

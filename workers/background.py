@@ -10,7 +10,8 @@ import threading
 from collections.abc import Callable, Mapping
 
 from podyard.base.clock import OsClock
-from podyard.control import exports, webhooks
+from podyard.control.billing import exports
+from podyard.control.platform import webhooks
 from podyard.db.unit_of_work import Database
 from podyard.pricing.sku import default_rate_card
 from podyard.settings import Settings, from_environment

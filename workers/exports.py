@@ -1,4 +1,4 @@
-"""Makes an export's file. Called by a task; the fence is kept in control/exports.py."""
+"""Makes an export's file. Called by a task; the fence is kept in control/billing/exports.py."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from podyard.base.errors import PodyardError
-from podyard.control import exports
+from podyard.control.billing import exports
 from podyard.db.unit_of_work import Database
 from podyard.domain import months
 from podyard.domain.export import Export

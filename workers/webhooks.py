@@ -1,4 +1,4 @@
-"""Sends what budgets tell their owners. Called by a task; the fence is kept in control/webhooks.py."""
+"""Sends what budgets tell their owners. Called by a task; the fence is kept in control/platform/webhooks.py."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Any
 from urllib.parse import SplitResult
 
 from podyard.base.errors import Code, PodyardError, invalid
-from podyard.control import webhook_urls, webhooks
-from podyard.control.webhooks import SIGNATURE_HEADER, signature_of
+from podyard.control.platform import webhook_urls, webhooks
+from podyard.control.platform.webhooks import SIGNATURE_HEADER, signature_of
 from podyard.db.unit_of_work import Database
 from podyard.domain.budget import WebhookRequest
 

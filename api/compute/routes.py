@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, Response
 
 from podyard.api import deps, unserved
 from podyard.base.errors import PodyardError
-from podyard.control import compute_projects
+from podyard.control.compute import compute_projects
 from podyard.http import google
 from podyard.http.texts import check_metadata
 

@@ -16,7 +16,8 @@ from podyard.api import deps
 from podyard.api.tpu import filters, reader
 from podyard.api.tpu.schema import Field, Method, messages
 from podyard.base.errors import invalid
-from podyard.control import access, idempotency, rate_quota
+from podyard.control.access import identity
+from podyard.control.platform import idempotency, rate_quota
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fault import FaultRule
 from podyard.domain.fleet import Fleet
@@ -108,7 +109,7 @@ class Call:
     def read(self, work: Callable[[UnitOfWork], T]) -> tuple[T, int]:
         """What `work` finds, and the number of the project. Where faults make it wrong, their strokes are counted."""
         unit = deps.write if self.faults else deps.read
-        return unit(self.request, lambda uow: (work(uow), access.project_row(uow, self.project).number))
+        return unit(self.request, lambda uow: (work(uow), identity.project_row(uow, self.project).number))
 
     def once(
         self, work: Callable[[UnitOfWork], Operation], find: Callable[[UnitOfWork, str], Operation]
@@ -120,7 +121,7 @@ class Call:
         def begin(uow: UnitOfWork) -> tuple[Operation, int]:
             begun = once(uow) if request_id else work(uow)
             # Only what has ended shows a node, and with it the project's number.
-            return begun, access.project_row(uow, self.project).number if begun.done else 0
+            return begun, identity.project_row(uow, self.project).number if begun.done else 0
 
         def once(uow: UnitOfWork) -> Operation:
             asked = {"id": self.id, "zone": self.zone, **{k: v for k, v in self.fields.items() if k != "requestId"}}

@@ -10,7 +10,9 @@ from podyard.api.tpu import convert
 from podyard.api.tpu.call import Call, Change
 from podyard.api.tpu.operations import begin
 from podyard.base.errors import invalid
-from podyard.control import access, faults, hosts, maintenance, nodes
+from podyard.control.access import identity
+from podyard.control.checks import faults
+from podyard.control.compute import hosts, maintenance, nodes
 from podyard.db import documents
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.node import Node, node_name
@@ -71,7 +73,7 @@ def _patch(call: Call) -> Change:
     def work(uow: UnitOfWork) -> Operation:
         if not mask:
             node = nodes.get(uow, call.principal, project, zone, call.id)
-            number = access.project_row(uow, project).number
+            number = identity.project_row(uow, project).number
             convert.check_unchanged(call.version, call.body, convert.to_api_node(call.version, node, number))
         return nodes.patch(uow, call.principal, project, zone, call.id, changes)
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from podyard.api.tpu import convert, convert_queue
 from podyard.api.tpu.call import Call, Change
-from podyard.control import nodes, operations
+from podyard.control.compute import nodes
+from podyard.control.platform import operations
 from podyard.db import nodes as node_rows
 from podyard.db import queued_resources as queue_rows
 from podyard.db.unit_of_work import UnitOfWork

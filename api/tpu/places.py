@@ -8,7 +8,7 @@ from typing import Any
 from podyard.api.tpu import convert
 from podyard.api.tpu.call import Call
 from podyard.base.errors import not_found
-from podyard.control import nodes
+from podyard.control.compute import nodes
 from podyard.hardware import accelerator_types, runtime_versions
 
 

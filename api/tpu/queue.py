@@ -9,7 +9,8 @@ from podyard.api.tpu import convert_queue
 from podyard.api.tpu.call import Call, Change
 from podyard.api.tpu.operations import begin
 from podyard.base.errors import invalid
-from podyard.control import faults, maintenance, nodes, queued_resources, reservations
+from podyard.control.checks import faults
+from podyard.control.compute import maintenance, nodes, queued_resources, reservations
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.queued_resource import QueuedResource
 

@@ -74,7 +74,7 @@ def seconds_of(text: str, option: str) -> float:
 
 def violations(settings: Settings) -> list[dict[str, Any]]:
     """What breaks an invariant in the database of a data folder."""
-    from podyard.control import fsck as checks
+    from podyard.control.checks import fsck as checks
     from podyard.pricing.sku import default_rate_card
 
     fleet = _fleet(settings)
@@ -95,7 +95,7 @@ def _check(settings: Settings, output: str) -> int:
 
 
 def _leaks(settings: Settings, project: str | None, idle_seconds: float) -> list[dict[str, str]]:
-    from podyard.control import leaks
+    from podyard.control.checks import leaks
 
     found = _read(settings, lambda uow: leaks.find(uow, project, idle_seconds))
     return [leak.as_json() for leak in found]

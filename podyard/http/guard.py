@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from podyard.base.clock import RealClock
 from podyard.base.errors import Code, PodyardError
-from podyard.control import access
+from podyard.control.access import identity
 from podyard.domain.credential import EXPIRES_HEADER, expires_soon
 from podyard.domain.principal import Principal
 from podyard.http.errors import answer
@@ -147,7 +147,7 @@ class Guard:
 
     async def _looked_up(self, credential: str) -> Principal:
         if len(credential) > CREDENTIAL_CHARACTERS_MAX:
-            raise access.unauthenticated("ACCESS_TOKEN_TYPE_UNSUPPORTED", access.INVALID_CREDENTIALS)
+            raise identity.unauthenticated("ACCESS_TOKEN_TYPE_UNSUPPORTED", identity.INVALID_CREDENTIALS)
         now = self._clock.monotonic_seconds()
         principal = await to_thread.run_sync(self._authenticate, credential)
         if len(self._cache) >= PRINCIPAL_CACHE_MAX:
@@ -200,20 +200,20 @@ def _credential(scope: Scope, headers: Mapping[bytes, bytes], capability: str | 
             token = token or _only(asked, "access_token") or _only(asked, "oauth_token")
             key_text = key_text or _only(asked, "key")
         if token is None and key_text is not None:
-            if not key_text.startswith(access.API_KEY_PREFIX):
-                raise access.api_key_not_valid()
+            if not key_text.startswith(identity.API_KEY_PREFIX):
+                raise identity.api_key_not_valid()
             return key_text, False
         if token is None:
             cookie = _session(headers)
             if cookie is not None:
                 return cookie, True
-            raise access.unauthenticated(
+            raise identity.unauthenticated(
                 "CREDENTIALS_MISSING",
                 "Request is missing required authentication credential. Expected OAuth 2 access token, login cookie or "
                 "other valid authentication credential: 'Authorization: Bearer TOKEN' (see `podyard env`).",
             )
-    if not token or token.startswith(access.API_KEY_PREFIX):
-        raise access.unauthenticated("ACCESS_TOKEN_TYPE_UNSUPPORTED", access.INVALID_CREDENTIALS)
+    if not token or token.startswith(identity.API_KEY_PREFIX):
+        raise identity.unauthenticated("ACCESS_TOKEN_TYPE_UNSUPPORTED", identity.INVALID_CREDENTIALS)
     return token, False
 
 

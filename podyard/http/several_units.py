@@ -11,8 +11,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
-from podyard.control import closing
-from podyard.control.kept_bills import Behind
+from podyard.control.billing import closing
+from podyard.control.billing.kept_bills import Behind
 from podyard.db.unit_of_work import Database, UnitOfWork
 from podyard.domain.invoice import IssuedInvoice
 from podyard.domain.principal import Principal

@@ -6,8 +6,8 @@ import threading
 from concurrent.futures import Future, wait
 
 from podyard.base.clock import PlatformTime, RealClock
-from podyard.control import closing
-from podyard.control.closing import Prepared
+from podyard.control.billing import closing
+from podyard.control.billing.closing import Prepared
 from podyard.db.unit_of_work import Database
 
 # Well inside the loop's lease and the clock's horizon. Most bills are there by then, and closed in the same round.

@@ -22,23 +22,11 @@ from typing import Any
 from podyard.base.clock import ClockMode, PlatformTime, RealClock, RealTime, seconds_to_nanos
 from podyard.base.errors import PodyardError
 from podyard.base.rng import Streams
-from podyard.control import (
-    accounts,
-    budgets,
-    closing,
-    exports,
-    faults,
-    gangs,
-    hosts,
-    maintenance,
-    nodes,
-    preemption,
-    queued_resources,
-    reconcile,
-    recovery,
-    reservations,
-    webhooks,
-)
+from podyard.control.billing import accounts, budgets, closing, exports
+from podyard.control.checks import faults
+from podyard.control.compute import hosts, maintenance, nodes, queued_resources, reservations
+from podyard.control.jobs import gangs, preemption, reconcile, recovery
+from podyard.control.platform import webhooks
 from podyard.db import faults as fault_rows
 from podyard.db import fleet as fleet_rows
 from podyard.db import jobs, leases, outbox, platform_clock, timers

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from podyard.control import hosts, idempotency, jobs, nodes, queued_resources, reservations
+from podyard.control.compute import hosts, nodes, queued_resources, reservations
+from podyard.control.jobs import jobs
+from podyard.control.platform import idempotency
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import Fleet
 from podyard.domain.job import Elastic, JobRequest

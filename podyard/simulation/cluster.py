@@ -13,8 +13,8 @@ from typing import Any
 from podyard.base.clock import PlatformTime, RealClock, RealTime
 from podyard.base.errors import Code, PodyardError
 from podyard.base.rng import Random
-from podyard.control import agents
-from podyard.control.agents import Assignment, Progress, ReplicaReport
+from podyard.control.jobs import agents
+from podyard.control.jobs.agents import Assignment, Progress, ReplicaReport
 from podyard.db.unit_of_work import Database, UnitOfWork
 from podyard.domain.job_history import CheckpointRecord, MetricPoint
 from podyard.domain.principal import Principal

@@ -11,8 +11,8 @@ from typing import Any
 
 from podyard.base.clock import PlatformTime
 from podyard.base.rng import Streams
-from podyard.control import faults as fault_rules
-from podyard.control import maintenance, nodes
+from podyard.control.checks import faults as fault_rules
+from podyard.control.compute import maintenance, nodes
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import Fleet
 from podyard.domain.node import Node

@@ -1,7 +1,7 @@
 """The invariants while a simulation runs: after each step what has changed, each day all that lives, in the end all.
 
 A step is cheap to check because it looks at new lines of history and new slices only. What it finds suspicious, and
-what only the whole database can tell, `control/fsck` judges.
+what only the whole database can tell, `control/checks/fsck` judges.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import hashlib
 import json
 
 from podyard.base.clock import PlatformTime
-from podyard.control import fsck
-from podyard.control.fsck import Violation
-from podyard.control.fsck_chips import HOLDING
-from podyard.control.fsck_history import edge
-from podyard.control.fsck_requests import CAN_BE_TAKEN_BACK, ended_wrongly
-from podyard.control.fsck_violation import GRACE_SECONDS
+from podyard.control.checks import fsck
+from podyard.control.checks.fsck import Violation
+from podyard.control.checks.fsck_chips import HOLDING
+from podyard.control.checks.fsck_history import edge
+from podyard.control.checks.fsck_requests import CAN_BE_TAKEN_BACK, ended_wrongly
+from podyard.control.checks.fsck_violation import GRACE_SECONDS
 from podyard.db import nodes as node_rows
 from podyard.db import operations as operation_rows
 from podyard.db import slices, state_changes, watch

@@ -12,8 +12,8 @@ from typing import Any
 
 from podyard.base.money import Amount
 from podyard.base.rng import Streams
-from podyard.control import billing
-from podyard.control.fsck import Violation
+from podyard.control.billing import usages
+from podyard.control.checks.fsck import Violation
 from podyard.db.decisions import Decision, decisions
 from podyard.db.state_hash import state_hash
 from podyard.domain.node import kind_of
@@ -141,7 +141,7 @@ def _result(scenario: Scenario, events: Sequence[Event], world: World, watch: Wa
     end = scenario.days * DAY_SECONDS
     parts = 0
     for project in PROJECT_NAMES:
-        bill = partial(billing.usage, card=default_rate_card(), principal=PLATFORM, project=project)
+        bill = partial(usages.usage, card=default_rate_card(), principal=PLATFORM, project=project)
         parts += world.database.read(bill).amount.parts
     return Result(
         seed=scenario.seed,

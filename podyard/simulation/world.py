@@ -17,7 +17,7 @@ from podyard import migrations
 from podyard.base.clock import ClockMode, ManualClock, PlatformTime, RealTime
 from podyard.base.errors import PodyardError
 from podyard.base.rng import Streams
-from podyard.control import access
+from podyard.control.access import identity
 from podyard.db import platform_clock
 from podyard.db.inline import InlineDatabase
 from podyard.db.unit_of_work import UnitOfWork
@@ -118,9 +118,9 @@ class World:
     def _set_up(self, uow: UnitOfWork) -> None:
         platform_clock.set_up(uow, ClockMode.VIRTUAL)
         platform_clock.write(uow, dataclasses.replace(uow.clock, rate_millionths=0))
-        access.bootstrap(uow, "owner", "agent", "machine-0")
+        identity.bootstrap(uow, "owner", "agent", "machine-0")
         for name in PROJECT_NAMES:
-            access.create_project(uow, PLATFORM, name, {})
+            identity.create_project(uow, PLATFORM, name, {})
 
     def _new_loop(self) -> Loop:
         return Loop(

@@ -10,7 +10,7 @@ from typing import Any
 from podyard.base.clock import ClockMode, PlatformTime
 from podyard.base.errors import invalid
 from podyard.cli.fleets import read_fleet
-from podyard.control.clock import RATE_MAX
+from podyard.control.platform.clock import RATE_MAX
 from podyard.domain.fleet import Fleet
 from podyard.domain.fleet_file import instant_fleet, load_fleet
 from podyard.settings import FLEET_NAMES

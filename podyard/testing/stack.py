@@ -20,8 +20,8 @@ from podyard.base.errors import Code, PodyardError, invalid
 from podyard.base.rng import Streams
 from podyard.cli.client import Target
 from podyard.cli.env import exports
-from podyard.control import clock as clock_control
-from podyard.control import faults, fsck
+from podyard.control.checks import faults, fsck
+from podyard.control.platform import clock as clock_control
 from podyard.db import platform_clock
 from podyard.db.unit_of_work import Database, UnitOfWork
 from podyard.domain.fault import MATCH_KEYS, rule_json

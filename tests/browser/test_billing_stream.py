@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from podyard.base.errors import Code, PodyardError
-from podyard.control import kept_bills
+from podyard.control.billing import kept_bills
 from podyard.pricing.sku import default_rate_card
 from podyard.web import billing, billing_stream, billing_turns
 from tests.browser.conftest import open_browser

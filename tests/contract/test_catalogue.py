@@ -26,8 +26,8 @@ from podyard.api import catalogue_grpc
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import PodyardError
 from podyard.cli import redirect_tls
-from podyard.control import catalogue
-from podyard.control.catalogue import CLOUD_TPU, COMPUTE_ENGINE, ListedSku
+from podyard.control.billing import catalogue
+from podyard.control.billing.catalogue import CLOUD_TPU, COMPUTE_ENGINE, ListedSku
 from podyard.hardware.accelerator_types import all_types, parse
 from podyard.pricing.cards import load_rate_card
 from podyard.pricing.sku import default_rate_card

@@ -20,7 +20,7 @@ from podyard.base.clock import OsClock
 from podyard.cli import keys as cli_keys
 from podyard.cli.client import Client, Target
 from podyard.cli.commands import root
-from podyard.control import keys
+from podyard.control.access import keys
 from podyard.db.tables_access import tokens
 from podyard.http.guard import PRINCIPAL_CACHE_SECONDS
 from tests.yard import ZONE, Yard, open_yard

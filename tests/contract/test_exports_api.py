@@ -29,7 +29,7 @@ from podyard.base.errors import PodyardError
 from podyard.cli import export
 from podyard.cli.client import Client, Target
 from podyard.cli.commands import root
-from podyard.control import exports
+from podyard.control.billing import exports
 from podyard.db.unit_of_work import Database
 from podyard.domain.fleet_file import instant_fleet
 from podyard.loop.steps import Loop

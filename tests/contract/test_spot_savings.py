@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from podyard.control import costs
+from podyard.control.billing import costs
 from podyard.domain.principal import PLATFORM
 from podyard.pricing.sku import default_rate_card
 from tests.yard import open_yard

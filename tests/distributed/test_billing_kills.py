@@ -18,7 +18,8 @@ from podyard import migrations
 from podyard.base.clock import ClockMode, ManualClock, RealTime
 from podyard.base.errors import PodyardError
 from podyard.base.rng import Streams
-from podyard.control import closing, nodes
+from podyard.control.billing import closing
+from podyard.control.compute import nodes
 from podyard.db import platform_clock
 from podyard.db.tables_billing import invoices, ledger_entries, ledger_transactions, usage_events
 from podyard.db.unit_of_work import Database, UnitOfWork

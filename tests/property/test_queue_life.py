@@ -15,7 +15,7 @@ from sqlalchemy import select
 
 from podyard.base.clock import ClockMode, ManualClock
 from podyard.base.errors import PodyardError
-from podyard.control import nodes, queued_resources, quota
+from podyard.control.compute import nodes, queued_resources, quota
 from podyard.db import fleet as fleet_rows
 from podyard.db import platform_clock
 from podyard.db.tables import state_changes

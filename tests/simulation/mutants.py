@@ -14,16 +14,9 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from podyard.control import (
-    agents,
-    gangs,
-    idempotency,
-    nodes,
-    operations,
-    queue_states,
-    queued_resources,
-    reconcile,
-)
+from podyard.control.compute import nodes, queue_states, queued_resources
+from podyard.control.jobs import agents, gangs, reconcile
+from podyard.control.platform import idempotency, operations
 from podyard.db import fleet as fleet_rows
 from podyard.db import job_snapshot, quotas, slices, timers, transition
 from podyard.db import nodes as node_rows
@@ -198,11 +191,11 @@ def usage_ends_a_second_late(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("I6", 0, 2, 3)
 def a_preempted_node_is_billed(patch: pytest.MonkeyPatch) -> None:
-    from podyard.control import billing
+    from podyard.control.billing import usages
 
-    policy = billing.node_policy
+    policy = usages.node_policy
     states = frozenset({"READY", "PREEMPTED"})
-    patch.setattr(billing, "node_policy", lambda usage: dataclasses.replace(policy(usage), billable_states=states))
+    patch.setattr(usages, "node_policy", lambda usage: dataclasses.replace(policy(usage), billable_states=states))
 
 
 @mutant("I6", 4, 9, 11)
@@ -229,10 +222,10 @@ def the_meter_does_not_hear_of_a_stop(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("I6", 0, 1, 2)
 def usage_is_priced_for_one_chip_more(patch: pytest.MonkeyPatch) -> None:
-    from podyard.control import billing
+    from podyard.control.billing import usages
 
-    rate = billing.rate
-    patch.setattr(billing, "rate", lambda metered, sku, quantity: rate(metered, sku, quantity + 1))
+    rate = usages.rate
+    patch.setattr(usages, "rate", lambda metered, sku, quantity: rate(metered, sku, quantity + 1))
 
 
 # I7: an operation ends exactly once.

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from podyard.control import nodes
+from podyard.control.compute import nodes
 from podyard.db.timers import Timer
 from podyard.simulation.run import simulate
 from podyard.simulation.scenario import Scenario

@@ -14,8 +14,9 @@ from sqlalchemy import Table, delete, update
 
 from podyard.base.clock import ManualClock, PlatformTime
 from podyard.cli import commands
-from podyard.control import fsck, leaks, nodes, queued_resources
-from podyard.control.fsck import Violation
+from podyard.control.checks import fsck, leaks
+from podyard.control.checks.fsck import Violation
+from podyard.control.compute import nodes, queued_resources
 from podyard.db import timers
 from podyard.db.tables import state_changes
 from podyard.db.tables_billing import usage_events

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from podyard.control import fsck
+from podyard.control.checks import fsck
 from podyard.pricing.sku import default_rate_card
 from podyard.simulation import actions
 from podyard.simulation.scenario import Event, fleet_for

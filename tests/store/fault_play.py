@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import select
 
-from podyard.control import faults
+from podyard.control.checks import faults
 from podyard.db import faults as rows
 from podyard.db.tables_compute import slices
 from podyard.domain.fault import FaultRule

@@ -9,7 +9,9 @@ from typing import Any, TypeVar
 from sqlalchemy import insert, select
 
 from podyard.base.clock import ManualClock, PlatformTime
-from podyard.control import access, nodes, operations, queued_resources
+from podyard.control.access import identity
+from podyard.control.compute import nodes, queued_resources
+from podyard.control.platform import operations
 from podyard.db.tables import state_changes
 from podyard.db.tables_billing import usage_events
 from podyard.db.tables_compute import nodes as nodes_table
@@ -52,7 +54,7 @@ class Play:
         self.database = database
         self.clock = clock
         self.fleet: Fleet = load_fleet(fleet)
-        database.run(lambda uow: access.bootstrap(uow, "owner", "agent", "local"))
+        database.run(lambda uow: identity.bootstrap(uow, "owner", "agent", "local"))
         self.loop = Loop(database, self.fleet, lambda *_: None, clock, "test")
         self.loop.round()
 

@@ -16,7 +16,9 @@ from podyard import migrations
 from podyard.base.clock import ManualClock, PlatformTime
 from podyard.base.errors import Code, PodyardError
 from podyard.base.money import Amount
-from podyard.control import accounts, bill_lines, budgets, closing, commitments, fsck, invoices, nodes
+from podyard.control.billing import accounts, bill_lines, budgets, closing, commitments, invoices
+from podyard.control.checks import fsck
+from podyard.control.compute import nodes
 from podyard.db import ledger, timers
 from podyard.db.tables_billing import adjustments, ledger_entries, ledger_transactions
 from podyard.db.tables_billing import commitments as table_of_commitments

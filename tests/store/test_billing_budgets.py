@@ -16,8 +16,10 @@ from sqlalchemy import select
 from podyard.base.clock import ClockMode, ManualClock, PlatformTime
 from podyard.base.errors import Code, PodyardError
 from podyard.base.money import Amount
-from podyard.control import accounts, billing, bills, budgets, commitments, nodes, spending, webhooks
-from podyard.control import clock as clock_control
+from podyard.control.billing import accounts, bills, budgets, commitments, spending, usages
+from podyard.control.compute import nodes
+from podyard.control.platform import clock as clock_control
+from podyard.control.platform import webhooks
 from podyard.db import nodes as node_rows
 from podyard.db import outbox, platform_clock, usage_events
 from podyard.db.unit_of_work import Database
@@ -48,8 +50,8 @@ def _kinds(play: Play) -> list[tuple[str, str, str]]:
     return [(row.period, row.kind, row.detail.partition(" ")[0]) for row, _ in _events(play)]
 
 
-def _usage(play: Play) -> billing.ProjectUsage:
-    return play.database.read(lambda uow: billing.usage(uow, default_rate_card(), PLATFORM, PROJECT))
+def _usage(play: Play) -> usages.ProjectUsage:
+    return play.database.read(lambda uow: usages.usage(uow, default_rate_card(), PLATFORM, PROJECT))
 
 
 def _refused(code: Code, body: Any) -> str:

@@ -14,8 +14,9 @@ from sqlalchemy import func, insert, select, text
 
 from podyard.base.clock import ClockMode, ManualClock, PlatformTime
 from podyard.base.errors import Code, PodyardError
-from podyard.control import accounts, closing, commitments, invoices, nodes
-from podyard.control import clock as clock_control
+from podyard.control.billing import accounts, closing, commitments, invoices
+from podyard.control.compute import nodes
+from podyard.control.platform import clock as clock_control
 from podyard.db import leases, platform_clock
 from podyard.db.tables import leases as leases_table
 from podyard.db.tables_billing import invoices as table_of_invoices

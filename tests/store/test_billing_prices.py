@@ -14,7 +14,7 @@ from podyard import migrations, settings
 from podyard.api.app import prepare
 from podyard.base.clock import ManualClock, PlatformTime
 from podyard.base.errors import Code, PodyardError
-from podyard.control import card_prices, invoices
+from podyard.control.billing import card_prices, invoices
 from podyard.db.tables_billing import card_prices as table
 from podyard.db.unit_of_work import Database
 from podyard.domain.principal import PLATFORM

@@ -10,7 +10,8 @@ from sqlalchemy import select
 from podyard.base.clock import ManualClock
 from podyard.base.errors import Code, PodyardError
 from podyard.base.training_settings import TrainingSettings
-from podyard.control import access, agents, gangs, jobs
+from podyard.control.access import identity
+from podyard.control.jobs import agents, gangs, jobs
 from podyard.db import replicas
 from podyard.db.tables_jobs import jobs as jobs_table
 from podyard.db.transition import born, move
@@ -34,7 +35,7 @@ class Play:
         self.database = database
         self.clock = clock
         self.fence = 0
-        database.run(lambda uow: access.bootstrap(uow, "owner", "agent", "local"))
+        database.run(lambda uow: identity.bootstrap(uow, "owner", "agent", "local"))
         database.run(_ready_node)
 
     def register(self, replicas_max: int) -> None:
@@ -324,7 +325,7 @@ def test_a_batch_that_does_not_divide_names_the_sizes(play: Play) -> None:
 
 
 def test_other_projects_get_places_by_age_and_by_what_they_hold(play: Play) -> None:
-    play.database.run(lambda uow: access.create_project(uow, PLATFORM, "other", {}))
+    play.database.run(lambda uow: identity.create_project(uow, PLATFORM, "other", {}))
     for number, name, project in ((2, "theirs", "other"), (3, "ours", PROJECT)):
         play.database.run(lambda uow, n=number, a=name, p=project: _ready_node(uow, a, n, p))
     play.register(2)

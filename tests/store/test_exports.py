@@ -17,8 +17,9 @@ from sqlalchemy import select
 
 from podyard.base.clock import ManualClock
 from podyard.base.errors import Code, PodyardError
-from podyard.control import accounts, commitments, export_source, exports, nodes
-from podyard.control.exports import Request
+from podyard.control.billing import accounts, commitments, export_source, exports
+from podyard.control.billing.exports import Request
+from podyard.control.compute import nodes
 from podyard.db.tables import outbox
 from podyard.db.tables_compute import nodes as table_of_nodes
 from podyard.db.unit_of_work import Database
@@ -303,7 +304,7 @@ def test_a_month_with_very_many_rows_is_for_the_background(play: Play, monkeypat
 
 
 def test_reserved_nodes_name_their_reservation(play: Play) -> None:
-    from podyard.control import reservations
+    from podyard.control.compute import reservations
 
     play.run(reservations.create, "r", "v2", 4)
     play.create("n", usage_class=UsageClass.RESERVED)

@@ -16,7 +16,7 @@ from podyard import migrations
 from podyard.base.clock import ClockMode, ManualClock
 from podyard.base.errors import Code, PodyardError
 from podyard.base.rng import Streams
-from podyard.control import nodes
+from podyard.control.compute import nodes
 from podyard.db import faults as rows
 from podyard.db import fleet as fleet_rows
 from podyard.db import platform_clock
@@ -148,11 +148,11 @@ def _broken_chips_are_given_away(patch: pytest.MonkeyPatch) -> None:
 
 
 def _every_slice_is_kept(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("podyard.control.recovery.decide", lambda *_: Recovery.KEEP)
+    patch.setattr("podyard.control.jobs.recovery.decide", lambda *_: Recovery.KEEP)
 
 
 def _spot_nodes_are_repaired(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("podyard.control.recovery.decide", lambda _, *rest: decide(UsageClass.ON_DEMAND, *rest))
+    patch.setattr("podyard.control.jobs.recovery.decide", lambda _, *rest: decide(UsageClass.ON_DEMAND, *rest))
 
 
 def _counts_have_no_limit(patch: pytest.MonkeyPatch) -> None:
@@ -161,11 +161,11 @@ def _counts_have_no_limit(patch: pytest.MonkeyPatch) -> None:
 
 
 def _nobody_tells_the_queue(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("podyard.control.queue_states.maintain", lambda *_: None)
+    patch.setattr("podyard.control.compute.queue_states.maintain", lambda *_: None)
 
 
 def _chips_are_never_mended(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("podyard.control.recovery.mend", lambda *_: None)
+    patch.setattr("podyard.control.jobs.recovery.mend", lambda *_: None)
 
 
 def _any_pod_will_do(patch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,9 @@ from sqlalchemy import select, update
 
 from podyard.base.clock import ManualClock
 from podyard.base.errors import Code, PodyardError
-from podyard.control import access, agents, host_connections, hosts, nodes
+from podyard.control.access import identity
+from podyard.control.compute import host_connections, hosts, nodes
+from podyard.control.jobs import agents
 from podyard.db import hosts as host_rows
 from podyard.db import nodes as node_rows
 from podyard.db import yard
@@ -39,7 +41,7 @@ class Play:
     def __init__(self, database: Database, clock: ManualClock) -> None:
         self.database = database
         self.clock = clock
-        database.run(lambda uow: access.bootstrap(uow, "owner", "agent", "local"))
+        database.run(lambda uow: identity.bootstrap(uow, "owner", "agent", "local"))
 
     def register(self, hosts_max: int, agent_id: str = "local") -> None:
         caller = dataclasses.replace(AGENT, agent_id=agent_id)
@@ -271,17 +273,17 @@ def test_a_token_is_of_the_nodes_own_project_and_ends(play: Play, clock: ManualC
     play.make(serviceAccount={"email": "robot@demo.iam.gserviceaccount.com"})
     host_id = play.ask(0)[0].host_id
     made, seconds = play.database.run(lambda uow: hosts.token(uow, AGENT, "local", host_id))
-    play.database.run(lambda uow: access.bind(uow, "robot@demo.iam.gserviceaccount.com", PROJECT, "tpu.viewer"))
-    principal = play.database.read(lambda uow: access.authenticate(uow, made))
+    play.database.run(lambda uow: identity.bind(uow, "robot@demo.iam.gserviceaccount.com", PROJECT, "tpu.viewer"))
+    principal = play.database.read(lambda uow: identity.authenticate(uow, made))
     assert (principal.email, principal.agent_id) == ("robot@demo.iam.gserviceaccount.com", None)
     assert principal.may("tpu.nodes.get", PROJECT)
     assert not principal.may("tpu.nodes.delete", PROJECT)
     # Whatever else the account may do elsewhere: this token is good here only.
-    play.database.run(lambda uow: access.bind(uow, "robot@demo.iam.gserviceaccount.com", "other", "owner"))
-    assert not play.database.read(lambda uow: access.authenticate(uow, made)).may("tpu.nodes.get", "other")
+    play.database.run(lambda uow: identity.bind(uow, "robot@demo.iam.gserviceaccount.com", "other", "owner"))
+    assert not play.database.read(lambda uow: identity.authenticate(uow, made)).may("tpu.nodes.get", "other")
     clock.advance(seconds)
     with pytest.raises(PodyardError) as caught:
-        play.database.read(lambda uow: access.authenticate(uow, made))
+        play.database.read(lambda uow: identity.authenticate(uow, made))
     assert caught.value.code is Code.UNAUTHENTICATED
 
 

@@ -12,9 +12,9 @@ from sqlalchemy import delete, func, insert, select
 
 from podyard.base.clock import ManualClock
 from podyard.base.errors import Code, PodyardError
-from podyard.control import idempotency
-from podyard.control.idempotency import REMEMBERED_SECONDS, SWEPT_MAX
-from podyard.control.operations import begin
+from podyard.control.platform import idempotency
+from podyard.control.platform.idempotency import REMEMBERED_SECONDS, SWEPT_MAX
+from podyard.control.platform.operations import begin
 from podyard.db.tables_access import request_ids
 from podyard.db.tables_compute import operations
 from podyard.db.unit_of_work import Database, UnitOfWork

@@ -7,8 +7,10 @@ import pytest
 from podyard.base.clock import ClockMode, ManualClock, PlatformClock, PlatformTime
 from podyard.base.errors import Code, PodyardError
 from podyard.base.money import Amount
-from podyard.control import costs, job_progress, jobs, nodes
-from podyard.control.job_progress import JobProgress
+from podyard.control.billing import costs, job_progress
+from podyard.control.billing.job_progress import JobProgress
+from podyard.control.compute import nodes
+from podyard.control.jobs import jobs
 from podyard.db import platform_clock
 from podyard.db.unit_of_work import Database, UnitOfWork
 from podyard.domain.principal import PLATFORM, Principal

@@ -9,7 +9,7 @@ import pytest
 
 from podyard.base.clock import ManualClock
 from podyard.base.errors import Code, PodyardError
-from podyard.control import maintenance, nodes
+from podyard.control.compute import maintenance, nodes
 from podyard.db import nodes as node_rows
 from podyard.db.unit_of_work import Database
 from tests.store.queue_play import FLEET, Play, request

@@ -12,7 +12,7 @@ import pytest
 
 from podyard.base.clock import ManualClock
 from podyard.base.errors import Code, PodyardError
-from podyard.control import hosts, nodes
+from podyard.control.compute import hosts, nodes
 from podyard.db import nodes as node_rows
 from podyard.db.unit_of_work import Database, Stale, UnitOfWork
 from podyard.domain.principal import PLATFORM

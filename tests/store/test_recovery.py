@@ -7,7 +7,7 @@ from sqlalchemy import select
 
 from podyard.base.clock import ManualClock
 from podyard.base.errors import PodyardError
-from podyard.control import nodes, queued_resources, reservations
+from podyard.control.compute import nodes, queued_resources, reservations
 from podyard.db.tables import state_changes
 from podyard.db.unit_of_work import Database
 from podyard.domain.node import UsageClass

@@ -8,7 +8,7 @@ import pytest
 
 from podyard.base.clock import ManualClock, PlatformTime
 from podyard.base.errors import Code, PodyardError
-from podyard.control import nodes, queued_resources, reservations
+from podyard.control.compute import nodes, queued_resources, reservations
 from podyard.db.unit_of_work import Database
 from podyard.domain.node import UsageClass
 from podyard.domain.principal import Principal

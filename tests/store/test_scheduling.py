@@ -9,7 +9,8 @@ from sqlalchemy import select
 
 from podyard.base.clock import ManualClock
 from podyard.base.errors import PodyardError
-from podyard.control import agents, gangs, hosts, jobs, nodes, preemption, queue_view
+from podyard.control.compute import hosts, nodes, queue_view
+from podyard.control.jobs import agents, gangs, jobs, preemption
 from podyard.db import fleet as fleet_rows
 from podyard.db import nodes as node_rows
 from podyard.db import replicas

@@ -9,7 +9,8 @@ import pytest
 from sqlalchemy import bindparam, insert, select, update
 
 from podyard.base.errors import PodyardError
-from podyard.control import access, nodes
+from podyard.control.access import identity
+from podyard.control.compute import nodes
 from podyard.db import hosts as host_rows
 from podyard.db import nodes as node_rows
 from podyard.db.state_guard import StateWritten
@@ -30,7 +31,7 @@ def held(database: Database) -> Database:
     """A database with one node that is CREATING."""
 
     def body(uow: UnitOfWork) -> None:
-        access.bootstrap(uow, "owner", "agent", "local")
+        identity.bootstrap(uow, "owner", "agent", "local")
         nodes.create(
             uow, instant_fleet(), PLATFORM, *NODE, NodeSpec("v2-8", "2x2", "tpu-vm-base", UsageClass.ON_DEMAND)
         )

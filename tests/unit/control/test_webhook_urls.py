@@ -7,7 +7,7 @@ import ipaddress
 import pytest
 
 from podyard.base.errors import Code, PodyardError
-from podyard.control import webhook_urls
+from podyard.control.platform import webhook_urls
 from podyard.settings import from_environment
 
 ALWAYS_REFUSED = {

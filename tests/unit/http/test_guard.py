@@ -20,7 +20,7 @@ from starlette.types import Receive, Scope, Send
 from podyard import migrations
 from podyard.api.app import create_app, prepare
 from podyard.base.clock import ManualClock, RealTime
-from podyard.control import access
+from podyard.control.access import identity
 from podyard.db.unit_of_work import Database
 from podyard.domain.fleet_file import instant_fleet
 from podyard.domain.principal import Principal
@@ -55,8 +55,8 @@ class Inner:
 
     def authenticate(self, credential: str) -> Principal:
         self.asked += 1
-        if not credential.startswith(("good", access.API_KEY_PREFIX)):
-            raise access.unauthenticated("ACCESS_TOKEN_TYPE_UNSUPPORTED", "no")
+        if not credential.startswith(("good", identity.API_KEY_PREFIX)):
+            raise identity.unauthenticated("ACCESS_TOKEN_TYPE_UNSUPPORTED", "no")
         return Principal(credential, {})
 
     async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -179,7 +179,7 @@ def test_a_refused_credential_is_not_kept_and_the_others_are_bounded(inner: Inne
 
 def test_a_credential_said_on_purpose_goes_before_the_cookie(inner: Inner) -> None:
     cookie = {"Cookie": "a=b; podyard_session=good-cookie"}
-    key = f"{access.API_KEY_PREFIX}k"
+    key = f"{identity.API_KEY_PREFIX}k"
     assert inner.ask(headers=cookie).json()["who"] == "good-cookie"
     assert inner.ask(headers={**cookie, "Authorization": "Bearer good"}).json()["who"] == "good"
     assert inner.ask("/x?access_token=good", headers=cookie).json()["who"] == "good"

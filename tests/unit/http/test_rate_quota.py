@@ -13,7 +13,8 @@ import pytest
 from podyard import migrations
 from podyard.base.clock import ClockMode, ManualClock, RealTime
 from podyard.base.errors import Code, PodyardError
-from podyard.control import access, rate_quota
+from podyard.control.access import identity
+from podyard.control.platform import rate_quota
 from podyard.db import platform_clock
 from podyard.db.unit_of_work import Database, UnitOfWork
 from podyard.domain.fleet import Fleet
@@ -51,7 +52,7 @@ def parts(tmp_path: Path) -> Iterator[Parts]:
 
     def body(uow: UnitOfWork) -> None:
         platform_clock.set_up(uow, ClockMode.SYSTEM)
-        access.bootstrap(uow, "owner", "agent", "local")
+        identity.bootstrap(uow, "owner", "agent", "local")
 
     database.run(body)
     yield Parts(database, clock)
@@ -75,7 +76,7 @@ def test_the_next_minute_begins_anew(parts: Parts) -> None:
 def test_the_refusal_is_google_s(parts: Parts) -> None:
     error = [parts.refusal("nodes.create") for _ in range(3)][-1]
     assert error is not None
-    number = parts.database.read(lambda uow: access.project_row(uow, "demo").number)
+    number = parts.database.read(lambda uow: identity.project_row(uow, "demo").number)
     text = (
         "Quota exceeded for quota metric 'CreateNode requests' and limit 'CreateNode requests per minute' of service "
         f"'tpu.googleapis.com' for consumer 'project_number:{number}'."

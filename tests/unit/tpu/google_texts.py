@@ -26,7 +26,8 @@ from podyard.api.tpu import descriptors, discovery
 from podyard.api.tpu.schema import PROTO_VERSIONS, VERSIONS, Field, enums, messages, methods_of
 from podyard.base import errors, ids
 from podyard.base.errors import Code, PodyardError
-from podyard.control import access, rate_quota
+from podyard.control.access import identity
+from podyard.control.platform import rate_quota
 from podyard.domain import fleet as fleets
 from podyard.domain.fleet_file import load_fleet
 from podyard.domain.host import NodeFacts, worker_environment
@@ -53,7 +54,7 @@ _RANDOM = (
     (re.compile(r"\b\d{12}\b"), "PROJECT-NUMBER"),
     (re.compile(r"AAAAC3NzaC1lZDI1NTE5[A-Za-z0-9+/=]+"), "SSH-KEY"),
 )
-_CREDENTIALS = access.INVALID_CREDENTIALS.partition(":")[0]
+_CREDENTIALS = identity.INVALID_CREDENTIALS.partition(":")[0]
 PARENT = f"projects/demo/locations/{ZONE}"
 
 
@@ -174,10 +175,10 @@ def _texts() -> dict[str, Any]:
         "accelerator type": _said(lambda: offers.type_named(ZONE, "v3-9"))["message"],
         "TensorFlow version": _said(lambda: runtime_versions.check_tensorflow("9.9"))["message"],
         "not found": _plain(errors.not_found("projects/p/locations/l/nodes/n")),
-        "credentials": access.INVALID_CREDENTIALS[: len(_CREDENTIALS)],  # what follows is Podyard's
+        "credentials": identity.INVALID_CREDENTIALS[: len(_CREDENTIALS)],  # what follows is Podyard's
         "permission": _said(lambda: Principal("e", {}).require("tpu.nodes.list", "p", "projects/p"))["message"],
-        "API key": _plain(access.api_key_not_valid()),
-        "error info": access.error_info("ACCESS_TOKEN_EXPIRED"),
+        "API key": _plain(identity.api_key_not_valid()),
+        "error info": identity.error_info("ACCESS_TOKEN_EXPIRED"),
         "metrics": {name: rate_quota.metric_of(name) for name in ("nodes.create", "nodes.list", "default")},
     }
 

@@ -11,8 +11,8 @@ import pytest
 
 from podyard.base.clock import ManualClock
 from podyard.base.errors import PodyardError
-from podyard.control import accounts, bill_lines, commitments, explorer_invoices, invoices, snapshots
-from podyard.control.explorer import BY_INVOICE, Question
+from podyard.control.billing import accounts, bill_lines, commitments, explorer_invoices, invoices, snapshots
+from podyard.control.billing.explorer import BY_INVOICE, Question
 from podyard.db.unit_of_work import Database, UnitOfWork
 from podyard.domain.node import UsageClass
 from podyard.domain.principal import PLATFORM

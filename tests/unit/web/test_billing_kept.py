@@ -13,8 +13,9 @@ from fastapi import FastAPI
 from sqlalchemy import select
 
 from podyard.base.clock import ManualClock, PlatformTime
-from podyard.control import accounts, bills, kept_bills, nodes, snapshots
-from podyard.control.kept_bills import Behind
+from podyard.control.billing import accounts, bills, kept_bills, snapshots
+from podyard.control.billing.kept_bills import Behind
+from podyard.control.compute import nodes
 from podyard.db import usage_events as event_rows
 from podyard.db.tables_billing import usage_events
 from podyard.db.unit_of_work import Database, UnitOfWork

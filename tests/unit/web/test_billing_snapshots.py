@@ -11,7 +11,8 @@ from sqlalchemy import delete, insert, select
 
 from podyard.base.clock import ManualClock
 from podyard.base.errors import Code, PodyardError
-from podyard.control import accounts, bills, commitments, dashboard, nodes, snapshots
+from podyard.control.billing import accounts, bills, commitments, dashboard, snapshots
+from podyard.control.compute import nodes
 from podyard.db import usage_events as event_rows
 from podyard.db.tables_billing import usage_events
 from podyard.db.unit_of_work import Database, UnitOfWork

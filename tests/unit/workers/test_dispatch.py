@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from podyard.control import exports, webhooks
+from podyard.control.billing import exports
+from podyard.control.platform import webhooks
 from podyard.db.outbox import BACKGROUND
 from podyard.workers import dispatch
 from podyard.workers.background import WORK

@@ -20,7 +20,7 @@ from podyard import migrations
 from podyard.base.clock import ClockMode, ManualClock, PlatformTime, RealTime
 from podyard.base.money import Amount
 from podyard.base.rng import Streams
-from podyard.control import webhooks
+from podyard.control.platform import webhooks
 from podyard.db import platform_clock
 from podyard.db.tables_billing import webhooks as table
 from podyard.db.unit_of_work import Database

@@ -1,0 +1,125 @@
+"""Tokens that people and programs hold: each is good for the project that made it, until it expires or is revoked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from podyard.base.errors import Code, PodyardError, invalid, not_found
+from podyard.base.ids import row_id
+from podyard.base.rng import secret_token
+from podyard.control.access import identity
+from podyard.db import credentials, projects
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.credential import (
+    KEPT_DAYS,
+    SECONDS_PER_DAY,
+    TOKEN_DAYS_DEFAULT,
+    TOKEN_DAYS_MAX,
+    TOKENS_PER_PROJECT_MAX,
+    Token,
+)
+from podyard.domain.principal import Principal
+
+
+def create(
+    uow: UnitOfWork,
+    principal: Principal,
+    email: str,
+    project: str,
+    roles: Sequence[str],
+    seconds: float | None,
+) -> tuple[Token, str]:
+    """(token, its secret: the only time that it can be seen). `project`: `*` stands for the whole platform.
+
+    Owners of a project make them for its service accounts and for themselves, the platform's owner for everybody;
+    `roles` are given to the email in the project.
+    """
+    name = f"projects/{project}/tokens"
+    principal.require("podyard.tokens.create", project, name)
+    if project == "*":
+        principal.require("podyard.people.create", project, name)
+    else:
+        identity.project_row(uow, project)
+        identity.require_to_vouch_for(uow, principal, email, project)
+    for role in roles:
+        identity.bind(uow, email, project, role)
+    if project not in projects.roles_of(uow, email):
+        raise invalid(f"{email} has no role in project {project} yet: name at least one", "roles")
+    return mint(uow, email, project, principal.email, seconds)
+
+
+def renew(uow: UnitOfWork, principal: Principal, seconds: float | None) -> tuple[Token, str]:
+    """A new token with the caller's email and project, and its secret. The old token works until it expires."""
+    held = None if principal.token_id is None else credentials.find_token(uow, principal.token_id)
+    if held is None:
+        text = (
+            f"{principal.email} does not call with a token: keys and credentials of agents and jobs cannot be renewed"
+        )
+        raise PodyardError(Code.PERMISSION_DENIED, text)
+    if held.project is None:
+        raise PodyardError(
+            Code.FAILED_PRECONDITION, "the local owner's token does not expire: there is nothing to renew"
+        )
+    return mint(uow, held.email, held.project, held.email, seconds)
+
+
+def mint(uow: UnitOfWork, email: str, project: str, minted_by: str, seconds: float | None = None) -> tuple[Token, str]:
+    """A token without any question, and its secret. Tokens of the project that ended long ago are forgotten."""
+    days = TOKEN_DAYS_DEFAULT if seconds is None else seconds / SECONDS_PER_DAY
+    if not 0 < days <= TOKEN_DAYS_MAX:
+        raise invalid(f"a token must expire within {TOKEN_DAYS_MAX} days, and not at once", "ttl")
+    credentials.forget_tokens(uow, project, uow.real_now.plus_seconds(-KEPT_DAYS * SECONDS_PER_DAY))
+    if credentials.count_tokens(uow, project) >= TOKENS_PER_PROJECT_MAX:
+        text = f"projects/{project} has {TOKENS_PER_PROJECT_MAX} tokens already; revoked ones go after {KEPT_DAYS} days"
+        raise PodyardError(Code.RESOURCE_EXHAUSTED, text)
+    secret = identity.TOKEN_PREFIX + secret_token()
+    token = Token(
+        token_id=row_id(uow.streams.stream("tokens"), "token"),
+        email=email,
+        project=project,
+        minted_by=minted_by,
+        created=uow.real_now,
+        expires=uow.real_now.plus_seconds(days * SECONDS_PER_DAY),
+        revoked=None,
+        last_used=None,
+    )
+    credentials.store_token(uow, token, identity.hashed(secret))
+    return token, secret
+
+
+def list_tokens(uow: UnitOfWork, principal: Principal, project: str | None) -> list[Token]:
+    """Those that the caller may see, the oldest first: owners see their projects', others their own."""
+    found = credentials.tokens_of(uow, project)
+    return [token for token in found if _may(principal, "podyard.tokens.list", token)]
+
+
+def describe(uow: UnitOfWork, principal: Principal, token_id: str) -> Token:
+    """Raises PERMISSION_DENIED, or NOT_FOUND if the caller may see every token."""
+    return _found(uow, principal, "podyard.tokens.list", token_id)
+
+
+def revoke(uow: UnitOfWork, principal: Principal, token_id: str) -> Token:
+    """Ends a token. One that has ended stays as it is."""
+    token = _found(uow, principal, "podyard.tokens.revoke", token_id)
+    if token.project is None and token.email == identity.OWNER_EMAIL:
+        text = (
+            "this token is the local owner's, with which `podyard up` itself works. To replace it: `podyard down`, "
+            "delete the file `token` in the data folder, `podyard up`"
+        )
+        raise PodyardError(Code.FAILED_PRECONDITION, text)
+    credentials.revoke_token(uow, token_id)
+    return _found(uow, principal, "podyard.tokens.revoke", token_id)
+
+
+def _found(uow: UnitOfWork, principal: Principal, permission: str, token_id: str) -> Token:
+    token, name = credentials.find_token(uow, token_id), f"tokens/{token_id}"
+    if token is None or not _may(principal, permission, token):
+        principal.require(permission, "*", name)
+    if token is None:
+        raise not_found(name)
+    return token
+
+
+def _may(principal: Principal, permission: str, token: Token) -> bool:
+    own = token.email == principal.email and principal.token_id is not None and token.project in principal.roles
+    return own or principal.may(permission, token.project or "*")

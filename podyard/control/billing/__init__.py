@@ -1,0 +1,1 @@
+"""Usage, bills, invoices, accounts, commitments, budgets, costs, exports."""

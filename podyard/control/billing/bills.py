@@ -1,0 +1,107 @@
+"""What a bill is computed from, read from the database: events, resources, terms. `pricing.bill.compute` does the rest.
+
+Invoices, previews, costs, budgets and what-if all come through `compute`, so that they cannot disagree.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from podyard.base.clock import PlatformTime
+from podyard.base.errors import PodyardError, failed_precondition
+from podyard.control.billing import commitments
+from podyard.db import accounts as account_rows
+from podyard.db import commitments as commitment_rows
+from podyard.db import prices, usage_events
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.account import Account
+from podyard.domain.fleet import region_of
+from podyard.domain.usage import BilledNode, Suspense, UsageRecord
+from podyard.pricing import bill, cards
+from podyard.pricing.bill import Bill, Resource, Terms
+from podyard.pricing.meter import node_policy
+from podyard.pricing.sku import RateCard
+
+NODE_KIND = "node"
+
+
+def resource_of(card: RateCard, facts: BilledNode) -> Resource:
+    """What the node is sold as. Without a price its seconds are held, with the reason."""
+    policy = node_policy(facts.usage_class)
+    try:
+        sku, quantity = card.sku_for(facts.accelerator_type, region_of(facts.zone), facts.usage_class)
+    except PodyardError as error:
+        return Resource(facts.key, NODE_KIND, None, 1, policy, held_because=error.message)
+    return Resource(facts.key, NODE_KIND, sku, quantity, policy)
+
+
+def compute(
+    uow: UnitOfWork,
+    project: str,
+    resources: Mapping[str, Resource],
+    terms: Terms,
+    as_of: PlatformTime,
+    last_seq: int | None = None,
+    *,
+    few: bool = False,
+) -> Bill:
+    """The bill of these resources. `last_seq`: as it was when this was the last usage event that anybody knew of.
+    `few`: there are others in the project, whose events are not read."""
+    read = usage_events.events(uow, project, sorted(resources) if few else None, last_seq)
+    events = (event for event in read if event.resource_id in resources)
+    return bill.compute(events, resources, terms, as_of, grouped=True)
+
+
+def terms_of(uow: UnitOfWork, account: Account) -> Terms:
+    """The account's policy, commitments and credits."""
+    bought = [commitments.to_billed(purchase) for purchase in commitment_rows.of_project(uow, account.project)]
+    credits = account_rows.credits_of(uow, account.project)
+    return Terms(policy=account.policy, commitments=bought, credits=credits)
+
+
+def check_prices(uow: UnitOfWork, card: RateCard) -> None:
+    """Raises FAILED_PRECONDITION when the card says something else of a price that an issued invoice has used, with the
+    version's name and both prices: prices of the past do not change."""
+    for used in prices.list_used(uow):
+        sku = card.skus.get(used.sku_id)
+        version = None if sku is None else next((v for v in sku.versions if v.version_id == used.version_id), None)
+        was = cards.price_text(used.nanos, used.unit)
+        if sku is None or version is None:
+            raise failed_precondition(
+                f"the rate card has lost {used.version_id}, {was}, which issued invoices have used"
+            )
+        if (version.nanos, sku.unit) != (used.nanos, used.unit):
+            raise failed_precondition(
+                f"the rate card says {cards.price_text(version.nanos, sku.unit)} for {used.version_id}, and issued "
+                f"invoices {was}: prices of the past do not change, add a version"
+            )
+
+
+def prices_of(found: Bill, card: RateCard) -> list[UsageRecord]:
+    """A record of each price version of the card that a bill has used, by the version's name."""
+    used = {record.price.version_id: record for record in found.records if record.sku_id in card.skus}
+    return [record for _, record in sorted(used.items())]
+
+
+def card_of_then(uow: UnitOfWork, card: RateCard, moment: PlatformTime) -> RateCard:
+    """The card with the versions only that invoices had used by `moment`: what was held for want of a price then is
+    still held when such an invoice is computed again."""
+    then = {used.version_id for used in prices.list_used(uow) if used.first_used <= moment}
+    kept = {
+        sku_id: dataclasses.replace(sku, versions=versions)
+        for sku_id, sku in card.skus.items()
+        if (versions := tuple(version for version in sku.versions if version.version_id in then))
+    }
+    return dataclasses.replace(card, skus=kept)
+
+
+def suspense_in(found: Bill, seconds: range) -> list[Suspense]:
+    """What has no price within these seconds."""
+    held = []
+    for one in found.suspense:
+        start = max(one.start_second, seconds.start)
+        stop = min(one.start_second + one.seconds, seconds.stop)
+        if start < stop:
+            held.append(dataclasses.replace(one, start_second=start, seconds=stop - start))
+    return held

@@ -1,0 +1,341 @@
+"""Budgets: what they are set to, when they look, and what they do.
+
+`look` computes what the scope will cost until the end of the period if everything goes on as it is, and knows from that
+the exact second at which each threshold is reached. It sets one timer, for the first thing that is to be done; `follow`
+looks again whenever nodes or jobs of the project have changed. So a threshold that is due has been reached, to the
+second, whatever has come and gone meanwhile, and a node is stopped at the end of that second (R13).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from podyard.base.clock import PlatformTime
+from podyard.base.errors import Code, invalid, not_found
+from podyard.base.ids import check_resource_id, row_id
+from podyard.base.money import NANOS_PER_UNIT
+from podyard.base.rng import secret_token
+from podyard.control.billing import accounts, spending
+from podyard.control.billing.commitments import usd
+from podyard.control.billing.spending import MONTH, REFUSE, STOP, TOTAL, BudgetState, Period
+from podyard.control.compute import queue_states
+from podyard.control.compute.nodes import pass_into
+from podyard.control.jobs import preemption
+from podyard.control.platform import operations, webhook_urls, webhooks
+from podyard.db import budgets, timers
+from podyard.db import nodes as node_rows
+from podyard.db import webhooks as webhook_rows
+from podyard.db.timers import Timer
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.account import Account
+from podyard.domain.budget import Budget, BudgetLogEntry, BudgetScope, WebhookRequest
+from podyard.domain.fleet import Fleet
+from podyard.domain.node import NodeRecord
+from podyard.domain.principal import Principal
+from podyard.domain.usage import UsageRecord
+from podyard.pricing import budgets as pure
+from podyard.scheduler.jobs import YIELD_SECONDS_MAX
+
+LOOK_TIMER = "budget.look"
+NOTIFY = "notify:"
+AMOUNT_NANOS_MAX = 10**9 * NANOS_PER_UNIT  # a billion dollars
+BUDGETS_MAX = 100  # of a project: each is computed anew when something changes
+THRESHOLDS_MAX = 10
+SHARE_MAX = 10  # of the amount
+URLS_MAX = 5
+SCOPE_VALUE_LENGTH_MAX = 256
+NOTICE_SECONDS = YIELD_SECONDS_MAX  # of platform time: as long as a gang may take to save and to leave
+FORECAST_LOOK_SECONDS = 86_400.0  # expectations change by the day also when nothing happens
+
+# What a request says of a budget.
+_ASKED = ("scope", "scope_value", "amount", "period", "thresholds", "forecasts", "actions")
+
+Event = tuple[BudgetLogEntry, Sequence[WebhookRequest]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Request:
+    """What a budget is set to. `scope` is `project`, `label:KEY=VALUE`, `job:ID` or `node:ID`; `thresholds` and
+    `forecasts` are shares of the amount; `actions` are `notify:URL`, `refuse-new-nodes` and `stop`."""
+
+    amount: str
+    scope: str = "project"
+    period: str = MONTH
+    thresholds: Sequence[str] = ("1",)
+    forecasts: Sequence[str] = ()
+    actions: Sequence[str] = ()
+
+
+def set_budget(
+    uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, name: str, request: Request
+) -> tuple[Budget, bool]:
+    """The budget as it stands now, and whether it was set anew: one that says the same already stays as it is. A new
+    one has its secret (shown here only), and acts from now on on what its period has cost so far.
+
+    Raises INVALID_ARGUMENT for what is no budget.
+    """
+    accounts.require_to_edit(uow, principal, project, f"budgets/{name}")
+    check_resource_id(name, "name")
+    accounts.of(uow, project)
+    wanted = _to_budget(uow, project, name, request)
+    before = budgets.find(uow, project, name)
+    if before is not None and all(getattr(before, field) == getattr(wanted, field) for field in _ASKED):
+        return before, False
+    if before is None and len(budgets.of_project(uow, project)) >= BUDGETS_MAX:
+        raise invalid(f"a project has {BUDGETS_MAX} budgets at most", "name")
+    if before is not None:
+        _remove(uow, before)
+    key = row_id(uow.streams.stream("budgets"), "budget")
+    secret = secret_token(24) if before is None else before.secret
+    wanted = dataclasses.replace(wanted, budget_key=key, secret=secret)
+    budgets.add(uow, wanted)
+    look(uow, fleet, wanted)
+    spending.wake_queue(uow, project)
+    return _find(uow, project, name), True
+
+
+def list_budgets(uow: UnitOfWork, principal: Principal, project: str) -> list[BudgetState]:
+    """By name."""
+    accounts.require_to_view(uow, principal, project, "budgets")
+    return [_state(uow, budget) for budget in budgets.of_project(uow, project)]
+
+
+def get(uow: UnitOfWork, principal: Principal, project: str, name: str) -> BudgetState:
+    accounts.require_to_view(uow, principal, project, f"budgets/{name}")
+    return _state(uow, _find(uow, project, name))
+
+
+def _state(uow: UnitOfWork, budget: Budget) -> BudgetState:
+    account = accounts.of(uow, budget.project)
+    period = spending.period_of(account, budget.period, uow.now)
+    charges = spending.charges(uow, account, budget, period, uow.now)
+    return BudgetState(budget, period.name, spending.cost_until(charges, uow.now))
+
+
+def remove(uow: UnitOfWork, principal: Principal, project: str, name: str) -> None:
+    """What it has done stays on record; what it was about to do is not done."""
+    accounts.require_to_edit(uow, principal, project, f"budgets/{name}")
+    _remove(uow, _find(uow, project, name))
+    spending.wake_queue(uow, project)
+
+
+def events(uow: UnitOfWork, principal: Principal, project: str, after_seq: int, limit: int) -> list[Event]:
+    """What budgets have done, in order."""
+    accounts.require_to_view(uow, principal, project, "budgetEvents")
+    log = budgets.log(uow, project, after_seq, limit)
+    return [(entry, webhook_rows.of_event(uow, entry.event_id)) for entry in log]
+
+
+def _find(uow: UnitOfWork, project: str, name: str) -> Budget:
+    budget = budgets.find(uow, project, name)
+    if budget is None:
+        raise not_found(f"projects/{project}/budgets/{name}")
+    return budget
+
+
+def _remove(uow: UnitOfWork, budget: Budget) -> None:
+    _withdraw_notice(uow, budget)
+    timers.drop(uow, budget.budget_key)
+    budgets.remove(uow, budget)
+
+
+def _to_budget(uow: UnitOfWork, project: str, name: str, request: Request) -> Budget:
+    """What is asked for, without a key and a secret."""
+    scope, _, value = request.scope.partition(":")
+    if scope not in tuple(BudgetScope) or (scope == "project") != (value == "") or len(value) > SCOPE_VALUE_LENGTH_MAX:
+        raise invalid(f"scope {request.scope[:80]!r} is none of project, label:KEY=VALUE, job:ID, node:ID", "scope")
+    if scope == "label" and "=" not in value:
+        raise invalid(f"scope {request.scope[:80]!r} has no KEY=VALUE", "scope")
+    if request.period not in (MONTH, TOTAL):
+        raise invalid(f"period {request.period[:20]!r} is neither {MONTH} nor {TOTAL}", "period")
+    if request.period == TOTAL and request.forecasts:
+        raise invalid("only what a month will cost is forecast: a total has no end", "forecasts")
+    return Budget(
+        budget_key="",
+        project=project,
+        name=name,
+        scope=BudgetScope(scope),
+        scope_value=value,
+        amount=usd(request.amount, "amount", AMOUNT_NANOS_MAX),
+        period=request.period,
+        thresholds=_shares(request.thresholds, "thresholds"),
+        forecasts=_shares(request.forecasts, "forecasts"),
+        actions=_actions(request.actions),
+        secret="",
+        created=uow.now,
+    )
+
+
+def _shares(given: Sequence[str], field: str) -> list[str]:
+    if len(given) > THRESHOLDS_MAX:
+        raise invalid(f"{field} has {len(given)} shares: at most {THRESHOLDS_MAX}", field)
+    exact = {text: accounts.positive_decimal(text, field) for text in given}
+    if any(share > SHARE_MAX for share in exact.values()):
+        raise invalid(f"{field}: a share of the amount is {SHARE_MAX} at most", field)
+    return sorted(exact, key=lambda text: (exact[text], text))
+
+
+def _actions(given: Sequence[str]) -> list[str]:
+    urls = [action.removeprefix(NOTIFY) for action in given if action.startswith(NOTIFY)]
+    if len(urls) > URLS_MAX:
+        raise invalid(f"actions notify {len(urls)} addresses: at most {URLS_MAX}", "actions")
+    for action in given:
+        if action not in (REFUSE, STOP) and not action.startswith(NOTIFY):
+            raise invalid(f"action {action[:80]!r} is none of {NOTIFY}URL, {REFUSE}, {STOP}", "actions")
+    for url in urls:
+        webhook_urls.check(url, "actions")
+    return sorted(set(given))
+
+
+def follow(uow: UnitOfWork, fleet: Fleet) -> None:
+    """Looks again where nodes or jobs of a project have changed since its budgets have looked."""
+    for budget in budgets.to_look_at(uow):
+        look(uow, fleet, budget)
+
+
+def anything_to_follow(uow: UnitOfWork) -> bool:
+    return budgets.any_to_look_at(uow)
+
+
+def on_timer(uow: UnitOfWork, fleet: Fleet, timer: Timer) -> None:
+    budget = budgets.find_by_key(uow, timer.resource_key)
+    if budget is not None:
+        look(uow, fleet, budget)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Looked:
+    """What one look at a budget goes by."""
+
+    account: Account
+    budget: Budget
+    period: Period
+    charges: Sequence[UsageRecord]
+
+
+def look(uow: UnitOfWork, fleet: Fleet, budget: Budget) -> None:
+    """Does what is due, and sets the timer for what is due next."""
+    account = accounts.of(uow, budget.project)
+    period = spending.period_of(account, budget.period, uow.now)
+    charges = spending.charges(uow, account, budget, period, period.end)
+    looked = _Looked(account, budget, period, charges)
+    notice_for = budget.notice_for
+    reached = pure.stop_at(charges, budget.amount)
+    if budget.scope is BudgetScope.JOB and notice_for is not None and period.has_before(notice_for):
+        # The job has left its node when it was told to, and would come back to what is left: the notice stands.
+        reached = notice_for if reached is None else min(reached, notice_for)
+    due = [period.end]
+    due += _thresholds(uow, looked)
+    due += _forecasts(uow, looked)
+    if STOP in budget.actions:
+        if notice_for is not None and notice_for != reached:
+            _withdraw_notice(uow, budget)
+            notice_for = None
+        if reached is not None and reached <= uow.now:
+            _stop(uow, fleet, looked, reached)
+        elif reached is not None:
+            notice = max(uow.now, reached.plus_seconds(-NOTICE_SECONDS))
+            if notice == uow.now:
+                _give_notice(uow, looked, reached)
+                notice_for = reached
+            due += [reached, reached if notice == uow.now else notice]
+    budgets.keep_look(uow, budget, reached, notice_for)
+    timers.drop(uow, budget.budget_key)
+    timers.put(uow, LOOK_TIMER, budget.budget_key, 0, min(due))
+
+
+def _thresholds(uow: UnitOfWork, looked: _Looked) -> list[PlatformTime]:
+    """Records those that have been reached; when the others will be."""
+    later = []
+    for share in looked.budget.thresholds:
+        at = pure.stop_at(looked.charges, spending.share_of(looked.budget.amount, share))
+        if at is not None and at > uow.now:
+            later.append(at)
+        elif at is not None:
+            _record(uow, looked, "threshold", share, at, f"{share} of the amount was reached at {at.rfc3339()}")
+    return later
+
+
+def _forecasts(uow: UnitOfWork, looked: _Looked) -> list[PlatformTime]:
+    shares = looked.budget.forecasts
+    if not shares:
+        return []
+    forecast = pure.forecast(looked.charges, looked.period.name, looked.account.time_zone, uow.now)
+    for share in shares:
+        if forecast.expected >= spending.share_of(looked.budget.amount, share):
+            text = f"{share} of the amount is expected: {forecast.expected.text(spending.SHOWN_DECIMALS)} USD"
+            _record(uow, looked, "forecast", share, uow.now, text)
+    return [uow.now.plus_seconds(FORECAST_LOOK_SECONDS)]
+
+
+def _record(uow: UnitOfWork, looked: _Looked, kind: str, detail: str, at: PlatformTime, text: str) -> None:
+    """Once per period: an event, and who is to be told of it."""
+    budget, cost = looked.budget, spending.cost_until(looked.charges, min(at, uow.now))
+    entry = spending.keep_in_log(uow, budget, looked.period, kind, detail, at, cost, text)
+    if entry is None:
+        return
+    message = {
+        "event": entry.event_id,
+        "project": budget.project,
+        "budget": budget.name,
+        "period": entry.period,
+        "kind": kind,
+        "detail": detail,
+        "at": at.rfc3339(),
+        "cost": cost.text(9),
+        "amount": budget.amount.text(9),
+        "currency": accounts.USD,
+        "text": text,
+    }
+    for action in budget.actions:
+        if action.startswith(NOTIFY):
+            webhooks.put(uow, budget, entry.event_id, action.removeprefix(NOTIFY), message)
+
+
+def _ready_nodes(uow: UnitOfWork, budget: Budget) -> list[NodeRecord]:
+    """The nodes of the scope that cost something now. Of a job: those that it is on, or was last."""
+    found = node_rows.ready_in(uow, budget.project)
+    if budget.scope is BudgetScope.PROJECT:
+        return found
+    mine = frozenset(budgets.node_keys(uow, budget))
+    return [node for node in found if node.node_key in mine]
+
+
+def _give_notice(uow: UnitOfWork, looked: _Looked, reached: PlatformTime) -> None:
+    told = [node for node in _ready_nodes(uow, looked.budget) if node.reclaim_at is None]
+    for node in told:
+        preemption.give_notice(uow, node, reached, f"budget {looked.budget.name} will be used up")
+    if told:
+        names = _node_names(told)
+        _record(uow, looked, "notice", reached.rfc3339(), uow.now, f"stops at {reached.rfc3339()}: {names}")
+
+
+def _withdraw_notice(uow: UnitOfWork, budget: Budget) -> None:
+    """The amount will not be used up then after all: jobs may start on the nodes again."""
+    if budget.notice_for is not None:
+        node_rows.withdraw_notice(uow, budget.project, budget.notice_for)
+
+
+def _stop(uow: UnitOfWork, fleet: Fleet, looked: _Looked, reached: PlatformTime) -> None:
+    """Ends what costs: a node with one host is stopped, any other is deleted. Its billing ends at this moment."""
+    found = _ready_nodes(uow, looked.budget)
+    if not found:
+        return
+    reason = f"budget {looked.budget.name} is used up since {reached.rfc3339()}"
+    for node in found:
+        alone = node.host_count == 1 and node.queued_resource_key is None
+        verb, end = ("stop", "stopped") if alone else ("delete", "deleted")
+        seconds = fleet.timings.stop_seconds if alone else fleet.timings.delete_seconds
+        operations.fail(uow, node.pending_operation, Code.CANCELLED, f"The operation was cancelled: {reason}")
+        pending = operations.begin(uow, operations.of_node(node), verb).operation_id
+        changed = dataclasses.replace(node, pending_operation=pending, state_reason=reason)
+        pass_into(uow, node, verb, end, seconds, reason, changed)
+        if node.queued_resource_key is not None:
+            queue_states.settle(uow, node.queued_resource_key)
+    detail = f"{uow.now.rfc3339()} {found[0].node_key}"
+    _record(uow, looked, "stop", detail, uow.now, f"{reason}: {_node_names(found)}")
+
+
+def _node_names(found: Sequence[NodeRecord]) -> str:
+    return spending.name_nodes([node.node_id for node in found])

@@ -1,0 +1,79 @@
+"""The rate card that issued invoices went by: what it said of their time is kept, and no later card may say otherwise.
+
+Usage of issued months is rated again whenever there may be a correction. So a card by which it would be priced
+otherwise is refused before it is used: when a server starts, and by each preview and closing.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+from podyard.base.clock import PlatformTime
+from podyard.base.errors import PodyardError
+from podyard.control.billing import bills
+from podyard.db import invoices, prices
+from podyard.db.prices import CardPrice
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.usage import PriceVersion
+from podyard.pricing import cards
+from podyard.pricing.sku import RateCard, default_rate_card, make_sku
+
+
+def check_at_start(uow: UnitOfWork) -> None:
+    """Raises as `check` for the rate card of this process. One that cannot be read says so wherever it is asked."""
+    if not invoices.any_issued(uow):
+        return  # nothing to contradict: a card need not be read for that
+    try:
+        card = default_rate_card()
+    except PodyardError:
+        return
+    check(uow, card)
+
+
+def check(uow: UnitOfWork, card: RateCard) -> None:
+    """Raises FAILED_PRECONDITION when the card prices the time of issued invoices otherwise than theirs did: it names
+    the SKU and time of the price, and both prices."""
+    bills.check_prices(uow, card)
+    until = invoices.last_moment(uow)
+    if until is not None:
+        cards.check_change(_kept_card(uow), card, until)
+
+
+def keep(uow: UnitOfWork, card: RateCard, until: PlatformTime) -> None:
+    """Keeps what the card says of the time until `until`, for which an invoice is issued now."""
+    known = frozenset(price.version_id for price in prices.of_card(uow))
+    told = [
+        CardPrice(
+            version_id=version.version_id,
+            sku_id=sku.sku_id,
+            generation=sku.generation,
+            accelerator_type=sku.accelerator_type,
+            region=sku.region,
+            usage=sku.usage,
+            unit=sku.unit,
+            effective_from=version.effective_from,
+            nanos=version.nanos,
+        )
+        for _, sku in sorted(card.skus.items())
+        for version in sku.versions
+        if version.effective_from <= until and version.version_id not in known
+    ]
+    prices.keep_card(uow, told)
+
+
+def _kept_card(uow: UnitOfWork) -> RateCard:
+    """A card of what was kept; it knows no sources."""
+    skus = {}
+    for sku_id, group in itertools.groupby(prices.of_card(uow), lambda price: price.sku_id):
+        kept = list(group)
+        versions = [PriceVersion(price.version_id, price.effective_from, price.nanos, "") for price in kept]
+        skus[sku_id] = make_sku(
+            sku_id,
+            kept[0].unit,
+            versions,
+            generation=kept[0].generation,
+            accelerator_type=kept[0].accelerator_type,
+            region=kept[0].region,
+            usage=kept[0].usage,
+        )
+    return RateCard(cards.CURRENCY, skus)

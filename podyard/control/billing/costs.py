@@ -1,0 +1,373 @@
+"""What work has cost: jobs with all of their attempts, idle nodes, savings of spot, and what-if on real usage.
+
+A node's second belongs to the attempt that touched it first, else it is idle (R12). So the jobs and the idle time of a
+node sum to what the node cost, exactly. All amounts come from `bills.compute`, as invoices do.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+
+from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
+from podyard.base.errors import Code, PodyardError
+from podyard.base.money import Amount
+from podyard.control.billing import accounts, bills, commitments
+from podyard.control.billing.spending import within
+from podyard.db import attempts, cost_dimensions, job_history, usage_events
+from podyard.db import jobs as job_rows
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain import months
+from podyard.domain.account import Account
+from podyard.domain.attempt import Attempt
+from podyard.domain.fleet import region_of
+from podyard.domain.invoice import Commitment, JobSpan
+from podyard.domain.job import Job
+from podyard.domain.node import INTERRUPTIBLE, UsageClass
+from podyard.domain.principal import Principal
+from podyard.domain.recipes import is_program, manifest_of
+from podyard.domain.usage import BilledNode, UsageRecord
+from podyard.hardware.accelerator_types import parse
+from podyard.pricing import attribution
+from podyard.pricing.attribution import IDLE, Share
+from podyard.pricing.bill import Resource, Terms
+from podyard.pricing.commitments import OWN
+from podyard.pricing.rating import total
+from podyard.pricing.sku import RateCard
+
+Reported = Mapping[int, tuple[int, float]]  # as of `job_history.steps_of_project`, of one job
+NOTHING = Share(0, Amount())
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AttemptCost:
+    """Billed seconds of one attempt and what they cost. `lost_steps` were done again by a later attempt.
+
+    `on_demand`: what the same seconds cost on demand; None where the node is on demand itself, or has no such price.
+    """
+
+    attempt: int
+    outcome: str | None
+    share: Share
+    first_step: int
+    last_step: int
+    lost_steps: int
+    on_demand: Amount | None
+
+    @property
+    def lost_share(self) -> Fraction:
+        """The part of the attempt that was done again, if every step of it took the same time."""
+        steps = self.last_step - self.first_step
+        return Fraction(self.lost_steps, steps) if steps > 0 else Fraction(0)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class JobCost:
+    """A job with all of its attempts. `examples_per_epoch` None: the job's data decides. `estimate`: what its steps
+    should have cost by the timing model at the node's price; None before the first step, or without a price."""
+
+    name: str
+    node: str
+    usage_class: UsageClass
+    state: str
+    steps: int
+    global_batch: int
+    examples_per_epoch: int | None
+    estimate: Amount | None
+    attempts: Sequence[AttemptCost]
+
+    @property
+    def share(self) -> Share:
+        return sum((attempt.share for attempt in self.attempts), NOTHING)
+
+    @property
+    def per_step(self) -> Fraction | None:
+        return self.share.amount.fraction() / self.steps if self.steps else None
+
+    @property
+    def per_1000_examples(self) -> Fraction | None:
+        return None if self.per_step is None else self.per_step * 1000 / self.global_batch
+
+    @property
+    def per_epoch(self) -> Fraction | None:
+        if self.per_step is None or self.examples_per_epoch is None:
+            return None
+        return self.per_step * Fraction(self.examples_per_epoch, self.global_batch)
+
+    @property
+    def lost_cost(self) -> Fraction:
+        """What steps have cost that were done again, in US dollars."""
+        return sum((a.share.amount.fraction() * a.lost_share for a in self.attempts), Fraction(0))
+
+    @property
+    def saving(self) -> Fraction | None:
+        """What the seconds that were not lost would have cost on demand, less what all seconds cost, in US dollars."""
+        if not self.attempts or any(attempt.on_demand is None for attempt in self.attempts):
+            return None
+        useful = (a.on_demand.fraction() * (1 - a.lost_share) for a in self.attempts if a.on_demand is not None)
+        return sum(useful, Fraction(0)) - self.share.amount.fraction()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NodeCost:
+    """One node: all of it, and what of it no job has used. `idle_on_demand`: the price of the idle seconds on demand,
+    of a node that can be taken back."""
+
+    name: str
+    accelerator_type: str
+    usage_class: UsageClass
+    share: Share
+    idle: Share
+    idle_on_demand: Amount | None = None
+
+    @property
+    def idle_saved(self) -> Fraction:
+        """What the seconds without a job would have cost more on demand, in US dollars."""
+        if self.idle_on_demand is None:
+            return Fraction(0)
+        return self.idle_on_demand.fraction() - self.idle.amount.fraction()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Costs:
+    """Nodes' costs are net of what commitments cover; `commitments` is what these cost themselves. All of one month,
+    or (`month` None) of all time."""
+
+    as_of: PlatformTime
+    month: str | None
+    jobs: Sequence[JobCost]
+    nodes: Sequence[NodeCost]
+    commitments: Amount
+
+    @property
+    def total(self) -> Amount:
+        return Amount(sum(node.share.amount.parts for node in self.nodes)) + self.commitments
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Change:
+    """What else might have been: another type, region or usage class for all nodes, and a commitment to `quantity` of
+    them for the whole time. What is None stays."""
+
+    accelerator_type: str | None = None
+    region: str | None = None
+    usage_class: UsageClass | None = None
+    commitment_years: int | None = None
+    commitment_quantity: int = 1
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class WhatIf:
+    """The cost of the same seconds, as it was and as it would have been; `held`: nodes that would have no price;
+    `not_sold`: why a commitment is missing where some nodes are."""
+
+    month: str
+    actual: Amount
+    changed: Amount
+    held: Sequence[tuple[str, str]]
+    not_sold: Sequence[str] = ()
+
+
+def costs(uow: UnitOfWork, card: RateCard, principal: Principal, project: str, month: str | None = None) -> Costs:
+    """Every job and node of the project that cost something, by name."""
+    accounts.require_to_view(uow, principal, project, "costs")
+    account = accounts.of(uow, project)
+    window = _window(account, month, uow.now)
+    facts = usage_events.facts(uow, project)
+    resources = {key: bills.resource_of(card, node) for key, node in facts.items()}
+    charges = _charges(uow, project, resources, bills.terms_of(uow, account), window)
+    own = total(charge for charge in charges if charge.resource_id.startswith(OWN))
+    spans = cost_dimensions.job_spans(uow, project, by_attempt=True)
+    shares = _attribute(charges, spans, uow.now)
+    dearer = _on_demand(card, facts)
+    on_demand = _attribute(_charges(uow, project, dearer, Terms(), window), spans, uow.now)
+    nodes = [
+        NodeCost(
+            facts[key].name,
+            facts[key].accelerator_type,
+            facts[key].usage_class,
+            sum(found.values(), NOTHING),
+            found.get(IDLE, NOTHING),
+            on_demand[key].get(IDLE, NOTHING).amount if key in on_demand else None,
+        )
+        for key, found in shares.items()
+    ]
+    return Costs(
+        uow.now,
+        month,
+        _jobs(uow, project, facts, resources, shares, on_demand),
+        sorted(nodes, key=lambda node: node.name),
+        own,
+    )
+
+
+def what_if(
+    uow: UnitOfWork, card: RateCard, principal: Principal, project: str, month: str | None, change: Change
+) -> WhatIf:
+    """The bill of a month (None: the present one) if its nodes had been others. The seconds are those that were used:
+    a faster type would have needed fewer. Raises INVALID_ARGUMENT and NOT_FOUND as for nodes and commitments."""
+    accounts.require_to_view(uow, principal, project, "costs")
+    account = accounts.of(uow, project)
+    month = account.month_of(uow.now) if month is None else month
+    if change.accelerator_type is not None:
+        parse(change.accelerator_type)  # it says what is no type
+    window = _window(account, month, uow.now)
+    facts = usage_events.facts(uow, project)
+    terms = bills.terms_of(uow, account)
+    actual = _charges(uow, project, {k: bills.resource_of(card, f) for k, f in facts.items()}, terms, window)
+    others = {key: _apply_change(node, change) for key, node in facts.items()}
+    resources = {key: bills.resource_of(card, node) for key, node in others.items()}
+    not_sold: list[str] = []
+    if change.commitment_years is not None:
+        bought, not_sold = _commitments(uow, card, project, others, change, change.commitment_years, window)
+        terms = dataclasses.replace(terms, commitments=[*terms.commitments, *bought])
+    changed = _charges(uow, project, resources, terms, window)
+    held = [(facts[key].name, resource.held_because) for key, resource in resources.items() if resource.sku is None]
+    return WhatIf(month, total(actual), total(changed), held, not_sold)
+
+
+def _window(account: Account, month: str | None, now: PlatformTime) -> range:
+    """The POSIX seconds whose charges count: none after now."""
+    until = -(-now.nanos // NANOS_PER_SECOND)
+    if month is None:
+        return range(until)
+    seconds = months.seconds_of(accounts.check_month(month), account.time_zone)
+    return range(seconds.start, min(seconds.stop, until))
+
+
+def _charges(
+    uow: UnitOfWork, project: str, resources: Mapping[str, Resource], terms: Terms, window: range
+) -> list[UsageRecord]:
+    bill = bills.compute(uow, project, resources, terms, uow.now)
+    return [part for charge in bill.charges for part in within(charge, window)]
+
+
+def _attribute(
+    charges: Sequence[UsageRecord], spans: Sequence[JobSpan], as_of: PlatformTime
+) -> Mapping[str, Mapping[str, Share]]:
+    of_nodes = (charge for charge in charges if not charge.resource_id.startswith(OWN))
+    return attribution.attribute(of_nodes, spans, as_of)
+
+
+def _on_demand(card: RateCard, facts: Mapping[str, BilledNode]) -> dict[str, Resource]:
+    """The nodes that can be taken back, as they would be sold on demand; those without such a price are left out. The
+    free first minute stays theirs: what was not charged is not saved either."""
+    found = {}
+    for key, node in facts.items():
+        if node.usage_class not in INTERRUPTIBLE:
+            continue
+        own = bills.resource_of(card, node)
+        other = bills.resource_of(card, dataclasses.replace(node, usage_class=UsageClass.ON_DEMAND))
+        if other.sku is not None:
+            found[key] = dataclasses.replace(other, policy=own.policy)
+    return found
+
+
+def _jobs(
+    uow: UnitOfWork,
+    project: str,
+    facts: Mapping[str, BilledNode],
+    resources: Mapping[str, Resource],
+    shares: Mapping[str, Mapping[str, Share]],
+    on_demand: Mapping[str, Mapping[str, Share]],
+) -> list[JobCost]:
+    tries, steps = attempts.of_project(uow, project), job_history.steps_of_project(uow, project)
+    found = []
+    for job in sorted(job_rows.of_project(uow, project, None), key=lambda job: job.created):
+        mine, dearer = shares.get(job.node_key, {}), on_demand.get(job.node_key)
+        reported = steps.get(job.job_key, {})
+        costs_of = [
+            _attempt(attempt, later, reported, mine, dearer)
+            for attempt, later in _with_next(tries.get(job.job_key, []))
+        ]
+        if job.node_key in facts and any(cost.share.seconds for cost in costs_of):
+            found.append(_job(job, facts[job.node_key], resources[job.node_key], costs_of, reported))
+    return found
+
+
+def _with_next(found: Sequence[Attempt]) -> list[tuple[Attempt, Attempt | None]]:
+    return list(zip(found, [*found[1:], None], strict=True))
+
+
+def _attempt(
+    attempt: Attempt,
+    later: Attempt | None,
+    reported: Reported,
+    shares: Mapping[str, Share],
+    dearer: Mapping[str, Share] | None,
+) -> AttemptCost:
+    first = attempt.resume_step
+    last_step, _ = reported.get(attempt.attempt, (first, 0.0))
+    last_step = max(first, last_step)
+    lost = 0 if later is None else max(0, last_step - max(first, later.resume_step))
+    same = None if dearer is None else dearer.get(attempt.attempt_id, NOTHING).amount
+    share = shares.get(attempt.attempt_id, NOTHING)
+    return AttemptCost(attempt.attempt, attempt.outcome, share, first, last_step, lost, same)
+
+
+def _job(
+    job: Job, node: BilledNode, resource: Resource, costs_of: Sequence[AttemptCost], reported: Reported
+) -> JobCost:
+    recipe = job.spec.recipe
+    modelled = [seconds for _, seconds in reported.values()]
+    return JobCost(
+        name=job.name,
+        node=node.name,
+        usage_class=node.usage_class,
+        state=job.state,
+        steps=job.steps_done,
+        global_batch=job.spec.global_batch,
+        examples_per_epoch=None if is_program(recipe) else manifest_of(recipe).training_example_count,
+        estimate=_estimate(resource, job.spec.steps, modelled[0], job.created) if modelled else None,
+        attempts=costs_of,
+    )
+
+
+def _estimate(resource: Resource, steps: int, step_seconds: float, at: PlatformTime) -> Amount | None:
+    """What the job's steps should take by the timing model, in whole seconds, at the node's price at that time."""
+    version = None if resource.sku is None else resource.sku.version_at(at)
+    if version is None:
+        return None
+    seconds = math.ceil(Fraction(step_seconds) * steps)
+    return Amount.of_hourly(version.nanos, seconds * resource.quantity)
+
+
+def _apply_change(node: BilledNode, change: Change) -> BilledNode:
+    zone = node.zone if change.region is None else f"{change.region}-a"
+    return dataclasses.replace(
+        node,
+        zone=zone,
+        accelerator_type=change.accelerator_type or node.accelerator_type,
+        usage_class=change.usage_class or node.usage_class,
+    )
+
+
+def _commitments(
+    uow: UnitOfWork,
+    card: RateCard,
+    project: str,
+    others: Mapping[str, BilledNode],
+    change: Change,
+    years: int,
+    window: range,
+) -> tuple[list[Commitment], list[str]]:
+    """A commitment to each type in each region that the nodes would have had, which would have stood for the whole
+    month, and why there is none where it is not sold. Raises NOT_FOUND when it is sold nowhere."""
+    kinds = sorted({(node.accelerator_type, region_of(node.zone)) for node in others.values()})
+    bought: list[Commitment] = []
+    not_sold: list[str] = []
+    for kind, region in kinds:
+        wanted = commitments.Request(change.commitment_quantity, years, accelerator_type=kind, zone=f"{region}-a")
+        try:
+            one = commitments.purchase(uow, card, project, wanted, f"what-if-{len(bought)}").commitment
+        except PodyardError as error:
+            if error.code is not Code.NOT_FOUND:
+                raise
+            not_sold.append(error.message)
+            continue
+        bought.append(dataclasses.replace(one, start_second=window.start, end_second=window.stop))
+    if kinds and not bought:
+        raise PodyardError(Code.NOT_FOUND, "; ".join(not_sold))
+    return bought, not_sold

@@ -1,0 +1,164 @@
+"""The explorer's answer: charges by time and by what they were for, out of one snapshot of the bill."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import date
+from fractions import Fraction
+
+from podyard.base.errors import invalid
+from podyard.control.billing.snapshots import Snapshot
+from podyard.db import cost_dimensions
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.fleet import region_of
+from podyard.domain.usage import BilledNode, UsageRecord
+from podyard.hardware.accelerator_types import parse
+from podyard.pricing import commitments, explore, invoicing
+from podyard.pricing.explore import Bucket, Cells, Row
+
+DIMENSIONS = ("project", "region", "zone", "generation", "type", "usage", "sku", "label", "node", "job")
+COMMITMENT = "commitment"  # the group of what commitments cost themselves, which belongs to no node
+NONE = "(none)"
+BY_USE, BY_INVOICE = "use", "invoice"  # in which month a charge counts: in that of its seconds, or of its invoice
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Question:
+    """What the explorer is asked: these local days of the account, grouped by a dimension; `where`: of these values of
+    dimensions only. A label is `label:KEY`. By invoice it is all of the days' months."""
+
+    first: date
+    last: date
+    bucket: Bucket
+    group: str
+    where: tuple[tuple[str, str], ...] = ()
+    by: str = BY_USE
+
+    @property
+    def dimensions(self) -> tuple[str, ...]:
+        return (self.group, *(dimension for dimension, _ in self.where))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Explored:
+    """`spans`: the POSIX seconds between which the bars lie; `rows`: the groups, the dearest first; `total`: all."""
+
+    spans: Sequence[int]
+    rows: Sequence[Row]
+    total: Row
+
+
+def ask(uow: UnitOfWork, found: Snapshot, asked: Question) -> Explored:
+    """The charges of some days. Raises what `spans_of` does."""
+    zone = found.account.time_zone
+    spans = spans_of(asked, zone)
+    groups = Groups(uow, found, asked)
+    of_moment = (*found.moment, asked)
+    credited = paid_shares(found)
+    if not (found.plain and groups.lasting and not credited):
+        net = found.keep(("net", of_moment), lambda: explore.cells(groups.of(found.charges), spans))
+        gross = net if found.plain else found.keep(("gross", of_moment), lambda: _gross(found, groups, spans))
+        names = dict.fromkeys((*gross.totals, *net.totals))
+        made = explore.rows(gross, net, spans, credited, zone, names)
+        return Explored(spans, made, explore.whole(gross, net, spans, credited, zone))
+    closed = found.keep(asked, lambda: explore.cells(groups.of(found.closed), spans))
+    before = found.keep(("rows", asked), lambda: explore.rows(closed, closed, spans, credited, zone, closed.totals))
+    now = explore.cells(groups.of(found.open), spans)
+    both = closed.plus(now)
+    changed = explore.rows(both, both, spans, credited, zone, now.totals)
+    made = explore.in_order([*(row for row in before if row.name not in now.totals), *changed])
+    return Explored(spans, made, explore.whole(both, both, spans, credited, zone))
+
+
+def spans_of(asked: Question, zone: str) -> Sequence[int]:
+    """The POSIX seconds between which the bars lie. Raises INVALID_ARGUMENT for days that are none, for too many bars
+    and for an unknown dimension."""
+    check_dimensions(asked)
+    return explore.edges(asked.bucket, asked.first, asked.last, zone)
+
+
+def check_dimensions(asked: Question) -> None:
+    for dimension in asked.dimensions:
+        if dimension.partition(":")[0] not in DIMENSIONS or (dimension.partition(":")[0] == "label") != (
+            ":" in dimension
+        ):
+            raise invalid(f"{dimension[:80]!r} is none of {', '.join(DIMENSIONS)} (a label: label:KEY)", "group")
+
+
+def _gross(found: Snapshot, groups: Groups, spans: Sequence[int]) -> Cells:
+    """Use at its prices, and what commitments cost themselves."""
+    own = [charge for charge in found.charges if charge.resource_id.startswith(commitments.OWN)]
+    return explore.cells(groups.of([*own, *found.closed, *found.open]), spans)
+
+
+def paid_shares(found: Snapshot) -> Mapping[str, Fraction]:
+    """By month, which share of the charges credits pay."""
+    if not found.terms.credits:
+        return {}
+    policy, credits = found.account.policy, found.terms.credits
+    key = ("paid", *found.moment)
+    return found.keep(key, lambda: explore.paid_by_credits(invoicing.invoices(found.charges, policy, credits)))
+
+
+class Groups:
+    """Which group a charge is in, and whether it is asked for at all."""
+
+    def __init__(self, uow: UnitOfWork, found: Snapshot, asked: Question) -> None:
+        self._found = found
+        self._asked = asked
+        self._names: dict[str, str | None] = {}
+        needs_labels = any(dimension.startswith("label:") for dimension in asked.dimensions)
+        self._labels = cost_dimensions.labels_of(uow, found.project) if needs_labels else {}
+        self._job_names = cost_dimensions.job_labels(uow, found.project) if "job" in asked.dimensions else {}
+        spans = cost_dimensions.job_spans(uow, found.project) if "job" in asked.dimensions else []
+        self._owners = explore.owners(spans, found.as_of)
+        # Labels and jobs may become others without a usage event.
+        self.lasting = not needs_labels and "job" not in asked.dimensions
+
+    def of(self, charges: Iterable[UsageRecord]) -> Iterator[tuple[str, UsageRecord]]:
+        named = ((name, charge) for charge in charges if (name := self._name(charge.resource_id)) is not None)
+        return self._jobs(named) if "job" in self._asked.dimensions else named
+
+    def _jobs(self, named: Iterable[tuple[str, UsageRecord]]) -> Iterator[tuple[str, UsageRecord]]:
+        wanted = frozenset(value for dimension, value in self._asked.where if dimension == "job")
+        for name, charge in named:
+            if charge.resource_id.startswith(commitments.OWN):
+                parts: Iterable[tuple[str, UsageRecord]] = [(COMMITMENT, charge)]
+            else:
+                parts = explore.by_job(charge, self._owners.get(charge.resource_id, ()))
+            for key, part in parts:
+                job = self._job_names.get(key, key)
+                if not wanted or wanted == {job}:
+                    yield (job if self._asked.group == "job" else name), part
+
+    def _name(self, resource: str) -> str | None:
+        """The group of a resource's charges; None: they are not asked for. Jobs are looked at later."""
+        if resource not in self._names:
+            values = (self._value(resource, d) == v for d, v in self._asked.where if d != "job")
+            self._names[resource] = self._value(resource, self._asked.group) if all(values) else None
+        return self._names[resource]
+
+    def _value(self, resource: str, dimension: str) -> str:
+        facts, sold = self._found.facts.get(resource), self._found.resources.get(resource)
+        if dimension == "project":
+            return self._found.project
+        if facts is None or sold is None:
+            return resource if dimension == "sku" else COMMITMENT
+        if dimension.startswith("label:"):
+            return self._labels.get(resource, {}).get(dimension.partition(":")[2], NONE)
+        return {
+            "region": region_of(facts.zone),
+            "zone": facts.zone,
+            "generation": parse(facts.accelerator_type).generation.name,
+            "type": facts.accelerator_type,
+            "usage": str(facts.usage_class),
+            "sku": NONE if sold.sku is None else sold.sku.sku_id,
+            "node": node_label(facts),
+            "job": "",
+        }[dimension]
+
+
+def node_label(facts: BilledNode) -> str:
+    """`ZONE/ID`: short, and of one node at a time."""
+    return f"{facts.zone}/{facts.name.rsplit('/', 1)[-1]}"

@@ -1,0 +1,119 @@
+"""Invoices: previewed at any time, issued once when their month is over (closing.py), and never changed.
+
+An invoice is computed as of the month's end and the account's grace, whenever that happens, so that the same events
+give the same bytes. Usage that comes to be known later is an adjustment in the month that is closed next (R9).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from podyard.base.clock import PlatformTime
+from podyard.base.errors import failed_precondition, not_found
+from podyard.control.billing import accounts, bills, card_prices
+from podyard.control.billing.invoice_document import InvoiceDocument, canonical, document
+from podyard.db import invoices as invoice_rows
+from podyard.db import ledger, usage_events
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain import months
+from podyard.domain.account import Account
+from podyard.domain.invoice import Invoice, IssuedInvoice
+from podyard.domain.ledger import LedgerTransaction
+from podyard.domain.principal import Principal
+from podyard.pricing.bill import Bill, Terms
+from podyard.pricing.invoicing import with_adjustments
+from podyard.pricing.sku import RateCard
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Computed:
+    """An invoice of one month, as it would be issued. `invoice` None: there is nothing to invoice."""
+
+    month: str
+    invoice: Invoice | None
+    document: InvoiceDocument | None
+    bill: Bill
+    terms: Terms
+
+
+def preview(uow: UnitOfWork, card: RateCard, principal: Principal, project: str, month: str | None) -> Computed:
+    """What the invoice of an open month (None: the one that platform time is in) is so far.
+
+    Raises FAILED_PRECONDITION for a month that is closed, or has no exchange rate.
+    """
+    accounts.require_to_view(uow, principal, project, "invoices")
+    account = accounts.of(uow, project)
+    month = account.month_of(uow.now) if month is None else accounts.check_month(month)
+    accounts.require_open(account, month)
+    card_prices.check(uow, card)
+    return compute(uow, card, account, month, uow.now, None, issued=False)
+
+
+def recompute(uow: UnitOfWork, card: RateCard, issued: IssuedInvoice) -> bytes:
+    """The document of an issued invoice, computed again from the events that it knew of and the prices of then."""
+    account = accounts.of(uow, issued.project)
+    then = bills.card_of_then(uow, card, issued.issued_at)
+    found = compute(uow, then, account, issued.month, issued.as_of, issued.last_event_seq, issued=True)
+    return b"" if found.document is None else canonical(found.document)
+
+
+def compute(
+    uow: UnitOfWork,
+    card: RateCard,
+    account: Account,
+    month: str,
+    as_of: PlatformTime,
+    last_seq: int | None,
+    *,
+    issued: bool,
+) -> Computed:
+    """The month's invoice from the events up to number `last_seq` (None: all). Raises FAILED_PRECONDITION without an
+    exchange rate."""
+    if account.currency != accounts.USD and month not in account.rates:
+        raise failed_precondition(f"there is no exchange rate of {account.currency} for {month}: set it")
+    facts = usage_events.facts(uow, account.project)
+    resources = {key: bills.resource_of(card, node) for key, node in facts.items()}
+    terms = terms_of(uow, account, month)
+    bill = bills.compute(uow, account.project, resources, terms, as_of, last_seq)
+    held = bills.suspense_in(bill, months.seconds_of(month, account.time_zone))
+    own = bill.invoice(month)
+    if own is None and not bill.adjustments and not held:
+        return Computed(month, None, None, bill, terms)
+    invoice = with_adjustments(own, bill.adjustments, month, account.policy)
+    names = {key: node.name for key, node in facts.items()}
+    made = document(account, invoice, as_of, held, names, issued=issued)
+    return Computed(month, invoice, made, bill, terms)
+
+
+def terms_of(uow: UnitOfWork, account: Account, month: str) -> Terms:
+    """The account's terms for a month, with what was issued and corrected before it."""
+    issued = dict.fromkeys(account.closed_months(min(month, account.next_month)), 0)
+    return dataclasses.replace(
+        bills.terms_of(uow, account),
+        issued=issued | invoice_rows.totals_before(uow, account.project, month),
+        adjusted=invoice_rows.corrections_before(uow, account.project, month),
+        open_month=month,
+    )
+
+
+def get(uow: UnitOfWork, principal: Principal, project: str, month: str) -> IssuedInvoice:
+    """An issued invoice; NOT_FOUND when there is none."""
+    accounts.require_to_view(uow, principal, project, f"invoices/{month}")
+    invoice = invoice_rows.find(uow, project, accounts.check_month(month))
+    if invoice is None:
+        raise not_found(f"projects/{project}/invoices/{month}")
+    return invoice
+
+
+def list_invoices(uow: UnitOfWork, principal: Principal, project: str) -> list[IssuedInvoice]:
+    """The issued invoices by month."""
+    accounts.require_to_view(uow, principal, project, "invoices")
+    return invoice_rows.of_project(uow, project)
+
+
+def transactions(
+    uow: UnitOfWork, principal: Principal, project: str, after_seq: int, limit: int
+) -> list[LedgerTransaction]:
+    """The ledger's transactions in order, each with its entries."""
+    accounts.require_to_view(uow, principal, project, "ledger")
+    return ledger.transactions(uow, project, after_seq, limit)

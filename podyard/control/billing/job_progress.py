@@ -1,0 +1,78 @@
+"""What a job's run comes to so far: time, speed, what is left, and cost."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from podyard.base.money import Amount
+from podyard.control.billing import usages
+from podyard.control.billing.spending import within
+from podyard.db import attempts, cost_dimensions, job_history
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.job import JOB, Job
+from podyard.domain.principal import Principal
+from podyard.pricing import attribution
+from podyard.pricing.rating import total
+from podyard.pricing.sku import RateCard
+
+SPEED_STEPS_MAX = 100  # the speed is that of the newest steps: enough to smooth it, few enough to follow a change
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class JobProgress:
+    """`wall_seconds`: real seconds of all attempts, up to now. `steps_per_second` and `seconds_left` (real seconds):
+    of a job that runs and has done a step. `cost`: US dollars of the job's seconds on its node at their prices, before
+    commitments and credits; None for callers who may not see the bill. `is_estimated`: the cost still grows."""
+
+    wall_seconds: float
+    steps_per_second: float | None
+    seconds_left: float | None
+    cost: Amount | None
+    is_estimated: bool
+
+
+def of(uow: UnitOfWork, card: RateCard, principal: Principal, job: Job) -> JobProgress:
+    return of_all(uow, card, principal, job.project, [job])[job.job_key]
+
+
+def of_all(
+    uow: UnitOfWork, card: RateCard, principal: Principal, project: str, jobs: Sequence[Job]
+) -> dict[str, JobProgress]:
+    """The progress of each of a project's jobs, by its key."""
+    costs = _costs(uow, card, principal, project, jobs) if principal.may("podyard.billing.view", project) else {}
+    return {job.job_key: _progress(uow, job, costs.get(job.job_key)) for job in jobs}
+
+
+def _progress(uow: UnitOfWork, job: Job, cost: Amount | None) -> JobProgress:
+    wall = job.wall_seconds
+    attempt = None if JOB.is_final(job.state) else attempts.find_open(uow, job.job_key)
+    if attempt is not None:
+        wall += max(0.0, uow.real_now.seconds_since(attempt.started_real))
+    speed = _steps_per_second(uow, job) if job.state == "RUNNING" else None
+    left = None if speed is None else max(0, job.spec.steps - job.steps_done) / speed
+    return JobProgress(wall, speed, left, cost, attempt is not None)
+
+
+def _steps_per_second(uow: UnitOfWork, job: Job) -> float | None:
+    """By the newest steps of the present attempt. Its first one compiles, so it is left out when there are others."""
+    seconds = job_history.newest_seconds(uow, job.job_key, job.attempt, SPEED_STEPS_MAX + 1)
+    counted = seconds[:-1] or seconds
+    return len(counted) / sum(counted) if sum(counted) > 0 else None
+
+
+def _costs(
+    uow: UnitOfWork, card: RateCard, principal: Principal, project: str, jobs: Sequence[Job]
+) -> dict[str, Amount]:
+    """A node's second belongs to the attempt that touched it first, as in `costs.costs` (R12)."""
+    keys = sorted({job.node_key for job in jobs})
+    used = usages.usage(uow, card, principal, project, resource_keys=keys)
+    records = {node.resource_key: node.records for node in used.nodes}
+    spans = cost_dimensions.job_spans_on(uow, keys)
+    owned = {key: attribution.owned_by([span for span in spans if span.resource_id == key], uow.now) for key in keys}
+    found = {}
+    for job in jobs:
+        mine = [one.seconds for one in owned[job.node_key] if one.job_id == job.job_key]
+        charged = records.get(job.node_key, ())
+        found[job.job_key] = total(part for record in charged for seconds in mine for part in within(record, seconds))
+    return found

@@ -1,0 +1,267 @@
+"""Bills that a process keeps, so that a page need not meter everything (`snapshots.py`).
+
+They are made resource by resource. One that is not in use, and has no new event, has the same records now as a minute
+ago. One that is in use and has no new event is in use longer: its last period is drawn out to now. Only the others are
+read and metered again. What is kept is never the truth: a process without it computes it anew, once, however many ask
+for it at the same time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from podyard.base.clock import PlatformTime
+from podyard.base.errors import Code, PodyardError
+from podyard.base.intervals import Interval, union_of_seconds
+from podyard.control.billing import bills
+from podyard.db import usage_events
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.node import UsageClass
+from podyard.domain.usage import BilledNode, Suspense, UsageEvent, UsageRecord
+from podyard.pricing import bill
+from podyard.pricing.bill import Resource
+from podyard.pricing.meter import Metered, clamp, meter_resource
+from podyard.pricing.sku import RateCard
+
+PROJECTS_KEPT = 4  # whose bills a process keeps: one of 50,000 nodes took some 400 MB with all of its pages
+# PostgreSQL commits events out of the order of their numbers: among so many the late ones are looked for.
+LATE_EVENTS_MAX = 10_000
+WAIT_SECONDS_MAX = 120.0  # for what somebody else is making: a bill of 1,000,000 events takes some 15 s
+PACE_EVENTS = 400  # between two breaths of who makes a bill ahead: some 4 ms of metering
+
+Pace = Callable[[bool], None]  # is told whether somebody waits for the bill
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Kept:
+    """All resources as they were at `as_of`, when `last_seq` was the last usage event of all projects, and the `recent`
+    ones before it were so many.
+
+    `records`, `suspense`, `seconds`, `waived`: of those that are not in use, `closed` being all of the records in the
+    order of the resources; `running`: those that are in use, as they were metered at `as_of` or before. `unsettled`:
+    they have events later than that, by a machine whose clock is ahead. `views`: what pages have made of all this; a
+    bill with other events has none yet.
+    """
+
+    as_of: PlatformTime
+    last_seq: int
+    recent: int
+    card: RateCard
+    facts: Mapping[str, BilledNode]
+    resources: Mapping[str, Resource]
+    records: Mapping[str, Sequence[UsageRecord]]
+    suspense: Mapping[str, Sequence[Suspense]]
+    seconds: Mapping[str, int]
+    waived: Mapping[str, int]
+    running: Mapping[str, Metered]
+    unsettled: Sequence[str]
+    closed: Sequence[UsageRecord]
+    views: OrderedDict[Any, Future[Any]]
+
+
+class Behind(PodyardError):
+    """Somebody has made the bill as of a later moment than this read is of: whoever reads begins anew."""
+
+    def __init__(self, shelf: Shelf, project: str) -> None:
+        super().__init__(Code.ABORTED, f"the bill of {project} is of a later moment by now; read it again")
+        self._shelf = shelf
+        self._project = project
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (PodyardError, (self.code, self.message))
+
+    def drop(self) -> None:
+        """Forgets what is kept, for a clock that has gone back."""
+        self._shelf.drop(self._project)
+
+
+def still_made() -> PodyardError:
+    """For who has waited long enough."""
+    return PodyardError(Code.UNAVAILABLE, f"it is not ready after {WAIT_SECONDS_MAX:.0f} s of work; ask again later")
+
+
+class _Turn:
+    """Who makes a project's bill: one at a time."""
+
+    def __init__(self) -> None:
+        self._free = threading.Lock()
+        self.waiting = 0
+
+    @contextlib.contextmanager
+    def take(self) -> Iterator[None]:
+        with lock:
+            self.waiting += 1
+        try:
+            taken = self._free.acquire(timeout=WAIT_SECONDS_MAX)
+        finally:
+            with lock:
+                self.waiting -= 1
+        if not taken:
+            raise still_made()
+        try:
+            yield
+        finally:
+            self._free.release()
+
+
+class Shelf:
+    """The bills that are kept of one database, the one that was made last at the end."""
+
+    def __init__(self) -> None:
+        self._projects: OrderedDict[str, Kept] = OrderedDict()
+        self._turns: weakref.WeakValueDictionary[str, _Turn] = weakref.WeakValueDictionary()
+
+    def get(self, project: str) -> Kept | None:
+        with lock:
+            return self._projects.get(project)
+
+    def put(self, project: str, found: Kept) -> None:
+        with lock:
+            self._projects[project] = found
+            self._projects.move_to_end(project)
+            while len(self._projects) > PROJECTS_KEPT:
+                self._projects.popitem(last=False)
+
+    def drop(self, project: str) -> None:
+        with lock:
+            self._projects.pop(project, None)
+
+    def turn(self, project: str) -> _Turn:
+        with lock:
+            return self._turns.setdefault(project, _Turn())
+
+
+lock = threading.Lock()  # of all that is kept: it is held for moments only
+_shelves: weakref.WeakKeyDictionary[object, Shelf] = weakref.WeakKeyDictionary()
+
+
+def current(uow: UnitOfWork, card: RateCard, project: str, pace: Pace | None = None) -> Kept:
+    """What is kept, with the resources metered again that have new events.
+
+    `pace` is called after each `PACE_EVENTS` events; what it raises ends the work. Raises `Behind`, and UNAVAILABLE
+    when somebody else has been making it for too long.
+    """
+    last_seq = usage_events.last_seq(uow)
+    with lock:
+        shelf = _shelves.setdefault(uow.connection.engine, Shelf())
+    before = shelf.get(project)
+    if before is not None and _holds(uow, before, card, last_seq):
+        return before
+    turn = shelf.turn(project)
+    with turn.take():
+        before = shelf.get(project)
+        if before is not None and before.card is not card:
+            before = None  # prices have changed: it is of another bill
+        if before is not None and (before.last_seq > last_seq or before.as_of > uow.now):
+            raise Behind(shelf, project)
+        if before is not None and _holds(uow, before, card, last_seq):
+            return before
+        found = _make(uow, card, project, last_seq, before, lambda: pace(turn.waiting > 0) if pace else None)
+        shelf.put(project, found)
+        return found
+
+
+def _holds(uow: UnitOfWork, kept: Kept, card: RateCard, last_seq: int) -> bool:
+    """Whether nothing has happened since."""
+    same = kept.card is card and kept.last_seq == last_seq and kept.as_of <= uow.now and not kept.unsettled
+    return same and _recent(uow, last_seq) == kept.recent
+
+
+def _recent(uow: UnitOfWork, last_seq: int) -> int:
+    """How many of the last numbers have events: those of units under way come later."""
+    return usage_events.count(uow, last_seq - LATE_EVENTS_MAX, last_seq)
+
+
+def _make(
+    uow: UnitOfWork, card: RateCard, project: str, last_seq: int, before: Kept | None, breathe: Callable[[], None]
+) -> Kept:
+    recent, changed = _recent(uow, last_seq), None
+    if before is not None:
+        late = _recent(uow, before.last_seq) != before.recent
+        found = usage_events.resources_changed(uow, project, before.last_seq - (LATE_EVENTS_MAX if late else 0))
+        changed = sorted({*found, *before.unsettled})
+        if not changed:
+            return dataclasses.replace(before, last_seq=last_seq, recent=recent)
+    made = _Making(uow.now, card, before)
+    since = 0
+    for node, history in usage_events.histories(uow, project, changed):
+        made.meter(node, history)
+        since += len(history)
+        if since >= PACE_EVENTS:
+            since = 0
+            breathe()
+    return made.to_kept(last_seq, recent)
+
+
+class _Making:
+    """A bill in the making: what was kept before, with some resources metered again."""
+
+    def __init__(self, as_of: PlatformTime, card: RateCard, before: Kept | None) -> None:
+        self._as_of = as_of
+        self._card = card
+        self._kinds: dict[tuple[str, str, UsageClass], Resource] = {}
+        self._facts = dict(before.facts) if before else {}
+        self._resources = dict(before.resources) if before else {}
+        self._records = dict(before.records) if before else {}
+        self._suspense = dict(before.suspense) if before else {}
+        self._seconds = dict(before.seconds) if before else {}
+        self._waived = dict(before.waived) if before else {}
+        self._running = dict(before.running) if before else {}
+        self._unsettled: list[str] = []
+
+    def meter(self, node: BilledNode, history: Sequence[UsageEvent]) -> None:
+        """All events of one resource, in their order."""
+        key, resource = node.key, self._resource(node)
+        metered = meter_resource(key, clamp(history), resource.policy, self._as_of)
+        for kept in (self._records, self._suspense, self._seconds, self._waived, self._running):
+            kept.pop(key, None)
+        self._facts[key], self._resources[key] = node, resource
+        if max(event.at.nanos for event in history) > self._as_of.nanos:
+            self._unsettled.append(key)
+        if metered.open_since is not None:
+            self._running[key] = metered
+            return
+        found = bill.rate_resource(resource, metered)
+        self._records[key] = found.records
+        if found.suspense:
+            self._suspense[key] = found.suspense
+        self._seconds[key], self._waived[key] = metered.seconds, metered.waived_seconds
+
+    def _resource(self, node: BilledNode) -> Resource:
+        """What it is sold as: looked up once for all nodes of its kind."""
+        kind = (node.accelerator_type, node.zone, node.usage_class)
+        if kind not in self._kinds:
+            self._kinds[kind] = bills.resource_of(self._card, node)
+        return dataclasses.replace(self._kinds[kind], resource_id=node.key)
+
+    def to_kept(self, last_seq: int, recent: int) -> Kept:
+        return Kept(
+            as_of=self._as_of,
+            last_seq=last_seq,
+            recent=recent,
+            card=self._card,
+            facts=self._facts,
+            resources=self._resources,
+            records=self._records,
+            suspense=self._suspense,
+            seconds=self._seconds,
+            waived=self._waived,
+            running={key: self._running[key] for key in sorted(self._running)},
+            unsettled=self._unsettled,
+            closed=[record for key in sorted(self._records) for record in self._records[key]],
+            views=OrderedDict(),
+        )
+
+
+def until(metered: Metered, now: PlatformTime) -> Metered:
+    """A resource that is in use, and has had no event since it was metered, as it is metered now (R1, R10)."""
+    assert metered.open_since is not None
+    touched = Interval(metered.open_since, now).touched_seconds()
+    return dataclasses.replace(metered, ranges=tuple(union_of_seconds((*metered.ranges, touched))))

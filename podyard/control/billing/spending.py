@@ -1,0 +1,269 @@
+"""What a budget's scope has spent, and whether it lets new nodes in. Acting on it: budgets.py.
+
+A budget of the whole project counts what the project pays: net of what its commitments cover, and with their own
+charges. One of a label, a node or a job counts the seconds of its nodes at their prices, whatever commitments cover:
+these belong to the project.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from fractions import Fraction
+
+from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
+from podyard.base.errors import Code, PodyardError
+from podyard.base.ids import row_id
+from podyard.base.money import Amount
+from podyard.control.billing import accounts, bills
+from podyard.db import budgets, cost_dimensions, usage_events
+from podyard.db import queued_resources as queue_rows
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain import months
+from podyard.domain.account import Account
+from podyard.domain.budget import Budget, BudgetLogEntry, BudgetScope
+from podyard.domain.fleet import region_of
+from podyard.domain.invoice import JobSpan
+from podyard.domain.node import NodeSpec
+from podyard.domain.queued_resource import QueuedResourceRecord
+from podyard.domain.usage import UsageRecord
+from podyard.pricing import attribution
+from podyard.pricing.bill import Terms
+from podyard.pricing.rating import total
+from podyard.pricing.sku import default_rate_card
+
+REFUSE, STOP = "refuse-new-nodes", "stop"
+REFUSED = "refuse"  # the kind of the events of requests that were refused
+NAMED_MAX = 10  # nodes, in the text of an event
+DETAIL_LENGTH_MAX = 256  # of an event, as its column
+_MINUTE_NANOS = 60 * NANOS_PER_SECOND
+MONTH, TOTAL = "month", "total"
+SHOWN_DECIMALS = 2
+TOTAL_HORIZON_SECONDS = 366 * 86_400  # how far ahead a budget without an end looks: it looks again every month
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Period:
+    """What a budget counts: the charges of these POSIX seconds. `name` is the month, or "total"."""
+
+    name: str
+    seconds: range
+
+    @property
+    def end(self) -> PlatformTime:
+        return PlatformTime(self.seconds.stop * NANOS_PER_SECOND)
+
+    def has_before(self, moment: PlatformTime) -> bool:
+        """Whether the last whole second before the moment is of the period."""
+        return moment.nanos // NANOS_PER_SECOND - 1 in self.seconds
+
+
+def period_of(account: Account, kind: str, now: PlatformTime) -> Period:
+    """The period that `now` is in. One that never ends ends, for looking ahead, at its horizon."""
+    if kind == TOTAL:
+        return Period(TOTAL, range(now.nanos // NANOS_PER_SECOND + TOTAL_HORIZON_SECONDS))
+    month = account.month_of(now)
+    return Period(month, months.seconds_of(month, account.time_zone))
+
+
+def price_warning(uow: UnitOfWork, zone: str, spec: NodeSpec) -> str:
+    """The warning for a node that has no price; empty if it has one."""
+    try:
+        default_rate_card().price(spec.accelerator_type, region_of(zone), spec.usage_class, uow.now)
+    except PodyardError as error:
+        return f"{error.message}. Usage of the node is metered, and its cost is held until there is a price"
+    return ""
+
+
+def charges(
+    uow: UnitOfWork, account: Account, budget: Budget, period: Period, as_of: PlatformTime
+) -> list[UsageRecord]:
+    """What the scope pays within the period up to `as_of`, if until then everything goes on as it is now."""
+    card = default_rate_card()
+    whole = budget.scope is BudgetScope.PROJECT
+    wanted = node_keys_in(uow, account.project, period)
+    if not whole:
+        mine = frozenset(budgets.node_keys(uow, budget))
+        wanted = [key for key in wanted if key in mine]
+    facts = usage_events.facts(uow, account.project, wanted)
+    resources = {key: bills.resource_of(card, node) for key, node in facts.items()}
+    terms = bills.terms_of(uow, account) if whole else Terms()
+    found: Sequence[UsageRecord] = bills.compute(uow, account.project, resources, terms, as_of, few=True).charges
+    if budget.scope is BudgetScope.JOB:
+        found = _of_job(uow, budget, found, as_of)
+    return [part for charge in found for part in within(charge, period.seconds)]
+
+
+def node_keys_in(uow: UnitOfWork, project: str, period: Period) -> list[str]:
+    """The nodes that can have used any second of the period, in order of their keys: those that have changed in it, and
+    those that are READY now, since before it perhaps. All that others have used is older."""
+    start = PlatformTime(period.seconds.start * NANOS_PER_SECOND)
+    return usage_events.keys_used_since(uow, project, start)
+
+
+def within(charge: UsageRecord, seconds: range) -> list[UsageRecord]:
+    """The part of a charge that lies in these seconds, if there is one."""
+    start = max(charge.start_second, seconds.start)
+    stop = min(charge.start_second + charge.seconds, seconds.stop)
+    return [dataclasses.replace(charge, start_second=start, seconds=stop - start)] if start < stop else []
+
+
+def _of_job(uow: UnitOfWork, budget: Budget, found: Sequence[UsageRecord], as_of: PlatformTime) -> list[UsageRecord]:
+    """The seconds that are attributed to the job."""
+    keys = budgets.job_keys(uow, budget)
+    spans: dict[str, list[JobSpan]] = {}
+    for span in cost_dimensions.job_spans(uow, budget.project):
+        spans.setdefault(span.resource_id, []).append(span)
+    owned = {
+        key: [part.seconds for part in attribution.owned_by(on_node, as_of) if part.job_id in keys]
+        for key, on_node in spans.items()
+    }
+    return [part for charge in found for mine in owned.get(charge.resource_id, ()) for part in within(charge, mine)]
+
+
+def cost_until(found: Sequence[UsageRecord], until: PlatformTime) -> Amount:
+    """The exact cost of the charges up to a moment; a second that it touches counts."""
+    seconds = range(-(-until.nanos // NANOS_PER_SECOND))
+    return total(part for charge in found for part in within(charge, seconds))
+
+
+def share_of(amount: Amount, share: str) -> Amount:
+    """A share of an amount, rounded up to a whole part: reached when it is."""
+    exact = Fraction(share) * amount.parts
+    return Amount(-(-exact.numerator // exact.denominator))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BudgetState:
+    """A budget, the name of the period that it is in, and what that has cost so far."""
+
+    budget: Budget
+    period: str
+    spent: Amount
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Refusal:
+    """Which budget does not let nodes of these names in, and what its period had cost by then."""
+
+    budget: Budget
+    period: Period
+    nodes: Sequence[str]
+    cost: Amount
+
+    @property
+    def why(self) -> str:
+        of = f"{self.cost.text(SHOWN_DECIMALS)} of {self.budget.amount.text(SHOWN_DECIMALS)} USD"
+        when = "" if self.period.name == TOTAL else f" in {self.period.name}"
+        return f"budget {self.budget.name} of projects/{self.budget.project} is used up: {of}{when}"
+
+
+class Refused(PodyardError):
+    """RESOURCE_EXHAUSTED. What was asked for is undone with its unit; `keep_refusal` puts the refusal on record in one
+    of its own."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        violation = {"subject": f"projects/{refusal.budget.project}", "description": refusal.why}
+        detail = {"@type": "type.googleapis.com/google.rpc.QuotaFailure", "violations": [violation]}
+        super().__init__(Code.RESOURCE_EXHAUSTED, refusal.why, [detail])
+        self.refusal = refusal
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (type(self), (self.refusal,))
+
+
+def admit(uow: UnitOfWork, project: str, wanted: Sequence[tuple[str, NodeSpec]], *, of_job: bool = False) -> None:
+    """Asked before nodes (id, spec) are accepted. Raises RESOURCE_EXHAUSTED when a budget that refuses new nodes, or
+    stops what runs, is used up; it names the budget. The caller holds the project's row."""
+    accounts.open_for(uow, project)
+    found = refusal(uow, project, wanted, of_job=of_job)
+    if found is not None:
+        raise Refused(found)
+
+
+def keep_refusal(uow: UnitOfWork, refused: Refused) -> None:
+    """Puts on record that the actor of this unit was refused: once for each budget, actor and minute, so that who tries
+    again and again fills nothing. A budget that is gone meanwhile refuses nobody."""
+    found = refused.refusal
+    if budgets.find_by_key(uow, found.budget.budget_key, locked=True) is None:
+        return
+    minute = PlatformTime(uow.now.nanos // _MINUTE_NANOS * _MINUTE_NANOS).rfc3339()
+    detail = f"{minute} {uow.actor}"[:DETAIL_LENGTH_MAX]
+    text = f"{uow.actor} was refused {name_nodes(found.nodes)}: {found.why}"
+    keep_in_log(uow, found.budget, found.period, REFUSED, detail, uow.now, found.cost, text)
+
+
+def keep_in_log(
+    uow: UnitOfWork,
+    budget: Budget,
+    period: Period,
+    kind: str,
+    detail: str,
+    at: PlatformTime,
+    cost: Amount,
+    text: str,
+) -> BudgetLogEntry | None:
+    """What a budget has done, once per period: None when it is on record already."""
+    if budgets.is_logged(uow, budget, period.name, kind, detail):
+        return None
+    entry = BudgetLogEntry(
+        event_id=row_id(uow.streams.stream("budget_events"), "budget-event"),
+        budget_key=budget.budget_key,
+        project=budget.project,
+        name=budget.name,
+        period=period.name,
+        kind=kind,
+        detail=detail,
+        at=at,
+        cost=cost,
+        amount=budget.amount,
+        text=text,
+    )
+    budgets.add_to_log(uow, entry)
+    return entry
+
+
+def name_nodes(names: Sequence[str]) -> str:
+    """The names of nodes in the text of an event: the first ones, and how many more there are."""
+    more = len(names) - NAMED_MAX
+    return ", ".join(names[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
+
+
+def refusal(
+    uow: UnitOfWork, project: str, wanted: Sequence[tuple[str, NodeSpec]], *, of_job: bool = False
+) -> Refusal | None:
+    """Why nodes are not let in now, if they are not."""
+    for budget in budgets.with_known_end(uow, project):
+        reached = budget.reached_at
+        if reached is None or reached > uow.now or not (REFUSE in budget.actions or STOP in budget.actions):
+            continue
+        account = accounts.of(uow, project)
+        period = period_of(account, budget.period, uow.now)
+        mine = [node_id for node_id, spec in wanted if _counts(budget, node_id, spec, of_job=of_job)]
+        if mine and period.has_before(reached):
+            cost = cost_until(charges(uow, account, budget, period, uow.now), uow.now)
+            return Refusal(budget, period, mine, cost)
+    return None
+
+
+def _counts(budget: Budget, node_id: str, spec: NodeSpec, *, of_job: bool) -> bool:
+    """Whether a new node would be of the scope. One that is made for a job has the job's id."""
+    if budget.scope is BudgetScope.LABEL:
+        return budget.has_label(spec.labels)
+    if budget.scope is BudgetScope.JOB:
+        return of_job and node_id == budget.scope_value
+    return bool(budget.scope is BudgetScope.PROJECT or node_id == budget.scope_value)
+
+
+def hold_in_queue(uow: UnitOfWork, queued: QueuedResourceRecord) -> tuple[str, PlatformTime] | None:
+    """Why a queued resource's nodes are not let in now, and until when that is so if nobody changes a budget."""
+    found = refusal(uow, queued.project, [(node.node_id, node.spec) for node in queued.spec.nodes])
+    if found is None:
+        return None
+    account = accounts.of(uow, queued.project)
+    return found.why, period_of(account, MONTH, uow.now).end
+
+
+def wake_queue(uow: UnitOfWork, project: str) -> None:
+    """A budget was changed: what waited for it is looked at again."""
+    queue_rows.let_in_again(uow, project, "budget %")

@@ -1,0 +1,1 @@
+"""Invariants of the whole database, leaks, and faults on demand."""

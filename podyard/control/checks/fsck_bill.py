@@ -1,0 +1,153 @@
+"""I6: a bill is the READY seconds times the price, counted here from the audit lines alone; the ledger sums to zero; an
+issued invoice is what it was, and what it is computed to again."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+
+from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
+from podyard.base.errors import PodyardError
+from podyard.base.money import Amount
+from podyard.control.billing import invoices, usages
+from podyard.control.checks.fsck_violation import Violation
+from podyard.db import invoices as invoice_rows
+from podyard.db import ledger
+from podyard.db.fsck import Records
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.fleet import region_of
+from podyard.domain.node import NodeRecord
+from podyard.domain.principal import PLATFORM
+from podyard.domain.state_change import StateChange
+from podyard.domain.usage import UsageEvent
+from podyard.pricing.sku import RateCard
+
+_FREE_NANOS = 60 * NANOS_PER_SECOND  # of a first READY that ends in PREEMPTED (docs/preemptible)
+_CAN_BE_FREE = ("preemptible", "spot")
+
+
+def check_bill(uow: UnitOfWork, records: Records, card: RateCard) -> Iterator[Violation]:
+    histories: dict[str, list[StateChange]] = {}
+    for change in records.changes:
+        if change.machine == "node":
+            histories.setdefault(change.resource_key, []).append(change)
+    told: dict[str, list[UsageEvent]] = {}
+    for event in records.usage:
+        told.setdefault(event.resource_id, []).append(event)
+    for key, history in histories.items():
+        lines = [(change.event_id, change.version, change.to_state, change.at) for change in history]
+        usage = [(item.event_id, item.seq, item.state, item.at) for item in told.pop(key, [])]
+        if sorted(usage, key=lambda item: item[1]) != lines:
+            text = f"{len(usage)} usage events stand for {len(lines)} changes, or say something else"
+            yield Violation("I6", records.now, history[0].resource_name, text)
+    for key, events in sorted(told.items()):
+        if not records.after_seq:
+            yield Violation("I6", records.now, key, f"{len(events)} usage events of a node without a history")
+    yield from _amounts(uow, records, card, histories)
+    if not records.after_seq:
+        yield from _ledger(uow, records)
+        yield from _invoices(uow, records, card)
+
+
+def _ledger(uow: UnitOfWork, records: Records) -> Iterator[Violation]:
+    for source_id, currency, rest in ledger.find_unbalanced(uow):
+        text = f"its entries in {currency} sum to {rest} parts instead of zero"
+        yield Violation("I6", records.now, source_id, text)
+
+
+def _invoices(uow: UnitOfWork, records: Records, card: RateCard) -> Iterator[Violation]:
+    for invoice in invoice_rows.of_all(uow):
+        if hashlib.sha256(invoice.document).hexdigest() != invoice.sha256:
+            yield Violation("I6", records.now, invoice.number, "its document is not the one whose digest was kept")
+        if invoices.recompute(uow, card, invoice) != invoice.document:
+            text = "computed again from what it knew of, it is another one"
+            yield Violation("I6", records.now, invoice.number, text)
+
+
+def _amounts(
+    uow: UnitOfWork, records: Records, card: RateCard, histories: Mapping[str, list[StateChange]]
+) -> Iterator[Violation]:
+    for bill in _bills(uow, records, card, histories):
+        for line in bill.nodes:
+            history = histories.get(line.resource_key)
+            node = records.nodes.get(line.resource_key)
+            if history is None or node is None:
+                continue  # a node of the same name that has not changed
+            ranges, free = seconds_of(history, node.usage_class, records.now)
+            seconds = sum(map(len, ranges))
+            if (line.seconds, line.waived_seconds) != (seconds, free):
+                text = (
+                    f"{line.seconds} s are billed and {line.waived_seconds} s free, instead of {seconds} s and {free} s"
+                )
+                yield Violation("I6", records.now, node.name, text)
+            amount = amount_of(card, node, ranges)
+            if line.amount != (amount or Amount()):
+                text = f"{line.amount.text(9)} are billed, instead of {(amount or Amount()).text(9)}"
+                yield Violation("I6", records.now, node.name, text)
+            if (amount is None and seconds > 0) != (line.held_because is not None):
+                text = f"{seconds} s have {'no' if amount is None else 'a'} price: {line.held_because or 'billed'}"
+                yield Violation("I6", records.now, node.name, text)
+        if bill.amount.parts != sum(line.amount.parts for line in bill.nodes) or bill.amount.parts < 0:
+            text = f"the sum of the bill is {bill.amount.text(9)}, which its lines are not"
+            yield Violation("I6", records.now, "bill", text)
+
+
+def _bills(
+    uow: UnitOfWork, records: Records, card: RateCard, histories: Mapping[str, list[StateChange]]
+) -> Iterator[usages.ProjectUsage]:
+    if not records.after_seq:
+        for project in sorted({node.project for node in records.nodes.values()}):
+            yield usages.usage(uow, card, PLATFORM, project)
+        return
+    keys: dict[str, list[str]] = {}
+    for key, history in histories.items():
+        keys.setdefault(history[0].project, []).append(key)
+    for project, of_project in sorted(keys.items()):
+        yield usages.usage(uow, card, PLATFORM, project, resource_keys=of_project)
+
+
+def seconds_of(history: Sequence[StateChange], usage_class: str, now: PlatformTime) -> tuple[list[range], int]:
+    """(disjoint ranges of whole POSIX seconds in which the node was READY at any instant, seconds that are free)."""
+    runs: list[tuple[int, int, str]] = []
+    since: int | None = None
+    for change in history:
+        ready = change.to_state == "READY"
+        if ready and since is None:
+            since = change.at.nanos
+        elif not ready and since is not None:
+            runs.append((since, change.at.nanos, change.to_state))
+            since = None
+    if since is not None:
+        runs.append((since, now.nanos, ""))
+    free = 0
+    if runs and usage_class in _CAN_BE_FREE and runs[0][2] == "PREEMPTED" and runs[0][1] - runs[0][0] < _FREE_NANOS:
+        begin, end, _ = runs.pop(0)
+        free = len(_touched_seconds(begin, end, 0))
+    ranges: list[range] = []
+    for begin, end, _ in runs:
+        ranges.append(_touched_seconds(begin, end, ranges[-1].stop if ranges else 0))
+    return ranges, free
+
+
+def _touched_seconds(begin: int, end: int, after: int) -> range:
+    """Whole seconds from `after` on that [begin, end) of nanoseconds touches."""
+    if begin == end:
+        return range(after, after)
+    first = max(begin // NANOS_PER_SECOND, after)
+    return range(first, max(first, (end + NANOS_PER_SECOND - 1) // NANOS_PER_SECOND))
+
+
+def amount_of(card: RateCard, node: NodeRecord, ranges: Sequence[range]) -> Amount | None:
+    """None where the rate card has no price. Prices are per hour, from the version in force at each second."""
+    try:
+        sku, quantity = card.sku_for(node.accelerator_type, region_of(node.zone), node.usage_class)
+    except PodyardError:
+        return None
+    total = Amount()
+    starts = [version.effective_from.nanos // NANOS_PER_SECOND for version in sku.versions]
+    for seconds in ranges:
+        for version, begin, end in zip(sku.versions, starts, [*starts[1:], seconds.stop], strict=True):
+            inside = min(seconds.stop, end) - max(seconds.start, begin)
+            if inside > 0:
+                total += Amount.of_hourly(version.nanos, inside * quantity)
+    return total

@@ -1,0 +1,1 @@
+"""Nodes, queued resources, reservations, hosts, maintenance, quota."""

@@ -1,0 +1,66 @@
+"""Connections to hosts that may not run yet: where their ssh listeners are, and what the first connection does."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from podyard.base.errors import failed_precondition, not_found
+from podyard.control.compute import hosts as host_control
+from podyard.control.jobs.agents import require_agent
+from podyard.db import hosts, yard
+from podyard.db import nodes as node_rows
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.host import HAS_HOST_ADDRESSES
+from podyard.domain.host_record import HostRecord
+from podyard.domain.node import NodeState
+from podyard.domain.principal import Principal
+
+LISTENERS_MAX = 16_384  # of one machine: 32 nodes v4-4096; each is one socket, and a process has 65,536
+TAKEN_PREFIX = "ssh: "  # of a host's problem, when nobody can connect to it
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Listeners:
+    """Where the hosts of a READY node listen: at the addresses number `first` up to `first + count - 1`."""
+
+    node_key: str
+    first: int
+    count: int
+
+
+def listeners(uow: UnitOfWork) -> tuple[int, list[Listeners]]:
+    """(where the yard's addresses begin, what listens there). Beyond `LISTENERS_MAX` the newest nodes have none."""
+    found: list[Listeners] = []
+    room = LISTENERS_MAX
+    for key, first, hosts_of_node in node_rows.addresses(uow, LISTENERS_MAX) if HAS_HOST_ADDRESSES else ():
+        count = min(room, hosts_of_node)
+        room -= count
+        if count > 0:
+            found.append(Listeners(key, first, count))
+    return yard.read(uow).address_base if found else 0, found
+
+
+def has_listeners(uow: UnitOfWork) -> bool:
+    return HAS_HOST_ADDRESSES and bool(node_rows.addresses(uow, 1))
+
+
+def connect(uow: UnitOfWork, principal: Principal, agent_id: str, host_id: str) -> HostRecord:
+    """Materialises the host for its first connection and returns it. It is RUNNING once its agent says so.
+
+    Raises FAILED_PRECONDITION unless its node is READY, RESOURCE_EXHAUSTED when there is no room.
+    """
+    require_agent(principal, agent_id)
+    host = hosts.find(uow, host_id)
+    if host is None:
+        raise not_found(f"hosts/{host_id}")
+    node = node_rows.get_by_key(uow, host.node_key)
+    if node.state is not NodeState.READY:
+        raise failed_precondition(f"hosts of a node run while it is READY: node {node.node_id} is {node.state}")
+    (connected,) = host_control.materialise(uow, node, [host])
+    return connected
+
+
+def note_taken(uow: UnitOfWork, taken: Mapping[str, str]) -> None:
+    """What keeps hosts from being connected to, by host; hosts that are not named have no such problem any more."""
+    hosts.set_taken(uow, TAKEN_PREFIX, taken)

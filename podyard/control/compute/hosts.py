@@ -1,0 +1,384 @@
+"""Materialised hosts: a host is made real on an agent only when something must run on it.
+
+What shall run follows from the rows alone, so that lost messages do no harm: a host runs while its node is READY and
+somebody has asked for it, or the node has a start-up or shutdown script. `generation` counts how often a host was
+materialised and is the fence of every report: a word about an earlier life is not taken.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from podyard.base.clock import RealTime
+from podyard.base.errors import Code, PodyardError, failed_precondition, invalid, not_found
+from podyard.control.access import identity
+from podyard.control.compute import lookup
+from podyard.control.jobs.agents import require_agent
+from podyard.control.jobs.gangs import POKE_TASK
+from podyard.db import agents, faults, hosts, outbox, projects, yard
+from podyard.db import nodes as node_rows
+from podyard.db.transition import move, store
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.host import (
+    DEFAULT_SCOPES,
+    HOST_KEYS_NAMESPACE,
+    SHUTDOWN_SCRIPT,
+    STARTUP_SCRIPT,
+    Multislice,
+    NodeFacts,
+    attribute_items,
+    default_service_account,
+    host_address,
+)
+from podyard.domain.host_key import KEY_TYPE, key_seed, public_key
+from podyard.domain.host_record import HostRecord, HostState
+from podyard.domain.node import NodeRecord, NodeState
+from podyard.domain.principal import Principal
+
+USE = "podyard.hosts.use"
+RETRY_SECONDS = 5.0  # a host that could not start, or whose agent left, is not tried again at once
+TOKEN_SECONDS = 3600  # as the tokens of Google's metadata server
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HostWanted:
+    """One host that has a life on an agent; `run` False: it is to stop. `key_seed`: its private ssh key."""
+
+    host_id: str
+    generation: int
+    node_key: str
+    index: int
+    run: bool
+    key_seed: bytes
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HostReport:
+    """What the host server says of one host. `state`: RUNNING or EXITED. `address` is that of its ssh server;
+    `metadata_address` has a port. `guest_attributes` None: as they were."""
+
+    host_id: str
+    generation: int
+    state: str
+    address: str
+    metadata_address: str
+    ports: Mapping[str, int]
+    ssh_host_key: str
+    scripts: Mapping[str, Any]
+    guest_attributes: Mapping[str, Mapping[str, str]] | None
+    problem: str
+
+
+def ask(
+    uow: UnitOfWork, principal: Principal, project: str, zone: str, node_id: str, host_indices: Sequence[int]
+) -> list[HostRecord]:
+    """Materialises hosts (none named: all) and returns them. They are RUNNING once their agent says so.
+
+    Raises FAILED_PRECONDITION unless the node is READY, RESOURCE_EXHAUSTED with the numbers when there is no room.
+    """
+    node = lookup.node(uow, principal, USE, project, zone, node_id)
+    if node.state is not NodeState.READY:
+        raise failed_precondition(f"hosts of a node run while it is READY: node {node_id} is {node.state}")
+    outside = [index for index in host_indices if not 0 <= index < node.host_count]
+    if outside:
+        raise invalid(f"worker {outside[0]} does not exist: node {node_id} has {node.host_count}", "workers")
+    found = hosts.of_node(uow, node.node_key)
+    return materialise(uow, node, [host for host in found if not host_indices or host.host_index in host_indices])
+
+
+def materialise(uow: UnitOfWork, node: NodeRecord, chosen: Sequence[HostRecord]) -> list[HostRecord]:
+    """Gives hosts of a READY node a life, and returns them. Raises RESOURCE_EXHAUSTED when there is no room."""
+    _materialise(uow, node, [host for host in chosen if host.state is HostState.VIRTUAL])
+    ids = [host.host_id for host in chosen]
+    hosts.set_asked(uow, ids)
+    return [host for host in hosts.of_node(uow, node.node_key) if host.host_id in ids]
+
+
+def list_hosts(
+    uow: UnitOfWork, principal: Principal, project: str, zone: str, node_id: str
+) -> tuple[NodeFacts, list[HostRecord]]:
+    """What the node's hosts know, and the hosts in order."""
+    node = lookup.node(uow, principal, "tpu.nodes.get", project, zone, node_id)
+    return facts(uow, node), hosts.of_node(uow, node.node_key)
+
+
+def guest_attributes(
+    uow: UnitOfWork,
+    principal: Principal,
+    project: str,
+    zone: str,
+    node_id: str,
+    query_path: str,
+    worker_ids: Sequence[str],
+) -> list[dict[str, Any]]:
+    """Of each worker (none named: all) `{queryPath, items: [{namespace, key, value}]}`, in order of the hosts.
+
+    The host keys are there from the beginning: gcloud asks for them before any host runs.
+    """
+    node = lookup.node(uow, principal, "tpu.nodes.get", project, zone, node_id)
+    known = {str(host.host_index): host for host in hosts.of_node(uow, node.node_key)}
+    worker_ids = [worker for worker in worker_ids if worker]  # gcloud names all by an empty one
+    for worker in worker_ids:
+        if worker not in known:
+            raise invalid(f"worker {worker!r} does not exist: node {node_id} has {len(known)}", "workerIds")
+    secret = yard.read(uow).secret if known else ""
+    return [
+        {"queryPath": query_path, "items": attribute_items(_guest_attributes(known[worker], secret), query_path)}
+        for worker in (worker_ids or known)
+    ]
+
+
+def _guest_attributes(host: HostRecord, secret: str) -> dict[str, Mapping[str, str]]:
+    public = public_key(key_seed(secret, host.host_id))
+    return {**host.guest_attributes, HOST_KEYS_NAMESPACE: {KEY_TYPE: public}}
+
+
+def list_wanted(uow: UnitOfWork, agent_id: str) -> list[HostWanted]:
+    """The hosts that have a life on the agent, and whether they shall go on."""
+    live = hosts.live(uow, agent_id)
+    secret = yard.read(uow).secret if live else ""
+    return [
+        HostWanted(
+            host.host_id,
+            host.generation,
+            host.node_key,
+            host.host_index,
+            host.state is not HostState.STOPPING,
+            key_seed(secret, host.host_id),
+        )
+        for host in live
+    ]
+
+
+def list_removed(uow: UnitOfWork, host_ids: Sequence[str]) -> list[str]:
+    """Which of the hosts are no more: their folders may go."""
+    return sorted(set(host_ids) - hosts.present(uow, host_ids))
+
+
+def sync(
+    uow: UnitOfWork, principal: Principal, agent_id: str, reports: Sequence[HostReport], known: Mapping[str, str]
+) -> tuple[list[HostWanted], dict[str, tuple[str, NodeFacts]]]:
+    """Takes what the host server saw; returns its hosts, and by node the facts (with their digest) that are not `known`
+    by that digest."""
+    require_agent(principal, agent_id)
+    there = {host.host_id: host for host in hosts.live(uow, agent_id)}
+    for report in reports:
+        host = there.get(report.host_id)
+        if host is not None and host.generation == report.generation:  # else of a life that is over
+            _take(uow, host, report)
+    _stop_where_not_ready(uow, agent_id)
+    live = list_wanted(uow, agent_id)
+    if live:
+        hosts.renew_leases(uow, agent_id)
+    news = {}
+    for key in sorted({host.node_key for host in live}):
+        found = facts(uow, node_rows.get_by_key(uow, key))
+        digest = found.digest()
+        if known.get(key) != digest:
+            news[key] = (digest, found)
+    return live, news
+
+
+def token(uow: UnitOfWork, principal: Principal, agent_id: str, host_id: str) -> tuple[str, int]:
+    """(access token of the host's service account, seconds that it lives).
+
+    Only for accounts of the node's own project: who may make a node must not become somebody of another project.
+    """
+    require_agent(principal, agent_id)
+    host = hosts.find(uow, host_id)
+    if host is None or host.agent_id != agent_id or not host.is_live:
+        raise not_found(f"hosts/{host_id}")
+    node = facts(uow, node_rows.get_by_key(uow, host.node_key))
+    own = (default_service_account(node.project_number), f"@{node.project}.iam.gserviceaccount.com")
+    if not node.service_account.endswith(own):
+        raise PodyardError(
+            Code.PERMISSION_DENIED,
+            f"service account {node.service_account} is none of project {node.project}: its node gets no token for it",
+        )
+    return identity.lend(uow, node.service_account, TOKEN_SECONDS, project=node.project), TOKEN_SECONDS
+
+
+def settle(uow: UnitOfWork, watching_since: RealTime) -> None:
+    """The loop's look: stops hosts whose node is not READY, writes off those of dead agents, starts what shall run.
+
+    `watching_since`: since when this loop has watched without a gap; nobody is written off before a whole lease of it.
+    """
+    _stop_where_not_ready(uow, None)
+    if uow.real_now >= watching_since.plus_seconds(uow.leases.replica_seconds):
+        _lose_silent(uow)
+    for node in node_rows.that_want_hosts(uow):
+        names = node.spec.metadata
+        scripted = STARTUP_SCRIPT in names or SHUTDOWN_SCRIPT in names
+        waiting = [
+            host
+            for host in hosts.of_node(uow, node.node_key)
+            if host.state is HostState.VIRTUAL and (scripted or host.asked) and _is_due(uow, node, host)
+        ]
+        try:
+            _materialise(uow, node, waiting)
+        except PodyardError as error:
+            _note(uow, waiting, error.message)
+
+
+def facts(uow: UnitOfWork, record: NodeRecord) -> NodeFacts:
+    """What the hosts of a node know of it."""
+    node = node_rows.to_node(uow, record)
+    project = projects.read(uow, node.project)
+    number = 0 if project is None else project.number
+    account, upcoming = node.spec.extras.get("serviceAccount") or {}, node.upcoming_maintenance
+    # The first of several interfaces is the one that a host is reached by.
+    network = (node.spec.extras.get("networkConfigs") or [node.spec.extras.get("networkConfig") or {}])[0]
+    external = tuple(host.external_ip for host in node.hosts) if network.get("enableExternalIps") else ()
+    return NodeFacts(
+        node_key=node.node_key,
+        project=node.project,
+        project_number=number,
+        zone=node.zone,
+        node_id=node.node_id,
+        number=node.number,
+        state=node.state,
+        accelerator_type=node.spec.accelerator_type,
+        topology=node.spec.topology,
+        runtime_version=node.spec.runtime_version,
+        usage_class=str(node.spec.usage_class),
+        description=node.spec.description,
+        tags=tuple(node.spec.tags),
+        metadata=dict(node.spec.metadata),
+        service_account=account.get("email") or default_service_account(number),
+        scopes=tuple(account.get("scope") or DEFAULT_SCOPES),
+        network=str(network.get("network") or "default").rsplit("/", 1)[-1],
+        internal_ips=tuple(host.internal_ip for host in node.hosts),
+        external_ips=external,
+        maintenance_workers=node.maintenance_workers,
+        upcoming_maintenance=None if upcoming is None else dataclasses.asdict(upcoming),
+        multislice=_multislice(uow, record),
+        metadata_down=faults.without_metadata(uow, record),
+        reclaimed=node.state is NodeState.PREEMPTED or record.reclaim_at is not None,
+        host_addresses=_addresses(uow, record),
+        project_metadata={} if project is None else dict(project.compute_metadata),
+    )
+
+
+def _addresses(uow: UnitOfWork, node: NodeRecord) -> tuple[str, ...]:
+    if node.first_address == 0:
+        return ()  # it has no hosts yet
+    base = yard.read(uow).address_base
+    return tuple(host_address(base, node.first_address + index) for index in range(node.host_count))
+
+
+def _multislice(uow: UnitOfWork, node: NodeRecord) -> Multislice | None:
+    if node.queued_resource_key is None or node.slice_count <= 1:
+        return None
+    number = node_rows.first_address_of(uow, node.queued_resource_key)
+    address = host_address(yard.read(uow).address_base, number) if number else ""
+    return Multislice(node.slice_index, node.slice_count, address)
+
+
+def _take(uow: UnitOfWork, host: HostRecord, report: HostReport) -> None:
+    attributes = report.guest_attributes
+    said = dataclasses.replace(
+        host,
+        scripts=dict(report.scripts),
+        problem=report.problem,
+        ssh_host_key=report.ssh_host_key or host.ssh_host_key,
+        guest_attributes=host.guest_attributes
+        if attributes is None
+        else {name: dict(values) for name, values in attributes.items()},
+    )
+    if report.state == "EXITED":
+        _exit(uow, host, said, report.problem or "every process of the host is gone")
+        return
+    said = dataclasses.replace(
+        said,
+        bind_address=report.address,
+        metadata_address=report.metadata_address,
+        port_map=dict(report.ports),
+    )
+    if host.state is HostState.STARTING:
+        move(uow, host, "run", reason="the host answers", changed=said)
+    else:
+        store(uow, host, said)
+
+
+def _exit(uow: UnitOfWork, host: HostRecord, said: HostRecord, reason: str) -> None:
+    """`said`: the host with what its last report says."""
+    node = node_rows.get_by_key(uow, host.node_key)
+    stays = node.state is NodeState.READY and node.ready_since == host.ready_since
+    changed = dataclasses.replace(
+        said,
+        agent_id=None,
+        bind_address=None,
+        port_map={},
+        lease_until=None,
+        metadata_address="",
+        asked=host.asked and stays,
+    )
+    move(uow, host, "exit", reason=reason, changed=changed)
+
+
+def _stop_where_not_ready(uow: UnitOfWork, agent_id: str | None) -> None:
+    """Hosts of a node that has left READY, or has left it and come back since (that is a reboot), shall stop."""
+    for found in hosts.to_stop(uow, agent_id):
+        move(uow, found.host, "stop", reason=f"node {found.node_id} is {found.node_state}")
+        _poke(uow, found.host.agent_id)
+
+
+def _lose_silent(uow: UnitOfWork) -> None:
+    """A host server that cannot report ends by itself within its lease; while its agent lives, it is made anew."""
+    lapsed = [host for host in hosts.live(uow, None) if host.lease_until is None or host.lease_until < uow.real_now]
+    living = {agent.agent_id for agent in agents.list_living(uow)} if lapsed else set()
+    for host in lapsed:
+        if host.agent_id not in living:
+            reason = f"agent {host.agent_id} is silent and the lease is over"
+            _exit(uow, host, dataclasses.replace(host, problem=reason), reason)
+
+
+def _materialise(uow: UnitOfWork, node: NodeRecord, chosen: Sequence[HostRecord]) -> None:
+    """Gives each host a life on the agent with the most room, all or none."""
+    if not chosen:
+        return
+    living = agents.list_living(uow)
+    used = hosts.live_counts(uow)
+    free = {agent.agent_id: agent.hosts_max - used.get(agent.agent_id, 0) for agent in living}
+    room = sum(max(0, count) for count in free.values())
+    if room < len(chosen):
+        most = sum(agent.hosts_max for agent in living)
+        raise PodyardError(
+            Code.RESOURCE_EXHAUSTED,
+            f"{len(chosen)} hosts of node {node.node_id} must run at once and the {len(living)} living agents have "
+            f"room for {room} more of {most}",
+        )
+    for host in chosen:
+        agent_id = max(sorted(free), key=lambda agent: free[agent])
+        free[agent_id] -= 1
+        changed = dataclasses.replace(
+            host,
+            agent_id=agent_id,
+            generation=host.generation + 1,
+            ready_since=node.ready_since,
+            tried=uow.real_now,
+            lease_until=uow.real_now.plus_seconds(uow.leases.replica_seconds),
+            problem="",
+            scripts={},
+        )
+        move(uow, host, "materialise", reason=f"on agent {agent_id}", changed=changed)
+        _poke(uow, agent_id)
+
+
+def _is_due(uow: UnitOfWork, node: NodeRecord, host: HostRecord) -> bool:
+    if host.tried is None or host.ready_since != node.ready_since:
+        return True
+    return uow.real_now >= host.tried.plus_seconds(RETRY_SECONDS)
+
+
+def _note(uow: UnitOfWork, waiting: Sequence[HostRecord], problem: str) -> None:
+    ids = [host.host_id for host in waiting if host.problem != problem]
+    if ids:
+        hosts.set_problem(uow, ids, problem)
+
+
+def _poke(uow: UnitOfWork, agent_id: str | None) -> None:
+    assert agent_id is not None, "a live host is on an agent"
+    outbox.put(uow, f"agent.{agent_id}", POKE_TASK, [agent_id])

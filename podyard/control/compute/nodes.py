@@ -1,0 +1,488 @@
+"""Nodes: what users ask for, and what follows from it in platform time.
+
+A use case that takes time begins an operation and sets the node into a passing state; the loop places the slice and
+fires the timers that end it. Each change of state goes through `move`, so that the meter hears of it in the same unit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from podyard.base import ids
+from podyard.base.clock import PlatformTime
+from podyard.base.errors import Code, PodyardError, failed_precondition, invalid
+from podyard.base.ids import check_resource_id, row_id
+from podyard.control.access import identity
+from podyard.control.billing import spending
+from podyard.control.compute import disks, lookup, queue_states, quota
+from podyard.control.jobs.gangs import end as end_attempt
+from podyard.control.platform import operations
+from podyard.db import attempts, hosts, replicas, slices, timers
+from podyard.db import faults as fault_rows
+from podyard.db import jobs as job_rows
+from podyard.db import nodes as rows
+from podyard.db.timers import Timer
+from podyard.db.transition import born, move, store
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.attempt import AttemptOutcome
+from podyard.domain.fleet import Fleet, Zone
+from podyard.domain.host import default_service_account
+from podyard.domain.node import (
+    HEALTHY,
+    INTERRUPTIBLE,
+    NODE,
+    Node,
+    NodeRecord,
+    NodeSpec,
+    NodeState,
+    UsageClass,
+    changed_spec,
+    kind_of,
+    node_name,
+)
+from podyard.domain.operation import Operation
+from podyard.domain.plan import Place, Wait
+from podyard.domain.principal import Principal
+from podyard.domain.queued_resource import NodeRequest, QueuedResourceRecord
+from podyard.domain.reservation import check_asked
+from podyard.domain.slice import PREEMPTIBLE_LIFE_SECONDS, PlacedSlice
+from podyard.hardware import runtime_versions
+from podyard.hardware.accelerator_types import AcceleratorType
+
+_V1 = ("V1", "V1_ALPHA1")  # whose nodes name TensorFlow versions
+QUIET_RETRY_SECONDS = 0.25  # how soon a node looks again whether the last process on its chips is gone
+_BACK_TO_READY = ("node.created", "node.started", "node.restarted", "node.reimaged", "node.repaired")
+
+
+def create(
+    uow: UnitOfWork,
+    fleet: Fleet,
+    principal: Principal,
+    project: str,
+    zone: str,
+    node_id: str,
+    spec: NodeSpec,
+    *,
+    job_key: str | None = None,
+    initial_state_reason: str = "",
+) -> Operation:
+    """Accepts a node: row, operation and first event, in one unit. The loop places it."""
+    principal.require("tpu.nodes.create", project, f"projects/{project}/locations/{zone}")
+    check_resource_id(node_id, "nodeId")
+    kind = check_spec(uow, fleet, zone, spec)
+    check_asked(spec.reservation_name, project, zone)
+    check_account(uow, principal, project, spec)
+    check_free(uow, project, zone, node_id, spec)
+    quota.check(uow, fleet, project, zone, kind, spec.usage_class)
+    spending.admit(uow, project, [(node_id, spec)], of_job=job_key is not None)
+    node = _new(uow, project, zone, node_id, spec)
+    detail = spending.price_warning(uow, zone, spec)
+    operation = operations.begin(uow, operations.of_node(node), "create", detail)
+    made = replace(node, pending_operation=operation.operation_id, job_key=job_key, state_reason=initial_state_reason)
+    born(uow, made, reason="requested")
+    return operation
+
+
+def make(uow: UnitOfWork, queued: QueuedResourceRecord, request: NodeRequest) -> NodeRecord:
+    """The node that a queued resource gets: CREATING, without an operation of its own. The caller has checked that the
+    name is free, and holds the project's row."""
+    made = replace(
+        _new(uow, queued.project, queued.zone, request.node_id, request.spec),
+        queued_resource_key=queued.queued_resource_key,
+        queued_resource=queued.name,
+        slice_index=request.slice_index,
+        slice_count=request.slice_count,
+    )
+    born(uow, made, reason="made for its queued resource")
+    return made
+
+
+def _new(uow: UnitOfWork, project: str, zone: str, node_id: str, spec: NodeSpec) -> NodeRecord:
+    kind = kind_of(spec.accelerator_type, spec.topology)
+    stream = uow.streams.stream("nodes")
+    return NodeRecord(
+        node_key=row_id(stream, "node"),
+        number=stream.getrandbits(63),
+        project=project,
+        zone=zone,
+        node_id=node_id,
+        live_name=node_name(project, zone, node_id),
+        state=NodeState.CREATING,
+        version=1,
+        accelerator_type=kind.name,
+        topology=kind.topology.text,
+        usage_class=spec.usage_class,
+        runtime_version=spec.runtime_version,
+        spec=spec,
+        created=uow.now,
+        ready_since=None,
+        state_reason="",
+        wait_reason="",
+        pending_operation=None,
+        host_count=kind.host_count,
+        first_address=0,
+        job_key=None,
+    )
+
+
+def get(uow: UnitOfWork, principal: Principal, project: str, zone: str, node_id: str) -> Node:
+    return rows.to_node(uow, lookup.node(uow, principal, "tpu.nodes.get", project, zone, node_id))
+
+
+def list_nodes(uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, zone: str | None) -> list[Node]:
+    """All live nodes of one zone, or (None: `locations/-`) of all zones."""
+    principal.require("tpu.nodes.list", project, f"projects/{project}/locations/{zone or '-'}")
+    if zone is not None:
+        zone_of(fleet, zone)
+    return rows.to_nodes(uow, rows.of_project(uow, project, zone))
+
+
+def patch(
+    uow: UnitOfWork, principal: Principal, project: str, zone: str, node_id: str, changes: Mapping[str, Any]
+) -> Operation:
+    """Sets fields of the spec: names of `NodeSpec`, or paths of `extras` by their wire names; None clears."""
+    principal.require("tpu.nodes.update", project, node_name(project, zone, node_id))
+    identity.project_row(uow, project)  # of two updates at once, the second sees what the first has set
+    node = lookup.node(uow, principal, "tpu.nodes.update", project, zone, node_id)
+    if node.state not in (NodeState.READY, NodeState.STOPPED):
+        raise bad_state("update", node)
+    spec = changed_spec(node.spec, changes)
+    if {"networkConfig", "networkConfigs"} <= set(spec.extras):
+        raise invalid(f"node {node_id} has networkConfigs, which exclude networkConfig", "networkConfig")
+    disks.check(uow, project, node.node_key, spec)
+    rows.set_spec(uow, node, spec)
+    operation_id = operations.begin(uow, operations.of_node(node), "update").operation_id
+    operations.succeed(uow, operation_id, rows.freeze(uow, replace(node, spec=spec)))
+    return operations.get(uow, principal, project, zone, operation_id)
+
+
+def stop(uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, zone: str, node_id: str) -> Operation:
+    node = lookup.node(uow, principal, "tpu.nodes.stop", project, zone, node_id)
+    if node.host_count > 1:
+        raise bad_request(f"stop is only supported for nodes with one host; this one has {node.host_count}", node)
+    if node.state is not NodeState.READY:
+        raise bad_state("stop", node)
+    return _begin(uow, node, "stop", fleet.timings.stop_seconds)
+
+
+def start(uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, zone: str, node_id: str) -> Operation:
+    zone_of(fleet, zone)
+    node = lookup.node(uow, principal, "tpu.nodes.start", project, zone, node_id)
+    if node.state is not NodeState.STOPPED:
+        raise bad_state("start", node)
+    return _begin(uow, node, "start", None)
+
+
+def reimage(
+    uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, zone: str, node_id: str, version: str
+) -> Operation:
+    """Gives the node another runtime version (v1: TensorFlow version); empty: the same one anew. Its jobs end."""
+    node = lookup.node(uow, principal, "tpu.nodes.reimage", project, zone, node_id)
+    if node.state is not NodeState.READY:
+        raise bad_state("reimage", node)
+    if version:
+        _check_version(fleet, "V1", version, node.kind)
+    chosen = version or node.runtime_version
+    operation = operations.begin(uow, operations.of_node(node), "reimage")
+    changed = replace(
+        node,
+        runtime_version=chosen,
+        spec=replace(node.spec, runtime_version=chosen),
+        pending_operation=operation.operation_id,
+    )
+    reason, seconds = f"reimage to {chosen} requested", fleet.timings.reimage_seconds
+    pass_into(uow, node, "reimage", "reimaged", seconds, reason, changed)
+    return operation
+
+
+def delete(uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, zone: str, node_id: str) -> Operation:
+    node = lookup.node(uow, principal, "tpu.nodes.delete", project, zone, node_id)
+    if node.state is NodeState.DELETING:
+        raise bad_state("delete", node)
+    if rule := fault_rows.lost_while_deleted(uow, node):
+        operation_id = operations.begin(uow, operations.of_node(node), "delete").operation_id
+        with fault_rows.acting(uow):
+            take_back(uow, replace(node, pending_operation=operation_id), "preempt", rule.reason)
+        return operations.find(uow, project, zone, operation_id)
+    return _begin(uow, node, "delete", fleet.timings.delete_seconds)
+
+
+def delete_as_platform(uow: UnitOfWork, fleet: Fleet, node: NodeRecord) -> None:
+    """Deletes a node that the platform made, for a job or a queued resource."""
+    if NODE.allows(node.state, "delete"):
+        _begin(uow, node, "delete", fleet.timings.delete_seconds)
+
+
+def preempt(uow: UnitOfWork, principal: Principal, project: str, zone: str, node_id: str) -> Node:
+    """Takes a preemptible or spot node back now. It stays listed, and holds quota, until it is deleted."""
+    node = lookup.node(uow, principal, "podyard.nodes.preempt", project, zone, node_id)
+    if node.usage_class not in INTERRUPTIBLE:
+        raise failed_precondition(f"node {node_id} is {node.usage_class}: only preemptible and spot are preempted")
+    return rows.to_node(uow, take_back(uow, node, "preempt", "preempted on request"))
+
+
+def apply_place(uow: UnitOfWork, fleet: Fleet, action: Place) -> None:
+    """Gives the node its slice and hosts. A node that has changed since the plan was made is left alone."""
+    node = rows.find_as_planned(uow, action.node_key, action.version)
+    if node is not None:
+        place(uow, fleet, node, action)
+
+
+def place(uow: UnitOfWork, fleet: Fleet, node: NodeRecord, action: Place) -> None:
+    """Gives the node the chips of `action`, and hosts if it has none yet. A timer ends its creation or start; what
+    takes no time has ended at once."""
+    made = PlacedSlice(
+        slice_id=row_id(uow.streams.stream("slices"), "slice"),
+        node_key=node.node_key,
+        zone=node.zone,
+        pod_id=action.pod_id,
+        origin=tuple(action.origin),
+        shape=tuple(action.shape),
+        chips=action.chips,
+        created=uow.now,
+    )
+    slices.add(uow, made)
+    first_address = node.first_address or rows.next_address(uow)
+    if node.first_address == 0:
+        rows.add_hosts(uow, node.node_key, first_address, node.host_count)
+    placed = replace(
+        node, wait_reason="", reservation_key=action.reservation_key, reclaim_at=None, first_address=first_address
+    )
+    event = {NodeState.STARTING: "started", NodeState.REPAIRING: "repaired"}.get(node.state, "created")
+    seconds = fleet.timings.start_seconds if event == "started" else fleet.timings.creation_seconds(node.host_count)
+    lost = event == "created" and fault_rows.lost_while_created(uow, node, uow.now.plus_seconds(seconds / 2))
+    if seconds == 0 and not lost:
+        _ready(uow, node, event, placed)
+        return
+    store(uow, node, placed)
+    timers.put(uow, f"node.{event}", node.node_key, node.version, uow.now.plus_seconds(seconds))
+
+
+def apply_wait(uow: UnitOfWork, action: Wait) -> None:
+    """A request that the fleet cannot place: with `stockout` its operation fails and the node vanishes."""
+    node = rows.find_as_planned(uow, action.node_key, action.version)
+    if node is None or (action.stockout and action.fault and not fault_rows.count(uow, action.fault)):
+        return
+    if not action.stockout:
+        store(uow, node, replace(node, wait_reason=action.reason))
+        return
+    why = {
+        "@type": "type.googleapis.com/google.rpc.ErrorInfo",
+        "reason": action.code.name,
+        "domain": "podyard",
+        "metadata": {"why": action.reason},
+    }
+    operations.fail(uow, node.pending_operation, action.code, action.message, [why])
+    changed = replace(node, pending_operation=None)
+    if node.state is NodeState.CREATING:
+        changed = replace(changed, live_name=None)
+    move(uow, node, "fail", reason=action.reason, changed=changed)
+
+
+def on_timer(uow: UnitOfWork, timer: Timer) -> bool:
+    """What a node's timer does. A timer of a node that has moved on since does nothing. Returns whether it was put off
+    because processes are on the chips: they end in real time."""
+    node = rows.find_by_key(uow, timer.resource_key)
+    if node is None or (timer.version != 0 and timer.version != node.version):
+        return False
+    kind = timer.kind
+    if kind in ("node.stopped", "node.deleted", "node.release") and _busy(uow, node.node_key):
+        # Chips are given back only when the last process on them is gone.
+        again = uow.now.plus_seconds(QUIET_RETRY_SECONDS)
+        timers.put(uow, kind, node.node_key, timer.version, again)
+        return True
+    if kind in _BACK_TO_READY:
+        _ready(uow, node, kind.removeprefix("node."), node)
+    elif kind == "node.stopped":
+        slices.release(uow, node.node_key)
+        moved = move(uow, node, "stopped", reason="stopped", changed=replace(node, pending_operation=None))
+        operations.succeed(uow, node.pending_operation, rows.freeze(uow, moved))
+    elif kind == "node.deleted":
+        slices.release(uow, node.node_key)
+        rows.remove_hosts(uow, node.node_key)
+        timers.drop(uow, node.node_key)
+        gone = replace(node, pending_operation=None, live_name=None)
+        moved = move(uow, node, "deleted", reason="deleted", changed=gone)
+        # v1's delete answers with the node, later versions with nothing.
+        operations.succeed(uow, node.pending_operation, rows.freeze(uow, moved))
+        _tell_queue(uow, node)
+    elif kind == "node.release":
+        slices.release(uow, node.node_key)
+        _tell_queue(uow, node)
+    elif kind == "node.expire":
+        _expire(uow, node)
+    elif kind == "node.reclaim" and _under_notice(uow, node):
+        take_back(uow, node, "preempt", "preempted: its chips are needed for another request")
+    return False
+
+
+def _ready(uow: UnitOfWork, node: NodeRecord, event: str, changed: NodeRecord) -> None:
+    """`changed`: the node with what else changes."""
+    if event == "repaired":
+        changed = replace(_healthy(changed), last_pod=None)
+    termination = _end_of_life(uow, node) if event == "created" else node.termination
+    changed = replace(changed, ready_since=uow.now, pending_operation=None, wait_reason="", termination=termination)
+    moved = move(uow, node, event, reason="ready", changed=changed)
+    operations.succeed(uow, node.pending_operation, rows.freeze(uow, moved))
+    if event == "created" and moved.termination is not None:
+        timers.put(uow, "node.expire", node.node_key, 0, max(uow.now, moved.termination))
+    _tell_queue(uow, node)
+
+
+def _healthy(node: NodeRecord) -> NodeRecord:
+    return replace(
+        node, health=HEALTHY, health_description="", maintenance_workers=(), upcoming_maintenance=None, symptoms=()
+    )
+
+
+def _end_of_life(uow: UnitOfWork, node: NodeRecord) -> PlatformTime | None:
+    """When a node that is READY for the first time will be TERMINATED: the first of the limits that it has."""
+    spec = node.spec
+    ends = []
+    if node.usage_class is UsageClass.PREEMPTIBLE:
+        ends.append(node.created.plus_seconds(PREEMPTIBLE_LIFE_SECONDS))
+    if spec.max_run_seconds is not None:
+        ends.append(uow.now.plus_seconds(spec.max_run_seconds))
+    if spec.termination_time is not None:
+        ends.append(PlatformTime(spec.termination_time))
+    return min(ends, default=None)
+
+
+def _expire(uow: UnitOfWork, node: NodeRecord) -> None:
+    if NODE.allows(node.state, "terminate"):
+        limited = node.termination == node.created.plus_seconds(PREEMPTIBLE_LIFE_SECONDS)
+        preemptible = limited and node.usage_class is UsageClass.PREEMPTIBLE
+        reason = "a preemptible node lives for 24 hours at most" if preemptible else "the end of its run time"
+        take_back(uow, node, "terminate", reason)
+    elif node.state is NodeState.STOPPING:
+        timers.put(uow, "node.expire", node.node_key, 0, uow.now.plus_seconds(QUIET_RETRY_SECONDS))
+
+
+def pass_into(
+    uow: UnitOfWork,
+    node: NodeRecord,
+    event: str,
+    end: str,
+    seconds: float | None,
+    reason: str,
+    changed: NodeRecord | None = None,
+) -> NodeRecord:
+    """Moves a READY node into the passing state of `event`, which ends its jobs; the event `end` makes it READY again
+    after `seconds` of platform time (None: when whoever calls this sets the timer). `changed`: as of `move`."""
+    moved = move(uow, node, event, reason=reason, changed=changed)
+    _end_jobs(uow, node, f"node {node.node_id}: {reason}")
+    if seconds is not None:
+        timers.put(uow, f"node.{end}", node.node_key, moved.version, uow.now.plus_seconds(seconds))
+    return moved
+
+
+def _begin(uow: UnitOfWork, node: NodeRecord, verb: str, seconds: float | None) -> Operation:
+    """Moves the node into the passing state of `verb`; `seconds`: when the timer of its end is due."""
+    if node.pending_operation is not None:
+        text = f"The operation was cancelled: {verb} of the node was requested"
+        operations.fail(uow, node.pending_operation, Code.CANCELLED, text)
+    operation = operations.begin(uow, operations.of_node(node), verb)
+    changed = replace(node, pending_operation=operation.operation_id)
+    moved = move(uow, node, verb, reason=f"{verb} requested", changed=changed)
+    if verb != "start":
+        _end_jobs(uow, node, f"node {node.node_id}: {verb} requested")
+    if seconds is not None:
+        kind = {"stop": "node.stopped", "delete": "node.deleted"}[verb]
+        timers.put(uow, kind, node.node_key, moved.version, uow.now.plus_seconds(seconds))
+    _tell_queue(uow, node)
+    return operation
+
+
+def take_back(uow: UnitOfWork, node: NodeRecord, event: str, reason: str) -> NodeRecord:
+    if node.pending_operation is not None:
+        operations.fail(uow, node.pending_operation, Code.CANCELLED, f"The node was taken back: {reason}")
+    changed = replace(_healthy(node), pending_operation=None, state_reason=reason)
+    moved = move(uow, node, event, reason=reason, changed=changed)
+    _end_jobs(uow, node, f"node {node.node_id}: {reason}")
+    timers.put(uow, "node.release", node.node_key, moved.version, uow.now)
+    _tell_queue(uow, node)
+    return moved
+
+
+def _under_notice(uow: UnitOfWork, node: NodeRecord) -> bool:
+    """Whether a node's notice is over and it can be taken back; it may have been stopped, and started on other chips,
+    since it was given."""
+    return node.reclaim_at is not None and node.reclaim_at <= uow.now and NODE.allows(node.state, "preempt")
+
+
+def _tell_queue(uow: UnitOfWork, node: NodeRecord) -> None:
+    if node.queued_resource_key is not None:
+        queue_states.settle(uow, node.queued_resource_key)
+
+
+def _end_jobs(uow: UnitOfWork, node: NodeRecord, reason: str) -> None:
+    for job in job_rows.active_on_node(uow, node.node_key):
+        attempt = attempts.find_open(uow, job.job_key)
+        if attempt is not None:
+            end_attempt(uow, attempt, AttemptOutcome.PREEMPTED, reason)
+
+
+def _busy(uow: UnitOfWork, node_key: str) -> bool:
+    return replicas.is_any_on(uow, node_key) or hosts.is_busy(uow, node_key)
+
+
+def check_account(uow: UnitOfWork, principal: Principal, project: str, spec: NodeSpec) -> None:
+    """Raises PERMISSION_DENIED when the node's service account may do more than the caller: the node acts as it. Locks
+    the project's row: who decides on its quota takes turns."""
+    number = identity.project_row(uow, project).number
+    named = spec.extras.get("serviceAccount", {}).get("email")
+    identity.require_no_more(uow, principal, named or default_service_account(number))
+
+
+def check_free(uow: UnitOfWork, project: str, zone: str, node_id: str, spec: NodeSpec) -> None:
+    """Raises ALREADY_EXISTS when a node has the name, and what `disks.check` raises when its disks are in use."""
+    if rows.find(uow, project, zone, node_id) is not None:
+        raise PodyardError(Code.ALREADY_EXISTS, f"Resource '{node_name(project, zone, node_id)}' already exists")
+    disks.check(uow, project, None, spec)
+
+
+def check_spec(uow: UnitOfWork, fleet: Fleet, zone: str, spec: NodeSpec) -> AcceleratorType:
+    """The type of the node; raises INVALID_ARGUMENT for what the zone does not offer, or no node can be."""
+    zone_of(fleet, zone)
+    kind = kind_of(spec.accelerator_type, spec.topology)
+    fleet.check_offered(zone, kind, spec.usage_class)
+    _check_version(fleet, spec.api_version, spec.runtime_version, kind)
+    if spec.max_run_seconds is not None and spec.max_run_seconds <= 0:
+        raise invalid("the run duration must be more than zero seconds", "schedulingConfig.maxRunDuration")
+    if spec.termination_time is not None and spec.termination_time <= uow.now.nanos:
+        raise invalid("the termination time lies in the past", "schedulingConfig.terminationTimestamp")
+    disks.check_modes(kind, spec)
+    return kind
+
+
+def _check_version(fleet: Fleet, api_version: str, version: str, kind: AcceleratorType) -> None:
+    """v1's field holds TensorFlow versions, and so it does for nodes that were made by v2; a runtime version that v1
+    shows for such a node may be sent back."""
+    allowed = fleet.unknown_runtime_versions
+    if api_version in _V1 and version not in runtime_versions.RUNTIME_VERSIONS:
+        runtime_versions.check_tensorflow(version, unknown_allowed=allowed)
+    else:
+        runtime_versions.check_serves(version, kind.generation, unknown_allowed=allowed)
+
+
+def bad_state(verb: str, node: NodeRecord) -> PodyardError:
+    return bad_request(f"{verb} is not supported while in state {node.state}", node)
+
+
+def bad_request(what: str, node: NodeRecord) -> PodyardError:
+    return ids.bad_request(what, node.node_key, node.version)
+
+
+def zone_of(fleet: Fleet, zone: str) -> Zone:
+    """The zone; a missing one is refused in Google's words, which clients match on."""
+    found = fleet.zones.get(zone)
+    if found is None:
+        raise PodyardError(Code.PERMISSION_DENIED, f"Location {zone} is not found or access is unauthorized.")
+    return found
+
+
+def counts(uow: UnitOfWork, project: str) -> dict[str, int]:
+    """How many live nodes of the project are in each state."""
+    return rows.state_counts(uow, project)

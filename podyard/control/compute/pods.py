@@ -1,0 +1,131 @@
+"""How full the pods are, whose slices hold them, and what would have to move for a larger one. Reads only.
+
+Other projects share the fleet: of their slices the chips are said, not the names.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from podyard.base.clock import PlatformTime
+from podyard.base.errors import invalid, not_found
+from podyard.control.access import identity
+from podyard.db import fleet as fleet_rows
+from podyard.db import nodes as node_rows
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.fleet import Fleet, FleetSnapshot, Pod
+from podyard.domain.node import node_name
+from podyard.domain.principal import Principal
+from podyard.domain.slice import SliceRecord
+from podyard.hardware.accelerator_types import AcceleratorType
+from podyard.hardware.torus import full_mask
+from podyard.scheduler.defragment import Move, advice
+from podyard.scheduler.placement import fragmentation, largest_free_box
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SliceView:
+    """`node`: the full name of its node; empty for another project's. `chips`: bit set of the pod's chips."""
+
+    slice_id: str
+    node: str
+    kind: AcceleratorType
+    usage_class: str
+    chips: int
+    placed: PlatformTime
+    reclaim: PlatformTime | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PodView:
+    """Bit sets of chips. `fragmentation`: 0 to 1, podyard.scheduler.placement; `largest`: the type that fits now."""
+
+    pod: Pod
+    held: int
+    broken: int
+    fragmentation: float
+    largest: AcceleratorType | None
+    slices: Sequence[SliceView]
+
+    @property
+    def free(self) -> int:
+        return full_mask(self.pod.shape) & ~self.held & ~self.broken
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Moving:
+    """One slice that would have to move; `node` as in `SliceView`."""
+
+    node: str
+    kind: AcceleratorType
+    move: Move
+
+
+def all_pods(uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str) -> list[PodView]:
+    snapshot = _snapshot(uow, fleet, principal, project)
+    kinds = _kinds(uow)
+    return [_view(snapshot, pod, kinds, project) for pod in fleet.pods()]
+
+
+def get(uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, pod_id: str) -> PodView:
+    """Raises NOT_FOUND for a pod that the fleet does not have."""
+    snapshot = _snapshot(uow, fleet, principal, project)
+    return _view(snapshot, _pod(fleet, project, pod_id), _kinds(uow), project)
+
+
+def defragment(
+    uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, pod_id: str, wanted: AcceleratorType
+) -> list[Moving] | None:
+    """What would have to move within the pod, and in which order, so that `wanted` fits: empty when it fits now, None
+    when no way was found. It is advice: nothing that is placed moves by itself."""
+    snapshot = _snapshot(uow, fleet, principal, project)
+    pod = _pod(fleet, project, pod_id)
+    if wanted.generation != pod.generation:
+        raise invalid(f"{wanted.name} is no type of {pod_id}, a pod of {pod.generation.name}", "acceleratorType")
+    kinds = _kinds(uow)
+    view = _view(snapshot, pod, kinds, project)
+    held = [(item.slice_id, pod_id, item.chips, item.kind) for item in view.slices]
+    moves = advice([pod], held, [view.free], wanted)
+    if moves is None:
+        return None
+    by_id = {item.slice_id: item for item in view.slices}
+    return [Moving(by_id[move.slice_id].node, by_id[move.slice_id].kind, move) for move in moves]
+
+
+_Kinds = Mapping[str, tuple[str, AcceleratorType]]
+
+
+def _snapshot(uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str) -> FleetSnapshot:
+    principal.require("podyard.pods.get", project, f"projects/{project}/pods")
+    identity.project_row(uow, project)
+    return fleet_rows.load(uow, fleet)
+
+
+def _pod(fleet: Fleet, project: str, pod_id: str) -> Pod:
+    found = next((pod for pod in fleet.pods() if pod.pod_id == pod_id), None)
+    if found is None:
+        raise not_found(f"projects/{project}/pods/{pod_id}")
+    return found
+
+
+def _kinds(uow: UnitOfWork) -> _Kinds:
+    """(full name, type) of every node that is there."""
+    return {key: (node_name(*place), kind) for key, (place, kind) in node_rows.kinds(uow).items()}
+
+
+def _view(snapshot: FleetSnapshot, pod: Pod, kinds: _Kinds, project: str) -> PodView:
+    own = [item for item in snapshot.slices if item.pod_id == pod.pod_id]
+    held = 0
+    for item in own:
+        held |= item.chips
+    broken = snapshot.broken_chips.get(pod.pod_id, 0)
+    free = [full_mask(pod.shape) & ~held & ~broken]
+    slices = sorted((_slice(item, kinds, project) for item in own), key=lambda item: item.chips & -item.chips)
+    return PodView(pod, held, broken, fragmentation([pod], free), largest_free_box([pod], free), slices)
+
+
+def _slice(item: SliceRecord, kinds: _Kinds, project: str) -> SliceView:
+    name, kind = kinds[item.node_key]
+    shown = name if item.project == project else ""
+    return SliceView(item.slice_id, shown, kind, str(item.usage_class), item.chips, item.placed, item.reclaim)

@@ -1,0 +1,95 @@
+"""What waits in the queue, where it stands, why, and when it will start. Reads only."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from podyard.base.clock import PlatformTime
+from podyard.control.compute import nodes
+from podyard.db import fleet as fleet_rows
+from podyard.db import jobs as job_rows
+from podyard.db import nodes as node_rows
+from podyard.db import queued_resources as queue_rows
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.fleet import Fleet, FleetSnapshot
+from podyard.domain.job import Job
+from podyard.domain.principal import Principal
+from podyard.scheduler.cycle import order
+from podyard.scheduler.jobs import turn
+from podyard.scheduler.predict import predict
+from podyard.scheduler.queue import Gang, Pool, key_of, pool_of
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Waiting:
+    """One that waits. `kind`: node, queuedResource or job. `position` counts from 1 over all projects: among those that
+    wait for the pool, or of a job whose node is there, among the jobs that wait for that node."""
+
+    name: str
+    kind: str
+    position: int
+    accelerator_type: str
+    priority: int
+    reason: str
+    predicted_start: PlatformTime | None
+    waiting_since: PlatformTime
+
+
+def rows(uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, location: str | None) -> list[Waiting]:
+    """What of the project waits in one zone, or (None: `locations/-`) in all, in the order of the queue; then the jobs
+    that wait for a node that they share, by node."""
+    principal.require("tpu.nodes.list", project, f"projects/{project}/locations/{location or '-'}")
+    if location is not None:
+        nodes.zone_of(fleet, location)
+    snapshot, now = fleet_rows.load(uow, fleet), uow.now
+    shown = _for_chips(uow, snapshot, now, project)
+    return [row for zone, row in (*shown, *_for_nodes(uow, project)) if location in (None, zone)]
+
+
+def _for_chips(uow: UnitOfWork, snapshot: FleetSnapshot, now: PlatformTime, project: str) -> list[tuple[str, Waiting]]:
+    """(zone, row) of each gang of the project."""
+    mine = [request for request in snapshot.waiting if request.project == project]
+    names = _names(uow, project) if mine else {}
+    starts = predict(snapshot, now, {pool_of(request) for request in mine})
+    positions: dict[Pool, int] = {}
+    found = []
+    for gang in order(snapshot, now):
+        pool = pool_of(gang[0])
+        positions[pool] = positions.get(pool, 0) + 1
+        if gang[0].project == project and key_of(gang) in names:
+            kind, name = names[key_of(gang)]
+            found.append((gang[0].zone, _row(gang, kind, name, positions[pool], starts.get(key_of(gang)))))
+    return found
+
+
+def _row(gang: Gang, kind: str, name: str, position: int, start: PlatformTime | None) -> Waiting:
+    first = gang[0]
+    types = ", ".join(dict.fromkeys(request.accelerator_type.name for request in gang))
+    return Waiting(name, kind, position, types, first.priority, first.wait_reason, start, first.created)
+
+
+def _names(uow: UnitOfWork, project: str) -> dict[str, tuple[str, str]]:
+    """Key of a gang -> (kind, name): a node that the platform makes for a job is shown as the job."""
+    found: dict[str, tuple[str, str]] = {}
+    for node in node_rows.of_project(uow, project, None):
+        found[node.node_key] = ("node", node.name)
+    for job in job_rows.list_with_own_node(uow, project):
+        if job.node_key in found:
+            found[job.node_key] = ("job", job.name)
+    for key, name in queue_rows.names(uow, project).items():
+        found[key] = ("queuedResource", name)
+    return found
+
+
+def _for_nodes(uow: UnitOfWork, project: str) -> list[tuple[str, Waiting]]:
+    """(zone, row) of each job that waits for its turn on a node that is there."""
+    by_node: dict[str, list[Job]] = {}
+    for job in job_rows.list_waiting_with_node(uow, project):
+        by_node.setdefault(job.node_key, []).append(job)
+    found = []
+    for key in sorted(by_node):
+        for position, job in enumerate(sorted(by_node[key], key=turn), 1):
+            kind, priority = job.accelerator_type, job.spec.priority
+            waiting = Waiting(job.name, "job", position, kind, priority, job.state_reason, None, job.created)
+            found.append((job.zone, waiting))
+    return found

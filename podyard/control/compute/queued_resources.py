@@ -1,0 +1,359 @@
+"""Queued resources: requests that wait until all of their nodes can be placed, and the life of those nodes together.
+
+The operation of a creation or reset ends at once: what takes long is the queue, and the queued resource shows that. Its
+nodes do not exist before they are placed; then all of them are made in one unit of work.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import TypeVar
+
+from podyard.base import ids
+from podyard.base.clock import PlatformTime, seconds_to_nanos
+from podyard.base.durations import duration_text
+from podyard.base.errors import Code, PodyardError, failed_precondition, invalid
+from podyard.base.ids import RESOURCE_ID_LENGTH_MAX, check_resource_id, row_id
+from podyard.control.access import identity
+from podyard.control.billing import spending
+from podyard.control.compute import lookup, nodes, quota
+from podyard.control.compute.queue_states import remind, settle
+from podyard.control.platform import operations
+from podyard.db import faults, slices, timers
+from podyard.db import nodes as node_rows
+from podyard.db import queued_resources as rows
+from podyard.db.timers import Timer
+from podyard.db.transition import born, move, store
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.fleet import Fleet
+from podyard.domain.node import NODE_STATES_LOST, NodeState, kind_of
+from podyard.domain.operation import Operation
+from podyard.domain.plan import PlaceGroup, WaitGroup
+from podyard.domain.principal import Principal
+from podyard.domain.queued_resource import (
+    QUEUED_RESOURCE,
+    QUEUED_RESOURCE_NODES_MAX,
+    STATES_DELETED_WITHOUT_FORCE,
+    NodeRequest,
+    QueuedResource,
+    QueuedResourceRecord,
+    QueuedResourceSpec,
+    QueuedResourceState,
+    queued_resource_name,
+)
+from podyard.domain.reservation import check_asked
+
+T = TypeVar("T")
+_ID = re.compile(r"[A-Za-z0-9_.~+%-]+")  # the API's pattern, wider than that of node ids
+
+
+def create(
+    uow: UnitOfWork,
+    fleet: Fleet,
+    principal: Principal,
+    project: str,
+    zone: str,
+    queued_resource_id: str,
+    spec: QueuedResourceSpec,
+) -> Operation:
+    """Accepts a queued resource. Its operation ends with it as it stands in the queue.
+
+    Raises INVALID_ARGUMENT, ALREADY_EXISTS for its id or a node's, and RESOURCE_EXHAUSTED: quota counts from here on.
+    """
+    principal.require("tpu.queuedresources.create", project, f"projects/{project}/locations/{zone}")
+    if len(queued_resource_id) > RESOURCE_ID_LENGTH_MAX or _ID.fullmatch(queued_resource_id) is None:
+        raise invalid(f"queuedResourceId {queued_resource_id!r} is not a valid id", "queuedResourceId")
+    resolved = _resolve(spec, uow.now)
+    _check_nodes(uow, fleet, zone, resolved)
+    for node in resolved.nodes:
+        check_asked(node.spec.reservation_name, project, zone)
+    for account in {str(node.spec.extras.get("serviceAccount")): node.spec for node in resolved.nodes}.values():
+        nodes.check_account(uow, principal, project, account)
+    name = queued_resource_name(project, zone, queued_resource_id)
+    if rows.find(uow, project, zone, queued_resource_id) is not None:
+        raise PodyardError(Code.ALREADY_EXISTS, f"Resource '{name}' already exists")
+    for node in resolved.nodes:
+        nodes.check_free(uow, project, zone, node.node_id, node.spec)
+    kinds = [kind_of(node.spec.accelerator_type, node.spec.topology) for node in resolved.nodes]
+    quota.check_all(uow, fleet, project, zone, kinds, resolved.usage_class)
+    spending.admit(uow, project, [(node.node_id, node.spec) for node in resolved.nodes])
+    made = QueuedResourceRecord(
+        queued_resource_key=row_id(uow.streams.stream("queued_resources"), "queue"),
+        project=project,
+        zone=zone,
+        queued_resource_id=queued_resource_id,
+        live_name=name,
+        state=QueuedResourceState.CREATING,
+        version=1,
+        usage_class=resolved.usage_class,
+        spec=resolved,
+        created=uow.now,
+        valid_after=resolved.valid_after,
+        valid_until=resolved.valid_until,
+        activated=None,
+        state_initiator="",
+        error_code=None,
+        error_message="",
+        error_details=[],
+        wait_reason="",
+        pending_operation=None,
+        repaired=[],
+        late_until=None,
+    )
+    born(uow, made, reason="requested")
+    # All nodes are of one type and usage.
+    return _queue(uow, principal, made, spending.price_warning(uow, zone, resolved.nodes[0].spec))
+
+
+def _queue(uow: UnitOfWork, principal: Principal, made: QueuedResourceRecord, detail: str) -> Operation:
+    """From CREATING into the queue, with the timers of its queueing policy."""
+    key = made.queued_resource_key
+    accepted = move(uow, made, "accept", reason="accepted")
+    if made.valid_after is not None and made.valid_after > uow.now:
+        timers.put(uow, "queuedResource.eligible", key, 0, made.valid_after)
+    else:
+        accepted = move(uow, accepted, "wait", reason="it waits for chips")
+    if made.valid_until is not None:
+        timers.put(uow, "queuedResource.expire", key, 0, made.valid_until)
+    return _finish(uow, principal, accepted, "create", detail)
+
+
+def get(uow: UnitOfWork, principal: Principal, project: str, zone: str, queued_resource_id: str) -> QueuedResource:
+    found = lookup.queued_resource(uow, principal, "tpu.queuedresources.get", project, zone, queued_resource_id)
+    return rows.to_queued_resource(uow, found)
+
+
+def list_queued_resources(
+    uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, zone: str | None
+) -> list[QueuedResource]:
+    """All of one zone, or (None: `locations/-`) of all zones, by zone and id."""
+    principal.require("tpu.queuedresources.list", project, f"projects/{project}/locations/{zone or '-'}")
+    if zone is not None:
+        nodes.zone_of(fleet, zone)
+    return [rows.to_queued_resource(uow, found) for found in rows.of_project(uow, project, zone)]
+
+
+def delete(
+    uow: UnitOfWork,
+    fleet: Fleet,
+    principal: Principal,
+    project: str,
+    zone: str,
+    queued_resource_id: str,
+    force: bool = False,
+) -> Operation:
+    """Deletes it, and its nodes with it. The operation ends when the last of its nodes is gone.
+
+    Without `force` it must have no nodes, or be in a state in which none of them lives: FAILED_PRECONDITION.
+    """
+    queued = lookup.queued_resource(uow, principal, "tpu.queuedresources.delete", project, zone, queued_resource_id)
+    found = node_rows.of_queued_resource(uow, queued.queued_resource_key)
+    if not QUEUED_RESOURCE.allows(queued.state, "delete"):
+        raise _bad_state("delete", queued)
+    if found and not force and queued.state not in STATES_DELETED_WITHOUT_FORCE:
+        raise failed_precondition(
+            f"queued resource {queued_resource_id} is {queued.state} and has nodes: delete them first, or use force"
+        )
+    operations.fail(uow, queued.pending_operation, Code.CANCELLED, "The queued resource was deleted")
+    operation_id = operations.begin(uow, operations.of_queued_resource(queued), "delete").operation_id
+    changed = dataclasses.replace(queued, pending_operation=operation_id)
+    move(uow, queued, "delete", reason="delete requested", changed=changed)
+    _delete_nodes(uow, fleet, queued)
+    settle(uow, queued.queued_resource_key)
+    return operations.get(uow, principal, project, zone, operation_id)
+
+
+def reset(
+    uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, zone: str, queued_resource_id: str
+) -> Operation:
+    """Puts an ACTIVE or SUSPENDED one back into the queue: its nodes are deleted, and made anew under the same ids once
+    all of them can be placed. The bounds of its queueing policy were for the first time, and hold no longer."""
+    queued = lookup.queued_resource(uow, principal, "tpu.queuedresources.reset", project, zone, queued_resource_id)
+    if not QUEUED_RESOURCE.allows(queued.state, "reset"):
+        raise _bad_state("reset", queued)
+    operations.fail(uow, queued.pending_operation, Code.CANCELLED, "The queued resource was reset")
+    changed = dataclasses.replace(
+        queued, valid_after=None, valid_until=None, state_initiator="", pending_operation=None, repaired=[]
+    )
+    moved = move(uow, queued, "reset", reason="reset requested", changed=changed)
+    _delete_nodes(uow, fleet, queued)
+    return _finish(uow, principal, moved, "reset")
+
+
+def apply_place_group(uow: UnitOfWork, fleet: Fleet, action: PlaceGroup) -> None:
+    """Makes all nodes of a queued resource, each with its chips. One that has changed since the plan is left alone; one
+    whose nodes' names or disks are in use by now FAILs."""
+    queued = _as_planned(uow, action.group, action.version)
+    if queued is None:
+        return
+    if queued.late_until is None and (rule := faults.struck(uow, "late", faults.of_queued_resource(queued))):
+        # The chips stay free for others meanwhile. The timer does nothing but make the loop look again.
+        until = uow.now.plus_seconds(rule.seconds)
+        reason = f"{rule.reason}: it is not fulfilled before {until.rfc3339()}"
+        store(uow, queued, dataclasses.replace(queued, late_until=until, wait_reason=reason))
+        timers.put(uow, "queuedResource.late", action.group, 0, until)
+        return
+    identity.project_row(uow, queued.project)
+    if refused := spending.hold_in_queue(uow, queued):
+        store(uow, queued, dataclasses.replace(queued, wait_reason=refused[0], late_until=refused[1]))
+        timers.put(uow, "queuedResource.late", action.group, 0, refused[1])
+        return
+    try:
+        for request in queued.spec.nodes:
+            nodes.check_free(uow, queued.project, queued.zone, request.node_id, request.spec)
+    except PodyardError as error:
+        _fail(uow, fleet, queued, error.code, error.message)
+        return
+    changed = dataclasses.replace(queued, wait_reason="")
+    placed = move(uow, queued, "provision", reason="all of its nodes are placed", changed=changed)
+    # All are there before the first can be READY: a queued resource with fewer nodes than it asked for is suspended.
+    made = [nodes.make(uow, placed, request) for request in placed.spec.nodes]
+    for node, place in zip(made, action.places, strict=True):
+        nodes.place(uow, fleet, node, place)
+
+
+def apply_wait_group(uow: UnitOfWork, action: WaitGroup) -> None:
+    """Keeps why it waits."""
+    queued = _as_planned(uow, action.group, action.version)
+    if queued is not None:
+        store(uow, queued, dataclasses.replace(queued, wait_reason=action.reason))
+
+
+def on_timer(uow: UnitOfWork, fleet: Fleet, timer: Timer) -> None:
+    """What a timer of a queued resource does; it looks at the state, so that one which comes too late does nothing."""
+    queued = rows.find_by_key(uow, timer.resource_key)
+    if queued is None:
+        return
+    kind, state = timer.kind, queued.state
+    if kind == "queuedResource.eligible" and state is QueuedResourceState.ACCEPTED:
+        move(uow, queued, "wait", reason="it waits for chips")
+    elif kind == "queuedResource.expire" and queued.valid_until is not None and queued.activated is None:
+        if QUEUED_RESOURCE.allows(state, "fail"):
+            _fail(uow, fleet, queued, Code.DEADLINE_EXCEEDED, _expired_text(queued, queued.valid_until))
+    elif kind == "queuedResource.repair" and state is QueuedResourceState.PROVISIONING:
+        _repair(uow, queued)
+    elif kind == "queuedResource.restart" and state is QueuedResourceState.PROVISIONING:
+        _restart_siblings(uow, fleet, queued)
+
+
+def _repair(uow: UnitOfWork, queued: QueuedResourceRecord) -> None:
+    """Makes lost slices anew, each as soon as its chips are free of processes. The new node waits for its chips."""
+    members = node_rows.of_queued_resource(uow, queued.queued_resource_key)
+    lost = [node for node in members if node.state in NODE_STATES_LOST]
+    holding = slices.ids_of(uow, [node.node_key for node in lost])
+    if holding:
+        remind(uow, "queuedResource.repair", queued, nodes.QUIET_RETRY_SECONDS)
+    repaired = list(queued.repaired)
+    for node in lost:
+        if node.node_key in holding:
+            continue
+        # Both steps in one unit: nobody sees the name without a node.
+        deleting = move(uow, node, "delete", reason="its slice is made anew")
+        node_rows.remove_hosts(uow, node.node_key)
+        timers.drop(uow, node.node_key)
+        gone = dataclasses.replace(deleting, live_name=None)
+        move(uow, deleting, "deleted", reason="its slice is made anew", changed=gone)
+        again = NodeRequest(node.node_id, node.spec, node.slice_index, node.slice_count)
+        repaired.append(nodes.make(uow, queued, again).node_key)
+    store(uow, queued, dataclasses.replace(queued, repaired=repaired))
+
+
+def _restart_siblings(uow: UnitOfWork, fleet: Fleet, queued: QueuedResourceRecord) -> None:
+    """After slices were made anew or maintained, the others restart, so that all begin together (docs: multislice)."""
+    key = queued.queued_resource_key
+    found = node_rows.of_queued_resource(uow, key)
+    if any(node.state is not NodeState.READY for node in found):
+        return
+    store(uow, queued, dataclasses.replace(queued, repaired=[]))
+    for node in found:
+        if node.node_key not in queued.repaired:
+            reason = "another slice of its multislice was made anew or maintained"
+            nodes.pass_into(uow, node, "restart", "restarted", fleet.timings.restart_seconds, reason)
+    settle(uow, key)
+
+
+def _fail(uow: UnitOfWork, fleet: Fleet, queued: QueuedResourceRecord, code: Code, message: str) -> None:
+    """It stays listed, and holds quota, until its user deletes it; nodes that were being made are deleted."""
+    changed = dataclasses.replace(queued, error_code=int(code), error_message=message)
+    move(uow, queued, "fail", reason=message, changed=changed)
+    _delete_nodes(uow, fleet, queued)
+
+
+def _delete_nodes(uow: UnitOfWork, fleet: Fleet, queued: QueuedResourceRecord) -> None:
+    for node in node_rows.of_queued_resource(uow, queued.queued_resource_key):
+        nodes.delete_as_platform(uow, fleet, node)
+
+
+def _resolve(spec: QueuedResourceSpec, now: PlatformTime) -> QueuedResourceSpec:
+    """The spec with moments for durations, and with what it says of its nodes in each of them."""
+    after, until = spec.valid_after, spec.valid_until
+    if spec.valid_after_seconds is not None:
+        after = now.plus_seconds(spec.valid_after_seconds)
+    if spec.valid_until_seconds is not None:
+        until = now.plus_seconds(spec.valid_until_seconds)
+    if until is not None and until <= now:
+        raise invalid("the end of the queueing policy lies in the past", "queueingPolicy")
+    if after is not None and until is not None and after >= until:
+        raise invalid("the queueing policy ends before it begins", "queueingPolicy")
+    ends = None if spec.termination_time is None else spec.termination_time.nanos
+    made = tuple(
+        dataclasses.replace(
+            node,
+            spec=dataclasses.replace(
+                node.spec,
+                usage_class=spec.usage_class,
+                reservation_name=node.spec.reservation_name or spec.reservation_name,
+                max_run_seconds=_first(node.spec.max_run_seconds, spec.max_run_seconds),
+                termination_time=_first(node.spec.termination_time, ends),
+            ),
+        )
+        for node in spec.nodes
+    )
+    return dataclasses.replace(spec, valid_after=after, valid_until=until, nodes=made)
+
+
+def _first(own: T | None, common: T | None) -> T | None:
+    """What a node's own spec says, else what the queued resource says for all."""
+    return common if own is None else own
+
+
+def _check_nodes(uow: UnitOfWork, fleet: Fleet, zone: str, spec: QueuedResourceSpec) -> None:
+    if not 1 <= len(spec.nodes) <= QUEUED_RESOURCE_NODES_MAX:
+        raise invalid(f"a queued resource asks for 1 to {QUEUED_RESOURCE_NODES_MAX} nodes", "tpu.nodeSpec")
+    seen: set[str] = set()
+    for node in spec.nodes:
+        check_resource_id(node.node_id, "nodeId")
+        if node.node_id in seen:
+            raise invalid(f"two nodes of the queued resource are called {node.node_id}", "tpu.nodeSpec")
+        seen.add(node.node_id)
+        nodes.check_spec(uow, fleet, zone, node.spec)
+
+
+def _expired_text(queued: QueuedResourceRecord, end: PlatformTime) -> str:
+    spec = queued.spec
+    if spec.valid_until_seconds is not None:
+        bound = f"validUntilDuration of {duration_text(seconds_to_nanos(spec.valid_until_seconds))}"
+    else:
+        bound = "validInterval" if spec.valid_after is not None else "validUntilTime"
+    waited = f": {queued.wait_reason}" if queued.wait_reason else ""
+    return f"The request was not fulfilled by {end.rfc3339()}, the end of its {bound}{waited}"
+
+
+def _as_planned(uow: UnitOfWork, key: str, version: int) -> QueuedResourceRecord | None:
+    queued = rows.find_by_key(uow, key)
+    return queued if queued is not None and queued.version == version else None
+
+
+def _finish(
+    uow: UnitOfWork, principal: Principal, queued: QueuedResourceRecord, verb: str, detail: str = ""
+) -> Operation:
+    """An operation that has ended, with the queued resource as it stands."""
+    operation_id = operations.begin(uow, operations.of_queued_resource(queued), verb, detail).operation_id
+    operations.succeed(uow, operation_id, rows.freeze(uow, queued))
+    return operations.get(uow, principal, queued.project, queued.zone, operation_id)
+
+
+def _bad_state(verb: str, queued: QueuedResourceRecord) -> PodyardError:
+    text = f"{verb} is not supported while in state {queued.state}"
+    return ids.bad_request(text, queued.queued_resource_key, queued.version)

@@ -1,0 +1,278 @@
+"""What agents and replicas say, and what they are told. Every word carries a fence; an old one is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from podyard.base.clock import RealTime
+from podyard.base.errors import Code, PodyardError, invalid
+from podyard.control.jobs import log_lines
+from podyard.control.jobs.gangs import settle
+from podyard.db import agents as agent_rows
+from podyard.db import attempts, faults, job_history, replicas
+from podyard.db import jobs as rows
+from podyard.db.nodes import get_by_key as get_node
+from podyard.db.transition import move, store
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.agent import AgentRecord
+from podyard.domain.attempt import Attempt
+from podyard.domain.job import Job
+from podyard.domain.job_history import CheckpointRecord, EvaluationRecord, MetricPoint
+from podyard.domain.principal import Principal
+from podyard.domain.replica import REPLICA, Desired, Replica, ReplicaOutcome, ReplicaState
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ReplicaReport:
+    """What an agent saw of one process."""
+
+    replica: str
+    fence: int
+    state: str
+    reason: str
+    released: bool = False  # the agent left in order and took the process along
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Progress:
+    """What a replica says of itself. Points, checkpoints and lines may come twice: they are kept once.
+    The attempt of each is the fence."""
+
+    fence: int
+    state: str
+    error: str | None
+    points: Sequence[MetricPoint]
+    evaluations: Sequence[EvaluationRecord]
+    checkpoints: Sequence[CheckpointRecord]
+    pruned: Sequence[int]  # steps whose checkpoints are gone
+    lines: Sequence[tuple[int, RealTime, str]]  # seq, at, line
+    summary: Mapping[str, Any]
+    is_permanent: bool = False  # of an error: every other attempt would end with it
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Assignment:
+    """Everything that a replica needs to run."""
+
+    job: Job
+    attempt: Attempt
+    replica: Replica
+    process_count: int
+    bind_address: str
+
+
+def register(
+    uow: UnitOfWork,
+    principal: Principal,
+    agent_id: str,
+    replicas_max: int,
+    hosts_max: int,
+    bind_address: str,
+    pid: int,
+) -> int:
+    """Makes the caller the agent of this name and returns its fence: an older process of that name is refused."""
+    require_agent(principal, agent_id)
+    before = agent_rows.find(uow, agent_id, lock=True)
+    fence = 1 if before is None else before.fence + 1
+    now = uow.real_now
+    agent = AgentRecord(agent_id, bind_address, replicas_max, hosts_max, pid, fence, registered=now, seen=now)
+    agent_rows.store(uow, before, agent)
+    return fence
+
+
+def sync(
+    uow: UnitOfWork, principal: Principal, agent_id: str, fence: int, reports: Sequence[ReplicaReport]
+) -> list[Replica]:
+    """Takes what the agent saw; returns its live replicas.
+
+    A replica that shall yield goes on by itself until it has: to its agent it shall RUN.
+    """
+    require_agent(principal, agent_id)
+    agent = agent_rows.find(uow, agent_id)
+    if agent is None or agent.fence != fence:
+        raise PodyardError(Code.ABORTED, f"agent {agent_id} has registered anew: fence {fence} is old")
+    agent_rows.store(uow, agent, dataclasses.replace(agent, seen=uow.real_now))
+    for report in reports:
+        _take(uow, agent_id, report)
+    return [_as_told(replica) for replica in replicas.list_live(uow, agent_id)]
+
+
+def _as_told(replica: Replica) -> Replica:
+    return replica if replica.desired is Desired.STOP else dataclasses.replace(replica, desired=Desired.RUN)
+
+
+def _take(uow: UnitOfWork, agent_id: str, report: ReplicaReport) -> None:
+    replica = replicas.find(uow, report.replica)
+    if replica is None or replica.agent_id != agent_id:
+        return
+    if replica.fence != report.fence or not replica.is_live:
+        return  # of an attempt that is over: the agent forgets it when the answer does not list it
+    if report.state == ReplicaState.EXITED:
+        gone = replica
+        if not replica.reason:
+            outcome = ReplicaOutcome.RELEASED if report.released and replica.outcome is None else replica.outcome
+            gone = dataclasses.replace(replica, reason=report.reason, outcome=outcome)
+        move(uow, replica, "exit", reason=report.reason, changed=gone)
+        settle(uow, replica.attempt_id)
+    elif REPLICA.allows(replica.state, "start"):
+        lease_until = uow.real_now.plus_seconds(uow.leases.replica_seconds)
+        started = dataclasses.replace(replica, lease_until=lease_until)
+        move(uow, replica, "start", reason="process started", changed=started)
+
+
+def specification(uow: UnitOfWork, principal: Principal, replica_id: str) -> Assignment:
+    replica = _replica(uow, principal, replica_id)
+    attempt = attempts.get(uow, replica.attempt_id)
+    agent = agent_rows.find(uow, replica.agent_id)
+    assert agent is not None
+    return Assignment(
+        job=rows.get(uow, replica.job_key),
+        attempt=attempt,
+        replica=replica,
+        process_count=len(replicas.of_attempt(uow, attempt.attempt_id)),
+        bind_address=agent.bind_address,
+    )
+
+
+def join(uow: UnitOfWork, principal: Principal, replica_id: str, fence: int, address: str) -> list[Replica] | None:
+    """The rendezvous: takes a replica's address; returns all peers by rank once every one has joined, else None."""
+    replica = _replica(uow, principal, replica_id)
+    _check_fence(replica, fence)
+    store(uow, replica, dataclasses.replace(replica, address=address))
+    gang = replicas.of_attempt(uow, replica.attempt_id)
+    return gang if all(peer.address for peer in gang) else None
+
+
+def report(uow: UnitOfWork, principal: Principal, replica_id: str, progress: Progress) -> Desired:
+    """Takes a replica's progress, renews its lease, and returns what it shall do."""
+    replica = _replica(uow, principal, replica_id)
+    _check_fence(replica, progress.fence)
+    log_lines.keep(uow, replica, progress.lines)
+    attempt = attempts.get(uow, replica.attempt_id)
+    # Also of a gang that is being ended: the next one resumes from what is kept here, and starts after its last word.
+    if progress.points or progress.evaluations or progress.checkpoints or progress.pruned or progress.summary:
+        _keep_progress(uow, replica, attempt, progress)
+    if not attempt.has_begun_to_end:
+        _keep_state(uow, replica, attempt, progress)
+        settle(uow, replica.attempt_id, attempt)
+    replicas.renew_lease(uow, replica_id)
+    fresh = replicas.find(uow, replica_id)
+    assert fresh is not None
+    return fresh.desired
+
+
+def _keep_state(uow: UnitOfWork, replica: Replica, attempt: Attempt, progress: Progress) -> None:
+    if REPLICA.allows(replica.state, "run"):
+        replica = move(uow, replica, "run", reason="the replica reports")
+    if progress.state == "RUNNING" or replica.outcome is not None:
+        return
+    outcome, reason = ReplicaOutcome(progress.state), progress.error or progress.state
+    if outcome is ReplicaOutcome.FAILED and progress.is_permanent:
+        outcome = ReplicaOutcome.REFUSED
+    if outcome is ReplicaOutcome.YIELDED and attempt.yield_real is None:
+        outcome, reason = ReplicaOutcome.FAILED, "it yielded, and nobody had asked it to"
+    store(uow, replica, dataclasses.replace(replica, outcome=outcome, reason=reason))
+
+
+def checkpoints_fail(uow: UnitOfWork, replica_id: str) -> bool:
+    """Whether a fault keeps the replica's job from writing checkpoints: it shall take none of the older ones away."""
+    rules = faults.standing(uow, "checkpoint")
+    replica = replicas.find(uow, replica_id) if rules else None
+    if replica is None:
+        return False
+    subject = faults.of_node(get_node(uow, rows.get(uow, replica.job_key).node_key))
+    return any(rule.matches(subject) for rule in rules)
+
+
+def _written_checkpoints(uow: UnitOfWork, job: Job, saved: Sequence[CheckpointRecord]) -> Sequence[CheckpointRecord]:
+    """The checkpoints without those that a fault has kept from being written; the job says which."""
+    if not saved or not faults.standing(uow, "checkpoint"):
+        return saved
+    subject = faults.of_node(get_node(uow, job.node_key))
+    kept = []
+    for item in saved:
+        rule = faults.struck(uow, "checkpoint", subject)
+        if rule is None:
+            kept.append(item)
+            continue
+        text = f"the checkpoint of step {item.step} could not be written: {rule.reason}"
+        rows.set_reason(uow, job.job_key, text)
+    return kept
+
+
+def _keep_progress(uow: UnitOfWork, replica: Replica, attempt: Attempt, progress: Progress) -> None:
+    job = read = rows.get(uow, replica.job_key)
+    resumed = progress.summary.get("resumedStep")
+    if isinstance(resumed, int) and 0 <= resumed < attempt.resume_step:
+        # The checkpoint that was chosen is torn, and the replica went on from the one before.
+        before, attempt = attempt, dataclasses.replace(attempt, resume_step=resumed)
+        store(uow, before, attempt)
+        modelled = job_history.modelled_seconds_until(uow, job.job_key, resumed)
+        job = dataclasses.replace(job, steps_done=resumed, modelled_seconds=modelled)
+    key, number = job.job_key, attempt.attempt
+    last = job_history.last_step(uow, key, number) or attempt.resume_step
+    fresh = [point for point in progress.points if point.step > last]
+    for index, point in enumerate(fresh):
+        if point.step != last + 1 + index:
+            raise invalid(f"step {point.step} follows step {last + index}: steps must be contiguous", "metrics")
+    if fresh and (factor := faults.slowness(uow, job.node_key)) > 1:
+        fresh = [dataclasses.replace(point, modelled_seconds=point.modelled_seconds * factor) for point in fresh]
+    job_history.add_points(uow, key, fresh)
+    job_history.add_checkpoints(uow, key, number, _written_checkpoints(uow, job, progress.checkpoints))
+    job_history.add_evaluations(uow, key, number, progress.evaluations)
+    job_history.remove_checkpoints(uow, key, progress.pruned)
+    latest = dict(job.latest)
+    if progress.evaluations:
+        latest.update(max(progress.evaluations, key=lambda evaluation: evaluation.step).metrics)
+    if fresh:
+        latest.update(loss=fresh[-1].loss, accuracy=fresh[-1].accuracy, step=fresh[-1].step)
+    latest.update({k: v for k, v in progress.summary.items() if isinstance(v, int | float | str)})
+    changed = dataclasses.replace(
+        job,
+        latest=latest,
+        steps_done=fresh[-1].step if fresh else job.steps_done,
+        modelled_seconds=job.modelled_seconds + sum(point.modelled_seconds for point in fresh),
+    )
+    store(uow, read, changed)
+
+
+def require_replica(principal: Principal, replica_id: str) -> None:
+    """Raises PERMISSION_DENIED unless the caller's token is a replica's."""
+    if principal.attempt_id is None:
+        raise _denied_to_report(replica_id)
+
+
+def _replica(uow: UnitOfWork, principal: Principal, replica_id: str) -> Replica:
+    require_replica(principal, replica_id)
+    replica = replicas.find(uow, replica_id)
+    if replica is None or replica.attempt_id != principal.attempt_id:
+        raise _denied_to_report(replica_id)
+    return replica
+
+
+def _denied_to_report(replica_id: str) -> PodyardError:
+    return PodyardError(
+        Code.PERMISSION_DENIED,
+        f"Permission 'podyard.replicas.report' denied on resource 'replicas/{replica_id}' (or it might not exist).",
+    )
+
+
+def _check_fence(replica: Replica, fence: int) -> None:
+    if replica.fence != fence or not replica.is_live:
+        raise PodyardError(Code.ABORTED, f"replica {replica.replica_id} is over: fence {fence} is refused")
+
+
+def require_agent(principal: Principal, agent_id: str) -> None:
+    """Raises PERMISSION_DENIED unless the caller's token is that of this agent."""
+    if principal.agent_id != agent_id:
+        raise PodyardError(
+            Code.PERMISSION_DENIED,
+            f"Permission 'podyard.agents.sync' denied on resource 'agents/{agent_id}' (or it might not exist).",
+        )
+
+
+def list_agents(uow: UnitOfWork, principal: Principal) -> list[AgentRecord]:
+    principal.require("podyard.agents.list", "*", "agents")
+    return agent_rows.list_all(uow)

@@ -1,0 +1,248 @@
+"""Jobs: what users submit, see and cancel."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from podyard.base.errors import Code, PodyardError, failed_precondition, invalid, not_found
+from podyard.base.ids import check_resource_id, row_id
+from podyard.control.access import identity
+from podyard.control.compute import lookup, nodes
+from podyard.control.jobs import gangs
+from podyard.db import agents, job_history, job_logs
+from podyard.db import attempts as attempt_rows
+from podyard.db import jobs as rows
+from podyard.db import nodes as node_rows
+from podyard.db.transition import born, move, store
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.attempt import Attempt, AttemptOutcome
+from podyard.domain.fleet import Fleet
+from podyard.domain.gang import allowed_sizes
+from podyard.domain.job import (
+    Elastic,
+    Job,
+    JobRequest,
+    JobSpec,
+    JobState,
+    StartFrom,
+    job_name,
+    objects_prefix,
+)
+from podyard.domain.job_history import CheckpointRecord, EvaluationRecord, LogLine, MetricPoint
+from podyard.domain.job_request import spec_of, wanted_checkpoint
+from podyard.domain.node import NodeRecord, NodeSpec, NodeState
+from podyard.domain.ports import ObjectReader
+from podyard.domain.principal import Principal
+
+ARTIFACTS = ("export/", "predictions")  # what a job makes for others; its checkpoints are its own
+CHECKPOINTS_NAMED_MAX = 10  # in an error that says which ones there are
+
+
+def create(
+    uow: UnitOfWork,
+    fleet: Fleet,
+    principal: Principal,
+    project: str,
+    zone: str,
+    job_id: str | None,
+    request: JobRequest,
+    node: str | NodeSpec,
+) -> Job:
+    """Accepts a job on a node that is READY (`node`: its id), or on one that is made for the job (a spec)."""
+    principal.require("podyard.jobs.create", project, f"projects/{project}/locations/{zone}/jobs")
+    nodes.zone_of(fleet, zone)
+    identity.project_row(uow, project)
+    job_key = row_id(uow.streams.stream("jobs"), "job")
+    job_id = job_key[:20] if job_id is None else check_resource_id(job_id, "jobId")
+    if rows.find(uow, project, zone, job_id) is not None:
+        raise PodyardError(Code.ALREADY_EXISTS, f"Resource '{job_name(project, zone, job_id)}' already exists")
+    if isinstance(node, str):
+        target = _ready_node(uow, principal, project, zone, node)
+    else:
+        operation = nodes.create(uow, fleet, principal, project, zone, job_id, node, job_key=job_key)
+        target = node_rows.get_by_key(uow, operation.target_key)
+    kind = target.kind
+    source = _source(uow, principal, project, zone, request)
+    spec = spec_of(request, kind, source)
+    job = Job(
+        job_key=job_key,
+        project=project,
+        zone=zone,
+        job_id=job_id,
+        spec=spec,
+        node_key=target.node_key,
+        node_id=target.node_id,
+        accelerator_type=target.accelerator_type,
+        topology=target.topology,
+        owns_node=not isinstance(node, str),
+        created=uow.now,
+    )
+    _check_room(uow, allowed_sizes(spec, kind)[-1].process_count)
+    born(uow, job, reason="submitted")
+    return get(uow, principal, project, zone, job_id)
+
+
+def get(uow: UnitOfWork, principal: Principal, project: str, zone: str, job_id: str) -> Job:
+    return lookup.job(uow, principal, "podyard.jobs.get", project, zone, job_id)
+
+
+def list_jobs(uow: UnitOfWork, principal: Principal, project: str, zone: str | None) -> list[Job]:
+    """The newest first."""
+    principal.require("podyard.jobs.list", project, f"projects/{project}/locations/{zone or '-'}/jobs")
+    return rows.of_project(uow, project, zone)
+
+
+def cancel(uow: UnitOfWork, principal: Principal, project: str, zone: str, job_id: str) -> Job:
+    """Asks a job to stop; it is CANCELLED once its last process is gone. A job that has ended stays as it is."""
+    job = lookup.job(uow, principal, "podyard.jobs.cancel", project, zone, job_id)
+    if job.has_ended:
+        raise failed_precondition(f"job {job_id} is {job.state}: there is nothing to cancel")
+    by = f"cancelled by {principal.email}"
+    if job.state is JobState.QUEUED:
+        gangs.finish_job(uow, job, "cancel", None, by)
+    elif job.state is not JobState.CANCELLING:
+        changed = dataclasses.replace(job, state_reason="cancelling")
+        moved = move(uow, job, "cancel", reason=by, changed=changed)
+        attempt = attempt_rows.find_open(uow, job.job_key)
+        if attempt is None:
+            gangs.finish_job(uow, moved, "cancelled", None, by)
+        else:
+            gangs.end(uow, attempt, AttemptOutcome.CANCELLED, by)
+            gangs.settle(uow, attempt.attempt_id)
+    return get(uow, principal, project, zone, job_id)
+
+
+def resize(uow: UnitOfWork, principal: Principal, project: str, zone: str, job_id: str, replicas: int | None) -> Job:
+    """Sets how many processes an elastic job runs with at most; None: its whole gang again. A gang of another size is
+    asked to save and to leave, and the job goes on with the new one as soon as it has room.
+
+    Raises FAILED_PRECONDITION for a job that has ended or is not elastic, INVALID_ARGUMENT for a number that it cannot
+    run with.
+    """
+    job = lookup.job(uow, principal, "podyard.jobs.resize", project, zone, job_id)
+    if job.has_ended or job.state is JobState.CANCELLING:
+        raise failed_precondition(f"job {job_id} is {job.state}: there is nothing to resize")
+    elastic = job.spec.elastic
+    if elastic is None:
+        raise failed_precondition(f"job {job_id} is not elastic: only one that was submitted with elastic is resized")
+    counts = [size.process_count for size in allowed_sizes(job.spec, job.kind)]
+    if replicas is not None and replicas not in counts:
+        raise invalid(f"replicas is {replicas}: {_why_not(replicas, elastic, counts)}", "replicas")
+    spec = dataclasses.replace(job.spec, elastic=dataclasses.replace(elastic, max_replicas=replicas))
+    store(uow, job, dataclasses.replace(job, spec=spec))
+    gangs.follow_size(uow, job.job_key)
+    return get(uow, principal, project, zone, job_id)
+
+
+def _why_not(replicas: int, elastic: Elastic, counts: Sequence[int]) -> str:
+    if replicas < elastic.min_replicas:
+        return f"the job goes on with {elastic.min_replicas} (elastic.minReplicas) at least"
+    if replicas > counts[0]:
+        return f"its slice has room for {counts[0]} at most"
+    return f"its batch divides for {', '.join(map(str, counts))} only"
+
+
+def metrics(
+    uow: UnitOfWork, principal: Principal, project: str, zone: str, job_id: str, after_step: int, limit: int
+) -> list[MetricPoint]:
+    """The committed step history after `after_step`, at most `limit` points."""
+    job = lookup.job(uow, principal, "podyard.jobs.get", project, zone, job_id)
+    return job_history.committed_points(uow, job.job_key, after_step, limit)
+
+
+def checkpoints(uow: UnitOfWork, principal: Principal, project: str, zone: str, job_id: str) -> list[CheckpointRecord]:
+    """The committed checkpoints, the newest first. `best` is true of one at most: each was the best when it came."""
+    job = lookup.job(uow, principal, "podyard.jobs.get", project, zone, job_id)
+    found = job_history.committed_checkpoints(uow, job.job_key)
+    best = next((item.step for item in found if item.best), None)
+    return [dataclasses.replace(item, best=item.step == best) for item in found]
+
+
+def evaluations(uow: UnitOfWork, principal: Principal, project: str, zone: str, job_id: str) -> list[EvaluationRecord]:
+    """The committed evaluations, by step."""
+    job = lookup.job(uow, principal, "podyard.jobs.get", project, zone, job_id)
+    return job_history.committed_evaluations(uow, job.job_key)
+
+
+def artifacts(
+    uow: UnitOfWork, principal: Principal, project: str, zone: str, job_id: str, objects: ObjectReader
+) -> dict[str, int]:
+    """What the job has made to be taken away: name -> bytes."""
+    job = lookup.job(uow, principal, "podyard.jobs.get", project, zone, job_id)
+    prefix = objects_prefix(job.job_key)
+    found = {name: size for kind in ARTIFACTS for name, size in objects.sizes(prefix + kind).items()}
+    return {name.removeprefix(prefix): found[name] for name in sorted(found)}
+
+
+def artifact(
+    uow: UnitOfWork, principal: Principal, project: str, zone: str, job_id: str, objects: ObjectReader, name: str
+) -> bytes:
+    """One of `artifacts`; NOT_FOUND for any other name, wherever it might lead."""
+    if name not in artifacts(uow, principal, project, zone, job_id, objects):
+        raise not_found(f"{job_name(project, zone, job_id)}/artifacts/{name}")
+    job = lookup.job(uow, principal, "podyard.jobs.get", project, zone, job_id)
+    return objects.get(objects_prefix(job.job_key) + name)
+
+
+def attempts(
+    uow: UnitOfWork, principal: Principal, project: str, zone: str, job_id: str
+) -> list[tuple[Attempt, int, int]]:
+    """All attempts by number, each with its hosts and its global batch."""
+    job = lookup.job(uow, principal, "podyard.jobs.get", project, zone, job_id)
+    return [(attempt, *job.size_of(attempt)) for attempt in attempt_rows.of_job(uow, job.job_key)]
+
+
+def logs(
+    uow: UnitOfWork,
+    principal: Principal,
+    project: str,
+    zone: str,
+    job_id: str,
+    *,
+    worker: int | None,
+    after: int,
+    limit: int,
+) -> list[LogLine]:
+    """Lines in the order of their time, `after` many left out; of one worker (rank) or (None) of all."""
+    job = lookup.job(uow, principal, "podyard.jobs.get", project, zone, job_id)
+    return job_logs.lines_of(uow, job.job_key, worker, after, limit)
+
+
+def _source(
+    uow: UnitOfWork, principal: Principal, project: str, zone: str, request: JobRequest
+) -> tuple[StartFrom, JobSpec] | None:
+    """The checkpoint that the job starts from, and what its job was asked to do."""
+    wanted = wanted_checkpoint(request)
+    if wanted is None:
+        return None
+    job_id, step = wanted
+    job = lookup.job(uow, principal, "podyard.jobs.get", project, zone, job_id)
+    saved = job_history.committed_checkpoints(uow, job.job_key)
+    if not saved:
+        raise failed_precondition(f"job {job_id} has no checkpoint to start from")
+    steps = [item.step for item in saved]
+    if step is None:
+        step = steps[0]
+    elif step not in steps:
+        shown = ", ".join(map(str, steps[:CHECKPOINTS_NAMED_MAX]))
+        raise PodyardError(Code.NOT_FOUND, f"job {job_id} has no checkpoint of step {step}; it has those of {shown}")
+    return StartFrom(job_id, job.job_key, step), job.spec
+
+
+def _ready_node(uow: UnitOfWork, principal: Principal, project: str, zone: str, node_id: str) -> NodeRecord:
+    node = lookup.node(uow, principal, "tpu.nodes.get", project, zone, node_id)
+    if node.state is not NodeState.READY:
+        raise failed_precondition(f"node {node_id} is {node.state}: a job needs a node that is READY")
+    return node
+
+
+def _check_room(uow: UnitOfWork, needed: int) -> None:
+    """Refuses a gang that could never be placed, with the numbers."""
+    living = agents.list_living(uow)
+    room = sum(agent.replicas_max for agent in living)
+    if needed > room:
+        raise failed_precondition(
+            f"the job needs {needed} replicas at once, one per host, and the {len(living)} living agents hold "
+            f"{room}: start more agents, take a smaller slice, or set replicaProcesses"
+        )

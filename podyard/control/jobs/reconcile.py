@@ -1,0 +1,119 @@
+"""What the loop puts right by itself: silent replicas, jobs whose node is no more, nodes whose job is over."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from podyard.base.clock import RealTime
+from podyard.base.errors import Code, PodyardError
+from podyard.control.compute import nodes
+from podyard.control.jobs import gangs
+from podyard.db import agents, attempts, outbox, replicas
+from podyard.db import jobs as rows
+from podyard.db import nodes as node_rows
+from podyard.db import queued_resources as queue_rows
+from podyard.db.transition import move, store
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.attempt import Attempt, AttemptOutcome
+from podyard.domain.fleet import Fleet
+from podyard.domain.job import Job
+from podyard.domain.node import NODE, NODE_STATES_LOST, NodeRecord, NodeState
+from podyard.domain.principal import PLATFORM
+from podyard.domain.queued_resource import QueuedResourceState
+from podyard.domain.replica import ReplicaState
+
+
+def lose_silent_replicas(uow: UnitOfWork, watching_since: RealTime) -> None:
+    """Ends the attempts of replicas that nobody has heard of for a whole lease.
+
+    `watching_since`: since when this loop has watched without a gap. Before a full lease has passed nobody is declared
+    lost, since they may have been unable to report while we were away. A process whose lease has lapsed has stopped
+    itself; while its agent lives, the agent confirms that, so only a dead agent's replicas are written off here.
+    """
+    if uow.real_now < watching_since.plus_seconds(uow.leases.replica_seconds):
+        return
+    living = {agent.agent_id for agent in agents.list_living(uow)}
+    for replica in replicas.list_live(uow):
+        if replica.lease_until is not None and replica.lease_until >= uow.real_now:
+            continue
+        attempt = attempts.get(uow, replica.attempt_id)
+        if replica.agent_id not in living:
+            reason = f"agent {replica.agent_id} is silent and the lease is over"
+            gone = dataclasses.replace(replica, reason=replica.reason or reason)
+            move(uow, replica, "exit", reason=reason, changed=gone)
+        elif replica.state is ReplicaState.RUNNING or _long_started(uow, attempt):
+            gangs.end(
+                uow, attempt, AttemptOutcome.FAILED, f"replica {replica.rank} has not reported for its whole lease"
+            )
+        gangs.settle(uow, replica.attempt_id)
+
+
+def _long_started(uow: UnitOfWork, attempt: Attempt) -> bool:
+    """A replica that its agent never started: two leases are time enough for a start."""
+    return uow.real_now > attempt.started_real.plus_seconds(2 * uow.leases.replica_seconds)
+
+
+def poke_stopping(uow: UnitOfWork) -> None:
+    """Sends the hint again to agents whose replicas shall stop: the first one may have been lost."""
+    for agent_id in replicas.agents_to_stop(uow):
+        outbox.put(uow, f"agent.{agent_id}", gangs.POKE_TASK, [agent_id])
+
+
+def settle_attempts(uow: UnitOfWork) -> None:
+    """Looks again at every attempt of which more may follow than that it runs."""
+    for attempt_id in attempts.list_to_settle(uow):
+        gangs.settle(uow, attempt_id)
+
+
+def end_jobs_without_node(uow: UnitOfWork, fleet: Fleet) -> None:
+    """A waiting job whose node will not be READY again fails, or gets another node if the platform made the first."""
+    for job in rows.list_waiting(uow):
+        node = node_rows.get_by_key(uow, job.node_key)
+        if node.state not in _WILL_NOT_RUN:
+            continue
+        if _follows_slice(uow, job, node):
+            continue
+        if attempts.find_open(uow, job.job_key) is not None:
+            continue
+        if job.owns_node and node.state_reason:
+            _replace_node(uow, fleet, job, node)
+            continue
+        why = node.state_reason or node.wait_reason or "it was deleted"
+        text = f"node {job.node_id} is {node.state} and will not be READY again: {why}"
+        gangs.finish_job(uow, job, "fail", Code.ABORTED, text)
+    for node in node_rows.list_left_behind(uow):
+        if NODE.allows(node.state, "delete"):
+            nodes.delete_as_platform(uow, fleet, node)
+
+
+_WILL_NOT_RUN = NODE_STATES_LOST | {NodeState.DELETING, NodeState.GONE}
+
+
+def _follows_slice(uow: UnitOfWork, job: Job, node: NodeRecord) -> bool:
+    """Whether the job waits for a slice of a multislice that is made anew; it goes on on the new node of that name."""
+    queue = None if node.queued_resource_key is None else queue_rows.find_by_key(uow, node.queued_resource_key)
+    if queue is None or queue.state not in (QueuedResourceState.PROVISIONING, QueuedResourceState.ACTIVE):
+        return False
+    again = node_rows.find(uow, node.project, node.zone, node.node_id)
+    if again is None or again.queued_resource_key != node.queued_resource_key:
+        return False
+    if again.node_key != node.node_key:
+        changed = dataclasses.replace(job, node_key=again.node_key, state_reason="its slice was made anew")
+        store(uow, job, changed)
+    return True
+
+
+def _replace_node(uow: UnitOfWork, fleet: Fleet, job: Job, node: NodeRecord) -> None:
+    """A node that the platform made for a job, and took back: it is deleted, and then made again for the job."""
+    if NODE.allows(node.state, "delete"):
+        nodes.delete_as_platform(uow, fleet, node)
+    if node.live_name is not None:
+        return  # the next round finds the name free
+    place = (node.project, node.zone, node.node_id)
+    try:
+        operation = nodes.create(uow, fleet, PLATFORM, *place, node.spec, job_key=job.job_key)
+    except PodyardError as error:
+        gangs.finish_job(uow, job, "fail", error.code, f"its node was taken back, and no other can be made: {error}")
+        return
+    changed = dataclasses.replace(job, node_key=operation.target_key, state_reason="another node is made for it")
+    store(uow, job, changed)

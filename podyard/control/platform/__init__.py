@@ -1,0 +1,1 @@
+"""What every other room stands on: operations, the clock, request ids, webhooks, quotas of calls."""
