@@ -15,7 +15,8 @@ from podyard.api.job_messages import JobTask, to_api_task
 from podyard.base.clock import PlatformTime, RealTime
 from podyard.base.errors import invalid
 from podyard.control.compute import host_connections, hosts
-from podyard.control.jobs import agents
+from podyard.control.jobs import reports
+from podyard.control.platform import agents
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.gang import core_count, learning_rate_scale
 from podyard.domain.job import objects_prefix
@@ -199,10 +200,10 @@ def sync(request: Request, agent: str, body: Annotated[deps.MendedBody, SyncMess
     caller = deps.principal(request)
     agents.require_agent(caller, agent)
     message = deps.parse(SyncMessage, body)
-    seen = [agents.ReplicaReport(r.replica, r.fence, r.state, r.reason, r.released) for r in message.replicas]
+    seen = [reports.ReplicaReport(r.replica, r.fence, r.state, r.reason, r.released) for r in message.replicas]
 
     def body_of_unit(uow: UnitOfWork) -> tuple[Any, Any, Any, bool]:
-        live = agents.sync(uow, caller, agent, message.fence, seen)
+        live = reports.sync(uow, caller, agent, message.fence, seen)
         listening = listens(request, agent) and host_connections.has_listeners(uow)
         return live, hosts.list_wanted(uow, agent), hosts.list_removed(uow, message.host_folders), listening
 
@@ -219,9 +220,9 @@ def sync(request: Request, agent: str, body: Annotated[deps.MendedBody, SyncMess
 @router.post("/replicas/{replica}:join")
 def join(request: Request, replica: str, body: Annotated[deps.Body, JoinMessage]) -> Joined:
     caller = deps.principal(request)
-    agents.require_replica(caller, replica)
+    reports.require_replica(caller, replica)
     message = deps.parse(JoinMessage, body)
-    peers = deps.write(request, lambda uow: agents.join(uow, caller, replica, message.fence, message.address))
+    peers = deps.write(request, lambda uow: reports.join(uow, caller, replica, message.fence, message.address))
     if peers is None:
         return {"ready": False, "peers": []}
     return {
@@ -241,13 +242,13 @@ def join(request: Request, replica: str, body: Annotated[deps.Body, JoinMessage]
 @router.post("/replicas/{replica}:report")
 def report(request: Request, replica: str, body: Annotated[deps.MendedBody, ReportMessage]) -> Reported:
     caller = deps.principal(request)
-    agents.require_replica(caller, replica)
+    reports.require_replica(caller, replica)
     message = deps.parse(ReportMessage, body)
     lines = _lines(message)
 
     def unit(uow: UnitOfWork) -> tuple[str, bool]:
         progress = _progress(message, lines, uow.now)
-        return agents.report(uow, caller, replica, progress), agents.checkpoints_fail(uow, replica)
+        return reports.report(uow, caller, replica, progress), reports.checkpoints_fail(uow, replica)
 
     desired, fail = deps.write(request, unit)
     return {
@@ -260,11 +261,11 @@ def report(request: Request, replica: str, body: Annotated[deps.MendedBody, Repo
 @router.get("/replicas/{replica}")
 def specification(request: Request, replica: str) -> Specification:
     caller = deps.principal(request)
-    assigned = deps.read(request, lambda uow: agents.specification(uow, caller, replica))
+    assigned = deps.read(request, lambda uow: reports.specification(uow, caller, replica))
     return to_api_specification(assigned, deps.platform(request).database.leases.replica_seconds)
 
 
-def to_api_specification(assigned: agents.Assignment, lease_seconds: float) -> Specification:
+def to_api_specification(assigned: reports.Assignment, lease_seconds: float) -> Specification:
     job, attempt, mine = assigned.job, assigned.attempt, assigned.replica
     hosts, batch = job.size_of(attempt)
     return {
@@ -317,9 +318,9 @@ def _lines(message: ReportMessage) -> Lines:
         raise invalid(str(error), "logs") from None
 
 
-def _progress(message: ReportMessage, lines: Lines, now: PlatformTime) -> agents.Progress:
+def _progress(message: ReportMessage, lines: Lines, now: PlatformTime) -> reports.Progress:
     number = message.fence  # of the attempt
-    return agents.Progress(
+    return reports.Progress(
         fence=number,
         state=message.state,
         error=message.error,

@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 
 from podyard.api import deps
 from podyard.control.compute import host_connections, hosts
-from podyard.control.jobs.agents import require_agent
+from podyard.control.platform.agents import require_agent
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.host import NodeFacts, worker_environment
 from podyard.domain.host_record import HostRecord, HostState

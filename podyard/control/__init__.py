@@ -1,1 +1,17 @@
-"""Use cases: plain functions `f(uow, ...)`, each one atomic change."""
+"""Use cases: plain functions `f(uow, ...)`, each one atomic change, in six rooms.
+
+Rooms import downward only: checks, jobs, compute, platform, access; billing stands next to jobs and compute. What a
+room asks of one that it may not import goes through the room's `ports`, which are wired here, so that every importer of
+a room has them.
+"""
+
+from podyard.control.billing import ports as billing_ports
+from podyard.control.billing import spending
+from podyard.control.compute import ports as compute_ports
+from podyard.control.compute.retire import retire
+from podyard.control.jobs import gangs, preemption
+
+compute_ports.spending = spending
+compute_ports.end_gangs = gangs.end_on_node
+billing_ports.give_notice = preemption.give_notice
+billing_ports.retire = retire

@@ -1,4 +1,4 @@
-"""Fault rules on calls of Google's API: errors, latency, lost answers; and which views are wrong (`control/checks/faults`).
+"""Fault rules on calls of Google's API: errors, latency, lost answers; wrong views (`control/checks/faults`).
 
 It stands behind the guard, so that a fault tells nobody anything who may not call. Without rules a request pays for one
 comparison of clocks: whether there are any is read again after `RULES_SECONDS` only.

@@ -13,8 +13,9 @@ from typing import Any
 from podyard.base.clock import PlatformTime, RealClock, RealTime
 from podyard.base.errors import Code, PodyardError
 from podyard.base.rng import Random
-from podyard.control.jobs import agents
-from podyard.control.jobs.agents import Assignment, Progress, ReplicaReport
+from podyard.control.jobs import reports
+from podyard.control.jobs.reports import Assignment, Progress, ReplicaReport
+from podyard.control.platform import agents
 from podyard.db.unit_of_work import Database, UnitOfWork
 from podyard.domain.job_history import CheckpointRecord, MetricPoint
 from podyard.domain.principal import Principal
@@ -150,7 +151,7 @@ class SimAgent:
         said = [_report(item.replica, item.fence, item.phase, item.reason, item.released) for item in reported]
         try:
             live = self._database.run(
-                lambda uow: agents.sync(uow, self.principal, self.agent_id, self.fence, said), actor=self.agent_id
+                lambda uow: reports.sync(uow, self.principal, self.agent_id, self.fence, said), actor=self.agent_id
             )
         except PodyardError as error:
             if error.code is not Code.ABORTED:
@@ -178,7 +179,7 @@ class SimAgent:
 
     def _start(self, start: Start, attempt_id: str) -> None:
         principal = Principal(f"{attempt_id}@jobs.podyard.local", {}, attempt_id=attempt_id)
-        found = self._database.read(lambda uow: agents.specification(uow, principal, start.replica))
+        found = self._database.read(lambda uow: reports.specification(uow, principal, start.replica))
         self.processes[start.replica] = SimReplica(
             start.replica,
             start.fence,
@@ -206,7 +207,7 @@ class SimAgent:
     def _join(self, process: SimReplica) -> None:
         name, fence = process.replica_id, process.fence
         peers = self._database.run(
-            lambda uow: agents.join(uow, process.principal, name, fence, f"{self.agent_id}:{name[-6:]}"),
+            lambda uow: reports.join(uow, process.principal, name, fence, f"{self.agent_id}:{name[-6:]}"),
             actor=self.agent_id,
         )
         process.joined = peers is not None
@@ -251,7 +252,7 @@ class SimAgent:
             progress = Progress(
                 number, state, None, points, evaluations=[], checkpoints=saved, pruned=[], lines=[], summary={}
             )
-            return agents.report(uow, process.principal, process.replica_id, progress)
+            return reports.report(uow, process.principal, process.replica_id, progress)
 
         desired = self._database.run(unit, actor=self.agent_id)
         if self._database.peek(_IS_OVER, {"replica": process.replica_id}) is not None:

@@ -1,7 +1,7 @@
 """Simulated host servers: which hosts a machine runs, and what its host server says of them.
 
-They call `control/compute/hosts.sync` in the order in which `workers/host_server.py` does. A host takes one turn of its machine
-to start and one to stop.
+They call `control/compute/hosts.sync` in the order in which `workers/host_server.py` does. A host takes one turn of its
+machine to start and one to stop.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import update
 
 from podyard.control.compute import nodes, queue_states, queued_resources
-from podyard.control.jobs import agents, gangs, reconcile
+from podyard.control.jobs import gangs, reconcile, reports
 from podyard.control.platform import idempotency, operations
 from podyard.db import fleet as fleet_rows
 from podyard.db import job_snapshot, quotas, slices, timers, transition
@@ -139,19 +139,19 @@ def a_job_resumes_one_step_too_late(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("I4", 0, 1, 2)
 def the_last_step_of_a_report_is_lost(patch: pytest.MonkeyPatch) -> None:
-    keep = agents._keep_progress
+    keep = reports._keep_progress
 
     def changed(uow: UnitOfWork, replica: Any, attempt: Any, progress: Any) -> None:
         points = progress.points[:-1] if progress.state == "SUCCEEDED" else progress.points
         keep(uow, replica, attempt, dataclasses.replace(progress, points=points))
 
-    patch.setattr(agents, "_keep_progress", changed)
+    patch.setattr(reports, "_keep_progress", changed)
 
 
 @mutant("I4", 0, events=LOST_AND_FOUND)
 def an_old_fence_may_report(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(agents, "_check_fence", lambda *_: None)
-    patch.setattr(agents, "_keep_state", lambda *_: None)
+    patch.setattr(reports, "_check_fence", lambda *_: None)
+    patch.setattr(reports, "_keep_state", lambda *_: None)
 
 
 # I5: nothing that was accepted is lost, and what waits says why.

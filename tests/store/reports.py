@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from podyard.control.jobs.agents import Progress
+from podyard.control.jobs.reports import Progress
 from podyard.db.unit_of_work import Database
 from podyard.domain.job_history import CheckpointRecord, EvaluationRecord, MetricPoint
 from podyard.domain.replica import Replica

@@ -11,7 +11,8 @@ from podyard.base.clock import ManualClock
 from podyard.base.errors import Code, PodyardError
 from podyard.base.training_settings import TrainingSettings
 from podyard.control.access import identity
-from podyard.control.jobs import agents, gangs, jobs
+from podyard.control.jobs import gangs, jobs, reports
+from podyard.control.platform import agents
 from podyard.db import replicas
 from podyard.db.tables_jobs import jobs as jobs_table
 from podyard.db.transition import born, move
@@ -46,7 +47,7 @@ class Play:
     def wait(self, seconds: float) -> None:
         """Time passes; the agent lives."""
         self.clock.advance(seconds)
-        self.database.run(lambda uow: agents.sync(uow, AGENT, "local", self.fence, []))
+        self.database.run(lambda uow: reports.sync(uow, AGENT, "local", self.fence, []))
 
     def submit(self, job: str = "j", node: str = "pod", project: str = PROJECT, **fields: Any) -> None:
         asked = JobRequest(recipe="digits-cnn", steps=10, **fields)
@@ -71,7 +72,7 @@ class Play:
     def report(self, replica: Replica, state: str = "RUNNING", **fields: Any) -> str:
         said = progress(self.database, replica, state, **fields)
         caller = Principal("replica", {}, attempt_id=replica.attempt_id)
-        return self.database.run(lambda uow: agents.report(uow, caller, replica.replica_id, said))
+        return self.database.run(lambda uow: reports.report(uow, caller, replica.replica_id, said))
 
     def run_all(self) -> None:
         """Every replica that has been started runs; those that are to yield have done so, and have gone."""
@@ -82,8 +83,8 @@ class Play:
             if replica.desired == "YIELD":
                 self.report(replica, "YIELDED")
         stopped = [r for r in self.gang() if r.desired == "STOP"]
-        gone = [agents.ReplicaReport(r.replica_id, r.fence, "EXITED", "gone") for r in stopped]
-        self.database.run(lambda uow: agents.sync(uow, AGENT, "local", self.fence, gone))
+        gone = [reports.ReplicaReport(r.replica_id, r.fence, "EXITED", "gone") for r in stopped]
+        self.database.run(lambda uow: reports.sync(uow, AGENT, "local", self.fence, gone))
 
     def look(self, seconds: float = 0.0) -> None:
         """What a round of the loop does for jobs, and what the processes do then."""
@@ -103,8 +104,8 @@ class Play:
         return {ids[key]: count for key, count in sorted(found.items(), key=lambda item: ids[item[0]])}
 
     def exit_all(self) -> None:
-        gone = [agents.ReplicaReport(r.replica_id, r.fence, "EXITED", "gone") for r in self.gang()]
-        self.database.run(lambda uow: agents.sync(uow, AGENT, "local", self.fence, gone))
+        gone = [reports.ReplicaReport(r.replica_id, r.fence, "EXITED", "gone") for r in self.gang()]
+        self.database.run(lambda uow: reports.sync(uow, AGENT, "local", self.fence, gone))
 
     def grow(self) -> None:
         """The loop's look, after the pause, with an agent that lives."""

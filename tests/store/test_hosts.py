@@ -13,7 +13,7 @@ from podyard.base.clock import ManualClock
 from podyard.base.errors import Code, PodyardError
 from podyard.control.access import identity
 from podyard.control.compute import host_connections, hosts, nodes
-from podyard.control.jobs import agents
+from podyard.control.platform import agents
 from podyard.db import hosts as host_rows
 from podyard.db import nodes as node_rows
 from podyard.db import yard

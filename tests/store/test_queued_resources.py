@@ -9,8 +9,8 @@ import pytest
 from podyard.base.clock import ManualClock, PlatformTime
 from podyard.base.errors import Code, PodyardError
 from podyard.control.compute import nodes, queued_resources, quota
-from podyard.control.jobs import agents, jobs
-from podyard.control.platform import operations
+from podyard.control.jobs import jobs
+from podyard.control.platform import agents, operations
 from podyard.db import jobs as job_rows
 from podyard.db import queued_resources as rows
 from podyard.db.unit_of_work import Database

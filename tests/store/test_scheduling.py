@@ -10,7 +10,8 @@ from sqlalchemy import select
 from podyard.base.clock import ManualClock
 from podyard.base.errors import PodyardError
 from podyard.control.compute import hosts, nodes, queue_view
-from podyard.control.jobs import agents, gangs, jobs, preemption
+from podyard.control.jobs import gangs, jobs, preemption, reports
+from podyard.control.platform import agents
 from podyard.db import fleet as fleet_rows
 from podyard.db import nodes as node_rows
 from podyard.db import replicas
@@ -46,7 +47,7 @@ class Yard(Play):
     def turn(self, seconds: float = 0.0) -> None:
         self.clock.advance(seconds)
         if self.fence:
-            self.database.run(lambda uow: agents.sync(uow, AGENT, "local", self.fence, []))
+            self.database.run(lambda uow: reports.sync(uow, AGENT, "local", self.fence, []))
         super().turn()
 
     def agent(self, replicas_max: int = 8) -> None:
@@ -81,8 +82,8 @@ class Yard(Play):
         return told
 
     def exit_all(self) -> None:
-        gone = [agents.ReplicaReport(r.replica_id, r.fence, "EXITED", "gone") for r in self.live()]
-        self.database.run(lambda uow: agents.sync(uow, AGENT, "local", self.fence, gone))
+        gone = [reports.ReplicaReport(r.replica_id, r.fence, "EXITED", "gone") for r in self.live()]
+        self.database.run(lambda uow: reports.sync(uow, AGENT, "local", self.fence, gone))
         self.turn()
 
     def slices(self) -> dict[str, SliceRecord]:
@@ -96,8 +97,8 @@ class Yard(Play):
         return self.database.read(lambda uow: queue_view.rows(uow, self.fleet, PLATFORM, PROJECT, location))
 
 
-def _report(uow: Any, caller: Principal, replica: Replica, said: agents.Progress) -> str:
-    return agents.report(uow, caller, replica.replica_id, said)
+def _report(uow: Any, caller: Principal, replica: Replica, said: reports.Progress) -> str:
+    return reports.report(uow, caller, replica.replica_id, said)
 
 
 @pytest.fixture
@@ -348,14 +349,14 @@ def test_a_job_is_not_preempted_for_one_that_has_no_room_anyway(yard: Yard) -> N
     assert yard.job("high").state_reason == "2 replicas are needed at once and the living agents have room for 1"
     assert yard.report() == ["RUN", "RUN"]
     yard.ask(jobs.cancel, "other-job")
-    yard.database.run(lambda uow: agents.sync(uow, AGENT, "local", yard.fence, _exited(yard, "STOP")))
+    yard.database.run(lambda uow: reports.sync(uow, AGENT, "local", yard.fence, _exited(yard, "STOP")))
     yard.turn()
     assert yard.report() == ["YIELD"]
 
 
-def _exited(yard: Yard, desired: str) -> list[agents.ReplicaReport]:
+def _exited(yard: Yard, desired: str) -> list[reports.ReplicaReport]:
     stopping = [row for row in yard.live() if row.desired == desired]
-    return [agents.ReplicaReport(row.replica_id, row.fence, "EXITED", "gone") for row in stopping]
+    return [reports.ReplicaReport(row.replica_id, row.fence, "EXITED", "gone") for row in stopping]
 
 
 def test_a_priority_out_of_range_is_refused(yard: Yard) -> None:

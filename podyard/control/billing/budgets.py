@@ -12,17 +12,14 @@ import dataclasses
 from collections.abc import Sequence
 
 from podyard.base.clock import PlatformTime
-from podyard.base.errors import Code, invalid, not_found
+from podyard.base.errors import invalid, not_found
 from podyard.base.ids import check_resource_id, row_id
 from podyard.base.money import NANOS_PER_UNIT
 from podyard.base.rng import secret_token
-from podyard.control.billing import accounts, spending
+from podyard.control.billing import accounts, ports, spending
 from podyard.control.billing.commitments import usd
 from podyard.control.billing.spending import MONTH, REFUSE, STOP, TOTAL, BudgetState, Period
-from podyard.control.compute import queue_states
-from podyard.control.compute.nodes import pass_into
-from podyard.control.jobs import preemption
-from podyard.control.platform import operations, webhook_urls, webhooks
+from podyard.control.platform import webhook_urls, webhooks
 from podyard.db import budgets, timers
 from podyard.db import nodes as node_rows
 from podyard.db import webhooks as webhook_rows
@@ -305,7 +302,7 @@ def _ready_nodes(uow: UnitOfWork, budget: Budget) -> list[NodeRecord]:
 def _give_notice(uow: UnitOfWork, looked: _Looked, reached: PlatformTime) -> None:
     told = [node for node in _ready_nodes(uow, looked.budget) if node.reclaim_at is None]
     for node in told:
-        preemption.give_notice(uow, node, reached, f"budget {looked.budget.name} will be used up")
+        ports.give_notice(uow, node, reached, f"budget {looked.budget.name} will be used up")
     if told:
         names = _node_names(told)
         _record(uow, looked, "notice", reached.rfc3339(), uow.now, f"stops at {reached.rfc3339()}: {names}")
@@ -324,15 +321,7 @@ def _stop(uow: UnitOfWork, fleet: Fleet, looked: _Looked, reached: PlatformTime)
         return
     reason = f"budget {looked.budget.name} is used up since {reached.rfc3339()}"
     for node in found:
-        alone = node.host_count == 1 and node.queued_resource_key is None
-        verb, end = ("stop", "stopped") if alone else ("delete", "deleted")
-        seconds = fleet.timings.stop_seconds if alone else fleet.timings.delete_seconds
-        operations.fail(uow, node.pending_operation, Code.CANCELLED, f"The operation was cancelled: {reason}")
-        pending = operations.begin(uow, operations.of_node(node), verb).operation_id
-        changed = dataclasses.replace(node, pending_operation=pending, state_reason=reason)
-        pass_into(uow, node, verb, end, seconds, reason, changed)
-        if node.queued_resource_key is not None:
-            queue_states.settle(uow, node.queued_resource_key)
+        ports.retire(uow, fleet, node, reason)
     detail = f"{uow.now.rfc3339()} {found[0].node_key}"
     _record(uow, looked, "stop", detail, uow.now, f"{reason}: {_node_names(found)}")
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from podyard.base.errors import failed_precondition, not_found
 from podyard.control.compute import hosts as host_control
-from podyard.control.jobs.agents import require_agent
+from podyard.control.platform.agents import require_agent
 from podyard.db import hosts, yard
 from podyard.db import nodes as node_rows
 from podyard.db.unit_of_work import UnitOfWork

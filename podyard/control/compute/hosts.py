@@ -15,9 +15,8 @@ from podyard.base.clock import RealTime
 from podyard.base.errors import Code, PodyardError, failed_precondition, invalid, not_found
 from podyard.control.access import identity
 from podyard.control.compute import lookup
-from podyard.control.jobs.agents import require_agent
-from podyard.control.jobs.gangs import POKE_TASK
-from podyard.db import agents, faults, hosts, outbox, projects, yard
+from podyard.control.platform.agents import poke, require_agent
+from podyard.db import agents, faults, hosts, projects, yard
 from podyard.db import nodes as node_rows
 from podyard.db.transition import move, store
 from podyard.db.unit_of_work import UnitOfWork
@@ -381,4 +380,4 @@ def _note(uow: UnitOfWork, waiting: Sequence[HostRecord], problem: str) -> None:
 
 def _poke(uow: UnitOfWork, agent_id: str | None) -> None:
     assert agent_id is not None, "a live host is on an agent"
-    outbox.put(uow, f"agent.{agent_id}", POKE_TASK, [agent_id])
+    poke(uow, agent_id)

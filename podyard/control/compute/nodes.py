@@ -15,18 +15,14 @@ from podyard.base.clock import PlatformTime
 from podyard.base.errors import Code, PodyardError, failed_precondition, invalid
 from podyard.base.ids import check_resource_id, row_id
 from podyard.control.access import identity
-from podyard.control.billing import spending
-from podyard.control.compute import disks, lookup, queue_states, quota
-from podyard.control.jobs.gangs import end as end_attempt
+from podyard.control.compute import disks, lookup, ports, queue_states, quota
 from podyard.control.platform import operations
-from podyard.db import attempts, hosts, replicas, slices, timers
 from podyard.db import faults as fault_rows
-from podyard.db import jobs as job_rows
+from podyard.db import hosts, replicas, slices, timers
 from podyard.db import nodes as rows
 from podyard.db.timers import Timer
 from podyard.db.transition import born, move, store
 from podyard.db.unit_of_work import UnitOfWork
-from podyard.domain.attempt import AttemptOutcome
 from podyard.domain.fleet import Fleet, Zone
 from podyard.domain.host import default_service_account
 from podyard.domain.node import (
@@ -76,9 +72,9 @@ def create(
     check_account(uow, principal, project, spec)
     check_free(uow, project, zone, node_id, spec)
     quota.check(uow, fleet, project, zone, kind, spec.usage_class)
-    spending.admit(uow, project, [(node_id, spec)], of_job=job_key is not None)
+    ports.spending.admit(uow, project, [(node_id, spec)], of_job=job_key is not None)
     node = _new(uow, project, zone, node_id, spec)
-    detail = spending.price_warning(uow, zone, spec)
+    detail = ports.spending.price_warning(uow, zone, spec)
     operation = operations.begin(uow, operations.of_node(node), "create", detail)
     made = replace(node, pending_operation=operation.operation_id, job_key=job_key, state_reason=initial_state_reason)
     born(uow, made, reason="requested")
@@ -372,7 +368,7 @@ def pass_into(
     """Moves a READY node into the passing state of `event`, which ends its jobs; the event `end` makes it READY again
     after `seconds` of platform time (None: when whoever calls this sets the timer). `changed`: as of `move`."""
     moved = move(uow, node, event, reason=reason, changed=changed)
-    _end_jobs(uow, node, f"node {node.node_id}: {reason}")
+    ports.end_gangs(uow, node.node_key, f"node {node.node_id}: {reason}")
     if seconds is not None:
         timers.put(uow, f"node.{end}", node.node_key, moved.version, uow.now.plus_seconds(seconds))
     return moved
@@ -387,7 +383,7 @@ def _begin(uow: UnitOfWork, node: NodeRecord, verb: str, seconds: float | None) 
     changed = replace(node, pending_operation=operation.operation_id)
     moved = move(uow, node, verb, reason=f"{verb} requested", changed=changed)
     if verb != "start":
-        _end_jobs(uow, node, f"node {node.node_id}: {verb} requested")
+        ports.end_gangs(uow, node.node_key, f"node {node.node_id}: {verb} requested")
     if seconds is not None:
         kind = {"stop": "node.stopped", "delete": "node.deleted"}[verb]
         timers.put(uow, kind, node.node_key, moved.version, uow.now.plus_seconds(seconds))
@@ -400,7 +396,7 @@ def take_back(uow: UnitOfWork, node: NodeRecord, event: str, reason: str) -> Nod
         operations.fail(uow, node.pending_operation, Code.CANCELLED, f"The node was taken back: {reason}")
     changed = replace(_healthy(node), pending_operation=None, state_reason=reason)
     moved = move(uow, node, event, reason=reason, changed=changed)
-    _end_jobs(uow, node, f"node {node.node_id}: {reason}")
+    ports.end_gangs(uow, node.node_key, f"node {node.node_id}: {reason}")
     timers.put(uow, "node.release", node.node_key, moved.version, uow.now)
     _tell_queue(uow, node)
     return moved
@@ -415,13 +411,6 @@ def _under_notice(uow: UnitOfWork, node: NodeRecord) -> bool:
 def _tell_queue(uow: UnitOfWork, node: NodeRecord) -> None:
     if node.queued_resource_key is not None:
         queue_states.settle(uow, node.queued_resource_key)
-
-
-def _end_jobs(uow: UnitOfWork, node: NodeRecord, reason: str) -> None:
-    for job in job_rows.active_on_node(uow, node.node_key):
-        attempt = attempts.find_open(uow, job.job_key)
-        if attempt is not None:
-            end_attempt(uow, attempt, AttemptOutcome.PREEMPTED, reason)
 
 
 def _busy(uow: UnitOfWork, node_key: str) -> bool:

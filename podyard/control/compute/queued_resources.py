@@ -16,8 +16,7 @@ from podyard.base.durations import duration_text
 from podyard.base.errors import Code, PodyardError, failed_precondition, invalid
 from podyard.base.ids import RESOURCE_ID_LENGTH_MAX, check_resource_id, row_id
 from podyard.control.access import identity
-from podyard.control.billing import spending
-from podyard.control.compute import lookup, nodes, quota
+from podyard.control.compute import lookup, nodes, ports, quota
 from podyard.control.compute.queue_states import remind, settle
 from podyard.control.platform import operations
 from podyard.db import faults, slices, timers
@@ -77,7 +76,7 @@ def create(
         nodes.check_free(uow, project, zone, node.node_id, node.spec)
     kinds = [kind_of(node.spec.accelerator_type, node.spec.topology) for node in resolved.nodes]
     quota.check_all(uow, fleet, project, zone, kinds, resolved.usage_class)
-    spending.admit(uow, project, [(node.node_id, node.spec) for node in resolved.nodes])
+    ports.spending.admit(uow, project, [(node.node_id, node.spec) for node in resolved.nodes])
     made = QueuedResourceRecord(
         queued_resource_key=row_id(uow.streams.stream("queued_resources"), "queue"),
         project=project,
@@ -103,7 +102,7 @@ def create(
     )
     born(uow, made, reason="requested")
     # All nodes are of one type and usage.
-    return _queue(uow, principal, made, spending.price_warning(uow, zone, resolved.nodes[0].spec))
+    return _queue(uow, principal, made, ports.spending.price_warning(uow, zone, resolved.nodes[0].spec))
 
 
 def _queue(uow: UnitOfWork, principal: Principal, made: QueuedResourceRecord, detail: str) -> Operation:
@@ -195,7 +194,7 @@ def apply_place_group(uow: UnitOfWork, fleet: Fleet, action: PlaceGroup) -> None
         timers.put(uow, "queuedResource.late", action.group, 0, until)
         return
     identity.project_row(uow, queued.project)
-    if refused := spending.hold_in_queue(uow, queued):
+    if refused := ports.spending.hold_in_queue(uow, queued):
         store(uow, queued, dataclasses.replace(queued, wait_reason=refused[0], late_until=refused[1]))
         timers.put(uow, "queuedResource.late", action.group, 0, refused[1])
         return

@@ -15,7 +15,8 @@ from podyard.base.ids import row_id
 from podyard.base.rng import secret_token
 from podyard.control.access import identity
 from podyard.control.jobs import log_lines
-from podyard.db import attempts, credentials, job_history, job_snapshot, outbox, replicas
+from podyard.control.platform.agents import poke
+from podyard.db import attempts, credentials, job_history, job_snapshot, replicas
 from podyard.db import jobs as rows
 from podyard.db.transition import born, move, store
 from podyard.db.unit_of_work import UnitOfWork
@@ -27,7 +28,6 @@ from podyard.scheduler import attempts as rules
 from podyard.scheduler.jobs import decide_size_of, decide_sizes, decide_starts
 
 _GOES_ON = (AttemptOutcome.FAILED, AttemptOutcome.PREEMPTED, AttemptOutcome.RESIZED)  # so does the job
-POKE_TASK = "podyard.poke_agent"
 
 
 def start_waiting(uow: UnitOfWork, shares: Mapping[str, float] | None = None) -> int:
@@ -92,7 +92,7 @@ def _start(uow: UnitOfWork, start: StartGang) -> None:
     born(uow, attempt, reason=f"from step {resume_step}")
     _add_replicas(uow, attempt, start)
     for agent_id in sorted(set(start.agents)):
-        outbox.put(uow, f"agent.{agent_id}", POKE_TASK, [agent_id])
+        poke(uow, agent_id)
     changed = dataclasses.replace(
         job,
         state_reason=start.reason,
@@ -167,11 +167,19 @@ def end(uow: UnitOfWork, attempt: Attempt, outcome: AttemptOutcome, reason: str)
     gang = replicas.of_attempt(uow, attempt.attempt_id)
     replicas.set_desired(uow, attempt.attempt_id, Desired.STOP)
     for agent_id in sorted({replica.agent_id for replica in gang if replica.is_live}):
-        outbox.put(uow, f"agent.{agent_id}", POKE_TASK, [agent_id])
+        poke(uow, agent_id)
     job = rows.get(uow, attempt.job_key)
     if outcome in _GOES_ON and JOB.allows(job.state, "recover"):
         move(uow, job, "recover", reason=reason, changed=dataclasses.replace(job, state_reason=reason))
     return ending
+
+
+def end_on_node(uow: UnitOfWork, node_key: str, reason: str) -> None:
+    """Ends the gangs on a node that is lost to them."""
+    for job in rows.active_on_node(uow, node_key):
+        attempt = attempts.find_open(uow, job.job_key)
+        if attempt is not None:
+            end(uow, attempt, AttemptOutcome.PREEMPTED, reason)
 
 
 def _finish(uow: UnitOfWork, attempt: Attempt, gang: list[Replica]) -> None:

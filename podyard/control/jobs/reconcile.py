@@ -8,7 +8,8 @@ from podyard.base.clock import RealTime
 from podyard.base.errors import Code, PodyardError
 from podyard.control.compute import nodes
 from podyard.control.jobs import gangs
-from podyard.db import agents, attempts, outbox, replicas
+from podyard.control.platform.agents import poke
+from podyard.db import agents, attempts, replicas
 from podyard.db import jobs as rows
 from podyard.db import nodes as node_rows
 from podyard.db import queued_resources as queue_rows
@@ -56,7 +57,7 @@ def _long_started(uow: UnitOfWork, attempt: Attempt) -> bool:
 def poke_stopping(uow: UnitOfWork) -> None:
     """Sends the hint again to agents whose replicas shall stop: the first one may have been lost."""
     for agent_id in replicas.agents_to_stop(uow):
-        outbox.put(uow, f"agent.{agent_id}", gangs.POKE_TASK, [agent_id])
+        poke(uow, agent_id)
 
 
 def settle_attempts(uow: UnitOfWork) -> None:

@@ -10,13 +10,13 @@ from podyard.base.clock import RealTime
 from podyard.base.errors import Code, PodyardError, invalid
 from podyard.control.jobs import log_lines
 from podyard.control.jobs.gangs import settle
+from podyard.control.platform import agents
 from podyard.db import agents as agent_rows
 from podyard.db import attempts, faults, job_history, replicas
 from podyard.db import jobs as rows
 from podyard.db.nodes import get_by_key as get_node
 from podyard.db.transition import move, store
 from podyard.db.unit_of_work import UnitOfWork
-from podyard.domain.agent import AgentRecord
 from podyard.domain.attempt import Attempt
 from podyard.domain.job import Job
 from podyard.domain.job_history import CheckpointRecord, EvaluationRecord, MetricPoint
@@ -63,25 +63,6 @@ class Assignment:
     bind_address: str
 
 
-def register(
-    uow: UnitOfWork,
-    principal: Principal,
-    agent_id: str,
-    replicas_max: int,
-    hosts_max: int,
-    bind_address: str,
-    pid: int,
-) -> int:
-    """Makes the caller the agent of this name and returns its fence: an older process of that name is refused."""
-    require_agent(principal, agent_id)
-    before = agent_rows.find(uow, agent_id, lock=True)
-    fence = 1 if before is None else before.fence + 1
-    now = uow.real_now
-    agent = AgentRecord(agent_id, bind_address, replicas_max, hosts_max, pid, fence, registered=now, seen=now)
-    agent_rows.store(uow, before, agent)
-    return fence
-
-
 def sync(
     uow: UnitOfWork, principal: Principal, agent_id: str, fence: int, reports: Sequence[ReplicaReport]
 ) -> list[Replica]:
@@ -89,11 +70,8 @@ def sync(
 
     A replica that shall yield goes on by itself until it has: to its agent it shall RUN.
     """
-    require_agent(principal, agent_id)
-    agent = agent_rows.find(uow, agent_id)
-    if agent is None or agent.fence != fence:
-        raise PodyardError(Code.ABORTED, f"agent {agent_id} has registered anew: fence {fence} is old")
-    agent_rows.store(uow, agent, dataclasses.replace(agent, seen=uow.real_now))
+    agents.require_agent(principal, agent_id)
+    agents.note_seen(uow, agent_id, fence)
     for report in reports:
         _take(uow, agent_id, report)
     return [_as_told(replica) for replica in replicas.list_live(uow, agent_id)]
@@ -262,17 +240,3 @@ def _denied_to_report(replica_id: str) -> PodyardError:
 def _check_fence(replica: Replica, fence: int) -> None:
     if replica.fence != fence or not replica.is_live:
         raise PodyardError(Code.ABORTED, f"replica {replica.replica_id} is over: fence {fence} is refused")
-
-
-def require_agent(principal: Principal, agent_id: str) -> None:
-    """Raises PERMISSION_DENIED unless the caller's token is that of this agent."""
-    if principal.agent_id != agent_id:
-        raise PodyardError(
-            Code.PERMISSION_DENIED,
-            f"Permission 'podyard.agents.sync' denied on resource 'agents/{agent_id}' (or it might not exist).",
-        )
-
-
-def list_agents(uow: UnitOfWork, principal: Principal) -> list[AgentRecord]:
-    principal.require("podyard.agents.list", "*", "agents")
-    return agent_rows.list_all(uow)

@@ -1,0 +1,31 @@
+"""What compute asks of other rooms without importing them. `podyard/control/__init__.py` wires it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from podyard.base.clock import PlatformTime
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.node import NodeSpec
+from podyard.domain.queued_resource import QueuedResourceRecord
+
+
+class SpendingGuard(Protocol):
+    """Budgets, asked before nodes are accepted or placed."""
+
+    def admit(
+        self, uow: UnitOfWork, project: str, wanted: Sequence[tuple[str, NodeSpec]], *, of_job: bool = False
+    ) -> None:
+        """`wanted`: (node id, spec). Raises RESOURCE_EXHAUSTED when a budget that refuses new nodes is used up."""
+
+    def price_warning(self, uow: UnitOfWork, zone: str, spec: NodeSpec) -> str:
+        """A warning when the node has no price; "" when it has one."""
+
+    def hold_in_queue(self, uow: UnitOfWork, queued: QueuedResourceRecord) -> tuple[str, PlatformTime] | None:
+        """Why the request must wait, and until when; None when it may be placed."""
+
+
+spending: SpendingGuard
+# (node key, reason): ends the gangs that are on a node.
+end_gangs: Callable[[UnitOfWork, str, str], None]
