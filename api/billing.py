@@ -15,7 +15,7 @@ from podyard.base.money import minor_text
 from podyard.control.billing import usages
 from podyard.domain.fleet import region_of
 from podyard.domain.node import UsageClass
-from podyard.pricing.sku import default_rate_card
+from podyard.pricing.current_card import default_rate_card
 
 router = APIRouter(prefix="/podyard/v1/projects/{project}", route_class=deps.Route)
 

@@ -20,7 +20,7 @@ from podyard.control.billing.spending import BudgetState
 from podyard.domain.budget import Budget, BudgetLogEntry, WebhookRequest
 from podyard.domain.node import UsageClass
 from podyard.pricing.attribution import Share
-from podyard.pricing.sku import default_rate_card
+from podyard.pricing.current_card import default_rate_card
 
 router = APIRouter(prefix="/podyard/v1/projects/{project}", route_class=deps.Route)
 

@@ -24,7 +24,7 @@ from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.errors import invalid
 from podyard.base.money import NANOS_PER_UNIT
 from podyard.control.billing.catalogue import SERVICES, ListedService, ListedSku, Timeline, service_of, skus_of
-from podyard.pricing.sku import default_rate_card
+from podyard.pricing.current_card import default_rate_card
 
 T = TypeVar("T")
 

@@ -15,8 +15,8 @@ from podyard.api.objects import ObjectFiles
 from podyard.base.errors import Code, invalid
 from podyard.control.billing import exports
 from podyard.domain.export import Export
+from podyard.pricing.current_card import default_rate_card
 from podyard.pricing.export_slices import GRANULARITIES
-from podyard.pricing.sku import default_rate_card
 
 router = APIRouter(prefix="/podyard/v1/projects/{project}", route_class=deps.Route)
 

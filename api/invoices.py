@@ -18,7 +18,7 @@ from podyard.control.billing.invoice_document import EXACT_DECIMALS, to_json
 from podyard.domain.account import Account
 from podyard.domain.invoice import Credit, IssuedInvoice, Purchase
 from podyard.http import several_units
-from podyard.pricing.sku import default_rate_card
+from podyard.pricing.current_card import default_rate_card
 
 router = APIRouter(prefix="/podyard/v1/projects/{project}", route_class=deps.Route)
 

@@ -18,7 +18,7 @@ from podyard.domain.attempt import Attempt as AttemptRecord
 from podyard.domain.job import Job, job_name
 from podyard.domain.job_history import CheckpointRecord
 from podyard.domain.principal import Principal
-from podyard.pricing.sku import default_rate_card
+from podyard.pricing.current_card import default_rate_card
 
 router = APIRouter(prefix="/podyard/v1/projects/{project}/locations/{zone}/jobs", route_class=deps.Route)
 

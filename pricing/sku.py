@@ -16,7 +16,6 @@ from podyard.base.money import nanos_from_decimal_text
 from podyard.domain.node import UsageClass
 from podyard.domain.usage import PriceUnit, PriceVersion
 from podyard.hardware.accelerator_types import parse
-from podyard.settings import rate_card_path
 
 DISK = "disk"  # what stands in the place of a generation: SKUs `disk-TYPE/REGION/USAGE`
 HOST = "host"  # SKUs `host-SERIES-PART/REGION/USAGE`, one for the vCPUs and one for the memory of a host
@@ -145,16 +144,6 @@ def _price_of(sku: Sku, quantity: int, at: PlatformTime) -> Price:
         source=version.source,
         verified=version.verified,
     )
-
-
-@functools.cache
-def default_rate_card() -> RateCard:
-    """The rate card of this process: the file that PODYARD_RATE_CARD names, else the card that comes with Podyard.
-    Raises FAILED_PRECONDITION that names the row that is wrong."""
-    # cards.py makes what this module defines.
-    from podyard.pricing import cards
-
-    return cards.read_card(rate_card_path() or cards.SHIPPED)
 
 
 def make_sku(

@@ -22,7 +22,7 @@ from podyard.cli.fleets import read_fleet
 from podyard.control.access import identity
 from podyard.control.checks import fsck
 from podyard.db.unit_of_work import Database
-from podyard.pricing.sku import default_rate_card
+from podyard.pricing.current_card import default_rate_card
 from tests.waiting import patient, until
 
 PODYARD = [sys.executable, "-c", "from podyard.main import cli; cli()"]

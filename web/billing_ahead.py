@@ -19,7 +19,7 @@ from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.principal import PLATFORM
 from podyard.http.context import Platform
 from podyard.http.several_units import read_snapshot
-from podyard.pricing.sku import default_rate_card
+from podyard.pricing.current_card import default_rate_card
 from podyard.web import billing_turns
 from podyard.web.render import templates
 

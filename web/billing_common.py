@@ -24,8 +24,8 @@ from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain import months
 from podyard.http import context
 from podyard.http.several_units import read_snapshot
+from podyard.pricing.current_card import default_rate_card
 from podyard.pricing.explore import Exact, round_half
-from podyard.pricing.sku import default_rate_card
 from podyard.web import formats
 from podyard.web.render import project_url
 

@@ -27,8 +27,8 @@ from podyard.domain.principal import Principal
 from podyard.http import context
 from podyard.pricing import explore
 from podyard.pricing.commitments import seconds_until
+from podyard.pricing.current_card import default_rate_card
 from podyard.pricing.explore import Bucket
-from podyard.pricing.sku import default_rate_card
 from podyard.web import charts
 from podyard.web.billing_common import csv_file, exactly, frame, make_once, pages, read, with_query
 from podyard.web.billing_stream import stream
@@ -163,7 +163,7 @@ def _question(account: Account, as_of: PlatformTime, fields: Mapping[str, str], 
     usual = _usual(account, as_of)
     by = fields.get("by") or usual.by
     if by not in WAYS:
-        raise invalid(f"{by[:40]!r} is none of {', '.join(WAYS)}", "by")
+        raise invalid(f"unknown grouping {by[:40]!r}: use {', '.join(WAYS)}", "by")
     pairs = [tuple(text.split("=", 1)) for text in where if "=" in text]
     if fields.get("dim") and fields.get("value"):
         pairs.append((fields["dim"], fields["value"]))
@@ -172,7 +172,7 @@ def _question(account: Account, as_of: PlatformTime, fields: Mapping[str, str], 
         raise invalid(f"at most {WHERE_MAX} filters, of {VALUE_LENGTH_MAX} characters", "where")
     bucket = fields.get("bucket") or usual.bucket
     if bucket not in tuple(Bucket):
-        raise invalid(f"{str(bucket)[:40]!r} is none of {', '.join(Bucket)}", "bucket")
+        raise invalid(f"unknown bucket {str(bucket)[:40]!r}: use {', '.join(Bucket)}", "bucket")
     return Question(
         _day(fields.get("from"), usual.first, "from"),
         _day(fields.get("to"), usual.last, "to"),

@@ -22,8 +22,8 @@ from podyard.domain.invoice import IssuedInvoice
 from podyard.domain.usage import UsageEvent, UsageRecord
 from podyard.http import context
 from podyard.pricing.commitments import OWN
+from podyard.pricing.current_card import default_rate_card
 from podyard.pricing.rating import amount_of
-from podyard.pricing.sku import default_rate_card
 from podyard.web.billing_common import exactly, frame, make_once, pages, read, read_again
 from podyard.web.billing_stream import stream
 from podyard.web.commands import Command

@@ -75,7 +75,7 @@ def stream(
     """A route that makes a whole page and may take its time for it.
 
     `title`: another than the tab's, with `{month}` of the path. `check` looks at the address alone, quickly: it returns
-    the page's status, or raises what the page would. An answer that is no page (`?format=`) comes when it is whole.
+    the page's status, or raises what the page would. An answer that is not a page (`?format=`) comes when it is whole.
     """
 
     def decorate(show: Show) -> Callable[..., Awaitable[Response]]:

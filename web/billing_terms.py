@@ -19,7 +19,8 @@ from podyard.domain.budget import Budget, BudgetLogEntry, WebhookRequest
 from podyard.domain.invoice import Purchase
 from podyard.domain.usage import PriceVersion
 from podyard.http import context
-from podyard.pricing.sku import RateCard, Sku, default_rate_card
+from podyard.pricing.current_card import default_rate_card
+from podyard.pricing.sku import RateCard, Sku
 from podyard.web.billing_common import budget_bar, cents, frame, pages, read
 from podyard.web.billing_stream import stream
 from podyard.web.commands import Command

@@ -24,8 +24,9 @@ from podyard.hardware.accelerator_types import parse
 from podyard.http import context
 from podyard.pricing import explore
 from podyard.pricing.commitments import seconds_until
+from podyard.pricing.current_card import default_rate_card
 from podyard.pricing.explore import Bucket
-from podyard.pricing.sku import COMMITMENT_YEARS, default_rate_card
+from podyard.pricing.sku import COMMITMENT_YEARS
 from podyard.web import charts
 from podyard.web.billing_common import Pages, cents, frame, hourly, make_once, month_of, months_of, pages, read
 from podyard.web.billing_stream import stream
@@ -288,7 +289,7 @@ def what_if(request: Request, project: str) -> Response:
 def _change(fields: Mapping[str, str]) -> Change:
     usage, years, quantity = fields.get("usage"), fields.get("years"), fields.get("quantity") or "1"
     if usage and usage not in tuple(UsageClass):
-        raise invalid(f"usage {usage[:40]!r} is none of {', '.join(UsageClass)}", "usage")
+        raise invalid(f"unknown usage {usage[:40]!r}: use {', '.join(UsageClass)}", "usage")
     if any(not text.isdecimal() or len(text) > 9 for text in (years or "1", quantity)):
         raise invalid("years and quantity are whole numbers", "years")
     return Change(

@@ -52,7 +52,7 @@ def percent(value: float) -> str:
 
 
 def tone(state: str) -> str:
-    """The colour class of a state; the state itself always stands beside it as text."""
+    """The colour class of a state; the state itself is always next to it as text."""
     return next((name for name, states in _TONES.items() if state in states), "quiet")
 
 

@@ -13,7 +13,8 @@ from podyard.hardware import accelerator_types
 from podyard.hardware.accelerator_types import AcceleratorType
 from podyard.hardware.runtime_versions import runtime_versions_of
 from podyard.http.texts import check_description, check_labels
-from podyard.pricing.sku import Price, default_rate_card
+from podyard.pricing.current_card import default_rate_card
+from podyard.pricing.sku import Price
 from podyard.web.commands import scheduling
 
 DEFAULT_TYPE = "v2-8"  # the smallest node: what a first visitor should meet
@@ -88,7 +89,7 @@ def node_spec(fields: Mapping[str, str]) -> NodeSpec:
     kind = accelerator_types.parse(fields.get("accelerator_type", ""))
     usage = fields.get("usage") or str(UsageClass.ON_DEMAND)
     if usage not in tuple(UsageClass):
-        raise invalid(f"usage {usage!r} is none of {', '.join(UsageClass)}", "usage")
+        raise invalid(f"unknown usage {usage!r}: use {', '.join(UsageClass)}", "usage")
     version = fields.get("runtime_version", "")
     if not version:
         raise invalid("a node needs a runtime version", "runtimeVersion")

@@ -1,4 +1,4 @@
-"""An invoice to print: a page of its own for paper, and the same as PDF. Both are made of one `Sheet`.
+"""An invoice to print: a separate page for paper, and the same as PDF. Both are made of one `Sheet`.
 
 The same invoice is the same bytes: a PDF's own date is the invoice's `asOf`, never a clock.
 """
@@ -20,7 +20,7 @@ from podyard.control.billing.invoice_document import DocumentLine, InvoiceDocume
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.principal import Principal
 from podyard.http import context
-from podyard.pricing.sku import default_rate_card
+from podyard.pricing.current_card import default_rate_card
 from podyard.web.render import ConsoleRoute, fragment
 
 MARGIN_POINTS = 45

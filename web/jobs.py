@@ -28,7 +28,7 @@ from podyard.domain.node import Node, NodeSpec
 from podyard.domain.principal import Principal
 from podyard.domain.recipes import RECIPES
 from podyard.http import context
-from podyard.pricing.sku import default_rate_card
+from podyard.pricing.current_card import default_rate_card
 from podyard.web import charts, commands, forms, job_form, live
 from podyard.web.render import ConsoleRoute, form_of, fragment, page, project_url, see_other
 
@@ -191,7 +191,7 @@ def _cancel(request: Request, project: str, zone: str, job_id: str) -> Response:
 
 
 def _rank(text: str) -> int | None:
-    """The replica whose log is asked for; all of them (None) for anything that is no rank."""
+    """The replica whose log is asked for; all of them (None) for anything that is not a rank."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
 

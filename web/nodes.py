@@ -22,7 +22,8 @@ from podyard.domain.node import INTERRUPTIBLE, NODE, Node, kind_of
 from podyard.domain.principal import Principal
 from podyard.hardware.accelerator_types import AcceleratorType
 from podyard.http import context
-from podyard.pricing.sku import Price, default_rate_card
+from podyard.pricing.current_card import default_rate_card
+from podyard.pricing.sku import Price
 from podyard.web import commands, forms, live
 from podyard.web.operator import NODE_FAULTS
 from podyard.web.render import ConsoleRoute, error_page, form_of, fragment, page, project_url, see_other

@@ -1,4 +1,4 @@
-"""For the owner of the platform: its clock, and what shall go wrong."""
+"""For the owner of the platform: its clock and fault rules."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _act(request: Request, project: str, action: str, fields: Mapping[str, str])
         context.write(request, body)
     except PodyardError as error:
         return _page(request, project, fields, error)
-    # Whoever came from a node's page goes back to it.
+    # Users who came from a node's page go back to it.
     back, pages = fields.get("back", ""), project_url(project, "nodes")
     return see_other(back if action == "node" and back.startswith(f"{pages}/") else project_url(project, "operator"))
 

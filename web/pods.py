@@ -18,7 +18,7 @@ from podyard.web.commands import Command
 from podyard.web.render import ConsoleRoute, page, project_url
 from podyard.web.torus import Part, colour_of, pod_picture
 
-SLICES_SHOWN_MAX = 100  # in the table beside the map
+SLICES_SHOWN_MAX = 100  # in the table next to the map
 
 router = APIRouter(prefix="/console/{project}/pods", route_class=ConsoleRoute)
 

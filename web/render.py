@@ -65,7 +65,7 @@ def error_page(request: Request, status: int, title: str, text: str) -> Response
 
 
 def see_other(url: str) -> Response:
-    """After a change: the browser gets the page anew, and a reload repeats nothing."""
+    """After a change: the browser gets the page again, and a reload repeats nothing."""
     return RedirectResponse(url, status_code=303)
 
 

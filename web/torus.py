@@ -16,7 +16,7 @@ from podyard.web.formats import count
 CELL, CELL_GAP, LAYER_GAP = 14, 2, 16
 LAYERS_PER_ROW = 8
 WIDTH = 448.0  # pixels that a small pod is drawn up to; a larger one has its natural size
-CHIPS_DRAWN_MAX = 8960  # a v5p pod; beyond, the numbers beside the picture have to do
+CHIPS_DRAWN_MAX = 8960  # a v5p pod; beyond, only the numbers next to the picture are shown
 CHIPS_APART_MAX = 512  # in a larger pod, neighbours of one slice are drawn as one bar: else the page is too long
 COLOURS = 5  # that can be told apart, also from grey; with more slices they come round again, and the letters differ
 

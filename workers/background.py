@@ -13,7 +13,7 @@ from podyard.base.clock import OsClock
 from podyard.control.billing import exports
 from podyard.control.platform import webhooks
 from podyard.db.unit_of_work import Database
-from podyard.pricing.sku import default_rate_card
+from podyard.pricing.current_card import default_rate_card
 from podyard.settings import Settings, from_environment
 from podyard.workers.exports import make
 from podyard.workers.webhooks import deliver

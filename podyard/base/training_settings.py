@@ -1,4 +1,4 @@
-"""How a job trains beside its recipe: what users set, what is stored, and what the engine goes by."""
+"""Settings of a training job, apart from its recipe: what users set, what is stored, and what the engine goes by."""
 
 from __future__ import annotations
 

@@ -25,7 +25,8 @@ from podyard.engine.report.compare import Outcome
 from podyard.engine.report.document import document
 from podyard.engine.report.summary import HourlyPrice, Report
 from podyard.engine.report.table import Block, blocks
-from podyard.pricing.sku import RateCard, default_rate_card
+from podyard.pricing.current_card import default_rate_card
+from podyard.pricing.sku import RateCard
 
 USAGES = (UsageClass.ON_DEMAND, UsageClass.PREEMPTIBLE, UsageClass.SPOT)
 STANDARD_INPUT = "-"

@@ -75,7 +75,7 @@ def seconds_of(text: str, option: str) -> float:
 def violations(settings: Settings) -> list[dict[str, Any]]:
     """What breaks an invariant in the database of a data folder."""
     from podyard.control.checks import fsck as checks
-    from podyard.pricing.sku import default_rate_card
+    from podyard.pricing.current_card import default_rate_card
 
     fleet = _fleet(settings)
     found = _read(settings, lambda uow: checks.check(uow, fleet, default_rate_card()))

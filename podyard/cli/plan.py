@@ -29,8 +29,9 @@ from podyard.engine.report.summary import REASONS_SHOWN, time_text
 from podyard.hardware.accelerator_types import AcceleratorType, all_types
 from podyard.hardware.generations import GENERATIONS
 from podyard.pricing import planning
+from podyard.pricing.current_card import default_rate_card
 from podyard.pricing.planning import Draws, Run, Runs
-from podyard.pricing.sku import RateCard, default_rate_card
+from podyard.pricing.sku import RateCard
 from podyard.settings import fleet_name, from_environment
 
 # One of each generation on one host and on a few: what a first plan compares.

@@ -17,7 +17,8 @@ from podyard.cli.output import say
 from podyard.domain.usage import PriceVersion
 from podyard.hardware.accelerator_types import parse
 from podyard.pricing import cards
-from podyard.pricing.sku import RateCard, Sku, default_rate_card
+from podyard.pricing.current_card import default_rate_card
+from podyard.pricing.sku import RateCard, Sku
 
 _ROW = {
     "SKU": "sku", "TYPE": "type", "REGION": "region", "USAGE": "usage", "UNIT": "unit", "USD": "usd",

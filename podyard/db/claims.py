@@ -1,4 +1,4 @@
-"""Work in rows that workers take on: each try under a claim that lapses, and a fence of its own.
+"""Work in rows that workers take on: each try under a claim that lapses, and a new fence.
 
 A unit writes the work and a hint for a worker (`ask`). The worker claims it (`due`, then `take`), does the work
 outside of any unit, and writes how it went only while the row still has its fence (`find_held`, `renew`): a worker that
@@ -65,7 +65,7 @@ class Claims(Generic[Work]):
         self._hint(uow, getattr(work, self._key))
 
     def due(self, uow: UnitOfWork, key: str) -> Work | None:
-        """The work, locked; None when nothing is to be done, or not yet, or somebody else is at it."""
+        """The work, locked; None when nothing is to be done, or not yet, or another worker is at it."""
         work = self._find(uow, key)
         return None if work is None or work.next_try is None or work.next_try > uow.real_now else work
 

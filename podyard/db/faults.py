@@ -224,7 +224,7 @@ def lost_while_created(uow: UnitOfWork, node: NodeRecord, at: PlatformTime) -> b
 
 
 def lost_while_deleted(uow: UnitOfWork, node: NodeRecord) -> FaultRule | None:
-    """The fault that takes the node back just when somebody deletes it. Not one that an operation still runs on."""
+    """The fault that takes the node back just when a user deletes it. Not one that an operation still runs on."""
     if node.pending_operation is not None or not NODE.allows(node.state, "preempt"):
         return None
     return struck(uow, "preempt", of_node(node), during="delete")

@@ -1,8 +1,8 @@
 """A fair lock between processes, made of two files.
 
-Whoever wants the lock first queues at the turnstile, waits there for the lock itself, and leaves the turnstile once it
-has it. A process that has just released the lock must pass the turnstile again, where the next one already stands: so
-nobody takes the lock twice while another waits. The kernel drops both when a process dies.
+A process that wants the lock queues at the turnstile, waits there for the lock, and leaves the turnstile once it has
+it. A process that has just released the lock must pass the turnstile again, where the next one already stands: so
+no process takes the lock twice while another waits. The kernel releases both files when a process dies.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from types import TracebackType
 class FairFileLock:
     """Use as a context manager, from one thread of a process at a time. Not re-entrant."""
 
-    def __init__(self, beside: Path) -> None:
-        self._turnstile = _open(beside.with_name(beside.name + ".turnstile"))
-        self._lock = _open(beside.with_name(beside.name + ".lock"))
+    def __init__(self, path: Path) -> None:
+        self._turnstile = _open(path.with_name(path.name + ".turnstile"))
+        self._lock = _open(path.with_name(path.name + ".lock"))
 
     def __enter__(self) -> None:
         fcntl.flock(self._turnstile, fcntl.LOCK_EX)

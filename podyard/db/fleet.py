@@ -298,7 +298,7 @@ def _duration(usage_class: str, max_run_seconds: float | None) -> float | None:
 
 def _node_request(node: NodeRecord, priorities: Mapping[str, int], stockouts: Stockouts) -> PlacementRequest:
     job_priority = None if node.job_key is None else priorities.get(node.job_key)
-    # A slice that is made anew waits, so does one that is repaired, and a job's; a node that its user starts again not.
+    # A replaced slice waits, so does one that is repaired, and a job's; a node that its user starts again not.
     of_platform = node.queued_resource_key is not None or job_priority is not None
     queued = node.state is NodeState.REPAIRING or (node.state is NodeState.CREATING and of_platform)
     return PlacementRequest(

@@ -1,6 +1,6 @@
 """A database in this process's memory, for simulation: each unit of work runs at once, in the calling thread.
 
-Units are as atomic as on a file: each is a transaction of its own. There is one connection, and nobody else's, so that
+Units are as atomic as on a file: each is a separate transaction. There is one connection, and no other, so that
 the platform clock's row is read again only after a unit has written it or was taken back.
 """
 
@@ -102,7 +102,7 @@ class InlineDatabase(Database):
             return body(self._unit(self.connection, actor, writable=False, group=self._shared))
         finally:
             self._busy = False
-            # Nobody else writes, so this needs no snapshot; `query_only` would make SQLite prepare all anew.
+            # Nobody else writes, so this needs no snapshot; `query_only` would make SQLite prepare all again.
             assert self.driver.total_changes == self._changes, "a unit that reads has written"
 
     @override
@@ -120,7 +120,7 @@ class InlineDatabase(Database):
             raise AssertionError("a unit of work inside a unit of work")
         self._busy = True
         if self._changes != self.driver.total_changes:
-            self._statements.forget()  # somebody has written past the units
+            self._statements.forget()  # rows were written past the units
 
 
 def _configure(connection: sqlite3.Connection, _record: object) -> None:

@@ -1,4 +1,4 @@
-"""Leases with fences, on real time: whoever holds the newest fence may act, and every older one is refused."""
+"""Leases with fences, on real time: the holder of the newest fence may act, and every older one is refused."""
 
 from __future__ import annotations
 

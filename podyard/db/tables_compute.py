@@ -106,8 +106,8 @@ hosts = Table(
     Column("port_map", Json, nullable=False),  # metadata, ssh, tensorflow -> port
     Column("metadata_address", String(64), nullable=False, default=""),  # with its port; only this machine reaches it
     Column("generation", Integer, nullable=False, default=0),  # how often it was materialised: the fence of reports
-    Column("asked", Boolean, nullable=False, default=False),  # somebody asked for it: it comes back as long as READY
-    Column("ready_since", PlatformTimeColumn),  # the node's, when it was materialised: a node made READY anew reboots
+    Column("asked", Boolean, nullable=False, default=False),  # it was requested: it comes back as long as READY
+    Column("ready_since", PlatformTimeColumn),  # the node's, when it was materialised: a node READY again reboots
     Column("tried", RealTimeColumn),
     Column("lease_until", RealTimeColumn),
     Column("problem", Text, nullable=False, default=""),

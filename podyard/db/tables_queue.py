@@ -31,7 +31,7 @@ queued_resources = Table(
     Column("error_details", Json, nullable=False),
     Column("wait_reason", Text, nullable=False),
     Column("pending_operation", String(64)),
-    # Keys of the nodes that were made anew or maintained: when all are READY, the other slices restart.
+    # Keys of the nodes that were created again or maintained: when all are READY, the other slices restart.
     Column("repaired", Json, nullable=False),
     Column("late_until", PlatformTimeColumn),  # by a fault: it is not fulfilled before
     Index("ix_queued_resources_project", "project", "zone"),

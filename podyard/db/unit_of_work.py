@@ -60,7 +60,7 @@ _CLOCK_LOCKED = _CLOCK.with_for_update(read=True)
 
 
 class Stale(PodyardError):
-    """A row is no longer as it was read. Whoever decides looks again: an uncaught one repeats the unit."""
+    """A row is no longer as it was read. The caller looks again: an uncaught one repeats the unit."""
 
     def __init__(self, kind: str, key: str) -> None:
         super().__init__(Code.ABORTED, f"{kind} {key} has changed meanwhile; read it again and retry")
@@ -279,7 +279,7 @@ class Database:
 
     def peek(self, sql: str, parameters: Mapping[str, Any]) -> tuple[Any, ...] | None:
         """The first row of one statement, as committed, on SQLite (else None): quick enough for the event loop, since
-        SQLite's readers wait for nobody. Each thread has a connection of its own."""
+        SQLite's readers wait for nobody. Each thread has a separate connection."""
         if not self.is_sqlite:
             return None
         connection: sqlite3.Connection | None = getattr(self._peeks, "connection", None)

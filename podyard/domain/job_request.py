@@ -26,7 +26,7 @@ def wanted_checkpoint(request: JobRequest) -> tuple[str, int | None] | None:
     """The job that the request starts from, and the step (None: the newest). Raises INVALID_ARGUMENT where the mode
     needs one, or allows none."""
     if request.mode not in JOB_MODES:
-        raise invalid(f"mode {request.mode!r} is none of {', '.join(JOB_MODES)}", "mode")
+        raise invalid(f"unknown mode {request.mode!r}: use {', '.join(JOB_MODES)}", "mode")
     if request.start_from is None:
         if request.mode != "train":
             raise invalid(f"mode {request.mode} needs startFrom, the job whose checkpoint it takes", "startFrom")
@@ -111,7 +111,7 @@ def _spec(
 
 def _check(spec: JobSpec, kind: AcceleratorType) -> None:
     if spec.execution not in JOB_EXECUTIONS:
-        raise invalid(f"execution {spec.execution!r} is none of {', '.join(JOB_EXECUTIONS)}", "execution")
+        raise invalid(f"unknown execution {spec.execution!r}: use {', '.join(JOB_EXECUTIONS)}", "execution")
     if spec.execution == "simulated":
         raise PodyardError(Code.UNIMPLEMENTED, "execution 'simulated' is not there yet: use 'real'")
     if not 1 <= spec.steps <= STEPS_MAX:

@@ -1,4 +1,4 @@
-"""Months that end are computed beside the loop: its lease and everything else go on meanwhile."""
+"""Months that end are computed next to the loop: its lease and everything else go on meanwhile."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ FAILED_ROUND_SECONDS = 1.0  # after a round that failed (the database was away):
 
 def main(settings: Settings, fleet: Fleet, send: Send, clock: RealClock, beat: Callable[[], None]) -> None:
     """Runs until SIGTERM or SIGINT; `beat` is called in each round. A round that the database cut short is logged, and
-    the next one looks anew; any other failure ends the process, and the supervisor starts it again."""
+    the next one looks again; any other failure ends the process, and the supervisor starts it again."""
     database = Database(settings.database_url, clock, leases=settings.leases)
     owner = f"{socket.gethostname()}/{os.getpid()}/{secret_token(6)}"
     loop = Loop(database, fleet, send, clock, owner)

@@ -2,7 +2,7 @@
 
 1. `anchor`      the platform clock (it stands still while no loop anchors it) and the leader's lease
 2. `walk`        everything that is due, in order, each at its due time. A virtual clock is set forward on the way: to
-                 each timer, and in the end to where it shall be by now; what waits is looked at in between
+                 each timer, and in the end to where it has to be by now; what waits is looked at in between
 3. `place`       load the fleet, decide, apply each action guarded by the version it was decided for
 4. `start_jobs`  gangs for the jobs that wait
 5. `follow_budgets`  when budgets will be used up, where nodes or jobs have changed
@@ -45,7 +45,7 @@ ANCHOR_SECONDS = 0.4  # well inside the clock's horizon of one second
 SLEEP_SECONDS_LEAST = 0.1  # a shorter sleep of the machine counts as time: two clocks are never read at one moment
 RECONCILE_SECONDS = 1.0  # a lost message costs a second or two, not more
 LOOKS_PER_LEASE = 5.0  # at least this often does the loop look while a lease runs, however short it is
-POKE_AGAIN_SECONDS = 5.0  # how often an agent that shall stop replicas is reminded
+POKE_AGAIN_SECONDS = 5.0  # how often an agent that has replicas to stop is reminded
 TIMERS_PER_ROUND_MAX = 1024  # so that a burst of timers cannot keep the leader from renewing its lease
 TIMERS_TOGETHER_MAX = 32  # in one commit: far past the point where its cost is felt, and the API has its turn after it
 ACTOR = "loop"

@@ -24,7 +24,7 @@ from podyard.domain.attempt import AttemptState
 from podyard.domain.node import BILLABLE_NODE_STATES
 from podyard.domain.operation import Operation
 from podyard.domain.state_change import StateChange
-from podyard.pricing.sku import default_rate_card
+from podyard.pricing.current_card import default_rate_card
 from podyard.simulation.world import World
 
 PROCESS_SECONDS_MAX = 60.0  # real time: two leases of a replica, and the turns in which they are noticed
@@ -188,7 +188,7 @@ class Watch:
         return clash
 
     def _reload(self, uow: UnitOfWork) -> bool:
-        """Reads all slices anew; whether two of one pod have a chip in common."""
+        """Reads all slices again; whether two of one pod have a chip in common."""
         self._chips = {}
         clash = False
         taken: dict[str, int] = {}

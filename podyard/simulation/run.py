@@ -18,7 +18,7 @@ from podyard.db.decisions import Decision, decisions
 from podyard.db.state_hash import state_hash
 from podyard.domain.node import kind_of
 from podyard.domain.principal import PLATFORM
-from podyard.pricing.sku import default_rate_card
+from podyard.pricing.current_card import default_rate_card
 from podyard.simulation import actions, faults, hosts, workload
 from podyard.simulation.digest import decision_hash
 from podyard.simulation.invariants import Watch

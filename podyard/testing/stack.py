@@ -27,7 +27,7 @@ from podyard.db.unit_of_work import Database, UnitOfWork
 from podyard.domain.fault import MATCH_KEYS, rule_json
 from podyard.domain.principal import PLATFORM
 from podyard.loop.steps import Loop
-from podyard.pricing.sku import default_rate_card
+from podyard.pricing.current_card import default_rate_card
 from podyard.settings import Settings, from_environment
 from podyard.testing.options import PROJECT, Options
 from podyard.testing.scenario import read_scenario

@@ -16,7 +16,7 @@ import pytest
 
 from podyard.base.errors import Code, PodyardError
 from podyard.control.billing import kept_bills
-from podyard.pricing.sku import default_rate_card
+from podyard.pricing.current_card import default_rate_card
 from podyard.web import billing, billing_stream, billing_turns
 from tests.browser.conftest import open_browser
 from tests.browser.test_billing import BILLING, PAGE_PROBE, Console, open_console

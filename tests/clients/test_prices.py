@@ -13,7 +13,7 @@ from podyard.base.errors import PodyardError
 from podyard.base.money import nanos_from_decimal_text
 from podyard.domain.fleet import region_of
 from podyard.domain.fleet_file import instant_fleet
-from podyard.pricing.sku import default_rate_card
+from podyard.pricing.current_card import default_rate_card
 from tests.clients.client import Client
 from tests.clients.outside import Outside
 from tests.stack import Stack, open_stack

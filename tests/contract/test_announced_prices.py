@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from podyard.base.clock import PlatformTime
-from podyard.pricing import sku
+from podyard.pricing import current_card
 from podyard.web import billing_terms
 from tests.yard import Yard, open_yard
 
@@ -28,17 +28,17 @@ def yard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Yard]:
     card = tmp_path / "card.yaml"
     card.write_text(CARD)
     monkeypatch.setenv("PODYARD_RATE_CARD", str(card))
-    sku.default_rate_card.cache_clear()
+    current_card.default_rate_card.cache_clear()
     with open_yard(tmp_path) as found:
         yield found
-    sku.default_rate_card.cache_clear()
+    current_card.default_rate_card.cache_clear()
 
 
 def test_a_price_that_is_announced_is_not_todays(yard: Yard) -> None:
     yard.create("n1")
     (usage,) = yard.usage()["nodes"]
     assert float(usage["pricePerHour"]) == 4.5
-    (only,) = sku.default_rate_card().skus.values()
+    (only,) = current_card.default_rate_card().skus.values()
     shown = billing_terms._sku(only, NOW)
     assert shown["price"] == "$4.50"
     assert [later["price"] for later in shown["announced"]] == ["$9.00"]

@@ -30,7 +30,7 @@ from podyard.control.billing import catalogue
 from podyard.control.billing.catalogue import CLOUD_TPU, COMPUTE_ENGINE, ListedSku
 from podyard.hardware.accelerator_types import all_types, parse
 from podyard.pricing.cards import load_rate_card
-from podyard.pricing.sku import default_rate_card
+from podyard.pricing.current_card import default_rate_card
 from tests.stack import PODYARD, Stack
 from tests.waiting import patient
 from tests.yard import START, Yard, open_yard

@@ -33,7 +33,7 @@ from podyard.control.billing import exports
 from podyard.db.unit_of_work import Database
 from podyard.domain.fleet_file import instant_fleet
 from podyard.loop.steps import Loop
-from podyard.pricing.sku import default_rate_card
+from podyard.pricing.current_card import default_rate_card
 from podyard.settings import from_environment
 from podyard.testing.server import serving, write_empty_database
 from podyard.web import invoice_print

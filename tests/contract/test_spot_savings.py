@@ -6,7 +6,7 @@ from pathlib import Path
 
 from podyard.control.billing import costs
 from podyard.domain.principal import PLATFORM
-from podyard.pricing.sku import default_rate_card
+from podyard.pricing.current_card import default_rate_card
 from tests.yard import open_yard
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from podyard.control.checks import fsck
-from podyard.pricing.sku import default_rate_card
+from podyard.pricing.current_card import default_rate_card
 from podyard.simulation import actions
 from podyard.simulation.scenario import Event, fleet_for
 from podyard.simulation.world import PROJECT_NAMES, World

@@ -29,7 +29,8 @@ from podyard.domain.invoice import Purchase
 from podyard.domain.ledger import Posting
 from podyard.domain.principal import PLATFORM, Principal
 from podyard.http import several_units
-from podyard.pricing.sku import RateCard, default_rate_card, make_sku, make_version
+from podyard.pricing.current_card import default_rate_card
+from podyard.pricing.sku import RateCard, make_sku, make_version
 from tests.store.queue_play import PROJECT, ZONE, Play
 
 DAY = 86_400

@@ -25,7 +25,7 @@ from podyard.db import outbox, platform_clock, usage_events
 from podyard.db.unit_of_work import Database
 from podyard.domain.budget import Budget, BudgetScope
 from podyard.domain.principal import PLATFORM
-from podyard.pricing.sku import default_rate_card
+from podyard.pricing.current_card import default_rate_card
 from tests.store.queue_play import FLEET, PROJECT, ZONE, Play, node_spec, request
 
 DAY = 86_400

@@ -24,7 +24,7 @@ from podyard.db.tables_billing import ledger_transactions, usage_events
 from podyard.db.unit_of_work import Database, UnitOfWork
 from podyard.domain.principal import PLATFORM
 from podyard.http import several_units
-from podyard.pricing.sku import default_rate_card
+from podyard.pricing.current_card import default_rate_card
 from tests.store.queue_play import PROJECT, Play, node_spec
 
 DAY = 86_400

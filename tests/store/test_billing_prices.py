@@ -19,7 +19,8 @@ from podyard.db.tables_billing import card_prices as table
 from podyard.db.unit_of_work import Database
 from podyard.domain.principal import PLATFORM
 from podyard.http import several_units
-from podyard.pricing.sku import RateCard, Sku, default_rate_card, make_sku, make_version
+from podyard.pricing.current_card import default_rate_card
+from podyard.pricing.sku import RateCard, Sku, make_sku, make_version
 from tests.store.queue_play import PROJECT, Play
 
 DAY = 86_400

@@ -30,7 +30,7 @@ from podyard.domain.node import UsageClass
 from podyard.domain.principal import PLATFORM
 from podyard.domain.usage import BilledNode
 from podyard.hardware.accelerator_types import parse
-from podyard.pricing.sku import default_rate_card
+from podyard.pricing.current_card import default_rate_card
 from podyard.workers import exports as worker
 from tests.store.queue_play import PROJECT, ZONE, Play
 

@@ -292,7 +292,7 @@ def test_a_node_gets_no_token_of_somebody_else(play: Play, email: str) -> None:
     play.register(4)
     play.make(serviceAccount={"email": email})
     host_id = play.ask(0)[0].host_id
-    with pytest.raises(PodyardError, match="is none of project demo"):
+    with pytest.raises(PodyardError, match="is not of project demo"):
         play.database.run(lambda uow: hosts.token(uow, AGENT, "local", host_id))
 
 

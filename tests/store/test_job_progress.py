@@ -14,7 +14,7 @@ from podyard.control.jobs import jobs
 from podyard.db import platform_clock
 from podyard.db.unit_of_work import Database, UnitOfWork
 from podyard.domain.principal import PLATFORM, Principal
-from podyard.pricing.sku import default_rate_card
+from podyard.pricing.current_card import default_rate_card
 from tests.store.queue_play import PROJECT, ZONE, node_spec
 from tests.store.test_scheduling import Yard, _points
 

@@ -139,7 +139,7 @@ def test_maintenance_of_one_slice_restarts_the_others_and_ends_the_operation(pla
         play.run(maintenance.perform_queued_resource, "q")
     assert play.states() == {"s-0": "READY", "s-1": "READY"}
     for stranger in ("projects/other/locations/us-central1-a/nodes/s-0", "nodes/s-0", "n"):
-        with pytest.raises(PodyardError, match="is no node of"):
+        with pytest.raises(PodyardError, match="is not a node of"):
             play.run(maintenance.perform_queued_resource, "q", [stranger])
     operation = play.run(maintenance.perform_queued_resource, "q", [play.node("s-0").name])
     assert (play.queued().state, play.states()) == ("PROVISIONING", {"s-0": "REPAIRING", "s-1": "READY"})

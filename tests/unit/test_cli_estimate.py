@@ -20,7 +20,7 @@ from podyard.cli.commands import root
 from podyard.engine.recipes.programs import PROGRAMS
 from podyard.engine.timing.estimate import Estimate
 from podyard.pricing.cards import load_rate_card
-from podyard.pricing.sku import default_rate_card
+from podyard.pricing.current_card import default_rate_card
 from tests.unit.engine.test_report import estimate
 
 NOW = PlatformTime.from_rfc3339("2026-11-21T00:00:00Z")

@@ -12,8 +12,8 @@ from podyard.base.errors import Code, PodyardError
 from podyard.base.money import Amount
 from podyard.domain.node import UsageClass
 from podyard.pricing import planning
+from podyard.pricing.current_card import default_rate_card
 from podyard.pricing.planning import Draws, Life, Run
-from podyard.pricing.sku import default_rate_card
 
 START = PlatformTime.from_rfc3339("2026-03-01T00:00:00Z")
 RUN = Run(

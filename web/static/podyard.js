@@ -36,7 +36,7 @@ document.addEventListener("pointermove", (event) => { if (pressed && event.butto
 window.addEventListener("blur", release);
 document.addEventListener("keydown", () => { keyboard = true; }, true);
 
-/** What makes an element the same one in two versions of a page: a name of its own, or of what is inside it. */
+/** What makes an element the same one in two versions of a page: its name, or the name of what is inside it. */
 function keyOf(node) {
   if (node.nodeType !== Node.ELEMENT_NODE) return "";
   const own = ownKey(node);
@@ -61,7 +61,7 @@ function mergeChildren(old, fresh) {
   let cursor = old.firstChild;
   for (const child of [...fresh.childNodes]) {
     let match = cursor;
-    // A text belongs to what it stands beside, so that only the next node can be the same text.
+    // A text belongs to what it stands next to, so that only the next node can be the same text.
     if (child.nodeType !== Node.ELEMENT_NODE && match !== null && !isSame(match, child)) match = null;
     while (match !== null && !isSame(match, child)) match = match.nextSibling;
     if (match === null) {

@@ -77,7 +77,7 @@ def error_info(reason: str, **metadata: str) -> dict[str, object]:
 def require_to_act_as(uow: UnitOfWork, principal: Principal, permission: str, email: str, project: str) -> None:
     """Raises PERMISSION_DENIED unless the caller has `permission` in `project` and wherever else `email` has roles.
 
-    Who makes a credential of somebody may do from then on what they may: it must not be more than what one owns.
+    The creator of a credential may do from then on what its email may: no more than what the creator owns.
     """
     for place in (project, *sorted(projects.roles_of(uow, email))):
         principal.require(permission, place, f"projects/{project}/serviceAccounts/{email}")
@@ -118,7 +118,7 @@ def _of_api_key(uow: UnitOfWork, key: str) -> Principal:
     found = credentials.find_api_key(uow, hashed(key))
     if found is None:
         raise api_key_not_valid()
-    # Only an owner of the project makes its keys, so that what somebody has everywhere adds nothing to it.
+    # Only an owner of the project makes its keys, so that roles on the whole platform add nothing to it.
     roles = projects.roles_of(uow, found.email)
     everywhere = ("owner" if role == PLATFORM_OWNER else role for role in roles.get("*", ()))
     here = roles.get(found.project, frozenset()).union(everywhere)

@@ -112,7 +112,7 @@ def _key_id(token: str) -> str:
 
 def _signed_claims(token: str, public_key: str, email: str) -> Mapping[str, Any]:
     """The claims, when `public_key` has signed them and they are of `email`. The times are for `_check_times`: the
-    library would read a clock of its own."""
+    library would read another clock."""
     import jwt
     from jwt import exceptions
 

@@ -37,7 +37,7 @@ from podyard.scheduler.jobs import YIELD_SECONDS_MAX
 LOOK_TIMER = "budget.look"
 NOTIFY = "notify:"
 AMOUNT_NANOS_MAX = 10**9 * NANOS_PER_UNIT  # a billion dollars
-BUDGETS_MAX = 100  # of a project: each is computed anew when something changes
+BUDGETS_MAX = 100  # of a project: each is computed again when something changes
 THRESHOLDS_MAX = 10
 SHARE_MAX = 10  # of the amount
 URLS_MAX = 5
@@ -67,10 +67,10 @@ class Request:
 def set_budget(
     uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, name: str, request: Request
 ) -> tuple[Budget, bool]:
-    """The budget as it stands now, and whether it was set anew: one that says the same already stays as it is. A new
+    """The budget as it stands now, and whether it was changed: an equal one stays as it is. A new
     one has its secret (shown here only), and acts from now on on what its period has cost so far.
 
-    Raises INVALID_ARGUMENT for what is no budget.
+    Raises INVALID_ARGUMENT for an invalid budget.
     """
     accounts.require_to_edit(uow, principal, project, f"budgets/{name}")
     check_resource_id(name, "name")
@@ -141,7 +141,7 @@ def _to_budget(uow: UnitOfWork, project: str, name: str, request: Request) -> Bu
     """What is asked for, without a key and a secret."""
     scope, _, value = request.scope.partition(":")
     if scope not in tuple(BudgetScope) or (scope == "project") != (value == "") or len(value) > SCOPE_VALUE_LENGTH_MAX:
-        raise invalid(f"scope {request.scope[:80]!r} is none of project, label:KEY=VALUE, job:ID, node:ID", "scope")
+        raise invalid(f"unknown scope {request.scope[:80]!r}: use project, label:KEY=VALUE, job:ID or node:ID", "scope")
     if scope == "label" and "=" not in value:
         raise invalid(f"scope {request.scope[:80]!r} has no KEY=VALUE", "scope")
     if request.period not in (MONTH, TOTAL):
@@ -179,7 +179,7 @@ def _actions(given: Sequence[str]) -> list[str]:
         raise invalid(f"actions notify {len(urls)} addresses: at most {URLS_MAX}", "actions")
     for action in given:
         if action not in (REFUSE, STOP) and not action.startswith(NOTIFY):
-            raise invalid(f"action {action[:80]!r} is none of {NOTIFY}URL, {REFUSE}, {STOP}", "actions")
+            raise invalid(f"unknown action {action[:80]!r}: use {NOTIFY}URL, {REFUSE} or {STOP}", "actions")
     for url in urls:
         webhook_urls.check(url, "actions")
     return sorted(set(given))

@@ -16,7 +16,8 @@ from podyard.db.prices import CardPrice
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.usage import PriceVersion
 from podyard.pricing import cards
-from podyard.pricing.sku import RateCard, default_rate_card, make_sku
+from podyard.pricing.current_card import default_rate_card
+from podyard.pricing.sku import RateCard, make_sku
 
 
 def check_at_start(uow: UnitOfWork) -> None:

@@ -3,7 +3,7 @@
 A bill of many events takes longer to compute than anybody may hold the writer. So three steps: which events
 are known; the bill of them, in a read that remembers what it went by; and one unit that writes prices in use, ledger,
 adjustments, invoice and the account's next month, or nothing of it, after it has seen that all of that is as it was.
-Otherwise the bill is outdated and is computed again. Whoever dies in between leaves nothing behind.
+Otherwise the bill is outdated and is computed again. A process that dies in between leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from podyard.domain.principal import Principal
 from podyard.domain.usage import UsageRecord
 from podyard.pricing import ledger as entries
 from podyard.pricing.bill import Terms
-from podyard.pricing.sku import RateCard, default_rate_card
+from podyard.pricing.current_card import default_rate_card
+from podyard.pricing.sku import RateCard
 
 RETRY_SECONDS = 86_400.0  # of platform time, until the loop tries again to close a month that something holds up
 # Only what comes late for a month that is over makes a bill outdated: who has met it so often tries again later.
@@ -71,7 +72,7 @@ class Prepared:
 
 
 def known_events(uow: UnitOfWork) -> int:
-    """The number of the last usage event, in a unit of its own: the first of three steps. No event with a lower number
+    """The number of the last usage event, in a separate unit: the first of three steps. No event with a lower number
     appears any more."""
     usage_events.wait_for_writers(uow)
     return usage_events.last_seq(uow)

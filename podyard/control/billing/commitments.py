@@ -2,7 +2,7 @@
 
 A commitment is bought at the price of its moment, which holds for its whole term. Monthly: every second of the term is
 a charge on the invoice of its month. Upfront: the whole term is one transaction of the ledger at the purchase. The
-invoice of the month of the purchase states it as a line of its own, and the commitment's other lines have the price 0.
+invoice of the month of the purchase states it as a separate line, and the commitment's other lines have the price 0.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def _find_sku(card: RateCard, request: Request) -> tuple[Sku, int]:
 
 
 def _price_of_term(card: RateCard, sku: Sku, years: int, now: PlatformTime) -> PriceVersion:
-    """The commitment's own price is a SKU beside that of on demand."""
+    """The commitment's price is a separate SKU from on demand."""
     sold = card.commitment_of(sku, years)
     version = None if sold is None else sold.version_at(now)
     if version is not None:

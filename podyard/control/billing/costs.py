@@ -212,7 +212,7 @@ def what_if(
     account = accounts.of(uow, project)
     month = account.month_of(uow.now) if month is None else month
     if change.accelerator_type is not None:
-        parse(change.accelerator_type)  # it says what is no type
+        parse(change.accelerator_type)  # it raises for an unknown type
     window = _window(account, month, uow.now)
     facts = usage_events.facts(uow, project)
     terms = bills.terms_of(uow, account)

@@ -278,7 +278,7 @@ class Covered:
 
 
 def coverage(found: Snapshot) -> list[Covered]:
-    """By SKU. Commitments of one SKU add up, so how much of a single one was used is no question."""
+    """By SKU. Commitments of one SKU add up, so the use of a single one is not asked for."""
     rows = []
     for sku_id in sorted({one.sku_id for one in found.terms.commitments}):
         mine = [one for one in found.terms.commitments if one.sku_id == sku_id]

@@ -83,7 +83,7 @@ def check_dimensions(asked: Question) -> None:
         if dimension.partition(":")[0] not in DIMENSIONS or (dimension.partition(":")[0] == "label") != (
             ":" in dimension
         ):
-            raise invalid(f"{dimension[:80]!r} is none of {', '.join(DIMENSIONS)} (a label: label:KEY)", "group")
+            raise invalid(f"unknown dimension {dimension[:80]!r}: use {', '.join(DIMENSIONS)}, or label:KEY", "group")
 
 
 def _gross(found: Snapshot, groups: Groups, spans: Sequence[int]) -> Cells:

@@ -1,10 +1,9 @@
 """Exports of what was billed: small ones at once, large ones in the background, with progress and a file as result.
 
-A worker claims an export (`db/claims.py`), says every few thousand rows how far it is, and names the file that it has
-written in one last unit, unless somebody else has claimed the export since. A worker that dies is followed by another
-one, which begins anew and writes the same bytes: a month that was open is exported as of the moment at which the export
-was asked for, unless it has been issued since. What was said of the progress stands: the rows that were counted, and
-how far the furthest try has come.
+A worker claims an export (`db/claims.py`), reports every few thousand rows how far it is, and names the file in one
+last unit, unless another worker has claimed the export since. A worker that dies is followed by another one, which
+starts again and writes the same bytes: an open month is exported as of the time of the request, unless it has been
+issued since. Progress never goes back: `rows_done` is that of the furthest try.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ class Request:
         format_of(self.format)
         if self.granularity not in GRANULARITIES:
             known = ", ".join(GRANULARITIES)
-            raise invalid(f"granularity {self.granularity[:20]!r} is none of {known}", "granularity")
+            raise invalid(f"unknown granularity {self.granularity[:20]!r}: use {known}", "granularity")
         accounts.check_month(self.from_month, "fromMonth")
         accounts.check_month(self.until_month, "untilMonth")
         count = months.index_of(self.until_month) - months.index_of(self.from_month) + 1
@@ -84,7 +83,7 @@ class Request:
 
 
 def object_name_of(export: Export) -> str:
-    """Each try has a file of its own."""
+    """Each try has a separate file."""
     return f"{folder_of(export.project)}/{export.export_id}-{export.fence}.{format_of(export.format).extension}"
 
 
@@ -94,7 +93,7 @@ def folder_of(project: str) -> str:
 
 def format_of(name: str) -> Format:
     if name not in FORMATS:
-        raise invalid(f"format {name[:20]!r} is none of {', '.join(FORMATS)}", "format")
+        raise invalid(f"unknown format {name[:20]!r}: use {', '.join(FORMATS)}", "format")
     return FORMATS[name]
 
 
@@ -158,7 +157,7 @@ def result(uow: UnitOfWork, principal: Principal, project: str, export_id: str) 
 
 
 def claim(uow: UnitOfWork, export_id: str) -> Export | None:
-    """Takes the next try; None when there is none, or somebody else is at it. An export that so many workers have died
+    """Takes the next try; None when there is none, or another worker is at it. An export that so many workers have died
     of has failed."""
     found = _CLAIMS.due(uow, export_id)
     if found is None:

@@ -2,7 +2,7 @@
 
 They are made resource by resource. One that is not in use, and has no new event, has the same records now as a minute
 ago. One that is in use and has no new event is in use longer: its last period is drawn out to now. Only the others are
-read and metered again. What is kept is never the truth: a process without it computes it anew, once, however many ask
+read and metered again. What is kept is never the truth: a process without it computes it again, once, however many ask
 for it at the same time.
 """
 
@@ -33,10 +33,10 @@ from podyard.pricing.sku import RateCard
 PROJECTS_KEPT = 4  # whose bills a process keeps: one of 50,000 nodes took some 400 MB with all of its pages
 # PostgreSQL commits events out of the order of their numbers: among so many the late ones are looked for.
 LATE_EVENTS_MAX = 10_000
-WAIT_SECONDS_MAX = 120.0  # for what somebody else is making: a bill of 1,000,000 events takes some 15 s
+WAIT_SECONDS_MAX = 120.0  # for a bill that another thread is making: one of 1,000,000 events takes some 15 s
 PACE_EVENTS = 400  # between two breaths of who makes a bill ahead: some 4 ms of metering
 
-Pace = Callable[[bool], None]  # is told whether somebody waits for the bill
+Pace = Callable[[bool], None]  # is told whether a reader waits for the bill
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Kept:
 
 
 class Behind(PodyardError):
-    """Somebody has made the bill as of a later moment than this read is of: whoever reads begins anew."""
+    """The bill was made as of a later moment than this read is of: the reader starts again."""
 
     def __init__(self, shelf: Shelf, project: str) -> None:
         super().__init__(Code.ABORTED, f"the bill of {project} is of a later moment by now; read it again")
@@ -146,7 +146,7 @@ def current(uow: UnitOfWork, card: RateCard, project: str, pace: Pace | None = N
     """What is kept, with the resources metered again that have new events.
 
     `pace` is called after each `PACE_EVENTS` events; what it raises ends the work. Raises `Behind`, and UNAVAILABLE
-    when somebody else has been making it for too long.
+    when another thread has been making it for too long.
     """
     last_seq = usage_events.last_seq(uow)
     with lock:

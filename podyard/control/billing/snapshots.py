@@ -100,7 +100,7 @@ class Snapshot:
 
 
 def snapshot(uow: UnitOfWork, card: RateCard, principal: Principal, project: str) -> Snapshot:
-    """The bill of everything the project has used, now. Raises `Behind`: begin the read anew."""
+    """The bill of everything the project has used, now. Raises `Behind`: start the read again."""
     accounts.require_to_view(uow, principal, project, "costs")
     account = accounts.of(uow, project)
     terms = bills.terms_of(uow, account)

@@ -29,8 +29,8 @@ from podyard.domain.queued_resource import QueuedResourceRecord
 from podyard.domain.usage import UsageRecord
 from podyard.pricing import attribution
 from podyard.pricing.bill import Terms
+from podyard.pricing.current_card import default_rate_card
 from podyard.pricing.rating import total
-from podyard.pricing.sku import default_rate_card
 
 REFUSE, STOP = "refuse-new-nodes", "stop"
 REFUSED = "refuse"  # the kind of the events of requests that were refused
@@ -159,8 +159,7 @@ class Refusal:
 
 
 class Refused(PodyardError):
-    """RESOURCE_EXHAUSTED. What was asked for is undone with its unit; `keep_refusal` puts the refusal on record in one
-    of its own."""
+    """RESOURCE_EXHAUSTED. The request is rolled back; `keep_refusal` records the refusal in another unit."""
 
     def __init__(self, refusal: Refusal) -> None:
         violation = {"subject": f"projects/{refusal.budget.project}", "description": refusal.why}

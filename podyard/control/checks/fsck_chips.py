@@ -63,7 +63,7 @@ def placement_problem(pod: Pod, kind: AcceleratorType, item: PlacedSlice) -> str
         return "" if _is_of_cubes(pod, chips) else f"{kind.name} is made of parts of cubes of pod {pod.pod_id}"
     shape, origin = item.shape, item.origin
     if shape not in rotations(kind.topology.shape):
-        return f"shape {shape} is no rotation of {kind.topology.text}"
+        return f"shape {shape} is not a rotation of {kind.topology.text}"
     if math.prod(shape) != chips.bit_count() or box_mask(pod.shape, origin, shape) != chips:
         return f"its chips are not the box of {shape} at {origin}"
     return ""
@@ -80,7 +80,7 @@ def _is_of_cubes(pod: Pod, chips: int) -> bool:
 
 def _leaks(records: Records, item: PlacedSlice, node: NodeRecord | None) -> Iterator[Violation]:
     if node is None:
-        yield Violation("I2", item.created, item.slice_id, "its node is gone, or is no row at all")
+        yield Violation("I2", item.created, item.slice_id, "its node is gone, or never existed")
     elif node.state in _NOT_HOLDING:
         yield Violation("I2", item.created, node.name, f"it is {node.state} and still holds chips")
     elif node.state in NODE_STATES_LOST:

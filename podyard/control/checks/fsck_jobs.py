@@ -126,7 +126,7 @@ def _losses(records: Records, job: Job, attempts: Sequence[Attempt]) -> Iterator
             yield f"it is {state} and does not say why"
         if (node is None or node.state == "GONE") and not job.owns_node:
             yield f"it is {state} on a node that is gone"
-        # A job on a slice of a multislice goes on on the slice that is made anew.
+        # A job on a slice of a multislice goes on on the slice that replaces it.
         followed = job.owns_node or (node is not None and node.queued_resource_key is not None)
         if node is not None and node.state in NODE_STATES_LOST and not followed:
             yield f"it is {state} on a node that is {node.state}"

@@ -1,7 +1,7 @@
 """Materialised hosts: a host is made real on an agent only when something must run on it.
 
-What shall run follows from the rows alone, so that lost messages do no harm: a host runs while its node is READY and
-somebody has asked for it, or the node has a start-up or shutdown script. `generation` counts how often a host was
+What has to run follows from the rows alone, so that lost messages do no harm: a host runs while its node is READY and
+it was requested, or the node has a start-up or shutdown script. `generation` counts how often a host was
 materialised and is the fence of every report: a word about an earlier life is not taken.
 """
 
@@ -135,7 +135,7 @@ def _guest_attributes(host: HostRecord, secret: str) -> dict[str, Mapping[str, s
 
 
 def list_wanted(uow: UnitOfWork, agent_id: str) -> list[HostWanted]:
-    """The hosts that have a life on the agent, and whether they shall go on."""
+    """The hosts that have a life on the agent, and whether they go on."""
     live = hosts.live(uow, agent_id)
     secret = yard.read(uow).secret if live else ""
     return [
@@ -183,7 +183,7 @@ def sync(
 def token(uow: UnitOfWork, principal: Principal, agent_id: str, host_id: str) -> tuple[str, int]:
     """(access token of the host's service account, seconds that it lives).
 
-    Only for accounts of the node's own project: who may make a node must not become somebody of another project.
+    Only for accounts of the node's own project: who may create a node must not act as an account of another project.
     """
     require_agent(principal, agent_id)
     host = hosts.find(uow, host_id)
@@ -194,13 +194,13 @@ def token(uow: UnitOfWork, principal: Principal, agent_id: str, host_id: str) ->
     if not node.service_account.endswith(own):
         raise PodyardError(
             Code.PERMISSION_DENIED,
-            f"service account {node.service_account} is none of project {node.project}: its node gets no token for it",
+            f"service account {node.service_account} is not of project {node.project}: its node gets no token for it",
         )
     return identity.lend(uow, node.service_account, TOKEN_SECONDS, project=node.project), TOKEN_SECONDS
 
 
 def settle(uow: UnitOfWork, watching_since: RealTime) -> None:
-    """The loop's look: stops hosts whose node is not READY, writes off those of dead agents, starts what shall run.
+    """The loop's look: stops hosts whose node is not READY, writes off those of dead agents, starts what has to run.
 
     `watching_since`: since when this loop has watched without a gap; nobody is written off before a whole lease of it.
     """
@@ -318,14 +318,14 @@ def _exit(uow: UnitOfWork, host: HostRecord, said: HostRecord, reason: str) -> N
 
 
 def _stop_where_not_ready(uow: UnitOfWork, agent_id: str | None) -> None:
-    """Hosts of a node that has left READY, or has left it and come back since (that is a reboot), shall stop."""
+    """Hosts of a node that has left READY, or has left it and come back since (a reboot), have to stop."""
     for found in hosts.to_stop(uow, agent_id):
         move(uow, found.host, "stop", reason=f"node {found.node_id} is {found.node_state}")
         _poke(uow, found.host.agent_id)
 
 
 def _lose_silent(uow: UnitOfWork) -> None:
-    """A host server that cannot report ends by itself within its lease; while its agent lives, it is made anew."""
+    """A host server that cannot report ends by itself within its lease; while its agent lives, it is replaced."""
     lapsed = [host for host in hosts.live(uow, None) if host.lease_until is None or host.lease_until < uow.real_now]
     living = {agent.agent_id for agent in agents.list_living(uow)} if lapsed else set()
     for host in lapsed:

@@ -144,7 +144,7 @@ def perform_queued_resource(
     wanted = [ids.get(text, text) for text in node_names] or list(found)
     for node_id in wanted:
         if node_id not in found:
-            raise invalid(f"{node_id} is no node of {name}", "nodeNames")
+            raise invalid(f"{node_id} is not a node of {name}", "nodeNames")
     if queue.state is not QueuedResourceState.ACTIVE:
         raise failed_precondition(f"queued resource {queued_resource_id} is {queue.state}, not ACTIVE")
     for node_id in wanted:
@@ -175,7 +175,7 @@ def on_timer(uow: UnitOfWork, fleet: Fleet, timer: Timer) -> None:
         if upcoming is None or upcoming.maintenance_status != PENDING:
             return
         if upcoming.window_start != timer.due.rfc3339():
-            return  # it was planned anew, for another time
+            return  # it was planned again, for another time
         if node.state is NodeState.READY:
             _begin(uow, fleet, node, None)
         else:  # nothing of it runs that a maintenance could disturb

@@ -82,7 +82,7 @@ def create(
 
 
 def make(uow: UnitOfWork, queued: QueuedResourceRecord, request: NodeRequest) -> NodeRecord:
-    """The node that a queued resource gets: CREATING, without an operation of its own. The caller has checked that the
+    """The node that a queued resource gets: CREATING, without a separate operation. The caller has checked that the
     name is free, and holds the project's row."""
     made = replace(
         _new(uow, queued.project, queued.zone, request.node_id, request.spec),
@@ -174,7 +174,7 @@ def start(uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, zon
 def reimage(
     uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, zone: str, node_id: str, version: str
 ) -> Operation:
-    """Gives the node another runtime version (v1: TensorFlow version); empty: the same one anew. Its jobs end."""
+    """Gives the node another runtime version (v1: TensorFlow version); empty: the same one again. Its jobs end."""
     node = lookup.node(uow, principal, "tpu.nodes.reimage", project, zone, node_id)
     if node.state is not NodeState.READY:
         raise bad_state("reimage", node)
@@ -366,7 +366,7 @@ def pass_into(
     changed: NodeRecord | None = None,
 ) -> NodeRecord:
     """Moves a READY node into the passing state of `event`, which ends its jobs; the event `end` makes it READY again
-    after `seconds` of platform time (None: when whoever calls this sets the timer). `changed`: as of `move`."""
+    after `seconds` of platform time (None: the caller sets the timer). `changed`: as of `move`."""
     moved = move(uow, node, event, reason=reason, changed=changed)
     ports.end_gangs(uow, node.node_key, f"node {node.node_id}: {reason}")
     if seconds is not None:

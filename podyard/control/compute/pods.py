@@ -82,7 +82,7 @@ def defragment(
     snapshot = _snapshot(uow, fleet, principal, project)
     pod = _pod(fleet, project, pod_id)
     if wanted.generation != pod.generation:
-        raise invalid(f"{wanted.name} is no type of {pod_id}, a pod of {pod.generation.name}", "acceleratorType")
+        raise invalid(f"{wanted.name} is not a type of {pod_id}, a pod of {pod.generation.name}", "acceleratorType")
     kinds = _kinds(uow)
     view = _view(snapshot, pod, kinds, project)
     held = [(item.slice_id, pod_id, item.chips, item.kind) for item in view.slices]

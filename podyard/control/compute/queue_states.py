@@ -55,7 +55,7 @@ def _settle_running(uow: UnitOfWork, queued: QueuedResourceRecord, found: Sequen
         _suspend(uow, queued, found, "SERVICE", f"its nodes were lost: {', '.join(lost)}")
     elif lost:
         if queued.state is QueuedResourceState.ACTIVE:
-            move(uow, queued, "repair", reason="a slice was lost, and is made anew")
+            move(uow, queued, "repair", reason="a slice was lost, and is created again")
         remind(uow, "queuedResource.repair", queued)
     elif queued.state is QueuedResourceState.PROVISIONING and all(state is NodeState.READY for state in states):
         if queued.repaired and spec.is_multislice:

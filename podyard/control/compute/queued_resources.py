@@ -166,7 +166,7 @@ def delete(
 def reset(
     uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, zone: str, queued_resource_id: str
 ) -> Operation:
-    """Puts an ACTIVE or SUSPENDED one back into the queue: its nodes are deleted, and made anew under the same ids once
+    """Puts an ACTIVE or SUSPENDED one back into the queue: its nodes are deleted, and created under the same ids once
     all of them can be placed. The bounds of its queueing policy were for the first time, and hold no longer."""
     queued = lookup.queued_resource(uow, principal, "tpu.queuedresources.reset", project, zone, queued_resource_id)
     if not QUEUED_RESOURCE.allows(queued.state, "reset"):
@@ -237,7 +237,7 @@ def on_timer(uow: UnitOfWork, fleet: Fleet, timer: Timer) -> None:
 
 
 def _repair(uow: UnitOfWork, queued: QueuedResourceRecord) -> None:
-    """Makes lost slices anew, each as soon as its chips are free of processes. The new node waits for its chips."""
+    """Creates lost slices again, each as soon as its chips are free of processes. The new node waits for its chips."""
     members = node_rows.of_queued_resource(uow, queued.queued_resource_key)
     lost = [node for node in members if node.state in NODE_STATES_LOST]
     holding = slices.ids_of(uow, [node.node_key for node in lost])
@@ -248,18 +248,18 @@ def _repair(uow: UnitOfWork, queued: QueuedResourceRecord) -> None:
         if node.node_key in holding:
             continue
         # Both steps in one unit: nobody sees the name without a node.
-        deleting = move(uow, node, "delete", reason="its slice is made anew")
+        deleting = move(uow, node, "delete", reason="its slice is created again")
         node_rows.remove_hosts(uow, node.node_key)
         timers.drop(uow, node.node_key)
         gone = dataclasses.replace(deleting, live_name=None)
-        move(uow, deleting, "deleted", reason="its slice is made anew", changed=gone)
+        move(uow, deleting, "deleted", reason="its slice is created again", changed=gone)
         again = NodeRequest(node.node_id, node.spec, node.slice_index, node.slice_count)
         repaired.append(nodes.make(uow, queued, again).node_key)
     store(uow, queued, dataclasses.replace(queued, repaired=repaired))
 
 
 def _restart_siblings(uow: UnitOfWork, fleet: Fleet, queued: QueuedResourceRecord) -> None:
-    """After slices were made anew or maintained, the others restart, so that all begin together (docs: multislice)."""
+    """After slices were replaced or maintained, the others restart, so that all begin together (docs: multislice)."""
     key = queued.queued_resource_key
     found = node_rows.of_queued_resource(uow, key)
     if any(node.state is not NodeState.READY for node in found):
@@ -267,7 +267,7 @@ def _restart_siblings(uow: UnitOfWork, fleet: Fleet, queued: QueuedResourceRecor
     store(uow, queued, dataclasses.replace(queued, repaired=[]))
     for node in found:
         if node.node_key not in queued.repaired:
-            reason = "another slice of its multislice was made anew or maintained"
+            reason = "another slice of its multislice was created again or maintained"
             nodes.pass_into(uow, node, "restart", "restarted", fleet.timings.restart_seconds, reason)
     settle(uow, key)
 

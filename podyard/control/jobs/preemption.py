@@ -34,7 +34,7 @@ def apply(uow: UnitOfWork, fleet: Fleet, action: Preempt) -> None:
 
 
 def give_notice(uow: UnitOfWork, node: NodeRecord, at: PlatformTime, reason: str) -> None:
-    """Asks the node's jobs to save and to leave, and lets none start any more. Whoever gives notice takes it back."""
+    """Asks the node's jobs to save and to leave, and lets none start any more. The caller takes the notice back."""
     store(uow, node, dataclasses.replace(node, reclaim_at=at))
     text = f"node {node.node_id} is taken back at {at.rfc3339()}: {reason}"
     for job in job_rows.active_on_node(uow, node.node_key):

@@ -55,7 +55,7 @@ def _long_started(uow: UnitOfWork, attempt: Attempt) -> bool:
 
 
 def poke_stopping(uow: UnitOfWork) -> None:
-    """Sends the hint again to agents whose replicas shall stop: the first one may have been lost."""
+    """Sends the hint again to agents whose replicas have to stop: the first one may have been lost."""
     for agent_id in replicas.agents_to_stop(uow):
         poke(uow, agent_id)
 
@@ -91,7 +91,7 @@ _WILL_NOT_RUN = NODE_STATES_LOST | {NodeState.DELETING, NodeState.GONE}
 
 
 def _follows_slice(uow: UnitOfWork, job: Job, node: NodeRecord) -> bool:
-    """Whether the job waits for a slice of a multislice that is made anew; it goes on on the new node of that name."""
+    """Whether the job waits for a slice of a multislice that is replaced; it goes on on the new node of that name."""
     queue = None if node.queued_resource_key is None else queue_rows.find_by_key(uow, node.queued_resource_key)
     if queue is None or queue.state not in (QueuedResourceState.PROVISIONING, QueuedResourceState.ACTIVE):
         return False
@@ -99,7 +99,7 @@ def _follows_slice(uow: UnitOfWork, job: Job, node: NodeRecord) -> bool:
     if again is None or again.queued_resource_key != node.queued_resource_key:
         return False
     if again.node_key != node.node_key:
-        changed = dataclasses.replace(job, node_key=again.node_key, state_reason="its slice was made anew")
+        changed = dataclasses.replace(job, node_key=again.node_key, state_reason="its slice was created again")
         store(uow, job, changed)
     return True
 

@@ -77,7 +77,7 @@ def _symptom(now: PlatformTime, damage: Damage, reason: str, worker: int) -> dic
 
 
 def on_timer(uow: UnitOfWork, timer: Timer) -> None:
-    """Chips work again. A node that has waited for them has a timer of its own."""
+    """Chips work again. A node that has waited for them has a separate timer."""
     fault_rows.mend(uow, break_id=timer.resource_key)
 
 

@@ -68,7 +68,7 @@ def sync(
 ) -> list[Replica]:
     """Takes what the agent saw; returns its live replicas.
 
-    A replica that shall yield goes on by itself until it has: to its agent it shall RUN.
+    A replica that is to yield goes on by itself until it has: to its agent it is to RUN.
     """
     agents.require_agent(principal, agent_id)
     agents.note_seen(uow, agent_id, fence)
@@ -124,7 +124,7 @@ def join(uow: UnitOfWork, principal: Principal, replica_id: str, fence: int, add
 
 
 def report(uow: UnitOfWork, principal: Principal, replica_id: str, progress: Progress) -> Desired:
-    """Takes a replica's progress, renews its lease, and returns what it shall do."""
+    """Takes a replica's progress, renews its lease, and returns what it has to do."""
     replica = _replica(uow, principal, replica_id)
     _check_fence(replica, progress.fence)
     log_lines.keep(uow, replica, progress.lines)
@@ -155,7 +155,7 @@ def _keep_state(uow: UnitOfWork, replica: Replica, attempt: Attempt, progress: P
 
 
 def checkpoints_fail(uow: UnitOfWork, replica_id: str) -> bool:
-    """Whether a fault keeps the replica's job from writing checkpoints: it shall take none of the older ones away."""
+    """Whether a fault keeps the replica's job from writing checkpoints: it must not remove older ones."""
     rules = faults.standing(uow, "checkpoint")
     replica = replicas.find(uow, replica_id) if rules else None
     if replica is None:

@@ -32,7 +32,7 @@ def once(
     """The id of the operation that `act` makes, or made when the same request came before.
 
     `method` names the call (`nodes.create`) and `body` everything that tells one request from another: the target's
-    name too. The caller has checked the permission. Raises INVALID_ARGUMENT for an id that is no UUID, and
+    name too. The caller has checked the permission. Raises INVALID_ARGUMENT for an id that is not a UUID, and
     ALREADY_EXISTS when the id came with another body, or from another caller, within 24 h of platform time.
 
     An operation that has been deleted since cannot be answered, so the request counts as new: a creation then finds

@@ -56,7 +56,7 @@ class _Minute:
             return True
 
 
-# Beside the parts of a platform, which are frozen: they come and go with it.
+# Next to the parts of a platform, which are frozen: they come and go with it.
 _minutes: weakref.WeakKeyDictionary[Database, _Minute] = weakref.WeakKeyDictionary()
 _minutes_lock = threading.Lock()
 

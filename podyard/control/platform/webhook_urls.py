@@ -1,6 +1,6 @@
 """Where webhooks may go.
 
-Whoever may set a budget makes this machine send requests. So what no receiver of webhooks has is refused always:
+Users who may set a budget make this machine send requests. Some addresses are therefore always refused:
 link-local addresses and those of clouds' metadata servers (they hand out credentials), unspecified ones, multicast. A
 yard that several people share refuses what is not of the public Internet as well (`PODYARD_WEBHOOK_ADDRESSES=public`).
 
@@ -23,7 +23,7 @@ SHOWN_MAX = 80  # characters of an address, in the reason why it is refused
 PORTS = {"http": 80, "https": 443}
 
 _NO_METADATA = "a link-local address or a metadata server"
-# Metadata servers beside the usual 169.254.169.254: of Amazon and Google over IPv6, of Alibaba, of Azure.
+# Metadata servers other than the usual 169.254.169.254: of Amazon and Google over IPv6, of Alibaba, of Azure.
 _METADATA = frozenset(
     ipaddress.ip_address(text) for text in ("fd00:ec2::254", "fd20:ce::254", "100.100.100.200", "168.63.129.16")
 )

@@ -1,6 +1,6 @@
-"""What budgets tell their owners: requests that wait to be sent, each try under a fence of its own.
+"""What budgets tell their owners: requests that wait to be sent, each try under a new fence.
 
-A worker claims a request in one unit, sends it, and writes how that went in another, unless somebody else has claimed
+A worker claims a request in one unit, sends it, and writes how that went in another, unless another worker has claimed
 it since (`db/claims.py`). Nothing is sent inside a unit. One that never gets through is given up, which the budget's
 log shows.
 """
@@ -40,7 +40,7 @@ def signature_of(secret: str, body: bytes) -> str:
 
 
 def claim(uow: UnitOfWork, webhook_id: str) -> WebhookRequest | None:
-    """Takes the next try; None when there is none, or it is not due, or somebody else is at it. A request that so many
+    """Takes the next try; None when there is none, or it is not due, or another worker is at it. A request that so many
     workers have died of is given up."""
     found = _CLAIMS.due(uow, webhook_id)
     if found is None:

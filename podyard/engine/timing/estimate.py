@@ -88,5 +88,5 @@ class Estimate:
 
     @property
     def is_memory_lower_bound(self) -> bool:
-        """Whether the peak may be higher, so that `fits` says no more than that the known part fits."""
+        """Whether the peak may be higher, so that `fits` means only that the known part fits."""
         return any(doubt.about_memory for doubt in self.doubts)

@@ -105,7 +105,7 @@ def test_an_old_fence_is_refused(gang: Gang) -> None:
     old = gang.fence
     gang.register()
     gang.fence, new = old, gang.fence
-    with pytest.raises(AssertionError, match="has registered anew"):
+    with pytest.raises(AssertionError, match="has registered again"):
         gang.sync()
     gang.fence = new
     assert len(gang.sync()) == 1

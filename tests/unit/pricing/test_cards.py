@@ -11,7 +11,8 @@ from podyard.base.clock import PlatformTime
 from podyard.base.errors import Code, PodyardError
 from podyard.pricing import cards
 from podyard.pricing.cards import check_change, load_rate_card
-from podyard.pricing.sku import RateCard, default_rate_card
+from podyard.pricing.current_card import default_rate_card
+from podyard.pricing.sku import RateCard
 from podyard.settings import from_environment
 
 T1, T2, T3 = "2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z", "2026-03-01T00:00:00Z"

@@ -12,7 +12,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from podyard.cli.price import price
-from podyard.pricing.sku import default_rate_card
+from podyard.pricing.current_card import default_rate_card
 
 SHIPPED = Path(__file__).parents[3] / "pricing" / "rate_cards" / "2026-11-01.yaml"
 ROW = "{generation: v6e, region: us-east1, usage: spot, unit: chip_hour, prices: [%s]}"

@@ -17,8 +17,8 @@ from podyard.db.unit_of_work import Database, UnitOfWork
 from podyard.domain.node import UsageClass
 from podyard.domain.principal import PLATFORM
 from podyard.pricing import explore
+from podyard.pricing.current_card import default_rate_card
 from podyard.pricing.explore import Booked, Bucket
-from podyard.pricing.sku import default_rate_card
 from podyard.web.billing_views import by_invoice
 from tests.store.queue_play import PROJECT, Play
 

@@ -22,7 +22,7 @@ from podyard.db.unit_of_work import Database, UnitOfWork
 from podyard.domain.principal import PLATFORM
 from podyard.http.context import Platform
 from podyard.http.several_units import read_snapshot
-from podyard.pricing.sku import default_rate_card
+from podyard.pricing.current_card import default_rate_card
 from podyard.settings import from_environment
 from podyard.web import billing_ahead
 from tests.store.queue_play import PROJECT, Play

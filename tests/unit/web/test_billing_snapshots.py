@@ -18,7 +18,7 @@ from podyard.db.tables_billing import usage_events
 from podyard.db.unit_of_work import Database, UnitOfWork
 from podyard.domain.node import UsageClass
 from podyard.domain.principal import PLATFORM, Principal
-from podyard.pricing.sku import default_rate_card
+from podyard.pricing.current_card import default_rate_card
 from podyard.web import billing
 from tests.store.queue_play import PROJECT, Play
 
