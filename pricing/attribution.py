@@ -48,7 +48,7 @@ def attribute(
     by_resource: dict[str, list[JobSpan]] = {}
     for span in spans:
         by_resource.setdefault(span.resource_id, []).append(span)
-    owners = {resource_id: owned_by(found, as_of) for resource_id, found in by_resource.items()}
+    owners = {resource_id: ownership(found, as_of) for resource_id, found in by_resource.items()}
     sums: dict[str, dict[str, list[int]]] = {}
     for charge in charges:
         of_resource = sums.setdefault(charge.resource_id, {})
@@ -66,7 +66,7 @@ def attribute(
     }
 
 
-def owned_by(spans: Sequence[JobSpan], as_of: PlatformTime) -> list[Owned]:
+def ownership(spans: Sequence[JobSpan], as_of: PlatformTime) -> list[Owned]:
     """Disjoint ascending ranges of one resource's seconds, each with the job that touched them first (the earliest
     start; of two that start together, the lower id)."""
     found: list[Owned] = []

@@ -21,7 +21,7 @@ from podyard.base.errors import invalid
 from podyard.domain import months
 from podyard.domain.invoice import Invoice, JobSpan
 from podyard.domain.usage import UsageRecord
-from podyard.pricing.attribution import IDLE, Owned, owned_by
+from podyard.pricing.attribution import IDLE, Owned, ownership
 from podyard.pricing.rating import parts_per_second
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -165,7 +165,7 @@ def owners(spans: Iterable[JobSpan], as_of: PlatformTime) -> Mapping[str, Sequen
     on: dict[str, list[JobSpan]] = {}
     for span in spans:
         on.setdefault(span.resource_id, []).append(span)
-    return {resource: owned_by(found, as_of) for resource, found in on.items()}
+    return {resource: ownership(found, as_of) for resource, found in on.items()}
 
 
 def by_job(charge: UsageRecord, mine: Sequence[Owned]) -> Iterator[tuple[str, UsageRecord]]:

@@ -94,7 +94,7 @@ class Runs:
         """The quantile: in `part` of all runs it takes no longer."""
         return float(self._in_order[_rank(len(self.finish), part)])
 
-    def billed_at(self, part: float) -> int:
+    def billed_index(self, part: float) -> int:
         """Index of the run that is the quantile of billed seconds, hence of cost at any price that does not change."""
         return int(self._by_billed[_rank(len(self.billed), part)])
 

@@ -75,25 +75,25 @@ class Cycle:
         if first.not_before is not None and first.not_before > self._now:
             return [_wait(first, f"scheduled to start at {first.not_before.rfc3339()}", stockout=False)]
         if first.fault:
-            return [_denied(first)]
+            return [_deny(first)]
         rights = self._room.reservations_for(gang)
         if isinstance(rights, PlacementRequest):
             return [_no_reservation(rights, first)]
         until = certain_end(gang, self._now, self._fleet.timings)
-        allowed = self._room.allowed(self._holds, until)
+        allowed = self._room.usable_chips(self._holds, until)
         free = self._room.free_of(allowed)
         boxes = fit(self._fleet, gang, free)
         if not isinstance(boxes, Unfit):
             self._room.take(gang, boxes, rights, until)
             self._queue.took(gang)
-            return _placed(gang, boxes, rights)
+            return _place(gang, boxes, rights)
         return self._make_room(gang) or [self._waits(gang, until)]
 
     def _make_room(self, gang: Gang) -> list[Action]:
         """Preempts for the gang, or keeps what is under notice for it; nothing when neither gives it room."""
         if not preemption.may_preempt(gang[0]):
             return []
-        allowed = self._room.allowed(self._holds)
+        allowed = self._room.usable_chips(self._holds)
         pods = [pod.pod_id for request in gang for pod in pods_for(self._fleet, request)]
         soon = self._room.free_of(allowed)
         for pod in pods:
@@ -115,7 +115,7 @@ class Cycle:
         notice = self._now.plus_seconds(self._fleet.timings.preemption_notice_seconds)
         self._room.give_notice(victims, notice)
         chips = union(boxes)
-        going = [item for item in self._room.noticed if item.chips & chips.get(item.pod_id, 0)]
+        going = [item for item in self._room.slices_under_notice if item.chips & chips.get(item.pod_id, 0)]
         if not going:
             return []  # the boxes of a gang are found one by one, so that more chips may hold fewer gangs
         gone = max(item.reclaim for item in going if item.reclaim is not None)
@@ -134,7 +134,7 @@ class Cycle:
         message = stockout_message(first.zone, first.node_key)
         if not self._explain:
             return _wait(first, "", stockout=not first.queued, message=message)
-        without_holds = fit(self._fleet, gang, self._room.free_of(self._room.allowed()))
+        without_holds = fit(self._fleet, gang, self._room.free_of(self._room.usable_chips()))
         if isinstance(without_holds, Unfit):
             text = self._no_box(without_holds)
         else:
@@ -147,7 +147,7 @@ class Cycle:
 
     def _hold_for(self, gang: Gang) -> Hold | None:
         """Makes the gang the head of its pools if they have none, and gives it its hold if it can have one."""
-        allowed = self._room.allowed(self._holds)
+        allowed = self._room.usable_chips(self._holds)
         pools = {pool_of(request) for request in gang}
         if not pools.isdisjoint(self._headed) or isinstance(fit(self._fleet, gang, allowed), Unfit):
             return None  # others come before it, or no pod could ever hold it: that must not stop the others
@@ -180,7 +180,7 @@ class Cycle:
         )
 
 
-def _placed(gang: Gang, boxes: Sequence[Box], rights: Sequence[str | None]) -> list[Action]:
+def _place(gang: Gang, boxes: Sequence[Box], rights: Sequence[str | None]) -> list[Action]:
     places = tuple(
         Place(request.node_key, request.version, box.pod_id, box.origin, box.shape, box.chips, right)
         for request, box, right in zip(gang, boxes, rights, strict=True)
@@ -195,7 +195,7 @@ def _wait(request: PlacementRequest, reason: str, *, stockout: bool, message: st
     return Wait(request.node_key, request.version, reason, stockout, message=message)
 
 
-def _denied(request: PlacementRequest) -> Wait | WaitGroup:
+def _deny(request: PlacementRequest) -> Wait | WaitGroup:
     """A stockout that a fault rule makes."""
     text = f"fault {request.fault}: stockout of {request.accelerator_type.name} in {request.zone}"
     message = stockout_message(request.zone, request.node_key)

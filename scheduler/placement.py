@@ -82,19 +82,19 @@ class PodSpace:
     def best(self, kind: AcceleratorType) -> tuple[Score, Box] | None:
         """`find` with the score by which places in several pods are compared."""
         shape = kind.topology.shape
-        turned = _turned(self.pod.shape, shape)
+        turned = _turn(self.pod.shape, shape)
         if turned is None:
             return self._best_small(kind)
         return self._best_switched(kind) if self.pod.switched else self._best_in_torus(turned)
 
     def joins_cubes(self, kind: AcceleratorType) -> bool:
         """Whether a slice of this type is cubes that optical switches join, so that any free ones do."""
-        return self.pod.switched and _turned(self.pod.shape, kind.topology.shape) is not None
+        return self.pod.switched and _turn(self.pod.shape, kind.topology.shape) is not None
 
     def holds(self, kind: AcceleratorType) -> bool:
         """Whether `find` would find a place."""
         shape = kind.topology.shape
-        turned = _turned(self.pod.shape, shape)
+        turned = _turn(self.pod.shape, shape)
         if turned is None:
             return any(scoring.best_inside(self.pod.shape, pattern, shape) for _, pattern in self.patterns())
         if self.pod.switched:
@@ -103,7 +103,7 @@ class PodSpace:
 
     def take(self, box: Box) -> None:
         """Takes the chips of a box of this pod, all of which must be free."""
-        if _turned(self.pod.shape, box.shape) is None:
+        if _turn(self.pod.shape, box.shape) is None:
             index, inner = self._inner(box)
             pattern = self._blocks.full[index] if self._whole >> index & 1 else self._partial.pop(index)
             self._whole &= ~box.blocks
@@ -114,7 +114,7 @@ class PodSpace:
 
     def give(self, box: Box) -> None:
         """Gives back what `take` took; none of the chips may have broken since."""
-        if _turned(self.pod.shape, box.shape) is None:
+        if _turn(self.pod.shape, box.shape) is None:
             index, inner = self._inner(box)
             pattern = self._partial.pop(index, 0) | inner
             if pattern == self._blocks.full[index] and self._blocks.complete >> index & 1:
@@ -128,7 +128,7 @@ class PodSpace:
         """Every free place, in the order of rotations and origins; not for cubes that optical switches join, of which
         any choice is a place."""
         shape = kind.topology.shape
-        turned = _turned(self.pod.shape, shape)
+        turned = _turn(self.pod.shape, shape)
         if turned is None:
             for index, pattern in sorted(self.patterns()):
                 for place in scoring.places_inside(self.pod.shape, pattern, shape):
@@ -288,7 +288,7 @@ class IfAllGo:
     def __init__(self, pod: Pod, free: int, items: Sequence[Takeable]) -> None:
         blocks = blocks_of(pod.shape)
         self._items = items
-        self._touched = [blocks.touched(item.chips) for item in items]
+        self._touched = [blocks.touches(item.chips) for item in items]
         self._in_block: dict[int, list[int]] = {}
         for position, touched in enumerate(self._touched):
             for block in chips_of(touched):
@@ -350,7 +350,7 @@ def _split(pod: Shape, free: int) -> tuple[int, tuple[tuple[int, int], ...]]:
 
 
 @functools.lru_cache(maxsize=4096)
-def _turned(pod: Shape, shape: Shape) -> tuple[tuple[Shape, Shape], ...] | None:
+def _turn(pod: Shape, shape: Shape) -> tuple[tuple[Shape, Shape], ...] | None:
     """The rotations of a shape of whole blocks that fit the pod, as (blocks, chips) per dimension; None for a shape
     smaller than a block."""
     edge = blocks_of(pod).edge

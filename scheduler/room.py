@@ -43,11 +43,11 @@ class Room:
         return [*self.placed, *self.new]
 
     @property
-    def noticed(self) -> list[SliceRecord]:
+    def slices_under_notice(self) -> list[SliceRecord]:
         """The slices under notice."""
         return [item for item in self.placed if item.reclaim is not None]
 
-    def allowed(self, holds: Iterable[Hold] = (), until: PlatformTime | None = None) -> dict[str, int]:
+    def usable_chips(self, holds: Iterable[Hold] = (), until: PlatformTime | None = None) -> dict[str, int]:
         """The chips that are not broken and that no hold bars what ends at `until` from."""
         allowed = dict(self._whole)
         for hold in holds:
@@ -62,7 +62,7 @@ class Room:
     def under_notice(self, pod_id: str) -> int:
         """The chips of slices in a pod that are soon taken back."""
         chips = 0
-        for item in self.noticed:
+        for item in self.slices_under_notice:
             if item.pod_id == pod_id:
                 chips |= item.chips
         return chips & self._whole[pod_id]

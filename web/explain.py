@@ -48,7 +48,7 @@ def show(
         ("seed", "Seed of the operands", seed, None),
     ]  # fmt: skip
     values |= {"sizes": sizes, "dataflow": dataflow, "dataflows": DATAFLOW_NAMES}
-    return _explained(request, project, "mxu", "explain_mxu.html", failure, values)
+    return _explain(request, project, "mxu", "explain_mxu.html", failure, values)
 
 
 @router.get("/all-reduce")
@@ -72,7 +72,7 @@ def show_all_reduce(
         "bytes_max": reduce.BYTES_MAX,
         "types": [kind.name for kind in all_types()],
     }
-    return _explained(request, project, "all-reduce", "explain_all_reduce.html", failure, values)
+    return _explain(request, project, "all-reduce", "explain_all_reduce.html", failure, values)
 
 
 @router.get("/mxu/{name}")
@@ -93,7 +93,7 @@ def _asset(request: Request, project: str, package: str, name: Asset) -> Respons
     return Response(film.asset(package, name), media_type=f"{kind}; charset=utf-8", headers=headers)
 
 
-def _explained(
+def _explain(
     request: Request, project: str, section: str, template: str, failure: PodyardError | None,
     values: dict[str, Any],
 ) -> Response:  # fmt: skip

@@ -100,11 +100,11 @@ def _create_page(request: Request, project: str, fields: Mapping[str, str], erro
 
     choice = forms.choose(fleet, fields, context.read(request, body))
     try:
-        spec = forms.node_spec({**fields, **_chosen(choice)})
+        spec = forms.node_spec({**fields, **_choose(choice)})
         doubt = None
     except PodyardError as wrong:  # labels or description: the commands are shown without them
         doubt = wrong
-        spec = forms.node_spec(_chosen(choice))
+        spec = forms.node_spec(_choose(choice))
     node_id = fields.get("node_id", "").strip()
     return page(
         request,
@@ -163,14 +163,14 @@ def _act(request: Request, project: str, zone: str, node_id: str, verb: str) -> 
     try:
         context.write(request, body)
     except PodyardError as error:
-        return _refused(request, project, zone, node_id, error)
+        return _refusal(request, project, zone, node_id, error)
     return see_other(project_url(project, "nodes", *(() if verb == "delete" else (zone, node_id))))
 
 
 _VERBS = {"stop": nodes.stop, "start": nodes.start, "delete": nodes.delete}
 
 
-def _refused(request: Request, project: str, zone: str, node_id: str, error: PodyardError) -> Response:
+def _refusal(request: Request, project: str, zone: str, node_id: str, error: PodyardError) -> Response:
     """The node's page with the reason on top; without a node, the reason alone."""
     try:
         values = context.read(request, lambda uow: _node_values(uow, request, project, zone, node_id))
@@ -257,7 +257,7 @@ def _actions(row: NodeRow, caller: Principal, project: str) -> list[tuple[str, s
     return found
 
 
-def _chosen(choice: forms.NodeChoice) -> dict[str, str]:
+def _choose(choice: forms.NodeChoice) -> dict[str, str]:
     return {
         "accelerator_type": choice.accelerator_type,
         "usage": choice.usage,

@@ -52,7 +52,7 @@ class _Maker:
 
     def run(self) -> bool:
         if self._all is None:
-            counted = sum(1 for found in self._sources() for _ in self._told(found))
+            counted = sum(1 for found in self._sources() for _ in self._report(found))
             self._done, self._all = 0, counted
         self._tell()
         target = self._objects / exports.object_name_of(self._claimed)
@@ -86,9 +86,9 @@ class _Maker:
 
     def _months(self) -> Iterator[Exported]:
         for found in self._sources():
-            yield found, self._told(found)
+            yield found, self._report(found)
 
-    def _told(self, found: Source) -> Iterator[Row]:
+    def _report(self, found: Source) -> Iterator[Row]:
         for row in rows(found, self._granularity):
             yield row
             self._done += 1

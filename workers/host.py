@@ -161,7 +161,7 @@ class Host:
         """The node has changed: clients that wait for a change of its metadata get an answer."""
         if facts != self._source.facts:
             self._source.facts = facts
-            self._source.changed()
+            self._source.on_change()
 
     async def stop(self, *, run_script: bool) -> None:
         """Runs the shutdown script, then ends every process. Returns at once when that is under way."""

@@ -53,7 +53,7 @@ class Listeners:
         address, listener = self._open[host_id]
         return address, int(listener.getsockname()[1])
 
-    def taken(self) -> dict[str, str]:
+    def problems(self) -> dict[str, str]:
         """What keeps hosts from listening where gcloud looks for them, of the first `TAKEN_NAMED_MAX`."""
         return dict(sorted(self._taken.items())[:TAKEN_NAMED_MAX])
 
@@ -100,7 +100,7 @@ class Listeners:
         connection.setblocking(False)
         task = asyncio.ensure_future(self._welcome(host_id, connection))
         self._waiting.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._on_end)
 
     async def _welcome(self, host_id: str, connection: socket.socket) -> None:
         try:
@@ -113,7 +113,7 @@ class Listeners:
             return
         await self._serve(host_id, connection)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _on_end(self, task: asyncio.Task[None]) -> None:
         self._waiting.discard(task)
         if not task.cancelled() and task.exception() is not None:
             logger.error("a connection to a host failed", exc_info=task.exception())

@@ -97,7 +97,7 @@ class HostServer:
                 "hosts": reports,
                 "known": {key: digest for key, (digest, _) in self._facts.items()},
             }
-            taken = self._listeners.taken()
+            taken = self._listeners.problems()
             if taken != self._told_taken:
                 body["taken"] = taken
             try:
@@ -216,9 +216,9 @@ class HostServer:
     def _begin(self, work: Any) -> None:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._on_end)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _on_end(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         self._poked.set()
         if not task.cancelled() and task.exception() is not None:

@@ -72,7 +72,7 @@ class Source:
     guest_changed: Callable[[], None] = lambda: None
     _event: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)
 
-    def changed(self) -> None:
+    def on_change(self) -> None:
         self._event.set()
         self._event = asyncio.Event()
 
@@ -131,7 +131,7 @@ class Source:
             return f"a value has at most {VALUE_BYTES_MAX} bytes, and all of a host at most {GUEST_BYTES_MAX}"
         self.guest.setdefault(namespace, {})[key] = value
         self.guest_changed()
-        self.changed()
+        self.on_change()
         return None
 
     def remove(self, namespace: str, key: str) -> bool:
@@ -140,7 +140,7 @@ class Source:
         if not self.guest[namespace]:
             del self.guest[namespace]
         self.guest_changed()
-        self.changed()
+        self.on_change()
         return True
 
     def _guest_enabled(self) -> bool:

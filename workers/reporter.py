@@ -98,7 +98,7 @@ class Reporter:
                 self._resume_step = self._resumable_step = step - 1
             self._waiting.metrics.append({"step": step, **numbers})
 
-    def evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
+    def on_evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
         """Values that are not finite are left out: evaluation goes on after a loss has diverged."""
         told = {name: value for name, value in metrics.items() if math.isfinite(value)}
         with self._lock:
@@ -114,7 +114,7 @@ class Reporter:
         # At once: what nobody was told of is computed again by the next gang.
         self._wake.set()
 
-    def pruned(self, steps: Sequence[int]) -> None:
+    def on_prune(self, steps: Sequence[int]) -> None:
         if self.writes_fail():
             return  # `KeepingStore` has kept them
         with self._lock:
@@ -132,7 +132,7 @@ class Reporter:
                 self._waiting.logs.append(entry)
                 self._line_seq += 1
 
-    def finished(self, metrics: Mapping[str, float | str]) -> None:
+    def on_end(self, metrics: Mapping[str, float | str]) -> None:
         with self._lock:
             self._waiting.summary.update(metrics)
 
@@ -156,7 +156,7 @@ class Reporter:
                 self._send(state, error, is_permanent)
                 return
             except PodyardError as failure:
-                if failure.code is not Code.UNAVAILABLE or self._lapsed():
+                if failure.code is not Code.UNAVAILABLE or self._has_lapsed():
                     raise
                 self._clock.sleep(REPORT_SECONDS)
 
@@ -171,7 +171,7 @@ class Reporter:
             except PodyardError as failure:
                 if failure.code is not Code.UNAVAILABLE:
                     self._ask_to_stop(failure.message)
-            if self._lapsed():
+            if self._has_lapsed():
                 self._lapse()
                 return
 
@@ -214,7 +214,7 @@ class Reporter:
         """Whether no report has been taken for half a lease: far more than a restart of the API takes."""
         return self._silent_seconds() > self._lease_seconds / 2
 
-    def _lapsed(self) -> bool:
+    def _has_lapsed(self) -> bool:
         return self._silent_seconds() > self._lease_seconds
 
     def _silent_seconds(self) -> float:

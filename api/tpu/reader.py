@@ -32,7 +32,7 @@ class Problems:
     def add(self, field: str, text: str) -> None:
         self._violations.append({"field": field, "description": text})
 
-    def unknown(self, path: str, name: str) -> None:
+    def add_unknown(self, path: str, name: str) -> None:
         where = f" at '{path}'" if path else ""
         self.add(path, f'Invalid JSON payload received. Unknown name "{name}"{where}: Cannot find field.')
 
@@ -79,7 +79,7 @@ def _read(version: str, message: str, data: object, path: str, problems: Problem
     for name, value in data.items():
         field = fields.get(name)
         if field is None:
-            problems.unknown(path, str(name))
+            problems.add_unknown(path, str(name))
             continue
         if value is None or field.left_aside:
             continue

@@ -216,7 +216,7 @@ class PlatformClock:
         elapsed = max(0, real.nanos_since(self.anchor_real)) if self.running else 0
         return self.anchor_platform.plus_nanos(elapsed * self.rate_millionths // RATE_ONE)
 
-    def ticked(self, real: RealTime, *, same_loop: bool, suspended_nanos: int = 0) -> PlatformClock:
+    def tick_at(self, real: RealTime, *, same_loop: bool, suspended_nanos: int = 0) -> PlatformClock:
         """The clock anchored at `real` by the control loop.
 
         `same_loop`: the loop that set the last anchor sets this one. All time since then counts, however late it is,
@@ -241,11 +241,11 @@ class PlatformClock:
             return None
         return max(0, real.nanos - self.now(real).nanos) / NANOS_PER_SECOND
 
-    def stopped(self, real: RealTime) -> PlatformClock:
+    def stop_at(self, real: RealTime) -> PlatformClock:
         """The clock standing still from `real` on (`system` goes on: it is UTC)."""
         return dataclasses.replace(self, anchor_platform=self.now(real), anchor_real=real, running=False)
 
-    def moved_to(self, moment: PlatformTime) -> PlatformClock:
+    def move_to(self, moment: PlatformTime) -> PlatformClock:
         """A virtual clock set forward to `moment`, on the way to its goal or at it; raises ValueError when that would
         run it backwards. Its target is gone once it is reached."""
         if moment < self.anchor_platform:

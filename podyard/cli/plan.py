@@ -295,7 +295,7 @@ def _row(
     else:
         costs = {}
         for name, part in PARTS.items():
-            nodes = planning.lives(runs.run, draws, runs.billed_at(part), start)
+            nodes = planning.lives(runs.run, draws, runs.billed_index(part), start)
             costs[name], _ = planning.cost(nodes, usage, sku, quantity, start)
         if limits.budget is not None and costs["p95"].fraction() > limits.budget:
             reasons.append("too dear")

@@ -141,19 +141,19 @@ class _Connection(BaseHTTPRequestHandler):
             self.send_error(400)
             return
         if host in METADATA_HOSTS and port == 80:
-            self._established()
+            self._establish()
             self.close_connection = False  # httplib2 tunnels plain HTTP too: what follows is asked of us
             return
         if self.server.stands_for(host):
             if port == 443 and (host in REDIRECTED or redirect_google.is_certified(host)):
-                self._established()
+                self._establish()
                 self._stand_for_google(host)
             else:
                 refuse(self, host, *refusal(f"CONNECT {host}:{port}"))
             return
         try:
             with self.server.upstream.tunnel(host, port) as other:
-                self._established()
+                self._establish()
                 pipe(self.connection, other)
         except OSError as error:
             self.send_error(502, explain=f"{host}:{port}: {error}")
@@ -173,7 +173,7 @@ class _Connection(BaseHTTPRequestHandler):
 
     do_POST = do_PUT = do_PATCH = do_DELETE = do_HEAD = do_OPTIONS = do_GET
 
-    def _established(self) -> None:
+    def _establish(self) -> None:
         self.wfile.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
 
     def _stand_for_google(self, host: str) -> None:

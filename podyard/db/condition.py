@@ -27,7 +27,7 @@ def check_file(path: Path, *, in_use: bool) -> None:
         return  # none yet; what else is wrong, opening it says
     if size_bytes == 0:
         if in_use:
-            raise _damaged(path, "it is empty, though this folder has been in use")
+            raise _damage(path, "it is empty, though this folder has been in use")
         return
     with contextlib.closing(sqlite3.connect(path)) as connection:
         try:
@@ -40,9 +40,9 @@ def check_file(path: Path, *, in_use: bool) -> None:
         except sqlite3.OperationalError:
             return  # locked, or not to be opened: not a question of its content
         except sqlite3.DatabaseError as error:
-            raise _damaged(path, str(error)) from error
+            raise _damage(path, str(error)) from error
     if problem != "ok":
-        raise _damaged(path, problem)
+        raise _damage(path, problem)
 
 
 def refusal(error: DatabaseError | PodyardError, path: Path) -> PodyardError:
@@ -56,11 +56,11 @@ def refusal(error: DatabaseError | PodyardError, path: Path) -> PodyardError:
     elif isinstance(cause.orig, sqlite3.OperationalError):
         text = f"the database {path} cannot be used: {cause.orig}; make it writable, or choose another folder"
     else:
-        return _damaged(path, str(cause.orig))
+        return _damage(path, str(cause.orig))
     return PodyardError(Code.FAILED_PRECONDITION, text)
 
 
-def told(error: BaseException, refused: str) -> BaseException:
+def tell(error: BaseException, refused: str) -> BaseException:
     """What the callers of a unit of work get: UNAVAILABLE with `refused` where the database cannot be reached or cannot
     go on, else `error` itself. A wrong statement is a fault of ours, and stays one.
 
@@ -79,6 +79,6 @@ def told(error: BaseException, refused: str) -> BaseException:
     return failure
 
 
-def _damaged(path: Path, how: str) -> PodyardError:
+def _damage(path: Path, how: str) -> PodyardError:
     how = " ".join(how.split())
     return PodyardError(Code.FAILED_PRECONDITION, f"the database {path} is damaged ({how}): {_DAMAGED_SHORT}")

@@ -63,9 +63,9 @@ class InlineDatabase(Database):
             driver.deserialize(schema)
             _configure(driver, None)
 
-    def written(self, *names: str) -> int:
+    def write_count(self, *names: str) -> int:
         """Grows whenever one of these tables is written."""
-        return self._statements.written(*names)
+        return self._statements.write_count(*names)
 
     def image(self) -> bytes:
         """The whole database, as another one can begin with it."""

@@ -72,7 +72,7 @@ class InlineConnection:
     def exec_driver_sql(self, *arguments: Any) -> Any:
         return self._slow.exec_driver_sql(*arguments)
 
-    def written(self, *tables: str) -> int:
+    def write_count(self, *tables: str) -> int:
         """Grows with each write into one of these tables."""
         return sum([self._written[table] for table in tables])
 
@@ -107,7 +107,7 @@ class InlineConnection:
             raise IntegrityError(text, None, error) from error
 
     def _rows(self, text: str, values: tuple[Any, ...], tables: tuple[str, ...]) -> list[Any]:
-        written = self.written(*tables)
+        written = self.write_count(*tables)
         kept = self._kept.get((text, values))
         if kept is not None and kept[0] == written:
             return kept[1]

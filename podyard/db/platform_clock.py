@@ -33,7 +33,7 @@ def tick(uow: UnitOfWork, loop_fence: int, last_fence: int, suspended_nanos: int
     row = uow.first(_LOCKED)
     assert row is not None, "the clock row is made by the bootstrap"
     same_loop = row["loop_fence"] == last_fence
-    ticked = uow.clock.ticked(uow.real_now, same_loop=same_loop, suspended_nanos=suspended_nanos)
+    ticked = uow.clock.tick_at(uow.real_now, same_loop=same_loop, suspended_nanos=suspended_nanos)
     write(uow, ticked, loop_fence)
     return ticked
 
@@ -41,13 +41,13 @@ def tick(uow: UnitOfWork, loop_fence: int, last_fence: int, suspended_nanos: int
 def set_forward(uow: UnitOfWork, moment: PlatformTime) -> None:
     """Takes a virtual clock to `moment`, which is then the time of this unit."""
     if moment > uow.clock.anchor_platform:
-        write(uow, uow.clock.moved_to(moment))
+        write(uow, uow.clock.move_to(moment))
 
 
 def reach(uow: UnitOfWork, goal: PlatformTime, real: RealTime) -> None:
     """The end of a walk to `goal`, which was where the clock should stand at `real`: it runs on from there."""
     if goal >= uow.clock.anchor_platform:
-        write(uow, dataclasses.replace(uow.clock.moved_to(goal), anchor_real=real))
+        write(uow, dataclasses.replace(uow.clock.move_to(goal), anchor_real=real))
 
 
 def write(uow: UnitOfWork, state: PlatformClock, loop_fence: int | None = None) -> None:

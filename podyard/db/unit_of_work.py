@@ -40,7 +40,7 @@ from podyard.base.clock import ClockMode, PlatformClock, PlatformTime, RealClock
 from podyard.base.errors import Code, PodyardError
 from podyard.base.rng import Streams
 from podyard.db import state_guard, tables
-from podyard.db.condition import told
+from podyard.db.condition import tell
 from podyard.db.driver import insert_statement, update_statement
 from podyard.db.engines import SQLITE_BUSY_MILLISECONDS, postgresql_engine, sqlite_engine
 from podyard.db.file_lock import FairFileLock
@@ -275,7 +275,7 @@ class Database:
                     if self.is_sqlite:
                         connection.exec_driver_sql("ROLLBACK")
         except (OperationalError, InterfaceError) as error:
-            raise told(error, "the database does not answer") from error
+            raise tell(error, "the database does not answer") from error
 
     def peek(self, sql: str, parameters: Mapping[str, Any]) -> tuple[Any, ...] | None:
         """The first row of one statement, as committed, on SQLite (else None): quick enough for the event loop, since
@@ -436,7 +436,7 @@ class _SqliteWriter:
                         connection.exec_driver_sql("ROLLBACK")
                     raise
         except BaseException as error:
-            failure = told(error, "the database cannot be written")
+            failure = tell(error, "the database cannot be written")
             for waiting in group:
                 waiting.future.set_exception(failure)
             if not isinstance(error, Exception):
@@ -454,7 +454,7 @@ class _SqliteWriter:
         try:
             result = waiting.body(unit)
         except Exception as error:
-            failure = told(error, "the database cannot be written")
+            failure = tell(error, "the database cannot be written")
             try:
                 connection.exec_driver_sql("ROLLBACK TO unit")
             except OperationalError:

@@ -50,7 +50,7 @@ class Feature:
     def of(cls, described: Mapping[str, Any]) -> Feature:
         return cls(str(described["dtype"]), tuple(int(width) for width in described["shape"]))
 
-    def described(self) -> dict[str, object]:
+    def describe(self) -> dict[str, object]:
         return {"dtype": self.dtype, "shape": list(self.shape)}
 
 

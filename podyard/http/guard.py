@@ -111,7 +111,7 @@ class Guard:
                 if found is not None and found[0] > self._clock.monotonic_seconds():
                     state["principal"] = found[1]
                 else:
-                    state["principal"] = await self._looked_up(credential)
+                    state["principal"] = await self._look_up(credential)
                 state["token"] = credential
                 if by_cookie:
                     state["by_cookie"] = True
@@ -145,9 +145,9 @@ class Guard:
             return ()
         return ((EXPIRES_HEADER.encode(), principal.expires.rfc3339().encode()),)
 
-    async def _looked_up(self, credential: str) -> Principal:
+    async def _look_up(self, credential: str) -> Principal:
         if len(credential) > CREDENTIAL_CHARACTERS_MAX:
-            raise identity.unauthenticated("ACCESS_TOKEN_TYPE_UNSUPPORTED", identity.INVALID_CREDENTIALS)
+            raise identity.credential_error("ACCESS_TOKEN_TYPE_UNSUPPORTED", identity.INVALID_CREDENTIALS)
         now = self._clock.monotonic_seconds()
         principal = await to_thread.run_sync(self._authenticate, credential)
         if len(self._cache) >= PRINCIPAL_CACHE_MAX:
@@ -207,13 +207,13 @@ def _credential(scope: Scope, headers: Mapping[bytes, bytes], capability: str | 
             cookie = _session(headers)
             if cookie is not None:
                 return cookie, True
-            raise identity.unauthenticated(
+            raise identity.credential_error(
                 "CREDENTIALS_MISSING",
                 "Request is missing required authentication credential. Expected OAuth 2 access token, login cookie or "
                 "other valid authentication credential: 'Authorization: Bearer TOKEN' (see `podyard env`).",
             )
     if not token or token.startswith(identity.API_KEY_PREFIX):
-        raise identity.unauthenticated("ACCESS_TOKEN_TYPE_UNSUPPORTED", identity.INVALID_CREDENTIALS)
+        raise identity.credential_error("ACCESS_TOKEN_TYPE_UNSUPPORTED", identity.INVALID_CREDENTIALS)
     return token, False
 
 

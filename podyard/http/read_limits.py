@@ -74,9 +74,9 @@ class LimitedProtocol(H11Protocol):
 
     def _set_deadline(self) -> None:
         seconds = self.read_limits.head_seconds if self._waits_for == "head" else self.read_limits.body_seconds
-        self._deadline = self.loop.call_later(seconds, self._expired)
+        self._deadline = self.loop.call_later(seconds, self._on_timeout)
 
-    def _expired(self) -> None:
+    def _on_timeout(self) -> None:
         if self.flow.read_paused:
             self._set_deadline()  # the client waits for us
             return

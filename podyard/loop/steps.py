@@ -264,7 +264,7 @@ class Loop:
             return
 
         def body(uow: UnitOfWork) -> None:
-            platform_clock.write(uow, uow.clock.stopped(uow.real_now))
+            platform_clock.write(uow, uow.clock.stop_at(uow.real_now))
             leases.release(uow, leases.LOOP_LEADER, self.owner)
 
         self.database.run(body, actor=ACTOR)

@@ -20,8 +20,8 @@ def run(request: SimulationRequest) -> SimulationOutcome:
         repeat = scenario.command()
     else:
         repeat = f"podyard simulate --scenario {request.scenario}"
-    outcome = SimulationOutcome(result.as_json(), result.failed, repeat)
-    if result.failed and request.shrink:
+    outcome = SimulationOutcome(result.as_json(), result.is_failure, repeat)
+    if result.is_failure and request.shrink:
         outcome = dataclasses.replace(outcome, shrunk=shrink(scenario, result).as_yaml())
     return outcome
 

@@ -64,7 +64,7 @@ class Watch:
         """The whole database, and everything that was remembered of it."""
         self._world.database.read(self._step)
         self.check(0)
-        self._world.database.read(self._unchanged)
+        self._world.database.read(self._check_unchanged)
 
     def check(self, after_seq: int) -> None:
         card, fleet = default_rate_card(), self._world.fleet
@@ -84,7 +84,7 @@ class Watch:
         strange = [*self._world.told.strange, *(item for agent in self._world.agents for item in agent.strange)]
         self._add([Violation(which, uow.now, name, detail) for which, name, detail in strange])
         suspicious = False
-        written = self._world.database.written("state_changes", "slices")
+        written = self._world.database.write_count("state_changes", "slices")
         if written != self._written:
             self._written = written
             for change in state_changes.after(uow, self.last_seq):
@@ -113,7 +113,7 @@ class Watch:
         self._newest = max(self._newest, change.at)
         self._last[key] = change
         if change.machine == "operation" and change.to_state != "RUNNING":
-            return self._ended(uow, change)
+            return self._check_end(uow, change)
         if change.machine == "attempt":
             self._attempt(change)
         if change.to_state == "ACTIVE" and change.machine == "queuedResource":
@@ -156,7 +156,7 @@ class Watch:
         elif is_open == change.resource_name:
             del self._attempts[job]
 
-    def _ended(self, uow: UnitOfWork, change: StateChange) -> bool:
+    def _check_end(self, uow: UnitOfWork, change: StateChange) -> bool:
         key = change.resource_key
         operation = operation_rows.find(uow, key)
         if operation is None:
@@ -167,7 +167,7 @@ class Watch:
         self._endings[key] = _ending(operation)
         return bool(ended_wrongly(operation))
 
-    def _unchanged(self, uow: UnitOfWork) -> None:
+    def _check_unchanged(self, uow: UnitOfWork) -> None:
         for operation in operation_rows.list_all(uow):
             before = self._endings.get(operation.operation_id)
             if before is not None and before != _ending(operation):

@@ -74,7 +74,7 @@ class Result:
         return decision_hash(self.decisions)
 
     @property
-    def failed(self) -> bool:
+    def is_failure(self) -> bool:
         return bool(self.violations) or bool(self.stopped_by)
 
 

@@ -131,7 +131,7 @@ class World:
         self.database.close()
 
     def now(self) -> PlatformTime:
-        by = (self.database.written("clock"), self.clock.now())
+        by = (self.database.write_count("clock"), self.clock.now())
         if self._now is None or self._now[0] != by:
             self._now = (by, self.database.read(lambda uow: uow.now))
         return self._now[1]

@@ -208,7 +208,7 @@ def test_a_wrong_price_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.fixture
 def fresh_caches() -> Iterator[None]:
     cases()
-    cached = (placement._turned, scoring.starts, scoring._places, scoring.best_inside)
+    cached = (placement._turn, scoring.starts, scoring._places, scoring.best_inside)
     for function in cached:
         function.cache_clear()
     yield

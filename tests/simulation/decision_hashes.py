@@ -81,7 +81,7 @@ def record(name: str) -> Recorded:
     """Runs it; fails when an invariant is broken."""
     scenario = scenarios()[name]
     result = simulate(scenario)
-    assert not result.failed, (scenario.command(), result.stopped_by, result.violations)
+    assert not result.is_failure, (scenario.command(), result.stopped_by, result.violations)
     in_order = "\n".join(sorted(item.line() for item in result.decisions))
     return Recorded(
         name,

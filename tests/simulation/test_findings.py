@@ -30,7 +30,7 @@ def test_a_clock_that_walks_does_not_look_for_hours_whether_a_process_has_ended(
 
     monkeypatch.setattr(nodes, "on_timer", counted)
     result = simulate(Scenario(days=1, nodes=6, events=ENDS_UNDER_A_JOB))
-    assert not result.failed, result
+    assert not result.is_failure, result
     assert fired["node.expire"] == 1
     assert 2 <= fired["node.release"] <= 20
 

@@ -84,7 +84,7 @@ def test_a_trace_becomes_nodes_that_are_made_and_deleted(tmp_path: Path) -> None
     alone = workload.of_trace(_file(tmp_path, JSONL, "trace.jsonl"), fleet_for(6))
     assert [(event.do, event.at) for event in alone] == [("create", 0.0), ("delete", 600.0)]
     result = simulate(Scenario(days=0.05, nodes=6, faults_per_day=0, trace=str(tmp_path / "trace.csv")))
-    assert not result.failed
+    assert not result.is_failure
     assert result.faults == 0
     assert result.events >= 12
 

@@ -19,7 +19,7 @@ def test_no_seed_breaks_an_invariant(chunk: int) -> None:
     for seed in range(chunk, SEEDS, CHUNKS):
         scenario = Scenario(seed=seed, days=DAYS, nodes=NODES)
         result = simulate(scenario)
-        assert not result.failed, (scenario.command(), result.stopped_by, result.violations)
+        assert not result.is_failure, (scenario.command(), result.stopped_by, result.violations)
         faults += result.faults
         events += result.events
     assert faults >= FAULTS_PER_CHUNK
@@ -28,7 +28,7 @@ def test_no_seed_breaks_an_invariant(chunk: int) -> None:
 
 def test_one_seed_runs_with_every_kind_of_event() -> None:
     result = simulate(Scenario(seed=11, days=1, nodes=4))
-    assert not result.failed, (result.stopped_by, result.violations)
+    assert not result.is_failure, (result.stopped_by, result.violations)
     assert result.events > 50
     assert result.cost.parts > 0
     assert 0 < result.utilisation < 1
@@ -38,5 +38,5 @@ def test_one_seed_runs_with_every_kind_of_event() -> None:
 @pytest.mark.slow
 def test_a_month_of_two_hundred_nodes() -> None:
     result = simulate(Scenario(seed=1, days=30, nodes=200))
-    assert not result.failed, (result.stopped_by, result.violations)
+    assert not result.is_failure, (result.stopped_by, result.violations)
     assert result.events >= 20_000

@@ -149,7 +149,7 @@ def test_a_local_clock_stands_still_without_its_loop(empty_database: Database, c
     clock.advance(60)
     database.run(lambda uow: platform_clock.tick(uow, 3, last_fence=3, suspended_nanos=60 * NANOS_PER_SECOND))
     assert now() == 35.0  # the machine slept
-    database.run(lambda uow: platform_clock.write(uow, uow.clock.stopped(uow.real_now)))
+    database.run(lambda uow: platform_clock.write(uow, uow.clock.stop_at(uow.real_now)))
     clock.advance(50)
     assert now() == 35.0
 

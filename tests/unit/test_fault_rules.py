@@ -197,13 +197,13 @@ def test_while_checkpoints_cannot_be_written_a_replica_keeps_those_that_there_ar
     store.put("old", b"1")
     reporter._send("RUNNING", None)
     store.delete("old")
-    reporter.pruned([3])
+    reporter.on_prune([3])
     reporter._send("RUNNING", None)
     assert (store.get("old"), api.said["pruned"]) == (b"1", [])
     api.fail = False
     reporter._send("RUNNING", None)
     store.delete("old")
-    reporter.pruned([4])
+    reporter.on_prune([4])
     reporter._send("RUNNING", None)
     assert (store.list(""), api.said["pruned"]) == ([], [4])
 

@@ -29,7 +29,7 @@ def test_without_preemptions_a_run_is_exact() -> None:
     found = planning.play(run, Draws(0), START)
     assert found.finish.tolist() == [95.0 + 60.0 + 30_000.0]
     assert (found.billed.tolist(), found.lost.tolist(), found.preemptions.tolist()) == ([30_060], [0.0], [0])
-    nodes = planning.lives(run, Draws(0), found.billed_at(0.95), START)
+    nodes = planning.lives(run, Draws(0), found.billed_index(0.95), START)
     assert nodes == [Life(95.0, 30_155.0, "DELETING")]
     sku, quantity = default_rate_card().sku_for("v3-8", "us-central1", UsageClass.ON_DEMAND)
     price = default_rate_card().price("v3-8", "us-central1", UsageClass.ON_DEMAND, START).total_nanos_per_hour
@@ -104,7 +104,7 @@ def test_seconds_are_counted_as_the_meter_of_the_bill_counts_them() -> None:
 def test_quantiles_are_of_whole_runs() -> None:
     found = planning.play(RUN, Draws(0, 1000), START)
     assert sum(found.finish <= found.finish_at(0.95)) == 950
-    middle, high = found.billed_at(0.5), found.billed_at(0.95)
+    middle, high = found.billed_index(0.5), found.billed_index(0.95)
     assert sum(found.billed <= found.billed[high]) >= 950 > sum(found.billed < found.billed[high])
     assert found.billed[middle] <= found.billed[high]
 

@@ -38,11 +38,11 @@ def authenticate(uow: UnitOfWork, credential: str) -> Principal:
         return _of_api_key(uow, credential)
     if jwt.looks_like(credential):
         return _of_jwt(uow, credential)
-    bearer = credentials.bearer(uow, hashed(credential))
+    bearer = credentials.bearer(uow, hash_of(credential))
     if bearer is None or bearer.revoked is not None:
-        raise unauthenticated("ACCESS_TOKEN_TYPE_UNSUPPORTED", INVALID_CREDENTIALS)
+        raise credential_error("ACCESS_TOKEN_TYPE_UNSUPPORTED", INVALID_CREDENTIALS)
     if bearer.expires is not None and bearer.expires <= uow.real_now:
-        raise unauthenticated("ACCESS_TOKEN_EXPIRED", INVALID_CREDENTIALS)
+        raise credential_error("ACCESS_TOKEN_EXPIRED", INVALID_CREDENTIALS)
     roles = projects.roles_of(uow, bearer.email)
     return Principal(
         email=bearer.email,
@@ -55,7 +55,7 @@ def authenticate(uow: UnitOfWork, credential: str) -> Principal:
     )
 
 
-def unauthenticated(reason: str, message: str) -> PodyardError:
+def credential_error(reason: str, message: str) -> PodyardError:
     """A 401 with the detail that Google's has; `reason` is one of google.api.ErrorReason."""
     return PodyardError(Code.UNAUTHENTICATED, message, [error_info(reason)])
 
@@ -103,7 +103,7 @@ def _of_jwt(uow: UnitOfWork, token: str) -> Principal:
         signed = jwt.for_service(uow, token)
     except jwt.BadJwt as error:
         reason = "ACCESS_TOKEN_EXPIRED" if error.expired else "ACCESS_TOKEN_TYPE_UNSUPPORTED"
-        raise unauthenticated(reason, f"{INVALID_CREDENTIALS} {error.message}") from None
+        raise credential_error(reason, f"{INVALID_CREDENTIALS} {error.message}") from None
     return Principal(email=signed.email, roles=roles_by_key(uow, signed))
 
 
@@ -115,7 +115,7 @@ def roles_by_key(uow: UnitOfWork, signed: jwt.SelfSigned) -> dict[str, frozenset
 
 
 def _of_api_key(uow: UnitOfWork, key: str) -> Principal:
-    found = credentials.find_api_key(uow, hashed(key))
+    found = credentials.find_api_key(uow, hash_of(key))
     if found is None:
         raise api_key_not_valid()
     # Only an owner of the project makes its keys, so that roles on the whole platform add nothing to it.
@@ -133,15 +133,15 @@ def _only_in(project: str, roles: Mapping[str, frozenset[str]]) -> dict[str, fro
 def issue(uow: UnitOfWork, email: str, attempt_id: str) -> str:
     """Makes the token of an attempt of a job and returns it: the only time that it can be seen."""
     token = TOKEN_PREFIX + secret_token()
-    credentials.store_unlisted(uow, hashed(token), email, attempt_id=attempt_id)
+    credentials.store_unlisted(uow, hash_of(token), email, attempt_id=attempt_id)
     return token
 
 
 def keep_agent_token(uow: UnitOfWork, token: str, agent_id: str) -> None:
     """Stores the hash of an agent's token, unless it is stored already."""
-    if not credentials.is_stored(uow, hashed(token)):
+    if not credentials.is_stored(uow, hash_of(token)):
         email = f"{agent_id}@agents.podyard.local"
-        credentials.store_unlisted(uow, hashed(token), email, agent_id=agent_id)
+        credentials.store_unlisted(uow, hash_of(token), email, agent_id=agent_id)
 
 
 def lend(uow: UnitOfWork, email: str, seconds: float, *, key_id: str | None = None, project: str | None = None) -> str:
@@ -150,7 +150,7 @@ def lend(uow: UnitOfWork, email: str, seconds: float, *, key_id: str | None = No
     credentials.sweep_expired(uow)
     token = TOKEN_PREFIX + secret_token()
     expires = uow.real_now.plus_seconds(seconds)
-    credentials.store_unlisted(uow, hashed(token), email, key_id=key_id, project=project, expires=expires)
+    credentials.store_unlisted(uow, hash_of(token), email, key_id=key_id, project=project, expires=expires)
     return token
 
 
@@ -165,7 +165,7 @@ def bootstrap(uow: UnitOfWork, owner_token: str, agent_token: str, agent_id: str
 
 def _keep_owner_token(uow: UnitOfWork, secret: str) -> None:
     """The local owner's never expires. A new one (its file was deleted) takes the place of the one before."""
-    token_hash = hashed(secret)
+    token_hash = hash_of(secret)
     if credentials.is_stored(uow, token_hash):
         return
     credentials.revoke_unbound(uow, OWNER_EMAIL)
@@ -253,5 +253,5 @@ def _insert_project(uow: UnitOfWork, project: str, labels: Mapping[str, str]) ->
     return made
 
 
-def hashed(token: str) -> str:
+def hash_of(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()

@@ -56,7 +56,7 @@ def create(
         accepted=None,
         revoked=None,
     )
-    credentials.store_invitation(uow, invitation, identity.hashed(code))
+    credentials.store_invitation(uow, invitation, identity.hash_of(code))
     return invitation, code
 
 
@@ -82,7 +82,7 @@ def revoke(uow: UnitOfWork, principal: Principal, project: str, invitation_id: s
 def accept(uow: UnitOfWork, code: str) -> tuple[Token, str]:
     """The token and its secret, for the caller who has the code. Raises NOT_FOUND, and FAILED_PRECONDITION for an
     invitation that was accepted or revoked, or has expired."""
-    found = credentials.find_invitation(uow, identity.hashed(code))
+    found = credentials.find_invitation(uow, identity.hash_of(code))
     if found is None:
         raise PodyardError(Code.NOT_FOUND, "no invitation has this code")
     state = found.state(uow.real_now)

@@ -67,7 +67,7 @@ def for_service(uow: UnitOfWork, token: str) -> SelfSigned:
         own = key.token_uri.removesuffix(TOKEN_PATH)
         return audience in SERVICE_AUDIENCES or audience in (own, f"{own}/") or _on_loopback(audience, ("", "/"))
 
-    return _verified(uow, token, meant_for_us)
+    return _verify(uow, token, meant_for_us)
 
 
 def for_token_endpoint(uow: UnitOfWork, assertion: str) -> SelfSigned:
@@ -76,10 +76,10 @@ def for_token_endpoint(uow: UnitOfWork, assertion: str) -> SelfSigned:
     def meant_for_us(audience: object, key: ServiceAccountKey, _claims: Mapping[str, Any]) -> bool:
         return audience in TOKEN_AUDIENCES or audience == key.token_uri or _on_loopback(audience, (TOKEN_PATH,))
 
-    return _verified(uow, assertion, meant_for_us)
+    return _verify(uow, assertion, meant_for_us)
 
 
-def _verified(
+def _verify(
     uow: UnitOfWork, token: str, meant_for_us: Callable[[object, ServiceAccountKey, Mapping[str, Any]], bool]
 ) -> SelfSigned:
     key = credentials.find_key(uow, _key_id(token))

@@ -144,7 +144,7 @@ def create_api_key(
     _give_roles(uow, email, project, roles)
     secret = identity.API_KEY_PREFIX + secret_token()
     key = ApiKey(row_id(uow.streams.stream("keys"), "key"), project, email, created=uow.real_now)
-    credentials.store_api_key(uow, key, identity.hashed(secret))
+    credentials.store_api_key(uow, key, identity.hash_of(secret))
     return key, secret
 
 

@@ -83,7 +83,7 @@ def mint(uow: UnitOfWork, email: str, project: str, minted_by: str, seconds: flo
         revoked=None,
         last_used=None,
     )
-    credentials.store_token(uow, token, identity.hashed(secret))
+    credentials.store_token(uow, token, identity.hash_of(secret))
     return token, secret
 
 
@@ -95,12 +95,12 @@ def list_tokens(uow: UnitOfWork, principal: Principal, project: str | None) -> l
 
 def describe(uow: UnitOfWork, principal: Principal, token_id: str) -> Token:
     """Raises PERMISSION_DENIED, or NOT_FOUND if the caller may see every token."""
-    return _found(uow, principal, "podyard.tokens.list", token_id)
+    return _get(uow, principal, "podyard.tokens.list", token_id)
 
 
 def revoke(uow: UnitOfWork, principal: Principal, token_id: str) -> Token:
     """Ends a token. One that has ended stays as it is."""
-    token = _found(uow, principal, "podyard.tokens.revoke", token_id)
+    token = _get(uow, principal, "podyard.tokens.revoke", token_id)
     if token.project is None and token.email == identity.OWNER_EMAIL:
         text = (
             "this token is the local owner's, with which `podyard up` itself works. To replace it: `podyard down`, "
@@ -108,10 +108,10 @@ def revoke(uow: UnitOfWork, principal: Principal, token_id: str) -> Token:
         )
         raise PodyardError(Code.FAILED_PRECONDITION, text)
     credentials.revoke_token(uow, token_id)
-    return _found(uow, principal, "podyard.tokens.revoke", token_id)
+    return _get(uow, principal, "podyard.tokens.revoke", token_id)
 
 
-def _found(uow: UnitOfWork, principal: Principal, permission: str, token_id: str) -> Token:
+def _get(uow: UnitOfWork, principal: Principal, permission: str, token_id: str) -> Token:
     token, name = credentials.find_token(uow, token_id), f"tokens/{token_id}"
     if token is None or not _may(principal, permission, token):
         principal.require(permission, "*", name)

@@ -181,7 +181,7 @@ def _owners(uow: UnitOfWork, project: str, as_of: PlatformTime) -> dict[str, Seq
     for span in cost_dimensions.job_spans(uow, project):
         if span.start < as_of:
             spans.setdefault(span.resource_id, []).append(span)
-    return {key: list(_with_names(attribution.owned_by(found, as_of), names)) for key, found in sorted(spans.items())}
+    return {key: list(_with_names(attribution.ownership(found, as_of), names)) for key, found in sorted(spans.items())}
 
 
 def _with_names(found: Sequence[Owned], names: Mapping[str, str]) -> Iterator[Owned]:

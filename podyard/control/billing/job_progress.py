@@ -69,7 +69,7 @@ def _costs(
     used = usages.usage(uow, card, principal, project, resource_keys=keys)
     records = {node.resource_key: node.records for node in used.nodes}
     spans = cost_dimensions.job_spans_on(uow, keys)
-    owned = {key: attribution.owned_by([span for span in spans if span.resource_id == key], uow.now) for key in keys}
+    owned = {key: attribution.ownership([span for span in spans if span.resource_id == key], uow.now) for key in keys}
     found = {}
     for job in jobs:
         mine = [one.seconds for one in owned[job.node_key] if one.job_id == job.job_key]

@@ -115,7 +115,7 @@ def _of_job(uow: UnitOfWork, budget: Budget, found: Sequence[UsageRecord], as_of
     for span in cost_dimensions.job_spans(uow, budget.project):
         spans.setdefault(span.resource_id, []).append(span)
     owned = {
-        key: [part.seconds for part in attribution.owned_by(on_node, as_of) if part.job_id in keys]
+        key: [part.seconds for part in attribution.ownership(on_node, as_of) if part.job_id in keys]
         for key, on_node in spans.items()
     }
     return [part for charge in found for mine in owned.get(charge.resource_id, ()) for part in within(charge, mine)]

@@ -61,7 +61,7 @@ def _why_not_url(url: str, parts: SplitResult) -> str | None:
 
 def why_not(address: Address) -> str | None:
     """What an address is that nothing is sent to; None: something may be sent."""
-    one = _meant(address)
+    one = _target(address)
     if one.is_link_local or one in _METADATA:
         return _NO_METADATA
     if one.is_unspecified:
@@ -75,7 +75,7 @@ def why_not(address: Address) -> str | None:
 
 def _why_not_host(host: str) -> str | None:
     """The same of what stands in an address, without asking anybody what a name stands for."""
-    written = _written_out(host)
+    written = _literal_address(host)
     if written is not None:
         return why_not(written)
     name = host.rstrip(".").lower()
@@ -85,7 +85,7 @@ def _why_not_host(host: str) -> str | None:
     return why_not(IPv4Address("127.0.0.1")) if local else None
 
 
-def _written_out(host: str) -> Address | None:
+def _literal_address(host: str) -> Address | None:
     try:
         return ipaddress.ip_address(host)
     except ValueError:
@@ -97,7 +97,7 @@ def _written_out(host: str) -> Address | None:
         return None
 
 
-def _meant(address: Address) -> Address:
+def _target(address: Address) -> Address:
     """The IPv4 address that an IPv6 address leads to, where it does."""
     if isinstance(address, IPv4Address):
         return address

@@ -72,7 +72,7 @@ class Ring:
         return self.schedule.rank_count
 
     @property
-    def sent(self) -> list[int]:
+    def bytes_sent(self) -> list[int]:
         """Bytes that each rank sends in all steps."""
         return sent_elements(self.schedule, self.nbytes)
 
@@ -353,7 +353,7 @@ def as_text(trace: Trace) -> str:
 
 
 def _ring_facts(ring: Ring) -> list[str]:
-    k, sent = ring.ranks, ring.sent
+    k, sent = ring.ranks, ring.bytes_sent
     if k == 1:
         return ["One rank has the sum already: nothing is sent."]
     most, least = max(sent), min(sent)

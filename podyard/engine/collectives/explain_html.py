@@ -170,7 +170,7 @@ class _SlicePicture:
         self.key = self._key_text()
         self.columns = max(1, min(self.layers, _PICTURE_WIDTH_MAX // self.width))
         # Which arrow is which: every message between the same chips in the same colour is the same one.
-        ways = ((colour, move) for frame in found.frames for colour, move in self._coloured(frame))
+        ways = ((colour, move) for frame in found.frames for colour, move in self._colours(frame))
         self.arrows = {self._key(colour, move): (colour, move) for colour, move in ways}
         self.numbers = {key: number for number, key in enumerate(self.arrows)}
         self.spans = [(colour, span) for colour, one in enumerate(found.colours) for span in range(len(one.spans))]
@@ -184,7 +184,7 @@ class _SlicePicture:
         texts.append("The phases of the step are filled in the time line and marked in the table.")
         return " ".join(texts)
 
-    def _coloured(self, frame: Frame) -> Iterator[tuple[int, Move]]:
+    def _colours(self, frame: Frame) -> Iterator[tuple[int, Move]]:
         for colour, moves in enumerate(self.found.moves_by_colour(frame)):
             for move in moves:
                 yield colour, move
@@ -202,7 +202,7 @@ class _SlicePicture:
         return "".join(_MARKS[False, all(mask == full for mask in held)] for held in frame.held)
 
     def on(self, frame: Frame) -> list[int]:
-        numbers = {self.numbers[self._key(colour, move)] for colour, move in self._coloured(frame)}
+        numbers = {self.numbers[self._key(colour, move)] for colour, move in self._colours(frame)}
         for colour, one in enumerate(self.found.colours if frame.number else ()):
             # After the arrows come the phases of the time line, then those of the table.
             span = self.spans.index((colour, one.at(frame.number)[0]))

@@ -74,7 +74,7 @@ class TcpStream:
             except TimeoutError:
                 idle = self.wait_longer(idle, "takes no data")
             except OSError as error:
-                raise self._gone(error.strerror or str(error)) from error
+                raise self._peer_error(error.strerror or str(error)) from error
 
     def read_into(self, view: memoryview) -> None:
         idle = 0
@@ -85,9 +85,9 @@ class TcpStream:
                 idle = self.wait_longer(idle, "is silent")
                 continue
             except OSError as error:
-                raise self._gone(error.strerror or str(error)) from error
+                raise self._peer_error(error.strerror or str(error)) from error
             if count == 0:
-                raise self._gone("it closed the connection")
+                raise self._peer_error("it closed the connection")
             view = view[count:]
             idle = 0
 
@@ -111,7 +111,7 @@ class TcpStream:
         except BlockingIOError:
             return 0
         except OSError as error:
-            raise self._gone(error.strerror or str(error)) from error
+            raise self._peer_error(error.strerror or str(error)) from error
 
     def write_both_now(self, header: bytes, payload: memoryview) -> int:
         """Bytes of both, one behind the other, that the socket took; 0 when it takes none now."""
@@ -120,7 +120,7 @@ class TcpStream:
         except BlockingIOError:
             return 0
         except OSError as error:
-            raise self._gone(error.strerror or str(error)) from error
+            raise self._peer_error(error.strerror or str(error)) from error
 
     def read_now(self, view: memoryview) -> int:
         """Bytes read into `view`, 0 when there are none now."""
@@ -129,9 +129,9 @@ class TcpStream:
         except BlockingIOError:
             return 0
         except OSError as error:
-            raise self._gone(error.strerror or str(error)) from error
+            raise self._peer_error(error.strerror or str(error)) from error
         if count == 0:
-            raise self._gone("it closed the connection")
+            raise self._peer_error("it closed the connection")
         return count
 
     def fileno(self) -> int:
@@ -140,7 +140,7 @@ class TcpStream:
     def close(self) -> None:
         self._socket.close()
 
-    def _gone(self, why: str) -> PodyardError:
+    def _peer_error(self, why: str) -> PodyardError:
         return _unavailable(f"{self._name} is gone: {why}")
 
     def wait_longer(self, idle: int, what: str) -> int:

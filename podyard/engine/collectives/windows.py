@@ -200,7 +200,7 @@ class Gang:
         self._keep_order()
         for _ in range(self._slices):
             # Before the word is read: who has come and then left has come.
-            gone = self._gone()
+            gone = self._lost_processes()
             seen = gate.word[0]
             if seen == goal:
                 return
@@ -214,7 +214,7 @@ class Gang:
         silence, names = self._slices * SLICE_SECONDS, [self._names[place] for place in missing]
         raise PodyardError(Code.UNAVAILABLE, f"processes {names} of this machine are silent for {silence:g} s")
 
-    def _gone(self) -> list[int]:
+    def _lost_processes(self) -> list[int]:
         others = (place for place in range(len(self._files)) if place != self.place)
         return [one for one in others if self._files[one].left[0] or self._files[one].is_abandoned()]
 

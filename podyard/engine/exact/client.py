@@ -158,7 +158,7 @@ class ExactCompiler:
         request = pack({"stablehlo": stablehlo, "partitions": partitions, "options": options or {}, **_target(kind)})
         limit = _Limit(self._clock, timeout_seconds)
         if not self._turn.acquire(timeout=max(0.0, timeout_seconds)):
-            raise limit.exceeded("waiting for another thread's compilation")
+            raise limit.error("waiting for another thread's compilation")
         try:
             answer = self._ask(request, limit)
         finally:
@@ -219,14 +219,14 @@ class _Limit:
         self._seconds = seconds
         self._end = clock.monotonic_seconds() + seconds
 
-    def left(self, doing: str) -> float:
+    def remaining(self, doing: str) -> float:
         """Seconds that are left; raises DEADLINE_EXCEEDED when there are none."""
         left = self._end - self.clock.monotonic_seconds()
         if left <= 0:
-            raise self.exceeded(doing)
+            raise self.error(doing)
         return left
 
-    def exceeded(self, doing: str) -> PodyardError:
+    def error(self, doing: str) -> PodyardError:
         return PodyardError(
             Code.DEADLINE_EXCEEDED, f"the exact verdict was not there after {self._seconds:g} s, while {doing}"
         )
@@ -264,7 +264,7 @@ class _Worker:
         def read(size: int) -> bytes:
             received = bytearray()
             while len(received) < size:
-                self._socket.settimeout(limit.left(doing))
+                self._socket.settimeout(limit.remaining(doing))
                 part = self._socket.recv(min(size - len(received), 2**20))
                 if not part:
                     break
@@ -272,11 +272,11 @@ class _Worker:
             return bytes(received)
 
         try:
-            self._socket.settimeout(limit.left(doing))
+            self._socket.settimeout(limit.remaining(doing))
             self._socket.sendall(request)
             answer = unpack(read)
         except TimeoutError as error:
-            raise limit.exceeded(doing) from error
+            raise limit.error(doing) from error
         except OSError:
             answer = None
         except ValueError as error:
@@ -347,7 +347,7 @@ def _lock(path: Path, limit: _Limit) -> Iterator[None]:
 
 def _take(descriptor: int, limit: _Limit) -> None:
     while not _try_lock(descriptor):
-        left = limit.left("another process used the TPU compiler")
+        left = limit.remaining("another process used the TPU compiler")
         limit.clock.sleep(min(_POLL_SECONDS, left))
 
 

@@ -105,7 +105,7 @@ class _Instruction:
 class _Computation(dict[str, _Instruction]):
     """Instructions by name, in the order of the schedule, and under `_ROOT` again the one that gives the result."""
 
-    def scheduled(self) -> Iterator[_Instruction]:
+    def schedule(self) -> Iterator[_Instruction]:
         return (instruction for name, instruction in self.items() if name != _ROOT)
 
 
@@ -187,13 +187,13 @@ class _Walk:
         self.conditionals: list[str] = []
 
     def run(self, computation: _Computation, count: int, known: Mapping[int, int]) -> None:
-        for instruction in computation.scheduled():
+        for instruction in computation.schedule():
             if instruction.opcode == "while":
                 self._loop(computation, instruction, count, known)
             elif instruction.opcode == "conditional":
                 self._branches(instruction, count)
             elif instruction.opcode == "call":
-                self.run(self._called(instruction, "to_apply"), count, {})
+                self.run(self._callee(instruction, "to_apply"), count, {})
             elif instruction.opcode not in _NAMES_ONLY:
                 self._execute(instruction, count)
 
@@ -206,7 +206,7 @@ class _Walk:
         self._note_collective(instruction, count)
         if "calls" in instruction.attributes:
             # A collective may be fused or wrapped as asynchronous; the cycles are those of the whole.
-            for inner in self._called(instruction, "calls").scheduled():
+            for inner in self._callee(instruction, "calls").schedule():
                 self._note_collective(inner, count)
 
     def _note_collective(self, instruction: _Instruction, count: int) -> None:
@@ -247,7 +247,7 @@ class _Walk:
         self.conditionals += longest.conditionals
 
     def _loop(self, around: _Computation, loop: _Instruction, count: int, known: Mapping[int, int]) -> None:
-        body, condition = self._called(loop, "body"), self._called(loop, "condition")
+        body, condition = self._callee(loop, "body"), self._callee(loop, "condition")
         start = self._constants_of_state(around, loop, known)
         stays = {element: value for element, value in start.items() if _is_unchanged(body, element)}
         trips = self._trip_count(loop, body, condition, start, stays)
@@ -270,7 +270,7 @@ class _Walk:
             return int(given)
         test = condition[_ROOT]
         if test.opcode == "fusion":
-            condition, test = _inline(condition, test, self._called(test, "calls"))
+            condition, test = _inline(condition, test, self._callee(test, "calls"))
         if test.opcode != "compare":
             return None
         left, right = (self._number(condition, name, stays) for name in test.operands)
@@ -307,7 +307,7 @@ class _Walk:
         if instruction.opcode in _SAME_NUMBER and operands:
             return self._number(computation, operands[0], known)
         if instruction.opcode == "fusion":
-            inner, root = _inline(computation, instruction, self._called(instruction, "calls"))
+            inner, root = _inline(computation, instruction, self._callee(instruction, "calls"))
             return self._number(inner, root.name, known)
         if instruction.opcode not in ("add", "subtract"):
             return None
@@ -320,7 +320,7 @@ class _Walk:
             return None
         return _Number(right.element if left.element is None else left.element, left.offset + right.offset)
 
-    def _called(self, instruction: _Instruction, attribute: str) -> _Computation:
+    def _callee(self, instruction: _Instruction, attribute: str) -> _Computation:
         return self._computation(instruction.attributes.get(attribute, "").lstrip("%"))
 
     def _computation(self, name: str) -> _Computation:
@@ -369,7 +369,7 @@ def _inline(outer: _Computation, call: _Instruction, callee: _Computation) -> tu
     """`callee` with the operands of `call` in place of its parameters, and its root."""
     prefix = call.name + ".."
     inlined = _Computation(outer)
-    for instruction in callee.scheduled():
+    for instruction in callee.schedule():
         if instruction.opcode == "parameter":
             bound = outer[call.operands[int(instruction.inside)]]
             inlined[prefix + instruction.name] = bound

@@ -116,12 +116,12 @@ class _Reader:
         # Compiling drops arguments that nothing reads; they take no memory.
         read = values_read(body)
         body.parameters = [value for value in parameters if value in read]
-        donated = self._donated(closed.jaxpr, parameters, results, read)
+        donated = self._donations(closed.jaxpr, parameters, results, read)
         program = Program(body, self.types, self.partitions, donated=donated, doubts=self.doubts)
         self._place_outside(program, closed.jaxpr)
         return program
 
-    def _donated(self, jaxpr: Jaxpr, parameters: list[int], results: list[int], read: set[int]) -> dict[int, int]:
+    def _donations(self, jaxpr: Jaxpr, parameters: list[int], results: list[int], read: set[int]) -> dict[int, int]:
         """Of a function that was jitted with donated arguments: each is taken over by the first free result of its
         type, as JAX does it when it lowers."""
         if len(jaxpr.eqns) != 1 or jaxpr.eqns[0].primitive.name not in ("jit", "pjit"):
@@ -174,7 +174,7 @@ class _Reader:
     def _equation(self, eqn: JaxprEqn, scope: dict[Any, int], operations: list[Operation]) -> None:
         name = eqn.primitive.name
         operands = [self._read(atom, scope, operations) for atom in eqn.invars]
-        attributes = self._placed(eqn)
+        attributes = self._place(eqn)
         if name == "shard_map" and math.prod(eqn.params["mesh"].shape.values()) > 1:
             self._shard_map(eqn, operands, scope, operations)
             return
@@ -217,7 +217,7 @@ class _Reader:
         for variable, atom in zip(eqn.outvars, jaxpr.outvars, strict=True):
             scope[variable] = self._read(atom, inner, operations)
 
-    def _placed(self, eqn: JaxprEqn) -> dict[str, object]:
+    def _place(self, eqn: JaxprEqn) -> dict[str, object]:
         """Keeps a doubt for each sharding that an equation asks for; attributes of one that makes a value whole."""
         if eqn.primitive.name not in _PLACING:
             return {}
@@ -332,7 +332,7 @@ class _Reader:
         result = self._define(scope, eqn.outvars[0])
         operations.append(Operation("reshape", (value,), (result,), {}, where="reshape"))
 
-    def hashed(self, eqn: JaxprEqn, operands: list[int], scope: dict[Any, int], operations: list[Operation]) -> None:
+    def randomise(self, eqn: JaxprEqn, operands: list[int], scope: dict[Any, int], operations: list[Operation]) -> None:
         """Random words: a counter, hashed with the key."""
         for variable in eqn.outvars:
             result = self._define(scope, variable)
@@ -345,7 +345,7 @@ _RULES: dict[str, Callable[[_Reader, JaxprEqn, list[int], dict[Any, int], list[O
     "scan": _Reader.scan, "while": _Reader.while_loop, "cond": _Reader.cond, "integer_pow": _Reader.integer_pow,
     "reshape": _Reader.reshape,
 }  # fmt: skip
-_RULES |= dict.fromkeys(_HASHES, _Reader.hashed)
+_RULES |= dict.fromkeys(_HASHES, _Reader.randomise)
 
 
 def _inner_sharding(what: str) -> Doubt:

@@ -94,12 +94,12 @@ class _Module(Outside):
         placed = {
             place: int(str(found[PLACED]))
             for place, given in main.result_shardings.items()
-            if (found := self._notes.placed(given, f"result {place}"))
+            if (found := self._notes.place(given, f"result {place}"))
         }
-        doubts = [*self._notes.doubts, *self._replicated()]
+        doubts = [*self._notes.doubts, *self._replication_doubts()]
         return Program(body, self._types, self.partitions, self._split_axes, donated, placed, doubts)
 
-    def _replicated(self) -> list[Doubt]:
+    def _replication_doubts(self) -> list[Doubt]:
         if self.replicas == 1:
             return []
         reason = f"mhlo.num_replicas is {self.replicas}: counted as one replica, without what replicas exchange"
@@ -139,7 +139,7 @@ class _Module(Outside):
         while not self.accept("}"):
             if self.peek() in _RETURNS or self.peek().strip('"') in _RETURNS:
                 self.next()
-                body.results = self._returned(inner)
+                body.results = self._results(inner)
                 if self.peek() != "}":
                     raise syntax_error(self.line, f"{self.peek() or 'the end'!r} behind a return")
             else:
@@ -161,7 +161,7 @@ class _Module(Outside):
             self.comma_unless(")")
         return values
 
-    def _returned(self, scope: Scope) -> list[int]:
+    def _results(self, scope: Scope) -> list[int]:
         line, generic = self.line, self.accept("(")
         values = self._values(scope)
         if generic:
@@ -204,7 +204,7 @@ class _Module(Outside):
         self._tail(parts, scope)
         result_types = parts.result_types
         if parts.opcode in _CALLS:
-            return self._inlined(parts, names, scope)
+            return self._inline(parts, names, scope)
         count_named = sum(count for _, count in names)
         if count_named == 1:  # `select %0, %1, %2 : tensor<i1>, tensor<f32>`: the last type is the result's
             result_types = result_types[-1:]
@@ -223,7 +223,7 @@ class _Module(Outside):
             tuple(parts.bodies), f"line {token.line}",
         )  # fmt: skip
         operands = self._types_of(operation.operands)
-        placed = self._placed(operation, parts)
+        placed = self._place(operation, parts)
         if opcode == "dot":  # the last axis of the first operand meets the first of the second
             operation.attributes["contracting_dims"] = ((len(operands[0].shape) - 1,), (0,)) if operands else ()
         operation.attributes = normalise(operation, parts.positional, operands)
@@ -238,14 +238,14 @@ class _Module(Outside):
             raise syntax_error(token.line, f"'{parts.opcode}' {problem}")
         return [operation]
 
-    def _placed(self, operation: Operation, parts: _Parts) -> dict[str, object]:
+    def _place(self, operation: Operation, parts: _Parts) -> dict[str, object]:
         """How a sharding constraint wants its result to lie on the devices."""
         given: object = None
         if parts.opcode.endswith("sharding_constraint"):
             given = parts.attributes.get("sharding", parts.positional[0] if parts.positional else None)
         elif parts.opcode.endswith("custom_call"):
             given = parts.attributes.get("mhlo.sharding")
-        return self._notes.placed(given, f"the result at {operation.where}") if given is not None else {}
+        return self._notes.place(given, f"the result at {operation.where}") if given is not None else {}
 
     def _control_problem(self, operation: Operation) -> str:
         """What is wrong with the bodies of a loop or a conditional."""
@@ -366,7 +366,7 @@ class _Module(Outside):
             elif token.text != ",":
                 raise syntax_error(token.line, f"'{parts.opcode}' has the operand {token.text!r}")
 
-    def _inlined(self, parts: _Parts, names: list[tuple[str, int]], scope: Scope) -> list[Operation]:
+    def _inline(self, parts: _Parts, names: list[tuple[str, int]], scope: Scope) -> list[Operation]:
         symbols = [*parts.positional, parts.attributes.get(_CALLS[parts.opcode])]
         callee = next((symbol_name(str(item)) for item in symbols if str(item).startswith("@")), "")
         function = self.functions.get(callee)

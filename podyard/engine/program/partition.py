@@ -101,7 +101,7 @@ class _Partitioner:
         partial = False
         if any(split) and opcode not in _SAME_SHAPE_EXEMPT:
             rule = getattr(self, f"_{opcode}", None)
-            before, operands = self._agreed(operation, operands)
+            before, operands = self._agree(operation, operands)
             if opcode in _WINDOWED:
                 axis: int | None = self._of_windowed(operation, operands)
             elif rule is not None:
@@ -109,7 +109,7 @@ class _Partitioner:
             else:
                 axis = self._of_elementwise(operation, operands)
             if axis is None and not partial:
-                gathers, operands = self._gathered(operands, operation)
+                gathers, operands = self._gather_operands(operands, operation)
                 before += gathers
             elif axis is not None:
                 for result in operation.results:
@@ -120,7 +120,7 @@ class _Partitioner:
         self._localise(moved)
         if PLACED in operation.attributes:
             self._check_placement(operation.int(PLACED), operation.results[0], f"the result at {operation.where}")
-        return [*before, moved, *(self._reduced(moved) if partial else [])]
+        return [*before, moved, *(self._complete_sums(moved) if partial else [])]
 
     def _boundary(self, operation: Operation, operands: list[int]) -> list[Operation]:
         """Inside of a manual computation everything is one device's already."""
@@ -175,7 +175,7 @@ class _Partitioner:
             if 0 <= axis < len(self.global_types[value].shape):
                 self._split(value, axis)
 
-    def _reduced(self, operation: Operation) -> list[Operation]:
+    def _complete_sums(self, operation: Operation) -> list[Operation]:
         """Completes partial sums; later readers get the sums."""
         after = []
         for value in operation.results:
@@ -184,7 +184,7 @@ class _Partitioner:
             after.append(Operation("all_reduce", (value,), (whole,), {}, where=operation.where))
         return after
 
-    def _gathered(self, operands: list[int], operation: Operation) -> tuple[list[Operation], list[int]]:
+    def _gather_operands(self, operands: list[int], operation: Operation) -> tuple[list[Operation], list[int]]:
         before, whole = [], list[int]()
         for value in operands:
             if value not in self.axes:
@@ -199,7 +199,7 @@ class _Partitioner:
             whole.append(self.whole[value])
         return before, whole
 
-    def _agreed(self, operation: Operation, operands: list[int]) -> tuple[list[Operation], list[int]]:
+    def _agree(self, operation: Operation, operands: list[int]) -> tuple[list[Operation], list[int]]:
         """Sides of a product that are split along axes that do not meet: the smaller is made whole."""
         odd = list[int]()
         if operation.opcode == "dot_general" and operands[0] in self.axes and operands[1] in self.axes:
@@ -208,7 +208,7 @@ class _Partitioner:
             rhs = operation.ints("rhs_batching") + operation.ints("rhs_contracting")
             if (self.axes[left], self.axes[right]) not in zip(lhs, rhs, strict=True):
                 odd = [left if self.global_types[left].size < self.global_types[right].size else right]
-        before, whole = self._gathered(odd, operation)
+        before, whole = self._gather_operands(odd, operation)
         made = dict(zip(odd, whole, strict=True))
         return before, [made.get(value, value) for value in operands]
 

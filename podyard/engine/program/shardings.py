@@ -134,7 +134,7 @@ class ShardingNotes:
         sharding = self.read(given, what)
         return None if sharding is None or sharding.axis == WHOLE else sharding.axis
 
-    def placed(self, attribute: object, what: str) -> dict[str, object]:
+    def place(self, attribute: object, what: str) -> dict[str, object]:
         """The attributes of a sharding constraint, which the partitioner compares with what it finds."""
         sharding = self.read(attribute, what)
         if sharding is None or sharding.is_open or not sharding.is_one_axis:

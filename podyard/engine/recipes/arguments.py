@@ -17,7 +17,7 @@ class Argument(Protocol):
     @property
     def description(self) -> str: ...
     @property
-    def allowed(self) -> str: ...
+    def allowed_text(self) -> str: ...
     def accepts(self, value: object) -> bool: ...
     def convert(self, value: Any) -> object: ...
 
@@ -32,7 +32,7 @@ class Whole:
     description: str
 
     @property
-    def allowed(self) -> str:
+    def allowed_text(self) -> str:
         return f"a whole number between {self.minimum} and {self.maximum}"
 
     def accepts(self, value: object) -> bool:
@@ -52,7 +52,7 @@ class Real:
     description: str
 
     @property
-    def allowed(self) -> str:
+    def allowed_text(self) -> str:
         return f"a number between {self.minimum} and {self.maximum}"
 
     def accepts(self, value: object) -> bool:
@@ -71,7 +71,7 @@ class Choice:
     description: str
 
     @property
-    def allowed(self) -> str:
+    def allowed_text(self) -> str:
         return f"one of {', '.join(self.options)}"
 
     def accepts(self, value: object) -> bool:
@@ -89,7 +89,7 @@ class Text:
     description: str
 
     @property
-    def allowed(self) -> str:
+    def allowed_text(self) -> str:
         return "text on one line"
 
     def accepts(self, value: object) -> bool:
@@ -107,7 +107,7 @@ class Flag:
     description: str
 
     @property
-    def allowed(self) -> str:
+    def allowed_text(self) -> str:
         return "true or false"
 
     def accepts(self, value: object) -> bool:
@@ -133,7 +133,7 @@ def check_all(owner: str, declared: Mapping[str, Argument], given: Mapping[str, 
         if name in given:
             value = given[name]
             if not argument.accepts(value):
-                raise invalid(f"arguments.{name} is {argument.allowed}, not {value!r}", f"arguments.{name}")
+                raise invalid(f"arguments.{name} is {argument.allowed_text}, not {value!r}", f"arguments.{name}")
             checked[name] = argument.convert(value)
     return checked
 

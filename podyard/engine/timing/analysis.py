@@ -114,9 +114,9 @@ class _Analysis:
         pricer = Pricer(self.program, body, fused, self.costs)
         self._run(fused, pricer, 1)
         need = memory_need(self.program, body, fused, pricer, self._peak_inside, self.costs)
-        return self._told(need, global_batch)
+        return self._estimate_of(need, global_batch)
 
-    def _told(self, need: MemoryNeed, global_batch: int | None) -> Estimate:
+    def _estimate_of(self, need: MemoryNeed, global_batch: int | None) -> Estimate:
         line, costs, kind = self.timeline, self.costs, self.kind
         compute = line.clock / costs.clock_hz
         summed_seconds, ici_bytes, told = self._collectives()

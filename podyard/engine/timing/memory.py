@@ -125,7 +125,7 @@ def temporaries(
         extra = inner_peak(kernel) + sum(_between_bytes(kernel, fused, pricer))
         extra += sum(instead.unpacked.get(value, 0) for value in kernel.inputs)
         inside = _Inside(kernel, views, pricer)
-        before = {value: own for value, own in inside.written_before().items() if value not in sizes}
+        before = {value: own for value, own in inside.writes_before().items() if value not in sizes}
         if before:
             read = dict.fromkeys([*inside.read_beside(before), *before])
         for value, own in before.items():
@@ -148,9 +148,9 @@ def temporaries(
         schedule, originals = again.schedule(), again.originals
     nbytes = schedule.packed_bytes()
     if nbytes > room_bytes:
-        schedule = schedule.written_over()
+        schedule = schedule.overwrite()
         nbytes = schedule.packed_bytes()
-    return nbytes, [(str(types[originals[value]]), schedule.sizes[value]) for value in schedule.held]
+    return nbytes, [(str(types[originals[value]]), schedule.sizes[value]) for value in schedule.values_at_peak]
 
 
 class _SeenThrough(dict[int, tuple[int, ...]]):
@@ -245,7 +245,7 @@ class _Inside:
         others = {value: operation for operation in (*anchor, *kernel.reductions) for value in operation.results}
         self._made = {**views, **others, **self._own}
 
-    def written_before(self) -> dict[int, list[int]]:
+    def writes_before(self) -> dict[int, list[int]]:
         """Values that kernels of their own write before, with the inputs that those read: a change of shape is brought
         to where numbers are repeated, and no kernel repeats and changes shape at once."""
         reshapes = [operation for operation in self._kernel.operations if operation.opcode == "reshape"]

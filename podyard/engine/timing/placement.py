@@ -65,7 +65,7 @@ class Placement:
     def _operands(self, operation: Operation) -> list[int]:
         return [self.resolve(value) for value in operation.operands]
 
-    def _named(self, value: int) -> int:
+    def _name(self, value: int) -> int:
         """`resolve`, but for barriers: what is recomputed behind one (a checkpoint) is not a repetition."""
         while value in self.aliases and value not in self._barred:
             value = self.aliases[value]
@@ -78,7 +78,7 @@ class Placement:
         attributes = tuple(sorted((name, str(value)) for name, value in operation.attributes.items()))
         inner = tuple(step.opcode for body in operation.bodies for step in body.operations)
         types = tuple(self.program.types[value] for value in operation.results)
-        key = (operation.opcode, tuple(self._named(value) for value in operation.operands), attributes, inner, types)
+        key = (operation.opcode, tuple(self._name(value) for value in operation.operands), attributes, inner, types)
         if operation.opcode == "constant" and "value" not in operation.attributes:
             return False
         first = self._seen.setdefault(key, operation.results)

@@ -62,7 +62,7 @@ class Schedule:
     def peak(self) -> int:
         return max(self.nbytes, default=0)
 
-    def written_over(self) -> Schedule:
+    def overwrite(self) -> Schedule:
         """The same with values that lie where a result of the program takes their place."""
         last = {value: place for place, step in enumerate(self.steps) for value in step.reads}
         gone = {value for place, step in enumerate(self.steps) for value in step.over if last[value] == place}
@@ -92,7 +92,7 @@ class Schedule:
         return max([self.peak, *(end for _, end, _, _ in placed)])
 
     @property
-    def held(self) -> list[int]:
+    def values_at_peak(self) -> list[int]:
         """What is in memory at the peak."""
         return sorted(self.holds(self.nbytes.index(self.peak))) if self.steps else []
 

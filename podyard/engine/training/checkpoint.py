@@ -76,7 +76,7 @@ def params_sha256(params: Mapping[str, Any]) -> str:
 
 def params_of(layouts: Layouts, state: TrainState) -> dict[str, NDArray[np.float32]]:
     """Numpy views of the parameters, by name."""
-    return layouts.params.named(np.asarray(state.params))
+    return layouts.params.by_name(np.asarray(state.params))
 
 
 def save(store: CheckpointStore, run: Run, layouts: Layouts, state: TrainState, record: Record, name: str) -> Saved:
@@ -85,9 +85,9 @@ def save(store: CheckpointStore, run: Run, layouts: Layouts, state: TrainState, 
     """
     params = params_of(layouts, state)
     tensors = {_PARAMS + key: value for key, value in params.items()}
-    for key, value in layouts.statistics.named(np.asarray(state.statistics)).items():
+    for key, value in layouts.statistics.by_name(np.asarray(state.statistics)).items():
         tensors[_STATISTICS + key] = value
-    for key, value in layouts.slots.named(state.slots).items():
+    for key, value in layouts.slots.by_name(state.slots).items():
         tensors[_SLOTS + key] = value
     data = safetensors.numpy.save(tensors)
     sha256 = hashlib.sha256(data).hexdigest()

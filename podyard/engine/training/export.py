@@ -46,8 +46,8 @@ def write(
     Raises PodyardError FAILED_PRECONDITION for a model whose answers read no feature, INVALID_ARGUMENT where they are
     not one array with an answer per example; also what `model.predict`, its tracing and the store raise.
     """
-    params = layouts.params.named(np.asarray(state.params))
-    statistics = layouts.statistics.named(np.asarray(state.statistics))
+    params = layouts.params.by_name(np.asarray(state.params))
+    statistics = layouts.statistics.by_name(np.asarray(state.statistics))
     features = {name: jnp.asarray(value) for name, value in example.items()}
     answers = _Answers(model, layouts, state, features)
     read = answers.read_features(params, statistics)
@@ -60,8 +60,8 @@ def write(
         **about,
         "format": FORMAT,
         "step": state.step,
-        "inputs": {name: feature_of(features[name]).described() for name in read},
-        "outputs": feature_of(program.out_avals[0]).described(),
+        "inputs": {name: feature_of(features[name]).describe() for name in read},
+        "outputs": feature_of(program.out_avals[0]).describe(),
         "batch": size if isinstance(size, int) else None,
         "parameters": {name: list(value.shape) for name, value in params.items()},
         "statistics": {name: list(value.shape) for name, value in statistics.items()},
@@ -86,7 +86,7 @@ class _Answers:
         self._predict = model.predict
         self._features = features
         self._trees = [
-            (list(layout.named(vector)), jax.tree.structure(layout.unflatten(vector)))
+            (list(layout.by_name(vector)), jax.tree.structure(layout.unflatten(vector)))
             for layout, vector in ((layouts.params, state.params), (layouts.statistics, state.statistics))
         ]
 

@@ -48,7 +48,7 @@ class Layout:
         parts = [np.asarray(leaf, np.float32).reshape(-1) for leaf in jax.tree.leaves(tree)]
         return np.concatenate([*parts, np.empty(0, np.float32)])
 
-    def named(self, vector: Any) -> dict[str, Any]:
+    def by_name(self, vector: Any) -> dict[str, Any]:
         """A vector, numpy's or JAX's, -> views (slices) by name."""
         tensors, start = {}, 0
         for name, shape in self.shapes.items():
@@ -59,7 +59,7 @@ class Layout:
 
     def unflatten(self, vector: Any) -> Any:
         """A vector -> the tree."""
-        return jax.tree.unflatten(self.tree, list(self.named(vector).values()))
+        return jax.tree.unflatten(self.tree, list(self.by_name(vector).values()))
 
     def of_named(self, tensors: Mapping[str, NDArray[Any]]) -> Vector:
         """The vector of tensors by name. Raises PodyardError INVALID_ARGUMENT when they are not this layout's."""
@@ -85,12 +85,12 @@ class SlotLayout:
         leaves, structure = jax.tree_util.tree_flatten_with_path(jax.eval_shape(optimizer.start, given))
         return cls(params, {_name(path): leaf for path, leaf in leaves}, structure)
 
-    def named(self, state: Any) -> dict[str, Any]:
+    def by_name(self, state: Any) -> dict[str, Any]:
         """The state -> tensors by name, "first/conv1/kernel"."""
         tensors: dict[str, Any] = {}
         for slot, leaf in zip(self.leaves, jax.tree.leaves(state), strict=True):
             if leaf.shape == (self.params.length,):
-                tensors |= {f"{slot}/{name}": part for name, part in self.params.named(np.asarray(leaf)).items()}
+                tensors |= {f"{slot}/{name}": part for name, part in self.params.by_name(np.asarray(leaf)).items()}
             else:
                 tensors[slot] = np.asarray(leaf)
         return tensors

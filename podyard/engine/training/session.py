@@ -114,7 +114,7 @@ class Session:
             training = _Training(self._spec, self._metrics, self._clock, trainer, host_sum, judge, first.record)
             ended = training.run(0.0 if estimate is None else estimate.modelled_seconds, self._save)
             if ended is Ended.FINISHED:
-                measured = training.evaluated()
+                measured = training.evaluation()
                 if self._leads:
                     self._report_end(training, data, measured)
             elif ended is Ended.YIELDED and self._leads:
@@ -139,7 +139,7 @@ class Session:
             self._store, state.step, settings.keep_checkpoints, record.best.step, self._metrics.resumable_step()
         )
         if gone:
-            self._metrics.pruned(gone)
+            self._metrics.on_prune(gone)
 
     def _report_end(self, training: _Training, data: Input, measured: Mapping[str, float]) -> None:
         trainer = training.trainer
@@ -151,14 +151,14 @@ class Session:
             self._export(trainer.train_state, data)
         why = training.record.why_stop(self._spec.training)
         early = {} if why is None or trainer.train_state.step >= self._spec.steps else {"stopReason": why}
-        self._metrics.finished({**training.last, **_of_test(measured), **early})
+        self._metrics.on_end({**training.last, **_of_test(measured), **early})
 
     def _answer(self, state: TrainState, data: Input, judge: Judge, host_sum: HostSum) -> None:
         """What the modes that do not train are for. Prediction and export are host 0's alone."""
         measured = _measure(judge, state, host_sum, self._spec.host_indices)
         if not self._leads:
             return
-        self._metrics.evaluated(state.step, {MEASURED_PREFIX + name: value for name, value in measured.items()})
+        self._metrics.on_evaluation(state.step, {MEASURED_PREFIX + name: value for name, value in measured.items()})
         self._log_measured(measured, data)
         if self._spec.mode == "predict":
             answers = predict(self._model, self._layouts, state, judging(data)).tolist()
@@ -167,7 +167,7 @@ class Session:
             self._metrics.log(f"wrote {len(answers)} predictions to {name}")
         elif self._spec.mode == "export":
             self._export(state, data)
-        self._metrics.finished(_of_test(measured))
+        self._metrics.on_end(_of_test(measured))
 
     def _export(self, state: TrainState, data: Input) -> None:
         example = next(iter(judging(data)))
@@ -237,7 +237,7 @@ class _Training:
         self._metrics.log(f"{'yielded' if trainer.is_leaving else 'stopped'} after step {step}")
         return Ended.YIELDED if trainer.is_leaving else Ended.STOPPED
 
-    def evaluated(self) -> Mapping[str, float]:
+    def evaluation(self) -> Mapping[str, float]:
         """What was measured after the last step, by the model's own names."""
         if self.record.measured_step != self.trainer.train_state.step or not self.record.measured:
             self._evaluate()
@@ -252,7 +252,7 @@ class _Training:
         metrics = _measure(self._judge, state, self._host_sum, self._spec.host_indices)
         self.record = self.record.after(metrics, state.step, self._spec.training)
         if self._leads:
-            self._metrics.evaluated(state.step, self.record.measured)
+            self._metrics.on_evaluation(state.step, self.record.measured)
 
     def _report(self, results: list[StepResult], wall_seconds: float, modelled_seconds: float) -> None:
         for result in results:

@@ -86,7 +86,7 @@ def test_bytes_of_a_ring_are_those_of_its_messages(ranks: int, nbytes: int) -> N
     for frame in ring.frames:
         for move in frame.moves:
             sent[move.sender] += move_bytes(ring.schedule, nbytes, move)
-    assert sent == ring.sent and sum(sent) == 2 * (ranks - 1) * nbytes
+    assert sent == ring.bytes_sent and sum(sent) == 2 * (ranks - 1) * nbytes
     if nbytes % ranks == 0:
         assert set(sent) == {2 * (ranks - 1) * nbytes // ranks}
 

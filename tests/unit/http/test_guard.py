@@ -56,7 +56,7 @@ class Inner:
     def authenticate(self, credential: str) -> Principal:
         self.asked += 1
         if not credential.startswith(("good", identity.API_KEY_PREFIX)):
-            raise identity.unauthenticated("ACCESS_TOKEN_TYPE_UNSUPPORTED", "no")
+            raise identity.credential_error("ACCESS_TOKEN_TYPE_UNSUPPORTED", "no")
         return Principal(credential, {})
 
     async def app(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -144,7 +144,7 @@ def source(
     )
     invoice = invoicing.with_adjustments(found.invoice(month), found.adjustments, month, POLICY)
     spans = {
-        node.name: attribution.owned_by([s for s in JOBS if s.resource_id == node.name], time(as_of)) for node in nodes
+        node.name: attribution.ownership([s for s in JOBS if s.resource_id == node.name], time(as_of)) for node in nodes
     }
     statement = Statement(
         number=f"p-{month}",

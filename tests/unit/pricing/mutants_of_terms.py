@@ -203,7 +203,7 @@ def a_second_belongs_to_the_last_job_that_touches_it(patch: Patch) -> None:
             moved.append(Owned(range(first, own.seconds.stop - shared), own.job_id))
         return moved
 
-    wrap(patch, attribution, "owned_by", owned)
+    wrap(patch, attribution, "ownership", owned)
 
 
 @mutant("R12", "B058", "B059")
@@ -213,7 +213,7 @@ def the_parts_of_jobs_are_not_priced(patch: Patch) -> None:
 
 @mutant("R12", "two jobs that start together")
 def of_two_jobs_that_start_together_the_last_name_wins(patch: Patch) -> None:
-    wrap(patch, attribution, "owned_by", lambda original, spans, as_of: _renamed_back(original(_renamed(spans), as_of)))
+    wrap(patch, attribution, "ownership", lambda original, spans, at: _renamed_back(original(_renamed(spans), at)))
 
 
 def _renamed(spans: Any) -> list[Any]:
@@ -230,7 +230,7 @@ def a_job_without_an_end_has_no_time(patch: Patch) -> None:
     def owned(original: Any, spans: Any, as_of: PlatformTime) -> Any:
         return original([span for span in spans if span.end is not None], as_of)
 
-    wrap(patch, attribution, "owned_by", owned)
+    wrap(patch, attribution, "ownership", owned)
 
 
 # R13: budgets.

@@ -92,13 +92,13 @@ def test_a_taken_port_is_named_and_the_other_one_is_used(ports: tuple[int, int])
             with socket.create_server((ADDRESS, ports[0])):
                 listeners.follow({"one": ADDRESS})
                 assert listeners.find("one") == (ADDRESS, ports[1])
-                assert listeners.taken() == {"one": f"cannot listen on {ADDRESS}:{ports[0]}: Address already in use"}
+                assert listeners.problems() == {"one": f"cannot listen on {ADDRESS}:{ports[0]}: Address already in use"}
                 listeners.follow({})
                 with socket.create_server((ADDRESS, ports[1])):
                     listeners.follow({"one": ADDRESS})
-                    assert (listeners.find("one"), list(listeners.taken())) == (None, ["one"])
+                    assert (listeners.find("one"), list(listeners.problems())) == (None, ["one"])
             listeners.follow({"one": ADDRESS})
-            assert (listeners.find("one"), listeners.taken()) == ((ADDRESS, ports[0]), {})
+            assert (listeners.find("one"), listeners.problems()) == ((ADDRESS, ports[0]), {})
             listeners.follow({})
             with pytest.raises(ConnectionRefusedError):
                 await asyncio.open_connection(ADDRESS, ports[0])

@@ -244,9 +244,9 @@ def test_who_waits_for_a_change_hears_of_it() -> None:
 
     def preempt() -> None:
         case.source.facts = dataclasses.replace(FACTS, description="other")
-        case.source.changed()  # not of what is waited for
+        case.source.on_change()  # not of what is waited for
         case.source.facts = dataclasses.replace(FACTS, reclaimed=True)
-        case.source.changed()
+        case.source.on_change()
 
     assert _while(case, f"{V1}/instance/preempted?wait_for_change=true", preempt).body == "TRUE"
 

@@ -47,9 +47,9 @@ def test_everything_is_accepted_before_the_end_is_said() -> None:
         reporter.step(step, 1.0, 0.5, 0.1, 0.01)
     reporter.log("hello")
     reporter.checkpoint(5, "c", "0" * 64, is_best=True)
-    reporter.evaluated(5, {"val_loss": 0.5, "val_gap": float("inf")})
-    reporter.pruned([1, 3])
-    reporter.finished({"testAccuracy": 0.9})
+    reporter.on_evaluation(5, {"val_loss": 0.5, "val_gap": float("inf")})
+    reporter.on_prune([1, 3])
+    reporter.on_end({"testAccuracy": 0.9})
     api.away = 3
     reporter.close("SUCCEEDED", None)
     assert [point["step"] for point in api.all("metrics")] == list(range(1, count + 1))
