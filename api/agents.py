@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 
 from podyard.api import deps
 from podyard.api.deps import Timestamp
-from podyard.api.hosts import HostWanted, listens, to_api_wanted
+from podyard.api.hosts import HostWantedAnswer, listens, to_api_wanted
 from podyard.api.job_messages import JobTask, to_api_task
 from podyard.base.clock import PlatformTime, RealTime
 from podyard.base.errors import invalid
@@ -35,18 +35,18 @@ Fence = Annotated[int, Field(ge=0, lt=2**63)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
-class _Message(deps.Asked):
+class _AgentMessage(deps.Asked):
     model_config = ConfigDict(strict=True)
 
 
-class RegisterMessage(_Message):
+class RegisterMessage(_AgentMessage):
     replicas_max: int = Field(ge=0, le=10_000)
     hosts_max: int = Field(ge=0, le=10_000)
     bind_address: str = Field(max_length=64)
     pid: Count
 
 
-class ReplicaSeen(_Message):
+class ReplicaSeen(_AgentMessage):
     replica: str
     fence: Fence
     state: str
@@ -56,18 +56,18 @@ class ReplicaSeen(_Message):
     released: bool = False
 
 
-class SyncMessage(_Message):
+class SyncMessage(_AgentMessage):
     fence: Fence
     replicas: list[ReplicaSeen] = Field(default_factory=list, max_length=REPORT_ITEMS_MAX)
     host_folders: list[str] = Field(default_factory=list, max_length=FOLDERS_PER_SYNC_MAX)
 
 
-class JoinMessage(_Message):
+class JoinMessage(_AgentMessage):
     fence: Fence
     address: str = Field(max_length=128)
 
 
-class PointMessage(_Message):
+class PointMessage(_AgentMessage):
     step: int = Field(ge=1, lt=2**31)
     loss: Finite
     accuracy: Finite
@@ -75,25 +75,25 @@ class PointMessage(_Message):
     modelled_seconds: Finite = Field(ge=0)
 
 
-class CheckpointMessage(_Message):
+class CheckpointMessage(_AgentMessage):
     step: Count
     name: str = Field(max_length=512)
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
     best: bool = False
 
 
-class EvaluationMessage(_Message):
+class EvaluationMessage(_AgentMessage):
     step: Count
     metrics: dict[Annotated[str, Field(max_length=64)], Finite] = Field(max_length=METRICS_PER_EVALUATION_MAX)
 
 
-class LineMessage(_Message):
+class LineMessage(_AgentMessage):
     seq: Count
     at: str
     line: str
 
 
-class ReportMessage(_Message):
+class ReportMessage(_AgentMessage):
     fence: Fence
     state: str = Field(pattern="^(RUNNING|SUCCEEDED|FAILED|YIELDED)$")
     error: str | None = None
@@ -122,12 +122,12 @@ class ReplicaWanted(TypedDict):
 class Synced(TypedDict):
     leaseSeconds: float
     replicas: list[ReplicaWanted]
-    hosts: list[HostWanted]
+    hosts: list[HostWantedAnswer]
     goneHosts: list[str]
     listeners: bool
 
 
-class Peer(TypedDict):
+class PeerAnswer(TypedDict):
     processIndex: int
     hostIndices: list[int]
     address: str
@@ -136,7 +136,7 @@ class Peer(TypedDict):
 
 class Joined(TypedDict):
     ready: bool
-    peers: list[Peer]
+    peers: list[PeerAnswer]
 
 
 class Reported(TypedDict):
@@ -168,7 +168,7 @@ class Specification(JobTask):
     leaseSeconds: float
 
 
-class Agent(TypedDict):
+class AgentAnswer(TypedDict):
     agent: str
     bindAddress: str
     replicasMax: int
@@ -178,7 +178,7 @@ class Agent(TypedDict):
 
 
 class Agents(TypedDict):
-    agents: list[Agent]
+    agents: list[AgentAnswer]
 
 
 @router.post("/agents/{agent}:register")

@@ -29,7 +29,7 @@ USAGE: deps.Query = {
 }
 
 
-class NodeUsage(TypedDict):
+class NodeUsageAnswer(TypedDict):
     """Amounts and prices are decimal numbers as strings. `heldBecause`: why there is no price."""
 
     node: str
@@ -51,12 +51,12 @@ class NodeUsage(TypedDict):
 class Usage(TypedDict):
     asOf: Timestamp
     currency: str
-    nodes: list[NodeUsage]
+    nodes: list[NodeUsageAnswer]
     seconds: int
     amount: str
 
 
-class Event(TypedDict):
+class UsageEventAnswer(TypedDict):
     """A change of state; the first one of a resource is from no state."""
 
     seq: int
@@ -74,10 +74,10 @@ class Event(TypedDict):
 
 
 class EventList(deps.NextPage):
-    events: list[Event]
+    events: list[UsageEventAnswer]
 
 
-class Price(TypedDict):
+class PriceAnswer(TypedDict):
     """Of one node for one hour. `quantity` of the SKU's `unit`; `verified`: whether the price's source was checked."""
 
     sku: str
@@ -111,7 +111,7 @@ def events(request: Request, project: str) -> EventList:
     limit = deps.page_size(request) if "pageSize" in request.query_params else EVENTS_PAGE_DEFAULT
     found = deps.read(request, lambda uow: usages.events(uow, caller, project, after, limit))
     token = deps.page_token(str(found[-1].seq)) if len(found) == limit else None
-    rows: list[Event] = [
+    rows: list[UsageEventAnswer] = [
         {
             "seq": change.seq,
             "id": change.event_id,
@@ -132,7 +132,7 @@ def events(request: Request, project: str) -> EventList:
 
 
 @router.get("/locations/{zone}/prices/{accelerator_type}", openapi_extra=deps.asks(USAGE))
-def price(request: Request, project: str, zone: str, accelerator_type: str) -> Price:
+def price(request: Request, project: str, zone: str, accelerator_type: str) -> PriceAnswer:
     """The price per hour of one node of this type here and now. NOT_FOUND says why there is none."""
     deps.principal(request).require("tpu.acceleratortypes.get", project, f"projects/{project}/locations/{zone}")
     text = request.query_params.get("usage", str(UsageClass.ON_DEMAND))
@@ -152,8 +152,8 @@ def price(request: Request, project: str, zone: str, accelerator_type: str) -> P
     }
 
 
-def to_api_usage(node: usages.NodeUsage) -> NodeUsage:
-    answer: NodeUsage = {
+def to_api_usage(node: usages.NodeUsage) -> NodeUsageAnswer:
+    answer: NodeUsageAnswer = {
         "node": node.name,
         "key": node.resource_key,
         "location": node.zone,

@@ -101,7 +101,7 @@ class ShareAnswer(TypedDict):
     amount: str
 
 
-class AttemptCost(ShareAnswer):
+class AttemptCostAnswer(ShareAnswer):
     """`lostSteps` were done again by a later attempt. `onDemand`: the same seconds on demand."""
 
     attempt: int
@@ -110,7 +110,7 @@ class AttemptCost(ShareAnswer):
     onDemand: NotRequired[str]
 
 
-class JobCost(ShareAnswer):
+class JobCostAnswer(ShareAnswer):
     """All attempts together. `estimate` is what the job's steps cost by the timing model; `variance` what they cost
     beyond it. `saved`: on demand without the lost work, less what was paid."""
 
@@ -119,7 +119,7 @@ class JobCost(ShareAnswer):
     usage: str
     state: str
     steps: int
-    attempts: list[AttemptCost]
+    attempts: list[AttemptCostAnswer]
     perStep: NotRequired[str]
     perEpoch: NotRequired[str]
     per1000Examples: NotRequired[str]
@@ -129,7 +129,7 @@ class JobCost(ShareAnswer):
     saved: NotRequired[str]
 
 
-class NodeCost(ShareAnswer):
+class NodeCostAnswer(ShareAnswer):
     """`idle`: what no job has used of it."""
 
     name: str
@@ -144,8 +144,8 @@ class CostsAnswer(TypedDict):
 
     asOf: Timestamp
     month: NotRequired[str]
-    jobs: list[JobCost]
-    nodes: list[NodeCost]
+    jobs: list[JobCostAnswer]
+    nodes: list[NodeCostAnswer]
     commitments: str
     total: str
 
@@ -169,7 +169,7 @@ def set_budget(request: Request, project: str, budget: str, body: Annotated[deps
     """Sets a budget; another one of its name is replaced. It acts at once on what its period has cost so far."""
     caller, fleet = deps.principal(request), deps.platform(request).fleet
     caller.require("podyard.billing.edit", project, f"projects/{project}/budgets/{budget}")
-    wanted = budgets.Request(**deps.parse(BudgetMessage, body).model_dump())
+    wanted = budgets.BudgetRequest(**deps.parse(BudgetMessage, body).model_dump())
     found, new = deps.write(request, lambda uow: budgets.set_budget(uow, fleet, caller, project, budget, wanted))
     answer = _budget(found)
     if new:
@@ -242,7 +242,7 @@ def what_if(request: Request, project: str, body: Annotated[deps.Body, WhatIfMes
     message = deps.parse(WhatIfMessage, body)
     if message.usage is not None and message.usage not in tuple(UsageClass):
         raise invalid(f"unknown usage {message.usage[:40]!r}: use {', '.join(UsageClass)}", "usage")
-    change = costs.Change(
+    change = costs.TermsChange(
         message.accelerator_type,
         message.region,
         None if message.usage is None else UsageClass(message.usage),
@@ -310,8 +310,8 @@ def _dollars(exact: Fraction) -> str:
     return minor_text(round_half_up(exact.numerator * 10**EXACT_DECIMALS, exact.denominator), EXACT_DECIMALS)
 
 
-def _job(job: costs.JobCost) -> JobCost:
-    answer: JobCost = {
+def _job(job: costs.JobCost) -> JobCostAnswer:
+    answer: JobCostAnswer = {
         "name": job.name,
         "node": job.node,
         "usage": str(job.usage_class),
@@ -335,8 +335,8 @@ def _job(job: costs.JobCost) -> JobCost:
     return answer
 
 
-def _attempt(attempt: costs.AttemptCost) -> AttemptCost:
-    answer: AttemptCost = {
+def _attempt(attempt: costs.AttemptCost) -> AttemptCostAnswer:
+    answer: AttemptCostAnswer = {
         "attempt": attempt.attempt,
         "lostSteps": attempt.lost_steps,
         "seconds": attempt.share.seconds,

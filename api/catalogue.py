@@ -128,7 +128,7 @@ class GeoTaxonomy(TypedDict):
     regions: list[str]
 
 
-class Sku(TypedDict):
+class ListedSkuAnswer(TypedDict):
     """What is sold in one region in one way. `pricingInfo` ascends by time."""
 
     name: str
@@ -142,7 +142,7 @@ class Sku(TypedDict):
 
 
 class SkuList(TypedDict):
-    skus: list[Sku]
+    skus: list[ListedSkuAnswer]
     nextPageToken: str
 
 
@@ -189,7 +189,7 @@ def _to_service(service: ListedService) -> Service:
     }
 
 
-def _to_sku(sku: ListedSku, prices: Timeline, currency: str) -> Sku:
+def _to_sku(sku: ListedSku, prices: Timeline, currency: str) -> ListedSkuAnswer:
     return {
         "name": f"services/{sku.service.service_id}/skus/{sku.sku_id}",
         "skuId": sku.sku_id,

@@ -52,14 +52,14 @@ class ExportMessage(deps.Asked):
     granularity: StrictStr = "day"
     by_job: StrictBool = False
 
-    def request(self) -> exports.Request:
+    def request(self) -> exports.ExportRequest:
         """Raises INVALID_ARGUMENT when it does not say which months."""
         first = self.month if self.month is not None else self.from_month
         last = self.month if self.month is not None else self.until_month
         both = self.month is not None and (self.from_month is not None or self.until_month is not None)
         if first is None or last is None or both:
             raise invalid("give either month, or fromMonth and untilMonth", "month")
-        return exports.Request(self.format, first, last, self.granularity, self.by_job)
+        return exports.ExportRequest(self.format, first, last, self.granularity, self.by_job)
 
 
 class ExportState(TypedDict):
@@ -117,7 +117,7 @@ def export_month(request: Request, project: str, month: str) -> Response:
         raise invalid(f"byJob is {by_job[:20]!r}: it is true or false", "byJob")
     if "format" not in query:
         raise invalid(f"format is missing: it is one of {', '.join(exports.FORMATS)}", "format")
-    wanted = exports.Request(query["format"], month, month, query.get("granularity", "day"), by_job == "true")
+    wanted = exports.ExportRequest(query["format"], month, month, query.get("granularity", "day"), by_job == "true")
     source = deps.read(request, lambda uow: exports.one_month(uow, default_rate_card(), caller, project, wanted))
     return _file(exports.small_file(source, wanted), wanted.format, f"{project}-{month}")
 

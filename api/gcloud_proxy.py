@@ -44,7 +44,7 @@ _SERVED = {
 }
 
 
-class Proxy:
+class GcloudProxy:
     """`app` is the ASGI application behind its guard; `state` has the platform."""
 
     def __init__(self, app: Any) -> None:
@@ -126,7 +126,7 @@ _HOP_BY_HOP = frozenset({b"connection", b"proxy-connection", b"keep-alive", b"tr
 async def running(app: Any) -> AsyncIterator[None]:
     """Serves meanwhile, on the port of the last time if it is free: exports outlive this process."""
     settings = app.state.platform.settings
-    proxy = Proxy(app)
+    proxy = GcloudProxy(app)
     server = None
     for port in _ports(settings.data, settings.port):
         with contextlib.suppress(OSError):

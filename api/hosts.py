@@ -24,11 +24,11 @@ TAKEN_PER_SYNC_MAX = 100  # hosts whose address another program has: the first h
 Count = Annotated[int, Field(ge=0, lt=2**31)]
 
 
-class _Message(deps.Asked):
+class _HostMessage(deps.Asked):
     model_config = ConfigDict(strict=True)
 
 
-class HostSeen(_Message):
+class HostSeen(_HostMessage):
     host: str
     generation: Count
     state: str = Field(pattern="^(RUNNING|EXITED)$")
@@ -41,25 +41,25 @@ class HostSeen(_Message):
     problem: str = Field(default="", max_length=1024)
 
 
-class HostSyncMessage(_Message):
+class HostSyncMessage(_HostMessage):
     hosts: list[HostSeen] = Field(default_factory=list, max_length=HOSTS_PER_SYNC_MAX)
     known: dict[str, str] = Field(default_factory=dict)
     taken: dict[str, Annotated[str, Field(max_length=256)]] | None = Field(default=None, max_length=TAKEN_PER_SYNC_MAX)
 
 
-class ConnectMessage(_Message):
+class ConnectMessage(_HostMessage):
     host: str
 
 
-class HostTokenMessage(_Message):
+class HostTokenMessage(_HostMessage):
     host: str
 
 
-class MaterialiseMessage(_Message):
+class MaterialiseMessage(_HostMessage):
     workers: list[Count] = Field(default_factory=list, max_length=HOSTS_PER_SYNC_MAX)
 
 
-class HostWanted(TypedDict):
+class HostWantedAnswer(TypedDict):
     host: str
     generation: int
     node: str
@@ -67,7 +67,7 @@ class HostWanted(TypedDict):
     desired: str
 
 
-class HostToRun(HostWanted):
+class HostToRun(HostWantedAnswer):
     """`keySeed`: the private ssh key, hexadecimal."""
 
     keySeed: str
@@ -86,7 +86,7 @@ class ListenersOfNode(TypedDict):
     count: int
 
 
-class Listeners(TypedDict):
+class ListenersAnswer(TypedDict):
     """Hosts that listen for ssh, by the numbers of their addresses."""
 
     base: int
@@ -97,7 +97,7 @@ class HostsSynced(TypedDict):
     leaseSeconds: float
     hosts: list[HostToRun]
     nodes: dict[str, NodeNews]
-    listeners: Listeners
+    listeners: ListenersAnswer
 
 
 class HostConnection(TypedDict):
@@ -115,7 +115,7 @@ class HostToken(TypedDict):
     expiresIn: int
 
 
-class Host(TypedDict):
+class HostAnswer(TypedDict):
     """`scripts`: what became of the start-up and the shutdown script."""
 
     worker: int
@@ -134,7 +134,7 @@ class Host(TypedDict):
 
 
 class Hosts(TypedDict):
-    hosts: list[Host]
+    hosts: list[HostAnswer]
 
 
 @router.post("/agents/{agent}:syncHosts")
@@ -220,7 +220,7 @@ def listens(request: Request, agent: str) -> bool:
     return agent == deps.platform(request).settings.agent_id
 
 
-def to_api_wanted(host: hosts.HostWanted) -> HostWanted:
+def to_api_wanted(host: hosts.HostWanted) -> HostWantedAnswer:
     return {
         "host": host.host_id,
         "generation": host.generation,
@@ -245,7 +245,7 @@ def from_api_host(seen: HostSeen) -> hosts.HostReport:
     )
 
 
-def to_api_host(host: HostRecord, facts: NodeFacts, url: str) -> Host:
+def to_api_host(host: HostRecord, facts: NodeFacts, url: str) -> HostAnswer:
     ports = host.port_map if host.state is HostState.RUNNING else {}
     address = host.bind_address if ports else None
     metadata_address = host.metadata_address or None

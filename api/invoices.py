@@ -144,7 +144,7 @@ class Entry(TypedDict):
     parts: str
 
 
-class Transaction(TypedDict):
+class TransactionAnswer(TypedDict):
     seq: int
     source: str
     month: str
@@ -154,7 +154,7 @@ class Transaction(TypedDict):
 
 
 class TransactionList(deps.NextPage):
-    transactions: list[Transaction]
+    transactions: list[TransactionAnswer]
 
 
 @router.get("/billingAccount")
@@ -222,7 +222,7 @@ def buy(request: Request, project: str, body: Annotated[deps.Body, CommitmentMes
     caller = deps.principal(request)
     caller.require("podyard.billing.edit", project, f"projects/{project}/commitments")
     message = deps.parse(CommitmentMessage, body)
-    wanted = commitments.Request(
+    wanted = commitments.CommitmentRequest(
         message.quantity, message.years, message.upfront, message.accelerator_type, message.location, message.sku
     )
     found = deps.write(
@@ -257,7 +257,7 @@ def ledger(request: Request, project: str) -> TransactionList:
     limit = min(deps.page_size(request), LEDGER_PAGE_MAX)
     found = deps.read(request, lambda uow: invoices.transactions(uow, caller, project, after, limit))
     token = deps.page_token(str(found[-1].seq)) if len(found) == limit else None
-    rows: list[Transaction] = [
+    rows: list[TransactionAnswer] = [
         {
             "seq": booked.seq,
             "source": booked.source_id,

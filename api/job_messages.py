@@ -32,11 +32,11 @@ from podyard.http.texts import check_labels
 EXACT_DECIMALS = 12  # of an amount, as in the messages of bills
 
 
-class _Message(deps.Asked):
+class _JobMessage(deps.Asked):
     model_config = ConfigDict(strict=True)
 
 
-class BestMessage(_Message):
+class BestMessage(_JobMessage):
     metric: StrictStr
     mode: StrictStr | None = None
 
@@ -46,7 +46,7 @@ class EarlyStoppingMessage(BestMessage):
     min_delta: float = 0.0
 
 
-class TrainingMessage(_Message):
+class TrainingMessage(_JobMessage):
     accumulation_steps: StrictInt = 1
     iterations_per_loop: StrictInt = 1
     evaluate_every_steps: StrictInt = 0
@@ -57,18 +57,18 @@ class TrainingMessage(_Message):
     export_at_end: StrictBool = False
 
 
-class ElasticMessage(_Message):
+class ElasticMessage(_JobMessage):
     min_replicas: StrictInt
     batch: StrictStr = "keep"
     learning_rate: StrictStr | None = None
 
 
-class StartFromMessage(_Message):
+class StartFromMessage(_JobMessage):
     job: StrictStr
     step: StrictInt | None = None
 
 
-class JobMessage(_Message):
+class JobMessage(_JobMessage):
     """What a client submits. Output-only fields of a Job are refused: they would promise what is not in its hand."""
 
     recipe: StrictStr | None = None
@@ -95,7 +95,7 @@ class JobMessage(_Message):
     validate_only: StrictBool = False
 
 
-class ResizeMessage(_Message):
+class ResizeMessage(_JobMessage):
     """`replicas`: the most processes that the job is to run with; "max" for its whole gang."""
 
     replicas: StrictInt | Literal["max"]

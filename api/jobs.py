@@ -49,7 +49,7 @@ class JobList(deps.NextPage):
     jobs: list[JobAnswer]
 
 
-class Point(TypedDict):
+class MetricPointAnswer(TypedDict):
     """Measurements of a training step. NaN and infinities are null."""
 
     step: int
@@ -61,10 +61,10 @@ class Point(TypedDict):
 
 
 class PointList(deps.NextPage):
-    metrics: list[Point]
+    metrics: list[MetricPointAnswer]
 
 
-class Line(TypedDict):
+class LogLineAnswer(TypedDict):
     time: Timestamp
     worker: int
     attempt: int
@@ -72,7 +72,7 @@ class Line(TypedDict):
 
 
 class LineList(deps.NextPage):
-    lines: list[Line]
+    lines: list[LogLineAnswer]
 
 
 class Checkpoint(TypedDict):
@@ -90,14 +90,14 @@ class Checkpoints(TypedDict):
     checkpoints: list[Checkpoint]
 
 
-class Evaluation(TypedDict):
+class EvaluationAnswer(TypedDict):
     step: int
     attempt: int
     metrics: dict[str, float]
 
 
 class Evaluations(TypedDict):
-    evaluations: list[Evaluation]
+    evaluations: list[EvaluationAnswer]
 
 
 class Artifact(TypedDict):
@@ -109,7 +109,7 @@ class Artifacts(TypedDict):
     artifacts: list[Artifact]
 
 
-class Attempt(TypedDict):
+class AttemptAnswer(TypedDict):
     """One life of the job's gang. It has an outcome, a reason and an end once it is over."""
 
     attempt: int
@@ -124,7 +124,7 @@ class Attempt(TypedDict):
 
 
 class Attempts(TypedDict):
-    attempts: list[Attempt]
+    attempts: list[AttemptAnswer]
 
 
 @router.post("", openapi_extra=deps.asks(JOB_ID), responses=deps.errors(429, 501))
@@ -178,7 +178,7 @@ def metrics(request: Request, project: str, zone: str, job: str) -> PointList:
     found = deps.read(request, lambda uow: jobs.metrics(uow, caller, project, zone, job, after, size + 1))
     page = found[:size]
     token = deps.page_token(str(page[-1].step)) if len(found) > size else None
-    points: list[Point] = [
+    points: list[MetricPointAnswer] = [
         {
             "step": point.step,
             "attempt": point.attempt,
@@ -203,7 +203,7 @@ def logs(request: Request, project: str, zone: str, job: str) -> LineList:
         request,
         lambda uow: jobs.logs(uow, caller, project, zone, job, worker=worker, after=after, limit=size),
     )
-    entries: list[Line] = [
+    entries: list[LogLineAnswer] = [
         {"time": line.at.rfc3339(), "worker": line.rank, "attempt": line.attempt, "line": line.line} for line in lines
     ]
     return {"lines": entries, "nextPageToken": deps.page_token(str(after + len(lines)))}
@@ -220,7 +220,7 @@ def checkpoints(request: Request, project: str, zone: str, job: str) -> Checkpoi
 def evaluations(request: Request, project: str, zone: str, job: str) -> Evaluations:
     caller = deps.principal(request)
     found = deps.read(request, lambda uow: jobs.evaluations(uow, caller, project, zone, job))
-    shown: list[Evaluation] = [
+    shown: list[EvaluationAnswer] = [
         {"step": one.step, "attempt": one.attempt, "metrics": dict(one.metrics)} for one in found
     ]
     return {"evaluations": shown}
@@ -275,8 +275,8 @@ def to_api_checkpoint(saved: CheckpointRecord) -> Checkpoint:
     return answer
 
 
-def to_api_attempt(attempt: AttemptRecord, hosts: int, batch: int) -> Attempt:
-    answer: Attempt = {
+def to_api_attempt(attempt: AttemptRecord, hosts: int, batch: int) -> AttemptAnswer:
+    answer: AttemptAnswer = {
         "attempt": attempt.attempt,
         "state": attempt.state,
         "resumeStep": attempt.resume_step,

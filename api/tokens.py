@@ -50,7 +50,7 @@ class AcceptMessage(deps.Asked):
     code: StrictStr
 
 
-class Token(TypedDict):
+class TokenAnswer(TypedDict):
     """Without `project` it is good for every one (the local owner's); without `expireTime` it does not expire.
 
     `lastUseTime` may be ten minutes older than the last use.
@@ -67,7 +67,7 @@ class Token(TypedDict):
     lastUseTime: NotRequired[Timestamp]
 
 
-class SecretToken(Token):
+class SecretToken(TokenAnswer):
     """`token` is shown this once."""
 
     token: str
@@ -80,10 +80,10 @@ class NewToken(SecretToken):
 
 
 class Tokens(TypedDict):
-    tokens: list[Token]
+    tokens: list[TokenAnswer]
 
 
-class Invitation(TypedDict):
+class InvitationAnswer(TypedDict):
     invitationId: str
     email: str
     project: str
@@ -94,14 +94,14 @@ class Invitation(TypedDict):
     expireTime: Timestamp
 
 
-class NewInvitation(Invitation):
+class NewInvitation(InvitationAnswer):
     """`code` is shown this once."""
 
     code: str
 
 
 class Invitations(TypedDict):
-    invitations: list[Invitation]
+    invitations: list[InvitationAnswer]
 
 
 @router.post("/podyard/v1/tokens", responses=deps.errors(404, 429))
@@ -135,13 +135,13 @@ def list_tokens(request: Request) -> Tokens:
 
 
 @router.get("/podyard/v1/tokens/{token}")
-def describe_token(request: Request, token: str) -> Token:
+def describe_token(request: Request, token: str) -> TokenAnswer:
     caller, now = deps.principal(request), deps.platform(request).clock.now()
     return _token(deps.read(request, lambda uow: tokens.describe(uow, caller, token)), now)
 
 
 @router.post("/podyard/v1/tokens/{token}:revoke")
-def revoke_token(request: Request, token: str) -> Token:
+def revoke_token(request: Request, token: str) -> TokenAnswer:
     """Ends a token; requests under way may still finish."""
     caller, now = deps.principal(request), deps.platform(request).clock.now()
     return _token(deps.write(request, lambda uow: tokens.revoke(uow, caller, token)), now)
@@ -187,8 +187,8 @@ def _seconds(ttl: str | None) -> float | None:
         raise invalid(str(error), "ttl") from None
 
 
-def _token(token: credential.Token, now: RealTime) -> Token:
-    shown: Token = {
+def _token(token: credential.Token, now: RealTime) -> TokenAnswer:
+    shown: TokenAnswer = {
         "tokenId": token.token_id,
         "email": token.email,
         "state": token.state(now),
@@ -207,7 +207,7 @@ def _token(token: credential.Token, now: RealTime) -> Token:
     return shown
 
 
-def _invitation(invitation: credential.Invitation, now: RealTime) -> Invitation:
+def _invitation(invitation: credential.Invitation, now: RealTime) -> InvitationAnswer:
     return {
         "invitationId": invitation.invitation_id,
         "email": invitation.email,

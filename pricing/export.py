@@ -31,7 +31,7 @@ DECIMALS = 12  # as the worked cases print exact amounts
 _PARTS_PER_UNIT = PARTS_PER_NANO * NANOS_PER_UNIT
 
 
-class Kind(StrEnum):
+class RowKind(StrEnum):
     """What a row is. Usage rows are of a resource; all others are of the invoice as a whole."""
 
     USAGE = "usage"
@@ -103,7 +103,7 @@ class Statement:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Source:
+class ExportSource:
     """One month to export. `charges` are those of its bill, resource by resource; `owners` None: nobody asked whose the
     seconds were. `exported_at` is platform time."""
 
@@ -116,7 +116,7 @@ class Source:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Row:
+class ExportRow:
     """One row. `start` and `stop` are POSIX seconds: the part of its day or hour that is in the month.
 
     `unit_seconds`: seconds times units, of which `covered` (by commitment) are paid for already. A commitment's row has
@@ -125,7 +125,7 @@ class Row:
     correction is of.
     """
 
-    kind: Kind
+    kind: RowKind
     start: int
     stop: int
     shown: int
@@ -155,13 +155,13 @@ def in_currency(parts: int, exchange: Fraction) -> int:
     return round_half_up(parts * 10**DECIMALS * exchange.numerator, _PARTS_PER_UNIT * exchange.denominator)
 
 
-def rows(source: Source, granularity: str) -> Iterator[Row]:
+def rows(source: ExportSource, granularity: str) -> Iterator[ExportRow]:
     """All rows of a month; `granularity` is `day` or `hour`. The amounts sum to the invoice's total."""
     return _Rows(source, granularity).run()
 
 
 @dataclasses.dataclass(slots=True)
-class _Sum:
+class _GroupSum:
     """Everything of one resource that goes into one row."""
 
     charge: UsageRecord
@@ -173,7 +173,7 @@ class _Sum:
 
 
 class _Rows:
-    def __init__(self, source: Source, granularity: str) -> None:
+    def __init__(self, source: ExportSource, granularity: str) -> None:
         self._source = source
         self._statement = source.statement
         self._slices = Slices(source.statement.seconds, source.statement.time_zone, granularity)
@@ -182,7 +182,7 @@ class _Rows:
         self._lines: dict[tuple[str, str], int] = {}  # parts by (SKU, price version), as the invoice's lines
         self._left = source.statement.total * 10 ** (DECIMALS - source.statement.decimals)
 
-    def run(self) -> Iterator[Row]:
+    def run(self) -> Iterator[ExportRow]:
         for row in itertools.chain(self._usage(), self._fees(), self._rest()):
             self._left -= row.shown
             if row.price is not None and row.parts is not None:
@@ -190,15 +190,15 @@ class _Rows:
                 self._lines[key] = self._lines.get(key, 0) + row.parts
             yield row
         assert self._lines == dict(self._statement.lines), "the rows are not those of the invoice"
-        yield self._whole(Kind.ROUNDING, self._left, "Rounding error")
+        yield self._whole(RowKind.ROUNDING, self._left, "Rounding error")
 
-    def _usage(self) -> Iterator[Row]:
+    def _usage(self) -> Iterator[ExportRow]:
         resources = self._source.resources
         of_resources = (c for c in self._source.charges if c.resource_id in resources)
         self._cover.prepare(self._source.charges, {key: facts.quantity for key, facts in resources.items()})
         for resource_id, charges in itertools.groupby(of_resources, key=lambda c: c.resource_id):
             facts = resources[resource_id]
-            sums: dict[tuple[int, str, PlatformTime, str, str], _Sum] = {}
+            sums: dict[tuple[int, str, PlatformTime, str, str], _GroupSum] = {}
             for charge in charges:
                 for piece, place, job in self._pieces(charge):
                     self._add(sums, charge, facts, piece, place, job)
@@ -218,7 +218,7 @@ class _Rows:
 
     def _add(
         self,
-        sums: dict[tuple[int, str, PlatformTime, str, str], _Sum],
+        sums: dict[tuple[int, str, PlatformTime, str, str], _GroupSum],
         charge: UsageRecord,
         facts: ResourceFacts,
         piece: range,
@@ -228,7 +228,7 @@ class _Rows:
         key = (place, charge.sku_id, charge.price.effective_from, charge.price.version_id, job)
         found = sums.get(key)
         if found is None:
-            found = sums[key] = _Sum(charge)
+            found = sums[key] = _GroupSum(charge)
         found.seconds += len(piece)
         found.unit_seconds += len(piece) * facts.quantity
         found.parts += parts_per_second(charge) * len(piece)
@@ -238,10 +238,10 @@ class _Rows:
                 found.covered[commitment] = found.covered.get(commitment, 0) + units
                 self._used[commitment, place] = self._used.get((commitment, place), 0) + units
 
-    def _used_row(self, facts: ResourceFacts, place: int, job: str, found: _Sum) -> Row:
+    def _used_row(self, facts: ResourceFacts, place: int, job: str, found: _GroupSum) -> ExportRow:
         seconds = self._slices.seconds(place)
-        return Row(
-            kind=Kind.USAGE,
+        return ExportRow(
+            kind=RowKind.USAGE,
             start=seconds.start,
             stop=seconds.stop,
             shown=in_currency(found.parts, self._statement.exchange),
@@ -258,7 +258,7 @@ class _Rows:
             estimated=found.estimated,
         )
 
-    def _fees(self) -> Iterator[Row]:
+    def _fees(self) -> Iterator[ExportRow]:
         for charge in self._source.charges:
             if not charge.resource_id.startswith(OWN):
                 continue
@@ -268,8 +268,8 @@ class _Rows:
                 seconds = self._slices.seconds(place)
                 unit_seconds = len(part) * charge.quantity
                 parts = parts_per_second(charge) * len(part)
-                yield Row(
-                    kind=Kind.COMMITMENT,
+                yield ExportRow(
+                    kind=RowKind.COMMITMENT,
                     start=seconds.start,
                     stop=seconds.stop,
                     shown=in_currency(parts, self._statement.exchange),
@@ -284,20 +284,20 @@ class _Rows:
                     commitment=commitment,
                 )
 
-    def _rest(self) -> Iterator[Row]:
+    def _rest(self) -> Iterator[ExportRow]:
         for credit, parts in self._statement.credits:
             amount = in_currency(parts, self._statement.exchange)
-            row = self._whole(Kind.CREDIT, amount, f"Credit {credit}")
+            row = self._whole(RowKind.CREDIT, amount, f"Credit {credit}")
             yield dataclasses.replace(row, parts=parts, credit=credit)
         if self._statement.tax:
-            yield self._whole(Kind.TAX, self._minor(self._statement.tax), "Tax")
+            yield self._whole(RowKind.TAX, self._minor(self._statement.tax), "Tax")
         for month, minor in self._statement.adjustments:
-            row = self._whole(Kind.ADJUSTMENT, self._minor(minor), f"Correction of {month}")
+            row = self._whole(RowKind.ADJUSTMENT, self._minor(minor), f"Correction of {month}")
             yield dataclasses.replace(row, corrects=month)
 
-    def _whole(self, kind: Kind, amount: int, text: str) -> Row:
+    def _whole(self, kind: RowKind, amount: int, text: str) -> ExportRow:
         """A row of the whole month."""
-        return Row(kind, self._statement.seconds.start, self._statement.seconds.stop, amount, text)
+        return ExportRow(kind, self._statement.seconds.start, self._statement.seconds.stop, amount, text)
 
     def _minor(self, minor: int) -> int:
         return minor * int(10 ** (DECIMALS - self._statement.decimals))

@@ -13,13 +13,13 @@ from typing import Any
 
 from podyard.base.money import SECONDS_PER_HOUR, Amount, round_half_up
 from podyard.domain.usage import PriceUnit
-from podyard.pricing.export import DECIMALS, Kind, ResourceFacts, Row, Source, in_currency
+from podyard.pricing.export import DECIMALS, ExportRow, ExportSource, ResourceFacts, RowKind, in_currency
 from podyard.pricing.export_table import Exported, Number, json_lines, moment, number
 
-_COST_TYPES: Mapping[Kind, str] = {
-    Kind.TAX: "tax",
-    Kind.ADJUSTMENT: "adjustment",
-    Kind.ROUNDING: "rounding_error",
+_COST_TYPES: Mapping[RowKind, str] = {
+    RowKind.TAX: "tax",
+    RowKind.ADJUSTMENT: "adjustment",
+    RowKind.ROUNDING: "rounding_error",
 }
 _SECONDS_OF_MONTH = 730 * SECONDS_PER_HOUR
 Fields = dict[str, Any]
@@ -29,7 +29,7 @@ def as_bigquery(months: Iterable[Exported]) -> Iterator[bytes]:
     return json_lines(entry(source, row) for source, rows in months for row in rows)
 
 
-def entry(source: Source, row: Row) -> Fields:
+def entry(source: ExportSource, row: ExportRow) -> Fields:
     """One row of the table."""
     said = source.statement
     cost, credits = _money(source, row)
@@ -62,7 +62,7 @@ def _rate(exchange: Fraction) -> Number:
     return number(round_half_up(exchange.numerator * 10**DECIMALS, exchange.denominator))
 
 
-def _of_resource(row: Row, resource: ResourceFacts) -> Fields:
+def _of_resource(row: ExportRow, resource: ResourceFacts) -> Fields:
     system = {"podyard.accelerator_type": resource.accelerator_type, "podyard.usage": resource.usage}
     if row.job:
         system["podyard.job"] = row.job
@@ -77,18 +77,18 @@ def _pairs(labels: Mapping[str, str]) -> list[dict[str, str]]:
     return [{"key": key, "value": value} for key, value in sorted(labels.items())]
 
 
-def _service(row: Row) -> Fields:
+def _service(row: ExportRow) -> Fields:
     if row.resource is not None:
         return {"id": row.resource.listed.service_id, "description": row.resource.listed.service}
-    return {"id": None, "description": "Invoice" if row.kind is not Kind.COMMITMENT else "Commitments"}
+    return {"id": None, "description": "Invoice" if row.kind is not RowKind.COMMITMENT else "Commitments"}
 
 
-def _sku(row: Row) -> Fields:
+def _sku(row: ExportRow) -> Fields:
     own = row.sku_id or str(row.kind)
     return {"id": own if row.resource is None else row.resource.listed.sku_id, "description": row.text}
 
 
-def _location(source: Source, row: Row) -> Fields:
+def _location(source: ExportSource, row: ExportRow) -> Fields:
     if row.resource is not None:
         region, zone = row.resource.region, row.resource.zone
     elif row.commitment:
@@ -98,7 +98,7 @@ def _location(source: Source, row: Row) -> Fields:
     return {"location": zone or region, "country": None, "region": region, "zone": zone}
 
 
-def _usage(row: Row) -> Fields:
+def _usage(row: ExportRow) -> Fields:
     if row.unit is None:
         return {"amount": None, "unit": None, "amount_in_pricing_units": None, "pricing_unit": None}
     monthly = row.unit is PriceUnit.GIB_MONTH
@@ -111,9 +111,9 @@ def _usage(row: Row) -> Fields:
     }
 
 
-def _money(source: Source, row: Row) -> tuple[Number, list[Fields]]:
+def _money(source: ExportSource, row: ExportRow) -> tuple[Number, list[Fields]]:
     """(cost before credits, credits): they sum to what the row shows."""
-    if row.kind is Kind.CREDIT:
+    if row.kind is RowKind.CREDIT:
         credit = {"name": row.text, "full_name": row.text, "id": row.credit, "type": "PROMOTION"}
         return number(0), [{**credit, "amount": number(row.shown)}]
     if not row.covered or row.price is None:

@@ -16,7 +16,16 @@ from podyard.base.money import NANOS_PER_UNIT, SECONDS_PER_HOUR, SECONDS_PER_MON
 from podyard.domain.node import UsageClass
 from podyard.domain.usage import PriceUnit
 from podyard.pricing.commitments import is_payment
-from podyard.pricing.export import DECIMALS, Committed, Kind, ResourceFacts, Row, Source, Statement, in_currency
+from podyard.pricing.export import (
+    DECIMALS,
+    Committed,
+    ExportRow,
+    ExportSource,
+    ResourceFacts,
+    RowKind,
+    Statement,
+    in_currency,
+)
 from podyard.pricing.export_table import Cell, Exported, Number, csv_lines, moment, number
 
 COLUMNS = (
@@ -35,13 +44,13 @@ COLUMNS = (
 )
 EXACT_DECIMALS_MAX = 60  # a price of 9 times a rate of 29 and a quantity of 12 decimals ends before
 _PROVIDER = "Podyard"
-_CATEGORIES: Mapping[Kind, str] = {
-    Kind.USAGE: "Usage",
-    Kind.COMMITMENT: "Purchase",
-    Kind.CREDIT: "Credit",
-    Kind.TAX: "Tax",
-    Kind.ADJUSTMENT: "Adjustment",
-    Kind.ROUNDING: "Adjustment",
+_CATEGORIES: Mapping[RowKind, str] = {
+    RowKind.USAGE: "Usage",
+    RowKind.COMMITMENT: "Purchase",
+    RowKind.CREDIT: "Credit",
+    RowKind.TAX: "Tax",
+    RowKind.ADJUSTMENT: "Adjustment",
+    RowKind.ROUNDING: "Adjustment",
 }
 _DYNAMIC = (str(UsageClass.SPOT), str(UsageClass.PREEMPTIBLE))
 # Units as FOCUS writes them: a count, or a unit of measure and a time.
@@ -70,10 +79,10 @@ class _Charge:
     nanos: int | None = None
 
 
-def entries(source: Source, row: Row) -> Iterator[Fields]:
+def entries(source: ExportSource, row: ExportRow) -> Iterator[Fields]:
     """The lines of one row: several where commitments cover some of it, or are not used up."""
     said = source.statement
-    if row.kind is Kind.USAGE and row.price is not None:
+    if row.kind is RowKind.USAGE and row.price is not None:
         open_units = row.unit_seconds - row.covered_unit_seconds
         if open_units or not row.covered:
             charge = _Charge(row.shown, row.shown, open_units, row.price.nanos)
@@ -83,7 +92,7 @@ def entries(source: Source, row: Row) -> Iterator[Fields]:
             charge = _Charge(0, _amortise(said, found, units), units, row.price.nanos)
             covered = _usage_row(row, charge, "Committed") | _discount(found, row.unit, units, "Used")
             yield _line(said, row, charge) | covered
-    elif row.kind is Kind.COMMITMENT and row.price is not None:
+    elif row.kind is RowKind.COMMITMENT and row.price is not None:
         found = source.commitments[row.commitment]
         charge = _Charge(row.shown, 0, row.unit_seconds, row.price.nanos)
         yield _line(said, row, charge) | _purchase_row(row, found, "Standard", row.unit_seconds)
@@ -104,9 +113,9 @@ def _amortise(said: Statement, found: Committed, unit_seconds: int) -> int:
     return in_currency(Amount.of_hourly(found.bought_nanos, unit_seconds).parts, said.exchange)
 
 
-def _line(said: Statement, row: Row, charge: _Charge) -> Fields:
+def _line(said: Statement, row: ExportRow, charge: _Charge) -> Fields:
     """What every line has."""
-    priced = row.kind in (Kind.USAGE, Kind.COMMITMENT)
+    priced = row.kind in (RowKind.USAGE, RowKind.COMMITMENT)
     return {
         "BilledCost": number(charge.billed),
         "BillingAccountId": f"billingAccounts/{said.project}",
@@ -116,7 +125,7 @@ def _line(said: Statement, row: Row, charge: _Charge) -> Fields:
         "BillingPeriodStart": moment(said.seconds.start),
         "BillingPeriodEnd": moment(said.seconds.stop),
         "ChargeCategory": _CATEGORIES[row.kind],
-        "ChargeClass": "Correction" if row.kind is Kind.ADJUSTMENT else None,
+        "ChargeClass": "Correction" if row.kind is RowKind.ADJUSTMENT else None,
         "ChargeDescription": row.text,
         "ChargeFrequency": "One-Time",
         "ChargePeriodStart": moment(row.start),
@@ -135,7 +144,7 @@ def _line(said: Statement, row: Row, charge: _Charge) -> Fields:
     }
 
 
-def _money(said: Statement, row: Row, charge: _Charge) -> Fields:
+def _money(said: Statement, row: ExportRow, charge: _Charge) -> Fields:
     effective = round_half_up(charge.effective * said.exchange.denominator, said.exchange.numerator)
     found: Fields = {
         "EffectiveCost": number(charge.effective),
@@ -180,11 +189,11 @@ def exact(value: Fraction) -> Number:
     return Number(minor_text(round_half_up(scaled.numerator, scaled.denominator), decimals))
 
 
-def _category(row: Row) -> str:
+def _category(row: ExportRow) -> str:
     return "Dynamic" if row.resource is not None and row.resource.usage in _DYNAMIC else "Standard"
 
 
-def _usage_row(row: Row, charge: _Charge, category: str) -> Fields:
+def _usage_row(row: ExportRow, charge: _Charge, category: str) -> Fields:
     resource = row.resource
     assert resource is not None and row.unit is not None
     found: Fields = {
@@ -211,7 +220,7 @@ def _tags(resource: ResourceFacts, job: str) -> str:
     return json.dumps({**dict(sorted(resource.labels.items())), **own}, separators=(",", ":"), ensure_ascii=False)
 
 
-def _purchase_row(row: Row, found: Committed, category: str, units: int, status: str | None = None) -> Fields:
+def _purchase_row(row: ExportRow, found: Committed, category: str, units: int, status: str | None = None) -> Fields:
     assert row.price is not None
     return {
         "ChargeFrequency": "One-Time" if is_payment(row.sku_id) else "Recurring",

@@ -14,7 +14,7 @@ from typing import Any
 
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.money import Amount, minor_text
-from podyard.pricing.export import DECIMALS, Row, Source
+from podyard.pricing.export import DECIMALS, ExportRow, ExportSource
 
 ROWS_AT_ONCE = 500  # that are put together before they are handed on: a few hundred kB
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -27,7 +27,7 @@ class Number(str):
 
 
 Cell = str | int | bool | None
-Exported = tuple[Source, Iterable[Row]]
+Exported = tuple[ExportSource, Iterable[ExportRow]]
 
 
 def number(value: int, decimals: int = DECIMALS) -> Number:
@@ -94,7 +94,7 @@ COLUMNS = (
 )
 
 
-def record(source: Source, row: Row) -> dict[str, Cell]:
+def record(source: ExportSource, row: ExportRow) -> dict[str, Cell]:
     """The row by column; a column that says nothing of it is left out."""
     said = source.statement
     found: dict[str, Cell] = {
@@ -119,7 +119,7 @@ def record(source: Source, row: Row) -> dict[str, Cell]:
     return found | {name: text for name, text in named.items() if text}
 
 
-def _of_resource(row: Row) -> dict[str, Cell]:
+def _of_resource(row: ExportRow) -> dict[str, Cell]:
     if row.resource is None:
         return {}
     return {
@@ -136,7 +136,7 @@ def _of_resource(row: Row) -> dict[str, Cell]:
     }
 
 
-def _of_price(row: Row) -> dict[str, Cell]:
+def _of_price(row: ExportRow) -> dict[str, Cell]:
     if row.price is None:
         return {}
     return {
@@ -181,5 +181,5 @@ def as_json(months: Iterable[Exported]) -> Iterator[bytes]:
     yield b"]}\n" if before == "," else f"{before}]}}\n".encode()
 
 
-def _plain(source: Source, row: Row) -> dict[str, Cell]:
+def _plain(source: ExportSource, row: ExportRow) -> dict[str, Cell]:
     return {name: str(v) if isinstance(v, Number) else v for name, v in record(source, row).items()}

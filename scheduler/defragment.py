@@ -21,7 +21,7 @@ Held = tuple[str, str, int, AcceleratorType]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Move:
+class SliceMove:
     """One slice moves. `origin_from` is the chip with the lowest index of those that it has now."""
 
     slice_id: str
@@ -31,7 +31,7 @@ class Move:
 
 def advice(
     pods: Sequence[Pod], slices: Sequence[Held], free: Sequence[int], wanted: AcceleratorType
-) -> tuple[Move, ...] | None:
+) -> tuple[SliceMove, ...] | None:
     """The moves, in the order in which to make them, after which `wanted` fits; () when it fits now, None when no way
     was found. Each goes to chips that are free at that time, also those that earlier moves have left.
 
@@ -57,7 +57,7 @@ def advice(
 
 def _for_cubes(
     pods: Sequence[Pod], held: list[list[Held]], free: Sequence[int], wanted: AcceleratorType
-) -> tuple[Move, ...] | None:
+) -> tuple[SliceMove, ...] | None:
     """Any cubes do, so places are not counted through: a slice that finds no other place stays, and the cheapest
     cubes without it are next."""
     for _ in range(PLACES_MAX):
@@ -78,14 +78,14 @@ def _takeable(items: Sequence[Held]) -> list[Takeable]:
 
 def _move_out(
     pods: Sequence[Pod], free: Sequence[int], kept: Box, in_the_way: Sequence[Held]
-) -> tuple[tuple[Move, ...], Held | None]:
+) -> tuple[tuple[SliceMove, ...], Held | None]:
     """The moves that empty `kept`, and the largest slice that finds no other place, if one does not. The largest that
     can move goes first; what it leaves outside of `kept` may be where another goes."""
     number_of = {pod.pod_id: number for number, pod in enumerate(pods)}
     room = list(free)
     room[number_of[kept.pod_id]] &= ~kept.chips
     waiting = sorted(in_the_way, key=lambda item: (-item[3].chip_count, item[0]))
-    moves: list[Move] = []
+    moves: list[SliceMove] = []
     while waiting:
         for item in waiting:
             to = find_box(pods, room, item[3])
@@ -98,5 +98,5 @@ def _move_out(
         room[number_of[to.pod_id]] &= ~to.chips
         room[number_of[pod_id]] |= chips & ~(kept.chips if kept.pod_id == pod_id else 0)
         first = coordinate_of(pods[number_of[pod_id]].shape, (chips & -chips).bit_length() - 1)
-        moves.append(Move(slice_id, first, to))
+        moves.append(SliceMove(slice_id, first, to))
     return tuple(moves), None

@@ -129,7 +129,10 @@ def _outlook(found: Snapshot, month: MonthToDate) -> Any:
     """The month's cost so far as a line up to this moment, and from there where it may end."""
     sums = itertools.accumulate(amount.parts for _, amount in month.days)
     ends = [*range(1, len(month.days)), len(month.days) - 1 + month.today]
-    points = [charts.Point(0, 0.0), *(charts.Point(x, height(parts)) for x, parts in zip(ends, sums, strict=True))]
+    points = [
+        charts.ChartPoint(0, 0.0),
+        *(charts.ChartPoint(x, height(parts)) for x, parts in zip(ends, sums, strict=True)),
+    ]
     forecast = month.forecast
     low, expected, high = (height(one.parts) for one in (forecast.low, forecast.expected, forecast.high))
     end = max(len(month.days), round(len(found.month_seconds()) / 86_400))

@@ -22,7 +22,7 @@ OTHERS = "others"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Line:
+class BillLineView:
     """A row of the table in minor units that add up, and what it is exactly, where that is asked. `is_group`: it is one
     of those that were asked for, and not tax or a correction."""
 
@@ -41,15 +41,15 @@ class View:
     currency: str
     decimals: int
     as_of: PlatformTime
-    lines: Sequence[Line]
+    lines: Sequence[BillLineView]
     bars: Sequence[tuple[str, str, int]]
     series: Sequence[tuple[str, Sequence[float]]]
 
     @property
-    def total(self) -> Line:
+    def total(self) -> BillLineView:
         exact = None if any(line.exact is None for line in self.lines) else sum(line.exact or 0 for line in self.lines)
         gross, credits, net = (sum(getattr(line, name) for line in self.lines) for name in ("gross", "credits", "net"))
-        return Line("Total", gross, credits, net, exact)
+        return BillLineView("Total", gross, credits, net, exact)
 
     @property
     def bars_total(self) -> int:
@@ -71,12 +71,12 @@ class View:
         return short(value) if self.currency == USD else short(value).replace("$", "")
 
 
-def table(rows: Sequence[Row]) -> list[Line]:
+def table(rows: Sequence[Row]) -> list[BillLineView]:
     """Every row in cents, so that the columns add up to their totals, and each row to its net."""
     nets = [row.net for row in rows]
     net = apportion(nets, CENT)
     credits = apportion([row.credits for row in rows], CENT) if any(row.credits for row in rows) else [0] * len(rows)
-    return [Line(row.name, net[i] - credits[i], credits[i], net[i], nets[i]) for i, row in enumerate(rows)]
+    return [BillLineView(row.name, net[i] - credits[i], credits[i], net[i], nets[i]) for i, row in enumerate(rows)]
 
 
 def by_use(found: Snapshot, asked: Question, answer: Explored, measure: str) -> View:
@@ -100,7 +100,9 @@ def by_invoice(account: Account, as_of: PlatformTime, found: Sequence[Invoiced],
     """Charges by the invoice that carries them, in its currency, with tax and corrections: a bar is an invoice."""
     rows = explore.book(found)
     groups = {name for month in found for name in month.groups}
-    lines = [Line(row.name, sum(row.gross), sum(row.credits), sum(row.net), None, row.name in groups) for row in rows]
+    lines = [
+        BillLineView(row.name, sum(row.gross), sum(row.credits), sum(row.net), None, row.name in groups) for row in rows
+    ]
     sums = [sum(column) for column in zip(*(_measure(row, measure) for row in rows), strict=True)] or [0] * len(found)
     unit = 10**account.decimals
     return View(

@@ -14,7 +14,7 @@ from podyard.base.durations import duration_for_people
 from podyard.base.errors import PodyardError, invalid
 from podyard.base.money import Amount, money_text
 from podyard.control.billing import accounts, costs, dashboard, explorer
-from podyard.control.billing.costs import Change, Costs, JobCost, NodeCost, WhatIf
+from podyard.control.billing.costs import Costs, JobCost, NodeCost, TermsChange, WhatIf
 from podyard.control.billing.dashboard import IDLE_HINT_SECONDS, Efficiency
 from podyard.control.billing.snapshots import Snapshot
 from podyard.db.unit_of_work import UnitOfWork
@@ -286,13 +286,13 @@ def what_if(request: Request, project: str) -> Response:
     )
 
 
-def _change(fields: Mapping[str, str]) -> Change:
+def _change(fields: Mapping[str, str]) -> TermsChange:
     usage, years, quantity = fields.get("usage"), fields.get("years"), fields.get("quantity") or "1"
     if usage and usage not in tuple(UsageClass):
         raise invalid(f"unknown usage {usage[:40]!r}: use {', '.join(UsageClass)}", "usage")
     if any(not text.isdecimal() or len(text) > 9 for text in (years or "1", quantity)):
         raise invalid("years and quantity are whole numbers", "years")
-    return Change(
+    return TermsChange(
         fields.get("type") or None,
         fields.get("region") or None,
         UsageClass(usage) if usage else None,

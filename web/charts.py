@@ -23,15 +23,15 @@ LABEL_CHARACTERS = 9.0  # width of a character of an axis label, in units of the
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Point:
+class ChartPoint:
     x: float
     y: float
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Line:
+class ChartLine:
     name: str
-    points: Sequence[Point]
+    points: Sequence[ChartPoint]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -58,9 +58,13 @@ def nice_top(largest: float) -> float:
     return 10.0 ** (power + 1)
 
 
-def line_chart(title: str, lines: Sequence[Line], *, x_name: str, y_name: str, y_top: float | None = None) -> Markup:
+def line_chart(
+    title: str, lines: Sequence[ChartLine], *, x_name: str, y_name: str, y_top: float | None = None
+) -> Markup:
     """Lines over a common x. None or one point is drawn as what it is: an empty frame, a dot."""
-    finite = [Line(line.name, [p for p in line.points if math.isfinite(p.x) and math.isfinite(p.y)]) for line in lines]
+    finite = [
+        ChartLine(line.name, [p for p in line.points if math.isfinite(p.x) and math.isfinite(p.y)]) for line in lines
+    ]
     points = [point for line in finite for point in line.points]
     top = nice_top(max((p.y for p in points), default=0.0)) if y_top is None else y_top
     last = max((p.x for p in points), default=1.0)
@@ -187,7 +191,13 @@ class Outlook:
 
 
 def line_to_range(
-    title: str, points: Sequence[Point], outlook: Outlook, *, x_name: str, y_name: str, shown: Callable[[float], str]
+    title: str,
+    points: Sequence[ChartPoint],
+    outlook: Outlook,
+    *,
+    x_name: str,
+    y_name: str,
+    shown: Callable[[float], str],
 ) -> Markup:
     """What has been, as a line, and from its end the range of what is expected."""
     top = nice_top(max((outlook.high, *(p.y for p in points))))
@@ -209,7 +219,7 @@ def line_to_range(
     body.append(_text(_across(last, first, last), HEIGHT - 10, number(last), "end"))
     body.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 10, x_name, "middle"))
     expected = f"{shown(outlook.expected)} expected at {x_name} {number(last)}"
-    text = f"{_describe_lines([Line('so far', points)], x_name, y_name)}; {expected}, "
+    text = f"{_describe_lines([ChartLine('so far', points)], x_name, y_name)}; {expected}, "
     return svg(title, text + f"from {shown(outlook.low)} to {shown(outlook.high)}", WIDTH, HEIGHT, body)
 
 
@@ -255,7 +265,7 @@ def _n(value: float) -> str:
     return text.removesuffix(".0") if text != "-0.0" else "0"
 
 
-def _describe_lines(lines: Sequence[Line], x_name: str, y_name: str) -> str:
+def _describe_lines(lines: Sequence[ChartLine], x_name: str, y_name: str) -> str:
     texts = []
     for line in lines:
         if not line.points:

@@ -230,13 +230,13 @@ def _job_values(
     )  # fmt: skip
     loss = charts.line_chart(
         "Loss by step",
-        [charts.Line("loss", [charts.Point(p.step, p.loss) for p in history.points])],
+        [charts.ChartLine("loss", [charts.ChartPoint(p.step, p.loss) for p in history.points])],
         x_name="step",
         y_name="Training loss of the committed history",
     )
     accuracy = charts.line_chart(
         "Accuracy by step",
-        [charts.Line("accuracy", [charts.Point(p.step, p.accuracy) for p in history.points])],
+        [charts.ChartLine("accuracy", [charts.ChartPoint(p.step, p.accuracy) for p in history.points])],
         x_name="step",
         y_name="Accuracy of the committed history",
         y_top=1.0,

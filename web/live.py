@@ -46,7 +46,7 @@ class _Rendering:
     parts: asyncio.Future[Parts]
 
 
-class Streams:
+class LiveStreams:
     """The streams that an application holds open, and the renderings that they share. Used on the event loop only."""
 
     def __init__(self, most: int = STREAMS_MAX) -> None:
@@ -87,7 +87,7 @@ def _retrieve(making: asyncio.Future[Parts]) -> None:
 class _Place:
     """One of the streams that may be open. It is given back once."""
 
-    def __init__(self, streams: Streams) -> None:
+    def __init__(self, streams: LiveStreams) -> None:
         self._streams = streams
         self._is_taken = True
         streams.open += 1
@@ -142,11 +142,11 @@ async def stream(request: Request, project: str, parts: Callable[[UnitOfWork], P
     return _LiveResponse(_events(ask), place)
 
 
-def _streams_of(request: Request) -> Streams:
+def _streams_of(request: Request) -> LiveStreams:
     state = request.app.state
     if not hasattr(state, "live_streams"):
-        state.live_streams = Streams()
-    found: Streams = state.live_streams
+        state.live_streams = LiveStreams()
+    found: LiveStreams = state.live_streams
     return found
 
 

@@ -25,7 +25,7 @@ from podyard.base.errors import Code, PodyardError
 from podyard.engine.collectives.left_over import remove_left_over
 from podyard.settings import Leases
 from podyard.workers import process_group
-from podyard.workers.agent_state import AgentState, Forget, Instruction, Known, Phase, Start, Stop, Wanted
+from podyard.workers.agent_state import AgentState, Forget, Instruction, Known, ReplicaPhase, Start, Stop, Wanted
 from podyard.workers.hosts import HostServerChild
 from podyard.workers.http_client import JsonClient
 from podyard.workers.process_group import Group
@@ -82,7 +82,7 @@ class Agent:
             if group is None:
                 self._state.on_found_dead(record.replica, record.fence)
             else:
-                started = process_group.Record(record.replica, record.fence, group.pid, group.started)
+                started = process_group.ProcessRecord(record.replica, record.fence, group.pid, group.started)
                 process_group.write_record(self._folder, started)
                 self._groups[record.replica] = group
                 self._state.on_adopted(record.replica, record.fence, group.pid)
@@ -350,7 +350,7 @@ def _host_server_env(agent_id: str, url: str, token: str, bind_address: str) -> 
 
 
 def _to_api(item: Known) -> dict[str, object]:
-    state = Phase.RUNNING if item.phase is Phase.STOPPING else item.phase
+    state = ReplicaPhase.RUNNING if item.phase is ReplicaPhase.STOPPING else item.phase
     return {
         "replica": item.replica,
         "fence": item.fence,

@@ -19,7 +19,7 @@ SHUTDOWN_REASON = "the agent is shutting down"
 EXIT_LOST_CONTACT = 75  # of a replica whose lease lapsed: EX_TEMPFAIL of sysexits.h
 
 
-class Phase(StrEnum):
+class ReplicaPhase(StrEnum):
     STARTING = "STARTING"
     RUNNING = "RUNNING"
     STOPPING = "STOPPING"
@@ -45,7 +45,7 @@ class Known:
 
     replica: str
     fence: int
-    phase: Phase
+    phase: ReplicaPhase
     pid: int | None = None
     exit_code: int | None = None
     reason: str = ""
@@ -96,10 +96,10 @@ class AgentState:
         listed = {item.replica: item for item in wanted}
         self._listed = set(listed)
         instructions: list[Instruction] = []
-        exited = {item.replica for item in reported if item.phase is Phase.EXITED}
+        exited = {item.replica for item in reported if item.phase is ReplicaPhase.EXITED}
         for name, item in sorted(self._known.items()):
             there = listed.get(name)
-            if item.phase is Phase.EXITED:
+            if item.phase is ReplicaPhase.EXITED:
                 if there is None and name in exited:
                     del self._known[name]
                     instructions.append(Forget(name))
@@ -111,41 +111,41 @@ class AgentState:
             if name in self._known:
                 continue
             if there.run:
-                self._known[name] = Known(name, there.fence, Phase.STARTING)
+                self._known[name] = Known(name, there.fence, ReplicaPhase.STARTING)
                 instructions.append(Start(name, there.fence, there.token))
             else:
                 text = "stopped before it was started"
-                self._known[name] = Known(name, there.fence, Phase.EXITED, exit_code=0, reason=text)
+                self._known[name] = Known(name, there.fence, ReplicaPhase.EXITED, exit_code=0, reason=text)
         return instructions
 
     def on_started(self, replica: str, pid: int) -> list[Instruction]:
-        self._known[replica] = dataclasses.replace(self._known[replica], phase=Phase.RUNNING, pid=pid)
+        self._known[replica] = dataclasses.replace(self._known[replica], phase=ReplicaPhase.RUNNING, pid=pid)
         return []
 
     def on_start_failed(self, replica: str, reason: str) -> list[Instruction]:
         item = self._known[replica]
-        self._known[replica] = dataclasses.replace(item, phase=Phase.EXITED, exit_code=None, reason=reason)
+        self._known[replica] = dataclasses.replace(item, phase=ReplicaPhase.EXITED, exit_code=None, reason=reason)
         return []
 
     def on_adopted(self, replica: str, fence: int, pid: int) -> list[Instruction]:
         """A process that an earlier agent of this folder started, and that still runs."""
-        self._known[replica] = Known(replica, fence, Phase.RUNNING, pid)
+        self._known[replica] = Known(replica, fence, ReplicaPhase.RUNNING, pid)
         return []
 
     def on_found_dead(self, replica: str, fence: int) -> list[Instruction]:
         """A record of an earlier agent whose process is gone."""
         text = "the process ended while its agent was down"
-        self._known[replica] = Known(replica, fence, Phase.EXITED, reason=text, released=True)
+        self._known[replica] = Known(replica, fence, ReplicaPhase.EXITED, reason=text, released=True)
         return []
 
     def on_exited(self, replica: str, exit_code: int | None) -> list[Instruction]:
         """The whole process group is gone."""
         item = self._known[replica]
-        if item.phase is not Phase.EXITED:
-            changed = dataclasses.replace(item, phase=Phase.EXITED, exit_code=exit_code)
+        if item.phase is not ReplicaPhase.EXITED:
+            changed = dataclasses.replace(item, phase=ReplicaPhase.EXITED, exit_code=exit_code)
             if exit_code == EXIT_LOST_CONTACT:
                 changed = dataclasses.replace(changed, reason=self._lost_contact, released=True)
-            elif item.phase is not Phase.STOPPING:
+            elif item.phase is not ReplicaPhase.STOPPING:
                 changed = dataclasses.replace(changed, reason=_exit_text(exit_code))
             self._known[replica] = changed
         return []
@@ -155,15 +155,17 @@ class AgentState:
         return [
             instruction
             for _name, item in sorted(self._known.items())
-            if item.phase is not Phase.EXITED
+            if item.phase is not ReplicaPhase.EXITED
             for instruction in self._stop(item, SHUTDOWN_REASON)
         ]
 
     def _stop(self, item: Known, reason: str) -> list[Instruction]:
-        if item.phase is Phase.STOPPING:
+        if item.phase is ReplicaPhase.STOPPING:
             return []
         released = reason == SHUTDOWN_REASON
-        self._known[item.replica] = dataclasses.replace(item, phase=Phase.STOPPING, reason=reason, released=released)
+        self._known[item.replica] = dataclasses.replace(
+            item, phase=ReplicaPhase.STOPPING, reason=reason, released=released
+        )
         return [Stop(item.replica, reason)]
 
 

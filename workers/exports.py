@@ -13,7 +13,7 @@ from podyard.control.billing import exports
 from podyard.db.unit_of_work import Database
 from podyard.domain import months
 from podyard.domain.export import Export
-from podyard.pricing.export import Row, Source, rows
+from podyard.pricing.export import ExportRow, ExportSource, rows
 from podyard.pricing.export_table import Exported
 from podyard.pricing.sku import RateCard
 
@@ -77,7 +77,7 @@ class _Maker:
         self._sweep(target.parent)
         return finished
 
-    def _sources(self) -> Iterator[Source]:
+    def _sources(self) -> Iterator[ExportSource]:
         """One month after the other: no more than one is in memory."""
         for month in months.between(self._claimed.from_month, self._claimed.until_month):
             found = self._database.read(partial(exports.month_of, card=self._card, claimed=self._claimed, month=month))
@@ -88,7 +88,7 @@ class _Maker:
         for found in self._sources():
             yield found, self._report(found)
 
-    def _report(self, found: Source) -> Iterator[Row]:
+    def _report(self, found: ExportSource) -> Iterator[ExportRow]:
         for row in rows(found, self._granularity):
             yield row
             self._done += 1

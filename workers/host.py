@@ -48,7 +48,7 @@ LISTEN_BACKLOG = 64
 _USUAL_PORTS = {"metadata": 80, "ssh": SSH_PORT, "tensorflow": TENSORFLOW_PORT}
 
 
-class Phase(StrEnum):
+class HostPhase(StrEnum):
     STARTING = "STARTING"
     RUNNING = "RUNNING"
     STOPPING = "STOPPING"
@@ -65,7 +65,7 @@ class HostSettings:
     base_environment: Mapping[str, str]
 
 
-class Api(Protocol):
+class HostApi(Protocol):
     """What a host asks of its server."""
 
     async def refresh(self) -> None: ...
@@ -85,7 +85,7 @@ class Host:
         key_seed: bytes,
         facts: NodeFacts,
         settings: HostSettings,
-        api: Api,
+        api: HostApi,
         clock: RealClock,
     ) -> None:
         self.host_id = host_id
@@ -93,7 +93,7 @@ class Host:
         self._settings = settings
         self._api = api
         self._clock = clock
-        self._phase = Phase.STARTING
+        self._phase = HostPhase.STARTING
         self._folder = settings.folder / host_id
         self._address = ""
         self._metadata_address = ""
@@ -110,20 +110,20 @@ class Host:
         self._token_lock = asyncio.Lock()
         self._guest_told = False
         number = int.from_bytes(hashlib.sha256(host_id.encode()).digest()[:8], "big") >> 1
-        self._source = metadata.Source(facts, index, number, {}, self._access_token, self._guest_changed)
+        self._source = metadata.MetadataSource(facts, index, number, {}, self._access_token, self._guest_changed)
 
     @property
     def is_over(self) -> bool:
-        return self._phase is Phase.OVER
+        return self._phase is HostPhase.OVER
 
     @property
     def is_running(self) -> bool:
-        return self._phase is Phase.RUNNING
+        return self._phase is HostPhase.RUNNING
 
     @property
     def has_begun(self) -> bool:
         """Whether there is anything to report: the API knows by itself that it is starting."""
-        return self._phase is not Phase.STARTING
+        return self._phase is not HostPhase.STARTING
 
     async def start(self, *, run_script: bool = True) -> None:
         """Brings everything up; what cannot be is reported as the end of this life."""
@@ -139,9 +139,9 @@ class Host:
             self._problem = f"the host cannot be started: {error}"
             logger.error("%s: %s", self.host_id, self._problem)
             await self._close()
-            self._phase = Phase.OVER
+            self._phase = HostPhase.OVER
             return
-        self._phase = Phase.RUNNING
+        self._phase = HostPhase.RUNNING
         logger.info("host %s runs on %s, ports %s", self.host_id, self._address, self._ports)
 
     async def connect(self, connection: socket.socket) -> None:
@@ -165,9 +165,9 @@ class Host:
 
     async def stop(self, *, run_script: bool) -> None:
         """Runs the shutdown script, then ends every process. Returns at once when that is under way."""
-        if self._phase is not Phase.RUNNING:
+        if self._phase is not HostPhase.RUNNING:
             return
-        self._phase = Phase.STOPPING
+        self._phase = HostPhase.STOPPING
         script = self._source.facts.metadata.get(SHUTDOWN_SCRIPT)
         assert self._processes is not None
         if script and run_script:
@@ -179,7 +179,7 @@ class Host:
             self._processes.forget_all()
         except OSError as error:
             self._problem = f"its records cannot be removed: {error}"
-        self._phase = Phase.OVER
+        self._phase = HostPhase.OVER
         logger.info("host %s is over", self.host_id)
 
     def hurry(self) -> None:

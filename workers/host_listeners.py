@@ -28,7 +28,7 @@ TAKEN_NAMED_MAX = 100  # as many as the API takes: the first hundred say enough
 Serve = Callable[[str, socket.socket], Awaitable[None]]
 
 
-class Listeners:
+class HostListeners:
     """The listeners of one machine. `addresses`: where each host listens, by its id."""
 
     def __init__(self, serve: Serve) -> None:

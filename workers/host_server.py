@@ -68,7 +68,7 @@ class HostServer:
         self._looking = asyncio.Lock()
         self._looked_at = float("-inf")
         self._table: list[scripts.Seen] = []
-        self._listeners = host_listeners.Listeners(self._connect)
+        self._listeners = host_listeners.HostListeners(self._connect)
         self._told_taken: dict[str, str] | None = None
 
     def poke(self) -> None:

@@ -61,7 +61,7 @@ Tree = dict[str, Any] | list[Any] | str | int | Lines | JsonList | Secret
 
 
 @dataclasses.dataclass
-class Source:
+class MetadataSource:
     """What a host's metadata server speaks of; `changed` wakes those who wait."""
 
     facts: NodeFacts
@@ -233,7 +233,7 @@ def flat_text_of(node: Tree, path: str = "") -> str:
 class MetadataHandler:
     """Answers requests about one host."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: MetadataSource) -> None:
         self._source = source
 
     async def answer(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> Answer:

@@ -26,7 +26,7 @@ _SAME_START_SECONDS = 0.05
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Record:
+class ProcessRecord:
     """What the folder knows of a replica's process; `pid` None: intended, perhaps never started."""
 
     replica: str
@@ -81,7 +81,7 @@ def start(
     folder: Path, replica: str, fence: int, argv: Sequence[str], env: Mapping[str, str], umask: int = -1
 ) -> Group:
     """Starts the process in a new session; `umask` -1: with ours. Raises OSError when it cannot be started."""
-    write_record(folder, Record(replica, fence, None, None))
+    write_record(folder, ProcessRecord(replica, fence, None, None))
     log = folder / f"{replica}.log"
     with log.open("ab") as output:
         process = subprocess.Popen(
@@ -95,11 +95,11 @@ def start(
             umask=umask,
         )
     started = psutil.Process(process.pid).create_time()
-    write_record(folder, Record(replica, fence, process.pid, started))
+    write_record(folder, ProcessRecord(replica, fence, process.pid, started))
     return Group(process.pid, started, process)
 
 
-def adopt(record: Record) -> Group | None:
+def adopt(record: ProcessRecord) -> Group | None:
     """The group of a record whose process still runs; None when it does not."""
     if record.pid is not None and record.started is not None:
         return Group(record.pid, record.started, None) if _is(record.pid, record.started) else None
@@ -109,18 +109,18 @@ def adopt(record: Record) -> Group | None:
     return None
 
 
-def records(folder: Path) -> list[Record]:
+def records(folder: Path) -> list[ProcessRecord]:
     """Every record of the folder; one that cannot be read is as good as none and is removed."""
     found = []
     for path in sorted(folder.glob("*.json")):
         try:
-            found.append(Record(**json.loads(path.read_text(encoding="utf-8"))))
+            found.append(ProcessRecord(**json.loads(path.read_text(encoding="utf-8"))))
         except (ValueError, TypeError):
             path.unlink(missing_ok=True)
     return found
 
 
-def write_record(folder: Path, record: Record) -> None:
+def write_record(folder: Path, record: ProcessRecord) -> None:
     write_atomically(folder / f"{record.replica}.json", json.dumps(dataclasses.asdict(record)).encode())
 
 

@@ -25,12 +25,12 @@ LINES_WAITING_MAX = 5000  # beyond this the newest lines are dropped while the A
 _LISTS = ("metrics", "evaluations", "checkpoints", "pruned", "logs")
 
 
-class Api(Protocol):
+class ReplicaApi(Protocol):
     def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]: ...
 
 
 @dataclasses.dataclass
-class _Waiting:
+class _WaitingReports:
     metrics: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     evaluations: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     checkpoints: list[dict[str, Any]] = dataclasses.field(default_factory=list)
@@ -47,7 +47,7 @@ class Reporter:
 
     def __init__(
         self,
-        api: Api,
+        api: ReplicaApi,
         replica_id: str,
         fence: int,
         lease_seconds: float,
@@ -66,7 +66,7 @@ class Reporter:
         self._clock = clock
         self._stop = stop
         self._lapse = lapse
-        self._waiting = _Waiting()
+        self._waiting = _WaitingReports()
         self._line_seq = 0
         self._lock = threading.Lock()
         self._sending = threading.Lock()

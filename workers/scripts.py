@@ -18,7 +18,7 @@ import psutil
 
 from podyard.base.clock import RealClock
 from podyard.workers import process_group
-from podyard.workers.process_group import Group, Record
+from podyard.workers.process_group import Group, ProcessRecord
 
 HOST_VARIABLE = "PODYARD_HOST"
 POKE_SIGNAL = signal.SIGURG  # "look now" to the host server; nothing to a process that does not listen for it yet
@@ -100,7 +100,7 @@ class HostProcesses:
             started = psutil.Process(pid).create_time()
         except psutil.NoSuchProcess:
             return
-        process_group.write_record(self._folder, Record(name, self._generation, pid, started))
+        process_group.write_record(self._folder, ProcessRecord(name, self._generation, pid, started))
 
     def forget_session_if_gone(self, name: str, pid: int) -> None:
         """Drops the record unless the session goes on in the background."""

@@ -25,7 +25,7 @@ from podyard.domain.host_key import private_openssh
 from podyard.workers.scripts import SHELL, USERS_UMASK, HostProcesses
 
 if TYPE_CHECKING:
-    from podyard.workers.metadata import Source
+    from podyard.workers.metadata import MetadataSource
 
 SESSIONS_PER_HOST_MAX = 64  # commands and shells at once: far beyond people, below what a machine bears
 LOGIN_SECONDS_MAX = 20  # for a client that connects and says nothing
@@ -50,7 +50,7 @@ class SshHost:
 
     def __init__(
         self,
-        source: Source,
+        source: MetadataSource,
         home: Path,
         processes: HostProcesses,
         environment: Callable[[], Mapping[str, str]],
@@ -89,7 +89,7 @@ async def serve(host: SshHost, connection: socket.socket, key: asyncssh.SSHKey) 
 
 def _options(host: SshHost, key: asyncssh.SSHKey) -> dict[str, Any]:
     return {
-        "server_factory": lambda: _Server(host),
+        "server_factory": lambda: _SshServer(host),
         "server_host_keys": [key],
         "process_factory": lambda process: _run(host, process),
         "sftp_factory": lambda channel: _Files(channel, host.home),
@@ -103,7 +103,7 @@ def _options(host: SshHost, key: asyncssh.SSHKey) -> dict[str, Any]:
     }
 
 
-class _Server(asyncssh.SSHServer):
+class _SshServer(asyncssh.SSHServer):
     def __init__(self, host: SshHost) -> None:
         self._host = host
 

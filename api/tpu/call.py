@@ -161,7 +161,7 @@ class Call:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Change:
+class OperationChange:
     """What a method does in one unit of work, and how its result is shown: neither has happened yet."""
 
     unit: Callable[[UnitOfWork], Any]

@@ -16,7 +16,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.rpc import error_details_pb2, status_pb2
 from google.type import interval_pb2
 
-from podyard.api.tpu.schema import PROTO_VERSIONS, Field, Message, Method, enums, messages, methods_of
+from podyard.api.tpu.schema import PROTO_VERSIONS, Field, MessageSchema, Method, enums, messages, methods_of
 
 _FILES = (
     duration_pb2, empty_pb2, field_mask_pb2, timestamp_pb2, status_pb2, error_details_pb2, interval_pb2,
@@ -89,7 +89,7 @@ def _add(found: DescriptorPool, file: FileDescriptor, added: set[str]) -> None:
     found.AddSerializedFile(file.serialized_pb)
 
 
-def _in_proto(message: Message) -> bool:
+def _in_proto(message: MessageSchema) -> bool:
     return any(field.number is not None for field in message.fields.values())
 
 
@@ -126,7 +126,7 @@ def _file(version: str) -> descriptor_pb2.FileDescriptorProto:
     return file
 
 
-def _add_fields(version: str, name: str, message: Message, proto: descriptor_pb2.DescriptorProto) -> None:
+def _add_fields(version: str, name: str, message: MessageSchema, proto: descriptor_pb2.DescriptorProto) -> None:
     one_ofs: dict[str, int] = {}
     for field in message.fields.values():
         if field.number is None:

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from podyard.api.tpu.schema import VERSIONS, Field, Message, Method, enums, messages, methods_of
+from podyard.api.tpu.schema import VERSIONS, Field, MessageSchema, Method, enums, messages, methods_of
 from podyard.base.errors import not_found
 
 DEFAULT_VERSION = (
@@ -108,7 +108,7 @@ def document(version: str, root: str) -> dict[str, Any]:
     }
 
 
-def _rest_messages(version: str) -> dict[str, Message]:
+def _rest_messages(version: str) -> dict[str, MessageSchema]:
     """The messages that REST knows, by their short names: a request only when it is itself the body."""
     bodies = {
         method.request for method in methods_of(version) if method.body == "*" and method.rpc != "CancelOperation"
@@ -119,7 +119,7 @@ def _rest_messages(version: str) -> dict[str, Message]:
     }
 
 
-def _schema(version: str, message: Message) -> dict[str, Any]:
+def _schema(version: str, message: MessageSchema) -> dict[str, Any]:
     in_path = {method.path_field for method in methods_of(version) if method.request == message.name}
     return {
         "id": message.short,

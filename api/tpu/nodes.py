@@ -7,7 +7,7 @@ from typing import Any
 
 from podyard.api import deps
 from podyard.api.tpu import convert
-from podyard.api.tpu.call import Call, Change
+from podyard.api.tpu.call import Call, OperationChange
 from podyard.api.tpu.operations import begin
 from podyard.base.errors import invalid
 from podyard.control.access import identity
@@ -19,7 +19,7 @@ from podyard.domain.node import Node, node_name
 from podyard.domain.operation import Operation
 
 
-def _create(call: Call) -> Change:
+def _create(call: Call) -> OperationChange:
     project, zone = call.place
     node_id = call.fields.get("nodeId", "")
     if not node_id:
@@ -65,7 +65,7 @@ def _list(call: Call) -> dict[str, Any]:
     return page
 
 
-def _patch(call: Call) -> Change:
+def _patch(call: Call) -> OperationChange:
     project, zone = call.place
     mask = convert.from_api_mask(call.fields.get("updateMask", ""))
     changes = convert.from_api_patch(call.version, call.body, mask)
@@ -80,22 +80,22 @@ def _patch(call: Call) -> Change:
     return begin(call, work)
 
 
-def _delete(call: Call) -> Change:
+def _delete(call: Call) -> OperationChange:
     project, zone = call.place
     return begin(call, lambda uow: nodes.delete(uow, call.fleet, call.principal, project, zone, call.id))
 
 
-def _stop(call: Call) -> Change:
+def _stop(call: Call) -> OperationChange:
     project, zone = call.place
     return begin(call, lambda uow: nodes.stop(uow, call.fleet, call.principal, project, zone, call.id))
 
 
-def _start(call: Call) -> Change:
+def _start(call: Call) -> OperationChange:
     project, zone = call.place
     return begin(call, lambda uow: nodes.start(uow, call.fleet, call.principal, project, zone, call.id))
 
 
-def _reimage(call: Call) -> Change:
+def _reimage(call: Call) -> OperationChange:
     project, zone = call.place
     version = call.fields.get("tensorflowVersion", "")
     if not version:
@@ -103,7 +103,7 @@ def _reimage(call: Call) -> Change:
     return begin(call, lambda uow: nodes.reimage(uow, call.fleet, call.principal, project, zone, call.id, version))
 
 
-def _simulate(call: Call) -> Change:
+def _simulate(call: Call) -> OperationChange:
     project, zone = call.place
     workers = call.fields.get("workerIds", [])
     return begin(
@@ -111,7 +111,7 @@ def _simulate(call: Call) -> Change:
     )
 
 
-def _perform(call: Call) -> Change:
+def _perform(call: Call) -> OperationChange:
     project, zone = call.place
     return begin(call, lambda uow: maintenance.perform(uow, call.fleet, call.principal, project, zone, call.id))
 
@@ -124,7 +124,7 @@ def _guest_attributes(call: Call) -> dict[str, Any]:
     return {"guestAttributes": shown}
 
 
-HANDLERS: Mapping[str, Callable[[Call], dict[str, Any] | Change]] = {
+HANDLERS: Mapping[str, Callable[[Call], dict[str, Any] | OperationChange]] = {
     "nodes.create": _create,
     "nodes.get": _get,
     "nodes.list": _list,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from podyard.api.tpu import convert, convert_queue
-from podyard.api.tpu.call import Call, Change
+from podyard.api.tpu.call import Call, OperationChange
 from podyard.control.compute import nodes
 from podyard.control.platform import operations
 from podyard.db import nodes as node_rows
@@ -65,14 +65,14 @@ def _response(version: str, operation: Operation, project_number: int) -> dict[s
     return {"@type": f"{prefix}.QueuedResource", **queued}
 
 
-def begin(call: Call, work: Callable[[UnitOfWork], Operation]) -> Change:
+def begin(call: Call, work: Callable[[UnitOfWork], Operation]) -> OperationChange:
     """A change that begins an operation, which is the answer."""
     project, zone = call.place
 
     def find(uow: UnitOfWork, operation_id: str) -> Operation:
         return operations.find(uow, project, zone, operation_id)
 
-    return Change(call.once(work, find), lambda found: to_api_operation(call.version, *found))
+    return OperationChange(call.once(work, find), lambda found: to_api_operation(call.version, *found))
 
 
 def _list(call: Call) -> dict[str, Any]:
@@ -103,17 +103,17 @@ def _operation_answer(call: Call, operation: Operation, number: int) -> dict[str
     return to_api_operation(version, operation, number)
 
 
-def _cancel(call: Call) -> Change:
+def _cancel(call: Call) -> OperationChange:
     project, zone = call.place
-    return Change(lambda uow: operations.cancel(uow, call.principal, project, zone, call.id), lambda _: {})
+    return OperationChange(lambda uow: operations.cancel(uow, call.principal, project, zone, call.id), lambda _: {})
 
 
-def _delete(call: Call) -> Change:
+def _delete(call: Call) -> OperationChange:
     project, zone = call.place
-    return Change(lambda uow: operations.forget(uow, call.principal, project, zone, call.id), lambda _: {})
+    return OperationChange(lambda uow: operations.forget(uow, call.principal, project, zone, call.id), lambda _: {})
 
 
-HANDLERS: Mapping[str, Callable[[Call], dict[str, Any] | Change]] = {
+HANDLERS: Mapping[str, Callable[[Call], dict[str, Any] | OperationChange]] = {
     "operations.list": _list,
     "operations.get": _get,
     "operations.cancel": _cancel,

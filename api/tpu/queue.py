@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from podyard.api.tpu import convert_queue
-from podyard.api.tpu.call import Call, Change
+from podyard.api.tpu.call import Call, OperationChange
 from podyard.api.tpu.operations import begin
 from podyard.base.errors import invalid
 from podyard.control.checks import faults
@@ -15,7 +15,7 @@ from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.queued_resource import QueuedResource
 
 
-def _create(call: Call) -> Change:
+def _create(call: Call) -> OperationChange:
     project, zone = call.place
     queued_id = call.fields.get("queuedResourceId", "")
     if not queued_id:
@@ -48,7 +48,7 @@ def _list(call: Call) -> dict[str, Any]:
     )
 
 
-def _delete(call: Call) -> Change:
+def _delete(call: Call) -> OperationChange:
     project, zone = call.place
     force = call.fields.get("force", False)
     return begin(
@@ -56,12 +56,12 @@ def _delete(call: Call) -> Change:
     )
 
 
-def _reset(call: Call) -> Change:
+def _reset(call: Call) -> OperationChange:
     project, zone = call.place
     return begin(call, lambda uow: queued_resources.reset(uow, call.fleet, call.principal, project, zone, call.id))
 
 
-def _perform(call: Call) -> Change:
+def _perform(call: Call) -> OperationChange:
     project, zone = call.place
     names = call.fields.get("nodeNames", [])
     return begin(
@@ -83,7 +83,7 @@ def _list_reservations(call: Call) -> dict[str, Any]:
     return call.page("reservations", [convert_queue.to_api_reservation(item) for item in found])
 
 
-HANDLERS: Mapping[str, Callable[[Call], dict[str, Any] | Change]] = {
+HANDLERS: Mapping[str, Callable[[Call], dict[str, Any] | OperationChange]] = {
     "queuedResources.create": _create,
     "queuedResources.get": _get,
     "queuedResources.list": _list,

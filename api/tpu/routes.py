@@ -15,12 +15,12 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import Receive, Scope, Send
 
 from podyard.api.tpu import nodes, operations, places, queue
-from podyard.api.tpu.call import Call, Change, read_call, render
+from podyard.api.tpu.call import Call, OperationChange, read_call, render
 from podyard.api.tpu.schema import Method, methods_of
 from podyard.domain.fault import Subject
 from podyard.http.context import write_async
 
-HANDLERS: Mapping[str, Callable[[Call], dict[str, Any] | Change]] = {
+HANDLERS: Mapping[str, Callable[[Call], dict[str, Any] | OperationChange]] = {
     **places.HANDLERS,
     **nodes.HANDLERS,
     **queue.HANDLERS,
@@ -117,7 +117,7 @@ def _endpoint(version: str, method: Method) -> Callable[[Request], Any]:
 
     def read(call: Call) -> bytes:
         found = handler(call)
-        assert not isinstance(found, Change), method.id
+        assert not isinstance(found, OperationChange), method.id
         return render(found)
 
     async def endpoint(request: Request) -> Response:
@@ -126,7 +126,7 @@ def _endpoint(version: str, method: Method) -> Callable[[Request], Any]:
         found = None if at_once is None else at_once(call)
         if found is None and changes:
             change = handler(call)
-            assert isinstance(change, Change), method.id
+            assert isinstance(change, OperationChange), method.id
             found = render(change.show(await write_async(request, change.unit, via=version)))
         content = await to_thread.run_sync(read, call) if found is None else found
         return Response(content, media_type=MEDIA_TYPE)

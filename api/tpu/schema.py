@@ -46,7 +46,7 @@ class Field:
 
 
 @dataclasses.dataclass(frozen=True)
-class Message:
+class MessageSchema:
     """A message in one version; `name` is the full one (QueuedResource.Tpu), `fields` in the order of the table."""
 
     name: str
@@ -112,9 +112,9 @@ def to_snake(name: str) -> str:
 
 
 @functools.cache
-def messages(version: str) -> Mapping[str, Message]:
+def messages(version: str) -> Mapping[str, MessageSchema]:
     """Every message of a version, by full name; those of the other versions only are left out."""
-    found: dict[str, Message] = {}
+    found: dict[str, MessageSchema] = {}
     every = (tables.NODES, tables.QUEUE, tables.COMMON, method_tables.REQUESTS, method_tables.RESPONSES)
     for name, text, lines in _read(*every):
         fields = {}
@@ -123,7 +123,7 @@ def messages(version: str) -> Mapping[str, Message]:
             if field is not None:
                 fields[field.name] = field
         if fields or not lines:
-            found[name] = Message(name, text, fields)
+            found[name] = MessageSchema(name, text, fields)
     # A message without fields is part of a version when something of that version uses it.
     used = {field.type for message in found.values() for field in message.fields.values() if not field.hidden}
     used |= {method.response for method in methods_of(version)}

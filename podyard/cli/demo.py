@@ -39,7 +39,7 @@ BAR_CHARACTERS = 24
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Part:
+class DemoPart:
     """One node of the demo and the job on it."""
 
     node: str
@@ -51,8 +51,8 @@ class Part:
 
 
 PARTS = (
-    Part("demo-single", "v2-8", "us-central1-f", "tpu-vm-base", {"preemptible": True}, "preemptible"),
-    Part("demo-slice", "v3-32", "europe-west4-a", "tpu-vm-base", {}, "on demand"),
+    DemoPart("demo-single", "v2-8", "us-central1-f", "tpu-vm-base", {"preemptible": True}, "preemptible"),
+    DemoPart("demo-slice", "v3-32", "europe-west4-a", "tpu-vm-base", {}, "on demand"),
 )
 
 
@@ -67,7 +67,7 @@ def demo(keep: bool, steps: int | None, seed: int) -> int:
         say(f"podyard demo needs {', '.join(missing)}: pip install 'podyard[demo]'")
         return 2
     data = Path(tempfile.mkdtemp(prefix="podyard-demo-"))
-    run = _Run(data, OsClock())
+    run = _DemoRun(data, OsClock())
     try:
         run.start()
         rows = [run.train(part, steps, seed) for part in PARTS]
@@ -88,7 +88,7 @@ def demo(keep: bool, steps: int | None, seed: int) -> int:
     return 0
 
 
-class _Run:
+class _DemoRun:
     def __init__(self, data: Path, clock: RealClock) -> None:
         self._data = data
         self._clock = clock
@@ -131,7 +131,7 @@ class _Run:
             "the agent",
         )
 
-    def train(self, part: Part, steps: int | None, seed: int) -> dict[str, Any]:
+    def train(self, part: DemoPart, steps: int | None, seed: int) -> dict[str, Any]:
         """Creates the node, trains, deletes the node; returns what the table shows."""
         client = self._require()
         say(f"\nCreating {part.accelerator_type} ({part.usage}) in {part.zone} ...")

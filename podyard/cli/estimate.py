@@ -24,7 +24,7 @@ from podyard.engine.report import compare, html, trace
 from podyard.engine.report.compare import Outcome
 from podyard.engine.report.document import document
 from podyard.engine.report.summary import HourlyPrice, Report
-from podyard.engine.report.table import Block, blocks
+from podyard.engine.report.table import TextBlock, blocks
 from podyard.pricing.current_card import default_rate_card
 from podyard.pricing.sku import RateCard
 
@@ -203,7 +203,7 @@ def _format(outcomes: list[Outcome], form: str) -> str:
     return "\n".join(_text(block) for block in told)
 
 
-def _text(block: Block) -> str:
+def _text(block: TextBlock) -> str:
     table = (output.table(block.headings, block.rows),) if block.headings else ()
     return "".join(f"{part}\n" for part in (*block.before, *table, *block.after))
 

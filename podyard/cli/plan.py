@@ -77,7 +77,7 @@ class Limits:
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class PlanRow:
     """One way to do it. `reasons`: why it is not one that meets both limits. `costs` None: it has no price."""
 
     accelerator_type: str
@@ -190,7 +190,7 @@ def plan(
         create = fleet.timings.creation_seconds(kind.host_count)
         return Run(steps, step_seconds, checkpoint_every_steps, usage, preemptions_per_day, create, restart_seconds)
 
-    rows: list[Row] = []
+    rows: list[PlanRow] = []
     for kind in kinds:
         outcome = compare.outcome_of(kind.name, analysis)
         if outcome.error is not None or outcome.report is None:
@@ -267,18 +267,18 @@ def _offers(fleet: Fleet, zone: str, kind: AcceleratorType, usage: UsageClass) -
     return offer is not None and offer.fits(kind) and usage in offer.usage_classes
 
 
-def _impossible(kind: AcceleratorType, outcome: Outcome) -> Row:
+def _impossible(kind: AcceleratorType, outcome: Outcome) -> PlanRow:
     seconds = None if outcome.report is None else outcome.report.estimate.modelled_seconds
     why = outcome.error.message if outcome.error is not None else ""
     doubts = () if outcome.report is None else outcome.report.estimate.reasons
-    return Row(kind.name, "", "", seconds, outcome.report is None, reasons=(why,), doubts=doubts)
+    return PlanRow(kind.name, "", "", seconds, outcome.report is None, reasons=(why,), doubts=doubts)
 
 
 def _row(
     kind: AcceleratorType, zone: str, runs: Runs, draws: Draws, card: RateCard, start: PlatformTime, limits: Limits
-) -> Row:
+) -> PlanRow:
     usage = runs.run.usage
-    row = Row(kind.name, zone, str(usage), runs.run.step_seconds, True, runs)
+    row = PlanRow(kind.name, zone, str(usage), runs.run.step_seconds, True, runs)
     reasons: list[str] = []
     late = row.finishes["p95"]
     if math.isinf(late):
@@ -302,14 +302,14 @@ def _row(
     return dataclasses.replace(row, costs=costs, reasons=tuple(reasons))
 
 
-def _order(row: Row) -> tuple[bool, bool, int, float, str, str]:
+def _order(row: PlanRow) -> tuple[bool, bool, int, float, str, str]:
     """What meets both first, then the cheaper, then the sooner."""
     late = math.inf if row.runs is None else row.finishes["p95"]
     dear = 0 if row.costs is None else row.costs["p95"].parts
     return (bool(row.reasons), row.costs is None, dear, late, row.accelerator_type, row.zone)
 
 
-def summary(rows: Sequence[Row], best: Row | None, limits: Limits, currency: str) -> str:
+def summary(rows: Sequence[PlanRow], best: PlanRow | None, limits: Limits, currency: str) -> str:
     """What is best, and why the others are not."""
     counts: dict[str, int] = {}
     for row in rows:
@@ -330,7 +330,7 @@ def summary(rows: Sequence[Row], best: Row | None, limits: Limits, currency: str
     return f"Cheapest: {where}, by P95 {finish} and {cost} {currency}. {others}."
 
 
-def _doubts_text(rows: Sequence[Row]) -> str:
+def _doubts_text(rows: Sequence[PlanRow]) -> str:
     """Which rows are lower bounds, and why; empty where none is."""
     doubtful = [row for row in rows if row.doubts]
     if not doubtful:
@@ -353,7 +353,7 @@ def _limits_text(limits: Limits, currency: str) -> str:
 HEADINGS = ("", "TYPE", "ZONE", "USAGE", "STEP", "FINISH_P50", "FINISH_P95", "COST_P50", "COST_P95", "LOST", "WHY_NOT")
 
 
-def _cells(row: Row, best: bool) -> list[str]:
+def _cells(row: PlanRow, best: bool) -> list[str]:
     step = "-" if row.step_seconds is None else time_text(row.step_seconds)
     if row.doubts and row.step_seconds is not None:
         step = f"at least {step}"
@@ -366,7 +366,7 @@ def _cells(row: Row, best: bool) -> list[str]:
     return ["*" if best else "", *names, step, *figures, ", ".join(row.reasons) or "-"]
 
 
-def _json(row: Row, best: bool) -> dict[str, Any]:
+def _json(row: PlanRow, best: bool) -> dict[str, Any]:
     found: dict[str, Any] = {
         "acceleratorType": row.accelerator_type,
         "zone": row.zone or None,

@@ -326,7 +326,7 @@ def parse_rule(data: Any, now: PlatformTime, fault_id: str = "", place: str = ""
 
     Raises INVALID_ARGUMENT that names the field; `place` is what stands before it, such as `faults[2]`.
     """
-    reader = _Reader(place)
+    reader = _RuleReader(place)
     if not isinstance(data, Mapping):
         raise reader.wrong("", f"a fault is a mapping with {', '.join(_COMMON)} and parameters")
     name = data.get("effect")
@@ -394,7 +394,7 @@ def rule_json(rule: FaultRule) -> dict[str, Any]:
     return found
 
 
-class _Reader:
+class _RuleReader:
     """Reads fields of one rule; every error names its field."""
 
     def __init__(self, place: str) -> None:

@@ -40,14 +40,14 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 @dataclasses.dataclass(frozen=True)
-class Feature:
+class ExportedFeature:
     """Of one example: `dtype` as NumPy names it ("bfloat16" as well), `shape` without the axis of examples."""
 
     dtype: str
     shape: tuple[int, ...]
 
     @classmethod
-    def of(cls, described: Mapping[str, Any]) -> Feature:
+    def of(cls, described: Mapping[str, Any]) -> ExportedFeature:
         return cls(str(described["dtype"]), tuple(int(width) for width in described["shape"]))
 
     def describe(self) -> dict[str, object]:
@@ -60,8 +60,8 @@ class Exported:
     example; `batch_size`: of its program, None for any; `manifest`: all that was written about it."""
 
     step: int
-    inputs: Mapping[str, Feature]
-    output: Feature
+    inputs: Mapping[str, ExportedFeature]
+    output: ExportedFeature
     batch_size: int | None
     manifest: Mapping[str, Any]
     _run: Any = dataclasses.field(repr=False)
@@ -111,8 +111,8 @@ def load(folder: Path) -> Exported:
     files = {name: _read_file(folder, name, manifest) for name in (MODEL, PROGRAM)}
     program = _read_program(files[PROGRAM], manifest)
     try:
-        inputs = {name: Feature.of(described) for name, described in manifest["inputs"].items()}
-        output = Feature.of(manifest["outputs"])
+        inputs = {name: ExportedFeature.of(described) for name, described in manifest["inputs"].items()}
+        output = ExportedFeature.of(manifest["outputs"])
         shapes = _shapes(manifest["parameters"]), _shapes(manifest["statistics"])
         batch_size = None if manifest["batch"] is None else int(manifest["batch"])
     except (KeyError, TypeError, ValueError) as error:
@@ -189,7 +189,9 @@ def _read_tensors(folder: Path, data: bytes, shapes: tuple[Shapes, Shapes]) -> t
     return params, statistics
 
 
-def _signature(program: export.Exported) -> tuple[Shapes, Shapes, Mapping[str, Feature], Feature, int | None]:
+def _signature(
+    program: export.Exported,
+) -> tuple[Shapes, Shapes, Mapping[str, ExportedFeature], ExportedFeature, int | None]:
     """(parameters, statistics, inputs, output, batch size) that a program has been written for."""
     (params, statistics, batch), _ = jax.tree.unflatten(program.in_tree, program.in_avals)
     size = next(iter(batch.values())).shape[0]
@@ -202,9 +204,9 @@ def _signature(program: export.Exported) -> tuple[Shapes, Shapes, Mapping[str, F
     )
 
 
-def feature_of(array: Any) -> Feature:
+def feature_of(array: Any) -> ExportedFeature:
     """Of an array of examples, or of what stands for one while a program is traced."""
-    return Feature(array.dtype.name, tuple(array.shape[1:]))
+    return ExportedFeature(array.dtype.name, tuple(array.shape[1:]))
 
 
 def _shapes(described: Mapping[str, Sequence[int]]) -> Shapes:
@@ -237,4 +239,4 @@ def _damage(folder: Path, why: str) -> PodyardError:
     return PodyardError(Code.DATA_LOSS, f"the export in {folder} is damaged: {why}")
 
 
-__all__ = ["Exported", "Feature", "load"]
+__all__ = ["Exported", "ExportedFeature", "load"]

@@ -21,7 +21,7 @@ from podyard.domain.job_history import CheckpointRecord, MetricPoint
 from podyard.domain.principal import Principal
 from podyard.domain.replica import Desired
 from podyard.simulation.hosts import HOSTS_MAX, SimHosts
-from podyard.workers.agent_state import AgentState, Known, Phase, Start, Stop, Wanted
+from podyard.workers.agent_state import AgentState, Known, ReplicaPhase, Start, Stop, Wanted
 
 SYNC_SECONDS = 3.0  # real time, while nothing moves: a third of the lease; the agent's own period is a second
 REPORT_SECONDS = 10.0  # real time between two reports that say nothing new: with the longest turn, within the lease
@@ -114,7 +114,7 @@ class SimAgent:
         return not self.is_silent and self._has_work()
 
     def _has_work(self) -> bool:
-        starting_or_ending = any(item.phase is not Phase.RUNNING for item in self.memory.reports())
+        starting_or_ending = any(item.phase is not ReplicaPhase.RUNNING for item in self.memory.reports())
         return (
             starting_or_ending
             or self.hosts.has_news
@@ -262,8 +262,8 @@ class SimAgent:
         return desired
 
 
-def _report(replica: str, fence: int, phase: Phase, reason: str, released: bool) -> ReplicaReport:
-    return ReplicaReport(replica, fence, "EXITED" if phase is Phase.EXITED else str(phase), reason, released)
+def _report(replica: str, fence: int, phase: ReplicaPhase, reason: str, released: bool) -> ReplicaReport:
+    return ReplicaReport(replica, fence, "EXITED" if phase is ReplicaPhase.EXITED else str(phase), reason, released)
 
 
 def _point(step: int, attempt: int, seconds: float) -> MetricPoint:

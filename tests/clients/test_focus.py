@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from podyard.pricing.export import Source, rows
+from podyard.pricing.export import ExportSource, rows
 from podyard.pricing.export_focus import as_focus
 from tests.clients.client import ENVIRONMENTS
 from tests.unit.pricing.export_source import NODES, source
@@ -64,7 +64,7 @@ def _validate(data: bytes, folder: Path) -> tuple[int, set[str]]:
     return int(total[2]), failed
 
 
-def _export(found: Source) -> bytes:
+def _export(found: ExportSource) -> bytes:
     return b"".join(as_focus([(found, rows(found, "day"))]))
 
 

@@ -25,7 +25,7 @@ from podyard.engine.collectives import futex, ring, shared_memory, transport_tcp
 from podyard.engine.collectives.combine import Reduction
 from podyard.engine.collectives.ring import run_schedule
 from podyard.engine.collectives.schedule import (
-    Kind,
+    CollectiveKind,
     Schedule,
     dissemination_barrier,
     pairwise_all_to_all,
@@ -92,7 +92,9 @@ def around(first: int, ranks: int) -> list[int]:
     return [(first + hop) % ranks for hop in range(ranks)]
 
 
-def goals(kind: Kind, vectors: Sequence[Array], reduction: Reduction, rank: int) -> dict[int, tuple[slice, Array]]:
+def goals(
+    kind: CollectiveKind, vectors: Sequence[Array], reduction: Reduction, rank: int
+) -> dict[int, tuple[slice, Array]]:
     """Part -> (where it is, what `rank` must have there in the end)."""
     ranks = len(vectors)
     parts = dict(enumerate(edges(len(vectors[0]), ranks)))
@@ -101,29 +103,29 @@ def goals(kind: Kind, vectors: Sequence[Array], reduction: Reduction, rank: int)
         return combined([vectors[one][parts[part]] for one in around(first, ranks)], reduction)
 
     match kind:
-        case Kind.ALL_REDUCE:  # a part sets out from the rank of its number
+        case CollectiveKind.ALL_REDUCE:  # a part sets out from the rank of its number
             return {part: (where, added(part, part)) for part, where in parts.items()}
-        case Kind.REDUCE_SCATTER:  # and here it ends there
+        case CollectiveKind.REDUCE_SCATTER:  # and here it ends there
             return {rank: (parts[rank], added(rank, rank + 1))}
-        case Kind.ALL_GATHER:
+        case CollectiveKind.ALL_GATHER:
             return {part: (where, vectors[part][where]) for part, where in parts.items()}
-        case Kind.ALL_TO_ALL:
+        case CollectiveKind.ALL_TO_ALL:
             return {part: (where, vectors[part][parts[rank]]) for part, where in parts.items()}
-        case Kind.BROADCAST:
+        case CollectiveKind.BROADCAST:
             return {part: (where, vectors[0][where]) for part, where in parts.items()}
-        case Kind.BARRIER:
+        case CollectiveKind.BARRIER:
             return {part: (where, vectors[rank][where]) for part, where in parts.items()}
 
 
-def schedule_of(kind: Kind, ranks: int, chunks: int) -> Schedule:
-    if kind is Kind.BROADCAST:
+def schedule_of(kind: CollectiveKind, ranks: int, chunks: int) -> Schedule:
+    if kind is CollectiveKind.BROADCAST:
         return pipelined_broadcast(ranks, chunks)
-    makers: dict[Kind, Callable[[int], Schedule]] = {
-        Kind.ALL_REDUCE: ring_all_reduce,
-        Kind.REDUCE_SCATTER: ring_reduce_scatter,
-        Kind.ALL_GATHER: ring_all_gather,
-        Kind.ALL_TO_ALL: pairwise_all_to_all,
-        Kind.BARRIER: dissemination_barrier,
+    makers: dict[CollectiveKind, Callable[[int], Schedule]] = {
+        CollectiveKind.ALL_REDUCE: ring_all_reduce,
+        CollectiveKind.REDUCE_SCATTER: ring_reduce_scatter,
+        CollectiveKind.ALL_GATHER: ring_all_gather,
+        CollectiveKind.ALL_TO_ALL: pairwise_all_to_all,
+        CollectiveKind.BARRIER: dissemination_barrier,
     }
     return makers[kind](ranks)
 
@@ -215,7 +217,9 @@ def ran(
     return {rank: vector for held in together(run, len(groups)) for rank, vector in held.items()}
 
 
-def assert_goals(kind: Kind, held: Mapping[int, Array], vectors: Sequence[Array], reduction: Reduction) -> None:
+def assert_goals(
+    kind: CollectiveKind, held: Mapping[int, Array], vectors: Sequence[Array], reduction: Reduction
+) -> None:
     assert sorted(held) == list(range(len(vectors)))
     for rank, vector in held.items():
         for part, (where, expected) in goals(kind, vectors, reduction, rank).items():

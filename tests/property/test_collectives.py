@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from podyard.engine.collectives import shared_memory
 from podyard.engine.collectives.combine import Reduction
-from podyard.engine.collectives.schedule import Kind, Op, Schedule, ring_all_reduce
+from podyard.engine.collectives.schedule import CollectiveKind, Op, Schedule, ring_all_reduce
 from podyard.engine.collectives.shared_memory import SharedSum
 from podyard.engine.collectives.sums import SumOverMachines
 from podyard.engine.collectives.torus import torus_all_reduce
@@ -54,15 +54,17 @@ from tests.property.collectives import (
 from tests.unit.engine.schedule_check import check
 
 # Those that add are drawn more often: they have types and reductions.
-kinds = st.sampled_from([*Kind, Kind.ALL_REDUCE, Kind.REDUCE_SCATTER, Kind.ALL_REDUCE])
+kinds = st.sampled_from(
+    [*CollectiveKind, CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_REDUCE]
+)
 
 
-def run_of(data: st.DataObject, kind: Kind, spread: Callable[[int], st.SearchStrategy[Groups]]) -> Any:
+def run_of(data: st.DataObject, kind: CollectiveKind, spread: Callable[[int], st.SearchStrategy[Groups]]) -> Any:
     """(schedule, groups, vectors, reduction) of a collective of `kind`."""
     ranks = data.draw(st.integers(1, 9), "ranks")
     dtype, reduction = data.draw(typed, "type")
     length = data.draw(lengths, "length")
-    if kind is Kind.ALL_TO_ALL:
+    if kind is CollectiveKind.ALL_TO_ALL:
         length *= ranks
     schedule = schedule_of(kind, ranks, data.draw(st.integers(1, 5), "chunks"))
     check(schedule)
@@ -73,7 +75,9 @@ def run_of(data: st.DataObject, kind: Kind, spread: Callable[[int], st.SearchStr
 @pytest.mark.slow
 @settings(max_examples=300)
 @given(kind=kinds, size=block_sizes, data=st.data())
-def test_every_collective_in_one_process_gives_what_is_defined(kind: Kind, size: int, data: st.DataObject) -> None:
+def test_every_collective_in_one_process_gives_what_is_defined(
+    kind: CollectiveKind, size: int, data: st.DataObject
+) -> None:
     schedule, groups, vectors, reduction = run_of(data, kind, lambda ranks: st.just([list(range(ranks))]))
     with block_bytes(size):
         assert_goals(kind, ran(schedule, groups, [LocalTransport()], vectors, reduction), vectors, reduction)
@@ -82,7 +86,9 @@ def test_every_collective_in_one_process_gives_what_is_defined(kind: Kind, size:
 @pytest.mark.slow
 @settings(max_examples=150)
 @given(kind=kinds, size=block_sizes, data=st.data())
-def test_every_collective_over_connections_gives_what_is_defined(kind: Kind, size: int, data: st.DataObject) -> None:
+def test_every_collective_over_connections_gives_what_is_defined(
+    kind: CollectiveKind, size: int, data: st.DataObject
+) -> None:
     """Also over connections that take little at a time: a sender then goes on while its message waits to be written."""
     schedule, groups, vectors, reduction = run_of(data, kind, spreads)
     most = data.draw(st.sampled_from([None, 13, 60]), "most")
@@ -94,8 +100,14 @@ def test_every_collective_over_connections_gives_what_is_defined(kind: Kind, siz
 
 @pytest.mark.slow
 @settings(max_examples=80)
-@given(kind=st.sampled_from([Kind.ALL_REDUCE, Kind.REDUCE_SCATTER, Kind.ALL_GATHER]), size=block_sizes, data=st.data())
-def test_rings_that_met_at_their_doors_give_what_is_defined(kind: Kind, size: int, data: st.DataObject) -> None:
+@given(
+    kind=st.sampled_from([CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_GATHER]),
+    size=block_sizes,
+    data=st.data(),
+)
+def test_rings_that_met_at_their_doors_give_what_is_defined(
+    kind: CollectiveKind, size: int, data: st.DataObject
+) -> None:
     schedule, groups, vectors, reduction = run_of(data, kind, spreads)
     with block_bytes(size), ring_of(groups) as transports:
         assert_goals(kind, ran(schedule, groups, transports, vectors, reduction), vectors, reduction)
@@ -229,7 +241,7 @@ def test_shared_memory_reads_nothing_that_nobody_wrote(
                         shared.vector(rank)[...] = vectors[rank]
                     result = shared.all_reduce()
                     assert not np.isnan(result.astype(np.float32)).any(), turn
-                    for where, expected in goals(Kind.ALL_REDUCE, vectors, reduction, 0).values():
+                    for where, expected in goals(CollectiveKind.ALL_REDUCE, vectors, reduction, 0).values():
                         assert result[where].tobytes() == expected.tobytes(), (turn, where)
             except BaseException:
                 gang.leave()  # or the others wait
@@ -280,7 +292,7 @@ def test_machines_that_share_memory_and_connections_read_nothing_that_nobody_wro
                     for host in own:
                         total.vector(host)[...] = vectors[host]
                     result = total.all_reduce()
-                    for where, expected in goals(Kind.ALL_REDUCE, vectors, Reduction.SUM, 0).values():
+                    for where, expected in goals(CollectiveKind.ALL_REDUCE, vectors, Reduction.SUM, 0).values():
                         assert result[where].tobytes() == expected.tobytes(), (turn, where)
             except BaseException:
                 gang.leave()  # or the others wait
@@ -296,19 +308,21 @@ def test_machines_that_share_memory_and_connections_read_nothing_that_nobody_wro
 @pytest.mark.slow
 @settings(max_examples=80)
 @given(
-    kind=st.sampled_from([Kind.ALL_REDUCE, Kind.REDUCE_SCATTER, Kind.ALL_GATHER, Kind.BROADCAST]),
+    kind=st.sampled_from(
+        [CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_GATHER, CollectiveKind.BROADCAST]
+    ),
     size=block_sizes,
     data=st.data(),
 )
-def test_connections_read_nothing_that_nobody_wrote(kind: Kind, size: int, data: st.DataObject) -> None:
+def test_connections_read_nothing_that_nobody_wrote(kind: CollectiveKind, size: int, data: st.DataObject) -> None:
     """Receive buffers are full of NaN, and so is every part of a vector that is to be overwritten."""
     schedule, groups, vectors, reduction = run_of(data, kind, spreads)
     ranks, parts = len(vectors), edges(len(vectors[0]), len(vectors))
     given_to_it = [vector.copy() for vector in vectors]
     for rank, vector in enumerate(given_to_it):
-        if kind is Kind.BROADCAST and rank > 0:
+        if kind is CollectiveKind.BROADCAST and rank > 0:
             poison(vector)
-        if kind is Kind.ALL_GATHER:
+        if kind is CollectiveKind.ALL_GATHER:
             for part in set(range(ranks)) - {rank}:
                 poison(vector[parts[part]])
     with block_bytes(size), linked(groups, schedule) as transports:

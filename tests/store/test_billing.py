@@ -262,7 +262,7 @@ def test_a_commitment_is_charged_each_second_and_covers_what_is_used(play: Play,
 
     def buy(**options: Any) -> Purchase:
         fields = {"quantity": 1, "years": 1, "accelerator_type": "v2-32", "zone": ZONE, **options}
-        request = commitments.Request(**fields)
+        request = commitments.CommitmentRequest(**fields)
         return play.database.run(lambda uow: commitments.buy(uow, default_rate_card(), PLATFORM, PROJECT, request))
 
     clock.advance(90)
@@ -292,7 +292,7 @@ def test_a_commitment_is_charged_each_second_and_covers_what_is_used(play: Play,
 
 def _buy_upfront(play: Play, **options: Any) -> Purchase:
     fields = {"quantity": 1, "years": 1, "accelerator_type": "v2-32", "zone": ZONE, "upfront": True, **options}
-    request = commitments.Request(**fields)
+    request = commitments.CommitmentRequest(**fields)
     return play.database.run(lambda uow: commitments.buy(uow, default_rate_card(), PLATFORM, PROJECT, request))
 
 
@@ -382,7 +382,7 @@ def test_a_payment_upfront_of_an_issued_month_stays_on_no_invoice(play: Play, cl
 
 def test_a_budget_counts_a_payment_upfront_once_and_does_not_expect_it_again(play: Play, clock: ManualClock) -> None:
     play.create("n")
-    wanted = budgets.Request("200000", forecasts=["1"])
+    wanted = budgets.BudgetRequest("200000", forecasts=["1"])
     play.database.run(lambda uow: budgets.set_budget(uow, play.fleet, PLATFORM, PROJECT, "b", wanted))
     _buy_upfront(play)  # 132,451.20
     play.turn(DAY)
@@ -400,7 +400,7 @@ def test_a_budget_counts_a_payment_upfront_once_and_does_not_expect_it_again(pla
 def test_a_commitment_that_nobody_sells_is_refused_with_its_reason(play: Play) -> None:
     def buy(**fields: Any) -> None:
         wanted = {"quantity": 1, "years": 1, "accelerator_type": "v2-32", "zone": ZONE, **fields}
-        request = commitments.Request(**wanted)
+        request = commitments.CommitmentRequest(**wanted)
         play.database.run(lambda uow: commitments.buy(uow, default_rate_card(), PLATFORM, PROJECT, request))
 
     cases: list[tuple[dict[str, Any], Code, str]] = [

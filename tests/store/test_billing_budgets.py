@@ -38,7 +38,7 @@ def play(database: Database, clock: ManualClock) -> Play:
 
 
 def _set(play: Play, name: str = "b", **fields: Any) -> Any:
-    wanted = budgets.Request(**{"amount": "10", **fields})
+    wanted = budgets.BudgetRequest(**{"amount": "10", **fields})
     return play.database.run(lambda u: budgets.set_budget(u, play.fleet, PLATFORM, PROJECT, name, wanted))[0]
 
 
@@ -267,7 +267,7 @@ def test_what_a_look_leaves_out_would_change_nothing(database: Database, clock: 
 def _mixed_use(play: Play, commit: bool) -> None:
     """Nodes that begin, end, stop and start on both sides of two ends of months."""
     if commit:
-        wanted = commitments.Request(quantity=1, years=1, accelerator_type="v2-32", zone=ZONE)
+        wanted = commitments.CommitmentRequest(quantity=1, years=1, accelerator_type="v2-32", zone=ZONE)
         play.database.run(lambda uow: commitments.buy(uow, default_rate_card(), PLATFORM, PROJECT, wanted))
     play.create("all")
     play.create("chip", "v5litepod-1")

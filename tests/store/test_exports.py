@@ -18,7 +18,7 @@ from sqlalchemy import select
 from podyard.base.clock import ManualClock
 from podyard.base.errors import Code, PodyardError
 from podyard.control.billing import accounts, commitments, export_source, exports
-from podyard.control.billing.exports import Request
+from podyard.control.billing.exports import ExportRequest
 from podyard.control.compute import nodes
 from podyard.db.tables import outbox
 from podyard.db.tables_compute import nodes as table_of_nodes
@@ -35,7 +35,7 @@ from podyard.workers import exports as worker
 from tests.store.queue_play import PROJECT, ZONE, Play
 
 DAY = 86_400
-MARCH = Request("csv", "2026-03", "2026-03")
+MARCH = ExportRequest("csv", "2026-03", "2026-03")
 CARD = default_rate_card()
 
 
@@ -52,7 +52,7 @@ def _used(play: Play, *, commit: bool = False) -> None:
     play.create("n", "v2-32" if commit else "v2-8", labels={"team": "a"})
     play.create("pod", "v5litepod-8")
     if commit:
-        wanted = commitments.Request(1, 1, sku_id="tpu-v2-32/us-central1/on-demand")
+        wanted = commitments.CommitmentRequest(1, 1, sku_id="tpu-v2-32/us-central1/on-demand")
         play.database.run(lambda uow: commitments.buy(uow, CARD, PLATFORM, PROJECT, wanted))
         play.database.run(
             lambda uow: commitments.add_credit(uow, PLATFORM, PROJECT, "12.345", None, "2026-12", "a gift")
@@ -62,12 +62,12 @@ def _used(play: Play, *, commit: bool = False) -> None:
     play.turn(10)
 
 
-def _small(play: Play, request: Request = MARCH) -> bytes:
+def _small(play: Play, request: ExportRequest = MARCH) -> bytes:
     found = play.database.read(lambda uow: exports.one_month(uow, CARD, PLATFORM, PROJECT, request))
     return exports.small_file(found, request)
 
 
-def _create(play: Play, request: Request = MARCH) -> str:
+def _create(play: Play, request: ExportRequest = MARCH) -> str:
     row = play.database.run(lambda uow: exports.create(uow, PLATFORM, PROJECT, request))
     return str(row.export_id)
 
@@ -101,13 +101,13 @@ def test_an_export_sums_to_its_invoice_before_and_after_it_is_issued(play: Play)
     assert {row["kind"] for row in draft} >= {"usage", "commitment", "credit", "tax", "rounding_error"}
     assert "true" in {row["estimated"] for row in draft}
     play.turn(28 * DAY)
-    request = Request("json", "2026-03", "2026-03", by_job=True)
+    request = ExportRequest("json", "2026-03", "2026-03", by_job=True)
     document = json.loads(_small(play, request))["months"][0]
     assert document["state"] == "ISSUED"
     assert _sum(_small(play)) == Decimal(document["total"])
-    hourly = _small(play, Request("csv", "2026-03", "2026-03", "hour"))
+    hourly = _small(play, ExportRequest("csv", "2026-03", "2026-03", "hour"))
     assert _sum(hourly) == Decimal(document["total"])
-    assert _sum(_small(play, Request("focus", "2026-03", "2026-03")), "BilledCost") == Decimal(document["total"])
+    assert _sum(_small(play, ExportRequest("focus", "2026-03", "2026-03")), "BilledCost") == Decimal(document["total"])
     usage = [row for row in document["rows"] if row["kind"] == "usage"]
     assert {row["estimated"] for row in usage} == {False}
     assert {row["job"] for row in usage} == {"idle"}
@@ -122,7 +122,7 @@ def test_a_correction_is_a_row_of_the_month_that_it_is_booked_in(play: Play, clo
     play.late_event("STOPPED", "2026-03-31T12:00:00Z")
     before = _small(play)
     play.turn(30 * DAY)
-    (row,) = [r for r in _lines(_small(play, Request("csv", "2026-04", "2026-04"))) if r["kind"] == "adjustment"]
+    (row,) = [r for r in _lines(_small(play, ExportRequest("csv", "2026-04", "2026-04"))) if r["kind"] == "adjustment"]
     assert (row["corrects_month"], row["amount"]) == ("2026-03", "-54.000000000000")
     assert _small(play) == before  # the issued month stays what it knew of
 
@@ -156,10 +156,10 @@ def test_an_export_in_the_background_is_the_one_that_is_made_at_once(play: Play,
 def test_several_months_are_one_file(play: Play, tmp_path: Path) -> None:
     _used(play)
     play.turn(45 * DAY)
-    export_id = _create(play, Request("csv", "2026-01", "2026-04"))
+    export_id = _create(play, ExportRequest("csv", "2026-01", "2026-04"))
     assert _make(play, tmp_path, export_id)
     data = (tmp_path / _row(play, export_id).object_name).read_bytes()
-    april = _small(play, Request("csv", "2026-04", "2026-04"))
+    april = _small(play, ExportRequest("csv", "2026-04", "2026-04"))
     assert _sum(data) == _sum(_small(play)) + _sum(april)
     assert {row["month"] for row in _lines(data)} == {"2026-03", "2026-04"}
 
@@ -254,7 +254,7 @@ def _says_nothing(play: Play, export_id: str, claimed: Export) -> None:
 def test_an_export_that_cannot_be_made_says_why(play: Play, tmp_path: Path, clock: ManualClock) -> None:
     _used(play)
     play.turn(70 * DAY)  # there is no exchange rate of May
-    export_id = _create(play, Request("csv", "2026-05", "2026-05"))
+    export_id = _create(play, ExportRequest("csv", "2026-05", "2026-05"))
     assert not _make(play, tmp_path, export_id)
     assert "no exchange rate of EUR for 2026-05" in _row(play, export_id).error_message
     deadly = _create(play)
@@ -286,12 +286,12 @@ def test_there_is_a_limit_of_exports_and_old_files_go(
 
 def test_what_cannot_be_exported_is_refused_with_its_field(play: Play) -> None:
     for bad, text in (
-        (Request("xml", "2026-03", "2026-03"), "format 'xml'"),
-        (Request("csv", "2026-3", "2026-03"), "fromMonth"),
-        (Request("csv", "2026-03", "2026-02"), "untilMonth|from 2026-03 until"),
-        (Request("csv", "2016-02", "2026-03"), "1 to 120 months"),
-        (Request("csv", "2026-03", "2026-04"), "the present month is 2026-03"),
-        (Request("csv", "2026-03", "2026-03", "minute"), "granularity"),
+        (ExportRequest("xml", "2026-03", "2026-03"), "format 'xml'"),
+        (ExportRequest("csv", "2026-3", "2026-03"), "fromMonth"),
+        (ExportRequest("csv", "2026-03", "2026-02"), "untilMonth|from 2026-03 until"),
+        (ExportRequest("csv", "2016-02", "2026-03"), "1 to 120 months"),
+        (ExportRequest("csv", "2026-03", "2026-04"), "the present month is 2026-03"),
+        (ExportRequest("csv", "2026-03", "2026-03", "minute"), "granularity"),
     ):
         message = _refused(Code.INVALID_ARGUMENT, lambda bad=bad: _create(play, bad))
         assert any(part in message for part in text.split("|")), message
@@ -309,7 +309,7 @@ def test_reserved_nodes_name_their_reservation(play: Play) -> None:
     play.run(reservations.create, "r", "v2", 4)
     play.create("n", usage_class=UsageClass.RESERVED)
     play.turn(3600)
-    focus = _lines(_small(play, Request("focus", "2026-03", "2026-03")))
+    focus = _lines(_small(play, ExportRequest("focus", "2026-03", "2026-03")))
     found = {row["CapacityReservationId"] for row in focus if row["ResourceName"] == "n"}
     key = play.database.read(lambda uow: uow.first(select(table_of_nodes.c.reservation_key)))
     expected = f"projects/{PROJECT}/locations/{ZONE}/reservations/r" if key and key["reservation_key"] else ""

@@ -22,7 +22,7 @@ from podyard.domain.node import UsageClass
 from podyard.hardware.accelerator_types import parse
 from podyard.hardware.torus import box_mask
 from podyard.scheduler.recovery import Recovery, decide, hosts_of_slice, links_of_slice
-from podyard.workers.metadata import MetadataHandler, Source
+from podyard.workers.metadata import MetadataHandler, MetadataSource
 from podyard.workers.replica import KeepingStore
 from podyard.workers.reporter import Reporter
 
@@ -221,7 +221,7 @@ def test_a_metadata_server_that_is_down_answers_503(path: str) -> None:
         return "secret", 1
 
     def status(index: int) -> int:
-        handler = MetadataHandler(Source(facts, index, 1, {}, token))
+        handler = MetadataHandler(MetadataSource(facts, index, 1, {}, token))
         return asyncio.run(handler.answer("GET", path, {"metadata-flavor": "Google"}, b"")).status
 
     assert (status(0), status(1)) == (200, 503)

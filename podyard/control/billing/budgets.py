@@ -52,7 +52,7 @@ Event = tuple[BudgetLogEntry, Sequence[WebhookRequest]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Request:
+class BudgetRequest:
     """What a budget is set to. `scope` is `project`, `label:KEY=VALUE`, `job:ID` or `node:ID`; `thresholds` and
     `forecasts` are shares of the amount; `actions` are `notify:URL`, `refuse-new-nodes` and `stop`."""
 
@@ -65,7 +65,7 @@ class Request:
 
 
 def set_budget(
-    uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, name: str, request: Request
+    uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, name: str, request: BudgetRequest
 ) -> tuple[Budget, bool]:
     """The budget as it stands now, and whether it was changed: an equal one stays as it is. A new
     one has its secret (shown here only), and acts from now on on what its period has cost so far.
@@ -137,7 +137,7 @@ def _remove(uow: UnitOfWork, budget: Budget) -> None:
     budgets.remove(uow, budget)
 
 
-def _to_budget(uow: UnitOfWork, project: str, name: str, request: Request) -> Budget:
+def _to_budget(uow: UnitOfWork, project: str, name: str, request: BudgetRequest) -> Budget:
     """What is asked for, without a key and a secret."""
     scope, _, value = request.scope.partition(":")
     if scope not in tuple(BudgetScope) or (scope == "project") != (value == "") or len(value) > SCOPE_VALUE_LENGTH_MAX:

@@ -33,7 +33,7 @@ REASON_LENGTH_MAX = 500
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Request:
+class CommitmentRequest:
     """What is to be bought: `quantity` nodes of a type in a zone, or units of a SKU. One of the two is named."""
 
     quantity: int
@@ -44,7 +44,7 @@ class Request:
     sku_id: str | None = None
 
 
-def buy(uow: UnitOfWork, card: RateCard, principal: Principal, project: str, request: Request) -> Purchase:
+def buy(uow: UnitOfWork, card: RateCard, principal: Principal, project: str, request: CommitmentRequest) -> Purchase:
     """Buys it, from the next whole second on. Raises INVALID_ARGUMENT for what nobody sells, NOT_FOUND for a SKU that
     is unknown or has no price for the term."""
     accounts.require_to_edit(uow, principal, project, "commitments")
@@ -80,7 +80,7 @@ def to_billed(purchase: Purchase) -> Commitment:
     return dataclasses.replace(purchase.commitment, price=price, upfront=bought if purchase.stated else None)
 
 
-def purchase(uow: UnitOfWork, card: RateCard, project: str, request: Request, commitment_id: str) -> Purchase:
+def purchase(uow: UnitOfWork, card: RateCard, project: str, request: CommitmentRequest, commitment_id: str) -> Purchase:
     """What is bought by a request now; raises as `buy`."""
     if request.years not in COMMITMENT_YEARS:
         terms = " or ".join(map(str, COMMITMENT_YEARS))
@@ -100,7 +100,7 @@ def purchase(uow: UnitOfWork, card: RateCard, project: str, request: Request, co
     return Purchase(one, project, request.years, upfront, uow.now)
 
 
-def _find_sku(card: RateCard, request: Request) -> tuple[Sku, int]:
+def _find_sku(card: RateCard, request: CommitmentRequest) -> tuple[Sku, int]:
     """The on-demand SKU that a commitment covers, and how many of its units one of what was asked for is."""
     if (request.accelerator_type is None) == (request.sku_id is None):
         raise invalid("give either a type and its zone, or a SKU", "acceleratorType")

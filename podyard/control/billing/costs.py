@@ -147,7 +147,7 @@ class Costs:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Change:
+class TermsChange:
     """What else might have been: another type, region or usage class for all nodes, and a commitment to `quantity` of
     them for the whole time. What is None stays."""
 
@@ -204,7 +204,7 @@ def costs(uow: UnitOfWork, card: RateCard, principal: Principal, project: str, m
 
 
 def what_if(
-    uow: UnitOfWork, card: RateCard, principal: Principal, project: str, month: str | None, change: Change
+    uow: UnitOfWork, card: RateCard, principal: Principal, project: str, month: str | None, change: TermsChange
 ) -> WhatIf:
     """The bill of a month (None: the present one) if its nodes had been others. The seconds are those that were used:
     a faster type would have needed fewer. Raises INVALID_ARGUMENT and NOT_FOUND as for nodes and commitments."""
@@ -334,7 +334,7 @@ def _estimate(resource: Resource, steps: int, step_seconds: float, at: PlatformT
     return Amount.of_hourly(version.nanos, seconds * resource.quantity)
 
 
-def _apply_change(node: BilledNode, change: Change) -> BilledNode:
+def _apply_change(node: BilledNode, change: TermsChange) -> BilledNode:
     zone = node.zone if change.region is None else f"{change.region}-a"
     return dataclasses.replace(
         node,
@@ -349,7 +349,7 @@ def _commitments(
     card: RateCard,
     project: str,
     others: Mapping[str, BilledNode],
-    change: Change,
+    change: TermsChange,
     years: int,
     window: range,
 ) -> tuple[list[Commitment], list[str]]:
@@ -359,7 +359,9 @@ def _commitments(
     bought: list[Commitment] = []
     not_sold: list[str] = []
     for kind, region in kinds:
-        wanted = commitments.Request(change.commitment_quantity, years, accelerator_type=kind, zone=f"{region}-a")
+        wanted = commitments.CommitmentRequest(
+            change.commitment_quantity, years, accelerator_type=kind, zone=f"{region}-a"
+        )
         try:
             one = commitments.purchase(uow, card, project, wanted, f"what-if-{len(bought)}").commitment
         except PodyardError as error:

@@ -24,11 +24,11 @@ from podyard.hardware.accelerator_types import parse
 from podyard.pricing import attribution
 from podyard.pricing.attribution import Owned
 from podyard.pricing.bill import Bill
-from podyard.pricing.export import Committed, Listed, ResourceFacts, Source, Statement
+from podyard.pricing.export import Committed, ExportSource, Listed, ResourceFacts, Statement
 from podyard.pricing.sku import RateCard
 
 
-def source(uow: UnitOfWork, card: RateCard, project: str, month: str, *, by_job: bool) -> Source | None:
+def source(uow: UnitOfWork, card: RateCard, project: str, month: str, *, by_job: bool) -> ExportSource | None:
     """One month to export: as it was issued, or, of an open month, as its invoice is so far. None: there is nothing to
     invoice in it. The caller has asked for permission."""
     account = accounts.of(uow, project)
@@ -50,7 +50,9 @@ def _find_issued(uow: UnitOfWork, project: str, month: str) -> IssuedInvoice | N
         return None
 
 
-def _source_of_issued(uow: UnitOfWork, card: RateCard, account: Account, issued: IssuedInvoice, by_job: bool) -> Source:
+def _source_of_issued(
+    uow: UnitOfWork, card: RateCard, account: Account, issued: IssuedInvoice, by_job: bool
+) -> ExportSource:
     """From the events and prices that the invoice knew of. That its rows are those of the document is checked when they
     are made."""
     then = bills.card_of_then(uow, card, issued.issued_at)
@@ -68,8 +70,8 @@ def _source(
     bill: Bill,
     by_job: bool,
     issued_at: PlatformTime | None,
-) -> Source:
-    return Source(
+) -> ExportSource:
+    return ExportSource(
         statement=_statement(account, document, issued_at is not None),
         charges=bill.charges,
         commitments=_commitments(uow, card, account.project),

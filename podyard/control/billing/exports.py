@@ -20,7 +20,7 @@ from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain import months
 from podyard.domain.export import Export
 from podyard.domain.principal import Principal
-from podyard.pricing.export import Source, rows
+from podyard.pricing.export import ExportSource, rows
 from podyard.pricing.export_bigquery import as_bigquery
 from podyard.pricing.export_focus import as_focus
 from podyard.pricing.export_slices import GRANULARITIES
@@ -60,7 +60,7 @@ FORMATS: Mapping[str, Format] = {
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Request:
+class ExportRequest:
     """What is wanted: months, both included, in a format, by `day` or `hour`; `by_job`: a row for each job."""
 
     format: str
@@ -97,7 +97,9 @@ def format_of(name: str) -> Format:
     return FORMATS[name]
 
 
-def one_month(uow: UnitOfWork, card: RateCard, principal: Principal, project: str, request: Request) -> Source:
+def one_month(
+    uow: UnitOfWork, card: RateCard, principal: Principal, project: str, request: ExportRequest
+) -> ExportSource:
     """A month to export at once. Raises NOT_FOUND where there is nothing to invoice in it."""
     accounts.require_to_view(uow, principal, project, f"invoices/{request.from_month}")
     request.check()
@@ -107,7 +109,7 @@ def one_month(uow: UnitOfWork, card: RateCard, principal: Principal, project: st
     return found
 
 
-def small_file(found: Source, request: Request) -> bytes:
+def small_file(found: ExportSource, request: ExportRequest) -> bytes:
     """The file of one month. Raises FAILED_PRECONDITION for one that has to be made in the background."""
     made = list(itertools.islice(rows(found, request.granularity), SMALL_ROWS_MAX + 1))
     if len(made) > SMALL_ROWS_MAX:
@@ -117,7 +119,7 @@ def small_file(found: Source, request: Request) -> bytes:
     return b"".join(format_of(request.format).encode([(found, made)]))
 
 
-def create(uow: UnitOfWork, principal: Principal, project: str, request: Request) -> Export:
+def create(uow: UnitOfWork, principal: Principal, project: str, request: ExportRequest) -> Export:
     """Asks for an export. Raises RESOURCE_EXHAUSTED when as many as there may be are under way."""
     accounts.require_to_view(uow, principal, project, "exports")
     request.check()
@@ -168,7 +170,7 @@ def claim(uow: UnitOfWork, export_id: str) -> Export | None:
     return _CLAIMS.take(uow, found)
 
 
-def month_of(uow: UnitOfWork, card: RateCard, claimed: Export, month: str) -> Source | None:
+def month_of(uow: UnitOfWork, card: RateCard, claimed: Export, month: str) -> ExportSource | None:
     """A month of a claimed export, as of the moment at which it was asked for. None: nothing was used in it."""
     return export_source.source(uow.at(claimed.created), card, claimed.project, month, by_job=claimed.by_job)
 

@@ -21,7 +21,7 @@ TAKEN_PREFIX = "ssh: "  # of a host's problem, when nobody can connect to it
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Listeners:
+class NodeListeners:
     """Where the hosts of a READY node listen: at the addresses number `first` up to `first + count - 1`."""
 
     node_key: str
@@ -29,15 +29,15 @@ class Listeners:
     count: int
 
 
-def listeners(uow: UnitOfWork) -> tuple[int, list[Listeners]]:
+def listeners(uow: UnitOfWork) -> tuple[int, list[NodeListeners]]:
     """(where the yard's addresses begin, what listens there). Beyond `LISTENERS_MAX` the newest nodes have none."""
-    found: list[Listeners] = []
+    found: list[NodeListeners] = []
     room = LISTENERS_MAX
     for key, first, hosts_of_node in node_rows.addresses(uow, LISTENERS_MAX) if HAS_HOST_ADDRESSES else ():
         count = min(room, hosts_of_node)
         room -= count
         if count > 0:
-            found.append(Listeners(key, first, count))
+            found.append(NodeListeners(key, first, count))
     return yard.read(uow).address_base if found else 0, found
 
 

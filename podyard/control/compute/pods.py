@@ -20,7 +20,7 @@ from podyard.domain.principal import Principal
 from podyard.domain.slice import SliceRecord
 from podyard.hardware.accelerator_types import AcceleratorType
 from podyard.hardware.torus import full_mask
-from podyard.scheduler.defragment import Move, advice
+from podyard.scheduler.defragment import SliceMove, advice
 from podyard.scheduler.placement import fragmentation, largest_free_box
 
 
@@ -59,7 +59,7 @@ class Moving:
 
     node: str
     kind: AcceleratorType
-    move: Move
+    move: SliceMove
 
 
 def all_pods(uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str) -> list[PodView]:

@@ -24,7 +24,7 @@ COUNTERS_MAX = 10_000  # of one minute; projects that do not exist cost memory t
 _DEFAULT = "default"
 
 
-class Platform(Protocol):
+class QuotaOwner(Protocol):
     """What is needed of the platform's parts."""
 
     @property
@@ -61,7 +61,7 @@ _minutes: weakref.WeakKeyDictionary[Database, _Minute] = weakref.WeakKeyDictiona
 _minutes_lock = threading.Lock()
 
 
-def check(platform: Platform, project: str, method: str) -> None:
+def check(platform: QuotaOwner, project: str, method: str) -> None:
     """Counts one request; raises RESOURCE_EXHAUSTED with Google's text when the minute's are used up.
 
     `method`: `nodes.create`, or an id that ends so. Reads the database only to refuse, so it must not be called inside

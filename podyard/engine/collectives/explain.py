@@ -22,7 +22,7 @@ from podyard.engine.collectives.schedule import (
     sent_elements,
     summation_order,
 )
-from podyard.engine.collectives.torus import Phase, colour_orders, torus_all_reduce
+from podyard.engine.collectives.torus import TorusPhase, colour_orders, torus_all_reduce
 from podyard.engine.report.summary import bytes_text, percent, time_text
 from podyard.engine.timing.collectives import (
     COLLECTIVE_START_SECONDS,
@@ -83,11 +83,11 @@ class Ring:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Span:
+class RankSpan:
     """A phase of a colour, to scatter sums or (`gathers`) to gather them. `nbytes`: what a chip sends, on average;
     seconds since the start of the whole."""
 
-    phase: Phase
+    phase: TorusPhase
     gathers: bool
     nbytes: float
     start: float
@@ -104,7 +104,7 @@ class Colour:
 
     name: str
     share: float
-    spans: tuple[Span, ...]
+    spans: tuple[RankSpan, ...]
 
     @property
     def seconds(self) -> float:
@@ -222,11 +222,11 @@ def _colours(kind: AcceleratorType, nbytes: int) -> tuple[Colour, ...]:
         return ()
     colours = []
     for name, forward in zip(COLOURS, colours_of(kind), strict=False):
-        spans: list[Span] = []
+        spans: list[RankSpan] = []
         start = COLLECTIVE_START_SECONDS
         for gathers, phase in (*((False, one) for one in forward), *((True, one) for one in reversed(forward))):
             seconds = phase_seconds(kind, phase, nbytes)
-            spans.append(Span(phase, gathers, nbytes * phase.sent_share, start, seconds))
+            spans.append(RankSpan(phase, gathers, nbytes * phase.sent_share, start, seconds))
             start += seconds
         colours.append(Colour(name, forward[0].share, tuple(spans)))
     return tuple(colours)

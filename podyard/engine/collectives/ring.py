@@ -14,7 +14,7 @@ import numpy as np
 from podyard.base.errors import invalid
 from podyard.engine.collectives.combine import Array, Combine, Reduction, combiner, finish
 from podyard.engine.collectives.schedule import (
-    Kind,
+    CollectiveKind,
     Move,
     Op,
     Schedule,
@@ -45,9 +45,9 @@ def run_schedule(
     and what the transport raises; the vectors are then spoilt.
     """
     first = next(iter(vectors.values()))
-    if schedule.kind is Kind.ALL_TO_ALL and len(first) % schedule.chunk_count:
+    if schedule.kind is CollectiveKind.ALL_TO_ALL and len(first) % schedule.chunk_count:
         raise invalid(f"{len(first)} elements are not {schedule.chunk_count} equal parts", "length")
-    adds = schedule.kind in (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER)
+    adds = schedule.kind in (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER)
     combine = combiner(reduction, first.dtype) if adds else None
     run = _Run(schedule, transport, vectors, sequence, combine)
     run.steps()

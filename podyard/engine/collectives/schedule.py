@@ -14,7 +14,7 @@ from enum import StrEnum
 from podyard.base.errors import invalid
 
 
-class Kind(StrEnum):
+class CollectiveKind(StrEnum):
     """What a collective gives, to ranks 0 to k - 1 with a vector of chunks each."""
 
     ALL_REDUCE = "all-reduce"
@@ -54,7 +54,7 @@ class Move:
 class Schedule:
     """`steps[i]` holds the messages that are under way at the same time."""
 
-    kind: Kind
+    kind: CollectiveKind
     rank_count: int
     chunk_count: int
     steps: tuple[tuple[Move, ...], ...]
@@ -97,19 +97,21 @@ def ring_all_reduce(rank_count: int) -> Schedule:
     k = _at_least_one(rank_count)
     adding = tuple(_ring_step(k, step, 0, Op.ADD) for step in range(k - 1))
     copying = tuple(_ring_step(k, step, 0, Op.COPY) for step in range(k - 1, 2 * (k - 1)))
-    return Schedule(Kind.ALL_REDUCE, k, k, adding + copying)
+    return Schedule(CollectiveKind.ALL_REDUCE, k, k, adding + copying)
 
 
 def ring_reduce_scatter(rank_count: int) -> Schedule:
     """Rank r ends with the sum of chunk r. Raises INVALID_ARGUMENT for fewer than one rank."""
     k = _at_least_one(rank_count)
-    return Schedule(Kind.REDUCE_SCATTER, k, k, tuple(_ring_step(k, step, -1, Op.ADD) for step in range(k - 1)))
+    return Schedule(
+        CollectiveKind.REDUCE_SCATTER, k, k, tuple(_ring_step(k, step, -1, Op.ADD) for step in range(k - 1))
+    )
 
 
 def ring_all_gather(rank_count: int) -> Schedule:
     """Rank r starts with chunk r, all end with all. Raises INVALID_ARGUMENT for fewer than one rank."""
     k = _at_least_one(rank_count)
-    return Schedule(Kind.ALL_GATHER, k, k, tuple(_ring_step(k, step, 0, Op.COPY) for step in range(k - 1)))
+    return Schedule(CollectiveKind.ALL_GATHER, k, k, tuple(_ring_step(k, step, 0, Op.COPY) for step in range(k - 1)))
 
 
 def pipelined_broadcast(rank_count: int, chunk_count: int) -> Schedule:
@@ -130,7 +132,7 @@ def pipelined_broadcast(rank_count: int, chunk_count: int) -> Schedule:
                 if 0 <= chunk < chunk_count
             )
         )
-    return Schedule(Kind.BROADCAST, k, chunk_count, tuple(steps))
+    return Schedule(CollectiveKind.BROADCAST, k, chunk_count, tuple(steps))
 
 
 def pairwise_all_to_all(rank_count: int) -> Schedule:
@@ -146,7 +148,7 @@ def pairwise_all_to_all(rank_count: int) -> Schedule:
         steps.append(
             tuple(Move(rank, other, other, other + 1, Op.COPY, rank) for rank, other in pairs if other != rank)
         )
-    return Schedule(Kind.ALL_TO_ALL, k, k, tuple(step for step in steps if step))
+    return Schedule(CollectiveKind.ALL_TO_ALL, k, k, tuple(step for step in steps if step))
 
 
 def dissemination_barrier(rank_count: int) -> Schedule:
@@ -155,7 +157,7 @@ def dissemination_barrier(rank_count: int) -> Schedule:
     k = _at_least_one(rank_count)
     distances = [1 << power for power in range((k - 1).bit_length())]
     return Schedule(
-        Kind.BARRIER, k, 1,
+        CollectiveKind.BARRIER, k, 1,
         tuple(tuple(Move(rank, (rank + far) % k, 0, 0, Op.COPY, 0) for rank in range(k)) for far in distances),
     )  # fmt: skip
 

@@ -14,11 +14,11 @@ import math
 from collections.abc import Iterator, Sequence
 
 from podyard.base.errors import invalid
-from podyard.engine.collectives.schedule import Kind, Move, Op, Schedule
+from podyard.engine.collectives.schedule import CollectiveKind, Move, Op, Schedule
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Phase:
+class TorusPhase:
     """Sums along `extent` chips: `share` of the vector is what every chip has of it before the phase."""
 
     dimension: int
@@ -37,12 +37,12 @@ class Phase:
         return self.share * (self.extent - 1) / self.extent
 
 
-def phases_of(shape: Sequence[int], wrap: Sequence[bool], order: Sequence[int], share: float) -> tuple[Phase, ...]:
+def phases_of(shape: Sequence[int], wrap: Sequence[bool], order: Sequence[int], share: float) -> tuple[TorusPhase, ...]:
     """The phases of one colour that scatters along the dimensions in `order`; those of one chip have none."""
     phases = []
     for dimension in order:
         if shape[dimension] > 1:
-            phases.append(Phase(dimension, shape[dimension], wrap[dimension], share))
+            phases.append(TorusPhase(dimension, shape[dimension], wrap[dimension], share))
             share /= shape[dimension]
     return tuple(phases)
 
@@ -75,7 +75,9 @@ def torus_all_reduce(shape: Sequence[int], wrap: Sequence[bool]) -> Schedule:
         for index, (order, is_mirrored) in enumerate(zip(orders, twins, strict=True))
     ]
     steps = itertools.zip_longest(*colours, fillvalue=())
-    return Schedule(Kind.ALL_REDUCE, chips, chips * len(orders), tuple(tuple(itertools.chain(*step)) for step in steps))
+    return Schedule(
+        CollectiveKind.ALL_REDUCE, chips, chips * len(orders), tuple(tuple(itertools.chain(*step)) for step in steps)
+    )
 
 
 def _colour(
@@ -107,7 +109,7 @@ def _colour(
     return forward + back
 
 
-def _sends(phase: Phase, position: int, step: int, is_mirrored: bool) -> Iterator[tuple[int, int]]:
+def _sends(phase: TorusPhase, position: int, step: int, is_mirrored: bool) -> Iterator[tuple[int, int]]:
     """(owner of the part that is sent, position that it is sent to), for the chip at `position`.
 
     A part comes to its owner from both sides; the farthest chips of a side begin, so that all of it arrives in the last

@@ -41,7 +41,7 @@ _OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "Ran out of memory")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Target:
+class CompileTarget:
     """A slice as libtpu names it, e.g. `v4:4x4x8_twisted`. `host_bounds`: chips of one host as (x, y, z). `chip_config`
     "megacore" makes the two cores of a v4 chip one device; elsewhere it is "default"."""
 
@@ -103,9 +103,9 @@ class _Compiler:
         self._device_list: Any = _jax.DeviceList
         self._parse: Any = ir.Module.parse
         self._mlir_error: type[Exception] = ir.MLIRError
-        self._devices: dict[Target, Sequence[Any]] = {}
+        self._devices: dict[CompileTarget, Sequence[Any]] = {}
 
-    def devices(self, target: Target) -> Sequence[Any]:
+    def devices(self, target: CompileTarget) -> Sequence[Any]:
         if target not in self._devices:
             described = self._get_topology(
                 platform="tpu",
@@ -168,7 +168,7 @@ def _error(error: PodyardError) -> dict[str, object]:
 
 def _verdict(compiler: _Compiler, request: Mapping[str, Any]) -> dict[str, object]:
     x, y, z = request["host_bounds"]
-    devices = compiler.devices(Target(request["topology"], (x, y, z), request["chip_config"]))
+    devices = compiler.devices(CompileTarget(request["topology"], (x, y, z), request["chip_config"]))
     partitions = request["partitions"]
     if partitions > len(devices):
         raise invalid(f"{partitions} partitions on a slice of {len(devices)} devices", "partitions")

@@ -55,7 +55,7 @@ class Output:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Cycle:
+class ArrayCycle:
     """The registers at the end of cycle `number`. `working`: the cells that added a product in this cycle."""
 
     number: int
@@ -80,7 +80,7 @@ class Trace:
     x: Plane
     w: Plane
     y: Plane
-    cycles: tuple[Cycle, ...]
+    cycles: tuple[ArrayCycle, ...]
 
     @property
     def title(self) -> str:
@@ -156,7 +156,7 @@ def as_text(trace: Trace) -> str:
     return "\n".join(blocks) + "\n"
 
 
-def sentences(cycle: Cycle) -> list[str]:
+def sentences(cycle: ArrayCycle) -> list[str]:
     """What passed the edges, in words: up to one line for each edge and one for the results."""
     lines = []
     for edge in ("left", "top"):
@@ -181,7 +181,7 @@ def _draw(m: int, k: int, n: int, seed: int) -> tuple[Matrix, Matrix]:
     return drawn[: m * k].reshape(m, k), drawn[m * k :].reshape(k, n)
 
 
-def _cycle(tick: Tick, numbers: Tick, dataflow: Dataflow, k: int, n: int, left: tuple[Output, ...]) -> Cycle:
+def _cycle(tick: Tick, numbers: Tick, dataflow: Dataflow, k: int, n: int, left: tuple[Output, ...]) -> ArrayCycle:
     rows, columns = tick.sums.shape
     row, column = np.indices((rows, columns))
     # The place in the stream that a cell works on in this cycle.
@@ -196,7 +196,7 @@ def _cycle(tick: Tick, numbers: Tick, dataflow: Dataflow, k: int, n: int, left: 
     entered = _operands_at("left", left_matrix, tick.left_edge, numbers.left_edge, k, n)
     if tick.top_edge is not None and numbers.top_edge is not None:
         entered += _operands_at("top", top_matrix, tick.top_edge, numbers.top_edge, k, n)
-    return Cycle(
+    return ArrayCycle(
         number=tick.number,
         fold=tick.fold.index,
         phase=tick.phase,

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from podyard.engine import film
-from podyard.engine.numerics.explain import PHASE_TEXTS, Cycle, Plane, Trace, sentences, text_of
+from podyard.engine.numerics.explain import PHASE_TEXTS, ArrayCycle, Plane, Trace, sentences, text_of
 
 _CELL = 64  # the unit of all lengths below is a pixel of an unscaled picture
 _GAP = 4
@@ -77,7 +77,7 @@ def _texts(plane: Plane) -> list[str]:
     return [text_of(value) or _NOTHING for line in plane for value in line]
 
 
-def _kinds(cycle: Cycle) -> list[str]:
+def _kinds(cycle: ArrayCycle) -> list[str]:
     """What a cell does: `work` adds a product, `hold` only keeps or passes something on, `idle` is empty."""
     kinds = []
     for line in zip(cycle.working, cycle.activations, cycle.weights, cycle.sums, strict=True):
@@ -87,7 +87,7 @@ def _kinds(cycle: Cycle) -> list[str]:
     return kinds
 
 
-def _edges(trace: Trace, cycle: Cycle) -> list[list[str]]:
+def _edges(trace: Trace, cycle: ArrayCycle) -> list[list[str]]:
     """Labels `x[0,1]=3` of the left, the top and the bottom edge, one for each lane."""
     left, top, bottom = [_NOTHING] * trace.rows, [_NOTHING] * trace.cols, [_NOTHING] * trace.cols
     for operand in cycle.entered:
@@ -100,16 +100,16 @@ def _edges(trace: Trace, cycle: Cycle) -> list[list[str]]:
     return [left, top, bottom]
 
 
-def _headline(trace: Trace, cycle: Cycle) -> str:
+def _headline(trace: Trace, cycle: ArrayCycle) -> str:
     fold = f", fold {cycle.fold} (last: {trace.folds - 1})" if trace.folds > 1 else ""
     return f"Cycle {cycle.number} (last: {trace.cycles[-1].number}){fold} \u00b7 {PHASE_TEXTS[cycle.phase]}"
 
 
-def _cycle_text(cycle: Cycle) -> str:
+def _cycle_text(cycle: ArrayCycle) -> str:
     return "; ".join(sentences(cycle)) or "nothing enters, nothing leaves"
 
 
-def _picture(trace: Trace, cycle: Cycle) -> str:
+def _picture(trace: Trace, cycle: ArrayCycle) -> str:
     width, height = _LEFT + trace.cols * _CELL + _RIGHT, _TOP + trace.rows * _CELL + _BOTTOM
     name = html.escape(f"The registers of {trace.title}")
     parts = [f'<svg viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img" aria-label="{name}">']

@@ -294,7 +294,7 @@ def _own_parts(name: str, precision: Any) -> int:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Parts:
+class _TransformParts:
     """An operand as bfloat16 numbers. `finite` add up to it where it is finite and are 0 elsewhere; `leading` is
     finite[0] there and the operand itself elsewhere."""
 
@@ -302,11 +302,11 @@ class _Parts:
     finite: list[Any]
 
 
-def _split(operand: Any, parts: int) -> _Parts:
+def _split(operand: Any, parts: int) -> _TransformParts:
     """Infinities and NaN only take part in the product of the leading parts: infinity times a part that is 0 would be
     NaN, and so would be infinity less its rounded self."""
     if parts == 1:
-        return _Parts(_round(operand), [])
+        return _TransformParts(_round(operand), [])
     is_finite = lax.is_finite(operand)
     rest = lax.select(is_finite, operand, lax.full_like(operand, 0))
     result = []
@@ -315,7 +315,7 @@ def _split(operand: Any, parts: int) -> _Parts:
         part = _round(lax.clamp(-_BFLOAT16_MAX, rest, _BFLOAT16_MAX))
         result.append(part)
         rest = rest - part
-    return _Parts(lax.select(is_finite, result[0], operand), result)
+    return _TransformParts(lax.select(is_finite, result[0], operand), result)
 
 
 def _round(operand: Any) -> Any:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from podyard.engine.program.ir import Operation, TensorType
+from podyard.engine.program.ir import HloOperation, TensorType
 
 _RENAMED = {
     "broadcast_in_dim": {"dims": "dims", "broadcast_dimensions": "dims"},
@@ -39,7 +39,9 @@ _RENAMED = {
 _LISTS = frozenset({"dims", "sizes", "low", "high", "padding", "window", "strides"})
 
 
-def normalise(operation: Operation, positional: Sequence[object], operands: Sequence[TensorType]) -> dict[str, object]:
+def normalise(
+    operation: HloOperation, positional: Sequence[object], operands: Sequence[TensorType]
+) -> dict[str, object]:
     """The attributes of the table above, from those that were read."""
     given = operation.attributes
     opcode = operation.opcode
@@ -153,7 +155,7 @@ def _slice(given: dict[str, object], positional: Sequence[object], rank: int) ->
     return {name: _spread(flat_ints(given.get(long)), rank) for name, long in names.items()}
 
 
-def contradiction(operation: Operation, operands: Sequence[TensorType], results: Sequence[TensorType]) -> str:
+def contradiction(operation: HloOperation, operands: Sequence[TensorType], results: Sequence[TensorType]) -> str:
     """What makes an operation impossible: too few operands, axes that its arrays do not have, shapes that do not follow
     from each other. Empty where there is nothing; not all that a verifier knows, but all that the models rely on."""
     opcode = operation.opcode
@@ -166,7 +168,7 @@ def contradiction(operation: Operation, operands: Sequence[TensorType], results:
     return "" if not checked or _fits(operation, operands, results[0]) else "does not fit its operands and results"
 
 
-def _fits(operation: Operation, operands: Sequence[TensorType], result: TensorType) -> bool:
+def _fits(operation: HloOperation, operands: Sequence[TensorType], result: TensorType) -> bool:
     opcode = operation.opcode
     if opcode in _SAME_SHAPE:
         return all(one.shape == result.shape for one in operands)
@@ -199,7 +201,7 @@ def _axes_in(axes: Sequence[int], type_: TensorType) -> bool:
     return len(set(axes)) == len(axes) and all(0 <= axis < len(type_.shape) for axis in axes)
 
 
-def _dot_fits(operation: Operation, operands: Sequence[TensorType], result: TensorType) -> bool:
+def _dot_fits(operation: HloOperation, operands: Sequence[TensorType], result: TensorType) -> bool:
     left, right = operands[:2]
     lhs = operation.ints("lhs_batching") + operation.ints("lhs_contracting")
     rhs = operation.ints("rhs_batching") + operation.ints("rhs_contracting")
@@ -213,7 +215,7 @@ def _dot_fits(operation: Operation, operands: Sequence[TensorType], result: Tens
     return list(result.shape) == batch + free
 
 
-def _convolution_fits(operation: Operation, operands: Sequence[TensorType], result: TensorType) -> bool:
+def _convolution_fits(operation: HloOperation, operands: Sequence[TensorType], result: TensorType) -> bool:
     rank = len(result.shape)
     pairs = (("lhs_dims", operands[0]), ("kernel_dims", operands[1]), ("out_dims", result))
     if rank < 2 or any(len(operation.ints(name)) != rank or not _axes_in(operation.ints(name), t) for name, t in pairs):
@@ -226,25 +228,25 @@ def _convolution_fits(operation: Operation, operands: Sequence[TensorType], resu
     return len(operands[0].shape) == len(operands[1].shape) == rank and min([*counts, *steps]) >= 1
 
 
-def _broadcast_fits(operation: Operation, operands: Sequence[TensorType], result: TensorType) -> bool:
+def _broadcast_fits(operation: HloOperation, operands: Sequence[TensorType], result: TensorType) -> bool:
     source, dims = operands[0].shape, operation.ints("dims")
     if len(dims) != len(source) or not _axes_in(dims, result):
         return False
     return all(extent in (1, result.shape[dim]) for extent, dim in zip(source, dims, strict=True))
 
 
-def _transpose_fits(operation: Operation, operands: Sequence[TensorType], result: TensorType) -> bool:
+def _transpose_fits(operation: HloOperation, operands: Sequence[TensorType], result: TensorType) -> bool:
     source, dims = operands[0].shape, operation.ints("dims")
     return sorted(dims) == list(range(len(source))) and tuple(source[dim] for dim in dims) == result.shape
 
 
-def _reduce_fits(operation: Operation, operands: Sequence[TensorType], result: TensorType) -> bool:
+def _reduce_fits(operation: HloOperation, operands: Sequence[TensorType], result: TensorType) -> bool:
     dims = operation.ints("dims")
     kept = tuple(extent for axis, extent in enumerate(operands[0].shape) if axis not in dims)
     return _axes_in(dims, operands[0]) and kept == result.shape
 
 
-def _window_fits(operation: Operation, operands: Sequence[TensorType], result: TensorType) -> bool:
+def _window_fits(operation: HloOperation, operands: Sequence[TensorType], result: TensorType) -> bool:
     rank = len(operands[0].shape)
     window, strides, padding = (operation.ints(name) for name in ("window", "strides", "padding"))
     if len(window) != rank or len(strides) not in (0, rank) or len(padding) not in (0, 2 * rank):
@@ -252,7 +254,7 @@ def _window_fits(operation: Operation, operands: Sequence[TensorType], result: T
     return len(result.shape) == rank and min([*window, *strides, 1]) >= 1
 
 
-def _slice_fits(operation: Operation, operands: Sequence[TensorType], result: TensorType) -> bool:
+def _slice_fits(operation: HloOperation, operands: Sequence[TensorType], result: TensorType) -> bool:
     bounds = zip(*(operation.ints(name) for name in ("starts", "limits", "strides")), strict=False)
     if {len(operation.ints(name)) for name in ("starts", "limits", "strides")} != {len(operands[0].shape)}:
         return False
@@ -260,14 +262,14 @@ def _slice_fits(operation: Operation, operands: Sequence[TensorType], result: Te
     return tuple(taken) == result.shape
 
 
-def _concatenation_fits(operation: Operation, operands: Sequence[TensorType], result: TensorType) -> bool:
+def _concatenation_fits(operation: HloOperation, operands: Sequence[TensorType], result: TensorType) -> bool:
     dim = operation.int("dim")
     if any(len(one.shape) != len(result.shape) for one in operands) or not _axes_in((dim,), result):
         return False
     return sum(one.shape[dim] for one in operands) == result.shape[dim]
 
 
-_SHAPE_RULES: dict[str, Callable[[Operation, Sequence[TensorType], TensorType], bool]] = {
+_SHAPE_RULES: dict[str, Callable[[HloOperation, Sequence[TensorType], TensorType], bool]] = {
     "dot_general": _dot_fits, "convolution": _convolution_fits, "broadcast_in_dim": _broadcast_fits,
     "transpose": _transpose_fits, "reduce": _reduce_fits, "reduce_window": _window_fits,
     "select_and_scatter": _window_fits, "slice": _slice_fits, "concatenate": _concatenation_fits,

@@ -14,7 +14,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal
 
 from podyard.base.errors import Code, PodyardError
 from podyard.engine.program.doubts import Doubt
-from podyard.engine.program.ir import DTYPE_BYTES, Body, Operation, Program, TensorType, values_read
+from podyard.engine.program.ir import DTYPE_BYTES, Body, HloOperation, Program, TensorType, values_read
 from podyard.engine.program.placements import (
     constraint_axis,
     is_on_mesh,
@@ -106,7 +106,7 @@ class _Reader:
 
     def program(self, closed: ClosedJaxpr) -> Program:
         scope: dict[Any, int] = {}
-        operations: list[Operation] = []
+        operations: list[HloOperation] = []
         parameters = [self._define(scope, variable) for variable in closed.jaxpr.invars]
         for variable, value in zip(closed.jaxpr.constvars, closed.consts, strict=True):
             scope[variable] = self._constant(value, variable.aval, operations)
@@ -148,30 +148,30 @@ class _Reader:
         scope[variable] = self._new(type_of(variable.aval))
         return scope[variable]
 
-    def _read(self, atom: Any, scope: dict[Any, int], operations: list[Operation]) -> int:
+    def _read(self, atom: Any, scope: dict[Any, int], operations: list[HloOperation]) -> int:
         if not isinstance(atom, Literal):
             return scope[atom]
         return self._constant(atom.val, atom.aval, operations)
 
-    def _constant(self, value: Any, aval: Any, operations: list[Operation]) -> int:
+    def _constant(self, value: Any, aval: Any, operations: list[HloOperation]) -> int:
         result = self._new(type_of(aval))
         attributes: dict[str, object] = {}
         if self.types[result].size == 1 and isinstance(value, int | float | bool | np.generic | np.ndarray):
             number = np.asarray(value).reshape(()).item()
             if isinstance(number, int | float):
                 attributes["value"] = number
-        operations.append(Operation("constant", (), (result,), attributes))
+        operations.append(HloOperation("constant", (), (result,), attributes))
         return result
 
     # --- operations
 
-    def _operations(self, jaxpr: Jaxpr, scope: dict[Any, int]) -> list[Operation]:
-        operations: list[Operation] = []
+    def _operations(self, jaxpr: Jaxpr, scope: dict[Any, int]) -> list[HloOperation]:
+        operations: list[HloOperation] = []
         for eqn in jaxpr.eqns:
             self._equation(eqn, scope, operations)
         return operations
 
-    def _equation(self, eqn: JaxprEqn, scope: dict[Any, int], operations: list[Operation]) -> None:
+    def _equation(self, eqn: JaxprEqn, scope: dict[Any, int], operations: list[HloOperation]) -> None:
         name = eqn.primitive.name
         operands = [self._read(atom, scope, operations) for atom in eqn.invars]
         attributes = self._place(eqn)
@@ -193,20 +193,20 @@ class _Reader:
         attributes |= own
         if opcode in _SPREADING:
             operands = [self._spread(operand, self.types[results[0]], operations) for operand in operands]
-        operations.append(Operation(opcode, tuple(operands), results, attributes, where=name))
+        operations.append(HloOperation(opcode, tuple(operands), results, attributes, where=name))
 
-    def _spread(self, operand: int, result: TensorType, operations: list[Operation]) -> int:
+    def _spread(self, operand: int, result: TensorType, operations: list[HloOperation]) -> int:
         """Lowering makes operands of element-wise operations as large as the result; a jaxpr leaves it unsaid."""
         type_ = self.types[operand]
         if type_.shape == result.shape:
             return operand
         spread = self._new(TensorType(result.shape, type_.dtype))
         dims = tuple(range(len(result.shape) - len(type_.shape), len(result.shape)))
-        operations.append(Operation("broadcast_in_dim", (operand,), (spread,), {"dims": dims}))
+        operations.append(HloOperation("broadcast_in_dim", (operand,), (spread,), {"dims": dims}))
         return spread
 
     def _call(
-        self, body: Any, operands: list[int], eqn: JaxprEqn, scope: dict[Any, int], operations: list[Operation]
+        self, body: Any, operands: list[int], eqn: JaxprEqn, scope: dict[Any, int], operations: list[HloOperation]
     ) -> None:
         """The body in place of the call."""
         jaxpr, consts = (body.jaxpr, body.consts) if isinstance(body, ClosedJaxpr) else (body, ())
@@ -251,7 +251,7 @@ class _Reader:
                     program.doubts.append(_inner_sharding(f"result {place} of {name}"))
 
     def _shard_map(
-        self, eqn: JaxprEqn, operands: list[int], scope: dict[Any, int], operations: list[Operation]
+        self, eqn: JaxprEqn, operands: list[int], scope: dict[Any, int], operations: list[HloOperation]
     ) -> None:
         """The body is one device's program: what goes in and comes out is counted with the sizes that it has there."""
         jaxpr, mesh, place = eqn.params["jaxpr"], eqn.params["mesh"], place_of(eqn)
@@ -267,25 +267,25 @@ class _Reader:
         jaxpr, consts = (closed.jaxpr, closed.consts) if isinstance(closed, ClosedJaxpr) else (closed, ())
         inner: dict[Any, int] = dict(zip(jaxpr.invars, given, strict=False))
         parameters = [self._define(inner, variable) for variable in jaxpr.invars[len(given) :]]
-        operations: list[Operation] = []
+        operations: list[HloOperation] = []
         for variable, value in zip(jaxpr.constvars, consts, strict=False):
             inner[variable] = self._constant(value, variable.aval, operations)
         operations += self._operations(jaxpr, inner)
         return Body(parameters, operations, [self._read(atom, inner, operations) for atom in jaxpr.outvars])
 
-    def scan(self, eqn: JaxprEqn, operands: list[int], scope: dict[Any, int], operations: list[Operation]) -> None:
+    def scan(self, eqn: JaxprEqn, operands: list[int], scope: dict[Any, int], operations: list[HloOperation]) -> None:
         """A loop of known length; slices of the stacked inputs are parameters of its body."""
         const_count = eqn.params["num_consts"]
         body = self._body(eqn.params["jaxpr"], operands[:const_count])
         results = tuple(self._define(scope, variable) for variable in eqn.outvars)
         operations.append(
-            Operation(
+            HloOperation(
                 "while", tuple(operands[const_count:]), results, {"trip": int(eqn.params["length"])}, (body,), "scan"
             )
         )
 
     def while_loop(
-        self, eqn: JaxprEqn, operands: list[int], scope: dict[Any, int], operations: list[Operation]
+        self, eqn: JaxprEqn, operands: list[int], scope: dict[Any, int], operations: list[HloOperation]
     ) -> None:
         condition_count, body_count = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
         carried = operands[condition_count + body_count :]
@@ -293,55 +293,59 @@ class _Reader:
         body = self._body(eqn.params["body_jaxpr"], operands[condition_count : condition_count + body_count])
         results = tuple(self._define(scope, variable) for variable in eqn.outvars)
         place = place_of(eqn)
-        operations.append(Operation("while", tuple(carried), results, {"place": place}, (condition, body), "while"))
+        operations.append(HloOperation("while", tuple(carried), results, {"place": place}, (condition, body), "while"))
 
-    def cond(self, eqn: JaxprEqn, operands: list[int], scope: dict[Any, int], operations: list[Operation]) -> None:
+    def cond(self, eqn: JaxprEqn, operands: list[int], scope: dict[Any, int], operations: list[HloOperation]) -> None:
         bodies = tuple(self._body(branch, operands[1:]) for branch in eqn.params["branches"])
         results = tuple(self._define(scope, variable) for variable in eqn.outvars)
-        operations.append(Operation("case", tuple(operands), results, {}, bodies, "cond"))
+        operations.append(HloOperation("case", tuple(operands), results, {}, bodies, "cond"))
 
     def integer_pow(
-        self, eqn: JaxprEqn, operands: list[int], scope: dict[Any, int], operations: list[Operation]
+        self, eqn: JaxprEqn, operands: list[int], scope: dict[Any, int], operations: list[HloOperation]
     ) -> None:
         """Multiplications, by squaring; one divided by their result for a negative exponent, one for none."""
         exponent = abs(int(eqn.params["y"]))
         value, type_ = operands[0], type_of(eqn.outvars[0].aval)
         for _ in range(exponent.bit_length() - 1 + exponent.bit_count() - 1):
             result = self._new(type_)
-            operations.append(Operation("multiply", (value, operands[0]), (result,), {}, where="integer_pow"))
+            operations.append(HloOperation("multiply", (value, operands[0]), (result,), {}, where="integer_pow"))
             value = result
         if eqn.params["y"] <= 0:
             one, ones = self._new(TensorType((), type_.dtype)), self._new(type_)
-            operations.append(Operation("constant", (), (one,), {"value": 1.0}))
-            operations.append(Operation("broadcast_in_dim", (one,), (ones,), {"dims": ()}))
+            operations.append(HloOperation("constant", (), (one,), {"value": 1.0}))
+            operations.append(HloOperation("broadcast_in_dim", (one,), (ones,), {"dims": ()}))
             result = ones
             if exponent:
                 result = self._new(type_)
-                operations.append(Operation("divide", (ones, value), (result,), {}, where="integer_pow"))
+                operations.append(HloOperation("divide", (ones, value), (result,), {}, where="integer_pow"))
             value = result
         scope[eqn.outvars[0]] = value
 
-    def reshape(self, eqn: JaxprEqn, operands: list[int], scope: dict[Any, int], operations: list[Operation]) -> None:
+    def reshape(
+        self, eqn: JaxprEqn, operands: list[int], scope: dict[Any, int], operations: list[HloOperation]
+    ) -> None:
         """Reading the axes in another order is a transposition before."""
         order, value = eqn.params.get("dimensions"), operands[0]
         if order is not None:
             type_ = self.types[value]
             turned = self._new(TensorType(tuple(type_.shape[axis] for axis in order), type_.dtype))
-            operations.append(Operation("transpose", (value,), (turned,), {"dims": tuple(order)}, where="reshape"))
+            operations.append(HloOperation("transpose", (value,), (turned,), {"dims": tuple(order)}, where="reshape"))
             value = turned
         result = self._define(scope, eqn.outvars[0])
-        operations.append(Operation("reshape", (value,), (result,), {}, where="reshape"))
+        operations.append(HloOperation("reshape", (value,), (result,), {}, where="reshape"))
 
-    def randomise(self, eqn: JaxprEqn, operands: list[int], scope: dict[Any, int], operations: list[Operation]) -> None:
+    def randomise(
+        self, eqn: JaxprEqn, operands: list[int], scope: dict[Any, int], operations: list[HloOperation]
+    ) -> None:
         """Random words: a counter, hashed with the key."""
         for variable in eqn.outvars:
             result = self._define(scope, variable)
             counter = self._new(self.types[result])
-            operations.append(Operation("iota", (), (counter,), {"dim": 0}, where=eqn.primitive.name))
-            operations.append(Operation("threefry", (counter, *operands), (result,), {}, where=eqn.primitive.name))
+            operations.append(HloOperation("iota", (), (counter,), {"dim": 0}, where=eqn.primitive.name))
+            operations.append(HloOperation("threefry", (counter, *operands), (result,), {}, where=eqn.primitive.name))
 
 
-_RULES: dict[str, Callable[[_Reader, JaxprEqn, list[int], dict[Any, int], list[Operation]], None]] = {
+_RULES: dict[str, Callable[[_Reader, JaxprEqn, list[int], dict[Any, int], list[HloOperation]], None]] = {
     "scan": _Reader.scan, "while": _Reader.while_loop, "cond": _Reader.cond, "integer_pow": _Reader.integer_pow,
     "reshape": _Reader.reshape,
 }  # fmt: skip

@@ -14,9 +14,9 @@ from podyard.base.errors import invalid
 from podyard.engine.program.attributes import contradiction, normalise
 from podyard.engine.program.doubts import Doubt
 from podyard.engine.program.functions import Function, Outside
-from podyard.engine.program.ir import Body, Operation, Program, TensorType
+from podyard.engine.program.ir import Body, HloOperation, Program, TensorType
 from podyard.engine.program.shardings import PLACED, ShardingNotes, shard_map_doubt
-from podyard.engine.program.text import Token, symbol_name, syntax_error, tensor_type, tokens_of
+from podyard.engine.program.text import SourceToken, symbol_name, syntax_error, tensor_type, tokens_of
 
 # 64 MB of text is a model with thousands of layers written out; more is refused before it is read.
 MAX_TEXT_BYTES = 64 * 2**20
@@ -56,7 +56,7 @@ def parse_stablehlo(text: str) -> Program:
 class _Module(Outside):
     """Functions are found first; `main` is read then, and every called function again at each call."""
 
-    def __init__(self, tokens: list[Token]) -> None:
+    def __init__(self, tokens: list[SourceToken]) -> None:
         super().__init__(tokens)
         self._types: list[TensorType] = []
         # Functions whose bodies are being read, and tokens of bodies that were.
@@ -65,7 +65,7 @@ class _Module(Outside):
         self._token_count = len(tokens)
         self._split_axes: dict[int, int] = {}
         # Manual computations, and how many operations each became.
-        self._manuals: list[tuple[Operation, int]] = []
+        self._manuals: list[tuple[HloOperation, int]] = []
 
     def program(self) -> Program:
         self.find_functions()
@@ -180,7 +180,7 @@ class _Module(Outside):
                 break
         return tuple(values)
 
-    def _value(self, token: Token, scope: Scope) -> tuple[int, ...]:
+    def _value(self, token: SourceToken, scope: Scope) -> tuple[int, ...]:
         name, _, index = token.text.partition("#")
         values = scope.get(name)
         if values is None or len(index) > 6 or (index and int(index) >= len(values)):
@@ -195,7 +195,7 @@ class _Module(Outside):
 
     # --- operations
 
-    def _operation(self, scope: Scope) -> list[Operation]:
+    def _operation(self, scope: Scope) -> list[HloOperation]:
         names = self._result_names()
         token = self.next()
         if token.kind not in ("word", "string"):
@@ -218,7 +218,7 @@ class _Module(Outside):
         if parts.opcode == "sdy.manual_computation":
             return self._manual(parts, names, scope)
         opcode = parts.opcode.rpartition(".")[2]
-        operation = Operation(
+        operation = HloOperation(
             _SYNONYMS.get(opcode, opcode), tuple(parts.operands), tuple(results), parts.attributes,
             tuple(parts.bodies), f"line {token.line}",
         )  # fmt: skip
@@ -238,7 +238,7 @@ class _Module(Outside):
             raise syntax_error(token.line, f"'{parts.opcode}' {problem}")
         return [operation]
 
-    def _place(self, operation: Operation, parts: _Parts) -> dict[str, object]:
+    def _place(self, operation: HloOperation, parts: _Parts) -> dict[str, object]:
         """How a sharding constraint wants its result to lie on the devices."""
         given: object = None
         if parts.opcode.endswith("sharding_constraint"):
@@ -247,7 +247,7 @@ class _Module(Outside):
             given = parts.attributes.get("mhlo.sharding")
         return self._notes.place(given, f"the result at {operation.where}") if given is not None else {}
 
-    def _control_problem(self, operation: Operation) -> str:
+    def _control_problem(self, operation: HloOperation) -> str:
         """What is wrong with the bodies of a loop or a conditional."""
         if operation.opcode not in ("while", "case", "if"):
             return ""
@@ -366,7 +366,7 @@ class _Module(Outside):
             elif token.text != ",":
                 raise syntax_error(token.line, f"'{parts.opcode}' has the operand {token.text!r}")
 
-    def _inline(self, parts: _Parts, names: list[tuple[str, int]], scope: Scope) -> list[Operation]:
+    def _inline(self, parts: _Parts, names: list[tuple[str, int]], scope: Scope) -> list[HloOperation]:
         symbols = [*parts.positional, parts.attributes.get(_CALLS[parts.opcode])]
         callee = next((symbol_name(str(item)) for item in symbols if str(item).startswith("@")), "")
         function = self.functions.get(callee)
@@ -385,22 +385,22 @@ class _Module(Outside):
             position += count
         return body.operations
 
-    def _manual(self, parts: _Parts, names: list[tuple[str, int]], scope: Scope) -> list[Operation]:
+    def _manual(self, parts: _Parts, names: list[tuple[str, int]], scope: Scope) -> list[HloOperation]:
         """A manual computation is one device's program already: its arguments take the place of the global ones."""
         results = [value for name, _ in names for value in scope[name]]
         body = parts.bodies[0] if parts.bodies else Body([], [], [])
         if len(body.parameters) != len(parts.operands) or len(body.results) != len(results):
             raise syntax_error(parts.line, "'sdy.manual_computation' has a body with other arguments or results")
         entries = [
-            Operation("shard", (operand,), (own,), {}, where=f"line {parts.line}")
+            HloOperation("shard", (operand,), (own,), {}, where=f"line {parts.line}")
             for operand, own in zip(parts.operands, body.parameters, strict=True)
         ]
         exits = []
         axes = self._notes.split_results(parts.attributes, len(results))
         for own, value, axis in zip(body.results, results, axes, strict=True):
-            exits.append(Operation("unshard", (own,), (value,), {PLACED: axis}, where=f"line {parts.line}"))
+            exits.append(HloOperation("unshard", (own,), (value,), {PLACED: axis}, where=f"line {parts.line}"))
         inside = [*entries, *body.operations, *exits]
-        manual = Operation(
+        manual = HloOperation(
             parts.opcode, tuple(parts.operands), tuple(results), parts.attributes, where=f"line {parts.line}"
         )
         self._manuals.append((manual, len(inside)))

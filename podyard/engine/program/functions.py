@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 from podyard.engine.program.ir import TensorType
-from podyard.engine.program.text import Reader, Token, symbol_name, syntax_error, tensor_type
+from podyard.engine.program.text import Reader, SourceToken, symbol_name, syntax_error, tensor_type
 
 _MESH_AXIS = re.compile(r'"([^"]*)" ?= ?([0-9]{1,9})\b')
 Parameter = tuple[str, TensorType, Mapping[str, object]]
@@ -29,7 +29,7 @@ class Function:
 class Outside(Reader):
     """Finds the functions of a module; their bodies are passed over."""
 
-    def __init__(self, tokens: list[Token]) -> None:
+    def __init__(self, tokens: list[SourceToken]) -> None:
         super().__init__(tokens)
         self.functions: dict[str, Function] = {}
         self.public: list[str] = []
@@ -102,7 +102,7 @@ class Outside(Reader):
         self.signature()
         return attributes
 
-    def _mesh_axes(self, keyword: Token) -> None:
+    def _mesh_axes(self, keyword: SourceToken) -> None:
         if keyword.kind == "string":
             properties = self._operands_and_properties()
             self._attributes_and_type()
@@ -124,7 +124,7 @@ class Outside(Reader):
             texts.append(self.next().text)
         return texts
 
-    def _function(self, keyword: Token) -> None:
+    def _function(self, keyword: SourceToken) -> None:
         generic = keyword.kind == "string"
         shardings = dict[int, object]()
         if generic:
@@ -207,12 +207,12 @@ class Outside(Reader):
             depth += (mark == "{") - (mark == "}")
 
 
-def _result_types_of(function_type: object, keyword: Token) -> list[TensorType]:
+def _result_types_of(function_type: object, keyword: SourceToken) -> list[TensorType]:
     """The results of `(...) -> ...`, an attribute that was read."""
     if not isinstance(function_type, tuple) or len(function_type) != 2:
         raise syntax_error(keyword.line, "a function without a type")
     results = function_type[1] if isinstance(function_type[1], tuple) else (function_type[1],)
-    return [tensor_type(Token("angled", str(result), keyword.line)) for result in results]
+    return [tensor_type(SourceToken("angled", str(result), keyword.line)) for result in results]
 
 
 __all__ = ["Function", "Outside", "Parameter"]

@@ -48,12 +48,12 @@ class Body:
     """`parameters` and `results` are values; operations are in an order in which operands come first."""
 
     parameters: list[int]
-    operations: list[Operation]
+    operations: list[HloOperation]
     results: list[int]
 
 
 @dataclasses.dataclass(slots=True)
-class Operation:
+class HloOperation:
     """`where` says where it came from (a line of the text, a primitive), for error messages and reports."""
 
     opcode: str
@@ -91,19 +91,19 @@ class Program:
     # What the program says and `split_axes` does not: results that are to be split (index -> axis), and doubts.
     placed_results: dict[int, int] = dataclasses.field(default_factory=dict)
     doubts: list[Doubt] = dataclasses.field(default_factory=list)
-    _producers: dict[int, Operation] | None = dataclasses.field(default=None, init=False, repr=False, compare=False)
+    _producers: dict[int, HloOperation] | None = dataclasses.field(default=None, init=False, repr=False, compare=False)
 
     def type_of(self, value: int) -> TensorType:
         return self.types[value]
 
-    def producer(self, value: int) -> Operation | None:
+    def producer(self, value: int) -> HloOperation | None:
         """What makes a value, in whatever body; None for parameters. Of a program that is complete."""
         if self._producers is None:
             self._producers = {made: step for step in walk(self.body) for made in step.results}
         return self._producers.get(value)
 
 
-def walk(body: Body) -> Iterator[Operation]:
+def walk(body: Body) -> Iterator[HloOperation]:
     """All operations, those of bodies after the operation that has them."""
     for operation in body.operations:
         yield operation
@@ -111,7 +111,7 @@ def walk(body: Body) -> Iterator[Operation]:
             yield from walk(inner)
 
 
-def matrix_flops(program: Program, operation: Operation) -> int:
+def matrix_flops(program: Program, operation: HloOperation) -> int:
     """Multiply-adds of a dot or a convolution, counted as two; zeros that dilation puts in are no work."""
     result = program.type_of(operation.results[0])
     left, right = (program.type_of(value) for value in operation.operands[:2])

@@ -11,7 +11,7 @@ import dataclasses
 import math
 
 from podyard.engine.program.doubts import Doubt
-from podyard.engine.program.ir import Body, Operation, Program, TensorType, walk
+from podyard.engine.program.ir import Body, HloOperation, Program, TensorType, walk
 from podyard.engine.program.shardings import PLACED, WHOLE, missing_transfer
 
 _SAME_SHAPE_EXEMPT = frozenset({"constant", "iota", "rng", "create_token"})
@@ -45,7 +45,7 @@ class _Partitioner:
         self.global_types = list(program.types)
         self.types = list(program.types)
         self.axes: dict[int, int] = {}
-        self.producers: dict[int, Operation] = {}
+        self.producers: dict[int, HloOperation] = {}
         # Values that an inserted collective replaces.
         self.renamed: dict[int, int] = {}
         # Values that were made whole already, in this body or around it.
@@ -81,7 +81,7 @@ class _Partitioner:
         return self.renamed.get(value, value)
 
     def _body(self, body: Body) -> Body:
-        operations: list[Operation] = []
+        operations: list[HloOperation] = []
         around, self.whole = self.whole, self.whole.copy()
         for operation in body.operations:
             self.producers.update(dict.fromkeys(operation.results, operation))
@@ -90,8 +90,8 @@ class _Partitioner:
         results = [self._now(value) for value in body.results]
         return Body(list(body.parameters), operations, results)
 
-    def _operation(self, operation: Operation) -> list[Operation]:
-        opcode, before = operation.opcode, list[Operation]()
+    def _operation(self, operation: HloOperation) -> list[HloOperation]:
+        opcode, before = operation.opcode, list[HloOperation]()
         operands = [self._now(value) for value in operation.operands]
         if opcode in ("shard", "unshard"):
             return self._boundary(operation, operands)
@@ -122,7 +122,7 @@ class _Partitioner:
             self._check_placement(operation.int(PLACED), operation.results[0], f"the result at {operation.where}")
         return [*before, moved, *(self._complete_sums(moved) if partial else [])]
 
-    def _boundary(self, operation: Operation, operands: list[int]) -> list[Operation]:
+    def _boundary(self, operation: HloOperation, operands: list[int]) -> list[HloOperation]:
         """Inside of a manual computation everything is one device's already."""
         self.axes.pop(operands[0], None) if operation.opcode == "shard" else None
         self.types[operands[0]] = (
@@ -134,7 +134,7 @@ class _Partitioner:
                 self.axes[operation.results[0]] = operation.int(PLACED)
         return [dataclasses.replace(operation, operands=tuple(operands))]
 
-    def _control(self, operation: Operation, operands: list[int]) -> Operation:
+    def _control(self, operation: HloOperation, operands: list[int]) -> HloOperation:
         """Parameters of a body are split like what they stand for, results like what the body returns; of a loop that
         stacks its results (or takes slices of a stack) one axis further (or less)."""
         loop = operation.opcode == "while"
@@ -143,7 +143,7 @@ class _Partitioner:
             self._split_alike(result, made)
         return dataclasses.replace(operation, operands=tuple(operands), bodies=bodies)
 
-    def _turn(self, operation: Operation, operands: list[int]) -> tuple[Body, ...]:
+    def _turn(self, operation: HloOperation, operands: list[int]) -> tuple[Body, ...]:
         """The bodies of a loop. What comes split out of a turn goes split into the next; the turn is read again."""
         while True:
             for body in operation.bodies:
@@ -159,7 +159,7 @@ class _Partitioner:
             self.carried |= found
             self.axes, self.types, self.global_types, self.renamed = before
 
-    def _carried_anew(self, operation: Operation, operands: list[int], turned: Body) -> dict[int, int]:
+    def _carried_anew(self, operation: HloOperation, operands: list[int], turned: Body) -> dict[int, int]:
         """Parameters that start whole and come out split, with their axes; none that are slices of a stack."""
         found: dict[int, int] = {}
         for place, (operand, made) in enumerate(zip(operands, turned.results, strict=False)):
@@ -175,16 +175,16 @@ class _Partitioner:
             if 0 <= axis < len(self.global_types[value].shape):
                 self._split(value, axis)
 
-    def _complete_sums(self, operation: Operation) -> list[Operation]:
+    def _complete_sums(self, operation: HloOperation) -> list[HloOperation]:
         """Completes partial sums; later readers get the sums."""
         after = []
         for value in operation.results:
             whole = self._new_value(self.types[value])
             self.renamed[value] = whole
-            after.append(Operation("all_reduce", (value,), (whole,), {}, where=operation.where))
+            after.append(HloOperation("all_reduce", (value,), (whole,), {}, where=operation.where))
         return after
 
-    def _gather_operands(self, operands: list[int], operation: Operation) -> tuple[list[Operation], list[int]]:
+    def _gather_operands(self, operands: list[int], operation: HloOperation) -> tuple[list[HloOperation], list[int]]:
         before, whole = [], list[int]()
         for value in operands:
             if value not in self.axes:
@@ -194,12 +194,12 @@ class _Partitioner:
                 self.whole[value] = self._new_value(self.global_types[value])
                 attributes: dict[str, object] = {"dim": self.axes[value]}
                 before.append(
-                    Operation("all_gather", (value,), (self.whole[value],), attributes, where=operation.where)
+                    HloOperation("all_gather", (value,), (self.whole[value],), attributes, where=operation.where)
                 )
             whole.append(self.whole[value])
         return before, whole
 
-    def _agree(self, operation: Operation, operands: list[int]) -> tuple[list[Operation], list[int]]:
+    def _agree(self, operation: HloOperation, operands: list[int]) -> tuple[list[HloOperation], list[int]]:
         """Sides of a product that are split along axes that do not meet: the smaller is made whole."""
         odd = list[int]()
         if operation.opcode == "dot_general" and operands[0] in self.axes and operands[1] in self.axes:
@@ -212,7 +212,7 @@ class _Partitioner:
         made = dict(zip(odd, whole, strict=True))
         return before, [made.get(value, value) for value in operands]
 
-    def _localise(self, operation: Operation) -> None:
+    def _localise(self, operation: HloOperation) -> None:
         """Attributes that repeat the shape of the result."""
         if operation.opcode in ("slice",) and operation.results[0] in self.axes:
             axis = self.axes[operation.results[0]]
@@ -220,7 +220,7 @@ class _Partitioner:
             limits[axis] = self.types[operation.operands[0]].shape[axis]
             operation.attributes = {**operation.attributes, "limits": tuple(limits)}
 
-    def _follow(self, operation: Operation, operands: list[int], axis: int) -> None:
+    def _follow(self, operation: HloOperation, operands: list[int], axis: int) -> None:
         """What is only there to meet a split array (constants spread out, random masks) is made split, too."""
         shape = self.global_types[operation.results[0]].shape
         stack = [value for value in operands if value not in self.axes and self.global_types[value].shape == shape]
@@ -242,14 +242,14 @@ class _Partitioner:
 
     # --- where the split goes
 
-    def _of_elementwise(self, operation: Operation, operands: list[int]) -> int | None:
+    def _of_elementwise(self, operation: HloOperation, operands: list[int]) -> int | None:
         shape = self.global_types[operation.results[0]].shape
         for value in operands:
             if value in self.axes and self.global_types[value].shape == shape:
                 return self.axes[value]
         return None
 
-    def _of_windowed(self, operation: Operation, operands: list[int]) -> int | None:
+    def _of_windowed(self, operation: HloOperation, operands: list[int]) -> int | None:
         """Kept while the operation leaves the axis as it is."""
         for value in operands:
             axis = self.axes.get(value)
@@ -259,13 +259,13 @@ class _Partitioner:
                 return axis
         return None
 
-    def _broadcast_in_dim(self, operation: Operation, operands: list[int]) -> tuple[int | None, bool]:
+    def _broadcast_in_dim(self, operation: HloOperation, operands: list[int]) -> tuple[int | None, bool]:
         source, axis = self.global_types[operands[0]].shape, self.axes[operands[0]]
         dims = operation.ints("dims")
         result = self.global_types[operation.results[0]].shape
         return (dims[axis] if result[dims[axis]] == source[axis] else None), False
 
-    def _reshape(self, operation: Operation, operands: list[int]) -> tuple[int | None, bool]:
+    def _reshape(self, operation: HloOperation, operands: list[int]) -> tuple[int | None, bool]:
         source, axis = self.global_types[operands[0]].shape, self.axes[operands[0]]
         result = self.global_types[operation.results[0]].shape
         before = math.prod(source[:axis])
@@ -274,17 +274,17 @@ class _Partitioner:
                 return (index if extent % self.devices == 0 or extent == source[axis] else None), False
         return None, False
 
-    def _transpose(self, operation: Operation, operands: list[int]) -> tuple[int | None, bool]:
+    def _transpose(self, operation: HloOperation, operands: list[int]) -> tuple[int | None, bool]:
         return operation.ints("dims").index(self.axes[operands[0]]), False
 
-    def _reduce(self, operation: Operation, operands: list[int]) -> tuple[int | None, bool]:
+    def _reduce(self, operation: HloOperation, operands: list[int]) -> tuple[int | None, bool]:
         axis = next(self.axes[value] for value in operands if value in self.axes)
         dims = operation.ints("dims")
         if axis in dims:
             return None, True
         return axis - sum(dim < axis for dim in dims), False
 
-    def _dot_general(self, operation: Operation, operands: list[int]) -> tuple[int | None, bool]:
+    def _dot_general(self, operation: HloOperation, operands: list[int]) -> tuple[int | None, bool]:
         left, right = operands[:2]
         lhs_batching, rhs_batching = operation.ints("lhs_batching"), operation.ints("rhs_batching")
         lhs_contracting, rhs_contracting = operation.ints("lhs_contracting"), operation.ints("rhs_contracting")
@@ -314,7 +314,7 @@ class _Partitioner:
         if value not in self.axes and self.producers.get(value) is not None:
             self._split(value, axis)
 
-    def _convolution(self, operation: Operation, operands: list[int]) -> tuple[int | None, bool]:
+    def _convolution(self, operation: HloOperation, operands: list[int]) -> tuple[int | None, bool]:
         left, kernel = operands[:2]
         lhs_dims, kernel_dims, out_dims = (operation.ints(name) for name in ("lhs_dims", "kernel_dims", "out_dims"))
         if left in self.axes:
@@ -327,7 +327,7 @@ class _Partitioner:
             return out_dims[1], False
         return None, axis == kernel_dims[0]
 
-    def _gather(self, operation: Operation, operands: list[int]) -> tuple[int | None, bool]:
+    def _gather(self, operation: HloOperation, operands: list[int]) -> tuple[int | None, bool]:
         """Rows looked up by split indices, or in a split table whose axis stays."""
         result = self.global_types[operation.results[0]].shape
         for value in (operands[1], operands[0]):
@@ -337,7 +337,7 @@ class _Partitioner:
                     return axis, False
         return None, False
 
-    def _scatter(self, operation: Operation, operands: list[int]) -> tuple[int | None, bool]:
+    def _scatter(self, operation: HloOperation, operands: list[int]) -> tuple[int | None, bool]:
         target, updates = operands[0], operands[-1]
         result = self.global_types[operation.results[0]].shape
         if target in self.axes:
@@ -348,11 +348,11 @@ class _Partitioner:
             return axis, False
         return None, True
 
-    def _sort(self, operation: Operation, operands: list[int]) -> tuple[int | None, bool]:
+    def _sort(self, operation: HloOperation, operands: list[int]) -> tuple[int | None, bool]:
         axis = next(self.axes[value] for value in operands if value in self.axes)
         return (axis if axis != operation.int("dim") else None), False
 
-    def _concatenate(self, operation: Operation, operands: list[int]) -> tuple[int | None, bool]:
+    def _concatenate(self, operation: HloOperation, operands: list[int]) -> tuple[int | None, bool]:
         axis = next(self.axes[value] for value in operands if value in self.axes)
         if axis == operation.int("dim"):
             return None, False
@@ -360,7 +360,7 @@ class _Partitioner:
             self._split_if_whole(value, axis)
         return axis, False
 
-    def _dynamic_slice(self, operation: Operation, operands: list[int]) -> tuple[int | None, bool]:
+    def _dynamic_slice(self, operation: HloOperation, operands: list[int]) -> tuple[int | None, bool]:
         axis = self.axes.get(operands[0])
         if axis is None:
             return None, False

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from podyard.base.errors import invalid
 from podyard.engine.program.doubts import Doubt
-from podyard.engine.program.ir import Operation
+from podyard.engine.program.ir import HloOperation
 
 Meshes = Mapping[str, Mapping[str, int]]
 # On an operation: the axis that its result is to be split along, WHOLE for none.
@@ -147,7 +147,7 @@ class ShardingNotes:
         axes = [WHOLE if sharding is None else sharding.axis for sharding in shardings]
         return axes if len(axes) == count else [WHOLE] * count
 
-    def manual(self, operation: Operation, split_axes: Mapping[int, int], is_all: bool) -> None:
+    def manual(self, operation: HloOperation, split_axes: Mapping[int, int], is_all: bool) -> None:
         """A manual computation is modelled when it is all that `main` does, along one axis, and its arguments lie on
         the devices as it takes them."""
         texts = operation.attributes.get("in_shardings"), operation.attributes.get("out_shardings")

@@ -41,7 +41,7 @@ _MAX_DIGITS = 18
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Token:
+class SourceToken:
     """`kind` is a group of the token pattern; `angled` tokens carry their <...> with them."""
 
     kind: str
@@ -54,9 +54,9 @@ def syntax_error(line: int, problem: str) -> PodyardError:
     return invalid(f"StableHLO, line {line}: {problem}", f"line {line}")
 
 
-def tokens_of(text: str, first_line: int = 1) -> list[Token]:
+def tokens_of(text: str, first_line: int = 1) -> list[SourceToken]:
     """Raises PodyardError INVALID_ARGUMENT naming the line of a character that no token starts with."""
-    tokens: list[Token] = []
+    tokens: list[SourceToken] = []
     position, line, end = 0, first_line, len(text)
     while position < end:
         if text[position] == "\n":
@@ -74,7 +74,7 @@ def tokens_of(text: str, first_line: int = 1) -> list[Token]:
         if kind == "angled":
             stop = _end_of_angles(text, stop, line)
         token = text[position:stop]
-        tokens.append(Token(kind, token, line))
+        tokens.append(SourceToken(kind, token, line))
         line += token.count("\n")
         position = stop
     return tokens
@@ -99,7 +99,7 @@ def _end_of_angles(text: str, position: int, line: int) -> int:
 class Reader:
     """A cursor over tokens."""
 
-    def __init__(self, tokens: list[Token], depth: int = 0) -> None:
+    def __init__(self, tokens: list[SourceToken], depth: int = 0) -> None:
         self._tokens = tokens
         self._index = 0
         self._depth = depth
@@ -121,7 +121,7 @@ class Reader:
         index = self._index + ahead
         return self._tokens[index].kind if index < len(self._tokens) else "end"
 
-    def next(self) -> Token:
+    def next(self) -> SourceToken:
         if self._index >= len(self._tokens):
             raise syntax_error(self.line, "the module ends in the middle of an operation")
         token = self._tokens[self._index]
@@ -180,7 +180,7 @@ class Reader:
             mark = self.next().text
             depth += (mark == "(") - (mark == ")")
 
-    def alias(self, name: Token) -> None:
+    def alias(self, name: SourceToken) -> None:
         """What stands behind `#name` at the outside of a module. Names in it stay names, else each could double the
         one before."""
         self.expect("=")
@@ -273,7 +273,7 @@ class Reader:
 _BRACKETS = frozenset("[]{}<>=")
 
 
-def _number(token: Token) -> int | float:
+def _number(token: SourceToken) -> int | float:
     if len(token.text.lstrip("-")) > 2 * _MAX_DIGITS:
         raise syntax_error(token.line, f"{token.text[:20]}... is too long for a number")
     try:
@@ -286,7 +286,7 @@ def _as_tuple(item: object) -> tuple[object, ...]:
     return item if isinstance(item, tuple) else (item,)
 
 
-def angled_value(token: Token, depth: int) -> object:
+def angled_value(token: SourceToken, depth: int) -> object:
     """`array<i64: 1, 2>` -> (1, 2); `dense<[[1, 2]]>` -> ((1, 2),); `#stablehlo.dot<a = [0]>` -> {"a": (0,)};
     `#stablehlo<precision DEFAULT>` and what is not understood -> the text. `depth`: of what it stands in."""
     name, _, rest = token.text.partition("<")
@@ -308,7 +308,7 @@ def symbol_name(text: str) -> str:
     return text[1:].strip('"')
 
 
-def tensor_type(token: Token) -> TensorType:
+def tensor_type(token: SourceToken) -> TensorType:
     """Raises INVALID_ARGUMENT for what is not a static tensor, UNIMPLEMENTED for f64, both with the line."""
     if token.text in ("!stablehlo.token", "token"):
         return TensorType((), "token")

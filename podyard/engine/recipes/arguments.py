@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeGuard
 from podyard.base.errors import invalid
 
 
-class Argument(Protocol):
+class ArgumentRule(Protocol):
     """`default` is what a program gets that is not asked otherwise; `allowed` says in words what may be given."""
 
     @property
@@ -117,7 +117,7 @@ class Flag:
         return bool(value)
 
 
-def check_all(owner: str, declared: Mapping[str, Argument], given: Mapping[str, object]) -> dict[str, Any]:
+def check_all(owner: str, declared: Mapping[str, ArgumentRule], given: Mapping[str, object]) -> dict[str, Any]:
     """All `declared` arguments: the given ones checked, the others by default.
 
     Raises PodyardError INVALID_ARGUMENT naming the argument that `owner` does not have, or that has a value of a wrong

@@ -14,7 +14,7 @@ import numpy as np
 
 from podyard.base.errors import failed_precondition, invalid
 from podyard.engine.training.input.augment import Normalise, Transform
-from podyard.engine.training.input.formats import Feature, read_cifar, read_idx_set, read_npz, read_tfrecord
+from podyard.engine.training.input.formats import ExampleFeature, read_cifar, read_idx_set, read_npz, read_tfrecord
 from podyard.engine.training.input.source import Arrays, Examples
 from podyard.engine.training.recipe import Input
 
@@ -53,8 +53,8 @@ def _read(folder: Path, shape: tuple[int, ...]) -> Mapping[str, Arrays]:
     if not folder.is_dir():
         raise failed_precondition(f"{folder} is not a folder with data")
     if any(folder.glob(_TFRECORD["train"])):
-        pixels = Feature("uint8", (math.prod(shape),), True)
-        features = {"image_raw": pixels, "label": Feature("int64", ())}
+        pixels = ExampleFeature("uint8", (math.prod(shape),), True)
+        features = {"image_raw": pixels, "label": ExampleFeature("int64", ())}
         found = {part: read_tfrecord(folder / pattern, features) for part, pattern in _TFRECORD.items()}
         return {part: {"image": arrays["image_raw"], "label": arrays["label"]} for part, arrays in found.items()}
     if any(folder.glob(_IDX["train"]["image"] + "*")):

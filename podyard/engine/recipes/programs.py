@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from podyard.base.errors import invalid
 from podyard.base.rng import Streams
-from podyard.engine.recipes.arguments import Argument, Choice, Flag, Real, Text, Whole, check_all
+from podyard.engine.recipes.arguments import ArgumentRule, Choice, Flag, Real, Text, Whole, check_all
 
 if TYPE_CHECKING:
     from podyard.engine.recipes.model import Model
@@ -54,7 +54,7 @@ class ProgramManifest:
 
     description: str
     default_global_batch: int
-    arguments: Mapping[str, Argument]
+    arguments: Mapping[str, ArgumentRule]
     factory: tuple[str, str]
 
 

@@ -58,7 +58,7 @@ def resnet_50(arguments: Mapping[str, Any]) -> Model:
 
 
 @dataclasses.dataclass(frozen=True)
-class Block:
+class ResidualBlock:
     """A bottleneck: 1x1 to `inner`, 3x3 with `stride`, 1x1 to `outer` channels."""
 
     name: str
@@ -84,13 +84,13 @@ class ResNet:
     dtype: Any
     batch_norm_groups: int = 1
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[ResidualBlock]:
         entering = self.width
         for stage, count in enumerate(self.stages):
             inner = self.width * 2**stage
             for index in range(count):
                 stride = 2 if stage > 0 and index == 0 else 1
-                yield Block(f"stage{stage + 1}/block{index + 1}", entering, inner, _EXPANSION * inner, stride)
+                yield ResidualBlock(f"stage{stage + 1}/block{index + 1}", entering, inner, _EXPANSION * inner, stride)
                 entering = _EXPANSION * inner
 
     def params(self) -> dict[str, Tensor]:

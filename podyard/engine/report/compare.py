@@ -9,7 +9,7 @@ from typing import Any
 from podyard.base.errors import Code, PodyardError
 from podyard.engine.report.document import document
 from podyard.engine.report.summary import Report, bound_text, bytes_text, cost_text, percent, reasons_text
-from podyard.engine.report.table import NOTHING, Block
+from podyard.engine.report.table import NOTHING, TextBlock
 
 COST_DIGITS = 4
 
@@ -51,7 +51,7 @@ def cost_ratio(outcome: Outcome, first: Outcome, usage: str) -> float | None:
     return None if own is None or not base else float(own / base)
 
 
-def block(outcomes: Sequence[Outcome]) -> Block:
+def block(outcomes: Sequence[Outcome]) -> TextBlock:
     """A row per type, the first one being what the others are held against."""
     usages = usages_of(outcomes)
     headings = ("TYPE", "STEP", "RATIO", "EPOCH", "MXU", "BOUND", "PEAK_HBM", "ENERGY_J")
@@ -64,8 +64,8 @@ def block(outcomes: Sequence[Outcome]) -> Block:
         if outcome.report is not None and outcome.report.estimate.doubts
     )
     if any(outcome.error for outcome in outcomes):
-        return Block(("Compared, costs per step:",), (*headings, *costs, "ERROR"), rows, after)
-    return Block(("Compared, costs per step:",), (*headings, *costs), tuple(row[:-1] for row in rows), after)
+        return TextBlock(("Compared, costs per step:",), (*headings, *costs, "ERROR"), rows, after)
+    return TextBlock(("Compared, costs per step:",), (*headings, *costs), tuple(row[:-1] for row in rows), after)
 
 
 def usages_of(outcomes: Sequence[Outcome]) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from podyard.engine.report import compare, roofline
 from podyard.engine.report.compare import Outcome
 from podyard.engine.report.pictures import comparison_bars, memory_bar, timeline
 from podyard.engine.report.summary import BOUNDS, Report, bound_text, bytes_text, cost_text, count_text, percent
-from podyard.engine.report.table import Block, costs, energy, figures, operations
+from podyard.engine.report.table import TextBlock, costs, energy, figures, operations
 
 _BOUND_TEXTS = {
     "mxu": "matrix units",
@@ -114,7 +114,9 @@ def _report(report: Report, compared: str) -> str:
         parts.append(_section("Operations", _table(operations(report))))
     if report.prices:
         parts.append(_section(f"Cost in {report.zone}", _table(costs(report))))
-    parts.append(_section("All figures", _table(Block(headings=("FIGURE", "VALUE"), rows=tuple(figures(report))), "")))
+    parts.append(
+        _section("All figures", _table(TextBlock(headings=("FIGURE", "VALUE"), rows=tuple(figures(report))), ""))
+    )
     return "\n".join(parts)
 
 
@@ -122,7 +124,7 @@ def _comparison(outcomes: Sequence[Outcome]) -> str:
     bars, block = comparison_bars(outcomes), compare.block(outcomes)
     if block.headings[-1] == "ERROR":
         rows = tuple((row[0], row[-1]) if row[-1] else row[:-1] for row in block.rows)
-        block = Block(headings=block.headings[:-1], rows=rows, after=block.after)
+        block = TextBlock(headings=block.headings[:-1], rows=rows, after=block.after)
     return _section("Compared, costs per step", _wide(bars), _bounds_legend() if bars else "", _table(block))
 
 
@@ -160,7 +162,7 @@ def _memory(report: Report) -> str:
     parts = [f'<p class="{kind}">{html.escape(report.verdict)}</p>', _wide(memory_bar(report)), _legend(items)]
     if estimate.largest_buffers:
         rows = tuple((buffer.name, buffer.kind, bytes_text(buffer.nbytes)) for buffer in estimate.largest_buffers)
-        parts.append(_table(Block(("The largest arrays:",), ("ARRAY", "KIND", "SIZE"), rows), ""))
+        parts.append(_table(TextBlock(("The largest arrays:",), ("ARRAY", "KIND", "SIZE"), rows), ""))
     return _section(f"Memory of a {report.device}", *parts)
 
 
@@ -173,7 +175,7 @@ def _section(title: str, *parts: str) -> str:
     return f"<section><h2>{html.escape(title)}</h2>{''.join(parts)}</section>"
 
 
-def _table(block: Block, kind: str = "tight") -> str:
+def _table(block: TextBlock, kind: str = "tight") -> str:
     """A row with too few cells has a last one that takes the width of the others."""
     head = "".join(f"<th>{html.escape(_heading(name))}</th>" for name in block.headings)
     rows = "".join(f"<tr>{_cells(row, len(block.headings))}</tr>" for row in block.rows)

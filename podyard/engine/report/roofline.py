@@ -34,7 +34,7 @@ class Roof:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Point:
+class RooflinePoint:
     """An operation, in flops per byte and flops per second."""
 
     op: OpEstimate
@@ -50,10 +50,10 @@ def roof_of(accelerator_type: str) -> Roof:
     return Roof(generation.peak_bf16_flops_per_second / devices, generation.hbm_bytes_per_second / devices)
 
 
-def points(report: Report) -> tuple[Point, ...]:
+def points(report: Report) -> tuple[RooflinePoint, ...]:
     """The operations that have flops, bytes and time, the longest first; the others have no place in a roofline."""
     return tuple(
-        Point(op, op.flops / op.bytes, op.flops / report.seconds_of(op), report.share_of(op))
+        RooflinePoint(op, op.flops / op.bytes, op.flops / report.seconds_of(op), report.share_of(op))
         for op in report.by_cycles
         if op.flops > 0 and op.bytes > 0 and op.cycles > 0
     )
@@ -129,7 +129,7 @@ def _roof_lines(roof: Roof, x: _Scale, y: _Scale) -> str:
     )
 
 
-def _dot(report: Report, point: Point, x: _Scale, y: _Scale) -> str:
+def _dot(report: Report, point: RooflinePoint, x: _Scale, y: _Scale) -> str:
     op = point.op
     title = html.escape(
         f"{op.name}: {time_text(report.seconds_of(op))}, {percent(point.share)} of the cycles, {op.bound}; "

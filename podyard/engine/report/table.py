@@ -25,7 +25,7 @@ NOTHING = "-"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Block:
+class TextBlock:
     """Lines, then a table (none without headings), then lines."""
 
     before: tuple[str, ...] = ()
@@ -34,9 +34,9 @@ class Block:
     after: tuple[str, ...] = ()
 
 
-def blocks(report: Report) -> list[Block]:
+def blocks(report: Report) -> list[TextBlock]:
     """Headline, figures, operations, memory where it is short, costs."""
-    found = [Block(before=(report.headline,)), Block(headings=("FIGURE", "VALUE"), rows=tuple(figures(report)))]
+    found = [TextBlock(before=(report.headline,)), TextBlock(headings=("FIGURE", "VALUE"), rows=tuple(figures(report)))]
     if report.estimate.ops:
         found.append(operations(report))
     if not report.estimate.fits:
@@ -87,14 +87,14 @@ def figures(report: Report) -> list[tuple[str, str]]:
     return found
 
 
-def operations(report: Report) -> Block:
+def operations(report: Report) -> TextBlock:
     """The longest operations, and what the others come to."""
     ordered = report.by_cycles
     shown, others = ordered[:OPS_SHOWN], ordered[OPS_SHOWN:]
     share = sum(report.share_of(op) for op in others)
     after = (f"and {len(others)} other{_s(len(others))}, {percent(share)} of the cycles",) if others else ()
     headings = ("OPERATION", "KIND", "COUNT", "TIME", "CYCLES", "SHARE", "BOUND", "FLOPS", "BYTES", "WHERE")
-    return Block(headings=headings, rows=tuple(operation_row(report, op) for op in shown), after=after)
+    return TextBlock(headings=headings, rows=tuple(operation_row(report, op) for op in shown), after=after)
 
 
 def operation_row(report: Report, op: OpEstimate) -> tuple[str, ...]:
@@ -112,17 +112,17 @@ def operation_row(report: Report, op: OpEstimate) -> tuple[str, ...]:
     )
 
 
-def _buffers(report: Report) -> Block:
+def _buffers(report: Report) -> TextBlock:
     rows = tuple((short(b.name), b.kind, bytes_text(b.nbytes)) for b in report.estimate.largest_buffers)
-    return Block(("The largest arrays:",), ("ARRAY", "KIND", "SIZE"), rows)
+    return TextBlock(("The largest arrays:",), ("ARRAY", "KIND", "SIZE"), rows)
 
 
-def costs(report: Report) -> Block:
+def costs(report: Report) -> TextBlock:
     """A row per usage class. What has no price says why."""
     currency = next((price.currency for price in report.prices if price.nanos_per_hour is not None), "USD")
     headings = ("USAGE", f"{currency}_PER_HOUR", f"{currency}_PER_STEP", f"{currency}_PER_EPOCH", "PRICE")
     after = ("Lower bounds, like the time per step.",) if report.estimate.doubts else ()
-    return Block((f"Cost in {report.zone}:",), headings, tuple(cost_rows(report)), after)
+    return TextBlock((f"Cost in {report.zone}:",), headings, tuple(cost_rows(report)), after)
 
 
 def cost_rows(report: Report) -> list[tuple[str, ...]]:

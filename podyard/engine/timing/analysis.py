@@ -12,14 +12,14 @@ from collections import Counter
 
 from podyard.base.errors import invalid
 from podyard.engine.program.doubts import Doubt, bytes_only, merge, unknown_turns
-from podyard.engine.program.ir import Body, Operation, Program, matrix_flops
+from podyard.engine.program.ir import Body, HloOperation, Program, matrix_flops
 from podyard.engine.program.partition import partition
 from podyard.engine.timing import collectives
 from podyard.engine.timing.energy import device_joules
 from podyard.engine.timing.estimate import Estimate, OpEstimate
 from podyard.engine.timing.fusion import fuse
 from podyard.engine.timing.graph import BYTES_ONLY, MATRIX, Fused, Kernel
-from podyard.engine.timing.kernels import Bound, Price
+from podyard.engine.timing.kernels import Bound, KernelPrice
 from podyard.engine.timing.layout import nbytes_in_memory
 from podyard.engine.timing.loops import trip_count
 from podyard.engine.timing.memory import MemoryNeed, memory_need, temporaries
@@ -227,13 +227,13 @@ class _Analysis:
         )
         line.clock += price.cycles * count
 
-    def _as_run(self, kernel: Kernel, price: Price, moved: float) -> Price:
+    def _as_run(self, kernel: Kernel, price: KernelPrice, moved: float) -> KernelPrice:
         """What a kernel takes in a run. Where the compiler gives no cycles, its bytes. On v2 and v3 what the compiler
         says; from v4 on operands are fetched ahead and results written behind, so that a kernel takes as long as what
         it keeps busy longest, the bus included."""
         bus = moved / (self.costs.hbm_bytes_per_second / self.costs.clock_hz)
         if price.bound == "unpriced":
-            return Price(bus, "unpriced", hbm_cycles=bus)
+            return KernelPrice(bus, "unpriced", hbm_cycles=bus)
         if not self.costs.prefetch_bytes:
             return dataclasses.replace(price, cycles=price.cycles * RUN_SHARE)
         matrix = kernel.kind == "matrix"
@@ -241,7 +241,7 @@ class _Analysis:
         busiest = max(price.mxu_cycles, price.vpu_cycles, bus)
         bounds: dict[float, Bound] = {price.vpu_cycles: "vpu", price.mxu_cycles: "mxu", bus: "hbm"}
         bound: Bound = "overhead" if busiest < fixed else bounds[busiest]
-        return Price((busiest + fixed) * RUN_SHARE, bound, price.mxu_cycles, price.vpu_cycles, bus)
+        return KernelPrice((busiest + fixed) * RUN_SHARE, bound, price.mxu_cycles, price.vpu_cycles, bus)
 
     def _bytes(self, kernel: Kernel, pricer: Pricer, near_too: bool = False) -> float:
         """What really crosses the HBM bus: operands and results as they lie in memory, without what stays on chip."""
@@ -273,7 +273,7 @@ class _Analysis:
                 total += self.program.types[operation.results[0]].size
         return total
 
-    def _control(self, operation: Operation, count: int) -> None:
+    def _control(self, operation: HloOperation, count: int) -> None:
         """A loop runs its body as often as its counter says (once where that is not in the program); of branches the
         one that takes longest counts."""
         if operation.opcode == "while":
@@ -318,7 +318,7 @@ class _Analysis:
 
     # --- collectives
 
-    def _collective(self, operation: Operation, count: int, level: int) -> None:
+    def _collective(self, operation: HloOperation, count: int, level: int) -> None:
         line = self.timeline
         if doubt := self._collective_doubt(operation):
             line.doubts.append(doubt)
@@ -334,7 +334,7 @@ class _Analysis:
             nbytes, seconds = given.nbytes, collectives.all_to_all_seconds(self.kind, given.nbytes)
         line.others.append((operation.opcode.replace("_", "-"), nbytes, seconds * count))
 
-    def _collective_doubt(self, operation: Operation) -> Doubt | None:
+    def _collective_doubt(self, operation: HloOperation) -> Doubt | None:
         """Collectives are priced as one group of all devices of the slice."""
         size, name = group_size(operation.attributes.get("replica_groups")), operation.opcode.replace("_", "-")
         devices = device_count(self.kind)

@@ -12,7 +12,7 @@ import dataclasses
 from collections import Counter
 
 from podyard.base.errors import invalid
-from podyard.engine.collectives.torus import Phase, colour_orders, phases_of
+from podyard.engine.collectives.torus import TorusPhase, colour_orders, phases_of
 from podyard.hardware.accelerator_types import AcceleratorType, parse
 
 # Source: jax-ml/scaling-book, tpus.md: about 1 us per hop of the inter-chip interconnect.
@@ -146,7 +146,7 @@ def all_to_all_seconds(kind: AcceleratorType, nbytes: int) -> float:
     )
 
 
-def colours_of(kind: AcceleratorType) -> list[tuple[Phase, ...]]:
+def colours_of(kind: AcceleratorType) -> list[tuple[TorusPhase, ...]]:
     """The phases of each colour that scatter sums; they gather in reverse. Colours that go the same way, over the same
     links, are one with the share of both."""
     shape, wrap = kind.topology.shape, kind.topology.wrap
@@ -154,7 +154,7 @@ def colours_of(kind: AcceleratorType) -> list[tuple[Phase, ...]]:
     return [phases_of(shape, wrap, order, count / len(orders)) for order, count in Counter(orders).items()]
 
 
-def phase_seconds(kind: AcceleratorType, phase: Phase, nbytes: int) -> float:
+def phase_seconds(kind: AcceleratorType, phase: TorusPhase, nbytes: int) -> float:
     """Of an all-reduce of `nbytes`. In a dimension that wraps round, both links of a chip carry half; in one that does
     not, the link at the end of the line carries all."""
     links = 2 if phase.wraps else 1

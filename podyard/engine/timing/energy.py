@@ -56,7 +56,7 @@ def power_note(generation: str) -> str:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Efficiency:
+class PeakEfficiency:
     """Peak operations per second and watt of one chip, at the most that it draws: what it could do, not what it does.
     `operations` is bf16 or int8. `verified` is that of the watts."""
 
@@ -66,7 +66,7 @@ class Efficiency:
     verified: bool
 
 
-def efficiencies() -> tuple[Efficiency, ...]:
+def efficiencies() -> tuple[PeakEfficiency, ...]:
     """A row per generation whose busy power is known, oldest first; int8 for v1, which has nothing else, else bf16."""
     rows = []
     for name, generation in GENERATIONS.items():
@@ -75,7 +75,7 @@ def efficiencies() -> tuple[Efficiency, ...]:
             continue
         bf16, int8 = generation.peak_bf16_flops_per_second, generation.peak_int8_ops_per_second
         operations, peak = ("bf16", bf16) if bf16 or int8 is None else ("int8", int8)
-        rows.append(Efficiency(name, operations, peak / power.busy, power.verified))
+        rows.append(PeakEfficiency(name, operations, peak / power.busy, power.verified))
     return tuple(rows)
 
 

@@ -5,7 +5,7 @@ What crosses is written to memory once and read by every reader, in the narrowes
 
 from __future__ import annotations
 
-from podyard.engine.program.ir import Body, Operation, Program, TensorType, live_operations
+from podyard.engine.program.ir import Body, HloOperation, Program, TensorType, live_operations
 from podyard.engine.timing.graph import (
     JUST_AFTER,
     LEAVES,
@@ -85,7 +85,7 @@ class _Fusion(Placement):
         """Whether anything but the operations `inside` a kernel reads the value."""
         return value in self._results or any(id(user) not in inside for user in self.users.get(value, ()))
 
-    def _comes_from(self, value: int, root: int, producers: dict[int, Operation], kernel: Kernel) -> bool:
+    def _comes_from(self, value: int, root: int, producers: dict[int, HloOperation], kernel: Kernel) -> bool:
         """Whether `value` follows from `root` and small arrays alone."""
         stack, seen = [value], set()
         size = self.program.types[value].size
@@ -187,7 +187,7 @@ class _Fusion(Placement):
         read: dict[int, None] = {}
         self._stored_results = {leaf for value in self._results for leaf in [self.view_of.get(value, value)]}
         for kernel in self.kernels:
-            done: dict[int, Operation] = {}
+            done: dict[int, HloOperation] = {}
             inputs: dict[int, None] = {}
             work = [*kernel.operations, *kernel.reductions]
             if kernel.anchor is not None and kernel.anchor not in kernel.reductions:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-from podyard.engine.program.ir import Operation, TensorType
+from podyard.engine.program.ir import HloOperation, TensorType
 
 KernelKind = Literal["matrix", "window", "reduce", "loop", "copy", "opaque", "collective", "control"]
 
@@ -55,11 +55,11 @@ class Kernel:
 
     index: int
     kind: KernelKind
-    anchor: Operation | None
-    operations: list[Operation] = dataclasses.field(default_factory=list)
+    anchor: HloOperation | None
+    operations: list[HloOperation] = dataclasses.field(default_factory=list)
     inputs: list[int] = dataclasses.field(default_factory=list)
     outputs: list[int] = dataclasses.field(default_factory=list)
-    reductions: list[Operation] = dataclasses.field(default_factory=list)
+    reductions: list[HloOperation] = dataclasses.field(default_factory=list)
     moved: TensorType | None = None
     turned: bool = False
 
@@ -72,4 +72,4 @@ class Fused:
     kernels: list[Kernel]
     stored: dict[int, TensorType]
     aliases: dict[int, int]
-    unknown: list[Operation]
+    unknown: list[HloOperation]

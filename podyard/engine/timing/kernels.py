@@ -26,7 +26,7 @@ _VECTOR_WINDOWS_SEEN = 8
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Price:
+class KernelPrice:
     """`bound` is what takes longest; `mxu_cycles` of `cycles` the matrix units work; `fetched_bytes` of the operands
     are copied to the chip before the kernel starts."""
 
@@ -95,14 +95,16 @@ def _splits(extent: int) -> NDArray[np.int64]:
 
 
 @functools.lru_cache(maxsize=65536)
-def matrix_price(product: Product, extra_bytes: float, vpu_cycles: float, costs: CostModel) -> Price:
+def matrix_price(product: Product, extra_bytes: float, vpu_cycles: float, costs: CostModel) -> KernelPrice:
     """The cheapest way to cut the product into windows that fit the chip's memory. `extra_bytes`: further operands and
     results of the element-wise work fused into it."""
     candidates = [_price_oriented(product, swapped, extra_bytes, vpu_cycles, costs) for swapped in (False, True)]
     return min(candidates, key=lambda price: price.cycles)
 
 
-def _price_oriented(product: Product, swapped: bool, extra_bytes: float, vpu_cycles: float, costs: CostModel) -> Price:
+def _price_oriented(
+    product: Product, swapped: bool, extra_bytes: float, vpu_cycles: float, costs: CostModel
+) -> KernelPrice:
     """Weights stay, rows stream; swapped, the two operands change roles."""
     m, n = (product.n, product.m) if swapped else (product.m, product.n)
     left_total, right_total = product.left_bytes, product.right_bytes
@@ -160,7 +162,7 @@ def _price_oriented(product: Product, swapped: bool, extra_bytes: float, vpu_cyc
         cycles = np.where(np.isfinite(cycles), cycles, costs.matrix_kernel_cycles + compute + traffic + edges)
     at = tuple(int(index) for index in best)
     best_mxu, best_traffic = _at(mxu, cycles, at), _at(traffic, cycles, at)
-    return Price(
+    return KernelPrice(
         float(cycles[at]),
         _bound(best_mxu, vpu_cycles, best_traffic, float(cycles[at])),
         best_mxu,
@@ -182,7 +184,7 @@ def _prefetch(left: float, right: float, costs: CostModel) -> tuple[bool, bool]:
     return left <= right, right < left
 
 
-def vector_price(read_bytes: float, written_bytes: float, vpu_cycles: float, costs: CostModel) -> Price:
+def vector_price(read_bytes: float, written_bytes: float, vpu_cycles: float, costs: CostModel) -> KernelPrice:
     """A kernel without a matrix product: bytes, or arithmetic where there is a lot of it."""
     moved = read_bytes + written_bytes
     windows = max(
@@ -193,10 +195,10 @@ def vector_price(read_bytes: float, written_bytes: float, vpu_cycles: float, cos
     traffic = moved / costs.bytes_per_cycle
     overhead = costs.vector_kernel_cycles + costs.vector_window_cycles * min(windows, _VECTOR_WINDOWS_SEEN)
     cycles = overhead + max(traffic, vpu_cycles)
-    return Price(cycles, _bound(0.0, vpu_cycles, traffic, cycles), 0.0, vpu_cycles, traffic)
+    return KernelPrice(cycles, _bound(0.0, vpu_cycles, traffic, cycles), 0.0, vpu_cycles, traffic)
 
 
-def transpose_price(type_: TensorType, costs: CostModel) -> Price:
+def transpose_price(type_: TensorType, costs: CostModel) -> KernelPrice:
     """Moves an array into another order of its minor axes."""
     moved = tile_bytes(type_, costs)
     vpu = tiles_of(type_, costs) * costs.transpose_cycles_per_tile

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from podyard.engine.program.ir import Operation, Program
+from podyard.engine.program.ir import HloOperation, Program
 
 _FLIPPED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE", "NE": "NE"}
 
 
-def trip_count(program: Program, operation: Operation) -> int | None:
+def trip_count(program: Program, operation: HloOperation) -> int | None:
     """From the attribute `trip`, or from a counter that starts at a constant, changes by a constant and is compared
     with a constant; None where the program does not say."""
     trip = operation.attributes.get("trip")
@@ -21,7 +21,7 @@ def trip_count(program: Program, operation: Operation) -> int | None:
 class _Counted:
     """A loop with a condition. A number that the loop carries and never changes is what it starts with."""
 
-    def __init__(self, program: Program, operation: Operation) -> None:
+    def __init__(self, program: Program, operation: HloOperation) -> None:
         self.program = program
         self.operation = operation
         self.condition, self.body = operation.bodies
@@ -79,6 +79,6 @@ def _turns(start: int, end: int, step: int, direction: str) -> int | None:
     return max(0, -(-(distance + (direction in ("LE", "GE"))) // abs(step)))
 
 
-def _constant(step: Operation | None) -> int | None:
+def _constant(step: HloOperation | None) -> int | None:
     number = step.attributes.get("value") if step is not None and step.opcode == "constant" else None
     return number if isinstance(number, int) else None

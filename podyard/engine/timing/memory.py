@@ -11,12 +11,12 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
-from podyard.engine.program.ir import Body, Operation, Program, TensorType, walk
+from podyard.engine.program.ir import Body, HloOperation, Program, TensorType, walk
 from podyard.engine.timing.estimate import BufferEstimate
 from podyard.engine.timing.graph import ALIASES, LEAVES, MATRIX, REORDERING, SMALL_SIZE, Fused, Kernel
 from podyard.engine.timing.layout import compact_layout, nbytes_in_memory, padded_bytes
 from podyard.engine.timing.pricing import Pricer
-from podyard.engine.timing.schedule import MadeAgain, Schedule, Step, freeing_first
+from podyard.engine.timing.schedule import MadeAgain, MemorySchedule, Step, freeing_first
 from podyard.hardware.cost_model import CostModel
 
 # How many buffers a verdict lists.
@@ -140,7 +140,9 @@ def temporaries(
         }
         over = [value for value in read if kernel.kind == "loop" and sizes.get(value) in results_bytes]
         steps.append(Step(tuple(read), tuple(made), extra, is_repeatable, tuple(over[:1])))
-    schedule = min(Schedule(steps, sizes), Schedule(freeing_first(steps, sizes), sizes), key=lambda one: one.peak)
+    schedule = min(
+        MemorySchedule(steps, sizes), MemorySchedule(freeing_first(steps, sizes), sizes), key=lambda one: one.peak
+    )
     originals: Mapping[int, int] = {value: value for value in sizes}
     limit = room_bytes - (1 - _SHORT_OF_MEMORY) * costs.hbm_usable_bytes
     if schedule.peak > limit:
@@ -237,7 +239,7 @@ def _is_softmax_by_hand(kernel: Kernel, fused: Fused, pricer: Pricer) -> bool:
 class _Inside:
     """What is computed from what inside of a kernel. `views`: reshapes that move nothing, by their results."""
 
-    def __init__(self, kernel: Kernel, views: Mapping[int, Operation], pricer: Pricer) -> None:
+    def __init__(self, kernel: Kernel, views: Mapping[int, HloOperation], pricer: Pricer) -> None:
         self._kernel = kernel
         self._pricer = pricer
         self._own = {value: operation for operation in kernel.operations for value in operation.results}
@@ -268,7 +270,7 @@ class _Inside:
         return [value for value in self._kernel.inputs if value in seen]
 
 
-def _repeats(reshape: Operation, made: Mapping[int, Operation], pricer: Pricer) -> set[int]:
+def _repeats(reshape: HloOperation, made: Mapping[int, HloOperation], pricer: Pricer) -> set[int]:
     """Values that are repeated from large, smaller ones, among those that a reshaped value is computed from."""
     types = pricer.program.types
     size, found = types[reshape.results[0]].size, set[int]()
@@ -324,7 +326,7 @@ def narrow_values(program: Program) -> set[int]:
         narrow -= wide
 
 
-def _read_in_full(operation: Operation, narrow: set[int]) -> Iterable[int]:
+def _read_in_full(operation: HloOperation, narrow: set[int]) -> Iterable[int]:
     """The operands of which an operation needs all bits."""
     if operation.opcode == "while" or (operation.opcode in MATRIX and operation.text("precision") in ("", "DEFAULT")):
         return ()

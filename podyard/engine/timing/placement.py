@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from podyard.engine.program.ir import Body, Operation, Program, TensorType
+from podyard.engine.program.ir import Body, HloOperation, Program, TensorType
 from podyard.engine.timing.graph import (
     ALIASES,
     COLLECTIVES,
@@ -38,19 +38,19 @@ class Placement:
         self.tiling = tiling
         self.kernels: list[Kernel] = []
         self.aliases: dict[int, int] = {}
-        self.unknown: list[Operation] = []
+        self.unknown: list[HloOperation] = []
         # When each kernel runs; a kernel that nothing waits for yet may be moved to a later time.
         self.order: list[float] = []
         # Where a value comes from: in the flow of a kernel, or floating (complete when that time has come).
         self.home: dict[int, int] = {}
         self.after: dict[int, float] = dict.fromkeys(body.parameters, -1.0)
-        self.floating: dict[int, Operation] = {}
+        self.floating: dict[int, HloOperation] = {}
         self.reduced: set[int] = set()
         # Floating values that a kernel of their own puts into memory.
         self.materialised: set[int] = set()
         # Reshapes that move nothing: the array that they are another view of.
         self.view_of: dict[int, int] = {}
-        self.users: dict[int, list[Operation]] = {}
+        self.users: dict[int, list[HloOperation]] = {}
         self._seen: dict[object, tuple[int, ...]] = {}
         self._results: set[int] = set()
         # Results of optimization barriers: the same values, which are computed again behind them.
@@ -62,7 +62,7 @@ class Placement:
             value = self.aliases[value]
         return value
 
-    def _operands(self, operation: Operation) -> list[int]:
+    def _operands(self, operation: HloOperation) -> list[int]:
         return [self.resolve(value) for value in operation.operands]
 
     def _name(self, value: int) -> int:
@@ -71,7 +71,7 @@ class Placement:
             value = self.aliases[value]
         return value
 
-    def _is_repetition(self, operation: Operation) -> bool:
+    def _is_repetition(self, operation: HloOperation) -> bool:
         """Whether the same operation on the same operands has been placed: its results are the other's then."""
         if operation.bodies and operation.opcode != "reduce":
             return False
@@ -87,7 +87,7 @@ class Placement:
         self.aliases.update(zip(operation.results, first, strict=True))
         return True
 
-    def _place(self, operation: Operation) -> None:
+    def _place(self, operation: HloOperation) -> None:
         opcode = operation.opcode
         if opcode in ALIASES and operation.operands:
             for result, operand in zip(operation.results, operation.operands, strict=False):
@@ -124,7 +124,7 @@ class Placement:
             self.unknown.append(operation)
             self._start("opaque", operation, in_flow=False)
 
-    def _matrix(self, operation: Operation) -> None:
+    def _matrix(self, operation: HloOperation) -> None:
         """A convolution reads with examples or features in lanes, and writes with both in the two minor axes; what
         enters or leaves the program in another layout is copied."""
         convolution = operation.opcode == "convolution"
@@ -139,7 +139,7 @@ class Placement:
         leaves = self._leaves(value, {}) if value in self.floating else [value]
         return value not in self.home and len(leaves) == 1 and leaves[0] in self.body.parameters
 
-    def _turns(self, operation: Operation) -> bool:
+    def _turns(self, operation: HloOperation) -> bool:
         """A transposition that changes which axis lies in lanes. Matrix products read either way."""
         source, result = (self.program.types[value] for value in (operation.operands[0], operation.results[0]))
         home = self.home.get(self.resolve(operation.operands[0]))
@@ -150,7 +150,7 @@ class Placement:
         lane, turned_lane = (compact_layout(type_, self.tiling).lane_axis for type_ in (source, result))
         return turned_lane is None or operation.ints("dims")[turned_lane] != lane
 
-    def _turn(self, operation: Operation) -> None:
+    def _turn(self, operation: HloOperation) -> None:
         """The arrays that a value is made from are turned, one by one; what is in flow, when it is complete."""
         value = self.resolve(operation.operands[0])
         if value in self.home:
@@ -162,7 +162,7 @@ class Placement:
                 copy.moved, copy.turned = self.program.types[leaf], True
         self._elementwise(operation)
 
-    def _sort(self, operation: Operation) -> None:
+    def _sort(self, operation: HloOperation) -> None:
         """Sorted together with the numbers of their places; across lanes only where there are few rows."""
         type_ = self.program.types[operation.operands[0]]
         if type_.shape:
@@ -182,7 +182,7 @@ class Placement:
         if type_.size >= SMALL_SIZE and not good:
             self._start("copy", None).moved = type_
 
-    def _start(self, kind: KernelKind, operation: Operation | None, in_flow: bool = True) -> Kernel:
+    def _start(self, kind: KernelKind, operation: HloOperation | None, in_flow: bool = True) -> Kernel:
         kernel = Kernel(len(self.kernels), kind, operation)
         self.kernels.append(kernel)
         self.order.append(float(kernel.index))
@@ -194,12 +194,12 @@ class Placement:
                     self.after[value] = kernel.index
         return kernel
 
-    def _float(self, operation: Operation, after: float) -> None:
+    def _float(self, operation: HloOperation, after: float) -> None:
         for value in operation.results:
             self.floating[value] = operation
             self.after[value] = after
 
-    def _elementwise(self, operation: Operation) -> None:
+    def _elementwise(self, operation: HloOperation) -> None:
         operands = self._operands(operation)
         homes = [self.home[value] for value in operands if value in self.home]
         waits = [self.after[value] for value in operands if value in self.after and value not in self.home]
@@ -224,7 +224,7 @@ class Placement:
             if any(operand in self.reduced for operand in in_flow):
                 self.reduced.add(value)
 
-    def _can_wait(self, kernel: Kernel, operation: Operation) -> bool:
+    def _can_wait(self, kernel: Kernel, operation: HloOperation) -> bool:
         """Whether nothing but `operation` reads what the kernel makes."""
         inside = {id(own) for own in [*kernel.operations, *kernel.reductions, operation]}
         flow = [value for value, home in self.home.items() if home == kernel.index]
@@ -232,7 +232,7 @@ class Placement:
             id(user) in inside for value in flow for user in self.users.get(value, ())
         )
 
-    def _is_one_hot(self, operation: Operation) -> bool:
+    def _is_one_hot(self, operation: HloOperation) -> bool:
         """One number put into every row of a constant: a comparison with the column's number does it."""
         result, updates = self.program.types[operation.results[0]], self.program.types[operation.operands[-1]]
         rows = math.prod(result.shape[:-1])
@@ -240,7 +240,7 @@ class Placement:
         constant = target in self.floating and all(self._is_constant(leaf) for leaf in self._leaves(target, {}))
         return constant and len(result.shape) >= 2 and updates.size == rows
 
-    def _changes_last_axis(self, operation: Operation) -> bool:
+    def _changes_last_axis(self, operation: HloOperation) -> bool:
         source, result = (self.program.types[value] for value in (operation.operands[0], operation.results[0]))
         value = self.resolve(operation.operands[0])
         if source.size < SMALL_SIZE or len(source.shape) < 2:
@@ -252,7 +252,7 @@ class Placement:
             return cut and anchor is not None and anchor.opcode == "convolution"
         return value not in self.floating or self._large_leaves(value)
 
-    def _reshape(self, operation: Operation) -> None:
+    def _reshape(self, operation: HloOperation) -> None:
         """Ends the flow: what comes before is in memory. If the axis in lanes stays whole, the result is another view
         of the same tiles, else they are moved."""
         value, result = self.resolve(operation.operands[0]), operation.results[0]
@@ -265,7 +265,7 @@ class Placement:
         self.after[result] = self.order[self.home[value]] if value in self.home else self.after.get(value, -1.0)
 
     def _computes(self, value: int) -> bool:
-        done: dict[int, Operation] = {}
+        done: dict[int, HloOperation] = {}
         self._leaves(value, done)
         return any(operation.opcode not in REORDERING for operation in done.values())
 
@@ -282,7 +282,7 @@ class Placement:
     def _large_leaves(self, value: int) -> bool:
         return any(self.program.types[leaf].size >= SMALL_SIZE for leaf in self._leaves(value, {}))
 
-    def _is_mask_of_pooled(self, operation: Operation) -> bool:
+    def _is_mask_of_pooled(self, operation: HloOperation) -> bool:
         """A mask of values that are pooled, too, is packed into bits by a separate kernel."""
         source = self.resolve(operation.operands[0])
         home = self.home.get(source)
@@ -296,11 +296,11 @@ class Placement:
         ]
         return any(user.opcode in ("reduce_window", "select_and_scatter") for user in pooled)
 
-    def _grows(self, operation: Operation, operands: list[int]) -> bool:
+    def _grows(self, operation: HloOperation, operands: list[int]) -> bool:
         largest = max(self.program.types[value].size for value in operation.results)
         return any(value in self.reduced and largest > 2 * self.program.types[value].size for value in operands)
 
-    def _reduce(self, operation: Operation) -> None:
+    def _reduce(self, operation: HloOperation) -> None:
         """Fused into the matrix product whose result it sums up, else a separate kernel."""
         operands = self._operands(operation)
         homes = [self.home[value] for value in operands if value in self.home]
@@ -317,7 +317,7 @@ class Placement:
         kernel.reductions.append(operation)
         self.reduced.update(operation.results)
 
-    def _leaves(self, value: int, done: dict[int, Operation], reader: Kernel | None = None) -> list[int]:
+    def _leaves(self, value: int, done: dict[int, HloOperation], reader: Kernel | None = None) -> list[int]:
         """The values in memory that a floating value is computed from; the operations on the way go into `done`.
         `reader`: the kernel that needs it, which can only read what is in memory before it runs."""
         leaves: list[int] = []

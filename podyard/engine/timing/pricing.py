@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from podyard.engine.program.ir import Body, Operation, Program, TensorType
+from podyard.engine.program.ir import Body, HloOperation, Program, TensorType
 from podyard.engine.timing.graph import Fused, Kernel
 from podyard.engine.timing.kernels import (
     PASSES,
-    Price,
+    KernelPrice,
     Product,
     matrix_price,
     result_bytes,
@@ -72,7 +72,7 @@ class Pricer:
             value = self.fused.aliases[value]
         return value
 
-    def price(self, kernel: Kernel) -> Price:
+    def price(self, kernel: Kernel) -> KernelPrice:
         """Cycles of `kernel`; collectives, bodies and what the compiler does not price cost nothing here."""
         if kernel.kind == "matrix" and kernel.anchor is not None:
             return self._matrix(kernel, kernel.anchor)
@@ -87,7 +87,7 @@ class Pricer:
             return vector_price(tile_bytes(moved, self.costs), result_bytes(moved, self.costs), 0.0, self.costs)
         if kernel.kind == "copy":
             return transpose_price(self._smaller_end(kernel), self.costs)
-        return Price(0.0, "unpriced")
+        return KernelPrice(0.0, "unpriced")
 
     def _smaller_end(self, kernel: Kernel) -> TensorType:
         """What a copy moves: its result, in the type that its source has in memory."""
@@ -136,7 +136,7 @@ class Pricer:
         summed = [tiles_of(self.program.types[operation.operands[0]], self.costs) for operation in kernel.reductions]
         return max(written, max(summed, default=0.0) * LANES * SUBLANES * 4)
 
-    def _vector(self, kernel: Kernel) -> Price:
+    def _vector(self, kernel: Kernel) -> KernelPrice:
         passes = self._passes(kernel)
         read, written = self.read_bytes(kernel.inputs, kernel), self.written_bytes(kernel)
         return vector_price(passes * read, passes * written, self.vpu_cycles(kernel), self.costs)
@@ -153,7 +153,7 @@ class Pricer:
 
     # --- matrix products
 
-    def _matrix(self, kernel: Kernel, anchor: Operation) -> Price:
+    def _matrix(self, kernel: Kernel, anchor: HloOperation) -> KernelPrice:
         left, right = (self._sources(value, kernel) for value in anchor.operands[:2])
         others = [value for value in kernel.inputs if value not in left and value not in right]
         passes = PASSES.get(anchor.text("precision"), 1) if self._is_float(anchor) else 1
@@ -198,11 +198,11 @@ class Pricer:
     def _is_near_result(self, kernel: Kernel) -> bool:
         return bool(kernel.outputs) and all(self.is_near(value) for value in kernel.outputs)
 
-    def _is_turned(self, anchor: Operation) -> bool:
+    def _is_turned(self, anchor: HloOperation) -> bool:
         producer = self._producers.get(self.resolve(anchor.operands[1]))
         return producer is not None and producer.opcode == "reverse"
 
-    def _is_float(self, anchor: Operation) -> bool:
+    def _is_float(self, anchor: HloOperation) -> bool:
         return self.program.types[anchor.operands[0]].dtype == "f32"
 
     def _sources(self, operand: int, kernel: Kernel) -> list[int]:
@@ -223,7 +223,7 @@ class Pricer:
                 stack += [self.resolve(source) for source in producer.operands]
         return list(found)
 
-    def _without_matrix_unit(self, product: Product, kernel: Kernel, vpu: float) -> Price:
+    def _without_matrix_unit(self, product: Product, kernel: Kernel, vpu: float) -> KernelPrice:
         """A product with a vector: the compiler multiplies and adds on the vector unit."""
         tiles = product.batch * product.m * product.k * product.n / (LANES * SUBLANES)
         summed = tiles * LANES * SUBLANES * 4 if product.k > 1 else 0.0
@@ -235,7 +235,7 @@ class Pricer:
 
 def product_of(
     program: Program,
-    anchor: Operation,
+    anchor: HloOperation,
     left_bytes: float,
     right_bytes: float,
     result: float,
@@ -258,7 +258,7 @@ def product_of(
     )  # fmt: skip
 
 
-def _rows_read(program: Program, anchor: Operation) -> float:
+def _rows_read(program: Program, anchor: HloOperation) -> float:
     """The share of image rows that a convolution reads whose stride skips some."""
     kernel_dims, out_dims = anchor.ints("kernel_dims"), anchor.ints("out_dims")
     if anchor.opcode != "convolution" or len(kernel_dims) < 3:
@@ -287,7 +287,7 @@ class Convolution:
         self.kernel_rows = kernel_rows
 
     @classmethod
-    def of(cls, program: Program, anchor: Operation, turned: bool) -> Convolution:
+    def of(cls, program: Program, anchor: HloOperation, turned: bool) -> Convolution:
         left, kernel = (program.types[value].shape for value in anchor.operands[:2])
         result = program.types[anchor.results[0]].shape
         lhs_dims, kernel_dims, out_dims = (anchor.ints(name) for name in ("lhs_dims", "kernel_dims", "out_dims"))

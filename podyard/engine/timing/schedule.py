@@ -30,7 +30,7 @@ class Step:
     over: tuple[int, ...] = ()
 
 
-class Schedule:
+class MemorySchedule:
     """Steps in order, and what each of them finds in memory; `sizes` has the values that are temporaries."""
 
     def __init__(self, steps: Sequence[Step], sizes: Mapping[int, int]) -> None:
@@ -62,11 +62,11 @@ class Schedule:
     def peak(self) -> int:
         return max(self.nbytes, default=0)
 
-    def overwrite(self) -> Schedule:
+    def overwrite(self) -> MemorySchedule:
         """The same with values that lie where a result of the program takes their place."""
         last = {value: place for place, step in enumerate(self.steps) for value in step.reads}
         gone = {value for place, step in enumerate(self.steps) for value in step.over if last[value] == place}
-        return Schedule(self.steps, {value: size for value, size in self.sizes.items() if value not in gone})
+        return MemorySchedule(self.steps, {value: size for value, size in self.sizes.items() if value not in gone})
 
     def packed_bytes(self) -> int:
         """Bytes of a block in which every value has one place as long as it lives: the largest first, each into the
@@ -151,7 +151,7 @@ class MadeAgain:
     runs before all that is still to read its results or what it reads itself, so that nothing is kept longer for it.
     It is a greedy rule: it may stay above the limit, and a move may make the peak higher than it was."""
 
-    def __init__(self, schedule: Schedule, limit_bytes: float) -> None:
+    def __init__(self, schedule: MemorySchedule, limit_bytes: float) -> None:
         self.steps = list(schedule.steps)
         self.sizes = dict(schedule.sizes)
         # Copies of values have numbers of their own; these are the values that they are copies of.
@@ -168,7 +168,7 @@ class MadeAgain:
         self._dead: set[int] = set()
         self._looks = 0
 
-    def schedule(self) -> Schedule:
+    def schedule(self) -> MemorySchedule:
         """Runs through all steps; the schedule that comes of it."""
         place = 0
         while place < len(self.steps):
@@ -191,7 +191,7 @@ class MadeAgain:
             for place, step in enumerate(self.steps)
             if place not in self._dead
         ]
-        return Schedule(kept, self.sizes)
+        return MemorySchedule(kept, self.sizes)
 
     def _add(self, values: Iterable[int]) -> None:
         for value in values:

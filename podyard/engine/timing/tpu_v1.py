@@ -22,7 +22,7 @@ _V1 = GENERATIONS["v1"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Machine:
+class TpuV1Machine:
     """Sizes and speeds of one TPU v1, or of one that never was (`dataclasses.replace`)."""
 
     clock_hz: float = _V1.clock_hz
@@ -57,7 +57,7 @@ class Machine:
         return math.ceil(nbytes * self.clock_hz / bytes_per_second)
 
 
-TPU_V1 = Machine()
+TPU_V1 = TpuV1Machine()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ Instruction = ReadHostMemory | ReadWeights | MatrixMultiply | Activate | WriteHo
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Block:
+class WeightBlock:
     """`instructions`, `repeat` times: what one layer does to one share of its rows. `waits`: not before all that was
     computed or read earlier is in the unified buffer. `macs` and `weights` are those of all repetitions."""
 
@@ -120,8 +120,8 @@ class Block:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Program:
-    blocks: tuple[Block, ...]
+class TpuV1Program:
+    blocks: tuple[WeightBlock, ...]
 
     @property
     def macs(self) -> int:
@@ -133,7 +133,7 @@ class Program:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Span:
+class TpuV1Span:
     """The cycles from a block's first wait to its last result."""
 
     name: str
@@ -146,7 +146,7 @@ class Timeline:
     """What each unit did, in cycles. The array is active, or waits for a tile to arrive (`weight_stall`), or for one
     to be shifted in (`weight_shift`), or for something else (`non_matrix`): the four add up to `cycles`."""
 
-    machine: Machine
+    machine: TpuV1Machine
     macs: int
     cycles: int
     matrix_active: int
@@ -155,7 +155,7 @@ class Timeline:
     tiles: int
     activation_busy: int
     host_busy: int
-    spans: tuple[Span, ...]
+    spans: tuple[TpuV1Span, ...]
 
     @property
     def non_matrix(self) -> int:
@@ -196,7 +196,7 @@ class _Counts:
 class _Units:
     """When each unit is free again, and when what it made can be used."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: TpuV1Machine) -> None:
         self.machine = machine
         self.fetched = 0  # the last tile is in the queue
         self.freed = deque([0] * machine.queue_tiles)  # the places of the queue are empty again
@@ -271,7 +271,7 @@ class _Units:
         self.counts = _Counts(*(now + repeat * more for now, more in zip(self.counts.values(), gained, strict=True)))
 
 
-def simulate(program: Program, machine: Machine = TPU_V1) -> Timeline:
+def simulate(program: TpuV1Program, machine: TpuV1Machine = TPU_V1) -> Timeline:
     """Runs `program` once, from its first byte in to its last byte out.
 
     Times are sums and maxima of earlier times, so once a repetition ends with every unit the same number of cycles
@@ -284,7 +284,7 @@ def simulate(program: Program, machine: Machine = TPU_V1) -> Timeline:
     for block in program.blocks:
         start = units.visible if block.waits else units.ended
         _run_block(units, block)
-        spans.append(Span(block.name, start, max(units.visible, units.ended)))
+        spans.append(TpuV1Span(block.name, start, max(units.visible, units.ended)))
     if units.announced:
         raise invalid(f"{units.announced} tiles are read and never multiplied")
     return Timeline(
@@ -301,7 +301,7 @@ def simulate(program: Program, machine: Machine = TPU_V1) -> Timeline:
     )
 
 
-def _run_block(units: _Units, block: Block) -> None:
+def _run_block(units: _Units, block: WeightBlock) -> None:
     groups = _groups(block, units.machine)
     if block.waits:
         units.operands = units.visible
@@ -322,7 +322,7 @@ def _run_block(units: _Units, block: Block) -> None:
         before, counts = after, units.counts.values()
 
 
-def _groups(block: Block, machine: Machine) -> int:
+def _groups(block: WeightBlock, machine: TpuV1Machine) -> int:
     """How many sums of `block` the accumulators hold, two at least: one to write while the other is read."""
     rows = max((i.rows for i in block.instructions if isinstance(i, MatrixMultiply)), default=1)
     if 2 * rows > machine.accumulator_rows:
@@ -346,7 +346,9 @@ class ProgramBuilder:
     and FAILED_PRECONDITION where what a layer reads and writes does not fit the unified buffer.
     """
 
-    def __init__(self, batch: int, activation_bits: int = 8, weight_bits: int = 8, machine: Machine = TPU_V1) -> None:
+    def __init__(
+        self, batch: int, activation_bits: int = 8, weight_bits: int = 8, machine: TpuV1Machine = TPU_V1
+    ) -> None:
         if activation_bits not in (8, 16) or weight_bits not in (8, 16):
             raise invalid(
                 f"TPU v1 multiplies integers of 8 and 16 bits, not {activation_bits} bits with {weight_bits} bits"
@@ -355,15 +357,15 @@ class ProgramBuilder:
         self._activation_bits = activation_bits
         self._weight_bits = weight_bits
         self._machine = machine
-        self._blocks: list[Block] = []
+        self._blocks: list[WeightBlock] = []
 
     def read(self, values: int) -> ProgramBuilder:
         """`values` activations of each example come from the host."""
-        return self._add(Block("read", (ReadHostMemory(self._nbytes(_positive("values", values))),), waits=False))
+        return self._add(WeightBlock("read", (ReadHostMemory(self._nbytes(_positive("values", values))),), waits=False))
 
     def write(self, values: int) -> ProgramBuilder:
         """`values` activations of each example go to the host."""
-        return self._add(Block("write", (WriteHostMemory(self._nbytes(_positive("values", values))),)))
+        return self._add(WeightBlock("write", (WriteHostMemory(self._nbytes(_positive("values", values))),)))
 
     def fully_connected(self, name: str, inputs: int, outputs: int, parts: int = 1) -> ProgramBuilder:
         """[batch, inputs] x [inputs, outputs], `parts` times with the same inputs: each part begins a new tile (the
@@ -384,8 +386,8 @@ class ProgramBuilder:
         """[batch, positions, depth], each from `window` values: the activation unit reads every one of them."""
         return self._from_buffer(name, self._batch * _positive("positions", positions), depth, depth, window)
 
-    def build(self) -> Program:
-        return Program(tuple(self._blocks))
+    def build(self) -> TpuV1Program:
+        return TpuV1Program(tuple(self._blocks))
 
     def _product(self, name: str, rows: int, kernel: int, depth: int, filters: int, parts: int) -> ProgramBuilder:
         for what, size in (("kernel", kernel), ("depth", depth), ("filters", filters), ("parts", parts)):
@@ -403,7 +405,7 @@ class ProgramBuilder:
             if count:
                 product = (ReadWeights(tiles), MatrixMultiply(share, tiles, self._activation_bits), Activate(share))
                 counted = 0 if not waits else weights
-                self._add(Block(name, product, columns * count, waits, weights * share * count, counted))
+                self._add(WeightBlock(name, product, columns * count, waits, weights * share * count, counted))
                 waits = False
         return self
 
@@ -411,7 +413,7 @@ class ProgramBuilder:
         _positive("width", depth)
         self._check_buffer(name, rows * (depth + written))
         rows *= -(-depth // self._machine.array)
-        return self._add(Block(name, (Activate(rows, _positive("passes", passes), from_buffer=True),)))
+        return self._add(WeightBlock(name, (Activate(rows, _positive("passes", passes), from_buffer=True),)))
 
     def _nbytes(self, values: int) -> int:
         return self._batch * values * self._activation_bits // 8
@@ -423,7 +425,7 @@ class ProgramBuilder:
                 f"{name}: {nbytes} bytes of activations, but the unified buffer holds {self._machine.buffer_bytes}"
             )
 
-    def _add(self, block: Block) -> ProgramBuilder:
+    def _add(self, block: WeightBlock) -> ProgramBuilder:
         self._blocks.append(block)
         return self
 

@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable, Mapping
 
 from podyard.base.errors import not_found
-from podyard.engine.timing.tpu_v1 import TPU_V1, Machine, Program, ProgramBuilder, Timeline, simulate
+from podyard.engine.timing.tpu_v1 import TPU_V1, ProgramBuilder, Timeline, TpuV1Machine, TpuV1Program, simulate
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Application:
     write: Callable[[ProgramBuilder], ProgramBuilder]
     activation_bits: int = 8
 
-    def program(self, machine: Machine = TPU_V1) -> Program:
+    def program(self, machine: TpuV1Machine = TPU_V1) -> TpuV1Program:
         return self.write(ProgramBuilder(self.batch, self.activation_bits, machine=machine)).build()
 
 
@@ -185,7 +185,7 @@ APPLICATIONS: Mapping[str, Application] = {
 }
 
 
-def run(name: str, machine: Machine = TPU_V1) -> Timeline:
+def run(name: str, machine: TpuV1Machine = TPU_V1) -> Timeline:
     """One batch of application `name`. Raises PodyardError NOT_FOUND for an unknown name."""
     if name not in APPLICATIONS:
         raise not_found(f"TPU v1 application {name}")
@@ -218,6 +218,6 @@ class Speedups:
         return sum(shares[name] * factor for name, factor in self.each.items()) / sum(shares.values())
 
 
-def speedups(machine: Machine) -> Speedups:
+def speedups(machine: TpuV1Machine) -> Speedups:
     """All six applications on `machine` against the TPU v1 as it was."""
     return Speedups({name: run(name).seconds / run(name, machine).seconds for name in APPLICATIONS})

@@ -20,10 +20,10 @@ import safetensors.numpy
 from numpy.typing import NDArray
 
 from podyard.base.errors import Code, PodyardError
-from podyard.engine.training.layout import Layout, SlotLayout
+from podyard.engine.training.layout import ParameterLayout, SlotLayout
 from podyard.engine.training.order import Position
 from podyard.engine.training.programs import Layouts, TrainState
-from podyard.engine.training.record import Record
+from podyard.engine.training.record import RunRecord
 from podyard.engine.training.store import CheckpointStore
 
 _PREFIX, _TENSORS = "checkpoint-", ".safetensors"
@@ -43,7 +43,7 @@ _KINDS: Mapping[str, type] = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
+class RunIdentity:
     """What a checkpoint must have in common with the run that goes on from it."""
 
     recipe: str
@@ -55,7 +55,7 @@ class Run:
 class Loaded:
     sha256: str
     state: TrainState
-    record: Record
+    record: RunRecord
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +79,9 @@ def params_of(layouts: Layouts, state: TrainState) -> dict[str, NDArray[np.float
     return layouts.params.by_name(np.asarray(state.params))
 
 
-def save(store: CheckpointStore, run: Run, layouts: Layouts, state: TrainState, record: Record, name: str) -> Saved:
+def save(
+    store: CheckpointStore, run: RunIdentity, layouts: Layouts, state: TrainState, record: RunRecord, name: str
+) -> Saved:
     """`name`: of the tensors' file. Another one of this name is not written over: its manifest may be all that counts;
     then this one's name has its checksum behind it. Raises what the store raises; then the checkpoint does not count.
     """
@@ -137,7 +139,7 @@ def steps(store: CheckpointStore) -> list[int]:
     return sorted(int(match[1]) for match in found if match)
 
 
-def load(store: CheckpointStore, step: int, run: Run, layouts: Layouts) -> Loaded:
+def load(store: CheckpointStore, step: int, run: RunIdentity, layouts: Layouts) -> Loaded:
     """The checkpoint of `step`, checked. Raises PodyardError NOT_FOUND when it is not there, DATA_LOSS when it is torn
     or was changed, FAILED_PRECONDITION when it is another run's or another model's."""
     manifest = _read_manifest(store, step)
@@ -147,16 +149,16 @@ def load(store: CheckpointStore, step: int, run: Run, layouts: Layouts) -> Loade
         raise _damage(step, "its tensors are missing") from error
     if hashlib.sha256(data).hexdigest() != manifest["tensorsSha256"]:
         raise _damage(step, f"its {len(data)} bytes do not have the checksum of the manifest")
-    found = Run(manifest["recipe"], manifest["arguments"], manifest["seed"])
+    found = RunIdentity(manifest["recipe"], manifest["arguments"], manifest["seed"])
     if (found.recipe, found.arguments, found.seed) != (run.recipe, dict(run.arguments), run.seed):
         text = f"the checkpoint of step {step} is of another run: {found}, not {run}"
         raise PodyardError(Code.FAILED_PRECONDITION, text)
     state = _state(step, Position(**manifest["position"]), data, layouts)
-    return Loaded(manifest["tensorsSha256"], state, Record.of_json(manifest["record"]))
+    return Loaded(manifest["tensorsSha256"], state, RunRecord.of_json(manifest["record"]))
 
 
 def load_newest(
-    store: CheckpointStore, run: Run, layouts: Layouts, log: Callable[[str], None], not_after: int | None = None
+    store: CheckpointStore, run: RunIdentity, layouts: Layouts, log: Callable[[str], None], not_after: int | None = None
 ) -> Loaded | None:
     """The newest checkpoint that is whole, or None. What is skipped is said to `log`.
 
@@ -218,7 +220,7 @@ def _state(step: int, position: Position, data: bytes, layouts: Layouts) -> Trai
     except (safetensors.SafetensorError, ValueError) as error:
         raise _damage(step, "its tensors cannot be read") from error
 
-    def of(layout: Layout | SlotLayout, prefix: str) -> Any:
+    def of(layout: ParameterLayout | SlotLayout, prefix: str) -> Any:
         named = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
         try:
             return layout.of_named(named)

@@ -10,7 +10,7 @@ import numpy as np
 from podyard.base.errors import failed_precondition
 from podyard.engine.collectives.transport import Vector
 from podyard.engine.numerics.transform import mxu_numerics
-from podyard.engine.training.input.pipeline import Evaluation
+from podyard.engine.training.input.pipeline import EvaluationInput
 from podyard.engine.training.programs import Layouts, TrainState, trees_of
 from podyard.engine.training.recipe import Input, Metrics, Ratio, Trainable
 from podyard.engine.training.xla import compiler_options
@@ -19,8 +19,8 @@ from podyard.engine.training.xla import compiler_options
 JUDGED_AT_ONCE_MAX = 1000
 
 
-def judging(data: Input) -> Evaluation:
-    return Evaluation(data.test, min(data.test.count, JUDGED_AT_ONCE_MAX), data.test_transforms)
+def judging(data: Input) -> EvaluationInput:
+    return EvaluationInput(data.test, min(data.test.count, JUDGED_AT_ONCE_MAX), data.test_transforms)
 
 
 class Judge:

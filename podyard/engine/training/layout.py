@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True)
-class Layout:
+class ParameterLayout:
     """Where each tensor lies in the vector: `shapes` by name ("conv1/kernel"), in order; `tree` puts them together."""
 
     shapes: Mapping[str, tuple[int, ...]]
     tree: Any
 
     @classmethod
-    def of(cls, tree: Any) -> Layout:
+    def of(cls, tree: Any) -> ParameterLayout:
         """Raises PodyardError INVALID_ARGUMENT for a leaf that is not float32, and for two of one name."""
         leaves, structure = jax.tree_util.tree_flatten_with_path(tree)
         shapes: dict[str, tuple[int, ...]] = {}
@@ -75,12 +75,12 @@ class SlotLayout:
     """Of an optimizer's state, which is `tree` over `leaves` (name -> an array of this shape and type). Leaves that are
     as long as the vector of all parameters are trees of tensors to others: they are saved tensor by tensor."""
 
-    params: Layout
+    params: ParameterLayout
     leaves: Mapping[str, Any]
     tree: Any
 
     @classmethod
-    def of(cls, optimizer: Optimizer, params: Layout) -> SlotLayout:
+    def of(cls, optimizer: Optimizer, params: ParameterLayout) -> SlotLayout:
         given = abstract((params.length,), np.float32) if optimizer.is_elementwise else abstract_tree(params)
         leaves, structure = jax.tree_util.tree_flatten_with_path(jax.eval_shape(optimizer.start, given))
         return cls(params, {_name(path): leaf for path, leaf in leaves}, structure)
@@ -112,7 +112,7 @@ class SlotLayout:
         return jax.tree.unflatten(self.tree, values)
 
 
-def abstract_tree(layout: Layout) -> Any:
+def abstract_tree(layout: ParameterLayout) -> Any:
     """The layout's tree, of shapes and types alone."""
     return jax.tree.unflatten(layout.tree, [abstract(shape, np.float32) for shape in layout.shapes.values()])
 

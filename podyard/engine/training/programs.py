@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from podyard.base.rng import Streams
 from podyard.engine.collectives.transport import Vector
 from podyard.engine.numerics.transform import mxu_numerics
-from podyard.engine.training.layout import Layout, SlotLayout
+from podyard.engine.training.layout import ParameterLayout, SlotLayout
 from podyard.engine.training.optimizers import Optimizer
 from podyard.engine.training.order import Position
 from podyard.engine.training.recipe import Batch, Trainable
@@ -43,8 +43,8 @@ class TrainState:
 class Layouts:
     """Of a model's parameters and statistics, and of its optimizer's state."""
 
-    params: Layout
-    statistics: Layout
+    params: ParameterLayout
+    statistics: ParameterLayout
     slots: SlotLayout
 
     def start(self, model: Trainable, seed: int, optimizer: Optimizer) -> TrainState:
@@ -57,9 +57,9 @@ class Layouts:
 
 def layouts_of(model: Trainable, seed: int) -> Layouts:
     variables = model.init(Streams(seed))
-    params = Layout.of(variables.params)
+    params = ParameterLayout.of(variables.params)
     # What an optimizer remembers does not depend on the batch that it is made for.
-    return Layouts(params, Layout.of(variables.statistics), SlotLayout.of(model.optimizer(1), params))
+    return Layouts(params, ParameterLayout.of(variables.statistics), SlotLayout.of(model.optimizer(1), params))
 
 
 def seed_words(seed: int) -> NDArray[np.uint32]:

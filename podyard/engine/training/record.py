@@ -30,7 +30,7 @@ class Tracked:
 
 
 @dataclasses.dataclass(frozen=True)
-class Record:
+class RunRecord:
     """Part of every checkpoint, so that a resumed run decides as an undisturbed one. `measured`: the newest evaluation,
     of step `measured_step`, by name ("val_loss")."""
 
@@ -39,7 +39,7 @@ class Record:
     measured: Mapping[str, float] = dataclasses.field(default_factory=dict)
     measured_step: int = 0
 
-    def after(self, metrics: Mapping[str, float], step: int, settings: TrainingSettings) -> Record:
+    def after(self, metrics: Mapping[str, float], step: int, settings: TrainingSettings) -> RunRecord:
         """With the evaluation of `step`. Raises PodyardError FAILED_PRECONDITION when it lacks what is watched."""
         measured = {MEASURED_PREFIX + name: value for name, value in metrics.items()}
         stopping, best = self.stopping, self.best
@@ -48,7 +48,7 @@ class Record:
             stopping = stopping.after(_value(measured, watched.metric), step, watched.mode, watched.min_delta)
         if settings.best is not None:
             best = best.after(_value(measured, settings.best.metric), step, settings.best.mode, 0.0)
-        return Record(stopping, best, measured, step)
+        return RunRecord(stopping, best, measured, step)
 
     def is_best(self, step: int) -> bool:
         return self.best.value is not None and self.best.step == step
@@ -63,7 +63,7 @@ class Record:
         return f"{metric} was not better in {self.stopping.waited} evaluations: {best}, of step {step}"
 
     @classmethod
-    def of_json(cls, given: Mapping[str, Any]) -> Record:
+    def of_json(cls, given: Mapping[str, Any]) -> RunRecord:
         return cls(
             Tracked(**given["stopping"]), Tracked(**given["best"]), dict(given["measured"]), given["measured_step"]
         )

@@ -20,7 +20,7 @@ from podyard.engine.training.judge import Judge, judging
 from podyard.engine.training.model_of_job import estimate_of, model_of_job
 from podyard.engine.training.programs import LOSS, TrainState, layouts_of, predict
 from podyard.engine.training.recipe import Input
-from podyard.engine.training.record import Record
+from podyard.engine.training.record import RunRecord
 from podyard.engine.training.runtime import SliceShape, StepResult, Trainer
 from podyard.engine.training.settings import MEASURED_PREFIX
 from podyard.engine.training.store import CheckpointStore
@@ -47,7 +47,7 @@ class Session:
         self._store = store
         self._bind_address = bind_address
         self._clock = real_clock
-        self._run = checkpoint.Run(spec.recipe, dict(spec.arguments), spec.seed)
+        self._run = checkpoint.RunIdentity(spec.recipe, dict(spec.arguments), spec.seed)
         self._model, self._source = model_of_job(spec)
         self._layouts = layouts_of(self._model, spec.seed)
         # Host 0's process speaks for the gang and writes its checkpoints.
@@ -80,7 +80,7 @@ class Session:
     def _first(self, resume: int | None, source: CheckpointStore) -> Loaded:
         if resume is None:
             optimizer = self._model.optimizer(self._spec.global_batch)
-            return Loaded("init", self._layouts.start(self._model, self._spec.seed, optimizer), Record())
+            return Loaded("init", self._layouts.start(self._model, self._spec.seed, optimizer), RunRecord())
         loaded = checkpoint.load_newest(source, self._run, self._layouts, self._metrics.log, not_after=resume)
         if loaded is None:
             raise PodyardError(Code.DATA_LOSS, f"no whole checkpoint to resume from at or before step {resume}")
@@ -121,7 +121,7 @@ class Session:
                 self._save(trainer, training.record, training.last)
         return ended
 
-    def _save(self, trainer: Trainer, record: Record, last: Mapping[str, float]) -> None:
+    def _save(self, trainer: Trainer, record: RunRecord, last: Mapping[str, float]) -> None:
         state, settings = trainer.train_state, self._spec.training
         told = {LOSS: 0.0, ACCURACY: 0.0, **last, **record.measured, "epoch": trainer.epoch, "step": state.step}
         pattern = settings.checkpoint_name
@@ -192,7 +192,7 @@ class _Training:
         trainer: Trainer,
         host_sum: HostSum,
         judge: Judge,
-        record: Record,
+        record: RunRecord,
     ) -> None:
         self.trainer = trainer
         self.record = record
@@ -204,7 +204,7 @@ class _Training:
         self._judge = judge
         self._leads = 0 in spec.host_indices
 
-    def run(self, modelled_seconds: float, save: Callable[[Trainer, Record, Mapping[str, float]], None]) -> Ended:
+    def run(self, modelled_seconds: float, save: Callable[[Trainer, RunRecord, Mapping[str, float]], None]) -> Ended:
         """`modelled_seconds`: of a step, to be reported."""
         spec, trainer = self._spec, self.trainer
         if self._is_done():

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from podyard.engine.collectives.schedule import Kind, Move, Op, Schedule, sent_elements
+from podyard.engine.collectives.schedule import CollectiveKind, Move, Op, Schedule, sent_elements
 
 # (rank, chunk) at the start, and how often it is in a sum.
 Content = Counter[tuple[int, int]]
@@ -23,7 +23,7 @@ def check(schedule: Schedule) -> None:
     """Raises AssertionError naming a step and rank, or chunks that are not what they should be, or a total of bytes
     that is more than the least possible: k ranks send 2 (k - 1) vectors for an all-reduce, k - 1 for a
     reduce-scatter, all-gather, broadcast or all-to-all."""
-    if schedule.kind is Kind.BARRIER:
+    if schedule.kind is CollectiveKind.BARRIER:
         _check_barrier(schedule)
         return
     held = _start(schedule)
@@ -62,27 +62,27 @@ def _part(schedule: Schedule, rank: int) -> range:
 
 def _start(schedule: Schedule) -> dict[tuple[int, int], Content]:
     ranks, chunks = range(schedule.rank_count), range(schedule.chunk_count)
-    if schedule.kind is Kind.ALL_GATHER:
+    if schedule.kind is CollectiveKind.ALL_GATHER:
         return {(rank, chunk): Counter([(rank, chunk)]) for rank in ranks for chunk in _part(schedule, rank)}
-    holders = range(1) if schedule.kind is Kind.BROADCAST else ranks
+    holders = range(1) if schedule.kind is CollectiveKind.BROADCAST else ranks
     return {(rank, chunk): Counter([(rank, chunk)]) for rank in holders for chunk in chunks}
 
 
 def _goal(schedule: Schedule) -> dict[tuple[int, int], Content]:
     ranks, chunks = range(schedule.rank_count), range(schedule.chunk_count)
     match schedule.kind:
-        case Kind.ALL_REDUCE:
+        case CollectiveKind.ALL_REDUCE:
             return {(rank, chunk): Counter([(one, chunk) for one in ranks]) for rank in ranks for chunk in chunks}
-        case Kind.REDUCE_SCATTER:
+        case CollectiveKind.REDUCE_SCATTER:
             return {
                 (rank, chunk): Counter([(one, chunk) for one in ranks])
                 for rank in ranks
                 for chunk in _part(schedule, rank)
             }
-        case Kind.ALL_GATHER:
+        case CollectiveKind.ALL_GATHER:
             owners = {chunk: rank for rank in ranks for chunk in _part(schedule, rank)}
             return {(rank, chunk): Counter([(owners[chunk], chunk)]) for rank in ranks for chunk in chunks}
-        case Kind.BROADCAST:
+        case CollectiveKind.BROADCAST:
             return {(rank, chunk): Counter([(0, chunk)]) for rank in ranks for chunk in chunks}
         case _:
             return {(rank, chunk): Counter([(chunk, rank)]) for rank in ranks for chunk in chunks}
@@ -90,7 +90,7 @@ def _goal(schedule: Schedule) -> dict[tuple[int, int], Content]:
 
 def _check_total(schedule: Schedule) -> None:
     k = schedule.rank_count
-    vectors = 2 * (k - 1) if schedule.kind is Kind.ALL_REDUCE else k - 1
+    vectors = 2 * (k - 1) if schedule.kind is CollectiveKind.ALL_REDUCE else k - 1
     if sum(sent_elements(schedule, schedule.chunk_count)) != vectors * schedule.chunk_count:
         raise AssertionError(f"the ranks of this {schedule.kind} do not send {vectors} vectors in all")
 

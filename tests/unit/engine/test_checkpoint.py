@@ -8,18 +8,18 @@ import pytest
 
 from podyard.base.errors import Code, PodyardError
 from podyard.engine.training import checkpoint
-from podyard.engine.training.checkpoint import Run
-from podyard.engine.training.layout import Layout, SlotLayout
+from podyard.engine.training.checkpoint import RunIdentity
+from podyard.engine.training.layout import ParameterLayout, SlotLayout
 from podyard.engine.training.optimizers import Adam
 from podyard.engine.training.order import DataOrder, Position
 from podyard.engine.training.programs import Layouts, TrainState
-from podyard.engine.training.record import Record, Tracked
+from podyard.engine.training.record import RunRecord, Tracked
 from podyard.engine.training.store import FileStore
 
-RUN = Run("digits-cnn", {"dropout": 0.25}, 7)
-PARAMS = Layout.of({"a": {"bias": np.zeros(3, np.float32), "kernel": np.zeros((2, 3), np.float32)}})
-LAYOUTS = Layouts(PARAMS, Layout.of({"mean": np.zeros(2, np.float32)}), SlotLayout.of(Adam(1e-3), PARAMS))
-RECORD = Record(Tracked(0.5, 4, 1), Tracked(0.25, 8), {"val_loss": 0.75}, 12)
+RUN = RunIdentity("digits-cnn", {"dropout": 0.25}, 7)
+PARAMS = ParameterLayout.of({"a": {"bias": np.zeros(3, np.float32), "kernel": np.zeros((2, 3), np.float32)}})
+LAYOUTS = Layouts(PARAMS, ParameterLayout.of({"mean": np.zeros(2, np.float32)}), SlotLayout.of(Adam(1e-3), PARAMS))
+RECORD = RunRecord(Tracked(0.5, 4, 1), Tracked(0.25, 8), {"val_loss": 0.75}, 12)
 
 
 def state_of(step: int) -> TrainState:
@@ -90,7 +90,7 @@ def test_nothing_whole_is_none_and_a_later_one_is_not_taken(tmp_path: Path) -> N
 def test_another_runs_checkpoint_is_refused(tmp_path: Path) -> None:
     store = FileStore(tmp_path)
     saved(store, 10)
-    for other in (Run("digits-cnn", {"dropout": 0.5}, 7), Run("digits-cnn", {"dropout": 0.25}, 8)):
+    for other in (RunIdentity("digits-cnn", {"dropout": 0.5}, 7), RunIdentity("digits-cnn", {"dropout": 0.25}, 8)):
         with pytest.raises(PodyardError, match="another run") as caught:
             checkpoint.load_newest(store, other, LAYOUTS, pytest.fail)
         assert caught.value.code is Code.FAILED_PRECONDITION
@@ -99,7 +99,7 @@ def test_another_runs_checkpoint_is_refused(tmp_path: Path) -> None:
 def test_another_models_checkpoint_is_refused_with_the_tensors_that_differ(tmp_path: Path) -> None:
     store = FileStore(tmp_path)
     saved(store, 10)
-    fewer = Layout.of({"a": {"bias": np.zeros(3, np.float32)}})
+    fewer = ParameterLayout.of({"a": {"bias": np.zeros(3, np.float32)}})
     other = Layouts(fewer, LAYOUTS.statistics, SlotLayout.of(Adam(1e-3), fewer))
     with pytest.raises(PodyardError, match="another model: tensors do not fit the model: a/kernel") as caught:
         checkpoint.load_newest(store, RUN, other, pytest.fail)

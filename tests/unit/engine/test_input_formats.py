@@ -16,13 +16,13 @@ import pytest
 from podyard.base.errors import Code, PodyardError
 from podyard.engine.training.input import files, idx, npz, tfrecord
 from podyard.engine.training.input.cifar import RECORD_BYTES, read_cifar
-from podyard.engine.training.input.formats import Feature, read_idx, read_idx_set, read_npz, read_tfrecord
+from podyard.engine.training.input.formats import ExampleFeature, read_idx, read_idx_set, read_npz, read_tfrecord
 from tests.unit.engine.input_writers import encode_example, write_idx, write_tfrecord
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.integers(0, 256, (6, 3, 2), np.uint8)
 LABELS = np.arange(6, dtype=np.uint8)
-FEATURES = {"image_raw": Feature("uint8", (3, 2), raw=True), "label": Feature("int32")}
+FEATURES = {"image_raw": ExampleFeature("uint8", (3, 2), raw=True), "label": ExampleFeature("int32")}
 
 
 def refusal(read: Callable[[], object]) -> PodyardError:
@@ -453,18 +453,18 @@ def test_a_length_that_looks_like_gzip_is_a_length(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("feature", "said"),
     [
-        ({"lable": Feature("int32")}, "no feature lable, but ['floats', 'image_raw', 'label', 'texts']"),
-        ({"image_raw": Feature("uint8", (3, 3), raw=True)}, "[6] bytes; uint8 (3, 3) is one of 9"),
-        ({"label": Feature("int64", (2,))}, "has 1 values; shape (2,) needs 2"),
-        ({"label": Feature("uint8")}, "has values 300 to 300, which do not fit uint8"),
-        ({"label": Feature("float32")}, "is a int64_list, not a float_list"),
-        ({"floats": Feature("int64", (2,))}, "is a float_list, not a int64_list"),
-        ({"image_raw": Feature("uint8", (6,))}, "is a bytes_list, not a int64_list"),
-        ({"texts": Feature("uint8", (2,), raw=True)}, "[1, 1] bytes"),
+        ({"lable": ExampleFeature("int32")}, "no feature lable, but ['floats', 'image_raw', 'label', 'texts']"),
+        ({"image_raw": ExampleFeature("uint8", (3, 3), raw=True)}, "[6] bytes; uint8 (3, 3) is one of 9"),
+        ({"label": ExampleFeature("int64", (2,))}, "has 1 values; shape (2,) needs 2"),
+        ({"label": ExampleFeature("uint8")}, "has values 300 to 300, which do not fit uint8"),
+        ({"label": ExampleFeature("float32")}, "is a int64_list, not a float_list"),
+        ({"floats": ExampleFeature("int64", (2,))}, "is a float_list, not a int64_list"),
+        ({"image_raw": ExampleFeature("uint8", (6,))}, "is a bytes_list, not a int64_list"),
+        ({"texts": ExampleFeature("uint8", (2,), raw=True)}, "[1, 1] bytes"),
     ],
 )
 def test_a_feature_that_is_missing_or_does_not_fit_is_said_with_its_record(
-    tmp_path: Path, feature: dict[str, Feature], said: str
+    tmp_path: Path, feature: dict[str, ExampleFeature], said: str
 ) -> None:
     example = {"image_raw": bytes(6), "texts": [b"a", b"b"], "floats": np.zeros(2, np.float32)}
     write_tfrecord(tmp_path / "a", [encode_example(example | {"label": np.array([300])})])
@@ -481,8 +481,8 @@ def test_a_record_that_is_no_example_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dtype", ["object", "complex64", "U3", "no type"])
 def test_a_feature_is_of_numbers(dtype: str) -> None:
-    assert refusal(lambda: Feature(dtype)).code is Code.INVALID_ARGUMENT
-    assert refusal(lambda: Feature("uint8", (-1,))).code is Code.INVALID_ARGUMENT
+    assert refusal(lambda: ExampleFeature(dtype)).code is Code.INVALID_ARGUMENT
+    assert refusal(lambda: ExampleFeature("uint8", (-1,))).code is Code.INVALID_ARGUMENT
 
 
 def test_a_set_of_no_features_is_refused(tmp_path: Path) -> None:
@@ -494,5 +494,7 @@ def test_a_set_of_no_features_is_refused(tmp_path: Path) -> None:
 def test_reading_a_thousand_examples_takes_no_second(tmp_path: Path) -> None:
     write_tfrecord(tmp_path / "a", [encode_example({"image_raw": bytes(784), "label": np.array([1])})] * 1000)
     before = time.process_time()
-    read_tfrecord(tmp_path / "a", {"image_raw": Feature("uint8", (28, 28, 1), raw=True), "label": Feature("int64")})
+    read_tfrecord(
+        tmp_path / "a", {"image_raw": ExampleFeature("uint8", (28, 28, 1), raw=True), "label": ExampleFeature("int64")}
+    )
     assert time.process_time() - before < 1

@@ -14,7 +14,7 @@ from podyard.base.errors import Code, PodyardError, invalid
 from podyard.engine.training.input.augment import Geometry, Normalise, Transform
 from podyard.engine.training.input.chance import Chance
 from podyard.engine.training.input.formats import read_idx_set
-from podyard.engine.training.input.pipeline import PREFETCH_STEPS_MAX, Evaluation, Pipeline
+from podyard.engine.training.input.pipeline import PREFETCH_STEPS_MAX, EvaluationInput, Pipeline
 from podyard.engine.training.input.source import Arrays, Examples
 from podyard.engine.training.order import DataOrder
 from tests.unit.engine.input_writers import write_idx
@@ -164,7 +164,7 @@ def test_a_pipeline_that_cannot_be_is_refused() -> None:
 
 @pytest.mark.parametrize(("drop", "sizes"), [(False, [8, 8, 6]), (True, [8, 8])])
 def test_evaluation_has_all_examples_once_in_order(drop: bool, sizes: list[int]) -> None:
-    evaluation = Evaluation(EXAMPLES, 8, (Normalise(2, 1),), drop)
+    evaluation = EvaluationInput(EXAMPLES, 8, (Normalise(2, 1),), drop)
     batches = list(evaluation)
     assert [len(batch["label"]) for batch in batches] == sizes
     assert np.concatenate([batch["label"] for batch in batches]).tolist() == list(range(sum(sizes)))
@@ -177,10 +177,10 @@ def test_evaluation_has_all_examples_once_in_order(drop: bool, sizes: list[int])
 
 
 def test_evaluation_refuses_chance_and_sizes_that_leave_nothing() -> None:
-    assert "Geometry" in refusal(lambda: Evaluation(EXAMPLES, 8, TRANSFORMS)).message
-    assert refusal(lambda: Evaluation(EXAMPLES, 0)).code is Code.INVALID_ARGUMENT
-    assert refusal(lambda: Evaluation(EXAMPLES, 23, drop_remainder=True)).code is Code.INVALID_ARGUMENT
-    assert [len(batch["label"]) for batch in Evaluation(EXAMPLES, 23)] == [COUNT]
+    assert "Geometry" in refusal(lambda: EvaluationInput(EXAMPLES, 8, TRANSFORMS)).message
+    assert refusal(lambda: EvaluationInput(EXAMPLES, 0)).code is Code.INVALID_ARGUMENT
+    assert refusal(lambda: EvaluationInput(EXAMPLES, 23, drop_remainder=True)).code is Code.INVALID_ARGUMENT
+    assert [len(batch["label"]) for batch in EvaluationInput(EXAMPLES, 23)] == [COUNT]
 
 
 def test_examples_have_one_count_and_are_numbers() -> None:

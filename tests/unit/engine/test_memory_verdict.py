@@ -21,7 +21,7 @@ from podyard.engine.program.from_stablehlo import parse_stablehlo
 from podyard.engine.timing.analysis import estimate_program
 from podyard.engine.timing.estimate import Estimate
 from podyard.engine.timing.memory import named_total_bytes
-from podyard.engine.timing.schedule import MadeAgain, Schedule, Step
+from podyard.engine.timing.schedule import MadeAgain, MemorySchedule, Step
 from podyard.hardware.accelerator_types import parse
 
 _FILE = Path(__file__).parents[2] / "data" / "memory_verdicts.jsonl.gz"
@@ -140,7 +140,7 @@ def _step(reads: tuple[int, ...], makes: tuple[int, ...]) -> Step:
 def test_what_nothing_has_read_yet_is_moved_to_its_reader_when_memory_is_short() -> None:
     sizes = dict.fromkeys((1, 2, 3), 100 * 2**20)
     steps = [_step((), (1,)), _step((), (2,)), _step((2,), (3,)), _step((1, 3), ())]
-    before = Schedule(steps, sizes)
+    before = MemorySchedule(steps, sizes)
     after = MadeAgain(before, 250 * 2**20).schedule()
     assert (before.peak, after.peak) == (300 * 2**20, 200 * 2**20)
     assert len(after.steps) == len(steps)
@@ -154,7 +154,7 @@ def test_a_kernel_runs_again_late_only_if_nothing_else_is_to_read_what_it_reads(
     sizes = {1: 20 * mib, 2: 100 * mib, 3: 1 * mib, 4: 200 * mib, 5: 1 * mib}
     fifth = _step((1, 4) if reads_the_source else (4,), (5,))
     steps = [_step((), (1,)), _step((1,), (2,)), _step((2,), (3,)), _step((3,), (4,)), fifth, _step((2, 5), ())]
-    before = Schedule(steps, sizes)
+    before = MemorySchedule(steps, sizes)
     after = MadeAgain(before, 250 * mib).schedule()
     again = max(place for place, step in enumerate(after.steps) if step.reads == (1,))
     last = next(place for place, step in enumerate(after.steps) if 5 in step.makes)
@@ -165,22 +165,22 @@ def test_a_kernel_runs_again_late_only_if_nothing_else_is_to_read_what_it_reads(
 
 def test_values_below_ten_mebibytes_are_not_made_again() -> None:
     sizes = dict.fromkeys((1, 2, 3), 9 * 2**20)
-    before = Schedule([_step((), (1,)), _step((), (2,)), _step((2,), (3,)), _step((1, 3), ())], sizes)
+    before = MemorySchedule([_step((), (1,)), _step((), (2,)), _step((2,), (3,)), _step((1, 3), ())], sizes)
     assert MadeAgain(before, 20 * 2**20).schedule().steps == before.steps
 
 
 def test_a_block_is_larger_than_the_peak_where_the_gaps_are_too_small() -> None:
     steps = [_step((), (2, 4)), _step((), ()), _step((), (3,)), _step((2,), ()), _step((3,), (1,))]
-    schedule = Schedule(steps, {1: 2, 2: 1, 3: 1, 4: 2})
+    schedule = MemorySchedule(steps, {1: 2, 2: 1, 3: 1, 4: 2})
     assert (schedule.peak, schedule.packed_bytes()) == (3, 4)
-    assert Schedule(steps[:4], schedule.sizes).packed_bytes() == 3
+    assert MemorySchedule(steps[:4], schedule.sizes).packed_bytes() == 3
 
 
 def test_a_result_lies_where_it_is_made_from_only_if_nothing_reads_that_later() -> None:
     over = Step((1,), (9,), 0, False, over=(1,))
     sizes = {1: 5, 2: 1}
-    assert Schedule([_step((), (1,)), over], sizes).overwrite().peak == 0
-    assert Schedule([_step((), (1,)), over, _step((1,), (2,))], sizes).overwrite().peak == 6
+    assert MemorySchedule([_step((), (1,)), over], sizes).overwrite().peak == 0
+    assert MemorySchedule([_step((), (1,)), over, _step((1,), (2,))], sizes).overwrite().peak == 6
 
 
 @pytest.mark.parametrize(

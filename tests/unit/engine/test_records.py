@@ -11,7 +11,7 @@ import pytest
 from podyard.base.errors import PodyardError
 from podyard.base.training_settings import Best, EarlyStopping, TrainingSettings
 from podyard.engine.training.order import DataOrder, Position
-from podyard.engine.training.record import Record, Tracked
+from podyard.engine.training.record import RunRecord, Tracked
 
 
 def test_better_means_by_more_than_a_delta_and_nan_is_never_better() -> None:
@@ -24,8 +24,8 @@ def test_better_means_by_more_than_a_delta_and_nan_is_never_better() -> None:
     assert first.after(float("nan"), 2, "min", 0.1) == Tracked(1.0, 1, 1)
     assert first.after(1.2, 2, "max", 0.1) == Tracked(1.2, 2)
     assert first.after(1.05, 2, "max", 0.1).waited == 1
-    record = Record(first, nothing, {"val_loss": 1.0}, 1)
-    assert Record.of_json(json.loads(json.dumps(dataclasses.asdict(record)))) == record
+    record = RunRecord(first, nothing, {"val_loss": 1.0}, 1)
+    assert RunRecord.of_json(json.loads(json.dumps(dataclasses.asdict(record)))) == record
 
 
 def test_the_order_of_the_data_goes_on_in_another_size_of_batch() -> None:

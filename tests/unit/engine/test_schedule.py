@@ -17,7 +17,7 @@ from podyard.engine.collectives import ring
 from podyard.engine.collectives.combine import Reduction, combiner
 from podyard.engine.collectives.ring import ring_sum, run_schedule
 from podyard.engine.collectives.schedule import (
-    Kind,
+    CollectiveKind,
     Move,
     Op,
     Schedule,
@@ -88,13 +88,13 @@ def test_checker_finds_what_is_wrong() -> None:
     for change in changes:
         step = (dataclasses.replace(first[0], **change), *first[1:])
         with pytest.raises(AssertionError):
-            check(Schedule(Kind.ALL_REDUCE, 3, 3, (step, *good.steps[1:])))
+            check(Schedule(CollectiveKind.ALL_REDUCE, 3, 3, (step, *good.steps[1:])))
     for steps in (good.steps[:-1], good.steps[1:], (*good.steps, good.steps[-1]), (first[1:], *good.steps[1:])):
         with pytest.raises(AssertionError):
-            check(Schedule(Kind.ALL_REDUCE, 3, 3, tuple(steps)))
+            check(Schedule(CollectiveKind.ALL_REDUCE, 3, 3, tuple(steps)))
     twice = (Move(0, 1, 0, 1, Op.COPY, 0), Move(2, 1, 0, 1, Op.COPY, 0))
     with pytest.raises(AssertionError, match="received twice"):
-        check(Schedule(Kind.ALL_REDUCE, 3, 3, (twice,)))
+        check(Schedule(CollectiveKind.ALL_REDUCE, 3, 3, (twice,)))
     with pytest.raises(AssertionError, match="lacks"):
         check(dataclasses.replace(ring_all_gather(3), steps=ring_all_gather(3).steps[1:]))
     with pytest.raises(AssertionError, match="leave the barrier"):

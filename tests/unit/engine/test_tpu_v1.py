@@ -11,14 +11,14 @@ from podyard.base.errors import Code, PodyardError
 from podyard.engine.timing.tpu_v1 import (
     TPU_V1,
     Activate,
-    Block,
-    Machine,
     MatrixMultiply,
-    Program,
     ProgramBuilder,
     ReadHostMemory,
     ReadWeights,
     Timeline,
+    TpuV1Machine,
+    TpuV1Program,
+    WeightBlock,
     WriteHostMemory,
     simulate,
 )
@@ -27,7 +27,7 @@ from podyard.engine.timing.tpu_v1_apps import APPLICATIONS, run, speedups
 TILE = 256 * 256
 
 
-def machine(fetch_cycles: int, **sizes: float) -> Machine:
+def machine(fetch_cycles: int, **sizes: float) -> TpuV1Machine:
     """One whose tiles take `fetch_cycles` each; a byte over PCIe takes a cycle."""
     plain = dataclasses.replace(
         TPU_V1, clock_hz=1e9, weight_bytes_per_second=TILE * 1e9 / fetch_cycles, host_bytes_per_second=1e9
@@ -35,8 +35,8 @@ def machine(fetch_cycles: int, **sizes: float) -> Machine:
     return dataclasses.replace(plain, **sizes)  # type: ignore[arg-type]
 
 
-def product(rows: int, tiles: int, repeat: int = 1, waits: bool = True) -> Block:
-    return Block("product", (ReadWeights(tiles), MatrixMultiply(rows, tiles), Activate(rows)), repeat, waits)
+def product(rows: int, tiles: int, repeat: int = 1, waits: bool = True) -> WeightBlock:
+    return WeightBlock("product", (ReadWeights(tiles), MatrixMultiply(rows, tiles), Activate(rows)), repeat, waits)
 
 
 def split(timeline: Timeline) -> tuple[int, int, int, int]:
@@ -60,37 +60,37 @@ def test_peak_is_the_published_one() -> None:
 
 
 def test_small_batches_wait_for_every_tile() -> None:
-    timeline = simulate(Program((product(8, 10),)), machine(1000))
+    timeline = simulate(TpuV1Program((product(8, 10),)), machine(1000))
     assert timeline.cycles == 10 * 1000 + 256 + 8 + 512 + 8
     # Between tiles: the next has arrived 1000 later, of which 8 were worked and 256 are the last one's shift.
     assert split(timeline) == (80, 1000 + 9 * (1000 - 8 - 256), 10 * 256, 520)
 
 
 def test_fetching_runs_ahead_as_far_as_the_queue_and_the_array_hold() -> None:
-    blocks = (Block("read", (ReadHostMemory(10_000),), waits=False), product(8, 6))
-    timeline = simulate(Program(blocks), machine(1000))
+    blocks = (WeightBlock("read", (ReadHostMemory(10_000),), waits=False), product(8, 6))
+    timeline = simulate(TpuV1Program(blocks), machine(1000))
     # While the array waits for the host, one tile is in it and four are in the queue: they are used at the pace of
     # shifting. The sixth was fetched only when the second had left the queue, at 10256.
     fifth_ends = 10_000 + 4 * 256 + 8
     sixth_arrives = 10_256 + 1000
     assert timeline.cycles == sixth_arrives + 256 + 8 + 512 + 8
     assert timeline.weight_stall == 1000 + sixth_arrives - fifth_ends
-    longer = simulate(Program(blocks), machine(1000, queue_tiles=5))
+    longer = simulate(TpuV1Program(blocks), machine(1000, queue_tiles=5))
     assert longer.cycles == 10_000 + 5 * 256 + 8 + 512 + 8
 
 
 @pytest.mark.parametrize(("rows", "shifts"), [(100, 256 + 9 * 156), (255, 256 + 9), (256, 256), (300, 256)])
 def test_shifting_a_tile_hides_behind_a_product_of_256_rows(rows: int, shifts: int) -> None:
-    timeline = simulate(Program((product(rows, 10),)), machine(1))
+    timeline = simulate(TpuV1Program((product(rows, 10),)), machine(1))
     assert split(timeline) == (10 * rows, 1, shifts, 512 + rows)
 
 
 def test_accumulators_are_written_again_only_when_they_are_read() -> None:
-    full = simulate(Program((product(2048, 1, repeat=3),)), machine(1))
+    full = simulate(TpuV1Program((product(2048, 1, repeat=3),)), machine(1))
     first_activated = 257 + 2048 + 512 + 2048
     assert full.cycles == first_activated + 2048 + 512 + 2048
     # With four halves as large, the third product follows the second at once.
-    quarter = simulate(Program((product(1024, 1, repeat=3),)), machine(1))
+    quarter = simulate(TpuV1Program((product(1024, 1, repeat=3),)), machine(1))
     assert quarter.cycles == 257 + 3 * 1024 + 512 + 1024
 
 
@@ -159,13 +159,13 @@ def test_repetitions_that_are_skipped_are_counted_as_if_they_had_run(
     one_by_one = [
         product(rows, tiles, 1, waits and turn == 0) for rows, tiles, repeat, waits in shapes for turn in range(repeat)
     ]
-    skipped, run_all = (simulate(Program(tuple(each)), machine(fetch)) for each in (blocks, one_by_one))
+    skipped, run_all = (simulate(TpuV1Program(tuple(each)), machine(fetch)) for each in (blocks, one_by_one))
     assert dataclasses.replace(skipped, spans=()) == dataclasses.replace(run_all, spans=())
 
 
 def test_a_hundred_million_tiles_are_no_work() -> None:
     count = 100_000_000
-    timeline = simulate(Program((product(512, 1, repeat=count),)), machine(1000))
+    timeline = simulate(TpuV1Program((product(512, 1, repeat=count),)), machine(1000))
     assert timeline.cycles == 1000 * count + 256 + 512 + 512 + 512
 
 
@@ -194,9 +194,9 @@ def test_more_bandwidth_is_never_slower(batch: int, widths: list[int], slow: flo
 @pytest.mark.parametrize(
     ("program", "code"),
     [
-        (lambda: Program((Block("b", (MatrixMultiply(1, 1), Activate(1))),)), Code.INVALID_ARGUMENT),
-        (lambda: Program((Block("b", (ReadWeights(2), MatrixMultiply(1, 1))),)), Code.INVALID_ARGUMENT),
-        (lambda: Program((product(2049, 1),)), Code.FAILED_PRECONDITION),
+        (lambda: TpuV1Program((WeightBlock("b", (MatrixMultiply(1, 1), Activate(1))),)), Code.INVALID_ARGUMENT),
+        (lambda: TpuV1Program((WeightBlock("b", (ReadWeights(2), MatrixMultiply(1, 1))),)), Code.INVALID_ARGUMENT),
+        (lambda: TpuV1Program((product(2049, 1),)), Code.FAILED_PRECONDITION),
         (lambda: ProgramBuilder(0).build(), Code.INVALID_ARGUMENT),
         (lambda: ProgramBuilder(1, activation_bits=32).build(), Code.INVALID_ARGUMENT),
         (lambda: ProgramBuilder(1).fully_connected("fc", 0, 1).build(), Code.INVALID_ARGUMENT),

@@ -16,7 +16,7 @@ from podyard.domain.usage import PriceUnit, UsageEvent
 from podyard.pricing import attribution, bill, invoicing
 from podyard.pricing.bill import Bill, Resource, Terms
 from podyard.pricing.commitments import OWN
-from podyard.pricing.export import Committed, Listed, ResourceFacts, Source, Statement
+from podyard.pricing.export import Committed, ExportSource, Listed, ResourceFacts, Statement
 from podyard.pricing.meter import MeterPolicy
 from podyard.pricing.sku import Sku, make_sku, make_version
 
@@ -130,7 +130,7 @@ def source(
     as_of: str = "2026-04-01T00:00:00Z",
     month: str = MONTH,
     plain: bool = False,
-) -> Source:
+) -> ExportSource:
     """The month's export. `plain`: without commitments, credits, and corrections."""
     bought = {} if plain else committed()
     credits = [] if plain else [Credit("credit-1", Amount(1234 * 2_628_000 * 10**7), "2026-03", "2026-12")]
@@ -164,6 +164,6 @@ def source(
         total=invoice.total,
     )
     assert all(charge.resource_id in spans or charge.resource_id.startswith(OWN) for charge in found.charges)
-    return Source(
+    return ExportSource(
         statement, found.charges, bought, {n.name: facts_of(n) for n in nodes}, spans if by_job else None, time(as_of)
     )

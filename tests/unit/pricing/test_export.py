@@ -14,7 +14,7 @@ from podyard.base.errors import PodyardError
 from podyard.base.money import Amount, minor_text
 from podyard.domain.months import seconds_of
 from podyard.pricing.commitments import is_payment
-from podyard.pricing.export import DECIMALS, Kind, Row, Source, rows
+from podyard.pricing.export import DECIMALS, ExportRow, ExportSource, RowKind, rows
 from podyard.pricing.export_bigquery import as_bigquery, entry
 from podyard.pricing.export_slices import Slices
 from podyard.pricing.export_table import COLUMNS, as_csv, as_json, cell, json_text, number, record
@@ -23,11 +23,11 @@ from tests.unit.pricing.export_source import CHIPS, EVIL, MONTH, NODES, Node, se
 HOUR = 3600
 
 
-def _total(found: Source) -> Decimal:
+def _total(found: ExportSource) -> Decimal:
     return Decimal(minor_text(found.statement.total, found.statement.decimals))
 
 
-def _read(found: Source, granularity: str = "day") -> list[dict[str, str]]:
+def _read(found: ExportSource, granularity: str = "day") -> list[dict[str, str]]:
     text = b"".join(as_csv([(found, rows(found, granularity))])).decode()
     return list(csv.DictReader(io.StringIO(text, newline=""), strict=True))
 
@@ -91,7 +91,7 @@ def test_what_is_not_in_the_month_is_not_in_its_export() -> None:
 def test_commitments_fees_and_what_they_cover_are_told_apart() -> None:
     found = source()
     made = list(rows(found, "day"))
-    fees = [row for row in made if row.kind is Kind.COMMITMENT]
+    fees = [row for row in made if row.kind is RowKind.COMMITMENT]
     bought = found.commitments
     for name, committed in bought.items():
         mine = [row for row in fees if row.commitment == name and not is_payment(row.sku_id)]
@@ -128,7 +128,9 @@ def test_a_day_is_shared_by_its_jobs_and_idle_time() -> None:
 def test_rows_that_are_not_those_of_the_invoice_are_refused() -> None:
     found = source()
     other = source(NODES[1:])
-    broken = Source(found.statement, other.charges, other.commitments, other.resources, other.owners, found.exported_at)
+    broken = ExportSource(
+        found.statement, other.charges, other.commitments, other.resources, other.owners, found.exported_at
+    )
     with pytest.raises(AssertionError, match="not those of the invoice"):
         list(rows(broken, "day"))
 
@@ -136,7 +138,7 @@ def test_rows_that_are_not_those_of_the_invoice_are_refused() -> None:
 def test_what_is_still_used_is_an_estimate_until_the_invoice_is_issued() -> None:
     running = [Node("n", CHIPS, 8, "2026-03-30T00:00:00Z", None)]
     draft = list(rows(source(running, issued=False, as_of="2026-03-31T12:00:00Z", plain=True), "day"))
-    assert [row.estimated for row in draft if row.kind is Kind.USAGE] == [True, True]
+    assert [row.estimated for row in draft if row.kind is RowKind.USAGE] == [True, True]
     issued = list(rows(source(running, issued=True, plain=True), "day"))
     assert not any(row.estimated for row in issued)
 
@@ -178,7 +180,7 @@ def test_json_has_the_same_rows_and_the_invoice_s_head() -> None:
     assert json.loads(b"".join(as_json([]))) == {"months": []}
 
 
-def _bigquery(found: Source) -> list[dict[str, Any]]:
+def _bigquery(found: ExportSource) -> list[dict[str, Any]]:
     data = b"".join(as_bigquery([(found, rows(found, "hour"))]))
     return [json.loads(line, parse_float=Decimal) for line in data.decode().splitlines()]
 
@@ -226,7 +228,7 @@ def test_fifty_thousand_rows_come_one_after_the_other() -> None:
     many = [Node(f"n-{i:04d}", CHIPS, 8, "2026-03-01T00:00:00Z", "2026-03-31T00:00:00Z") for i in range(70)]
     found = source(many, plain=True)
     count = 0
-    last: Row | None = None
+    last: ExportRow | None = None
     for row in rows(found, "hour"):
         count, last = count + 1, row
     assert count == 70 * 720 + 2  # and tax and rounding error

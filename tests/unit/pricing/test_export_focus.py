@@ -12,7 +12,7 @@ from typing import Any
 
 from podyard.base.money import minor_text
 from podyard.domain.months import seconds_of
-from podyard.pricing.export import Source, rows
+from podyard.pricing.export import ExportSource, rows
 from podyard.pricing.export_focus import COLUMNS, EXACT_DECIMALS_MAX, as_focus, exact
 from tests.unit.pricing.export_source import MONTH, second, source
 
@@ -35,7 +35,7 @@ def _specification() -> dict[str, dict[str, str]]:
         return {row["column"]: row for row in csv.DictReader(file)}
 
 
-def _read(found: Source, granularity: str = "day") -> list[dict[str, str]]:
+def _read(found: ExportSource, granularity: str = "day") -> list[dict[str, str]]:
     text = b"".join(as_focus([(found, rows(found, granularity))])).decode()
     return list(csv.DictReader(io.StringIO(text, newline=""), strict=True))
 

@@ -36,7 +36,7 @@ from podyard.domain.principal import Principal
 from podyard.hardware import accelerator_types, runtime_versions
 from podyard.http import google as google_apis
 from podyard.scheduler import cycle
-from podyard.workers.metadata import MetadataHandler, Source
+from podyard.workers.metadata import MetadataHandler, MetadataSource
 from tests.yard import ZONE, Yard, open_yard
 
 FILE = Path(__file__).parents[2] / "data" / "google_texts.json"
@@ -199,7 +199,7 @@ async def _metadata() -> dict[str, Any]:
     async def token() -> tuple[str, int]:
         return "T", 3599
 
-    handler = MetadataHandler(Source(facts, 1, 4242, {}, token))
+    handler = MetadataHandler(MetadataSource(facts, 1, 4242, {}, token))
     asked = (
         "/", "/computeMetadata/v1/?recursive=true", "/computeMetadata/v1/instance/",
         "/computeMetadata/v1/instance/service-accounts/default/token",

@@ -37,7 +37,7 @@ def play(database: Database, clock: ManualClock) -> Play:
     changes = {"currency": "EUR", "tax": "0.19", "rates": rates}
     database.run(lambda uow: accounts.patch(uow, PLATFORM, PROJECT, changes))
     database.run(lambda uow: commitments.add_credit(uow, PLATFORM, PROJECT, "7.77", None, "2026-04", "a gift"))
-    wanted = commitments.Request(1, 1, upfront=True, sku_id="tpu-v4-chip/us-central2/on-demand")
+    wanted = commitments.CommitmentRequest(1, 1, upfront=True, sku_id="tpu-v4-chip/us-central2/on-demand")
     database.run(lambda uow: commitments.buy(uow, CARD, PLATFORM, PROJECT, wanted))
     found.turn(31 * DAY + 3.5)
     return found

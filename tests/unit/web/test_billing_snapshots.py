@@ -81,7 +81,7 @@ def test_a_page_meters_only_what_has_changed_and_says_the_same(play: Play) -> No
     play.ask(nodes.preempt, "b")
     play.turn(20)
     _agrees(play)
-    wanted = commitments.Request(1, 1, sku_id="tpu-v4-chip/us-central2/on-demand")
+    wanted = commitments.CommitmentRequest(1, 1, sku_id="tpu-v4-chip/us-central2/on-demand")
     play.database.run(lambda uow: commitments.buy(uow, CARD, PLATFORM, PROJECT, wanted))
     play.turn(100 * 86_400)
     assert len(_agrees(play).facts) == 4

@@ -8,7 +8,7 @@ import pytest
 from markupsafe import Markup
 
 from podyard.web import charts, formats
-from podyard.web.charts import Bar, Line, Point
+from podyard.web.charts import Bar, ChartLine, ChartPoint
 
 NOISE = re.compile(r"\d\.\d{3,}")  # a coordinate has one decimal at most
 
@@ -30,8 +30,8 @@ def parsed(svg: str) -> ElementTree.Element:
 
 
 def line(*values: float) -> Markup:
-    points = [Point(index + 1, value) for index, value in enumerate(values)]
-    return charts.line_chart("Loss", [Line("loss", points)], x_name="step", y_name="Loss")
+    points = [ChartPoint(index + 1, value) for index, value in enumerate(values)]
+    return charts.line_chart("Loss", [ChartLine("loss", points)], x_name="step", y_name="Loss")
 
 
 def test_no_point_is_an_empty_frame_that_says_so() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from podyard.web import charts
 from podyard.web.billing_common import cents, dollars, exactly, short
-from podyard.web.charts import Outlook, Point
+from podyard.web.charts import ChartPoint, Outlook
 from tests.unit.web.test_charts import parsed
 
 
@@ -59,7 +59,7 @@ def test_names_of_users_are_text_in_a_chart() -> None:
 
 
 def test_a_line_goes_on_into_its_range() -> None:
-    points = [Point(0, 0), Point(1, 10), Point(2, 20)]
+    points = [ChartPoint(0, 0), ChartPoint(1, 10), ChartPoint(2, 20)]
     root = parsed(
         charts.line_to_range("So far", points, Outlook(4, 20, 40, 60), x_name="day", y_name="USD", shown=short)
     )
@@ -70,8 +70,8 @@ def test_a_line_goes_on_into_its_range() -> None:
     assert "from $20 to $60" in (root[1].text or "") and "$40 expected at day 4" in (root[1].text or "")
 
 
-@pytest.mark.parametrize("points", [[], [Point(0, 0)], [Point(0, 0), Point(1, 0)]])
-def test_an_outlook_without_use_is_drawn(points: list[Point]) -> None:
+@pytest.mark.parametrize("points", [[], [ChartPoint(0, 0)], [ChartPoint(0, 0), ChartPoint(1, 0)]])
+def test_an_outlook_without_use_is_drawn(points: list[ChartPoint]) -> None:
     parsed(charts.line_to_range("So far", points, Outlook(1, 0, 0, 0), x_name="day", y_name="USD", shown=short))
 
 

@@ -137,7 +137,7 @@ def test_a_stream_of_what_is_not_there_keeps_no_place(yard: Yard) -> None:
 
 def test_readers_share_a_rendering_and_its_failure_and_the_next_one_is_new() -> None:
     async def check() -> None:
-        streams, calls = live.Streams(2), []
+        streams, calls = live.LiveStreams(2), []
 
         def fail() -> live.Parts:
             calls.append(1)
@@ -153,7 +153,7 @@ def test_readers_share_a_rendering_and_its_failure_and_the_next_one_is_new() -> 
 
 
 def test_a_response_that_is_never_sent_gives_its_place_back() -> None:
-    streams = live.Streams(1)
+    streams = live.LiveStreams(1)
 
     async def nothing() -> live.Parts:
         return {}, True

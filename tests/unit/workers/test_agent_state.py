@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from podyard.workers.agent_state import EXIT_LOST_CONTACT, AgentState, Forget, Known, Phase, Start, Stop, Wanted
+from podyard.workers.agent_state import EXIT_LOST_CONTACT, AgentState, Forget, Known, ReplicaPhase, Start, Stop, Wanted
 
 
 def _run(fence: int = 1) -> Wanted:
@@ -13,7 +13,7 @@ def _stop(fence: int = 1) -> Wanted:
     return Wanted("r", fence, False, "token")
 
 
-def _phases(state: AgentState) -> dict[str, Phase]:
+def _phases(state: AgentState) -> dict[str, ReplicaPhase]:
     return {name: item.phase for name, item in state.known().items()}
 
 
@@ -27,7 +27,7 @@ def _running() -> AgentState:
 def test_a_listed_replica_is_started_once() -> None:
     state = _running()
     assert state.on_synced([_run()], state.reports()) == []
-    assert _phases(state) == {"r": Phase.RUNNING}
+    assert _phases(state) == {"r": ReplicaPhase.RUNNING}
 
 
 def test_a_replica_that_shall_stop_is_stopped_once_and_reported_until_it_is_acknowledged() -> None:
@@ -36,7 +36,7 @@ def test_a_replica_that_shall_stop_is_stopped_once_and_reported_until_it_is_ackn
     assert state.on_synced([_stop()], state.reports()) == []
     state.on_exited("r", -15)
     (said,) = state.reports()
-    assert (said.phase, said.reason) == (Phase.EXITED, "the server wants it to stop")
+    assert (said.phase, said.reason) == (ReplicaPhase.EXITED, "the server wants it to stop")
     # The server still lists it: it has not taken the report yet.
     assert state.on_synced([_stop()], []) == []
     assert state.on_synced([], state.reports()) == [Forget("r")]
@@ -54,7 +54,7 @@ def test_an_exit_that_was_not_reported_yet_is_not_forgotten() -> None:
 def test_a_replica_that_shall_stop_and_never_ran_is_reported_as_exited() -> None:
     state = AgentState()
     assert state.on_synced([_stop()], []) == []
-    assert state.reports() == [Known("r", 1, Phase.EXITED, None, 0, "stopped before it was started")]
+    assert state.reports() == [Known("r", 1, ReplicaPhase.EXITED, None, 0, "stopped before it was started")]
 
 
 def test_a_replica_that_is_no_longer_listed_or_has_another_fence_is_stopped() -> None:
@@ -69,7 +69,7 @@ def test_what_an_earlier_agent_left_is_adopted_or_reported_dead() -> None:
     state.on_adopted("r", 1, 7)
     state.on_found_dead("s", 1)
     assert state.on_synced([_run(), Wanted("s", 1, True, "t")], state.reports()) == []
-    assert _phases(state) == {"r": Phase.RUNNING, "s": Phase.EXITED}
+    assert _phases(state) == {"r": ReplicaPhase.RUNNING, "s": ReplicaPhase.EXITED}
 
 
 def test_a_shutdown_stops_what_runs_only() -> None:

@@ -38,8 +38,8 @@ def ports(monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
 
 
 @contextlib.asynccontextmanager
-async def _listeners(served: Served) -> AsyncIterator[host_listeners.Listeners]:
-    listeners = host_listeners.Listeners(served)
+async def _listeners(served: Served) -> AsyncIterator[host_listeners.HostListeners]:
+    listeners = host_listeners.HostListeners(served)
     try:
         yield listeners
     finally:
@@ -117,7 +117,7 @@ def test_a_connection_is_passed_on_to_another_agent_s_host(ports: tuple[int, int
         async def serve(_host_id: str, connection: socket.socket) -> None:
             await host_listeners.forward(connection, ADDRESS, ports[1])
 
-        listeners = host_listeners.Listeners(serve)
+        listeners = host_listeners.HostListeners(serve)
         listeners.follow({"one": ADDRESS})
         answered = await _say(ports[0], b"SSH-2.0")
         listeners.close()

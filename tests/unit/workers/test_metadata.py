@@ -18,7 +18,7 @@ from podyard.workers.metadata import (
     VALUE_BYTES_MAX,
     Answer,
     MetadataHandler,
-    Source,
+    MetadataSource,
 )
 from podyard.workers.metadata_server import HEAD_BYTES_MAX, listen
 
@@ -40,7 +40,7 @@ class Case:
     def __init__(self, facts: NodeFacts = FACTS) -> None:
         self.asked = 0
         self.changes = 0
-        self.source = Source(facts, 1, 77, {}, self._token, self._changed)
+        self.source = MetadataSource(facts, 1, 77, {}, self._token, self._changed)
         self.handler = MetadataHandler(self.source)
 
     async def _token(self) -> tuple[str, int]:

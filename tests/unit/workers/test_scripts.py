@@ -14,7 +14,7 @@ import pytest
 
 from podyard.base.clock import OsClock
 from podyard.settings import UMASK
-from podyard.workers.process_group import Record, write_record
+from podyard.workers.process_group import ProcessRecord, write_record
 from podyard.workers.scripts import HOST_VARIABLE, HostProcesses, ScriptState, Seen, end_all, process_table
 
 
@@ -131,9 +131,9 @@ def test_a_record_whose_pid_is_anothers_by_now_finds_nobody(
 ) -> None:
     processes = HostProcesses(tmp_path, host, 1)
     started = psutil.Process(stranger.pid).create_time()
-    write_record(tmp_path / "processes", Record("session-1", 1, stranger.pid, started - 2))
+    write_record(tmp_path / "processes", ProcessRecord("session-1", 1, stranger.pid, started - 2))
     assert processes.find(process_table()) == []
-    write_record(tmp_path / "processes", Record("session-1", 1, stranger.pid, started))
+    write_record(tmp_path / "processes", ProcessRecord("session-1", 1, stranger.pid, started))
     assert [process.pid for process in processes.find(process_table())] == [stranger.pid]
 
 
@@ -142,7 +142,7 @@ def test_a_session_that_no_host_can_have_started_finds_nobody(tmp_path: Path, se
     pid = {"outside this pid namespace": 0, "init": 1, "ours": os.getsid(0)}[session]
     processes = HostProcesses(tmp_path, "host-of-nobody", 1)
     for started in (psutil.boot_time() + 1, time.time()):
-        write_record(tmp_path / "processes", Record("session-1", 1, pid, started))
+        write_record(tmp_path / "processes", ProcessRecord("session-1", 1, pid, started))
         mine = Seen(psutil.Process(), pid, "")  # what the machine's table says of us there
         assert processes.find([mine]) == []
 
@@ -152,7 +152,7 @@ def test_a_session_of_before_the_machine_started_finds_nobody(tmp_path: Path) ->
     ended.wait()
     processes = HostProcesses(tmp_path, "host-of-nobody", 1)
     left = Seen(psutil.Process(), ended.pid, "")
-    write_record(tmp_path / "processes", Record("session-1", 1, ended.pid, time.time()))
+    write_record(tmp_path / "processes", ProcessRecord("session-1", 1, ended.pid, time.time()))
     assert processes.find([left]) == [left.process]
-    write_record(tmp_path / "processes", Record("session-1", 1, ended.pid, psutil.boot_time() - 1))
+    write_record(tmp_path / "processes", ProcessRecord("session-1", 1, ended.pid, psutil.boot_time() - 1))
     assert processes.find([left]) == []

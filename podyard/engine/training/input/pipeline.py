@@ -99,7 +99,7 @@ def _result(waiting: collections.deque[tuple[int, Future[list[Arrays]]]]) -> tup
     return step, prepared.result()
 
 
-class Evaluation:
+class EvaluationInput:
     """All examples once, in their order, without chance; may be iterated over any number of times."""
 
     def __init__(

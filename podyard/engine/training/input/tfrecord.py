@@ -119,7 +119,7 @@ def _is_gzip(beginning: bytes) -> bool:
 
 
 @dataclasses.dataclass(frozen=True)
-class Feature:
+class ExampleFeature:
     """What a feature of a tf.Example has to be: `shape` of one example, and `dtype`. Numbers are an int64_list (integer
     types; each value has to fit) or a float_list; with `raw`, one value of a bytes_list is the array's bytes, little
     endian, as `decode_raw` takes them. Raises PodyardError INVALID_ARGUMENT for another type."""
@@ -171,7 +171,7 @@ class Feature:
 
 
 def read_tfrecord(
-    patterns: Path | str | Sequence[Path | str], features: Mapping[str, Feature]
+    patterns: Path | str | Sequence[Path | str], features: Mapping[str, ExampleFeature]
 ) -> dict[str, NDArray[Any]]:
     """Arrays [n, *shape] by feature of the tf.Examples in the files, in the order of the files (wildcards are sorted).
 
@@ -188,7 +188,7 @@ def read_tfrecord(
     return arrays
 
 
-def _read_one(path: Path, features: Mapping[str, Feature]) -> dict[str, NDArray[Any]]:
+def _read_one(path: Path, features: Mapping[str, ExampleFeature]) -> dict[str, NDArray[Any]]:
     columns: dict[str, list[Values]] = {name: [] for name in features}
     example_bytes = sum(feature.example_bytes for feature in features.values())
     for number, record in enumerate(TfRecordReader(path)):
