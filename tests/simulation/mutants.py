@@ -15,6 +15,7 @@ import pytest
 from sqlalchemy import update
 
 from podyard.control.compute import nodes, queue_states, queued_resources
+from podyard.control.compute import ports as compute_ports
 from podyard.control.jobs import gangs, reconcile, reports
 from podyard.control.platform import idempotency, operations
 from podyard.db import fleet as fleet_rows
@@ -121,7 +122,7 @@ def the_next_attempt_does_not_wait_for_the_last(patch: pytest.MonkeyPatch) -> No
 
 @mutant("I3", 0, 1, 2)
 def a_node_that_leaves_ready_keeps_its_gang(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(nodes, "_end_jobs", lambda *_: None)
+    patch.setattr(compute_ports, "end_gangs", lambda *_: None)
 
 
 # I4: one history of steps.
@@ -167,7 +168,6 @@ def a_job_does_not_say_why_it_waits(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(gangs, "_say_why", lambda *_: None)
     end = gangs.end
     patch.setattr(gangs, "end", lambda uow, attempt, outcome, reason: end(uow, attempt, outcome, ""))
-    patch.setattr(nodes, "end_attempt", lambda uow, attempt, outcome, reason: end(uow, attempt, outcome, ""))
 
 
 @mutant("I5", 1, 2, 3)

@@ -144,7 +144,7 @@ Wrong = Callable[[pytest.MonkeyPatch], None]
 
 
 def _broken_chips_are_given_away(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(rows, "broken", lambda uow: {})
+    patch.setattr(rows, "broken_chips_by_pod", lambda uow: {})
 
 
 def _every_slice_is_kept(patch: pytest.MonkeyPatch) -> None:

@@ -34,11 +34,11 @@ def tree(tmp_path: Path) -> Path:
 def test_an_upward_import_in_a_linked_folder_and_sql_outside_of_db_are_caught(tree: Path) -> None:
     assert _lint(tree).returncode == 0, _lint(tree).stdout
     cycle = tree / "scheduler" / "cycle.py"
-    cycle.write_text(cycle.read_text() + "\nfrom podyard.control import nodes\n\n_ = nodes\n")
+    cycle.write_text(cycle.read_text() + "\nfrom podyard.control.compute import nodes\n\n_ = nodes\n")
     (tree / "web" / "planted.py").write_text("from podyard.db.tables_compute import nodes\n\n_ = nodes\n")
     done = _lint(tree)
     assert done.returncode == 1
-    assert "podyard.scheduler.cycle -> podyard.control.nodes" in done.stdout
+    assert "podyard.scheduler.cycle -> podyard.control.compute.nodes" in done.stdout
     assert "podyard.web.planted -> podyard.db.tables_compute" in done.stdout
 
 
