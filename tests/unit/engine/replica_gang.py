@@ -64,7 +64,7 @@ class Recorder:
     def step(self, step: int, loss: float, accuracy: float, wall_seconds: float, modelled_seconds: float) -> None:
         self.steps.append((step, loss, accuracy, wall_seconds, modelled_seconds))
 
-    def evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
+    def on_evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
         self.evaluations[step] = dict(metrics)
 
     def checkpoint(self, step: int, name: str, sha256: str, is_best: bool) -> None:
@@ -74,13 +74,13 @@ class Recorder:
     def resumable_step(self) -> int:
         return sys.maxsize
 
-    def pruned(self, steps: Sequence[int]) -> None:
+    def on_prune(self, steps: Sequence[int]) -> None:
         self.gone += steps
 
     def log(self, line: str) -> None:
         self.lines.append(line)
 
-    def finished(self, metrics: Mapping[str, float | str]) -> None:
+    def on_end(self, metrics: Mapping[str, float | str]) -> None:
         self.result = dict(metrics)
 
     def stopping(self) -> bool:
