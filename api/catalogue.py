@@ -233,7 +233,7 @@ def _to_pricing(sku: ListedSku, moment: PlatformTime, nanos: int, currency: str)
 
 def _currency(request: Request) -> str:
     own = default_rate_card().currency
-    asked = _required_pair(request, "currencyCode", "currency_code") or own
+    asked = _either_parameter(request, "currencyCode", "currency_code") or own
     if asked != own:
         raise invalid(f"currencyCode {asked[:10]!r}: this catalogue has prices in {own} only", "currencyCode")
     return own
@@ -241,7 +241,7 @@ def _currency(request: Request) -> str:
 
 def _range(request: Request, now: PlatformTime) -> tuple[PlatformTime, PlatformTime] | None:
     """(start, end) of the request; None when it names neither. Raises INVALID_ARGUMENT for what Google refuses."""
-    texts = {name: _required_pair(request, name, other) for name, other in _TIMES.items()}
+    texts = {name: _either_parameter(request, name, other) for name, other in _TIMES.items()}
     start, end = (deps.moment(text or None, name) for name, text in texts.items())
     if start is None and end is None:
         return None
@@ -261,7 +261,7 @@ def _month(moment: PlatformTime) -> tuple[int, int]:
     return there.year, there.month
 
 
-def _required_pair(request: Request, name: str, other: str) -> str:
+def _either_parameter(request: Request, name: str, other: str) -> str:
     return request.query_params.get(name) or request.query_params.get(other) or ""
 
 

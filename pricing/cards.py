@@ -98,7 +98,7 @@ def load_rate_card(text: str) -> RateCard:
     sold: dict[tuple[str, ...], str] = {}
     for sku_id, value in data["skus"].items():
         sku = _sku(sku_id, value, sources)
-        key = (_sold_thing(sku), sku.region, sku.usage)
+        key = (_item_of(sku), sku.region, sku.usage)
         if key in sold:
             raise failed_precondition(f"rate card, {sku.sku_id}: {sold[key]} has the prices of {' '.join(key)} already")
         sold[key] = sku.sku_id
@@ -126,7 +126,7 @@ def changes_of_the_past(old: RateCard, new: RateCard, now: PlatformTime) -> Iter
         other = new.skus.get(sku.sku_id)
         if other is None or _kind(other) != _kind(sku):
             what = "is gone" if other is None else "is of something else now"
-            yield _change(past[0], f"the SKU of {price_key(past[0], sku)} {what}, and usage has been priced by it")
+            yield _change(past[0], f"the SKU of {price_words(past[0], sku)} {what}, and usage has been priced by it")
             continue
         yield from _changed_versions(sku, past, other, now)
     yield from _takeovers(old, new, now)
@@ -137,7 +137,7 @@ def price_text(nanos: int, unit: str) -> str:
     return f"{without_zeros(minor_text(nanos, USD_DECIMALS))} {CURRENCY} per {unit}"
 
 
-def price_key(version: PriceVersion, sku: Sku) -> str:
+def price_words(version: PriceVersion, sku: Sku) -> str:
     return price_text(version.nanos, sku.unit)
 
 
@@ -149,19 +149,19 @@ def _changed_versions(old: Sku, past: Sequence[PriceVersion], new: Sku, now: Pla
     by_time = {version.effective_from: version for version in new.versions}
     for version in past:
         other = by_time.get(version.effective_from)
-        was = price_key(version, old)
+        was = price_words(version, old)
         if other is None:
             yield _change(version, f"this price of {was} is gone, and usage has been priced by it")
         elif other.nanos != version.nanos:
-            changed = f"this price has changed from {was} to {price_key(other, new)}"
+            changed = f"this price has changed from {was} to {price_words(other, new)}"
             yield _change(version, f"{changed}, and usage has been priced by it")
     known = {version.effective_from for version in past}
     for version in new.versions:
         if past[0].effective_from < version.effective_from <= now and version.effective_from not in known:
             before = old.version_at(version.effective_from)
             assert before is not None
-            begins = f"this price of {price_key(version, new)} is new, and begins in the past"
-            yield _change(version, f"{begins}, where usage has been priced at {price_key(before, old)}")
+            begins = f"this price of {price_words(version, new)} is new, and begins in the past"
+            yield _change(version, f"{begins}, where usage has been priced at {price_words(before, old)}")
 
 
 def _takeovers(old: RateCard, new: RateCard, now: PlatformTime) -> Iterator[tuple[str, str]]:
@@ -169,10 +169,10 @@ def _takeovers(old: RateCard, new: RateCard, now: PlatformTime) -> Iterator[tupl
     for sku_id, sku in sorted(new.skus.items()):
         if sku_id in old.skus or sku.accelerator_type is None or sku.versions[0].effective_from > now:
             continue
-        before = [row for row in old.rows_of(sku.region, sku.usage) if _sold_thing(row) == sku.generation]
+        before = [row for row in old.rows_of(sku.region, sku.usage) if _item_of(row) == sku.generation]
         if before and before[0].versions[0].effective_from <= now:
             priced = f"{before[0].sku_id} has priced {sku.accelerator_type} in the past"
-            was, new_price = price_key(before[0].versions[0], before[0]), price_key(sku.versions[0], sku)
+            was, new_price = price_words(before[0].versions[0], before[0]), price_words(sku.versions[0], sku)
             yield _change(sku.versions[0], f"{priced}, at {was}, and not this SKU at {new_price}")
 
 
@@ -180,7 +180,7 @@ def _kind(sku: Sku) -> tuple[object, ...]:
     return (sku.generation, sku.accelerator_type, sku.region, sku.usage, sku.unit)
 
 
-def _sold_thing(sku: Sku) -> str:
+def _item_of(sku: Sku) -> str:
     """What a SKU is of: a type, one unit of a generation, a disk type, or a part of a host."""
     if sku.generation in (DISK, HOST):
         return sku.sku_id.partition("/")[0]

@@ -288,7 +288,7 @@ class IfAllGo:
     def __init__(self, pod: Pod, free: int, items: Sequence[Takeable]) -> None:
         blocks = blocks_of(pod.shape)
         self._items = items
-        self._touched = [blocks.touches(item.chips) for item in items]
+        self._touched = [blocks.blocks_with(item.chips) for item in items]
         self._in_block: dict[int, list[int]] = {}
         for position, touched in enumerate(self._touched):
             for block in chips_of(touched):

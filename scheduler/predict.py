@@ -57,7 +57,7 @@ def _of_pool(
         if at is None or not state.waiting:
             break
         plan = Cycle(state, at, explain=False).plan()
-        found |= {key: at for key in _start_time(plan) if key in queued}
+        found |= {key: at for key in _keys_that_start(plan) if key in queued}
         state = after(state, plan, at)
         if at == now:  # plain nodes that find no room do not stay
             state = dataclasses.replace(state, waiting=[request for request in state.waiting if request.queued])
@@ -103,7 +103,7 @@ def _next(state: FleetSnapshot, at: PlatformTime) -> PlatformTime | None:
     return max(at, min(moments)) if moments else None
 
 
-def _start_time(plan: Plan) -> list[str]:
+def _keys_that_start(plan: Plan) -> list[str]:
     return [
         action.group if isinstance(action, PlaceGroup) else action.node_key
         for action in plan.actions

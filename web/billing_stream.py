@@ -39,14 +39,14 @@ logger = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _PageInTheMaking:
+class _PagesInProgress:
     """The pages that are being made, by token and address."""
 
     limiter: CapacityLimiter
     pages: dict[tuple[str, str], asyncio.Future[Response]]
 
 
-_making: RunVar[_PageInTheMaking] = RunVar("podyard billing pages")
+_making: RunVar[_PagesInProgress] = RunVar("podyard billing pages")
 
 Show = Callable[..., Response]
 Check = Callable[[UnitOfWork, Request, str, str], int]
@@ -104,7 +104,7 @@ def _page(request: Request, work: Callable[[], Response]) -> asyncio.Future[Resp
     """The page, being made. Who asks for the same address with the same token meanwhile gets the same page."""
     making = _making.get(None)
     if making is None:  # each event loop has its own
-        making = _PageInTheMaking(CapacityLimiter(PAGES_AT_ONCE), {})
+        making = _PagesInProgress(CapacityLimiter(PAGES_AT_ONCE), {})
         _making.set(making)
     key = (request.scope["state"]["token"], str(request.url))
     page = making.pages.get(key)

@@ -47,9 +47,9 @@ class Front(grpc.GenericRpcHandler):  # type: ignore[misc]
         for method in methods_of(SHARED_VERSION):
             resource, _, _ = method.id.rpartition(".")
             if resource == "operations":
-                self._add(descriptors.OPERATIONS, SHARED_VERSION, method, *_of_google("google.longrunning", method))
+                self._add(descriptors.OPERATIONS, SHARED_VERSION, method, *_service("google.longrunning", method))
             elif not resource and method.rpc != "GenerateServiceIdentity":
-                self._add(descriptors.LOCATIONS, SHARED_VERSION, method, *_of_google("google.cloud.location", method))
+                self._add(descriptors.LOCATIONS, SHARED_VERSION, method, *_service("google.cloud.location", method))
 
         for rpc, names in catalogue_grpc.METHODS.items():
             self._handlers[f"/{catalogue_grpc.SERVICE}/{rpc}"] = self._of_catalogue(rpc, *names)
@@ -131,7 +131,7 @@ async def serve(app: Asgi, address: str, port: int) -> grpc.aio.Server:
     return server
 
 
-def _of_google(package: str, method: Method) -> tuple[str, str]:
+def _service(package: str, method: Method) -> tuple[str, str]:
     own = {"Empty": "google.protobuf.Empty"}
     return f"{package}.{method.request}", own.get(method.response) or f"{package}.{method.response}"
 

@@ -140,7 +140,7 @@ class Supervisor:
         except OSError as error:
             listener.close()
             if error.errno == errno.EADDRINUSE:
-                text = f"{_port_owner('PODYARD_PORT', address[1])}; use --port to choose another, or --port 0"
+                text = f"{_conflict('PODYARD_PORT', address[1])}; use --port to choose another, or --port 0"
                 raise SetupError(text) from None
             raise SetupError(f"cannot listen on {address[0]}:{address[1]}: {error.strerror}") from None
         listener.listen(HTTP_BACKLOG)
@@ -163,7 +163,7 @@ class Supervisor:
             except OSError as error:
                 what = f"cannot listen on port {wanted}: {error.strerror}"
                 if error.errno == errno.EADDRINUSE:
-                    what = _port_owner("PODYARD_GRPC_PORT", wanted)
+                    what = _conflict("PODYARD_GRPC_PORT", wanted)
                 raise SetupError(f"gRPC: {what}; choose another with --grpc-port") from None
             return int(probe.getsockname()[1])
 
@@ -329,7 +329,7 @@ def _claimed_by_another(data: Path) -> str:
     return f"another `podyard up` or `podyard down` is at work on {data}; try again in a moment"
 
 
-def _port_owner(variable: str, port: int) -> str:
+def _conflict(variable: str, port: int) -> str:
     folder = processes.folder_with(variable, str(port))
     return f"port {port} is taken by {'another program' if folder is None else f'the Podyard on {folder}'}"
 

@@ -42,9 +42,7 @@ def add(uow: UnitOfWork, account: Account) -> None:
 
 def store(uow: UnitOfWork, account: Account, changed: Account) -> Account:
     """Writes what has changed of an account, but for its rates, and returns it as it is now."""
-    values = changed_columns(account, changed)
-    if values:
-        uow.update(billing_accounts, {"project": account.project}, values)
+    uow.update(billing_accounts, {"project": account.project}, changed_columns(account, changed))
     return changed
 
 

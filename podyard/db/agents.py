@@ -34,5 +34,5 @@ def store(uow: UnitOfWork, before: AgentRecord | None, agent: AgentRecord) -> No
     """Writes a new agent, or what has changed of one."""
     if before is None:
         uow.insert(agents, columns(agent))
-    elif changes := changed_columns(before, agent):
-        uow.update(agents, {"agent_id": agent.agent_id}, changes)
+    else:
+        uow.update(agents, {"agent_id": agent.agent_id}, changed_columns(before, agent))

@@ -10,6 +10,7 @@ from sqlalchemy import bindparam, or_, select
 from podyard.db.tables_jobs import attempts, jobs, replicas
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.attempt import Attempt, AttemptOutcome, AttemptState
+from podyard.domain.replica import ReplicaState
 
 _BY_ID = select(attempts).where(attempts.c.attempt_id == bindparam("id"))
 _BY_ID_LOCKED = _BY_ID.with_for_update()
@@ -22,11 +23,17 @@ _OF_PROJECT = (
 )
 _IS_OPEN = attempts.c.state != AttemptState.ENDED
 _OPEN = select(attempts).where(attempts.c.job_key == bindparam("key"), _IS_OPEN)
+_OPEN_ON_NODE = (
+    select(attempts)
+    .join(jobs, jobs.c.job_key == attempts.c.job_key)
+    .where(jobs.c.node_key == bindparam("node"), _IS_OPEN)
+    .order_by(jobs.c.created, jobs.c.job_key)
+)
 _SAYS_MORE = (
     select(replicas.c.replica_id)
     .where(
         replicas.c.attempt_id == attempts.c.attempt_id,
-        or_(replicas.c.outcome.is_not(None), replicas.c.state == "EXITED"),
+        or_(replicas.c.outcome.is_not(None), replicas.c.state == ReplicaState.EXITED),
     )
     .exists()
 )
@@ -61,6 +68,11 @@ def find_open(uow: UnitOfWork, job_key: str) -> Attempt | None:
     """The attempt that has not ended, if there is one: there is never more than one."""
     row = uow.first(_OPEN, {"key": job_key})
     return None if row is None else to_attempt(row)
+
+
+def list_open_on_node(uow: UnitOfWork, node_key: str) -> list[Attempt]:
+    """Those of jobs on a node that have not ended, by the age of their jobs."""
+    return [to_attempt(row) for row in uow.all(_OPEN_ON_NODE, {"node": node_key})]
 
 
 def list_to_settle(uow: UnitOfWork) -> list[str]:

@@ -103,8 +103,7 @@ class Claims(Generic[Work]):
         outbox.put(uow, outbox.BACKGROUND, self._task, [key])
 
     def _store(self, uow: UnitOfWork, work: Work, changed: Work) -> Work:
-        if values := changed_columns(work, changed):
-            uow.update(self._table, {self._key: getattr(work, self._key)}, values)
+        uow.update(self._table, {self._key: getattr(work, self._key)}, changed_columns(work, changed))
         return changed
 
 

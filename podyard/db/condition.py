@@ -60,7 +60,7 @@ def refusal(error: DatabaseError | PodyardError, path: Path) -> PodyardError:
     return PodyardError(Code.FAILED_PRECONDITION, text)
 
 
-def tell(error: BaseException, refused: str) -> BaseException:
+def explain(error: BaseException, refused: str) -> BaseException:
     """What the callers of a unit of work get: UNAVAILABLE with `refused` where the database cannot be reached or cannot
     go on, else `error` itself. A wrong statement is a fault of ours, and stays one.
 

@@ -11,7 +11,6 @@ from podyard.db.tables_compute import nodes
 from podyard.db.tables_jobs import jobs
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.job import (
-    ACTIVE_JOB_STATES,
     WAITING_JOB_STATES,
     Job,
     JobSpec,
@@ -21,11 +20,6 @@ from podyard.domain.job import (
 _ALL = select(jobs).order_by(jobs.c.job_key)
 _BY_KEY = select(jobs).where(jobs.c.job_key == bindparam("key"))
 _ON_NODE = select(jobs).where(jobs.c.node_key == bindparam("key")).order_by(jobs.c.created.desc())
-_ACTIVE_ON = (
-    select(jobs)
-    .where(jobs.c.node_key == bindparam("key"), jobs.c.state.in_(ACTIVE_JOB_STATES))
-    .order_by(jobs.c.created, jobs.c.job_key)
-)
 _WAITING = _ALL.where(jobs.c.state.in_(WAITING_JOB_STATES))
 _IS_ANY_WAITING = select(jobs.c.job_key).where(jobs.c.state.in_(WAITING_JOB_STATES)).limit(1)
 _WAITING_WITH_NODE = _WAITING.where(
@@ -64,10 +58,6 @@ def of_project(uow: UnitOfWork, project: str, zone: str | None) -> list[Job]:
 def on_node(uow: UnitOfWork, node_key: str, limit: int | None = None) -> list[Job]:
     """Those that ran or run on a node, the newest first."""
     return [to_job(row) for row in uow.all(_ON_NODE.limit(limit), {"key": node_key})]
-
-
-def active_on_node(uow: UnitOfWork, node_key: str) -> list[Job]:
-    return [to_job(row) for row in uow.all(_ACTIVE_ON, {"key": node_key})]
 
 
 def list_waiting(uow: UnitOfWork) -> list[Job]:

@@ -169,9 +169,7 @@ def _meter(uow: UnitOfWork, node: NodeRecord, event_id: str, at: PlatformTime) -
 def store(uow: UnitOfWork, record: Record, changed: Record) -> None:
     """Writes the changes of a record that keeps its state."""
     kind, _ = _KINDS[type(record)]
-    values = changed_columns(record, changed)
-    if values:
-        uow.update(kind.table, {kind.key.name: getattr(record, kind.key.name)}, values)
+    uow.update(kind.table, {kind.key.name: getattr(record, kind.key.name)}, changed_columns(record, changed))
 
 
 def _moment(uow: UnitOfWork, key: str) -> PlatformTime:

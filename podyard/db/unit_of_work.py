@@ -40,7 +40,7 @@ from podyard.base.clock import ClockMode, PlatformClock, PlatformTime, RealClock
 from podyard.base.errors import Code, PodyardError
 from podyard.base.rng import Streams
 from podyard.db import state_guard, tables
-from podyard.db.condition import tell
+from podyard.db.condition import explain
 from podyard.db.driver import insert_statement, update_statement
 from podyard.db.engines import SQLITE_BUSY_MILLISECONDS, postgresql_engine, sqlite_engine
 from podyard.db.file_lock import FairFileLock
@@ -141,7 +141,10 @@ class UnitOfWork:
     def update(
         self, table: Table, row: Mapping[str, Any], values: Mapping[str, Any], *, by_transition: bool = False
     ) -> bool:
-        """Sets columns of the one row that has the values of `row`; False when there is none."""
+        """Sets columns of the one row that has the values of `row`; False when there is none. Without values nothing is
+        asked or written."""
+        if not values:
+            return True
         if not by_transition:
             state_guard.check_names(table.name, values)
         if self.connection.dialect.name != "sqlite":
@@ -275,7 +278,7 @@ class Database:
                     if self.is_sqlite:
                         connection.exec_driver_sql("ROLLBACK")
         except (OperationalError, InterfaceError) as error:
-            raise tell(error, "the database does not answer") from error
+            raise explain(error, "the database does not answer") from error
 
     def peek(self, sql: str, parameters: Mapping[str, Any]) -> tuple[Any, ...] | None:
         """The first row of one statement, as committed, on SQLite (else None): quick enough for the event loop, since
@@ -436,7 +439,7 @@ class _SqliteWriter:
                         connection.exec_driver_sql("ROLLBACK")
                     raise
         except BaseException as error:
-            failure = tell(error, "the database cannot be written")
+            failure = explain(error, "the database cannot be written")
             for waiting in group:
                 waiting.future.set_exception(failure)
             if not isinstance(error, Exception):
@@ -454,7 +457,7 @@ class _SqliteWriter:
         try:
             result = waiting.body(unit)
         except Exception as error:
-            failure = tell(error, "the database cannot be written")
+            failure = explain(error, "the database cannot be written")
             try:
                 connection.exec_driver_sql("ROLLBACK TO unit")
             except OperationalError:

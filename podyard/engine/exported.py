@@ -85,7 +85,7 @@ class Exported:
         """The number of examples. Raises PodyardError INVALID_ARGUMENT for other features, types or shapes than
         `inputs` has, for features of different numbers of examples, and for none."""
         if set(batch) != set(self.inputs):
-            raise invalid(f"the model reads {_join(self.inputs)}, and was given {_join(batch) or 'nothing'}")
+            raise invalid(f"the model reads {_listing(self.inputs)}, and was given {_listing(batch) or 'nothing'}")
         for name, feature in self.inputs.items():
             found = batch[name]
             if found.dtype.name != feature.dtype or found.ndim == 0 or found.shape[1:] != feature.shape:
@@ -231,7 +231,7 @@ def _known_options(options: Mapping[str, Any]) -> dict[str, Any]:
     return known
 
 
-def _join(names: Mapping[str, Any]) -> str:
+def _listing(names: Mapping[str, Any]) -> str:
     return ", ".join(sorted(names))
 
 

@@ -85,7 +85,7 @@ def picture(label: str, svg: str) -> str:
     return f'<div class="film-picture" tabindex="0" role="region" aria-label="{html.escape(label)}">{svg}</div>\n'
 
 
-def escape(text: str) -> str:
+def caption(text: str) -> str:
     return f'<p class="film-said">{html.escape(text)}</p>\n'
 
 

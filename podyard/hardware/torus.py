@@ -154,7 +154,7 @@ class Blocks:
             blocks ^= lowest
         return chips
 
-    def touches(self, chips: int) -> int:
+    def blocks_with(self, chips: int) -> int:
         """The blocks in which a set of chips has any."""
         blocks = 0
         while chips:

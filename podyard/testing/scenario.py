@@ -18,14 +18,14 @@ _KEYS = ("description", "faults")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class TestScenario:
+class FaultScenario:
     """`faults`: as they stand in the file; every one of them can be read."""
 
     faults: Sequence[Mapping[str, Any]]
     description: str = ""
 
 
-def read_scenario(path: Path, now: PlatformTime) -> TestScenario:
+def read_scenario(path: Path, now: PlatformTime) -> FaultScenario:
     """A scenario file. Raises INVALID_ARGUMENT that names the file, the line and the field that is wrong."""
     try:
         data = path.read_bytes()
@@ -51,4 +51,4 @@ def read_scenario(path: Path, now: PlatformTime) -> TestScenario:
         parse_rules(found.get("faults", []), now)
     except PodyardError as error:
         raise wrong(field_of(error), error.message) from None
-    return TestScenario(found.get("faults", []), str(found.get("description", "")))
+    return FaultScenario(found.get("faults", []), str(found.get("description", "")))

@@ -129,7 +129,7 @@ def test_a_cube_with_a_broken_chip_holds_small_slices_only() -> None:
     free = torus.full_mask(pod.shape) & ~1
     box = find_box([pod], [free], parse("v4-8"))
     assert box is not None
-    assert torus.blocks_of(pod.shape).touches(box.chips) == 1
+    assert torus.blocks_of(pod.shape).blocks_with(box.chips) == 1
     assert find_box([pod], [free], parse("v4-256")) is None
     whole = find_box([pod], [free], parse("v4-128"))
     assert whole is not None

@@ -175,7 +175,7 @@ def on_timer(uow: UnitOfWork, fleet: Fleet, timer: Timer) -> None:
         if upcoming is None or upcoming.maintenance_status != PENDING:
             return
         if upcoming.window_start != timer.due.rfc3339():
-            return  # it was planned again, for another time
+            return  # it was rescheduled
         if node.state is NodeState.READY:
             _begin(uow, fleet, node, None)
         else:  # nothing of it runs that a maintenance could disturb

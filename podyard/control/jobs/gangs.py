@@ -176,10 +176,8 @@ def end(uow: UnitOfWork, attempt: Attempt, outcome: AttemptOutcome, reason: str)
 
 def end_on_node(uow: UnitOfWork, node_key: str, reason: str) -> None:
     """Ends the gangs on a node that is lost to them."""
-    for job in rows.active_on_node(uow, node_key):
-        attempt = attempts.find_open(uow, job.job_key)
-        if attempt is not None:
-            end(uow, attempt, AttemptOutcome.PREEMPTED, reason)
+    for attempt in attempts.list_open_on_node(uow, node_key):
+        end(uow, attempt, AttemptOutcome.PREEMPTED, reason)
 
 
 def _finish(uow: UnitOfWork, attempt: Attempt, gang: list[Replica]) -> None:

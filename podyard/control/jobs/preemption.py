@@ -7,7 +7,6 @@ import dataclasses
 from podyard.base.clock import PlatformTime
 from podyard.control.jobs import gangs
 from podyard.db import attempts, timers
-from podyard.db import jobs as job_rows
 from podyard.db import nodes as node_rows
 from podyard.db.transition import store
 from podyard.db.unit_of_work import UnitOfWork
@@ -37,7 +36,5 @@ def give_notice(uow: UnitOfWork, node: NodeRecord, at: PlatformTime, reason: str
     """Asks the node's jobs to save and to leave, and lets none start any more. The caller takes the notice back."""
     store(uow, node, dataclasses.replace(node, reclaim_at=at))
     text = f"node {node.node_id} is taken back at {at.rfc3339()}: {reason}"
-    for job in job_rows.active_on_node(uow, node.node_key):
-        attempt = attempts.find_open(uow, job.job_key)
-        if attempt is not None:
-            gangs.ask_to_yield(uow, attempt, AttemptOutcome.PREEMPTED, text)
+    for attempt in attempts.list_open_on_node(uow, node.node_key):
+        gangs.ask_to_yield(uow, attempt, AttemptOutcome.PREEMPTED, text)

@@ -80,7 +80,7 @@ def figure(trace: Trace) -> str:
     return (
         f"{film.opening('reduce', frames)}{film.head('Step', headline(trace, shown), 1, len(frames) - 1)}"
         f'<div class="reduce-stage"><div class="reduce-main">{film.picture(drawing.label, drawing.svg(shown))}'
-        f"{film.escape(_frame_text(trace, shown))}{film.legend(drawing.legend())}"
+        f"{film.caption(_frame_text(trace, shown))}{film.legend(drawing.legend())}"
         f'<p class="reduce-key">{html.escape(drawing.key)}</p></div>\n{about}</div>\n{below}</div>'
     )
 

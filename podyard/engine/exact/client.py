@@ -158,7 +158,7 @@ class ExactCompiler:
         request = pack({"stablehlo": stablehlo, "partitions": partitions, "options": options or {}, **_target(kind)})
         limit = _Limit(self._clock, timeout_seconds)
         if not self._turn.acquire(timeout=max(0.0, timeout_seconds)):
-            raise limit.error("waiting for another thread's compilation")
+            raise limit.timeout_error("waiting for another thread's compilation")
         try:
             answer = self._ask(request, limit)
         finally:
@@ -223,10 +223,10 @@ class _Limit:
         """Seconds that are left; raises DEADLINE_EXCEEDED when there are none."""
         left = self._end - self.clock.monotonic_seconds()
         if left <= 0:
-            raise self.error(doing)
+            raise self.timeout_error(doing)
         return left
 
-    def error(self, doing: str) -> PodyardError:
+    def timeout_error(self, doing: str) -> PodyardError:
         return PodyardError(
             Code.DEADLINE_EXCEEDED, f"the exact verdict was not there after {self._seconds:g} s, while {doing}"
         )
@@ -276,7 +276,7 @@ class _Worker:
             self._socket.sendall(request)
             answer = unpack(read)
         except TimeoutError as error:
-            raise limit.error(doing) from error
+            raise limit.timeout_error(doing) from error
         except OSError:
             answer = None
         except ValueError as error:

@@ -2,8 +2,8 @@
 
 `python -m podyard.engine.exact.worker` answers requests until its input ends, then ends. A message is `MAGIC`, the
 length of what follows as four bytes (big endian), and a JSON object. libtpu prints to the standard streams: the
-protocol therefore moves to a separate descriptor, and everything printed goes to the error stream. A separate
-own because the compiler can crash, hang, or keep memory.
+protocol therefore moves to a separate descriptor, and everything printed goes to the error stream. It is a separate
+process because the compiler can crash, hang, or keep memory.
 """
 
 from __future__ import annotations

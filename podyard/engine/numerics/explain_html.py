@@ -42,7 +42,7 @@ def figure(trace: Trace) -> str:
         f"{film.opening('mxu', **data)}"
         f"{film.head('Cycle', _headline(trace, last), last.number, last.number)}"
         f'<div class="mxu-stage"><div class="mxu-main">{film.picture("The array", _picture(trace, last))}'
-        f'{film.escape(_cycle_text(last))}{_legend(trace)}</div><div class="mxu-side">{tables}</div></div></div>'
+        f'{film.caption(_cycle_text(last))}{_legend(trace)}</div><div class="mxu-side">{tables}</div></div></div>'
     )
 
 

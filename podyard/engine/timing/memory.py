@@ -150,7 +150,7 @@ def temporaries(
         schedule, originals = again.schedule(), again.originals
     nbytes = schedule.packed_bytes()
     if nbytes > room_bytes:
-        schedule = schedule.overwrite()
+        schedule = schedule.without_overwritten()
         nbytes = schedule.packed_bytes()
     return nbytes, [(str(types[originals[value]]), schedule.sizes[value]) for value in schedule.values_at_peak]
 

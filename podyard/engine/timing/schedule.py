@@ -62,7 +62,7 @@ class MemorySchedule:
     def peak(self) -> int:
         return max(self.nbytes, default=0)
 
-    def overwrite(self) -> MemorySchedule:
+    def without_overwritten(self) -> MemorySchedule:
         """The same with values that lie where a result of the program takes their place."""
         last = {value: place for place, step in enumerate(self.steps) for value in step.reads}
         gone = {value for place, step in enumerate(self.steps) for value in step.over if last[value] == place}

@@ -9,29 +9,43 @@ import importlib
 import os
 import pkgutil
 import runpy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 
 from podyard.base.errors import failed_precondition, invalid
 from podyard.hardware.cost_model import CostModel
 from podyard.hardware.generation import Generation
 
-VARIABLE = "PODYARD_GENERATIONS"  # paths, separated as in PATH
+VARIABLE = "PODYARD_GENERATIONS"  # paths, separated as in PATH. Not among the settings, which the engine may not see.
 
 
 def _load() -> Iterator[Generation]:
     for name in sorted(module.name for module in pkgutil.iter_modules(__path__)):
         yield importlib.import_module(f"{__name__}.{name}").GENERATION
-    for path in filter(None, os.environ.get(VARIABLE, "").split(os.pathsep)):
-        try:
-            generation = runpy.run_path(path).get("GENERATION")
-        except (OSError, SyntaxError) as error:
-            raise failed_precondition(f"{VARIABLE}: cannot read {path}: {error}") from None
-        if not isinstance(generation, Generation):
-            raise failed_precondition(f"{VARIABLE}: {path} does not define GENERATION")
-        yield generation
+    for text in filter(None, os.environ.get(VARIABLE, "").split(os.pathsep)):
+        yield _of_file(Path(text))
 
 
-GENERATIONS: Mapping[str, Generation] = {generation.name: generation for generation in _load()}
+def _of_file(path: Path) -> Generation:
+    try:
+        generation = runpy.run_path(str(path)).get("GENERATION")
+    except Exception as error:  # whatever a user's module raises
+        raise failed_precondition(f"{VARIABLE}: cannot load {path}: {error or type(error).__name__}") from error
+    if not isinstance(generation, Generation):
+        raise failed_precondition(f"{VARIABLE}: {path} must set GENERATION to a Generation")
+    return generation
+
+
+def _by_name(generations: Iterable[Generation]) -> Mapping[str, Generation]:
+    found: dict[str, Generation] = {}
+    for generation in generations:
+        if generation.name in found:
+            raise failed_precondition(f"{VARIABLE}: generation {generation.name} exists already: use another name")
+        found[generation.name] = generation
+    return found
+
+
+GENERATIONS: Mapping[str, Generation] = _by_name(_load())
 
 BY_WIRE_TYPE: Mapping[str, Generation] = {g.wire_type: g for g in GENERATIONS.values() if g.wire_type is not None}
 

@@ -179,8 +179,8 @@ def test_a_block_is_larger_than_the_peak_where_the_gaps_are_too_small() -> None:
 def test_a_result_lies_where_it_is_made_from_only_if_nothing_reads_that_later() -> None:
     over = Step((1,), (9,), 0, False, over=(1,))
     sizes = {1: 5, 2: 1}
-    assert MemorySchedule([_step((), (1,)), over], sizes).overwrite().peak == 0
-    assert MemorySchedule([_step((), (1,)), over, _step((1,), (2,))], sizes).overwrite().peak == 6
+    assert MemorySchedule([_step((), (1,)), over], sizes).without_overwritten().peak == 0
+    assert MemorySchedule([_step((), (1,)), over, _step((1,), (2,))], sizes).without_overwritten().peak == 6
 
 
 @pytest.mark.parametrize(
