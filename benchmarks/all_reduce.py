@@ -34,7 +34,7 @@ from podyard.engine.collectives.ring import run_schedule
 from podyard.engine.collectives.schedule import ring_all_reduce
 from podyard.engine.collectives.shared_memory import SharedSum
 from podyard.engine.collectives.transport_tcp import Listener, TcpTransport
-from podyard.engine.collectives.windows import Gang, WindowFile
+from podyard.engine.collectives.windows import Members, WindowFile
 from podyard.engine.collectives.wire import Membership
 
 WAYS = ("window", "jax", "tcp", "gloo", "mpi")
@@ -125,8 +125,8 @@ class Worker:
         own = WindowFile.make(self.folder, Membership(_KEY, size, _RUN), self.rank, 1, size)
         self.comm.Barrier()
         ranks_of = {rank: (rank,) for rank in range(self.count)}
-        gang = Gang.attach(own, ranks_of, silence_seconds=60, stopping=lambda: False)
-        total = SharedSum(gang, length, np.dtype(np.float32))
+        members = Members.attach(own, ranks_of, silence_seconds=60, stopping=lambda: False)
+        total = SharedSum(members, length, np.dtype(np.float32))
         private = np.empty(length, np.float32)
         calls = {way: self.call_of(way, total, private) for way in self.ways}
         expected = np.float32(self.count * (self.count + 1) / 2)
@@ -141,7 +141,7 @@ class Worker:
             self.comm.Barrier()
         if self.rank == 0:
             self.tell(size, times)
-        gang.leave()
+        members.leave()
 
     def timed(self, vector: Callable[[], Any], call: Callable[[], Any], expected: Any) -> list[float]:
         """Seconds of the slowest rank of each call."""

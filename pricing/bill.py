@@ -1,6 +1,6 @@
 """The bill, as one pure function of events, prices, terms and a moment (rule R14 of the billing reference).
 
-`compute` is what the invoice, its preview, what-if, replay and virtual time call: the same inputs give the same bytes.
+The invoice, its preview, what-if, replay and a virtual clock all call `compute`: the same inputs give the same bytes.
 It meters resource by resource, so that only what a resource used stays in memory, not its events.
 """
 

@@ -36,7 +36,7 @@ from podyard.pricing.sku import (
 )
 
 SHIPPED = "2026-11-01"
-CARD_BYTES_MAX = 8 << 20  # the shipped card has 200 SKUs in 40 kB; Google's whole price list is about this long
+CARD_BYTES_MAX = 8 << 20  # the shipped card has 200 SKUs in 40 kB; Google's whole catalogue is about this long
 CURRENCY = "USD"  # invoices convert from it
 USD_DECIMALS = 9  # that a price may have: nanos
 USAGES = (

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from podyard.base.money import Amount
 from podyard.domain.invoice import Invoice, InvoiceLine
-from podyard.domain.ledger import Posting, balances
+from podyard.domain.ledger import LedgerEntry, balances
 from podyard.pricing.commitments import is_payment
 from podyard.pricing.invoicing import PARTS_PER_UNIT
 
@@ -25,7 +25,7 @@ class Transaction:
     """`source_id` says what it books, and is booked once. The entries of each currency sum to zero."""
 
     source_id: str
-    entries: Sequence[Posting]
+    entries: Sequence[LedgerEntry]
 
     def __post_init__(self) -> None:
         for currency, rest in balances(self.entries, by="currency"):
@@ -46,8 +46,8 @@ def of_invoice(account: str, invoice: Invoice) -> Transaction:
     else:
         rated.append((f"exchange:{PRICED_IN}", net))
         owed.append((f"exchange:{invoice.currency}", -subtotal))
-    entries = [Posting(name, PRICED_IN, amount) for name, amount in rated if amount.parts]
-    entries += [Posting(name, invoice.currency, amount) for name, amount in owed if amount.parts]
+    entries = [LedgerEntry(name, PRICED_IN, amount) for name, amount in rated if amount.parts]
+    entries += [LedgerEntry(name, invoice.currency, amount) for name, amount in owed if amount.parts]
     return Transaction(f"invoice:{account}:{invoice.month}", tuple(entries))
 
 

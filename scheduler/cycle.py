@@ -15,11 +15,11 @@ from podyard.domain.slice import SliceRecord
 from podyard.scheduler import preemption
 from podyard.scheduler.holds import HOLD_AFTER_SECONDS, Hold, Unfit, certain_end, earliest, fit, least_taken, union
 from podyard.scheduler.placement import Box, largest_free_box
-from podyard.scheduler.queue import Gang, Pool, Queue, key_of, pods_for, pool_of
+from podyard.scheduler.queue import NodeGroup, Pool, Queue, key_of, pods_for, pool_of
 from podyard.scheduler.room import Room
 
-# Gangs for which one cycle preempts: a search among the thousand slices of a full pod takes 5 to 10 ms, and the cycle
-# must stay well below the lease of the leader, 3 s. The other requests have their turn in the next cycle.
+# Node groups for which one cycle preempts: a search among the thousand slices of a full pod takes 5 to 10 ms, and the
+# cycle must stay well below the lease of the leader, 3 s. The other requests have their turn in the next cycle.
 PREEMPTING_MAX = 50
 
 
@@ -28,22 +28,22 @@ def decide(snapshot: FleetSnapshot, now: PlatformTime, rng: Streams) -> Plan:
 
     1. Free chips = chips of each pod that no slice holds and that are not broken. Room of a reservation = its size
        less what nodes under it hold.
-    2. Gangs in the order of `queue.Queue`. A gang is one node, or all nodes of a queued resource.
-    3. A gang whose time has not come waits, and so does one that a fault rule denies chips.
-    4. Each request of a gang gets a free box (placement.find_box) that no hold bars it from, and its chips are taken at
-       once, so that no two placements overlap. A reserved request also needs a reservation with room. A gang is placed
+    2. Node groups in the order of `queue.Queue`. A group is one node, or all nodes of a queued resource.
+    3. A group whose time has not come waits, and so does one that a fault rule denies chips.
+    4. Each request of a group gets a free box (placement.find_box) that no hold bars it from. Its chips are taken at
+       once, so that no two placements overlap. A reserved request also needs a reservation with room. A group is placed
        when all of its requests are; otherwise nothing is taken.
     5. What finds no room may preempt (`preemption.may_take`): the cheapest slices get notice, and the boxes are held
        for it until they are gone. What fits once slices under notice are gone preempts no more.
-    6. Otherwise it waits and says why. The first such gang of each pool gets a hold (`holds`), which the later ones
+    6. Otherwise it waits and says why. The first such group of each pool gets a hold (`holds`), which the later ones
        keep off unless they end before it begins. A plain node cannot wait: for it that is a stockout.
     """
     del rng  # part of the contract of a deciding function; nothing here needs chance
     return Cycle(snapshot, now).plan()
 
 
-def order(snapshot: FleetSnapshot, now: PlatformTime) -> list[Gang]:
-    """The gangs in the order in which `decide` comes to them."""
+def order(snapshot: FleetSnapshot, now: PlatformTime) -> list[NodeGroup]:
+    """The groups in the order in which `decide` comes to them."""
     cycle = Cycle(snapshot, now, explain=False)
     cycle.plan()
     return cycle.decided
@@ -59,7 +59,7 @@ class Cycle:
         self._explain = explain
         self._queue = Queue(snapshot)
         self._room = Room(snapshot, now)
-        self.decided: list[Gang] = []
+        self.decided: list[NodeGroup] = []
         self._holds: list[Hold] = []
         self._headed: set[Pool] = set()  # pools whose head is known
         self._largest: dict[tuple[object, ...], str] = {}  # of equal masks only once: it is the costly part of a reason
@@ -67,46 +67,46 @@ class Cycle:
         self._hopeless: set[tuple[object, ...]] = set()  # for which preemption has found nothing
 
     def plan(self) -> Plan:
-        return Plan(tuple(action for gang in self._queue.in_order() for action in self._answer(gang)))
+        return Plan(tuple(action for group in self._queue.in_order() for action in self._answer(group)))
 
-    def _answer(self, gang: Gang) -> list[Action]:
-        self.decided.append(gang)
-        first = gang[0]
+    def _answer(self, group: NodeGroup) -> list[Action]:
+        self.decided.append(group)
+        first = group[0]
         if first.not_before is not None and first.not_before > self._now:
             return [_wait(first, f"scheduled to start at {first.not_before.rfc3339()}", stockout=False)]
         if first.fault:
             return [_deny(first)]
-        rights = self._room.reservations_for(gang)
+        rights = self._room.reservations_for(group)
         if isinstance(rights, PlacementRequest):
             return [_no_reservation(rights, first)]
-        until = certain_end(gang, self._now, self._fleet.timings)
+        until = certain_end(group, self._now, self._fleet.timings)
         allowed = self._room.usable_chips(self._holds, until)
         free = self._room.free_of(allowed)
-        boxes = fit(self._fleet, gang, free)
+        boxes = fit(self._fleet, group, free)
         if not isinstance(boxes, Unfit):
-            self._room.take(gang, boxes, rights, until)
-            self._queue.took(gang)
-            return _place(gang, boxes, rights)
-        return self._make_room(gang) or [self._waits(gang, until)]
+            self._room.take(group, boxes, rights, until)
+            self._queue.took(group)
+            return _place(group, boxes, rights)
+        return self._make_room(group) or [self._waits(group, until)]
 
-    def _make_room(self, gang: Gang) -> list[Action]:
-        """Preempts for the gang, or keeps what is under notice for it; nothing when neither gives it room."""
-        if not preemption.may_preempt(gang[0]):
+    def _make_room(self, group: NodeGroup) -> list[Action]:
+        """Preempts for the group, or keeps what is under notice for it; nothing when neither gives it room."""
+        if not preemption.may_preempt(group[0]):
             return []
         allowed = self._room.usable_chips(self._holds)
-        pods = [pod.pod_id for request in gang for pod in pods_for(self._fleet, request)]
+        pods = [pod.pod_id for request in group for pod in pods_for(self._fleet, request)]
         soon = self._room.free_of(allowed)
         for pod in pods:
             soon[pod] |= self._room.under_notice(pod) & allowed[pod]
-        boxes = fit(self._fleet, gang, soon)
+        boxes = fit(self._fleet, group, soon)
         victims: list[SliceRecord] = []
         if isinstance(boxes, Unfit):
-            case = (preemption.case_of(gang), *(soon[pod] for pod in pods), *(allowed[pod] for pod in pods))
+            case = (preemption.case_of(group), *(soon[pod] for pod in pods), *(allowed[pod] for pod in pods))
             if case in self._hopeless:
                 return []
             if self._searches == PREEMPTING_MAX:
-                return [_wait(gang[0], f"others preempt before it: {PREEMPTING_MAX} in one cycle", stockout=False)]
-            found = preemption.cheapest(self._fleet, gang, soon, allowed, self._room.placed, self._now)
+                return [_wait(group[0], f"others preempt before it: {PREEMPTING_MAX} in one cycle", stockout=False)]
+            found = preemption.cheapest(self._fleet, group, soon, allowed, self._room.placed, self._now)
             if found is None:
                 self._hopeless.add(case)
                 return []
@@ -117,24 +117,24 @@ class Cycle:
         chips = union(boxes)
         going = [item for item in self._room.slices_under_notice if item.chips & chips.get(item.pod_id, 0)]
         if not going:
-            return []  # the boxes of a gang are found one by one, so that more chips may hold fewer gangs
+            return []  # the boxes of a group are found one by one, so that more chips may hold fewer groups
         gone = max(item.reclaim for item in going if item.reclaim is not None)
-        self._holds.append(Hold(key_of(gang), gone, chips))
-        kind = gang[0].accelerator_type.name
+        self._holds.append(Hold(key_of(group), gone, chips))
+        kind = group[0].accelerator_type.name
         text = f"{kind} waits for {preemption.victims_text(going)}; they are gone from {gone.rfc3339()}"
-        why = f"its chips are needed for {_article(gang[0])} request"
+        why = f"its chips are needed for {_article(group[0])} request"
         preempts = [Preempt(item.node_key, item.node_version, why) for item in victims]
-        return [*preempts, _wait(gang[0], text, stockout=False)]
+        return [*preempts, _wait(group[0], text, stockout=False)]
 
-    def _waits(self, gang: Gang, until: PlatformTime | None) -> Wait | WaitGroup:
-        first = gang[0]
-        pods = {pod.pod_id for request in gang for pod in pods_for(self._fleet, request)}
+    def _waits(self, group: NodeGroup, until: PlatformTime | None) -> Wait | WaitGroup:
+        first = group[0]
+        pods = {pod.pod_id for request in group for pod in pods_for(self._fleet, request)}
         bars = [hold for hold in self._holds if hold.bars(until) and not pods.isdisjoint(hold.chips)]
-        kept = self._hold_for(gang) if first.queued else None
+        kept = self._hold_for(group) if first.queued else None
         message = stockout_message(first.zone, first.node_key)
         if not self._explain:
             return _wait(first, "", stockout=not first.queued, message=message)
-        without_holds = fit(self._fleet, gang, self._room.free_of(self._room.usable_chips()))
+        without_holds = fit(self._fleet, group, self._room.free_of(self._room.usable_chips()))
         if isinstance(without_holds, Unfit):
             text = self._no_box(without_holds)
         else:
@@ -145,16 +145,16 @@ class Cycle:
             text = f"{text}; {count} chips are held for it {since}"
         return _wait(first, text, stockout=not first.queued, message=message)
 
-    def _hold_for(self, gang: Gang) -> Hold | None:
-        """Makes the gang the head of its pools if they have none, and gives it its hold if it can have one."""
+    def _hold_for(self, group: NodeGroup) -> Hold | None:
+        """Makes the group the head of its pools if they have none, and gives it its hold if it can have one."""
         allowed = self._room.usable_chips(self._holds)
-        pools = {pool_of(request) for request in gang}
-        if not pools.isdisjoint(self._headed) or isinstance(fit(self._fleet, gang, allowed), Unfit):
+        pools = {pool_of(request) for request in group}
+        if not pools.isdisjoint(self._headed) or isinstance(fit(self._fleet, group, allowed), Unfit):
             return None  # others come before it, or no pod could ever hold it: that must not stop the others
         self._headed |= pools
-        what = (self._fleet, key_of(gang), gang, self._room.free_of(allowed), allowed, self._room.slices)
+        what = (self._fleet, key_of(group), group, self._room.free_of(allowed), allowed, self._room.slices)
         hold = earliest(*what)
-        if hold is None and self._now >= gang[0].created.plus_seconds(HOLD_AFTER_SECONDS):
+        if hold is None and self._now >= group[0].created.plus_seconds(HOLD_AFTER_SECONDS):
             hold = least_taken(*what)
         if hold is not None:
             self._holds.append(hold)
@@ -180,12 +180,12 @@ class Cycle:
         )
 
 
-def _place(gang: Gang, boxes: Sequence[Box], rights: Sequence[str | None]) -> list[Action]:
+def _place(group: NodeGroup, boxes: Sequence[Box], rights: Sequence[str | None]) -> list[Action]:
     places = tuple(
         Place(request.node_key, request.version, box.pod_id, box.origin, box.shape, box.chips, right)
-        for request, box, right in zip(gang, boxes, rights, strict=True)
+        for request, box, right in zip(group, boxes, rights, strict=True)
     )
-    first = gang[0]
+    first = group[0]
     return [PlaceGroup(first.group, first.version, places)] if first.group else list(places)
 
 

@@ -1,4 +1,4 @@
-"""When each gang that waits will start, as far as it can be told: the known ends played forward with the real cycle."""
+"""When each waiting node group will start, as far as known: the real cycle, run at each known end of a slice."""
 
 from __future__ import annotations
 
@@ -11,46 +11,46 @@ from podyard.domain.plan import Place, PlaceGroup, Plan, Preempt
 from podyard.domain.slice import SliceRecord
 from podyard.scheduler.cycle import Cycle
 from podyard.scheduler.holds import certain_end
-from podyard.scheduler.queue import Gang, Pool, Queue, gangs, key_of, pool_of
+from podyard.scheduler.queue import NodeGroup, Pool, Queue, key_of, node_groups, pool_of
 from podyard.scheduler.room import slice_of
 
-PREDICTIONS_MAX = 100  # gangs of a pool that are looked at, the first ones of the queue: a page of a listing
+PREDICTIONS_MAX = 100  # groups of a pool that are looked at, the first ones of the queue: a page of a listing
 ENDS_MAX = 100  # moments that are played forward in a pool, a cycle each: half a second in a pod of 1000 slices
 
 
 def predict(
     snapshot: FleetSnapshot, now: PlatformTime, pools: Collection[Pool] | None = None
 ) -> dict[str, PlatformTime | None]:
-    """Key of each waiting gang -> when it starts if nothing else is asked for and no node ends before it must; None:
+    """Key of each waiting group -> when it starts if nothing else is asked for and no node ends before it must; None:
     nobody can tell, because slices without a known end are in the way, because a reservation has no room, or because
-    the gang stands too far back for the limits above.
+    the group stands too far back for the limits above.
 
-    Plain nodes do not wait, so they are not predicted. A gang over several pools has None. `pools`: only these.
+    Plain nodes do not wait, so they are not predicted. A group over several pools has None. `pools`: only these.
     """
     found: dict[str, PlatformTime | None] = {}
-    by_pool: dict[Pool, list[Gang]] = {}
-    for gang in Queue(snapshot).in_order():
-        if pools is not None and pool_of(gang[0]) not in pools:
+    by_pool: dict[Pool, list[NodeGroup]] = {}
+    for group in Queue(snapshot).in_order():
+        if pools is not None and pool_of(group[0]) not in pools:
             continue
-        if gang[0].queued:
-            found[key_of(gang)] = None
-        if len({pool_of(request) for request in gang}) == 1:
-            by_pool.setdefault(pool_of(gang[0]), []).append(gang)
+        if group[0].queued:
+            found[key_of(group)] = None
+        if len({pool_of(request) for request in group}) == 1:
+            by_pool.setdefault(pool_of(group[0]), []).append(group)
     for pool, waiting in by_pool.items():
         found |= _of_pool(snapshot, pool, waiting[:PREDICTIONS_MAX], now)
     return found
 
 
 def _of_pool(
-    snapshot: FleetSnapshot, pool: Pool, waiting: list[Gang], now: PlatformTime
+    snapshot: FleetSnapshot, pool: Pool, waiting: list[NodeGroup], now: PlatformTime
 ) -> dict[str, PlatformTime | None]:
     pods = {pod.pod_id for pod in snapshot.fleet.pods() if (pod.zone, pod.generation.name) == pool}
     state = dataclasses.replace(
         snapshot,
         slices=[item for item in snapshot.slices if item.pod_id in pods],
-        waiting=[request for gang in waiting for request in gang],
+        waiting=[request for group in waiting for request in group],
     )
-    queued = {key_of(gang) for gang in waiting if gang[0].queued}
+    queued = {key_of(group) for group in waiting if group[0].queued}
     found: dict[str, PlatformTime | None] = {}
     at: PlatformTime | None = now
     for _ in range(ENDS_MAX):
@@ -70,16 +70,16 @@ def _of_pool(
 
 def after(snapshot: FleetSnapshot, plan: Plan, now: PlatformTime) -> FleetSnapshot:
     """The snapshot once the plan has been applied at `now`: what is placed holds chips, victims are under notice."""
-    by_key = {key_of(gang): gang for gang in gangs(snapshot.waiting)}
+    by_key = {key_of(group): group for group in node_groups(snapshot.waiting)}
     placed: set[str] = set()
     new: list[SliceRecord] = []
     taken: dict[str | None, int] = {}
     for action in plan.actions:
         if isinstance(action, Place | PlaceGroup):
-            gang = by_key[action.group if isinstance(action, PlaceGroup) else action.node_key]
-            placed |= {request.node_key for request in gang}
-            until = certain_end(gang, now, snapshot.fleet.timings)
-            for request, place in zip(gang, (action,) if isinstance(action, Place) else action.places, strict=True):
+            group = by_key[action.group if isinstance(action, PlaceGroup) else action.node_key]
+            placed |= {request.node_key for request in group}
+            until = certain_end(group, now, snapshot.fleet.timings)
+            for request, place in zip(group, (action,) if isinstance(action, Place) else action.places, strict=True):
                 new.append(slice_of(request, place, now, until))
                 taken[place.reservation_key] = taken.get(place.reservation_key, 0) + place.chips.bit_count()
     going = {action.node_key for action in plan.actions if isinstance(action, Preempt)}

@@ -10,7 +10,7 @@ from podyard.domain.node import INTERRUPTIBLE
 from podyard.domain.slice import SliceRecord
 from podyard.scheduler.holds import Masks
 from podyard.scheduler.placement import Box, Takeable, cheapest_box
-from podyard.scheduler.queue import Gang, pods_for
+from podyard.scheduler.queue import NodeGroup, pods_for
 
 # Chip-seconds that losing a slice costs its user, who starts again and compiles again. An hour
 # of one chip is more than what slices usually differ by in lost work, so fewer victims win over a little less work.
@@ -27,10 +27,10 @@ def may_preempt(request: PlacementRequest) -> bool:
     return request.usage_class not in INTERRUPTIBLE or request.job_priority is not None
 
 
-def case_of(gang: Gang) -> tuple[object, ...]:
-    """What `cheapest` knows of a gang, apart from the chips: equal gangs get equal answers."""
-    first = gang[0]
-    kinds = tuple((item.accelerator_type.name, item.accelerator_type.topology.text, item.zone) for item in gang)
+def case_of(group: NodeGroup) -> tuple[object, ...]:
+    """What `cheapest` knows of a group, apart from the chips: equal groups get equal answers."""
+    first = group[0]
+    kinds = tuple((item.accelerator_type.name, item.accelerator_type.topology.text, item.zone) for item in group)
     mine = None if first.job_priority is None else (first.project, first.job_priority)
     return (kinds, first.usage_class in INTERRUPTIBLE, mine)
 
@@ -55,13 +55,13 @@ def may_take(request: PlacementRequest, item: SliceRecord, now: PlatformTime) ->
 
 
 def cheapest(
-    fleet: Fleet, gang: Gang, free: Masks, allowed: Masks, slices: Sequence[SliceRecord], now: PlatformTime
+    fleet: Fleet, group: NodeGroup, free: Masks, allowed: Masks, slices: Sequence[SliceRecord], now: PlatformTime
 ) -> tuple[list[Box], list[SliceRecord]] | None:
-    """Boxes for the whole gang and the slices that must go for them, the cheapest for each request in turn; None when
-    there are none. A victim of one request is free for the next ones of the gang. `allowed`: chips that are neither
+    """Boxes for the whole group and the slices that must go for them, the cheapest for each request in turn; None when
+    there are none. A victim of one request is free for the next ones of the group. `allowed`: chips that are neither
     broken nor held for others."""
     left, victims, gone, boxes = dict(free), list[SliceRecord](), set[str](), list[Box]()
-    for request in gang:
+    for request in group:
         pods = pods_for(fleet, request)
         able = [
             [s for s in slices if s.pod_id == pod.pod_id and s.slice_id not in gone and may_take(request, s, now)]

@@ -1,4 +1,4 @@
-"""Who goes first: the gangs that wait, in the order in which one cycle decides them."""
+"""Who goes first: the node groups that wait, in the order in which one cycle decides them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from podyard.domain.fleet import Fleet, FleetSnapshot, PlacementRequest, Pod
 from podyard.domain.node import UsageClass
 
-Gang = tuple[PlacementRequest, ...]
+NodeGroup = tuple[PlacementRequest, ...]
 Pool = tuple[str, str]  # (zone, generation): the pods whose chips are each other's substitutes
 WEIGHT_DEFAULT = 1.0  # of a project that the fleet file does not name
 
@@ -32,7 +32,7 @@ class Queue:
     4. earlier creation
     5. key of the queued resource or node
 
-    The third criterion moves while the cycle runs, so the order is drawn one gang at a time (`in_order`). Chips only
+    The third criterion moves while the cycle runs, so the order is drawn one group at a time (`in_order`). Chips only
     become more in a cycle, and only those of the lane that was drawn from: a heap of lanes stays right.
     """
 
@@ -40,12 +40,12 @@ class Queue:
         self._weights = snapshot.shares
         self._chips = chips_held(snapshot)
         # A lane is what one project wants of one pool with one priority: within it the share cannot decide.
-        self._levels: dict[tuple[int, int], dict[tuple[str, Pool], deque[Gang]]] = {}
-        for gang in sorted(gangs(snapshot.waiting), key=lambda gang: (gang[0].created, key_of(gang))):
-            lanes = self._levels.setdefault(level_of(gang), {})
-            lanes.setdefault((gang[0].project, pool_of(gang[0])), deque()).append(gang)
+        self._levels: dict[tuple[int, int], dict[tuple[str, Pool], deque[NodeGroup]]] = {}
+        for group in sorted(node_groups(snapshot.waiting), key=lambda group: (group[0].created, key_of(group))):
+            lanes = self._levels.setdefault(level_of(group), {})
+            lanes.setdefault((group[0].project, pool_of(group[0])), deque()).append(group)
 
-    def in_order(self) -> Iterator[Gang]:
+    def in_order(self) -> Iterator[NodeGroup]:
         for level in sorted(self._levels):
             lanes = self._levels[level]
             heads = [self._standing(lane, waiting) for lane, waiting in lanes.items()]
@@ -56,32 +56,32 @@ class Queue:
                 if lanes[lane]:
                     heapq.heappush(heads, self._standing(lane, lanes[lane]))
 
-    def took(self, gang: Gang) -> None:
-        """The gang has been placed: its chips count for its project from now on."""
-        for request in gang:
+    def took(self, group: NodeGroup) -> None:
+        """The group has been placed: its chips count for its project from now on."""
+        for request in group:
             lane = (request.project, pool_of(request))
             self._chips[lane] = self._chips.get(lane, 0) + request.accelerator_type.chip_count
 
-    def _standing(self, lane: tuple[str, Pool], waiting: deque[Gang]) -> tuple[float, int, str, tuple[str, Pool]]:
+    def _standing(self, lane: tuple[str, Pool], waiting: deque[NodeGroup]) -> tuple[float, int, str, tuple[str, Pool]]:
         share = self._chips.get(lane, 0) / self._weights.get(lane[0], WEIGHT_DEFAULT)
         return (share, waiting[0][0].created.nanos, key_of(waiting[0]), lane)
 
 
-def gangs(waiting: Sequence[PlacementRequest]) -> list[Gang]:
-    """The requests that are placed together, each gang in the order of its keys."""
+def node_groups(waiting: Sequence[PlacementRequest]) -> list[NodeGroup]:
+    """The requests that are placed together, each group in the order of its keys."""
     found: dict[str, list[PlacementRequest]] = {}
     for request in sorted(waiting, key=lambda request: request.node_key):
         found.setdefault(request.group or request.node_key, []).append(request)
     return [tuple(requests) for requests in found.values()]
 
 
-def key_of(gang: Gang) -> str:
-    return gang[0].group or gang[0].node_key
+def key_of(group: NodeGroup) -> str:
+    return group[0].group or group[0].node_key
 
 
-def level_of(gang: Gang) -> tuple[int, int]:
-    """Class and priority of a gang; the lower comes first."""
-    return (CLASS_RANK[gang[0].usage_class], -gang[0].priority)
+def level_of(group: NodeGroup) -> tuple[int, int]:
+    """Class and priority of a group; the lower comes first."""
+    return (CLASS_RANK[group[0].usage_class], -group[0].priority)
 
 
 def pool_of(request: PlacementRequest) -> Pool:

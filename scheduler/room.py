@@ -14,7 +14,7 @@ from podyard.domain.slice import SliceRecord
 from podyard.hardware.torus import full_mask
 from podyard.scheduler.holds import Hold
 from podyard.scheduler.placement import Box
-from podyard.scheduler.queue import Gang
+from podyard.scheduler.queue import NodeGroup
 
 
 class Room:
@@ -73,18 +73,20 @@ class Room:
             dataclasses.replace(item, reclaim=at) if item.slice_id in going else item for item in self.placed
         ]
 
-    def take(self, gang: Gang, boxes: Sequence[Box], rights: Sequence[str | None], until: PlatformTime | None) -> None:
+    def take(
+        self, group: NodeGroup, boxes: Sequence[Box], rights: Sequence[str | None], until: PlatformTime | None
+    ) -> None:
         """Takes the chips of the boxes, and their room in reservations. `until`: when they come back for certain."""
-        for request, box, right in zip(gang, boxes, rights, strict=True):
+        for request, box, right in zip(group, boxes, rights, strict=True):
             self._free[box.pod_id] &= ~box.chips
             if right is not None:
                 self._reserved[right] -= request.accelerator_type.chip_count
             self.new.append(slice_of(request, box, self._now, until))
 
-    def reservations_for(self, gang: Gang) -> list[str | None] | PlacementRequest:
+    def reservations_for(self, group: NodeGroup) -> list[str | None] | PlacementRequest:
         """For each request the reservation that it is placed under (None: it needs none), or the request without."""
         left, found = dict(self._reserved), list[str | None]()
-        for request in gang:
+        for request in group:
             right = None
             if request.usage_class is UsageClass.RESERVED:
                 right = self._reservation(request, left)

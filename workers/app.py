@@ -1,4 +1,4 @@
-"""The Celery application. Messages are hints that carry ids: losing, doubling or delaying them does no harm."""
+"""The Celery application. Messages carry ids only: losing, doubling or delaying them does no harm."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-WAITING_MAX = 200  # messages of background work on this machine; one too many is lost, and the loop hints again
+WAITING_MAX = 200  # messages of background work on this machine; one too many is lost, and the loop sends it again
 
 
 class Dispatcher:
@@ -55,7 +55,7 @@ class _Here:
 
     def __init__(self) -> None:
         self._waiting: queue.SimpleQueue[tuple[str, ...]] = queue.SimpleQueue()
-        self._told: set[tuple[str, ...]] = set()  # what waits: the loop hints again at what has not had its turn yet
+        self._told: set[tuple[str, ...]] = set()  # what waits: the loop sends again what has not had its turn yet
         threading.Thread(target=self._run, name="background", daemon=True).start()
 
     def put(self, task: str, args: Sequence[str]) -> None:
@@ -73,4 +73,4 @@ class _Here:
                 with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
                     process.wait()
             except OSError as error:
-                logger.warning("%s waits for the next hint: %s", message, error)
+                logger.warning("%s waits for the next message: %s", message, error)

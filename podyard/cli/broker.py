@@ -44,7 +44,7 @@ def configure(data: Path) -> tuple[Path, str]:
         f"port {port}",
         f'dir "{folder}"',
         f"requirepass {password}",
-        # Messages are hints that the database can make again: nothing needs to survive the broker.
+        # Messages can be made again from the database: nothing needs to survive the broker.
         'save ""',
         "appendonly no",
         "maxmemory-policy noeviction",

@@ -1,9 +1,9 @@
 """Work in rows that workers take on: each try under a claim that lapses, and a new fence.
 
-A unit writes the work and a hint for a worker (`ask`). The worker claims it (`due`, then `take`), does the work
+A unit writes the work and a message for a worker (`ask`). The worker claims it (`due`, then `take`), does the work
 outside of any unit, and writes how it went only while the row still has its fence (`find_held`, `renew`): a worker that
-was thought dead changes nothing. A hint that is lost, and a claim that has lapsed, are hinted at again by the loop
-(`hint_again`). Times are real: a claim is a promise of a process.
+was thought dead changes nothing. The loop sends the message again when it was lost or when the claim has lapsed
+(`send_again`). Times are real: a claim is a promise of a process.
 
 The table has `tries`, `fence` and `next_try` (null: nothing more is to be done).
 """
@@ -20,7 +20,7 @@ from podyard.db import outbox
 from podyard.db.records import changed_columns, columns
 from podyard.db.unit_of_work import UnitOfWork
 
-HINTS_MAX = 50  # rows that one look of the loop hints at again: the others have their turn at the next ones
+MESSAGES_MAX = 50  # sent again by one look of the loop: the other rows have their turn at the next ones
 
 
 class Claimable(Protocol):
@@ -55,14 +55,14 @@ class Claims(Generic[Work]):
             select(key.label("id"))
             .where(next_try <= bindparam("now", type_=next_try.type))
             .order_by(next_try, key)
-            .limit(HINTS_MAX)
+            .limit(MESSAGES_MAX)
         )
 
     def ask(self, uow: UnitOfWork, work: Work) -> None:
-        """Writes work of which nothing has been tried yet, and a hint at it."""
+        """Writes work of which nothing has been tried yet, and its message."""
         assert (work.tries, work.fence) == (0, 0), work
         uow.insert(self._table, columns(work) | {"next_try": uow.real_now})
-        self._hint(uow, getattr(work, self._key))
+        self._send(uow, getattr(work, self._key))
 
     def due(self, uow: UnitOfWork, key: str) -> Work | None:
         """The work, locked; None when nothing is to be done, or not yet, or another worker is at it."""
@@ -90,16 +90,16 @@ class Claims(Generic[Work]):
         """Nothing more is to be done."""
         self._store(uow, work, _replace(changed, next_try=None))
 
-    def hint_again(self, uow: UnitOfWork) -> None:
-        """Hints at what is due: its hint was lost, or its worker died. Claiming keeps two workers apart."""
+    def send_again(self, uow: UnitOfWork) -> None:
+        """Sends a message for what is due: the first was lost, or its worker died. Claiming keeps two workers apart."""
         for row in uow.all(self._due, {"now": uow.real_now}):
-            self._hint(uow, row["id"])
+            self._send(uow, row["id"])
 
     def _find(self, uow: UnitOfWork, key: str) -> Work | None:
         row = uow.first(self._locked, {"id": key})
         return None if row is None else self._record(**row)
 
-    def _hint(self, uow: UnitOfWork, key: str) -> None:
+    def _send(self, uow: UnitOfWork, key: str) -> None:
         outbox.put(uow, outbox.BACKGROUND, self._task, [key])
 
     def _store(self, uow: UnitOfWork, work: Work, changed: Work) -> Work:

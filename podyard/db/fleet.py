@@ -326,7 +326,7 @@ def _queued_requests(uow: UnitOfWork, stockouts: Stockouts) -> list[PlacementReq
     requests = []
     for queued in [queue_rows.to_record(row) for row in uow.all(_QUEUE, {"now": uow.now})]:
         spec = queued.spec
-        # The gang is placed as one, so it has one priority: the highest that its nodes ask for.
+        # The node group is placed as one, so it has one priority: the highest that its nodes ask for.
         priority = max(priority_of(node.spec.labels) for node in spec.nodes)
         denied = stockouts.denies(fault_rows.of_queued_resource(queued), queued.queued_resource_key, queued=True)
         for position, node in enumerate(spec.nodes):

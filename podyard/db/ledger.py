@@ -13,18 +13,18 @@ from podyard.base.errors import failed_precondition
 from podyard.db.records import columns
 from podyard.db.tables_billing import ledger_entries, ledger_transactions
 from podyard.db.unit_of_work import UnitOfWork
-from podyard.domain.ledger import LedgerTransaction, Posting, balances
+from podyard.domain.ledger import LedgerEntry, LedgerTransaction, balances
 
 
 def book(
-    uow: UnitOfWork, project: str, source_id: str, month: str, postings: Sequence[Posting], text: str
-) -> Sequence[Posting]:
+    uow: UnitOfWork, project: str, source_id: str, month: str, booking: Sequence[LedgerEntry], text: str
+) -> Sequence[LedgerEntry]:
     """Books what `source_id` stands for and returns the entries as they stand. What is booked already stays.
 
     An amount of zero is left out. Entries that do not sum to zero in each currency are a broken invariant. Raises
     FAILED_PRECONDITION when the source was booked with other entries.
     """
-    wanted = [posting for posting in postings if posting.amount.parts != 0]
+    wanted = [entry for entry in booking if entry.amount.parts != 0]
     for currency, rest in balances(wanted, by="currency"):
         assert rest.parts == 0, f"{source_id} does not sum to zero: {rest.parts} parts of {currency} are left over"
     if uow.first(_TRANSACTION, {"source_id": source_id}) is not None:
@@ -36,14 +36,14 @@ def book(
         ledger_transactions,
         {"source_id": source_id, "project": project, "month": month, "booked": uow.now, "text": text},
     )
-    for position, posting in enumerate(wanted):
-        uow.insert(ledger_entries, {"source_id": source_id, "position": position, **columns(posting)})
+    for position, entry in enumerate(wanted):
+        uow.insert(ledger_entries, {"source_id": source_id, "position": position, **columns(entry)})
     return wanted
 
 
-def entries(uow: UnitOfWork, source_id: str) -> list[Posting]:
+def entries(uow: UnitOfWork, source_id: str) -> list[LedgerEntry]:
     rows = uow.all(_ENTRIES, {"source_id": source_id})
-    return [Posting(row["account"], row["currency"], row["amount"]) for row in rows]
+    return [LedgerEntry(row["account"], row["currency"], row["amount"]) for row in rows]
 
 
 def transactions(uow: UnitOfWork, project: str, after_seq: int, limit: int) -> list[LedgerTransaction]:

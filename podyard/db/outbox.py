@@ -1,4 +1,4 @@
-"""Messages to send after the commit. A message is a hint that carries ids only: lost, doubled or late does no harm."""
+"""Messages to send after the commit. A message carries ids only: losing, doubling or delaying it does no harm."""
 
 from __future__ import annotations
 

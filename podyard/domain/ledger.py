@@ -1,4 +1,4 @@
-"""The ledger's transactions, whose postings sum to zero in each currency."""
+"""The ledger's transactions, whose entries sum to zero in each currency."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from podyard.base.money import Amount
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Posting:
+class LedgerEntry:
     """`amount` of `currency` to an account: positive amounts are debits, negative ones credits."""
 
     account: str
@@ -28,10 +28,10 @@ class LedgerTransaction:
     month: str
     booked: PlatformTime
     text: str
-    entries: Sequence[Posting]
+    entries: Sequence[LedgerEntry]
 
 
-def balances(entries: Iterable[Posting], *, by: str = "account") -> list[tuple[str, Amount]]:
+def balances(entries: Iterable[LedgerEntry], *, by: str = "account") -> list[tuple[str, Amount]]:
     """Sums of entries of one currency by account (or of all by currency), in order of the name."""
     sums: dict[str, int] = {}
     for entry in entries:

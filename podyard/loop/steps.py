@@ -237,8 +237,8 @@ class Loop:
             hosts.settle(uow, since)
             if poke:
                 reconcile.poke_stopping(uow)
-                webhooks.hint_again(uow)
-                exports.hint_again(uow)
+                webhooks.send_again(uow)
+                exports.send_again(uow)
 
         self.database.run(body, actor=ACTOR)
         if poke:

@@ -24,7 +24,7 @@ from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import Fleet
 from podyard.domain.principal import PLATFORM, Principal
 from podyard.loop.steps import ACTOR, LEADER_LEASE_SECONDS, Loop
-from podyard.simulation.cluster import Broker, SimAgent
+from podyard.simulation.agents import Broker, SimAgent
 from podyard.simulation.workload import TENANTS
 
 T = TypeVar("T")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.money import Amount
 from podyard.domain import months
-from podyard.domain.ledger import Posting
+from podyard.domain.ledger import LedgerEntry
 from podyard.domain.usage import PriceUnit, UsageRecord
 from podyard.pricing import attribution, bill, budgets, commitments, invoicing, ledger
 from podyard.pricing.bill import Bill, Terms
@@ -288,7 +288,7 @@ def test_every_invoice_balances_in_the_ledger(case: dict[str, Any]) -> None:
 
 
 def test_a_ledger_transaction_that_does_not_balance_is_a_defect() -> None:
-    entries = [Posting("a", "USD", Amount(1)), Posting("b", "JPY", Amount(-1))]
+    entries = [LedgerEntry("a", "USD", Amount(1)), LedgerEntry("b", "JPY", Amount(-1))]
     try:
         ledger.Transaction("t", entries)
     except AssertionError as error:

@@ -21,7 +21,7 @@ from podyard.engine.collectives.sums import SumOverMachines
 from podyard.engine.collectives.torus import torus_all_reduce
 from podyard.engine.collectives.transport import LocalTransport
 from podyard.engine.collectives.transport_tcp import TcpStream, TcpTransport
-from podyard.engine.collectives.windows import Gang, WindowFile
+from podyard.engine.collectives.windows import Members, WindowFile
 from podyard.engine.collectives.wire import FRAME_BYTES
 from tests.property.collectives import (
     FLOATS,
@@ -193,17 +193,17 @@ ROUNDS = 5
 POISON = 0xFF  # a NaN of float32 and of bfloat16, in every byte
 
 
-def gangs_of(folder: Path, groups: Mapping[int, Sequence[int]], nbytes: int, adders: int | None) -> list[Gang]:
+def gangs_of(folder: Path, groups: Mapping[int, Sequence[int]], nbytes: int, adders: int | None) -> list[Members]:
     files = [WindowFile.make(folder, MEMBER, process, len(ranks), nbytes) for process, ranks in groups.items()]
     return together(
-        lambda index: Gang.attach(
+        lambda index: Members.attach(
             files[index], groups, silence_seconds=SILENCE_SECONDS, stopping=lambda: False, adders=adders
         ),
         len(files),
     )
 
 
-def poison_windows(gang: Gang, ranks: Sequence[int], turns: Sequence[int]) -> None:
+def poison_windows(gang: Members, ranks: Sequence[int], turns: Sequence[int]) -> None:
     for rank in ranks:
         for turn in turns:
             gang.window(rank, turn, np.dtype(np.uint8), gang.window_bytes)[...] = POISON
@@ -276,7 +276,7 @@ def test_machines_that_share_memory_and_connections_read_nothing_that_nobody_wro
     ]
     rounds = [vectors_of(hosts, length, FLOATS[0], (seed + turn) % 2**32) for turn in range(ROUNDS)]
     with block_bytes(size), window_folder() as folder, linked(machines, ring_all_reduce(hosts)) as transports:
-        members: list[tuple[Gang, Sequence[int], TcpTransport | None]] = []
+        members: list[tuple[Members, Sequence[int], TcpTransport | None]] = []
         for number, groups in enumerate(processes):
             gangs = gangs_of(folder, groups, length * 4, 1)
             poison_windows(gangs[0], machines[number], (0, 1))

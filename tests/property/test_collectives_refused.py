@@ -16,7 +16,7 @@ from podyard.engine.collectives.ring import run_schedule
 from podyard.engine.collectives.schedule import ring_all_reduce
 from podyard.engine.collectives.transport import Tag, Transport
 from podyard.engine.collectives.transport_tcp import TcpTransport
-from podyard.engine.collectives.windows import Gang, WindowFile
+from podyard.engine.collectives.windows import Members, WindowFile
 from podyard.engine.collectives.wire import (
     FRAME_BYTES,
     HELLO_BYTES,
@@ -260,7 +260,7 @@ def test_windows_of_another_epoch_or_that_were_changed_are_refused(
         if how in ("flipped", "shorter"):
             path.write_bytes(content)
         with pytest.raises(PodyardError) as caught:
-            Gang.attach(own, {0: (0,), 1: (1,)}, silence_seconds=0.2, stopping=lambda: False)
+            Members.attach(own, {0: (0,), 1: (1,)}, silence_seconds=0.2, stopping=lambda: False)
         for file in (stale, own):
             file.close()
     is_proven = how == "under our name" or (how == "shorter" and len(content) >= proven)

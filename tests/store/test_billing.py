@@ -26,7 +26,7 @@ from podyard.db.tables_billing import invoices as table_of_invoices
 from podyard.db.unit_of_work import Database
 from podyard.domain.account import Account
 from podyard.domain.invoice import Purchase
-from podyard.domain.ledger import Posting
+from podyard.domain.ledger import LedgerEntry
 from podyard.domain.principal import PLATFORM, Principal
 from podyard.http import several_units
 from podyard.pricing.current_card import default_rate_card
@@ -448,7 +448,7 @@ def test_who_only_views_cannot_close_or_buy(play: Play, clock: ManualClock) -> N
 
 
 def test_a_transaction_that_does_not_sum_to_zero_is_not_booked(play: Play) -> None:
-    postings = [Posting("a", "USD", Amount(5)), Posting("b", "USD", Amount(-4))]
+    postings = [LedgerEntry("a", "USD", Amount(5)), LedgerEntry("b", "USD", Amount(-4))]
     with pytest.raises(AssertionError, match="does not sum to zero"):
         play.database.run(lambda uow: ledger.book(uow, PROJECT, "x", "2026-03", postings, ""))
     assert _ledger(play) == {}

@@ -210,7 +210,7 @@ def test_a_worker_that_dies_is_followed_by_another_with_the_same_bytes(
     assert half.object_name is None
     assert not _make(play, tmp_path, export_id)  # its claim has not lapsed
     clock.advance(exports.CLAIM_SECONDS)
-    play.database.run(exports.hint_again)
+    play.database.run(exports.send_again)
     sent = play.database.read(lambda uow: uow.all(select(outbox).where(outbox.c.task == exports.TASK)))
     assert len(sent) == 2
     again = play.database.run(lambda uow: exports.claim(uow, export_id))

@@ -58,7 +58,8 @@ def _sentences(markdown: str) -> Iterator[str]:
             yield from re.split(r"(?<=[.?!:;])\s+", plain)
 
 
-def _texts() -> Iterator[tuple[str, str]]:
+def texts() -> Iterator[tuple[str, str]]:
+    """(path, text) of every file that is shipped or read."""
     paths = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*")]
     for path in [*paths, ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]:
         linked = any(parent.is_symlink() for parent in path.parents)  # the root's folders are seen once
@@ -81,7 +82,7 @@ COMMANDS = dict(_commands(root))
 
 
 def test_no_text_has_a_tic() -> None:
-    found = {name: bad for name, text in _texts() if (bad := tics(text))}
+    found = {name: bad for name, text in texts() if (bad := tics(text))}
     assert found == {}
 
 
@@ -96,7 +97,7 @@ def test_help_texts_are_whole(name: str) -> None:
 
 
 def test_sentences_of_documents_are_short() -> None:
-    found = {name: bad for name, text in _texts() if name.endswith(".md") and (bad := long_sentences(text))}
+    found = {name: bad for name, text in texts() if name.endswith(".md") and (bad := long_sentences(text))}
     assert found == {}
 
 

@@ -186,7 +186,7 @@ function previewForm(form) {
       latest = page;
       whenReleased(apply);
     } catch {
-      // The server is away: the form stays as it is, and posting it will say so.
+      // The server is away: the form stays as it is, and sending it reports the error.
     }
   });
   // A select that was left alone while it had the focus is brought up to date when it loses it.

@@ -20,7 +20,7 @@ from podyard.db import commitments as commitment_rows
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import region_of
 from podyard.domain.invoice import Commitment, Credit, Purchase
-from podyard.domain.ledger import Posting
+from podyard.domain.ledger import LedgerEntry
 from podyard.domain.node import UsageClass
 from podyard.domain.principal import Principal
 from podyard.domain.usage import PriceUnit, PriceVersion
@@ -53,13 +53,13 @@ def buy(uow: UnitOfWork, card: RateCard, principal: Principal, project: str, req
     one, paid = bought.commitment, bought.upfront
     commitment_rows.add(uow, bought)
     if paid is not None:
-        postings = [
-            Posting(f"receivable:{project}", accounts.USD, paid),
-            Posting(f"revenue:commitment:{one.commitment_id}", accounts.USD, -paid),
+        entries = [
+            LedgerEntry(f"receivable:{project}", accounts.USD, paid),
+            LedgerEntry(f"revenue:commitment:{one.commitment_id}", accounts.USD, -paid),
         ]
         text = f"commitment {one.commitment_id}, paid upfront for {bought.years} years"
         month = account.month_of(PlatformTime(one.start_second * NANOS_PER_SECOND))
-        ledger.book(uow, project, f"commitment/{one.commitment_id}", month, postings, text)
+        ledger.book(uow, project, f"commitment/{one.commitment_id}", month, entries, text)
     # What is bought is spent: budgets look again.
     budgets.look_again(uow, project)
     return bought

@@ -221,8 +221,8 @@ def stale_files(uow: UnitOfWork, project: str, names: Iterable[str]) -> list[str
     return found
 
 
-def hint_again(uow: UnitOfWork) -> None:
-    _CLAIMS.hint_again(uow)
+def send_again(uow: UnitOfWork) -> None:
+    _CLAIMS.send_again(uow)
 
 
 def _find_held(uow: UnitOfWork, claimed: Export) -> Export | None:

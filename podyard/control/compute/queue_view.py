@@ -17,7 +17,7 @@ from podyard.domain.principal import Principal
 from podyard.scheduler.cycle import order
 from podyard.scheduler.jobs import turn
 from podyard.scheduler.predict import predict
-from podyard.scheduler.queue import Gang, Pool, key_of, pool_of
+from podyard.scheduler.queue import NodeGroup, Pool, key_of, pool_of
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -47,29 +47,29 @@ def rows(uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, loca
 
 
 def _for_chips(uow: UnitOfWork, snapshot: FleetSnapshot, now: PlatformTime, project: str) -> list[tuple[str, Waiting]]:
-    """(zone, row) of each gang of the project."""
+    """(zone, row) of each group of the project."""
     mine = [request for request in snapshot.waiting if request.project == project]
     names = _names(uow, project) if mine else {}
     starts = predict(snapshot, now, {pool_of(request) for request in mine})
     positions: dict[Pool, int] = {}
     found = []
-    for gang in order(snapshot, now):
-        pool = pool_of(gang[0])
+    for group in order(snapshot, now):
+        pool = pool_of(group[0])
         positions[pool] = positions.get(pool, 0) + 1
-        if gang[0].project == project and key_of(gang) in names:
-            kind, name = names[key_of(gang)]
-            found.append((gang[0].zone, _row(gang, kind, name, positions[pool], starts.get(key_of(gang)))))
+        if group[0].project == project and key_of(group) in names:
+            kind, name = names[key_of(group)]
+            found.append((group[0].zone, _row(group, kind, name, positions[pool], starts.get(key_of(group)))))
     return found
 
 
-def _row(gang: Gang, kind: str, name: str, position: int, start: PlatformTime | None) -> Waiting:
-    first = gang[0]
-    types = ", ".join(dict.fromkeys(request.accelerator_type.name for request in gang))
+def _row(group: NodeGroup, kind: str, name: str, position: int, start: PlatformTime | None) -> Waiting:
+    first = group[0]
+    types = ", ".join(dict.fromkeys(request.accelerator_type.name for request in group))
     return Waiting(name, kind, position, types, first.priority, first.wait_reason, start, first.created)
 
 
 def _names(uow: UnitOfWork, project: str) -> dict[str, tuple[str, str]]:
-    """Key of a gang -> (kind, name): a node that the platform makes for a job is shown as the job."""
+    """Key of a group -> (kind, name): a node that the platform makes for a job is shown as the job."""
     found: dict[str, tuple[str, str]] = {}
     for node in node_rows.of_project(uow, project, None):
         found[node.node_key] = ("node", node.name)

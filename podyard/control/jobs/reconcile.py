@@ -55,7 +55,7 @@ def _long_started(uow: UnitOfWork, attempt: Attempt) -> bool:
 
 
 def poke_stopping(uow: UnitOfWork) -> None:
-    """Sends the hint again to agents whose replicas have to stop: the first one may have been lost."""
+    """Pokes agents again whose replicas have to stop: the first one may have been lost."""
     for agent_id in replicas.agents_to_stop(uow):
         poke(uow, agent_id)
 

@@ -72,5 +72,5 @@ def _give_up(uow: UnitOfWork, found: WebhookRequest, why: str) -> None:
     _CLAIMS.end(uow, found, dataclasses.replace(found, outcome=text))
 
 
-def hint_again(uow: UnitOfWork) -> None:
-    _CLAIMS.hint_again(uow)
+def send_again(uow: UnitOfWork) -> None:
+    _CLAIMS.send_again(uow)

@@ -18,7 +18,7 @@ from podyard.base.errors import invalid
 from podyard.engine.collectives.combine import Array, Combine, Reduction, combiner, finish
 from podyard.engine.collectives.ring import ring_orders
 from podyard.engine.collectives.schedule import chunk_bounds
-from podyard.engine.collectives.windows import Gang
+from podyard.engine.collectives.windows import Members
 
 # What is added at a time where there are more than two vectors: the running sum stays in the core's own cache.
 BLOCK_BYTES = 512 * 1024
@@ -33,18 +33,20 @@ class SharedSum:
 
     how: ClassVar[str] = "in shared memory"
 
-    def __init__(self, gang: Gang, length: int, dtype: np.dtype[Any], reduction: Reduction = Reduction.SUM) -> None:
+    def __init__(
+        self, members: Members, length: int, dtype: np.dtype[Any], reduction: Reduction = Reduction.SUM
+    ) -> None:
         """Raises PodyardError INVALID_ARGUMENT for a vector that does not fit the windows or is not reduced."""
-        if length * dtype.itemsize > gang.window_bytes:
-            raise invalid(f"{length} x {dtype.name} is more than a window of {gang.window_bytes} bytes", "length")
-        self._gang = gang
+        if length * dtype.itemsize > members.window_bytes:
+            raise invalid(f"{length} x {dtype.name} is more than a window of {members.window_bytes} bytes", "length")
+        self._members = members
         self._reduction = reduction
         self._combine: Combine = combiner(reduction, dtype)
         self._turn = 0
-        ranks = sorted(rank for ranks in gang.ranks_of.values() for rank in ranks)
+        ranks = sorted(rank for ranks in members.ranks_of.values() for rank in ranks)
         if ranks != list(range(len(ranks))):
             raise invalid(f"the processes of this machine hold ranks {ranks}, not all of them", "ranks")
-        self._windows = [[gang.window(rank, turn, dtype, length) for rank in ranks] for turn in (0, 1)]
+        self._windows = [[members.window(rank, turn, dtype, length) for rank in ranks] for turn in (0, 1)]
         self._is_short = length * dtype.itemsize <= SHORT_BYTES
         self._pieces = self._plan(length, dtype.itemsize)
         # A short sum is its process' own.
@@ -58,15 +60,15 @@ class SharedSum:
     def all_reduce(self) -> Array:
         """The sum (mean, maximum) over all ranks, valid until this process calls this again. Nobody may write to it.
 
-        Raises what `Gang.meet` raises; the windows are then spoilt.
+        Raises what `Members.meet` raises; the windows are then spoilt.
         """
         windows = self._windows[self._turn]
-        self._gang.meet()
+        self._members.meet()
         total = self._own if self._is_short else windows[0]
         for start, stop, order in self._pieces:
             self._add(windows, order, start, stop, total[start:stop])
         if not self._is_short:
-            self._gang.finish()
+            self._members.finish()
         self._turn = 1 - self._turn
         return total
 
@@ -86,12 +88,12 @@ class SharedSum:
 
     def _plan(self, length: int, itemsize: int) -> list[tuple[int, int, tuple[int, ...]]]:
         """(start, stop, order of the ranks) of the blocks that this process sums."""
-        place = self._gang.place
+        place = self._members.place
         ranks = len(self._windows[0])
         start, stop = 0, length
         if not self._is_short:
             line = _LINE_BYTES // itemsize
-            parts = chunk_bounds(-(-length // line), self._gang.adders)
+            parts = chunk_bounds(-(-length // line), self._members.adders)
             start, stop = (min(length, edge * line) for edge in (*parts, (0, 0))[min(place, len(parts))])
         # Two vectors need no running sum, hence no blocks.
         block = max(length, 1) if ranks <= 2 else BLOCK_BYTES // itemsize

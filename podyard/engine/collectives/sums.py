@@ -15,7 +15,7 @@ from podyard.engine.collectives.ring import ring_sum, run_schedule
 from podyard.engine.collectives.schedule import ring_all_reduce
 from podyard.engine.collectives.shared_memory import SharedSum
 from podyard.engine.collectives.transport import Transport, Vector
-from podyard.engine.collectives.windows import Gang
+from podyard.engine.collectives.windows import Members
 
 
 class HostSum(Protocol):
@@ -66,17 +66,17 @@ class SumOverTransport:
 
 class SumOverMachines:
     """For processes that share a machine with some of the others: the first of them, which has `transport`, runs the
-    ring for all hosts of the machine in their windows; the others wait for it. `gang` has one adder."""
+    ring for all hosts of the machine in their windows; the others wait for it. `members` has one adder."""
 
     how: ClassVar[str] = "in shared memory, by TCP between machines"
 
-    def __init__(self, host_count: int, gang: Gang, length: int, transport: Transport | None) -> None:
-        self._gang = gang
+    def __init__(self, host_count: int, members: Members, length: int, transport: Transport | None) -> None:
+        self._members = members
         self._transport = transport
         self._schedule = ring_all_reduce(host_count)
-        hosts = sorted(host for hosts in gang.ranks_of.values() for host in hosts)
+        hosts = sorted(host for hosts in members.ranks_of.values() for host in hosts)
         dtype = np.dtype(np.float32)
-        self._windows = [{host: gang.window(host, turn, dtype, length) for host in hosts} for turn in (0, 1)]
+        self._windows = [{host: members.window(host, turn, dtype, length) for host in hosts} for turn in (0, 1)]
         self._turn = 0
         self._sequence = 0
 
@@ -87,10 +87,10 @@ class SumOverMachines:
         windows = self._windows[self._turn]
         self._turn = 1 - self._turn
         self._sequence += 1
-        self._gang.meet()
+        self._members.meet()
         if self._transport is not None:
             run_schedule(self._schedule, self._transport, windows, self._sequence)
-        self._gang.finish()
+        self._members.finish()
         return next(iter(windows.values()))
 
 

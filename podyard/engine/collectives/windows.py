@@ -62,7 +62,7 @@ YIELDS = 200
 Stopping = Callable[[], bool]
 
 
-class Gang:
+class Members:
     """The windows of all processes of a machine, and the waits between them."""
 
     def __init__(
@@ -105,7 +105,7 @@ class Gang:
         silence_seconds: float,
         stopping: Stopping,
         adders: int | None = None,
-    ) -> Gang:
+    ) -> Members:
         """To be called when all processes of this machine have made their files; `ranks_of` says, in the same order
         everywhere, which ranks each of them holds. The first `adders` of them add up; one per CPU is the default.
         Returns when all have come.
@@ -117,10 +117,10 @@ class Gang:
             process: own if process == own.process else own.open_peer(process, len(ranks))
             for process, ranks in ranks_of.items()
         }
-        gang = cls(files, ranks_of, own.process, adders, silence_seconds, stopping)
-        gang.meet()
+        members = cls(files, ranks_of, own.process, adders, silence_seconds, stopping)
+        members.meet()
         own.take_name_away()
-        return gang
+        return members
 
     def window(self, rank: int, turn: int, dtype: np.dtype[Any], length: int) -> NDArray[Any]:
         """A view of the window of `rank` for every other collective: `turn` is 0 or 1."""
@@ -270,7 +270,7 @@ class WindowFile:
             raise _no_room(folder, size, error) from error
 
     def open_peer(self, process: int, rank_count: int) -> WindowFile:
-        """The file of another process of this gang. Raises what `Gang.attach` says."""
+        """The file of another process of this gang. Raises what `Members.attach` says."""
         path = _path(self._path.parent, self._member, process)
         try:
             descriptor = os.open(path, os.O_RDWR)

@@ -12,7 +12,7 @@ from podyard.base.errors import failed_precondition
 from podyard.engine.collectives import futex
 from podyard.engine.collectives.sums import HostSum, SharedSum, SumInProcess, SumOverMachines, SumOverTransport
 from podyard.engine.collectives.transport_tcp import PEER_SILENCE_SECONDS, Listener, TcpTransport
-from podyard.engine.collectives.windows import Gang, WindowFile
+from podyard.engine.collectives.windows import Members, WindowFile
 from podyard.engine.collectives.wire import Membership
 from podyard.engine.contract import Peer, Rendezvous, ReplicaSpec, agreement_digest
 
@@ -20,7 +20,7 @@ _FLOAT_BYTES = 4
 
 
 @contextlib.contextmanager
-def met_gang(
+def join_gang(
     spec: ReplicaSpec,
     rendezvous: Rendezvous,
     start: str,
@@ -32,7 +32,7 @@ def met_gang(
 
     In one process where there is one; in shared memory between processes of a machine; by TCP between machines, and
     where memory cannot be shared. `start` is what all must have in common besides the spec. Raises what `HostSum` does,
-    and FAILED_PRECONDITION when the gang does not hold all hosts.
+    and FAILED_PRECONDITION when the members does not hold all hosts.
     """
     with contextlib.ExitStack() as stack:
         listener = Listener(bind_address)
@@ -57,16 +57,16 @@ def met_gang(
             yield SumOverTransport(spec.host_count, spec.host_indices, length, ring)
             return
         one_machine = len(mates) == spec.process_count
-        gang = Gang.attach(
+        members = Members.attach(
             windows, mates, silence_seconds=PEER_SILENCE_SECONDS, stopping=stopping, adders=None if one_machine else 1
         )
-        stack.callback(gang.leave)
+        stack.callback(members.leave)
         if one_machine:
-            yield SharedSum(gang, length, np.dtype(np.float32))
+            yield SharedSum(members, length, np.dtype(np.float32))
             return
-        leads = gang.place == 0
+        leads = members.place == 0
         transport = _ring(stack, spec, member, listener, peers, machines, stopping) if leads else None
-        yield SumOverMachines(spec.host_count, gang, length, transport)
+        yield SumOverMachines(spec.host_count, members, length, transport)
 
 
 def _windows(spec: ReplicaSpec, member: Membership, length: int) -> WindowFile | None:

@@ -15,7 +15,7 @@ from podyard.engine.collectives.sums import HostSum
 from podyard.engine.contract import Ended, MetricsSink, Rendezvous, ReplicaSpec
 from podyard.engine.training import checkpoint, export, xla
 from podyard.engine.training.checkpoint import Loaded
-from podyard.engine.training.gang import met_gang
+from podyard.engine.training.gang import join_gang
 from podyard.engine.training.judge import Judge, judging
 from podyard.engine.training.model_of_job import estimate_of, model_of_job
 from podyard.engine.training.programs import LOSS, TrainState, layouts_of, predict
@@ -71,7 +71,7 @@ class Session:
         judge = Judge(self._model, self._layouts, data, self._spec.host_count)
         if self._spec.mode == "train":
             return self._train(first, data, judge)
-        with self._gang(first, judge.length) as host_sum:
+        with self._join_gang(first, judge.length) as host_sum:
             if self._metrics.stopping():
                 return Ended.STOPPED
             self._answer(first.state, data, judge, host_sum)
@@ -87,9 +87,9 @@ class Session:
         self._metrics.log(f"resuming from step {loaded.state.step}")
         return loaded
 
-    def _gang(self, first: Loaded, length: int) -> AbstractContextManager[HostSum]:
+    def _join_gang(self, first: Loaded, length: int) -> AbstractContextManager[HostSum]:
         start = f"{first.sha256} {self._source}"
-        return met_gang(self._spec, self._rendezvous, start, length, self._bind_address, self._metrics.stopping)
+        return join_gang(self._spec, self._rendezvous, start, length, self._bind_address, self._metrics.stopping)
 
     def _train(self, first: Loaded, data: Input, judge: Judge) -> Ended:
         spec = self._spec
@@ -109,7 +109,7 @@ class Session:
         # Who does not report has no use for it.
         estimate = estimate_of(spec, self._model, self._layouts, data) if self._leads else None
         self._metrics.log(f"compiled in {self._clock.monotonic_seconds() - began:.2f} s")
-        with self._gang(first, max(trainer.length, judge.length)) as host_sum:
+        with self._join_gang(first, max(trainer.length, judge.length)) as host_sum:
             self._metrics.log(f"gradients are summed {host_sum.how}")
             training = _Training(self._spec, self._metrics, self._clock, trainer, host_sum, judge, first.record)
             ended = training.run(0.0 if estimate is None else estimate.modelled_seconds, self._save)

@@ -21,7 +21,7 @@ from podyard.engine.collectives.combine import Reduction
 from podyard.engine.collectives.left_over import PREFIX, remove_left_over
 from podyard.engine.collectives.ring import ring_sum
 from podyard.engine.collectives.shared_memory import SharedSum
-from podyard.engine.collectives.windows import Gang, WindowFile
+from podyard.engine.collectives.windows import Members, WindowFile
 from podyard.engine.collectives.wire import Membership
 
 pytestmark = pytest.mark.skipif(not futex.is_supported(), reason="windows need Linux on x86-64")
@@ -39,11 +39,11 @@ def files_of(folder: Path, ranks_of: Ranks, nbytes: int) -> list[WindowFile]:
     return [WindowFile.make(folder, MEMBER, process, len(ranks), nbytes) for process, ranks in enumerate(ranks_of)]
 
 
-def gangs_of(folder: Path, ranks_of: Ranks, nbytes: int, silence_seconds: float = 20.0, **more: Any) -> list[Gang]:
+def gangs_of(folder: Path, ranks_of: Ranks, nbytes: int, silence_seconds: float = 20.0, **more: Any) -> list[Members]:
     """One per process, each opened in a separate thread."""
     files = files_of(folder, ranks_of, nbytes)
     return together(
-        lambda process: Gang.attach(
+        lambda process: Members.attach(
             files[process], dict(enumerate(ranks_of)), silence_seconds=silence_seconds, **{"stopping": never, **more}
         ),
         len(ranks_of),
@@ -135,7 +135,7 @@ def test_a_member_of_another_gang_finds_no_windows(tmp_path: Path, change: dict[
     WindowFile.make(tmp_path, MEMBER, 0, 1, 64)
     stranger = WindowFile.make(tmp_path, other, 1, 1, 64)
     with pytest.raises(PodyardError, match="process 0 of this machine has no windows") as caught:
-        Gang.attach(stranger, {0: (0,), 1: (1,)}, silence_seconds=0.2, stopping=never)
+        Members.attach(stranger, {0: (0,), 1: (1,)}, silence_seconds=0.2, stopping=never)
     assert caught.value.code is Code.UNAVAILABLE
 
 
@@ -149,7 +149,7 @@ def test_windows_that_do_not_fit_or_are_not_ours_are_refused(tmp_path: Path, mad
     windows._path(tmp_path, made_by, 0).rename(windows._path(tmp_path, MEMBER, 0))
     own = WindowFile.make(tmp_path, MEMBER, 1, 1, 64)
     with pytest.raises(PodyardError) as caught:
-        Gang.attach(own, {0: (0,), 1: (1,)}, silence_seconds=0.2, stopping=never)
+        Members.attach(own, {0: (0,), 1: (1,)}, silence_seconds=0.2, stopping=never)
     assert caught.value.code is code
 
 
@@ -189,7 +189,7 @@ def test_no_room_is_said_before_anything_is_written(tmp_path: Path) -> None:
 def _sum_for_ever(folder: str, process: int, ready: Any) -> None:
     own = WindowFile.make(Path(folder), MEMBER, process, 1, 4 * 20_000)
     ready.wait()
-    gang = Gang.attach(own, {0: (0,), 1: (1,)}, silence_seconds=60, stopping=never)
+    gang = Members.attach(own, {0: (0,), 1: (1,)}, silence_seconds=60, stopping=never)
     total = SharedSum(gang, 20_000, np.dtype(np.float32))
     try:
         while True:

@@ -84,15 +84,15 @@ def snapshot_of(seed: int) -> FleetSnapshot:
 
 def check(snapshot: FleetSnapshot, plan: Plan, now: PlatformTime = NOW) -> None:
     """Raises AssertionError, naming the rule that the plan breaks."""
-    gangs: dict[str, list[PlacementRequest]] = {}
+    groups: dict[str, list[PlacementRequest]] = {}
     for request in snapshot.waiting:
-        gangs.setdefault(request.group or request.node_key, []).append(request)
+        groups.setdefault(request.group or request.node_key, []).append(request)
     answers = [(_key(action), action) for action in plan.actions if not isinstance(action, Preempt)]
-    assert sorted(key for key, _ in answers) == sorted(gangs), "each gang has exactly one answer"
-    _check_chips(snapshot, plan, gangs)
+    assert sorted(key for key, _ in answers) == sorted(groups), "each group has exactly one answer"
+    _check_chips(snapshot, plan, groups)
     _check_victims(snapshot, plan)
-    _check_order(snapshot, [key for key, _ in answers], answers, gangs)
-    _check_holds(snapshot, answers, gangs, now)
+    _check_order(snapshot, [key for key, _ in answers], answers, groups)
+    _check_holds(snapshot, answers, groups, now)
 
 
 def _key(action: Action) -> str:
@@ -106,7 +106,7 @@ def _places(action: Action) -> tuple[Place, ...]:
     return action.places if isinstance(action, PlaceGroup) else (action,) if isinstance(action, Place) else ()
 
 
-def _check_chips(snapshot: FleetSnapshot, plan: Plan, gangs: dict[str, list[PlacementRequest]]) -> None:
+def _check_chips(snapshot: FleetSnapshot, plan: Plan, groups: dict[str, list[PlacementRequest]]) -> None:
     pods = {pod.pod_id: pod for pod in snapshot.fleet.pods()}
     taken = dict(snapshot.broken_chips)
     for item in snapshot.slices:
@@ -115,8 +115,8 @@ def _check_chips(snapshot: FleetSnapshot, plan: Plan, gangs: dict[str, list[Plac
         places = _places(action)
         if not places:
             continue
-        wanted = {request.node_key: request for request in gangs[_key(action)]}
-        assert sorted(place.node_key for place in places) == sorted(wanted), "a gang is placed whole"
+        wanted = {request.node_key: request for request in groups[_key(action)]}
+        assert sorted(place.node_key for place in places) == sorted(wanted), "a group is placed whole"
         for place in places:
             request = wanted[place.node_key]
             assert pods[place.pod_id].zone == request.zone, "a node is placed in its zone"
@@ -155,7 +155,7 @@ def _check_order(
     snapshot: FleetSnapshot,
     keys: list[str],
     answers: list[tuple[str, Action]],
-    gangs: dict[str, list[PlacementRequest]],
+    groups: dict[str, list[PlacementRequest]],
 ) -> None:
     pods = {pod.pod_id: pod.zone for pod in snapshot.fleet.pods()}
     chips: dict[tuple[str, str], int] = {}
@@ -165,7 +165,7 @@ def _check_order(
         )
 
     def standing(key: str) -> tuple[object, ...]:
-        first = gangs[key][0]
+        first = groups[key][0]
         rank = {"reserved": 0, "on-demand": 1}.get(first.usage_class, 2)
         share = chips.get((first.project, first.zone), 0) / (2.0 if first.project == "p1" else 1.0)
         return (rank, -first.priority, share, first.created.nanos, key)
@@ -173,47 +173,47 @@ def _check_order(
     for position, (key, action) in enumerate(answers):
         assert key == min(keys[position:], key=standing), "the order of the queue: class, priority, share, age, key"
         for place in _places(action):
-            owner = (gangs[key][0].project, gangs[key][0].zone)
+            owner = (groups[key][0].project, groups[key][0].zone)
             chips[owner] = chips.get(owner, 0) + place.chips.bit_count()
 
 
 def _check_holds(
     snapshot: FleetSnapshot,
     answers: list[tuple[str, Action]],
-    gangs: dict[str, list[PlacementRequest]],
+    groups: dict[str, list[PlacementRequest]],
     now: PlatformTime,
 ) -> None:
-    """The first gang of a pool that has to wait starts no later because of those that were placed after it."""
+    """The first group of a pool that has to wait starts no later because of those that were placed after it."""
     create = snapshot.fleet.timings.create_seconds
     whole = {pod.pod_id: full_mask(pod.shape) & ~snapshot.broken_chips.get(pod.pod_id, 0) for pod in FLEET.pods()}
     for zone in ZONES:
         slices = list(snapshot.slices)
         head: tuple[str, PlatformTime] | None = None
         for key, action in answers:
-            gang = gangs[key]
-            if gang[0].zone != zone:
+            group = groups[key]
+            if group[0].zone != zone:
                 continue
-            durations = [request.duration_seconds for request in gang]
+            durations = [request.duration_seconds for request in group]
             longest = max(seconds or 0.0 for seconds in durations)
             ends = None if None in durations else now.plus_seconds(create + longest)
             for place in _places(action):
                 new = SliceRecord(place.node_key, place.node_key, place.pod_id, place.chips, placed=now, ends=ends)
                 slices.append(new)
-            waits = isinstance(action, WaitGroup | Wait) and gang[0].queued and "waits for" not in action.reason
+            waits = isinstance(action, WaitGroup | Wait) and group[0].queued and "waits for" not in action.reason
             if waits and head is None and "scheduled to start" not in getattr(action, "reason", ""):
-                start = _start(gang, slices, whole)
+                start = _start(group, slices, whole)
                 if start is None or "held for it from" not in getattr(action, "reason", ""):
                     break  # its start is not known, so it cannot be kept
                 head = (key, start)
         if head is not None:
-            again = _start(gangs[head[0]], slices, whole)
+            again = _start(groups[head[0]], slices, whole)
             assert again is not None and again <= head[1], "backfill does not move the start of the head"
 
 
-def _start(gang: list[PlacementRequest], slices: list[SliceRecord], whole: dict[str, int]) -> PlatformTime | None:
+def _start(group: list[PlacementRequest], slices: list[SliceRecord], whole: dict[str, int]) -> PlatformTime | None:
     free = dict(whole)
     for item in slices:
         free[item.pod_id] &= ~item.chips
-    ordered = tuple(sorted(gang, key=lambda request: request.node_key))
+    ordered = tuple(sorted(group, key=lambda request: request.node_key))
     hold = earliest(FLEET, "g", ordered, free, whole, slices)
     return None if hold is None else hold.starts

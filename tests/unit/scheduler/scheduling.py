@@ -77,7 +77,7 @@ def decided(fleet: Fleet, *waiting: PlacementRequest, slices: Sequence[SliceReco
 
 
 def placed(plan: Plan) -> list[str]:
-    """Keys of the gangs that are placed, in the order of the plan."""
+    """Keys of the groups that are placed, in the order of the plan."""
     return [
         action.group if isinstance(action, PlaceGroup) else action.node_key
         for action in plan.actions

@@ -1,4 +1,4 @@
-"""A recorded case in virtual time: a gang of a whole pod starts on time while small requests fill the gap before it."""
+"""A recorded case on a virtual clock: a request for a whole pod starts on time while small ones fill the gap."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ def with_backfill(snapshot: FleetSnapshot, now: PlatformTime) -> Plan:
 
 
 def strict_fifo(snapshot: FleetSnapshot, now: PlatformTime) -> Plan:
-    """The same without backfill: nobody goes past the first gang that has to wait."""
+    """The same without backfill: nobody goes past the first group that has to wait."""
     actions, state = [], dataclasses.replace(snapshot, waiting=[])
-    for gang in Queue(snapshot).in_order():
-        plan = decide(dataclasses.replace(state, waiting=gang), now, Streams(1))
+    for group in Queue(snapshot).in_order():
+        plan = decide(dataclasses.replace(state, waiting=group), now, Streams(1))
         if not placed(plan):
             break
         actions += plan.actions
-        state = after(dataclasses.replace(state, waiting=gang), plan, now)
+        state = after(dataclasses.replace(state, waiting=group), plan, now)
     return Plan(tuple(actions))
 
 
 def play(arrivals: Sequence[PlacementRequest], deciding: Deciding) -> tuple[dict[str, PlatformTime], float]:
-    """(start of each gang, mean part of the chips in use until three hours have passed)."""
+    """(start of each group, mean part of the chips in use until three hours have passed)."""
     starts: dict[str, PlatformTime] = {}
     slices: Sequence[SliceRecord] = [RUNNING]
     to_come = sorted(arrivals, key=lambda item: item.created)

@@ -126,7 +126,7 @@ def _orders_without_class(patch: pytest.MonkeyPatch) -> None:
 
 
 def _orders_without_priority(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(queue, "level_of", lambda gang: (queue.CLASS_RANK[gang[0].usage_class], 0))
+    patch.setattr(queue, "level_of", lambda group: (queue.CLASS_RANK[group[0].usage_class], 0))
 
 
 def _ignores_shares(patch: pytest.MonkeyPatch) -> None:
@@ -145,9 +145,9 @@ def _ignores_weights(patch: pytest.MonkeyPatch) -> None:
 def _places_a_gang_in_parts(patch: pytest.MonkeyPatch) -> None:
     fit = cycle.fit
 
-    def partly(fleet: Any, gang: Any, free: Any) -> Any:
-        found = fit(fleet, gang, free)
-        return fit(fleet, gang[:1], free) if isinstance(found, cycle.Unfit) else found
+    def partly(fleet: Any, group: Any, free: Any) -> Any:
+        found = fit(fleet, group, free)
+        return fit(fleet, group[:1], free) if isinstance(found, cycle.Unfit) else found
 
     patch.setattr(cycle, "fit", partly)
     patch.setattr(cycle, "zip", lambda *rows, strict: zip(*rows, strict=False), raising=False)
@@ -167,15 +167,15 @@ def _gives_broken_chips_away(patch: pytest.MonkeyPatch) -> None:
 
 def _answers_a_plain_node_with_nothing(patch: pytest.MonkeyPatch) -> None:
     answer = cycle.Cycle._answer
-    patch.setattr(cycle.Cycle, "_answer", lambda self, gang: answer(self, gang) if gang[0].queued else [])
+    patch.setattr(cycle.Cycle, "_answer", lambda self, group: answer(self, group) if group[0].queued else [])
 
 
 def _places_before_its_time(patch: pytest.MonkeyPatch) -> None:
     waiting = Queue.in_order
 
     def early(self: Queue) -> Iterator[Any]:
-        for gang in waiting(self):
-            yield tuple(dataclasses.replace(request, not_before=None) for request in gang)
+        for group in waiting(self):
+            yield tuple(dataclasses.replace(request, not_before=None) for request in group)
 
     patch.setattr(Queue, "in_order", early)
 

@@ -116,13 +116,13 @@ def test_the_hold_is_the_box_with_the_fewest_taken_chips() -> None:
 def test_the_earliest_start_is_the_end_after_which_it_fits() -> None:
     slices = [held(str(i), (2 * (i % 2), 2 * (i // 2)), ends=later(100 * (i + 1))) for i in range(4)]
     for count in range(1, 5):
-        gang = tuple(queued(f"g/{i}", group="g") for i in range(count))
-        hold = earliest(HOSTS, "g", gang, {POD: 0}, {POD: full_mask((4, 4))}, slices)
+        group = tuple(queued(f"g/{i}", group="g") for i in range(count))
+        hold = earliest(HOSTS, "g", group, {POD: 0}, {POD: full_mask((4, 4))}, slices)
         assert hold is not None
         assert hold.starts == later(100 * count)
         assert hold.chips[POD].bit_count() == 4 * count
     broken = {POD: full_mask((4, 4)) & ~1}
-    assert earliest(HOSTS, "g", gang, {POD: 0}, broken, slices) is None
+    assert earliest(HOSTS, "g", group, {POD: 0}, broken, slices) is None
 
 
 def test_a_hold_bars_whatever_may_still_be_there_when_it_begins() -> None:

@@ -83,7 +83,7 @@ def test_only_the_pools_that_are_asked_for() -> None:
 
 def test_the_order_is_that_in_which_the_cycle_decides() -> None:
     waiting = [queued("b", project="p"), queued("a", project="p"), queued("c", project="q")]
-    assert [key_of(gang) for gang in order(snapshot(WIDE, waiting), NOW)] == ["a", "c", "b"]
+    assert [key_of(group) for group in order(snapshot(WIDE, waiting), NOW)] == ["a", "c", "b"]
 
 
 def test_a_cycle_preempts_for_so_many_gangs_and_the_next_ones_have_their_turn_later() -> None:

@@ -80,17 +80,17 @@ def test_one_victim_goes_rather_than_two_that_lose_a_little_less() -> None:
 
 
 def test_a_gang_takes_each_slice_once() -> None:
-    gang = [queued(f"g/{i}", usage="on-demand", group="g") for i in range(4)]
-    plan = decided(HOSTS, *gang, slices=[everything("all", "spot")])
+    group = [queued(f"g/{i}", usage="on-demand", group="g") for i in range(4)]
+    plan = decided(HOSTS, *group, slices=[everything("all", "spot")])
     assert victims(plan) == ["all"]
     assert isinstance(plan.actions[-1], WaitGroup)
-    assert sorted(victims(decided(HOSTS, *gang, slices=full()))) == ["n0", "n1", "n2", "n3"]
+    assert sorted(victims(decided(HOSTS, *group, slices=full()))) == ["n0", "n1", "n2", "n3"]
 
 
 def test_a_gang_that_preemption_cannot_help_takes_nobody() -> None:
-    gang = [queued(f"g/{i}", usage="on-demand", group="g") for i in range(4)]
+    group = [queued(f"g/{i}", usage="on-demand", group="g") for i in range(4)]
     slices = [*full()[:3], held("firm", (2, 2), usage="on-demand")]
-    assert victims(decided(HOSTS, *gang, slices=slices)) == []
+    assert victims(decided(HOSTS, *group, slices=slices)) == []
 
 
 def test_what_is_under_notice_is_waited_for_and_nothing_more_is_taken() -> None:

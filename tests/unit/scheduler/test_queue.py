@@ -12,7 +12,7 @@ from tests.unit.scheduler.scheduling import HOSTS, ZONE, decided, held, later, p
 
 def order(*waiting: object, fleet: object = HOSTS, slices: object = ()) -> list[str]:
     taken = snapshot(fleet, waiting, slices)  # type: ignore[arg-type]
-    return [key_of(gang) for gang in Queue(taken).in_order()]
+    return [key_of(group) for group in Queue(taken).in_order()]
 
 
 def test_reserved_goes_before_on_demand_and_that_before_what_can_be_interrupted() -> None:
@@ -62,10 +62,10 @@ def test_a_weight_is_the_part_of_the_chips_that_a_project_gets() -> None:
 
 
 def test_the_nodes_of_a_queued_resource_are_one_gang_with_the_age_of_their_request() -> None:
-    gang = [queued(f"q/{i}", group="q", created=later(-5)) for i in (1, 0)]
-    (found,) = [gang for gang in Queue(snapshot(HOSTS, [*gang, request("n")])).in_order() if len(gang) > 1]
+    group = [queued(f"q/{i}", group="q", created=later(-5)) for i in (1, 0)]
+    (found,) = [group for group in Queue(snapshot(HOSTS, [*group, request("n")])).in_order() if len(group) > 1]
     assert [item.node_key for item in found] == ["q/0", "q/1"]
-    assert order(*gang, request("n")) == ["q", "n"]
+    assert order(*group, request("n")) == ["q", "n"]
 
 
 def test_rows_in_any_order_give_one_order() -> None:
