@@ -9,7 +9,7 @@ PACKAGES := podyard api scheduler workers pricing web migrations tests benchmark
 PYTHON_OF_focus := $(shell for p in python3.12 $$HOME/.pyenv/versions/3.12.*/bin/python3.12; do $$p -c '' >/dev/null 2>&1 && { echo $$p; break; }; done)
 CLIENTS := $(if $(PYTHON_OF_focus),focus) gpuhunt ray sky tf
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-clients fast decision-hashes house-figures kills kills-supervisor jax-slices gcloud-leaks lint format serve clean
+.PHONY: help demo test test-clients fast mutants decision-hashes house-figures kills kills-supervisor jax-slices gcloud-leaks lint format serve clean
 
 help: ## Print this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F '\t' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -30,6 +30,9 @@ kills: $(VENV)/.test ## A job that survives 100 kills at random moments: 10 to 1
 
 decision-hashes: $(VENV)/.test ## Compare the decisions of 41 simulated runs with the recorded ones: 2 minutes
 	$(BIN)/python -m tests.simulation.decision_hashes --check
+
+mutants: $(VENV)/.test ## Plant 57 bugs, one at a time, and print what finds each of them: 3 minutes
+	$(BIN)/python -m tests.simulation.mutant_table
 
 house-figures: $(VENV)/.test ## Print the figures of the code that a refactoring goes by (docs/internals/inside.md)
 	$(BIN)/python -m tests.house.figures

@@ -51,6 +51,11 @@ def _create(world: World, name: str, args: Mapping[str, Any]) -> None:
         world.told.strange.append(("I11", name, f"requestId {request_id} gave {first}, and then {operation}"))
     elif operation is not None:
         world.told.operations[request_id] = operation
+    if first is not None:
+        other = world.ask(_create_once, args["project"], args["zone"], f"{name}-other", _spec(args), request_id)
+        if other is not None:
+            text = f"requestId {request_id} gave {other} to another request than the one that it stands for"
+            world.told.strange.append(("I11", name, text))
 
 
 def _create_once(

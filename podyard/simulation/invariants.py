@@ -18,7 +18,7 @@ from podyard.control.checks.fsck_requests import CAN_BE_TAKEN_BACK, ended_wrongl
 from podyard.control.checks.fsck_violation import GRACE_SECONDS
 from podyard.db import nodes as node_rows
 from podyard.db import operations as operation_rows
-from podyard.db import slices, state_changes, watch
+from podyard.db import replicas, slices, state_changes, watch
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.attempt import AttemptState
 from podyard.domain.node import BILLABLE_NODE_STATES
@@ -115,7 +115,7 @@ class Watch:
         if change.machine == "operation" and change.to_state != "RUNNING":
             return self._check_end(uow, change)
         if change.machine == "attempt":
-            self._attempt(change)
+            self._attempt(uow, change)
         if change.to_state == "ACTIVE" and change.machine == "queuedResource":
             self._active(uow, change)
         return change.machine == "node" and self._node(uow, key, change)
@@ -144,8 +144,8 @@ class Watch:
                 text = f"it became ACTIVE, and its node {node.node_id} was {state}"
                 self._add([Violation("I14", change.at, change.resource_name, text)])
 
-    def _attempt(self, change: StateChange) -> None:
-        """I3 as it happens: one attempt of a job at a time."""
+    def _attempt(self, uow: UnitOfWork, change: StateChange) -> None:
+        """I3 as it happens: one attempt of a job at a time; and I8: it ends when its last process is gone."""
         job = change.resource_name.split("/")[0]
         is_open = self._attempts.get(job)
         if change.event == "create" and is_open is not None:
@@ -155,6 +155,12 @@ class Watch:
             self._attempts[job] = change.resource_name
         elif is_open == change.resource_name:
             del self._attempts[job]
+        if change.to_state == "ENDED":
+            gang = [self._last[item.replica_id] for item in replicas.of_attempt(uow, change.resource_key)]
+            live = sum(last.to_state != "EXITED" for last in gang)
+            if live:
+                text = f"it ended, and {live} of its replicas had not"
+                self._add([Violation("I8", change.at, change.resource_name, text)])
 
     def _check_end(self, uow: UnitOfWork, change: StateChange) -> bool:
         key = change.resource_key

@@ -53,6 +53,13 @@ _GANG_ON_ITS_WAY = """
 """
 
 
+# An agent tells of its replicas; the loop ends those of which it has heard nothing.
+_GIVEN_UP = """
+    SELECT resource_name FROM state_changes
+    WHERE seq > :after AND machine = 'replica' AND event = 'exit' AND actor = :loop
+"""
+
+
 class Crash(Exception):
     """The control loop's process dies here."""
 
@@ -109,6 +116,8 @@ class World:
         }
         self.database.run(self._set_up)
         self.loop = self._new_loop()
+        self._lease_seconds = self.database.leases.replica_seconds
+        self._listens_since = self._rounded = self.clock.now()  # the end of the loop's last gap, and its last round
         self.agents = [
             SimAgent(f"machine-{number}", agent_places, self.database, self.clock) for number in range(AGENT_COUNT)
         ]
@@ -218,14 +227,28 @@ class World:
 
     def round(self) -> None:
         """One round of the loop. After a crash the next loop leads when the lease of the first is over."""
+        if self.clock.now().seconds_since(self._rounded) > self._lease_seconds / 2:
+            self._listens_since = self.clock.now()
         try:
-            self.loop.round()
+            self._round()
         except Crash:
             self.crashes += 1
             self.loop = self._new_loop()
             self.clock.advance(LEADER_LEASE_SECONDS)
             self._agents()
-            self.loop.round()
+            self._listens_since = self.clock.now()
+            self._round()
+
+    def _round(self) -> None:
+        """I3: who was not heard of while nobody listened is not given up before the loop has listened for a lease."""
+        deaf = self.clock.now() < self._listens_since.plus_seconds(self._lease_seconds)
+        last = self.rows("SELECT max(seq) FROM state_changes")[0][0] if deaf else None
+        self.loop.round()
+        self._rounded = self.clock.now()
+        if last is not None:
+            text = "it was given up before the loop had listened for a lease"
+            given_up = self.rows(_GIVEN_UP, {"after": last, "loop": ACTOR})
+            self.told.strange += [("I3", name, text) for (name,) in given_up]
 
     def peek(self, sql: str, **values: Any) -> tuple[Any, ...] | None:
         return self.database.peek(sql, values)

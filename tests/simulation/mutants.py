@@ -1,6 +1,6 @@
 """Deliberately wrong variants of the control plane, and the seeds of simulations that notice each of them.
 
-A mutant is put in place with pytest's monkeypatch. `python -m tests.simulation.mutants NAME...` (none: all) looks for
+A mutant is put in place with pytest's monkeypatch. `python -m tests.simulation.mutant_table --seeds NAME...` looks for
 seeds that notice it: the list below is kept with its help when the workload or the control plane changes.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import secrets
-import sys
 from typing import Any
 
 import pytest
@@ -30,25 +29,17 @@ from podyard.domain.machine import Machine
 from podyard.domain.node import NodeRecord
 from podyard.loop import steps
 from podyard.pricing import meter
-from podyard.simulation.run import Result, simulate
-from podyard.simulation.scenario import Scenario
 from tests.simulation.mutant import (
     ENDS_UNDER_A_JOB,
     LOST_AND_FOUND,
     MULTISLICE,
-    MUTANTS,
     SHORT_LIFE,
     TWO_FOR_ONE_POD,
     Altered,
-    Mutant,
     ignoring,
     mutant,
     no_timer,
 )
-
-NODES, DAYS = 6, 2.0
-SEEDS_TRIED = 12
-
 
 # I1: chips belong to one node each, and are the right ones.
 
@@ -419,36 +410,3 @@ def events_have_ids_from_elsewhere(patch: pytest.MonkeyPatch) -> None:
 @mutant("I17", 0, 1, 2)
 def nodes_have_ids_from_elsewhere(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(nodes, "row_id", lambda rng, prefix: f"{prefix}-{secrets.token_hex(12)}")
-
-
-def scenario(candidate: Mutant, seed: int) -> Scenario:
-    return Scenario(seed=seed, days=DAYS if candidate.events is None else 0.3, nodes=NODES, events=candidate.events)
-
-
-def noticed(candidate: Mutant, seed: int) -> set[str]:
-    """The invariants that a run of the seed finds broken. The caller has put the mutant in place."""
-    result: Result = simulate(scenario(candidate, seed))
-    found = {violation.invariant for violation in result.violations}
-    if candidate.invariant == "I17" and simulate(scenario(candidate, seed)).state_hash != result.state_hash:
-        found.add("I17")
-    return found | ({result.stopped_by} if result.stopped_by else set())
-
-
-def main(names: list[str]) -> None:
-    for candidate in MUTANTS:
-        if names and candidate.name not in names:
-            continue
-        seen: dict[int, list[str]] = {}
-        for seed in range(SEEDS_TRIED if candidate.events is None else 1):
-            with pytest.MonkeyPatch.context() as patch:
-                candidate.patch(patch)
-                found = noticed(candidate, seed)
-            if found:
-                seen[seed] = sorted(found)
-            if len([1 for item in seen.values() if candidate.invariant in item]) == 3:
-                break
-        print(candidate.invariant, candidate.name, seen, flush=True)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

@@ -10,7 +10,7 @@ import yaml
 
 from podyard.cli import commands
 from podyard.simulation.command import run
-from tests.simulation.mutants import MUTANTS
+from tests.simulation.mutant_table import MUTANTS
 
 KEYS = {
     "seed", "days", "events", "faults", "violations", "state_hash", "decision_hash", "utilisation", "waits",

@@ -14,7 +14,7 @@ from podyard.simulation.kinds import FAULTS, KINDS, WORKLOAD
 from podyard.simulation.run import Result, draw_events, simulate
 from podyard.simulation.scenario import DAY_SECONDS, Event, Scenario, fleet_for, read
 from podyard.simulation.shrink import shrink
-from tests.simulation.mutants import MUTANTS
+from tests.simulation.mutant_table import MUTANTS
 
 
 def _file(folder: Path, text: str, name: str = "scenario.yaml") -> Path:
