@@ -14,16 +14,8 @@ from podyard.base.errors import Code, invalid
 from podyard.base.training_settings import USUAL_TRAINING, Best, EarlyStopping, TrainingSettings
 from podyard.control.billing.job_progress import JobProgress
 from podyard.domain.fleet import Fleet
-from podyard.domain.job import (
-    DEFAULT_MAX_FAILURES,
-    DEFAULT_MAX_PREEMPTIONS,
-    PRIORITY_DEFAULT,
-    Elastic,
-    Job,
-    JobRequest,
-    JobSpec,
-    objects_prefix,
-)
+from podyard.domain.job import Elastic, Job, JobRequest, JobSpec, objects_prefix
+from podyard.domain.job_fields import DEFAULT_MAX_FAILURES, DEFAULT_MAX_PREEMPTIONS, PRIORITY_DEFAULT
 from podyard.domain.node import NodeSpec
 from podyard.domain.recipes import check_program, is_program, manifest_of
 from podyard.domain.training import elastic_json, usual_rate, usual_way

@@ -16,13 +16,8 @@ from podyard.control.compute import nodes
 from podyard.control.jobs import jobs, views
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.attempt import Attempt, committed_ranges
-from podyard.domain.job import (
-    DEFAULT_MAX_FAILURES,
-    DEFAULT_MAX_PREEMPTIONS,
-    JOB,
-    JOB_MODES,
-    Job,
-)
+from podyard.domain.job import JOB, JOB_MODES, Job
+from podyard.domain.job_fields import Section, inputs
 from podyard.domain.job_history import EvaluationRecord
 from podyard.domain.node import Node, NodeSpec
 from podyard.domain.principal import Principal
@@ -37,11 +32,6 @@ CHART_POINTS_MAX = 400  # more than the chart is wide in pixels on a phone
 LOG_LINES_SHOWN = 300
 EVALUATIONS_SHOWN_MAX = 50  # the newest
 JOB_PARTS = ("job_head", "job_curve", "job_rest", "job_logs")  # templates that change each at their own pace
-# Once one of these has been given, the form shows them all.
-MORE_SETTINGS = (
-    *("seed", "checkpoint_every_steps", "evaluate_every_steps", "accumulation_steps"),
-    *("replica_processes", "min_replicas", "labels"),
-)
 NEW_NODE = ""  # the form's choice of a node that is made for the job
 
 router = APIRouter(prefix="/console/{project}/jobs", route_class=ConsoleRoute)
@@ -110,7 +100,7 @@ def _form_page(request: Request, project: str, fields: Mapping[str, str], error:
     node = places.get(place)
     if node is None:
         place = NEW_NODE
-    recipe = RECIPES.get(fields.get("recipe", "")) or next(iter(RECIPES.values()))
+    recipe, mode = RECIPES.get(fields.get("recipe", "")) or next(iter(RECIPES.values())), fields.get("mode") or "train"
     shown = {**fields, "recipe": recipe.name, "node": place, **_choice_fields(choice)}
     try:
         asked, (zone, target) = job_form.job_request(shown), _target(shown)
@@ -135,10 +125,10 @@ def _form_page(request: Request, project: str, fields: Mapping[str, str], error:
         recipes=list(RECIPES),
         recipe=recipe,
         modes=JOB_MODES,
-        mode=fields.get("mode") or "train",
+        mode=mode,
         fields=fields,
-        more_open=any(fields.get(name) for name in MORE_SETTINGS),
-        defaults={"max_failures": DEFAULT_MAX_FAILURES, "max_preemptions": DEFAULT_MAX_PREEMPTIONS},
+        inputs={section: inputs(section, mode) for section in job_form.INPUTS},
+        more_open=any(fields.get(field.name) for field, _ in inputs(Section.MORE, mode)),
         error=error.message if error else None,
         doubt=doubt.message if doubt and not error else None,
         price=node_price,

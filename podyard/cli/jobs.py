@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -14,12 +13,20 @@ from podyard.base.durations import duration_for_people
 from podyard.base.errors import Code, PodyardError
 from podyard.base.money import money_text
 from podyard.cli.client import Client
-from podyard.cli.options import client_of, output_option, pairs, target_options, value_of
+from podyard.cli.options import Command, client_of, output_option, pairs, target_options, value_of
 from podyard.cli.output import emit, say
+from podyard.domain.job_fields import JOB_FIELDS, FieldKind, JobField, job_body
 
 FOLLOW_SECONDS = 0.4
 ANY_ZONE = "-"  # of a job whose zone is not named: the API finds it
 FINAL_STATES = ("SUCCEEDED", "FAILED", "CANCELLED")
+_TYPES = {
+    FieldKind.WHOLE: int,
+    FieldKind.TEXT: str,
+    FieldKind.SWITCH: bool,
+    FieldKind.LABELS: str,
+    FieldKind.ARGUMENTS: str,
+}
 _COLUMNS = {
     "JOB": "id",
     "ZONE": "zone",
@@ -40,59 +47,33 @@ def job() -> None:
     """Manage jobs, which really run."""
 
 
+def _field_options(command: Command) -> Command:
+    """The options of the fields of a job, in the order of their table."""
+    for field in reversed(JOB_FIELDS):
+        kind = click.IntRange(*field.limits) if field.limits and field.is_ranged else _TYPES[field.kind]
+        option = click.option(
+            field.option,
+            _parameter(field),
+            type=click.Choice(field.choices) if field.choices else kind,
+            is_flag=field.kind is FieldKind.SWITCH,
+            multiple=field.kind is FieldKind.ARGUMENTS,
+            default=field.usual if field.kind is FieldKind.TEXT else None,
+            show_default=True,
+            metavar=field.metavar,
+            help=field.help,
+        )
+        command = option(command)
+    return command
+
+
+def _parameter(field: JobField) -> str:
+    return field.path.replace(".", "_")
+
+
 @job.command()
 @click.argument("job_id", required=False)
 @target_options
-@click.option("--recipe", help="Recipe to run.")
-@click.option("--program", metavar="MODULE:FUNCTION", help="Program to run: MODULE.py in the agents' programs folder.")
-@click.option(
-    "--start-from", metavar="JOB[@STEP]", help="Job to continue from: run its recipe or program from its checkpoint."
-)
-@click.option("--node", help="Node to run on. It must be READY.")
-@click.option("--accelerator-type", help="Create a node of this type for the job, instead of --node.")
-@click.option("--version", "runtime_version", help="Runtime version of the created node.")
-@click.option("--preemptible", is_flag=True, help="Make the created node preemptible.")
-@click.option("--spot", is_flag=True, help="Make the created node a spot node.")
-@click.option("--mode", default="train", show_default=True, help="Mode: train, evaluate, predict or export.")
-@click.option("--steps", type=int, help="Number of training steps.")
-@click.option("--global-batch", type=int, help="Examples per step, over the whole slice.")
-@click.option("--seed", type=int, help="Random seed.")
-@click.option("--checkpoint-every-steps", type=int, help="Steps between checkpoints.")
-@click.option("--max-failures", type=int, help="Maximum number of failed attempts before the job fails.")
-@click.option("--max-preemptions", type=int, help="Maximum number of preemptions before the job fails.")
-@click.option("--priority", type=click.IntRange(-1000, 1000), help="Priority: higher runs first (default: 0).")
-@click.option("--replica-processes", type=int, help="Processes for the slice's hosts (default: one per host).")
-@click.option("--accumulation-steps", type=int, help="Number of parts into which a core's batch is divided.")
-@click.option("--iterations-per-loop", type=int, help="Steps per training loop.")
-@click.option("--evaluate-every-steps", type=int, help="Steps between evaluations; 0 evaluates only at the end.")
-@click.option(
-    "--early-stopping",
-    metavar="METRIC[:min|max]:PATIENCE[:MIN_DELTA]",
-    help="Metric and patience, for example val_loss:3.",
-)
-@click.option(
-    "--checkpoint-name", metavar="PATTERN", help="Pattern of checkpoint names, for example {epoch:02d}-{val_loss:.2f}."
-)
-@click.option("--keep-checkpoints", type=int, help="Number of checkpoints to keep; 0 keeps all.")
-@click.option("--keep-best", metavar="METRIC[:min|max]", help="Keep the checkpoint of the best evaluation.")
-@click.option("--export", "export_at_end", is_flag=True, help="Export the trained model at the end.")
-@click.option("--elastic", type=int, metavar="MIN_REPLICAS", help="Minimum number of processes of an elastic job.")
-@click.option(
-    "--elastic-batch",
-    type=click.Choice(["keep", "scale"]),
-    help="Batch while fewer processes run: keep it or scale it down.",
-)
-@click.option(
-    "--elastic-learning-rate", type=click.Choice(["keep", "linear"]), help="Learning rate while fewer processes run."
-)
-@click.option(
-    "--arg",
-    "arguments",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Argument of the recipe or program; may be repeated.",
-)
-@click.option("--labels", metavar="K=V,...", help="Labels of the job.")
+@_field_options
 @click.option("--wait", "wait_for_end", is_flag=True, help="Wait until the job ends, and show its progress.")
 @output_option
 def submit(
@@ -100,37 +81,10 @@ def submit(
 ) -> int:
     """Submit a job."""
     client = client_of(data, project, location)
-    body: dict[str, Any] = {"mode": flags["mode"]}
-    for flag, field in (
-        ("recipe", "recipe"),
-        ("program", "program"),
-        ("node", "node"),
-        ("accelerator_type", "acceleratorType"),
-        ("runtime_version", "runtimeVersion"),
-        ("steps", "steps"),
-        ("global_batch", "globalBatch"),
-        ("seed", "seed"),
-        ("checkpoint_every_steps", "checkpointEverySteps"),
-        ("max_failures", "maxFailures"),
-        ("max_preemptions", "maxPreemptions"),
-        ("priority", "priority"),
-        ("replica_processes", "replicaProcesses"),
-    ):
-        if flags[flag] is not None:
-            body[field] = flags[flag]
-    for field, found in (("training", _training(flags)), ("elastic", _elastic(flags))):
-        if found:
-            body[field] = found
-    if flags["start_from"]:
-        body["startFrom"] = _start_from(flags["start_from"])
-    scheduling = {name: True for name in ("preemptible", "spot") if flags[name]}
-    if scheduling:
-        body["schedulingConfig"] = scheduling
-    if flags["labels"]:
-        body["labels"] = pairs(flags["labels"], "--labels")
-    body["arguments"] = {
-        key: value_of(value) for pair in flags["arguments"] for key, value in pairs(pair, "--arg").items()
-    }
+    given = [(field, _value(field, flags[_parameter(field)])) for field in JOB_FIELDS]
+    body = job_body((field, value) for field, value in given if value is not None)
+    if "elastic" in body and "minReplicas" not in body["elastic"]:
+        raise click.UsageError("--elastic-batch and --elastic-learning-rate need --elastic")
     found = client.call("POST", f"{client.own_path()}/jobs", body, jobId=job_id)
     if flags["wait_for_end"]:
         found = _wait(client, found["name"], None)
@@ -138,63 +92,21 @@ def submit(
     return 0 if found["state"] not in ("FAILED", "CANCELLED") else 1
 
 
-def _training(flags: Mapping[str, Any]) -> dict[str, Any]:
-    found = {
-        field: flags[flag]
-        for flag, field in (
-            ("accumulation_steps", "accumulationSteps"),
-            ("iterations_per_loop", "iterationsPerLoop"),
-            ("evaluate_every_steps", "evaluateEverySteps"),
-            ("checkpoint_name", "checkpointName"),
-            ("keep_checkpoints", "keepCheckpoints"),
-        )
-        if flags[flag] is not None
-    }
-    if flags["export_at_end"]:
-        found["exportAtEnd"] = True
-    if flags["early_stopping"]:
-        found["earlyStopping"] = _early_stopping(flags["early_stopping"])
-    if flags["keep_best"]:
-        watched, rest = _parse_metric(flags["keep_best"])
-        if rest:
-            raise click.UsageError(f"--keep-best: {flags['keep_best']!r} is not METRIC[:min|max]")
-        found["best"] = watched
-    return found
-
-
-def _early_stopping(text: str) -> dict[str, Any]:
-    watched, rest = _parse_metric(text)
+def _value(field: JobField, given: Any) -> Any:
+    """What an option was given, as the API takes it; None: nothing."""
+    if field.kind is FieldKind.SWITCH:
+        return given or None
+    if field.kind is FieldKind.LABELS:
+        return pairs(given, field.option) or None
+    if field.kind is FieldKind.ARGUMENTS:
+        named = (pairs(pair, field.option) for pair in given)
+        return {name: value_of(value) for pair in named for name, value in pair.items()} or None
+    if field.read is None:
+        return given
     try:
-        patience, min_delta = (*rest, "0")[:2] if len(rest) < 3 else ("", "")
-        return {**watched, "patience": int(patience), "minDelta": float(min_delta)}
+        return field.read(given) if given else None
     except ValueError:
-        text = f"--early-stopping: {text!r} is not METRIC[:min|max]:PATIENCE[:MIN_DELTA]"
-        raise click.UsageError(text) from None
-
-
-def _parse_metric(text: str) -> tuple[dict[str, str], list[str]]:
-    """The metric, which of its values are better if that is said, and what else stands there."""
-    metric, *rest = text.split(":")
-    if rest and rest[0] in ("min", "max"):
-        return {"metric": metric, "mode": rest[0]}, rest[1:]
-    return {"metric": metric}, rest
-
-
-def _elastic(flags: Mapping[str, Any]) -> dict[str, Any]:
-    rules = {"batch": flags["elastic_batch"], "learningRate": flags["elastic_learning_rate"]}
-    given = {field: value for field, value in rules.items() if value is not None}
-    if flags["elastic"] is None:
-        if given:
-            raise click.UsageError("--elastic-batch and --elastic-learning-rate need --elastic")
-        return {}
-    return {"minReplicas": flags["elastic"], **given}
-
-
-def _start_from(text: str) -> dict[str, Any]:
-    name, at, step = text.partition("@")
-    if at and not (step.isascii() and step.isdigit()):
-        raise click.UsageError(f"--start-from: {text!r} is not JOB[@STEP]")
-    return {"job": name, **({"step": int(step)} if at else {})}
+        raise click.UsageError(f"{field.option}: {given!r} is not {field.metavar}") from None
 
 
 @job.command(name="list")

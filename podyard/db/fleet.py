@@ -34,7 +34,8 @@ from podyard.db.tables_queue import queued_resources, reservations
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fault import Subject
 from podyard.domain.fleet import Fleet, FleetSnapshot, NodeTimings, PlacementRequest
-from podyard.domain.job import ACTIVE_JOB_STATES, PRIORITY_DEFAULT, PRIORITY_MAX, PRIORITY_MIN
+from podyard.domain.job import ACTIVE_JOB_STATES
+from podyard.domain.job_fields import PRIORITY_DEFAULT, PRIORITY_MAX, PRIORITY_MIN
 from podyard.domain.node import NODE, NODE_STATES_WAITING_FOR_SLICE, NodeRecord, NodeState, UsageClass, kind_of
 from podyard.domain.reservation import ReservationRoom
 from podyard.domain.slice import PREEMPTIBLE_LIFE_SECONDS, SliceRecord, chips_from_text

@@ -7,13 +7,14 @@ replicas, one process per group of hosts, all or none.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from podyard.base.clock import PlatformTime
 from podyard.base.training_settings import USUAL_TRAINING, TrainingSettings
 from podyard.domain.attempt import Attempt
+from podyard.domain.job_fields import DEFAULT_MAX_FAILURES, DEFAULT_MAX_PREEMPTIONS, PRIORITY_DEFAULT
 from podyard.domain.machine import Machine
 from podyard.domain.node import kind_of
 from podyard.hardware.accelerator_types import AcceleratorType
@@ -51,9 +52,6 @@ ACTIVE_JOB_STATES = tuple(state for state in JobState if state not in ENDED_JOB_
 
 JOB_MODES = ("train", "evaluate", "predict", "export")
 JOB_EXECUTIONS = ("real", "simulated")
-PRIORITY_MIN, PRIORITY_DEFAULT, PRIORITY_MAX = -1000, 0, 1000
-DEFAULT_MAX_FAILURES = 3
-DEFAULT_MAX_PREEMPTIONS = 100  # a preemption is the platform's doing, so that a job may take many
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -79,20 +77,24 @@ class StartFrom:
     step: int
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class JobRequest:
-    """What a user asks for; None is what the recipe's manifest, or the job that it starts from, decides.
+class JobFact(NamedTuple):
+    """A line about a job on its page: a job with a link, pieces of code, a text."""
 
-    `recipe` may be a program, "module:function". `start_from`: a job's id and a step, None for the newest.
+    label: str
+    text: str = ""
+    job_id: str = ""
+    codes: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class JobTerms:
+    """What a job gets as it was asked for. A field more is a row of `job_fields.JOB_FIELDS`, too.
+
+    `replica_processes` None: one per host. `priority`: the higher goes first, and takes nodes and places of lower ones
+    of its project.
     """
 
-    recipe: str | None = None
-    arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     mode: str = "train"
-    steps: int | None = None
-    global_batch: int | None = None
-    seed: int | None = None
-    checkpoint_every_steps: int | None = None
     max_failures: int = DEFAULT_MAX_FAILURES
     max_preemptions: int = DEFAULT_MAX_PREEMPTIONS
     execution: str = "real"
@@ -100,30 +102,47 @@ class JobRequest:
     labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
     training: TrainingSettings = USUAL_TRAINING
     elastic: Elastic | None = None
-    start_from: tuple[str, int | None] | None = None
     priority: int = PRIORITY_DEFAULT
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class JobSpec:
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class JobRequest(JobTerms):
+    """What a user asks for; None is what the recipe's manifest, or the job that it starts from, decides.
+
+    `recipe` may be a program, "module:function". `start_from`: a job's id and a step, None for the newest.
+    """
+
+    recipe: str | None = None
+    arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    steps: int | None = None
+    global_batch: int | None = None
+    seed: int | None = None
+    checkpoint_every_steps: int | None = None
+    start_from: tuple[str, int | None] | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class JobSpec(JobTerms):
     """What a job is to do: a request with everything decided. A program is carried in `recipe`: it has a colon."""
 
     recipe: str
     arguments: Mapping[str, Any]
-    mode: str
     steps: int
     global_batch: int
     seed: int
     checkpoint_every_steps: int
-    max_failures: int
-    max_preemptions: int
-    execution: str
-    replica_processes: int | None  # None: one process per host
-    labels: Mapping[str, str]
-    training: TrainingSettings = USUAL_TRAINING
-    elastic: Elastic | None = None
     start_from: StartFrom | None = None
-    priority: int = PRIORITY_DEFAULT  # the higher goes first, and takes nodes and places of lower ones of its project
+
+    def facts(self) -> Iterator[JobFact]:
+        yield JobFact("Program" if ":" in self.recipe else "Recipe", f"{self.recipe}, {self.mode}")
+        if self.start_from is not None:
+            yield JobFact("Started from", f"step {self.start_from.step}", job_id=self.start_from.job_id)
+        if self.elastic is not None:
+            least, batch, rate = self.elastic.min_replicas, self.elastic.batch, self.elastic.learning_rate
+            replicas = f"{least:,} replica{'' if least == 1 else 's'}"
+            yield JobFact("Elastic", f"from {replicas}; batch: {batch}, learning rate: {rate}")
+        yield JobFact("Arguments", codes=tuple(f"{name}={value}" for name, value in self.arguments.items()))
+        yield JobFact("Batch, seed", f"{self.global_batch}, {self.seed}")
 
     @classmethod
     def of_stored(cls, stored: Mapping[str, Any]) -> JobSpec:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 from podyard.base.errors import Code, PodyardError, invalid
 from podyard.domain.gang import whole_gang
-from podyard.domain.job import JOB_EXECUTIONS, JOB_MODES, PRIORITY_MAX, PRIORITY_MIN, JobRequest, JobSpec, StartFrom
+from podyard.domain.job import JOB_EXECUTIONS, JOB_MODES, JobRequest, JobSpec, JobTerms, StartFrom
+from podyard.domain.job_fields import check_limits
 from podyard.domain.recipes import (
     PROGRAM_CHECKPOINT_EVERY_STEPS,
     check_arguments,
@@ -19,7 +21,7 @@ from podyard.domain.recipes import (
 from podyard.domain.training import check_elastic, check_training
 from podyard.hardware.accelerator_types import AcceleratorType
 
-STEPS_MAX = 10_000_000  # a metric row per step: beyond this a job is a mistake in a unit
+_TERMS = tuple(field.name for field in dataclasses.fields(JobTerms))
 
 
 def wanted_checkpoint(request: JobRequest) -> tuple[str, int | None] | None:
@@ -89,23 +91,16 @@ def _spec(
     def choose(asked: int | None, usual: int) -> int:
         return usual if asked is None else asked
 
+    check_mode(recipe, request.mode)
     return JobSpec(
+        **{name: getattr(request, name) for name in _TERMS},
         recipe=recipe,
         arguments=arguments,
-        mode=check_mode(recipe, request.mode),
         steps=choose(request.steps, steps),
         global_batch=choose(request.global_batch, global_batch),
         seed=choose(request.seed, seed),
         checkpoint_every_steps=choose(request.checkpoint_every_steps, checkpoint_every_steps),
-        max_failures=request.max_failures,
-        max_preemptions=request.max_preemptions,
-        execution=request.execution,
-        replica_processes=request.replica_processes,
-        labels=request.labels,
-        training=request.training,
-        elastic=request.elastic,
         start_from=start_from,
-        priority=request.priority,
     )
 
 
@@ -114,20 +109,7 @@ def _check(spec: JobSpec, kind: AcceleratorType) -> None:
         raise invalid(f"unknown execution {spec.execution!r}: use {', '.join(JOB_EXECUTIONS)}", "execution")
     if spec.execution == "simulated":
         raise PodyardError(Code.UNIMPLEMENTED, "execution 'simulated' is not there yet: use 'real'")
-    if not 1 <= spec.steps <= STEPS_MAX:
-        raise invalid(f"steps is {spec.steps}: it must be from 1 to {STEPS_MAX}", "steps")
-    limits = {
-        "checkpointEverySteps": spec.checkpoint_every_steps,
-        "maxFailures": spec.max_failures,
-        "maxPreemptions": spec.max_preemptions,
-        "seed": spec.seed,
-    }
-    for name, value in limits.items():
-        if not 0 <= value < 2**31:
-            raise invalid(f"{name} is {value}: it must be from 0 to {2**31 - 1}", name)
-    if not PRIORITY_MIN <= spec.priority <= PRIORITY_MAX:
-        text = f"priority is {spec.priority}: it must be from {PRIORITY_MIN} to {PRIORITY_MAX}"
-        raise invalid(text, "priority")
+    check_limits(spec)
     check_training(spec.training, spec.checkpoint_every_steps)
     check_batch(spec.global_batch, kind.core_count, accumulation_steps=spec.training.accumulation_steps)
     if spec.replica_processes is not None and not 1 <= spec.replica_processes <= kind.host_count:

@@ -212,12 +212,11 @@ def _check_plain(field: str, value: object, depth: int) -> None:
         raise invalid(f"{field} must be a number, a text, true, false or null, or a list of such", field)
 
 
-def check_mode(recipe: str, mode: str) -> str:
+def check_mode(recipe: str, mode: str) -> None:
     """Raises INVALID_ARGUMENT when `recipe` does not have `mode`."""
     modes = _MODES if is_program(recipe) else manifest_of(recipe).modes
     if mode not in modes:
         raise invalid(f"mode {mode!r} is not one of {', '.join(modes)}", "mode")
-    return mode
 
 
 def check_batch(

@@ -10,10 +10,10 @@ from typing import Any
 from podyard.base.errors import invalid
 from podyard.base.training_settings import TrainingSettings
 from podyard.domain.job import Elastic
+from podyard.domain.job_fields import INT32_MAX, check_limits
 
 NAME_CHARACTERS_MAX = 100
 KEEP_CHECKPOINTS_LEAST = 2  # with a single one, a torn newest checkpoint would leave nothing to resume from
-COUNT_MAX = 2**31 - 1
 WAYS = ("min", "max")
 MORE_IS_BETTER = ("accuracy", "precision", "recall", "auc", "f1")
 BATCH_RULES = ("keep", "scale")
@@ -41,10 +41,7 @@ def elastic_json(elastic: Elastic | None) -> dict[str, Any] | None:
 
 def check_training(settings: TrainingSettings, checkpoint_every_steps: int) -> None:
     """Raises PodyardError INVALID_ARGUMENT naming the field that is wrong, or contradicts another one."""
-    _check_count("training.accumulationSteps", settings.accumulation_steps, 1)
-    _check_count("training.iterationsPerLoop", settings.iterations_per_loop, 1)
-    _check_count("training.evaluateEverySteps", settings.evaluate_every_steps, 0)
-    _check_count("training.keepCheckpoints", settings.keep_checkpoints, 0)
+    check_limits(settings, "training")
     if 0 < settings.keep_checkpoints < KEEP_CHECKPOINTS_LEAST:
         text = f"training.keepCheckpoints is {settings.keep_checkpoints}: 0 keeps all, else {KEEP_CHECKPOINTS_LEAST} or"
         raise invalid(f"{text} more are kept", "training.keepCheckpoints")
@@ -54,7 +51,9 @@ def check_training(settings: TrainingSettings, checkpoint_every_steps: int) -> N
     stopping, best = settings.early_stopping, settings.best
     if stopping is not None:
         _check_watched("training.earlyStopping", stopping.metric, stopping.mode, evaluate)
-        _check_count("training.earlyStopping.patience", stopping.patience, 1)
+        if not 1 <= stopping.patience <= INT32_MAX:
+            text = f"training.earlyStopping.patience is {stopping.patience}: it must be from 1 to {INT32_MAX}"
+            raise invalid(text, "training.earlyStopping.patience")
         # NaN compares false with everything, so it is refused here.
         if not 0 <= stopping.min_delta < math.inf:
             text = f"training.earlyStopping.minDelta is {stopping.min_delta}: it must be a number of at least 0"
@@ -81,11 +80,6 @@ def check_elastic(elastic: Elastic, process_count: int) -> None:
 def usual_rate(batch: str) -> str:
     """What the learning rate does when nobody says: it follows the batch."""
     return "linear" if batch == "scale" else "keep"
-
-
-def _check_count(field: str, value: int, least: int) -> None:
-    if not least <= value <= COUNT_MAX:
-        raise invalid(f"{field} is {value}: it must be from {least} to {COUNT_MAX}", field)
 
 
 def _check_multiple(field: str, value: int, of_field: str, of: int) -> None:

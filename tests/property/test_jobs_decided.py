@@ -95,7 +95,12 @@ def _active(world: World, work: Work) -> ActiveJob:
 def _job(work: Work) -> Job:
     elastic = None if work.least is None else Elastic(work.least, "keep", "keep", work.most)
     spec = JobSpec(
-        *("digits-cnn", {}, "train", 10, work.batch, 0, 5, 3, 100, "real", None, {}),
+        recipe="digits-cnn",
+        arguments={},
+        steps=10,
+        global_batch=work.batch,
+        seed=0,
+        checkpoint_every_steps=5,
         elastic=elastic,
         priority=work.priority,
     )
