@@ -320,6 +320,7 @@ def _lines(message: ReportMessage) -> Lines:
 
 def _progress(message: ReportMessage, lines: Lines, now: PlatformTime) -> reports.Progress:
     number = message.fence  # of the attempt
+    resumed = message.summary.get("resumedStep")
     return reports.Progress(
         fence=number,
         state=message.state,
@@ -331,4 +332,5 @@ def _progress(message: ReportMessage, lines: Lines, now: PlatformTime) -> report
         pruned=message.pruned,
         lines=lines,
         summary=message.summary,
+        resumed_step=resumed if isinstance(resumed, int) else None,
     )

@@ -20,7 +20,7 @@ from starlette.responses import Response
 from typing_extensions import TypedDict
 
 from podyard.base.clock import PlatformTime
-from podyard.base.errors import Code, PodyardError, invalid
+from podyard.base.errors import BadRequest, Code, FieldViolation, PodyardError, invalid
 from podyard.http.context import Platform, platform, principal, read, write
 
 __all__ = [
@@ -203,12 +203,9 @@ def _violations(error: ValidationError) -> PodyardError:
             text = f'Invalid JSON payload received. Unknown name "{field}": Cannot find field.'
         else:
             text = f"Invalid value at '{field}': {problem['msg']}"
-        violations.append({"field": field, "description": text})
-    return PodyardError(
-        Code.INVALID_ARGUMENT,
-        "\n".join(violation["description"] for violation in violations),
-        [{"@type": "type.googleapis.com/google.rpc.BadRequest", "fieldViolations": violations}],
-    )
+        violations.append(FieldViolation(field, text))
+    text = "\n".join(violation.description for violation in violations)
+    return PodyardError(Code.INVALID_ARGUMENT, text, [BadRequest(tuple(violations))])
 
 
 def number(request: Request, name: str, default: int, other_name: str = "") -> int:

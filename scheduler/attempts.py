@@ -80,7 +80,7 @@ def job_end(job: Job, attempt: Attempt, gang: Sequence[Replica]) -> tuple[str, C
     if job.state is JobState.CANCELLING:
         return "cancelled", None, "cancelled by the user"
     if attempt.outcome is AttemptOutcome.SUCCEEDED:
-        early = job.latest.get("stopReason") if job.steps_done < spec.steps else None
+        early = job.stop_reason if job.steps_done < spec.steps else None
         return "succeed", None, str(early or ("all steps done" if mode == "train" else f"{mode} is done"))
     refused = _first(gang, ReplicaOutcome.REFUSED)
     if attempt.outcome is AttemptOutcome.FAILED and refused is not None:

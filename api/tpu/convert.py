@@ -11,6 +11,7 @@ from podyard.api.tpu import reader
 from podyard.api.tpu.schema import enums, messages
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import invalid
+from podyard.base.spelling import camel_case
 from podyard.domain.fleet import region_of
 from podyard.domain.host import DEFAULT_SCOPES, default_service_account, nowhere
 from podyard.domain.node import HEALTHY, Node, NodeHost, NodeSpec, UpcomingMaintenance, UsageClass, kind_of
@@ -133,7 +134,7 @@ def to_api_node(version: str, node: Node, project_number: int, *, in_operation: 
         "labels": dict(node.spec.labels),
         "apiVersion": _api_version(version, node.spec.api_version),
         "healthDescription": node.health_description,
-        "symptoms": list(node.symptoms),
+        "symptoms": [{camel_case(key): value for key, value in one._asdict().items()} for one in node.symptoms],
         **extras,
         "schedulingConfig": _scheduling(version, node),
     }

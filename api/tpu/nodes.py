@@ -120,7 +120,7 @@ def _guest_attributes(call: Call) -> dict[str, Any]:
     project, zone = call.place
     path, workers = call.fields.get("queryPath", ""), call.fields.get("workerIds", [])
     found, _ = call.read(lambda uow: hosts.guest_attributes(uow, call.principal, project, zone, call.id, path, workers))
-    shown = [{"queryPath": item["queryPath"], "queryValue": {"items": item["items"]}} for item in found]
+    shown = [{"queryPath": path, "queryValue": {"items": items}} for items in found]
     return {"guestAttributes": shown}
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from podyard.api.tpu import convert, convert_queue
 from podyard.api.tpu.call import Call, OperationChange
+from podyard.base import error_details
 from podyard.control.compute import nodes
 from podyard.control.platform import operations
 from podyard.db import nodes as node_rows
@@ -41,7 +42,7 @@ def to_api_operation(version: str, operation: Operation, project_number: int) ->
         return answer
     answer["error"] = {"code": operation.error_code, "message": operation.error_message}
     if operation.error_details:
-        answer["error"]["details"] = list(operation.error_details)
+        answer["error"]["details"] = [error_details.to_json(detail) for detail in operation.error_details]
     return answer
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from podyard.api.tpu.schema import Field, enums, messages
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
-from podyard.base.errors import Code, PodyardError
+from podyard.base.errors import BadRequest, Code, FieldViolation, PodyardError
 
 DEPTH_MAX = 100  # of nested messages; protobuf's own limit
 _DURATION = re.compile(r"-?(\d{1,12})(?:\.(\d{1,9}))?s")
@@ -27,10 +27,10 @@ class Problems:
     """What is wrong with a request: every wrong field is named at once."""
 
     def __init__(self) -> None:
-        self._violations: list[dict[str, str]] = []
+        self._violations: list[FieldViolation] = []
 
     def add(self, field: str, text: str) -> None:
-        self._violations.append({"field": field, "description": text})
+        self._violations.append(FieldViolation(field, text))
 
     def add_unknown(self, path: str, name: str) -> None:
         where = f" at '{path}'" if path else ""
@@ -43,8 +43,8 @@ class Problems:
         if self._violations:
             raise PodyardError(
                 Code.INVALID_ARGUMENT,
-                "\n".join(violation["description"] for violation in self._violations),
-                [{"@type": "type.googleapis.com/google.rpc.BadRequest", "fieldViolations": self._violations}],
+                "\n".join(violation.description for violation in self._violations),
+                [BadRequest(tuple(self._violations))],
             )
 
 

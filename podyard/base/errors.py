@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
+from typing import NamedTuple
+
+from podyard.base.spelling import camel_case
 
 
 class Code(IntEnum):
@@ -58,32 +61,59 @@ _HTTP_STATUS: Mapping[Code, int] = {
 }
 
 
+class FieldViolation(NamedTuple):
+    """`field`: its path, as JSON spells it."""
+
+    field: str
+    description: str
+
+
+class BadRequest(NamedTuple):
+    """google.rpc.BadRequest"""
+
+    violations: tuple[FieldViolation, ...]
+
+
+class QuotaFailure(NamedTuple):
+    """google.rpc.QuotaFailure, with one violation."""
+
+    subject: str
+    description: str
+
+
+class ErrorInfo(NamedTuple):
+    """google.rpc.ErrorInfo"""
+
+    reason: str
+    domain: str
+    metadata: Mapping[str, str]
+
+
+Detail = BadRequest | QuotaFailure | ErrorInfo
+
+
 class PodyardError(Exception):
-    """An expected failure: says what is wrong, and why, in words that a user can act on.
+    """An expected failure: says what is wrong, and why, in words that a user can act on."""
 
-    `details` are google.rpc detail messages as JSON objects, each with its `@type`.
-    """
-
-    def __init__(self, code: Code, message: str, details: Sequence[Mapping[str, object]] = ()) -> None:
+    def __init__(self, code: Code, message: str, details: Sequence[Detail] = ()) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
-        self.details = tuple(dict(detail) for detail in details)
+        self.details = tuple(details)
 
     def __reduce__(self) -> tuple[object, ...]:
         return (type(self), (self.code, self.message, self.details))
 
 
 def invalid(message: str, field: str | None = None) -> PodyardError:
-    """INVALID_ARGUMENT; with `field`, a google.rpc.BadRequest detail names it."""
-    if field is None:
-        return PodyardError(Code.INVALID_ARGUMENT, message)
-    violation = {"field": field, "description": message}
-    return PodyardError(
-        Code.INVALID_ARGUMENT,
-        message,
-        [{"@type": "type.googleapis.com/google.rpc.BadRequest", "fieldViolations": [violation]}],
-    )
+    """INVALID_ARGUMENT; with `field`, as the request spells it, a detail names it."""
+    details = [] if field is None else [BadRequest((FieldViolation(field, message),))]
+    return PodyardError(Code.INVALID_ARGUMENT, message, details)
+
+
+def invalid_field(message: str, field: str) -> PodyardError:
+    """INVALID_ARGUMENT about a field of a record: `max_failures`, which a request spells maxFailures."""
+    return invalid(message, camel_case(field))
 
 
 def not_found(resource: str) -> PodyardError:

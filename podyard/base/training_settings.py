@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from podyard.base.errors import invalid
+from podyard.base.spelling import camel_case
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class TrainingSettings:
     @classmethod
     def of_json(cls, given: Mapping[str, Any]) -> TrainingSettings:
         """What `as_json` made; what is not given has its default."""
-        names = {_camel(field.name): field.name for field in dataclasses.fields(cls)}
+        names = {camel_case(field.name): field.name for field in dataclasses.fields(cls)}
         unknown = sorted(set(given) - set(names))
         if unknown:
             raise invalid(f"training has no {', '.join(unknown)}", f"training.{unknown[0]}")
@@ -71,9 +72,4 @@ USUAL_TRAINING = TrainingSettings()
 
 
 def _camel_keys(data: Mapping[str, Any]) -> dict[str, Any]:
-    return {_camel(name): _camel_keys(value) if isinstance(value, dict) else value for name, value in data.items()}
-
-
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(part.capitalize() for part in rest)
+    return {camel_case(name): _camel_keys(value) if isinstance(value, dict) else value for name, value in data.items()}

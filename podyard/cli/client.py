@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from podyard.base import error_details
 from podyard.base.clock import OsClock, RealClock
 from podyard.base.errors import Code, PodyardError
 from podyard.cli.output import say
@@ -184,7 +185,9 @@ def _without_none(query: Mapping[str, Any]) -> dict[str, Any]:
 def _error(response: httpx.Response) -> PodyardError:
     try:
         error = response.json()["error"]
-        return PodyardError(Code[error["status"]], error["message"], error.get("details", ()))
+        return PodyardError(
+            Code[error["status"]], error["message"], tuple(error_details.of_json(error.get("details", ())))
+        )
     except (ValueError, KeyError, TypeError):
         text = f"{response.request.url.host} answered {response.status_code} without saying why"
         return PodyardError(Code.UNKNOWN, text)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 import click
 from typing_extensions import override
 
 from podyard import __version__
-from podyard.base.errors import PodyardError
+from podyard.base.errors import BadRequest, PodyardError
 from podyard.cli import output
 
 EXIT_FAILED = 1
@@ -70,9 +70,5 @@ def run(argv: list[str], tools: Mapping[str, Any] | None = None) -> None:
 
 def _explanations(error: PodyardError) -> list[str]:
     """What the details add to the message: where that is Google's text, ours is there."""
-    violations = [
-        violation
-        for detail in error.details
-        for violation in cast("list[dict[str, str]]", detail.get("fieldViolations", []))
-    ]
-    return [text for violation in violations if (text := violation["description"]) not in error.message]
+    found = [violation for item in error.details if isinstance(item, BadRequest) for violation in item.violations]
+    return [violation.description for violation in found if violation.description not in error.message]

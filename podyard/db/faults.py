@@ -215,6 +215,11 @@ def take_from_store(uow: UnitOfWork, node_fault_id: str) -> NodeFault | None:
     return None if row is None else NodeFault(**row)
 
 
+def loses_operation(uow: UnitOfWork, subject: Subject) -> bool:
+    """Whether a fault keeps an operation that begins from everybody."""
+    return struck(uow, "lostOperation", subject) is not None
+
+
 def lost_while_created(uow: UnitOfWork, node: NodeRecord, at: PlatformTime) -> bool:
     """Whether a fault takes the node back at `at`, before it is READY."""
     rule = struck(uow, "preempt", of_node(node), during="create")

@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import Select, String, and_, bindparam, cast, delete, exists, func, or_, select, update
 
 from podyard.base.clock import PlatformTime
+from podyard.base.spelling import camel_case
 from podyard.db import slices, yard
 from podyard.db.records import columns, from_node_spec
 from podyard.db.tables_compute import hosts, nodes
@@ -24,6 +25,7 @@ from podyard.domain.node import (
     NodeRecord,
     NodeSpec,
     NodeState,
+    Symptom,
     UpcomingMaintenance,
     UsageClass,
     kind_of,
@@ -221,7 +223,7 @@ def thaw(data: Mapping[str, Any]) -> Node:
             "state": NodeState(data["state"]),
             "spec": to_spec(data["spec"]),
             "hosts": tuple(_host(host) for host in data["hosts"]),
-            "symptoms": tuple(data.get("symptoms", ())),
+            "symptoms": _symptoms(data.get("symptoms")),
             "upcoming_maintenance": _maintenance(data.get("upcoming_maintenance")),
             "maintenance_workers": tuple(data.get("maintenance_workers", ())),
         }
@@ -239,7 +241,7 @@ def to_record(row: Mapping[str, Any]) -> NodeRecord:
         "state": NodeState(row["state"]),
         "usage_class": UsageClass(row["usage_class"]),
         "spec": to_spec(row["spec"]),
-        "symptoms": tuple(row["symptoms"] or ()),
+        "symptoms": _symptoms(row["symptoms"]),
         "upcoming_maintenance": _maintenance(row["upcoming_maintenance"]),
         "maintenance_workers": tuple(row["maintenance_workers"] or ()),
     }
@@ -273,6 +275,10 @@ def remove_hosts(uow: UnitOfWork, node_key: str) -> None:
 
 def _maybe(row: Mapping[str, Any] | None) -> NodeRecord | None:
     return None if row is None else to_record(row)
+
+
+def _symptoms(stored: Sequence[Mapping[str, str]] | None) -> tuple[Symptom, ...]:
+    return tuple(Symptom(*(one[camel_case(name)] for name in Symptom._fields)) for one in stored or ())
 
 
 def _maintenance(stored: Mapping[str, Any] | None) -> UpcomingMaintenance | None:

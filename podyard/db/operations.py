@@ -7,9 +7,11 @@ from typing import Any
 
 from sqlalchemy import bindparam, delete, select, update
 
+from podyard.base import error_details
 from podyard.db.tables_compute import operations
 from podyard.db.unit_of_work import UnitOfWork
-from podyard.domain.operation import Operation, OperationState
+from podyard.domain.machine import ResourceKind
+from podyard.domain.operation import Operation, OperationState, OperationVerb
 
 _BY_ID = select(operations).where(operations.c.operation_id == bindparam("id"))
 _IN_PLACE = _BY_ID.where(operations.c.project == bindparam("project"), operations.c.zone == bindparam("zone"))
@@ -49,7 +51,9 @@ def remove(uow: UnitOfWork, operation_id: str) -> None:
 def to_operation(row: Mapping[str, Any]) -> Operation:
     parsed = {
         "state": OperationState(row["state"]),
-        "error_details": tuple(row["error_details"]),
+        "verb": OperationVerb(row["verb"]),
+        "target_kind": ResourceKind(row["target_kind"]),
+        "error_details": tuple(error_details.of_json(row["error_details"])),
         "api_version": row["api_version"] or "",
         "status_detail": row["status_detail"] or "",
         "lost": bool(row["lost"]),

@@ -9,9 +9,12 @@ from enum import StrEnum
 from functools import cache
 from typing import Any
 
+from podyard.base import error_details
 from podyard.base.clock import PlatformTime
+from podyard.base.spelling import camel_case
 from podyard.domain.job import Job
-from podyard.domain.node import Node, NodeRecord, NodeSpec, UpcomingMaintenance
+from podyard.domain.node import Node, NodeRecord, NodeSpec, Symptom, UpcomingMaintenance
+from podyard.domain.operation import Operation
 from podyard.domain.queued_resource import QueuedResourceRecord, QueuedResourceSpec
 
 _Writer = tuple[str, Callable[[Any], Any]]
@@ -55,6 +58,10 @@ def from_node_spec(spec: NodeSpec) -> dict[str, Any]:
     return {name: getattr(spec, name) for name in NodeSpec.__dataclass_fields__}
 
 
+def _from_symptoms(symptoms: Sequence[Symptom]) -> list[dict[str, str]]:
+    return [{camel_case(name): value for name, value in symptom._asdict().items()} for symptom in symptoms]
+
+
 def _from_maintenance(upcoming: UpcomingMaintenance | None) -> dict[str, Any] | None:
     return None if upcoming is None else dataclasses.asdict(upcoming)
 
@@ -74,10 +81,13 @@ def _fields(kind: type) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...
 # Fields that are no plain values.
 _WRITERS: Mapping[tuple[type[Any], str], Callable[[Any], Any]] = {
     (Job, "spec"): dataclasses.asdict,
+    (Operation, "error_details"): lambda details: [error_details.to_json(detail) for detail in details],
     (NodeRecord, "spec"): from_node_spec,
+    (NodeRecord, "symptoms"): _from_symptoms,
     (NodeRecord, "upcoming_maintenance"): _from_maintenance,
     # As an operation keeps it.
     (Node, "spec"): from_node_spec,
+    (Node, "symptoms"): _from_symptoms,
     (Node, "upcoming_maintenance"): _from_maintenance,
     (Node, "hosts"): lambda hosts: [columns(host) for host in hosts],
     (Node, "created"): _nanos,

@@ -10,6 +10,8 @@ from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.domain import months
 from podyard.domain.invoice import BillingPolicy
 
+BILLING_ACCOUNT = "billingAccount"  # of a project: projects/P/billingAccount
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Account:

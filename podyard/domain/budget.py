@@ -9,6 +9,8 @@ from enum import StrEnum
 from podyard.base.clock import PlatformTime, RealTime
 from podyard.base.money import Amount
 
+BUDGET_EVENTS = "budgetEvents"  # of a project: projects/P/budgetEvents
+
 
 class BudgetScope(StrEnum):
     """What a budget counts: all of a project, or the nodes of a label, a job or an id."""

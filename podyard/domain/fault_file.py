@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from podyard.base.clock import PlatformTime
-from podyard.base.errors import PodyardError, invalid
+from podyard.base.errors import BadRequest, PodyardError, invalid
 from podyard.domain import yaml_file
 from podyard.domain.fault import parse_rules
 from podyard.domain.yaml_file import YamlFile
@@ -39,5 +39,4 @@ def faults_of(file: YamlFile, name: str) -> list[dict[str, Any]]:
 
 def field_of(error: PodyardError) -> str:
     """The field that a refused rule names."""
-    violations: Any = next((detail["fieldViolations"] for detail in error.details if "fieldViolations" in detail), ())
-    return str(violations[0]["field"]) if violations else KEY
+    return next((item.violations[0].field for item in error.details if isinstance(item, BadRequest)), KEY)

@@ -199,6 +199,11 @@ class Job:
     def has_ended(self) -> bool:
         return self.state in ENDED_JOB_STATES
 
+    @property
+    def stop_reason(self) -> object:
+        """Why the job ended its training before its steps, where it says so."""
+        return self.latest.get("stopReason")
+
     def size_of(self, attempt: Attempt) -> tuple[int, int]:
         """(hosts, global batch) of an attempt of this job."""
         hosts, batch = attempt.host_count, attempt.global_batch

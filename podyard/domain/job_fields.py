@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from podyard.base.errors import invalid
+from podyard.base.errors import invalid_field
+from podyard.base.spelling import camel_case
 
 INT32_MAX = 2**31 - 1
 STEPS_MAX = 10_000_000  # a metric row per step: beyond this a job is a mistake in a unit
@@ -89,8 +90,7 @@ class JobField:
     @property
     def wire(self) -> str:
         """The path as REST spells it: training.keepCheckpoints."""
-        first, *rest = self.path.split("_")
-        return first + "".join(word.capitalize() for word in rest)
+        return camel_case(self.path)
 
     def usual_of(self, recipe: object | None) -> int | str | None:
         usual: int | str | None = getattr(recipe, f"default_{self.name}", self.usual)
@@ -328,4 +328,4 @@ def check_limits(record: object, parent: str = "") -> None:
         if field.limits is not None and field.path.rpartition(".")[0] == parent:
             (least, greatest), value = field.limits, getattr(record, field.name)
             if not least <= value <= greatest:
-                raise invalid(f"{field.wire} is {value}: it must be from {least} to {greatest}", field.wire)
+                raise invalid_field(f"{field.wire} is {value}: it must be from {least} to {greatest}", field.path)

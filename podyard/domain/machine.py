@@ -7,8 +7,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from enum import StrEnum
 
 from podyard.base.errors import failed_precondition
+
+
+class ResourceKind(StrEnum):
+    """What users ask for and wait for; also the owner of its timers."""
+
+    NODE = "node"
+    QUEUED_RESOURCE = "queuedResource"
+    JOB = "job"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from podyard.base.clock import PlatformTime
 from podyard.domain.host_record import HostState
@@ -103,6 +103,32 @@ class UsageClass(StrEnum):
 INTERRUPTIBLE = frozenset({UsageClass.PREEMPTIBLE, UsageClass.SPOT})  # what may be taken back at any time
 
 
+class ServiceAccount(NamedTuple):
+    """What a node acts as; without an email as the project's default."""
+
+    email: str
+    scopes: tuple[str, ...]
+
+
+class DataDisk(NamedTuple):
+    source: str
+    mode: str | None
+
+
+class Network(NamedTuple):
+    name: str
+    has_external_ips: bool
+
+
+class Symptom(NamedTuple):
+    """google.cloud.tpu.v2.Symptom. Its time is RFC 3339."""
+
+    create_time: str
+    symptom_type: str
+    details: str
+    worker_id: str
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class NodeSpec:
     """What a client asks for. `extras` holds the wire fields that the platform stores and gives back as they came
@@ -127,6 +153,26 @@ class NodeSpec:
     reservation_name: str = ""
     max_run_seconds: float | None = None
     termination_time: int | None = None
+
+    @property
+    def service_account(self) -> ServiceAccount:
+        account = self.extras.get("serviceAccount") or {}
+        return ServiceAccount(account.get("email") or "", tuple(account.get("scope") or ()))
+
+    @property
+    def data_disks(self) -> list[DataDisk]:
+        return [DataDisk(disk.get("sourceDisk") or "", disk.get("mode")) for disk in self.extras.get("dataDisks", ())]
+
+    @property
+    def networks(self) -> list[Network]:
+        """Its interfaces: one at least."""
+        configs = self.extras.get("networkConfigs") or [self.extras.get("networkConfig") or {}]
+        return [Network(str(one.get("network") or ""), bool(one.get("enableExternalIps"))) for one in configs]
+
+    @property
+    def has_both_networks(self) -> bool:
+        """Whether it has the field of one network and the field of several, which exclude each other."""
+        return "networkConfig" in self.extras and "networkConfigs" in self.extras
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -182,7 +228,7 @@ class NodeRecord:
     reservation_key: str | None = None
     health: str = HEALTHY
     health_description: str = ""
-    symptoms: tuple[Mapping[str, Any], ...] = ()
+    symptoms: tuple[Symptom, ...] = ()
     upcoming_maintenance: UpcomingMaintenance | None = None
     maintenance_workers: tuple[int, ...] = ()
     termination: PlatformTime | None = None
@@ -232,7 +278,7 @@ class Node:
     slice_count: int = 1
     health: str = HEALTHY
     health_description: str = ""
-    symptoms: tuple[Mapping[str, Any], ...] = ()
+    symptoms: tuple[Symptom, ...] = ()
     upcoming_maintenance: UpcomingMaintenance | None = None
     maintenance_workers: tuple[int, ...] = ()
     termination: PlatformTime | None = None

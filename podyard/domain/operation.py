@@ -8,7 +8,8 @@ from enum import StrEnum
 from typing import Any
 
 from podyard.base.clock import PlatformTime
-from podyard.domain.machine import Machine
+from podyard.base.errors import Detail
+from podyard.domain.machine import Machine, ResourceKind
 
 
 class OperationState(StrEnum):
@@ -16,6 +17,22 @@ class OperationState(StrEnum):
     SUCCEEDED = "SUCCEEDED"
     FAILED = "FAILED"
     CANCELLED = "CANCELLED"
+
+
+class OperationVerb(StrEnum):
+    """As google.cloud.tpu.v2.OperationMetadata names it: by the method."""
+
+    CREATE = "create"
+    DELETE = "delete"
+    UPDATE = "update"
+    START = "start"
+    STOP = "stop"
+    REIMAGE = "reimage"
+    RESET = "reset"
+    SIMULATE_MAINTENANCE_EVENT = "simulateMaintenanceEvent"
+    SCHEDULE_MAINTENANCE = "scheduleMaintenance"
+    PERFORM_MAINTENANCE = "performMaintenance"
+    PERFORM_MAINTENANCE_QUEUED_RESOURCE = "performMaintenanceQueuedResource"
 
 
 OPERATION = Machine(
@@ -36,9 +53,9 @@ OPERATION = Machine(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OperationTarget:
-    """What an operation is about. `kind`: `node` or `queuedResource`; `key` is the record's own."""
+    """What an operation is about. `key` is the record's own."""
 
-    kind: str
+    kind: ResourceKind
     key: str
     project: str
     zone: str
@@ -54,8 +71,8 @@ class Operation:
     operation_id: str
     project: str
     zone: str
-    verb: str
-    target_kind: str
+    verb: OperationVerb
+    target_kind: ResourceKind
     target_key: str
     target_name: str
     state: OperationState
@@ -64,7 +81,7 @@ class Operation:
     ended: PlatformTime | None
     error_code: int | None
     error_message: str | None
-    error_details: Sequence[Mapping[str, Any]]
+    error_details: Sequence[Detail]
     response: Mapping[str, Any] | None
     cancel_requested: bool
     api_version: str = ""  # of Google's API that began it; empty: the platform did

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match, Mount
 
+from podyard.base import error_details
 from podyard.base.errors import Code, PodyardError
 
 logger = logging.getLogger(__name__)
@@ -42,7 +43,7 @@ def envelope(error: PodyardError, status: int | None = None) -> dict[str, Any]:
         "status": error.code.name,
     }
     if error.details:
-        body["details"] = list(error.details)
+        body["details"] = [error_details.to_json(detail) for detail in error.details]
     return {"error": body}
 
 

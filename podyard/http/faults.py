@@ -14,7 +14,7 @@ from anyio import to_thread
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from podyard.base.clock import PlatformTime, RealClock
-from podyard.base.errors import Code, PodyardError
+from podyard.base.errors import Code, ErrorInfo, PodyardError
 from podyard.db import faults as rows
 from podyard.db.unit_of_work import Database, UnitOfWork
 from podyard.domain.fault import LATENCY_SECONDS_MAX, Acts, FaultRule, Subject
@@ -137,14 +137,9 @@ async def _lost_answer(rule: FaultRule, scope: Scope, receive: Receive, send: Se
     await answer(PodyardError(code, usual, [_detail(rule)]), 503)(scope, receive, send)
 
 
-def _detail(rule: FaultRule) -> dict[str, object]:
+def _detail(rule: FaultRule) -> ErrorInfo:
     """Names the fault, so that a user who looks for the cause finds it."""
-    return {
-        "@type": "type.googleapis.com/google.rpc.ErrorInfo",
-        "reason": "FAULT_RULE",
-        "domain": "podyard",
-        "metadata": {"fault": rule.fault_id, "effect": rule.effect},
-    }
+    return ErrorInfo("FAULT_RULE", "podyard", {"fault": rule.fault_id, "effect": rule.effect})
 
 
 async def _nowhere(_message: Message) -> None:

@@ -21,7 +21,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from podyard.base.clock import RealClock
-from podyard.base.errors import Code, PodyardError
+from podyard.base.errors import Code, ErrorInfo, PodyardError
 from podyard.control.access import identity
 from podyard.domain.credential import EXPIRES_HEADER, expires_soon
 from podyard.domain.principal import Principal
@@ -252,7 +252,7 @@ def _refusal(scope: Scope, error: PodyardError) -> Response:
     if scope["method"] == "GET" and (path == "/" or path.startswith(CONSOLE_PREFIX)):
         return RedirectResponse("/login", status_code=303)
     response = answer(error)
-    if not any(detail.get("reason") == "CREDENTIALS_MISSING" for detail in error.details):
+    if not any(isinstance(item, ErrorInfo) and item.reason == "CREDENTIALS_MISSING" for item in error.details):
         response.headers["WWW-Authenticate"] = 'Bearer realm="podyard", error="invalid_token"'  # RFC 6750, section 3.1
     return response
 

@@ -14,6 +14,7 @@ from urllib.parse import quote
 import httpx
 
 from podyard.api.app import create_app, prepare
+from podyard.base import error_details
 from podyard.base.clock import NANOS_PER_SECOND, ClockMode, OsClock, PlatformTime
 from podyard.base.durations import parse_duration
 from podyard.base.errors import Code, PodyardError, invalid
@@ -78,7 +79,9 @@ class Podyard:
         found: dict[str, Any] = response.json()
         if not response.is_success:
             error = found["error"]
-            raise PodyardError(Code[error["status"]], error["message"], error.get("details", ()))
+            raise PodyardError(
+                Code[error["status"]], error["message"], tuple(error_details.of_json(error.get("details", ())))
+            )
         return found
 
     @property

@@ -304,7 +304,7 @@ def test_guest_attributes_come_by_worker_and_path(play: Play) -> None:
     play.say("RUNNING", guest_attributes=said)
     play.say("RUNNING")  # nothing new: they stay
 
-    def ask(path: str, *workers: str, caller: Principal = VIEWER) -> list[dict[str, Any]]:
+    def ask(path: str, *workers: str, caller: Principal = VIEWER) -> list[list[dict[str, str]]]:
         return play.database.read(
             lambda uow: hosts.guest_attributes(uow, caller, PROJECT, ZONE, NODE, path, list(workers))
         )
@@ -313,11 +313,11 @@ def test_guest_attributes_come_by_worker_and_path(play: Play) -> None:
     secret = play.database.read(yard.read).secret
     keys = [public_key(key_seed(secret, host.host_id)) for host in play.hosts()]
     item = {"namespace": "hostkeys", "key": "ssh-ed25519", "value": keys[1]}
-    assert ask("hostkeys/", "1") == ask("hostkeys/", "", "1") == [{"queryPath": "hostkeys/", "items": [item]}]
-    assert [worker["items"][0]["value"] for worker in ask("hostkeys/", "")] == keys  # gcloud's way to say "all"
+    assert ask("hostkeys/", "1") == ask("hostkeys/", "", "1") == [[item]]
+    assert [items[0]["value"] for items in ask("hostkeys/", "")] == keys  # gcloud's way to say "all"
     assert len(set(keys)) == 4
-    assert [len(worker["items"]) for worker in ask("")] == [1, 3, 1, 1]
-    assert ask("mine/a", "1")[0]["items"] == [{"namespace": "mine", "key": "a", "value": "1"}]
+    assert [len(items) for items in ask("")] == [1, 3, 1, 1]
+    assert ask("mine/a", "1")[0] == [{"namespace": "mine", "key": "a", "value": "1"}]
     with pytest.raises(PodyardError, match="worker '9' does not exist"):
         ask("hostkeys/", "9")
     with pytest.raises(PodyardError, match=r"tpu\.nodes\.get"):

@@ -11,14 +11,15 @@ import pytest
 from sqlalchemy import delete, func, insert, select
 
 from podyard.base.clock import ManualClock
-from podyard.base.errors import Code, PodyardError
+from podyard.base.errors import BadRequest, Code, FieldViolation, PodyardError
 from podyard.control.platform import idempotency
 from podyard.control.platform.idempotency import REMEMBERED_SECONDS, SWEPT_MAX
 from podyard.control.platform.operations import begin
 from podyard.db.tables_access import request_ids
 from podyard.db.tables_compute import operations
 from podyard.db.unit_of_work import Database, UnitOfWork
-from podyard.domain.operation import OperationTarget
+from podyard.domain.machine import ResourceKind
+from podyard.domain.operation import OperationTarget, OperationVerb
 from podyard.domain.principal import Principal
 
 ID = "6f1c2d4e-0000-4000-8000-00000000000a"
@@ -28,7 +29,9 @@ BODY = {"node": {"acceleratorType": "v2-8", "labels": {"a": "1", "b": "2"}}, "no
 
 
 def _operation(uow: UnitOfWork) -> str:
-    return begin(uow, OperationTarget("node", "n", "p", "us-central1-f", "n"), "create").operation_id
+    return begin(
+        uow, OperationTarget(ResourceKind.NODE, "n", "p", "us-central1-f", "n"), OperationVerb.CREATE
+    ).operation_id
 
 
 def _send(
@@ -112,8 +115,7 @@ def test_an_id_that_is_no_uuid_is_refused(database: Database, bad: str) -> None:
     with pytest.raises(PodyardError) as refused:
         _send(database, bad)
     assert refused.value.code is Code.INVALID_ARGUMENT
-    (detail,) = refused.value.details
-    assert detail["fieldViolations"][0]["field"] == "requestId"  # type: ignore[index]
+    assert refused.value.details == (BadRequest((FieldViolation("requestId", refused.value.message),)),)
 
 
 def test_old_requests_are_forgotten_a_few_at_a_time(database: Database, clock: ManualClock) -> None:

@@ -31,7 +31,7 @@ def test_a_node_whose_chips_come_back_is_ready_on_the_same_slice(play: Play) -> 
     assert (during.state, during.health) == ("REPAIRING", "UNHEALTHY_TENSORFLOW")
     assert during.health_description == f"fault {fault}: chip: 2 chips are broken"
     (symptom,) = during.symptoms
-    assert (symptom["symptomType"], symptom["workerId"]) == ("MESH_BUILD_FAIL", "0")
+    assert (symptom.symptom_type, symptom.worker_id) == ("MESH_BUILD_FAIL", "0")
     (mask,) = broken(play).values()
     assert before is not None
     assert mask.bit_count() == 2
@@ -202,11 +202,11 @@ def test_hosts_power_and_links_break_what_belongs_to_them(
     add(play, effect, seconds=50, **more)
     play.turn()
     during = play.node()
-    assert (during.state, during.health, during.symptoms[0]["symptomType"]) == ("REPAIRING", health, symptom)
+    assert (during.state, during.health, during.symptoms[0].symptom_type) == ("REPAIRING", health, symptom)
     (mask,) = broken(play).values()
     assert mask.bit_count() == count
     if effect != "link":
-        assert [item["workerId"] for item in during.symptoms] == ["2"]
+        assert [item.worker_id for item in during.symptoms] == ["2"]
     play.turn(50)
     assert play.node().state == "READY"
 

@@ -13,7 +13,7 @@ import pytest
 
 from podyard.api.faults import FaultAnswer
 from podyard.base.clock import ManualClock, PlatformTime, RealTime
-from podyard.base.errors import Code, PodyardError
+from podyard.base.errors import BadRequest, Code, FieldViolation, PodyardError
 from podyard.cli.faults import parameters_text
 from podyard.domain.fault import EFFECTS, Acts, FaultRule, Kind, Subject, parse_rule, parse_rules, rule_json
 from podyard.domain.fault_file import read_faults
@@ -93,8 +93,9 @@ def test_a_wrong_rule_is_refused_with_the_field_that_is_wrong(data: Any, field: 
     with pytest.raises(PodyardError) as caught:
         parse_rule(data, NOW)
     assert caught.value.code is Code.INVALID_ARGUMENT
-    violations: Any = caught.value.details[0]["fieldViolations"] if caught.value.details else [{"field": ""}]
-    assert violations[0]["field"] == field
+    (detail,) = caught.value.details or [BadRequest((FieldViolation("", ""),))]
+    assert isinstance(detail, BadRequest)
+    assert detail.violations[0].field == field
     with pytest.raises(PodyardError, match=r"faults\[1\]"):
         parse_rules([{"effect": "stockout"}, data], NOW)
 

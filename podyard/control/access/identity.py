@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 
-from podyard.base.errors import Code, PodyardError, invalid, not_found
+from podyard.base.errors import Code, ErrorInfo, PodyardError, invalid, not_found
 from podyard.base.ids import check_resource_id, row_id
 from podyard.base.rng import secret_token
 from podyard.control.access import jwt
@@ -65,13 +65,8 @@ def api_key_not_valid() -> PodyardError:
     return PodyardError(Code.INVALID_ARGUMENT, text, [error_info("API_KEY_INVALID")])
 
 
-def error_info(reason: str, **metadata: str) -> dict[str, object]:
-    return {
-        "@type": "type.googleapis.com/google.rpc.ErrorInfo",
-        "reason": reason,
-        "domain": "googleapis.com",
-        "metadata": {"service": "tpu.googleapis.com", **metadata},
-    }
+def error_info(reason: str, **metadata: str) -> ErrorInfo:
+    return ErrorInfo(reason, "googleapis.com", {"service": "tpu.googleapis.com", **metadata})
 
 
 def require_to_act_as(uow: UnitOfWork, principal: Principal, permission: str, email: str, project: str) -> None:
@@ -189,7 +184,7 @@ def bind(uow: UnitOfWork, email: str, project: str, role: str) -> None:
 
 def create_project(uow: UnitOfWork, principal: Principal, project: str, labels: Mapping[str, str]) -> Project:
     principal.require("podyard.projects.create", project, f"projects/{project}")
-    check_resource_id(project, "projectId")
+    check_resource_id(project, "project_id")
     if projects.find(uow, project) is not None:
         raise PodyardError(Code.ALREADY_EXISTS, f"Resource 'projects/{project}' already exists")
     return _insert_project(uow, project, labels)

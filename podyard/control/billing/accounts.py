@@ -13,14 +13,15 @@ from fractions import Fraction
 from typing import Any
 
 from podyard.base.clock import NANOS_PER_SECOND
-from podyard.base.errors import failed_precondition, invalid
+from podyard.base.errors import failed_precondition, invalid, invalid_field
+from podyard.base.spelling import camel_case
 from podyard.control.access import identity
 from podyard.db import accounts as account_rows
 from podyard.db import invoices as invoice_rows
 from podyard.db import timers, usage_events
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain import months
-from podyard.domain.account import Account
+from podyard.domain.account import BILLING_ACCOUNT, Account
 from podyard.domain.principal import Principal
 
 CLOSE_TIMER = "invoice.close"
@@ -41,22 +42,25 @@ USD = "USD"
 
 
 def check_month(text: str, field: str = "month") -> str:
+    """`text`; INVALID_ARGUMENT names the field."""
     if _MONTH.fullmatch(text) is None:  # narrower than what can be counted: these can also be stored
-        raise invalid(f"{field} {text[:20]!r} is not a month such as 2026-03", field)
+        raise invalid_field(f"{camel_case(field)} {text[:20]!r} is not a month such as 2026-03", field)
     return text
 
 
 def decimal_of(text: str, field: str) -> Fraction:
     """A decimal number from 0 on, in a text, exactly; INVALID_ARGUMENT names the field."""
     if not isinstance(text, str) or len(text) > DECIMAL_DIGITS_MAX or _DECIMAL.fullmatch(text) is None:
-        raise invalid(f"{field} {str(text)[:40]!r} is not a decimal number from 0 on, in a text", field)
+        raise invalid_field(
+            f"{camel_case(field)} {str(text)[:40]!r} is not a decimal number from 0 on, in a text", field
+        )
     return Fraction(text)
 
 
 def positive_decimal(text: str, field: str) -> Fraction:
     found = decimal_of(text, field)
     if found == 0:
-        raise invalid(f"{field} is {text}: it must be more than zero", field)
+        raise invalid_field(f"{camel_case(field)} is {text}: it must be more than zero", field)
     return found
 
 
@@ -102,7 +106,7 @@ def _new(uow: UnitOfWork, project: str) -> Account:
 
 
 def get(uow: UnitOfWork, principal: Principal, project: str) -> Account:
-    require_to_view(uow, principal, project, "billingAccount")
+    require_to_view(uow, principal, project, BILLING_ACCOUNT)
     return of(uow, project)
 
 
@@ -111,7 +115,7 @@ def patch(uow: UnitOfWork, principal: Principal, project: str, changes: Mapping[
 
     Raises INVALID_ARGUMENT for what they cannot be, FAILED_PRECONDITION for what issued invoices go by.
     """
-    require_to_edit(uow, principal, project, "billingAccount")
+    require_to_edit(uow, principal, project, BILLING_ACCOUNT)
     account = of(uow, project)
     given = {name: value for name, value in changes.items() if name != "rates"}
     if "currency" in given and "decimals" not in given:
@@ -139,15 +143,19 @@ def _check(account: Account) -> None:
     if not 0 <= account.decimals <= DECIMALS_MAX:
         raise invalid(f"decimals is {account.decimals}: a currency has 0 to {DECIMALS_MAX}", "decimals")
     if not 0 <= account.grace_hours <= GRACE_HOURS_MAX:
-        raise invalid(f"graceHours is {account.grace_hours}: it must be from 0 to {GRACE_HOURS_MAX}", "graceHours")
+        raise invalid_field(
+            f"graceHours is {account.grace_hours}: it must be from 0 to {GRACE_HOURS_MAX}", "grace_hours"
+        )
     if decimal_of(account.tax, "tax") > TAX_MAX:
         raise invalid(f"tax is {account.tax}: a share of the subtotal is {TAX_MAX} at most", "tax")
 
 
 def _set_rate(uow: UnitOfWork, account: Account, month: str, rate: str) -> None:
-    check_month(month, "exchangeRates")
-    if positive_decimal(rate, f"exchangeRates.{month}") > RATE_MAX:
-        raise invalid(f"exchangeRates.{month} is {rate}: it must not be above {RATE_MAX}", f"exchangeRates.{month}")
+    check_month(month, "exchange_rates")
+    if positive_decimal(rate, f"exchange_rates.{month}") > RATE_MAX:
+        raise invalid_field(
+            f"exchangeRates.{month} is {rate}: it must not be above {RATE_MAX}", f"exchange_rates.{month}"
+        )
     require_open(account, month)
     account_rows.set_rate(uow, account.project, month, rate)
 

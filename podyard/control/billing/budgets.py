@@ -26,7 +26,7 @@ from podyard.db import webhooks as webhook_rows
 from podyard.db.timers import Timer
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.account import Account
-from podyard.domain.budget import Budget, BudgetLogEntry, BudgetScope, WebhookRequest
+from podyard.domain.budget import BUDGET_EVENTS, Budget, BudgetLogEntry, BudgetScope, WebhookRequest
 from podyard.domain.fleet import Fleet
 from podyard.domain.node import NodeRecord
 from podyard.domain.principal import Principal
@@ -119,7 +119,7 @@ def remove(uow: UnitOfWork, principal: Principal, project: str, name: str) -> No
 
 def events(uow: UnitOfWork, principal: Principal, project: str, after_seq: int, limit: int) -> list[Event]:
     """What budgets have done, in order."""
-    accounts.require_to_view(uow, principal, project, "budgetEvents")
+    accounts.require_to_view(uow, principal, project, BUDGET_EVENTS)
     log = budgets.log(uow, project, after_seq, limit)
     return [(entry, webhook_rows.of_event(uow, entry.event_id)) for entry in log]
 

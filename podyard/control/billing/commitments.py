@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
-from podyard.base.errors import Code, PodyardError, invalid
+from podyard.base.errors import Code, PodyardError, invalid, invalid_field
 from podyard.base.ids import row_id
 from podyard.base.money import NANOS_PER_UNIT, PARTS_PER_NANO, Amount
 from podyard.control.billing import accounts
@@ -103,7 +103,7 @@ def purchase(uow: UnitOfWork, card: RateCard, project: str, request: CommitmentR
 def _find_sku(card: RateCard, request: CommitmentRequest) -> tuple[Sku, int]:
     """The on-demand SKU that a commitment covers, and how many of its units one of what was asked for is."""
     if (request.accelerator_type is None) == (request.sku_id is None):
-        raise invalid("give either a type and its zone, or a SKU", "acceleratorType")
+        raise invalid_field("give either a type and its zone, or a SKU", "accelerator_type")
     if request.accelerator_type is not None:
         if request.zone is None:
             raise invalid("a commitment for a type is for a region: give a zone of it", "zone")
@@ -139,11 +139,11 @@ def add_credit(
     accounts.require_to_edit(uow, principal, project, "credits")
     account = accounts.of(uow, project)
     exact = usd(amount, "amount", CREDIT_NANOS_MAX)
-    first = account.next_month if from_month is None else accounts.check_month(from_month, "fromMonth")
-    last = accounts.check_month(until_month, "untilMonth")
+    first = account.next_month if from_month is None else accounts.check_month(from_month, "from_month")
+    last = accounts.check_month(until_month, "until_month")
     accounts.require_open(account, first)
     if last < first:
-        raise invalid(f"the credit ends in {last}, before {first}, where it begins", "untilMonth")
+        raise invalid_field(f"the credit ends in {last}, before {first}, where it begins", "until_month")
     if len(reason) > REASON_LENGTH_MAX:
         raise invalid(f"reason has more than {REASON_LENGTH_MAX} characters", "reason")
     credit = Credit(row_id(uow.streams.stream("credits"), "credit"), exact, first, last, reason)

@@ -12,7 +12,7 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from podyard.base.errors import Code, PodyardError, failed_precondition, invalid, not_found
+from podyard.base.errors import Code, PodyardError, failed_precondition, invalid, invalid_field, not_found
 from podyard.base.ids import row_id
 from podyard.control.billing import accounts, export_source
 from podyard.db import exports
@@ -75,11 +75,13 @@ class ExportRequest:
         if self.granularity not in GRANULARITIES:
             known = ", ".join(GRANULARITIES)
             raise invalid(f"unknown granularity {self.granularity[:20]!r}: use {known}", "granularity")
-        accounts.check_month(self.from_month, "fromMonth")
-        accounts.check_month(self.until_month, "untilMonth")
+        accounts.check_month(self.from_month, "from_month")
+        accounts.check_month(self.until_month, "until_month")
         count = months.index_of(self.until_month) - months.index_of(self.from_month) + 1
         if not 1 <= count <= MONTHS_MAX:
-            raise invalid(f"from {self.from_month} until {self.until_month}: 1 to {MONTHS_MAX} months", "untilMonth")
+            raise invalid_field(
+                f"from {self.from_month} until {self.until_month}: 1 to {MONTHS_MAX} months", "until_month"
+            )
 
 
 def object_name_of(export: Export) -> str:
@@ -125,7 +127,7 @@ def create(uow: UnitOfWork, principal: Principal, project: str, request: ExportR
     request.check()
     last = accounts.of(uow, project).month_of(uow.now)
     if request.until_month > last:
-        raise invalid(f"untilMonth is {request.until_month}: the present month is {last}", "untilMonth")
+        raise invalid_field(f"untilMonth is {request.until_month}: the present month is {last}", "until_month")
     there = exports.of_project(uow, project)
     ended = [one for one in there if one.ended is not None]
     if len(there) - len(ended) >= OPEN_MAX:

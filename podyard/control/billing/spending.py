@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
-from podyard.base.errors import Code, PodyardError
+from podyard.base.errors import Code, PodyardError, QuotaFailure
 from podyard.base.ids import row_id
 from podyard.base.money import Amount
 from podyard.control.billing import accounts, bills
@@ -162,8 +162,7 @@ class Refused(PodyardError):
     """RESOURCE_EXHAUSTED. The request is rolled back; `keep_refusal` records the refusal in another unit."""
 
     def __init__(self, refusal: Refusal) -> None:
-        violation = {"subject": f"projects/{refusal.budget.project}", "description": refusal.why}
-        detail = {"@type": "type.googleapis.com/google.rpc.QuotaFailure", "violations": [violation]}
+        detail = QuotaFailure(f"projects/{refusal.budget.project}", refusal.why)
         super().__init__(Code.RESOURCE_EXHAUSTED, refusal.why, [detail])
         self.refusal = refusal
 

@@ -20,6 +20,7 @@ from podyard.db.transition import (
     Stated,
 )
 from podyard.domain.fleet import Fleet
+from podyard.domain.machine import ResourceKind
 from podyard.domain.node import NODE_STATES_WAITING_FOR_SLICE, NodeState
 from podyard.domain.queued_resource import QueuedResourceState
 from podyard.domain.state_change import StateChange
@@ -139,7 +140,7 @@ def _of_nobody(records: Records, timer: Timer) -> Iterator[Violation]:
         return  # of rules, budgets and accounts: where one is removed, its timer does nothing
     known: Collection[str] | None = {
         "node": records.nodes,
-        "queuedResource": records.queued,
+        ResourceKind.QUEUED_RESOURCE: records.queued,
         "reservation": records.reservations,
         "maintenance": [*records.nodes, *records.operations],
     }.get(timer.owner)

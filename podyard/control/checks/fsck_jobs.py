@@ -100,7 +100,7 @@ def _steps(job: Job, attempts: Sequence[Attempt], steps: dict[int, Sequence[int]
     if job.steps_done != len(committed):
         yield f"it says {job.steps_done} steps, and {len(committed)} are committed"
     done = job.spec.steps
-    early = job.latest.get("stopReason")
+    early = job.stop_reason
     if job.state is JobState.SUCCEEDED and job.spec.mode == "train" and len(committed) != done and not early:
         yield f"it has SUCCEEDED with {len(committed)} of {done} steps"
 

@@ -11,6 +11,7 @@ from podyard.db import jobs
 from podyard.db import nodes as node_rows
 from podyard.db import queued_resources as queue_rows
 from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.machine import ResourceKind
 from podyard.domain.node import NodeRecord, NodeState
 from podyard.domain.queued_resource import QueuedResourceState
 
@@ -31,9 +32,9 @@ _AT_WORK = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Leak:
-    """`kind`: node or queuedResource; a node of a queued resource is deleted with it. `why`: in words."""
+    """A node of a queued resource is deleted with it. `why`: in words."""
 
-    kind: str
+    kind: ResourceKind
     name: str
     state: str
     why: str
@@ -52,7 +53,9 @@ def find(uow: UnitOfWork, project: str | None, idle_seconds: float) -> list[Leak
 
 def _of_queued_resources(uow: UnitOfWork, project: str | None) -> Iterator[Leak]:
     for queued in queue_rows.not_in(uow, _AT_WORK, project):
-        yield Leak("queuedResource", queued.name, queued.state, "it holds quota, and neither has nodes nor waits")
+        yield Leak(
+            ResourceKind.QUEUED_RESOURCE, queued.name, queued.state, "it holds quota, and neither has nodes nor waits"
+        )
 
 
 def _of_nodes(uow: UnitOfWork, project: str | None, idle_seconds: float) -> Iterator[Leak]:
@@ -62,9 +65,9 @@ def _of_nodes(uow: UnitOfWork, project: str | None, idle_seconds: float) -> Iter
         why = _past_ttl(uow.now, node) or _idle(uow, node, idle_seconds)
         if why and node.queued_resource:
             # Deleting one node of it would only suspend it.
-            yield Leak("queuedResource", node.queued_resource, node.state, f"node {node.node_id}: {why}")
+            yield Leak(ResourceKind.QUEUED_RESOURCE, node.queued_resource, node.state, f"node {node.node_id}: {why}")
         elif why:
-            yield Leak("node", node.name, node.state, why)
+            yield Leak(ResourceKind.NODE, node.name, node.state, why)
 
 
 def _past_ttl(now: PlatformTime, node: NodeRecord) -> str:

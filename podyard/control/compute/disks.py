@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from podyard.base.errors import failed_precondition, invalid
+from podyard.base.errors import failed_precondition, invalid_field
 from podyard.db import nodes as node_rows
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.node import NodeSpec, kind_of
@@ -20,12 +20,12 @@ def check_modes(kind: AcceleratorType, spec: NodeSpec) -> None:
     seen = set()
     for disk, mode in _disks(spec):
         if disk in seen:
-            raise invalid(f"data disk {disk!r} is named twice", "dataDisks")
+            raise invalid_field(f"data disk {disk!r} is named twice", "data_disks")
         seen.add(disk)
         if mode != READ_ONLY and not kind.is_single_host:
-            raise invalid(
+            raise invalid_field(
                 f"data disk {disk!r}: {kind.name} has {kind.host_count} hosts, so that it takes disks READ_ONLY only",
-                "dataDisks",
+                "data_disks",
             )
 
 
@@ -51,10 +51,10 @@ def check(uow: UnitOfWork, project: str, node_key: str | None, spec: NodeSpec) -
 
 
 def _disks(spec: NodeSpec) -> Iterator[tuple[str, str | None]]:
-    for index, item in enumerate(spec.extras.get("dataDisks", ())):
-        if not item.get("sourceDisk"):
-            raise invalid(f"dataDisks[{index}].sourceDisk is required", f"dataDisks[{index}].sourceDisk")
-        yield _short(item["sourceDisk"]), item.get("mode")
+    for index, disk in enumerate(spec.data_disks):
+        if not disk.source:
+            raise invalid_field(f"dataDisks[{index}].sourceDisk is required", f"data_disks[{index}].source_disk")
+        yield _short(disk.source), disk.mode
 
 
 def _short(source_disk: str) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from podyard.base.clock import RealTime
-from podyard.base.errors import Code, PodyardError, failed_precondition, invalid, not_found
+from podyard.base.errors import Code, PodyardError, failed_precondition, invalid, invalid_field, not_found
 from podyard.control.access import identity
 from podyard.control.compute import lookup
 from podyard.control.platform.agents import poke, require_agent
@@ -111,8 +111,8 @@ def guest_attributes(
     node_id: str,
     query_path: str,
     worker_ids: Sequence[str],
-) -> list[dict[str, Any]]:
-    """Of each worker (none named: all) `{queryPath, items: [{namespace, key, value}]}`, in order of the hosts.
+) -> list[list[dict[str, str]]]:
+    """Of each worker (none named: all) its items `{namespace, key, value}`, in order of the hosts.
 
     The host keys are there from the beginning: gcloud asks for them before any host runs.
     """
@@ -121,12 +121,9 @@ def guest_attributes(
     worker_ids = [worker for worker in worker_ids if worker]  # gcloud names all by an empty one
     for worker in worker_ids:
         if worker not in known:
-            raise invalid(f"worker {worker!r} does not exist: node {node_id} has {len(known)}", "workerIds")
+            raise invalid_field(f"worker {worker!r} does not exist: node {node_id} has {len(known)}", "worker_ids")
     secret = yard.read(uow).secret if known else ""
-    return [
-        {"queryPath": query_path, "items": attribute_items(_guest_attributes(known[worker], secret), query_path)}
-        for worker in (worker_ids or known)
-    ]
+    return [attribute_items(_guest_attributes(known[worker], secret), query_path) for worker in (worker_ids or known)]
 
 
 def _guest_attributes(host: HostRecord, secret: str) -> dict[str, Mapping[str, str]]:
@@ -226,10 +223,9 @@ def facts(uow: UnitOfWork, record: NodeRecord) -> NodeFacts:
     node = node_rows.to_node(uow, record)
     project = projects.read(uow, node.project)
     number = 0 if project is None else project.number
-    account, upcoming = node.spec.extras.get("serviceAccount") or {}, node.upcoming_maintenance
-    # The first of several interfaces is the one that a host is reached by.
-    network = (node.spec.extras.get("networkConfigs") or [node.spec.extras.get("networkConfig") or {}])[0]
-    external = tuple(host.external_ip for host in node.hosts) if network.get("enableExternalIps") else ()
+    account, upcoming = node.spec.service_account, node.upcoming_maintenance
+    network = node.spec.networks[0]  # the first of several interfaces is the one that a host is reached by
+    external = tuple(host.external_ip for host in node.hosts) if network.has_external_ips else ()
     return NodeFacts(
         node_key=node.node_key,
         project=node.project,
@@ -245,9 +241,9 @@ def facts(uow: UnitOfWork, record: NodeRecord) -> NodeFacts:
         description=node.spec.description,
         tags=tuple(node.spec.tags),
         metadata=dict(node.spec.metadata),
-        service_account=account.get("email") or default_service_account(number),
-        scopes=tuple(account.get("scope") or DEFAULT_SCOPES),
-        network=str(network.get("network") or "default").rsplit("/", 1)[-1],
+        service_account=account.email or default_service_account(number),
+        scopes=account.scopes or DEFAULT_SCOPES,
+        network=(network.name or "default").rsplit("/", 1)[-1],
         internal_ips=tuple(host.internal_ip for host in node.hosts),
         external_ips=external,
         maintenance_workers=node.maintenance_workers,

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from podyard.base.clock import PlatformTime
-from podyard.base.errors import Code, failed_precondition, invalid
+from podyard.base.errors import Code, failed_precondition, invalid, invalid_field
 from podyard.control.compute import lookup, nodes, queue_states
 from podyard.control.platform import operations
 from podyard.db import nodes as node_rows
@@ -32,7 +32,7 @@ from podyard.domain.node import (
     UpcomingMaintenance,
     node_name,
 )
-from podyard.domain.operation import Operation
+from podyard.domain.operation import Operation, OperationVerb
 from podyard.domain.principal import Principal
 from podyard.domain.queued_resource import QueuedResourceState, queued_resource_name
 
@@ -55,10 +55,12 @@ def simulate(
     node = lookup.node(uow, principal, "tpu.nodes.simulateMaintenanceEvent", project, zone, node_id)
     workers = _workers(node, worker_ids)
     if node.state is not NodeState.READY:
-        raise nodes.bad_state("simulateMaintenanceEvent", node)
+        raise nodes.bad_state(OperationVerb.SIMULATE_MAINTENANCE_EVENT, node)
     if node.maintenance_workers:
         raise failed_precondition(f"node {node_id} is in a maintenance event already")
-    operation_id = operations.begin(uow, operations.of_node(node), "simulateMaintenanceEvent").operation_id
+    operation_id = operations.begin(
+        uow, operations.of_node(node), OperationVerb.SIMULATE_MAINTENANCE_EVENT
+    ).operation_id
     changed = dataclasses.replace(
         node, health=UNHEALTHY_MAINTENANCE, health_description=_SIMULATED, maintenance_workers=workers
     )
@@ -90,15 +92,15 @@ def schedule(
     if maintenance_type not in MAINTENANCE_TYPES:
         raise invalid(f"type {maintenance_type!r} is neither of {', '.join(MAINTENANCE_TYPES)}", "type")
     if window_end <= window_start or window_start < uow.now:
-        raise invalid("a maintenance window begins in the future, and before it ends", "windowStartTime")
+        raise invalid_field("a maintenance window begins in the future, and before it ends", "window_start_time")
     seconds = fleet.timings.maintenance_seconds
     if window_end < window_start.plus_seconds(seconds):
-        raise invalid(f"a maintenance takes {seconds:g} s: the window is too short", "windowEndTime")
+        raise invalid_field(f"a maintenance takes {seconds:g} s: the window is too short", "window_end_time")
     latest = latest_window_start or window_start
     if not window_start <= latest <= window_end:
-        raise invalid("the latest start of a maintenance lies within its window", "latestWindowStartTime")
+        raise invalid_field("the latest start of a maintenance lies within its window", "latest_window_start_time")
     if node.state is NodeState.DELETING or node.state in NODE_STATES_LOST:
-        raise nodes.bad_state("scheduleMaintenance", node)
+        raise nodes.bad_state(OperationVerb.SCHEDULE_MAINTENANCE, node)
     if node.upcoming_maintenance is not None and node.upcoming_maintenance.maintenance_status == ONGOING:
         raise failed_precondition(f"node {node_id} is in maintenance")
     upcoming = UpcomingMaintenance(
@@ -119,7 +121,7 @@ def perform(uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, z
     """Begins the planned maintenance of a node now; raises FAILED_PRECONDITION when there is none that may be."""
     node = lookup.node(uow, principal, "tpu.nodes.performMaintenance", project, zone, node_id)
     _check(node)
-    operation_id = operations.begin(uow, operations.of_node(node), "performMaintenance").operation_id
+    operation_id = operations.begin(uow, operations.of_node(node), OperationVerb.PERFORM_MAINTENANCE).operation_id
     _begin(uow, fleet, node, operation_id)
     return operations.get(uow, principal, project, zone, operation_id)
 
@@ -144,13 +146,13 @@ def perform_queued_resource(
     wanted = [ids.get(text, text) for text in node_names] or list(found)
     for node_id in wanted:
         if node_id not in found:
-            raise invalid(f"{node_id} is not a node of {name}", "nodeNames")
+            raise invalid_field(f"{node_id} is not a node of {name}", "node_names")
     if queue.state is not QueuedResourceState.ACTIVE:
         raise failed_precondition(f"queued resource {queued_resource_id} is {queue.state}, not ACTIVE")
     for node_id in wanted:
         _check(found[node_id])
     target = operations.of_queued_resource(queue)
-    operation_id = operations.begin(uow, target, "performMaintenanceQueuedResource").operation_id
+    operation_id = operations.begin(uow, target, OperationVerb.PERFORM_MAINTENANCE_QUEUED_RESOURCE).operation_id
     store(uow, queue, dataclasses.replace(queue, pending_operation=operation_id))
     for node_id in dict.fromkeys(wanted):
         _begin(uow, fleet, found[node_id], None)
@@ -222,7 +224,7 @@ def _check(node: NodeRecord) -> None:
     if not upcoming.can_reschedule:
         raise failed_precondition(f"the upcoming maintenance of node {node.node_id} cannot be rescheduled")
     if node.state is not NodeState.READY:
-        raise nodes.bad_state("performMaintenance", node)
+        raise nodes.bad_state(OperationVerb.PERFORM_MAINTENANCE, node)
 
 
 def _may_be_begun_early(node: NodeRecord) -> bool:
@@ -236,5 +238,7 @@ def _workers(node: NodeRecord, worker_ids: Sequence[str | int]) -> tuple[int, ..
     known = {str(index): index for index in range(node.host_count)}
     unknown = [str(worker) for worker in worker_ids if str(worker) not in known]
     if unknown:
-        raise invalid(f"node {node.node_id} has workers 0 to {node.host_count - 1}, not {unknown[0]}", "workerIds")
+        raise invalid_field(
+            f"node {node.node_id} has workers 0 to {node.host_count - 1}, not {unknown[0]}", "worker_ids"
+        )
     return tuple(sorted({known[str(worker)] for worker in worker_ids}))

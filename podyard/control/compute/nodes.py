@@ -12,7 +12,7 @@ from typing import Any
 
 from podyard.base import ids
 from podyard.base.clock import PlatformTime
-from podyard.base.errors import Code, PodyardError, failed_precondition, invalid
+from podyard.base.errors import Code, ErrorInfo, PodyardError, failed_precondition, invalid_field
 from podyard.base.ids import check_resource_id, row_id
 from podyard.control.access import identity
 from podyard.control.compute import disks, lookup, ports, queue_states, quota
@@ -38,7 +38,7 @@ from podyard.domain.node import (
     kind_of,
     node_name,
 )
-from podyard.domain.operation import Operation
+from podyard.domain.operation import Operation, OperationVerb
 from podyard.domain.plan import Place, Wait
 from podyard.domain.principal import Principal
 from podyard.domain.queued_resource import NodeRequest, QueuedResourceRecord
@@ -66,7 +66,7 @@ def create(
 ) -> Operation:
     """Accepts a node: row, operation and first event, in one unit. The loop places it."""
     principal.require("tpu.nodes.create", project, f"projects/{project}/locations/{zone}")
-    check_resource_id(node_id, "nodeId")
+    check_resource_id(node_id, "node_id")
     kind = check_spec(uow, fleet, zone, spec)
     check_asked(spec.reservation_name, project, zone)
     check_account(uow, principal, project, spec)
@@ -75,7 +75,7 @@ def create(
     ports.spending.admit(uow, project, [(node_id, spec)], of_job=job_key is not None)
     node = _new(uow, project, zone, node_id, spec)
     detail = ports.spending.price_warning(uow, zone, spec)
-    operation = operations.begin(uow, operations.of_node(node), "create", detail)
+    operation = operations.begin(uow, operations.of_node(node), OperationVerb.CREATE, detail)
     made = replace(node, pending_operation=operation.operation_id, job_key=job_key, state_reason=initial_state_reason)
     born(uow, made, reason="requested")
     return operation
@@ -143,13 +143,13 @@ def patch(
     identity.project_row(uow, project)  # of two updates at once, the second sees what the first has set
     node = lookup.node(uow, principal, "tpu.nodes.update", project, zone, node_id)
     if node.state not in (NodeState.READY, NodeState.STOPPED):
-        raise bad_state("update", node)
+        raise bad_state(OperationVerb.UPDATE, node)
     spec = changed_spec(node.spec, changes)
-    if {"networkConfig", "networkConfigs"} <= set(spec.extras):
-        raise invalid(f"node {node_id} has networkConfigs, which exclude networkConfig", "networkConfig")
+    if spec.has_both_networks:
+        raise invalid_field(f"node {node_id} has networkConfigs, which exclude networkConfig", "network_config")
     disks.check(uow, project, node.node_key, spec)
     rows.set_spec(uow, node, spec)
-    operation_id = operations.begin(uow, operations.of_node(node), "update").operation_id
+    operation_id = operations.begin(uow, operations.of_node(node), OperationVerb.UPDATE).operation_id
     operations.succeed(uow, operation_id, rows.freeze(uow, replace(node, spec=spec)))
     return operations.get(uow, principal, project, zone, operation_id)
 
@@ -159,16 +159,16 @@ def stop(uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, zone
     if node.host_count > 1:
         raise bad_request(f"stop is only supported for nodes with one host; this one has {node.host_count}", node)
     if node.state is not NodeState.READY:
-        raise bad_state("stop", node)
-    return _begin(uow, node, "stop", fleet.timings.stop_seconds)
+        raise bad_state(OperationVerb.STOP, node)
+    return _begin(uow, node, OperationVerb.STOP, fleet.timings.stop_seconds)
 
 
 def start(uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, zone: str, node_id: str) -> Operation:
     zone_of(fleet, zone)
     node = lookup.node(uow, principal, "tpu.nodes.start", project, zone, node_id)
     if node.state is not NodeState.STOPPED:
-        raise bad_state("start", node)
-    return _begin(uow, node, "start", None)
+        raise bad_state(OperationVerb.START, node)
+    return _begin(uow, node, OperationVerb.START, None)
 
 
 def reimage(
@@ -177,11 +177,11 @@ def reimage(
     """Gives the node another runtime version (v1: TensorFlow version); empty: the same one again. Its jobs end."""
     node = lookup.node(uow, principal, "tpu.nodes.reimage", project, zone, node_id)
     if node.state is not NodeState.READY:
-        raise bad_state("reimage", node)
+        raise bad_state(OperationVerb.REIMAGE, node)
     if version:
         _check_version(fleet, "V1", version, node.kind)
     chosen = version or node.runtime_version
-    operation = operations.begin(uow, operations.of_node(node), "reimage")
+    operation = operations.begin(uow, operations.of_node(node), OperationVerb.REIMAGE)
     changed = replace(
         node,
         runtime_version=chosen,
@@ -196,19 +196,19 @@ def reimage(
 def delete(uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, zone: str, node_id: str) -> Operation:
     node = lookup.node(uow, principal, "tpu.nodes.delete", project, zone, node_id)
     if node.state is NodeState.DELETING:
-        raise bad_state("delete", node)
+        raise bad_state(OperationVerb.DELETE, node)
     if rule := fault_rows.lost_while_deleted(uow, node):
-        operation_id = operations.begin(uow, operations.of_node(node), "delete").operation_id
+        operation_id = operations.begin(uow, operations.of_node(node), OperationVerb.DELETE).operation_id
         with fault_rows.acting(uow):
             take_back(uow, replace(node, pending_operation=operation_id), "preempt", rule.reason)
         return operations.find(uow, project, zone, operation_id)
-    return _begin(uow, node, "delete", fleet.timings.delete_seconds)
+    return _begin(uow, node, OperationVerb.DELETE, fleet.timings.delete_seconds)
 
 
 def delete_as_platform(uow: UnitOfWork, fleet: Fleet, node: NodeRecord) -> None:
     """Deletes a node that the platform made, for a job or a queued resource."""
     if NODE.allows(node.state, "delete"):
-        _begin(uow, node, "delete", fleet.timings.delete_seconds)
+        _begin(uow, node, OperationVerb.DELETE, fleet.timings.delete_seconds)
 
 
 def preempt(uow: UnitOfWork, principal: Principal, project: str, zone: str, node_id: str) -> Node:
@@ -264,12 +264,7 @@ def apply_wait(uow: UnitOfWork, action: Wait) -> None:
     if not action.stockout:
         store(uow, node, replace(node, wait_reason=action.reason))
         return
-    why = {
-        "@type": "type.googleapis.com/google.rpc.ErrorInfo",
-        "reason": action.code.name,
-        "domain": "podyard",
-        "metadata": {"why": action.reason},
-    }
+    why = ErrorInfo(action.code.name, "podyard", {"why": action.reason})
     operations.fail(uow, node.pending_operation, action.code, action.message, [why])
     changed = replace(node, pending_operation=None)
     if node.state is NodeState.CREATING:
@@ -374,18 +369,18 @@ def pass_into(
     return moved
 
 
-def _begin(uow: UnitOfWork, node: NodeRecord, verb: str, seconds: float | None) -> Operation:
+def _begin(uow: UnitOfWork, node: NodeRecord, verb: OperationVerb, seconds: float | None) -> Operation:
     """Moves the node into the passing state of `verb`; `seconds`: when the timer of its end is due."""
     if node.pending_operation is not None:
         text = f"The operation was cancelled: {verb} of the node was requested"
         operations.fail(uow, node.pending_operation, Code.CANCELLED, text)
     operation = operations.begin(uow, operations.of_node(node), verb)
     changed = replace(node, pending_operation=operation.operation_id)
-    moved = move(uow, node, verb, reason=f"{verb} requested", changed=changed)
-    if verb != "start":
+    moved = move(uow, node, verb.value, reason=f"{verb} requested", changed=changed)
+    if verb is not OperationVerb.START:
         ports.end_gangs(uow, node.node_key, f"node {node.node_id}: {verb} requested")
     if seconds is not None:
-        kind = {"stop": "node.stopped", "delete": "node.deleted"}[verb]
+        kind = {OperationVerb.STOP: "node.stopped", OperationVerb.DELETE: "node.deleted"}[verb]
         timers.put(uow, kind, node.node_key, moved.version, uow.now.plus_seconds(seconds))
     _tell_queue(uow, node)
     return operation
@@ -421,8 +416,7 @@ def check_account(uow: UnitOfWork, principal: Principal, project: str, spec: Nod
     """Raises PERMISSION_DENIED when the node's service account may do more than the caller: the node acts as it. Locks
     the project's row: who decides on its quota takes turns."""
     number = identity.project_row(uow, project).number
-    named = spec.extras.get("serviceAccount", {}).get("email")
-    identity.require_no_more(uow, principal, named or default_service_account(number))
+    identity.require_no_more(uow, principal, spec.service_account.email or default_service_account(number))
 
 
 def check_free(uow: UnitOfWork, project: str, zone: str, node_id: str, spec: NodeSpec) -> None:
@@ -439,9 +433,9 @@ def check_spec(uow: UnitOfWork, fleet: Fleet, zone: str, spec: NodeSpec) -> Acce
     fleet.check_offered(zone, kind, spec.usage_class)
     _check_version(fleet, spec.api_version, spec.runtime_version, kind)
     if spec.max_run_seconds is not None and spec.max_run_seconds <= 0:
-        raise invalid("the run duration must be more than zero seconds", "schedulingConfig.maxRunDuration")
+        raise invalid_field("the run duration must be more than zero seconds", "scheduling_config.max_run_duration")
     if spec.termination_time is not None and spec.termination_time <= uow.now.nanos:
-        raise invalid("the termination time lies in the past", "schedulingConfig.terminationTimestamp")
+        raise invalid_field("the termination time lies in the past", "scheduling_config.termination_timestamp")
     disks.check_modes(kind, spec)
     return kind
 
@@ -456,7 +450,7 @@ def _check_version(fleet: Fleet, api_version: str, version: str, kind: Accelerat
         runtime_versions.check_serves(version, kind.generation, unknown_allowed=allowed)
 
 
-def bad_state(verb: str, node: NodeRecord) -> PodyardError:
+def bad_state(verb: OperationVerb, node: NodeRecord) -> PodyardError:
     return bad_request(f"{verb} is not supported while in state {node.state}", node)
 
 

@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from podyard.base.clock import PlatformTime
-from podyard.base.errors import invalid, not_found
+from podyard.base.errors import invalid_field, not_found
 from podyard.control.access import identity
 from podyard.db import fleet as fleet_rows
 from podyard.db import nodes as node_rows
@@ -82,7 +82,9 @@ def defragment(
     snapshot = _snapshot(uow, fleet, principal, project)
     pod = _pod(fleet, project, pod_id)
     if wanted.generation != pod.generation:
-        raise invalid(f"{wanted.name} is not a type of {pod_id}, a pod of {pod.generation.name}", "acceleratorType")
+        raise invalid_field(
+            f"{wanted.name} is not a type of {pod_id}, a pod of {pod.generation.name}", "accelerator_type"
+        )
     kinds = _kinds(uow)
     view = _view(snapshot, pod, kinds, project)
     held = [(item.slice_id, pod_id, item.chips, item.kind) for item in view.slices]

@@ -13,6 +13,7 @@ from podyard.db import queued_resources as queue_rows
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import Fleet, FleetSnapshot
 from podyard.domain.job import Job
+from podyard.domain.machine import ResourceKind
 from podyard.domain.principal import Principal
 from podyard.scheduler.cycle import order
 from podyard.scheduler.jobs import turn
@@ -22,11 +23,11 @@ from podyard.scheduler.queue import NodeGroup, Pool, key_of, pool_of
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Waiting:
-    """One that waits. `kind`: node, queuedResource or job. `position` counts from 1 over all projects: among those that
+    """One that waits. `position` counts from 1 over all projects: among those that
     wait for the pool, or of a job whose node is there, among the jobs that wait for that node."""
 
     name: str
-    kind: str
+    kind: ResourceKind
     position: int
     accelerator_type: str
     priority: int
@@ -62,22 +63,22 @@ def _for_chips(uow: UnitOfWork, snapshot: FleetSnapshot, now: PlatformTime, proj
     return found
 
 
-def _row(group: NodeGroup, kind: str, name: str, position: int, start: PlatformTime | None) -> Waiting:
+def _row(group: NodeGroup, kind: ResourceKind, name: str, position: int, start: PlatformTime | None) -> Waiting:
     first = group[0]
     types = ", ".join(dict.fromkeys(request.accelerator_type.name for request in group))
     return Waiting(name, kind, position, types, first.priority, first.wait_reason, start, first.created)
 
 
-def _names(uow: UnitOfWork, project: str) -> dict[str, tuple[str, str]]:
+def _names(uow: UnitOfWork, project: str) -> dict[str, tuple[ResourceKind, str]]:
     """Key of a group -> (kind, name): a node that the platform makes for a job is shown as the job."""
-    found: dict[str, tuple[str, str]] = {}
+    found: dict[str, tuple[ResourceKind, str]] = {}
     for node in node_rows.of_project(uow, project, None):
-        found[node.node_key] = ("node", node.name)
+        found[node.node_key] = (ResourceKind.NODE, node.name)
     for job in job_rows.list_with_own_node(uow, project):
         if job.node_key in found:
-            found[job.node_key] = ("job", job.name)
+            found[job.node_key] = (ResourceKind.JOB, job.name)
     for key, name in queue_rows.names(uow, project).items():
-        found[key] = ("queuedResource", name)
+        found[key] = (ResourceKind.QUEUED_RESOURCE, name)
     return found
 
 
@@ -90,6 +91,6 @@ def _for_nodes(uow: UnitOfWork, project: str) -> list[tuple[str, Waiting]]:
     for key in sorted(by_node):
         for position, job in enumerate(sorted(by_node[key], key=turn), 1):
             kind, priority = job.accelerator_type, job.spec.priority
-            waiting = Waiting(job.name, "job", position, kind, priority, job.state_reason, None, job.created)
+            waiting = Waiting(job.name, ResourceKind.JOB, position, kind, priority, job.state_reason, None, job.created)
             found.append((job.zone, waiting))
     return found

@@ -13,8 +13,9 @@ from typing import TypeVar
 from podyard.base import ids
 from podyard.base.clock import PlatformTime, seconds_to_nanos
 from podyard.base.durations import duration_text
-from podyard.base.errors import Code, PodyardError, failed_precondition, invalid
+from podyard.base.errors import Code, PodyardError, failed_precondition, invalid_field
 from podyard.base.ids import RESOURCE_ID_LENGTH_MAX, check_resource_id, row_id
+from podyard.base.spelling import camel_case
 from podyard.control.access import identity
 from podyard.control.compute import lookup, nodes, ports, quota
 from podyard.control.compute.queue_states import remind, settle
@@ -27,7 +28,7 @@ from podyard.db.transition import born, move, store
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import Fleet
 from podyard.domain.node import NODE_STATES_LOST, NodeState, kind_of
-from podyard.domain.operation import Operation
+from podyard.domain.operation import Operation, OperationVerb
 from podyard.domain.plan import PlaceGroup, WaitGroup
 from podyard.domain.principal import Principal
 from podyard.domain.queued_resource import (
@@ -62,12 +63,12 @@ def create(
     """
     principal.require("tpu.queuedresources.create", project, f"projects/{project}/locations/{zone}")
     if len(queued_resource_id) > RESOURCE_ID_LENGTH_MAX or _ID.fullmatch(queued_resource_id) is None:
-        raise invalid(f"queuedResourceId {queued_resource_id!r} is not a valid id", "queuedResourceId")
+        raise invalid_field(f"queuedResourceId {queued_resource_id!r} is not a valid id", "queued_resource_id")
     resolved = _resolve(spec, uow.now)
     _check_nodes(uow, fleet, zone, resolved)
     for node in resolved.nodes:
         check_asked(node.spec.reservation_name, project, zone)
-    for account in {str(node.spec.extras.get("serviceAccount")): node.spec for node in resolved.nodes}.values():
+    for account in {node.spec.service_account: node.spec for node in resolved.nodes}.values():
         nodes.check_account(uow, principal, project, account)
     name = queued_resource_name(project, zone, queued_resource_id)
     if rows.find(uow, project, zone, queued_resource_id) is not None:
@@ -115,7 +116,7 @@ def _queue(uow: UnitOfWork, principal: Principal, made: QueuedResourceRecord, de
         accepted = move(uow, accepted, "wait", reason="it waits for chips")
     if made.valid_until is not None:
         timers.put(uow, "queuedResource.expire", key, 0, made.valid_until)
-    return _finish(uow, principal, accepted, "create", detail)
+    return _finish(uow, principal, accepted, OperationVerb.CREATE, detail)
 
 
 def get(uow: UnitOfWork, principal: Principal, project: str, zone: str, queued_resource_id: str) -> QueuedResource:
@@ -149,13 +150,13 @@ def delete(
     queued = lookup.queued_resource(uow, principal, "tpu.queuedresources.delete", project, zone, queued_resource_id)
     found = node_rows.of_queued_resource(uow, queued.queued_resource_key)
     if not QUEUED_RESOURCE.allows(queued.state, "delete"):
-        raise _bad_state("delete", queued)
+        raise _bad_state(OperationVerb.DELETE, queued)
     if found and not force and queued.state not in STATES_DELETED_WITHOUT_FORCE:
         raise failed_precondition(
             f"queued resource {queued_resource_id} is {queued.state} and has nodes: delete them first, or use force"
         )
     operations.fail(uow, queued.pending_operation, Code.CANCELLED, "The queued resource was deleted")
-    operation_id = operations.begin(uow, operations.of_queued_resource(queued), "delete").operation_id
+    operation_id = operations.begin(uow, operations.of_queued_resource(queued), OperationVerb.DELETE).operation_id
     changed = dataclasses.replace(queued, pending_operation=operation_id)
     move(uow, queued, "delete", reason="delete requested", changed=changed)
     _delete_nodes(uow, fleet, queued)
@@ -170,14 +171,14 @@ def reset(
     all of them can be placed. The bounds of its queueing policy were for the first time, and hold no longer."""
     queued = lookup.queued_resource(uow, principal, "tpu.queuedresources.reset", project, zone, queued_resource_id)
     if not QUEUED_RESOURCE.allows(queued.state, "reset"):
-        raise _bad_state("reset", queued)
+        raise _bad_state(OperationVerb.RESET, queued)
     operations.fail(uow, queued.pending_operation, Code.CANCELLED, "The queued resource was reset")
     changed = dataclasses.replace(
         queued, valid_after=None, valid_until=None, state_initiator="", pending_operation=None, repaired=[]
     )
     moved = move(uow, queued, "reset", reason="reset requested", changed=changed)
     _delete_nodes(uow, fleet, queued)
-    return _finish(uow, principal, moved, "reset")
+    return _finish(uow, principal, moved, OperationVerb.RESET)
 
 
 def apply_place_group(uow: UnitOfWork, fleet: Fleet, action: PlaceGroup) -> None:
@@ -292,9 +293,9 @@ def _resolve(spec: QueuedResourceSpec, now: PlatformTime) -> QueuedResourceSpec:
     if spec.valid_until_seconds is not None:
         until = now.plus_seconds(spec.valid_until_seconds)
     if until is not None and until <= now:
-        raise invalid("the end of the queueing policy lies in the past", "queueingPolicy")
+        raise invalid_field("the end of the queueing policy lies in the past", "queueing_policy")
     if after is not None and until is not None and after >= until:
-        raise invalid("the queueing policy ends before it begins", "queueingPolicy")
+        raise invalid_field("the queueing policy ends before it begins", "queueing_policy")
     ends = None if spec.termination_time is None else spec.termination_time.nanos
     made = tuple(
         dataclasses.replace(
@@ -319,12 +320,12 @@ def _first(own: T | None, common: T | None) -> T | None:
 
 def _check_nodes(uow: UnitOfWork, fleet: Fleet, zone: str, spec: QueuedResourceSpec) -> None:
     if not 1 <= len(spec.nodes) <= QUEUED_RESOURCE_NODES_MAX:
-        raise invalid(f"a queued resource asks for 1 to {QUEUED_RESOURCE_NODES_MAX} nodes", "tpu.nodeSpec")
+        raise invalid_field(f"a queued resource asks for 1 to {QUEUED_RESOURCE_NODES_MAX} nodes", "tpu.node_spec")
     seen: set[str] = set()
     for node in spec.nodes:
-        check_resource_id(node.node_id, "nodeId")
+        check_resource_id(node.node_id, "node_id")
         if node.node_id in seen:
-            raise invalid(f"two nodes of the queued resource are called {node.node_id}", "tpu.nodeSpec")
+            raise invalid_field(f"two nodes of the queued resource are called {node.node_id}", "tpu.node_spec")
         seen.add(node.node_id)
         nodes.check_spec(uow, fleet, zone, node.spec)
 
@@ -334,7 +335,7 @@ def _expired_text(queued: QueuedResourceRecord, end: PlatformTime) -> str:
     if spec.valid_until_seconds is not None:
         bound = f"validUntilDuration of {duration_text(seconds_to_nanos(spec.valid_until_seconds))}"
     else:
-        bound = "validInterval" if spec.valid_after is not None else "validUntilTime"
+        bound = camel_case("valid_interval" if spec.valid_after is not None else "valid_until_time")
     waited = f": {queued.wait_reason}" if queued.wait_reason else ""
     return f"The request was not fulfilled by {end.rfc3339()}, the end of its {bound}{waited}"
 
@@ -345,7 +346,7 @@ def _as_planned(uow: UnitOfWork, key: str, version: int) -> QueuedResourceRecord
 
 
 def _finish(
-    uow: UnitOfWork, principal: Principal, queued: QueuedResourceRecord, verb: str, detail: str = ""
+    uow: UnitOfWork, principal: Principal, queued: QueuedResourceRecord, verb: OperationVerb, detail: str = ""
 ) -> Operation:
     """An operation that has ended, with the queued resource as it stands."""
     operation_id = operations.begin(uow, operations.of_queued_resource(queued), verb, detail).operation_id
@@ -353,6 +354,6 @@ def _finish(
     return operations.get(uow, principal, queued.project, queued.zone, operation_id)
 
 
-def _bad_state(verb: str, queued: QueuedResourceRecord) -> PodyardError:
+def _bad_state(verb: OperationVerb, queued: QueuedResourceRecord) -> PodyardError:
     text = f"{verb} is not supported while in state {queued.state}"
     return ids.bad_request(text, queued.queued_resource_key, queued.version)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from podyard.base.errors import Code, PodyardError
+from podyard.base.errors import Code, PodyardError, QuotaFailure
 from podyard.db import faults, quotas
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fault import Subject
@@ -71,12 +71,6 @@ def _exhausted_error(
     project: str, zone: str, kind: AcceleratorType, usage_class: UsageClass, limit: int
 ) -> PodyardError:
     name = quota_name(kind, usage_class)
-    violation = {
-        "subject": f"projects/{project}",
-        "description": f"Quota '{name}' exhausted. Limit {limit} in region {region_of(zone)}",
-    }
-    return PodyardError(
-        Code.RESOURCE_EXHAUSTED,
-        quota_message(zone, kind, usage_class, limit),
-        [{"@type": "type.googleapis.com/google.rpc.QuotaFailure", "violations": [violation]}],
-    )
+    why = f"Quota '{name}' exhausted. Limit {limit} in region {region_of(zone)}"
+    message = quota_message(zone, kind, usage_class, limit)
+    return PodyardError(Code.RESOURCE_EXHAUSTED, message, [QuotaFailure(f"projects/{project}", why)])

@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from podyard.base.clock import PlatformTime
-from podyard.base.errors import Code, PodyardError, failed_precondition, invalid, not_found
+from podyard.base.errors import Code, PodyardError, failed_precondition, invalid, invalid_field, not_found
 from podyard.base.ids import check_resource_id, row_id
 from podyard.control.access import identity
 from podyard.control.compute import nodes
@@ -49,10 +49,10 @@ def create(
     """
     name = reservation_name(project, zone, reservation_id)
     principal.require("podyard.reservations.create", project, name)
-    check_resource_id(reservation_id, "reservationId")
+    check_resource_id(reservation_id, "reservation_id")
     counted = _check(fleet, zone, generation, size, units)
     if ends is not None and ends <= max(uow.now, starts or uow.now):
-        raise invalid("the reservation ends before it begins, or in the past", "endTime")
+        raise invalid_field("the reservation ends before it begins, or in the past", "end_time")
     identity.project_row(uow, project)
     if reservations.find(uow, name) is not None:
         raise PodyardError(Code.ALREADY_EXISTS, f"Resource '{name}' already exists")
@@ -128,7 +128,7 @@ def _check(fleet: Fleet, zone: str, generation: str, size: int, units: str) -> C
     if offer is None or "reserved" not in offer.usage_classes:
         raise invalid(f"{zone} does not offer {generation} as reserved", "generation")
     if units not in tuple(CapacityUnits):
-        raise invalid(f"capacityUnits {units!r} is neither of {', '.join(CapacityUnits)}", "capacityUnits")
+        raise invalid_field(f"capacityUnits {units!r} is neither of {', '.join(CapacityUnits)}", "capacity_units")
     if not 1 <= size <= SIZE_MAX:
         raise invalid(f"the size of a reservation is 1 to {SIZE_MAX} {units}", "size")
     return CapacityUnits(units)

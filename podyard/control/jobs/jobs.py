@@ -54,7 +54,7 @@ def create(
     nodes.zone_of(fleet, zone)
     identity.project_row(uow, project)
     job_key = row_id(uow.streams.stream("jobs"), "job")
-    job_id = job_key[:20] if job_id is None else check_resource_id(job_id, "jobId")
+    job_id = job_key[:20] if job_id is None else check_resource_id(job_id, "job_id")
     if rows.find(uow, project, zone, job_id) is not None:
         raise PodyardError(Code.ALREADY_EXISTS, f"Resource '{job_name(project, zone, job_id)}' already exists")
     if isinstance(node, str):

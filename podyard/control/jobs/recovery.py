@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from podyard.base.clock import PlatformTime
 from podyard.control.compute import nodes, queue_states
 from podyard.db import faults as fault_rows
 from podyard.db import nodes as node_rows
@@ -18,7 +17,7 @@ from podyard.db.timers import Timer
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fault import FaultRule
 from podyard.domain.fleet import Fleet
-from podyard.domain.node import TIMEOUT, UNHEALTHY_TENSORFLOW, NodeRecord, NodeState
+from podyard.domain.node import TIMEOUT, UNHEALTHY_TENSORFLOW, NodeRecord, NodeState, Symptom
 from podyard.domain.slice import PlacedSlice
 from podyard.hardware.torus import chips_of, mask_of
 from podyard.scheduler.recovery import Recovery, decide, hosts_of_slice, links_of_slice
@@ -62,7 +61,7 @@ def _repair(
         node,
         health=damage.health,
         health_description=reason,
-        symptoms=tuple(_symptom(uow.now, damage, reason, worker) for worker in damage.workers),
+        symptoms=tuple(Symptom(uow.now.rfc3339(), damage.symptom, reason, str(worker)) for worker in damage.workers),
         last_pod=leaves,
     )
     moved = nodes.pass_into(uow, node, "repair", "repaired", seconds, reason, changed)
@@ -70,10 +69,6 @@ def _repair(
         queue_states.maintain(uow, node)
     if leaves is not None:
         timers.put(uow, "node.release", node.node_key, moved.version, uow.now)
-
-
-def _symptom(now: PlatformTime, damage: Damage, reason: str, worker: int) -> dict[str, str]:
-    return {"createTime": now.rfc3339(), "symptomType": damage.symptom, "details": reason, "workerId": str(worker)}
 
 
 def on_timer(uow: UnitOfWork, timer: Timer) -> None:

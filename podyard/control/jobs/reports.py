@@ -49,6 +49,7 @@ class Progress:
     pruned: Sequence[int]  # steps whose checkpoints are gone
     lines: Sequence[tuple[int, RealTime, str]]  # seq, at, line
     summary: Mapping[str, Any]
+    resumed_step: int | None = None  # if the checkpoint that was chosen is torn
     is_permanent: bool = False  # of an error: every other attempt would end with it
 
 
@@ -182,8 +183,8 @@ def _written_checkpoints(uow: UnitOfWork, job: Job, saved: Sequence[CheckpointRe
 
 def _keep_progress(uow: UnitOfWork, replica: Replica, attempt: Attempt, progress: Progress) -> None:
     job = read = rows.get(uow, replica.job_key)
-    resumed = progress.summary.get("resumedStep")
-    if isinstance(resumed, int) and 0 <= resumed < attempt.resume_step:
+    resumed = progress.resumed_step
+    if resumed is not None and 0 <= resumed < attempt.resume_step:
         # The checkpoint that was chosen is torn, and the replica went on from the one before.
         before, attempt = attempt, dataclasses.replace(attempt, resume_step=resumed)
         store(uow, before, attempt)

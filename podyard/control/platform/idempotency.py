@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from podyard.base.errors import Code, PodyardError, invalid
+from podyard.base.errors import Code, PodyardError, invalid_field
 from podyard.db import operations, request_ids
 from podyard.db.request_ids import Key
 from podyard.db.unit_of_work import UnitOfWork
@@ -68,7 +68,7 @@ def _check_id(request_id: str) -> str:
     """The id in lower case: two spellings of one UUID are one."""
     found = request_id.lower()
     if _UUID.fullmatch(found) is None or found == _ZERO:
-        raise invalid(f"requestId {request_id!r} is not a UUID, or it is the one of only zeros", "requestId")
+        raise invalid_field(f"requestId {request_id!r} is not a UUID, or it is the one of only zeros", "request_id")
     return found
 
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from podyard.base.errors import Code, PodyardError, not_found
+from podyard.base.errors import Code, Detail, PodyardError, not_found
 from podyard.base.ids import row_id
 from podyard.db import faults, slices
 from podyard.db import nodes as node_rows
@@ -14,21 +14,24 @@ from podyard.db import operations as rows
 from podyard.db.transition import born, move
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fault import Subject
+from podyard.domain.machine import ResourceKind
 from podyard.domain.node import NodeRecord, NodeState
-from podyard.domain.operation import Operation, OperationState, OperationTarget
+from podyard.domain.operation import Operation, OperationState, OperationTarget, OperationVerb
 from podyard.domain.principal import Principal
 from podyard.domain.queued_resource import QueuedResourceRecord
 
 
 def of_node(node: NodeRecord) -> OperationTarget:
-    return OperationTarget("node", node.node_key, node.project, node.zone, node.name)
+    return OperationTarget(ResourceKind.NODE, node.node_key, node.project, node.zone, node.name)
 
 
 def of_queued_resource(queued: QueuedResourceRecord) -> OperationTarget:
-    return OperationTarget("queuedResource", queued.queued_resource_key, queued.project, queued.zone, queued.name)
+    return OperationTarget(
+        ResourceKind.QUEUED_RESOURCE, queued.queued_resource_key, queued.project, queued.zone, queued.name
+    )
 
 
-def begin(uow: UnitOfWork, target: OperationTarget, verb: str, detail: str = "") -> Operation:
+def begin(uow: UnitOfWork, target: OperationTarget, verb: OperationVerb, detail: str = "") -> Operation:
     """Starts an operation. `detail`: what the caller should know."""
     operation = Operation(
         operation_id=row_id(uow.streams.stream("operations"), "operation"),
@@ -48,16 +51,16 @@ def begin(uow: UnitOfWork, target: OperationTarget, verb: str, detail: str = "")
         response=None,
         cancel_requested=False,
         api_version=uow.via,
-        lost=faults.struck(uow, "lostOperation", _subject(target, verb)) is not None,
+        lost=faults.loses_operation(uow, _subject(target, verb)),
         status_detail=detail,
     )
     born(uow, operation, reason=f"{verb} requested")
     return operation
 
 
-def _subject(target: OperationTarget, verb: str) -> Subject:
+def _subject(target: OperationTarget, verb: OperationVerb) -> Subject:
     """An operation, as fault rules match it: by what it acts on, and the method that began it."""
-    method = f"{target.kind}s.{'patch' if verb == 'update' else verb}"
+    method = f"{target.kind}s.{'patch' if verb is OperationVerb.UPDATE else verb}"
     return Subject(target.zone, "", target.project, (target.name.rpartition("/")[2], target.name), method)
 
 
@@ -67,7 +70,7 @@ def succeed(uow: UnitOfWork, operation_id: str | None, response: Mapping[str, An
     _end(uow, operation_id, "succeed", "done", response=response or {})
 
 
-def fail(uow: UnitOfWork, operation_id: str | None, code: Code, message: str, details: Sequence[Any] = ()) -> None:
+def fail(uow: UnitOfWork, operation_id: str | None, code: Code, message: str, details: Sequence[Detail] = ()) -> None:
     event = "cancel" if code is Code.CANCELLED else "fail"
     _end(uow, operation_id, event, message, error_code=int(code), error_message=message, error_details=details)
 
@@ -81,7 +84,7 @@ def _end(
     response: Mapping[str, Any] | None = None,
     error_code: int | None = None,
     error_message: str | None = None,
-    error_details: Sequence[Any] = (),
+    error_details: Sequence[Detail] = (),
 ) -> None:
     operation = None if operation_id is None else rows.find(uow, operation_id)
     if operation is None or operation.done:
@@ -122,7 +125,7 @@ def cancel(uow: UnitOfWork, principal: Principal, project: str, zone: str, opera
     if operation.done:
         return
     rows.request_cancellation(uow, operation_id)
-    if operation.verb != "create" or operation.target_kind != "node":
+    if operation.verb is not OperationVerb.CREATE or operation.target_kind is not ResourceKind.NODE:
         return
     node = node_rows.get_by_key(uow, operation.target_key)
     if node.state is NodeState.CREATING and slices.id_of(uow, node.node_key) is None:

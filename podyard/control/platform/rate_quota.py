@@ -13,7 +13,7 @@ import weakref
 from typing import Protocol
 
 from podyard.base.clock import NANOS_PER_SECOND, RealClock
-from podyard.base.errors import Code, PodyardError
+from podyard.base.errors import Code, PodyardError, QuotaFailure
 from podyard.control.access import identity
 from podyard.db import projects
 from podyard.db.unit_of_work import Database
@@ -107,8 +107,4 @@ def _exhausted_error(database: Database, project: str, name: str, limit: int) ->
         quota_location="global",
         quota_metric=f"tpu.googleapis.com/{snake}",
     )
-    failure = {
-        "@type": "type.googleapis.com/google.rpc.QuotaFailure",
-        "violations": [{"subject": consumer, "description": message}],
-    }
-    return PodyardError(Code.RESOURCE_EXHAUSTED, message, [info, failure])
+    return PodyardError(Code.RESOURCE_EXHAUSTED, message, [info, QuotaFailure(consumer, message)])

@@ -6,7 +6,7 @@ import ipaddress
 
 import pytest
 
-from podyard.base.errors import Code, PodyardError
+from podyard.base.errors import BadRequest, Code, FieldViolation, PodyardError
 from podyard.control.platform import webhook_urls
 from podyard.settings import from_environment
 
@@ -70,7 +70,7 @@ def _why(url: str) -> str | None:
         webhook_urls.check(url, "actions")
     except PodyardError as error:
         assert error.code is Code.INVALID_ARGUMENT
-        assert error.details[0]["fieldViolations"][0]["field"] == "actions"  # type: ignore[index]
+        assert error.details == (BadRequest((FieldViolation("actions", error.message),)),)
         return error.message
     return None
 

@@ -12,7 +12,7 @@ import pytest
 
 from podyard import migrations
 from podyard.base.clock import ClockMode, ManualClock, RealTime
-from podyard.base.errors import Code, PodyardError
+from podyard.base.errors import Code, ErrorInfo, PodyardError, QuotaFailure
 from podyard.control.access import identity
 from podyard.control.platform import rate_quota
 from podyard.db import platform_clock
@@ -83,8 +83,9 @@ def test_the_refusal_is_google_s(parts: Parts) -> None:
     )
     assert (error.code, error.message) == (Code.RESOURCE_EXHAUSTED, text)
     info, failure = error.details
-    assert (info["reason"], info["domain"]) == ("RATE_LIMIT_EXCEEDED", "googleapis.com")
-    assert info["metadata"] == {
+    assert isinstance(info, ErrorInfo)
+    assert (info.reason, info.domain) == ("RATE_LIMIT_EXCEEDED", "googleapis.com")
+    assert info.metadata == {
         "service": "tpu.googleapis.com",
         "consumer": f"projects/{number}",
         "quota_limit": "CreateNodeRequestsPerMinutePerProject",
@@ -92,7 +93,7 @@ def test_the_refusal_is_google_s(parts: Parts) -> None:
         "quota_location": "global",
         "quota_metric": "tpu.googleapis.com/create_node_requests",
     }
-    assert failure["violations"] == [{"subject": f"project_number:{number}", "description": text}]
+    assert failure == QuotaFailure(f"project_number:{number}", text)
 
 
 def test_names_are_those_of_google_s_quota_page() -> None:

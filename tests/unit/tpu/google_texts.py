@@ -24,7 +24,7 @@ from google.protobuf import descriptor_pb2, json_format
 
 from podyard.api.tpu import descriptors, discovery
 from podyard.api.tpu.schema import PROTO_VERSIONS, VERSIONS, Field, enums, messages, methods_of
-from podyard.base import errors, ids
+from podyard.base import error_details, errors, ids
 from podyard.base.errors import Code, PodyardError
 from podyard.control.access import identity
 from podyard.control.platform import rate_quota
@@ -178,13 +178,17 @@ def _texts() -> dict[str, Any]:
         "credentials": identity.INVALID_CREDENTIALS[: len(_CREDENTIALS)],  # what follows is Podyard's
         "permission": _said(lambda: Principal("e", {}).require("tpu.nodes.list", "p", "projects/p"))["message"],
         "API key": _plain(identity.api_key_not_valid()),
-        "error info": identity.error_info("ACCESS_TOKEN_EXPIRED"),
+        "error info": error_details.to_json(identity.error_info("ACCESS_TOKEN_EXPIRED")),
         "metrics": {name: rate_quota.metric_of(name) for name in ("nodes.create", "nodes.list", "default")},
     }
 
 
 def _plain(error: PodyardError) -> dict[str, Any]:
-    return {"code": error.code.name, "message": error.message, "details": list(error.details)}
+    return {
+        "code": error.code.name,
+        "message": error.message,
+        "details": [error_details.to_json(detail) for detail in error.details],
+    }
 
 
 async def _metadata() -> dict[str, Any]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from podyard.api.tpu import reader
 from podyard.api.tpu.schema import VERSIONS, enums, messages, methods
-from podyard.base.errors import Code, PodyardError
+from podyard.base.errors import BadRequest, Code, PodyardError
 from podyard.domain.principal import PERMISSIONS
 
 
@@ -19,8 +19,9 @@ def refused(version: str, message: str, data: Any, path: str = "") -> list[dict[
     with pytest.raises(PodyardError) as caught:
         reader.read(version, message, data, path)
     assert caught.value.code is Code.INVALID_ARGUMENT
-    found: list[dict[str, str]] = caught.value.details[0]["fieldViolations"]  # type: ignore[assignment]
-    return found
+    (detail,) = caught.value.details
+    assert isinstance(detail, BadRequest)
+    return [one._asdict() for one in detail.violations]
 
 
 def test_both_spellings_enums_of_both_kinds_and_numbers_as_text_are_one() -> None:
