@@ -242,7 +242,7 @@ class Stack:
             return subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def celery(self) -> list[psutil.Process]:
-        return [p for p in self.processes() if "podyard.workers.app" in _command(p)]
+        return [p for p in self.processes() if "podyard.workers.celery_worker" in _command(p)]
 
 
 def _command(process: psutil.Process) -> str:

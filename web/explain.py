@@ -1,5 +1,8 @@
 """What explains the hardware: a matrix product cycle by cycle, an all-reduce step by step. The pages show nothing that
-belongs to the project."""
+belongs to the project.
+
+The engine is imported by the first page that needs it: numpy is a tenth of the API's memory and of its start.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,6 @@ from starlette.responses import Response
 from podyard.base.errors import PodyardError, invalid
 from podyard.control.access import identity
 from podyard.engine import film
-from podyard.engine.collectives import explain as reduce
-from podyard.engine.collectives import explain_html as reduce_html
-from podyard.engine.numerics import explain_html
-from podyard.engine.numerics.explain import DATAFLOW_NAMES, SIDE_MAX, explain
 from podyard.engine.timing.systolic import Dataflow
 from podyard.hardware.accelerator_types import all_types
 from podyard.http import context
@@ -34,6 +33,9 @@ def show(
     dataflow: Dataflow = "ws", seed: int = 0,
 ) -> Response:  # fmt: skip
     """The figure of one product, and the form for another; what cannot be shown has its reason above the form."""
+    from podyard.engine.numerics import explain_html
+    from podyard.engine.numerics.explain import DATAFLOW_NAMES, SIDE_MAX, explain
+
     _check(request, project)
     values: dict[str, Any] = {"title": "", "figure": ""}
     failure = None
@@ -53,14 +55,18 @@ def show(
 
 @router.get("/all-reduce")
 def show_all_reduce(
-    request: Request, project: str, ranks: str = "", accelerator_type: str = "", nbytes: int = reduce.DEFAULT_BYTES
+    request: Request, project: str, ranks: str = "", accelerator_type: str = "", nbytes: int | None = None
 ) -> Response:
     """The figure of one all-reduce, and the form for another. An empty field of a form asks for nothing."""
+    from podyard.engine.collectives import explain as reduce
+    from podyard.engine.collectives import explain_html as reduce_html
+
     _check(request, project)
     values: dict[str, Any] = {"title": "", "figure": ""}
     failure = None
+    nbytes = reduce.DEFAULT_BYTES if nbytes is None else nbytes
     try:
-        trace = reduce.explain(_number(ranks), accelerator_type or None, nbytes)
+        trace = reduce.explain(_number(ranks, reduce.RANKS_MAX), accelerator_type or None, nbytes)
         values = {"title": trace.title, "figure": Markup(reduce_html.figure(trace))}
     except PodyardError as error:
         failure = error
@@ -77,12 +83,16 @@ def show_all_reduce(
 
 @router.get("/mxu/{name}")
 def asset(request: Request, project: str, name: Asset) -> Response:
-    return _asset(request, project, explain_html.PACKAGE, name)
+    from podyard.engine.numerics.explain_html import PACKAGE
+
+    return _asset(request, project, PACKAGE, name)
 
 
 @router.get("/all-reduce/{name}")
 def all_reduce_asset(request: Request, project: str, name: Asset) -> Response:
-    return _asset(request, project, reduce_html.PACKAGE, name)
+    from podyard.engine.collectives.explain_html import PACKAGE
+
+    return _asset(request, project, PACKAGE, name)
 
 
 def _asset(request: Request, project: str, package: str, name: Asset) -> Response:
@@ -112,11 +122,11 @@ def _explain(
     )
 
 
-def _number(text: str) -> int | None:
+def _number(text: str, most: int) -> int | None:
     try:
         return int(text) if text else None
     except ValueError:
-        raise invalid(f"ranks are a number from 1 to {reduce.RANKS_MAX}, not {text[:40]!r}", "ranks") from None
+        raise invalid(f"ranks are a number from 1 to {most}, not {text[:40]!r}", "ranks") from None
 
 
 def _check(request: Request, project: str) -> None:

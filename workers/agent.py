@@ -11,7 +11,7 @@ import fcntl
 import hashlib
 import logging
 import os
-import selectors
+import select
 import signal
 import stat
 import subprocess
@@ -33,8 +33,10 @@ from podyard.workers.process_group import Group
 logger = logging.getLogger(__name__)
 
 SYNC_SECONDS = 1.0  # what a lost poke costs; the usual lease is ten times as long
+IDLE_SYNC_SECONDS = 2.5  # while nothing runs here, and a Celery worker takes pokes
 SYNCS_PER_LEASE = 3.0  # at least, however short the lease is: two lost ones must not cost the replicas
 WATCH_SECONDS = 0.05  # how soon the end of a process is seen
+IDLE_SECONDS = 0.25  # between two looks while there is no process; well inside the shortest limit for heartbeats
 CELERY_RESTART_SECONDS = (0.2, 1.0, 3.0, 10.0)  # waits before the 1st, 2nd, ... restart in a row of the Celery worker
 CELERY_STEADY_SECONDS = 30.0
 CELERY_STOP_SECONDS = 3.0
@@ -72,6 +74,7 @@ class Agent:
         self._fence: int | None = None
         self._leaving = False
         self.sync_seconds = SYNC_SECONDS
+        self.idle_sync_seconds = SYNC_SECONDS
 
     def adopt(self) -> None:
         """Takes over what an earlier agent of this folder has left."""
@@ -102,7 +105,8 @@ class Agent:
                 "hostFolders": folders,
             }
             answer = self._api.call("POST", f"{path}:sync", body)
-            self.sync_seconds = min(SYNC_SECONDS, float(answer["leaseSeconds"]) / SYNCS_PER_LEASE)
+            longest = float(answer["leaseSeconds"]) / SYNCS_PER_LEASE
+            self.sync_seconds, self.idle_sync_seconds = min(SYNC_SECONDS, longest), min(IDLE_SYNC_SECONDS, longest)
         except PodyardError as error:
             if error.code is Code.ABORTED:
                 self._fence = None  # another process took this agent's name meanwhile; the newest one has it
@@ -139,6 +143,10 @@ class Agent:
             self._state.on_exited(name, code)
             news = True
         return news
+
+    def is_idle(self) -> bool:
+        """Whether there is no process whose end it would have to see."""
+        return not self._groups and (self._hosts is None or self._hosts.is_idle())
 
     def shut_down(self) -> None:
         """Stops every replica and host, waits for the last process, and says so. Nothing is started from here on."""
@@ -193,9 +201,8 @@ class CeleryChild:
         self._env = dict(env)
         self._clock = clock
         self._argv = [
-            *(sys.executable, "-m", "celery", "-A", "podyard.workers.app", "worker", "-P", "solo"),
-            *("-Q", f"agent.{agent_id},background", "-n", f"{agent_id}@podyard", "-l", "WARNING"),
-            *("--without-gossip", "--without-mingle", "--without-heartbeat"),
+            *(sys.executable, "-m", "podyard.workers.celery_worker"),
+            *(f"{agent_id}@podyard", f"agent.{agent_id},background"),
         ]
         self._read_end, self._write_end = os.pipe()
         self._process: subprocess.Popen[bytes] | None = None
@@ -217,6 +224,9 @@ class CeleryChild:
             env = {**self._env, "PODYARD_AGENT_PIPE": str(self._read_end)}
             self._process = subprocess.Popen(self._argv, env=env, stdin=subprocess.DEVNULL, pass_fds=(self._read_end,))
             self._started = now
+
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
 
     def stop(self) -> None:
         if self._process is not None and self._process.poll() is None:
@@ -258,6 +268,7 @@ def run_agent(
         def stop(_number: int, _frame: FrameType | None) -> None:
             nonlocal stopping
             stopping = True
+            poke.wake()
 
         signal.signal(signal.SIGTERM, stop)
         signal.signal(signal.SIGINT, stop)
@@ -283,7 +294,7 @@ def run_agent(
 def _loop(
     agent: Agent,
     celery: CeleryChild | None,
-    poke: Callable[[float], bool],
+    poke: _Pokes,
     stopping: Callable[[], bool],
     clock: RealClock,
     beat: Callable[[], None],
@@ -293,11 +304,13 @@ def _loop(
         beat()
         if agent.watch() or clock.monotonic_seconds() >= sync_at:
             agent.sync()
-            sync_at = clock.monotonic_seconds() + agent.sync_seconds
             if celery is not None:
                 # After the first sync: what a user waits for is the agent, not its Celery worker.
                 celery.watch()
-        if poke(WATCH_SECONDS):
+            is_poked = celery is not None and celery.is_running()
+            pause = agent.idle_sync_seconds if is_poked and agent.is_idle() else agent.sync_seconds
+            sync_at = clock.monotonic_seconds() + pause
+        if poke.wait(IDLE_SECONDS if agent.is_idle() else WATCH_SECONDS):
             sync_at = float("-inf")
 
 
@@ -406,24 +419,32 @@ def _only_one(path: Path, clock: RealClock) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _pokes(path: Path) -> Iterator[Callable[[float], bool]]:
-    """A FIFO (a path of any length will do, unlike a socket's): yields `wait(seconds) -> was there a poke`."""
+def _pokes(path: Path) -> Iterator[_Pokes]:
     path.unlink(missing_ok=True)
     os.mkfifo(path, 0o600)
     # Opened for both, so that it never ends and never blocks.
     descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-    selector = selectors.DefaultSelector()
-    selector.register(descriptor, selectors.EVENT_READ)
-
-    def wait(seconds: float) -> bool:
-        if not selector.select(seconds):
-            return False
-        os.read(descriptor, POKE_BYTES)
-        return True
-
     try:
-        yield wait
+        yield _Pokes(descriptor)
     finally:
-        selector.close()
         os.close(descriptor)
         path.unlink(missing_ok=True)
+
+
+class _Pokes:
+    """A FIFO: a path of any length will do, unlike a socket's."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def wait(self, seconds: float) -> bool:
+        """Whether there was a poke, which ends the wait."""
+        if not select.select([self._descriptor], [], [], seconds)[0]:
+            return False
+        os.read(self._descriptor, POKE_BYTES)
+        return True
+
+    def wake(self) -> None:
+        """For a signal's handler, which alone ends no wait. A FIFO that is full wakes as well."""
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._descriptor, b".")

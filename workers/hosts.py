@@ -104,6 +104,10 @@ class HostServerChild:
         if self._group is not None and self._stopping_until is not None and now > self._stopping_until:
             process_group.signal_kill(self._group)
 
+    def is_idle(self) -> bool:
+        """Whether no server runs, and none is to be started."""
+        return self._group is None and not self._wanted and not self._listeners
+
     def begin_stop(self) -> None:
         """The agent leaves: every host ends, without its shutdown script, as when a machine is switched off."""
         if self._group is not None:

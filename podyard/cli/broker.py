@@ -49,6 +49,7 @@ def configure(data: Path) -> tuple[Path, str]:
         "appendonly no",
         "maxmemory-policy noeviction",
         "daemonize no",
+        "hz 1",  # nothing expires: it need not wake ten times a second
     ]
     path = folder / "broker.conf"
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

@@ -12,6 +12,7 @@ import errno
 import http.client
 import importlib.util
 import os
+import select
 import signal
 import socket
 import sys
@@ -34,7 +35,8 @@ TAKE_OVER_SECONDS: Mapping[str, float] = {**STOP_SECONDS, "agent": 0.0}
 READY_SECONDS_MAX = 60.0  # the first start on a slow disk makes the schema; beyond this something is wrong
 RESTART_SECONDS = (0.05, 0.2, 0.5, 1.0, 2.0, 5.0)  # waits before the 1st, 2nd, ... restart in a row; the last one stays
 STEADY_SECONDS = 30.0  # a child that has run this long starts again with the first wait
-WATCH_SECONDS = 0.05
+WATCH_SECONDS = 0.25  # between two looks; a signal, as of a child that has ended, makes it look at once
+SIGNALS_BYTES = 4096
 HTTP_BACKLOG = 512  # requests that wait while the API restarts
 PROBE_SECONDS = 0.02
 # A tick that comes this much later than the one before: the machine slept or is starved, and silence proves nothing.
@@ -87,9 +89,25 @@ class Supervisor:
 
     def watch(self) -> None:
         """Restarts children that die or stand still, until a signal asks for the end."""
+        read_end, write_end = os.pipe()
+        os.set_blocking(read_end, False)
+        os.set_blocking(write_end, False)
+        signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
         while not self._stopping:
             self._tick()
-            self._clock.sleep(WATCH_SECONDS)
+            if select.select([read_end], [], [], self._pause_seconds())[0]:
+                os.read(read_end, SIGNALS_BYTES)
+        signal.set_wakeup_fd(-1)
+        os.close(read_end)
+        os.close(write_end)
+
+    def _pause_seconds(self) -> float:
+        now = self._clock.monotonic_seconds()
+        restarts = [child.restart_at - now for child in self._children.values() if child.restart_at is not None]
+        return max(0.0, min(WATCH_SECONDS, self._late_seconds() / 2, *restarts))
+
+    def _late_seconds(self) -> float:
+        return min(LATE_SECONDS_MAX, LATE_SHARE_MAX * self.settings.heartbeat_seconds)
 
     def stop(self) -> None:
         """Stops all children in order, each within its time; nothing that was started here is left running."""
@@ -203,9 +221,7 @@ class Supervisor:
 
     def _tick(self) -> None:
         now = self._clock.monotonic_seconds()
-        limit = self.settings.heartbeat_seconds
-        late_seconds = min(LATE_SECONDS_MAX, LATE_SHARE_MAX * limit)
-        was_late = self._ticked is not None and now - self._ticked > late_seconds
+        was_late = self._ticked is not None and now - self._ticked > self._late_seconds()
         self._ticked = now
         for child in self._children.values():
             child.listen(now)
@@ -283,6 +299,7 @@ def run(settings: Settings) -> int:
     supervisor = Supervisor(settings)
     signal.signal(signal.SIGTERM, supervisor.on_signal)
     signal.signal(signal.SIGINT, supervisor.on_signal)
+    signal.signal(signal.SIGCHLD, lambda _number, _frame: None)  # without a handler it would not wake the supervisor
     try:
         url = supervisor.start()
         if not supervisor._stopping:

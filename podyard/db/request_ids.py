@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 from sqlalchemy import delete, select, tuple_
-from sqlalchemy.dialects import postgresql, sqlite
 
 from podyard.base.clock import PlatformTime
+from podyard.db.driver import insert_with_conflict
 from podyard.db.tables_access import request_ids
 from podyard.db.unit_of_work import UnitOfWork
 
@@ -39,9 +39,13 @@ def list_all(uow: UnitOfWork) -> list[Request]:
 
 def claim(uow: UnitOfWork, key: Key, body_sha256: str) -> bool:
     """Whether the request is ours: no other unit has it, nor is making it."""
-    dialect = postgresql if uow.connection.dialect.name == "postgresql" else sqlite
     values = {**_names(key), "body_sha256": body_sha256, "operation_id": None, "created": uow.now}
-    return uow.execute(dialect.insert(request_ids).values(**values).on_conflict_do_nothing()).rowcount == 1
+    return (
+        uow.execute(
+            insert_with_conflict(request_ids, uow.connection.dialect).values(**values).on_conflict_do_nothing()
+        ).rowcount
+        == 1
+    )
 
 
 def set_operation(uow: UnitOfWork, key: Key, operation_id: str) -> None:

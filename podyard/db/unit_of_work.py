@@ -50,6 +50,7 @@ T = TypeVar("T")
 
 GROUP_UNITS_MAX = 64  # a group this large is long past the point where the shared fsync costs nothing per unit
 GROUP_HOLD_MILLISECONDS = 1.0  # a group of two or more, smaller than the one before, waits this long for each next
+DATA_VERSION = "PRAGMA data_version"  # sqlite.org/pragma.html#pragma_data_version
 UNIT_RETRIES_MAX = 5  # PostgreSQL deadlocks and serialization failures; each retry sees the other's commit
 UNIT_WAIT_SECONDS_MAX = 30.0  # a caller that waits longer than this for the writer is told UNAVAILABLE
 
@@ -103,6 +104,12 @@ class UnitOfWork:
         self.__dict__["clock"] = written
         if self.group is not None:
             self.group["clock"] = written
+
+    def version_of_others(self) -> int | None:
+        """As `Database.version` in a unit that writes, but it changes only when another process commits."""
+        if self.connection.dialect.name != "sqlite":
+            return None
+        return int(self.connection.exec_driver_sql(DATA_VERSION).scalar_one())
 
     @cached_property
     def now(self) -> PlatformTime:
@@ -297,6 +304,15 @@ class Database:
         row: tuple[Any, ...] | None = cursor.fetchone()
         cursor.close()  # ends the read: an open one would keep the log from being checkpointed
         return row
+
+    def version(self) -> int | None:
+        """A number that changes whenever anything is committed; None where the database is not SQLite. Compare it with
+        numbers that the same thread has read. Raises UNAVAILABLE when the database does not answer."""
+        try:
+            row = self.peek(DATA_VERSION, {})
+        except sqlite3.Error as error:
+            raise PodyardError(Code.UNAVAILABLE, "the database does not answer") from error
+        return None if row is None else int(row[0])
 
     def close(self) -> None:
         if self._writer is not None:

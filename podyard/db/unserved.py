@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 from sqlalchemy import delete, func, select
-from sqlalchemy.dialects import postgresql, sqlite
 
 from podyard.base.clock import RealTime
+from podyard.db.driver import insert_with_conflict
 from podyard.db.tables_access import unserved_calls
 from podyard.db.unit_of_work import UnitOfWork
 
@@ -27,8 +27,9 @@ class CountedCall:
 
 def add(uow: UnitOfWork, host: str, method: str, path: str) -> None:
     """Counts a call."""
-    dialect = postgresql if uow.connection.dialect.name == "postgresql" else sqlite
-    made = dialect.insert(unserved_calls).values(host=host, method=method, path=path, calls=1, last=uow.real_now)
+    made = insert_with_conflict(unserved_calls, uow.connection.dialect).values(
+        host=host, method=method, path=path, calls=1, last=uow.real_now
+    )
     again = {"calls": unserved_calls.c.calls + 1, "last": uow.real_now}
     key = [unserved_calls.c.host, unserved_calls.c.method, unserved_calls.c.path]
     uow.execute(made.on_conflict_do_update(index_elements=key, set_=again))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 from sqlalchemy import select
-from sqlalchemy.dialects import postgresql, sqlite
 
 from podyard.base.rng import secret_token
+from podyard.db.driver import insert_with_conflict
 from podyard.db.tables import yard
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.host import ADDRESSES
@@ -34,8 +34,7 @@ def ensure(uow: UnitOfWork) -> Yard:
     can be repeated."""
     row = uow.first(_YARD)
     if row is None:
-        dialect = postgresql if uow.connection.dialect.name == "postgresql" else sqlite
         base = uow.streams.stream("addresses").randrange(ADDRESSES)
-        made = dialect.insert(yard).values(id=1, secret=secret_token(), address_base=base)
+        made = insert_with_conflict(yard, uow.connection.dialect).values(id=1, secret=secret_token(), address_base=base)
         uow.execute(made.on_conflict_do_nothing())  # another process may have made it meanwhile
     return read(uow)

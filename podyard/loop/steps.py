@@ -72,6 +72,10 @@ class Loop:
     # A walk that one round did not end, and the clock's numbers that it goes by: others begin another walk.
     _way: tuple[object, PlatformTime] | None = None
     _closings: Closings = dataclasses.field(init=False)
+    # Until then nothing is to be done as long as the database has this version.
+    _still_until: float = float("-inf")
+    _version: int | None = None
+    _version_of_others: int | None = None
 
     def __post_init__(self) -> None:
         self._suspended_seconds = self.clock.suspended_seconds()
@@ -81,13 +85,34 @@ class Loop:
         """One round; False when another loop leads."""
         if not self.anchor():
             return False
+        if self.clock.monotonic_seconds() < self._still_until and self.database.version() == self._version:
+            return True
+        self._version = self.database.version()
         self.walk()
         self.place()
         self.start_jobs()
         self.follow_budgets()
         self.reconcile()
         self.send()
+        self._rest()
         return True
+
+    def _rest(self) -> None:
+        """Where the round has found nothing to do, the next ones need not look until something is committed, a timer
+        may be due, or it is time to reconcile. On SQLite only, which says at once whether anything is committed."""
+        self._still_until = float("-inf")
+        if self._version is None or self._version != self.database.version():
+            return
+        until = self._reconciled_at + self._period(RECONCILE_SECONDS)
+        left_seconds = max(0.0, until - self.clock.monotonic_seconds())
+
+        def is_time_enough(uow: UnitOfWork) -> bool:
+            # A virtual clock moves by more than the time that passes.
+            is_virtual = uow.clock.mode is ClockMode.VIRTUAL
+            return not is_virtual and timers.first_due(uow, uow.now.plus_seconds(left_seconds)) is None
+
+        if self.database.read(is_time_enough):
+            self._still_until = until
 
     def anchor(self) -> bool:
         now, suspended = self.clock.monotonic_seconds(), self.clock.suspended_seconds()
@@ -96,14 +121,17 @@ class Loop:
             return True
         slept_nanos = seconds_to_nanos(suspended - self._suspended_seconds) if slept else 0
 
-        def body(uow: UnitOfWork) -> int | None:
+        def body(uow: UnitOfWork) -> tuple[int | None, int | None]:
             lease = leases.acquire(uow, leases.LOOP_LEADER, self.owner, LEADER_LEASE_SECONDS)
-            if lease is None:
-                return None
-            platform_clock.tick(uow, lease.fence, self.fence, slept_nanos)
-            return lease.fence
+            if lease is not None:
+                platform_clock.tick(uow, lease.fence, self.fence, slept_nanos)
+            return None if lease is None else lease.fence, uow.version_of_others()
 
-        fence = self.database.run(body, actor=ACTOR)
+        is_seen = self.database.version() == self._version
+        fence, others = self.database.run(body, actor=ACTOR)
+        if is_seen and others == self._version_of_others and fence == self.fence and not slept:
+            self._version = self.database.version()  # only this unit has written
+        self._version_of_others = others
         if slept:
             self._suspended_seconds = suspended
         gap = now - self._anchored_at

@@ -1,0 +1,110 @@
+"""A loop that has nothing to do looks once a second, and at once when anything is committed or due."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+
+import pytest
+
+from podyard.base.clock import ClockMode, ManualClock
+from podyard.control.compute import nodes
+from podyard.db import platform_clock, timers
+from podyard.db.unit_of_work import Database
+from podyard.domain.principal import PLATFORM
+from podyard.loop.steps import ANCHOR_SECONDS, Loop
+from tests.store.queue_play import PROJECT, ZONE, Play, node_spec
+
+TICK_SECONDS = 0.1
+
+
+class _Counted(Loop):
+    looks = 0
+
+    def walk(self) -> None:
+        self.looks += 1
+        super().walk()
+
+    def looks_in(self, clock: ManualClock, seconds: float) -> int:
+        before = self.looks
+        for _ in range(round(seconds / TICK_SECONDS)):
+            clock.advance(TICK_SECONDS)
+            self.round()
+        return self.looks - before
+
+
+@pytest.fixture
+def play(database: Database, clock: ManualClock) -> Play:
+    return Play(database, clock)
+
+
+@pytest.fixture
+def loop(play: Play) -> _Counted:
+    play.loop.stop()
+    loop = _Counted(play.database, play.fleet, lambda *_: None, play.clock, "counted")
+    loop.looks_in(play.clock, 2)
+    return loop
+
+
+@contextlib.contextmanager
+def _other_process(play: Play) -> Iterator[Database]:
+    with contextlib.closing(Database(play.database.url, play.clock)) as database:
+        yield database
+
+
+def _create(play: Play, database: Database) -> None:
+    database.run(lambda uow: nodes.create(uow, play.fleet, PLATFORM, PROJECT, ZONE, "n", node_spec()))
+
+
+def test_looks_once_a_second(play: Play, loop: _Counted) -> None:
+    looks = loop.looks_in(play.clock, 10)
+    assert 10 <= looks <= 12 if play.database.is_sqlite else looks == 100
+
+
+def test_stays_the_leader_and_keeps_the_clock_going(play: Play, loop: _Counted) -> None:
+    before = play.database.read(lambda uow: uow.now)
+    loop.looks_in(play.clock, 10)
+    assert play.database.read(lambda uow: uow.now).seconds_since(before) == pytest.approx(10)
+
+
+def test_what_another_process_commits_is_seen_in_the_next_round(play: Play, loop: _Counted) -> None:
+    with _other_process(play) as other:
+        for ticks in range(7):  # at each place between two anchors and two looks
+            loop.looks_in(play.clock, ticks * TICK_SECONDS)
+            other.run(lambda uow: timers.put(uow, "node.none", "none", 0, uow.now.plus_seconds(3600)))
+            assert loop.looks_in(play.clock, TICK_SECONDS) == 1
+
+
+def test_what_is_committed_next_to_an_anchor_is_seen(
+    play: Play, loop: _Counted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process commits just before the anchor's unit, when the loop has already looked at the version."""
+    while not loop.looks_in(play.clock, TICK_SECONDS):
+        pass  # from here on, an idle loop would not look for a second
+    before, run = loop.looks, play.database.run
+    with _other_process(play) as other:
+
+        def late(body: object, **options: object) -> object:
+            monkeypatch.undo()
+            _create(play, other)
+            return run(body, **options)  # type: ignore[arg-type]
+
+        play.clock.advance(ANCHOR_SECONDS)
+        monkeypatch.setattr(play.database, "run", late)
+        loop.round()
+    assert loop.looks > before
+
+
+def test_a_timer_fires_when_it_is_due(play: Play, loop: _Counted) -> None:
+    with _other_process(play) as other:
+        _create(play, other)
+    loop.looks_in(play.clock, 9.9)
+    assert play.node().state == "CREATING"
+    loop.looks_in(play.clock, 0.3)
+    assert play.node().state == "READY"
+
+
+def test_a_virtual_clock_is_followed_in_each_round(play: Play, loop: _Counted) -> None:
+    play.database.run(lambda uow: platform_clock.write(uow, dataclasses.replace(uow.clock, mode=ClockMode.VIRTUAL)))
+    assert loop.looks_in(play.clock, 1) == 10
