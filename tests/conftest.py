@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
@@ -23,6 +24,10 @@ from podyard.db.unit_of_work import Database
 from podyard.testing.server import write_empty_database
 from tests.stack import Stack
 from tests.waiting import patient, set_slowness, slowness
+
+if TYPE_CHECKING:
+    from tests.builders import Play
+    from tests.yard import Yard
 
 pytest_plugins = ["tests.retry"]
 
@@ -168,3 +173,18 @@ def database(
     with contextlib.closing(Database(url, clock, Streams(0))) as database:
         database.run(lambda uow: platform_clock.set_up(uow, ClockMode.SYSTEM))
         yield database
+
+
+@pytest.fixture
+def play(database: Database, clock: ManualClock) -> Play:
+    from tests.builders import Play
+
+    return Play(database, clock)
+
+
+@pytest.fixture
+def yard(tmp_path: Path) -> Iterator[Yard]:
+    from tests.yard import open_yard
+
+    with open_yard(tmp_path) as found:
+        yield found

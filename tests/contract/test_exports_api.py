@@ -10,10 +10,9 @@ import io
 import json
 import os
 import re
-import threading
 from collections.abc import Callable, Iterator
 from decimal import Decimal
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +37,7 @@ from podyard.settings import from_environment
 from podyard.testing.server import serving, write_empty_database
 from podyard.web import invoice_print
 from podyard.workers import exports as worker
+from tests.listener import listening
 from tests.yard import START, Yard
 
 HERE = "/podyard/v1/projects/demo"
@@ -317,27 +317,14 @@ def test_the_command_writes_each_format(
 def _broken_off() -> Iterator[Client]:
     """A server that breaks every answer off after some of what it has announced."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.send_header("Content-Length", "1000000")
-            self.end_headers()
-            self.wfile.write(b"a" * 500_000)
+    def answer(request: BaseHTTPRequestHandler, _: bytes) -> None:
+        request.send_response(200)
+        request.send_header("Content-Length", "1000000")
+        request.end_headers()
+        request.wfile.write(b"a" * 500_000)
 
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    client = Client(Target(f"http://127.0.0.1:{server.server_port}", "token", "demo", "us-central1-f"))
-    try:
+    with listening(answer) as url, contextlib.closing(Client(Target(url, "token", "demo", "us-central1-f"))) as client:
         yield client
-    finally:
-        client.close()
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 def test_a_download_that_breaks_off_leaves_what_was_there(tmp_path: Path) -> None:

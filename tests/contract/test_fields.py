@@ -73,7 +73,7 @@ def _sample(path: str, kind: dict[str, Any]) -> Any:
 
 
 # Other fields that a field needs.
-_COMPANIONS = {
+_COMPANIONS: dict[str, dict[str, Any]] = {
     "acceleratorConfig.topology": {"acceleratorConfig.type": "V2"},
     "acceleratorConfig.type": {"acceleratorConfig.topology": "2x2"},
     "dataDisks.mode": {"dataDisks.sourceDisk": f"projects/demo/zones/{ZONE}/disks/data"},

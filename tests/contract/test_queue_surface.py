@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,15 +12,9 @@ from click.testing import CliRunner
 from podyard.cli import queue
 from podyard.cli.client import Client, Target
 from podyard.cli.commands import root
-from tests.yard import ZONE, Yard, open_yard
+from tests.yard import ZONE, Yard
 
 OWN = f"/podyard/v1/projects/demo/locations/{ZONE}/reservations"
-
-
-@pytest.fixture
-def yard(tmp_path: Path) -> Iterator[Yard]:
-    with open_yard(tmp_path) as opened:
-        yield opened
 
 
 @pytest.fixture

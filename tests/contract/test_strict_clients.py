@@ -4,8 +4,6 @@ as SkyPilot and Ray fetch it, and the sequences of Terraform's provider."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -14,17 +12,11 @@ from google.cloud import tpu_v1, tpu_v2, tpu_v2alpha1
 from google.longrunning import operations_pb2
 from google.protobuf import json_format
 
-from tests.yard import ZONE, Yard, open_yard
+from tests.yard import ZONE, Yard
 
 PARENT = f"projects/demo/locations/{ZONE}"
 PACKAGES = {"v1": tpu_v1, "v2": tpu_v2, "v2alpha1": tpu_v2alpha1}
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
-
-
-@pytest.fixture
-def yard(tmp_path: Path) -> Iterator[Yard]:
-    with open_yard(tmp_path) as found:
-        yield found
 
 
 def _strict(operation: dict[str, Any]) -> operations_pb2.Operation:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +9,6 @@ import httpx
 import pytest
 
 from tests.yard import ZONE, Yard, open_yard
-
-
-@pytest.fixture
-def yard(tmp_path: Path) -> Iterator[Yard]:
-    with open_yard(tmp_path) as found:
-        yield found
-
 
 BODY: dict[str, Any] = {"acceleratorType": "v2-8", "runtimeVersion": "tpu-vm-base"}
 

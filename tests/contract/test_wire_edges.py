@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +27,6 @@ zones:
   us-central1-f: {v2: {shape: 4x4}, v4: {shape: 4x4x4}}
 timings: {maintenance_seconds: 60}
 """
-
-
-@pytest.fixture
-def yard(tmp_path: Path) -> Iterator[Yard]:
-    with open_yard(tmp_path) as found:
-        yield found
 
 
 def _queued(node: dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:

@@ -33,12 +33,6 @@ QUEUED = f"/v2/{PARENT}/queuedResources"
 VERSIONS = ("v1", "v1alpha1", "v2", "v2alpha1")
 
 
-@pytest.fixture
-def yard(tmp_path: Path) -> Iterator[Yard]:
-    with open_yard(tmp_path) as found:
-        yield found
-
-
 def _details(response: httpx.Response) -> str:
     """The descriptions of an error's google.rpc.BadRequest."""
     assert response.status_code == 400, response.text

@@ -33,7 +33,7 @@ _JOB_SECONDS_MAX = 1800.0
 
 
 @dataclasses.dataclass(frozen=True)
-class Kill:
+class SupervisorKill:
     """`starting`: seconds after which the `up` that followed was killed, too; None if it was not."""
 
     step: int
@@ -43,14 +43,14 @@ class Kill:
 
 
 @dataclasses.dataclass(frozen=True)
-class Outcome:
+class SupervisorOutcome:
     path: str
     steps: int
-    kills: Sequence[Kill]
+    kills: Sequence[SupervisorKill]
     undisturbed_sha256: str
 
 
-def run(stack: Stack, kills: int, seed: int) -> Outcome:
+def run(stack: Stack, kills: int, seed: int) -> SupervisorOutcome:
     """An undisturbed job, then the same one with its supervisor killed `kills` times."""
     chance = random.Random(seed)
     steps = STEPS_PER_KILL * (kills + 1)
@@ -66,10 +66,10 @@ def run(stack: Stack, kills: int, seed: int) -> Outcome:
         stack.wait_steps(path, max(1, round(moment * _SHARE_OF_STEPS * steps)), _JOB_SECONDS_MAX)
         done.append(_kill(stack, path, starting))
     stack.wait_job(path, _JOB_SECONDS_MAX)
-    return Outcome(path, steps, done, stack.params_sha256(calm))
+    return SupervisorOutcome(path, steps, done, stack.params_sha256(calm))
 
 
-def _kill(stack: Stack, path: str, starting: float | None) -> Kill:
+def _kill(stack: Stack, path: str, starting: float | None) -> SupervisorKill:
     job = stack.call("GET", path)
     assert job["state"] == "RUNNING", f"STEPS_PER_KILL are too few for this machine: {job}"
     stack.kill("supervisor")
@@ -79,10 +79,10 @@ def _kill(stack: Stack, path: str, starting: float | None) -> Kill:
     stack.up()
     assert sorted(name for name, _ in stack.main_processes()) == ONE_STACK
     assert stack.status_knows_all()
-    return Kill(job["stepsDone"], job["attempt"], starting, time.monotonic() - begin)
+    return SupervisorKill(job["stepsDone"], job["attempt"], starting, time.monotonic() - begin)
 
 
-def check(stack: Stack, outcome: Outcome) -> None:
+def check(stack: Stack, outcome: SupervisorOutcome) -> None:
     """Everything that must be true in the end; deletes the node."""
     job = stack.call("GET", outcome.path)
     assert job["state"] == "SUCCEEDED", job

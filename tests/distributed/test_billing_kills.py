@@ -23,7 +23,7 @@ from podyard.control.compute import nodes
 from podyard.db import platform_clock
 from podyard.db.tables_billing import invoices, ledger_entries, ledger_transactions, usage_events
 from podyard.db.unit_of_work import Database, UnitOfWork
-from tests.store.queue_play import Play
+from tests.builders import Play
 
 MADE, STOPPED, OVER = (
     RealTime.from_rfc3339(text) for text in ("2026-03-30T00:00:00Z", "2026-03-30T11:59:59.5Z", "2026-04-01T00:00:00Z")

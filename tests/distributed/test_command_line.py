@@ -197,13 +197,14 @@ def _seconds(text: str) -> int:
 def test_an_interrupted_demo_takes_everything_down(tmp_path: Path) -> None:
     env = {**os.environ, "TMPDIR": str(tmp_path)}
     demo = subprocess.Popen([*PODYARD, "demo"], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    assert demo.stdout is not None
-    until(lambda: True if "READY" in demo.stdout.readline() else None, 60, "the first node")
+    said = demo.stdout
+    assert said is not None
+    until(lambda: True if "READY" in said.readline() else None, 60, "the first node")
     (folder,) = tmp_path.glob("podyard-demo-*")
     assert Stack(folder).processes() != []
     demo.send_signal(signal.SIGINT)
-    demo.stdout.read()
-    demo.stdout.close()
+    said.read()
+    said.close()
     assert demo.wait(60) == 130
     assert Stack(folder).processes() == []
     assert not folder.exists()

@@ -6,9 +6,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import queue
-import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import psutil
@@ -20,6 +19,7 @@ from podyard.db.tables_billing import webhooks
 from podyard.db.tables_exports import exports
 from podyard.db.unit_of_work import Database
 from podyard.domain import months
+from tests.listener import listening
 from tests.stack import Stack, kill, open_stack, until
 
 HERE = "/podyard/v1/projects/demo"
@@ -134,30 +134,18 @@ class _Address:
 
     @contextlib.contextmanager
     def open(self) -> Iterator[str]:
-        address = self
+        def answer(request: BaseHTTPRequestHandler, _: bytes) -> None:
+            self.ids.append(request.headers["Podyard-Webhook"])
+            status = self.answers.get()
+            with contextlib.suppress(OSError):  # its sender is dead
+                request.send_response(status)
+                request.end_headers()
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                self.rfile.read(int(self.headers["Content-Length"]))
-                address.ids.append(self.headers["Podyard-Webhook"])
-                status = address.answers.get()
-                with contextlib.suppress(OSError):  # its sender is dead
-                    self.send_response(status)
-                    self.end_headers()
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}/hook"
-        finally:
-            self.answers.put(204)  # for those that still wait
-            server.shutdown()
-            thread.join()
-            server.server_close()
+        with listening(answer) as url:
+            try:
+                yield f"{url}/hook"
+            finally:
+                self.answers.put(204)  # for those that still wait
 
     def wait_for(self, count: int) -> None:
         until(lambda: True if len(self.ids) >= count else None, 20, f"request {count}")

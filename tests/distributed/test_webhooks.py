@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.listener import listening
 from tests.stack import Stack, open_stack, until
 
 HERE = "/podyard/v1/projects/demo"
@@ -29,41 +29,28 @@ def _month_of_event(stack: Stack) -> str:
 def test_a_threshold_of_a_virtual_month_reaches_its_address(tmp_path: Path, broker: dict[str, str]) -> None:
     got: list[tuple[str, bytes]] = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            got.append((self.headers["Podyard-Signature"], body))
-            self.send_response(204)
-            self.end_headers()
+    def answer(request: BaseHTTPRequestHandler, body: bytes) -> None:
+        got.append((request.headers["Podyard-Signature"], body))
+        request.send_response(204)
+        request.end_headers()
 
-        def log_message(self, *_: Any) -> None:
-            pass
+    with listening(answer) as url, open_stack(tmp_path, {"PODYARD_CLOCK": "virtual", **broker}) as stack:
+        hook = f"notify:{url}/hook"
+        budget = stack.call("PUT", f"{HERE}/budgets/b", {"amount": "9", "actions": [hook]})
+        stack.create_node("n", "v2-8", "us-central1-f")
+        stack.call("POST", "/podyard/v1/clock:advance", {"duration": "3h"})
+        until(lambda: got or None, 40, "the webhook")
+        ((signature, body),) = got
+        digest = hmac.new(budget["secret"].encode(), body, hashlib.sha256).hexdigest()
+        assert signature == f"sha256={digest}"
 
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        with open_stack(tmp_path, {"PODYARD_CLOCK": "virtual", **broker}) as stack:
-            hook = f"notify:http://127.0.0.1:{server.server_port}/hook"
-            budget = stack.call("PUT", f"{HERE}/budgets/b", {"amount": "9", "actions": [hook]})
-            stack.create_node("n", "v2-8", "us-central1-f")
-            stack.call("POST", "/podyard/v1/clock:advance", {"duration": "3h"})
-            until(lambda: got or None, 40, "the webhook")
-            ((signature, body),) = got
-            digest = hmac.new(budget["secret"].encode(), body, hashlib.sha256).hexdigest()
-            assert signature == f"sha256={digest}"
+        def done() -> Any:
+            (event,) = stack.call("GET", f"{HERE}/budgetEvents")["events"]
+            (sent,) = event["webhooks"]
+            return sent if sent["done"] else None
 
-            def done() -> Any:
-                (event,) = stack.call("GET", f"{HERE}/budgetEvents")["events"]
-                (sent,) = event["webhooks"]
-                return sent if sent["done"] else None
-
-            assert until(done, 10, "the record")["outcome"] == "204"
-            begun = stack.call("POST", f"{HERE}/exports", {"format": "csv", "month": _month_of_event(stack)})
-            path = f"/podyard/v1/{begun['name']}"
-            until(lambda: stack.call("GET", path).get("response"), 30, "the export")
-            assert stack.http.get(f"{path}:download").text.count("\r\n") > 1
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+        assert until(done, 10, "the record")["outcome"] == "204"
+        begun = stack.call("POST", f"{HERE}/exports", {"format": "csv", "month": _month_of_event(stack)})
+        path = f"/podyard/v1/{begun['name']}"
+        until(lambda: stack.call("GET", path).get("response"), 30, "the export")
+        assert stack.http.get(f"{path}:download").text.count("\r\n") > 1

@@ -14,7 +14,7 @@ PAUSE_SECONDS = 10.0
 
 
 @dataclasses.dataclass
-class Run:
+class OracleRun:
     """An attempt that has not ended."""
 
     state: str  # STARTING, RUNNING, ENDING
@@ -37,7 +37,7 @@ class Work:
     batch: int
     least: int | None = None
     most: int | None = None
-    run: Run | None = None
+    run: OracleRun | None = None
 
     def counts(self) -> list[int]:
         """Numbers of replicas, one on each host, that the batch divides for."""
@@ -52,7 +52,7 @@ class Work:
 
 
 @dataclasses.dataclass
-class World:
+class OracleWorld:
     """`agents`: the places of those that live; `dead`: of the others. An agent may hold more than it has places for."""
 
     works: list[Work]
@@ -83,7 +83,7 @@ class Decided:
     waits: set[str] = dataclasses.field(default_factory=set)
 
 
-def starts(world: World) -> Decided:
+def starts(world: OracleWorld) -> Decided:
     found, ready, rivals = Decided(), list[Work](), list[Work]()
     for work in _in_turn([work for work in world.works if work.waits]):
         if work.run is not None:
@@ -105,7 +105,7 @@ def starts(world: World) -> Decided:
     return found
 
 
-def sizes(world: World, only: str | None = None) -> dict[str, int]:
+def sizes(world: OracleWorld, only: str | None = None) -> dict[str, int]:
     """The job whose gang is asked to leave for another size, with the number of hosts that it may have."""
     if any(work.run is not None and work.run.asked for work in world.works):
         return {}
@@ -125,7 +125,7 @@ def sizes(world: World, only: str | None = None) -> dict[str, int]:
     return {}
 
 
-def _rivals_of_running(world: World) -> list[Work]:
+def _rivals_of_running(world: OracleWorld) -> list[Work]:
     return [
         work
         for work in world.works
@@ -139,7 +139,7 @@ def _rivals_of_running(world: World) -> list[Work]:
     ]
 
 
-def _run(work: Work) -> Run:
+def _run(work: Work) -> OracleRun:
     assert work.run is not None
     return work.run
 
@@ -161,7 +161,7 @@ def _in_turn(works: Sequence[Work]) -> list[Work]:
     return found
 
 
-def _is_kept_off(world: World, work: Work, found: Decided) -> bool:
+def _is_kept_off(world: OracleWorld, work: Work, found: Decided) -> bool:
     others = [other for other in world.works if other is not work and other.node == work.node]
     for other in others:
         if other.run is not None:
@@ -190,7 +190,7 @@ def _least_need(work: Work, rival: Work, free: int) -> int:
     return min(rival.counts()) if _yields_to(work, rival) else 0
 
 
-def _count(world: World, work: Work, rivals: Sequence[Work]) -> int | None:
+def _count(world: OracleWorld, work: Work, rivals: Sequence[Work]) -> int | None:
     free = world.free()
     left = free - sum(_least_need(work, rival, free) for rival in rivals)
     fits = [count for count in work.counts() if count <= left]
@@ -199,7 +199,7 @@ def _count(world: World, work: Work, rivals: Sequence[Work]) -> int | None:
     return min(work.counts()) if min(work.counts()) <= free else None
 
 
-def _take(world: World, work: Work) -> str:
+def _take(world: OracleWorld, work: Work) -> str:
     """The first of the agents with the most empty places."""
     empty = {name: places.count(None) for name, places in world.agents.items()}
     name = min(name for name, count in empty.items() if count == max(empty.values()))
@@ -207,7 +207,7 @@ def _take(world: World, work: Work) -> str:
     return name
 
 
-def _shrink_others(world: World, work: Work, found: Decided) -> None:
+def _shrink_others(world: OracleWorld, work: Work, found: Decided) -> None:
     if any(other.run is not None and other.run.asked for other in world.works):
         return
     missing = min(work.counts()) - world.free()

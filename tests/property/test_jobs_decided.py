@@ -24,7 +24,7 @@ from podyard.scheduler import attempts as attempt_rules
 from podyard.scheduler import jobs, places
 from podyard.scheduler.places import Contender
 from tests.property import job_oracle as oracle
-from tests.property.job_oracle import Run, Work, World
+from tests.property.job_oracle import OracleRun, OracleWorld, Work
 
 T = TypeVar("T")
 NOW = RealTime(1_000 * 10**9)
@@ -35,7 +35,7 @@ class Choose(Protocol):
     def __call__(self, options: Sequence[T], /) -> T: ...
 
 
-def make_world(choose: Choose) -> World:
+def make_world(choose: Choose) -> OracleWorld:
     """Up to seven jobs on five nodes, two agents that live, with few places, and one that does not. A node has one
     gang at most."""
     works: list[Work] = []
@@ -56,7 +56,7 @@ def make_world(choose: Choose) -> World:
         if state in ("RUNNING", "PREPARING", "ENDING"):
             if any(other.run is not None and other.node == work.node for other in works):
                 continue
-            work.run = Run(
+            work.run = OracleRun(
                 state={"PREPARING": "STARTING"}.get(state, state),
                 hosts=choose(dataclasses.replace(work, most=None).counts()),
                 seconds=float(choose(range(31))),
@@ -72,20 +72,20 @@ def make_world(choose: Choose) -> World:
         agents[name] += [None] * choose([0, 0, 1, 2, 3, 5])
     dead = {"dead": agents.pop("dead")}
     blocked = {choose(NODES)} if choose(range(3)) == 0 else set()
-    return World(works, agents, dead, blocked, choose([{}, {"p": 4.0}, {"q": 4.0}]))
+    return OracleWorld(works, agents, dead, blocked, choose([{}, {"p": 4.0}, {"q": 4.0}]))
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> World:
+def worlds(draw: st.DrawFn) -> OracleWorld:
     return make_world(lambda options: draw(st.sampled_from(options)))
 
 
-def snapshot_of(world: World) -> JobSnapshot:
+def snapshot_of(world: OracleWorld) -> JobSnapshot:
     free = {name: held.count(None) for name, held in world.agents.items()}
     return JobSnapshot(tuple(_active(world, work) for work in world.works), free, world.shares)
 
 
-def _active(world: World, work: Work) -> ActiveJob:
+def _active(world: OracleWorld, work: Work) -> ActiveJob:
     held = {name: places.count(work.name) for name, places in {**world.agents, **world.dead}.items()}
     state = NodeState.STOPPED if work.node in world.blocked else NodeState.READY
     attempt = None if work.run is None else _attempt(work, work.run)
@@ -120,7 +120,7 @@ def _job(work: Work) -> Job:
     )
 
 
-def _attempt(work: Work, run: Run) -> Attempt:
+def _attempt(work: Work, run: OracleRun) -> Attempt:
     return Attempt(
         attempt_id=work.name,
         job_key=work.name,
@@ -145,11 +145,11 @@ def _starts_of(plan: JobPlan) -> oracle.Decided:
     )
 
 
-def starts_as_the_oracle(world: World) -> bool:
+def starts_as_the_oracle(world: OracleWorld) -> bool:
     return _starts_of(jobs.decide_starts(snapshot_of(world), NOW)) == oracle.starts(copy.deepcopy(world))
 
 
-def sizes_as_the_oracle(world: World, only: str | None = None) -> bool:
+def sizes_as_the_oracle(world: OracleWorld, only: str | None = None) -> bool:
     snapshot = snapshot_of(world)
     plan = jobs.decide_sizes(snapshot, NOW) if only is None else jobs.decide_size_of(snapshot, only)
     return [leave.attempt.attempt_id for leave in plan.yields] == list(oracle.sizes(copy.deepcopy(world), only))
@@ -157,19 +157,19 @@ def sizes_as_the_oracle(world: World, only: str | None = None) -> bool:
 
 @settings(max_examples=600, deadline=None)
 @given(worlds())
-def test_gangs_start_and_make_room_as_the_oracle_says(world: World) -> None:
+def test_gangs_start_and_make_room_as_the_oracle_says(world: OracleWorld) -> None:
     assert starts_as_the_oracle(world)
 
 
 @settings(max_examples=400, deadline=None)
 @given(worlds(), st.sampled_from([None, "j0", "j1", "j2", "j3"]))
-def test_gangs_change_their_size_as_the_oracle_says(world: World, only: str | None) -> None:
+def test_gangs_change_their_size_as_the_oracle_says(world: OracleWorld, only: str | None) -> None:
     assert sizes_as_the_oracle(world, only)
 
 
 @settings(max_examples=300, deadline=None)
 @given(worlds(), st.randoms(use_true_random=False))
-def test_every_plan_keeps_the_rules(world: World, chance: random.Random) -> None:
+def test_every_plan_keeps_the_rules(world: OracleWorld, chance: random.Random) -> None:
     snapshot = snapshot_of(world)
     plan = jobs.decide_starts(snapshot, NOW)
     mixed = dataclasses.replace(snapshot, jobs=tuple(chance.sample(snapshot.jobs, len(snapshot.jobs))))
@@ -195,8 +195,8 @@ def test_every_plan_keeps_the_rules(world: World, chance: random.Random) -> None
 
 
 def test_a_gang_that_does_not_leave_in_time_ends() -> None:
-    work = Work("j0", "p", 0, 1, "RUNNING", "n0", 96, 1, None, Run("RUNNING", 4, 100.0, asked=True))
-    snapshot = snapshot_of(World([work], {"a": [None] * 4}, {}, set(), {}))
+    work = Work("j0", "p", 0, 1, "RUNNING", "n0", 96, 1, None, OracleRun("RUNNING", 4, 100.0, asked=True))
+    snapshot = snapshot_of(OracleWorld([work], {"a": [None] * 4}, {}, set(), {}))
     just = NOW.plus_seconds(jobs.YIELD_SECONDS_MAX)
     assert jobs.decide_sizes(snapshot, just) == JobPlan()
     (leave,) = jobs.decide_sizes(snapshot, just.plus_seconds(0.1)).ends
@@ -225,7 +225,7 @@ def _replica(rank: int, state: str, outcome: str | None) -> Replica:
 def test_every_gang_is_settled_as_the_oracle_says(size: int, state: str, asked_for: str | None) -> None:
     work = Work("j0", "p", 0, 1, "RUNNING", "n0", 96)
     yields = None if asked_for is None else AttemptOutcome(asked_for)
-    attempt = dataclasses.replace(_attempt(work, Run(state, 4, 0.0)), yield_outcome=yields)
+    attempt = dataclasses.replace(_attempt(work, OracleRun(state, 4, 0.0)), yield_outcome=yields)
     for said in oracle.gangs(size):
         gang = [_replica(rank, *one) for rank, one in enumerate(said)]
         found = attempt_rules.settle(attempt, gang)
@@ -237,7 +237,7 @@ def test_every_gang_is_settled_as_the_oracle_says(size: int, state: str, asked_f
 
 
 @functools.cache
-def cases() -> tuple[World, ...]:
+def cases() -> tuple[OracleWorld, ...]:
     return tuple(make_world(random.Random(seed).choice) for seed in range(3000))
 
 

@@ -25,8 +25,8 @@ from podyard.db.unit_of_work import Database, UnitOfWork
 from podyard.domain.node import NODE, UsageClass, kind_of
 from podyard.domain.queued_resource import QUEUED_RESOURCE
 from podyard.testing.server import write_empty_database
+from tests.builders import FLEET, PROJECT, Play, node_spec, request
 from tests.conftest import START
-from tests.store.queue_play import FLEET, PROJECT, Play, node_spec, request
 from tests.unit.scheduler.scheduling import assert_no_overlap
 
 QUOTA = 48

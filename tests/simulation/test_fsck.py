@@ -26,7 +26,7 @@ from podyard.db.tables_queue import queued_resources as queued_table
 from podyard.db.unit_of_work import Database, UnitOfWork
 from podyard.domain.node import UsageClass
 from podyard.pricing.current_card import default_rate_card
-from tests.store.queue_play import PROJECT, Play, request
+from tests.builders import PROJECT, Play, request
 from tests.yard import Yard, open_yard
 
 HOUR = 3600.0

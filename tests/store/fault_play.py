@@ -12,7 +12,7 @@ from podyard.db.tables_compute import slices
 from podyard.domain.fault import FaultRule
 from podyard.domain.principal import PLATFORM
 from podyard.domain.slice import chips_from_text
-from tests.store.queue_play import Play
+from tests.builders import Play
 
 
 def add(play: Play, effect: str, **fields: Any) -> str:

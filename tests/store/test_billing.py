@@ -23,7 +23,6 @@ from podyard.db import ledger, timers
 from podyard.db.tables_billing import adjustments, ledger_entries, ledger_transactions
 from podyard.db.tables_billing import commitments as table_of_commitments
 from podyard.db.tables_billing import invoices as table_of_invoices
-from podyard.db.unit_of_work import Database
 from podyard.domain.account import Account
 from podyard.domain.invoice import Purchase
 from podyard.domain.ledger import LedgerEntry
@@ -31,17 +30,12 @@ from podyard.domain.principal import PLATFORM, Principal
 from podyard.http import several_units
 from podyard.pricing.current_card import default_rate_card
 from podyard.pricing.sku import RateCard, make_sku, make_version
-from tests.store.queue_play import PROJECT, ZONE, Play
+from tests.builders import PROJECT, ZONE, Play
 
 DAY = 86_400
 PARTS_PER_CENT = 26_280_000_000_000
 READY_MARCH = 31 * DAY - 10  # a node that is made with the month is READY 10 s later
 SKU = "tpu-v2-device/us-central1/on-demand"
-
-
-@pytest.fixture
-def play(database: Database, clock: ManualClock) -> Play:
-    return Play(database, clock)
 
 
 def _close(play: Play, month: str, **options: Any) -> Any:

@@ -26,15 +26,10 @@ from podyard.db.unit_of_work import Database
 from podyard.domain.budget import Budget, BudgetScope
 from podyard.domain.principal import PLATFORM
 from podyard.pricing.current_card import default_rate_card
-from tests.store.queue_play import FLEET, PROJECT, ZONE, Play, node_spec, request
+from tests.builders import FLEET, PROJECT, ZONE, Play, node_spec, request
 
 DAY = 86_400
 URL = "http://127.0.0.1:9/hook"
-
-
-@pytest.fixture
-def play(database: Database, clock: ManualClock) -> Play:
-    return Play(database, clock)
 
 
 def _set(play: Play, name: str = "b", **fields: Any) -> Any:

@@ -21,20 +21,15 @@ from podyard.db import leases, platform_clock
 from podyard.db.tables import leases as leases_table
 from podyard.db.tables_billing import invoices as table_of_invoices
 from podyard.db.tables_billing import ledger_transactions, usage_events
-from podyard.db.unit_of_work import Database, UnitOfWork
+from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.principal import PLATFORM
 from podyard.http import several_units
 from podyard.pricing.current_card import default_rate_card
-from tests.store.queue_play import PROJECT, Play, node_spec
+from tests.builders import PROJECT, Play, node_spec
 
 DAY = 86_400
 CARD = default_rate_card()
 Change = Callable[[Play], None]
-
-
-@pytest.fixture
-def play(database: Database, clock: ManualClock) -> Play:
-    return Play(database, clock)
 
 
 def _stop(play: Play) -> None:

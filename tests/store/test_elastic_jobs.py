@@ -11,43 +11,25 @@ from podyard.base.clock import ManualClock
 from podyard.base.errors import Code, PodyardError
 from podyard.base.training_settings import TrainingSettings
 from podyard.control.access import identity
-from podyard.control.jobs import gangs, jobs, reports
-from podyard.control.platform import agents
-from podyard.db import replicas
+from podyard.control.jobs import gangs, jobs
 from podyard.db.tables_jobs import jobs as jobs_table
 from podyard.db.transition import born, move
 from podyard.db.unit_of_work import Database, UnitOfWork
 from podyard.domain.fleet_file import instant_fleet
 from podyard.domain.job import Elastic, Job, JobRequest
 from podyard.domain.principal import PLATFORM, Principal
-from podyard.domain.replica import Replica
 from podyard.scheduler.jobs import RESIZE_PAUSE_SECONDS, YIELD_SECONDS_MAX
-from tests.builders import node_record
-from tests.store.reports import progress
+from tests.builders import PROJECT, Play, node_record
 
-PROJECT, ZONE = "demo", "europe-west4-a"
-AGENT = Principal("agent", {}, agent_id="local")
+ZONE = "europe-west4-a"
 
 
-class Play:
-    """The agent `local` and its replicas, who say what they are told to say."""
+class Gangs(Play):
+    """A node that is READY; its gangs are started and resized when a test says so."""
 
     def __init__(self, database: Database, clock: ManualClock) -> None:
-        self.database = database
-        self.clock = clock
-        self.fence = 0
-        database.run(lambda uow: identity.bootstrap(uow, "owner", "agent", "local"))
+        super().__init__(database, clock, instant_fleet())
         database.run(_ready_node)
-
-    def register(self, replicas_max: int) -> None:
-        self.fence = self.database.run(
-            lambda uow: agents.register(uow, AGENT, "local", replicas_max, 4, "127.0.0.1", 1)
-        )
-
-    def wait(self, seconds: float) -> None:
-        """Time passes; the agent lives."""
-        self.clock.advance(seconds)
-        self.database.run(lambda uow: reports.sync(uow, AGENT, "local", self.fence, []))
 
     def submit(self, job: str = "j", node: str = "pod", project: str = PROJECT, **fields: Any) -> None:
         asked = JobRequest(recipe="digits-cnn", steps=10, **fields)
@@ -64,27 +46,15 @@ class Play:
         found = self.database.read(lambda uow: jobs.attempts(uow, PLATFORM, project, ZONE, job))
         return [(hosts, attempt.global_batch, attempt.outcome) for attempt, hosts, _ in found]
 
-    def gang(self) -> list[Replica]:
-        """By rank."""
-        live = self.database.read(replicas.list_live)
-        return sorted(live, key=lambda replica: replica.rank)
-
-    def report(self, replica: Replica, state: str = "RUNNING", **fields: Any) -> str:
-        said = progress(self.database, replica, state, **fields)
-        caller = Principal("replica", {}, attempt_id=replica.attempt_id)
-        return self.database.run(lambda uow: reports.report(uow, caller, replica.replica_id, said))
-
     def run_all(self) -> None:
         """Every replica that has been started runs; those that are to yield have done so, and have gone."""
-        for replica in self.gang():
+        for replica in self.live():
             if replica.state == "PENDING":
-                self.report(replica)
-        for replica in self.gang():
+                self.say(replica)
+        for replica in self.live():
             if replica.desired == "YIELD":
-                self.report(replica, "YIELDED")
-        stopped = [r for r in self.gang() if r.desired == "STOP"]
-        gone = [reports.ReplicaReport(r.replica_id, r.fence, "EXITED", "gone") for r in stopped]
-        self.database.run(lambda uow: reports.sync(uow, AGENT, "local", self.fence, gone))
+                self.say(replica, "YIELDED")
+        self.exit([replica for replica in self.live() if replica.desired == "STOP"])
 
     def look(self, seconds: float = 0.0) -> None:
         """What a round of the loop does for jobs, and what the processes do then."""
@@ -98,14 +68,13 @@ class Play:
     def counts(self) -> dict[str, int]:
         """Processes of each job that runs."""
         found: dict[str, int] = {}
-        for replica in self.gang():
+        for replica in self.live():
             found[replica.job_key] = found.get(replica.job_key, 0) + 1
         ids = {row["job_key"]: row["job_id"] for row in self.database.read(lambda uow: uow.all(select(jobs_table)))}
         return {ids[key]: count for key, count in sorted(found.items(), key=lambda item: ids[item[0]])}
 
     def exit_all(self) -> None:
-        gone = [reports.ReplicaReport(r.replica_id, r.fence, "EXITED", "gone") for r in self.gang()]
-        self.database.run(lambda uow: reports.sync(uow, AGENT, "local", self.fence, gone))
+        self.exit(self.live())
 
     def grow(self) -> None:
         """The loop's look, after the pause, with an agent that lives."""
@@ -120,25 +89,25 @@ def _ready_node(uow: UnitOfWork, name: str = "pod", number: int = 1, project: st
 
 
 @pytest.fixture
-def play(database: Database, clock: ManualClock) -> Play:
-    return Play(database, clock)
+def play(database: Database, clock: ManualClock) -> Gangs:
+    return Gangs(database, clock)
 
 
 def _saved(step: int, best: bool = False) -> dict[str, Any]:
     return {"step": step, "name": f"c{step}", "sha256": "0" * 64, "best": best}
 
 
-def test_an_elastic_job_shrinks_yields_and_grows_back(play: Play) -> None:
+def test_an_elastic_job_shrinks_yields_and_grows_back(play: Gangs) -> None:
     play.register(2)
     play.submit(elastic=Elastic(1, "scale", "linear"))
     assert play.database.run(gangs.start_waiting) == 1
     assert play.attempts() == [(2, 64, None)]
-    first, second = play.gang()
-    assert [play.report(replica) for replica in (first, second)] == ["RUN", "RUN"]
+    first, second = play.live()
+    assert [play.say(replica) for replica in (first, second)] == ["RUN", "RUN"]
     play.register(4)
     play.grow()
-    assert play.report(first, "YIELDED", checkpoints=[_saved(3)]) == "YIELD"
-    assert play.report(second, "YIELDED") == "STOP"
+    assert play.say(first, "YIELDED", checkpoints=[_saved(3)]) == "YIELD"
+    assert play.say(second, "YIELDED") == "STOP"
     assert play.job().state == "RECOVERING"
     play.exit_all()
     assert play.database.run(gangs.start_waiting) == 1
@@ -147,28 +116,28 @@ def test_an_elastic_job_shrinks_yields_and_grows_back(play: Play) -> None:
     assert (job.failures, job.preemptions, job.steps_done) == (0, 0, 3)
 
 
-def test_a_gang_is_ended_when_it_does_not_yield(play: Play) -> None:
+def test_a_gang_is_ended_when_it_does_not_yield(play: Gangs) -> None:
     play.register(2)
     play.submit(elastic=Elastic(1, "keep", "keep"))
     play.database.run(gangs.start_waiting)
-    for replica in play.gang():
-        play.report(replica)
+    for replica in play.live():
+        play.say(replica)
     play.register(4)
     play.grow()
     play.clock.advance(YIELD_SECONDS_MAX)
     play.database.run(gangs.resize)
-    assert {replica.desired for replica in play.gang()} == {"YIELD"}
+    assert {replica.desired for replica in play.live()} == {"YIELD"}
     play.clock.advance(0.1)
     play.database.run(gangs.resize)
-    assert {replica.desired for replica in play.gang()} == {"STOP"}
+    assert {replica.desired for replica in play.live()} == {"STOP"}
     assert play.attempts() == [(2, 128, "RESIZED")]
 
 
-def test_evaluations_best_and_pruned_checkpoints_are_kept_and_dropped(play: Play) -> None:
+def test_evaluations_best_and_pruned_checkpoints_are_kept_and_dropped(play: Gangs) -> None:
     play.register(4)
     play.submit(training=TrainingSettings(evaluate_every_steps=10))
     play.database.run(gangs.start_waiting)
-    first, *_ = play.gang()
+    first, *_ = play.live()
     points = [
         {"step": step, "loss": 1.0, "accuracy": 0.5, "wall_seconds": 0.1, "modelled_seconds": 0.5}
         for step in range(1, 9)
@@ -176,7 +145,7 @@ def test_evaluations_best_and_pruned_checkpoints_are_kept_and_dropped(play: Play
     saved = [_saved(2, True), _saved(4, True), _saved(6), _saved(8)]
     measured = [{"step": 4, "metrics": {"val_loss": 0.5}}, {"step": 8, "metrics": {"val_loss": 0.25}}]
     for _ in range(2):  # a report whose answer was lost comes again
-        play.report(first, points=points, checkpoints=saved, evaluations=measured, pruned=[2])
+        play.say(first, points=points, checkpoints=saved, evaluations=measured, pruned=[2])
     read = play.database.read
     found = read(lambda uow: jobs.checkpoints(uow, PLATFORM, PROJECT, ZONE, "j"))
     assert [(saved.step, saved.best) for saved in found] == [(8, False), (6, False), (4, True)]
@@ -187,7 +156,7 @@ def test_evaluations_best_and_pruned_checkpoints_are_kept_and_dropped(play: Play
 
 
 @pytest.fixture
-def three(play: Play) -> Play:
+def three(play: Gangs) -> Gangs:
     """Three slices of four hosts, and an elastic job that has run on the first one for a while, with all of its four
     processes; the agent has four places."""
     for number, name in ((2, "second"), (3, "third")):
@@ -200,7 +169,7 @@ def three(play: Play) -> Play:
     return play
 
 
-def test_a_job_of_higher_priority_gets_the_fewest_places_that_it_can_start_with(three: Play) -> None:
+def test_a_job_of_higher_priority_gets_the_fewest_places_that_it_can_start_with(three: Gangs) -> None:
     three.submit("urgent", "second", priority=5, replica_processes=1)
     three.look()
     assert three.counts() == {"urgent": 1, "wide": 3}
@@ -209,13 +178,13 @@ def test_a_job_of_higher_priority_gets_the_fewest_places_that_it_can_start_with(
     assert (three.job("wide").preemptions, three.job("wide").failures) == (0, 0)
 
 
-def test_it_takes_no_more_even_where_it_could_run_with_more(three: Play) -> None:
+def test_it_takes_no_more_even_where_it_could_run_with_more(three: Gangs) -> None:
     three.submit("urgent", "second", priority=5, elastic=Elastic(2, "scale", "linear"))
     three.look()
     assert three.counts() == {"urgent": 2, "wide": 2}
 
 
-def test_the_gang_grows_back_once_the_other_has_ended(three: Play) -> None:
+def test_the_gang_grows_back_once_the_other_has_ended(three: Gangs) -> None:
     three.submit("urgent", "second", priority=5, replica_processes=2)
     three.look()
     assert three.counts() == {"urgent": 2, "wide": 2}
@@ -227,7 +196,7 @@ def test_the_gang_grows_back_once_the_other_has_ended(three: Play) -> None:
     assert three.counts() == {"wide": 4}
 
 
-def test_a_younger_job_of_the_same_priority_waits(three: Play) -> None:
+def test_a_younger_job_of_the_same_priority_waits(three: Gangs) -> None:
     three.submit("late", "second", replica_processes=1)
     for _ in range(3):
         three.look(RESIZE_PAUSE_SECONDS + 1)
@@ -235,7 +204,7 @@ def test_a_younger_job_of_the_same_priority_waits(three: Play) -> None:
     assert "1 replicas are needed at once" in three.job("late").state_reason
 
 
-def test_an_older_job_gets_places_of_a_younger_one(play: Play) -> None:
+def test_an_older_job_gets_places_of_a_younger_one(play: Gangs) -> None:
     play.database.run(lambda uow: _ready_node(uow, "second", 2))
     play.register(4)
     play.submit("first", "second", replica_processes=1)
@@ -250,7 +219,7 @@ def test_an_older_job_gets_places_of_a_younger_one(play: Play) -> None:
     assert play.counts() == {"old": 2, "wide": 2}
 
 
-def test_a_job_that_could_not_start_even_so_leaves_the_gang_alone(three: Play) -> None:
+def test_a_job_that_could_not_start_even_so_leaves_the_gang_alone(three: Gangs) -> None:
     three.submit("huge", "second", priority=5)  # four processes: nothing would be left
     for _ in range(3):
         three.look(RESIZE_PAUSE_SECONDS + 1)
@@ -258,7 +227,7 @@ def test_a_job_that_could_not_start_even_so_leaves_the_gang_alone(three: Play) -
     assert three.attempts("wide") == [(4, 128, None)]
 
 
-def test_a_gang_does_not_change_its_size_before_the_pause(three: Play) -> None:
+def test_a_gang_does_not_change_its_size_before_the_pause(three: Gangs) -> None:
     three.submit("urgent", "second", priority=5, replica_processes=1)
     three.look()
     three.submit("too", "third", priority=5, replica_processes=1)
@@ -269,7 +238,7 @@ def test_a_gang_does_not_change_its_size_before_the_pause(three: Play) -> None:
     assert len(three.attempts("wide")) == 3
 
 
-def test_an_elastic_job_is_resized_down_and_up_and_stays_there(three: Play) -> None:
+def test_an_elastic_job_is_resized_down_and_up_and_stays_there(three: Gangs) -> None:
     assert three.resize(2, "wide").spec.elastic == Elastic(1, "scale", "linear", 2)
     three.run_all()
     three.look()
@@ -288,7 +257,7 @@ def test_an_elastic_job_is_resized_down_and_up_and_stays_there(three: Play) -> N
     assert three.counts() == {"wide": 4}
 
 
-def test_a_job_that_waits_starts_with_the_size_that_it_was_set_to(play: Play) -> None:
+def test_a_job_that_waits_starts_with_the_size_that_it_was_set_to(play: Gangs) -> None:
     play.register(4)
     play.submit(elastic=Elastic(1, "scale", "linear"))
     play.resize(2)
@@ -296,7 +265,7 @@ def test_a_job_that_waits_starts_with_the_size_that_it_was_set_to(play: Play) ->
     assert play.counts() == {"j": 2}
 
 
-def test_what_cannot_be_resized_says_why(three: Play) -> None:
+def test_what_cannot_be_resized_says_why(three: Gangs) -> None:
     three.submit("stiff", "second")
     for job, asked, code, text in (
         ("stiff", 2, Code.FAILED_PRECONDITION, "not elastic"),
@@ -318,14 +287,14 @@ def test_what_cannot_be_resized_says_why(three: Play) -> None:
     assert three.counts() == {"wide": 4}
 
 
-def test_a_batch_that_does_not_divide_names_the_sizes(play: Play) -> None:
+def test_a_batch_that_does_not_divide_names_the_sizes(play: Gangs) -> None:
     play.register(4)
     play.submit(elastic=Elastic(1, "keep", "keep"))
     with pytest.raises(PodyardError, match="its batch divides for 4, 2, 1 only"):
         play.resize(3)
 
 
-def test_other_projects_get_places_by_age_and_by_what_they_hold(play: Play) -> None:
+def test_other_projects_get_places_by_age_and_by_what_they_hold(play: Gangs) -> None:
     play.database.run(lambda uow: identity.create_project(uow, PLATFORM, "other", {}))
     for number, name, project in ((2, "theirs", "other"), (3, "ours", PROJECT)):
         play.database.run(lambda uow, n=number, a=name, p=project: _ready_node(uow, a, n, p))

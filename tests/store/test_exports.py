@@ -22,7 +22,6 @@ from podyard.control.billing.exports import ExportRequest
 from podyard.control.compute import nodes
 from podyard.db.tables import outbox
 from podyard.db.tables_compute import nodes as table_of_nodes
-from podyard.db.unit_of_work import Database
 from podyard.domain.export import Export
 from podyard.domain.fleet import region_of
 from podyard.domain.fleet_file import instant_fleet
@@ -32,16 +31,11 @@ from podyard.domain.usage import BilledNode
 from podyard.hardware.accelerator_types import parse
 from podyard.pricing.current_card import default_rate_card
 from podyard.workers import exports as worker
-from tests.store.queue_play import PROJECT, ZONE, Play
+from tests.builders import PROJECT, ZONE, Play
 
 DAY = 86_400
 MARCH = ExportRequest("csv", "2026-03", "2026-03")
 CARD = default_rate_card()
-
-
-@pytest.fixture
-def play(database: Database, clock: ManualClock) -> Play:
-    return Play(database, clock)
 
 
 def _used(play: Play, *, commit: bool = False) -> None:

@@ -28,16 +28,11 @@ from podyard.domain.node import UsageClass
 from podyard.domain.principal import PLATFORM
 from podyard.loop.steps import Loop
 from podyard.scheduler.recovery import Recovery, decide
+from tests.builders import FLEET, Play, node_spec
 from tests.store import test_recovery
 from tests.store.fault_play import add, counted, remove, rule
-from tests.store.queue_play import FLEET, Play, node_spec
 
 TWO_PODS = FLEET.replace("v2: {shape: 4x4}", "v2: {shape: 4x4, pods: 2}")
-
-
-@pytest.fixture
-def play(database: Database, clock: ManualClock) -> Play:
-    return Play(database, clock)
 
 
 def test_a_rule_with_a_count_strikes_so_often_also_when_many_ask_at_once(play: Play) -> None:

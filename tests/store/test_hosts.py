@@ -13,7 +13,7 @@ from podyard.base.clock import ManualClock
 from podyard.base.errors import Code, PodyardError
 from podyard.control.access import identity
 from podyard.control.compute import host_connections, hosts, nodes
-from podyard.control.platform import agents
+from podyard.control.compute.hosts import HostWanted
 from podyard.db import hosts as host_rows
 from podyard.db import nodes as node_rows
 from podyard.db import yard
@@ -27,25 +27,19 @@ from podyard.domain.host_key import key_seed, public_key
 from podyard.domain.host_record import HostRecord
 from podyard.domain.node import NodeRecord, NodeSpec, UsageClass
 from podyard.domain.principal import PLATFORM, Principal
+from tests.builders import AGENT, PROJECT, ZONE, Play
 
-PROJECT, ZONE, NODE = "demo", "us-central1-a", "pod"
-AGENT = Principal("agent", {}, agent_id="local")
+NODE = "pod"
 VIEWER = Principal("viewer", {PROJECT: frozenset({"tpu.viewer"})})
 STRANGER = Principal("stranger", {})
 SCRIPT = {"startup-script": "echo hello"}
 
 
-class Play:
-    """One node of four hosts that is READY, and the agents' words."""
+class Hosts(Play):
+    """One node of four hosts that is READY, and the words of its host server."""
 
     def __init__(self, database: Database, clock: ManualClock) -> None:
-        self.database = database
-        self.clock = clock
-        database.run(lambda uow: identity.bootstrap(uow, "owner", "agent", "local"))
-
-    def register(self, hosts_max: int, agent_id: str = "local") -> None:
-        caller = dataclasses.replace(AGENT, agent_id=agent_id)
-        self.database.run(lambda uow: agents.register(uow, caller, agent_id, 4, hosts_max, "127.0.0.1", 1))
+        super().__init__(database, clock, instant_fleet())
 
     def make(self, metadata: Mapping[str, str] | None = None, **extras: Any) -> None:
         spec = NodeSpec(
@@ -60,16 +54,16 @@ class Play:
 
         self.database.run(body)
 
-    def node(self) -> NodeRecord:
+    def record(self) -> NodeRecord:
         return self.database.read(self._read)
 
-    def ask(self, *workers: int, caller: Principal = PLATFORM) -> list[HostRecord]:
+    def ask_for(self, *workers: int, caller: Principal = PLATFORM) -> list[HostRecord]:
         return self.database.run(lambda uow: hosts.ask(uow, caller, PROJECT, ZONE, NODE, workers))
 
     def hosts(self) -> list[HostRecord]:
         return self.database.read(lambda uow: host_rows.of_node(uow, self._read(uow).node_key))
 
-    def states(self) -> list[str]:
+    def host_states(self) -> list[str]:
         return [host.state for host in self.hosts()]
 
     def settle(self) -> None:
@@ -77,7 +71,7 @@ class Play:
         since = self.clock.now().plus_seconds(-1000)
         self.database.run(lambda uow: hosts.settle(uow, since))
 
-    def say(self, state: str, of: Sequence[HostRecord] | None = None, **said: Any) -> list[hosts.HostWanted]:
+    def tell(self, state: str, of: Sequence[HostRecord] | None = None, **said: Any) -> list[HostWanted]:
         """What the host server says of its hosts; returns what it is told."""
         usual: dict[str, Any] = {
             "address": "127.0.0.1", "metadata_address": "127.0.0.1:80", "ports": {"ssh": 22},
@@ -103,59 +97,59 @@ class Play:
 
 
 @pytest.fixture
-def play(database: Database, clock: ManualClock) -> Play:
-    return Play(database, clock)
+def play(database: Database, clock: ManualClock) -> Hosts:
+    return Hosts(database, clock)
 
 
-def test_a_host_lives_only_when_it_is_asked_for(play: Play) -> None:
-    play.register(4)
+def test_a_host_lives_only_when_it_is_asked_for(play: Hosts) -> None:
+    play.register(hosts_max=4)
     play.make()
     play.settle()
-    assert play.states() == ["VIRTUAL"] * 4
-    assert [host.state for host in play.ask(2)] == ["STARTING"]
-    assert play.states() == ["VIRTUAL", "VIRTUAL", "STARTING", "VIRTUAL"]
-    assert [(host.index, host.generation, host.run) for host in play.say("RUNNING")] == [(2, 1, True)]
-    assert play.states()[2] == "RUNNING"
+    assert play.host_states() == ["VIRTUAL"] * 4
+    assert [host.state for host in play.ask_for(2)] == ["STARTING"]
+    assert play.host_states() == ["VIRTUAL", "VIRTUAL", "STARTING", "VIRTUAL"]
+    assert [(host.index, host.generation, host.run) for host in play.tell("RUNNING")] == [(2, 1, True)]
+    assert play.host_states()[2] == "RUNNING"
     host = play.hosts()[2]
     assert (host.bind_address, host.port_map, host.agent_id) == ("127.0.0.1", {"ssh": 22}, "local")
-    assert play.ask(2)[0].generation == 1
-    assert len(play.ask()) == 4
+    assert play.ask_for(2)[0].generation == 1
+    assert len(play.ask_for()) == 4
 
 
-def test_scripts_make_every_host_live_and_poke_the_agent(play: Play) -> None:
-    play.register(4)
+def test_scripts_make_every_host_live_and_poke_the_agent(play: Hosts) -> None:
+    play.register(hosts_max=4)
     play.make(SCRIPT)
     play.settle()
-    assert play.states() == ["STARTING"] * 4
+    assert play.host_states() == ["STARTING"] * 4
     sent = play.database.read(lambda uow: uow.all(select(outbox)))
     assert {(row["queue"], row["task"]) for row in sent} == {("agent.local", "podyard.poke_agent")}
 
 
-def test_there_is_room_on_living_agents_or_a_refusal_with_the_numbers(play: Play) -> None:
+def test_there_is_room_on_living_agents_or_a_refusal_with_the_numbers(play: Hosts) -> None:
     play.make(SCRIPT)
     with pytest.raises(PodyardError, match="4 hosts of node pod must run at once and the 0 living agents") as caught:
-        play.ask()
+        play.ask_for()
     assert caught.value.code is Code.RESOURCE_EXHAUSTED
-    play.register(3)
+    play.register(hosts_max=3)
     with pytest.raises(PodyardError, match="the 1 living agents have room for 3 more of 3"):
-        play.ask()
+        play.ask_for()
     play.settle()
-    assert play.states() == ["VIRTUAL"] * 4
+    assert play.host_states() == ["VIRTUAL"] * 4
     assert "room for 3" in play.hosts()[0].problem
-    play.register(2, "other")
-    assert sorted(host.agent_id for host in play.ask()) == ["local", "local", "local", "other"]
+    play.register(hosts_max=2, agent_id="other")
+    assert sorted(host.agent_id for host in play.ask_for()) == ["local", "local", "local", "other"]
     play.clock.advance(100)
     assert play.hosts()[0].problem == ""
 
 
-def test_who_may_not_and_what_is_not_there(play: Play) -> None:
-    play.register(4)
+def test_who_may_not_and_what_is_not_there(play: Hosts) -> None:
+    play.register(hosts_max=4)
     play.make()
     for caller in (STRANGER, VIEWER):
         with pytest.raises(PodyardError, match=r"podyard\.hosts\.use"):
-            play.ask(99, caller=caller)
+            play.ask_for(99, caller=caller)
     with pytest.raises(PodyardError, match="worker 4 does not exist"):
-        play.ask(4)
+        play.ask_for(4)
     with pytest.raises(PodyardError) as caught:
         play.database.run(lambda uow: hosts.ask(uow, STRANGER, PROJECT, ZONE, "nothing", []))
     assert caught.value.code is Code.PERMISSION_DENIED
@@ -166,59 +160,59 @@ def test_who_may_not_and_what_is_not_there(play: Play) -> None:
             play.database.run(lambda uow, a=agent: hosts.token(uow, a, "local", "h"))
 
 
-def test_a_node_that_leaves_ready_keeps_its_chips_until_its_hosts_are_over(play: Play) -> None:
-    play.register(4)
+def test_a_node_that_leaves_ready_keeps_its_chips_until_its_hosts_are_over(play: Hosts) -> None:
+    play.register(hosts_max=4)
     play.make(SCRIPT)
     play.settle()
-    play.say("RUNNING")
-    key = play.node().node_key
+    play.tell("RUNNING")
+    key = play.record().node_key
     assert play.database.read(lambda uow: host_rows.is_busy(uow, key))
     play.leave("preempt")
-    assert {host.run for host in play.say("RUNNING")} == {False}
-    assert play.states() == ["STOPPING"] * 4
+    assert {host.run for host in play.tell("RUNNING")} == {False}
+    assert play.host_states() == ["STOPPING"] * 4
     with pytest.raises(PodyardError, match="node pod is PREEMPTED"):
-        play.ask()
-    assert play.say("EXITED") == []
-    assert play.states() == ["VIRTUAL"] * 4
+        play.ask_for()
+    assert play.tell("EXITED") == []
+    assert play.host_states() == ["VIRTUAL"] * 4
     assert not play.database.read(lambda uow: host_rows.is_busy(uow, key))
     play.settle()
-    assert play.states() == ["VIRTUAL"] * 4
+    assert play.host_states() == ["VIRTUAL"] * 4
 
 
-def test_a_node_that_is_ready_anew_boots_its_hosts_anew(play: Play) -> None:
-    play.register(4)
+def test_a_node_that_is_ready_anew_boots_its_hosts_anew(play: Hosts) -> None:
+    play.register(hosts_max=4)
     play.make(SCRIPT)
     play.settle()
-    play.say("RUNNING")
+    play.tell("RUNNING")
     play.clock.advance(60)
-    play.register(4)
+    play.register(hosts_max=4)
     # It left READY and came back between two looks.
     play.database.run(lambda uow: uow.execute(update(nodes_table).values(ready_since=uow.now)))
     play.settle()
-    assert play.states() == ["STOPPING"] * 4
-    play.say("EXITED")
+    assert play.host_states() == ["STOPPING"] * 4
+    play.tell("EXITED")
     play.settle()
     assert {(host.state, host.generation) for host in play.hosts()} == {("STARTING", 2)}
 
 
-def test_words_of_an_earlier_life_are_not_taken(play: Play) -> None:
-    play.register(4)
+def test_words_of_an_earlier_life_are_not_taken(play: Hosts) -> None:
+    play.register(hosts_max=4)
     play.make(SCRIPT)
     play.settle()
     earlier = play.hosts()
-    play.say("EXITED")
+    play.tell("EXITED")
     play.clock.advance(hosts.RETRY_SECONDS)
     play.settle()
     assert {host.generation for host in play.hosts()} == {2}
-    play.say("EXITED", earlier)
-    assert play.states() == ["STARTING"] * 4
+    play.tell("EXITED", earlier)
+    assert play.host_states() == ["STARTING"] * 4
 
 
-def test_a_host_that_cannot_start_is_tried_again_after_a_while(play: Play) -> None:
-    play.register(4)
+def test_a_host_that_cannot_start_is_tried_again_after_a_while(play: Hosts) -> None:
+    play.register(hosts_max=4)
     play.make(SCRIPT)
     play.settle()
-    play.say("EXITED", problem="no disk")
+    play.tell("EXITED", problem="no disk")
     play.settle()
     assert {(host.state, host.problem) for host in play.hosts()} == {("VIRTUAL", "no disk")}
     play.clock.advance(hosts.RETRY_SECONDS)
@@ -226,32 +220,32 @@ def test_a_host_that_cannot_start_is_tried_again_after_a_while(play: Play) -> No
     assert {(host.state, host.problem) for host in play.hosts()} == {("STARTING", "")}
 
 
-def test_hosts_of_a_dead_agent_are_written_off_and_made_elsewhere(play: Play, clock: ManualClock) -> None:
-    play.register(4)
+def test_hosts_of_a_dead_agent_are_written_off_and_made_elsewhere(play: Hosts, clock: ManualClock) -> None:
+    play.register(hosts_max=4)
     play.make()
-    play.ask(0)
-    play.say("RUNNING")
+    play.ask_for(0)
+    play.tell("RUNNING")
     clock.advance(play.database.leases.replica_seconds + 1)
     since = clock.now().plus_seconds(-1)
     play.database.run(lambda uow: hosts.settle(uow, since))
-    assert play.states()[0] == "RUNNING"  # the loop itself may have been away
-    play.register(4, "other")
+    assert play.host_states()[0] == "RUNNING"  # the loop itself may have been away
+    play.register(hosts_max=4, agent_id="other")
     play.settle()
     assert (play.hosts()[0].state, play.hosts()[0].agent_id) == ("STARTING", "other")
 
 
-def test_hosts_of_a_living_agent_wait_for_their_server(play: Play, clock: ManualClock) -> None:
-    play.register(4)
+def test_hosts_of_a_living_agent_wait_for_their_server(play: Hosts, clock: ManualClock) -> None:
+    play.register(hosts_max=4)
     play.make()
-    play.ask(0)
+    play.ask_for(0)
     clock.advance(play.database.leases.replica_seconds + 1)
-    play.register(4)  # the agent lives, its host server does not
+    play.register(hosts_max=4)  # the agent lives, its host server does not
     play.settle()
-    assert play.states()[0] == "STARTING"
+    assert play.host_states()[0] == "STARTING"
 
 
-def test_facts_are_sent_once_and_again_when_they_change(play: Play) -> None:
-    play.register(4)
+def test_facts_are_sent_once_and_again_when_they_change(play: Hosts) -> None:
+    play.register(hosts_max=4)
     play.make({**SCRIPT, "a-key": "1"}, serviceAccount={"email": "robot@demo.iam.gserviceaccount.com", "scope": ["s"]})
     play.settle()
 
@@ -268,10 +262,10 @@ def test_facts_are_sent_once_and_again_when_they_change(play: Play) -> None:
     assert ask({key: digest})[key][1].metadata == {"a-key": "2"}
 
 
-def test_a_token_is_of_the_nodes_own_project_and_ends(play: Play, clock: ManualClock) -> None:
-    play.register(4)
+def test_a_token_is_of_the_nodes_own_project_and_ends(play: Hosts, clock: ManualClock) -> None:
+    play.register(hosts_max=4)
     play.make(serviceAccount={"email": "robot@demo.iam.gserviceaccount.com"})
-    host_id = play.ask(0)[0].host_id
+    host_id = play.ask_for(0)[0].host_id
     made, seconds = play.database.run(lambda uow: hosts.token(uow, AGENT, "local", host_id))
     play.database.run(lambda uow: identity.bind(uow, "robot@demo.iam.gserviceaccount.com", PROJECT, "tpu.viewer"))
     principal = play.database.read(lambda uow: identity.authenticate(uow, made))
@@ -288,21 +282,21 @@ def test_a_token_is_of_the_nodes_own_project_and_ends(play: Play, clock: ManualC
 
 
 @pytest.mark.parametrize("email", ["owner@podyard.local", "robot@other.iam.gserviceaccount.com", "x@evil.demo.iam.com"])
-def test_a_node_gets_no_token_of_somebody_else(play: Play, email: str) -> None:
-    play.register(4)
+def test_a_node_gets_no_token_of_somebody_else(play: Hosts, email: str) -> None:
+    play.register(hosts_max=4)
     play.make(serviceAccount={"email": email})
-    host_id = play.ask(0)[0].host_id
+    host_id = play.ask_for(0)[0].host_id
     with pytest.raises(PodyardError, match="is not of project demo"):
         play.database.run(lambda uow: hosts.token(uow, AGENT, "local", host_id))
 
 
-def test_guest_attributes_come_by_worker_and_path(play: Play) -> None:
-    play.register(4)
+def test_guest_attributes_come_by_worker_and_path(play: Hosts) -> None:
+    play.register(hosts_max=4)
     play.make()
-    play.ask(1)
+    play.ask_for(1)
     said = {"hostkeys": {"ssh-ed25519": "another"}, "mine": {"b": "2", "a": "1"}}
-    play.say("RUNNING", guest_attributes=said)
-    play.say("RUNNING")  # nothing new: they stay
+    play.tell("RUNNING", guest_attributes=said)
+    play.tell("RUNNING")  # nothing new: they stay
 
     def ask(path: str, *workers: str, caller: Principal = VIEWER) -> list[list[dict[str, str]]]:
         return play.database.read(
@@ -324,16 +318,16 @@ def test_guest_attributes_come_by_worker_and_path(play: Play) -> None:
         ask("hostkeys/", caller=STRANGER)
 
 
-def test_the_first_connection_makes_the_host(play: Play) -> None:
-    play.register(4)
+def test_the_first_connection_makes_the_host(play: Hosts) -> None:
+    play.register(hosts_max=4)
     play.make()
 
     def connect(host_id: str) -> HostRecord:
         return play.database.run(lambda uow: host_connections.connect(uow, AGENT, "local", host_id))
 
     first, second, *_ = play.hosts()
-    assert (connect(first.host_id).state, play.states()) == ("STARTING", ["STARTING", *["VIRTUAL"] * 3])
-    play.say("RUNNING", play.hosts())
+    assert (connect(first.host_id).state, play.host_states()) == ("STARTING", ["STARTING", *["VIRTUAL"] * 3])
+    play.tell("RUNNING", play.hosts())
     assert connect(first.host_id).port_map == {"ssh": 22}
     with pytest.raises(PodyardError, match="hosts/none"):
         connect("none")
@@ -345,7 +339,7 @@ def test_the_first_connection_makes_the_host(play: Play) -> None:
         connect(second.host_id)
 
 
-def test_taken_addresses_are_named_until_they_are_free(play: Play) -> None:
+def test_taken_addresses_are_named_until_they_are_free(play: Hosts) -> None:
     play.make()
     host = play.hosts()[2].host_id
 
@@ -357,21 +351,21 @@ def test_taken_addresses_are_named_until_they_are_free(play: Play) -> None:
     assert note() == [""] * 4
 
 
-def test_folders_of_hosts_that_are_no_more_may_go(play: Play) -> None:
-    play.register(4)
+def test_folders_of_hosts_that_are_no_more_may_go(play: Hosts) -> None:
+    play.register(hosts_max=4)
     play.make()
     there = play.hosts()[0].host_id
     assert play.database.read(lambda uow: hosts.list_removed(uow, [there, "host-of-old"])) == ["host-of-old"]
 
 
-def test_what_was_asked_for_comes_back_as_long_as_the_node_stays_ready(play: Play) -> None:
-    play.register(4)
+def test_what_was_asked_for_comes_back_as_long_as_the_node_stays_ready(play: Hosts) -> None:
+    play.register(hosts_max=4)
     play.make()
-    play.ask(0)
-    play.say("EXITED")  # the agent left, say
+    play.ask_for(0)
+    play.tell("EXITED")  # the agent left, say
     play.clock.advance(hosts.RETRY_SECONDS)
     play.settle()
-    assert play.states()[0] == "STARTING"
+    assert play.host_states()[0] == "STARTING"
     play.leave("preempt")
-    play.say("EXITED")
+    play.tell("EXITED")
     assert {host.asked for host in play.hosts()} == {False}

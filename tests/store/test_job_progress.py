@@ -15,8 +15,8 @@ from podyard.db import platform_clock
 from podyard.db.unit_of_work import Database, UnitOfWork
 from podyard.domain.principal import PLATFORM, Principal
 from podyard.pricing.current_card import default_rate_card
-from tests.store.queue_play import PROJECT, ZONE, node_spec
-from tests.store.test_scheduling import Yard, _points
+from tests.builders import PROJECT, ZONE, node_spec
+from tests.store.test_scheduling import Scheduling, _points
 
 OTHER_ZONE = "us-central1-b"
 FLEET = """
@@ -28,25 +28,25 @@ VIEWER = Principal("viewer", {PROJECT: frozenset({"jobs.runner"})})
 
 
 @pytest.fixture
-def yard(database: Database, clock: ManualClock) -> Yard:
-    found = Yard(database, clock, FLEET)
-    found.agent()
+def yard(database: Database, clock: ManualClock) -> Scheduling:
+    found = Scheduling(database, clock, FLEET)
+    found.register()
     found.create("n")
     return found
 
 
-def progress(yard: Yard, job_id: str, caller: Principal = PLATFORM) -> JobProgress:
+def progress(yard: Scheduling, job_id: str, caller: Principal = PLATFORM) -> JobProgress:
     card = default_rate_card()
     asked = (PROJECT, "-", job_id)
     return yard.database.read(lambda uow: job_progress.of(uow, card, caller, jobs.get(uow, caller, *asked)))
 
 
-def log(yard: Yard, job_id: str) -> list[tuple[PlatformTime, str]]:
+def log(yard: Scheduling, job_id: str) -> list[tuple[PlatformTime, str]]:
     lines = yard.ask(jobs.logs, job_id, worker=None, after=0, limit=100)
     return [(line.at, line.line) for line in lines]
 
 
-def test_a_running_job_shows_time_speed_what_is_left_and_its_cost(yard: Yard) -> None:
+def test_a_running_job_shows_time_speed_what_is_left_and_its_cost(yard: Scheduling) -> None:
     yard.submit("j", "n")
     assert progress(yard, "j").steps_per_second is None
     yard.report(points=_points(1, 4))  # of ten steps, 0.1 s each
@@ -75,7 +75,7 @@ def _cost_by_the_bill(uow: UnitOfWork) -> Amount:
     return job.share.amount
 
 
-def test_a_slow_compilation_does_not_count_as_speed(yard: Yard) -> None:
+def test_a_slow_compilation_does_not_count_as_speed(yard: Scheduling) -> None:
     yard.submit("j", "n")
     points = _points(1, 3)
     points[0]["wall_seconds"] = 30.0
@@ -83,7 +83,7 @@ def test_a_slow_compilation_does_not_count_as_speed(yard: Yard) -> None:
     assert progress(yard, "j").steps_per_second == pytest.approx(10)
 
 
-def test_what_no_attempt_can_mend_fails_the_job_at_once(yard: Yard) -> None:
+def test_what_no_attempt_can_mend_fails_the_job_at_once(yard: Scheduling) -> None:
     yard.submit("j", "n")
     yard.report("FAILED", error="NOT_FOUND: no file fits /data/mnist/train*", is_permanent=True)
     yard.exit_all()
@@ -94,7 +94,7 @@ def test_what_no_attempt_can_mend_fails_the_job_at_once(yard: Yard) -> None:
     assert yard.job("j").attempt == 1 and yard.outcomes("j") == ["FAILED"]
 
 
-def test_what_another_attempt_may_mend_is_tried_again(yard: Yard) -> None:
+def test_what_another_attempt_may_mend_is_tried_again(yard: Scheduling) -> None:
     yard.submit("j", "n")
     yard.report("FAILED", error="UNAVAILABLE: a peer is lost")
     yard.exit_all()
@@ -102,7 +102,7 @@ def test_what_another_attempt_may_mend_is_tried_again(yard: Yard) -> None:
     assert yard.job("j").attempt == 2
 
 
-def test_the_error_of_a_failed_job_is_in_its_log(yard: Yard) -> None:
+def test_the_error_of_a_failed_job_is_in_its_log(yard: Scheduling) -> None:
     yard.submit("j", "n", max_failures=1)
     yard.report(lines=[(0, yard.clock.now(), "rank 0 of 1")])
     yard.report("FAILED", error="ABORTED: step 3: loss is not a finite number")
@@ -117,7 +117,7 @@ def test_the_error_of_a_failed_job_is_in_its_log(yard: Yard) -> None:
     ]
 
 
-def test_log_lines_have_platform_time(yard: Yard) -> None:
+def test_log_lines_have_platform_time(yard: Scheduling) -> None:
     """Here platform time is an hour ahead of the machine's."""
     yard.database.run(_an_hour_ahead)
     yard.submit("j", "n")
@@ -138,7 +138,7 @@ def _an_hour_ahead(uow: UnitOfWork) -> None:
     platform_clock.write(uow, PlatformClock(ClockMode.LOCAL, ahead, uow.real_now))
 
 
-def test_a_job_is_found_in_any_zone(yard: Yard) -> None:
+def test_a_job_is_found_in_any_zone(yard: Scheduling) -> None:
     yard.submit("j", "n")
     assert yard.database.read(lambda uow: jobs.get(uow, PLATFORM, PROJECT, "-", "j")).zone == ZONE
     with pytest.raises(PodyardError, match="locations/-/jobs/other' was not found"):

@@ -12,12 +12,7 @@ from podyard.base.errors import Code, PodyardError
 from podyard.control.compute import maintenance, nodes
 from podyard.db import nodes as node_rows
 from podyard.db.unit_of_work import Database
-from tests.store.queue_play import FLEET, Play, request
-
-
-@pytest.fixture
-def play(database: Database, clock: ManualClock) -> Play:
-    return Play(database, clock)
+from tests.builders import FLEET, Play, request
 
 
 def plan(play: Play, name: str, seconds: float = 1000.0, **options: Any) -> None:

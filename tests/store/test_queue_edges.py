@@ -10,20 +10,14 @@ from typing import Any
 
 import pytest
 
-from podyard.base.clock import ManualClock
 from podyard.base.errors import Code, PodyardError
 from podyard.control.compute import hosts, nodes
 from podyard.db import nodes as node_rows
-from podyard.db.unit_of_work import Database, Stale, UnitOfWork
+from podyard.db.unit_of_work import Stale, UnitOfWork
 from podyard.domain.principal import PLATFORM
-from tests.store.queue_play import PROJECT, ZONE, Play
+from tests.builders import PROJECT, ZONE, Play
 
 DISK = {"sourceDisk": f"projects/{PROJECT}/zones/{ZONE}/disks/data", "mode": "READ_WRITE"}
-
-
-@pytest.fixture
-def play(database: Database, clock: ManualClock) -> Play:
-    return Play(database, clock)
 
 
 def _patched_while_another_is(

@@ -18,12 +18,7 @@ from podyard.domain.job import JobRequest
 from podyard.domain.node import UsageClass, kind_of
 from podyard.domain.principal import Principal
 from podyard.hardware import accelerator_types
-from tests.store.queue_play import FLEET, PROJECT, ZONE, Play, node_spec, request
-
-
-@pytest.fixture
-def play(database: Database, clock: ManualClock) -> Play:
-    return Play(database, clock)
+from tests.builders import FLEET, PROJECT, ZONE, Play, node_spec, request
 
 
 def test_a_request_with_room_goes_through_its_states_and_its_node_appears_when_it_is_placed(play: Play) -> None:

@@ -11,15 +11,10 @@ from podyard.control.compute import nodes, queued_resources, reservations
 from podyard.db.tables import state_changes
 from podyard.db.unit_of_work import Database
 from podyard.domain.node import UsageClass
+from tests.builders import FLEET, Play, request
 from tests.store.fault_play import add, broken, check_room, chips, remove, rule
-from tests.store.queue_play import FLEET, Play, request
 
 TWO_PODS = FLEET.replace("v2: {shape: 4x4}", "v2: {shape: 4x4, pods: 2}")
-
-
-@pytest.fixture
-def play(database: Database, clock: ManualClock) -> Play:
-    return Play(database, clock)
 
 
 def test_a_node_whose_chips_come_back_is_ready_on_the_same_slice(play: Play) -> None:

@@ -6,19 +6,13 @@ from typing import Any
 
 import pytest
 
-from podyard.base.clock import ManualClock, PlatformTime
+from podyard.base.clock import PlatformTime
 from podyard.base.errors import Code, PodyardError
 from podyard.control.compute import nodes, queued_resources, reservations
-from podyard.db.unit_of_work import Database
 from podyard.domain.node import UsageClass
 from podyard.domain.principal import Principal
 from podyard.domain.reservation import ReservationUse
-from tests.store.queue_play import PROJECT, ZONE, Play, request
-
-
-@pytest.fixture
-def play(database: Database, clock: ManualClock) -> Play:
-    return Play(database, clock)
+from tests.builders import PROJECT, ZONE, Play, request
 
 
 def reserve(play: Play, name: str = "r", size: int = 4, **options: Any) -> ReservationUse:

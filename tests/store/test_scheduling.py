@@ -10,22 +10,18 @@ from sqlalchemy import select
 from podyard.base.clock import ManualClock
 from podyard.base.errors import PodyardError
 from podyard.control.compute import hosts, nodes, queue_view
-from podyard.control.jobs import gangs, jobs, preemption, reports
-from podyard.control.platform import agents
+from podyard.control.jobs import gangs, jobs, preemption
 from podyard.db import fleet as fleet_rows
 from podyard.db import nodes as node_rows
-from podyard.db import replicas
 from podyard.db.tables_compute import nodes as nodes_table
 from podyard.db.unit_of_work import Database, UnitOfWork
 from podyard.domain.job import Job, JobRequest
 from podyard.domain.node import UsageClass
 from podyard.domain.plan import Preempt
 from podyard.domain.principal import PLATFORM, Principal
-from podyard.domain.replica import Replica
 from podyard.domain.slice import PREEMPTIBLE_LIFE_SECONDS, SliceRecord
 from podyard.scheduler.jobs import YIELD_SECONDS_MAX
-from tests.store.queue_play import PROJECT, ZONE, Play, node_spec, request
-from tests.store.reports import progress
+from tests.builders import PROJECT, ZONE, Play, node_spec, request
 
 SPOT, ON_DEMAND = UsageClass.SPOT, UsageClass.ON_DEMAND
 NOTICE = 30.0
@@ -36,24 +32,10 @@ zones:
 timings: {create_seconds: 10, preemption_notice_seconds: 30}
 shares: {demo: 2}
 """
-AGENT = Principal("agent", {}, agent_id="local")
 
 
-class Yard(Play):
-    """With an agent whose replicas say what they are told to say."""
-
-    fence = 0
-
-    def turn(self, seconds: float = 0.0) -> None:
-        self.clock.advance(seconds)
-        if self.fence:
-            self.database.run(lambda uow: reports.sync(uow, AGENT, "local", self.fence, []))
-        super().turn()
-
-    def agent(self, replicas_max: int = 8) -> None:
-        self.fence = self.database.run(
-            lambda uow: agents.register(uow, AGENT, "local", replicas_max, 4, "127.0.0.1", 1)
-        )
+class Scheduling(Play):
+    """With an agent whose replicas report together."""
 
     def fill(self, usage: UsageClass = SPOT, kind: str = "v2-32", name: str = "old", **changes: Any) -> None:
         assert self.create(name, kind, usage_class=usage, **changes).error_code is None
@@ -69,21 +51,12 @@ class Yard(Play):
     def outcomes(self, job_id: str) -> list[str | None]:
         return [attempt.outcome for attempt, _, _ in self.ask(jobs.attempts, job_id)]
 
-    def live(self) -> list[Replica]:
-        return self.database.read(replicas.list_live)
-
     def report(self, state: str = "RUNNING", **fields: Any) -> list[str]:
         """All live replicas report; what they are told."""
-        told = []
-        for replica in self.live():
-            said = progress(self.database, replica, state, **fields)
-            caller = Principal("replica", {}, attempt_id=replica.attempt_id)
-            told.append(self.database.run(lambda u, c=caller, r=replica, p=said: _report(u, c, r, p)))
-        return told
+        return [self.say(replica, state, **fields) for replica in self.live()]
 
     def exit_all(self) -> None:
-        gone = [reports.ReplicaReport(r.replica_id, r.fence, "EXITED", "gone") for r in self.live()]
-        self.database.run(lambda uow: reports.sync(uow, AGENT, "local", self.fence, gone))
+        self.exit(self.live())
         self.turn()
 
     def slices(self) -> dict[str, SliceRecord]:
@@ -97,13 +70,9 @@ class Yard(Play):
         return self.database.read(lambda uow: queue_view.rows(uow, self.fleet, PLATFORM, PROJECT, location))
 
 
-def _report(uow: Any, caller: Principal, replica: Replica, said: reports.Progress) -> str:
-    return reports.report(uow, caller, replica.replica_id, said)
-
-
 @pytest.fixture
-def yard(database: Database, clock: ManualClock) -> Yard:
-    return Yard(database, clock, FLEET)
+def yard(database: Database, clock: ManualClock) -> Scheduling:
+    return Scheduling(database, clock, FLEET)
 
 
 def _points(first: int, last: int) -> list[dict[str, Any]]:
@@ -115,7 +84,7 @@ def _saved(step: int) -> dict[str, Any]:
     return {"step": step, "name": f"c{step}", "sha256": "0" * 64, "best": False}
 
 
-def _reclaimed(yard: Yard, name: str) -> bool:
+def _reclaimed(yard: Scheduling, name: str) -> bool:
     """What the metadata server says as `instance/preempted`."""
 
     def read(uow: UnitOfWork) -> bool:
@@ -126,7 +95,7 @@ def _reclaimed(yard: Yard, name: str) -> bool:
     return yard.database.read(read)
 
 
-def test_an_on_demand_node_takes_the_chips_of_a_spot_node_after_its_notice(yard: Yard) -> None:
+def test_an_on_demand_node_takes_the_chips_of_a_spot_node_after_its_notice(yard: Scheduling) -> None:
     yard.fill()
     begun = yard.run(nodes.create, "new", node_spec())
     yard.turn()
@@ -147,13 +116,13 @@ def test_an_on_demand_node_takes_the_chips_of_a_spot_node_after_its_notice(yard:
 
 
 def test_without_notice_the_node_is_taken_at_once(database: Database, clock: ManualClock) -> None:
-    yard = Yard(database, clock, FLEET.replace(", preemption_notice_seconds: 30", ""))
+    yard = Scheduling(database, clock, FLEET.replace(", preemption_notice_seconds: 30", ""))
     yard.fill()
     assert yard.create("new").error_code is None
     assert yard.states() == {"old": "PREEMPTED", "new": "READY"}
 
 
-def test_on_demand_nodes_stay_and_the_newcomer_has_googles_stockout(yard: Yard) -> None:
+def test_on_demand_nodes_stay_and_the_newcomer_has_googles_stockout(yard: Scheduling) -> None:
     yard.fill(ON_DEMAND)
     failed = yard.create("new")
     assert failed.error_message is not None
@@ -161,7 +130,7 @@ def test_on_demand_nodes_stay_and_the_newcomer_has_googles_stockout(yard: Yard) 
     assert yard.states() == {"old": "READY"}
 
 
-def test_a_victim_that_is_deleted_meanwhile_is_fine(yard: Yard) -> None:
+def test_a_victim_that_is_deleted_meanwhile_is_fine(yard: Scheduling) -> None:
     yard.fill()
     yard.run(nodes.create, "new", node_spec())
     yard.turn(1)
@@ -173,7 +142,7 @@ def test_a_victim_that_is_deleted_meanwhile_is_fine(yard: Yard) -> None:
     assert yard.states() == {"new": "READY"}
 
 
-def test_a_request_that_is_deleted_lets_the_notice_run_out(yard: Yard) -> None:
+def test_a_request_that_is_deleted_lets_the_notice_run_out(yard: Scheduling) -> None:
     yard.fill(kind="v2-8")
     yard.run(nodes.create, "new", node_spec("v2-32"))
     yard.turn()
@@ -184,7 +153,7 @@ def test_a_request_that_is_deleted_lets_the_notice_run_out(yard: Yard) -> None:
     assert yard.states() == {"old": "PREEMPTED"}
 
 
-def test_a_notice_does_not_follow_a_node_to_other_chips(yard: Yard) -> None:
+def test_a_notice_does_not_follow_a_node_to_other_chips(yard: Scheduling) -> None:
     yard.fill(kind="v2-8")
     row = yard.slices()["old"]
     notice = Preempt(row.node_key, row.node_version, "test")
@@ -199,7 +168,7 @@ def test_a_notice_does_not_follow_a_node_to_other_chips(yard: Yard) -> None:
     assert yard.states() == {"old": "READY"}
 
 
-def test_a_stale_preemption_and_a_second_one_do_nothing(yard: Yard) -> None:
+def test_a_stale_preemption_and_a_second_one_do_nothing(yard: Scheduling) -> None:
     yard.fill(kind="v2-8")
     row = yard.slices()["old"]
     for version in (row.node_version + 1, row.node_version, row.node_version):
@@ -212,8 +181,8 @@ def test_a_stale_preemption_and_a_second_one_do_nothing(yard: Yard) -> None:
     assert given.seconds_since(row.placed) < NOTICE + 15
 
 
-def test_jobs_of_a_victim_save_and_leave_and_none_starts_there_any_more(yard: Yard) -> None:
-    yard.agent()
+def test_jobs_of_a_victim_save_and_leave_and_none_starts_there_any_more(yard: Scheduling) -> None:
+    yard.register()
     yard.fill()
     yard.submit("train", "old")
     assert yard.report(points=_points(1, 3)) == ["RUN"] * 4
@@ -235,8 +204,8 @@ def test_jobs_of_a_victim_save_and_leave_and_none_starts_there_any_more(yard: Ya
     assert yard.job("train").error_message is not None
 
 
-def test_chips_come_back_only_when_the_last_process_is_gone(yard: Yard) -> None:
-    yard.agent()
+def test_chips_come_back_only_when_the_last_process_is_gone(yard: Scheduling) -> None:
+    yard.register()
     yard.fill()
     yard.submit("train", "old")
     yard.report()
@@ -252,8 +221,8 @@ def test_chips_come_back_only_when_the_last_process_is_gone(yard: Yard) -> None:
     assert yard.states()["new"] == "READY"
 
 
-def test_a_job_waits_for_its_own_node_and_gets_another_when_that_is_taken(yard: Yard) -> None:
-    yard.agent()
+def test_a_job_waits_for_its_own_node_and_gets_another_when_that_is_taken(yard: Scheduling) -> None:
+    yard.register()
     yard.fill(ON_DEMAND)
     yard.submit("train", node_spec("v2-8", usage_class=SPOT))
     job = yard.job("train")
@@ -280,8 +249,8 @@ def test_a_job_waits_for_its_own_node_and_gets_another_when_that_is_taken(yard: 
     assert (job.state, job.steps_done, job.attempt) == ("PREPARING", 6, 2)
 
 
-def test_a_higher_job_takes_the_node_of_a_lower_one_of_its_project(yard: Yard) -> None:
-    yard.agent()
+def test_a_higher_job_takes_the_node_of_a_lower_one_of_its_project(yard: Scheduling) -> None:
+    yard.register()
     yard.submit("low", node_spec("v2-32"), priority=-5)
     yard.turn(10)
     yard.report()
@@ -300,8 +269,8 @@ def test_a_higher_job_takes_the_node_of_a_lower_one_of_its_project(yard: Yard) -
     assert [row.name.rsplit("/", 1)[1] for row in yard.queue_rows()] == ["low"]
 
 
-def test_on_one_node_the_higher_job_goes_first_and_the_lower_one_resumes(yard: Yard) -> None:
-    yard.agent()
+def test_on_one_node_the_higher_job_goes_first_and_the_lower_one_resumes(yard: Scheduling) -> None:
+    yard.register()
     yard.fill(ON_DEMAND, "v2-8", "shared")
     yard.submit("low", "shared")
     yard.report(points=_points(1, 3))
@@ -323,8 +292,8 @@ def test_on_one_node_the_higher_job_goes_first_and_the_lower_one_resumes(yard: Y
     assert (yard.job("low").steps_done, yard.job("low").preemptions) == (3, 1)
 
 
-def test_a_gang_that_does_not_yield_to_a_higher_job_is_ended(yard: Yard) -> None:
-    yard.agent()
+def test_a_gang_that_does_not_yield_to_a_higher_job_is_ended(yard: Scheduling) -> None:
+    yard.register()
     yard.fill(ON_DEMAND, "v2-8", "shared")
     yard.submit("low", "shared")
     yard.report()
@@ -338,8 +307,8 @@ def test_a_gang_that_does_not_yield_to_a_higher_job_is_ended(yard: Yard) -> None
     assert yard.job("high").state == "PREPARING"
 
 
-def test_a_job_is_not_preempted_for_one_that_has_no_room_anyway(yard: Yard) -> None:
-    yard.agent(2)
+def test_a_job_is_not_preempted_for_one_that_has_no_room_anyway(yard: Scheduling) -> None:
+    yard.register(2)
     yard.fill(ON_DEMAND, "v2-32", "shared")
     yard.fill(ON_DEMAND, "v5litepod-1", "other")
     yard.submit("low", "shared", replica_processes=1)
@@ -349,18 +318,13 @@ def test_a_job_is_not_preempted_for_one_that_has_no_room_anyway(yard: Yard) -> N
     assert yard.job("high").state_reason == "2 replicas are needed at once and the living agents have room for 1"
     assert yard.report() == ["RUN", "RUN"]
     yard.ask(jobs.cancel, "other-job")
-    yard.database.run(lambda uow: reports.sync(uow, AGENT, "local", yard.fence, _exited(yard, "STOP")))
+    yard.exit([row for row in yard.live() if row.desired == "STOP"])
     yard.turn()
     assert yard.report() == ["YIELD"]
 
 
-def _exited(yard: Yard, desired: str) -> list[reports.ReplicaReport]:
-    stopping = [row for row in yard.live() if row.desired == desired]
-    return [reports.ReplicaReport(row.replica_id, row.fence, "EXITED", "gone") for row in stopping]
-
-
-def test_a_priority_out_of_range_is_refused(yard: Yard) -> None:
-    yard.agent()
+def test_a_priority_out_of_range_is_refused(yard: Scheduling) -> None:
+    yard.register()
     for priority in (-1001, 1001):
         with pytest.raises(PodyardError, match="priority is"):
             yard.submit("j", node_spec("v2-8"), priority=priority)
@@ -374,7 +338,7 @@ def test_the_priority_of_a_node_is_its_label_and_bad_text_is_none(text: str, pri
     assert fleet_rows.priority_of({"podyard-priority": text}) == priority
 
 
-def test_a_label_moves_a_request_up_the_queue(yard: Yard) -> None:
+def test_a_label_moves_a_request_up_the_queue(yard: Scheduling) -> None:
     yard.fill(ON_DEMAND)
     yard.queue(request("first", kind="v2-32"), "first")
     urgent = request("urgent", kind="v2-32")
@@ -394,7 +358,7 @@ def test_a_label_moves_a_request_up_the_queue(yard: Yard) -> None:
     assert yard.states() == {"urgent": "READY"}
 
 
-def test_the_view_says_when_and_why_and_names_only_the_project_that_asks(yard: Yard) -> None:
+def test_the_view_says_when_and_why_and_names_only_the_project_that_asks(yard: Scheduling) -> None:
     yard.fill(ON_DEMAND, max_run_seconds=3600.0)
     ends = yard.node("old").termination
     yard.queue(request("n", kind="v2-32"), "mine")
@@ -412,8 +376,8 @@ def test_the_view_says_when_and_why_and_names_only_the_project_that_asks(yard: Y
         yard.queue_rows("us-central1-b")
 
 
-def test_the_snapshot_knows_when_slices_end_and_what_taking_them_costs(yard: Yard) -> None:
-    yard.agent()
+def test_the_snapshot_knows_when_slices_end_and_what_taking_them_costs(yard: Scheduling) -> None:
+    yard.register()
     yard.fill(SPOT, "v2-8", "open")
     yard.fill(UsageClass.PREEMPTIBLE, "v2-8", "daily")
     yard.run(nodes.create, "bounded", node_spec(usage_class=SPOT, max_run_seconds=100.0))

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from podyard import ROOT_FOLDERS
+from tests.house.counters import shared_class_names
 
 ROOT = Path(__file__).parents[2]
 LINES_MAX = 500
@@ -153,6 +154,13 @@ def test_decisions_are_short_and_say_what_enforces_them() -> None:
         assert len(text.splitlines()) <= ADR_LINES_MAX, record.name
         for heading in ("Context", "Decision", "Consequences", "Enforced by"):
             assert f"## {heading}" in text, (record.name, heading)
+
+
+def test_two_files_of_tests_define_no_class_of_one_name() -> None:
+    names = [name for name in _tracked() if name.startswith("tests/") and name.endswith(".py")]
+    trees = {name: ast.parse((ROOT / name).read_text(encoding="utf-8")) for name in names}
+    assert shared_class_names({"a": ast.parse("class A: ..."), "b": ast.parse("class A: ...")}) == {"A": ["a", "b"]}
+    assert shared_class_names(trees) == {}
 
 
 @pytest.mark.parametrize("name", FIXED_FOLDERS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from pydantic import BaseModel
 from pydantic.alias_generators import to_camel
 
 from podyard.api.job_messages import ElasticMessage, JobMessage, TrainingMessage
@@ -15,7 +16,7 @@ from podyard.domain.job_fields import JOB_FIELDS, JobField, Section, check_limit
 
 NOT_OF_THE_REQUEST = {"program", "node", "accelerator_type", "runtime_version", "scheduling_config"}
 RECORDS = {"": JobRequest, "training": TrainingSettings, "elastic": Elastic}
-MESSAGES = {"": JobMessage, "training": TrainingMessage, "elastic": ElasticMessage}
+MESSAGES: dict[str, type[BaseModel]] = {"": JobMessage, "training": TrainingMessage, "elastic": ElasticMessage}
 BY_PATH = {field.path: field for field in JOB_FIELDS}
 
 

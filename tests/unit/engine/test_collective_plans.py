@@ -26,7 +26,7 @@ _TYPES = ("v2-8", "v2-32", "v2-512", "v3-8", "v3-2048", "v4-8", "v4-128", "v4-40
 
 
 @dataclasses.dataclass(frozen=True)
-class Compiled:
+class CompiledSum:
     """One all-reduce of `nbytes` per device over a whole slice; `topology` as libtpu names it (`v4:4x4x8_twisted`)."""
 
     topology: str
@@ -52,8 +52,8 @@ class Compiled:
         )  # fmt: skip
 
 
-def _rows() -> list[Compiled]:
-    return [Compiled(**row) for row in json.loads(_FILE.read_text(encoding="utf-8"))["rows"]]
+def _rows() -> list[CompiledSum]:
+    return [CompiledSum(**row) for row in json.loads(_FILE.read_text(encoding="utf-8"))["rows"]]
 
 
 def test_plans_equal_every_all_reduce_that_was_compiled() -> None:

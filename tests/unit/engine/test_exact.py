@@ -81,7 +81,7 @@ while True:
 
 
 @dataclasses.dataclass
-class _Yard:
+class _Compilers:
     """Compilers that share a lock folder and a fake worker; `starts` are the workers' process ids."""
 
     folder: Path
@@ -101,9 +101,9 @@ class _Yard:
 
 
 @pytest.fixture
-def yard(tmp_path: Path) -> Iterator[_Yard]:
+def yard(tmp_path: Path) -> Iterator[_Compilers]:
     (tmp_path / "fake.py").write_text(_FAKE)
-    made = _Yard(tmp_path, [])
+    made = _Compilers(tmp_path, [])
     yield made
     for compiler in made.compilers:
         compiler.close()
@@ -120,14 +120,14 @@ def _wait_until(true: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def test_one_worker_answers_many_requests(yard: _Yard) -> None:
+def test_one_worker_answers_many_requests(yard: _Compilers) -> None:
     compiler = yard.compiler()
     first, second = _ask(compiler), _ask(compiler)
     assert first.fits and first.accelerator_type == "v3-8"
     assert [first.cycles] == [second.cycles] == yard.starts == [_worker_pid(compiler)]
 
 
-def test_a_crash_is_an_error_that_says_so_and_the_next_call_has_a_new_worker(yard: _Yard) -> None:
+def test_a_crash_is_an_error_that_says_so_and_the_next_call_has_a_new_worker(yard: _Compilers) -> None:
     compiler = yard.compiler()
     with pytest.raises(PodyardError, match=r"ended by signal 11.*something broke") as caught:
         _ask(compiler, "crash")
@@ -147,7 +147,7 @@ def test_a_crash_is_an_error_that_says_so_and_the_next_call_has_a_new_worker(yar
         ("refuse", Code.INVALID_ARGUMENT, "^no such thing$"),
     ],
 )
-def test_every_bad_answer_is_an_error_and_none_stays(yard: _Yard, order: str, code: Code, words: str) -> None:
+def test_every_bad_answer_is_an_error_and_none_stays(yard: _Compilers, order: str, code: Code, words: str) -> None:
     compiler = yard.compiler()
     began = time.monotonic()
     with pytest.raises(PodyardError, match=words) as caught:
@@ -158,7 +158,7 @@ def test_every_bad_answer_is_an_error_and_none_stays(yard: _Yard, order: str, co
 
 
 @pytest.mark.slow
-def test_a_worker_that_hangs_is_killed_at_the_limit_with_all_that_it_started(yard: _Yard) -> None:
+def test_a_worker_that_hangs_is_killed_at_the_limit_with_all_that_it_started(yard: _Compilers) -> None:
     compiler = yard.compiler()
     note = yard.folder / "child"
     with pytest.raises(PodyardError, match=r"after 0.6 s.*compiler was working") as caught:
@@ -171,13 +171,13 @@ def test_a_worker_that_hangs_is_killed_at_the_limit_with_all_that_it_started(yar
     assert _ask(compiler).fits
 
 
-def test_a_worker_that_does_not_read_cannot_hold_the_caller(yard: _Yard) -> None:
+def test_a_worker_that_does_not_read_cannot_hold_the_caller(yard: _Compilers) -> None:
     with pytest.raises(PodyardError) as caught:
         _ask(yard.compiler("deaf"), "x" * 8_000_000, 0.5)
     assert caught.value.code is Code.DEADLINE_EXCEEDED
 
 
-def test_a_worker_that_died_between_two_calls_is_replaced(yard: _Yard) -> None:
+def test_a_worker_that_died_between_two_calls_is_replaced(yard: _Compilers) -> None:
     compiler = yard.compiler()
     _ask(compiler)
     process = psutil.Process(yard.starts[0])
@@ -186,20 +186,20 @@ def test_a_worker_that_died_between_two_calls_is_replaced(yard: _Yard) -> None:
     assert _ask(compiler).cycles == yard.starts[1]
 
 
-def test_a_worker_is_recycled_after_its_compilations(yard: _Yard) -> None:
+def test_a_worker_is_recycled_after_its_compilations(yard: _Compilers) -> None:
     compiler = yard.compiler(compiles_max=2)
     seen = [_ask(compiler).cycles for _ in range(5)]
     assert seen == [pid for pid in yard.starts for _ in range(2)][:5]
     assert len(set(seen)) == 3
 
 
-def test_a_worker_that_grew_too_large_is_recycled(yard: _Yard) -> None:
+def test_a_worker_that_grew_too_large_is_recycled(yard: _Compilers) -> None:
     compiler = yard.compiler(resident_bytes_max=5000)
     small, large, after = (_ask(compiler, order).cycles for order in ("fat 5000", "fat 5001", "go"))
     assert small == large != after
 
 
-def test_an_idle_worker_ends(yard: _Yard) -> None:
+def test_an_idle_worker_ends(yard: _Compilers) -> None:
     compiler = yard.compiler(idle_seconds=0.1)
     _ask(compiler)
     _wait_until(lambda: _worker_pid(compiler) is None)
@@ -208,7 +208,7 @@ def test_an_idle_worker_ends(yard: _Yard) -> None:
 
 
 @pytest.mark.slow
-def test_two_compilers_of_one_machine_never_have_two_workers(yard: _Yard) -> None:
+def test_two_compilers_of_one_machine_never_have_two_workers(yard: _Compilers) -> None:
     one, two = yard.compiler(), yard.compiler()
     _ask(one)
     began = time.monotonic()
@@ -231,7 +231,7 @@ def test_two_compilers_of_one_machine_never_have_two_workers(yard: _Yard) -> Non
 
 
 @pytest.mark.slow
-def test_after_a_fork_parent_and_child_each_have_their_own_worker(yard: _Yard) -> None:
+def test_after_a_fork_parent_and_child_each_have_their_own_worker(yard: _Compilers) -> None:
     program = f"""
 import os, sys
 from podyard.engine.exact import client
@@ -252,7 +252,7 @@ sys.exit(os.waitpid(child, 0)[1] != 0)
     _wait_until(lambda: not any(psutil.pid_exists(pid) for pid in yard.starts))
 
 
-def test_closing_ends_a_compilation_that_is_under_way(yard: _Yard) -> None:
+def test_closing_ends_a_compilation_that_is_under_way(yard: _Compilers) -> None:
     compiler = yard.compiler()
     errors: list[str] = []
 
@@ -271,7 +271,7 @@ def test_closing_ends_a_compilation_that_is_under_way(yard: _Yard) -> None:
     assert not psutil.pid_exists(yard.starts[0])
 
 
-def test_a_forgotten_worker_loses_its_input_and_ends(yard: _Yard) -> None:
+def test_a_forgotten_worker_loses_its_input_and_ends(yard: _Compilers) -> None:
     compiler = yard.compiler()
     pid = _ask(compiler).cycles
     compiler.forget()
@@ -279,7 +279,7 @@ def test_a_forgotten_worker_loses_its_input_and_ends(yard: _Yard) -> None:
 
 
 def test_a_worker_is_given_up_after_its_compilation_where_another_process_waits(
-    yard: _Yard, monkeypatch: pytest.MonkeyPatch
+    yard: _Compilers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client, "_WATCH_SECONDS", 30.0)
     one, two = yard.compiler(), yard.compiler()
@@ -292,7 +292,7 @@ def test_a_worker_is_given_up_after_its_compilation_where_another_process_waits(
 
 
 @pytest.mark.slow
-def test_waiting_for_another_process_has_an_end(yard: _Yard) -> None:
+def test_waiting_for_another_process_has_an_end(yard: _Compilers) -> None:
     one, two = yard.compiler(), yard.compiler()
     busy = threading.Thread(target=_ask, args=(one, "sleep 0.8"))
     busy.start()
@@ -304,7 +304,7 @@ def test_waiting_for_another_process_has_an_end(yard: _Yard) -> None:
 
 
 @pytest.mark.slow
-def test_waiting_for_another_thread_has_an_end(yard: _Yard) -> None:
+def test_waiting_for_another_thread_has_an_end(yard: _Compilers) -> None:
     compiler = yard.compiler()
     busy = threading.Thread(target=_ask, args=(compiler, "sleep 0.6"))
     busy.start()
@@ -314,7 +314,7 @@ def test_waiting_for_another_thread_has_an_end(yard: _Yard) -> None:
     busy.join()
 
 
-def test_more_partitions_than_devices_are_refused_before_anything_starts(yard: _Yard) -> None:
+def test_more_partitions_than_devices_are_refused_before_anything_starts(yard: _Compilers) -> None:
     compiler = yard.compiler()
     for partitions in (0, 9):
         with pytest.raises(PodyardError, match="v3-8 has 8 devices"):

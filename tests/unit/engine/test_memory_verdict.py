@@ -44,7 +44,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("memory verdicts")]
 
 
 @dataclasses.dataclass(frozen=True)
-class Recorded:
+class Verdict:
     """One program as the compiler judged it; `total_bytes` is what it says that the program needs."""
 
     family: str
@@ -91,12 +91,12 @@ def _estimate(text: str, accelerator_type: str) -> Estimate:
 
 
 @functools.cache
-def recorded() -> tuple[Recorded, ...]:
+def recorded() -> tuple[Verdict, ...]:
     """The whole record."""
     with gzip.open(_FILE, "rt", encoding="utf-8") as lines:
         rows = [json.loads(line) for line in lines]
-    names = [field.name for field in dataclasses.fields(Recorded)]
-    return tuple(Recorded(**{name: row[name] for name in names}) for row in rows)
+    names = [field.name for field in dataclasses.fields(Verdict)]
+    return tuple(Verdict(**{name: row[name] for name in names}) for row in rows)
 
 
 def test_the_record_holds_enough_programs_on_both_sides_of_the_limit_on_every_generation() -> None:

@@ -36,7 +36,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("published runs")]
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
+class PublishedRun:
     """A published run; `milliseconds` per step of cores x `per_core_batch` images."""
 
     slice: str
@@ -64,8 +64,8 @@ class Run:
         return estimate(self.slice, self.global_batch).modelled_seconds * 1e3 / self.milliseconds - 1
 
 
-def _published() -> list[Run]:
-    return [Run(**row) for row in json.loads(_FILE.read_text(encoding="utf-8"))["runs"]]
+def _published() -> list[PublishedRun]:
+    return [PublishedRun(**row) for row in json.loads(_FILE.read_text(encoding="utf-8"))["runs"]]
 
 
 RUNS = [run for run in _published() if not run.left_out]
@@ -92,7 +92,7 @@ def estimate(name: str, global_batch: int) -> Estimate:
 
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: run.name)
-def test_a_published_run_is_within_20_per_cent(run: Run, request: pytest.FixtureRequest) -> None:
+def test_a_published_run_is_within_20_per_cent(run: PublishedRun, request: pytest.FixtureRequest) -> None:
     missed = next((why for where, why in _MISSED.items() if run.source.endswith(where)), None)
     if missed is not None:
         request.applymarker(pytest.mark.xfail(reason=missed, strict=True))

@@ -170,6 +170,6 @@ def test_runtime_versions() -> None:
     assert all(item.source for item in runtime_versions.RUNTIME_VERSIONS.values())
     with pytest.raises(PodyardError, match="does not run on v2"):
         runtime_versions.check_serves("tpu-vm-v4-base", GENERATIONS["v2"])
-    for generation in (item for item in GENERATIONS.values() if item.node_type):
-        runtime_versions.check_serves(generation.runtime_version_default, generation)
-        assert generation.runtime_version_default in runtime_versions.RUNTIME_VERSIONS
+    for of_nodes in (item for item in GENERATIONS.values() if item.node_type):
+        runtime_versions.check_serves(of_nodes.runtime_version_default, of_nodes)
+        assert of_nodes.runtime_version_default in runtime_versions.RUNTIME_VERSIONS

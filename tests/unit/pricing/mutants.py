@@ -30,19 +30,19 @@ FILE = Path(__file__).parents[2] / "data" / "billing" / "cases_public.jsonl"
 
 
 @dataclasses.dataclass(frozen=True)
-class Mutant:
+class WrongMeter:
     name: str
     rule: str
     caught_by: tuple[str, ...]
     apply: Callable[[Patch], None]
 
 
-MUTANTS: list[Mutant] = []
+MUTANTS: list[WrongMeter] = []
 
 
 def mutant(rule: str, *caught_by: str) -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:
     def register(apply: Callable[[Patch], None]) -> Callable[[Patch], None]:
-        MUTANTS.append(Mutant(apply.__name__, rule, caught_by, apply))
+        MUTANTS.append(WrongMeter(apply.__name__, rule, caught_by, apply))
         return apply
 
     return register

@@ -6,11 +6,11 @@ from collections import Counter
 import pytest
 
 from tests.unit.pricing import mutants_of_terms  # registers its mutants
-from tests.unit.pricing.mutants import MUTANTS, Mutant, lines, notices, right_answer
+from tests.unit.pricing.mutants import MUTANTS, WrongMeter, lines, notices, right_answer
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_it_is_noticed(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_noticed(mutant: WrongMeter, monkeypatch: pytest.MonkeyPatch) -> None:
     assert mutant.caught_by
     for case_id in mutant.caught_by:
         right_answer(case_id)

@@ -20,7 +20,7 @@ from podyard.pricing import explore
 from podyard.pricing.current_card import default_rate_card
 from podyard.pricing.explore import Booked, Bucket
 from podyard.web.billing_views import by_invoice
-from tests.store.queue_play import PROJECT, Play
+from tests.builders import PROJECT, Play
 
 CARD = default_rate_card()
 DAY = 86_400
@@ -88,6 +88,7 @@ def test_what_became_known_late_is_on_the_later_invoice_and_the_issued_one_stays
     play.late_event("STOPPED", "2026-03-21T00:00:00Z", "b")
     rows = _rows(play, "2026-03", "2026-04", "node")
     draft = play.database.read(lambda uow: invoices.preview(uow, CARD, PLATFORM, PROJECT, "2026-04"))
+    assert draft.invoice is not None
     assert _totals(rows) == [total, draft.invoice.total]
     (correction,) = draft.invoice.adjustments
     assert rows["(correction of 2026-03)"].net == [0, correction.minor] and correction.minor < 0

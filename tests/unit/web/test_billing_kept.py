@@ -25,7 +25,7 @@ from podyard.http.several_units import read_snapshot
 from podyard.pricing.current_card import default_rate_card
 from podyard.settings import from_environment
 from podyard.web import billing_ahead
-from tests.store.queue_play import PROJECT, Play
+from tests.builders import PROJECT, Play
 
 CARD = default_rate_card()
 

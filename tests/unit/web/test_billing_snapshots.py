@@ -9,25 +9,19 @@ from typing import Any
 import pytest
 from sqlalchemy import delete, insert, select
 
-from podyard.base.clock import ManualClock
 from podyard.base.errors import Code, PodyardError
 from podyard.control.billing import accounts, bills, commitments, dashboard, snapshots
 from podyard.control.compute import nodes
 from podyard.db import usage_events as event_rows
 from podyard.db.tables_billing import usage_events
-from podyard.db.unit_of_work import Database, UnitOfWork
+from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.node import UsageClass
 from podyard.domain.principal import PLATFORM, Principal
 from podyard.pricing.current_card import default_rate_card
 from podyard.web import billing
-from tests.store.queue_play import PROJECT, Play
+from tests.builders import PROJECT, Play
 
 CARD = default_rate_card()
-
-
-@pytest.fixture
-def play(database: Database, clock: ManualClock) -> Play:
-    return Play(database, clock)
 
 
 def _kept(uow: UnitOfWork) -> snapshots.Snapshot:

@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from podyard.db.unit_of_work import Database
 from podyard.domain.budget import Budget, BudgetScope, WebhookRequest
 from podyard.workers import webhooks as worker
 from podyard.workers.webhooks import deliver
+from tests.listener import listening
 
 BUDGET = Budget("k", "demo", "b", BudgetScope.PROJECT, "", Amount(), "month", (), (), (), "s3cret", PlatformTime(0))
 
@@ -43,24 +44,13 @@ def _receiver(
 ) -> Iterator[tuple[str, list[tuple[dict[str, str], bytes]]]]:
     got: list[tuple[dict[str, str], bytes]] = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            got.append((dict(self.headers), self.rfile.read(int(self.headers["Content-Length"]))))
-            with contextlib.suppress(OSError):  # the sender has hung up
-                answer(self, status)
+    def receive(request: BaseHTTPRequestHandler, body: bytes) -> None:
+        got.append((dict(request.headers), body))
+        with contextlib.suppress(OSError):  # the sender has hung up
+            answer(request, status)
 
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/hook?a=b", got
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with listening(receive) as url:
+        yield f"{url}/hook?a=b", got
 
 
 @contextlib.contextmanager
