@@ -37,6 +37,7 @@ class Yard:
         headers = {"Authorization": f"Bearer {self.token}"}
         self.http = httpx.Client(base_url=url, headers=headers, verify=False, timeout=patient(ANSWER_SECONDS_MAX))
         self.sent: list[tuple[str, str, list[str]]] = []
+        self.bare = httpx.Client(base_url=url, verify=False, timeout=patient(ANSWER_SECONDS_MAX))  # without a token
         self.others: list[httpx.Client] = []
 
     def call(self, method: str, path: str, body: Any = None, **options: Any) -> httpx.Response:
@@ -102,5 +103,5 @@ def open_yard(
         try:
             yield yard
         finally:
-            for client in (yard.http, *yard.others):
+            for client in (yard.http, yard.bare, *yard.others):
                 client.close()

@@ -51,7 +51,7 @@ def key(yard: Yard) -> dict[str, Any]:
 
 
 def _ask(yard: Yard, path: str = "/podyard/v1/whoami", method: str = "GET", **options: Any) -> httpx.Response:
-    return httpx.request(method, f"{yard.url}{path}", **options)
+    return yard.bare.request(method, path, **options)
 
 
 def _bearer(token: str) -> dict[str, str]:

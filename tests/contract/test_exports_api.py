@@ -204,9 +204,9 @@ def test_only_who_may_see_the_bill_may_export_it(yard: Yard) -> None:
         ("GET", f"{HERE}/exports/none"),
         ("GET", f"{HERE}/exports/none:download"),
     ):
-        answer = httpx.request(method, yard.url + path, headers=headers)
+        answer = yard.bare.request(method, path, headers=headers)
         assert answer.status_code == 403, (path, answer.text)
-    assert httpx.get(f"{yard.url}{CONSOLE}/2026-03/print", headers=headers).status_code == 403
+    assert yard.bare.get(f"{CONSOLE}/2026-03/print", headers=headers).status_code == 403
 
 
 def test_the_printed_page_has_what_the_invoice_says(yard: Yard) -> None:

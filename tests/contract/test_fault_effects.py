@@ -274,7 +274,7 @@ def test_an_error_says_what_it_is_told_to_and_only_to_who_may_call(yard: Yard) -
     fault = add(yard, "error", message="Backend Error")
     answer = yard.call("GET", yard.nodes()).json()["error"]
     assert (answer["message"], answer["details"][0]["metadata"]["fault"]) == ("Backend Error", fault)
-    assert httpx.get(yard.url + yard.nodes()).status_code == 401
+    assert yard.bare.get(yard.nodes()).status_code == 401
     yard.ok("GET", FAULTS)  # the creator of the rule can remove it
     yard.ok("GET", "/podyard/v1/projects/demo/pods")
 

@@ -39,12 +39,11 @@ def _token(yard: Yard, email: str, project: str, role: str, by: str | None = Non
 
 def _ask(yard: Yard, token: str, method: str, path: str, body: Any = None) -> httpx.Response:
     headers = {"Authorization": f"Bearer {token}"}
-    with httpx.Client(base_url=yard.url, headers=headers, trust_env=False, verify=False) as client:
-        return client.request(method, path, json=body)
+    return yard.bare.request(method, path, json=body, headers=headers)
 
 
 def _accept(yard: Yard, code: str) -> httpx.Response:
-    return httpx.post(f"{yard.url}/podyard/v1/invitations:accept", json={"code": code})
+    return yard.bare.post("/podyard/v1/invitations:accept", json={"code": code})
 
 
 def _invite(yard: Yard, email: str, project: str, role: str, by: str | None = None) -> dict[str, Any]:
@@ -207,7 +206,7 @@ def test_who_holds_a_token_renews_it(yard: Yard) -> None:
     assert (renewed["project"], renewed["mintedBy"]) == ("demo", NEWHIRE)
     yard.refused(400, "FAILED_PRECONDITION", "POST", "/podyard/v1/tokens:renew", {})  # the local owner's has no end
     key = yard.ok("POST", "/podyard/v1/projects/demo/apiKeys", {"email": "owner@podyard.local"})["key"]
-    by_key = httpx.post(f"{yard.url}/podyard/v1/tokens:renew", params={"key": key}, json={})
+    by_key = yard.bare.post("/podyard/v1/tokens:renew", params={"key": key}, json={})
     assert (by_key.status_code, "cannot be renewed" in by_key.text) == (403, True)
 
 

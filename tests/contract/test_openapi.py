@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 import requests
 import schemathesis
@@ -102,14 +101,14 @@ def test_the_document_is_valid_openapi_and_served() -> None:
 def test_the_document_is_served_to_who_has_a_token(worlds: Any) -> None:
     yard = worlds(False).yard
     assert yard.ok("GET", "/openapi.json") == DOCUMENT
-    assert httpx.get(f"{yard.url}/openapi.json").status_code == 401
+    assert yard.bare.get("/openapi.json").status_code == 401
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_without_a_credential_nothing_but_what_is_public_answers(name: str, worlds: Any) -> None:
     verb, path = OPERATIONS[name]
     world: World = worlds(False)
-    answer = httpx.request(verb, world.yard.url + path.format(**world.parameters(path)))
+    answer = world.yard.bare.request(verb, path.format(**world.parameters(path)))
     public = DOCUMENT["paths"][path][verb.lower()].get("security") == []
     assert (answer.status_code == 401) != public, answer.text
     assert str(answer.status_code) in DOCUMENT["paths"][path][verb.lower()]["responses"]
@@ -181,7 +180,7 @@ def test_numbers_that_no_column_holds_are_refused(worlds: Any) -> None:
         assert world.gang.report(world.replica, **news).status_code == 400
     assert world.gang.report(world.replica, summary={"resumedStep": -huge}).status_code == 200
     about = {"replicasMax": 1, "hostsMax": 1, "bindAddress": "x", "pid": huge}
-    answer = httpx.post(f"{world.yard.url}/podyard/v1/agents/local:register", json=about, headers=world.agent_headers)
+    answer = world.yard.bare.post("/podyard/v1/agents/local:register", json=about, headers=world.agent_headers)
     assert answer.status_code == 400
 
 

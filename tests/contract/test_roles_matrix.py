@@ -80,7 +80,7 @@ def _ask(world: World, name: str, token: str) -> httpx.Response:
     verb, path = OPERATIONS[name]
     body = None if verb in ("GET", "DELETE") else {"nonsense": 1}
     headers = {"Authorization": f"Bearer {token}"}
-    return httpx.request(verb, world.yard.url + path.format(**world.parameters(path)), headers=headers, json=body)
+    return world.yard.bare.request(verb, path.format(**world.parameters(path)), headers=headers, json=body)
 
 
 def _by_reading(name: str) -> tuple[bool, str]:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import httpx
 import pytest
 from google.cloud import tpu_v1, tpu_v2, tpu_v2alpha1
 from google.longrunning import operations_pb2
@@ -100,8 +99,7 @@ def test_an_operation_that_failed_has_a_code_a_text_and_no_response(yard: Yard) 
 
 
 def test_the_discovery_document_is_there_for_strangers_and_leads_back_to_us(yard: Yard) -> None:
-    stranger = httpx.Client(base_url=yard.url)
-    yard.others.append(stranger)
+    stranger = yard.bare
     for path in (
         "/$discovery/rest",
         "/$discovery/rest?version=v1",
