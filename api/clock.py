@@ -116,9 +116,9 @@ def _operation(found: control.Advance) -> AdvanceOperation:
     reached = min(found.now, found.target).rfc3339()
     answer: AdvanceOperation = {
         "name": found.name,
-        "done": found.done,
+        "done": found.is_done,
         "metadata": {"platformTime": reached, "targetTime": target},
     }
-    if found.done:
+    if found.is_done:
         answer["response"] = {"platformTime": target}
     return answer

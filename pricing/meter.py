@@ -57,7 +57,7 @@ class Metered:
         return sum(map(len, self.ranges)) + sum(map(len, self.padding))
 
     @property
-    def estimated(self) -> bool:
+    def is_estimated(self) -> bool:
         return self.open_since is not None
 
 

@@ -10,7 +10,7 @@ known and no longer listed, or listed with another fence, is stopped, and forgot
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
 
 from podyard.settings import Leases
@@ -83,9 +83,6 @@ class AgentState:
         self._lost_contact = f"lost contact with the API for {lease_seconds:g} s"
         self._known: dict[str, Known] = {}
         self._listed: set[str] = set()
-
-    def known(self) -> Mapping[str, Known]:
-        return dict(self._known)
 
     def reports(self) -> list[Known]:
         """What the next sync says: everything that is known."""

@@ -121,7 +121,7 @@ class Call:
         def begin(uow: UnitOfWork) -> tuple[Operation, int]:
             begun = once(uow) if request_id else work(uow)
             # Only what has ended shows a node, and with it the project's number.
-            return begun, identity.project_row(uow, self.project).number if begun.done else 0
+            return begun, identity.project_row(uow, self.project).number if begun.is_done else 0
 
         def once(uow: UnitOfWork) -> Operation:
             asked = {"id": self.id, "zone": self.zone, **{k: v for k, v in self.fields.items() if k != "requestId"}}

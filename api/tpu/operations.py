@@ -32,8 +32,8 @@ def to_api_operation(version: str, operation: Operation, project_number: int) ->
         metadata["statusDetail"] = operation.status_detail
     if operation.cancel_requested:
         metadata["cancelRequested"] = True
-    answer: dict[str, Any] = {"name": operation.name, "metadata": metadata, "done": operation.done}
-    if not operation.done:
+    answer: dict[str, Any] = {"name": operation.name, "metadata": metadata, "done": operation.is_done}
+    if not operation.is_done:
         return answer
     assert operation.ended is not None
     metadata["endTime"] = operation.ended.rfc3339()

@@ -113,7 +113,7 @@ def count(uow: UnitOfWork, fault_id: str) -> bool:
     if uow.execute(_STRUCK, {"id": fault_id}).rowcount != 1:
         return False
     rule = by_id(uow, fault_id)
-    if rule is not None and rule.left == 0:
+    if rule is not None and rule.times_left == 0:
         end(uow, fault_id)
     return True
 

@@ -109,7 +109,7 @@ class Stockouts:
 
     def __init__(self, uow: UnitOfWork) -> None:
         self._rules = fault_rows.standing(uow, "stockout")
-        self._left = {rule.fault_id: rule.left for rule in self._rules}
+        self._left = {rule.fault_id: rule.times_left for rule in self._rules}
 
     def denies(self, subject: Subject, key: str, *, queued: bool) -> str:
         """The id of the rule that denies it chips, or nothing."""

@@ -179,7 +179,7 @@ def _text_of(
     lengths = tuple([len(_value(source, extracted, parameters)) for source in shape.lists])
     found = shape.texts.get(lengths)
     if found is None:
-        found = shape.texts[lengths] = _expanded(shape, extracted, parameters)
+        found = shape.texts[lengths] = _expand(shape, extracted, parameters)
     return found
 
 
@@ -242,7 +242,7 @@ def _source(
     return None if bound.required else _Source(None, None, bound.effective_value, None, process)
 
 
-def _expanded(
+def _expand(
     shape: _Shape, extracted: Sequence[Any], parameters: Mapping[str, Any] | None
 ) -> tuple[str, tuple[_Source, ...]]:
     compiled = shape.compiled

@@ -84,7 +84,7 @@ class Recorded(Protocol):
 Record = TypeVar("Record", bound=Recorded)
 
 
-def born(uow: UnitOfWork, record: Record, *, reason: str) -> None:
+def create_record(uow: UnitOfWork, record: Record, *, reason: str) -> None:
     """Inserts a new record, in the first state of its machine, with its first event."""
     kind, _ = _KINDS[type(record)]
     assert (record.state, record.version) == (kind.machine.initial, 1), record

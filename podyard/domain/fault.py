@@ -289,7 +289,7 @@ class FaultRule:
         return _at_moments(EFFECTS[self.effect], self.parameters)
 
     @property
-    def left(self) -> int | None:
+    def times_left(self) -> int | None:
         """How often it may still act; None: without a limit."""
         return None if self.count is None else max(0, self.count - self.fired)
 
@@ -305,7 +305,7 @@ class FaultRule:
 
     def stands(self, now: PlatformTime) -> bool:
         begun = self.starts <= now and (self.ends is None or now < self.ends)
-        return begun and not self.over and self.left != 0
+        return begun and not self.over and self.times_left != 0
 
     def matches(self, subject: Subject) -> bool:
         """Whether each pattern fits. A preemption takes an on-demand or reserved node only where `usage` says so."""

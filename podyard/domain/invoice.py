@@ -137,10 +137,6 @@ class Invoice:
     total: int
     exchange: Fraction = Fraction(1)
 
-    @property
-    def estimated(self) -> bool:
-        return any(line.estimated for line in self.lines)
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class IssuedInvoice:

@@ -93,5 +93,5 @@ class Operation:
         return f"projects/{self.project}/locations/{self.zone}/operations/{self.operation_id}"
 
     @property
-    def done(self) -> bool:
+    def is_done(self) -> bool:
         return OPERATION.is_final(self.state)

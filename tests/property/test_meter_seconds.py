@@ -51,7 +51,7 @@ def test_billed_seconds_are_the_touched_seconds(life: list[tuple[int, str]]) -> 
     result = metered(events)
     assert {second for r in result.ranges for second in r} == by_definition(events, END)
     assert result.seconds == len(by_definition(events, END))
-    assert result.estimated == (events[-1].state == "READY")
+    assert result.is_estimated == (events[-1].state == "READY")
 
 
 @given(lives, st.randoms(use_true_random=False))

@@ -13,7 +13,7 @@ from podyard.base.training_settings import TrainingSettings
 from podyard.control.access import identity
 from podyard.control.jobs import gangs, jobs
 from podyard.db.tables_jobs import jobs as jobs_table
-from podyard.db.transition import born, move
+from podyard.db.transition import create_record, move
 from podyard.db.unit_of_work import Database, UnitOfWork
 from podyard.domain.fleet_file import instant_fleet
 from podyard.domain.job import Elastic, Job, JobRequest
@@ -84,7 +84,7 @@ class Gangs(Play):
 
 def _ready_node(uow: UnitOfWork, name: str = "pod", number: int = 1, project: str = PROJECT) -> None:
     node = node_record(name, "v3-32", "4x4", project=project, zone=ZONE, node_key=f"n-{number}", number=number)
-    born(uow, node, reason="asked")
+    create_record(uow, node, reason="asked")
     move(uow, node, "created", reason="ready")
 
 

@@ -25,7 +25,7 @@ def test_a_simulated_event_is_on_the_workers_for_its_time_and_the_node_goes_on(p
     operation = play.run(maintenance.simulate, "n", ["3", "1"])
     node = play.node()
     assert (node.state, node.health, node.maintenance_workers) == ("READY", "UNHEALTHY_MAINTENANCE", (1, 3))
-    assert not play.operation(operation).done
+    assert not play.operation(operation).is_done
     play.turn(59)
     assert play.node().health == "UNHEALTHY_MAINTENANCE"
     play.turn(1)
@@ -140,7 +140,7 @@ def test_maintenance_of_one_slice_restarts_the_others_and_ends_the_operation(pla
     assert (play.queued().state, play.states()) == ("PROVISIONING", {"s-0": "REPAIRING", "s-1": "READY"})
     play.turn(60)
     assert play.states() == {"s-0": "READY", "s-1": "RESTARTING"}
-    assert not play.operation(operation).done
+    assert not play.operation(operation).is_done
     play.turn(5)
     assert (play.queued().state, play.states()) == ("ACTIVE", {"s-0": "READY", "s-1": "READY"})
     assert play.operation(operation).state == "SUCCEEDED"

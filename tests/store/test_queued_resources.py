@@ -23,7 +23,7 @@ from tests.builders import FLEET, PROJECT, ZONE, Play, node_spec, request
 
 def test_a_request_with_room_goes_through_its_states_and_its_node_appears_when_it_is_placed(play: Play) -> None:
     operation = play.queue()
-    assert (operation.verb, operation.target_kind, operation.done) == ("create", "queuedResource", True)
+    assert (operation.verb, operation.target_kind, operation.is_done) == ("create", "queuedResource", True)
     assert operation.response is not None
     accepted = rows.thaw(operation.response)
     assert (accepted.name, accepted.state) == (
@@ -168,7 +168,7 @@ def test_a_user_who_deletes_a_node_suspends_it_and_reset_makes_the_node_anew(pla
     play.turn(1000)
     assert play.states() == {}
     operation = play.run(queued_resources.reset, "q")
-    assert (operation.verb, operation.done) == ("reset", True)
+    assert (operation.verb, operation.is_done) == ("reset", True)
     play.turn()
     play.turn(10)
     assert (play.queued().state, play.queued().state_initiator, play.states()) == ("ACTIVE", "", {"n": "READY"})
@@ -246,11 +246,11 @@ def test_delete_without_force_is_refused_while_nodes_live(play: Play) -> None:
             play.run(queued_resources.delete, "q")
         play.turn(10)
     operation = play.run(queued_resources.delete, "q", True)
-    assert not operation.done
+    assert not operation.is_done
     assert (play.queued().state, play.states()) == ("DELETING", {"n": "DELETING"})
     play.turn()
     ended = play.operation(operation)
-    assert ended.done
+    assert ended.is_done
     assert ended.error_code is None
     assert ended.response is not None
     assert rows.thaw(ended.response).name.endswith("/q")
@@ -262,7 +262,7 @@ def test_delete_without_force_is_refused_while_nodes_live(play: Play) -> None:
 
 def test_delete_without_force_takes_what_waits_and_what_is_suspended_with_its_listed_nodes(play: Play) -> None:
     play.queue(request(valid_after_seconds=100.0))
-    assert play.run(queued_resources.delete, "q").done
+    assert play.run(queued_resources.delete, "q").is_done
     play.queue(request(usage_class=UsageClass.SPOT))
     play.turn()
     play.turn(10)
@@ -270,7 +270,7 @@ def test_delete_without_force_takes_what_waits_and_what_is_suspended_with_its_li
     play.turn()
     operation = play.run(queued_resources.delete, "q")
     play.turn()
-    assert play.operation(operation).done
+    assert play.operation(operation).is_done
     assert play.states() == {}
 
 

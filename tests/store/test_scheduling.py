@@ -100,7 +100,7 @@ def test_an_on_demand_node_takes_the_chips_of_a_spot_node_after_its_notice(yard:
     begun = yard.run(nodes.create, "new", node_spec())
     yard.turn()
     assert yard.states() == {"old": "READY", "new": "CREATING"}
-    assert not yard.operation(begun).done
+    assert not yard.operation(begun).is_done
     assert "1 slice taken back for it" in yard.node("new").state_reason
     assert (_reclaimed(yard, "old"), _reclaimed(yard, "new")) == (True, False)
     yard.turn(NOTICE - 1)
@@ -111,7 +111,7 @@ def test_an_on_demand_node_takes_the_chips_of_a_spot_node_after_its_notice(yard:
     assert yard.node("old").state_reason == "preempted: its chips are needed for another request"
     yard.turn(10)
     assert yard.states() == {"old": "PREEMPTED", "new": "READY"}
-    assert yard.operation(begun).done
+    assert yard.operation(begun).is_done
     assert [row["node_id"] for row in yard.held()] == ["new"]
 
 

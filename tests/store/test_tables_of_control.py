@@ -18,7 +18,7 @@ from podyard.db import nodes as node_rows
 from podyard.db.tables import metadata, state_changes
 from podyard.db.tables_billing import usage_events
 from podyard.db.tables_compute import nodes
-from podyard.db.transition import born, move
+from podyard.db.transition import create_record, move
 from podyard.db.unit_of_work import Database, Stale, UnitOfWork
 from podyard.domain.node import NodeRecord, NodeState
 from tests.builders import node_record
@@ -33,7 +33,7 @@ def _read(uow: UnitOfWork) -> NodeRecord:
 
 
 def test_a_move_follows_the_table_and_writes_its_events_in_the_same_unit(database: Database) -> None:
-    database.run(lambda uow: born(uow, _node(), reason="asked"))
+    database.run(lambda uow: create_record(uow, _node(), reason="asked"))
     database.run(lambda uow: move(uow, _read(uow), "created", reason="ready"))
     with pytest.raises(PodyardError, match="READY: created is not possible"):
         database.run(lambda uow: move(uow, _read(uow), "created", reason="again"))
@@ -57,7 +57,7 @@ def test_a_move_follows_the_table_and_writes_its_events_in_the_same_unit(databas
 
 
 def test_a_stale_row_is_not_moved(database: Database) -> None:
-    database.run(lambda uow: born(uow, _node(), reason="asked"))
+    database.run(lambda uow: create_record(uow, _node(), reason="asked"))
     old = database.read(_read)
     database.run(lambda uow: move(uow, _read(uow), "created", reason="ready"))
     with pytest.raises(Stale):
@@ -66,7 +66,7 @@ def test_a_stale_row_is_not_moved(database: Database) -> None:
 
 def test_an_event_is_never_before_the_last_one(database: Database, clock: ManualClock) -> None:
     clock.advance(100)
-    database.run(lambda uow: born(uow, _node(), reason="asked"))
+    database.run(lambda uow: create_record(uow, _node(), reason="asked"))
     early = PlatformTime(clock.now().nanos).plus_seconds(-50)
     database.run(lambda uow: move(uow.at(early), _read(uow), "created", reason="ready"))
     events = database.read(lambda uow: uow.all(select(state_changes).order_by(state_changes.c.seq)))
@@ -74,11 +74,11 @@ def test_an_event_is_never_before_the_last_one(database: Database, clock: Manual
 
 
 def test_two_live_nodes_of_one_name_cannot_both_stand(database: Database) -> None:
-    database.run(lambda uow: born(uow, _node(), reason="asked"))
+    database.run(lambda uow: create_record(uow, _node(), reason="asked"))
     with pytest.raises(Exception, match=r"(?i)unique"):
-        database.run(lambda uow: born(uow, _node(node_key="m"), reason="asked"))
+        database.run(lambda uow: create_record(uow, _node(node_key="m"), reason="asked"))
     database.run(lambda uow: uow.execute(update(nodes).values(live_name=None)))
-    database.run(lambda uow: born(uow, _node(node_key="m"), reason="asked"))
+    database.run(lambda uow: create_record(uow, _node(node_key="m"), reason="asked"))
 
 
 def test_a_lease_keeps_its_fence_while_renewed_and_raises_it_when_taken_over(

@@ -127,7 +127,7 @@ def test_a_rule_stands_between_its_times_and_until_it_has_struck_as_often_as_it_
     fields = {"effect": "stockout", "match": {}, "probability": 1.0, "starts": NOW, "ends": None}
     rest = {"every_seconds": None, "parameters": {}, "created": NOW, "fault_id": "f"}
     used = FaultRule(**fields, **rest, count=2, fired=2)  # type: ignore[arg-type]
-    assert (used.left, used.stands(NOW)) == (0, False)
+    assert (used.times_left, used.stands(NOW)) == (0, False)
     assert not FaultRule(**fields, **rest, count=None, over=True).stands(NOW)  # type: ignore[arg-type]
 
 

@@ -105,7 +105,7 @@ def _node_usage(card: RateCard, node: BilledNode, history: Sequence[UsageEvent],
         usage_class=node.usage_class,
         seconds=metered.seconds,
         waived_seconds=metered.waived_seconds,
-        estimated=metered.estimated,
+        estimated=metered.is_estimated,
         sku_id=sku_id,
         price_nanos_per_hour=price,
         amount=total(rated.records),
@@ -118,7 +118,7 @@ def _node_usage(card: RateCard, node: BilledNode, history: Sequence[UsageEvent],
 
 def _price_moment(metered: Metered, now: PlatformTime) -> PlatformTime:
     """A node that is metered on has the price of now, one that has ended that of its last second."""
-    if metered.estimated or not metered.ranges:
+    if metered.is_estimated or not metered.ranges:
         return now
     return PlatformTime((metered.ranges[-1].stop - 1) * NANOS_PER_SECOND)
 

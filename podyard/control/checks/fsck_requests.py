@@ -49,7 +49,7 @@ def _check_operations(records: Records) -> Iterator[Violation]:
         problem = ended_wrongly(operation)
         if problem:
             yield Violation("I7", at, name, problem)
-        if operation.done:
+        if operation.is_done:
             continue
         if key not in pending and key not in simulated:
             yield Violation("I7", at, name, f"{verb} is running, and nothing will end it")
@@ -60,7 +60,7 @@ def _check_operations(records: Records) -> Iterator[Violation]:
             yield Violation("I7", at, name, f"{verb} has been running since {operation.created.rfc3339()}")
     for name, pending_operation in _pending(records):
         waited_for = records.operations.get(pending_operation)
-        if waited_for is None or waited_for.done:
+        if waited_for is None or waited_for.is_done:
             yield Violation("I7", records.now, name, f"it waits for {pending_operation}, which is not running")
 
 
@@ -78,7 +78,7 @@ def ended_wrongly(operation: Operation) -> str:
     """What is wrong with how an operation stands; nothing when all is well."""
     given = {"response": operation.response, "error_code": operation.error_code}
     ends = [what for what, value in given.items() if value is not None]
-    if not operation.done:
+    if not operation.is_done:
         return f"it is running, and has {ends[0]}" if ends or operation.ended is not None else ""
     if len(ends) != 1:
         return f"it is {operation.state} with {' and '.join(ends) or 'neither response nor error'}"

@@ -21,7 +21,7 @@ from podyard.db import faults as fault_rows
 from podyard.db import hosts, replicas, slices, timers
 from podyard.db import nodes as rows
 from podyard.db.timers import Timer
-from podyard.db.transition import born, move, store
+from podyard.db.transition import create_record, move, store
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import Fleet, Zone
 from podyard.domain.host import default_service_account
@@ -77,7 +77,7 @@ def create(
     detail = ports.spending.price_warning(uow, zone, spec)
     operation = operations.begin(uow, operations.of_node(node), OperationVerb.CREATE, detail)
     made = replace(node, pending_operation=operation.operation_id, job_key=job_key, state_reason=initial_state_reason)
-    born(uow, made, reason="requested")
+    create_record(uow, made, reason="requested")
     return operation
 
 
@@ -91,7 +91,7 @@ def make(uow: UnitOfWork, queued: QueuedResourceRecord, request: NodeRequest) ->
         slice_index=request.slice_index,
         slice_count=request.slice_count,
     )
-    born(uow, made, reason="made for its queued resource")
+    create_record(uow, made, reason="made for its queued resource")
     return made
 
 

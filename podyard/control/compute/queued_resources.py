@@ -24,7 +24,7 @@ from podyard.db import faults, slices, timers
 from podyard.db import nodes as node_rows
 from podyard.db import queued_resources as rows
 from podyard.db.timers import Timer
-from podyard.db.transition import born, move, store
+from podyard.db.transition import create_record, move, store
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import Fleet
 from podyard.domain.node import NODE_STATES_LOST, NodeState, kind_of
@@ -101,7 +101,7 @@ def create(
         repaired=[],
         late_until=None,
     )
-    born(uow, made, reason="requested")
+    create_record(uow, made, reason="requested")
     # All nodes are of one type and usage.
     return _queue(uow, principal, made, ports.spending.price_warning(uow, zone, resolved.nodes[0].spec))
 

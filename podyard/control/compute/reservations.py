@@ -15,7 +15,7 @@ from podyard.control.access import identity
 from podyard.control.compute import nodes
 from podyard.db import reservations, timers
 from podyard.db.timers import Timer
-from podyard.db.transition import born, move
+from podyard.db.transition import create_record, move
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import Fleet
 from podyard.domain.principal import Principal
@@ -71,7 +71,7 @@ def create(
         ends=ends,
         created=uow.now,
     )
-    born(uow, made, reason="requested")
+    create_record(uow, made, reason="requested")
     if starts is None or starts <= uow.now:
         made = _start(uow, made)
     else:

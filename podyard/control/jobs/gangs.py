@@ -18,7 +18,7 @@ from podyard.control.jobs import log_lines
 from podyard.control.platform.agents import poke
 from podyard.db import attempts, credentials, job_history, job_snapshot, replicas
 from podyard.db import jobs as rows
-from podyard.db.transition import born, move, store
+from podyard.db.transition import create_record, move, store
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.attempt import Attempt, AttemptOutcome, AttemptState
 from podyard.domain.job import JOB, Job
@@ -89,7 +89,7 @@ def _start(uow: UnitOfWork, start: StartGang) -> None:
         started=uow.now,
         started_real=uow.real_now,
     )
-    born(uow, attempt, reason=f"from step {resume_step}")
+    create_record(uow, attempt, reason=f"from step {resume_step}")
     _add_replicas(uow, attempt, start)
     for agent_id in sorted(set(start.agents)):
         poke(uow, agent_id)
@@ -117,7 +117,7 @@ def _add_replicas(uow: UnitOfWork, attempt: Attempt, start: StartGang) -> None:
             fence=attempt.attempt,
             token=token,
         )
-        born(uow, replica, reason="gang placed")
+        create_record(uow, replica, reason="gang placed")
 
 
 def ask_to_yield(uow: UnitOfWork, attempt: Attempt, outcome: AttemptOutcome, text: str) -> None:

@@ -14,7 +14,7 @@ from podyard.db import agents, job_history, job_logs
 from podyard.db import attempts as attempt_rows
 from podyard.db import jobs as rows
 from podyard.db import nodes as node_rows
-from podyard.db.transition import born, move, store
+from podyard.db.transition import create_record, move, store
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.attempt import Attempt, AttemptOutcome
 from podyard.domain.fleet import Fleet
@@ -79,7 +79,7 @@ def create(
         created=uow.now,
     )
     _check_room(uow, allowed_sizes(spec, kind)[-1].process_count)
-    born(uow, job, reason="submitted")
+    create_record(uow, job, reason="submitted")
     return get(uow, principal, project, zone, job_id)
 
 

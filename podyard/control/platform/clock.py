@@ -31,7 +31,7 @@ class Advance:
         return f"clock/operations/advance-{self.target.nanos}"
 
     @property
-    def done(self) -> bool:
+    def is_done(self) -> bool:
         return self.now >= self.target
 
 

@@ -11,7 +11,7 @@ from podyard.base.ids import row_id
 from podyard.db import faults, slices
 from podyard.db import nodes as node_rows
 from podyard.db import operations as rows
-from podyard.db.transition import born, move
+from podyard.db.transition import create_record, move
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fault import Subject
 from podyard.domain.machine import ResourceKind
@@ -54,7 +54,7 @@ def begin(uow: UnitOfWork, target: OperationTarget, verb: OperationVerb, detail:
         lost=faults.loses_operation(uow, _subject(target, verb)),
         status_detail=detail,
     )
-    born(uow, operation, reason=f"{verb} requested")
+    create_record(uow, operation, reason=f"{verb} requested")
     return operation
 
 
@@ -87,7 +87,7 @@ def _end(
     error_details: Sequence[Detail] = (),
 ) -> None:
     operation = None if operation_id is None else rows.find(uow, operation_id)
-    if operation is None or operation.done:
+    if operation is None or operation.is_done:
         return
     ended = dataclasses.replace(
         operation,
@@ -122,7 +122,7 @@ def cancel(uow: UnitOfWork, principal: Principal, project: str, zone: str, opera
     """Asks for the cancellation. A creation that still waits for chips ends as CANCELLED, and its node is gone; any
     other operation goes on and ends as it would have (AIP-151)."""
     operation = _visible(uow, principal, "tpu.operations.cancel", project, zone, operation_id)
-    if operation.done:
+    if operation.is_done:
         return
     rows.request_cancellation(uow, operation_id)
     if operation.verb is not OperationVerb.CREATE or operation.target_kind is not ResourceKind.NODE:
@@ -138,7 +138,7 @@ def cancel(uow: UnitOfWork, principal: Principal, project: str, zone: str, opera
 def forget(uow: UnitOfWork, principal: Principal, project: str, zone: str, operation_id: str) -> None:
     """Deletes the record of an operation that has ended."""
     operation = _visible(uow, principal, "tpu.operations.delete", project, zone, operation_id)
-    if not operation.done:
+    if not operation.is_done:
         raise PodyardError(Code.FAILED_PRECONDITION, f"operation {operation.name} is still running")
     rows.remove(uow, operation_id)
 

@@ -14,7 +14,7 @@ def _stop(fence: int = 1) -> Wanted:
 
 
 def _phases(state: AgentState) -> dict[str, ReplicaPhase]:
-    return {name: item.phase for name, item in state.known().items()}
+    return {item.replica: item.phase for item in state.reports()}
 
 
 def _running() -> AgentState:
