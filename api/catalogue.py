@@ -235,7 +235,7 @@ def _currency(request: Request) -> str:
     own = default_rate_card().currency
     asked = _either_parameter(request, "currencyCode", "currency_code") or own
     if asked != own:
-        raise invalid(f"currencyCode {asked[:10]!r}: this catalogue has prices in {own} only", "currencyCode")
+        raise invalid(f"currencyCode {asked[:10]!r}: this catalogue has only prices in {own}", "currencyCode")
     return own
 
 
@@ -246,11 +246,11 @@ def _range(request: Request, now: PlatformTime) -> tuple[PlatformTime, PlatformT
     if start is None and end is None:
         return None
     if start is None or end is None:
-        raise invalid("startTime and endTime go together: one of them is missing", "startTime" if end else "endTime")
+        raise invalid("startTime and endTime must be set together", "startTime" if end else "endTime")
     if start >= end:
-        raise invalid(f"startTime {start.rfc3339()} is not before endTime {end.rfc3339()}", "startTime")
+        raise invalid(f"startTime {start.rfc3339()} must be before endTime {end.rfc3339()}", "startTime")
     if end > now:
-        raise invalid(f"endTime {end.rfc3339()} is in the future: it is {now.rfc3339()}", "endTime")
+        raise invalid(f"endTime {end.rfc3339()} is in the future: the time is now {now.rfc3339()}", "endTime")
     if _month(start) != _month(end.plus_nanos(-1)):
         raise invalid(f"startTime and endTime must be within one calendar month of {MONTHS_OF.key}", "endTime")
     return start, end

@@ -178,7 +178,7 @@ def _storable(value: Any, mend: bool) -> Any:
     if isinstance(value, str):
         mended = value.encode("utf-16", "surrogatepass").decode("utf-16", "replace").replace("\0", "\ufffd")
         if mended != value and not mend:
-            raise ValueError("a text holds NUL, or half of a surrogate pair")
+            raise ValueError("a string contains NUL or an unpaired surrogate")
         return mended
     if isinstance(value, list):
         return [_storable(item, mend) for item in value]
@@ -235,7 +235,7 @@ def read_page_token(token: str | None) -> str | None:
 
 
 def _foreign_token() -> PodyardError:
-    return invalid("pageToken is not one that this server gave for this list", "pageToken")
+    return invalid("invalid pageToken: use the nextPageToken of this list", "pageToken")
 
 
 def page_after_number(request: Request) -> int:

@@ -58,7 +58,7 @@ class ExportMessage(deps.Asked):
         last = self.month if self.month is not None else self.until_month
         both = self.month is not None and (self.from_month is not None or self.until_month is not None)
         if first is None or last is None or both:
-            raise invalid("give either month, or fromMonth and untilMonth", "month")
+            raise invalid("specify either month, or fromMonth and untilMonth", "month")
         return exports.ExportRequest(self.format, first, last, self.granularity, self.by_job)
 
 
@@ -114,9 +114,9 @@ def export_month(request: Request, project: str, month: str) -> Response:
     caller.require("podyard.billing.view", project, f"projects/{project}/invoices/{month}")
     by_job = query.get("byJob", "false")
     if by_job not in ("true", "false"):
-        raise invalid(f"byJob is {by_job[:20]!r}: it is true or false", "byJob")
+        raise invalid(f"byJob must be true or false, got {by_job[:20]!r}", "byJob")
     if "format" not in query:
-        raise invalid(f"format is missing: it is one of {', '.join(exports.FORMATS)}", "format")
+        raise invalid(f"format is required: use {', '.join(exports.FORMATS)}", "format")
     wanted = exports.ExportRequest(query["format"], month, month, query.get("granularity", "day"), by_job == "true")
     source = deps.read(request, lambda uow: exports.one_month(uow, default_rate_card(), caller, project, wanted))
     return _file(exports.small_file(source, wanted), wanted.format, f"{project}-{month}")

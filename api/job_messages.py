@@ -237,12 +237,12 @@ def from_api_job(message: JobMessage) -> JobRequest:
 def _recipe(message: JobMessage) -> str | None:
     if message.program is not None:
         if message.recipe is not None:
-            raise invalid("recipe and program exclude each other", "program")
+            raise invalid("specify either recipe or program, not both", "program")
         return check_program(message.program)
     if message.recipe is not None:
         return manifest_of(message.recipe).name
     if message.start_from is None:
-        raise invalid("recipe is required, or a program", "recipe")
+        raise invalid("recipe or program is required", "recipe")
     return None
 
 
@@ -340,13 +340,13 @@ def from_api_target(message: JobMessage, fleet: Fleet, project: str, zone: str) 
     wants_new = message.accelerator_type or message.runtime_version or message.scheduling_config
     if message.node is not None:
         if wants_new:
-            raise invalid("node excludes acceleratorType, runtimeVersion and schedulingConfig", "node")
+            raise invalid("node cannot be combined with acceleratorType, runtimeVersion or schedulingConfig", "node")
         prefix = f"projects/{project}/locations/{zone}/nodes/"
         if "/" in message.node and not message.node.startswith(prefix):
             raise invalid(f"node must be an id, or a name that begins with {prefix}", "node")
         return message.node.removeprefix(prefix)
     if not message.accelerator_type:
-        raise invalid("a job needs a node, or an acceleratorType and a runtimeVersion to make one", "node")
+        raise invalid("node is required, or acceleratorType and runtimeVersion to create one", "node")
     node: dict[str, Any] = {"acceleratorType": message.accelerator_type}
     if message.runtime_version:
         node["runtimeVersion"] = message.runtime_version

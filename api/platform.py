@@ -78,7 +78,7 @@ def readyz(request: Request) -> Readiness:
 
     if not database.read(lambda uow: leases.is_held(uow, leases.LOOP_LEADER)):
         raise PodyardError(
-            Code.UNAVAILABLE, "no control loop leads: nodes are not placed and platform time stands still"
+            Code.UNAVAILABLE, "the control loop is not running: nodes are not placed and platform time stands still"
         )
     grpc: str = request.app.state.front
     if grpc not in ("ok", "off"):

@@ -262,7 +262,7 @@ def _contenders(snapshot: JobSnapshot) -> list[Contender]:
 
 
 def _shortage(count: int, free: int) -> str:
-    return f"{count} replicas are needed at once and the living agents have room for {free}"
+    return f"{count} replicas are needed at once and the live agents have room for {free}"
 
 
 def _smaller(job: Job, size: GangSize, free: int) -> str:

@@ -58,7 +58,7 @@ def from_api_node(version: str, message: Mapping[str, Any], type_named: TypeName
         raise invalid(f"{software} is required", software)
     check_texts(message)
     if "networkConfig" in message and "networkConfigs" in message:
-        raise invalid("networkConfig and networkConfigs exclude each other", "networkConfigs")
+        raise invalid("networkConfig and networkConfigs cannot be combined", "networkConfigs")
     if len(message.get("networkConfigs", ())) > NETWORKS_MAX:
         raise invalid(f"networkConfigs has more than {NETWORKS_MAX} entries", "networkConfigs")
     scheduling = message.get("schedulingConfig", {})
@@ -89,7 +89,7 @@ def from_api_patch(version: str, message: Mapping[str, Any], paths: list[str]) -
     fields that are set, and `*` every field that can be updated (AIP-134)."""
     if "*" in paths:
         if len(paths) > 1:
-            raise invalid("updateMask: * stands for all fields, and excludes others", "updateMask")
+            raise invalid("updateMask: * means all fields and cannot be combined with others", "updateMask")
         paths = [name for name in PATCHABLE if name in messages(version)["Node"].fields]
     paths = paths or [name for name in PATCHABLE if name in message]
     if not paths:
@@ -99,7 +99,7 @@ def from_api_patch(version: str, message: Mapping[str, Any], paths: list[str]) -
     for path in paths:
         if path not in PATCHABLE:
             can = ", ".join(PATCHABLE)
-            raise invalid(f"updateMask names {path!r}, which cannot be updated; these can: {can}", "updateMask")
+            raise invalid(f"updateMask has {path!r}, which cannot be updated: use {can}", "updateMask")
         value: Any = message
         for name in path.split("."):
             value = None if value is None else value.get(name)
@@ -114,7 +114,7 @@ def check_unchanged(version: str, message: Mapping[str, Any], shown: Mapping[str
     for name, value in message.items():
         if name not in PATCHABLE and value != now.get(name):
             can = ", ".join(PATCHABLE)
-            raise invalid(f"{name} cannot be updated; these can: {can}", name)
+            raise invalid(f"{name} cannot be updated: only {can} can", name)
 
 
 def to_api_node(version: str, node: Node, project_number: int, *, in_operation: bool = False) -> dict[str, Any]:
@@ -201,7 +201,7 @@ def usage_class(scheduling: Mapping[str, Any]) -> UsageClass:
     """How a node is bought; what contradicts itself is refused."""
     chosen = [name for name in ("preemptible", "reserved", "spot") if scheduling.get(name)]
     if len(chosen) > 1:
-        raise invalid(f"schedulingConfig: {' and '.join(chosen)} exclude each other", "schedulingConfig")
+        raise invalid(f"schedulingConfig: {' and '.join(chosen)} cannot be combined", "schedulingConfig")
     found = UsageClass(chosen[0]) if chosen else None
     if model := scheduling.get("provisioningModel"):
         wanted = _MODELS[model]

@@ -47,12 +47,14 @@ def from_api_queued_resource(
         nodes += _nodes(version, spec, f"tpu.nodeSpec[{index}]", project, zone, queued_resource_id, chosen, type_named)
     ids = [node.node_id for node in nodes]
     if len(set(ids)) < len(ids):
-        raise invalid("tpu.nodeSpec names a node twice", "tpu.nodeSpec")
+        raise invalid("tpu.nodeSpec has the same node id twice", "tpu.nodeSpec")
     if len(nodes) > QUEUED_RESOURCE_NODES_MAX:
-        raise invalid(f"{len(nodes)} nodes are more than {QUEUED_RESOURCE_NODES_MAX}", "tpu.nodeSpec")
+        raise invalid(
+            f"tpu.nodeSpec has {len(nodes)} nodes: the maximum is {QUEUED_RESOURCE_NODES_MAX}", "tpu.nodeSpec"
+        )
     classes = {node.spec.usage_class for node in nodes}
     if len(classes) > 1:
-        raise invalid("the nodes of a queued resource must be bought in the same way", "tpu.nodeSpec")
+        raise invalid("all nodes of a queued resource must have the same schedulingConfig", "tpu.nodeSpec")
     found = QueuedResourceSpec(nodes=tuple(nodes), usage_class=nodes[0].spec.usage_class, given=dict(message))
     return _with_run_limit(_with_interval(found, message.get("queueingPolicy", {})), message)
 
@@ -117,13 +119,13 @@ def _nodes(
     here = f"projects/{project}/locations/{zone}"
     # Google's libraries may put the number of the project for its id; which project that is, the path says.
     if parent not in (None, zone, here) and not re.fullmatch(rf"projects/\d+/locations/{re.escape(zone)}", parent):
-        raise invalid(f"{path}.parent is {parent!r}, and the queued resource is in {here}", f"{path}.parent")
+        raise invalid(f"{path}.parent is {parent!r}, but the queued resource is in {here}", f"{path}.parent")
     if "node" not in spec:
         raise invalid(f"{path}.node is required", f"{path}.node")
     node = convert.from_api_node(version, spec["node"], type_named)
     if chosen is not None and node.usage_class not in (UsageClass.ON_DEMAND, chosen):
         raise invalid(
-            f"{path}.node.schedulingConfig says {node.usage_class}, and the queued resource is {chosen}",
+            f"{path}.node.schedulingConfig is {node.usage_class}, but the queued resource is {chosen}",
             f"{path}.node.schedulingConfig",
         )
     if chosen is not None:
@@ -157,7 +159,7 @@ def _usage_class(message: Mapping[str, Any]) -> UsageClass | None:
         found.append(("provisioningModel", _MODELS[model]))
     for name, wanted in found[1:]:
         if wanted is not found[0][1]:
-            raise invalid(f"{found[0][0]} and {name} contradict each other", name)
+            raise invalid(f"{found[0][0]} and {name} cannot be combined", name)
     return found[0][1] if found else None
 
 
@@ -172,7 +174,7 @@ def _with_interval(spec: QueuedResourceSpec, policy: Mapping[str, Any]) -> Queue
     after = convert.moment(policy.get("validAfterTime") or interval.get("startTime"))
     until = convert.moment(policy.get("validUntilTime") or interval.get("endTime"))
     if after is not None and until is not None and until <= after:
-        raise invalid("queueingPolicy.validInterval ends before it begins", "queueingPolicy.validInterval")
+        raise invalid("queueingPolicy.validInterval must end after it starts", "queueingPolicy.validInterval")
     return dataclasses.replace(
         spec,
         valid_after=after,

@@ -76,7 +76,7 @@ def _inflate(data: bytes) -> bytes:
     if len(body) > BODY_BYTES_MAX:
         raise invalid(f"the request's body is larger than {BODY_BYTES_MAX} bytes when it is decompressed")
     if not inflater.eof or inflater.unused_data:
-        raise invalid("the request's body is not one whole gzip stream")
+        raise invalid("the request's body must be one complete gzip stream")
     return body
 
 

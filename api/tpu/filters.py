@@ -46,10 +46,10 @@ def order(items: Sequence[Resource], text: str) -> list[Resource]:
     for part in reversed([part.strip() for part in text.split(",") if part.strip()]):
         words = part.split()
         if len(words) > 2 or (len(words) == 2 and words[1].lower() not in ("asc", "desc")):
-            raise invalid(f"orderBy {part!r} is not a field with asc or desc", "orderBy")
+            raise invalid(f"invalid orderBy {part!r}: use a field, optionally followed by asc or desc", "orderBy")
         path = words[0]
         if found and not any(list(_values(item, path)) for item in found):
-            raise invalid(f"orderBy names {path!r}, which the resource does not have", "orderBy")
+            raise invalid(f"orderBy has the unknown field {path!r}", "orderBy")
         found.sort(key=partial(_sort_key, path), reverse=words[-1].lower() == "desc")
     return found
 
@@ -97,10 +97,10 @@ class _Parser:
         if (kind, text) == ("sign", "("):
             self._depth += 1
             if self._depth > FILTER_DEPTH_MAX:
-                raise invalid("filter has too many parentheses inside each other", "filter")
+                raise invalid(f"filter has more than {FILTER_DEPTH_MAX} nested parentheses", "filter")
             inner = self._expression()
             if self._take() != ("sign", ")"):
-                raise invalid("filter: a parenthesis is not closed", "filter")
+                raise invalid("filter has an unclosed parenthesis", "filter")
             self._depth -= 1
             return inner
         if kind not in ("word", "text"):
@@ -123,7 +123,7 @@ class _Parser:
     def _take(self) -> tuple[str, str]:
         found = self._peek()
         if not found[0]:
-            raise invalid("filter ends too early", "filter")
+            raise invalid("filter is incomplete", "filter")
         self._at += 1
         return found
 
@@ -217,4 +217,4 @@ def _tokens(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _unreadable(text: str) -> PodyardError:
-    return invalid(f"filter cannot be read at {text!r}", "filter")
+    return invalid(f"filter has a syntax error at {text!r}", "filter")

@@ -232,7 +232,7 @@ def _node_spec(client: Client, flags: dict[str, Any]) -> dict[str, Any]:
 def _tier(client: Client, flags: dict[str, Any]) -> dict[str, Any]:
     chosen = [name for name in ("spot", "best_effort", "reserved") if flags[name]]
     if len(chosen) > 1:
-        raise click.UsageError(f"{' and '.join('--' + name.replace('_', '-') for name in chosen)} exclude each other")
+        raise click.UsageError(f"{' and '.join('--' + name.replace('_', '-') for name in chosen)} cannot be combined")
     if flags["reservation"] and not flags["reserved"]:
         raise click.UsageError("--reservation goes with --reserved")
     if flags["spot"]:

@@ -356,7 +356,9 @@ def _choose(found: Sequence[dict[str, Any]], worker: str, node: str) -> list[dic
         return list(found)
     chosen = [host for host in found if host["worker"] == _index(worker)]
     if not chosen:
-        raise PodyardError(Code.INVALID_ARGUMENT, f"worker {worker} does not exist: node {node} has {len(found)}")
+        raise PodyardError(
+            Code.INVALID_ARGUMENT, f"worker {worker} does not exist: node {node} has workers 0 to {len(found) - 1}"
+        )
     return chosen
 
 

@@ -373,9 +373,9 @@ def _at_moments(effect: Effect, parameters: Mapping[str, Any]) -> bool:
 def parse_rules(items: Any, now: PlatformTime, place: str = "faults") -> list[FaultRule]:
     """A list of rules, all or none; raises INVALID_ARGUMENT that names item and field."""
     if not isinstance(items, Sequence) or isinstance(items, str | bytes):
-        raise invalid(f"{place} is not a list", place)
+        raise invalid(f"{place} must be a list", place)
     if len(items) > RULES_MAX:
-        raise invalid(f"{place} has {len(items)} rules: at most {RULES_MAX} can be there", place)
+        raise invalid(f"{place} has {len(items)} rules: the maximum is {RULES_MAX}", place)
     return [parse_rule(item, now, place=f"{place}[{index}]") for index, item in enumerate(items)]
 
 

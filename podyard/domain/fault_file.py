@@ -28,7 +28,7 @@ def faults_of(file: YamlFile, name: str) -> list[dict[str, Any]]:
     """As `read_faults`, of a file that is parsed."""
     data = file.data
     if not isinstance(data, Mapping) or not isinstance(data.get(KEY), list):
-        raise invalid(f"{name}: line 1: a scenario is a mapping with a list of {KEY}", KEY)
+        raise invalid(f"{name}: line 1: a scenario must be a mapping with a list {KEY}", KEY)
     try:
         parse_rules(data[KEY], _EPOCH)
     except PodyardError as error:

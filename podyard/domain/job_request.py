@@ -31,9 +31,11 @@ def wanted_checkpoint(request: JobRequest) -> tuple[str, int | None] | None:
         raise invalid(f"unknown mode {request.mode!r}: use {', '.join(JOB_MODES)}", "mode")
     if request.start_from is None:
         if request.mode != "train":
-            raise invalid(f"mode {request.mode} needs startFrom, the job whose checkpoint it takes", "startFrom")
+            raise invalid(
+                f"mode {request.mode} requires startFrom: name the job to load the checkpoint from", "startFrom"
+            )
     elif request.mode == "train":
-        raise invalid("startFrom is not for mode train: a job trains from its own beginning", "startFrom")
+        raise invalid("startFrom cannot be used with mode train: use mode evaluate, predict or export", "startFrom")
     return request.start_from
 
 
@@ -50,10 +52,10 @@ def _of_source(request: JobRequest, start: StartFrom, other: JobSpec, kind: Acce
     same |= {f"arguments.{name}": (value, other.arguments.get(name)) for name, value in request.arguments.items()}
     for field, (given, theirs) in same.items():
         if given is not None and given != theirs:
-            raise invalid(f"{field} is {given!r}, and {theirs!r} in job {start.job_id}: leave it out", field)
+            raise invalid(f"{field} is {given!r}, but job {start.job_id} has {theirs!r}: omit it", field)
     for field, value in (("steps", request.steps), ("checkpointEverySteps", request.checkpoint_every_steps)):
         if value is not None:
-            raise invalid(f"{field} is for mode train only, not for {request.mode}", field)
+            raise invalid(f"{field} can only be set with mode train, not with {request.mode}", field)
     check_training(request.training, 0)  # before its numbers divide anything
     parts = kind.core_count * request.training.accumulation_steps
     batch = parts if other.global_batch % parts else other.global_batch
@@ -67,7 +69,7 @@ def _spec_of_training(request: JobRequest) -> JobSpec:
     if is_program(recipe):
         for field, value in (("steps", request.steps), ("globalBatch", request.global_batch)):
             if value is None:
-                raise invalid(f"{field} is required: nothing is known of program {recipe}", field)
+                raise invalid(f"{field} is required for program {recipe}: programs have no default", field)
         steps, batch, every = 0, 0, PROGRAM_CHECKPOINT_EVERY_STEPS
     else:
         manifest = manifest_of(recipe)
@@ -108,7 +110,7 @@ def _check(spec: JobSpec, kind: AcceleratorType) -> None:
     if spec.execution not in JOB_EXECUTIONS:
         raise invalid(f"unknown execution {spec.execution!r}: use {', '.join(JOB_EXECUTIONS)}", "execution")
     if spec.execution == "simulated":
-        raise PodyardError(Code.UNIMPLEMENTED, "execution 'simulated' is not there yet: use 'real'")
+        raise PodyardError(Code.UNIMPLEMENTED, "execution 'simulated' is not supported yet: use 'real'")
     check_limits(spec)
     check_training(spec.training, spec.checkpoint_every_steps)
     check_batch(spec.global_batch, kind.core_count, accumulation_steps=spec.training.accumulation_steps)

@@ -63,7 +63,7 @@ def index_of(month: str) -> int:
     """Months are counted from year 0, so that neighbours differ by one. Raises INVALID_ARGUMENT."""
     match = _MONTH.fullmatch(month)
     if match is None or not YEAR_FIRST <= int(match[1]) < YEAR_LAST:
-        raise invalid(f"{month!r} is not a month such as 2026-03", "month")
+        raise invalid(f"{month!r} is not a month: use YYYY-MM, such as 2026-03", "month")
     return int(match[1]) * 12 + int(match[2]) - 1
 
 
@@ -93,4 +93,4 @@ def _zone(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError) as error:  # OSError: a folder of zones, such as "America"
-        raise invalid(f"{name!r} is not an IANA time zone", "timeZone") from error
+        raise invalid(f"{name!r} is not an IANA time zone: use a name such as Europe/Berlin", "timeZone") from error

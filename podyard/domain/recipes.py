@@ -41,12 +41,12 @@ class Argument:
         field = f"arguments.{name}"
         expected = "a whole number" if self.kind is int else "a number"
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise invalid(f"{field} is {expected}, not {value!r}", field)
+            raise invalid(f"{field} must be {expected}, got {value!r}", field)
         if self.kind is int and (not math.isfinite(value) or value != int(value)):
-            raise invalid(f"{field} is {expected}, not {value!r}", field)
+            raise invalid(f"{field} must be {expected}, got {value!r}", field)
         # NaN compares false with everything, so it is refused here.
         if not self.minimum <= value <= self.maximum:
-            raise invalid(f"{field} is between {self.minimum} and {self.maximum}, not {value!r}", field)
+            raise invalid(f"{field} must be between {self.minimum} and {self.maximum}, got {value!r}", field)
         return self.kind(value)
 
 
@@ -61,8 +61,11 @@ class FolderArgument:
         """`value`; raises INVALID_ARGUMENT naming `name` for anything that could be elsewhere."""
         field = f"arguments.{name}"
         if not isinstance(value, str) or not _FOLDER.fullmatch(value):
-            what = f"a folder of the data sets, like mnist or vision/cifar-10, not {value!r}" if value else "required"
-            raise invalid(f"{field} is {what}", field)
+            if not value:
+                raise invalid(f"{field} is required", field)
+            raise invalid(
+                f"{field} must be a folder of data sets, such as mnist or vision/cifar-10, got {value!r}", field
+            )
         return value
 
 
@@ -154,7 +157,7 @@ RECIPES: Mapping[str, RecipeManifest] = MappingProxyType({manifest.name: manifes
 def manifest_of(recipe: str) -> RecipeManifest:
     """Raises INVALID_ARGUMENT that lists the known recipes."""
     if recipe not in RECIPES:
-        raise invalid(f"recipe {recipe!r} is not known; known are: {', '.join(sorted(RECIPES))}", "recipe")
+        raise invalid(f"unknown recipe {recipe!r}: use {', '.join(sorted(RECIPES))}", "recipe")
     return RECIPES[recipe]
 
 
@@ -167,7 +170,7 @@ def check_program(program: str) -> str:
     """`program`; raises INVALID_ARGUMENT unless it is "module:function", both plain names."""
     module, _, function = program.partition(":")
     if len(program) > 200 or not _NAME.fullmatch(module) or not _NAME.fullmatch(function):
-        raise invalid(f"program {program[:200]!r} is not module:function, like my_model:build", "program")
+        raise invalid(f"program must be MODULE:FUNCTION, such as my_model:build, got {program[:200]!r}", "program")
     return program
 
 
@@ -182,7 +185,7 @@ def check_arguments(recipe: str, arguments: Mapping[str, object]) -> dict[str, o
     for name in arguments:
         if name not in manifest.arguments:
             known = ", ".join(manifest.arguments) or "none"
-            raise invalid(f"recipe {recipe} has no argument {name!r}; its arguments are: {known}", f"arguments.{name}")
+            raise invalid(f"unknown argument {name!r} of recipe {recipe}: use {known}", f"arguments.{name}")
     return {
         name: argument.check(name, arguments.get(name, argument.default))
         for name, argument in manifest.arguments.items()
@@ -191,15 +194,15 @@ def check_arguments(recipe: str, arguments: Mapping[str, object]) -> dict[str, o
 
 def _program_arguments(arguments: Mapping[str, object]) -> dict[str, object]:
     if len(arguments) > PROGRAM_ARGUMENTS_MAX:
-        text = f"a program has at most {PROGRAM_ARGUMENTS_MAX} arguments, not {len(arguments)}"
+        text = f"a program can have at most {PROGRAM_ARGUMENTS_MAX} arguments, got {len(arguments)}"
         raise invalid(text, "arguments")
     for name, value in arguments.items():
         if not _NAME.fullmatch(name):
-            raise invalid(f"arguments.{name[:80]!r} cannot be the name of a function's argument", "arguments")
+            raise invalid(f"arguments.{name[:80]!r} is not a valid argument name: use a Python identifier", "arguments")
         _check_plain(f"arguments.{name}", value, 0)
     size = len(json.dumps(dict(arguments)).encode())
     if size > PROGRAM_ARGUMENTS_BYTES_MAX:
-        text = f"the arguments of a program are at most {PROGRAM_ARGUMENTS_BYTES_MAX} bytes of JSON, not {size}"
+        text = f"the arguments of a program can have at most {PROGRAM_ARGUMENTS_BYTES_MAX} bytes of JSON, got {size}"
         raise invalid(text, "arguments")
     return dict(arguments)
 
@@ -209,14 +212,14 @@ def _check_plain(field: str, value: object, depth: int) -> None:
         for item in value:
             _check_plain(field, item, depth + 1)
     elif not (value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))):
-        raise invalid(f"{field} must be a number, a text, true, false or null, or a list of such", field)
+        raise invalid(f"{field} must be a number, a string, true, false, null, or a list of these", field)
 
 
 def check_mode(recipe: str, mode: str) -> None:
     """Raises INVALID_ARGUMENT when `recipe` does not have `mode`."""
     modes = _MODES if is_program(recipe) else manifest_of(recipe).modes
     if mode not in modes:
-        raise invalid(f"mode {mode!r} is not one of {', '.join(modes)}", "mode")
+        raise invalid(f"unknown mode {mode!r} of recipe {recipe}: use {', '.join(modes)}", "mode")
 
 
 def check_batch(

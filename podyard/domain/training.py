@@ -43,8 +43,8 @@ def check_training(settings: TrainingSettings, checkpoint_every_steps: int) -> N
     """Raises PodyardError INVALID_ARGUMENT naming the field that is wrong, or contradicts another one."""
     check_limits(settings, "training")
     if 0 < settings.keep_checkpoints < KEEP_CHECKPOINTS_LEAST:
-        text = f"training.keepCheckpoints is {settings.keep_checkpoints}: 0 keeps all, else {KEEP_CHECKPOINTS_LEAST} or"
-        raise invalid(f"{text} more are kept", "training.keepCheckpoints")
+        text = f"training.keepCheckpoints is {settings.keep_checkpoints}: use 0 to keep all, or at least"
+        raise invalid(f"{text} {KEEP_CHECKPOINTS_LEAST}", "training.keepCheckpoints")
     loop, evaluate = settings.iterations_per_loop, settings.evaluate_every_steps
     _check_multiple("checkpointEverySteps", checkpoint_every_steps, "training.iterationsPerLoop", loop)
     _check_multiple("training.evaluateEverySteps", evaluate, "training.iterationsPerLoop", loop)
@@ -90,18 +90,18 @@ def _check_multiple(field: str, value: int, of_field: str, of: int) -> None:
 def _check_watched(field: str, metric: str, way: str, evaluate_every_steps: int) -> None:
     if not _METRIC.fullmatch(metric):
         raise invalid(
-            f"{field}.metric is {metric!r}: it must be one of an evaluation, like val_loss", f"{field}.metric"
+            f"{field}.metric is {metric!r}: it must be a metric of evaluations, such as val_loss", f"{field}.metric"
         )
     if way not in WAYS:
         raise invalid(f"{field}.mode is {way!r}: it must be {' or '.join(WAYS)}", f"{field}.mode")
     if not evaluate_every_steps:
-        raise invalid(f"{field} needs training.evaluateEverySteps: there is nothing to compare without", field)
+        raise invalid(f"{field} requires training.evaluateEverySteps above 0", field)
 
 
 def _check_name(pattern: str, checkpoint_every_steps: int, evaluate_every_steps: int) -> None:
     field = "training.checkpointName"
     if not pattern or len(pattern) > NAME_CHARACTERS_MAX:
-        raise invalid(f"{field} is a pattern of 1 to {NAME_CHARACTERS_MAX} characters", field)
+        raise invalid(f"{field} must have 1 to {NAME_CHARACTERS_MAX} characters, got {len(pattern)}", field)
     try:
         pieces = list(string.Formatter().parse(pattern))
     except ValueError as error:
@@ -112,7 +112,7 @@ def _check_name(pattern: str, checkpoint_every_steps: int, evaluate_every_steps:
             continue
         known = name in _WHOLE_FIELDS or name in _TRAINING_FIELDS or _METRIC.fullmatch(name)
         if not known or conversion or not _FORMAT.fullmatch(form or ""):
-            text = f"{field} {pattern!r}: fields are epoch, step, loss, accuracy and val_..., plain, as in {{step:08d}}"
+            text = f"{field} {pattern!r}: use the fields epoch, step, loss, accuracy and val_..., as in {{step:08d}}"
             raise invalid(text, field)
         samples[name] = 1 if name in _WHOLE_FIELDS else 0.5
     try:
@@ -120,9 +120,9 @@ def _check_name(pattern: str, checkpoint_every_steps: int, evaluate_every_steps:
     except ValueError as error:
         raise invalid(f"{field} {pattern!r}: {error}", field) from None
     if not _NAME.fullmatch(shown) or len(shown) > NAME_CHARACTERS_MAX:
-        text = f"{field} {pattern!r} gives names like {shown[:40]!r}: only letters, digits, '.', '_' and '-', no dot"
-        raise invalid(f"{text} first, and at most {NAME_CHARACTERS_MAX}", field)
+        text = f"{field} {pattern!r} gives names such as {shown[:40]!r}: use letters, digits, '.', '_' and '-', not a"
+        raise invalid(f"{text} dot first, and at most {NAME_CHARACTERS_MAX} characters", field)
     measured = [name for name in samples if name.startswith("val_")]
     if measured and (not evaluate_every_steps or checkpoint_every_steps % evaluate_every_steps):
-        text = f"{field} names {measured[0]}, so each checkpoint needs an evaluation: training.evaluateEverySteps"
+        text = f"{field} uses {measured[0]}, so each checkpoint needs an evaluation: training.evaluateEverySteps"
         raise invalid(f"{text} must be above 0 and divide checkpointEverySteps", field)

@@ -121,8 +121,8 @@ def test_a_walk_goes_on_in_the_next_round_and_ends_where_it_is_paused(
         ("advance", {"duration": "1h", "time": "2027-01-01T00:00:00Z"}, "either a duration or"),
         ("advance", {"duration": "-1h"}, "not a duration"),
         ("advance", {"duration": "300y"}, "not a duration"),
-        ("advance", {"duration": "100000d"}, "no further than 2200"),
-        ("advance", {"time": "2020-01-01T00:00:00Z"}, "has passed"),
+        ("advance", {"duration": "100000d"}, "cannot advance beyond 2200"),
+        ("advance", {"time": "2020-01-01T00:00:00Z"}, "is in the past"),
         ("advance", {"time": "soon"}, "time"),
         ("setRate", {"rate": -1}, "rate"),
         ("setRate", {"rate": "fast"}, "rate"),
@@ -140,7 +140,7 @@ def test_a_wrong_request_is_refused_and_leaves_the_clock_alone(
 def test_an_advance_does_not_shorten_another(yard: Yard) -> None:
     yard.ok("POST", "/podyard/v1/clock:advance", {"duration": "2d"})
     text = yard.refused(400, "FAILED_PRECONDITION", "POST", "/podyard/v1/clock:advance", {"duration": "1d"})
-    assert "on its way to 2026-03-03" in text
+    assert "already advancing to 2026-03-03" in text
 
 
 def test_only_the_owner_of_the_platform_sets_a_clock_and_only_a_virtual_one(yard: Yard, tmp_path: Path) -> None:

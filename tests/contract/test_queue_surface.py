@@ -53,7 +53,7 @@ def test_a_reservation_over_rest(yard: Yard) -> None:
     assert yard.create("n", schedulingConfig={"reserved": True})["response"]["state"] == "READY"
     assert yard.ok("GET", f"{OWN}/r")["used"] == 8
     assert [item["used"] for item in yard.ok("GET", OWN.replace(ZONE, "-"))["reservations"]] == [8]
-    assert "nodes use 8 CORES" in yard.refused(400, "FAILED_PRECONDITION", "DELETE", f"{OWN}/r")
+    assert "delete the nodes that use 8 CORES" in yard.refused(400, "FAILED_PRECONDITION", "DELETE", f"{OWN}/r")
     yard.ok("DELETE", f"{yard.nodes()}/n")
     yard.step()
     assert yard.ok("DELETE", f"{OWN}/r") == {}
@@ -104,7 +104,7 @@ def test_the_command_line_asks_for_best_effort_and_for_long_waits(yard: Yard, po
 def test_the_command_line_refuses_flags_that_contradict(podyard: Callable[..., Any]) -> None:
     flags = ("qr", "create", "q", "--accelerator-type", "v2-8", "--runtime-version", "tpu-vm-base")
     assert "--node-id for one node" in podyard(*flags, code=2).stderr
-    assert "exclude each other" in podyard(*flags, "--node-id", "n", "--spot", "--reserved", code=2).stderr
+    assert "cannot be combined" in podyard(*flags, "--node-id", "n", "--spot", "--reserved", code=2).stderr
     assert "goes with --reserved" in podyard(*flags, "--node-id", "n", "--reservation", "r", code=2).stderr
 
 

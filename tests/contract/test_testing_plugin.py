@@ -245,7 +245,7 @@ def test_a_fault_is_matched_by_its_words(podyard: Podyard) -> None:
         ("faults:\n  - effect: late\n    match: {zone: a}\n", "line 2: faults[0].seconds: it is missing"),
         ("description: x\nfaults:\n\n  - effect: stockout\n    count: 0\n", "line 5: faults[0].count: 0 is not"),
         ("faults:\n  - effect: stockout\n    match:\n      colour: red\n", "line 4: faults[0].match.colour"),
-        ("faults: 3\n", "line 1: faults is not a list"),
+        ("faults: 3\n", "line 1: faults must be a list"),
         ("fault: []\n", "line 1: fault: unknown: a scenario has"),
         ("- preempt\n", "line 1: a scenario is a mapping"),
         ("faults:\n  - {effect: preempt\n", "line 3: not YAML"),

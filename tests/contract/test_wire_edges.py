@@ -42,7 +42,7 @@ def _wrong(yard: Yard, method: str, path: str, body: Any) -> str:
     [
         ([{"mode": 1}], "dataDisks[0].sourceDisk is required"),
         ([DISK, {"sourceDisk": "", "mode": 1}], "dataDisks[1].sourceDisk is required"),
-        ([DISK, DISK], "is named twice"),
+        ([DISK, DISK], "is listed twice"),
     ],
 )
 def test_a_data_disk_has_a_name_that_no_other_has(yard: Yard, disks: list[Any], text: str) -> None:
@@ -130,7 +130,7 @@ def test_one_network_cannot_be_set_beside_several(yard: Yard, mask: str) -> None
     yard.create("a", networkConfigs=[{"network": "one"}, {"network": "two"}])
     before = yard.ok("GET", f"{yard.nodes()}/a")
     body = {"networkConfig": {"enableExternalIps": True}}
-    assert "exclude networkConfig" in _wrong(yard, "PATCH", f"{yard.nodes()}/a?updateMask={mask}", body)
+    assert "networkConfig cannot be set" in _wrong(yard, "PATCH", f"{yard.nodes()}/a?updateMask={mask}", body)
     assert yard.ok("GET", f"{yard.nodes()}/a") == before
 
 
@@ -169,11 +169,11 @@ def _schedule(node: str) -> str:
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"windowStartTime": "2026-02-28T00:00:00Z"}, "begins in the future"),
-        ({"windowEndTime": "2026-03-01T00:00:10Z"}, "begins in the future"),
-        ({"windowEndTime": "2026-03-01T00:00:59Z"}, "the window is too short"),
-        ({"latestWindowStartTime": "2026-03-02T00:00:00Z"}, "lies within its window"),
-        ({"type": "ZORK"}, "neither of SCHEDULED, UNSCHEDULED"),
+        ({"windowStartTime": "2026-02-28T00:00:00Z"}, "must start in the future"),
+        ({"windowEndTime": "2026-03-01T00:00:10Z"}, "must start in the future"),
+        ({"windowEndTime": "2026-03-01T00:00:59Z"}, "the maintenance window is too short"),
+        ({"latestWindowStartTime": "2026-03-02T00:00:00Z"}, "must be within the maintenance window"),
+        ({"type": "ZORK"}, "use SCHEDULED, UNSCHEDULED"),
         ({"windowStartTime": "soon"}, "is not an RFC 3339 time"),
         ({"windowEndTime": "9999-12-31T23:59:59Z"}, "years range from 1678 to 2261"),
         ({"canReschedule": "yes"}, "canReschedule"),

@@ -109,7 +109,7 @@ def test_a_job_that_is_not_elastic_waits_for_its_full_gang(stack: Stack, machine
     stack.wait_steps(path, EVERY + 5)
     machine.kill()
     until(lambda: stack.call("GET", path)["state"] == "RECOVERING" or None, 30, "the loss to be seen")
-    reason = "4 replicas are needed at once and the living agents have room for 2"
+    reason = "4 replicas are needed at once and the live agents have room for 2"
     until(lambda: stack.call("GET", path)["stateReason"] == reason or None, 30, "the reason")
     machine.start()
     assert stack.wait_job(path)["state"] == "SUCCEEDED"

@@ -282,7 +282,7 @@ def test_what_cannot_be_resized_says_why(three: Gangs) -> None:
         three.database.run(lambda uow: jobs.resize(uow, viewer, PROJECT, ZONE, "wide", 99))
     assert caught.value.code is Code.PERMISSION_DENIED
     three.database.run(lambda uow: jobs.cancel(uow, PLATFORM, PROJECT, ZONE, "wide"))
-    with pytest.raises(PodyardError, match="there is nothing to resize"):
+    with pytest.raises(PodyardError, match="cannot be resized"):
         three.resize(2, "wide")
     assert three.counts() == {"wide": 4}
 

@@ -127,11 +127,11 @@ def test_scripts_make_every_host_live_and_poke_the_agent(play: Hosts) -> None:
 
 def test_there_is_room_on_living_agents_or_a_refusal_with_the_numbers(play: Hosts) -> None:
     play.make(SCRIPT)
-    with pytest.raises(PodyardError, match="4 hosts of node pod must run at once and the 0 living agents") as caught:
+    with pytest.raises(PodyardError, match="4 hosts of node pod must run at once and the 0 live agents") as caught:
         play.ask_for()
     assert caught.value.code is Code.RESOURCE_EXHAUSTED
     play.register(hosts_max=3)
-    with pytest.raises(PodyardError, match="the 1 living agents have room for 3 more of 3"):
+    with pytest.raises(PodyardError, match="the 1 live agents have room for 3 more of 3"):
         play.ask_for()
     play.settle()
     assert play.host_states() == ["VIRTUAL"] * 4

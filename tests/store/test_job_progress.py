@@ -148,7 +148,7 @@ def test_a_job_is_found_in_any_zone(yard: Scheduling) -> None:
     yard.turn(30)
     asked = jobs.JobRequest(recipe="digits-cnn", steps=10)
     yard.database.run(lambda u: jobs.create(u, yard.fleet, PLATFORM, PROJECT, OTHER_ZONE, "j", asked, "n"))
-    with pytest.raises(PodyardError, match=r"2 zones have a job j: us-central1-a, us-central1-b\. Name the zone"):
+    with pytest.raises(PodyardError, match=r"job j exists in 2 zones: specify one of us-central1-a, us-central1-b"):
         yard.database.run(lambda uow: jobs.cancel(uow, PLATFORM, PROJECT, "-", "j"))
     stranger = Principal("stranger", {})
     with pytest.raises(PodyardError) as refused:

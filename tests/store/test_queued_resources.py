@@ -117,10 +117,10 @@ def test_the_end_of_the_policy_does_not_touch_what_is_active(play: Play) -> None
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"valid_until": PlatformTime(1)}, "lies in the past"),
-        ({"valid_after_seconds": 20.0, "valid_until_seconds": 10.0}, "ends before it begins"),
-        ({"nodes": ()}, "asks for 1 to 256 nodes"),
-        ({"nodes": request().nodes * 2}, "two nodes of the queued resource are called n"),
+        ({"valid_until": PlatformTime(1)}, "must be in the future"),
+        ({"valid_after_seconds": 20.0, "valid_until_seconds": 10.0}, "must end after it starts"),
+        ({"nodes": ()}, "must have 1 to 256 nodes, got 0"),
+        ({"nodes": request().nodes * 2}, "node id n is used twice in the queued resource"),
     ],
 )
 def test_a_request_that_can_never_be_is_refused(play: Play, changes: dict[str, object], text: str) -> None:
@@ -319,7 +319,7 @@ def test_a_preemptible_node_ends_after_24_hours_and_a_spot_node_does_not(play: P
     play.turn(24 * 3600)
     assert play.states() == {"old": "TERMINATED", "spot": "READY", "dated": "TERMINATED"}
     assert "24 hours" in play.node("old").state_reason
-    with pytest.raises(PodyardError, match="the termination time lies in the past"):
+    with pytest.raises(PodyardError, match="the termination time must be in the future"):
         play.create("late", termination_time=1)
 
 
@@ -347,7 +347,7 @@ def test_disks_are_written_to_by_one_node_with_one_host_only(play: Play) -> None
     def disks(mode: str, name: str = "d") -> dict[str, object]:
         return {"extras": {"dataDisks": [{"sourceDisk": f"projects/p/zones/z/disks/{name}", "mode": mode}]}}
 
-    with pytest.raises(PodyardError, match="v2-32 has 4 hosts, so that it takes disks READ_ONLY only"):
+    with pytest.raises(PodyardError, match="v2-32 has 4 hosts, so its disks must be READ_ONLY"):
         play.create("pod", "v2-32", **disks("READ_WRITE"))
     play.create("a", **disks("READ_WRITE"))
     with pytest.raises(PodyardError, match=r"already being used by '.*nodes/a'"):

@@ -51,7 +51,7 @@ def test_room_is_held_while_chips_are_and_given_back_with_them(play: Play) -> No
     play.create("a", usage_class=UsageClass.RESERVED)
     assert listed(play) == {"r": ("ACTIVE", 8)}
     assert play.create("b", usage_class=UsageClass.RESERVED).error_code == int(Code.FAILED_PRECONDITION)
-    with pytest.raises(PodyardError, match="nodes use 8 CORES of reservation r"):
+    with pytest.raises(PodyardError, match="reservation r is in use: delete the nodes that use 8 CORES"):
         play.ask(reservations.delete, "r")
     play.run(nodes.delete, "a")
     play.turn()
@@ -108,11 +108,11 @@ def test_reset_gives_the_room_back_and_takes_it_again(play: Play) -> None:
 @pytest.mark.parametrize(
     ("name", "generation", "size", "options", "text"),
     [
-        ("r", "v3", 4, {}, "does not offer v3 as reserved"),
+        ("r", "v3", 4, {}, "does not offer reserved v3"),
         ("r", "v2", 0, {}, "size of a reservation"),
-        ("r", "v2", 4, {"units": "PODS"}, "neither of CORES, CHIPS"),
+        ("r", "v2", 4, {"units": "PODS"}, "use CORES or CHIPS"),
         ("R", "v2", 4, {}, "not a valid id"),
-        ("r", "v2", 4, {"ends": PlatformTime(1)}, "in the past"),
+        ("r", "v2", 4, {"ends": PlatformTime(1)}, "must be in the future"),
     ],
 )
 def test_a_reservation_that_cannot_be_is_refused(

@@ -315,7 +315,7 @@ def test_a_job_is_not_preempted_for_one_that_has_no_room_anyway(yard: Scheduling
     yard.submit("other-job", "other")
     yard.report()
     yard.submit("high", "shared", replica_processes=2, priority=1)
-    assert yard.job("high").state_reason == "2 replicas are needed at once and the living agents have room for 1"
+    assert yard.job("high").state_reason == "2 replicas are needed at once and the live agents have room for 1"
     assert yard.report() == ["RUN", "RUN"]
     yard.ask(jobs.cancel, "other-job")
     yard.exit([row for row in yard.live() if row.desired == "STOP"])

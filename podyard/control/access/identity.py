@@ -172,9 +172,11 @@ def _keep_owner_token(uow: UnitOfWork, secret: str) -> None:
 def check_role(role: str, project: str) -> None:
     """Raises INVALID_ARGUMENT for a role that does not exist, or is not had in this project."""
     if role not in ROLE_PERMISSIONS:
-        raise invalid(f"role {role!r} does not exist; roles are {', '.join(sorted(ROLE_PERMISSIONS))}", "role")
+        raise invalid(f"unknown role {role!r}: use {', '.join(sorted(ROLE_PERMISSIONS))}", "role")
     if role == PLATFORM_OWNER and project != "*":
-        raise invalid(f"role {role!r} is for the whole platform (project '*'), not for project {project!r}", "role")
+        raise invalid(
+            f"role {role!r} can only be granted on the whole platform (project '*'), not in project {project!r}", "role"
+        )
 
 
 def bind(uow: UnitOfWork, email: str, project: str, role: str) -> None:
@@ -237,7 +239,7 @@ def require_own_account(uow: UnitOfWork, email: str, project: str) -> None:
     if is_service_account(email) and not is_own_account(uow, email, project):
         raise PodyardError(
             Code.PERMISSION_DENIED,
-            f"{email} is not a service account of project {project}: those end with @{project}.iam.{SERVICE_ACCOUNTS}",
+            f"{email} is not a service account of project {project}: use NAME@{project}.iam.{SERVICE_ACCOUNTS}",
         )
 
 

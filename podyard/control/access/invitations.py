@@ -84,7 +84,7 @@ def accept(uow: UnitOfWork, code: str) -> tuple[Token, str]:
     invitation that was accepted or revoked, or has expired."""
     found = credentials.find_invitation(uow, identity.hash_of(code))
     if found is None:
-        raise PodyardError(Code.NOT_FOUND, "no invitation has this code")
+        raise PodyardError(Code.NOT_FOUND, "invitation not found: check the code, or ask for a new invitation")
     state = found.state(uow.real_now)
     if state is not CredentialState.ACTIVE:
         ended = {

@@ -168,7 +168,7 @@ def _give_roles(uow: UnitOfWork, email: str, project: str, roles: Sequence[str])
 
 def _check_email(email: str) -> None:
     if len(email) > EMAIL_CHARACTERS_MAX or _EMAIL.fullmatch(email) is None:
-        raise invalid(f"{email!r} is not an email of at most {EMAIL_CHARACTERS_MAX} characters", "email")
+        raise invalid(f"invalid email {email!r}: use an address of at most {EMAIL_CHARACTERS_MAX} characters", "email")
 
 
 def _account_name(project: str, email: str) -> str:

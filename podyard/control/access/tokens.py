@@ -44,7 +44,7 @@ def create(
     for role in roles:
         identity.bind(uow, email, project, role)
     if project not in projects.roles_of(uow, email):
-        raise invalid(f"{email} has no role in project {project} yet: name at least one", "roles")
+        raise invalid(f"{email} has no role in project {project} yet: give at least one role", "roles")
     return mint(uow, email, project, principal.email, seconds)
 
 
@@ -52,14 +52,10 @@ def renew(uow: UnitOfWork, principal: Principal, seconds: float | None) -> tuple
     """A new token with the caller's email and project, and its secret. The old token works until it expires."""
     held = None if principal.token_id is None else credentials.find_token(uow, principal.token_id)
     if held is None:
-        text = (
-            f"{principal.email} does not call with a token: keys and credentials of agents and jobs cannot be renewed"
-        )
+        text = f"{principal.email} is not signed in with a token: only tokens can be renewed"
         raise PodyardError(Code.PERMISSION_DENIED, text)
     if held.project is None:
-        raise PodyardError(
-            Code.FAILED_PRECONDITION, "the local owner's token does not expire: there is nothing to renew"
-        )
+        raise PodyardError(Code.FAILED_PRECONDITION, "the local owner's token cannot be renewed: it never expires")
     return mint(uow, held.email, held.project, held.email, seconds)
 
 
@@ -67,7 +63,7 @@ def mint(uow: UnitOfWork, email: str, project: str, minted_by: str, seconds: flo
     """A token without any question, and its secret. Tokens of the project that ended long ago are forgotten."""
     days = TOKEN_DAYS_DEFAULT if seconds is None else seconds / SECONDS_PER_DAY
     if not 0 < days <= TOKEN_DAYS_MAX:
-        raise invalid(f"a token must expire within {TOKEN_DAYS_MAX} days, and not at once", "ttl")
+        raise invalid(f"the lifetime of a token must be more than 0 and at most {TOKEN_DAYS_MAX} days", "ttl")
     credentials.forget_tokens(uow, project, uow.real_now.plus_seconds(-KEPT_DAYS * SECONDS_PER_DAY))
     if credentials.count_tokens(uow, project) >= TOKENS_PER_PROJECT_MAX:
         text = f"projects/{project} has {TOKENS_PER_PROJECT_MAX} tokens already; revoked ones go after {KEPT_DAYS} days"

@@ -44,7 +44,7 @@ USD = "USD"
 def check_month(text: str, field: str = "month") -> str:
     """`text`; INVALID_ARGUMENT names the field."""
     if _MONTH.fullmatch(text) is None:  # narrower than what can be counted: these can also be stored
-        raise invalid_field(f"{camel_case(field)} {text[:20]!r} is not a month such as 2026-03", field)
+        raise invalid_field(f"{camel_case(field)} {text[:20]!r} is not a month: use YYYY-MM, such as 2026-03", field)
     return text
 
 
@@ -52,7 +52,8 @@ def decimal_of(text: str, field: str) -> Fraction:
     """A decimal number from 0 on, in a text, exactly; INVALID_ARGUMENT names the field."""
     if not isinstance(text, str) or len(text) > DECIMAL_DIGITS_MAX or _DECIMAL.fullmatch(text) is None:
         raise invalid_field(
-            f"{camel_case(field)} {str(text)[:40]!r} is not a decimal number from 0 on, in a text", field
+            f'{camel_case(field)} {str(text)[:40]!r} must be a decimal number as a string, 0 or more, such as "1.25"',
+            field,
         )
     return Fraction(text)
 
@@ -139,15 +140,15 @@ def patch(uow: UnitOfWork, principal: Principal, project: str, changes: Mapping[
 def _check(account: Account) -> None:
     months.check_zone(account.time_zone)
     if _CURRENCY.fullmatch(account.currency) is None:
-        raise invalid(f"currency {account.currency[:20]!r} is not a code of ISO 4217 such as EUR", "currency")
+        raise invalid(f"currency {account.currency[:20]!r} is not an ISO 4217 code: use a code such as EUR", "currency")
     if not 0 <= account.decimals <= DECIMALS_MAX:
-        raise invalid(f"decimals is {account.decimals}: a currency has 0 to {DECIMALS_MAX}", "decimals")
+        raise invalid(f"decimals is {account.decimals}: it must be from 0 to {DECIMALS_MAX}", "decimals")
     if not 0 <= account.grace_hours <= GRACE_HOURS_MAX:
         raise invalid_field(
             f"graceHours is {account.grace_hours}: it must be from 0 to {GRACE_HOURS_MAX}", "grace_hours"
         )
     if decimal_of(account.tax, "tax") > TAX_MAX:
-        raise invalid(f"tax is {account.tax}: a share of the subtotal is {TAX_MAX} at most", "tax")
+        raise invalid(f"tax is {account.tax}: it must be at most {TAX_MAX} (a fraction of the subtotal)", "tax")
 
 
 def _set_rate(uow: UnitOfWork, account: Account, month: str, rate: str) -> None:

@@ -69,12 +69,12 @@ def check_prices(uow: UnitOfWork, card: RateCard) -> None:
         was = cards.price_text(used.nanos, used.unit)
         if sku is None or version is None:
             raise failed_precondition(
-                f"the rate card has lost {used.version_id}, {was}, which issued invoices have used"
+                f"the rate card no longer has price {used.version_id} ({was}), which issued invoices use: add it again"
             )
         if (version.nanos, sku.unit) != (used.nanos, used.unit):
             raise failed_precondition(
-                f"the rate card says {cards.price_text(version.nanos, sku.unit)} for {used.version_id}, and issued "
-                f"invoices {was}: prices of the past do not change, add a version"
+                f"price {used.version_id} is {cards.price_text(version.nanos, sku.unit)} in the rate card, but issued "
+                f"invoices use {was}: past prices cannot change, so add a new version"
             )
 
 

@@ -80,7 +80,7 @@ def set_budget(
     if before is not None and all(getattr(before, field) == getattr(wanted, field) for field in _ASKED):
         return before, False
     if before is None and len(budgets.of_project(uow, project)) >= BUDGETS_MAX:
-        raise invalid(f"a project has {BUDGETS_MAX} budgets at most", "name")
+        raise invalid(f"a project can have at most {BUDGETS_MAX} budgets", "name")
     if before is not None:
         _remove(uow, before)
     key = row_id(uow.streams.stream("budgets"), "budget")
@@ -143,11 +143,11 @@ def _to_budget(uow: UnitOfWork, project: str, name: str, request: BudgetRequest)
     if scope not in tuple(BudgetScope) or (scope == "project") != (value == "") or len(value) > SCOPE_VALUE_LENGTH_MAX:
         raise invalid(f"unknown scope {request.scope[:80]!r}: use project, label:KEY=VALUE, job:ID or node:ID", "scope")
     if scope == "label" and "=" not in value:
-        raise invalid(f"scope {request.scope[:80]!r} has no KEY=VALUE", "scope")
+        raise invalid(f"scope {request.scope[:80]!r} has no value: use label:KEY=VALUE", "scope")
     if request.period not in (MONTH, TOTAL):
-        raise invalid(f"period {request.period[:20]!r} is neither {MONTH} nor {TOTAL}", "period")
+        raise invalid(f"unknown period {request.period[:20]!r}: use {MONTH} or {TOTAL}", "period")
     if request.period == TOTAL and request.forecasts:
-        raise invalid("only what a month will cost is forecast: a total has no end", "forecasts")
+        raise invalid(f"forecasts require period {MONTH}: a {TOTAL} budget has no end", "forecasts")
     return Budget(
         budget_key="",
         project=project,
@@ -166,17 +166,17 @@ def _to_budget(uow: UnitOfWork, project: str, name: str, request: BudgetRequest)
 
 def _shares(given: Sequence[str], field: str) -> list[str]:
     if len(given) > THRESHOLDS_MAX:
-        raise invalid(f"{field} has {len(given)} shares: at most {THRESHOLDS_MAX}", field)
+        raise invalid(f"{field} has {len(given)} fractions: the maximum is {THRESHOLDS_MAX}", field)
     exact = {text: accounts.positive_decimal(text, field) for text in given}
     if any(share > SHARE_MAX for share in exact.values()):
-        raise invalid(f"{field}: a share of the amount is {SHARE_MAX} at most", field)
+        raise invalid(f"{field}: a fraction of the amount must be at most {SHARE_MAX}", field)
     return sorted(exact, key=lambda text: (exact[text], text))
 
 
 def _actions(given: Sequence[str]) -> list[str]:
     urls = [action.removeprefix(NOTIFY) for action in given if action.startswith(NOTIFY)]
     if len(urls) > URLS_MAX:
-        raise invalid(f"actions notify {len(urls)} addresses: at most {URLS_MAX}", "actions")
+        raise invalid(f"actions have {len(urls)} {NOTIFY} addresses: the maximum is {URLS_MAX}", "actions")
     for action in given:
         if action not in (REFUSE, STOP) and not action.startswith(NOTIFY):
             raise invalid(f"unknown action {action[:80]!r}: use {NOTIFY}URL, {REFUSE} or {STOP}", "actions")

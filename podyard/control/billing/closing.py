@@ -104,10 +104,10 @@ def _permitted_account(uow: UnitOfWork, principal: Principal, project: str, mont
 
 def _require_due(uow: UnitOfWork, account: Account, month: str) -> None:
     if month > account.next_month:
-        raise failed_precondition(f"{account.next_month} has to be closed before {month}")
+        raise failed_precondition(f"{month} cannot be closed yet: close {account.next_month} first")
     if not _is_due(uow, account):
         at = account.closes_at(month).rfc3339()
-        raise failed_precondition(f"{month} is not over: it can be closed from {at} on")
+        raise failed_precondition(f"{month} has not ended: it can be closed from {at}")
 
 
 def _is_due(uow: UnitOfWork, account: Account) -> bool:
@@ -191,7 +191,7 @@ def _issue(uow: UnitOfWork, account: Account, found: Prepared, hold_suspense: bo
     card_prices.check(uow, found.card)
     if found.held and not hold_suspense:
         named = _first_of(found.held)
-        raise failed_precondition(f"{found.month} cannot be closed, since some of it has no price: {named}")
+        raise failed_precondition(f"{found.month} cannot be closed because some usage has no price: {named}")
     prices.keep_used(uow, found.used)
     if found.invoice is not None:
         card_prices.keep(uow, found.card, found.as_of)

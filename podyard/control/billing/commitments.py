@@ -84,7 +84,7 @@ def purchase(uow: UnitOfWork, card: RateCard, project: str, request: CommitmentR
     """What is bought by a request now; raises as `buy`."""
     if request.years not in COMMITMENT_YEARS:
         terms = " or ".join(map(str, COMMITMENT_YEARS))
-        raise invalid(f"years is {request.years}: commitments are for {terms} years", "years")
+        raise invalid(f"years is {request.years}: use {terms}", "years")
     if not 1 <= request.quantity <= QUANTITY_MAX:
         raise invalid(f"quantity is {request.quantity}: it must be from 1 to {QUANTITY_MAX}", "quantity")
     sku, units = _find_sku(card, request)
@@ -103,16 +103,16 @@ def purchase(uow: UnitOfWork, card: RateCard, project: str, request: CommitmentR
 def _find_sku(card: RateCard, request: CommitmentRequest) -> tuple[Sku, int]:
     """The on-demand SKU that a commitment covers, and how many of its units one of what was asked for is."""
     if (request.accelerator_type is None) == (request.sku_id is None):
-        raise invalid_field("give either a type and its zone, or a SKU", "accelerator_type")
+        raise invalid_field("specify either an accelerator type with a zone, or a SKU", "accelerator_type")
     if request.accelerator_type is not None:
         if request.zone is None:
-            raise invalid("a commitment for a type is for a region: give a zone of it", "zone")
+            raise invalid("zone is required with acceleratorType: the commitment covers the region of the zone", "zone")
         return card.sku_for(request.accelerator_type, region_of(request.zone), UsageClass.ON_DEMAND)
     sku = card.skus.get(str(request.sku_id))
     if sku is None:
         raise PodyardError(Code.NOT_FOUND, f"the rate card has no SKU {str(request.sku_id)[:128]!r}")
     if sku.usage != UsageClass.ON_DEMAND or sku.unit is PriceUnit.GIB_MONTH:
-        raise invalid(f"{sku.sku_id} is sold as {sku.usage}: commitments cover on-demand SKUs of TPUs", "sku")
+        raise invalid(f"SKU {sku.sku_id} cannot be committed to: use an on-demand SKU of a TPU", "sku")
     return sku, 1
 
 
@@ -143,9 +143,11 @@ def add_credit(
     last = accounts.check_month(until_month, "until_month")
     accounts.require_open(account, first)
     if last < first:
-        raise invalid_field(f"the credit ends in {last}, before {first}, where it begins", "until_month")
+        raise invalid_field(
+            f"the last month of a credit must not be before its first month {first}, got {last}", "until_month"
+        )
     if len(reason) > REASON_LENGTH_MAX:
-        raise invalid(f"reason has more than {REASON_LENGTH_MAX} characters", "reason")
+        raise invalid(f"reason must have at most {REASON_LENGTH_MAX} characters, got {len(reason)}", "reason")
     credit = Credit(row_id(uow.streams.stream("credits"), "credit"), exact, first, last, reason)
     account_rows.add_credit(uow, project, credit)
     return credit
@@ -162,5 +164,5 @@ def usd(text: str, field: str, most_nanos: int) -> Amount:
     nanos = exact * NANOS_PER_UNIT
     if nanos.denominator != 1 or nanos > most_nanos:
         most = most_nanos // NANOS_PER_UNIT
-        raise invalid(f"{field} is {text}: at most nine decimals, and not above {most}", field)
+        raise invalid(f"{field} is {text}: use at most nine decimals, and at most {most}", field)
     return Amount(nanos.numerator * PARTS_PER_NANO)

@@ -35,10 +35,10 @@ def months_asked(asked: Question) -> list[str]:
     dimension."""
     check_dimensions(asked)
     if asked.last < asked.first:
-        raise invalid(f"{asked.last} is before {asked.first}", "to")
+        raise invalid(f"the last day {asked.last} is before the first day {asked.first}", "to")
     count = (asked.last.year - asked.first.year) * 12 + asked.last.month - asked.first.month + 1
     if count > BUCKETS_MAX[Bucket.MONTH]:
-        raise invalid(f"at most {BUCKETS_MAX[Bucket.MONTH]} months: choose a shorter time", "from")
+        raise invalid(f"the period has {count} months: the maximum is {BUCKETS_MAX[Bucket.MONTH]}", "from")
     found = [f"{asked.first:%Y-%m}"]
     while len(found) < count:
         found.append(months.following(found[-1]))

@@ -80,7 +80,8 @@ class ExportRequest:
         count = months.index_of(self.until_month) - months.index_of(self.from_month) + 1
         if not 1 <= count <= MONTHS_MAX:
             raise invalid_field(
-                f"from {self.from_month} until {self.until_month}: 1 to {MONTHS_MAX} months", "until_month"
+                f"from {self.from_month} until {self.until_month}: an export must cover 1 to {MONTHS_MAX} months",
+                "until_month",
             )
 
 
@@ -116,7 +117,7 @@ def small_file(found: ExportSource, request: ExportRequest) -> bytes:
     made = list(itertools.islice(rows(found, request.granularity), SMALL_ROWS_MAX + 1))
     if len(made) > SMALL_ROWS_MAX:
         raise failed_precondition(
-            f"{request.from_month} has more than {SMALL_ROWS_MAX} rows: make an export (POST .../exports)"
+            f"{request.from_month} has more than {SMALL_ROWS_MAX} rows: create an export instead (POST .../exports)"
         )
     return b"".join(format_of(request.format).encode([(found, made)]))
 
@@ -127,11 +128,16 @@ def create(uow: UnitOfWork, principal: Principal, project: str, request: ExportR
     request.check()
     last = accounts.of(uow, project).month_of(uow.now)
     if request.until_month > last:
-        raise invalid_field(f"untilMonth is {request.until_month}: the present month is {last}", "until_month")
+        raise invalid_field(
+            f"untilMonth is {request.until_month}: it must not be after the current month {last}", "until_month"
+        )
     there = exports.of_project(uow, project)
     ended = [one for one in there if one.ended is not None]
     if len(there) - len(ended) >= OPEN_MAX:
-        raise PodyardError(Code.RESOURCE_EXHAUSTED, f"{OPEN_MAX} exports of {project} are not done: wait for one")
+        raise PodyardError(
+            Code.RESOURCE_EXHAUSTED,
+            f"project {project} already has {OPEN_MAX} unfinished exports: wait until one is done",
+        )
     for one in ended[KEPT_MAX - 1 :]:
         exports.remove(uow, one.export_id)
     asked = {field.name: getattr(request, field.name) for field in dataclasses.fields(request)}

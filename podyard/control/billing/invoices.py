@@ -70,7 +70,7 @@ def compute(
     """The month's invoice from the events up to number `last_seq` (None: all). Raises FAILED_PRECONDITION without an
     exchange rate."""
     if account.currency != accounts.USD and month not in account.rates:
-        raise failed_precondition(f"there is no exchange rate of {account.currency} for {month}: set it")
+        raise failed_precondition(f"no exchange rate of {account.currency} for {month}: set one in the billing account")
     facts = usage_events.facts(uow, account.project)
     resources = {key: bills.resource_of(card, node) for key, node in facts.items()}
     terms = terms_of(uow, account, month)

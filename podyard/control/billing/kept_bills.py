@@ -84,7 +84,7 @@ class Behind(PodyardError):
 
 def still_made() -> PodyardError:
     """For who has waited long enough."""
-    return PodyardError(Code.UNAVAILABLE, f"it is not ready after {WAIT_SECONDS_MAX:.0f} s of work; ask again later")
+    return PodyardError(Code.UNAVAILABLE, f"the bill is not ready after {WAIT_SECONDS_MAX:.0f} s; try again later")
 
 
 class _Turn:

@@ -73,11 +73,13 @@ def _find(uow: UnitOfWork, fault_id: str) -> FaultRule:
 def _add(uow: UnitOfWork, asked: Sequence[FaultRule]) -> list[FaultRule]:
     here = len(rows.all_rules(uow))
     if here + len(asked) > RULES_MAX:
-        raise failed_precondition(f"{here} fault rules are there, and at most {RULES_MAX} can be: remove some")
+        raise failed_precondition(
+            f"there are already {here} fault rules, and the maximum is {RULES_MAX}: remove some first"
+        )
     added = []
     for asked_rule in asked:
         if asked_rule.effect == "jump" and uow.clock.mode is not ClockMode.VIRTUAL:
-            raise failed_precondition(f"effect jump needs a virtual platform clock, and it is {uow.clock.mode}")
+            raise failed_precondition(f"effect jump requires a virtual clock, but the clock is {uow.clock.mode}")
         rule = dataclasses.replace(asked_rule, fault_id=row_id(uow.streams.stream("fault_ids"), "f"))
         rows.add(uow, rule)
         if rule.is_event:

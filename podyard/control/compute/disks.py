@@ -20,11 +20,11 @@ def check_modes(kind: AcceleratorType, spec: NodeSpec) -> None:
     seen = set()
     for disk, mode in _disks(spec):
         if disk in seen:
-            raise invalid_field(f"data disk {disk!r} is named twice", "data_disks")
+            raise invalid_field(f"data disk {disk!r} is listed twice", "data_disks")
         seen.add(disk)
         if mode != READ_ONLY and not kind.is_single_host:
             raise invalid_field(
-                f"data disk {disk!r}: {kind.name} has {kind.host_count} hosts, so that it takes disks READ_ONLY only",
+                f"data disk {disk!r}: {kind.name} has {kind.host_count} hosts, so its disks must be READ_ONLY",
                 "data_disks",
             )
 

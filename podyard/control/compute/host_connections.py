@@ -56,7 +56,7 @@ def connect(uow: UnitOfWork, principal: Principal, agent_id: str, host_id: str) 
         raise not_found(f"hosts/{host_id}")
     node = node_rows.get_by_key(uow, host.node_key)
     if node.state is not NodeState.READY:
-        raise failed_precondition(f"hosts of a node run while it is READY: node {node.node_id} is {node.state}")
+        raise failed_precondition(f"node {node.node_id} is {node.state}: its hosts run only while it is READY")
     (connected,) = host_control.materialise(uow, node, [host])
     return connected
 

@@ -79,10 +79,12 @@ def ask(
     """
     node = lookup.node(uow, principal, USE, project, zone, node_id)
     if node.state is not NodeState.READY:
-        raise failed_precondition(f"hosts of a node run while it is READY: node {node_id} is {node.state}")
+        raise failed_precondition(f"node {node_id} is {node.state}: its hosts run only while it is READY")
     outside = [index for index in host_indices if not 0 <= index < node.host_count]
     if outside:
-        raise invalid(f"worker {outside[0]} does not exist: node {node_id} has {node.host_count}", "workers")
+        raise invalid(
+            f"worker {outside[0]} does not exist: node {node_id} has workers 0 to {node.host_count - 1}", "workers"
+        )
     found = hosts.of_node(uow, node.node_key)
     return materialise(uow, node, [host for host in found if not host_indices or host.host_index in host_indices])
 
@@ -342,7 +344,7 @@ def _materialise(uow: UnitOfWork, node: NodeRecord, chosen: Sequence[HostRecord]
         most = sum(agent.hosts_max for agent in living)
         raise PodyardError(
             Code.RESOURCE_EXHAUSTED,
-            f"{len(chosen)} hosts of node {node.node_id} must run at once and the {len(living)} living agents have "
+            f"{len(chosen)} hosts of node {node.node_id} must run at once and the {len(living)} live agents have "
             f"room for {room} more of {most}",
         )
     for host in chosen:

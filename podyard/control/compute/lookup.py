@@ -39,7 +39,7 @@ def job(uow: UnitOfWork, principal: Principal, permission: str, project: str, zo
         principal.require(permission, project, job_name(project, zone, job_id))
         zones = job_rows.zones_of(uow, project, job_id)
         if len(zones) > 1:
-            raise failed_precondition(f"{len(zones)} zones have a job {job_id}: {', '.join(zones)}. Name the zone")
+            raise failed_precondition(f"job {job_id} exists in {len(zones)} zones: specify one of {', '.join(zones)}")
         zone = zones[0] if zones else zone
     return _look_up(uow, principal, permission, job_name, job_rows.find, project, zone, job_id)
 

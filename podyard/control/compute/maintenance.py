@@ -57,7 +57,7 @@ def simulate(
     if node.state is not NodeState.READY:
         raise nodes.bad_state(OperationVerb.SIMULATE_MAINTENANCE_EVENT, node)
     if node.maintenance_workers:
-        raise failed_precondition(f"node {node_id} is in a maintenance event already")
+        raise failed_precondition(f"node {node_id} already has a maintenance event")
     operation_id = operations.begin(
         uow, operations.of_node(node), OperationVerb.SIMULATE_MAINTENANCE_EVENT
     ).operation_id
@@ -90,19 +90,23 @@ def schedule(
     """
     node = lookup.node(uow, principal, "podyard.nodes.scheduleMaintenance", project, zone, node_id)
     if maintenance_type not in MAINTENANCE_TYPES:
-        raise invalid(f"type {maintenance_type!r} is neither of {', '.join(MAINTENANCE_TYPES)}", "type")
+        raise invalid(f"unknown type {maintenance_type!r}: use {', '.join(MAINTENANCE_TYPES)}", "type")
     if window_end <= window_start or window_start < uow.now:
-        raise invalid_field("a maintenance window begins in the future, and before it ends", "window_start_time")
+        raise invalid_field(
+            "a maintenance window must start in the future and end after its start", "window_start_time"
+        )
     seconds = fleet.timings.maintenance_seconds
     if window_end < window_start.plus_seconds(seconds):
-        raise invalid_field(f"a maintenance takes {seconds:g} s: the window is too short", "window_end_time")
+        raise invalid_field(
+            f"the maintenance window is too short: it must last at least {seconds:g} s", "window_end_time"
+        )
     latest = latest_window_start or window_start
     if not window_start <= latest <= window_end:
-        raise invalid_field("the latest start of a maintenance lies within its window", "latest_window_start_time")
+        raise invalid_field("the latest start must be within the maintenance window", "latest_window_start_time")
     if node.state is NodeState.DELETING or node.state in NODE_STATES_LOST:
         raise nodes.bad_state(OperationVerb.SCHEDULE_MAINTENANCE, node)
     if node.upcoming_maintenance is not None and node.upcoming_maintenance.maintenance_status == ONGOING:
-        raise failed_precondition(f"node {node_id} is in maintenance")
+        raise failed_precondition(f"node {node_id} is under maintenance")
     upcoming = UpcomingMaintenance(
         type=maintenance_type,
         can_reschedule=can_reschedule and _may_be_begun_early(node),
@@ -220,7 +224,7 @@ def _end_simulated(uow: UnitOfWork, operation_id: str) -> None:
 def _check(node: NodeRecord) -> None:
     upcoming = node.upcoming_maintenance
     if upcoming is None or upcoming.maintenance_status != PENDING:
-        raise failed_precondition(f"node {node.node_id} has no upcoming maintenance that is PENDING")
+        raise failed_precondition(f"node {node.node_id} has no PENDING upcoming maintenance")
     if not upcoming.can_reschedule:
         raise failed_precondition(f"the upcoming maintenance of node {node.node_id} cannot be rescheduled")
     if node.state is not NodeState.READY:
@@ -239,6 +243,7 @@ def _workers(node: NodeRecord, worker_ids: Sequence[str | int]) -> tuple[int, ..
     unknown = [str(worker) for worker in worker_ids if str(worker) not in known]
     if unknown:
         raise invalid_field(
-            f"node {node.node_id} has workers 0 to {node.host_count - 1}, not {unknown[0]}", "worker_ids"
+            f"worker {unknown[0]} does not exist: node {node.node_id} has workers 0 to {node.host_count - 1}",
+            "worker_ids",
         )
     return tuple(sorted({known[str(worker)] for worker in worker_ids}))

@@ -146,7 +146,7 @@ def patch(
         raise bad_state(OperationVerb.UPDATE, node)
     spec = changed_spec(node.spec, changes)
     if spec.has_both_networks:
-        raise invalid_field(f"node {node_id} has networkConfigs, which exclude networkConfig", "network_config")
+        raise invalid_field(f"networkConfig cannot be set: node {node_id} uses networkConfigs", "network_config")
     disks.check(uow, project, node.node_key, spec)
     rows.set_spec(uow, node, spec)
     operation_id = operations.begin(uow, operations.of_node(node), OperationVerb.UPDATE).operation_id
@@ -215,7 +215,9 @@ def preempt(uow: UnitOfWork, principal: Principal, project: str, zone: str, node
     """Takes a preemptible or spot node back now. It stays listed, and holds quota, until it is deleted."""
     node = lookup.node(uow, principal, "podyard.nodes.preempt", project, zone, node_id)
     if node.usage_class not in INTERRUPTIBLE:
-        raise failed_precondition(f"node {node_id} is {node.usage_class}: only preemptible and spot are preempted")
+        raise failed_precondition(
+            f"node {node_id} is {node.usage_class}: only preemptible and spot nodes can be preempted"
+        )
     return rows.to_node(uow, take_back(uow, node, "preempt", "preempted on request"))
 
 
@@ -433,9 +435,9 @@ def check_spec(uow: UnitOfWork, fleet: Fleet, zone: str, spec: NodeSpec) -> Acce
     fleet.check_offered(zone, kind, spec.usage_class)
     _check_version(fleet, spec.api_version, spec.runtime_version, kind)
     if spec.max_run_seconds is not None and spec.max_run_seconds <= 0:
-        raise invalid_field("the run duration must be more than zero seconds", "scheduling_config.max_run_duration")
+        raise invalid_field("the run duration must be greater than 0 s", "scheduling_config.max_run_duration")
     if spec.termination_time is not None and spec.termination_time <= uow.now.nanos:
-        raise invalid_field("the termination time lies in the past", "scheduling_config.termination_timestamp")
+        raise invalid_field("the termination time must be in the future", "scheduling_config.termination_timestamp")
     disks.check_modes(kind, spec)
     return kind
 

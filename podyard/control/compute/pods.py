@@ -83,7 +83,7 @@ def defragment(
     pod = _pod(fleet, project, pod_id)
     if wanted.generation != pod.generation:
         raise invalid_field(
-            f"{wanted.name} is not a type of {pod_id}, a pod of {pod.generation.name}", "accelerator_type"
+            f"pod {pod_id} has {pod.generation.name} chips: {wanted.name} does not fit", "accelerator_type"
         )
     kinds = _kinds(uow)
     view = _view(snapshot, pod, kinds, project)

@@ -293,9 +293,9 @@ def _resolve(spec: QueuedResourceSpec, now: PlatformTime) -> QueuedResourceSpec:
     if spec.valid_until_seconds is not None:
         until = now.plus_seconds(spec.valid_until_seconds)
     if until is not None and until <= now:
-        raise invalid_field("the end of the queueing policy lies in the past", "queueing_policy")
+        raise invalid_field("the end of the queueing policy must be in the future", "queueing_policy")
     if after is not None and until is not None and after >= until:
-        raise invalid_field("the queueing policy ends before it begins", "queueing_policy")
+        raise invalid_field("the queueing policy must end after it starts", "queueing_policy")
     ends = None if spec.termination_time is None else spec.termination_time.nanos
     made = tuple(
         dataclasses.replace(
@@ -320,12 +320,15 @@ def _first(own: T | None, common: T | None) -> T | None:
 
 def _check_nodes(uow: UnitOfWork, fleet: Fleet, zone: str, spec: QueuedResourceSpec) -> None:
     if not 1 <= len(spec.nodes) <= QUEUED_RESOURCE_NODES_MAX:
-        raise invalid_field(f"a queued resource asks for 1 to {QUEUED_RESOURCE_NODES_MAX} nodes", "tpu.node_spec")
+        raise invalid_field(
+            f"a queued resource must have 1 to {QUEUED_RESOURCE_NODES_MAX} nodes, got {len(spec.nodes)}",
+            "tpu.node_spec",
+        )
     seen: set[str] = set()
     for node in spec.nodes:
         check_resource_id(node.node_id, "node_id")
         if node.node_id in seen:
-            raise invalid_field(f"two nodes of the queued resource are called {node.node_id}", "tpu.node_spec")
+            raise invalid_field(f"node id {node.node_id} is used twice in the queued resource", "tpu.node_spec")
         seen.add(node.node_id)
         nodes.check_spec(uow, fleet, zone, node.spec)
 

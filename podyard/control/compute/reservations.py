@@ -52,7 +52,7 @@ def create(
     check_resource_id(reservation_id, "reservation_id")
     counted = _check(fleet, zone, generation, size, units)
     if ends is not None and ends <= max(uow.now, starts or uow.now):
-        raise invalid_field("the reservation ends before it begins, or in the past", "end_time")
+        raise invalid_field("the end of a reservation must be in the future and after its start", "end_time")
     identity.project_row(uow, project)
     if reservations.find(uow, name) is not None:
         raise PodyardError(Code.ALREADY_EXISTS, f"Resource '{name}' already exists")
@@ -103,7 +103,9 @@ def delete(uow: UnitOfWork, principal: Principal, project: str, zone: str, reser
     found = _live(uow, project, zone, reservation_id)
     used = _use(found, reservations.held_chips(uow)).used
     if used:
-        raise failed_precondition(f"nodes use {used} {found.units} of reservation {reservation_id}: delete them first")
+        raise failed_precondition(
+            f"reservation {reservation_id} is in use: delete the nodes that use {used} {found.units} of it first"
+        )
     move(uow, found, "delete", reason="delete requested", changed=dataclasses.replace(found, live_name=None))
     timers.drop(uow, found.reservation_key)
 
@@ -126,11 +128,11 @@ def _start(uow: UnitOfWork, found: Reservation) -> Reservation:
 def _check(fleet: Fleet, zone: str, generation: str, size: int, units: str) -> CapacityUnits:
     offer = nodes.zone_of(fleet, zone).offers.get(generation)
     if offer is None or "reserved" not in offer.usage_classes:
-        raise invalid(f"{zone} does not offer {generation} as reserved", "generation")
+        raise invalid(f"zone {zone} does not offer reserved {generation}", "generation")
     if units not in tuple(CapacityUnits):
-        raise invalid_field(f"capacityUnits {units!r} is neither of {', '.join(CapacityUnits)}", "capacity_units")
+        raise invalid_field(f"unknown capacityUnits {units!r}: use {' or '.join(CapacityUnits)}", "capacity_units")
     if not 1 <= size <= SIZE_MAX:
-        raise invalid(f"the size of a reservation is 1 to {SIZE_MAX} {units}", "size")
+        raise invalid(f"the size of a reservation must be from 1 to {SIZE_MAX} {units}, got {size}", "size")
     return CapacityUnits(units)
 
 

@@ -97,7 +97,7 @@ def cancel(uow: UnitOfWork, principal: Principal, project: str, zone: str, job_i
     """Asks a job to stop; it is CANCELLED once its last process is gone. A job that has ended stays as it is."""
     job = lookup.job(uow, principal, "podyard.jobs.cancel", project, zone, job_id)
     if job.has_ended:
-        raise failed_precondition(f"job {job_id} is {job.state}: there is nothing to cancel")
+        raise failed_precondition(f"job {job_id} is {job.state} and cannot be cancelled")
     by = f"cancelled by {principal.email}"
     if job.state is JobState.QUEUED:
         gangs.finish_job(uow, job, "cancel", None, by)
@@ -122,10 +122,10 @@ def resize(uow: UnitOfWork, principal: Principal, project: str, zone: str, job_i
     """
     job = lookup.job(uow, principal, "podyard.jobs.resize", project, zone, job_id)
     if job.has_ended or job.state is JobState.CANCELLING:
-        raise failed_precondition(f"job {job_id} is {job.state}: there is nothing to resize")
+        raise failed_precondition(f"job {job_id} is {job.state} and cannot be resized")
     elastic = job.spec.elastic
     if elastic is None:
-        raise failed_precondition(f"job {job_id} is not elastic: only one that was submitted with elastic is resized")
+        raise failed_precondition(f"job {job_id} is not elastic: only jobs submitted with --elastic can be resized")
     counts = [size.process_count for size in allowed_sizes(job.spec, job.kind)]
     if replicas is not None and replicas not in counts:
         raise invalid(f"replicas is {replicas}: {_why_not(replicas, elastic, counts)}", "replicas")
@@ -226,14 +226,14 @@ def _source(
         step = steps[0]
     elif step not in steps:
         shown = ", ".join(map(str, steps[:CHECKPOINTS_NAMED_MAX]))
-        raise PodyardError(Code.NOT_FOUND, f"job {job_id} has no checkpoint of step {step}; it has those of {shown}")
+        raise PodyardError(Code.NOT_FOUND, f"job {job_id} has no checkpoint of step {step}: use one of {shown}")
     return StartFrom(job_id, job.job_key, step), job.spec
 
 
 def _ready_node(uow: UnitOfWork, principal: Principal, project: str, zone: str, node_id: str) -> NodeRecord:
     node = lookup.node(uow, principal, "tpu.nodes.get", project, zone, node_id)
     if node.state is not NodeState.READY:
-        raise failed_precondition(f"node {node_id} is {node.state}: a job needs a node that is READY")
+        raise failed_precondition(f"node {node_id} is {node.state}: a job requires a READY node")
     return node
 
 
@@ -243,6 +243,6 @@ def _check_room(uow: UnitOfWork, needed: int) -> None:
     room = sum(agent.replicas_max for agent in living)
     if needed > room:
         raise failed_precondition(
-            f"the job needs {needed} replicas at once, one per host, and the {len(living)} living agents hold "
-            f"{room}: start more agents, take a smaller slice, or set replicaProcesses"
+            f"the job needs {needed} replicas, one per host, but the live agents ({len(living)}) can run at most "
+            f"{room}: start more agents, use a smaller slice, or set replicaProcesses"
         )

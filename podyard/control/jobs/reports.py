@@ -240,4 +240,4 @@ def _denied_to_report(replica_id: str) -> PodyardError:
 
 def _check_fence(replica: Replica, fence: int) -> None:
     if replica.fence != fence or not replica.is_live:
-        raise PodyardError(Code.ABORTED, f"replica {replica.replica_id} is over: fence {fence} is refused")
+        raise PodyardError(Code.ABORTED, f"replica {replica.replica_id} has ended: fence {fence} is out of date")

@@ -36,7 +36,7 @@ def note_seen(uow: UnitOfWork, agent_id: str, fence: int) -> None:
     """Renews the agent's lease. Raises ABORTED for an older process of its name."""
     agent = agents.find(uow, agent_id)
     if agent is None or agent.fence != fence:
-        raise PodyardError(Code.ABORTED, f"agent {agent_id} has registered again: fence {fence} is old")
+        raise PodyardError(Code.ABORTED, f"agent {agent_id} has registered again: fence {fence} is out of date")
     agents.store(uow, agent, dataclasses.replace(agent, seen=uow.real_now))
 
 

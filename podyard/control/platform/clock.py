@@ -42,15 +42,15 @@ def advance(
     passed, FAILED_PRECONDITION when the clock is not virtual or is on its way to a later target."""
     clock = _settable(uow, principal)
     if (by_nanos is None) == (to is None):
-        raise invalid("give either a duration or the time to advance to", "duration")
+        raise invalid("specify either a duration or the time to advance to", "duration")
     target = uow.now.plus_nanos(by_nanos) if by_nanos is not None else to
     assert target is not None
     if target < uow.now:
-        raise invalid(f"{target.rfc3339()} has passed: the platform clock does not run backwards", "time")
+        raise invalid(f"{target.rfc3339()} is in the past: the platform clock cannot run backwards", "time")
     if target > LATEST:
-        raise invalid(f"the platform clock goes no further than {LATEST.rfc3339()}", "time")
+        raise invalid(f"the platform clock cannot advance beyond {LATEST.rfc3339()}", "time")
     if clock.target is not None and clock.target > target:
-        raise failed_precondition(f"the clock is on its way to {clock.target.rfc3339()}: pause it first")
+        raise failed_precondition(f"the clock is already advancing to {clock.target.rfc3339()}: pause it first")
     platform_clock.write(uow, dataclasses.replace(clock, target=target))
     return Advance(target, uow.now)
 
@@ -67,7 +67,7 @@ def set_rate(uow: UnitOfWork, principal: Principal, rate: float) -> PlatformCloc
     """Platform seconds per real second from now on; 0 pauses. A walk that is under way ends where it is."""
     clock = _settable(uow, principal)
     if not 0 <= rate <= RATE_MAX:
-        raise invalid(f"the rate is 0 to {RATE_MAX} platform seconds per real second", "rate")
+        raise invalid(f"the rate must be from 0 to {RATE_MAX} platform seconds per real second, got {rate:g}", "rate")
     millionths = round(rate * RATE_ONE)
     changed = dataclasses.replace(clock, rate_millionths=millionths, target=None, anchor_real=uow.real_now)
     platform_clock.write(uow, changed)
@@ -78,6 +78,6 @@ def _settable(uow: UnitOfWork, principal: Principal) -> PlatformClock:
     principal.require("podyard.clock.set", "*", "clock")
     if uow.clock.mode is not ClockMode.VIRTUAL:
         raise failed_precondition(
-            f"the platform clock is {uow.clock.mode}: only a virtual one can be set (podyard up --clock virtual)"
+            f"the platform clock is {uow.clock.mode} and cannot be set: start Podyard with --clock virtual"
         )
     return uow.clock

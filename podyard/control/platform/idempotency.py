@@ -68,7 +68,9 @@ def _check_id(request_id: str) -> str:
     """The id in lower case: two spellings of one UUID are one."""
     found = request_id.lower()
     if _UUID.fullmatch(found) is None or found == _ZERO:
-        raise invalid_field(f"requestId {request_id!r} is not a UUID, or it is the one of only zeros", "request_id")
+        raise invalid_field(
+            f"requestId {request_id!r} is not a valid UUID: use a UUID other than all zeros", "request_id"
+        )
     return found
 
 

@@ -42,16 +42,16 @@ def check(url: str, field: str) -> SplitResult:
     except ValueError as error:
         why = f"not understood: {error}"
     if why is not None:
-        raise invalid(f"{field}: the address {url[:SHOWN_MAX]!r} cannot be notified: it is {why}", field)
+        raise invalid(f"{field}: webhooks cannot be sent to {url[:SHOWN_MAX]!r}: the address is {why}", field)
     return parts
 
 
 def _why_not_url(url: str, parts: SplitResult) -> str | None:
     """Raises ValueError for a port that is none."""
     if parts.scheme not in PORTS or not parts.hostname or parts.port == 0:
-        return "no http or https address"
+        return "not an http or https URL"
     if "@" in parts.netloc:
-        return "one with a user or a password, which would be kept and shown"
+        return "a URL with a user or a password, which Podyard would store and show"
     if len(url) > URL_LENGTH_MAX:
         return f"longer than {URL_LENGTH_MAX} characters"
     if not all("!" <= character <= "~" for character in url):
@@ -65,7 +65,7 @@ def why_not(address: Address) -> str | None:
     if one.is_link_local or one in _METADATA:
         return _NO_METADATA
     if one.is_unspecified:
-        return "no address of a machine"
+        return "not the address of a machine"
     if one.is_multicast or one == _BROADCAST:
         return "a multicast address"
     if webhook_addresses() == WEBHOOK_ADDRESSES_PUBLIC and not one.is_global:

@@ -126,7 +126,7 @@ def check_all(owner: str, declared: Mapping[str, ArgumentRule], given: Mapping[s
     for name in given:
         if name not in declared:
             known = ", ".join(declared)
-            raise invalid(f"{owner} has no argument {name!r}; its arguments are: {known}", f"arguments.{name}")
+            raise invalid(f"unknown argument {name!r} of {owner}: use {known}", f"arguments.{name}")
     checked: dict[str, Any] = {}
     for name, argument in declared.items():
         checked[name] = argument.default

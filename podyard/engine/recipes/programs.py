@@ -158,7 +158,7 @@ def program_of(name: str, arguments: Mapping[str, object]) -> RecipeProgram:
 def model_of(name: str, arguments: Mapping[str, object]) -> Model:
     """What `program_of` is made from; raises what that raises."""
     if name not in PROGRAMS:
-        raise invalid(f"program {name!r} is not known; known are: {', '.join(sorted(PROGRAMS))}", "program")
+        raise invalid(f"unknown program {name!r}: use {', '.join(sorted(PROGRAMS))}", "program")
     manifest = PROGRAMS[name]
     checked = check_all(f"program {name}", manifest.arguments, arguments)
     module_name, function = manifest.factory

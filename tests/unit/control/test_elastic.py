@@ -144,7 +144,7 @@ def test_an_elastic_job_starts_with_as_many_as_have_room_and_says_so(gang: Gang)
     path = _submit(gang)
     job = gang.yard.ok("GET", path)
     assert job["stateReason"] == (
-        "attempt 1 runs on 2 of 4 hosts: 4 replicas are needed at once and the living agents have room for 2"
+        "attempt 1 runs on 2 of 4 hosts: 4 replicas are needed at once and the live agents have room for 2"
     )
     specs = [gang.specification(replica) for replica in gang.sync()]
     assert sorted(host for spec in specs for host in spec["hostIndices"]) == [0, 1]

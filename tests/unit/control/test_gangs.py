@@ -165,14 +165,14 @@ def test_a_gang_is_placed_whole_or_not_at_all(gang: Gang) -> None:
     body = {"recipe": "digits-cnn", "steps": 10, "globalBatch": 128}
     text = yard.refused(400, "FAILED_PRECONDITION", "POST", yard.jobs("europe-west4-a"), {**body, "node": "big"})
     assert "needs 8 replicas" in text
-    assert "hold 4" in text
+    assert "at most 4" in text
     yard.ok("POST", f"{yard.jobs()}?jobId=a", {**body, "node": "n"})
     yard.step()
     yard.ok("POST", f"{yard.jobs('europe-west4-a')}?jobId=b", {**body, "node": "pod"})
     yard.step()
     waiting = yard.ok("GET", f"{yard.jobs('europe-west4-a')}/b")
     assert waiting["state"] == "QUEUED"
-    assert waiting["stateReason"] == "4 replicas are needed at once and the living agents have room for 3"
+    assert waiting["stateReason"] == "4 replicas are needed at once and the live agents have room for 3"
     assert len(gang.sync()) == 1
     gang.exit_all()
     yard.ok("POST", f"{yard.jobs()}/a:cancel", {})

@@ -37,9 +37,9 @@ ALWAYS_REFUSED = {
     "http://2852039166/": "metadata",  # the same address as one number, which resolvers take
     "http://0xa9fea9fe/": "metadata",
     "http://0251.0376.0251.0376/": "metadata",
-    "http://0.0.0.0/": "no address of a machine",
-    "http://[::]/": "no address of a machine",
-    "http://[::ffff:0.0.0.0]/": "no address of a machine",
+    "http://0.0.0.0/": "not the address of a machine",
+    "http://[::]/": "not the address of a machine",
+    "http://[::ffff:0.0.0.0]/": "not the address of a machine",
     "http://224.0.0.1/": "multicast",
     "http://[ff02::1]/": "multicast",
     "http://255.255.255.255/": "multicast",

@@ -452,8 +452,8 @@ def test_tensors_drawn_in_pieces_are_those_drawn_at_once(monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("name", "arguments", "told"),
     [
-        ("mnist", {}, "program 'mnist' is not known; known are: cifar10-cnn, digits-cnn, fashion-cnn, mlp, mnist-cnn"),
-        ("mlp", {"dropout": 0.1}, "program mlp has no argument 'dropout'; its arguments are: learningRate"),
+        ("mnist", {}, "unknown program 'mnist': use cifar10-cnn, digits-cnn, fashion-cnn, mlp, mnist-cnn"),
+        ("mlp", {"dropout": 0.1}, "unknown argument 'dropout' of program mlp: use learningRate"),
         ("mlp", {"learningRate": "fast"}, "arguments.learningRate is a number between 1e-06 and 100.0, not 'fast'"),
         ("mlp", {"learningRate": True}, "not True"),
         ("mlp", {"learningRate": math.nan}, "not nan"),

@@ -102,5 +102,5 @@ def test_an_unknown_zone_is_named(zone: str) -> None:
 
 @pytest.mark.parametrize("month", ["2026-3", "2026-13", "2026-00", "0000-01", "9999-12", "March", "2026-03-01"])
 def test_what_is_no_month_is_refused(month: str) -> None:
-    with pytest.raises(PodyardError, match="is not a month such as 2026-03"):
+    with pytest.raises(PodyardError, match="is not a month: use YYYY-MM"):
         seconds_of(month, "UTC")

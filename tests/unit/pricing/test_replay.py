@@ -73,7 +73,7 @@ def error_of(line: bytes) -> dict[str, Any]:
         ("policy.minor", True, "policy.minor: True is not an integer"),
         ("policy.fx", "0", "policy.fx: an exchange rate is not 0"),
         ("policy.fx", {"2026-02": "1.1"}, "policy.fx: no rate for 2026-03"),
-        ("policy.fx", {"March": "1.1"}, "policy.fx: 'March' is not a month such as 2026-03"),
+        ("policy.fx", {"March": "1.1"}, "policy.fx: 'March' is not a month: use YYYY-MM, such as 2026-03"),
         ("policy.billable_states", {"gpu": []}, "policy.billable_states.gpu: is not a known key"),
         ("policy.billable_states", {"vm": []}, "policy.billable_states.tpu: is missing, and resources[0] is a tpu"),
         ("policy.billable_states.tpu", "READY", "policy.billable_states.tpu: 'READY' is not a list of states"),
