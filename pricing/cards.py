@@ -68,7 +68,7 @@ def read_card(name: str | Path) -> RateCard:
         message = f"rate card {str(name)!r} is neither one of {known} nor a file that can be read: {why}"
         raise PodyardError(Code.NOT_FOUND, message) from error
     if len(data) > CARD_BYTES_MAX:
-        raise failed_precondition(f"rate card {name}: it has more than the {CARD_BYTES_MAX} bytes that are read")
+        raise failed_precondition(f"rate card {name}: the file is larger than the maximum of {CARD_BYTES_MAX} bytes")
     try:
         return load_rate_card(text)
     except PodyardError as error:

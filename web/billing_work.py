@@ -291,7 +291,7 @@ def _change(fields: Mapping[str, str]) -> TermsChange:
     if usage and usage not in tuple(UsageClass):
         raise invalid(f"unknown usage {usage[:40]!r}: use {', '.join(UsageClass)}", "usage")
     if any(not text.isdecimal() or len(text) > 9 for text in (years or "1", quantity)):
-        raise invalid("years and quantity are whole numbers", "years")
+        raise invalid("years and quantity must be whole numbers", "years")
     return TermsChange(
         fields.get("type") or None,
         fields.get("region") or None,

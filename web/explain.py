@@ -126,7 +126,7 @@ def _number(text: str, most: int) -> int | None:
     try:
         return int(text) if text else None
     except ValueError:
-        raise invalid(f"ranks are a number from 1 to {most}, not {text[:40]!r}", "ranks") from None
+        raise invalid(f"ranks must be a number from 1 to {most}, got {text[:40]!r}", "ranks") from None
 
 
 def _check(request: Request, project: str) -> None:

@@ -92,7 +92,7 @@ def node_spec(fields: Mapping[str, str]) -> NodeSpec:
         raise invalid(f"unknown usage {usage!r}: use {', '.join(UsageClass)}", "usage")
     version = fields.get("runtime_version", "")
     if not version:
-        raise invalid("a node needs a runtime version", "runtimeVersion")
+        raise invalid("a runtime version is required", "runtimeVersion")
     node_labels = labels(fields)
     description = fields.get("description", "").strip()
     check_description(description)
@@ -119,7 +119,7 @@ def pairs(text: str) -> dict[str, str]:
             continue
         key, equals, value = piece.partition("=")
         if not equals:
-            raise invalid(f"labels: {piece!r} is not of the form key=value", "labels")
+            raise invalid(f"labels: {piece!r} must have the form key=value", "labels")
         found[key.strip()] = value.strip()
     return found
 

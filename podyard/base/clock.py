@@ -72,7 +72,7 @@ class _Instant:
         if match[8] not in "Zz":
             hours, minutes = int(match[8][1:3]), int(match[8][4:6])
             if hours > 23 or minutes > 59:
-                raise ValueError(f"{text!r} has an offset that is none")
+                raise ValueError(f"{text!r} has an invalid offset")
             offset_seconds = (-1 if match[8][0] == "-" else 1) * (hours * 3600 + minutes * 60)
         found = (int(whole.timestamp()) - offset_seconds) * NANOS_PER_SECOND + nanos
         if not -NANOS_END <= found < NANOS_END:

@@ -53,7 +53,7 @@ class TrainingSettings:
         names = {camel_case(field.name): field.name for field in dataclasses.fields(cls)}
         unknown = sorted(set(given) - set(names))
         if unknown:
-            raise invalid(f"training has no {', '.join(unknown)}", f"training.{unknown[0]}")
+            raise invalid(f"unknown fields of training: {', '.join(unknown)}", f"training.{unknown[0]}")
         stopping = given.get("earlyStopping")
         if stopping is not None:
             minimum = {"min_delta" if name == "minDelta" else name: value for name, value in stopping.items()}

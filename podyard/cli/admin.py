@@ -114,7 +114,7 @@ def whoami(data: str | None, project: str | None, location: str | None, output: 
 @auth.command(name="print-token")
 @target_options
 def print_token(data: str | None, project: str | None, location: str | None) -> None:
-    """Print the owner's token, for a browser's first sign-in or for curl."""
+    """Print the owner's token, for signing in with a browser or for curl."""
     click.echo(client_of(data, project, location).target.token)
 
 

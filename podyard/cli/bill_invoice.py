@@ -96,7 +96,7 @@ def _find_issued(client: Client, month: str | None) -> dict[str, Any] | None:
 )
 @output_option
 def close(data: str | None, project: str | None, month: str, hold_suspense: bool, output: str) -> None:
-    """Issue the invoice of a MONTH that has ended. Podyard also does so by itself."""
+    """Issue the invoice of MONTH, which must have ended. Podyard also does this automatically."""
     client = client_of(data, project)
     path = f"{client.project_path()}/invoices/{quote(month, safe='')}:close"
     _show(client.call("POST", path, {"holdSuspense": hold_suspense}), output)
@@ -149,7 +149,7 @@ def show_account(data: str | None, project: str | None, output: str) -> None:
 @click.option("--rates", metavar="MONTH=RATE,...", help="Exchange rates: units of the currency per US dollar.")
 @output_option
 def set_account(data: str | None, project: str | None, output: str, **given: Any) -> None:
-    """Change the billing account. Time zone, currency and tax are fixed by the first invoice."""
+    """Change the billing account. Time zone, currency and tax cannot change after the first invoice."""
     client = client_of(data, project)
     fields = {
         "timeZone": given["time_zone"],
@@ -161,7 +161,7 @@ def set_account(data: str | None, project: str | None, output: str, **given: Any
     }
     body = {name: value for name, value in fields.items() if value is not None}
     if not body:
-        raise click.UsageError("say what to set")
+        raise click.UsageError("specify at least one setting, for example --currency EUR")
     emit(client.call("PATCH", f"{client.project_path()}/billingAccount", body), output, _ACCOUNT)
 
 
@@ -190,7 +190,7 @@ def add_credit(data: str | None, project: str | None, output: str, **given: Any)
 @project_options
 @output_option
 def list_credits(data: str | None, project: str | None, output: str) -> None:
-    """List the credits, those that expire first at the top."""
+    """List credits, sorted by expiry."""
     client = client_of(data, project)
     emit(client.call("GET", f"{client.project_path()}/credits")["credits"], output, _CREDITS)
 
@@ -234,9 +234,9 @@ def _last(name: str) -> str:
 )
 @output_option
 def what_if(data: str | None, project: str | None, output: str, **given: Any) -> None:
-    """Show what the used seconds would have cost with other terms.
+    """Show what this usage would have cost with other terms.
 
-    The number of seconds stays the same, although a faster accelerator type would have needed fewer.
+    The number of seconds stays the same, even if a faster accelerator type would need fewer.
     """
     client = client_of(data, project)
     fields = {

@@ -62,7 +62,7 @@ def budget() -> None:
     "forecasts",
     multiple=True,
     metavar="SHARE",
-    help="Fraction of the amount that the forecast of the month must reach; may be repeated.",
+    help="Fraction of the amount at which to act on the month's forecast; may be repeated.",
 )
 @click.option(
     "--action", "actions", multiple=True, help="Action: notify:URL, refuse-new-nodes or stop; may be repeated."

@@ -15,7 +15,7 @@ _COLUMNS = {"LAST": "lastTime", "CALLS": "calls", "METHOD": "method", "HOST": "h
 @click.option("--unserved", is_flag=True, required=True, help="Only calls that were refused with 501.")
 @output_option
 def calls(data: str | None, project: str | None, location: str | None, unserved: bool, output: str) -> None:
-    """List clients' calls of Google's APIs."""
+    """List the calls that clients made to Google's APIs."""
     assert unserved  # the only kind that is recorded
     client = client_of(data, project, location)
     emit(client.call("GET", "/podyard/v1/unservedCalls")["calls"], output, _COLUMNS)

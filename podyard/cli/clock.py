@@ -63,7 +63,7 @@ def advance(
 ) -> None:
     """Advance a virtual clock by DURATION (90s, 36h, 30d). Each timer on the way fires at its time."""
     if (duration is None) == (to is None):
-        raise click.UsageError("give either a DURATION such as 36h, or --to TIME")
+        raise click.UsageError("specify either a DURATION such as 36h, or --to TIME")
     client = client_of(data, project, location)
     body = {"duration": duration} if duration is not None else {"time": to}
     operation = client.call("POST", "/podyard/v1/clock:advance", body)

@@ -46,7 +46,7 @@ class _Lazy(click.Group):
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="podyard")
 def root() -> None:
-    """A Cloud TPU that you run yourself."""
+    """Run and manage a Cloud TPU emulator."""
 
 
 def run(argv: list[str], tools: Mapping[str, Any] | None = None) -> None:

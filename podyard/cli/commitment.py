@@ -25,7 +25,7 @@ _COLUMNS = {
 
 @click.group()
 def commitment() -> None:
-    """Manage commitments: units paid for 1 or 3 years, used or not, at a lower price."""
+    """Manage commitments: pay for units for 1 or 3 years, used or not, at a lower price."""
 
 
 @commitment.command()
@@ -41,12 +41,12 @@ def commitment() -> None:
 )
 @click.option("--years", type=click.Choice(["1", "3"]), required=True, help="Length in years.")
 @click.option("--upfront", is_flag=True, help="Pay the whole commitment now instead of monthly.")
-@click.option("--dry-run", is_flag=True, help="Show what would be bought, and buy nothing.")
+@click.option("--dry-run", is_flag=True, help="Show the commitment without buying it.")
 @output_option
 def buy(data: str | None, project: str | None, location: str | None, output: str, **given: Any) -> None:
     """Buy a commitment that starts now."""
     if (given["accelerator_type"] is None) == (given["sku"] is None):
-        raise click.UsageError("give either --type or --sku")
+        raise click.UsageError("specify either --type or --sku")
     client = client_of(data, project, location)
     body: dict[str, Any] = {
         "quantity": given["quantity"],

@@ -94,8 +94,8 @@ def estimate(
 ) -> int:
     """Estimate time, memory, energy and cost of one step of a program on a slice.
 
-    FILE is StableHLO, the program of one device: text, or bytes of jax.export or MLIR; "-" reads standard input. The
-    step of a recipe is that of the whole slice. Exit code 1 if the program cannot run on the accelerator type.
+    FILE is the StableHLO program of one device, as text or as bytes from jax.export or MLIR; "-" reads standard input.
+    A recipe's step covers the whole slice. Exit code 1 if the program cannot run on the accelerator type.
     """
     region = region_of(zone)
     analysis = analysis_of(program, arguments, global_batch, compiler)
@@ -123,7 +123,7 @@ def analysis_of(program: str, arguments: tuple[str, ...], global_batch: int | No
     if program in PROGRAMS:
         return _of_recipe(program, given, global_batch, compiler)
     if given or global_batch is not None:
-        raise click.UsageError("--arg and --global-batch are for recipes: a file has its sizes in it")
+        raise click.UsageError("--arg and --global-batch can only be used with a recipe, not with a file")
     return _of_file(program, compiler)
 
 
@@ -162,7 +162,7 @@ def _read(program: str) -> bytes:
         why = f"{program!r} is neither a recipe ({known}) nor a file that can be read: {error.strerror}"
         raise PodyardError(Code.NOT_FOUND, why) from error
     if len(data) > MAX_TEXT_BYTES:
-        raise invalid(f"{program} has more than the {MAX_TEXT_BYTES} bytes that are read", "module")
+        raise invalid(f"{program} is larger than the maximum of {MAX_TEXT_BYTES} bytes", "module")
     return data
 
 

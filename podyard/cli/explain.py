@@ -39,9 +39,7 @@ def _output(command: Callable[..., None]) -> Callable[..., None]:
     type=click.Choice(list(DATAFLOW_NAMES)),
     default="ws",
     show_default=True,
-    help="Operand that stays in the cells: "
-    + ", ".join(f"{key} is {name}" for key, name in DATAFLOW_NAMES.items())
-    + ".",
+    help="Operand that stays in the cells: ws (weights), is (inputs) or os (outputs).",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Random seed of the operands.")
 @_output

@@ -41,14 +41,14 @@ _LARGE = "make an export"  # what the API says of a month that is too large to b
 def export(data: str | None, project: str | None, month: str | None, kind: str, path: Path, **given: Any) -> None:
     """Export the billed usage of MONTH (2026-03; default: the current month) to a file.
 
-    html and pdf are the invoice to print. Everything else is a row for each node, price and day, and the rows sum to
-    the invoice's total; a large export is made in the background.
+    The formats html and pdf are a printable invoice. All other formats have one row per node, price and day. The rows
+    sum to the invoice's total. Large exports run in the background.
     """
     client = client_of(data, project)
     month = month or _present(client)
     if kind in _PRINTED:
         if given["until_month"] is not None:
-            raise click.UsageError(f"--until-month: {kind} is of one month")
+            raise click.UsageError(f"--until-month cannot be used with {kind}, which covers one month")
         place = f"/console/{quote(client.target.project, safe='')}/invoices/{quote(month, safe='')}/{_PRINTED[kind]}"
         _save(client, path, place, style="inline" if kind == "html" else None)
         return

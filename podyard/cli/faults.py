@@ -73,7 +73,7 @@ def add(
 ) -> None:
     """Add a rule with EFFECT, or all rules of a scenario file."""
     if (effect is None) == (file is None):
-        raise click.UsageError("give either an EFFECT (`podyard fault effects` lists them), or a scenario file by -f")
+        raise click.UsageError("specify either an EFFECT (see `podyard fault effects`), or a scenario file with -f")
     if file is not None:
         rules = read_faults(_text(file), file)
         added = client_of(data).call("POST", f"{_PATH}:batchCreate", {"faults": rules})["faults"]
@@ -117,7 +117,7 @@ def list_faults(data: str | None, output: str) -> None:
 def rm(faults: Sequence[str], everything: bool, data: str | None) -> None:
     """Remove rules and undo their lasting effects."""
     if bool(faults) == everything:
-        raise click.UsageError("give either the ids of rules, or --all")
+        raise click.UsageError("specify either the ids of rules, or --all")
     client = client_of(data)
     for fault_id in [rule["fault"] for rule in client.pages(_PATH, "faults")] if everything else faults:
         _remove(client, fault_id)

@@ -24,7 +24,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 @click.command()
 @data_option
-@click.option("--project", metavar="PROJECT", help="Only leaks of this project.")
+@click.option("--project", metavar="PROJECT", help="List only leaks of this project.")
 @click.option(
     "--leaks",
     is_flag=True,
@@ -47,7 +47,7 @@ def fsck(
 ) -> int:
     """Check all invariants of the database without changing it. Exit code 1 if one is violated."""
     if delete_them and not leaks:
-        raise click.UsageError("--delete: only leaks are deleted, so it needs --leaks")
+        raise click.UsageError("--delete requires --leaks: only leaks can be deleted")
     settings = settings_of(data)
     if not leaks:
         return _check(settings, output)

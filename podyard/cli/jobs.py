@@ -44,7 +44,7 @@ _COLUMNS = {
 
 @click.group()
 def job() -> None:
-    """Manage jobs, which really run."""
+    """Manage jobs."""
 
 
 def _field_options(command: Command) -> Command:
@@ -174,7 +174,7 @@ def resize(
 ) -> None:
     """Change the number of processes of an elastic job."""
     if replicas != "max" and not replicas.isdecimal():
-        raise click.BadParameter(f"{replicas!r} is neither a number nor max", param_hint="--replicas")
+        raise click.BadParameter(f"invalid value {replicas!r}: use a number or max", param_hint="--replicas")
     body = {"replicas": replicas if replicas == "max" else int(replicas)}
     client = client_of(data, project, location)
     _print(client.call("POST", f"{_path(client, location, job_id)}:resize", body), output)
@@ -237,7 +237,7 @@ def download(
     location: str | None,
     output_dir: Path,
 ) -> None:
-    """Download artifacts of a job: those given, or all."""
+    """Download all artifacts of a job, or only the given ones."""
     client = client_of(data, project, location)
     known = [item["name"] for item in _artifacts(client, location, job_id)]
     unknown = sorted(set(names) - set(known))
@@ -247,7 +247,9 @@ def download(
     for name in names or known:
         target = output_dir / name
         if not target.resolve().is_relative_to(output_dir.resolve()):
-            raise PodyardError(Code.DATA_LOSS, f"the server names an artifact {name!r}, which would lie elsewhere")
+            raise PodyardError(
+                Code.DATA_LOSS, f"the server names an artifact {name!r}, which is outside of the output folder"
+            )
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(client.content(f"{_path(client, location, job_id)}:artifact", name=name))
         say(str(target))

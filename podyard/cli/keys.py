@@ -39,7 +39,7 @@ def create_key(
 ) -> None:
     """Create a key for EMAIL. It is shown only once; use it with GOOGLE_APPLICATION_CREDENTIALS=FILE."""
     if (email is None) == (service_account is None):
-        raise click.UsageError("give either EMAIL or --service-account NAME")
+        raise click.UsageError("specify either EMAIL or --service-account NAME")
     client = client_of(data, project, location)
     account = email or f"{service_account}@{client.target.project}.iam.gserviceaccount.com"
     target = None if path is None else _new_file(path)

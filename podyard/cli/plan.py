@@ -176,7 +176,7 @@ def plan(
 ) -> None:
     """Predict when a run would end and what it would cost, by accelerator type, zone and class.
 
-    FILE is StableHLO, the program of one device. Half of all runs end by P50, 95 % by P95. The cheapest
+    FILE is the StableHLO program of one device. Half of all runs end by P50, 95 % by P95. The cheapest
     option that meets both limits at P95 is marked.
     """
     fleet = _fleet(fleet_file)
@@ -236,7 +236,8 @@ def _kinds(types: str, fleet: Fleet) -> list[AcceleratorType]:
         raise click.BadParameter(f"no zone of the fleet offers {types}", param_hint="--types")
     if len(found) > TYPES_MAX:
         raise click.BadParameter(
-            f"{types} are {len(found)} types: at most {TYPES_MAX} go in a plan", param_hint="--types"
+            f"{types} match {len(found)} accelerator types: a plan can compare at most {TYPES_MAX}",
+            param_hint="--types",
         )
     return found
 
@@ -246,7 +247,7 @@ def _choose(patterns: str, names: Sequence[str], option: str, what: str) -> list
     for pattern in (part.strip() for part in patterns.split(",") if part.strip()):
         matching = [name for name in names if fnmatchcase(name, pattern)]
         if not matching:
-            raise click.BadParameter(f"{pattern!r} is no {what}", param_hint=option)
+            raise click.BadParameter(f"{pattern!r} is not a known {what}", param_hint=option)
         found |= dict.fromkeys(matching)
     return list(found)
 

@@ -20,7 +20,7 @@ FREE, BROKEN, ANOTHERS = ".", "x", "#"
 
 @click.group()
 def pods() -> None:
-    """Show pods, from which slices are allotted."""
+    """Show pods and the slices in them."""
 
 
 @pods.command(name="list")
@@ -64,7 +64,9 @@ def show(pod: str, data: str | None, project: str | None, location: str | None, 
 def defragment(
     pod: str, accelerator_type: str, data: str | None, project: str | None, location: str | None, output: str
 ) -> None:
-    """Show which slices would have to move so that a slice of this type fits. Advice only: nothing moves."""
+    """Show which slices would have to move to make room for a slice of this type.
+
+    Advice only. Podyard never moves a running slice."""
     client = client_of(data, project, location)
     path = f"{client.project_path()}/pods/{quote(pod, safe='')}:defragment"
     found = client.call("GET", path, acceleratorType=accelerator_type)

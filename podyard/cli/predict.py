@@ -38,7 +38,9 @@ def predict(folder: str, source: str, form: str) -> None:
     """Predict with an exported model on the CPU. Prints one answer per example."""
     is_file = form.endswith(_NPZ)
     if not is_file and form not in output.FORMATS:
-        raise click.UsageError(f"-o is {', '.join(output.FORMATS)} or a file that ends in {_NPZ}, not {form!r}")
+        raise click.UsageError(
+            f"unknown output {form!r}: use {', '.join(output.FORMATS)}, or a file name that ends in {_NPZ}"
+        )
     try:
         answers = _answers(Path(folder), source)
         if is_file:

@@ -38,7 +38,7 @@ _CHANGE = {
 def price() -> None:
     """Show prices of TPUs, hosts and disks.
 
-    They come from the rate card in the file PODYARD_RATE_CARD, or else from Podyard's own rate card.
+    Prices come from the file that PODYARD_RATE_CARD names, or from Podyard's own rate card.
     """
 
 
@@ -104,8 +104,7 @@ def show(what: str, region: str | None, output: str) -> None:
 def diff(card_a: str, card_b: str, moment: str | None, output: str) -> None:
     """Compare two rate cards, each a file or the date of one of Podyard's own.
 
-    PAST marks changes of prices before TIME: a Podyard that has issued invoices with CARD_A until TIME rejects CARD_B
-    because of them.
+    PAST marks changes to prices before TIME. If Podyard has issued invoices with CARD_A until TIME, it rejects CARD_B.
     """
     old, new = cards.read_card(card_a), cards.read_card(card_b)
     refused = dict(cards.changes_of_the_past(old, new, _moment(moment)))

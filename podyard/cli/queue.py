@@ -65,13 +65,13 @@ def qr() -> None:
     "--valid-after-duration",
     metavar="SECONDS",
     type=float,
-    help="Time before which no node is created, as a duration from now.",
+    help="Create no node before this much time has passed.",
 )
 @click.option(
     "--valid-until-duration",
     metavar="SECONDS",
     type=float,
-    help="Time after which the request fails if it still waits, as a duration from now.",
+    help="Fail the request if it still waits after this much time.",
 )
 @click.option("--labels", metavar="K=V,...", help="Labels of the nodes.")
 @click.option("--metadata", metavar="K=V,...", help="Metadata of the nodes.")
@@ -81,7 +81,7 @@ def create_qr(
 ) -> None:
     """Create a queued resource. Does not wait for its nodes."""
     if bool(flags["node_id"]) == bool(flags["node_count"]):
-        raise click.UsageError("give --node-id for one node, or --node-count for a multislice")
+        raise click.UsageError("specify --node-id for one node, or --node-count for a multislice")
     client = client_of(data, project, location)
     body = {"tpu": {"nodeSpec": [_node_spec(client, flags)]}, **_tier(client, flags), **_policy(flags)}
     operation = client.call("POST", _place(client), body, queuedResourceId=queued_resource)
@@ -191,7 +191,7 @@ def delete_reservation(name: str, data: str | None, project: str | None, locatio
 
 @click.group()
 def queue() -> None:
-    """Show requests and jobs that wait."""
+    """Show waiting requests and jobs."""
 
 
 @queue.command(name="list")
@@ -234,7 +234,7 @@ def _tier(client: Client, flags: dict[str, Any]) -> dict[str, Any]:
     if len(chosen) > 1:
         raise click.UsageError(f"{' and '.join('--' + name.replace('_', '-') for name in chosen)} cannot be combined")
     if flags["reservation"] and not flags["reserved"]:
-        raise click.UsageError("--reservation goes with --reserved")
+        raise click.UsageError("--reservation requires --reserved")
     if flags["spot"]:
         return {"spot": {}}
     if flags["best_effort"]:

@@ -74,7 +74,7 @@ def simulate(
     given = [("--seed", seed), ("--days", days), ("--nodes", nodes), ("--faults-per-day", faults_per_day)]
     named = [name for name, value in [*given, ("--trace", trace)] if value is not None]
     if scenario is not None and named:
-        raise click.UsageError(f"{named[0]}: the scenario file says that")
+        raise click.UsageError(f"{named[0]} cannot be combined with --scenario: set it in the file")
     assert tools is not None, "main passes what only it may import"
     run: Simulate = tools["simulate"]
     found = run(SimulationRequest(scenario, seed or 0, days or 1.0, nodes or 10, faults_per_day, trace, shrink))

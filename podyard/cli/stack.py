@@ -114,10 +114,10 @@ def _claimed_for_down(folder: Path, clock: RealClock) -> int:
             raise PodyardError(Code.ABORTED, f"another `podyard up` started on {folder} meanwhile; it was left running")
         if clock.monotonic_seconds() > deadline:
             if supervisor is None:
-                raise PodyardError(Code.ABORTED, f"another `podyard down` is at work on {folder}; try again")
+                raise PodyardError(Code.ABORTED, f"another `podyard down` is running on {folder}; try again")
             supervisor.signal(signal.SIGKILL)
             if not supervisor.wait_gone(clock, processes.KILL_SECONDS_MAX):
-                raise PodyardError(Code.ABORTED, f"the supervisor (pid {supervisor.pid}) does not end")
+                raise PodyardError(Code.ABORTED, f"the supervisor (pid {supervisor.pid}) did not stop")
         clock.sleep(_POLL_SECONDS)
     if supervisor is not None:
         supervisor.wait_gone(clock, processes.KILL_SECONDS_MAX)
@@ -128,7 +128,7 @@ def _claimed_for_down(folder: Path, clock: RealClock) -> int:
 @data_option
 @output_option
 def status(data: str | None, output: str) -> int:
-    """Show what is running. Exit code 1 unless the supervisor runs."""
+    """Show what is running. Exit code 1 if Podyard is not running."""
     settings = settings_of(data)
     url = processes.read_json(settings.state_path).get("url")
     living = processes.living(settings.data)

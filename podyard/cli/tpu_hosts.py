@@ -96,7 +96,7 @@ def ssh(
 ) -> int:
     """Open a shell on a worker, or run a command there."""
     if command is None and worker == "all":
-        raise click.UsageError("--worker all needs --command")
+        raise click.UsageError("--worker all requires --command")
     return _run(node, data, project, location, worker, command, terminal=command is None)
 
 
@@ -124,13 +124,13 @@ def scp(
     """Copy files to or from a worker. NODE:PATH is a path on the worker, relative to its home."""
     *sources, target = paths
     if not sources:
-        raise click.UsageError("scp needs a source and a target")
+        raise click.UsageError("scp requires a source and a target")
     there, there_path = _remote(target)
     remote = [_remote(source) for source in sources]
     nodes = {name for name, _ in [*remote, (there, there_path)] if name is not None}
     downloads = there is None
     if len(nodes) != 1 or any((name is None) is downloads for name, _ in remote):
-        raise click.UsageError("either all sources or the target is NODE:PATH, of one node")
+        raise click.UsageError("use NODE:PATH either for all sources or for the target, with one node")
     if downloads and worker == "all":
         raise click.UsageError("--worker all copies to workers, not from them")
     login = _Login(client_of(data, project, location), nodes.pop(), data)
@@ -364,7 +364,7 @@ def _choose(found: Sequence[dict[str, Any]], worker: str, node: str) -> list[dic
 
 def _index(worker: str) -> int:
     if not worker.isdigit():
-        raise click.UsageError(f"--worker {worker!r} is neither a number nor all")
+        raise click.UsageError(f"unknown --worker {worker!r}: use a number or all")
     return int(worker)
 
 

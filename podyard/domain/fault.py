@@ -427,7 +427,7 @@ class _RuleReader:
         value: Value
         if wanted.kind is Kind.FLAG:
             if not isinstance(given, bool):
-                raise self.wrong(key, f"{given!r} is neither true nor false")
+                raise self.wrong(key, f"{given!r} must be true or false")
             return given
         if wanted.kind is Kind.TEXT:
             if not isinstance(given, str) or len(given) > PATTERN_CHARACTERS_MAX:
@@ -466,7 +466,7 @@ class _RuleReader:
         if given is None:
             return None
         if isinstance(given, str) and not given[:1].isdigit():
-            raise self.wrong(key, f"{_quote(given)} is neither a time nor a duration")
+            raise self.wrong(key, f"{_quote(given)} must be a time or a duration")
         if not isinstance(given, str) or not re.match(r"\d{4}-", given):
             seconds = self.number(given, key, Parameter(Kind.SECONDS))
             return None if seconds is None else now.plus_seconds(seconds)

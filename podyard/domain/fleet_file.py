@@ -112,7 +112,7 @@ def _is_switched(data: Mapping[str, Any], place: str, generation: Generation, sh
     """v4 and v5p have optical switches (arXiv 2304.01433), unless the file says otherwise; the others never do."""
     kind = data.get("interconnect", "switch" if generation.dimensions == 3 else "torus")
     if kind not in ("switch", "torus"):
-        raise _wrong(f"{place}.interconnect", f"{kind!r} is neither switch nor torus")
+        raise _wrong(f"{place}.interconnect", f"unknown interconnect {kind!r}: use switch or torus")
     if kind == "torus":
         return False
     if generation.dimensions != 3:
@@ -130,7 +130,7 @@ def _quota(place: str, value: object) -> QuotaRule:
     data = _mapping(value, place, {"limit", "region", "generation", "usage", "kind"})
     kind = data.get("kind")
     if kind not in (None, "device", "pod"):
-        raise _wrong(f"{place}.kind", f"{kind!r} is neither device nor pod")
+        raise _wrong(f"{place}.kind", f"unknown kind {kind!r}: use device or pod")
     generation = data.get("generation")
     return QuotaRule(
         limit=_limit(data.get("limit"), f"{place}.limit"),
@@ -161,7 +161,7 @@ def _shares(value: object) -> dict[str, float]:
 def _allows(top: Mapping[str, Any], key: str) -> bool:
     value = top.get(key, "refuse")
     if value not in ("allow", "refuse"):
-        raise _wrong(key, f"{value!r} is neither allow nor refuse")
+        raise _wrong(key, f"unknown value {value!r}: use allow or refuse")
     return bool(value == "allow")
 
 
@@ -193,7 +193,7 @@ def _usage_class(value: object, place: str) -> UsageClass:
     try:
         return UsageClass(str(value))
     except ValueError:
-        raise _wrong(place, f"{value!r} is not one of {', '.join(UsageClass)}") from None
+        raise _wrong(place, f"unknown usage {value!r}: use {', '.join(UsageClass)}") from None
 
 
 def _generation(value: object, place: str) -> Generation:

@@ -27,7 +27,7 @@ def check_description(description: str) -> None:
 
 def check_labels(labels: Mapping[str, str]) -> None:
     if len(labels) > LABELS_MAX:
-        raise invalid(f"{len(labels)} labels are more than {LABELS_MAX}", "labels")
+        raise invalid(f"a resource can have at most {LABELS_MAX} labels, got {len(labels)}", "labels")
     for key, value in labels.items():
         if not _LABEL_KEY.fullmatch(key) or not _LABEL_VALUE.fullmatch(value):
             raise invalid(
@@ -52,7 +52,7 @@ def check_metadata(metadata: Mapping[str, str]) -> None:
 
 def check_tags(tags: Sequence[str]) -> None:
     if len(tags) > TAGS_MAX:
-        raise invalid(f"{len(tags)} tags are more than {TAGS_MAX}", "tags")
+        raise invalid(f"a node can have at most {TAGS_MAX} tags, got {len(tags)}", "tags")
     for tag in tags:
         if not _TAG.fullmatch(tag):
             raise invalid(

@@ -46,11 +46,11 @@ def read_options(given: Mapping[str, Any], folder: Path | None = None) -> Option
     or the line and field of a scenario file, and FAILED_PRECONDITION that names the place in a fleet file."""
     unknown = [name for name in given if name not in NAMES]
     if unknown:
-        raise invalid(f"podyard has no option {unknown[0]!r}: it has {', '.join(NAMES)}", unknown[0])
+        raise invalid(f"unknown option {unknown[0]!r}: use {', '.join(NAMES)}", unknown[0])
     read = {name: _READERS[name](name, value, folder or Path()) for name, value in given.items()}
     found = Options(**read)
     if found.rate and found.clock is not ClockMode.VIRTUAL:
-        raise invalid(f"rate: a {found.clock} clock has none; only a virtual one can be set", "rate")
+        raise invalid(f"rate can only be set with a virtual clock, not with a {found.clock} clock", "rate")
     if found.location not in found.fleet.zones:
         if "location" in given:
             raise invalid(f"location: the fleet has no zone {found.location}", "location")

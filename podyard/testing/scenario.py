@@ -32,7 +32,7 @@ def read_scenario(path: Path, now: PlatformTime) -> FaultScenario:
     except OSError as error:
         raise invalid(f"cannot read the scenario {path}: {error.strerror}") from error
     if len(data) > BYTES_MAX:
-        raise invalid(f"{path}: more than {BYTES_MAX} bytes are no scenario")
+        raise invalid(f"{path}: the file is larger than the maximum of {BYTES_MAX} bytes")
     try:
         file = yaml_file.parse(data.decode("utf-8"), str(path), invalid)
     except UnicodeDecodeError as error:

@@ -163,7 +163,7 @@ def _nanos(duration: str | float | timedelta) -> int:
             raise invalid(str(error), "duration") from None
     seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
     if not 0 <= seconds < float("inf"):
-        raise invalid(f"{duration!r} is not a length of time: the platform clock does not run backwards", "duration")
+        raise invalid(f"{duration!r} is negative: the platform clock cannot run backwards", "duration")
     return round(seconds * NANOS_PER_SECOND)
 
 

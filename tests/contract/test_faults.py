@@ -162,13 +162,13 @@ def test_a_scenario_file_is_added_whole_or_not_at_all(
 
 def test_wrong_words_are_refused_with_what_is_wrong(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
     for words, text in (
-        (["add"], "give either"),
-        (["add", "stockout", "-f", "x"], "give either"),
+        (["add"], "specify either"),
+        (["add", "stockout", "-f", "x"], "specify either"),
         (["add", "-f", "/nowhere"], "cannot read"),
         (["add", "preempt", "-p", "notice"], "not KEY=VALUE"),
         (["add", "preempt", "--method", "nodes.get"], "match.method"),
         (["add", "meteor"], "effect"),
-        (["rm"], "give either"),
+        (["rm"], "specify either"),
     ):
         code, out = _run(yard, monkeypatch, *words)
         assert code != 0

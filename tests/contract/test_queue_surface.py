@@ -105,7 +105,7 @@ def test_the_command_line_refuses_flags_that_contradict(podyard: Callable[..., A
     flags = ("qr", "create", "q", "--accelerator-type", "v2-8", "--runtime-version", "tpu-vm-base")
     assert "--node-id for one node" in podyard(*flags, code=2).stderr
     assert "cannot be combined" in podyard(*flags, "--node-id", "n", "--spot", "--reserved", code=2).stderr
-    assert "goes with --reserved" in podyard(*flags, "--node-id", "n", "--reservation", "r", code=2).stderr
+    assert "--reservation requires --reserved" in podyard(*flags, "--node-id", "n", "--reservation", "r", code=2).stderr
 
 
 def test_the_command_line_makes_a_reservation_and_what_it_serves(yard: Yard, podyard: Callable[..., Any]) -> None:

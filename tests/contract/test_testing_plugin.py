@@ -121,7 +121,7 @@ def test_options_that_are_wrong_are_named() -> None:
         ({"colour": "red"}, "no option 'colour'"),
         ({"clock": "sundial"}, "clock is 'sundial'"),
         ({"rate": -1}, "rate is -1"),
-        ({"rate": 2, "clock": "system"}, "rate: a system clock has none"),
+        ({"rate": 2, "clock": "system"}, "rate can only be set with a virtual clock, not with a system clock"),
         ({"start": "noon"}, "start: 'noon'"),
         ({"seed": "x"}, "seed is 'x'"),
         ({"location": "mars-north1-a"}, "no zone mars-north1-a"),

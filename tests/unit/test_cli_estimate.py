@@ -144,7 +144,7 @@ def test_without_jax_a_recipe_says_what_to_install(asked: Asked, monkeypatch: py
 
 @pytest.mark.parametrize("argv", [("--global-batch", "8"), ("--arg", "dtype=float32")])
 def test_a_file_takes_no_arguments_of_a_recipe(asked: Asked, module: str, argv: tuple[str, ...]) -> None:
-    with pytest.raises(click.UsageError, match="are for recipes"):
+    with pytest.raises(click.UsageError, match="can only be used with a recipe"):
         run(module, *argv)
 
 

@@ -95,7 +95,7 @@ def test_a_program_and_a_job_to_start_from_are_named_by_flags(gang: Gang, comman
         (("--early-stopping", "val_loss:3:0.1:4"), "PATIENCE"),
         (("--keep-best", "val_loss:3"), "METRIC[:min|max]"),
         (("--start-from", "j@x"), "JOB[@STEP]"),
-        (("--elastic-batch", "keep"), "need --elastic"),
+        (("--elastic-batch", "keep"), "require --elastic"),
     ],
 )
 def test_a_flag_that_cannot_be_read_is_a_usage_error(command: Any, flags: tuple[str, ...], says: str) -> None:

@@ -53,5 +53,5 @@ def test_settings_survive_their_way_to_a_replica() -> None:
     assert TrainingSettings.of_stored(json.loads(json.dumps(dataclasses.asdict(settings)))) == settings
     # What a job gets that does not say, and what a run gets that is not told, are the same.
     assert TrainingSettings.of_json(TrainingSettings().as_json()) == TrainingSettings.of_json({}) == TrainingSettings()
-    with pytest.raises(PodyardError, match="training has no colour"):
+    with pytest.raises(PodyardError, match="unknown fields of training: colour"):
         TrainingSettings.of_json({"colour": 1})

@@ -134,7 +134,7 @@ def test_errors_of_a_card_of_one_s_own_name_the_file(own_card: Path, monkeypatch
         default_rate_card()
     own_card.write_text(one())
     monkeypatch.setattr(cards, "CARD_BYTES_MAX", 10)
-    with pytest.raises(PodyardError, match="it has more than the 10 bytes"):
+    with pytest.raises(PodyardError, match="the file is larger than the maximum of 10 bytes"):
         default_rate_card()
     own_card.unlink()
     with pytest.raises(PodyardError, match="neither one of 2026-11-01 nor a file that can be read: No such file"):

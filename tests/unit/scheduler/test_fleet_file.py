@@ -102,8 +102,11 @@ def test_quota_names_are_googles() -> None:
         ("zones: {us-central1-a: {v2: {shape: 4}}}", "zones.us-central1-a.v2.shape: topology '4' is not a shape"),
         ("zones: {us-central1-a: {v2: {shape: 3x4}}}", "does not divide into hosts"),
         ("zones: {us-central1-a: {v2: {types: [v3-8]}}}", "'v3-8' is not a v2 type: v2-128"),
-        ("zones: {us-central1-a: {v2: {usage: [free]}}}", "usage[0]: 'free' is not one of on-demand"),
-        ("zones: {us-central1-a: {v4: {interconnect: air}}}", "v4.interconnect: 'air' is neither switch nor torus"),
+        ("zones: {us-central1-a: {v2: {usage: [free]}}}", "usage[0]: unknown usage 'free': use on-demand"),
+        (
+            "zones: {us-central1-a: {v4: {interconnect: air}}}",
+            "v4.interconnect: unknown interconnect 'air'",
+        ),
         ("zones: {us-central1-a: {v2: {interconnect: switch}}}", "v2.interconnect: v2 has no optical switches"),
         ("zones: {us-central1-a: {v4: {shape: 4x4x6}}}", "zones.us-central1-a.v4.shape: 4x4x6 does not divide into"),
         ("{zones: {us-central1-a: {v2: {}}}, timings: {create_seconds: soon}}", "timings.create_seconds: 'soon'"),
