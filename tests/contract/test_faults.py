@@ -75,7 +75,7 @@ def test_of_several_rules_all_are_added_or_none(yard: Yard) -> None:
 def test_there_is_a_limit_of_rules(yard: Yard) -> None:
     yard.ok("POST", f"{FAULTS}:batchCreate", {"faults": [{"effect": "health"}] * 256})
     text = yard.refused(400, "FAILED_PRECONDITION", "POST", FAULTS, {"effect": "health"})
-    assert "at most 256" in text
+    assert "the maximum is 256" in text
 
 
 def test_faults_are_for_who_has_the_role_on_the_whole_platform(yard: Yard) -> None:

@@ -119,7 +119,7 @@ def test_an_invitation_that_cannot_be_is_refused(yard: Yard) -> None:
 def test_the_platform_s_owner_is_one_role_of_its_own(yard: Yard) -> None:
     assert yard.ok("GET", "/podyard/v1/whoami")["roles"] == {"*": ["platform.owner"]}
     body = {"email": "eve@x.org", "project": "demo", "roles": ["platform.owner"]}
-    assert "for the whole platform" in yard.refused(400, "INVALID_ARGUMENT", "POST", "/podyard/v1/tokens", body)
+    assert "on the whole platform" in yard.refused(400, "INVALID_ARGUMENT", "POST", "/podyard/v1/tokens", body)
     everywhere = _token(yard, "ann@x.org", "*", "owner")
     assert _ask(yard, everywhere, "GET", yard.nodes()).status_code == 200
     for path in ("agents", "faults", "unservedCalls"):

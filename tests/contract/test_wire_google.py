@@ -277,7 +277,7 @@ def test_a_mask_of_one_star_replaces_all_that_can_be_updated(yard: Yard) -> None
     assert not {"description", "tags", "metadata"} & set(node)
     assert node["acceleratorType"] == "v2-8"
     text = yard.refused(400, "INVALID_ARGUMENT", "PATCH", f"{path}?updateMask=*,labels", {"labels": {}})
-    assert "stands for all fields" in text
+    assert "means all fields" in text
 
 
 def test_head_answers_as_get_without_a_body(yard: Yard) -> None:
@@ -317,7 +317,7 @@ def test_compressed_requests_are_read(yard: Yard) -> None:
     assert created.status_code == 200, created.text
     for content, encoding, says in (
         (b"{}", "gzip", "not gzip"),
-        (packed["content"][:-4], "gzip", "whole gzip stream"),
+        (packed["content"][:-4], "gzip", "one complete gzip stream"),
         (gzip.compress(b" " * (1 << 21)), "gzip", "larger than"),
         (b"{}", "br", "Content-Encoding 'br' is not supported"),
     ):

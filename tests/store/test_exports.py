@@ -284,7 +284,7 @@ def test_what_cannot_be_exported_is_refused_with_its_field(play: Play) -> None:
         (ExportRequest("csv", "2026-3", "2026-03"), "fromMonth"),
         (ExportRequest("csv", "2026-03", "2026-02"), "untilMonth|from 2026-03 until"),
         (ExportRequest("csv", "2016-02", "2026-03"), "1 to 120 months"),
-        (ExportRequest("csv", "2026-03", "2026-04"), "the present month is 2026-03"),
+        (ExportRequest("csv", "2026-03", "2026-04"), "it must not be after the current month 2026-03"),
         (ExportRequest("csv", "2026-03", "2026-03", "minute"), "granularity"),
     ):
         message = _refused(Code.INVALID_ARGUMENT, lambda bad=bad: _create(play, bad))
