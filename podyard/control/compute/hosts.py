@@ -123,7 +123,9 @@ def guest_attributes(
     worker_ids = [worker for worker in worker_ids if worker]  # gcloud names all by an empty one
     for worker in worker_ids:
         if worker not in known:
-            raise invalid_field(f"worker {worker!r} does not exist: node {node_id} has workers 0 to {len(known) - 1}", "worker_ids")
+            raise invalid_field(
+                f"worker {worker!r} does not exist: node {node_id} has workers 0 to {len(known) - 1}", "worker_ids"
+            )
     secret = yard.read(uow).secret if known else ""
     return [attribute_items(_guest_attributes(known[worker], secret), query_path) for worker in (worker_ids or known)]
 
