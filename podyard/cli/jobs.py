@@ -84,7 +84,7 @@ def submit(
     given = [(field, _value(field, flags[_parameter(field)])) for field in JOB_FIELDS]
     body = job_body((field, value) for field, value in given if value is not None)
     if "elastic" in body and "minReplicas" not in body["elastic"]:
-        raise click.UsageError("--elastic-batch and --elastic-learning-rate need --elastic")
+        raise click.UsageError("--elastic-batch and --elastic-learning-rate require --elastic")
     found = client.call("POST", f"{client.own_path()}/jobs", body, jobId=job_id)
     if flags["wait_for_end"]:
         found = _wait(client, found["name"], None)
