@@ -18,7 +18,7 @@ from podyard.cli.output import say
 FORMATS = ("csv", "json", "focus", "bigquery", "html", "pdf")
 _PRINTED = {"html": "print", "pdf": "pdf"}
 WAIT_SECONDS_MAX = 3600.0  # for an export in the background
-_LARGE = "create an export"  # what the API says of a month that is too large to be answered at once
+_LARGE = "create an export"  # the API asks for it when a month is too large to be answered at once
 
 
 @click.command(name="export")
