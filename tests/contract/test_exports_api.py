@@ -285,7 +285,7 @@ def test_the_command_writes_each_format(
         assert (tmp_path / kind).read_bytes() == expected
     run("2026-03", "--format", "html", "--out", str(tmp_path / "html"))
     assert b"<style>" in (tmp_path / "html").read_bytes()
-    run("--format", "pdf", "--out", str(tmp_path / "pdf"))  # of the present month
+    run("--format", "pdf", "--out", str(tmp_path / "pdf"))  # of the current month
     assert (tmp_path / "pdf").read_bytes().startswith(b"%PDF")
     monkeypatch.setattr(exports, "SMALL_ROWS_MAX", 5)
     assert "in the background" in run("2026-03", "--out", str(tmp_path / "none"))
@@ -309,7 +309,7 @@ def test_the_command_writes_each_format(
     monkeypatch.setattr(exports, "get", make_first)
     assert "rows" in run("2026-03", "--out", str(tmp_path / "waited"), "--wait")
     assert (tmp_path / "waited").read_bytes() == (tmp_path / "csv").read_bytes()
-    with pytest.raises(PodyardError, match="present month"):
+    with pytest.raises(PodyardError, match="current month"):
         run("2026-03", "--until-month", "2026-09", "--out", str(tmp_path / "none"))
 
 
