@@ -14,7 +14,7 @@ from podyard.db import platform_clock, timers
 from podyard.db.unit_of_work import Database
 from podyard.domain.principal import PLATFORM
 from podyard.loop.steps import ANCHOR_SECONDS, Loop
-from tests.store.queue_play import PROJECT, ZONE, Play, node_spec
+from tests.builders import PROJECT, ZONE, Play, node_spec
 
 TICK_SECONDS = 0.1
 
