@@ -107,7 +107,8 @@ def draw(contracts: Contracts) -> str:
     return "\n".join(
         [
             (
-                f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
+                f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}"'
+                f' width="{width}" height="{height}"'
                 ' role="img" aria-labelledby="title desc">'
             ),
             '<title id="title">Layers and processes of Podyard</title>',
