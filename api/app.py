@@ -56,7 +56,6 @@ from podyard.settings import Settings
 
 logger = logging.getLogger(__name__)
 
-__all__ = ["OWN_ROUTERS", "create_app", "prepare"]
 
 OWN_ROUTERS = tuple(
     module.router

@@ -23,35 +23,7 @@ from podyard.base.clock import PlatformTime
 from podyard.base.errors import BadRequest, Code, FieldViolation, PodyardError, invalid
 from podyard.http.context import Platform, platform, principal, read, write
 
-__all__ = [
-    "PAGING",
-    "Body",
-    "Empty",
-    "MendedBody",
-    "NextPage",
-    "Platform",
-    "Query",
-    "Route",
-    "Timestamp",
-    "asks",
-    "errors",
-    "moment",
-    "next_page",
-    "number",
-    "page_after",
-    "page_after_number",
-    "page_of",
-    "page_size",
-    "page_token",
-    "page_token_of",
-    "parse",
-    "parse_json",
-    "platform",
-    "principal",
-    "read",
-    "read_page_token_of",
-    "write",
-]
+__all__ = ["Platform", "platform", "principal", "read", "write"]
 
 T = TypeVar("T")
 Message = TypeVar("Message", bound=BaseModel)

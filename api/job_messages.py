@@ -121,10 +121,9 @@ class StartOfReplica(TypedDict):
     step: int
 
 
-class JobTask(TypedDict):
-    """What a replica is told of the job's spec."""
+class JobSteps(TypedDict):
+    """What users see of a job's spec, and replicas too."""
 
-    recipe: str
     arguments: dict[str, Any]
     mode: str
     steps: int
@@ -132,6 +131,12 @@ class JobTask(TypedDict):
     seed: int
     checkpointEverySteps: int
     training: Training
+
+
+class JobTask(JobSteps):
+    """What a replica is told of the job's spec."""
+
+    recipe: str
     startFrom: StartOfReplica | None
 
 
@@ -163,7 +168,7 @@ class JobError(TypedDict):
     message: str | None
 
 
-class JobAnswer(TypedDict):
+class JobAnswer(JobSteps):
     """A job. It has a recipe or a program; times, error and start are there once they are known.
 
     `wallSeconds`: real seconds of all attempts, up to now. `stepsPerSecond` and `remainingSeconds` (real seconds at
@@ -176,23 +181,16 @@ class JobAnswer(TypedDict):
     stateReason: str
     recipe: NotRequired[str]
     program: NotRequired[str]
-    arguments: dict[str, Any]
-    mode: str
     node: str
     acceleratorType: str
     attempt: int
     failures: int
     preemptions: int
     stepsDone: int
-    steps: int
-    globalBatch: int
-    seed: int
-    checkpointEverySteps: int
     maxFailures: int
     maxPreemptions: int
     execution: str
     priority: int
-    training: Training
     elastic: ElasticAnswer | None
     labels: dict[str, str]
     metrics: Metrics

@@ -15,6 +15,7 @@ from podyard.base.errors import Code, PodyardError
 from podyard.control.access import identity
 from podyard.control.compute import maintenance, nodes
 from podyard.db import jobs, leases
+from podyard.db import nodes as node_rows
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.node import node_name
 from podyard.domain.project import Project
@@ -95,7 +96,7 @@ def metrics(request: Request) -> Response:
         lines = ["# TYPE podyard_nodes gauge"]
         projects = [found.project for found in identity.list_projects(uow, caller)]
         for project in projects:
-            for state, count in nodes.counts(uow, project).items():
+            for state, count in node_rows.state_counts(uow, project).items():
                 lines.append(f'podyard_nodes{{project="{project}",state="{state}"}} {count}')
         lines.append("# TYPE podyard_jobs gauge")
         for project in projects:

@@ -20,7 +20,7 @@ import asyncssh
 import psutil
 
 from podyard.base.clock import RealClock
-from podyard.base.files import write_atomically
+from podyard.base.files import read_json, write_atomically
 from podyard.domain.host import (
     HAS_HOST_ADDRESSES,
     HOST_KEYS_NAMESPACE,
@@ -300,11 +300,11 @@ class Host:
         write_atomically(self._folder / "guest-attributes.json", json.dumps(self._source.guest).encode())
 
     def _stored_guest(self) -> dict[str, dict[str, str]]:
-        found = _read_json(self._folder / "guest-attributes.json")
+        found = read_json(self._folder / "guest-attributes.json")
         return {str(space): dict(values) for space, values in found.items()}
 
     def _stored_ports(self) -> dict[str, int]:
-        found = _read_json(self._folder / "ports.json")
+        found = read_json(self._folder / "ports.json")
         return {name: port for name, port in found.items() if name in _USUAL_PORTS and isinstance(port, int)}
 
     def _own_address(self) -> str | None:
@@ -371,11 +371,3 @@ def bind(address: str, ports: Sequence[int]) -> socket.socket:
             if port == ports[-1]:
                 raise
     raise AssertionError("no port to try")
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}

@@ -13,8 +13,8 @@ from urllib.parse import quote
 from podyard.base import error_details
 from podyard.base.clock import OsClock, RealClock
 from podyard.base.errors import Code, PodyardError
+from podyard.base.files import read_json
 from podyard.cli.output import say
-from podyard.cli.processes import read_json
 from podyard.domain.credential import EXPIRES_HEADER
 from podyard.settings import Settings
 

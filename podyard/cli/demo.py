@@ -23,12 +23,12 @@ import click
 from podyard.base.clock import NANOS_PER_SECOND, OsClock, PlatformTime, RealClock
 from podyard.base.durations import duration_for_people
 from podyard.base.errors import Code, PodyardError
+from podyard.base.files import read_json
 from podyard.base.money import Amount, money_text, nanos_from_decimal_text
 from podyard.cli import fsck
 from podyard.cli.client import Client, Target, read_token
 from podyard.cli.jobs import FINAL_STATES
 from podyard.cli.output import say
-from podyard.cli.processes import read_json
 from podyard.settings import INSTANT_FLEET, from_environment
 
 READY_SECONDS_MAX = 70.0

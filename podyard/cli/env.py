@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 import click
 
 from podyard.base.clock import OsClock
-from podyard.cli import processes, ssh_setup
+from podyard.base.files import read_json
+from podyard.cli import ssh_setup
 from podyard.cli.client import LOCATION_DEFAULT, PROJECT_DEFAULT, Target, find
 from podyard.cli.options import data_option, settings_of
 from podyard.cli.output import say
@@ -118,7 +119,7 @@ def _proxy(target: Target, settings: Settings) -> dict[str, str]:
     """gcloud's own settings of a proxy: that of the Podyard on this data folder, which lets nothing out."""
     if target.url and not _is_here(target, settings):
         return {}
-    port = processes.read_json(settings.data / PROXY_FILE).get("port", 0)
+    port = read_json(settings.data / PROXY_FILE).get("port", 0)
     if target.url:
         authority(settings.data, OsClock())
         _tell_gcloud_where_it_is(settings.data / "gcloud")
@@ -142,12 +143,12 @@ def _tell_gcloud_where_it_is(folder: Path) -> None:
 
 
 def _is_here(target: Target, settings: Settings) -> bool:
-    return bool(processes.read_json(settings.state_path).get("url") == target.url)
+    return bool(read_json(settings.state_path).get("url") == target.url)
 
 
 def _grpc_address(target: Target, settings: Settings) -> tuple[str, int] | None:
     """Where the gRPC front of the Podyard on this data folder listens; None when the target is another, or has none."""
-    state = processes.read_json(settings.state_path)
+    state = read_json(settings.state_path)
     port = state.get("grpcPort")
     if not isinstance(port, int) or not _is_here(target, settings):
         return None

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from podyard.base.clock import RealClock
-from podyard.base.files import write_atomically
+from podyard.base.files import read_json, write_atomically
 from podyard.base.heartbeat import CHILD_VARIABLE
 
 PROCESSES_FILE = "processes.json"
@@ -153,15 +153,6 @@ def folder_with(variable: str, value: str) -> str | None:
 
 def write_json(path: Path, data: Any) -> None:
     write_atomically(path, json.dumps(data, indent=1).encode())
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """The file's object; empty when there is no file to read or it is not JSON."""
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _boot_id() -> str:

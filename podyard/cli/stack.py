@@ -16,6 +16,7 @@ import click
 from podyard.base.clock import LAG_SECONDS_SHOWN, OsClock, RealClock
 from podyard.base.durations import duration_for_people
 from podyard.base.errors import Code, PodyardError
+from podyard.base.files import read_json
 from podyard.cli import processes
 from podyard.cli.client import LOCATION_DEFAULT, PROJECT_DEFAULT, Client, Target, read_token
 from podyard.cli.options import data_option, output_option, settings_of
@@ -130,7 +131,7 @@ def _claimed_for_down(folder: Path, clock: RealClock) -> int:
 def status(data: str | None, output: str) -> int:
     """Show what is running. Exit code 1 if Podyard is not running."""
     settings = settings_of(data)
-    url = processes.read_json(settings.state_path).get("url")
+    url = read_json(settings.state_path).get("url")
     living = processes.living(settings.data)
     names = {process.name for process in living}
     dead = [process for process in processes.recorded_processes(settings.data) if process.name not in names]
@@ -217,7 +218,7 @@ def _watched_start(settings: Settings, arguments: list[str], said: IO[bytes]) ->
     clock = OsClock()
     deadline = clock.monotonic_seconds() + DETACH_SECONDS_MAX
     while clock.monotonic_seconds() < deadline:
-        state: dict[str, Any] = processes.read_json(settings.state_path)
+        state: dict[str, Any] = read_json(settings.state_path)
         if state.get("pids", {}).get("supervisor", {}).get("pid") == process.pid:
             _repeat(said)
             say(f"Podyard is ready: {state['url']}  (data {settings.data})")

@@ -124,6 +124,7 @@ def thaw(data: Mapping[str, Any]) -> QueuedResource:
             **data,
             "spec": to_spec(data["spec"]),
             "created": PlatformTime(data["created"]),
+            "state": QueuedResourceState(data["state"]),
             "error_details": tuple(data["error_details"]),
             "nodes": tuple(data["nodes"]),
         }

@@ -187,17 +187,11 @@ class UpcomingMaintenance:
     maintenance_status: str
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class NodeRecord:
-    """A node as the platform keeps it. `node_key` is the record's own id: a name may be used again after the node is
-    gone. `live_name` is its name while it is, and None once it is gone.
-
-    `wait_reason`: why it has no chips yet. `pending_operation` ends with the state that passes. `first_address`: number
-    of its first host's address; 0: it has none yet. `job_key`: of the job that it was made for, and goes with.
-    `queued_resource`: the full name of the one that it belongs to, or nothing. `reservation_key`: of the reservation
-    that it was last placed under. `maintenance_workers` are the hosts that a maintenance event is on. `termination`:
-    when it ends by itself. `reclaim_at`: it is under notice, and its slice is taken back then. `last_pod`: it has left
-    a broken slice there, and is placed there again if it can be.
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class NodeBase:
+    """What is kept of a node and shown of it. `node_key` is the record's own id: a name may be used again after the
+    node is gone. `queued_resource`: the full name of the one that it belongs to, or nothing. `maintenance_workers` are
+    the hosts that a maintenance event is on. `termination`: when it ends by itself.
     """
 
     node_key: str
@@ -205,39 +199,51 @@ class NodeRecord:
     project: str
     zone: str
     node_id: str
-    live_name: str | None
     state: NodeState
     version: int
-    accelerator_type: str
-    topology: str
-    usage_class: UsageClass
-    runtime_version: str
     spec: NodeSpec
     created: PlatformTime
     ready_since: PlatformTime | None
     state_reason: str
-    wait_reason: str
-    pending_operation: str | None
-    host_count: int
-    first_address: int
-    job_key: str | None
-    queued_resource_key: str | None = None
     queued_resource: str = ""
     slice_index: int = 0
     slice_count: int = 1
-    reservation_key: str | None = None
     health: str = HEALTHY
     health_description: str = ""
     symptoms: tuple[Symptom, ...] = ()
     upcoming_maintenance: UpcomingMaintenance | None = None
     maintenance_workers: tuple[int, ...] = ()
     termination: PlatformTime | None = None
-    reclaim_at: PlatformTime | None = None
-    last_pod: str | None = None
 
     @property
     def name(self) -> str:
         return node_name(self.project, self.zone, self.node_id)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRecord(NodeBase):
+    """A node as the platform keeps it. `live_name` is its name while it is, and None once it is gone.
+
+    `wait_reason`: why it has no chips yet. `pending_operation` ends with the state that passes. `first_address`: number
+    of its first host's address; 0: it has none yet. `job_key`: of the job that it was made for, and goes with.
+    `reservation_key`: of the reservation that it was last placed under. `reclaim_at`: it is under notice, and its slice
+    is taken back then. `last_pod`: it has left a broken slice there, and is placed there again if it can be.
+    """
+
+    live_name: str | None
+    accelerator_type: str
+    topology: str
+    usage_class: UsageClass
+    runtime_version: str
+    wait_reason: str
+    pending_operation: str | None
+    host_count: int
+    first_address: int
+    job_key: str | None
+    queued_resource_key: str | None = None
+    reservation_key: str | None = None
+    reclaim_at: PlatformTime | None = None
+    last_pod: str | None = None
 
     @property
     def kind(self) -> AcceleratorType:
@@ -254,38 +260,13 @@ class NodeHost:
     state: HostState
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Node:
-    """A node as it is shown, and as operations keep it: `NodeRecord` with its slice and hosts. `state_reason` also says
-    why it waits."""
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Node(NodeBase):
+    """A node as it is shown, and as operations keep it: with slice and hosts. `state_reason` also says why it waits."""
 
-    node_key: str
-    number: int
-    project: str
-    zone: str
-    node_id: str
-    state: NodeState
-    version: int
-    spec: NodeSpec
-    created: PlatformTime
-    ready_since: PlatformTime | None
-    state_reason: str
     job_id: str | None
     slice_id: str | None
     hosts: Sequence[NodeHost] = ()
-    queued_resource: str = ""
-    slice_index: int = 0
-    slice_count: int = 1
-    health: str = HEALTHY
-    health_description: str = ""
-    symptoms: tuple[Symptom, ...] = ()
-    upcoming_maintenance: UpcomingMaintenance | None = None
-    maintenance_workers: tuple[int, ...] = ()
-    termination: PlatformTime | None = None
-
-    @property
-    def name(self) -> str:
-        return node_name(self.project, self.zone, self.node_id)
 
     @property
     def multislice_node(self) -> bool:

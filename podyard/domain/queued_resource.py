@@ -99,8 +99,32 @@ class QueuedResourceSpec:
         return any(node.slice_count > 1 for node in self.nodes)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class QueuedResourceRecord:
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class QueuedResourceBase:
+    """What is kept of a queued resource and shown of it. `state_initiator` is USER or SERVICE once it is being
+    suspended; `error_*` say why it FAILED; `wait_reason` says why it still waits."""
+
+    queued_resource_key: str
+    project: str
+    zone: str
+    queued_resource_id: str
+    state: QueuedResourceState
+    version: int
+    spec: QueuedResourceSpec
+    created: PlatformTime
+    state_initiator: str
+    error_code: int | None
+    error_message: str
+    error_details: Sequence[Mapping[str, Any]]
+    wait_reason: str
+
+    @property
+    def name(self) -> str:
+        return queued_resource_name(self.project, self.zone, self.queued_resource_id)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class QueuedResourceRecord(QueuedResourceBase):
     """A queued resource as the platform keeps it. `live_name` is its name while it is, and None once it is gone.
 
     `valid_after`, `valid_until`: its queueing policy, until it was first ACTIVE (`activated`). `repaired`: keys of the
@@ -108,56 +132,21 @@ class QueuedResourceRecord:
     budget, it is not fulfilled before. `pending_operation` ends when it is ACTIVE or gone.
     """
 
-    queued_resource_key: str
-    project: str
-    zone: str
-    queued_resource_id: str
     live_name: str | None
-    state: QueuedResourceState
-    version: int
     usage_class: UsageClass
-    spec: QueuedResourceSpec
-    created: PlatformTime
     valid_after: PlatformTime | None
     valid_until: PlatformTime | None
     activated: PlatformTime | None
-    state_initiator: str
-    error_code: int | None
-    error_message: str
-    error_details: Sequence[Mapping[str, Any]]
-    wait_reason: str
     pending_operation: str | None
     repaired: Sequence[str]
     late_until: PlatformTime | None
 
-    @property
-    def name(self) -> str:
-        return queued_resource_name(self.project, self.zone, self.queued_resource_id)
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class QueuedResource(QueuedResourceBase):
+    """A queued resource as it is shown. `nodes` are the names of its live nodes."""
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class QueuedResource:
-    """A queued resource as it is shown. `nodes` are the names of its live nodes; `state_initiator` is USER or SERVICE
-    once it is being suspended; `error_*` say why it FAILED; `wait_reason` says why it still waits."""
-
-    queued_resource_key: str
-    project: str
-    zone: str
-    queued_resource_id: str
-    state: str
-    version: int
-    spec: QueuedResourceSpec
-    created: PlatformTime
-    state_initiator: str = ""
-    error_code: int | None = None
-    error_message: str = ""
-    error_details: Sequence[Mapping[str, Any]] = ()
-    nodes: tuple[str, ...] = ()
-    wait_reason: str = ""
-
-    @property
-    def name(self) -> str:
-        return queued_resource_name(self.project, self.zone, self.queued_resource_id)
+    nodes: tuple[str, ...]
 
 
 def queued_resource_name(project: str, zone: str, queued_resource_id: str) -> str:

@@ -236,18 +236,3 @@ def check_batch(
             f"globalBatch {global_batch} is more than the {training_example_count} training examples", "globalBatch"
         )
     return global_batch
-
-
-__all__ = [
-    "PROGRAM_CHECKPOINT_EVERY_STEPS",
-    "RECIPES",
-    "Argument",
-    "FolderArgument",
-    "RecipeManifest",
-    "check_arguments",
-    "check_batch",
-    "check_mode",
-    "check_program",
-    "is_program",
-    "manifest_of",
-]

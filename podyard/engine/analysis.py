@@ -197,6 +197,3 @@ def _collective_text(collective: ExactCollective) -> str:
     if collective.strategy:
         how = f"{collective.strategy}, {collective.colors} colours x {collective.phases} phases, {collective.rings}"
     return f"{collective.kind} {shape} x {collective.count}: {how}"
-
-
-__all__ = ["COMPILERS", "Compiler", "analyze", "analyze_stablehlo"]

@@ -237,6 +237,3 @@ def _listing(names: Mapping[str, Any]) -> str:
 
 def _damage(folder: Path, why: str) -> PodyardError:
     return PodyardError(Code.DATA_LOSS, f"the export in {folder} is damaged: {why}")
-
-
-__all__ = ["Exported", "ExportedFeature", "load"]

@@ -247,15 +247,3 @@ def _shapes_3d(generation: Generation) -> tuple[Shape, ...]:
     ]
     shapes = [tuple(CUBE_EDGE_CHIPS * extent for extent in shape) for shape in cubes]
     return tuple(sorted([*_SUB_CUBES, *shapes], key=lambda s: (math.prod(s), s)))
-
-
-__all__ = [
-    "CHIPS_PER_HOST",
-    "AcceleratorType",
-    "all_types",
-    "from_config",
-    "host_shape",
-    "legal_shapes",
-    "parse",
-    "shapes_of",
-]

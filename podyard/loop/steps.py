@@ -27,6 +27,7 @@ from podyard.control.checks import faults
 from podyard.control.compute import hosts, maintenance, nodes, queued_resources, reservations
 from podyard.control.jobs import gangs, preemption, reconcile, recovery
 from podyard.control.platform import webhooks
+from podyard.db import budgets as budget_rows
 from podyard.db import faults as fault_rows
 from podyard.db import fleet as fleet_rows
 from podyard.db import jobs, leases, outbox, platform_clock, timers
@@ -245,7 +246,7 @@ class Loop:
             self.database.run(partial(gangs.start_waiting, shares=self.fleet.shares), actor=ACTOR)
 
     def follow_budgets(self) -> None:
-        if self.database.read(budgets.anything_to_follow):
+        if self.database.read(budget_rows.any_to_look_at):
             self.database.run(partial(budgets.follow, fleet=self.fleet), actor=ACTOR)
 
     def reconcile(self) -> None:

@@ -191,10 +191,6 @@ def follow(uow: UnitOfWork, fleet: Fleet) -> None:
         look(uow, fleet, budget)
 
 
-def anything_to_follow(uow: UnitOfWork) -> bool:
-    return budgets.any_to_look_at(uow)
-
-
 def on_timer(uow: UnitOfWork, fleet: Fleet, timer: Timer) -> None:
     budget = budgets.find_by_key(uow, timer.resource_key)
     if budget is not None:

@@ -25,7 +25,7 @@ from podyard.domain.fault import RULES_MAX, FaultRule, NodeFault, Subject, parse
 from podyard.domain.fleet import Fleet
 from podyard.domain.node import NODE, ONGOING, UNHEALTHY_MAINTENANCE, Node, NodeRecord, NodeState, UpcomingMaintenance
 from podyard.domain.principal import Principal
-from podyard.domain.queued_resource import QUEUED_RESOURCE, QueuedResource
+from podyard.domain.queued_resource import QUEUED_RESOURCE, QueuedResource, QueuedResourceState
 
 
 def create(uow: UnitOfWork, principal: Principal, data: Any) -> FaultRule:
@@ -118,7 +118,7 @@ def see_queued_resource(
         if rule.effect == "stale":
             state = _state_before(uow, rule, queued.queued_resource_key, QUEUED_RESOURCE.initial)
             if state != queued.state and _strikes(uow, rule, subject):
-                return dataclasses.replace(queued, state=state)
+                return dataclasses.replace(queued, state=QueuedResourceState(state))
     return queued
 
 

@@ -466,8 +466,3 @@ def zone_of(fleet: Fleet, zone: str) -> Zone:
     if found is None:
         raise PodyardError(Code.PERMISSION_DENIED, f"Location {zone} is not found or access is unauthorized.")
     return found
-
-
-def counts(uow: UnitOfWork, project: str) -> dict[str, int]:
-    """How many live nodes of the project are in each state."""
-    return rows.state_counts(uow, project)

@@ -147,5 +147,3 @@ _RULES: dict[str, Callable[[Sequence[Any], Mapping[str, Any]], Any]] = {
     "reduce_window_max": _max_pool,
     "select_and_scatter_add": _max_pool_gradient,
 }
-
-__all__ = ["convolve", "rewrite"]

@@ -320,6 +320,3 @@ def _split(operand: Any, parts: int) -> _TransformParts:
 
 def _round(operand: Any) -> Any:
     return lax.reduce_precision(operand, exponent_bits=8, mantissa_bits=7)
-
-
-__all__ = ["Mode", "Precision", "mxu_jit", "mxu_numerics"]

@@ -49,6 +49,3 @@ def unknown_turns(where: str) -> Doubt:
 def bytes_only(name: str, where: str) -> Doubt:
     place = f" ({where})" if where and where != name else ""
     return Doubt("operation", name, f"operation {name}{place} is not modelled: priced by its bytes only")
-
-
-__all__ = ["Doubt", "DoubtKind", "bytes_only", "merge", "unknown_turns"]

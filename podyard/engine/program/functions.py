@@ -213,6 +213,3 @@ def _result_types_of(function_type: object, keyword: SourceToken) -> list[Tensor
         raise syntax_error(keyword.line, "a function without a type")
     results = function_type[1] if isinstance(function_type[1], tuple) else (function_type[1],)
     return [tensor_type(SourceToken("angled", str(result), keyword.line)) for result in results]
-
-
-__all__ = ["Function", "Outside", "Parameter"]

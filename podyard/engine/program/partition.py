@@ -366,6 +366,3 @@ class _Partitioner:
             return None, False
         same = self.global_types[operands[0]].shape[axis] == self.global_types[operation.results[0]].shape[axis]
         return (axis if same else None), False
-
-
-__all__ = ["partition", "split_type"]

@@ -75,6 +75,3 @@ def place_of(eqn: Any) -> str:
     path, _, rest = source_info_util.summarize(eqn.source_info).partition(":")
     line, _, function = rest.partition(" ")
     return f"{Path(path).name}:{line.partition(':')[0]} {function}".strip() if rest else ""
-
-
-__all__ = ["constraint_axis", "is_on_mesh", "mesh_size", "mesh_text", "place_argument", "place_of", "placement_doubt"]

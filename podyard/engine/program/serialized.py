@@ -51,6 +51,3 @@ def _text_of_bytecode(data: bytes) -> str:
         portable = _PORTABLE in data[:_HEADER_BYTES]
         module = stablehlo.deserialize_portable_artifact(context, data) if portable else ir.Module.parse(data)
         return str(module)
-
-
-__all__ = ["text_of_bytes"]

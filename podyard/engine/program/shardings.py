@@ -189,6 +189,3 @@ def _quote(dim: object) -> list[str]:
 
 def _list(value: object) -> Sequence[object]:
     return value if isinstance(value, tuple) else ()
-
-
-__all__ = ["PLACED", "WHOLE", "Sharding", "ShardingNotes", "missing_transfer", "shard_map_doubt", "sharding_of"]
