@@ -132,7 +132,7 @@ def test_a_server_with_a_contradicting_card_does_not_start(
     monkeypatch.setattr(card_prices, "default_rate_card", lambda: changed)
     prepare(here, play.database)
     play.turn(31 * DAY)
-    with pytest.raises(PodyardError, match=r"from 4\.50 USD|issued invoices 4\.50 USD"):
+    with pytest.raises(PodyardError, match=r"from 4\.50 USD|issued invoices use 4\.50 USD"):
         prepare(here, play.database)
     monkeypatch.setattr(card_prices, "default_rate_card", lambda: CARD)
     prepare(here, play.database)
@@ -143,7 +143,7 @@ def test_a_database_whose_invoices_kept_no_card_still_refuses_what_they_used(pla
     migrations.migrate(play.database.engine, "0010")
     migrations.upgrade(play.database)
     play.database.read(lambda uow: card_prices.check(uow, CARD))
-    with pytest.raises(PodyardError, match="add a version"):
+    with pytest.raises(PodyardError, match="add a new version"):
         play.database.read(lambda uow: card_prices.check(uow, CHANGES[0][0]))
     play.turn(30 * DAY)  # and from the next invoice on all of it
     with pytest.raises(PodyardError, match="has changed from"):

@@ -275,7 +275,7 @@ def test_there_is_a_limit_of_exports_and_old_files_go(
     assert there == sorted(f"{export_id}-1.csv" for export_id in made[2:])
     for _ in range(exports.OPEN_MAX):
         _create(play)
-    assert "wait for one" in _refused(Code.RESOURCE_EXHAUSTED, lambda: _create(play))
+    assert "wait until one is done" in _refused(Code.RESOURCE_EXHAUSTED, lambda: _create(play))
 
 
 def test_what_cannot_be_exported_is_refused_with_its_field(play: Play) -> None:
