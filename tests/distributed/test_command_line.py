@@ -18,6 +18,7 @@ import pytest
 
 from podyard.base.durations import duration_for_people
 from podyard.base.money import money_text
+from podyard.testing.server import write_empty_database
 from tests.stack import PODYARD, Stack, open_stack, until
 from tests.waiting import patient
 
@@ -53,28 +54,23 @@ def test_a_wrong_fleet_file_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
 
 
 def test_a_newer_database_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
-    with open_stack(tmp_path) as stack:
-        pass
+    write_empty_database(tmp_path / "podyard.db")
     connection = sqlite3.connect(tmp_path / "podyard.db")
     connection.execute("UPDATE alembic_version SET version_num = '9999'")
     connection.commit()
     connection.close()
-    assert "newer" in _refused(stack, "--port", "0")
+    assert "newer" in _refused(Stack(tmp_path), "--port", "0")
 
 
-def test_a_second_podyard_on_one_folder_is_refused(tmp_path: Path) -> None:
+def test_a_second_podyard_is_refused_and_nothing_is_billed_while_the_first_is_down(tmp_path: Path) -> None:
     with open_stack(tmp_path) as stack:
         done = stack.podyard("up", "--port", "0", "--detach")
         assert done.returncode == 2
         assert "already" in done.stderr
         assert stack.podyard("status").returncode == 0
-    assert stack.podyard("status").returncode == 1
-
-
-def test_nothing_is_billed_while_podyard_is_down(tmp_path: Path) -> None:
-    with open_stack(tmp_path) as stack:
         stack.create_node("still", "v2-8", "us-central1-f")
         stack.down()
+        assert stack.podyard("status").returncode == 1
         stood = _platform_time(tmp_path)
         waited = until(lambda: None if _slept(tmp_path) < 3 else _slept(tmp_path), 10, "three seconds")
         assert _platform_time(tmp_path) == stood

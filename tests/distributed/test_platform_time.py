@@ -15,7 +15,7 @@ from tests.stack import Stack, open_stack, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("stack")]
 
-STANDS_STILL_SECONDS = 11.0  # beyond the leader's lease
+STANDS_STILL_SECONDS = 6.0  # beyond the leader's lease
 
 
 def test_a_loop_that_is_late_loses_no_platform_time(tmp_path: Path) -> None:

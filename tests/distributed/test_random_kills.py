@@ -1,4 +1,4 @@
-"""kill -9 ten times, at random moments, of random processes: one job takes it all, and ends in the same bits."""
+"""kill -9 six times, at random moments, of random processes: one job takes it all, and ends in the same bits."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import pytest
 from tests.distributed.random_kills import ENVIRONMENT, KINDS, Attempt, check, lost_steps, run, schedule, table
 from tests.stack import open_stack
 
-KILLS, SEED = 10, 1
+KILLS, SEED = 6, 8  # `make kills` has a hundred
 
 
 @pytest.mark.slow
 @pytest.mark.xdist_group("stack")
-def test_a_job_survives_ten_kills_at_random_moments(tmp_path: Path) -> None:
+def test_a_job_survives_kills_at_random_moments(tmp_path: Path) -> None:
     with open_stack(tmp_path, ENVIRONMENT) as stack:
         outcome = run(stack, KILLS, SEED)
         print(table(outcome))

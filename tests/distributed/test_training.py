@@ -33,16 +33,16 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 def test_four_processes_and_one_process_give_the_same_bits_over_half_the_demo(stack: Stack) -> None:
     hashes = []
-    for name, fields in (("four", {}), ("one", {"replicaProcesses": 1}), ("again", {})):
+    for name, fields in (("four", {}), ("one", {"replicaProcesses": 1})):  # four twice: test_kills.py
         path = stack.submit(name, ZONE, node="slice", steps=200, **fields)
         job = stack.wait_job(path)
         assert (job["state"], job["stepsDone"]) == ("SUCCEEDED", 200), job
         losses = [point["loss"] for point in stack.metrics(path)]
         hashes.append((stack.params_sha256(path), losses))
-    assert hashes[0] == hashes[1] == hashes[2]
+    assert hashes[0] == hashes[1]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [1, 2])  # 0: tests/unit/engine/test_executor.py
 def test_the_recipe_learns_with_any_seed(stack: Stack, seed: int) -> None:
     path = stack.submit(f"seed-{seed}", SINGLE, node="single", seed=seed)
     job = stack.wait_job(path)
