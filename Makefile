@@ -9,6 +9,8 @@ PACKAGES := podyard api scheduler workers pricing web migrations tests benchmark
 PYTHON_OF_focus := $(shell for p in python3.12 $$HOME/.pyenv/versions/3.12.*/bin/python3.12; do $$p -c '' >/dev/null 2>&1 && { echo $$p; break; }; done)
 CLIENTS := $(if $(PYTHON_OF_focus),focus) gpuhunt ray sky tf
 .DEFAULT_GOAL := help
+# The test run starts hundreds of Python processes: without byte code, each compiles Podyard again.
+unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help demo test test-clients fast mutants decision-hashes house-figures kills kills-supervisor jax-slices gcloud-leaks lint format serve clean
 
 help: ## Print this help
