@@ -111,14 +111,14 @@ def test_what_the_platform_refuses_is_raised(podyard: Podyard) -> None:
     with pytest.raises(PodyardError) as caught:
         podyard.preempt("nobody")
     assert caught.value.code is Code.NOT_FOUND
-    for wrong in ("yesterday", -1, float("nan")):
-        with pytest.raises(PodyardError, match=r"length of time|not a duration"):
+    for wrong, text in (("yesterday", "not a duration"), (-1, "-1 is negative"), (float("nan"), "nan")):
+        with pytest.raises(PodyardError, match=text):
             podyard.advance(wrong)
 
 
 def test_options_that_are_wrong_are_named() -> None:
     for given, text in (
-        ({"colour": "red"}, "no option 'colour'"),
+        ({"colour": "red"}, "unknown option 'colour'"),
         ({"clock": "sundial"}, "clock is 'sundial'"),
         ({"rate": -1}, "rate is -1"),
         ({"rate": 2, "clock": "system"}, "rate can only be set with a virtual clock, not with a system clock"),
