@@ -40,6 +40,10 @@ class Yard:
         self.bare = httpx.Client(base_url=url, verify=False, timeout=patient(ANSWER_SECONDS_MAX))  # without a token
         self.others: list[httpx.Client] = []
 
+    def close(self) -> None:
+        for client in (self.http, self.bare, *self.others):
+            client.close()
+
     def call(self, method: str, path: str, body: Any = None, **options: Any) -> httpx.Response:
         return self.http.request(method, path, json=body, **options)
 
@@ -103,5 +107,4 @@ def open_yard(
         try:
             yield yard
         finally:
-            for client in (yard.http, yard.bare, *yard.others):
-                client.close()
+            yard.close()

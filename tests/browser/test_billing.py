@@ -92,8 +92,7 @@ def open_console(data: Path) -> Iterator[Console]:
             try:
                 yield found
             finally:
-                for client in (found.http, *found.others):
-                    client.close()
+                found.close()
 
 
 def live(yard: Console) -> None:

@@ -72,7 +72,7 @@ def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
         try:
             yield found
         finally:
-            found.http.close()
+            found.close()
 
 
 def _file(yard: Yard, path: str) -> httpx.Response:
