@@ -13,12 +13,14 @@ from podyard.api import deps
 from podyard.api.deps import Timestamp
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.money import minor_text
-from podyard.control.billing import accounts, commitments, invoices
-from podyard.control.billing.invoice_document import EXACT_DECIMALS, to_json
+from podyard.control.billing import accounts, bill_lines, commitments, invoices
+from podyard.control.billing.invoice_document import EXACT_DECIMALS, quantity_of, to_json
 from podyard.domain.account import Account
 from podyard.domain.invoice import Credit, IssuedInvoice, Purchase
+from podyard.domain.usage import UsageRecord
 from podyard.http import several_units
 from podyard.pricing.current_card import default_rate_card
+from podyard.pricing.rating import amount_of
 
 router = APIRouter(prefix="/podyard/v1/projects/{project}", route_class=deps.Route)
 
@@ -26,6 +28,13 @@ LEDGER_PAGE_MAX = 1000
 MONTH: deps.Query = {
     "name": "month",
     "description": "An open month such as 2026-03; the one that platform time is in when it is left out.",
+    "schema": {"type": "string"},
+}
+
+
+LINE: deps.Query = {
+    "name": "line",
+    "description": "The id of a line of the invoice.",
     "schema": {"type": "string"},
 }
 
@@ -100,6 +109,34 @@ class InvoiceAnswer(TypedDict):
     invoice: NotRequired[dict[str, Any]]
     sha256: NotRequired[str]
     issueTime: NotRequired[Timestamp]
+
+
+class RatedAnswer(TypedDict):
+    """Seconds of one resource at one price version; `units` are those that are charged."""
+
+    resource: str
+    startTime: Timestamp
+    endTime: Timestamp
+    seconds: int
+    units: int
+    priceVersion: str
+    amount: str
+
+
+class LineAnswer(deps.NextPage):
+    """A line of an invoice. `unitSeconds` times `unitPrice`, divided by the seconds of the unit (3600 of an hour,
+    2,628,000 of a month), is `amount`, exactly."""
+
+    month: str
+    state: str
+    line: str
+    unit: str
+    unitPrice: str
+    quantity: str
+    unitSeconds: int
+    seconds: int
+    amount: str
+    records: list[RatedAnswer]
 
 
 class CommitmentAnswer(TypedDict):
@@ -195,6 +232,32 @@ def preview(request: Request, project: str) -> InvoiceAnswer:
 def get_invoice(request: Request, project: str, month: str) -> InvoiceAnswer:
     caller = deps.principal(request)
     return _invoice_answer(deps.read(request, lambda uow: invoices.get(uow, caller, project, month)))
+
+
+@router.get("/invoices/{month}:explain", openapi_extra=deps.asks(LINE, *deps.PAGING))
+def explain(request: Request, project: str, month: str) -> LineAnswer:
+    """What a line is made of: the seconds of each resource, and their prices."""
+    caller, line = deps.principal(request), request.query_params.get("line", "")
+    first, size, card = deps.page_after_number(request), deps.page_size(request), default_rate_card()
+    found = several_units.read_snapshot(
+        deps.platform(request).database,
+        lambda uow: bill_lines.explain(uow, card, caller, project, month, line),
+    )
+    shown = found.parts[first : first + size]
+    is_more = first + size < len(found.parts)
+    return {
+        "month": month,
+        "state": "ISSUED" if found.issued else "DRAFT",
+        "line": found.line,
+        "unit": str(found.unit),
+        "unitPrice": minor_text(found.price.nanos, 9),
+        "quantity": quantity_of(found.unit_seconds, found.unit),
+        "unitSeconds": found.unit_seconds,
+        "seconds": found.seconds,
+        "amount": found.amount.text(EXACT_DECIMALS),
+        "records": [_rated(part, found.names.get(part.resource_id, part.resource_id)) for part in shown],
+        **deps.next_page(deps.page_token(str(first + size)) if is_more else None),
+    }
 
 
 @router.post("/invoices/{month}:close")
@@ -315,6 +378,18 @@ def _invoice_answer(invoice: IssuedInvoice) -> InvoiceAnswer:
         "invoice": json.loads(invoice.document),
         "sha256": invoice.sha256,
         "issueTime": invoice.issued_at.rfc3339(),
+    }
+
+
+def _rated(part: UsageRecord, resource: str) -> RatedAnswer:
+    return {
+        "resource": resource,
+        "startTime": PlatformTime(part.start_second * NANOS_PER_SECOND).rfc3339(),
+        "endTime": PlatformTime((part.start_second + part.seconds) * NANOS_PER_SECOND).rfc3339(),
+        "seconds": part.seconds,
+        "units": part.quantity,
+        "priceVersion": part.price.version_id,
+        "amount": amount_of(part).text(EXACT_DECIMALS),
     }
 
 

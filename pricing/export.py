@@ -18,8 +18,9 @@ from enum import StrEnum
 from fractions import Fraction
 
 from podyard.base.clock import PlatformTime
-from podyard.base.money import NANOS_PER_UNIT, PARTS_PER_NANO, round_half_up
-from podyard.domain.invoice import Commitment
+from podyard.base.errors import Code, PodyardError
+from podyard.base.money import NANOS_PER_UNIT, PARTS_PER_NANO, Amount, round_half_up
+from podyard.domain.invoice import Commitment, line_id
 from podyard.domain.usage import PriceUnit, PriceVersion, UsageRecord
 from podyard.pricing.attribution import IDLE, Owned
 from podyard.pricing.commitments import OWN, is_payment
@@ -82,8 +83,7 @@ class Committed:
 @dataclasses.dataclass(frozen=True, slots=True)
 class Statement:
     """What the invoice says, which an export has to sum to. `tax`, `adjustments` (by corrected month) and `total` are
-    in the minor unit; `credits` are exact parts of a US dollar and never positive; so are `lines`, by (SKU, price
-    version)."""
+    in the minor unit; `credits` are exact parts of a US dollar and never positive; `lines` are exact, too, by id."""
 
     number: str
     project: str
@@ -95,7 +95,7 @@ class Statement:
     exchange: Fraction
     issued: bool
     as_of: PlatformTime
-    lines: Mapping[tuple[str, str], int]
+    lines: Mapping[str, int]
     credits: Sequence[tuple[str, int]]
     tax: int
     adjustments: Sequence[tuple[str, int]]
@@ -179,18 +179,28 @@ class _Rows:
         self._slices = Slices(source.statement.seconds, source.statement.time_zone, granularity)
         self._cover = Cover([c.billed for c in source.commitments.values()])
         self._used: dict[tuple[str, int], int] = {}  # covered unit-seconds, by commitment and slice
-        self._lines: dict[tuple[str, str], int] = {}  # parts by (SKU, price version), as the invoice's lines
+        self._lines: dict[str, int] = dict.fromkeys(source.statement.lines, 0)  # parts
         self._left = source.statement.total * 10 ** (DECIMALS - source.statement.decimals)
 
     def run(self) -> Iterator[ExportRow]:
         for row in itertools.chain(self._usage(), self._fees(), self._rest()):
             self._left -= row.shown
             if row.price is not None and row.parts is not None:
-                key = (row.sku_id, row.price.version_id)
+                key = line_id(row.sku_id, row.price.nanos)
                 self._lines[key] = self._lines.get(key, 0) + row.parts
             yield row
-        assert self._lines == dict(self._statement.lines), "the rows are not those of the invoice"
+        self._check_lines()
         yield self._whole(RowKind.ROUNDING, self._left, "Rounding error")
+
+    def _check_lines(self) -> None:
+        """Raises DATA_LOSS where the rows are not those of the invoice: no amount may differ from one surface to the
+        other."""
+        for key, parts in self._lines.items():
+            stated = self._statement.lines.get(key, 0)
+            if parts != stated:
+                difference = Amount(parts - stated).text(DECIMALS)
+                text = f"{key}: the rows of {self._statement.month} differ from the invoice by {difference} USD"
+                raise PodyardError(Code.DATA_LOSS, f"{text}; no export is made")
 
     def _usage(self) -> Iterator[ExportRow]:
         resources = self._source.resources

@@ -46,12 +46,13 @@ def invoices(
 
 @dataclasses.dataclass(slots=True)
 class _Sum:
-    """All charges of one SKU at one unit price in one month. `price`: the earliest of the versions that say so."""
+    """All charges of one SKU at one unit price in one month, and the versions of that price."""
 
     sku_id: str
     unit: PriceUnit
-    price: PriceVersion
+    versions: dict[str, PriceVersion]
     seconds: int = 0
+    unit_seconds: int = 0
     parts: int = 0
     estimated: bool = False
 
@@ -72,10 +73,10 @@ def _sums(charges: Iterable[UsageRecord], zone: str) -> dict[tuple[str, str, int
             key = (of_month, charge.sku_id, charge.price.nanos)
             found = sums.get(key)
             if found is None:
-                found = sums[key] = _Sum(charge.sku_id, charge.unit, charge.price)
-            elif charge.price.effective_from < found.price.effective_from:
-                found.price = charge.price
+                found = sums[key] = _Sum(charge.sku_id, charge.unit, {})
+            found.versions[charge.price.version_id] = charge.price
             found.seconds += seconds
+            found.unit_seconds += charge.quantity * seconds
             found.parts += parts_per_second(charge) * seconds
             found.estimated = found.estimated or charge.estimated
     return sums
@@ -88,8 +89,18 @@ def _split(charge: UsageRecord, zone: str) -> list[tuple[str, int]]:
 
 def _line(found: _Sum, policy: BillingPolicy, month: str) -> InvoiceLine:
     amount = Amount(found.parts)
-    shown = minor(amount, policy, month)
-    return InvoiceLine(found.sku_id, found.unit, found.price, found.seconds, amount, shown, found.estimated)
+    versions = sorted(found.versions.values(), key=lambda version: version.effective_from)
+    return InvoiceLine(
+        sku_id=found.sku_id,
+        unit=found.unit,
+        price=versions[0],
+        versions=versions,
+        seconds=found.seconds,
+        unit_seconds=found.unit_seconds,
+        amount=amount,
+        shown=minor(amount, policy, month),
+        estimated=found.estimated,
+    )
 
 
 def use_credits(

@@ -10,16 +10,15 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
-from podyard.base.errors import Code, PodyardError
-from podyard.base.money import minor_text
+from podyard.base.money import minor_text, quantity_text, without_zeros
 from podyard.control.billing import accounts, bill_lines, invoices
 from podyard.control.billing.bill_lines import Explained
-from podyard.control.billing.invoice_document import DocumentLine, InvoiceDocument, from_json
+from podyard.control.billing.invoice_document import DocumentLine, InvoiceDocument, from_json, quantity_of
 from podyard.control.billing.snapshots import Snapshot
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.account import Account
-from podyard.domain.invoice import IssuedInvoice
-from podyard.domain.usage import UsageEvent, UsageRecord
+from podyard.domain.invoice import IssuedInvoice, line_id
+from podyard.domain.usage import PriceUnit, UsageEvent, UsageRecord
 from podyard.http import context
 from podyard.pricing.commitments import OWN
 from podyard.pricing.current_card import default_rate_card
@@ -116,60 +115,50 @@ def _file(project: str, month: str, name: str) -> str:
 
 
 def _line(project: str, month: str, line: DocumentLine) -> dict[str, Any]:
-    query = urlencode({"sku": line.sku, "version": line.price_version})
-    return {**line._asdict(), "url": f"{_url(project, month)}/line?{query}"}
+    query = urlencode({"id": line.id})
+    quantity = quantity_text(line.quantity, PriceUnit(line.unit).plural)
+    return {**line._asdict(), "url": f"{_url(project, month)}/line?{query}", "shown_quantity": quantity}
 
 
 def _has_line(uow: UnitOfWork, request: Request, project: str, month: str) -> int:
     """A line of an issued invoice is in its document, one of a draft at least sold."""
-    sku, version = _line_named(request)
+    line = request.query_params.get("id", "")
     if accounts.check_month(month) < accounts.of(uow, project).next_month:
         lines = from_json(invoices.get(uow, context.principal(request), project, month).document).lines
-        known = any((one.sku, one.price_version) == (sku, version) for one in lines)
+        known = any(one.id == line for one in lines)
     else:
-        found = default_rate_card().skus.get(sku)
-        known = any(one.version_id == version for one in found.versions) if found else sku.startswith(OWN)
+        sku_id, _, _ = line.rpartition("@")
+        found = default_rate_card().skus.get(sku_id)
+        versions = found.versions if found else ()
+        known = sku_id.startswith(OWN) or any(line_id(sku_id, one.nanos) == line for one in versions)
     if not known:
-        raise _no_line(month, sku)
+        raise bill_lines.no_line(month, line)
     return 200
-
-
-def _line_named(request: Request) -> tuple[str, str]:
-    return request.query_params.get("sku", ""), request.query_params.get("version", "")
-
-
-def _no_line(month: str, sku: str) -> PodyardError:
-    return PodyardError(Code.NOT_FOUND, f"the invoice of {month} has no line of {sku[:128]} at that price")
 
 
 @router.get("/{month}/line")
 @stream("invoices", "Explain a line", _has_line)
 def line(request: Request, project: str, month: str) -> Response:
-    """ "Explain this line": price version, resources, seconds and the events that they follow from."""
-    caller, (sku, version) = context.principal(request), _line_named(request)
+    """ "Explain this line": price versions, resources, seconds and the events that they follow from."""
+    caller, line_name = context.principal(request), request.query_params.get("id", "")
 
     def body(uow: UnitOfWork) -> tuple[Explained, Any, Any, list[UsageEvent]]:
-        found = bill_lines.explain(uow, default_rate_card(), caller, project, month, sku, version)
-        if not found.parts:
-            raise _no_line(month, sku)
+        found = bill_lines.explain(uow, default_rate_card(), caller, project, month, line_name)
         shown, numbers = pages(request, found.parts, PARTS_SHOWN)
         keys = list(dict.fromkeys(part.resource_id for part in shown))
         return found, shown, numbers, bill_lines.events_of(uow, project, keys)
 
     found, shown, numbers, events = read_again(request, body)
-    price = found.parts[0].price
     return page(
         request,
         "billing_line.html",
         **frame(project, "invoices", "Explain a line"),
         found=found,
-        sku=sku,
         back=_url(project, month),
-        price=price,
-        unit_price=minor_text(price.nanos, 9),
-        unit=str(found.parts[0].unit).replace("_", " "),
-        seconds=sum(part.seconds for part in found.parts),
-        units=sum(part.unit_seconds for part in found.parts),
+        quantity=quantity_text(quantity_of(found.unit_seconds, found.unit), found.unit.plural),
+        unit=found.unit.replace("_", " "),
+        unit_price=without_zeros(minor_text(found.price.nanos, 9)),
+        versions=list({part.price.version_id: part.price for part in found.parts}.values()),
         exact=exactly(found.amount.parts),
         parts=[_part(part, found) for part in shown],
         pages=numbers,
@@ -186,7 +175,7 @@ def _part(part: UsageRecord, found: Explained) -> dict[str, Any]:
         "seconds": part.seconds,
         "quantity": part.quantity,
         "amount": exactly(amount_of(part).parts),
-        "estimated": part.estimated,
+        "estimated": part.estimated and not found.issued,
     }
 
 

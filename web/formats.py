@@ -8,7 +8,7 @@ from typing import Any
 
 from podyard.base.clock import PlatformTime, RealTime
 from podyard.base.durations import duration_for_people
-from podyard.base.money import Amount, money_text, price_text
+from podyard.base.money import Amount, money_text, price_text, without_zeros
 
 EXACT_DECIMALS = 12  # as exports write amounts
 _TONES: Mapping[str, frozenset[str]] = {
@@ -65,6 +65,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "usd": money_text,
     "exact_usd": exact_usd,
     "price": price_text,
+    "without_zeros": without_zeros,
     "num": number,
     "secs": duration_for_people,
     "moment": moment,

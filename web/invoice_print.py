@@ -14,11 +14,12 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from podyard.base.errors import Code, PodyardError
-from podyard.base.money import without_zeros
+from podyard.base.money import quantity_text, without_zeros
 from podyard.control.billing import accounts, invoices
 from podyard.control.billing.invoice_document import DocumentLine, InvoiceDocument, from_json
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.principal import Principal
+from podyard.domain.usage import PriceUnit
 from podyard.http import context
 from podyard.pricing.current_card import default_rate_card
 from podyard.web.render import ConsoleRoute, fragment
@@ -122,9 +123,9 @@ def sheet_of(document: InvoiceDocument, sha256: str | None) -> Sheet:
     ]
     lines = Table(
         "What was used",
-        ("SKU", "Unit", "Price in USD", "Seconds", f"Amount in {currency}"),
+        ("SKU", "Quantity", "Unit price in USD", f"Amount in {currency}"),
         [_line(line) for line in document.lines],
-        2,
+        1,
     )
     kind = "Invoice" if sha256 is not None else "Draft of an invoice"
     return Sheet(
@@ -140,8 +141,8 @@ def sheet_of(document: InvoiceDocument, sha256: str | None) -> Sheet:
 
 def _line(line: DocumentLine) -> tuple[str, ...]:
     marks = ("*" if line.estimated else "") + ("" if line.verified else "†")
-    unit, price = line.unit.replace("_", " "), without_zeros(line.unit_price)
-    return (line.sku + marks, unit, price, str(line.seconds), line.amount)
+    quantity = quantity_text(line.quantity, PriceUnit(line.unit).plural)
+    return (line.sku + marks, quantity, without_zeros(line.unit_price), line.amount)
 
 
 def _sums(document: InvoiceDocument) -> list[tuple[str, str]]:
@@ -163,7 +164,7 @@ def _notes(document: InvoiceDocument) -> list[str]:
         notes.append("† The price is unverified: nobody has checked it against a document of its seller.")
     if document.lines:
         notes.append("Lines are rounded to be shown; the rounding error is what they miss of the exact sum.")
-    notes += [f"Not in it: {held.seconds} s of {held.name}: {held.reason}" for held in document.held]
+    notes += [f"Not in it: {held.seconds} s of {held.name}, which have no price yet" for held in document.held]
     return notes
 
 

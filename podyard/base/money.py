@@ -99,6 +99,13 @@ def _dollars(minor: int, decimals: int) -> str:
     return f"{'-' if minor < 0 else ''}${int(units):,}.{digits.rstrip('0'):0<2}"
 
 
+def quantity_text(quantity: str, unit: str) -> str:
+    """A quantity for people: `quantity_text("5952.000000000000", "chip-hours")` is `"5,952 chip-hours"`. Six decimals at
+    most: a second is 0.000278 hours."""
+    exact = round(Decimal(quantity), 6).normalize()
+    return f"{exact:,f} {unit}"
+
+
 def without_zeros(text: str) -> str:
     """An exact amount for people: `"4.500000000"` is `"4.50"`. Any other text stays as it is."""
     exact = _EXACT.fullmatch(text)

@@ -8,17 +8,32 @@ from urllib.parse import quote
 import click
 
 from podyard.base.errors import Code, PodyardError
-from podyard.base.money import money_text
+from podyard.base.money import money_text, quantity_text, without_zeros
 from podyard.cli.client import Client
 from podyard.cli.options import client_of, output_option, pairs, project_options
 from podyard.cli.output import emit, say
+from podyard.domain.usage import PriceUnit
 
 _LINES = {
-    "SKU": "sku",
+    "LINE": "id",
+    "QUANTITY": "shown",
     "UNIT_PRICE": "unitPrice",
-    "UNIT": "unit",
-    "SECONDS": "seconds",
     "EXACT_USD": "exactUsd",
+    "AMOUNT": "amount",
+}
+_INVOICES = {
+    "MONTH": "month",
+    "NUMBER": "number",
+    "ISSUED": "issueTime",
+    "CURRENCY": "currency",
+    "TOTAL": "total",
+}
+_RECORDS = {
+    "RESOURCE": "resource",
+    "START": "startTime",
+    "END": "endTime",
+    "SECONDS": "seconds",
+    "UNITS": "units",
     "AMOUNT": "amount",
 }
 _SUMS = {"ITEM": "item", "AMOUNT": "amount"}
@@ -67,10 +82,16 @@ _NODES = {
 @click.command()
 @click.argument("month", required=False)
 @project_options
+@click.option("--list", "is_list", is_flag=True, help="List the issued invoices instead.")
 @output_option
-def invoice(data: str | None, project: str | None, month: str | None, output: str) -> None:
+def invoice(data: str | None, project: str | None, month: str | None, is_list: bool, output: str) -> None:
     """Show the invoice of MONTH (2026-03; default: the current month), issued or as a draft."""
     client = client_of(data, project)
+    if is_list:
+        if month is not None:
+            raise click.UsageError("--list shows all invoices: leave MONTH out")
+        emit(client.call("GET", f"{client.project_path()}/invoices")["invoices"], output, _INVOICES)
+        return
     found = _find_issued(client, month) or client.call("GET", f"{client.project_path()}/invoices:preview", month=month)
     _show(found, output)
 
@@ -84,6 +105,34 @@ def _find_issued(client: Client, month: str | None) -> dict[str, Any] | None:
         if error.code is not Code.NOT_FOUND:
             raise
         return None
+
+
+@click.command()
+@click.argument("month")
+@click.argument("line")
+@project_options
+@output_option
+def explain(data: str | None, project: str | None, month: str, line: str, output: str) -> None:
+    """Show the usage that a line of the invoice of MONTH is made of.
+
+    LINE is the id of the line, as `podyard bill invoice MONTH` shows it.
+    """
+    client = client_of(data, project)
+    path = f"{client.project_path()}/invoices/{quote(month, safe='')}:explain"
+    found, records = client.call("GET", path, line=line), []
+    page = found
+    while True:
+        records += page["records"]
+        if "nextPageToken" not in page:
+            break
+        page = client.call("GET", path, line=line, pageToken=page["nextPageToken"])
+    if output != "table":
+        found.pop("nextPageToken", None)
+        emit({**found, "records": records}, output)
+        return
+    emit(records, output, _RECORDS)
+    quantity = quantity_text(found["quantity"], PriceUnit(found["unit"]).plural)
+    click.echo(f"{quantity} at ${without_zeros(found['unitPrice'])} are ${without_zeros(found['amount'])}")
 
 
 @click.command()
@@ -109,12 +158,18 @@ def _show(found: dict[str, Any], output: str) -> None:
         say(f"{found['month']}: nothing to invoice")
     else:
         document = found["invoice"]
-        emit(document["lines"], output, _LINES)
+        lines = document["lines"]
+        emit([{**line, "shown": _quantity(line)} for line in lines], output, _LINES)
         click.echo()
         emit(_sums(document), output, _SUMS)
         for held in document["held"]:
-            say(f"held: {held['seconds']} s of {held['name']}: {held['reason']}")
+            say(f"not billed yet, since it has no price: {held['seconds']} s of {held['name']}")
         click.echo(f"{document['number']} {found['state']} in {document['currency']} as of {document['asOf']}")
+
+
+def _quantity(line: dict[str, Any]) -> str:
+    """Invoices that were issued by older versions have no quantities."""
+    return quantity_text(line["quantity"], PriceUnit(line["unit"]).plural) if "quantity" in line else "-"
 
 
 def _sums(document: dict[str, Any]) -> list[dict[str, str]]:
@@ -258,4 +313,4 @@ def what_if(data: str | None, project: str | None, output: str, **given: Any) ->
             say(f"no commitment there: {reason}")
 
 
-COMMANDS = (invoice, close, account, credit, costs, what_if)
+COMMANDS = (invoice, explain, close, account, credit, costs, what_if)

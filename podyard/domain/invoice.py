@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from podyard.base.clock import PlatformTime
-from podyard.base.money import Amount
+from podyard.base.money import Amount, minor_text, without_zeros
 from podyard.domain.usage import PriceUnit, PriceVersion
 
 
@@ -82,23 +82,35 @@ class JobSpan:
     end: PlatformTime | None
 
 
+def line_id(sku_id: str, unit_price_nanos: int) -> str:
+    """An invoice has one line for each SKU and unit price: `tpu-v2-device/us-central1/on-demand@4.50`."""
+    return f"{sku_id}@{without_zeros(minor_text(unit_price_nanos, 9))}"
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class InvoiceLine:
-    """All use of one SKU at one unit price in one month; `price` is the earliest version that says so.
+    """All use of one SKU at one unit price in one month.
 
-    `seconds` are billed seconds of resources, whatever their size; `amount` is exact, in US dollars, and net of what
-    commitments cover; `shown` is in the minor unit of the invoice's currency. A commitment's own line has the SKU
-    `commitment:ID`, and its payment upfront `commitment:ID/upfront-payment` with one second. `estimated`: something of
-    it was still in use.
+    `versions` are the price versions of that price, in order of time, and `price` is the first of them. `seconds` are
+    billed seconds of resources, whatever their size. `unit_seconds` are seconds times units, less what commitments
+    cover: times the unit price they are `amount`, which is exact and in US dollars. `shown` is in the minor unit of the
+    invoice's currency. A commitment's own line has the SKU `commitment:ID`, and its payment upfront
+    `commitment:ID/upfront-payment` with one second. `estimated`: something of it was still in use.
     """
 
     sku_id: str
     unit: PriceUnit
     price: PriceVersion
+    versions: Sequence[PriceVersion]
     seconds: int
+    unit_seconds: int
     amount: Amount
     shown: int
     estimated: bool = False
+
+    @property
+    def line_id(self) -> str:
+        return line_id(self.sku_id, self.price.nanos)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import dataclasses
 from enum import StrEnum
 
 from podyard.base.clock import PlatformTime
+from podyard.base.money import SECONDS_PER_HOUR, SECONDS_PER_MONTH
 from podyard.domain.node import UsageClass
 
 
@@ -19,6 +20,16 @@ class PriceUnit(StrEnum):
     VM_HOUR = "vm_hour"
     GIB_HOUR = "gib_hour"
     GIB_MONTH = "gib_month"
+
+    @property
+    def seconds(self) -> int:
+        """Of the hour, or the month of 730 hours, that the price is for."""
+        return SECONDS_PER_MONTH if self is PriceUnit.GIB_MONTH else SECONDS_PER_HOUR
+
+    @property
+    def plural(self) -> str:
+        """Of a quantity: `chip-hours`."""
+        return f"{self.replace('_', '-').replace('gib', 'GiB').replace('vcpu', 'vCPU').replace('vm', 'VM')}s"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

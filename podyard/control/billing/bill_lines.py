@@ -6,20 +6,23 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
 from podyard.base.clock import PlatformTime
+from podyard.base.errors import Code, PodyardError
 from podyard.base.money import Amount
 from podyard.control.billing import accounts, bills, invoices
+from podyard.control.billing.invoice_document import EXACT_DECIMALS, from_json
 from podyard.control.billing.snapshots import Snapshot, snapshot
 from podyard.control.billing.spending import within
 from podyard.db import usage_events
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain import months
-from podyard.domain.invoice import IssuedInvoice
+from podyard.domain.invoice import IssuedInvoice, line_id
 from podyard.domain.principal import Principal
-from podyard.domain.usage import UsageEvent, UsageRecord
+from podyard.domain.usage import PriceUnit, PriceVersion, UsageEvent, UsageRecord
 from podyard.pricing.bill import Bill
 from podyard.pricing.rating import total
 from podyard.pricing.sku import RateCard
 
+LINE_SHOWN_MAX = 200  # characters, in an error that says that there is no such line
 EVENTS_SHOWN_MAX = 80  # of the resources on one page
 
 
@@ -27,6 +30,7 @@ EVENTS_SHOWN_MAX = 80  # of the resources on one page
 class Explained:
     """The charges of a line within its month, in order of resource and time; they sum to its exact amount."""
 
+    line: str
     month: str
     issued: bool
     as_of: PlatformTime
@@ -37,27 +41,59 @@ class Explained:
     def amount(self) -> Amount:
         return total(self.parts)
 
+    @property
+    def price(self) -> PriceVersion:
+        """All versions of a line have the same unit price."""
+        return self.parts[0].price
 
-def explain(
-    uow: UnitOfWork, card: RateCard, principal: Principal, project: str, month: str, sku_id: str, version_id: str
-) -> Explained:
-    """A line of the month's invoice, by its SKU and price version. Of an issued one: from the events that it knew of.
+    @property
+    def unit(self) -> PriceUnit:
+        return self.parts[0].unit
 
-    Raises NOT_FOUND for a month that is closed without an invoice.
+    @property
+    def seconds(self) -> int:
+        return sum(part.seconds for part in self.parts)
+
+    @property
+    def unit_seconds(self) -> int:
+        return sum(part.unit_seconds for part in self.parts)
+
+
+def explain(uow: UnitOfWork, card: RateCard, principal: Principal, project: str, month: str, line: str) -> Explained:
+    """A line of the month's invoice, by its id. Of an issued one: from the events that it knew of.
+
+    Raises NOT_FOUND for a month that is closed without an invoice, and for a line that the invoice does not have;
+    DATA_LOSS where the charges of an issued line do not sum to it.
     """
     found = snapshot(uow, card, principal, project)
     account = found.account
     window = months.seconds_of(accounts.check_month(month), account.time_zone)
     issued = month < account.next_month
+    invoice: IssuedInvoice | None = None
     as_of, names = found.as_of, {key: node.name for key, node in found.facts.items()}
     charges: Iterable[UsageRecord] = found.charges
     if issued:
         invoice = invoices.get(uow, principal, project, month)
         as_of, charges = invoice.as_of, bill_of_issued(uow, card, found, invoice).charges
-    mine = (c for c in charges if c.sku_id == sku_id and c.price.version_id == version_id)
+    mine = (c for c in charges if line_id(c.sku_id, c.price.nanos) == line)
     parts = [part for charge in mine for part in within(charge, window)]
     parts.sort(key=lambda part: (part.resource_id, part.start_second))
-    return Explained(month, issued, as_of, parts, names)
+    stated = _stated(invoice, line) if invoice else None
+    if not parts and stated is None:
+        raise no_line(month, line)
+    explained = Explained(line, month, issued, as_of, parts, names)
+    if issued and explained.amount != stated:
+        difference = (explained.amount - (stated or Amount())).text(EXACT_DECIMALS)
+        raise PodyardError(Code.DATA_LOSS, f"{line}: its charges differ from the invoice by {difference} USD")
+    return explained
+
+
+def no_line(month: str, line: str) -> PodyardError:
+    return PodyardError(Code.NOT_FOUND, f"the invoice of {month} has no line {line[:LINE_SHOWN_MAX]!r}")
+
+
+def _stated(invoice: IssuedInvoice, line: str) -> Amount | None:
+    return next((Amount(int(one.parts)) for one in from_json(invoice.document).lines if one.id == line), None)
 
 
 def bill_of_issued(uow: UnitOfWork, card: RateCard, found: Snapshot, issued: IssuedInvoice) -> Bill:

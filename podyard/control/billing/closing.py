@@ -15,7 +15,6 @@ from podyard.base.clock import PlatformTime
 from podyard.base.errors import Code, PodyardError, failed_precondition
 from podyard.control.billing import accounts, bills, card_prices, invoices
 from podyard.control.billing.invoice_document import canonical, digest, number_of
-from podyard.control.billing.invoices import Computed
 from podyard.db import invoices as invoice_rows
 from podyard.db import ledger, prices, timers, usage_events
 from podyard.db.timers import Timer
@@ -128,7 +127,7 @@ def _prepare(uow: UnitOfWork, card: RateCard, account: Account, known_seq: int) 
         terms=computed.terms,
         invoice=computed.invoice,
         document=b"" if computed.document is None else canonical(computed.document),
-        held=_held_seconds(computed),
+        held=computed.held,
         used=bills.prices_of(computed.bill, card),
     )
 
@@ -198,12 +197,6 @@ def _issue(uow: UnitOfWork, account: Account, found: Prepared, hold_suspense: bo
         _book(uow, account, found, found.invoice)
     accounts.close_next_month(uow, account)
     return invoice_rows.find(uow, account.project, found.month)
-
-
-def _held_seconds(computed: Computed) -> tuple[str, ...]:
-    """What has no price, in words, by the names of the nodes."""
-    held = () if computed.document is None else computed.document.held
-    return tuple(f"{one.seconds} s of {one.name}: {one.reason}" for one in held)
 
 
 def _first_of(held: tuple[str, ...]) -> str:

@@ -94,7 +94,7 @@ def _statement(account: Account, document: InvoiceDocument, issued: bool) -> Sta
         exchange=Fraction(document.exchange_rate),
         issued=issued,
         as_of=PlatformTime.from_rfc3339(document.as_of),
-        lines={(line.sku, line.price_version): int(line.parts) for line in document.lines},
+        lines={line.id: int(line.parts) for line in document.lines},
         credits=[(line.credit, int(line.parts)) for line in document.credits],
         tax=_minor(document.tax, decimals),
         adjustments=[(one.corrects_month, _minor(one.amount, decimals)) for one in document.adjustments],

@@ -1,6 +1,8 @@
 """An invoice as a document: canonical JSON, so that the same invoice is the same bytes, and its digest proves it.
 
-In JSON its fields are spelt `unitPrice`; amounts and prices are decimal numbers in texts.
+In JSON its fields are spelt `unitPrice`; amounts, prices and quantities are decimal numbers in texts. A document holds
+facts and no prose, so that rewording a message changes no document. Documents of form 1 say less of a line, and why
+something is held; they are read and never written.
 """
 
 from __future__ import annotations
@@ -12,23 +14,31 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
-from podyard.base.money import Amount, minor_text
+from podyard.base.money import PARTS_PER_NANO, Amount, minor_text, nanos_from_decimal_text, round_half_up
 from podyard.domain import months
 from podyard.domain.account import Account
-from podyard.domain.invoice import Invoice, InvoiceLine
-from podyard.domain.usage import Suspense
+from podyard.domain.invoice import Invoice, InvoiceLine, line_id
+from podyard.domain.usage import PriceUnit, Suspense
 
+FORM = 2  # of the documents that are written now
 EXACT_DECIMALS = 12  # as the worked cases print exact amounts; `parts` has the amount itself
 _UPPER = re.compile("[A-Z]")
 _LOWER_AFTER = re.compile("_([a-z])")
 
 
 class DocumentLine(NamedTuple):
+    """`unit_seconds` times `unit_price` is the exact amount, per hour or month as `unit` says. `quantity` is the same in
+    that unit, with 12 decimals where it needs more. `price_version` is the first of `price_versions`."""
+
+    id: str
     sku: str
     unit: str
     unit_price: str
     price_version: str
+    price_versions: Sequence[str]
     verified: bool
+    quantity: str
+    unit_seconds: int
     seconds: int
     amount: str
     estimated: bool
@@ -55,10 +65,10 @@ class HeldUse(NamedTuple):
     name: str
     start: str
     seconds: int
-    reason: str
 
 
 class InvoiceDocument(NamedTuple):
+    form: int
     number: str
     project: str
     month: str
@@ -101,6 +111,7 @@ def document(
         return minor_text(minor, invoice.decimals)
 
     return InvoiceDocument(
+        form=FORM,
         number=number_of(account.project, invoice.month),
         project=account.project,
         month=invoice.month,
@@ -125,7 +136,6 @@ def document(
                 names.get(one.resource_id, one.resource_id),
                 _second(one.start_second),
                 one.seconds,
-                one.reason,
             )
             for one in held
         ],
@@ -143,10 +153,48 @@ def to_json(found: InvoiceDocument) -> dict[str, Any]:
 
 
 def from_json(data: bytes) -> InvoiceDocument:
-    """The document that `canonical` made `data` of."""
+    """The document that `canonical` made `data` of; one of form 1 with what it left out."""
     found = _read(json.loads(data))
-    parts = {name: [make(**_read(one)) for one in found[name]] for name, make in _PARTS.items()}
+    rows = {name: [_read(one) for one in found[name]] for name in _PARTS}
+    if "form" not in found:
+        found["form"] = 1
+        rows["lines"] = [_complete_line(line) for line in rows["lines"]]
+        for held in rows["held"]:
+            del held["reason"]
+    parts = {name: [make(**one) for one in rows[name]] for name, make in _PARTS.items()}
     return InvoiceDocument(**{**found, **parts})
+
+
+def _complete_line(line: dict[str, Any]) -> dict[str, Any]:
+    """A line of form 1. How many units it charges follows from its exact amount, but for a price of 0."""
+    unit, nanos = PriceUnit(line["unit"]), nanos_from_decimal_text(line["unit_price"])
+    parts_per_unit_second = nanos * (PARTS_PER_NANO // unit.seconds)
+    unit_seconds = int(line["parts"]) // parts_per_unit_second if nanos else line["seconds"]
+    return {
+        **line,
+        "id": line_id(line["sku"], nanos),
+        "price_versions": [line["price_version"]],
+        "quantity": quantity_of(unit_seconds, unit),
+        "unit_seconds": unit_seconds,
+    }
+
+
+def same_facts(issued: bytes, computed: InvoiceDocument) -> bool:
+    """Whether an issued document says what it would say if it was written now: to the byte, or, for one of form 1, in
+    everything that the form has."""
+    if canonical(computed) == issued:
+        return True
+    try:
+        then = from_json(issued)
+    except (ValueError, TypeError, KeyError):
+        return False  # it is damaged
+    if then.form == FORM:
+        return False
+    lines = [
+        new._replace(price_versions=old.price_versions, unit_seconds=old.unit_seconds, quantity=old.quantity)
+        for old, new in zip(then.lines, computed.lines, strict=False)
+    ]
+    return len(then.lines) == len(computed.lines) and then == computed._replace(form=then.form, lines=lines)
 
 
 _PARTS: Mapping[str, Any] = {
@@ -171,17 +219,28 @@ def digest(data: bytes) -> str:
 
 
 def _line(line: InvoiceLine, amount: str, *, estimated: bool) -> DocumentLine:
+    exact_usd, parts = _exact(line.amount)
     return DocumentLine(
-        line.sku_id,
-        str(line.unit),
-        minor_text(line.price.nanos, 9),
-        line.price.version_id,
-        line.price.verified,
-        line.seconds,
-        amount,
-        estimated,
-        *_exact(line.amount),
+        id=line.line_id,
+        sku=line.sku_id,
+        unit=str(line.unit),
+        unit_price=minor_text(line.price.nanos, 9),
+        price_version=line.price.version_id,
+        price_versions=[version.version_id for version in line.versions],
+        verified=line.price.verified,
+        quantity=quantity_of(line.unit_seconds, line.unit),
+        unit_seconds=line.unit_seconds,
+        seconds=line.seconds,
+        amount=amount,
+        estimated=estimated,
+        exact_usd=exact_usd,
+        parts=parts,
     )
+
+
+def quantity_of(unit_seconds: int, unit: PriceUnit) -> str:
+    """Decimal text, with 12 decimals: 743.5 chip-hours are 2,676,600 unit-seconds."""
+    return minor_text(round_half_up(unit_seconds * 10**EXACT_DECIMALS, unit.seconds), EXACT_DECIMALS)
 
 
 def _exact(amount: Amount) -> tuple[str, str]:

@@ -11,7 +11,7 @@ import dataclasses
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import failed_precondition, not_found
 from podyard.control.billing import accounts, bills, card_prices
-from podyard.control.billing.invoice_document import InvoiceDocument, canonical, document
+from podyard.control.billing.invoice_document import InvoiceDocument, document, same_facts
 from podyard.db import invoices as invoice_rows
 from podyard.db import ledger, usage_events
 from podyard.db.unit_of_work import UnitOfWork
@@ -27,13 +27,15 @@ from podyard.pricing.sku import RateCard
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Computed:
-    """An invoice of one month, as it would be issued. `invoice` None: there is nothing to invoice."""
+    """An invoice of one month, as it would be issued. `invoice` None: there is nothing to invoice. `held`: what has no
+    price, and why, in words by the names of the nodes."""
 
     month: str
     invoice: Invoice | None
     document: InvoiceDocument | None
     bill: Bill
     terms: Terms
+    held: tuple[str, ...] = ()
 
 
 def preview(uow: UnitOfWork, card: RateCard, principal: Principal, project: str, month: str | None) -> Computed:
@@ -49,12 +51,13 @@ def preview(uow: UnitOfWork, card: RateCard, principal: Principal, project: str,
     return compute(uow, card, account, month, uow.now, None, issued=False)
 
 
-def recompute(uow: UnitOfWork, card: RateCard, issued: IssuedInvoice) -> bytes:
-    """The document of an issued invoice, computed again from the events that it knew of and the prices of then."""
+def is_reproduced(uow: UnitOfWork, card: RateCard, issued: IssuedInvoice) -> bool:
+    """Whether the document of an issued invoice comes out again, computed from the events that it knew of and the prices
+    of then."""
     account = accounts.of(uow, issued.project)
     then = bills.card_of_then(uow, card, issued.issued_at)
     found = compute(uow, then, account, issued.month, issued.as_of, issued.last_event_seq, issued=True)
-    return b"" if found.document is None else canonical(found.document)
+    return found.document is not None and same_facts(issued.document, found.document)
 
 
 def compute(
@@ -82,7 +85,8 @@ def compute(
     invoice = with_adjustments(own, bill.adjustments, month, account.policy)
     names = {key: node.name for key, node in facts.items()}
     made = document(account, invoice, as_of, held, names, issued=issued)
-    return Computed(month, invoice, made, bill, terms)
+    words = (f"{one.seconds} s of {names.get(one.resource_id, one.resource_id)}: {one.reason}" for one in held)
+    return Computed(month, invoice, made, bill, terms, tuple(words))
 
 
 def terms_of(uow: UnitOfWork, account: Account, month: str) -> Terms:

@@ -59,7 +59,7 @@ def _invoices(uow: UnitOfWork, records: Records, card: RateCard) -> Iterator[Vio
     for invoice in invoice_rows.of_all(uow):
         if hashlib.sha256(invoice.document).hexdigest() != invoice.sha256:
             yield Violation("I6", records.now, invoice.number, "its document is not the one whose digest was kept")
-        if invoices.recompute(uow, card, invoice) != invoice.document:
+        if not invoices.is_reproduced(uow, card, invoice):
             text = "computed again from what it knew of, it is another one"
             yield Violation("I6", records.now, invoice.number, text)
 
@@ -80,12 +80,12 @@ def _amounts(
                     f"{line.seconds} s are billed and {line.waived_seconds} s free, instead of {seconds} s and {free} s"
                 )
                 yield Violation("I6", records.now, node.name, text)
-            amount = amount_of(card, node, ranges)
-            if line.amount != (amount or Amount()):
-                text = f"{line.amount.text(9)} are billed, instead of {(amount or Amount()).text(9)}"
+            amount, held = amount_of(card, node, ranges)
+            if line.amount != amount:
+                text = f"{line.amount.text(9)} are billed, instead of {amount.text(9)}"
                 yield Violation("I6", records.now, node.name, text)
-            if (amount is None and seconds > 0) != (line.held_because is not None):
-                text = f"{seconds} s have {'no' if amount is None else 'a'} price: {line.held_because or 'billed'}"
+            if (held > 0) != (line.held_because is not None):
+                text = f"{held} s have no price, and the bill says: {line.held_because or 'all of it has one'}"
                 yield Violation("I6", records.now, node.name, text)
         if bill.amount.parts != sum(line.amount.parts for line in bill.nodes) or bill.amount.parts < 0:
             text = f"the sum of the bill is {bill.amount.text(9)}, which its lines are not"
@@ -137,12 +137,13 @@ def _touched_seconds(begin: int, end: int, after: int) -> range:
     return range(first, max(first, (end + NANOS_PER_SECOND - 1) // NANOS_PER_SECOND))
 
 
-def amount_of(card: RateCard, node: NodeRecord, ranges: Sequence[range]) -> Amount | None:
-    """None where the rate card has no price. Prices are per hour, from the version in force at each second."""
+def amount_of(card: RateCard, node: NodeRecord, ranges: Sequence[range]) -> tuple[Amount, int]:
+    """(cost, seconds that have no price). Prices are per hour, from the version in force at each second."""
+    held = sum(map(len, ranges))
     try:
         sku, quantity = card.sku_for(node.accelerator_type, region_of(node.zone), node.usage_class)
     except PodyardError:
-        return None
+        return Amount(), held
     total = Amount()
     starts = [version.effective_from.nanos // NANOS_PER_SECOND for version in sku.versions]
     for seconds in ranges:
@@ -150,4 +151,5 @@ def amount_of(card: RateCard, node: NodeRecord, ranges: Sequence[range]) -> Amou
             inside = min(seconds.stop, end) - max(seconds.start, begin)
             if inside > 0:
                 total += Amount.of_hourly(version.nanos, inside * quantity)
-    return total
+                held -= inside
+    return total, held

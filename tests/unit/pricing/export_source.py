@@ -157,7 +157,7 @@ def source(
         exchange=invoice.exchange,
         issued=issued,
         as_of=time(as_of),
-        lines={(line.sku_id, line.price.version_id): line.amount.parts for line in invoice.lines},
+        lines={line.line_id: line.amount.parts for line in invoice.lines},
         credits=[(line.credit_id, line.amount.parts) for line in invoice.credits],
         tax=invoice.tax,
         adjustments=[(one.corrects_month, one.minor) for one in invoice.adjustments],

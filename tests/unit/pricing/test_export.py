@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from podyard.base.errors import PodyardError
+from podyard.base.errors import Code, PodyardError
 from podyard.base.money import Amount, minor_text
 from podyard.domain.months import seconds_of
 from podyard.pricing.commitments import is_payment
@@ -131,8 +131,9 @@ def test_rows_that_are_not_those_of_the_invoice_are_refused() -> None:
     broken = ExportSource(
         found.statement, other.charges, other.commitments, other.resources, other.owners, found.exported_at
     )
-    with pytest.raises(AssertionError, match="not those of the invoice"):
+    with pytest.raises(PodyardError, match="differ from the invoice by -.* USD; no export is made") as raised:
         list(rows(broken, "day"))
+    assert raised.value.code is Code.DATA_LOSS
 
 
 def test_what_is_still_used_is_an_estimate_until_the_invoice_is_issued() -> None:
