@@ -228,12 +228,6 @@ def preview(request: Request, project: str) -> InvoiceAnswer:
     return {"month": found.month, "state": "DRAFT", "invoice": to_json(found.document)}
 
 
-@router.get("/invoices/{month}")
-def get_invoice(request: Request, project: str, month: str) -> InvoiceAnswer:
-    caller = deps.principal(request)
-    return _invoice_answer(deps.read(request, lambda uow: invoices.get(uow, caller, project, month)))
-
-
 @router.get("/invoices/{month}:explain", openapi_extra=deps.asks(LINE, *deps.PAGING))
 def explain(request: Request, project: str, month: str) -> LineAnswer:
     """What a line is made of: the seconds of each resource, and their prices."""
@@ -258,6 +252,12 @@ def explain(request: Request, project: str, month: str) -> LineAnswer:
         "records": [_rated(part, found.names.get(part.resource_id, part.resource_id)) for part in shown],
         **deps.next_page(deps.page_token(str(first + size)) if is_more else None),
     }
+
+
+@router.get("/invoices/{month}")
+def get_invoice(request: Request, project: str, month: str) -> InvoiceAnswer:
+    caller = deps.principal(request)
+    return _invoice_answer(deps.read(request, lambda uow: invoices.get(uow, caller, project, month)))
 
 
 @router.post("/invoices/{month}:close")

@@ -234,6 +234,33 @@ def test_a_job_that_brings_its_node_is_refused_by_a_budget(yard: Yard) -> None:
     assert refusal["text"] == f"owner@podyard.local was refused j: {message}"
 
 
+def test_a_line_is_explained_page_by_page(yard: Yard) -> None:
+    for node in ("a", "b", "c"):
+        yard.create(node)
+    _advance(yard, "2026-04-01T01:00:00Z")
+    path = f"{HERE}/invoices/2026-03:explain"
+    (line,) = yard.ok("GET", f"{HERE}/invoices/2026-03")["invoice"]["lines"]
+    records, asked = [], {"line": line["id"], "pageSize": "2"}
+    while True:
+        page = yard.ok("GET", path, params=asked)
+        assert {name: page[name] for name in ("quantity", "unitSeconds", "seconds", "unitPrice")} == {
+            name: line[name] for name in ("quantity", "unitSeconds", "seconds", "unitPrice")
+        }
+        assert page["amount"] == line["exactUsd"]
+        records += page["records"]
+        if "nextPageToken" not in page:
+            break
+        asked["pageToken"] = page["nextPageToken"]
+    assert [record["resource"][-1] for record in records] == sorted(record["resource"][-1] for record in records)
+    assert sum(Decimal(record["amount"]) for record in records) == Decimal(line["exactUsd"])
+    for wrong in ("", "nothing", f"{line['id']}0"):
+        yard.refused(404, "NOT_FOUND", "GET", path, params={"line": wrong})
+    yard.refused(404, "NOT_FOUND", "GET", f"{HERE}/invoices/2020-01:explain", params={"line": line["id"]})
+    yard.refused(400, "INVALID_ARGUMENT", "GET", f"{HERE}/invoices/march:explain", params={"line": line["id"]})
+    elsewhere = path.replace("/projects/demo/", "/projects/other/")
+    yard.refused(404, "NOT_FOUND", "GET", elsewhere, params={"line": line["id"]})
+
+
 @pytest.fixture
 def podyard(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., str]]:
     """Runs a command and returns what it printed."""
@@ -280,6 +307,15 @@ def test_the_commands_do_the_same(yard: Yard, podyard: Callable[..., str]) -> No
     issued = podyard("bill", "invoice", "2026-03")
     assert "demo-2026-03 ISSUED in USD" in issued
     assert "-8.00" in issued
+    assert "744 device-hours" in issued
+    assert "demo-2026-03" in podyard("bill", "invoice", "--list")
+    podyard("bill", "invoice", "2026-03", "--list", code=2)
+    line = "tpu-v2-device/us-central1/on-demand@4.50"
+    explained = podyard("bill", "explain", "2026-03", line)
+    assert "744 device-hours at $4.50 are $3348.00" in explained
+    assert "2026-04-01T00:00:00Z" in explained
+    assert json.loads(podyard("bill", "explain", "2026-03", line, "-o", "json"))["records"][0]["seconds"] == 2_678_400
+    podyard("bill", "explain", "2026-03", "nothing", code=1)
     assert json.loads(podyard("bill", "close", "2026-03", "-o", "json"))["state"] == "ISSUED"
     podyard("budget", "delete", "b")
     podyard("bill", "close", "2026-04", code=1)
