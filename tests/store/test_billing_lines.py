@@ -20,7 +20,7 @@ from podyard.domain.principal import PLATFORM
 from podyard.http import several_units
 from podyard.pricing.current_card import default_rate_card
 from podyard.pricing.sku import RateCard, make_sku, make_version
-from tests.store.queue_play import PROJECT, Play
+from tests.builders import PROJECT, Play
 from tests.surfaces import check_books, check_month
 
 DAY = 86_400

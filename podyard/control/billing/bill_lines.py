@@ -28,7 +28,8 @@ EVENTS_SHOWN_MAX = 80  # of the resources on one page
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Explained:
-    """The charges of a line within its month, in order of resource and time; they sum to its exact amount."""
+    """The charges of a line within its month, ordered by the names of the resources and by time. They sum to its exact
+    amount."""
 
     line: str
     month: str
@@ -77,7 +78,7 @@ def explain(uow: UnitOfWork, card: RateCard, principal: Principal, project: str,
         as_of, charges = invoice.as_of, bill_of_issued(uow, card, found, invoice).charges
     mine = (c for c in charges if line_id(c.sku_id, c.price.nanos) == line)
     parts = [part for charge in mine for part in within(charge, window)]
-    parts.sort(key=lambda part: (part.resource_id, part.start_second))
+    parts.sort(key=lambda part: (names.get(part.resource_id, ""), part.resource_id, part.start_second))
     stated = _stated(invoice, line) if invoice else None
     if not parts and stated is None:
         raise no_line(month, line)

@@ -27,8 +27,8 @@ _LOWER_AFTER = re.compile("_([a-z])")
 
 
 class DocumentLine(NamedTuple):
-    """`unit_seconds` times `unit_price` is the exact amount, per hour or month as `unit` says. `quantity` is the same in
-    that unit, with 12 decimals where it needs more. `price_version` is the first of `price_versions`."""
+    """`unit_seconds` times `unit_price` is the exact amount, per hour or month as `unit` says. `quantity` is the same
+    in that unit, rounded to 12 decimals. `price_version` is the first of `price_versions`."""
 
     id: str
     sku: str

@@ -52,8 +52,8 @@ def preview(uow: UnitOfWork, card: RateCard, principal: Principal, project: str,
 
 
 def is_reproduced(uow: UnitOfWork, card: RateCard, issued: IssuedInvoice) -> bool:
-    """Whether the document of an issued invoice comes out again, computed from the events that it knew of and the prices
-    of then."""
+    """Whether the document of an issued invoice is computed again, from the events that it knew of and the prices of
+    then."""
     account = accounts.of(uow, issued.project)
     then = bills.card_of_then(uow, card, issued.issued_at)
     found = compute(uow, then, account, issued.month, issued.as_of, issued.last_event_seq, issued=True)

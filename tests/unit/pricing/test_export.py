@@ -131,7 +131,7 @@ def test_rows_that_are_not_those_of_the_invoice_are_refused() -> None:
     broken = ExportSource(
         found.statement, other.charges, other.commitments, other.resources, other.owners, found.exported_at
     )
-    with pytest.raises(PodyardError, match="differ from the invoice by -.* USD; no export is made") as raised:
+    with pytest.raises(PodyardError, match=r"differ from the invoice by -.* USD; no export is made") as raised:
         list(rows(broken, "day"))
     assert raised.value.code is Code.DATA_LOSS
 
