@@ -19,8 +19,8 @@ from podyard.domain.account import Account
 from podyard.domain.invoice import Credit, IssuedInvoice, Purchase
 from podyard.domain.usage import UsageRecord
 from podyard.http import several_units
+from podyard.pricing.amounts import amount_of
 from podyard.pricing.current_card import default_rate_card
-from podyard.pricing.rating import amount_of
 
 router = APIRouter(prefix="/podyard/v1/projects/{project}", route_class=deps.Route)
 

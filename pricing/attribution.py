@@ -16,7 +16,7 @@ from podyard.base.intervals import Interval
 from podyard.base.money import Amount
 from podyard.domain.invoice import JobSpan
 from podyard.domain.usage import UsageRecord
-from podyard.pricing.rating import parts_per_second
+from podyard.pricing.amounts import parts_per_second
 
 IDLE = "idle"
 

@@ -11,16 +11,22 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from podyard.base.clock import PlatformTime
-from podyard.base.errors import invalid
+from podyard.base.errors import PodyardError, invalid
+from podyard.base.intervals import Interval, union_of_seconds
 from podyard.base.money import Amount
 from podyard.domain import months
+from podyard.domain.fleet import region_of
 from podyard.domain.invoice import Adjustment, BillingPolicy, Commitment, Credit, Invoice, JobSpan
-from podyard.domain.usage import Suspense, UsageEvent, UsageRecord
+from podyard.domain.node import UsageClass
+from podyard.domain.usage import BilledNode, Suspense, UsageEvent, UsageRecord
 from podyard.pricing import attribution, budgets, commitments, invoicing
+from podyard.pricing.amounts import cost_by_sku, total
 from podyard.pricing.attribution import Share
-from podyard.pricing.meter import Admitted, Metered, MeterPolicy, admit, meter_resource
-from podyard.pricing.rating import Rated, cost_by_sku, hold, rate, total
-from podyard.pricing.sku import Sku
+from podyard.pricing.meter import Admitted, Metered, MeterPolicy, admit, clamp, meter_resource, node_policy
+from podyard.pricing.rating import Rated, hold, rate
+from podyard.pricing.sku import RateCard, Sku
+
+NODE_KIND = "node"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -153,12 +159,12 @@ def _use(events: Iterable[UsageEvent], resources: Mapping[str, Resource], as_of:
                 raise invalid(f"event {history[0].event_id} names the unknown resource {resource_id}", "events")
             if resource_id in by_resource:
                 raise invalid(f"events of {resource_id} do not come together", "events")
-            metered = meter_resource(resource_id, history, resource.policy, as_of)
+            use = _rated(resource, meter_resource(resource_id, history, resource.policy, as_of))
+            metered, found = use.metered, use.rated
             used.seconds[resource_id] = metered.seconds
             used.waived[resource_id] = metered.waived_seconds
             if metered.open_since is not None:
                 used.open_since[resource_id] = metered.open_since
-            found = rate_resource(resource, metered)
             by_resource[resource_id] = (list(found.records), list(found.suspense))
     for resource_id in sorted(by_resource):
         records, suspense = by_resource.pop(resource_id)
@@ -167,11 +173,45 @@ def _use(events: Iterable[UsageEvent], resources: Mapping[str, Resource], as_of:
     return used
 
 
-def rate_resource(resource: Resource, metered: Metered) -> Rated:
+@dataclasses.dataclass(frozen=True, slots=True)
+class Use:
+    """What one resource used up to a moment, and the same at its prices."""
+
+    metered: Metered
+    rated: Rated
+
+
+def use_of(resource: Resource, history: Sequence[UsageEvent], as_of: PlatformTime) -> Use:
+    """`history`: the events of the resource in order of `seq`, each once."""
+    return _rated(resource, meter_resource(resource.resource_id, clamp(history), resource.policy, as_of))
+
+
+def use_until(resource: Resource, before: Metered, now: PlatformTime) -> Use:
+    """The use of a resource that was in use when it was metered before, and has had no event since (R1, R10)."""
+    assert before.open_since is not None
+    touched = Interval(before.open_since, now).touched_seconds()
+    return _rated(resource, dataclasses.replace(before, ranges=tuple(union_of_seconds((*before.ranges, touched)))))
+
+
+def _rated(resource: Resource, metered: Metered) -> Use:
     """Its seconds at their prices; without a price they are held."""
     if resource.sku is None:
-        return hold(metered, resource.held_because)
-    return rate(metered, resource.sku, resource.quantity)
+        return Use(metered, hold(metered, resource.held_because))
+    return Use(metered, rate(metered, resource.sku, resource.quantity))
+
+
+def node_resource(key: str, sku: Sku | None, quantity: int, usage: UsageClass, held_because: str = "") -> Resource:
+    """A node of a usage class. `sku` None: it has no price, as `held_because` says."""
+    return Resource(key, NODE_KIND, sku, quantity, node_policy(usage), held_because)
+
+
+def resource_of(card: RateCard, node: BilledNode) -> Resource:
+    """What the node is sold as. Without a price its seconds are held, with the reason."""
+    try:
+        sku, quantity = card.sku_for(node.accelerator_type, region_of(node.zone), node.usage_class)
+    except PodyardError as error:
+        return node_resource(node.key, None, 1, node.usage_class, error.message)
+    return node_resource(node.key, sku, quantity, node.usage_class)
 
 
 def _admit(events: Iterable[UsageEvent], grouped: bool) -> Iterator[Admitted]:

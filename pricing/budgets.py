@@ -12,8 +12,8 @@ from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.money import Amount
 from podyard.domain import months
 from podyard.domain.usage import UsageRecord
+from podyard.pricing.amounts import parts_per_second
 from podyard.pricing.commitments import is_payment
-from podyard.pricing.rating import parts_per_second
 
 DAY_SECONDS = 86_400
 FORECAST_DAYS = 7  # a week: working days and the others, and no older habits

@@ -21,8 +21,8 @@ from podyard.base.errors import invalid
 from podyard.domain import months
 from podyard.domain.invoice import Invoice, JobSpan
 from podyard.domain.usage import UsageRecord
+from podyard.pricing.amounts import parts_per_second
 from podyard.pricing.attribution import IDLE, Owned, ownership
-from podyard.pricing.rating import parts_per_second
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 HOUR_SECONDS = 3_600

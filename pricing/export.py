@@ -22,11 +22,11 @@ from podyard.base.errors import Code, PodyardError
 from podyard.base.money import NANOS_PER_UNIT, PARTS_PER_NANO, Amount, round_half_up
 from podyard.domain.invoice import Commitment, line_id
 from podyard.domain.usage import PriceUnit, PriceVersion, UsageRecord
+from podyard.pricing.amounts import parts_per_second
 from podyard.pricing.attribution import IDLE, Owned
 from podyard.pricing.commitments import OWN, is_payment
 from podyard.pricing.export_cover import Cover
 from podyard.pricing.export_slices import Slices
-from podyard.pricing.rating import parts_per_second
 
 DECIMALS = 12  # as the worked cases print exact amounts
 _PARTS_PER_UNIT = PARTS_PER_NANO * NANOS_PER_UNIT

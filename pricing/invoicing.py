@@ -17,7 +17,7 @@ from podyard.base.money import NANOS_PER_UNIT, PARTS_PER_NANO, Amount, round_hal
 from podyard.domain import months
 from podyard.domain.invoice import Adjustment, BillingPolicy, Credit, CreditLine, Invoice, InvoiceLine
 from podyard.domain.usage import PriceUnit, PriceVersion, UsageRecord
-from podyard.pricing.rating import parts_per_second
+from podyard.pricing.amounts import parts_per_second
 
 PARTS_PER_UNIT = PARTS_PER_NANO * NANOS_PER_UNIT
 

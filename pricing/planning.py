@@ -25,8 +25,8 @@ from podyard.base.rng import Random, Streams
 from podyard.domain.node import INTERRUPTIBLE, UsageClass
 from podyard.domain.slice import PREEMPTIBLE_LIFE_SECONDS
 from podyard.domain.usage import UsageEvent
-from podyard.pricing import rating
-from podyard.pricing.meter import meter_resource, node_policy
+from podyard.pricing import bill
+from podyard.pricing.amounts import total
 from podyard.pricing.sku import Sku
 
 SAMPLES = 4000  # the error of a P95 is then a third of a per cent of the runs: less than the model's own
@@ -155,19 +155,18 @@ def lives(run: Run, draws: Draws, index: int, start: PlatformTime) -> list[Life]
 def cost(nodes: Sequence[Life], usage: UsageClass, sku: Sku, quantity: int, start: PlatformTime) -> tuple[Amount, int]:
     """What the nodes of a run cost, and the seconds that are billed: by the meter and the rating of the bill itself."""
     amount, seconds = Amount(), 0
-    policy = node_policy(usage)
     for number, life in enumerate(nodes):
         name = f"plan-{number}"
         events = [
             UsageEvent(f"{name}-ready", name, 1, "READY", start.plus_seconds(life.ready)),
             UsageEvent(f"{name}-end", name, 2, life.ended_by, start.plus_seconds(life.end)),
         ]
-        metered = meter_resource(name, events, policy, events[-1].at)
-        rated = rating.rate(metered, sku, quantity)
-        if rated.suspense:
-            raise invalid(rated.suspense[0].reason, "price")
-        amount += rating.total(rated.records)
-        seconds += metered.seconds
+        resource = bill.node_resource(name, sku, quantity, usage)
+        use = bill.use_of(resource, events, events[-1].at)
+        if use.rated.suspense:
+            raise invalid(use.rated.suspense[0].reason, "price")
+        amount += total(use.rated.records)
+        seconds += use.metered.seconds
     return amount, seconds
 
 
@@ -228,7 +227,7 @@ def _billed_seconds(
     begin_nanos = start.nanos % NANOS_PER_SECOND + np.rint(ready * NANOS_PER_SECOND).astype(np.int64)
     end_nanos = start.nanos % NANOS_PER_SECOND + np.rint(end * NANOS_PER_SECOND).astype(np.int64)
     touched = -(-end_nanos // NANOS_PER_SECOND) - begin_nanos // NANOS_PER_SECOND
-    free_nanos = node_policy(run.usage).preempt_free_seconds * NANOS_PER_SECOND
+    free_nanos = bill.node_resource("", None, 1, run.usage).policy.preempt_free_seconds * NANOS_PER_SECOND
     free = preempted & (end_nanos - begin_nanos < free_nanos)
     billed: Integers = np.where(free | (end_nanos <= begin_nanos), 0, touched)
     return billed

@@ -1,7 +1,6 @@
-"""From billed seconds to exact amounts: rules R5 to R7 of the billing reference.
+"""From billed seconds to seconds at a price: rule R5 of the billing reference.
 
-Usage is priced by the time of use: seconds are split where a price version starts. Amounts are exact integers
-(podyard.base.money); they are rounded only to be shown.
+Usage is priced by the time of use: seconds are split where a price version starts. Only `bill.py` calls this module.
 """
 
 from __future__ import annotations
@@ -9,16 +8,12 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
-from podyard.base.money import PARTS_PER_NANO, SECONDS_PER_HOUR, SECONDS_PER_MONTH, Amount
-from podyard.domain.usage import PriceUnit, PriceVersion, Suspense, UsageRecord
+from podyard.domain.usage import PriceVersion, Suspense, UsageRecord
 from podyard.pricing.meter import Metered
 from podyard.pricing.sku import Sku
-
-# Parts of one nano for one unit and second: per hour, and per month of 730 hours.
-_PARTS_PER_NANO_SECOND = (PARTS_PER_NANO // SECONDS_PER_HOUR, PARTS_PER_NANO // SECONDS_PER_MONTH)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -81,25 +76,3 @@ def _split(seconds: range, cuts: Sequence[int]) -> Sequence[range]:
         return (seconds,) if seconds else ()
     edges = [seconds.start, *cuts[first:last], seconds.stop]
     return [range(a, b) for a, b in itertools.pairwise(edges)]
-
-
-def parts_per_second(record: UsageRecord) -> int:
-    """What each second of a record costs, in parts (R6)."""
-    return record.price.nanos * record.quantity * _PARTS_PER_NANO_SECOND[record.unit is PriceUnit.GIB_MONTH]
-
-
-def amount_of(record: UsageRecord) -> Amount:
-    """The exact cost of a record (R6)."""
-    return Amount(parts_per_second(record) * record.seconds)
-
-
-def total(records: Iterable[UsageRecord]) -> Amount:
-    return Amount(sum(parts_per_second(record) * record.seconds for record in records))
-
-
-def cost_by_sku(records: Iterable[UsageRecord]) -> Mapping[str, Amount]:
-    """Exact cost per SKU, by SKU id; a SKU that was not used is left out."""
-    costs: dict[str, int] = {}
-    for record in records:
-        costs[record.sku_id] = costs.get(record.sku_id, 0) + parts_per_second(record) * record.seconds
-    return {sku_id: Amount(costs[sku_id]) for sku_id in sorted(costs)}

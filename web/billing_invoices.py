@@ -20,9 +20,9 @@ from podyard.domain.account import Account
 from podyard.domain.invoice import IssuedInvoice, line_id
 from podyard.domain.usage import PriceUnit, UsageEvent, UsageRecord
 from podyard.http import context
+from podyard.pricing.amounts import amount_of
 from podyard.pricing.commitments import OWN
 from podyard.pricing.current_card import default_rate_card
-from podyard.pricing.rating import amount_of
 from podyard.web.billing_common import exactly, frame, make_once, pages, read, read_again
 from podyard.web.billing_stream import stream
 from podyard.web.commands import Command

@@ -17,9 +17,9 @@ from podyard.domain import months
 from podyard.domain.ledger import LedgerEntry
 from podyard.domain.usage import PriceUnit, UsageRecord
 from podyard.pricing import attribution, bill, budgets, commitments, invoicing, ledger
+from podyard.pricing.amounts import cost_by_sku, total
 from podyard.pricing.bill import Bill, Terms
 from podyard.pricing.case import Case, read_case
-from podyard.pricing.rating import cost_by_sku, total
 from podyard.pricing.replay import replay_line, result_of
 from tests.property.billing_cases import cases
 from tests.unit.pricing.slow_bill import slow_bill

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from podyard.base.clock import PlatformTime
 from podyard.domain.node import UsageClass
 from podyard.domain.usage import PriceUnit, UsageEvent
+from podyard.pricing.amounts import total
 from podyard.pricing.meter import Metered, MeterPolicy, admit, meter_resource, node_policy
-from podyard.pricing.rating import rate, total
+from podyard.pricing.rating import rate
 from podyard.pricing.sku import make_sku, make_version
 
 SECOND = 10**9

@@ -25,6 +25,7 @@ from podyard.db import outbox, platform_clock, usage_events
 from podyard.db.unit_of_work import Database
 from podyard.domain.budget import Budget, BudgetScope
 from podyard.domain.principal import PLATFORM
+from podyard.pricing.bill import resource_of
 from podyard.pricing.current_card import default_rate_card
 from tests.builders import FLEET, PROJECT, ZONE, Play, node_spec, request
 
@@ -245,7 +246,7 @@ def test_what_a_look_leaves_out_would_change_nothing(database: Database, clock: 
     def body(uow: Any) -> None:
         account = accounts.of(uow, PROJECT)
         facts = usage_events.facts(uow, PROJECT)
-        resources = {key: bills.resource_of(default_rate_card(), node) for key, node in facts.items()}
+        resources = {key: resource_of(default_rate_card(), node) for key, node in facts.items()}
         for period in periods:
             terms = bills.terms_of(uow, account)
             everything = bills.compute(uow, PROJECT, resources, terms, period.end).charges

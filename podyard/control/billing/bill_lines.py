@@ -18,8 +18,8 @@ from podyard.domain import months
 from podyard.domain.invoice import IssuedInvoice, line_id
 from podyard.domain.principal import Principal
 from podyard.domain.usage import PriceUnit, PriceVersion, UsageEvent, UsageRecord
-from podyard.pricing.bill import Bill
-from podyard.pricing.rating import total
+from podyard.pricing.amounts import total
+from podyard.pricing.bill import Bill, resource_of
 from podyard.pricing.sku import RateCard
 
 LINE_SHOWN_MAX = 200  # characters, in an error that says that there is no such line
@@ -100,7 +100,7 @@ def _stated(invoice: IssuedInvoice, line: str) -> Amount | None:
 def bill_of_issued(uow: UnitOfWork, card: RateCard, found: Snapshot, issued: IssuedInvoice) -> Bill:
     """The bill that an issued invoice was made of: of the events that it knew of, at the prices of then."""
     then = bills.card_of_then(uow, card, issued.issued_at)
-    resources = {key: bills.resource_of(then, node) for key, node in found.facts.items()}
+    resources = {key: resource_of(then, node) for key, node in found.facts.items()}
     return bills.compute(uow, found.project, resources, found.terms, issued.as_of, issued.last_event_seq)
 
 

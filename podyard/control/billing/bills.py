@@ -9,31 +9,17 @@ import dataclasses
 from collections.abc import Mapping
 
 from podyard.base.clock import PlatformTime
-from podyard.base.errors import PodyardError, failed_precondition
+from podyard.base.errors import failed_precondition
 from podyard.control.billing import commitments
 from podyard.db import accounts as account_rows
 from podyard.db import commitments as commitment_rows
 from podyard.db import prices, usage_events
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.account import Account
-from podyard.domain.fleet import region_of
-from podyard.domain.usage import BilledNode, Suspense, UsageRecord
+from podyard.domain.usage import Suspense, UsageRecord
 from podyard.pricing import bill, cards
 from podyard.pricing.bill import Bill, Resource, Terms
-from podyard.pricing.meter import node_policy
 from podyard.pricing.sku import RateCard
-
-NODE_KIND = "node"
-
-
-def resource_of(card: RateCard, facts: BilledNode) -> Resource:
-    """What the node is sold as. Without a price its seconds are held, with the reason."""
-    policy = node_policy(facts.usage_class)
-    try:
-        sku, quantity = card.sku_for(facts.accelerator_type, region_of(facts.zone), facts.usage_class)
-    except PodyardError as error:
-        return Resource(facts.key, NODE_KIND, None, 1, policy, held_because=error.message)
-    return Resource(facts.key, NODE_KIND, sku, quantity, policy)
 
 
 def compute(

@@ -31,10 +31,10 @@ from podyard.domain.recipes import is_program, manifest_of
 from podyard.domain.usage import BilledNode, UsageRecord
 from podyard.hardware.accelerator_types import parse
 from podyard.pricing import attribution
+from podyard.pricing.amounts import total
 from podyard.pricing.attribution import IDLE, Share
-from podyard.pricing.bill import Resource, Terms
+from podyard.pricing.bill import Resource, Terms, resource_of
 from podyard.pricing.commitments import OWN
-from podyard.pricing.rating import total
 from podyard.pricing.sku import RateCard
 
 Reported = Mapping[int, tuple[int, float]]  # as of `job_history.steps_of_project`, of one job
@@ -176,7 +176,7 @@ def costs(uow: UnitOfWork, card: RateCard, principal: Principal, project: str, m
     account = accounts.of(uow, project)
     window = _window(account, month, uow.now)
     facts = usage_events.facts(uow, project)
-    resources = {key: bills.resource_of(card, node) for key, node in facts.items()}
+    resources = {key: resource_of(card, node) for key, node in facts.items()}
     charges = _charges(uow, project, resources, bills.terms_of(uow, account), window)
     own = total(charge for charge in charges if charge.resource_id.startswith(OWN))
     spans = cost_dimensions.job_spans(uow, project, by_attempt=True)
@@ -216,9 +216,9 @@ def what_if(
     window = _window(account, month, uow.now)
     facts = usage_events.facts(uow, project)
     terms = bills.terms_of(uow, account)
-    actual = _charges(uow, project, {k: bills.resource_of(card, f) for k, f in facts.items()}, terms, window)
+    actual = _charges(uow, project, {k: resource_of(card, f) for k, f in facts.items()}, terms, window)
     others = {key: _apply_change(node, change) for key, node in facts.items()}
-    resources = {key: bills.resource_of(card, node) for key, node in others.items()}
+    resources = {key: resource_of(card, node) for key, node in others.items()}
     not_sold: list[str] = []
     if change.commitment_years is not None:
         bought, not_sold = _commitments(uow, card, project, others, change, change.commitment_years, window)
@@ -258,8 +258,8 @@ def _on_demand(card: RateCard, facts: Mapping[str, BilledNode]) -> dict[str, Res
     for key, node in facts.items():
         if node.usage_class not in INTERRUPTIBLE:
             continue
-        own = bills.resource_of(card, node)
-        other = bills.resource_of(card, dataclasses.replace(node, usage_class=UsageClass.ON_DEMAND))
+        own = resource_of(card, node)
+        other = resource_of(card, dataclasses.replace(node, usage_class=UsageClass.ON_DEMAND))
         if other.sku is not None:
             found[key] = dataclasses.replace(other, policy=own.policy)
     return found

@@ -23,9 +23,9 @@ from podyard.domain.budget import Budget, BudgetScope
 from podyard.domain.usage import BilledNode, UsageRecord
 from podyard.pricing import budgets as pure
 from podyard.pricing import commitments, explore
+from podyard.pricing.amounts import parts_per_second, total
 from podyard.pricing.attribution import IDLE, Owned
 from podyard.pricing.explore import Bucket, Cells
-from podyard.pricing.rating import parts_per_second, total
 
 # With more charges than this the forecast is made once a minute: it looks at all of them.
 FORECAST_EXACT_CHARGES = 5_000

@@ -23,7 +23,7 @@ from podyard.domain.usage import BilledNode
 from podyard.hardware.accelerator_types import parse
 from podyard.pricing import attribution
 from podyard.pricing.attribution import Owned
-from podyard.pricing.bill import Bill
+from podyard.pricing.bill import Bill, resource_of
 from podyard.pricing.export import Committed, ExportSource, Listed, ResourceFacts, Statement
 from podyard.pricing.sku import RateCard
 
@@ -56,7 +56,7 @@ def _source_of_issued(
     """From the events and prices that the invoice knew of. That its rows are those of the document is checked when they
     are made."""
     then = bills.card_of_then(uow, card, issued.issued_at)
-    resources = {key: bills.resource_of(then, node) for key, node in usage_events.facts(uow, account.project).items()}
+    resources = {key: resource_of(then, node) for key, node in usage_events.facts(uow, account.project).items()}
     terms = bills.terms_of(uow, account)
     bill = bills.compute(uow, account.project, resources, terms, issued.as_of, issued.last_event_seq)
     return _source(uow, card, account, from_json(issued.document), bill, by_job, issued.issued_at)
@@ -126,7 +126,7 @@ def _facts(uow: UnitOfWork, card: RateCard, project: str) -> dict[str, ResourceF
     found = {}
     for key, node in usage_events.facts(uow, project).items():
         more = exported.get(key)
-        resource = bills.resource_of(card, node)
+        resource = resource_of(card, node)
         found[key] = ResourceFacts(
             resource_id=key,
             name=node.name,

@@ -20,7 +20,7 @@ from podyard.domain.account import Account
 from podyard.domain.invoice import Invoice, IssuedInvoice
 from podyard.domain.ledger import LedgerTransaction
 from podyard.domain.principal import Principal
-from podyard.pricing.bill import Bill, Terms
+from podyard.pricing.bill import Bill, Terms, resource_of
 from podyard.pricing.invoicing import with_adjustments
 from podyard.pricing.sku import RateCard
 
@@ -75,7 +75,7 @@ def compute(
     if account.currency != accounts.USD and month not in account.rates:
         raise failed_precondition(f"no exchange rate of {account.currency} for {month}: set one in the billing account")
     facts = usage_events.facts(uow, account.project)
-    resources = {key: bills.resource_of(card, node) for key, node in facts.items()}
+    resources = {key: resource_of(card, node) for key, node in facts.items()}
     terms = terms_of(uow, account, month)
     bill = bills.compute(uow, account.project, resources, terms, as_of, last_seq)
     held = bills.suspense_in(bill, months.seconds_of(month, account.time_zone))

@@ -13,7 +13,7 @@ from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.job import JOB, Job
 from podyard.domain.principal import Principal
 from podyard.pricing import attribution
-from podyard.pricing.rating import total
+from podyard.pricing.amounts import total
 from podyard.pricing.sku import RateCard
 
 SPEED_STEPS_MAX = 100  # the speed is that of the newest steps: enough to smooth it, few enough to follow a change

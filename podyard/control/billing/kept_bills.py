@@ -19,15 +19,12 @@ from typing import Any
 
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import Code, PodyardError
-from podyard.base.intervals import Interval, union_of_seconds
-from podyard.control.billing import bills
 from podyard.db import usage_events
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.node import UsageClass
 from podyard.domain.usage import BilledNode, Suspense, UsageEvent, UsageRecord
 from podyard.pricing import bill
-from podyard.pricing.bill import Resource
-from podyard.pricing.meter import Metered, clamp, meter_resource
+from podyard.pricing.bill import Resource, Use, resource_of
 from podyard.pricing.sku import RateCard
 
 PROJECTS_KEPT = 4  # whose bills a process keeps: one of 50,000 nodes took some 400 MB with all of its pages
@@ -60,7 +57,7 @@ class Kept:
     suspense: Mapping[str, Sequence[Suspense]]
     seconds: Mapping[str, int]
     waived: Mapping[str, int]
-    running: Mapping[str, Metered]
+    running: Mapping[str, Use]
     unsettled: Sequence[str]
     closed: Sequence[UsageRecord]
     views: OrderedDict[Any, Future[Any]]
@@ -219,16 +216,16 @@ class _Making:
     def meter(self, node: BilledNode, history: Sequence[UsageEvent]) -> None:
         """All events of one resource, in their order."""
         key, resource = node.key, self._resource(node)
-        metered = meter_resource(key, clamp(history), resource.policy, self._as_of)
+        use = bill.use_of(resource, history, self._as_of)
+        metered, found = use.metered, use.rated
         for kept in (self._records, self._suspense, self._seconds, self._waived, self._running):
             kept.pop(key, None)
         self._facts[key], self._resources[key] = node, resource
         if max(event.at.nanos for event in history) > self._as_of.nanos:
             self._unsettled.append(key)
         if metered.open_since is not None:
-            self._running[key] = metered
+            self._running[key] = use
             return
-        found = bill.rate_resource(resource, metered)
         self._records[key] = found.records
         if found.suspense:
             self._suspense[key] = found.suspense
@@ -238,7 +235,7 @@ class _Making:
         """What it is sold as: looked up once for all nodes of its kind."""
         kind = (node.accelerator_type, node.zone, node.usage_class)
         if kind not in self._kinds:
-            self._kinds[kind] = bills.resource_of(self._card, node)
+            self._kinds[kind] = resource_of(self._card, node)
         return dataclasses.replace(self._kinds[kind], resource_id=node.key)
 
     def to_kept(self, last_seq: int, recent: int) -> Kept:
@@ -258,10 +255,3 @@ class _Making:
             closed=[record for key in sorted(self._records) for record in self._records[key]],
             views=OrderedDict(),
         )
-
-
-def until(metered: Metered, now: PlatformTime) -> Metered:
-    """A resource that is in use, and has had no event since it was metered, as it is metered now (R1, R10)."""
-    assert metered.open_since is not None
-    touched = Interval(metered.open_since, now).touched_seconds()
-    return dataclasses.replace(metered, ranges=tuple(union_of_seconds((*metered.ranges, touched))))

@@ -22,8 +22,8 @@ from podyard.domain.account import Account
 from podyard.domain.principal import Principal
 from podyard.domain.usage import BilledNode, Suspense, UsageRecord
 from podyard.pricing import bill, commitments
+from podyard.pricing.amounts import parts_per_second, total
 from podyard.pricing.bill import Resource, Terms
-from podyard.pricing.rating import parts_per_second, total
 from podyard.pricing.sku import RateCard
 
 VIEWS_KEPT = 64  # sums that pages have made of one project's bill
@@ -105,14 +105,14 @@ def snapshot(uow: UnitOfWork, card: RateCard, principal: Principal, project: str
     account = accounts.of(uow, project)
     terms = bills.terms_of(uow, account)
     kept = kept_bills.current(uow, card, project)
-    now = {key: kept_bills.until(metered, uow.now) for key, metered in kept.running.items()}
-    rated = [bill.rate_resource(kept.resources[key], metered) for key, metered in now.items()]
-    in_use = [record for found in rated for record in found.records]
+    running = {key: bill.use_until(kept.resources[key], use.metered, uow.now) for key, use in kept.running.items()}
+    now = {key: use.metered for key, use in running.items()}
+    in_use = [record for use in running.values() for record in use.rated.records]
     charges: Sequence[UsageRecord] = [*kept.closed, *in_use]
     if terms.commitments:
         own = commitments.own_charges(terms.commitments, uow.now)
         charges = [*own, *commitments.cover(charges, terms.commitments, uow.now)]
-    held = (*kept.suspense.values(), *(found.suspense for found in rated))
+    held = (*kept.suspense.values(), *(use.rated.suspense for use in running.values()))
     return Snapshot(
         project=project,
         as_of=uow.now,

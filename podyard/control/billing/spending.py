@@ -28,9 +28,9 @@ from podyard.domain.node import NodeSpec
 from podyard.domain.queued_resource import QueuedResourceRecord
 from podyard.domain.usage import UsageRecord
 from podyard.pricing import attribution
-from podyard.pricing.bill import Terms
+from podyard.pricing.amounts import total
+from podyard.pricing.bill import Terms, resource_of
 from podyard.pricing.current_card import default_rate_card
-from podyard.pricing.rating import total
 
 REFUSE, STOP = "refuse-new-nodes", "stop"
 REFUSED = "refuse"  # the kind of the events of requests that were refused
@@ -86,7 +86,7 @@ def charges(
         mine = frozenset(budgets.node_keys(uow, budget))
         wanted = [key for key in wanted if key in mine]
     facts = usage_events.facts(uow, account.project, wanted)
-    resources = {key: bills.resource_of(card, node) for key, node in facts.items()}
+    resources = {key: resource_of(card, node) for key, node in facts.items()}
     terms = bills.terms_of(uow, account) if whole else Terms()
     found: Sequence[UsageRecord] = bills.compute(uow, account.project, resources, terms, as_of, few=True).charges
     if budget.scope is BudgetScope.JOB:

@@ -6,18 +6,16 @@ import dataclasses
 from collections.abc import Sequence
 
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
-from podyard.base.errors import PodyardError
 from podyard.base.money import Amount
 from podyard.control.billing import accounts
 from podyard.db import state_changes, usage_events
 from podyard.db.unit_of_work import UnitOfWork
-from podyard.domain.fleet import region_of
 from podyard.domain.node import UsageClass
 from podyard.domain.principal import Principal
 from podyard.domain.state_change import StateChange
 from podyard.domain.usage import BilledNode, UsageEvent, UsageRecord
-from podyard.pricing.meter import Metered, clamp, meter_resource, node_policy
-from podyard.pricing.rating import Rated, hold, rate, total
+from podyard.pricing.amounts import total
+from podyard.pricing.bill import Use, resource_of, use_of
 from podyard.pricing.sku import RateCard
 
 EVENTS_PAGE_MAX = 10_000
@@ -86,17 +84,10 @@ def events(uow: UnitOfWork, principal: Principal, project: str, after_seq: int, 
 
 
 def _node_usage(card: RateCard, node: BilledNode, history: Sequence[UsageEvent], now: PlatformTime) -> NodeUsage:
-    metered = meter_resource(node.key, clamp(history), node_policy(node.usage_class), now)
-    sku_id: str | None = None
-    price: int | None = None
-    try:
-        sku, quantity = card.sku_for(node.accelerator_type, region_of(node.zone), node.usage_class)
-        rated = rate(metered, sku, quantity)
-        sku_id = sku.sku_id
-        version = sku.version_at(_price_moment(metered, now))
-        price = None if version is None else version.nanos * quantity
-    except PodyardError as error:
-        rated = hold(metered, error.message)
+    resource = resource_of(card, node)
+    use = use_of(resource, history, now)
+    metered, rated, sku = use.metered, use.rated, resource.sku
+    version = None if sku is None else sku.version_at(_price_moment(use, now))
     return NodeUsage(
         resource_key=node.key,
         name=node.name,
@@ -106,22 +97,18 @@ def _node_usage(card: RateCard, node: BilledNode, history: Sequence[UsageEvent],
         seconds=metered.seconds,
         waived_seconds=metered.waived_seconds,
         estimated=metered.is_estimated,
-        sku_id=sku_id,
-        price_nanos_per_hour=price,
+        sku_id=None if sku is None else sku.sku_id,
+        price_nanos_per_hour=None if version is None else version.nanos * resource.quantity,
         amount=total(rated.records),
-        held_because=_hold_reason(rated),
+        held_because=rated.suspense[0].reason if rated.suspense else None,
         first_second=metered.ranges[0].start if metered.ranges else None,
         last_second=metered.ranges[-1].stop - 1 if metered.ranges else None,
         records=rated.records,
     )
 
 
-def _price_moment(metered: Metered, now: PlatformTime) -> PlatformTime:
+def _price_moment(use: Use, now: PlatformTime) -> PlatformTime:
     """A node that is metered on has the price of now, one that has ended that of its last second."""
-    if metered.is_estimated or not metered.ranges:
+    if use.metered.is_estimated or not use.metered.ranges:
         return now
-    return PlatformTime((metered.ranges[-1].stop - 1) * NANOS_PER_SECOND)
-
-
-def _hold_reason(rated: Rated) -> str | None:
-    return rated.suspense[0].reason if rated.suspense else None
+    return PlatformTime((use.metered.ranges[-1].stop - 1) * NANOS_PER_SECOND)

@@ -20,7 +20,7 @@ from podyard.base.intervals import Interval
 from podyard.base.money import Amount
 from podyard.domain.invoice import BillingPolicy
 from podyard.domain.usage import UsageEvent
-from podyard.pricing import attribution, bill, budgets, case, invoicing, meter, rating
+from podyard.pricing import amounts, attribution, bill, budgets, case, invoicing, meter, rating
 from podyard.pricing.replay import replay_line
 from podyard.pricing.sku import Sku
 from tests.unit.pricing import invented
@@ -319,8 +319,8 @@ def the_first_price_holds_before_it_starts(patch: Patch) -> None:
 
 
 def other_rate(patch: Patch, change: Callable[[Any, int], Any]) -> None:
-    original = rating.parts_per_second
-    for place in (rating, invoicing, attribution, budgets):
+    original = amounts.parts_per_second
+    for place in (amounts, invoicing, attribution, budgets):
         patch.setattr(place, "parts_per_second", lambda record: change(record, original(record)))
 
 

@@ -10,9 +10,10 @@ from podyard.base.errors import Code, PodyardError
 from podyard.domain.fleet_file import instant_fleet
 from podyard.domain.node import UsageClass
 from podyard.domain.usage import PriceUnit
+from podyard.pricing.amounts import total
 from podyard.pricing.current_card import default_rate_card
 from podyard.pricing.meter import Metered
-from podyard.pricing.rating import hold, rate, total
+from podyard.pricing.rating import hold, rate
 from podyard.pricing.sku import make_sku, make_version
 
 AT = PlatformTime.from_rfc3339("2026-11-21T00:00:00Z")

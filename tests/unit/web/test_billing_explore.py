@@ -16,8 +16,8 @@ from podyard.domain import months
 from podyard.domain.invoice import JobSpan
 from podyard.domain.usage import PriceUnit, PriceVersion, UsageRecord
 from podyard.pricing import explore
+from podyard.pricing.amounts import total
 from podyard.pricing.explore import Bucket
-from podyard.pricing.rating import total
 
 LA = "America/Los_Angeles"
 PRICE = PriceVersion("p", PlatformTime(0), 1_350_000_007, "test")

@@ -22,6 +22,8 @@ from podyard.db.unit_of_work import Database, UnitOfWork
 from podyard.domain.principal import PLATFORM
 from podyard.http.context import Platform
 from podyard.http.several_units import read_snapshot
+from podyard.pricing import bill
+from podyard.pricing.bill import Resource, resource_of
 from podyard.pricing.current_card import default_rate_card
 from podyard.settings import from_environment
 from podyard.web import billing_ahead
@@ -45,13 +47,13 @@ def play(database: Database, clock: ManualClock) -> Play:
 def metered(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The resources that were metered from their events, in order."""
     found: list[str] = []
-    real = kept_bills.meter_resource
+    real = bill.use_of
 
-    def counted(resource_id: str, *rest: Any) -> Any:
-        found.append(resource_id)
-        return real(resource_id, *rest)
+    def counted(resource: Resource, *rest: Any) -> Any:
+        found.append(resource.resource_id)
+        return real(resource, *rest)
 
-    monkeypatch.setattr(kept_bills, "meter_resource", counted)
+    monkeypatch.setattr(bill, "use_of", counted)
     return found
 
 
@@ -60,7 +62,7 @@ def _snapshot(uow: UnitOfWork) -> snapshots.Snapshot:
 
 
 def _same_as_all(uow: UnitOfWork, found: snapshots.Snapshot) -> None:
-    resources = {key: bills.resource_of(CARD, node) for key, node in event_rows.facts(uow, PROJECT).items()}
+    resources = {key: resource_of(CARD, node) for key, node in event_rows.facts(uow, PROJECT).items()}
     terms = bills.terms_of(uow, accounts.of(uow, PROJECT))
     whole = bills.compute(uow, PROJECT, resources, terms, uow.now)
     by_time = sorted([*found.closed, *found.open], key=lambda record: (record.resource_id, record.start_second))

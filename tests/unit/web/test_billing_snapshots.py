@@ -17,6 +17,7 @@ from podyard.db.tables_billing import usage_events
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.node import UsageClass
 from podyard.domain.principal import PLATFORM, Principal
+from podyard.pricing.bill import resource_of
 from podyard.pricing.current_card import default_rate_card
 from podyard.web import billing
 from tests.builders import PROJECT, Play
@@ -34,7 +35,7 @@ def _agrees(play: Play) -> snapshots.Snapshot:
     def body(uow: UnitOfWork) -> snapshots.Snapshot:
         found = _kept(uow)
         terms = bills.terms_of(uow, accounts.of(uow, PROJECT))
-        resources = {key: bills.resource_of(CARD, node) for key, node in event_rows.facts(uow, PROJECT).items()}
+        resources = {key: resource_of(CARD, node) for key, node in event_rows.facts(uow, PROJECT).items()}
         whole = bills.compute(uow, PROJECT, resources, terms, uow.now)
 
         def by_time(records: Any) -> list[Any]:

@@ -1,0 +1,33 @@
+"""What used seconds cost: rule R6 of the billing reference. Amounts are exact integers (podyard.base.money)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from podyard.base.money import PARTS_PER_NANO, SECONDS_PER_HOUR, SECONDS_PER_MONTH, Amount
+from podyard.domain.usage import PriceUnit, UsageRecord
+
+# Parts of one nano for one unit and second: per hour, and per month of 730 hours.
+_PARTS_PER_NANO_SECOND = (PARTS_PER_NANO // SECONDS_PER_HOUR, PARTS_PER_NANO // SECONDS_PER_MONTH)
+
+
+def parts_per_second(record: UsageRecord) -> int:
+    """What each second of a record costs, in parts (R6)."""
+    return record.price.nanos * record.quantity * _PARTS_PER_NANO_SECOND[record.unit is PriceUnit.GIB_MONTH]
+
+
+def amount_of(record: UsageRecord) -> Amount:
+    """The exact cost of a record (R6)."""
+    return Amount(parts_per_second(record) * record.seconds)
+
+
+def total(records: Iterable[UsageRecord]) -> Amount:
+    return Amount(sum(parts_per_second(record) * record.seconds for record in records))
+
+
+def cost_by_sku(records: Iterable[UsageRecord]) -> Mapping[str, Amount]:
+    """Exact cost per SKU, by SKU id; a SKU that was not used is left out."""
+    costs: dict[str, int] = {}
+    for record in records:
+        costs[record.sku_id] = costs.get(record.sku_id, 0) + parts_per_second(record) * record.seconds
+    return {sku_id: Amount(costs[sku_id]) for sku_id in sorted(costs)}
