@@ -28,7 +28,7 @@ from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.machine import Machine
 from podyard.domain.node import NodeRecord
 from podyard.loop import steps
-from podyard.pricing import meter
+from podyard.pricing import bill, meter, rating
 from tests.simulation.mutant import (
     ENDS_UNDER_A_JOB,
     LOST_AND_FOUND,
@@ -182,11 +182,9 @@ def usage_ends_a_second_late(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("I6", 0, 2, 3)
 def a_preempted_node_is_billed(patch: pytest.MonkeyPatch) -> None:
-    from podyard.control.billing import usages
-
-    policy = usages.node_policy
+    policy = meter.node_policy
     states = frozenset({"READY", "PREEMPTED"})
-    patch.setattr(usages, "node_policy", lambda usage: dataclasses.replace(policy(usage), billable_states=states))
+    patch.setattr(bill, "node_policy", lambda usage: dataclasses.replace(policy(usage), billable_states=states))
 
 
 @mutant("I6", 4, 9, 11)
@@ -213,10 +211,8 @@ def the_meter_does_not_hear_of_a_stop(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("I6", 0, 1, 2)
 def usage_is_priced_for_one_chip_more(patch: pytest.MonkeyPatch) -> None:
-    from podyard.control.billing import usages
-
-    rate = usages.rate
-    patch.setattr(usages, "rate", lambda metered, sku, quantity: rate(metered, sku, quantity + 1))
+    rate = rating.rate
+    patch.setattr(bill, "rate", lambda metered, sku, quantity: rate(metered, sku, quantity + 1))
 
 
 # I7: an operation ends exactly once.
