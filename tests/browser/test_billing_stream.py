@@ -16,7 +16,6 @@ import pytest
 
 from podyard.base.errors import Code, PodyardError
 from podyard.control.billing import kept_bills
-from podyard.pricing.current_card import default_rate_card
 from podyard.web import billing, billing_stream, billing_turns
 from tests.browser.conftest import open_browser
 from tests.browser.test_billing import BILLING, PAGE_PROBE, Console, open_console
@@ -75,7 +74,7 @@ def streamed(yard: Console, path: str) -> Iterator[tuple[httpx.Response, Iterato
 
 
 SKU = "tpu-v2-device/us-central1/on-demand"
-LINE = urlencode({"sku": SKU, "version": default_rate_card().skus[SKU].versions[0].version_id})
+LINE = urlencode({"id": f"{SKU}@4.50"})
 HELD_PAGES = (
     "", "/explorer", "/explorer?by=invoice", "/runs", "/idle", "/spot", "/commitments", "/budgets",
     "/what-if?usage=spot", "/invoices/2026-03", f"/invoices/2026-03/line?{LINE}",
@@ -90,8 +89,8 @@ REFUSED = {
     "/what-if?usage=nonsense": 400,
     "/invoices/nonsense": 400,
     "/invoices/2026-01": 404,
-    "/invoices/2026-03/line?sku=nonsense&version=1": 404,
-    f"/invoices/2026-03/line?sku={SKU}&version=1": 404,
+    "/invoices/2026-03/line?id=nonsense": 404,
+    f"/invoices/2026-03/line?id={SKU}@4.51": 404,
 }
 
 

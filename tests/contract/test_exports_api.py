@@ -214,7 +214,7 @@ def test_the_printed_page_has_what_the_invoice_says(yard: Yard) -> None:
     html = _file(yard, f"{CONSOLE}/2026-03/print").text
     assert "<script" not in html
     assert '<html lang="en-GB">' in html
-    assert html.count('scope="col"') == 7
+    assert html.count('scope="col"') == 6
     assert html.count('scope="row"') >= len(document["lines"]) + 5
     for amount in _amounts(document):
         assert f">{amount}<" in html, amount

@@ -119,7 +119,7 @@ def check_control(number: int) -> list[str]:
 
 
 def _print_table(findings: Sequence[Finding]) -> None:
-    width = max(len(item.name) for item in findings)
+    width = max((len(item.name) for item in findings), default=0)
     print(f"{'bug':{width}}  {'breaks':6}  seconds  found by")
     for item in findings:
         by = item.by or f"MISSED: {item.why}"
@@ -153,6 +153,11 @@ def main(argv: Sequence[str]) -> int:
         control = pool.map_async(check_control, range(2), chunksize=1)
         findings = pool.map(look_for, names, chunksize=1)
         broken = [what for found in control.get() for what in found]
+    return conclude(findings, broken)
+
+
+def conclude(findings: Sequence[Finding], broken: Sequence[str]) -> int:
+    """Prints the table and what fails without any bug; returns the exit code."""
     _print_table(findings)
     missed = [item.name for item in findings if not item.by]
     print(f"{len(findings) - len(missed)} of {len(findings)} bugs are found")
