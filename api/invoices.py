@@ -249,7 +249,7 @@ def explain(request: Request, project: str, month: str) -> LineAnswer:
         "unitSeconds": found.unit_seconds,
         "seconds": found.seconds,
         "amount": found.amount.text(EXACT_DECIMALS),
-        "records": [_rated(part, found.names.get(part.resource_id, part.resource_id)) for part in shown],
+        "records": [_to_record(part, found.names.get(part.resource_id, part.resource_id)) for part in shown],
         **deps.next_page(deps.page_token(str(first + size)) if is_more else None),
     }
 
@@ -381,7 +381,7 @@ def _invoice_answer(invoice: IssuedInvoice) -> InvoiceAnswer:
     }
 
 
-def _rated(part: UsageRecord, resource: str) -> RatedAnswer:
+def _to_record(part: UsageRecord, resource: str) -> RatedAnswer:
     return {
         "resource": resource,
         "startTime": PlatformTime(part.start_second * NANOS_PER_SECOND).rfc3339(),

@@ -159,7 +159,7 @@ def _use(events: Iterable[UsageEvent], resources: Mapping[str, Resource], as_of:
                 raise invalid(f"event {history[0].event_id} names the unknown resource {resource_id}", "events")
             if resource_id in by_resource:
                 raise invalid(f"events of {resource_id} do not come together", "events")
-            use = _rated(resource, meter_resource(resource_id, history, resource.policy, as_of))
+            use = _price(resource, meter_resource(resource_id, history, resource.policy, as_of))
             metered, found = use.metered, use.rated
             used.seconds[resource_id] = metered.seconds
             used.waived[resource_id] = metered.waived_seconds
@@ -183,17 +183,17 @@ class Use:
 
 def use_of(resource: Resource, history: Sequence[UsageEvent], as_of: PlatformTime) -> Use:
     """`history`: the events of the resource in order of `seq`, each once."""
-    return _rated(resource, meter_resource(resource.resource_id, clamp(history), resource.policy, as_of))
+    return _price(resource, meter_resource(resource.resource_id, clamp(history), resource.policy, as_of))
 
 
 def use_until(resource: Resource, before: Metered, now: PlatformTime) -> Use:
     """The use of a resource that was in use when it was metered before, and has had no event since (R1, R10)."""
     assert before.open_since is not None
     touched = Interval(before.open_since, now).touched_seconds()
-    return _rated(resource, dataclasses.replace(before, ranges=tuple(union_of_seconds((*before.ranges, touched)))))
+    return _price(resource, dataclasses.replace(before, ranges=tuple(union_of_seconds((*before.ranges, touched)))))
 
 
-def _rated(resource: Resource, metered: Metered) -> Use:
+def _price(resource: Resource, metered: Metered) -> Use:
     """Its seconds at their prices; without a price they are held."""
     if resource.sku is None:
         return Use(metered, hold(metered, resource.held_because))

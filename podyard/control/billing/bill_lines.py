@@ -79,7 +79,7 @@ def explain(uow: UnitOfWork, card: RateCard, principal: Principal, project: str,
     mine = (c for c in charges if line_id(c.sku_id, c.price.nanos) == line)
     parts = [part for charge in mine for part in within(charge, window)]
     parts.sort(key=lambda part: (names.get(part.resource_id, ""), part.resource_id, part.start_second))
-    stated = _stated(invoice, line) if invoice else None
+    stated = _amount_on(invoice, line) if invoice else None
     if not parts and stated is None:
         raise no_line(month, line)
     explained = Explained(line, month, issued, as_of, parts, names)
@@ -93,7 +93,7 @@ def no_line(month: str, line: str) -> PodyardError:
     return PodyardError(Code.NOT_FOUND, f"the invoice of {month} has no line {line[:LINE_SHOWN_MAX]!r}")
 
 
-def _stated(invoice: IssuedInvoice, line: str) -> Amount | None:
+def _amount_on(invoice: IssuedInvoice, line: str) -> Amount | None:
     return next((Amount(int(one.parts)) for one in from_json(invoice.document).lines if one.id == line), None)
 
 
