@@ -102,11 +102,13 @@ class InvoiceList(TypedDict):
 
 
 class InvoiceAnswer(TypedDict):
-    """`state` is ISSUED, DRAFT (a preview of an open month) or EMPTY: then there is nothing to invoice."""
+    """`state` is ISSUED, DRAFT (a preview of an open month) or EMPTY: then there is nothing to invoice. `held`: what of
+    a draft has no price, and why."""
 
     month: str
     state: str
     invoice: NotRequired[dict[str, Any]]
+    held: NotRequired[list[str]]
     sha256: NotRequired[str]
     issueTime: NotRequired[Timestamp]
 
@@ -225,7 +227,7 @@ def preview(request: Request, project: str) -> InvoiceAnswer:
     found = deps.read(request, lambda uow: invoices.preview(uow, default_rate_card(), caller, project, month))
     if found.document is None:
         return {"month": found.month, "state": "EMPTY"}
-    return {"month": found.month, "state": "DRAFT", "invoice": to_json(found.document)}
+    return {"month": found.month, "state": "DRAFT", "invoice": to_json(found.document), "held": list(found.held)}
 
 
 @router.get("/invoices/{month}:explain", openapi_extra=deps.asks(LINE, *deps.PAGING))

@@ -130,7 +130,7 @@ def _agent_token(path: Path, clock: RealClock) -> str:
     deadline = clock.monotonic_seconds() + AGENT_TOKEN_SECONDS_MAX
     while not path.exists() or not path.read_text(encoding="ascii").strip():
         if clock.monotonic_seconds() > deadline:
-            raise PodyardError(Code.UNAVAILABLE, f"{path} does not exist, so the API cannot start")
+            raise PodyardError(Code.UNAVAILABLE, f"the API has not started: it has not created {path}")
         clock.sleep(AGENT_TOKEN_POLL_SECONDS)
     return path.read_text(encoding="ascii").strip()
 

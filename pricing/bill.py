@@ -186,11 +186,12 @@ def use_of(resource: Resource, history: Sequence[UsageEvent], as_of: PlatformTim
     return _price(resource, meter_resource(resource.resource_id, clamp(history), resource.policy, as_of))
 
 
-def use_until(resource: Resource, before: Metered, now: PlatformTime) -> Use:
+def use_until(resource: Resource, before: Use, now: PlatformTime) -> Use:
     """The use of a resource that was in use when it was metered before, and has had no event since (R1, R10)."""
-    assert before.open_since is not None
-    touched = Interval(before.open_since, now).touched_seconds()
-    return _price(resource, dataclasses.replace(before, ranges=tuple(union_of_seconds((*before.ranges, touched)))))
+    metered = before.metered
+    assert metered.open_since is not None
+    touched = Interval(metered.open_since, now).touched_seconds()
+    return _price(resource, dataclasses.replace(metered, ranges=tuple(union_of_seconds((*metered.ranges, touched)))))
 
 
 def _price(resource: Resource, metered: Metered) -> Use:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
-from podyard.base.money import SECONDS_PER_HOUR, Amount, round_half_up
+from podyard.base.money import Amount, round_half_up
 from podyard.domain.usage import PriceUnit
 from podyard.pricing.export import DECIMALS, ExportRow, ExportSource, ResourceFacts, RowKind, in_currency
 from podyard.pricing.export_table import Exported, Number, json_lines, moment, number
@@ -21,7 +21,6 @@ _COST_TYPES: Mapping[RowKind, str] = {
     RowKind.ADJUSTMENT: "adjustment",
     RowKind.ROUNDING: "rounding_error",
 }
-_SECONDS_OF_MONTH = 730 * SECONDS_PER_HOUR
 Fields = dict[str, Any]
 
 
@@ -102,11 +101,10 @@ def _usage(row: ExportRow) -> Fields:
     if row.unit is None:
         return {"amount": None, "unit": None, "amount_in_pricing_units": None, "pricing_unit": None}
     monthly = row.unit is PriceUnit.GIB_MONTH
-    priced = row.unit_seconds * 10**DECIMALS
     return {
         "amount": row.unit_seconds,
         "unit": "seconds",
-        "amount_in_pricing_units": number(round_half_up(priced, _SECONDS_OF_MONTH if monthly else SECONDS_PER_HOUR)),
+        "amount_in_pricing_units": number(row.unit.quantity(row.unit_seconds, DECIMALS)),
         "pricing_unit": "month" if monthly else "hour",
     }
 

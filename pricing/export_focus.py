@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 
-from podyard.base.money import NANOS_PER_UNIT, SECONDS_PER_HOUR, SECONDS_PER_MONTH, Amount, minor_text, round_half_up
+from podyard.base.money import NANOS_PER_UNIT, Amount, minor_text, round_half_up
 from podyard.domain.node import UsageClass
 from podyard.domain.usage import PriceUnit
 from podyard.pricing.commitments import is_payment
@@ -176,8 +176,7 @@ def _money(said: Statement, row: ExportRow, charge: _Charge) -> Fields:
 
 
 def _quantity(unit: PriceUnit, unit_seconds: int) -> Number:
-    divisor = SECONDS_PER_MONTH if unit is PriceUnit.GIB_MONTH else SECONDS_PER_HOUR
-    return number(round_half_up(unit_seconds * 10**DECIMALS, divisor))
+    return number(unit.quantity(unit_seconds, DECIMALS))
 
 
 def exact(value: Fraction) -> Number:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -14,6 +15,7 @@ from podyard.base.money import minor_text, quantity_text, without_zeros
 from podyard.control.billing import accounts, bill_lines, invoices
 from podyard.control.billing.bill_lines import Explained
 from podyard.control.billing.invoice_document import DocumentLine, InvoiceDocument, from_json, quantity_of
+from podyard.control.billing.invoices import Computed
 from podyard.control.billing.snapshots import Snapshot
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.account import Account
@@ -79,17 +81,17 @@ def _there(uow: UnitOfWork, request: Request, project: str, month: str) -> int:
 def show(request: Request, project: str, month: str) -> Response:
     caller = context.principal(request)
 
-    def body(uow: UnitOfWork, found: Snapshot) -> tuple[InvoiceDocument | None, IssuedInvoice | None]:
+    def body(uow: UnitOfWork, found: Snapshot) -> tuple[InvoiceDocument | None, IssuedInvoice | None, Sequence[str]]:
         account, card = found.account, default_rate_card()
         if accounts.check_month(month) < account.next_month:
             issued = invoices.get(uow, caller, project, month)
-            return from_json(issued.document), issued
+            return from_json(issued.document), issued, ()
         _, draft = make_once(
-            found, ("draft", month), lambda: invoices.preview(uow, card, caller, project, month).document
+            found, ("draft", month), lambda: _draft(invoices.preview(uow, card, caller, project, month))
         )
-        return draft, None
+        return draft[0], None, draft[1]
 
-    document, issued = read(request, project, body)
+    document, issued, held = read(request, project, body)
     return page(
         request,
         "billing_invoice.html",
@@ -97,12 +99,18 @@ def show(request: Request, project: str, month: str) -> Response:
         month=month,
         document=document,
         issued=issued,
+        held=held,
         lines=[] if document is None else [_line(project, month, line) for line in document.lines],
         files=[(name, _file(project, month, name)) for name in EXPORTS],
         printed=project_url(project, "invoices", month, "print"),
         pdf=project_url(project, "invoices", month, "pdf") if _has_pdf() else "",
         commands=[Command("podyard", f"podyard bill invoice {month} --project={project}")],
     )
+
+
+def _draft(found: Computed) -> tuple[InvoiceDocument | None, Sequence[str]]:
+    """What is kept of it: its document, and what has no price."""
+    return found.document, found.held
 
 
 def _has_pdf() -> bool:

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import click
 
 from podyard.base.errors import Code, PodyardError
-from podyard.base.money import money_text, quantity_text, without_zeros
+from podyard.base.money import money_text, nanos_from_decimal_text, price_text, quantity_text, without_zeros
 from podyard.cli.client import Client
 from podyard.cli.options import client_of, output_option, pairs, project_options
 from podyard.cli.output import emit, say
@@ -132,7 +132,8 @@ def explain(data: str | None, project: str | None, month: str, line: str, output
         return
     emit(records, output, _RECORDS)
     quantity = quantity_text(found["quantity"], PriceUnit(found["unit"]).plural)
-    click.echo(f"{quantity} at ${without_zeros(found['unitPrice'])} are ${without_zeros(found['amount'])}")
+    price, amount = price_text(nanos_from_decimal_text(found["unitPrice"])), money_text(found["amount"])
+    click.echo(f"{quantity} at {price} cost {amount} (exactly ${without_zeros(found['amount'])})")
 
 
 @click.command()
@@ -162,8 +163,8 @@ def _show(found: dict[str, Any], output: str) -> None:
         emit([{**line, "shown": _quantity(line)} for line in lines], output, _LINES)
         click.echo()
         emit(_sums(document), output, _SUMS)
-        for held in document["held"]:
-            say(f"not billed yet, since it has no price: {held['seconds']} s of {held['name']}")
+        for reason in found.get("held", [f"{one['seconds']} s of {one['name']}" for one in document["held"]]):
+            say(f"not billed, since it has no price: {reason}")
         click.echo(f"{document['number']} {found['state']} in {document['currency']} as of {document['asOf']}")
 
 

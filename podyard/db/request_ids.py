@@ -40,12 +40,8 @@ def list_all(uow: UnitOfWork) -> list[Request]:
 def claim(uow: UnitOfWork, key: Key, body_sha256: str) -> bool:
     """Whether the request is ours: no other unit has it, nor is making it."""
     values = {**_names(key), "body_sha256": body_sha256, "operation_id": None, "created": uow.now}
-    return (
-        uow.execute(
-            insert_with_conflict(request_ids, uow.connection.dialect).values(**values).on_conflict_do_nothing()
-        ).rowcount
-        == 1
-    )
+    made = insert_with_conflict(request_ids, uow.connection.dialect).values(**values)
+    return uow.execute(made.on_conflict_do_nothing()).rowcount == 1
 
 
 def set_operation(uow: UnitOfWork, key: Key, operation_id: str) -> None:

@@ -6,7 +6,7 @@ import dataclasses
 from enum import StrEnum
 
 from podyard.base.clock import PlatformTime
-from podyard.base.money import SECONDS_PER_HOUR, SECONDS_PER_MONTH
+from podyard.base.money import SECONDS_PER_HOUR, SECONDS_PER_MONTH, round_half_up
 from podyard.domain.node import UsageClass
 
 
@@ -25,6 +25,10 @@ class PriceUnit(StrEnum):
     def seconds(self) -> int:
         """Of the hour, or the month of 730 hours, that the price is for."""
         return SECONDS_PER_MONTH if self is PriceUnit.GIB_MONTH else SECONDS_PER_HOUR
+
+    def quantity(self, unit_seconds: int, decimals: int) -> int:
+        """Seconds times units in this unit, as an integer of its last decimal."""
+        return round_half_up(unit_seconds * 10**decimals, self.seconds)
 
     @property
     def plural(self) -> str:

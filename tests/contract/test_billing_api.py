@@ -312,7 +312,7 @@ def test_the_commands_do_the_same(yard: Yard, podyard: Callable[..., str]) -> No
     podyard("bill", "invoice", "2026-03", "--list", code=2)
     line = "tpu-v2-device/us-central1/on-demand@4.50"
     explained = podyard("bill", "explain", "2026-03", line)
-    assert "744 device-hours at $4.50 are $3348.00" in explained
+    assert "744 device-hours at $4.50 cost $3,348.00 (exactly $3348.00)" in explained
     assert "2026-04-01T00:00:00Z" in explained
     assert json.loads(podyard("bill", "explain", "2026-03", line, "-o", "json"))["records"][0]["seconds"] == 2_678_400
     podyard("bill", "explain", "2026-03", "nothing", code=1)

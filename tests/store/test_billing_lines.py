@@ -9,7 +9,7 @@ import pytest
 
 from podyard.base.clock import ManualClock
 from podyard.base.errors import Code, PodyardError
-from podyard.control.billing import accounts, bill_lines, closing, commitments, exports
+from podyard.control.billing import accounts, bill_lines, closing, commitments, exports, invoices
 from podyard.control.billing.exports import ExportRequest
 from podyard.control.billing.invoice_document import InvoiceDocument, canonical, from_json, same_facts, to_json
 from podyard.db import invoices as invoice_rows
@@ -104,7 +104,11 @@ def test_a_month_that_was_closed_without_what_has_no_price_is_no_fault(
     """The card knows the SKU from the 10th of March on; what was held keeps no words that a later card might change."""
     monkeypatch.setattr(closing, "default_rate_card", lambda: LATE)
     play.create("n")
-    play.turn(31 * DAY)
+    play.turn(DAY)
+    draft = play.database.read(lambda uow: invoices.preview(uow, LATE, PLATFORM, PROJECT, None))
+    (reason,) = draft.held
+    assert reason.endswith(f"/nodes/n: {SKU} has no price before 2026-03-10T12:34:56Z")
+    play.turn(30 * DAY)
     held_because = play.database.read(lambda uow: accounts.get(uow, PLATFORM, PROJECT)).held_because
     assert f"{SKU} has no price before 2026-03-10T12:34:56Z" in held_because
     row = several_units.close(play.database, LATE, PLATFORM, PROJECT, "2026-03", hold_suspense=True)
@@ -205,5 +209,8 @@ def test_a_document_of_the_old_form_says_the_same(play: Play) -> None:
     changed = dataclasses.replace(row, document=old)
     more = written._replace(total="1.00")
     assert not same_facts(changed.document, more)
+    assert not same_facts(json.dumps({**json.loads(old), "form": 3}).encode(), written)
+    for damaged in (b"", b"{}", b"[]", b"1", old[:-2]):
+        assert not same_facts(damaged, written)
     fewer = written._replace(lines=written.lines[1:])
     assert not same_facts(changed.document, fewer)

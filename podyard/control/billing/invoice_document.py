@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
-from podyard.base.money import PARTS_PER_NANO, Amount, minor_text, nanos_from_decimal_text, round_half_up
+from podyard.base.money import PARTS_PER_NANO, Amount, minor_text, nanos_from_decimal_text
+from podyard.base.spelling import camel_case
 from podyard.domain import months
 from podyard.domain.account import Account
 from podyard.domain.invoice import Invoice, InvoiceLine, line_id
@@ -23,7 +24,6 @@ from podyard.domain.usage import PriceUnit, Suspense
 FORM = 2  # of the documents that are written now
 EXACT_DECIMALS = 12  # as the worked cases print exact amounts; `parts` has the amount itself
 _UPPER = re.compile("[A-Z]")
-_LOWER_AFTER = re.compile("_([a-z])")
 
 
 class DocumentLine(NamedTuple):
@@ -186,15 +186,15 @@ def same_facts(issued: bytes, computed: InvoiceDocument) -> bool:
         return True
     try:
         then = from_json(issued)
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, AttributeError):
         return False  # it is damaged
-    if then.form == FORM:
+    if then.form != 1 or len(then.lines) != len(computed.lines):
         return False
     lines = [
         new._replace(price_versions=old.price_versions, unit_seconds=old.unit_seconds, quantity=old.quantity)
-        for old, new in zip(then.lines, computed.lines, strict=False)
+        for old, new in zip(then.lines, computed.lines, strict=True)
     ]
-    return len(then.lines) == len(computed.lines) and then == computed._replace(form=then.form, lines=lines)
+    return then == computed._replace(form=1, lines=lines)
 
 
 _PARTS: Mapping[str, Any] = {
@@ -206,8 +206,7 @@ _PARTS: Mapping[str, Any] = {
 
 
 def _spelt(found: Any) -> dict[str, Any]:
-    fields = found._asdict().items()
-    return {_LOWER_AFTER.sub(lambda match: match[1].upper(), name): value for name, value in fields}
+    return {camel_case(name): value for name, value in found._asdict().items()}
 
 
 def _read(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -240,7 +239,7 @@ def _line(line: InvoiceLine, amount: str, *, estimated: bool) -> DocumentLine:
 
 def quantity_of(unit_seconds: int, unit: PriceUnit) -> str:
     """Decimal text, with 12 decimals: 743.5 chip-hours are 2,676,600 unit-seconds."""
-    return minor_text(round_half_up(unit_seconds * 10**EXACT_DECIMALS, unit.seconds), EXACT_DECIMALS)
+    return minor_text(unit.quantity(unit_seconds, EXACT_DECIMALS), EXACT_DECIMALS)
 
 
 def _exact(amount: Amount) -> tuple[str, str]:

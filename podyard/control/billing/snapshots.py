@@ -105,7 +105,7 @@ def snapshot(uow: UnitOfWork, card: RateCard, principal: Principal, project: str
     account = accounts.of(uow, project)
     terms = bills.terms_of(uow, account)
     kept = kept_bills.current(uow, card, project)
-    running = {key: bill.use_until(kept.resources[key], use.metered, uow.now) for key, use in kept.running.items()}
+    running = {key: bill.use_until(kept.resources[key], use, uow.now) for key, use in kept.running.items()}
     now = {key: use.metered for key, use in running.items()}
     in_use = [record for use in running.values() for record in use.rated.records]
     charges: Sequence[UsageRecord] = [*kept.closed, *in_use]
