@@ -28,7 +28,7 @@ DECIMALS_MAX = 9  # of a currency: prices have no more
 
 _KEYS = ("id", "policy", "rate_card", "resources", "events", "as_of")
 _OPTIONAL = ("credits", "commitments", "jobs", "budget", "issued", "open_month")
-_REMARKS = ("title", "tags", "hand_checked", "expect")
+_REMARKS = ("title", "tags", "hand_checked", "note", "expect")
 _POLICY = (
     *("billable_states", "preempt_free_s", "vm_min_s", "invoice_tz"),
     *("rounding", "currency", "minor", "fx", "tax"),

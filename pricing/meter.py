@@ -1,8 +1,9 @@
 """From events to billed seconds: rules R1 to R5 and R10 of the billing reference, as one pure function.
 
 R1  Billed seconds are the distinct whole UTC seconds in which the resource was billable at any instant.
-R2  Billable are the policy's states only (READY for TPU). TPU has no minimum; a VM has one per run.
-R3  A first READY period that ends in PREEMPTED before `preempt_free_seconds` is free, for preemptible and spot.
+R2  Billable are the policy's states only (READY for TPU). TPU has no minimum; a VM has one per run, once it has ended.
+R3  A first READY period that ends in PREEMPTED before `preempt_free_seconds` is free, for preemptible and spot. A
+    period of no length does not count as one.
 R4  Order is by `seq`; a time before its predecessor's is clamped to it; a repeated state changes nothing; the same id
     with the same body is a duplicate, with another body it is quarantined and the first one wins.
 R10 A resource still in use is billed up to `as_of`, and what that gives is marked as estimated.
@@ -113,9 +114,10 @@ def meter_resource(resource_id: str, events: Sequence[UsageEvent], policy: Meter
     """Billed seconds of one resource up to `as_of`; `events` as `admit` orders them."""
     charged = _periods(events, policy, as_of)
     waived = 0
-    if charged and _is_free(charged[0], policy):
-        waived = len(charged[0].interval.touched_seconds())
-        charged = charged[1:]
+    first = next((period for period in charged if period.interval.start != period.interval.end), None)
+    if first is not None and _is_free(first, policy):
+        waived = len(first.interval.touched_seconds())
+        charged.remove(first)
     last = charged[-1] if charged else None
     return Metered(
         resource_id=resource_id,
@@ -149,11 +151,16 @@ def _is_free(first: _Period, policy: MeterPolicy) -> bool:
 
 
 def _padding(periods: Sequence[_Period], policy: MeterPolicy) -> list[range]:
-    """Seconds up to the minimum of each closed run that used any."""
+    """Seconds up to the minimum of each run that has ended. A second that two runs touch is the first one's, so that
+    each run has at least the minimum."""
     padding = []
+    before = range(0)
     for period in periods:
         touched = period.interval.touched_seconds()
-        missing = policy.minimum_run_seconds - len(touched)
-        if period.ended_by is not None and len(touched) and missing > 0:
+        if not touched:
+            continue
+        missing = policy.minimum_run_seconds - len(touched) + (touched.start in before)
+        if period.ended_by is not None and missing > 0:
             padding.append(range(touched.stop, touched.stop + missing))
+        before = touched
     return padding

@@ -169,7 +169,8 @@ def frame(project: str, tab: str, title: str = "", waiting: str = "") -> dict[st
 def budget_bar(found: BudgetState) -> dict[str, Any]:
     """A budget as a bar."""
     budget = found.budget
-    share = found.spent.parts / budget.amount.parts
+    # Of a budget of 0 the first billed second is all.
+    share = found.spent.parts / budget.amount.parts if budget.amount.parts else float(found.spent.parts > 0)
     beyond = found.spent.parts - budget.amount.parts
     return {
         "name": budget.name,

@@ -154,7 +154,7 @@ def _to_budget(uow: UnitOfWork, project: str, name: str, request: BudgetRequest)
         name=name,
         scope=BudgetScope(scope),
         scope_value=value,
-        amount=usd(request.amount, "amount", AMOUNT_NANOS_MAX),
+        amount=usd(request.amount, "amount", AMOUNT_NANOS_MAX, zero=True),
         period=request.period,
         thresholds=_shares(request.thresholds, "thresholds"),
         forecasts=_shares(request.forecasts, "forecasts"),

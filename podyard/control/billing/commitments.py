@@ -158,9 +158,10 @@ def list_credits(uow: UnitOfWork, principal: Principal, project: str) -> list[Cr
     return account_rows.credits_of(uow, project)
 
 
-def usd(text: str, field: str, most_nanos: int) -> Amount:
-    """An amount of US dollars above zero, with at most nine decimals; INVALID_ARGUMENT names the field."""
-    exact = accounts.positive_decimal(text, field)
+def usd(text: str, field: str, most_nanos: int, *, zero: bool = False) -> Amount:
+    """An amount of US dollars above zero (or zero, if `zero`), with at most nine decimals; INVALID_ARGUMENT names the
+    field."""
+    exact = accounts.decimal_of(text, field) if zero else accounts.positive_decimal(text, field)
     nanos = exact * NANOS_PER_UNIT
     if nanos.denominator != 1 or nanos > most_nanos:
         most = most_nanos // NANOS_PER_UNIT

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from podyard.base.clock import NANOS_PER_SECOND
+from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.intervals import Interval
 from podyard.base.money import Amount
 from podyard.domain.invoice import BillingPolicy
@@ -26,7 +26,7 @@ from podyard.pricing.sku import Sku
 from tests.unit.pricing import invented
 
 Patch = pytest.MonkeyPatch
-FILE = Path(__file__).parents[2] / "data" / "billing" / "cases_public.jsonl"
+FILES = [Path(__file__).parents[2] / "data" / "billing" / f"cases_{name}.jsonl" for name in ("public", "decided")]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,10 +51,10 @@ def mutant(rule: str, *caught_by: str) -> Callable[[Callable[[Patch], None]], Ca
 @functools.cache
 def lines() -> Mapping[str, bytes]:
     """All cases that can notice a mutant, by id: the worked ones, the invented ones, and one without a price."""
-    public = map(json.loads, FILE.read_text(encoding="utf-8").splitlines())
+    worked = [json.loads(line) for file in FILES for line in file.read_text(encoding="utf-8").splitlines()]
     card = [invented.price(invented.ON_DEMAND, "4.50", "10 10:30:00")]
     unpriced = invented.case("seconds without a price", invented.hour(), card=card)
-    return {found["id"]: json.dumps(found).encode() for found in [*public, *invented.CASES, unpriced]}
+    return {found["id"]: json.dumps(found).encode() for found in [*worked, *invented.CASES, unpriced]}
 
 
 @functools.cache
@@ -161,6 +161,31 @@ def a_short_run_is_billed_with_a_minute_on_top(patch: Patch) -> None:
     wrap(patch, meter, "_padding", lambda original, *a: [range(r.start, r.start + 60) for r in original(*a)])
 
 
+@mutant("R2", "D002a")
+def runs_that_touch_in_a_second_have_one_minimum(patch: Patch) -> None:
+    def merged(original: Any, periods: Any, policy: Any) -> Any:
+        whole = meter.union_of_seconds(period.interval.touched_seconds() for period in periods)
+        return [range(r.stop, r.start + policy.minimum_run_seconds) for r in whole]
+
+    wrap(patch, meter, "_padding", merged)
+
+
+@mutant("R2", "D003a", "no minimum for an open run")
+def an_open_run_has_its_minimum(patch: Patch) -> None:
+    def closed(original: Any, periods: Any, policy: Any) -> Any:
+        return original([dataclasses.replace(period, ended_by="STOPPED") for period in periods], policy)
+
+    wrap(patch, meter, "_padding", closed)
+
+
+@mutant("R2", "D001a", "D001b")
+def a_minimum_belongs_to_the_run(patch: Patch) -> None:
+    def before(original: Any, *args: Any) -> Any:
+        return [range(r.start - 60, r.stop - 60) for r in original(*args)]
+
+    wrap(patch, meter, "_padding", before)
+
+
 @mutant("R2", "B004", "B014")
 def tpus_have_a_minimum_too(patch: Patch) -> None:
     other_policy(patch, lambda p, _: dataclasses.replace(p, minimum_run_seconds=120))
@@ -212,6 +237,18 @@ def every_period_has_a_free_minute(patch: Patch) -> None:
     def periods(original: Any, events: Any, policy: Any, as_of: Any) -> Any:
         found = original(events, policy, as_of)
         return [p for index, p in enumerate(found) if index == 0 or not meter._is_free(p, policy)]
+
+    wrap(patch, meter, "_periods", periods)
+
+
+@mutant("R3", "D004a", "D004b")
+def a_period_of_no_length_is_the_first_one(patch: Patch) -> None:
+    def periods(original: Any, events: Any, policy: Any, as_of: Any) -> Any:
+        found = original(events, policy, as_of)
+        if found and not nanos_of(found[0]):
+            end = PlatformTime(found[0].interval.start.nanos + 1)
+            found[0] = meter._Period(Interval(found[0].interval.start, end), "STOPPED")
+        return found
 
     wrap(patch, meter, "_periods", periods)
 

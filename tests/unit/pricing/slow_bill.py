@@ -94,7 +94,8 @@ def billed_seconds(case: dict[str, Any], resource: dict[str, Any], events: list[
         if billable and since is None:
             since = clock
         if not billable and since is not None:
-            runs.append((since, clock, event["state"]))
+            if since < clock:
+                runs.append((since, clock, event["state"]))
             since = None
     if since is not None:
         runs.append((since, as_of, None))
@@ -103,10 +104,13 @@ def billed_seconds(case: dict[str, Any], resource: dict[str, Any], events: list[
         if ended_by == "PREEMPTED" and end - start < policy["preempt_free_s"]:
             del runs[0]
     seconds = sorted({s for start, end, _ in runs for s in touched(start, end)})
+    had: set[int] = set()
     for start, end, ended_by in runs:
-        of_run = list(touched(start, end))
-        if resource["kind"] == "vm" and of_run and ended_by is not None:
-            seconds += range(of_run[-1] + 1, of_run[0] + policy["vm_min_s"])
+        of_run = [s for s in touched(start, end) if s not in had]  # a second of two runs is the first one's
+        had.update(of_run)
+        if resource["kind"] == "vm" and ended_by is not None:
+            after = math.ceil(end)
+            seconds += range(after, after + policy["vm_min_s"] - len(of_run))
     return seconds
 
 

@@ -83,7 +83,7 @@ def recomputed(cycle: Cycle) -> dict[str, Fraction]:
                 first, stop = max(ready_since // NANOS, billed_until), (row.at + NANOS - 1) // NANOS
                 dollars[row.sku] += row.chips * price_of(cycle.prices[row.sku], first, stop)
                 billed_until = max(stop, billed_until)
-            ready_since, is_first = None, False
+            ready_since, is_first = None, is_first and row.at == ready_since
     return dict(dollars)
 
 

@@ -14,8 +14,10 @@ from podyard.pricing.replay import bill_of, replay_line, result_of
 from tests.unit.pricing import invented
 from tests.unit.pricing.slow_bill import slow_bill
 
-FILE = Path(__file__).parents[2] / "data" / "billing" / "cases_public.jsonl"
-CASES = {case["id"]: case for case in map(json.loads, FILE.read_text(encoding="utf-8").splitlines())}
+FOLDER = Path(__file__).parents[2] / "data" / "billing"
+# "decided" are ours, of rules that no document decides; each has the arithmetic in its note.
+FILES = [FOLDER / f"cases_{name}.jsonl" for name in ("public", "decided")]
+CASES = {case["id"]: case for f in FILES for case in map(json.loads, f.read_text(encoding="utf-8").splitlines())}
 INVENTED = {case["id"]: case for case in invented.CASES}
 SLOW_SECONDS_MAX = 8_000  # of resources in a case that the slow bill works, too
 
