@@ -1,4 +1,4 @@
-"""Bills that are wrong on purpose: months, commitments, credits, jobs, budgets and corrections (see mutants.py)."""
+"""Bills that are wrong on purpose: rounding, months, commitments, credits, jobs, budgets, corrections (see mutants.py)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,122 @@ from typing import Any
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.money import Amount
 from podyard.domain import months
-from podyard.domain.invoice import Adjustment
+from podyard.domain.invoice import Adjustment, BillingPolicy
 from podyard.pricing import attribution, bill, budgets, commitments, invoicing
 from podyard.pricing.attribution import IDLE, Owned
 from tests.unit.pricing.mutants import Patch, mutant, wrap
+
+# R7: rounding, conversion, tax.
+
+
+def other_rounding(patch: Patch, rounding: Callable[[int, int], int]) -> None:
+    patch.setattr(invoicing, "round_half_up", rounding)
+
+
+@mutant("R7", "B009", "yen: 12.5 is 13")
+def halves_go_to_even(patch: Patch) -> None:
+    def half_even(numerator: int, denominator: int) -> int:
+        low, rest = divmod(numerator, denominator)
+        return low + (2 * rest > denominator or (2 * rest == denominator and low % 2 == 1))
+
+    other_rounding(patch, half_even)
+
+
+@mutant("R7", "B004", "B050")
+def fractions_are_cut_off(patch: Patch) -> None:
+    other_rounding(patch, lambda numerator, denominator: numerator // denominator)
+
+
+@mutant("R7", "B049", "lines of many SKUs, each rounded up")
+def rounded_lines_are_summed(patch: Patch) -> None:
+    def line(original: Any, *args: Any) -> Any:
+        found = original(*args)
+        return dataclasses.replace(found, amount=Amount(found.shown * invoicing.PARTS_PER_UNIT // 100))
+
+    wrap(patch, invoicing, "_line", line)
+
+
+@mutant("R7", "B066", "B067", "B077")
+def each_record_is_rounded(patch: Patch) -> None:
+    cent = invoicing.PARTS_PER_UNIT // 100
+    original = invoicing.parts_per_second
+
+    def per_second(record: Any) -> Any:
+        return Amount(original(record) * record.seconds).minor(2) * cent / record.seconds
+
+    patch.setattr(invoicing, "parts_per_second", per_second)
+    wrap(patch, invoicing, "_sums", _whole)
+
+
+def _whole(original: Any, *args: Any) -> Any:
+    sums = original(*args)
+    for found in sums.values():
+        found.parts = round(found.parts)
+    return sums
+
+
+@mutant("R7", "B049")
+def there_is_no_rounding_error(patch: Patch) -> None:
+    wrap(patch, invoicing, "_invoice", lambda original, *args: dataclasses.replace(original(*args), rounding_error=0))
+
+
+def other_tax(patch: Patch, tax_of: Callable[[Any, BillingPolicy], int]) -> None:
+    def invoice(original: Any, *args: Any) -> Any:
+        found = original(*args)
+        tax = tax_of(found, args[-1])
+        return dataclasses.replace(found, tax=tax, total=found.subtotal + tax)
+
+    wrap(patch, invoicing, "_invoice", invoice)
+
+
+@mutant("R7", "B070")
+def tax_is_on_the_exact_sum(patch: Patch) -> None:
+    def tax(found: Any, policy: BillingPolicy) -> int:
+        net = sum(row.amount.parts for row in (*found.lines, *found.credits))
+        return invoicing.round_half_up(
+            net * 10**policy.decimals * policy.tax.numerator, invoicing.PARTS_PER_UNIT * policy.tax.denominator
+        )
+
+    other_tax(patch, tax)
+
+
+@mutant("R7", "tax is on what is left after credits")
+def tax_is_on_the_sum_before_credits(patch: Patch) -> None:
+    def tax(found: Any, policy: BillingPolicy) -> int:
+        return invoicing.tax_on(found.subtotal - sum(row.shown for row in found.credits), policy.tax)
+
+    other_tax(patch, tax)
+
+
+@mutant("R7", "conversion comes before rounding")
+def amounts_are_converted_after_rounding(patch: Patch) -> None:
+    def minor(amount: Amount, policy: BillingPolicy, month: str) -> int:
+        rate = policy.exchange_of(month) * 10**policy.decimals / 100
+        return invoicing.round_half_up(amount.minor(2) * rate.numerator, rate.denominator)
+
+    patch.setattr(invoicing, "minor", minor)
+
+
+@mutant("R7", "a rate for each month")
+def the_first_month_s_rate_is_for_all(patch: Patch) -> None:
+    exchange_of = BillingPolicy.exchange_of
+    patch.setattr(BillingPolicy, "exchange_of", lambda policy, _: exchange_of(policy, min(policy.exchange, default="")))
+
+
+@mutant("R7", "B036", "price rise")
+def prices_of_a_sku_share_a_line(patch: Patch) -> None:
+    def sums(original: Any, *args: Any) -> Any:
+        merged: dict[Any, Any] = {}
+        for (month, sku, _), found in original(*args).items():
+            if (month, sku, "") in merged:
+                merged[month, sku, ""].seconds += found.seconds
+                merged[month, sku, ""].parts += found.parts
+            else:
+                merged[month, sku, ""] = found
+        return merged
+
+    wrap(patch, invoicing, "_sums", sums)
+
 
 # R8: months.
 
