@@ -1,4 +1,4 @@
-"""Bills that are wrong on purpose: rounding, months, commitments, credits, jobs, budgets, corrections (see mutants.py)."""
+"""Bills that are wrong on purpose: rounding, months, commitments, credits, jobs, budgets, corrections."""
 
 from __future__ import annotations
 
