@@ -119,6 +119,8 @@ def _node(index: int, count: int, now: PlatformTime, *, ready: bool) -> tuple[di
             "resource_key": key,
             "resource_name": f"projects/demo/locations/{zone}/nodes/{name}",
             "resource_seq": seq + 2,
+            "labels": {"team": f"t{index % 7}"} if seq == 0 else None,
+            "created_by": "owner@podyard.local" if seq == 0 else None,
             "zone": zone,
             "accelerator_type": kind,
             "usage_class": usage,

@@ -14,8 +14,8 @@ from podyard.base.errors import Code, PodyardError
 from podyard.db.file_lock import FairFileLock
 from podyard.db.unit_of_work import Database
 
-HEAD = "0014"
-KNOWN = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011", "0012", "0013", "0014")
+KNOWN = tuple(f"{number:04}" for number in range(1, 16))
+HEAD = KNOWN[-1]
 
 
 def current(engine: Engine) -> str | None:

@@ -177,16 +177,12 @@ def by_job(charge: UsageRecord, mine: Sequence[Owned]) -> Iterator[tuple[str, Us
             break
         end = min(stop, one.seconds.stop)
         if at < one.seconds.start:
-            yield IDLE, _part(charge, at, one.seconds.start)
+            yield IDLE, charge.part(range(at, one.seconds.start))
             at = one.seconds.start
-        yield one.job_id, _part(charge, at, end)
+        yield one.job_id, charge.part(range(at, end))
         at = end
     if at < stop:
-        yield IDLE, _part(charge, at, stop)
-
-
-def _part(charge: UsageRecord, start: int, stop: int) -> UsageRecord:
-    return dataclasses.replace(charge, start_second=start, seconds=stop - start)
+        yield IDLE, charge.part(range(at, stop))
 
 
 def paid_by_credits(invoices: Iterable[Invoice]) -> Mapping[str, Fraction]:

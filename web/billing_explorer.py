@@ -19,7 +19,6 @@ from podyard.base.errors import PodyardError, invalid
 from podyard.control.billing import accounts, explorer, explorer_invoices
 from podyard.control.billing.explorer import BY_INVOICE, BY_USE, DIMENSIONS, Question
 from podyard.control.billing.snapshots import Snapshot
-from podyard.db import cost_dimensions
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain import months
 from podyard.domain.account import Account
@@ -67,7 +66,7 @@ def show(request: Request, project: str) -> Response:
     def body(
         uow: UnitOfWork, found: Snapshot
     ) -> tuple[Snapshot, Question, View | None, PodyardError | None, list[str]]:
-        keys = cost_dimensions.label_keys(uow, project)
+        keys = explorer.label_keys(found)
         asked = _usual(found.account, found.as_of)
         try:
             asked = _question(found.account, found.as_of, fields, fields.getlist("where"))

@@ -20,7 +20,6 @@ from podyard.domain.reservation import reservation_name
 _LABELS = nodes.c.spec["labels"].as_string().label("labels")
 _OF_PROJECT = nodes.c.project == bindparam("project")
 _LABELS_OF = select(nodes.c.node_key, _LABELS).where(_OF_PROJECT).order_by(nodes.c.node_key)
-_LABEL_SETS = select(_LABELS).where(_OF_PROJECT).distinct()
 _COUNT = select(func.count()).where(_OF_PROJECT)
 _SPANS = (
     select(attempts.c.attempt_id, attempts.c.started, attempts.c.ended, jobs.c.job_key, jobs.c.node_key)
@@ -77,12 +76,6 @@ def labels_of(uow: UnitOfWork, project: str) -> dict[str, Mapping[str, str]]:
     """The labels that nodes have now, or had when they went, by node."""
     read = cache(_labels_in)  # many nodes have the same ones
     return {row.node_key: read(row.labels) for row in uow.execute(_LABELS_OF, {"project": project})}
-
-
-def label_keys(uow: UnitOfWork, project: str) -> list[str]:
-    """The keys of all these labels."""
-    rows = uow.execute(_LABEL_SETS, {"project": project})
-    return sorted({key for row in rows for key in _labels_in(row.labels)})
 
 
 def node_count(uow: UnitOfWork, project: str) -> int:

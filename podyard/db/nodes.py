@@ -310,6 +310,7 @@ def _node(record: NodeRecord, host_rows: Sequence[Mapping[str, Any]], slice_id: 
         upcoming_maintenance=record.upcoming_maintenance,
         maintenance_workers=record.maintenance_workers,
         termination=record.termination,
+        created_by=record.created_by,
     )
 
 

@@ -33,6 +33,7 @@ _STATE_AT = (
     .order_by(_C.version.desc())
     .limit(1)
 )
+_CREATOR = select(_C.actor).where(_C.resource_key == bindparam("key"), _C.version == 1)
 _LAST_SEQ = select(func.max(_C.seq))
 
 
@@ -62,6 +63,11 @@ def state_at(uow: UnitOfWork, resource_key: str, then: PlatformTime) -> str | No
     """The state that a resource had at that moment; None: it was not there yet."""
     state: str | None = uow.execute(_STATE_AT, {"key": resource_key, "then": then}).scalar()
     return state
+
+
+def creator(uow: UnitOfWork, resource_key: str) -> str:
+    """Who created a resource; empty: nobody knows any more."""
+    return str(uow.execute(_CREATOR, {"key": resource_key}).scalar() or "")
 
 
 def last_seq(uow: UnitOfWork) -> int:

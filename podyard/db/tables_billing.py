@@ -7,6 +7,7 @@ Exact amounts are the decimal text of their parts (base/money): a month of a lar
 from __future__ import annotations
 
 from sqlalchemy import (
+    JSON,
     BigInteger,
     Boolean,
     Column,
@@ -18,6 +19,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    text,
 )
 from sqlalchemy.types import TypeDecorator
 from typing_extensions import override
@@ -57,9 +59,18 @@ usage_events = Table(
     Column("state", String(32), nullable=False),
     Column("billable", Boolean, nullable=False),
     Column("at", PlatformTimeColumn, nullable=False),
+    Column("labels", JSON(none_as_null=True)),  # of the node from then on; NULL: as before
+    Column("created_by", String(256)),  # in the first event of a resource, if it is known
     UniqueConstraint("resource_key", "resource_seq"),
     Index("ix_usage_events_project", "project", "resource_key"),
     Index("ix_usage_events_at", "project", "at", "resource_key"),  # what was used in a period, without its whole past
+    Index(
+        "ix_usage_events_labels",
+        "project",
+        "resource_key",
+        sqlite_where=text("labels IS NOT NULL"),
+        postgresql_where=text("labels IS NOT NULL"),
+    ),
 )
 
 billing_accounts = Table(

@@ -56,6 +56,7 @@ nodes = Table(
     Column("maintenance_workers", Json),  # indices of the hosts that a maintenance event is on
     Column("termination", PlatformTimeColumn),  # when it ends by itself
     Column("reclaim_at", PlatformTimeColumn),  # it is under notice: its slice is taken back then, for another request
+    Column("created_by", String(256), nullable=False, server_default=""),  # empty: nobody knows any more
     Column("last_pod", String(64)),  # it has left a broken slice there, and is placed there again if it can be
     Index("ix_nodes_place", "project", "zone", "state"),
     Index("ix_nodes_queued_resource", "queued_resource_key"),

@@ -49,6 +49,7 @@ jobs = Table(
     Column("ended", PlatformTimeColumn),
     Column("error_code", Integer),
     Column("error_message", Text),
+    Column("created_by", String(256), nullable=False, server_default=""),  # empty: nobody knows any more
     UniqueConstraint("project", "zone", "job_id"),
     Index("ix_jobs_state", "state"),
     Index("ix_jobs_node", "node_key"),

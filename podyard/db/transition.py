@@ -144,13 +144,17 @@ def _record_event(
         },
     )
     if isinstance(record, NodeRecord):
-        _meter(uow, record, event_id, at)
+        more: dict[str, Any] = {"labels": record.spec.labels} if event in ("create", "relabel") else {}
+        if event == "create" and record.created_by:
+            more["created_by"] = record.created_by
+        _meter(uow, record, event_id, at, more)
 
 
-def _meter(uow: UnitOfWork, node: NodeRecord, event_id: str, at: PlatformTime) -> None:
+def _meter(uow: UnitOfWork, node: NodeRecord, event_id: str, at: PlatformTime, more: Mapping[str, Any]) -> None:
     uow.insert(
         tables_billing.usage_events,
         {
+            **more,
             "event_id": event_id,
             "project": node.project,
             "resource_key": node.node_key,

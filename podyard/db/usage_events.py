@@ -2,36 +2,42 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
+import json
 import operator
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Select, bindparam, func, select, text, union
+from sqlalchemy import BigInteger, Select, Text, bindparam, cast, func, select, text, type_coerce, union
 
-from podyard.base.clock import PlatformTime
+from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.db.tables_billing import usage_events
 from podyard.db.tables_compute import nodes
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.node import BILLABLE_NODE_STATES, UsageClass
-from podyard.domain.usage import BilledNode, UsageEvent
+from podyard.domain.usage import BilledNode, LabelPeriod, UsageEvent
 
 EVENTS_AT_ONCE = 10_000  # of a long history, in memory
 KEYS_AT_ONCE = 500  # resources in one query: below every database's limit of parameters
 
 _E = usage_events.c
 _OF_PROJECT = _E.project == bindparam("project")
+# The first event of a resource says what it is, and others say what labels it has from then on: these are few, and have
+# an index of their own.
 _FACTS = (
     select(
         _E.resource_key,
-        func.max(_E.resource_name),
-        func.max(_E.zone),
-        func.max(_E.accelerator_type),
-        func.max(_E.usage_class),
+        _E.resource_name,
+        _E.zone,
+        _E.accelerator_type,
+        _E.usage_class,
+        type_coerce(_E.at, BigInteger),
+        cast(_E.labels, Text),
+        _E.created_by,
     )
-    .where(_OF_PROJECT)
-    .group_by(_E.resource_key)
-    .order_by(_E.resource_key)
+    .where(_OF_PROJECT, _E.labels.is_not(None))
+    .order_by(_E.resource_key, _E.resource_seq)
 )
 _EVENTS = (
     select(_E.event_id, _E.resource_key, _E.resource_seq, _E.state, _E.at)
@@ -39,9 +45,7 @@ _EVENTS = (
     .order_by(_E.resource_key, _E.resource_seq)
     .execution_options(yield_per=EVENTS_AT_ONCE)
 )
-_HISTORIES = _EVENTS.with_only_columns(
-    _E.resource_key, _E.resource_seq, _E.state, _E.at, _E.resource_name, _E.zone, _E.accelerator_type, _E.usage_class
-)
+_HISTORIES = _EVENTS.with_only_columns(_E.resource_key, _E.resource_seq, _E.state, _E.at)
 _FIRST_USE = select(func.min(_E.at)).where(_OF_PROJECT)
 _LAST_SEQ = select(func.max(_E.seq))
 _LAST_OF_PROJECT = _LAST_SEQ.where(_OF_PROJECT, _E.seq <= bindparam("until"))
@@ -76,8 +80,7 @@ _PREEMPTIONS = (
 
 def facts(uow: UnitOfWork, project: str, keys: Sequence[str] | None = None) -> dict[str, BilledNode]:
     """Every node of the project that there has been, by key; or those of these `keys` that have events."""
-    rows: Iterator[Any] = (row for query in _queries(_FACTS, keys) for row in uow.execute(query, {"project": project}))
-    return {row[0]: _node(*row) for row in rows}
+    return {node.key: node for node in _facts(uow, project, keys)}
 
 
 def events(
@@ -99,13 +102,14 @@ def first_events(uow: UnitOfWork, project: str, keys: Sequence[str], most: int) 
 def histories(
     uow: UnitOfWork, project: str, keys: Sequence[str] | None = None, name: str | None = None
 ) -> Iterator[tuple[BilledNode, list[UsageEvent]]]:
-    """Each resource with its events in order, without their ids; of these `keys`, or of this `name` only. One statement
-    reads both: an event says what its resource is."""
+    """Each resource with its events in order, without their ids; of these `keys`, or of this `name` only."""
+    known = {node.key: node for node in _facts(uow, project, keys, name)}
     query = _HISTORIES if name is None else _HISTORIES.where(_E.resource_name == name)
     for part in _queries(query, keys):
-        for key, rows in itertools.groupby(uow.execute(part, {"project": project}), operator.itemgetter(0)):
-            found: list[Any] = list(rows)
-            yield _node(key, *found[0][4:]), [UsageEvent("", key, row[1], row[2], row[3]) for row in found]
+        rows: Iterable[Any] = uow.execute(part, {"project": project})
+        for key, found in itertools.groupby(rows, operator.itemgetter(0)):
+            if node := known.get(key):  # without its first event there is no telling what it was: `fsck` says so
+                yield node, [UsageEvent("", *row) for row in found]
 
 
 def first_use(uow: UnitOfWork, project: str) -> PlatformTime | None:
@@ -174,5 +178,26 @@ def _queries(query: Select[Any], keys: Sequence[str] | None) -> Iterator[Select[
         yield query.where(_E.resource_key.in_(keys[place : place + KEYS_AT_ONCE]))
 
 
-def _node(key: str, name: str, zone: str, accelerator_type: str, usage_class: str) -> BilledNode:
-    return BilledNode(key, name, zone, accelerator_type, UsageClass(usage_class))
+def _facts(uow: UnitOfWork, project: str, keys: Sequence[str] | None, name: str | None = None) -> Iterator[BilledNode]:
+    read = functools.cache(json.loads)  # many nodes have the same labels
+    query = _FACTS if name is None else _FACTS.where(_E.resource_name == name)
+    for part in _queries(query, keys):
+        rows: Iterable[Any] = uow.execute(part, {"project": project})
+        for _, found in itertools.groupby(rows, operator.itemgetter(0)):
+            first, *changes = found
+            key, called, zone, accelerator_type, usage_class, nanos, labels, creator = first
+            periods = [LabelPeriod(nanos // NANOS_PER_SECOND, read(labels))]
+            for row in changes:
+                _change(periods, row[5], read(row[6]))
+            yield BilledNode(
+                key, called, zone, accelerator_type, UsageClass(usage_class), creator or "", tuple(periods)
+            )
+
+
+def _change(periods: list[LabelPeriod], nanos: int, labels: Mapping[str, str]) -> None:
+    """A change within a second counts from the next one; of several in one second, the last."""
+    second = max(periods[-1].from_second, -(-nanos // NANOS_PER_SECOND))
+    if periods[-1].from_second == second:
+        periods.pop()
+    if not periods or periods[-1].labels != labels:
+        periods.append(LabelPeriod(second, labels))

@@ -158,7 +158,8 @@ class JobSpec(JobTerms):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """`owns_node`: its node was made for it. `latest`: the newest figures, and what the job says of itself."""
+    """`owns_node`: its node was made for it. `latest`: the newest figures, and what the job says of itself.
+    `created_by`: who submitted it; empty: nobody knows any more."""
 
     job_key: str
     project: str
@@ -186,6 +187,7 @@ class Job:
     ended: PlatformTime | None = None
     error_code: int | None = None
     error_message: str | None = None
+    created_by: str = ""
 
     @property
     def name(self) -> str:

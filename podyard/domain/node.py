@@ -38,7 +38,7 @@ _DELETE = {"delete": NodeState.DELETING}
 _TAKE_BACK = {"preempt": NodeState.PREEMPTED, "terminate": NodeState.TERMINATED}
 
 # Edges: the states of google.cloud.tpu.v2.Node, as its documents and clients move them. `fail` ends a creation that
-# found no capacity: the node vanishes.
+# found no capacity: the node vanishes. `relabel` keeps the state: from then on its use counts under other labels.
 NODE = Machine(
     "node",
     NodeState.CREATING,
@@ -55,6 +55,7 @@ NODE = Machine(
             "repair": NodeState.REPAIRING,
             "reimage": NodeState.REIMAGING,
             "hide": NodeState.HIDING,
+            "relabel": NodeState.READY,
             **_TAKE_BACK,
             **_DELETE,
         },
@@ -62,7 +63,12 @@ NODE = Machine(
         NodeState.REIMAGING: {"reimaged": NodeState.READY, **_TAKE_BACK, **_DELETE},
         NodeState.REPAIRING: {"repaired": NodeState.READY, "repair_failed": NodeState.UNKNOWN, **_TAKE_BACK, **_DELETE},
         NodeState.STOPPING: {"stopped": NodeState.STOPPED, **_DELETE},
-        NodeState.STOPPED: {"start": NodeState.STARTING, "terminate": NodeState.TERMINATED, **_DELETE},
+        NodeState.STOPPED: {
+            "start": NodeState.STARTING,
+            "relabel": NodeState.STOPPED,
+            "terminate": NodeState.TERMINATED,
+            **_DELETE,
+        },
         NodeState.STARTING: {"started": NodeState.READY, "fail": NodeState.STOPPED, **_TAKE_BACK, **_DELETE},
         NodeState.PREEMPTED: _DELETE,
         NodeState.TERMINATED: _DELETE,
@@ -191,7 +197,8 @@ class UpcomingMaintenance:
 class NodeBase:
     """What is kept of a node and shown of it. `node_key` is the record's own id: a name may be used again after the
     node is gone. `queued_resource`: the full name of the one that it belongs to, or nothing. `maintenance_workers` are
-    the hosts that a maintenance event is on. `termination`: when it ends by itself.
+    the hosts that a maintenance event is on. `termination`: when it ends by itself. `created_by`: who asked for it, or
+    for what it was made for; empty: nobody knows any more.
     """
 
     node_key: str
@@ -214,6 +221,7 @@ class NodeBase:
     upcoming_maintenance: UpcomingMaintenance | None = None
     maintenance_workers: tuple[int, ...] = ()
     termination: PlatformTime | None = None
+    created_by: str = ""
 
     @property
     def name(self) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
+from typing import NamedTuple
 
 from podyard.base.clock import PlatformTime
 from podyard.base.money import SECONDS_PER_HOUR, SECONDS_PER_MONTH, round_half_up
@@ -82,6 +84,15 @@ class UsageRecord:
     def unit_seconds(self) -> int:
         return self.seconds * self.quantity
 
+    @property
+    def seconds_used(self) -> range:
+        """Which ones, in POSIX seconds."""
+        return range(self.start_second, self.start_second + self.seconds)
+
+    def part(self, seconds: range) -> UsageRecord:
+        """These of its seconds."""
+        return dataclasses.replace(self, start_second=seconds.start, seconds=len(seconds))
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Suspense:
@@ -93,12 +104,35 @@ class Suspense:
     reason: str
 
 
+class LabelPeriod(NamedTuple):
+    """The labels of a node from this POSIX second on."""
+
+    from_second: int
+    labels: Mapping[str, str]
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class BilledNode:
-    """What a node was, as its usage events say."""
+    """What a node was, as its usage events say. `created_by` empty: nobody knows any more. `labels`: one period after
+    the other, from the node's first event on; labels that change within a second count from the next one."""
 
     key: str
     name: str
     zone: str
     accelerator_type: str
     usage_class: UsageClass
+    created_by: str = ""
+    labels: tuple[LabelPeriod, ...] = dataclasses.field(default=(), hash=False)
+
+
+def label_periods(node: BilledNode, seconds: range) -> Iterator[tuple[range, Mapping[str, str]]]:
+    """These POSIX seconds, cut where the node's labels change, with the labels of each part."""
+    start, labels = seconds.start, node.labels[0].labels if node.labels else {}
+    for period in node.labels[1:]:
+        stop = min(period.from_second, seconds.stop)
+        if start < stop:
+            yield range(start, stop), labels
+            start = stop
+        labels = period.labels
+    if start < seconds.stop:
+        yield range(start, seconds.stop), labels

@@ -58,20 +58,20 @@ REPLICA = {
 CHECKPOINT = {"job_key": "j", "step": 4, "attempt": 1, "name": "c4", "sha256": "0" * 64, "at": 1}
 
 
-def _insert(uow: UnitOfWork, table: str, values: dict[str, Any]) -> None:
+def insert_row(uow: UnitOfWork, table: str, values: dict[str, Any]) -> None:
     names = ", ".join(values)
     marks = ", ".join(f":{name}" for name in values)
     uow.execute(text(f"INSERT INTO {table} ({names}) VALUES ({marks})"), values)
 
 
 def _fill(uow: UnitOfWork) -> None:
-    _insert(uow, "clock", CLOCK)
-    _insert(uow, "nodes", NODE)
-    _insert(uow, "jobs", JOB)
+    insert_row(uow, "clock", CLOCK)
+    insert_row(uow, "nodes", NODE)
+    insert_row(uow, "jobs", JOB)
     for attempt in ATTEMPTS:
-        _insert(uow, "attempts", attempt)
-    _insert(uow, "replicas", REPLICA)
-    _insert(uow, "checkpoints", CHECKPOINT)
+        insert_row(uow, "attempts", attempt)
+    insert_row(uow, "replicas", REPLICA)
+    insert_row(uow, "checkpoints", CHECKPOINT)
 
 
 def test_a_job_of_the_first_schema_is_read_by_this_one_and_survives_the_way_back(empty_database: Database) -> None:
@@ -106,13 +106,13 @@ TOKENS = {
 
 
 def _fill_with_tokens(uow: UnitOfWork) -> None:
-    _insert(uow, "clock", CLOCK)
+    insert_row(uow, "clock", CLOCK)
     for email, projects in TOKENS.items():
-        _insert(uow, "tokens", {"token_hash": email, "email": email, "created": 7})
+        insert_row(uow, "tokens", {"token_hash": email, "email": email, "created": 7})
         for project in projects:
-            _insert(uow, "role_bindings", {"email": email, "project": project, "role": "owner"})
-    _insert(uow, "tokens", {"token_hash": "agent", "email": "a@x", "agent_id": "local", "created": 7})
-    _insert(uow, "tokens", {"token_hash": "lent", "email": "ben@x.org", "expires": 9, "created": 7})
+            insert_row(uow, "role_bindings", {"email": email, "project": project, "role": "owner"})
+    insert_row(uow, "tokens", {"token_hash": "agent", "email": "a@x", "agent_id": "local", "created": 7})
+    insert_row(uow, "tokens", {"token_hash": "lent", "email": "ben@x.org", "expires": 9, "created": 7})
 
 
 def test_tokens_of_older_data_are_good_for_the_one_project_that_can_have_made_them(empty_database: Database) -> None:

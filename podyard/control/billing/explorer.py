@@ -12,14 +12,15 @@ from podyard.control.billing.snapshots import Snapshot
 from podyard.db import cost_dimensions
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import region_of
-from podyard.domain.usage import BilledNode, UsageRecord
+from podyard.domain.usage import BilledNode, UsageRecord, label_periods
 from podyard.hardware.accelerator_types import parse
 from podyard.pricing import commitments, explore, invoicing
 from podyard.pricing.explore import Bucket, Cells, Row
 
-DIMENSIONS = ("project", "region", "zone", "generation", "type", "usage", "sku", "label", "node", "job")
+DIMENSIONS = ("project", "region", "zone", "generation", "type", "usage", "sku", "label", "user", "node", "job")
 COMMITMENT = "commitment"  # the group of what commitments cost themselves, which belongs to no node
 NONE = "(none)"
+UNKNOWN = "(unknown)"  # who created a node
 BY_USE, BY_INVOICE = "use", "invoice"  # in which month a charge counts: in that of its seconds, or of its invoice
 
 
@@ -108,17 +109,26 @@ class Groups:
         self._found = found
         self._asked = asked
         self._names: dict[str, str | None] = {}
-        needs_labels = any(dimension.startswith("label:") for dimension in asked.dimensions)
-        self._labels = cost_dimensions.labels_of(uow, found.project) if needs_labels else {}
+        self._by_label = any(dimension.startswith("label:") for dimension in asked.dimensions)
         self._job_names = cost_dimensions.job_labels(uow, found.project) if "job" in asked.dimensions else {}
         spans = cost_dimensions.job_spans(uow, found.project) if "job" in asked.dimensions else []
         self._owners = explore.owners(spans, found.as_of)
-        # Labels and jobs may become others without a usage event.
-        self.lasting = not needs_labels and "job" not in asked.dimensions
+        # Jobs may become others without a usage event.
+        self.lasting = "job" not in asked.dimensions
 
     def of(self, charges: Iterable[UsageRecord]) -> Iterator[tuple[str, UsageRecord]]:
-        named = ((name, charge) for charge in charges if (name := self._name(charge.resource_id)) is not None)
+        named = self._named(charges)
         return self._jobs(named) if "job" in self._asked.dimensions else named
+
+    def _named(self, charges: Iterable[UsageRecord]) -> Iterator[tuple[str, UsageRecord]]:
+        for charge in charges:
+            node = self._found.facts.get(charge.resource_id)
+            if self._by_label and node is not None and len(node.labels) > 1:
+                for seconds, labels in label_periods(node, charge.seconds_used):
+                    if (name := self._named_at(charge.resource_id, labels)) is not None:
+                        yield name, charge.part(seconds)
+            elif (name := self._name(charge.resource_id)) is not None:
+                yield name, charge
 
     def _jobs(self, named: Iterable[tuple[str, UsageRecord]]) -> Iterator[tuple[str, UsageRecord]]:
         wanted = frozenset(value for dimension, value in self._asked.where if dimension == "job")
@@ -135,18 +145,23 @@ class Groups:
     def _name(self, resource: str) -> str | None:
         """The group of a resource's charges; None: they are not asked for. Jobs are looked at later."""
         if resource not in self._names:
-            values = (self._value(resource, d) == v for d, v in self._asked.where if d != "job")
-            self._names[resource] = self._value(resource, self._asked.group) if all(values) else None
+            node = self._found.facts.get(resource)
+            self._names[resource] = self._named_at(resource, node.labels[0].labels if node and node.labels else {})
         return self._names[resource]
 
-    def _value(self, resource: str, dimension: str) -> str:
+    def _named_at(self, resource: str, labels: Mapping[str, str]) -> str | None:
+        """As `_name`, while it has these labels."""
+        values = (self._value(resource, labels, d) == v for d, v in self._asked.where if d != "job")
+        return self._value(resource, labels, self._asked.group) if all(values) else None
+
+    def _value(self, resource: str, labels: Mapping[str, str], dimension: str) -> str:
         facts, sold = self._found.facts.get(resource), self._found.resources.get(resource)
         if dimension == "project":
             return self._found.project
         if facts is None or sold is None:
             return resource if dimension == "sku" else COMMITMENT
         if dimension.startswith("label:"):
-            return self._labels.get(resource, {}).get(dimension.partition(":")[2], NONE)
+            return labels.get(dimension.partition(":")[2], NONE)
         return {
             "region": region_of(facts.zone),
             "zone": facts.zone,
@@ -155,8 +170,15 @@ class Groups:
             "usage": str(facts.usage_class),
             "sku": NONE if sold.sku is None else sold.sku.sku_id,
             "node": node_label(facts),
+            "user": facts.created_by or UNKNOWN,
             "job": "",
         }[dimension]
+
+
+def label_keys(found: Snapshot) -> list[str]:
+    """The keys of all labels that its nodes have had."""
+    sets = {id(period.labels): period.labels for node in found.facts.values() for period in node.labels}
+    return sorted({key for labels in sets.values() for key in labels})
 
 
 def node_label(facts: BilledNode) -> str:

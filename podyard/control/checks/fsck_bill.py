@@ -12,14 +12,14 @@ from podyard.base.money import Amount
 from podyard.control.billing import invoices, usages
 from podyard.control.checks.fsck_violation import Violation
 from podyard.db import invoices as invoice_rows
-from podyard.db import ledger
+from podyard.db import ledger, usage_events
 from podyard.db.fsck import Records
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import region_of
 from podyard.domain.node import NodeRecord
 from podyard.domain.principal import PLATFORM
 from podyard.domain.state_change import StateChange
-from podyard.domain.usage import UsageEvent
+from podyard.domain.usage import BilledNode, UsageEvent
 from podyard.pricing.sku import RateCard
 
 _FREE_NANOS = 60 * NANOS_PER_SECOND  # of a first READY that ends in PREEMPTED (docs/preemptible)
@@ -45,8 +45,23 @@ def check_bill(uow: UnitOfWork, records: Records, card: RateCard) -> Iterator[Vi
             yield Violation("I6", records.now, key, f"{len(events)} usage events of a node without a history")
     yield from _amounts(uow, records, card, histories)
     if not records.after_seq:
+        yield from _facts(uow, records)
         yield from _ledger(uow, records)
         yield from _invoices(uow, records, card)
+
+
+def _facts(uow: UnitOfWork, records: Records) -> Iterator[Violation]:
+    """The first usage event of a node says who created it, and the last labels that they say are its own."""
+    told: dict[str, BilledNode] = {}
+    for project in sorted({node.project for node in records.nodes.values()}):
+        told.update(usage_events.facts(uow, project))
+    for key, node in records.nodes.items():
+        fact = told.get(key)
+        if fact is None:
+            yield Violation("I6", records.now, node.name, "its first usage event does not say what it is")
+        elif (fact.created_by, fact.labels[-1].labels) != (node.created_by, node.spec.labels):
+            text = "its usage events name another creator, or other labels, than it has"
+            yield Violation("I6", records.now, node.name, text)
 
 
 def _ledger(uow: UnitOfWork, records: Records) -> Iterator[Violation]:

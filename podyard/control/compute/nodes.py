@@ -18,7 +18,7 @@ from podyard.control.access import identity
 from podyard.control.compute import disks, lookup, ports, queue_states, quota
 from podyard.control.platform import operations
 from podyard.db import faults as fault_rows
-from podyard.db import hosts, replicas, slices, timers
+from podyard.db import hosts, replicas, slices, state_changes, timers
 from podyard.db import nodes as rows
 from podyard.db.timers import Timer
 from podyard.db.transition import create_record, move, store
@@ -48,6 +48,7 @@ from podyard.hardware import runtime_versions
 from podyard.hardware.accelerator_types import AcceleratorType
 
 _V1 = ("V1", "V1_ALPHA1")  # whose nodes name TensorFlow versions
+LABELS_NAMED_MAX = 5  # of those that were changed, in the reason of the event
 QUIET_RETRY_SECONDS = 0.25  # how soon a node looks again whether the last process on its chips is gone
 _BACK_TO_READY = ("node.created", "node.started", "node.restarted", "node.reimaged", "node.repaired")
 
@@ -63,8 +64,10 @@ def create(
     *,
     job_key: str | None = None,
     initial_state_reason: str = "",
+    created_by: str | None = None,
 ) -> Operation:
-    """Accepts a node: row, operation and first event, in one unit. The loop places it."""
+    """Accepts a node: row, operation and first event, in one unit. The loop places it. `created_by` None: the caller
+    has created it."""
     principal.require("tpu.nodes.create", project, f"projects/{project}/locations/{zone}")
     check_resource_id(node_id, "node_id")
     kind = check_spec(uow, fleet, zone, spec)
@@ -73,7 +76,7 @@ def create(
     check_free(uow, project, zone, node_id, spec)
     quota.check(uow, fleet, project, zone, kind, spec.usage_class)
     ports.spending.admit(uow, project, [(node_id, spec)], of_job=job_key is not None)
-    node = _new(uow, project, zone, node_id, spec)
+    node = _new(uow, project, zone, node_id, spec, principal.email if created_by is None else created_by)
     detail = ports.spending.price_warning(uow, zone, spec)
     operation = operations.begin(uow, operations.of_node(node), OperationVerb.CREATE, detail)
     made = replace(node, pending_operation=operation.operation_id, job_key=job_key, state_reason=initial_state_reason)
@@ -84,8 +87,9 @@ def create(
 def make(uow: UnitOfWork, queued: QueuedResourceRecord, request: NodeRequest) -> NodeRecord:
     """The node that a queued resource gets: CREATING, without a separate operation. The caller has checked that the
     name is free, and holds the project's row."""
+    creator = state_changes.creator(uow, queued.queued_resource_key)
     made = replace(
-        _new(uow, queued.project, queued.zone, request.node_id, request.spec),
+        _new(uow, queued.project, queued.zone, request.node_id, request.spec, creator),
         queued_resource_key=queued.queued_resource_key,
         queued_resource=queued.name,
         slice_index=request.slice_index,
@@ -95,7 +99,7 @@ def make(uow: UnitOfWork, queued: QueuedResourceRecord, request: NodeRequest) ->
     return made
 
 
-def _new(uow: UnitOfWork, project: str, zone: str, node_id: str, spec: NodeSpec) -> NodeRecord:
+def _new(uow: UnitOfWork, project: str, zone: str, node_id: str, spec: NodeSpec, created_by: str) -> NodeRecord:
     kind = kind_of(spec.accelerator_type, spec.topology)
     stream = uow.streams.stream("nodes")
     return NodeRecord(
@@ -120,6 +124,7 @@ def _new(uow: UnitOfWork, project: str, zone: str, node_id: str, spec: NodeSpec)
         host_count=kind.host_count,
         first_address=0,
         job_key=None,
+        created_by=created_by,
     )
 
 
@@ -138,7 +143,8 @@ def list_nodes(uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str
 def patch(
     uow: UnitOfWork, principal: Principal, project: str, zone: str, node_id: str, changes: Mapping[str, Any]
 ) -> Operation:
-    """Sets fields of the spec: names of `NodeSpec`, or paths of `extras` by their wire names; None clears."""
+    """Sets fields of the spec: names of `NodeSpec`, or paths of `extras` by their wire names; None clears. Other labels
+    than before are an event of the node: its use counts under them from then on."""
     principal.require("tpu.nodes.update", project, node_name(project, zone, node_id))
     identity.project_row(uow, project)  # of two updates at once, the second sees what the first has set
     node = lookup.node(uow, principal, "tpu.nodes.update", project, zone, node_id)
@@ -148,10 +154,22 @@ def patch(
     if spec.has_both_networks:
         raise invalid_field(f"networkConfig cannot be set: node {node_id} uses networkConfigs", "network_config")
     disks.check(uow, project, node.node_key, spec)
-    rows.set_spec(uow, node, spec)
+    changed = replace(node, spec=spec)
+    if spec.labels == node.spec.labels:
+        rows.set_spec(uow, node, spec)
+    else:
+        changed = move(uow, node, "relabel", reason=_relabelled(node.spec.labels, spec.labels), changed=changed)
     operation_id = operations.begin(uow, operations.of_node(node), OperationVerb.UPDATE).operation_id
-    operations.succeed(uow, operation_id, rows.freeze(uow, replace(node, spec=spec)))
+    operations.succeed(uow, operation_id, rows.freeze(uow, changed))
     return operations.get(uow, principal, project, zone, operation_id)
+
+
+def _relabelled(before: Mapping[str, str], after: Mapping[str, str]) -> str:
+    """What has become of the labels, for who reads the node's history."""
+    keys = sorted(key for key in {**before, **after} if before.get(key) != after.get(key))
+    said = [f"{key}={after[key]}" if key in after else f"{key} removed" for key in keys[:LABELS_NAMED_MAX]]
+    more = len(keys) - LABELS_NAMED_MAX
+    return f"labels: {', '.join(said)}{f' and {more} more' if more > 0 else ''}"
 
 
 def stop(uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, zone: str, node_id: str) -> Operation:

@@ -77,6 +77,7 @@ def create(
         topology=target.topology,
         owns_node=not isinstance(node, str),
         created=uow.now,
+        created_by=principal.email,
     )
     _check_room(uow, allowed_sizes(spec, kind)[-1].process_count)
     create_record(uow, job, reason="submitted")

@@ -111,8 +111,9 @@ def _replace_node(uow: UnitOfWork, fleet: Fleet, job: Job, node: NodeRecord) -> 
     if node.live_name is not None:
         return  # the next round finds the name free
     place = (node.project, node.zone, node.node_id)
+    whose = {"job_key": job.job_key, "created_by": job.created_by}
     try:
-        operation = nodes.create(uow, fleet, PLATFORM, *place, node.spec, job_key=job.job_key)
+        operation = nodes.create(uow, fleet, PLATFORM, *place, node.spec, **whose)
     except PodyardError as error:
         gangs.finish_job(uow, job, "fail", error.code, f"its node was taken back, and no other can be made: {error}")
         return
