@@ -8,11 +8,9 @@ from typing import Any
 from sqlalchemy import bindparam, delete, func, select, update
 
 from podyard.base.clock import PlatformTime
-from podyard.db import cost_dimensions
 from podyard.db.records import columns
 from podyard.db.tables import state_changes
 from podyard.db.tables_billing import budget_events, budgets
-from podyard.db.tables_compute import nodes
 from podyard.db.tables_jobs import jobs
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.budget import Budget, BudgetLogEntry, BudgetScope
@@ -54,9 +52,7 @@ _LOGGED = select(_E.seq).where(
 )
 _THE_JOB = (jobs.c.project == bindparam("project"), jobs.c.job_id == bindparam("value"))
 _JOB_KEYS = select(jobs.c.job_key).where(*_THE_JOB)
-_NODES = select(nodes.c.node_key).where(nodes.c.project == bindparam("project")).order_by(nodes.c.node_key)
-_NODES_OF_JOB = _NODES.where(nodes.c.node_key.in_(select(jobs.c.node_key).where(*_THE_JOB)))
-_NODES_OF_ID = _NODES.where(nodes.c.node_id == bindparam("value"))
+_NODE_KEYS = select(jobs.c.node_key).where(*_THE_JOB)
 
 
 def find(uow: UnitOfWork, project: str, name: str) -> Budget | None:
@@ -125,17 +121,10 @@ def add_to_log(uow: UnitOfWork, entry: BudgetLogEntry) -> None:
     uow.insert(budget_events, row)
 
 
-def node_keys(uow: UnitOfWork, budget: Budget) -> list[str]:
-    """The nodes of the scope, gone ones included, in order of their keys."""
-    if budget.scope is BudgetScope.LABEL:
-        labels = cost_dimensions.labels_of(uow, budget.project)
-        return [key for key, found in labels.items() if budget.has_label(found)]
-    named = {"project": budget.project}
-    query = _NODES
-    if budget.scope is not BudgetScope.PROJECT:
-        named["value"] = budget.scope_value
-        query = _NODES_OF_JOB if budget.scope is BudgetScope.JOB else _NODES_OF_ID
-    return [row.node_key for row in uow.execute(query, named)]
+def node_keys(uow: UnitOfWork, budget: Budget) -> frozenset[str]:
+    """The nodes of a job's budget, gone ones included."""
+    rows = uow.execute(_NODE_KEYS, {"project": budget.project, "value": budget.scope_value})
+    return frozenset(row.node_key for row in rows)
 
 
 def job_keys(uow: UnitOfWork, budget: Budget) -> frozenset[str]:

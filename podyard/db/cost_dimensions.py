@@ -1,11 +1,10 @@
-"""By what costs are shown: whose the seconds of nodes were, and the labels, jobs and reservations of nodes."""
+"""By what costs are shown: whose the seconds of nodes were, and the jobs and reservations of nodes."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
-from functools import cache
 
 from sqlalchemy import bindparam, func, select
 
@@ -19,7 +18,6 @@ from podyard.domain.reservation import reservation_name
 
 _LABELS = nodes.c.spec["labels"].as_string().label("labels")
 _OF_PROJECT = nodes.c.project == bindparam("project")
-_LABELS_OF = select(nodes.c.node_key, _LABELS).where(_OF_PROJECT).order_by(nodes.c.node_key)
 _COUNT = select(func.count()).where(_OF_PROJECT)
 _SPANS = (
     select(attempts.c.attempt_id, attempts.c.started, attempts.c.ended, jobs.c.job_key, jobs.c.node_key)
@@ -70,12 +68,6 @@ def job_names(uow: UnitOfWork, project: str) -> dict[str, str]:
 def job_labels(uow: UnitOfWork, project: str) -> dict[str, str]:
     """`ZONE/ID` of each job, by key."""
     return {row.job_key: f"{row.zone}/{row.job_id}" for row in uow.execute(_JOBS, {"project": project})}
-
-
-def labels_of(uow: UnitOfWork, project: str) -> dict[str, Mapping[str, str]]:
-    """The labels that nodes have now, or had when they went, by node."""
-    read = cache(_labels_in)  # many nodes have the same ones
-    return {row.node_key: read(row.labels) for row in uow.execute(_LABELS_OF, {"project": project})}
 
 
 def node_count(uow: UnitOfWork, project: str) -> int:

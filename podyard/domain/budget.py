@@ -13,10 +13,11 @@ BUDGET_EVENTS = "budgetEvents"  # of a project: projects/P/budgetEvents
 
 
 class BudgetScope(StrEnum):
-    """What a budget counts: all of a project, or the nodes of a label, a job or an id."""
+    """What a budget counts: all of a project, or the nodes of a label, a user, a job or an id."""
 
     PROJECT = "project"
     LABEL = "label"
+    USER = "user"
     JOB = "job"
     NODE = "node"
 
@@ -46,10 +47,14 @@ class Budget:
     reached_at: PlatformTime | None = None
     notice_for: PlatformTime | None = None
 
-    def has_label(self, labels: Mapping[str, str]) -> bool:
-        """Whether it counts what has these labels."""
-        key, _, value = self.scope_value.partition("=")
-        return labels.get(key) == value
+    def counts(self, node_id: str, created_by: str, labels: Mapping[str, str]) -> bool:
+        """Whether a node is of the scope while it has these labels; which nodes are a job's is not known here."""
+        if self.scope is BudgetScope.LABEL:
+            key, _, value = self.scope_value.partition("=")
+            return labels.get(key) == value
+        if self.scope is BudgetScope.PROJECT:
+            return True
+        return self.scope_value == {BudgetScope.USER: created_by, BudgetScope.NODE: node_id}.get(self.scope)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

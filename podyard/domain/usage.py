@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -124,6 +124,10 @@ class BilledNode:
     created_by: str = ""
     labels: tuple[LabelPeriod, ...] = dataclasses.field(default=(), hash=False)
 
+    @property
+    def node_id(self) -> str:
+        return self.name.rpartition("/")[2]
+
 
 def label_periods(node: BilledNode, seconds: range) -> Iterator[tuple[range, Mapping[str, str]]]:
     """These POSIX seconds, cut where the node's labels change, with the labels of each part."""
@@ -136,3 +140,10 @@ def label_periods(node: BilledNode, seconds: range) -> Iterator[tuple[range, Map
         labels = period.labels
     if start < seconds.stop:
         yield range(start, seconds.stop), labels
+
+
+def by_labels(record: UsageRecord, node: BilledNode) -> Sequence[tuple[Mapping[str, str], UsageRecord]]:
+    """The parts of a node's record, each with the labels that the node had."""
+    if len(node.labels) < 2:
+        return (({} if not node.labels else node.labels[0].labels, record),)
+    return [(labels, record.part(seconds)) for seconds, labels in label_periods(node, record.seconds_used)]

@@ -6,9 +6,12 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
 from sqlalchemy import select, text
 
 from podyard import migrations
+from podyard.base.errors import PodyardError
+from podyard.control.billing import budgets, dashboard, snapshots
 from podyard.control.checks import fsck
 from podyard.control.compute import nodes
 from podyard.control.jobs import jobs
@@ -18,7 +21,7 @@ from podyard.db.tables import state_changes
 from podyard.db.tables_billing import usage_events
 from podyard.db.unit_of_work import Database, UnitOfWork
 from podyard.domain.job import JobRequest
-from podyard.domain.principal import Principal
+from podyard.domain.principal import PLATFORM, Principal
 from podyard.domain.usage import BilledNode, LabelPeriod, label_periods
 from podyard.pricing.current_card import default_rate_card
 from tests.builders import PROJECT, ZONE, Play, node_spec, request
@@ -121,6 +124,62 @@ def test_who_created_a_node_is_who_asked_for_it_or_for_what_it_was_made_for(play
     assert creators == {"n": "ann@x.org", "q-node": "podyard", "j": "ann@x.org"}
     facts = play.database.read(lambda uow: usage_rows.facts(uow, PROJECT)).values()
     assert {fact.name.rsplit("/", 1)[-1]: fact.created_by for fact in facts} == creators
+
+
+def _budget(play: Play, name: str, **fields: Any) -> None:
+    wanted = budgets.BudgetRequest(**{"amount": "10", **fields})
+    play.database.run(lambda uow: budgets.set_budget(uow, play.fleet, PLATFORM, PROJECT, name, wanted))
+
+
+def _spent(play: Play) -> dict[str, str]:
+    """What each budget has spent, as the API and as the console say."""
+
+    def both(uow: UnitOfWork) -> list[dict[str, str]]:
+        found = snapshots.snapshot(uow, default_rate_card(), PLATFORM, PROJECT)
+        ways = (budgets.list_budgets(uow, PLATFORM, PROJECT), dashboard.budgets_of(uow, found))
+        return [{one.budget.name: one.spent.text(5) for one in way} for way in ways]
+
+    api, console = play.database.read(both)
+    assert api == console
+    return api
+
+
+def test_a_budget_of_a_label_counts_what_was_used_under_it(play: Play) -> None:
+    _budget(play, "mine", scope="label:team=a", actions=["stop"])
+    _budget(play, "others", scope="label:team=b", amount="100")
+    play.create("n", labels={"team": "a"})
+    play.turn(4000)
+    _patch(play, {"team": "b"})
+    play.turn(20_000)
+    assert _spent(play) == {"mine": "5.00000", "others": "25.00000"}
+    assert play.states() == {"n": "READY"}
+    _patch(play, {"team": "a"})
+    play.turn(86_400)
+    assert play.states() == {"n": "STOPPED"}  # 4000 s and 4000 s at 4.50 an hour
+    assert _spent(play) == {"mine": "10.00000", "others": "25.00000"}
+    play.create("m", labels={"team": "b"})
+    _patch(play, {"team": "a"}, "m")
+    play.turn(1)
+    assert play.states() == {"n": "STOPPED", "m": "STOPPED"}  # it has come to a budget that is used up
+    _check(play)
+
+
+def test_a_budget_of_a_user_counts_stops_and_refuses_what_that_user_has_created(play: Play) -> None:
+    _budget(play, "ann", scope="user:ann@x.org", actions=["stop"])
+
+    def of_ann(name: str) -> None:
+        play.database.run(lambda uow: nodes.create(uow, play.fleet, ANN, PROJECT, ZONE, name, node_spec()))
+
+    of_ann("hers")
+    play.create("n")
+    play.turn(86_400)
+    assert play.states() == {"hers": "STOPPED", "n": "READY"}
+    assert _spent(play) == {"ann": "10.00000"}
+    with pytest.raises(PodyardError, match="budget ann of projects/demo is used up"):
+        of_ann("more")
+    play.create("m")
+    with pytest.raises(PodyardError, match="label:KEY=VALUE, user:EMAIL"):
+        _budget(play, "bad", scope="user:")
 
 
 EVENT = {

@@ -18,7 +18,7 @@ from podyard.base.money import NANOS_PER_UNIT
 from podyard.base.rng import secret_token
 from podyard.control.billing import accounts, ports, spending
 from podyard.control.billing.commitments import usd
-from podyard.control.billing.spending import MONTH, REFUSE, STOP, TOTAL, BudgetState, Period
+from podyard.control.billing.spending import LOOK_TIMER, MONTH, REFUSE, STOP, TOTAL, BudgetState, Period
 from podyard.control.platform import webhook_urls, webhooks
 from podyard.db import budgets, timers
 from podyard.db import nodes as node_rows
@@ -34,13 +34,13 @@ from podyard.domain.usage import UsageRecord
 from podyard.pricing import budgets as pure
 from podyard.scheduler.jobs import YIELD_SECONDS_MAX
 
-LOOK_TIMER = "budget.look"
 NOTIFY = "notify:"
 AMOUNT_NANOS_MAX = 10**9 * NANOS_PER_UNIT  # a billion dollars
 BUDGETS_MAX = 100  # of a project: each is computed again when something changes
 THRESHOLDS_MAX = 10
 SHARE_MAX = 10  # of the amount
 URLS_MAX = 5
+SCOPES = "project, label:KEY=VALUE, user:EMAIL, job:ID or node:ID"
 SCOPE_VALUE_LENGTH_MAX = 256
 NOTICE_SECONDS = YIELD_SECONDS_MAX  # of platform time: as long as a gang may take to save and to leave
 FORECAST_LOOK_SECONDS = 86_400.0  # expectations change by the day also when nothing happens
@@ -53,8 +53,8 @@ Event = tuple[BudgetLogEntry, Sequence[WebhookRequest]]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BudgetRequest:
-    """What a budget is set to. `scope` is `project`, `label:KEY=VALUE`, `job:ID` or `node:ID`; `thresholds` and
-    `forecasts` are shares of the amount; `actions` are `notify:URL`, `refuse-new-nodes` and `stop`."""
+    """What a budget is set to. `scope` is `project`, `label:KEY=VALUE`, `user:EMAIL`, `job:ID` or `node:ID`;
+    `thresholds` and `forecasts` are shares of the amount; `actions` are `notify:URL`, `refuse-new-nodes` and `stop`."""
 
     amount: str
     scope: str = "project"
@@ -141,7 +141,7 @@ def _to_budget(uow: UnitOfWork, project: str, name: str, request: BudgetRequest)
     """What is asked for, without a key and a secret."""
     scope, _, value = request.scope.partition(":")
     if scope not in tuple(BudgetScope) or (scope == "project") != (value == "") or len(value) > SCOPE_VALUE_LENGTH_MAX:
-        raise invalid(f"unknown scope {request.scope[:80]!r}: use project, label:KEY=VALUE, job:ID or node:ID", "scope")
+        raise invalid(f"unknown scope {request.scope[:80]!r}: use {SCOPES}", "scope")
     if scope == "label" and "=" not in value:
         raise invalid(f"scope {request.scope[:80]!r} has no value: use label:KEY=VALUE", "scope")
     if request.period not in (MONTH, TOTAL):
@@ -289,10 +289,10 @@ def _record(uow: UnitOfWork, looked: _Looked, kind: str, detail: str, at: Platfo
 def _ready_nodes(uow: UnitOfWork, budget: Budget) -> list[NodeRecord]:
     """The nodes of the scope that cost something now. Of a job: those that it is on, or was last."""
     found = node_rows.ready_in(uow, budget.project)
-    if budget.scope is BudgetScope.PROJECT:
-        return found
-    mine = frozenset(budgets.node_keys(uow, budget))
-    return [node for node in found if node.node_key in mine]
+    if budget.scope is BudgetScope.JOB:
+        mine = budgets.node_keys(uow, budget)
+        return [node for node in found if node.node_key in mine]
+    return [node for node in found if budget.counts(node.node_id, node.created_by, node.spec.labels)]
 
 
 def _give_notice(uow: UnitOfWork, looked: _Looked, reached: PlatformTime) -> None:

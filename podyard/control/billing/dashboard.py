@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import heapq
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
@@ -160,12 +161,13 @@ def budgets_of(uow: UnitOfWork, found: Snapshot) -> list[BudgetState]:
     return made
 
 
-def _scope(uow: UnitOfWork, found: Snapshot, budget: Budget) -> Iterator[UsageRecord]:
-    """The records of a label's, node's or job's budget."""
-    keys = frozenset(budgets.node_keys(uow, budget))
-    mine = (record for part in (found.closed, found.open) for record in part if record.resource_id in keys)
+def _scope(uow: UnitOfWork, found: Snapshot, budget: Budget) -> Iterable[UsageRecord]:
+    """The records of a label's, user's, node's or job's budget."""
+    records = itertools.chain(found.closed, found.open)
     if budget.scope is not BudgetScope.JOB:
-        return mine
+        return spending.counted(budget, found.facts, records)
+    keys = budgets.node_keys(uow, budget)
+    mine = (record for record in records if record.resource_id in keys)
     own = budgets.job_keys(uow, budget)
     owners = explore.owners(cost_dimensions.job_spans(uow, found.project), found.as_of)
     cut = (part for record in mine for part in explore.by_job(record, owners.get(record.resource_id, ())))

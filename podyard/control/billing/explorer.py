@@ -12,7 +12,7 @@ from podyard.control.billing.snapshots import Snapshot
 from podyard.db import cost_dimensions
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import region_of
-from podyard.domain.usage import BilledNode, UsageRecord, label_periods
+from podyard.domain.usage import BilledNode, UsageRecord, by_labels
 from podyard.hardware.accelerator_types import parse
 from podyard.pricing import commitments, explore, invoicing
 from podyard.pricing.explore import Bucket, Cells, Row
@@ -122,11 +122,11 @@ class Groups:
 
     def _named(self, charges: Iterable[UsageRecord]) -> Iterator[tuple[str, UsageRecord]]:
         for charge in charges:
-            node = self._found.facts.get(charge.resource_id)
-            if self._by_label and node is not None and len(node.labels) > 1:
-                for seconds, labels in label_periods(node, charge.seconds_used):
+            node = self._found.facts.get(charge.resource_id) if self._by_label else None
+            if node is not None and len(node.labels) > 1:
+                for labels, part in by_labels(charge, node):
                     if (name := self._named_at(charge.resource_id, labels)) is not None:
-                        yield name, charge.part(seconds)
+                        yield name, part
             elif (name := self._name(charge.resource_id)) is not None:
                 yield name, charge
 
@@ -183,4 +183,4 @@ def label_keys(found: Snapshot) -> list[str]:
 
 def node_label(facts: BilledNode) -> str:
     """`ZONE/ID`: short, and of one node at a time."""
-    return f"{facts.zone}/{facts.name.rsplit('/', 1)[-1]}"
+    return f"{facts.zone}/{facts.node_id}"

@@ -1,14 +1,14 @@
 """What a budget's scope has spent, and whether it lets new nodes in. Acting on it: budgets.py.
 
 A budget of the whole project counts what the project pays: net of what its commitments cover, and with their own
-charges. One of a label, a node or a job counts the seconds of its nodes at their prices, whatever commitments cover:
-these belong to the project.
+charges. One of a label, a user, a node or a job counts the seconds of its nodes at their prices, whatever commitments
+cover: these belong to the project. A label's are those that were used under it.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
@@ -16,7 +16,7 @@ from podyard.base.errors import Code, PodyardError, QuotaFailure
 from podyard.base.ids import row_id
 from podyard.base.money import Amount
 from podyard.control.billing import accounts, bills
-from podyard.db import budgets, cost_dimensions, usage_events
+from podyard.db import budgets, cost_dimensions, state_changes, timers, usage_events
 from podyard.db import queued_resources as queue_rows
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain import months
@@ -26,12 +26,13 @@ from podyard.domain.fleet import region_of
 from podyard.domain.invoice import JobSpan
 from podyard.domain.node import NodeSpec
 from podyard.domain.queued_resource import QueuedResourceRecord
-from podyard.domain.usage import UsageRecord
+from podyard.domain.usage import BilledNode, UsageRecord, by_labels
 from podyard.pricing import attribution
 from podyard.pricing.amounts import total
 from podyard.pricing.bill import Terms, resource_of
 from podyard.pricing.current_card import default_rate_card
 
+LOOK_TIMER = "budget.look"
 REFUSE, STOP = "refuse-new-nodes", "stop"
 REFUSED = "refuse"  # the kind of the events of requests that were refused
 NAMED_MAX = 10  # nodes, in the text of an event
@@ -82,16 +83,37 @@ def charges(
     card = default_rate_card()
     whole = budget.scope is BudgetScope.PROJECT
     wanted = node_keys_in(uow, account.project, period)
-    if not whole:
-        mine = frozenset(budgets.node_keys(uow, budget))
+    of_job = budget.scope is BudgetScope.JOB
+    if of_job:
+        mine = budgets.node_keys(uow, budget)
         wanted = [key for key in wanted if key in mine]
     facts = usage_events.facts(uow, account.project, wanted)
+    if not (whole or of_job):
+        facts = {key: node for key, node in facts.items() if can_count(budget, node)}
     resources = {key: resource_of(card, node) for key, node in facts.items()}
     terms = bills.terms_of(uow, account) if whole else Terms()
     found: Sequence[UsageRecord] = bills.compute(uow, account.project, resources, terms, as_of, few=True).charges
-    if budget.scope is BudgetScope.JOB:
+    if of_job:
         found = _of_job(uow, budget, found, as_of)
+    elif not whole:
+        found = counted(budget, facts, found)
     return [part for charge in found for part in within(charge, period.seconds)]
+
+
+def can_count(budget: Budget, node: BilledNode) -> bool:
+    """Whether the scope has a node at any time. Not of a job's budget."""
+    return any(budget.counts(node.node_id, node.created_by, period.labels) for period in node.labels)
+
+
+def counted(budget: Budget, facts: Mapping[str, BilledNode], found: Iterable[UsageRecord]) -> list[UsageRecord]:
+    """The parts of these nodes' records that the scope has, by the labels of the time. Not of a job's budget."""
+    return [
+        part
+        for record in found
+        if (node := facts.get(record.resource_id)) is not None
+        for labels, part in by_labels(record, node)
+        if budget.counts(node.node_id, node.created_by, labels)
+    ]
 
 
 def node_keys_in(uow: UnitOfWork, project: str, period: Period) -> list[str]:
@@ -105,7 +127,7 @@ def within(charge: UsageRecord, seconds: range) -> list[UsageRecord]:
     """The part of a charge that lies in these seconds, if there is one."""
     start = max(charge.start_second, seconds.start)
     stop = min(charge.start_second + charge.seconds, seconds.stop)
-    return [dataclasses.replace(charge, start_second=start, seconds=stop - start)] if start < stop else []
+    return [charge.part(range(start, stop))] if start < stop else []
 
 
 def _of_job(uow: UnitOfWork, budget: Budget, found: Sequence[UsageRecord], as_of: PlatformTime) -> list[UsageRecord]:
@@ -170,11 +192,13 @@ class Refused(PodyardError):
         return (type(self), (self.refusal,))
 
 
-def admit(uow: UnitOfWork, project: str, wanted: Sequence[tuple[str, NodeSpec]], *, of_job: bool = False) -> None:
+def admit(
+    uow: UnitOfWork, project: str, creator: str, wanted: Sequence[tuple[str, NodeSpec]], *, of_job: bool = False
+) -> None:
     """Asked before nodes (id, spec) are accepted. Raises RESOURCE_EXHAUSTED when a budget that refuses new nodes, or
     stops what runs, is used up; it names the budget. The caller holds the project's row."""
     accounts.open_for(uow, project)
-    found = refusal(uow, project, wanted, of_job=of_job)
+    found = refusal(uow, project, creator, wanted, of_job=of_job)
     if found is not None:
         raise Refused(found)
 
@@ -228,7 +252,7 @@ def name_nodes(names: Sequence[str]) -> str:
 
 
 def refusal(
-    uow: UnitOfWork, project: str, wanted: Sequence[tuple[str, NodeSpec]], *, of_job: bool = False
+    uow: UnitOfWork, project: str, creator: str, wanted: Sequence[tuple[str, NodeSpec]], *, of_job: bool = False
 ) -> Refusal | None:
     """Why nodes are not let in now, if they are not."""
     for budget in budgets.with_known_end(uow, project):
@@ -237,29 +261,35 @@ def refusal(
             continue
         account = accounts.of(uow, project)
         period = period_of(account, budget.period, uow.now)
-        mine = [node_id for node_id, spec in wanted if _counts(budget, node_id, spec, of_job=of_job)]
+        mine = [node_id for node_id, spec in wanted if _counts(budget, node_id, creator, spec, of_job=of_job)]
         if mine and period.has_before(reached):
             cost = cost_until(charges(uow, account, budget, period, uow.now), uow.now)
             return Refusal(budget, period, mine, cost)
     return None
 
 
-def _counts(budget: Budget, node_id: str, spec: NodeSpec, *, of_job: bool) -> bool:
+def _counts(budget: Budget, node_id: str, creator: str, spec: NodeSpec, *, of_job: bool) -> bool:
     """Whether a new node would be of the scope. One that is made for a job has the job's id."""
-    if budget.scope is BudgetScope.LABEL:
-        return budget.has_label(spec.labels)
     if budget.scope is BudgetScope.JOB:
         return of_job and node_id == budget.scope_value
-    return bool(budget.scope is BudgetScope.PROJECT or node_id == budget.scope_value)
+    return budget.counts(node_id, creator, spec.labels)
 
 
 def hold_in_queue(uow: UnitOfWork, queued: QueuedResourceRecord) -> tuple[str, PlatformTime] | None:
     """Why a queued resource's nodes are not let in now, and until when that is so if nobody changes a budget."""
-    found = refusal(uow, queued.project, [(node.node_id, node.spec) for node in queued.spec.nodes])
+    creator = state_changes.creator(uow, queued.queued_resource_key)
+    found = refusal(uow, queued.project, creator, [(node.node_id, node.spec) for node in queued.spec.nodes])
     if found is None:
         return None
     account = accounts.of(uow, queued.project)
     return found.why, period_of(account, MONTH, uow.now).end
+
+
+def relabelled(uow: UnitOfWork, project: str) -> None:
+    """A node has other labels: the budgets of labels look as of this moment, whenever the loop comes to it."""
+    for budget in budgets.of_project(uow, project):
+        if budget.scope is BudgetScope.LABEL:
+            timers.put(uow, LOOK_TIMER, budget.budget_key, 0, uow.now)
 
 
 def wake_queue(uow: UnitOfWork, project: str) -> None:

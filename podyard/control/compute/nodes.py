@@ -75,8 +75,9 @@ def create(
     check_account(uow, principal, project, spec)
     check_free(uow, project, zone, node_id, spec)
     quota.check(uow, fleet, project, zone, kind, spec.usage_class)
-    ports.spending.admit(uow, project, [(node_id, spec)], of_job=job_key is not None)
-    node = _new(uow, project, zone, node_id, spec, principal.email if created_by is None else created_by)
+    creator = principal.email if created_by is None else created_by
+    ports.spending.admit(uow, project, creator, [(node_id, spec)], of_job=job_key is not None)
+    node = _new(uow, project, zone, node_id, spec, creator)
     detail = ports.spending.price_warning(uow, zone, spec)
     operation = operations.begin(uow, operations.of_node(node), OperationVerb.CREATE, detail)
     made = replace(node, pending_operation=operation.operation_id, job_key=job_key, state_reason=initial_state_reason)
@@ -159,6 +160,7 @@ def patch(
         rows.set_spec(uow, node, spec)
     else:
         changed = move(uow, node, "relabel", reason=_relabelled(node.spec.labels, spec.labels), changed=changed)
+        ports.spending.relabelled(uow, project)
     operation_id = operations.begin(uow, operations.of_node(node), OperationVerb.UPDATE).operation_id
     operations.succeed(uow, operation_id, rows.freeze(uow, changed))
     return operations.get(uow, principal, project, zone, operation_id)

@@ -15,9 +15,19 @@ class SpendingGuard(Protocol):
     """Budgets, asked before nodes are accepted or placed."""
 
     def admit(
-        self, uow: UnitOfWork, project: str, wanted: Sequence[tuple[str, NodeSpec]], *, of_job: bool = False
+        self,
+        uow: UnitOfWork,
+        project: str,
+        creator: str,
+        wanted: Sequence[tuple[str, NodeSpec]],
+        *,
+        of_job: bool = False,
     ) -> None:
-        """`wanted`: (node id, spec). Raises RESOURCE_EXHAUSTED when a budget that refuses new nodes is used up."""
+        """`creator`: whose nodes they would be; `wanted`: (node id, spec). Raises RESOURCE_EXHAUSTED when a budget that
+        refuses new nodes is used up."""
+
+    def relabelled(self, uow: UnitOfWork, project: str) -> None:
+        """A node of the project has other labels from now on."""
 
     def price_warning(self, uow: UnitOfWork, zone: str, spec: NodeSpec) -> str:
         """A warning when the node has no price; "" when it has one."""

@@ -77,7 +77,7 @@ def create(
         nodes.check_free(uow, project, zone, node.node_id, node.spec)
     kinds = [kind_of(node.spec.accelerator_type, node.spec.topology) for node in resolved.nodes]
     quota.check_all(uow, fleet, project, zone, kinds, resolved.usage_class)
-    ports.spending.admit(uow, project, [(node.node_id, node.spec) for node in resolved.nodes])
+    ports.spending.admit(uow, project, principal.email, [(node.node_id, node.spec) for node in resolved.nodes])
     made = QueuedResourceRecord(
         queued_resource_key=row_id(uow.streams.stream("queued_resources"), "queue"),
         project=project,
