@@ -18,21 +18,35 @@ from podyard.domain import months
 from podyard.domain.fleet import region_of
 from podyard.domain.invoice import Adjustment, BillingPolicy, Commitment, Credit, Invoice, JobSpan
 from podyard.domain.node import UsageClass
-from podyard.domain.usage import BilledNode, Suspense, UsageEvent, UsageRecord
+from podyard.domain.usage import BilledNode, Suspense, UsageEvent, UsageRecord, node_key_of
+from podyard.hardware.accelerator_types import parse
 from podyard.pricing import attribution, budgets, commitments, invoicing
 from podyard.pricing.amounts import cost_by_sku, total
 from podyard.pricing.attribution import Share
-from podyard.pricing.meter import Admitted, Metered, MeterPolicy, admit, clamp, meter_resource, node_policy
+from podyard.pricing.meter import (
+    VM_MINIMUM_SECONDS,
+    Admitted,
+    Metered,
+    MeterPolicy,
+    admit,
+    clamp,
+    meter_resource,
+    node_policy,
+)
 from podyard.pricing.rating import Rated, hold, rate
 from podyard.pricing.sku import RateCard, Sku
 
 NODE_KIND = "node"
+HOST_KIND = "host"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Resource:
     """What is billed: `quantity` units of a SKU while its states are those of the policy. `sku` None: nothing prices
-    it, and all its seconds are held because of `held_because`."""
+    it, and all its seconds are held because of `held_because`.
+
+    `node`: the resource whose events and jobs are this one's, too. `since`: its seconds before that are free.
+    """
 
     resource_id: str
     kind: str
@@ -40,6 +54,13 @@ class Resource:
     quantity: int
     policy: MeterPolicy
     held_because: str = ""
+    node: str = ""
+    since: PlatformTime | None = None
+
+    @property
+    def source(self) -> str:
+        """The resource whose events these are."""
+        return self.node or self.resource_id
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -126,7 +147,7 @@ def compute(
     shares: Mapping[str, Mapping[str, Share]] = {}
     if terms.jobs is not None:
         of_resources = (charge for charge in charges if charge.resource_id in resources)
-        found = attribution.attribute(of_resources, terms.jobs, as_of)
+        found = attribution.attribute(of_resources, extend_to_hosts(resources, terms.jobs), as_of)
         shares = {resource_id: found.get(resource_id, {}) for resource_id in sorted(resources)}
     return Bill(
         as_of=as_of,
@@ -149,23 +170,27 @@ def compute(
 def _use(events: Iterable[UsageEvent], resources: Mapping[str, Resource], as_of: PlatformTime, grouped: bool) -> _Used:
     """Seconds, records and what is held, of all resources in order of their ids."""
     names = sorted(resources)
+    of_source: dict[str, list[Resource]] = {}
+    for resource_id in names:
+        of_source.setdefault(resources[resource_id].source, []).append(resources[resource_id])
     used = _Used(dict.fromkeys(names, 0), dict.fromkeys(names, 0), {}, [], [], [])
     by_resource: dict[str, tuple[list[UsageRecord], list[Suspense]]] = {}
     for admitted in _admit(events, grouped):
         used.quarantined += admitted.quarantined
-        for resource_id, history in admitted.by_resource.items():
-            resource = resources.get(resource_id)
-            if resource is None:
-                raise invalid(f"event {history[0].event_id} names the unknown resource {resource_id}", "events")
-            if resource_id in by_resource:
-                raise invalid(f"events of {resource_id} do not come together", "events")
-            use = _price(resource, meter_resource(resource_id, history, resource.policy, as_of))
-            metered, found = use.metered, use.rated
-            used.seconds[resource_id] = metered.seconds
-            used.waived[resource_id] = metered.waived_seconds
-            if metered.open_since is not None:
-                used.open_since[resource_id] = metered.open_since
-            by_resource[resource_id] = (list(found.records), list(found.suspense))
+        for source, history in admitted.by_resource.items():
+            if source not in of_source:
+                raise invalid(f"event {history[0].event_id} names the unknown resource {source}", "events")
+            for resource in of_source[source]:
+                resource_id = resource.resource_id
+                if resource_id in by_resource:
+                    raise invalid(f"events of {resource_id} do not come together", "events")
+                use = _price(resource, meter_resource(resource_id, history, resource.policy, as_of))
+                metered, found = use.metered, use.rated
+                used.seconds[resource_id] = metered.seconds
+                used.waived[resource_id] = metered.waived_seconds
+                if metered.open_since is not None:
+                    used.open_since[resource_id] = metered.open_since
+                by_resource[resource_id] = (list(found.records), list(found.suspense))
     for resource_id in sorted(by_resource):
         records, suspense = by_resource.pop(resource_id)
         used.records += records
@@ -196,6 +221,8 @@ def use_until(resource: Resource, before: Use, now: PlatformTime) -> Use:
 
 def _price(resource: Resource, metered: Metered) -> Use:
     """Its seconds at their prices; without a price they are held."""
+    if resource.since is not None:
+        metered = metered.after(resource.since)
     if resource.sku is None:
         return Use(metered, hold(metered, resource.held_because))
     return Use(metered, rate(metered, resource.sku, resource.quantity))
@@ -206,13 +233,54 @@ def node_resource(key: str, sku: Sku | None, quantity: int, usage: UsageClass, h
     return Resource(key, NODE_KIND, sku, quantity, node_policy(usage), held_because)
 
 
+def with_hosts(card: RateCard, nodes: Iterable[BilledNode]) -> dict[str, BilledNode]:
+    """What is billed of these nodes, by key: each node, and its host VMs where the card charges them apart."""
+    found: dict[str, BilledNode] = {}
+    for node in nodes:
+        found[node.key] = node
+        if node.bills_hosts and card.hosts_from is not None:
+            hosts = node.hosts()
+            found[hosts.key] = hosts
+    return found
+
+
+def resources_of(card: RateCard, billed: Mapping[str, BilledNode]) -> dict[str, Resource]:
+    return {key: resource_of(card, node) for key, node in billed.items()}
+
+
+def extend_to_hosts(resources: Mapping[str, Resource], spans: Iterable[JobSpan]) -> list[JobSpan]:
+    """The spans of jobs on resources, and on what belongs to these: a job on a node has its hosts, too (R12)."""
+    more: dict[str, list[str]] = {}
+    for key, resource in resources.items():
+        if resource.node:
+            more.setdefault(resource.node, []).append(key)
+    found = list(spans)
+    if more:
+        found += [dataclasses.replace(s, resource_id=key) for s in found for key in more.get(s.resource_id, ())]
+    return found
+
+
 def resource_of(card: RateCard, node: BilledNode) -> Resource:
-    """What the node is sold as. Without a price its seconds are held, with the reason."""
+    """What the node is sold as, or its host VMs. Without a price the seconds are held, with the reason."""
+    if node.is_host:
+        return _host_resource(card, node)
     try:
         sku, quantity = card.sku_for(node.accelerator_type, region_of(node.zone), node.usage_class)
     except PodyardError as error:
         return node_resource(node.key, None, 1, node.usage_class, error.message)
     return node_resource(node.key, sku, quantity, node.usage_class)
+
+
+def _host_resource(card: RateCard, node: BilledNode) -> Resource:
+    """A VM for each host of a node: billed in the same states, with a minimum for each run (R2)."""
+    sku, why = None, ""
+    try:
+        sku = card.host_sku(region_of(node.zone), node.usage_class)
+    except PodyardError as error:
+        why = error.message
+    policy = MeterPolicy(minimum_run_seconds=VM_MINIMUM_SECONDS)
+    hosts = parse(node.accelerator_type).host_count
+    return Resource(node.key, HOST_KIND, sku, hosts, policy, why, node_key_of(node.key), card.hosts_from)
 
 
 def _admit(events: Iterable[UsageEvent], grouped: bool) -> Iterator[Admitted]:

@@ -11,6 +11,7 @@ import importlib.resources
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,11 @@ from podyard.pricing.sku import (
     COMMITMENT_YEARS,
     DISK,
     HOST,
+    HOST_GIB,
     HOST_PARTS,
     HOST_SERIES,
+    HOST_VCPUS,
+    HOST_VM,
     RateCard,
     Sku,
     commitment_usage,
@@ -44,7 +48,7 @@ USAGES = (
     *(commitment_usage(years) for years in COMMITMENT_YEARS),
 )
 
-_CARD_KEYS = ("currency", "sources", "skus")
+_CARD_KEYS = ("currency", "sources", "hosts_from", "skus")
 _SKU_KEYS = ("type", "generation", "region", "usage", "unit", "prices")
 _PRICE_KEYS = ("from", "until", "usd", "source", "verified")
 _REGION = re.compile(r"[a-z]+-[a-z]+\d+")
@@ -103,7 +107,43 @@ def load_rate_card(text: str) -> RateCard:
             raise failed_precondition(f"rate card, {sku.sku_id}: {sold[key]} has the prices of {' '.join(key)} already")
         sold[key] = sku.sku_id
         skus[sku.sku_id] = sku
-    return RateCard(CURRENCY, skus)
+    if "hosts_from" not in data:
+        return RateCard(CURRENCY, skus)
+    moment = _moment("rate card", "hosts_from", data["hosts_from"])
+    hosts_from = make_version("hosts_from", moment, "0", "").effective_from
+    return RateCard(CURRENCY, skus | {sku.sku_id: sku for sku in _host_vms(skus, hosts_from)}, hosts_from)
+
+
+def _host_vms(skus: Mapping[str, Sku], start: PlatformTime) -> Iterator[Sku]:
+    """The SKUs of host VMs as they are charged: from `start` on. One that the card does not have is made of the prices
+    of its parts, where there are both. Raises FAILED_PRECONDITION where these make no whole number of nanos."""
+    for region, usage in sorted({(sku.region, sku.usage) for sku in skus.values() if sku.generation == HOST}):
+        place = f"{region}/{usage}"
+        own = skus.get(f"{HOST_VM}/{place}")
+        parts = [skus.get(f"{HOST}-{HOST_SERIES}-{part}/{place}") for part in HOST_PARTS]
+        sources = [sku for sku in (own,) if sku] or [sku for sku in parts if sku]
+        if own is None and len(sources) < len(parts):
+            continue
+        starts = {max(start, version.effective_from) for sku in sources for version in sku.versions}
+        versions = [made for at in sorted(starts) if (made := _host_version(f"{HOST_VM}/{place}", sources, at))]
+        unit = PriceUnit.VM_HOUR
+        yield make_sku(f"{HOST_VM}/{place}", unit, versions, generation=HOST, region=region, usage=usage)
+
+
+def _host_version(sku_id: str, sources: Sequence[Sku], at: PlatformTime) -> PriceVersion | None:
+    """The price of a host VM in force at `at`; None before there is one of each source."""
+    found = [sku.version_at(at) for sku in sources]
+    versions = [version for version in found if version is not None]
+    if len(versions) < len(sources):
+        return None
+    amounts = (Fraction(HOST_VCPUS), HOST_GIB) if len(versions) > 1 else (Fraction(1),)
+    nanos = sum((n * version.nanos for n, version in zip(amounts, versions, strict=True)), Fraction(0))
+    name = f"{sku_id}@{at.rfc3339()}"
+    if nanos.denominator > 1:
+        parts = ", ".join(version.version_id for version in versions)
+        raise failed_precondition(f"rate card, {name}: {parts} do not make a whole number of nanos: add a SKU {sku_id}")
+    source = ", ".join(dict.fromkeys(version.source for version in versions))
+    return PriceVersion(name, at, nanos.numerator, source, all(version.verified for version in versions))
 
 
 def check_change(old: RateCard, new: RateCard, now: PlatformTime) -> None:
@@ -130,6 +170,7 @@ def changes_of_the_past(old: RateCard, new: RateCard, now: PlatformTime) -> Iter
             continue
         yield from _changed_versions(sku, past, other, now)
     yield from _takeovers(old, new, now)
+    yield from _hosts_charged_late(old, new, now)
 
 
 def price_text(nanos: int, unit: str) -> str:
@@ -176,6 +217,16 @@ def _takeovers(old: RateCard, new: RateCard, now: PlatformTime) -> Iterator[tupl
             yield _change(sku.versions[0], f"{priced}, at {was}, and not this SKU at {new_price}")
 
 
+def _hosts_charged_late(old: RateCard, new: RateCard, now: PlatformTime) -> Iterator[tuple[str, str]]:
+    """Host VMs are free where nothing prices them. So a price of them that is new must not begin in the past."""
+    for sku_id, sku in sorted(new.skus.items()):
+        begins, before = sku.versions[0].effective_from, old.skus.get(sku_id)
+        is_new = before is None or begins < before.versions[0].effective_from
+        if new.hosts_from is not None and _item_of(sku) == HOST_VM and begins <= now and is_new:
+            why = f"hosts_from begins in the past, where host VMs have been free: it must be after {now.rfc3339()}"
+            yield _change(sku.versions[0], f"this price of {price_words(sku.versions[0], sku)} is new, and {why}")
+
+
 def _kind(sku: Sku) -> tuple[object, ...]:
     return (sku.generation, sku.accelerator_type, sku.region, sku.usage, sku.unit)
 
@@ -219,6 +270,7 @@ def _check_unit(place: str, sku: Sku) -> None:
             wanted = {name: PriceUnit.GIB_MONTH} if re.fullmatch(rf"{DISK}-[a-z-]+", name) else {}
         else:
             wanted = {f"{HOST}-{HOST_SERIES}-{part}": unit for part, unit in HOST_PARTS.items()}
+            wanted[HOST_VM] = PriceUnit.VM_HOUR
         if sku.accelerator_type is not None or wanted.get(name) is not sku.unit:
             names = ", ".join(wanted) or f"{DISK}-TYPE"
             units = ", ".join(wanted.values()) or str(PriceUnit.GIB_MONTH)

@@ -20,6 +20,7 @@ from podyard.base.intervals import Interval, union_of_seconds
 from podyard.domain.node import BILLABLE_NODE_STATES, INTERRUPTIBLE, UsageClass
 from podyard.domain.usage import UsageEvent
 
+VM_MINIMUM_SECONDS = 60  # of each run of a VM (R2)
 PREEMPT_FREE_SECONDS = 60  # cloud.google.com/tpu/docs/preemptible; counted from READY (the reference's reading)
 
 
@@ -56,6 +57,15 @@ class Metered:
     @property
     def seconds(self) -> int:
         return sum(map(len, self.ranges)) + sum(map(len, self.padding))
+
+    def after(self, start: PlatformTime) -> Metered:
+        """The same without the seconds before `start`, a whole second."""
+        first = start.nanos // NANOS_PER_SECOND
+
+        def cut(parts: Sequence[range]) -> tuple[range, ...]:
+            return tuple(range(max(part.start, first), part.stop) for part in parts if part.stop > first)
+
+        return dataclasses.replace(self, ranges=cut(self.ranges), padding=cut(self.padding))
 
     @property
     def is_estimated(self) -> bool:

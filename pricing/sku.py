@@ -9,6 +9,7 @@ import bisect
 import dataclasses
 import functools
 from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
 
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.errors import Code, PodyardError, failed_precondition
@@ -21,6 +22,8 @@ DISK = "disk"  # what stands in the place of a generation: SKUs `disk-TYPE/REGIO
 HOST = "host"  # SKUs `host-SERIES-PART/REGION/USAGE`, one for the vCPUs and one for the memory of a host
 HOST_SERIES = "n1"  # the machines of hosts (PyPI apache-libcloud 3.9.1 has their prices apart from TPUs)
 HOST_PARTS: Mapping[str, PriceUnit] = {"vcpu": PriceUnit.VCPU_HOUR, "ram": PriceUnit.GIB_HOUR}
+HOST_VM = f"{HOST}-n1-standard-2"  # SKUs `HOST_VM/REGION/USAGE`: the machine of Google's first steps with TPU Nodes
+HOST_VCPUS, HOST_GIB = 2, Fraction(15, 2)
 COMMITMENT_YEARS = (1, 3)  # the terms that Google sells (cloud.google.com/tpu/pricing)
 
 
@@ -62,18 +65,21 @@ class Price:
 
 @dataclasses.dataclass(frozen=True)
 class RateCard:
-    """All SKUs of one currency. Look-ups answer the type's own row first, then the price per chip."""
+    """All SKUs of one currency. Look-ups answer the type's own row first, then the price per chip.
+
+    `hosts_from`: from then on the host VMs of TPU Nodes are charged, by SKUs that begin then; None: never.
+    """
 
     currency: str
     skus: Mapping[str, Sku]
+    hosts_from: PlatformTime | None = None
 
     def sku_for(self, accelerator_type: str, region: str, usage: UsageClass | str) -> tuple[Sku, int]:
         """The SKU of a node and how many of its units the node is; raises NOT_FOUND when nothing prices it.
 
         Reserved nodes are priced as on demand: what a reservation saves comes from its commitment, not from here.
         """
-        sold_as = str(UsageClass.ON_DEMAND if usage == UsageClass.RESERVED else UsageClass(usage))
-        return self.row_for(accelerator_type, region, sold_as)
+        return self.row_for(accelerator_type, region, _sold_as(usage))
 
     def row_for(self, accelerator_type: str, region: str, sold_as: str) -> tuple[Sku, int]:
         """The same by what the card calls a way to buy, commitments included."""
@@ -90,6 +96,14 @@ class RateCard:
     def price(self, accelerator_type: str, region: str, usage: UsageClass | str, at: PlatformTime) -> Price:
         """The price of a node at a time; raises NOT_FOUND when there is none."""
         return _price_of(*self.sku_for(accelerator_type, region, usage), at)
+
+    def host_sku(self, region: str, usage: UsageClass | str) -> Sku:
+        """The SKU of a node's host VM; raises NOT_FOUND when nothing prices it."""
+        sold_as = _sold_as(usage)
+        found = self.skus.get(f"{HOST_VM}/{region}/{sold_as}")
+        if found is None:
+            raise PodyardError(Code.NOT_FOUND, f"no {sold_as} price of a host VM in {region}: {HOST_VM} has none there")
+        return found
 
     def commitment_of(self, sku: Sku, years: int) -> Sku | None:
         """The SKU of a commitment to units of this one, if it is sold. Its price per hour is the same whether it is
@@ -122,6 +136,10 @@ class RateCard:
 
 
 _COMMITMENT = "commitment-"
+
+
+def _sold_as(usage: UsageClass | str) -> str:
+    return str(UsageClass.ON_DEMAND if usage == UsageClass.RESERVED else UsageClass(usage))
 
 
 def commitment_usage(years: int) -> str:

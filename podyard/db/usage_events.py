@@ -35,6 +35,7 @@ _FACTS = (
         type_coerce(_E.at, BigInteger),
         cast(_E.labels, Text),
         _E.created_by,
+        _E.bills_hosts,
     )
     .where(_OF_PROJECT, _E.labels.is_not(None))
     .order_by(_E.resource_key, _E.resource_seq)
@@ -185,12 +186,19 @@ def _facts(uow: UnitOfWork, project: str, keys: Sequence[str] | None, name: str 
         rows: Iterable[Any] = uow.execute(part, {"project": project})
         for _, found in itertools.groupby(rows, operator.itemgetter(0)):
             first, *changes = found
-            key, called, zone, accelerator_type, usage_class, nanos, labels, creator = first
+            key, called, zone, accelerator_type, usage_class, nanos, labels, creator, bills_hosts = first
             periods = [LabelPeriod(nanos // NANOS_PER_SECOND, read(labels))]
             for row in changes:
                 _change(periods, row[5], read(row[6]))
             yield BilledNode(
-                key, called, zone, accelerator_type, UsageClass(usage_class), creator or "", tuple(periods)
+                key,
+                called,
+                zone,
+                accelerator_type,
+                UsageClass(usage_class),
+                creator or "",
+                tuple(periods),
+                bool(bills_hosts),
             )
 
 

@@ -97,6 +97,10 @@ TIMEOUT = "TIMEOUT"
 PENDING, ONGOING = "PENDING", "ONGOING"
 
 
+# Of Google's API, whose nodes have the architecture TPU Node: a host VM apart from the TPU. Those of v2 are TPU VMs.
+TPU_NODE_VERSIONS = frozenset({"V1", "V1_ALPHA1"})
+
+
 class UsageClass(StrEnum):
     """How a node is bought; the usage column of the rate card."""
 

@@ -114,7 +114,11 @@ class LabelPeriod(NamedTuple):
 @dataclasses.dataclass(frozen=True, slots=True)
 class BilledNode:
     """What a node was, as its usage events say. `created_by` empty: nobody knows any more. `labels`: one period after
-    the other, from the node's first event on; labels that change within a second count from the next one."""
+    the other, from the node's first event on; labels that change within a second count from the next one.
+
+    `bills_hosts`: its host VMs are charged apart (TPU Node, made through v1 or v1alpha1), once the rate card says so;
+    else they are included. `is_host`: these are its host VMs, with a key of their own.
+    """
 
     key: str
     name: str
@@ -123,6 +127,19 @@ class BilledNode:
     usage_class: UsageClass
     created_by: str = ""
     labels: tuple[LabelPeriod, ...] = dataclasses.field(default=(), hash=False)
+    bills_hosts: bool = False
+    is_host: bool = False
+
+    def hosts(self) -> BilledNode:
+        return dataclasses.replace(self, key=self.key + _HOST, bills_hosts=False, is_host=True)
+
+
+_HOST = "/host"  # what the key of a node's host VMs has besides
+
+
+def node_key_of(resource_id: str) -> str:
+    """The key of the node that a resource is, or is the host VMs of."""
+    return resource_id.removesuffix(_HOST)
 
     @property
     def node_id(self) -> str:

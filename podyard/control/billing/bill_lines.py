@@ -17,9 +17,9 @@ from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain import months
 from podyard.domain.invoice import IssuedInvoice, line_id
 from podyard.domain.principal import Principal
-from podyard.domain.usage import PriceUnit, PriceVersion, UsageEvent, UsageRecord
+from podyard.domain.usage import PriceUnit, PriceVersion, UsageEvent, UsageRecord, node_key_of
 from podyard.pricing.amounts import total
-from podyard.pricing.bill import Bill, resource_of
+from podyard.pricing.bill import Bill, resources_of
 from podyard.pricing.sku import RateCard
 
 LINE_SHOWN_MAX = 200  # characters, in an error that says that there is no such line
@@ -100,10 +100,11 @@ def _amount_on(invoice: IssuedInvoice, line: str) -> Amount | None:
 def bill_of_issued(uow: UnitOfWork, card: RateCard, found: Snapshot, issued: IssuedInvoice) -> Bill:
     """The bill that an issued invoice was made of: of the events that it knew of, at the prices of then."""
     then = bills.card_of_then(uow, card, issued.issued_at)
-    resources = {key: resource_of(then, node) for key, node in found.facts.items()}
+    resources = resources_of(then, found.facts)
     return bills.compute(uow, found.project, resources, found.terms, issued.as_of, issued.last_event_seq)
 
 
 def events_of(uow: UnitOfWork, project: str, resources: Sequence[str]) -> list[UsageEvent]:
     """The metered events of some resources in their order, at most `EVENTS_SHOWN_MAX`."""
-    return usage_events.first_events(uow, project, resources, EVENTS_SHOWN_MAX)
+    nodes = list(dict.fromkeys(map(node_key_of, resources)))
+    return usage_events.first_events(uow, project, nodes, EVENTS_SHOWN_MAX)

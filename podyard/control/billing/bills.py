@@ -6,7 +6,7 @@ Invoices, previews, costs, budgets and what-if all come through `compute`, so th
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import failed_precondition
@@ -16,7 +16,7 @@ from podyard.db import commitments as commitment_rows
 from podyard.db import prices, usage_events
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.account import Account
-from podyard.domain.usage import Suspense, UsageRecord
+from podyard.domain.usage import BilledNode, Suspense, UsageRecord
 from podyard.pricing import bill, cards
 from podyard.pricing.bill import Bill, Resource, Terms
 from podyard.pricing.sku import RateCard
@@ -34,9 +34,15 @@ def compute(
 ) -> Bill:
     """The bill of these resources. `last_seq`: as it was when this was the last usage event that anybody knew of.
     `few`: there are others in the project, whose events are not read."""
-    read = usage_events.events(uow, project, sorted(resources) if few else None, last_seq)
-    events = (event for event in read if event.resource_id in resources)
+    sources = {resource.source for resource in resources.values()}
+    read = usage_events.events(uow, project, sorted(sources) if few else None, last_seq)
+    events = (event for event in read if event.resource_id in sources)
     return bill.compute(events, resources, terms, as_of, grouped=True)
+
+
+def billed(uow: UnitOfWork, card: RateCard, project: str, keys: Sequence[str] | None = None) -> dict[str, BilledNode]:
+    """The project's nodes, or those of these `keys`, and their host VMs where these are charged apart."""
+    return bill.with_hosts(card, usage_events.facts(uow, project, keys).values())
 
 
 def terms_of(uow: UnitOfWork, account: Account) -> Terms:

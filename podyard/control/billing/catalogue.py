@@ -124,7 +124,8 @@ def _all(card: RateCard) -> Iterator[ListedSku]:
                 if generation.listing is not None and any(sku.generation == generation.name for sku in rows):
                     yield from _tpus(card, generation.name, generation.listing, region, usage)
             for sku in rows:
-                if sku.generation in (DISK, HOST):
+                # A whole host VM is sold by its parts there.
+                if sku.generation in (DISK, HOST) and sku.unit is not PriceUnit.VM_HOUR:
                     yield _disk(sku) if sku.generation == DISK else _host(sku)
 
 

@@ -16,7 +16,7 @@ from podyard.base.errors import Code, PodyardError
 from podyard.base.money import Amount
 from podyard.control.billing import accounts, bills, commitments
 from podyard.control.billing.spending import within
-from podyard.db import attempts, cost_dimensions, job_history, usage_events
+from podyard.db import attempts, cost_dimensions, job_history
 from podyard.db import jobs as job_rows
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain import months
@@ -33,7 +33,7 @@ from podyard.hardware.accelerator_types import parse
 from podyard.pricing import attribution
 from podyard.pricing.amounts import total
 from podyard.pricing.attribution import IDLE, Share
-from podyard.pricing.bill import Resource, Terms, resource_of
+from podyard.pricing.bill import Resource, Terms, extend_to_hosts, resource_of, resources_of
 from podyard.pricing.commitments import OWN
 from podyard.pricing.sku import RateCard
 
@@ -175,14 +175,14 @@ def costs(uow: UnitOfWork, card: RateCard, principal: Principal, project: str, m
     accounts.require_to_view(uow, principal, project, "costs")
     account = accounts.of(uow, project)
     window = _window(account, month, uow.now)
-    facts = usage_events.facts(uow, project)
-    resources = {key: resource_of(card, node) for key, node in facts.items()}
+    facts = bills.billed(uow, card, project)
+    resources = resources_of(card, facts)
     charges = _charges(uow, project, resources, bills.terms_of(uow, account), window)
     own = total(charge for charge in charges if charge.resource_id.startswith(OWN))
     spans = cost_dimensions.job_spans(uow, project, by_attempt=True)
-    shares = _attribute(charges, spans, uow.now)
+    shares = _attribute(charges, spans, resources, uow.now)
     dearer = _on_demand(card, facts)
-    on_demand = _attribute(_charges(uow, project, dearer, Terms(), window), spans, uow.now)
+    on_demand = _attribute(_charges(uow, project, dearer, Terms(), window), spans, dearer, uow.now)
     nodes = [
         NodeCost(
             facts[key].name,
@@ -214,11 +214,11 @@ def what_if(
     if change.accelerator_type is not None:
         parse(change.accelerator_type)  # it raises for an unknown type
     window = _window(account, month, uow.now)
-    facts = usage_events.facts(uow, project)
+    facts = bills.billed(uow, card, project)
     terms = bills.terms_of(uow, account)
-    actual = _charges(uow, project, {k: resource_of(card, f) for k, f in facts.items()}, terms, window)
+    actual = _charges(uow, project, resources_of(card, facts), terms, window)
     others = {key: _apply_change(node, change) for key, node in facts.items()}
-    resources = {key: resource_of(card, node) for key, node in others.items()}
+    resources = resources_of(card, others)
     not_sold: list[str] = []
     if change.commitment_years is not None:
         bought, not_sold = _commitments(uow, card, project, others, change, change.commitment_years, window)
@@ -245,10 +245,17 @@ def _charges(
 
 
 def _attribute(
-    charges: Sequence[UsageRecord], spans: Sequence[JobSpan], as_of: PlatformTime
+    charges: Sequence[UsageRecord], spans: Sequence[JobSpan], resources: Mapping[str, Resource], as_of: PlatformTime
 ) -> Mapping[str, Mapping[str, Share]]:
+    """Shares by node and job: the node's seconds, and what they cost with its hosts."""
     of_nodes = (charge for charge in charges if not charge.resource_id.startswith(OWN))
-    return attribution.attribute(of_nodes, spans, as_of)
+    found: dict[str, dict[str, Share]] = {}
+    for key, shares in attribution.attribute(of_nodes, extend_to_hosts(resources, spans), as_of).items():
+        mine = found.setdefault(resources[key].source, {})
+        for job_id, share in shares.items():
+            part = Share(0, share.amount) if resources[key].node else share
+            mine[job_id] = mine.get(job_id, NOTHING) + part
+    return found
 
 
 def _on_demand(card: RateCard, facts: Mapping[str, BilledNode]) -> dict[str, Resource]:
@@ -355,7 +362,8 @@ def _commitments(
 ) -> tuple[list[Commitment], list[str]]:
     """A commitment to each type in each region that the nodes would have had, which would have stood for the whole
     month, and why there is none where it is not sold. Raises NOT_FOUND when it is sold nowhere."""
-    kinds = sorted({(node.accelerator_type, region_of(node.zone)) for node in others.values()})
+    nodes = (node for node in others.values() if not node.is_host)
+    kinds = sorted({(node.accelerator_type, region_of(node.zone)) for node in nodes})
     bought: list[Commitment] = []
     not_sold: list[str] = []
     for kind, region in kinds:

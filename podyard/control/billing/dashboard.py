@@ -21,11 +21,12 @@ from podyard.db import budgets, cost_dimensions, state_changes, usage_events
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain import months
 from podyard.domain.budget import Budget, BudgetScope
-from podyard.domain.usage import BilledNode, UsageRecord
+from podyard.domain.usage import BilledNode, UsageRecord, node_key_of
 from podyard.pricing import budgets as pure
 from podyard.pricing import commitments, explore
 from podyard.pricing.amounts import parts_per_second, total
 from podyard.pricing.attribution import IDLE, Owned
+from podyard.pricing.bill import extend_to_hosts
 from podyard.pricing.explore import Bucket, Cells
 
 # With more charges than this the forecast is made once a minute: it looks at all of them.
@@ -116,7 +117,7 @@ def _nodes(found: Snapshot, spans: Sequence[int], of_now: Mapping[str, int]) -> 
     """Those that cost something in the month or do now, by cost: the highest first."""
 
     def by_resource(records: Sequence[UsageRecord]) -> Cells:
-        return explore.cells(((record.resource_id, record) for record in records), spans)
+        return explore.cells(((node_key_of(record.resource_id), record) for record in records), spans)
 
     def make_closed() -> list[NodeMonth]:
         sums = by_resource(found.closed).totals
@@ -167,11 +168,16 @@ def _scope(uow: UnitOfWork, found: Snapshot, budget: Budget) -> Iterable[UsageRe
     if budget.scope is not BudgetScope.JOB:
         return spending.counted(budget, found.facts, records)
     keys = budgets.node_keys(uow, budget)
-    mine = (record for record in records if record.resource_id in keys)
+    mine = (record for record in records if node_key_of(record.resource_id) in keys)
     own = budgets.job_keys(uow, budget)
-    owners = explore.owners(cost_dimensions.job_spans(uow, found.project), found.as_of)
+    owners = _owners(uow, found)
     cut = (part for record in mine for part in explore.by_job(record, owners.get(record.resource_id, ())))
     return (part for job, part in cut if job in own)
+
+
+def _owners(uow: UnitOfWork, found: Snapshot) -> Mapping[str, Sequence[Owned]]:
+    """Whose the seconds of nodes and their hosts are."""
+    return explore.owners(extend_to_hosts(found.resources, cost_dimensions.job_spans(uow, found.project)), found.as_of)
 
 
 STARTING = ("CREATING", "STARTING", "RESTARTING")  # on the way to READY: not billed, and nothing trains
@@ -181,8 +187,8 @@ PREEMPTIONS_MAX = 1_000  # the newest of a month, of which a page shows a part
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Efficiency:
-    """One node's billed seconds within a month: those that jobs have used, and the others with what they cost, before
-    commitments. `idle_since`: a POSIX second, of a node that is in use by nobody now."""
+    """One node's billed seconds within a month: those that jobs have used, and the others with what they cost with its
+    hosts, before commitments. `idle_since`: a POSIX second, of a node that is in use by nobody now."""
 
     key: str
     facts: BilledNode
@@ -197,19 +203,20 @@ class Efficiency:
 def efficiency(uow: UnitOfWork, found: Snapshot, month: str) -> list[Efficiency]:
     """The nodes that were in use in the month, those with the dearest idle time first."""
     window = found.month_seconds(month)
-    owners = explore.owners(cost_dimensions.job_spans(uow, found.project), found.as_of)
+    owners = _owners(uow, found)
     sums: dict[str, list[int]] = {}
     for part in (found.closed, found.open):
         for record in part:
             start, stop = record.start_second, record.start_second + record.seconds
             if start >= window.stop or stop <= window.start:
                 continue
-            row = sums.setdefault(record.resource_id, [0, 0, 0, 0])
+            key = node_key_of(record.resource_id)
+            row = sums.setdefault(key, [0, 0, 0, 0])
             rate = parts_per_second(record)
             for job, piece in explore.by_job(record, owners.get(record.resource_id, ())):
                 within = range(max(piece.start_second, window.start), min(_stop(piece), window.stop))
                 idle = job == IDLE
-                row[idle] += len(within)
+                row[idle] += len(within) if key == record.resource_id else 0  # its hosts have no seconds of their own
                 row[2 + idle] += len(within) * rate
     of_now = rates(found)
     rows = [

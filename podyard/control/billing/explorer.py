@@ -15,6 +15,7 @@ from podyard.domain.fleet import region_of
 from podyard.domain.usage import BilledNode, UsageRecord, by_labels
 from podyard.hardware.accelerator_types import parse
 from podyard.pricing import commitments, explore, invoicing
+from podyard.pricing.bill import extend_to_hosts
 from podyard.pricing.explore import Bucket, Cells, Row
 
 DIMENSIONS = ("project", "region", "zone", "generation", "type", "usage", "sku", "label", "user", "node", "job")
@@ -112,7 +113,7 @@ class Groups:
         self._by_label = any(dimension.startswith("label:") for dimension in asked.dimensions)
         self._job_names = cost_dimensions.job_labels(uow, found.project) if "job" in asked.dimensions else {}
         spans = cost_dimensions.job_spans(uow, found.project) if "job" in asked.dimensions else []
-        self._owners = explore.owners(spans, found.as_of)
+        self._owners = explore.owners(extend_to_hosts(found.resources, spans), found.as_of)
         # Jobs may become others without a usage event.
         self.lasting = "job" not in asked.dimensions
 

@@ -12,18 +12,18 @@ from podyard.control.billing import accounts, bills, catalogue, commitments, inv
 from podyard.control.billing.catalogue import ListedSku
 from podyard.control.billing.invoice_document import InvoiceDocument, from_json
 from podyard.db import commitments as commitment_rows
-from podyard.db import cost_dimensions, usage_events
+from podyard.db import cost_dimensions
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain import months
 from podyard.domain.account import Account
 from podyard.domain.fleet import region_of
 from podyard.domain.invoice import IssuedInvoice, JobSpan
 from podyard.domain.principal import PLATFORM
-from podyard.domain.usage import BilledNode
+from podyard.domain.usage import BilledNode, node_key_of
 from podyard.hardware.accelerator_types import parse
 from podyard.pricing import attribution
 from podyard.pricing.attribution import Owned
-from podyard.pricing.bill import Bill, resource_of
+from podyard.pricing.bill import Bill, extend_to_hosts, resource_of, resources_of
 from podyard.pricing.export import Committed, ExportSource, Listed, ResourceFacts, Statement
 from podyard.pricing.sku import RateCard
 
@@ -56,7 +56,7 @@ def _source_of_issued(
     """From the events and prices that the invoice knew of. That its rows are those of the document is checked when they
     are made."""
     then = bills.card_of_then(uow, card, issued.issued_at)
-    resources = {key: resource_of(then, node) for key, node in usage_events.facts(uow, account.project).items()}
+    resources = resources_of(then, bills.billed(uow, then, account.project))
     terms = bills.terms_of(uow, account)
     bill = bills.compute(uow, account.project, resources, terms, issued.as_of, issued.last_event_seq)
     return _source(uow, card, account, from_json(issued.document), bill, by_job, issued.issued_at)
@@ -76,7 +76,7 @@ def _source(
         charges=bill.charges,
         commitments=_commitments(uow, card, account.project),
         resources=_facts(uow, card, account.project),
-        owners=_owners(uow, account.project, bill.as_of) if by_job else None,
+        owners=_owners(uow, card, account.project, bill.as_of) if by_job else None,
         exported_at=uow.now if issued_at is None else issued_at,
     )
 
@@ -124,8 +124,8 @@ def _facts(uow: UnitOfWork, card: RateCard, project: str) -> dict[str, ResourceF
     exported = cost_dimensions.exported_nodes(uow, project)
     by_text = by_text_of(card)
     found = {}
-    for key, node in usage_events.facts(uow, project).items():
-        more = exported.get(key)
+    for key, node in bills.billed(uow, card, project).items():
+        more = exported.get(node_key_of(key))
         resource = resource_of(card, node)
         found[key] = ResourceFacts(
             resource_id=key,
@@ -145,6 +145,10 @@ def _facts(uow: UnitOfWork, card: RateCard, project: str) -> dict[str, ResourceF
 
 def listing_of(by_text: Mapping[tuple[str, str], ListedSku], node: BilledNode, sku_id: str) -> Listed:
     """The SKU of Google's catalogue that sells such a node; where it lists none, our own."""
+    if node.is_host:
+        service = catalogue.COMPUTE_ENGINE
+        text = f"Host VM of {node.accelerator_type}"
+        return Listed(service.service_id, service.display_name, sku_id, text)
     kind = parse(node.accelerator_type)
     generation, chips = kind.generation, kind.chip_count
     region = region_of(node.zone)
@@ -176,11 +180,12 @@ def by_text_of(card: RateCard) -> Mapping[tuple[str, str], ListedSku]:
     }
 
 
-def _owners(uow: UnitOfWork, project: str, as_of: PlatformTime) -> dict[str, Sequence[Owned]]:
-    """Whose the seconds of each node were, by the jobs' names."""
+def _owners(uow: UnitOfWork, card: RateCard, project: str, as_of: PlatformTime) -> dict[str, Sequence[Owned]]:
+    """Whose the seconds of each node and of its hosts were, by the jobs' names."""
+    resources = resources_of(card, bills.billed(uow, card, project))
     names = cost_dimensions.job_names(uow, project)
     spans: dict[str, list[JobSpan]] = {}
-    for span in cost_dimensions.job_spans(uow, project):
+    for span in extend_to_hosts(resources, cost_dimensions.job_spans(uow, project)):
         if span.start < as_of:
             spans.setdefault(span.resource_id, []).append(span)
     return {key: list(_with_names(attribution.ownership(found, as_of), names)) for key, found in sorted(spans.items())}

@@ -13,14 +13,14 @@ from podyard.base.errors import failed_precondition, not_found
 from podyard.control.billing import accounts, bills, card_prices
 from podyard.control.billing.invoice_document import InvoiceDocument, document, same_facts
 from podyard.db import invoices as invoice_rows
-from podyard.db import ledger, usage_events
+from podyard.db import ledger
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain import months
 from podyard.domain.account import Account
 from podyard.domain.invoice import Invoice, IssuedInvoice
 from podyard.domain.ledger import LedgerTransaction
 from podyard.domain.principal import Principal
-from podyard.pricing.bill import Bill, Terms, resource_of
+from podyard.pricing.bill import Bill, Terms, resources_of
 from podyard.pricing.invoicing import with_adjustments
 from podyard.pricing.sku import RateCard
 
@@ -74,8 +74,8 @@ def compute(
     exchange rate."""
     if account.currency != accounts.USD and month not in account.rates:
         raise failed_precondition(f"no exchange rate of {account.currency} for {month}: set one in the billing account")
-    facts = usage_events.facts(uow, account.project)
-    resources = {key: resource_of(card, node) for key, node in facts.items()}
+    facts = bills.billed(uow, card, account.project)
+    resources = resources_of(card, facts)
     terms = terms_of(uow, account, month)
     bill = bills.compute(uow, account.project, resources, terms, as_of, last_seq)
     held = bills.suspense_in(bill, months.seconds_of(month, account.time_zone))

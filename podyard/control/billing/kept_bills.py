@@ -22,7 +22,7 @@ from podyard.base.errors import Code, PodyardError
 from podyard.db import usage_events
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.node import UsageClass
-from podyard.domain.usage import BilledNode, Suspense, UsageEvent, UsageRecord
+from podyard.domain.usage import BilledNode, Suspense, UsageEvent, UsageRecord, node_key_of
 from podyard.pricing import bill
 from podyard.pricing.bill import Resource, Use, resource_of
 from podyard.pricing.sku import RateCard
@@ -189,7 +189,8 @@ def _make(
     made = _Making(uow.now, card, before)
     since = 0
     for node, history in usage_events.histories(uow, project, changed):
-        made.meter(node, history)
+        for billed in bill.with_hosts(card, [node]).values():
+            made.meter(billed, history)
         since += len(history)
         if since >= PACE_EVENTS:
             since = 0
@@ -203,7 +204,7 @@ class _Making:
     def __init__(self, as_of: PlatformTime, card: RateCard, before: Kept | None) -> None:
         self._as_of = as_of
         self._card = card
-        self._kinds: dict[tuple[str, str, UsageClass], Resource] = {}
+        self._kinds: dict[tuple[str, str, UsageClass, bool], Resource] = {}
         self._facts = dict(before.facts) if before else {}
         self._resources = dict(before.resources) if before else {}
         self._records = dict(before.records) if before else {}
@@ -214,7 +215,7 @@ class _Making:
         self._unsettled: list[str] = []
 
     def meter(self, node: BilledNode, history: Sequence[UsageEvent]) -> None:
-        """All events of one resource, in their order."""
+        """All events of one node, in their order; `node`: itself, or its hosts."""
         key, resource = node.key, self._resource(node)
         use = bill.use_of(resource, history, self._as_of)
         metered, found = use.metered, use.rated
@@ -233,10 +234,11 @@ class _Making:
 
     def _resource(self, node: BilledNode) -> Resource:
         """What it is sold as: looked up once for all nodes of its kind."""
-        kind = (node.accelerator_type, node.zone, node.usage_class)
+        kind = (node.accelerator_type, node.zone, node.usage_class, node.is_host)
         if kind not in self._kinds:
             self._kinds[kind] = resource_of(self._card, node)
-        return dataclasses.replace(self._kinds[kind], resource_id=node.key)
+        of_node = node_key_of(node.key) if node.is_host else ""
+        return dataclasses.replace(self._kinds[kind], resource_id=node.key, node=of_node)
 
     def to_kept(self, last_seq: int, recent: int) -> Kept:
         return Kept(

@@ -20,7 +20,7 @@ from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain import months
 from podyard.domain.account import Account
 from podyard.domain.principal import Principal
-from podyard.domain.usage import BilledNode, Suspense, UsageRecord
+from podyard.domain.usage import BilledNode, Suspense, UsageRecord, node_key_of
 from podyard.pricing import bill, commitments
 from podyard.pricing.amounts import parts_per_second, total
 from podyard.pricing.bill import Resource, Terms
@@ -132,10 +132,15 @@ def snapshot(uow: UnitOfWork, card: RateCard, principal: Principal, project: str
 
 
 def rates(found: Snapshot) -> Mapping[str, int]:
-    """What each node that is in use costs now, in parts per second, before commitments; by name, then key."""
+    """What each node that is in use costs now with its hosts, in parts per second, before commitments; by name, then
+    key."""
     second = -(-found.as_of.nanos // NANOS_PER_SECOND)
     now: dict[str, int] = {}
     for record in found.open:
         if record.start_second + record.seconds >= second and record.resource_id in found.open_since:
             now[record.resource_id] = parts_per_second(record)
-    return {key: now[key] for key in sorted(now, key=lambda key: (found.facts[key].name, key))}
+    nodes: dict[str, int] = {}
+    for resource_id, parts in now.items():
+        key = node_key_of(resource_id)
+        nodes[key] = nodes.get(key, 0) + parts
+    return {key: nodes[key] for key in sorted(nodes, key=lambda key: (found.facts[key].name, key))}

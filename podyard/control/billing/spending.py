@@ -24,12 +24,12 @@ from podyard.domain.account import Account
 from podyard.domain.budget import Budget, BudgetLogEntry, BudgetScope
 from podyard.domain.fleet import region_of
 from podyard.domain.invoice import JobSpan
-from podyard.domain.node import NodeSpec
+from podyard.domain.node import TPU_NODE_VERSIONS, NodeSpec
 from podyard.domain.queued_resource import QueuedResourceRecord
 from podyard.domain.usage import BilledNode, UsageRecord, by_labels
 from podyard.pricing import attribution
 from podyard.pricing.amounts import total
-from podyard.pricing.bill import Terms, resource_of
+from podyard.pricing.bill import Resource, Terms, extend_to_hosts, resources_of
 from podyard.pricing.current_card import default_rate_card
 
 LOOK_TIMER = "budget.look"
@@ -69,8 +69,11 @@ def period_of(account: Account, kind: str, now: PlatformTime) -> Period:
 
 def price_warning(uow: UnitOfWork, zone: str, spec: NodeSpec) -> str:
     """The warning for a node that has no price; empty if it has one."""
+    card = default_rate_card()
     try:
-        default_rate_card().price(spec.accelerator_type, region_of(zone), spec.usage_class, uow.now)
+        card.price(spec.accelerator_type, region_of(zone), spec.usage_class, uow.now)
+        if spec.api_version in TPU_NODE_VERSIONS and card.hosts_from is not None:
+            card.host_sku(region_of(zone), spec.usage_class)
     except PodyardError as error:
         return f"{error.message}. Usage of the node is metered, and its cost is held until there is a price"
     return ""
@@ -87,14 +90,14 @@ def charges(
     if of_job:
         mine = budgets.node_keys(uow, budget)
         wanted = [key for key in wanted if key in mine]
-    facts = usage_events.facts(uow, account.project, wanted)
+    facts = bills.billed(uow, card, account.project, wanted)
     if not (whole or of_job):
         facts = {key: node for key, node in facts.items() if can_count(budget, node)}
-    resources = {key: resource_of(card, node) for key, node in facts.items()}
+    resources = resources_of(card, facts)
     terms = bills.terms_of(uow, account) if whole else Terms()
     found: Sequence[UsageRecord] = bills.compute(uow, account.project, resources, terms, as_of, few=True).charges
     if of_job:
-        found = _of_job(uow, budget, found, as_of)
+        found = _of_job(uow, budget, resources, found, as_of)
     elif not whole:
         found = counted(budget, facts, found)
     return [part for charge in found for part in within(charge, period.seconds)]
@@ -130,11 +133,17 @@ def within(charge: UsageRecord, seconds: range) -> list[UsageRecord]:
     return [charge.part(range(start, stop))] if start < stop else []
 
 
-def _of_job(uow: UnitOfWork, budget: Budget, found: Sequence[UsageRecord], as_of: PlatformTime) -> list[UsageRecord]:
+def _of_job(
+    uow: UnitOfWork,
+    budget: Budget,
+    resources: Mapping[str, Resource],
+    found: Sequence[UsageRecord],
+    as_of: PlatformTime,
+) -> list[UsageRecord]:
     """The seconds that are attributed to the job."""
     keys = budgets.job_keys(uow, budget)
     spans: dict[str, list[JobSpan]] = {}
-    for span in cost_dimensions.job_spans(uow, budget.project):
+    for span in extend_to_hosts(resources, cost_dimensions.job_spans(uow, budget.project)):
         spans.setdefault(span.resource_id, []).append(span)
     owned = {
         key: [part.seconds for part in attribution.ownership(on_node, as_of) if part.job_id in keys]

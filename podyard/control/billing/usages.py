@@ -15,7 +15,7 @@ from podyard.domain.principal import Principal
 from podyard.domain.state_change import StateChange
 from podyard.domain.usage import BilledNode, UsageEvent, UsageRecord
 from podyard.pricing.amounts import total
-from podyard.pricing.bill import Use, resource_of, use_of
+from podyard.pricing.bill import Resource, Use, resources_of, use_of, with_hosts
 from podyard.pricing.sku import RateCard
 
 EVENTS_PAGE_MAX = 10_000
@@ -24,7 +24,11 @@ EVENTS_PAGE_MAX = 10_000
 @dataclasses.dataclass(frozen=True, slots=True)
 class NodeUsage:
     """What one node used up to `as_of`. `price_nanos_per_hour` is the price now, of a node that has ended the price in
-    its last second; None where no price covers it: `held_because`."""
+    its last second; None where no price covers it: `held_because`.
+
+    `amount` and `records` are with the node's hosts, where they are charged apart: `host_sku_id` (None: they are
+    included), of which the node has one for each host; `host_seconds` are those of each of them.
+    """
 
     resource_key: str
     name: str
@@ -40,7 +44,12 @@ class NodeUsage:
     held_because: str | None
     first_second: int | None
     last_second: int | None
-    records: Sequence[UsageRecord] = ()
+    records: Sequence[UsageRecord]
+    host_sku_id: str | None = None
+    host_price_nanos_per_hour: int | None = None
+    host_seconds: int = 0
+    host_held_because: str | None = None
+    host_amount: Amount = dataclasses.field(default_factory=Amount)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -84,10 +93,14 @@ def events(uow: UnitOfWork, principal: Principal, project: str, after_seq: int, 
 
 
 def _node_usage(card: RateCard, node: BilledNode, history: Sequence[UsageEvent], now: PlatformTime) -> NodeUsage:
-    resource = resource_of(card, node)
+    resource, *apart = resources_of(card, with_hosts(card, [node])).values()
     use = use_of(resource, history, now)
-    metered, rated, sku = use.metered, use.rated, resource.sku
-    version = None if sku is None else sku.version_at(_price_moment(use, now))
+    metered, sku = use.metered, resource.sku
+    of_hosts = [use_of(host, history, now) for host in apart]
+    records = [record for one in (use, *of_hosts) for record in one.rated.records]
+    held_hosts = (held for one in of_hosts for held in one.rated.suspense)
+    moment = _price_moment(use, now)
+    host = next((one for one in apart if one.sku is not None), None)
     return NodeUsage(
         resource_key=node.key,
         name=node.name,
@@ -98,13 +111,24 @@ def _node_usage(card: RateCard, node: BilledNode, history: Sequence[UsageEvent],
         waived_seconds=metered.waived_seconds,
         estimated=metered.is_estimated,
         sku_id=None if sku is None else sku.sku_id,
-        price_nanos_per_hour=None if version is None else version.nanos * resource.quantity,
-        amount=total(rated.records),
-        held_because=rated.suspense[0].reason if rated.suspense else None,
+        price_nanos_per_hour=_price_at(resource, moment),
+        amount=total(records),
+        held_because=next((held.reason for held in use.rated.suspense), None),
         first_second=metered.ranges[0].start if metered.ranges else None,
         last_second=metered.ranges[-1].stop - 1 if metered.ranges else None,
-        records=rated.records,
+        records=records,
+        host_sku_id=None if host is None or host.sku is None else host.sku.sku_id,
+        host_price_nanos_per_hour=None if host is None else _price_at(host, moment),
+        host_seconds=sum(one.metered.seconds for one in of_hosts),
+        host_held_because=next((held.reason for held in held_hosts), None),
+        host_amount=total(record for one in of_hosts for record in one.rated.records),
     )
+
+
+def _price_at(resource: Resource, moment: PlatformTime) -> int | None:
+    """Of all units of a resource, in nanos per hour."""
+    version = None if resource.sku is None else resource.sku.version_at(moment)
+    return None if version is None else version.nanos * resource.quantity
 
 
 def _price_moment(use: Use, now: PlatformTime) -> PlatformTime:

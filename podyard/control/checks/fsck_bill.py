@@ -20,9 +20,11 @@ from podyard.domain.node import NodeRecord
 from podyard.domain.principal import PLATFORM
 from podyard.domain.state_change import StateChange
 from podyard.domain.usage import BilledNode, UsageEvent
+from podyard.hardware.accelerator_types import parse
 from podyard.pricing.sku import RateCard
 
 _FREE_NANOS = 60 * NANOS_PER_SECOND  # of a first READY that ends in PREEMPTED (docs/preemptible)
+_VM_SECONDS = 60  # of each run of a host VM, at least
 _CAN_BE_FREE = ("preemptible", "spot")
 
 
@@ -96,12 +98,18 @@ def _amounts(
                 )
                 yield Violation("I6", records.now, node.name, text)
             amount, held = amount_of(card, node, ranges)
-            if line.amount != amount:
-                text = f"{line.amount.text(9)} are billed, instead of {amount.text(9)}"
+            own = line.amount - line.host_amount
+            if own != amount:
+                text = f"{own.text(9)} are billed, instead of {amount.text(9)}"
                 yield Violation("I6", records.now, node.name, text)
             if (held > 0) != (line.held_because is not None):
                 text = f"{held} s have no price, and the bill says: {line.held_because or 'all of it has one'}"
                 yield Violation("I6", records.now, node.name, text)
+            if line.host_sku_id is not None:
+                hosts = hosts_amount(card, line.host_sku_id, node, _runs(history, records.now))
+                if line.host_amount != hosts:
+                    text = f"{line.host_amount.text(9)} are billed for its hosts, instead of {hosts.text(9)}"
+                    yield Violation("I6", records.now, node.name, text)
         if bill.amount.parts != sum(line.amount.parts for line in bill.nodes) or bill.amount.parts < 0:
             text = f"the sum of the bill is {bill.amount.text(9)}, which its lines are not"
             yield Violation("I6", records.now, "bill", text)
@@ -123,17 +131,7 @@ def _bills(
 
 def seconds_of(history: Sequence[StateChange], usage_class: str, now: PlatformTime) -> tuple[list[range], int]:
     """(disjoint ranges of whole POSIX seconds in which the node was READY at any instant, seconds that are free)."""
-    runs: list[tuple[int, int, str]] = []
-    since: int | None = None
-    for change in history:
-        ready = change.to_state == "READY"
-        if ready and since is None:
-            since = change.at.nanos
-        elif not ready and since is not None:
-            runs.append((since, change.at.nanos, change.to_state))
-            since = None
-    if since is not None:
-        runs.append((since, now.nanos, ""))
+    runs = _runs(history, now)
     free = 0
     if runs and usage_class in _CAN_BE_FREE and runs[0][2] == "PREEMPTED" and runs[0][1] - runs[0][0] < _FREE_NANOS:
         begin, end, _ = runs.pop(0)
@@ -142,6 +140,42 @@ def seconds_of(history: Sequence[StateChange], usage_class: str, now: PlatformTi
     for begin, end, _ in runs:
         ranges.append(_touched_seconds(begin, end, ranges[-1].stop if ranges else 0))
     return ranges, free
+
+
+def _runs(history: Sequence[StateChange], now: PlatformTime) -> list[tuple[int, int, str]]:
+    """The times in which the node was READY, and the state after each; no state: it still is."""
+    runs: list[tuple[int, int, str]] = []
+    since: int | None = None
+    for change in history:
+        ready = change.to_state == "READY"
+        if ready and since is None:
+            since = change.at.nanos
+        elif not ready and since is not None:
+            if since < change.at.nanos:
+                runs.append((since, change.at.nanos, change.to_state))
+            since = None
+    if since is not None:
+        runs.append((since, now.nanos, ""))
+    return runs
+
+
+def hosts_amount(card: RateCard, sku_id: str, node: NodeRecord, runs: Sequence[tuple[int, int, str]]) -> Amount:
+    """What a VM for each host costs: at least a minute for each run that has ended, second by second of each change of
+    price, and nothing before hosts are charged."""
+    versions, hosts = card.skus[sku_id].versions, parse(node.accelerator_type).host_count
+    total, known_until = Amount(), 0
+    for begin, end, ended_by in runs:
+        used = _touched_seconds(begin, end, known_until)
+        known_until = used.stop
+        charged = range(used.start, max(used.stop, used.start + _VM_SECONDS) if ended_by else used.stop)
+        for place, version in enumerate(versions):
+            first = version.effective_from.nanos // NANOS_PER_SECOND
+            last = (
+                versions[place + 1].effective_from.nanos // NANOS_PER_SECOND if versions[place + 1 :] else charged.stop
+            )
+            inside = max(0, min(charged.stop, last) - max(charged.start, first))
+            total += Amount.of_hourly(version.nanos, inside * hosts)
+    return total
 
 
 def _touched_seconds(begin: int, end: int, after: int) -> range:

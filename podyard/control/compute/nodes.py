@@ -29,6 +29,7 @@ from podyard.domain.node import (
     HEALTHY,
     INTERRUPTIBLE,
     NODE,
+    TPU_NODE_VERSIONS,
     Node,
     NodeRecord,
     NodeSpec,
@@ -47,7 +48,6 @@ from podyard.domain.slice import PREEMPTIBLE_LIFE_SECONDS, PlacedSlice
 from podyard.hardware import runtime_versions
 from podyard.hardware.accelerator_types import AcceleratorType
 
-_V1 = ("V1", "V1_ALPHA1")  # whose nodes name TensorFlow versions
 LABELS_NAMED_MAX = 5  # of those that were changed, in the reason of the event
 QUIET_RETRY_SECONDS = 0.25  # how soon a node looks again whether the last process on its chips is gone
 _BACK_TO_READY = ("node.created", "node.started", "node.restarted", "node.reimaged", "node.repaired")
@@ -466,7 +466,7 @@ def _check_version(fleet: Fleet, api_version: str, version: str, kind: Accelerat
     """v1's field holds TensorFlow versions, and so it does for nodes that were made by v2; a runtime version that v1
     shows for such a node may be sent back."""
     allowed = fleet.unknown_runtime_versions
-    if api_version in _V1 and version not in runtime_versions.RUNTIME_VERSIONS:
+    if api_version in TPU_NODE_VERSIONS and version not in runtime_versions.RUNTIME_VERSIONS:
         runtime_versions.check_tensorflow(version, unknown_allowed=allowed)
     else:
         runtime_versions.check_serves(version, kind.generation, unknown_allowed=allowed)
