@@ -29,8 +29,19 @@ USAGE: deps.Query = {
 }
 
 
+class HostUsageAnswer(TypedDict):
+    """`seconds` are those of each VM; `pricePerHour` and `amount` are of all of them."""
+
+    seconds: int
+    amount: str
+    sku: NotRequired[str]
+    pricePerHour: NotRequired[str]
+    heldBecause: NotRequired[str]
+
+
 class NodeUsageAnswer(TypedDict):
-    """Amounts and prices are decimal numbers as strings. `heldBecause`: why there is no price."""
+    """Amounts and prices are decimal numbers as strings. `heldBecause`: why there is no price. `host`: one of the
+    node's host VMs, where they are charged apart; `amount` is with all of them."""
 
     node: str
     key: str
@@ -44,6 +55,7 @@ class NodeUsageAnswer(TypedDict):
     sku: NotRequired[str]
     pricePerHour: NotRequired[str]
     heldBecause: NotRequired[str]
+    host: NotRequired[HostUsageAnswer]
     firstSecond: NotRequired[Timestamp]
     lastSecond: NotRequired[Timestamp]
 
@@ -152,6 +164,17 @@ def price(request: Request, project: str, zone: str, accelerator_type: str) -> P
     }
 
 
+def _host(node: usages.NodeUsage) -> HostUsageAnswer:
+    answer: HostUsageAnswer = {"seconds": node.host_seconds, "amount": node.host_amount.text(AMOUNT_DECIMALS)}
+    if node.host_sku_id is not None:
+        answer["sku"] = node.host_sku_id
+    if node.host_price_nanos_per_hour is not None:
+        answer["pricePerHour"] = minor_text(node.host_price_nanos_per_hour, 9)
+    if node.host_held_because is not None:
+        answer["heldBecause"] = node.host_held_because
+    return answer
+
+
 def to_api_usage(node: usages.NodeUsage) -> NodeUsageAnswer:
     answer: NodeUsageAnswer = {
         "node": node.name,
@@ -169,6 +192,8 @@ def to_api_usage(node: usages.NodeUsage) -> NodeUsageAnswer:
         answer["pricePerHour"] = minor_text(node.price_nanos_per_hour, 9)
     if node.held_because is not None:
         answer["heldBecause"] = node.held_because
+    if node.has_hosts:
+        answer["host"] = _host(node)
     if node.first_second is not None and node.last_second is not None:
         answer["firstSecond"] = PlatformTime(node.first_second * NANOS_PER_SECOND).rfc3339()
         answer["lastSecond"] = PlatformTime(node.last_second * NANOS_PER_SECOND).rfc3339()

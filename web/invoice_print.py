@@ -142,6 +142,7 @@ def sheet_of(document: InvoiceDocument, sha256: str | None) -> Sheet:
 def _line(line: DocumentLine) -> tuple[str, ...]:
     marks = ("*" if line.estimated else "") + ("" if line.verified else "†")
     quantity = quantity_text(line.quantity, PriceUnit(line.unit).plural)
+    quantity += ", hosts included" if line.hosts_included else ""
     return (line.sku + marks, quantity, without_zeros(line.unit_price), line.amount)
 
 

@@ -170,7 +170,8 @@ def _show(found: dict[str, Any], output: str) -> None:
 
 def _quantity(line: dict[str, Any]) -> str:
     """Invoices that were issued by older versions have no quantities."""
-    return quantity_text(line["quantity"], PriceUnit(line["unit"]).plural) if "quantity" in line else "-"
+    included = ", hosts included" if line.get("hostsIncluded") else ""
+    return quantity_text(line["quantity"], PriceUnit(line["unit"]).plural) + included if "quantity" in line else "-"
 
 
 def _sums(document: dict[str, Any]) -> list[dict[str, str]]:

@@ -28,7 +28,9 @@ _UPPER = re.compile("[A-Z]")
 
 class DocumentLine(NamedTuple):
     """`unit_seconds` times `unit_price` is the exact amount, per hour or month as `unit` says. `quantity` is the same
-    in that unit, rounded to 12 decimals. `price_version` is the first of `price_versions`."""
+    in that unit, rounded to 12 decimals. `price_version` is the first of `price_versions`. `hosts_included`: whether
+    the nodes of the line have no host VMs that are charged apart; None, and left out, while the rate card charges none.
+    """
 
     id: str
     sku: str
@@ -44,6 +46,7 @@ class DocumentLine(NamedTuple):
     estimated: bool
     exact_usd: str
     parts: str
+    hosts_included: bool | None = None
 
 
 class DocumentCredit(NamedTuple):
@@ -101,10 +104,12 @@ def document(
     as_of: PlatformTime,
     held: Sequence[Suspense],
     names: Mapping[str, str],
+    hosts_included: Mapping[str, bool],
     *,
     issued: bool,
 ) -> InvoiceDocument:
-    """`names`: of resources, by id. Of an issued one nothing is an estimate any more: its month is over."""
+    """`names`: of resources, by id; `hosts_included`: by lines. Of an issued one nothing is an estimate any more: its
+    month is over."""
     period = months.seconds_of(invoice.month, account.time_zone)
 
     def text_of(minor: int) -> str:
@@ -123,7 +128,10 @@ def document(
         exchange_rate=str(invoice.exchange),
         tax_share=account.tax,
         as_of=as_of.rfc3339(),
-        lines=[_line(line, text_of(line.shown), estimated=line.estimated and not issued) for line in invoice.lines],
+        lines=[
+            _line(line, text_of(line.shown), hosts_included.get(line.line_id), estimated=line.estimated and not issued)
+            for line in invoice.lines
+        ],
         credits=[DocumentCredit(line.credit_id, text_of(line.shown), *_exact(line.amount)) for line in invoice.credits],
         rounding_error=text_of(invoice.rounding_error),
         subtotal=text_of(invoice.subtotal),
@@ -206,7 +214,7 @@ _PARTS: Mapping[str, Any] = {
 
 
 def _spelt(found: Any) -> dict[str, Any]:
-    return {camel_case(name): value for name, value in found._asdict().items()}
+    return {camel_case(name): value for name, value in found._asdict().items() if value is not None}
 
 
 def _read(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -217,7 +225,7 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _line(line: InvoiceLine, amount: str, *, estimated: bool) -> DocumentLine:
+def _line(line: InvoiceLine, amount: str, hosts_included: bool | None, *, estimated: bool) -> DocumentLine:
     exact_usd, parts = _exact(line.amount)
     return DocumentLine(
         id=line.line_id,
@@ -234,6 +242,7 @@ def _line(line: InvoiceLine, amount: str, *, estimated: bool) -> DocumentLine:
         estimated=estimated,
         exact_usd=exact_usd,
         parts=parts,
+        hosts_included=hosts_included,
     )
 
 

@@ -7,8 +7,9 @@ give the same bytes. Usage that comes to be known later is an adjustment in the 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 
-from podyard.base.clock import PlatformTime
+from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.errors import failed_precondition, not_found
 from podyard.control.billing import accounts, bills, card_prices
 from podyard.control.billing.invoice_document import InvoiceDocument, document, same_facts
@@ -17,9 +18,10 @@ from podyard.db import ledger
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain import months
 from podyard.domain.account import Account
-from podyard.domain.invoice import Invoice, IssuedInvoice
+from podyard.domain.invoice import Invoice, IssuedInvoice, line_id
 from podyard.domain.ledger import LedgerTransaction
 from podyard.domain.principal import Principal
+from podyard.domain.usage import BilledNode
 from podyard.pricing.bill import Bill, Terms, resources_of
 from podyard.pricing.invoicing import with_adjustments
 from podyard.pricing.sku import RateCard
@@ -84,9 +86,24 @@ def compute(
         return Computed(month, None, None, bill, terms)
     invoice = with_adjustments(own, bill.adjustments, month, account.policy)
     names = {key: node.name for key, node in facts.items()}
-    made = document(account, invoice, as_of, held, names, issued=issued)
+    included = _hosts_included(card, bill, facts, months.seconds_of(month, account.time_zone))
+    made = document(account, invoice, as_of, held, names, included, issued=issued)
     words = (f"{one.seconds} s of {names.get(one.resource_id, one.resource_id)}: {one.reason}" for one in held)
     return Computed(month, invoice, made, bill, terms, tuple(words))
+
+
+def _hosts_included(card: RateCard, bill: Bill, billed: Mapping[str, BilledNode], window: range) -> Mapping[str, bool]:
+    """Of each line of nodes whether their hosts are included; nothing before the card charges any."""
+    found: dict[str, bool] = {}
+    if card.hosts_from is None or card.hosts_from.nanos // NANOS_PER_SECOND >= window.stop:
+        return found
+    for charge in bill.charges:
+        node = billed.get(charge.resource_id)
+        inside = charge.start_second < window.stop and charge.start_second + charge.seconds > window.start
+        if inside and node is not None and not node.is_host:
+            line = line_id(charge.sku_id, charge.price.nanos)
+            found[line] = found.get(line, True) and not node.bills_hosts
+    return found
 
 
 def terms_of(uow: UnitOfWork, account: Account, month: str) -> Terms:

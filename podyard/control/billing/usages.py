@@ -26,8 +26,8 @@ class NodeUsage:
     """What one node used up to `as_of`. `price_nanos_per_hour` is the price now, of a node that has ended the price in
     its last second; None where no price covers it: `held_because`.
 
-    `amount` and `records` are with the node's hosts, where they are charged apart: `host_sku_id` (None: they are
-    included), of which the node has one for each host; `host_seconds` are those of each of them.
+    `amount` and `records` are with the node's hosts, where they are charged apart: `has_hosts`. The node has one VM for
+    each host; `host_seconds` are those of each of them, the price and the amount those of all.
     """
 
     resource_key: str
@@ -45,6 +45,7 @@ class NodeUsage:
     first_second: int | None
     last_second: int | None
     records: Sequence[UsageRecord]
+    has_hosts: bool = False
     host_sku_id: str | None = None
     host_price_nanos_per_hour: int | None = None
     host_seconds: int = 0
@@ -117,6 +118,7 @@ def _node_usage(card: RateCard, node: BilledNode, history: Sequence[UsageEvent],
         first_second=metered.ranges[0].start if metered.ranges else None,
         last_second=metered.ranges[-1].stop - 1 if metered.ranges else None,
         records=records,
+        has_hosts=bool(apart),
         host_sku_id=None if host is None or host.sku is None else host.sku.sku_id,
         host_price_nanos_per_hour=None if host is None else _price_at(host, moment),
         host_seconds=sum(one.metered.seconds for one in of_hosts),
