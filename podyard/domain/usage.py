@@ -130,6 +130,10 @@ class BilledNode:
     bills_hosts: bool = False
     is_host: bool = False
 
+    @property
+    def node_id(self) -> str:
+        return self.name.rpartition("/")[2]
+
     def hosts(self) -> BilledNode:
         return dataclasses.replace(self, key=self.key + _HOST, bills_hosts=False, is_host=True)
 
@@ -140,10 +144,6 @@ _HOST = "/host"  # what the key of a node's host VMs has besides
 def node_key_of(resource_id: str) -> str:
     """The key of the node that a resource is, or is the host VMs of."""
     return resource_id.removesuffix(_HOST)
-
-    @property
-    def node_id(self) -> str:
-        return self.name.rpartition("/")[2]
 
 
 def label_periods(node: BilledNode, seconds: range) -> Iterator[tuple[range, Mapping[str, str]]]:

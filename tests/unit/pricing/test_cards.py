@@ -197,3 +197,49 @@ def test_the_shipped_card_changes_nothing_of_itself() -> None:
         PodyardError, match=r"disk-pd-ssd/europe-west4/on-demand@2015-01-01T00:00:00Z: the SKU of .* is gone"
     ):
         check_change(card, RateCard("USD", {}), NOW)
+
+
+HOST_KIND = "generation: host, region: us-east1, usage: spot, unit:"
+HOST_PARTS = [
+    f"host-n1-vcpu/us-east1/spot: {row(f'{HOST_KIND} vcpu_hour', price(T1, '"0.03"'), price(T3, '"0.04"'))}",
+    f"host-n1-ram/us-east1/spot: {row(f'{HOST_KIND} gib_hour', price(T1, '"0.002"'))}",
+]
+
+
+def with_hosts(start: str, *skus: str) -> RateCard:
+    return load_rate_card(text(*skus)[:-1] + f', hosts_from: "{start}"}}')
+
+
+def test_a_host_is_sold_by_its_parts_from_the_date_on() -> None:
+    sku = with_hosts(T2, *HOST_PARTS).host_sku("us-east1", "spot")
+    assert [(v.effective_from.rfc3339(), v.nanos) for v in sku.versions] == [(T2, 75_000_000), (T3, 95_000_000)]
+    assert sku.versions[0].version_id == f"host-n1-standard-2/us-east1/spot@{T2}"
+
+
+def test_a_host_vm_of_the_card_itself_goes_before_its_parts() -> None:
+    own = row(f"{HOST_KIND} vm_hour", price(T1, '"9"'))
+    sku = with_hosts(T2, *HOST_PARTS, f"host-n1-standard-2/us-east1/spot: {own}").host_sku("us-east1", "spot")
+    assert [(v.effective_from.rfc3339(), v.nanos) for v in sku.versions] == [(T2, 9 * 10**9)]
+
+
+@pytest.mark.parametrize(
+    ("start", "skus", "told"),
+    [
+        ("soon", HOST_PARTS, "rate card, hosts_from:"),
+        ("2026-02-01T00:00:00.5Z", HOST_PARTS, "starts at a whole second"),
+        (T2, [one.replace("0.002", "0.002000001") for one in HOST_PARTS], "do not make a whole number of nanos"),
+    ],
+)
+def test_a_card_that_cannot_charge_hosts_is_refused(start: str, skus: list[str], told: str) -> None:
+    with pytest.raises(PodyardError, match=told):
+        with_hosts(start, *skus)
+
+
+def test_hosts_cannot_be_charged_late() -> None:
+    before, now = load_rate_card(text(*HOST_PARTS)), PlatformTime.from_rfc3339(T2)
+    check_change(before, with_hosts(T3, *HOST_PARTS), now)
+    for old in (before, with_hosts(T3, *HOST_PARTS)):
+        with pytest.raises(PodyardError, match="hosts_from begins in the past"):
+            check_change(old, with_hosts(T1, *HOST_PARTS), now)
+    with pytest.raises(PodyardError, match="is gone"):
+        check_change(with_hosts(T1, *HOST_PARTS), before, now)
