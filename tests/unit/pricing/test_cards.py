@@ -200,10 +200,9 @@ def test_the_shipped_card_changes_nothing_of_itself() -> None:
 
 
 HOST_KIND = "generation: host, region: us-east1, usage: spot, unit:"
-HOST_PARTS = [
-    f"host-n1-vcpu/us-east1/spot: {row(f'{HOST_KIND} vcpu_hour', price(T1, '"0.03"'), price(T3, '"0.04"'))}",
-    f"host-n1-ram/us-east1/spot: {row(f'{HOST_KIND} gib_hour', price(T1, '"0.002"'))}",
-]
+VCPU = row(f"{HOST_KIND} vcpu_hour", price(T1, '"0.03"'), price(T3, '"0.04"'))
+RAM = row(f"{HOST_KIND} gib_hour", price(T1, '"0.002"'))
+HOST_PARTS = [f"host-n1-vcpu/us-east1/spot: {VCPU}", f"host-n1-ram/us-east1/spot: {RAM}"]
 
 
 def with_hosts(start: str, *skus: str) -> RateCard:
