@@ -15,6 +15,7 @@ from podyard.api import (
     billing,
     budgets,
     catalogue,
+    explorer,
     exports,
     front,
     gcloud_proxy,
@@ -68,6 +69,7 @@ OWN_ROUTERS = tuple(
         exports,  # before invoices: a month of theirs may end with any verb
         invoices,
         budgets,
+        explorer,
         platform_routes,
         tokens,
         auth,

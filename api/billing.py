@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NotRequired
 
 from fastapi import APIRouter, Request
@@ -14,7 +15,9 @@ from podyard.base.errors import invalid
 from podyard.base.money import minor_text
 from podyard.control.billing import usages
 from podyard.domain.fleet import region_of
+from podyard.domain.job import JOB
 from podyard.domain.node import UsageClass
+from podyard.domain.state_change import StateChange
 from podyard.pricing.current_card import default_rate_card
 
 router = APIRouter(prefix="/podyard/v1/projects/{project}", route_class=deps.Route)
@@ -39,9 +42,15 @@ class HostUsageAnswer(TypedDict):
     heldBecause: NotRequired[str]
 
 
+class LabelsAnswer(TypedDict):
+    startTime: Timestamp
+    labels: dict[str, str]
+
+
 class NodeUsageAnswer(TypedDict):
-    """Amounts and prices are decimal numbers as strings. `heldBecause`: why there is no price. `host`: one of the
-    node's host VMs, where they are charged apart; `amount` is with all of them."""
+    """Amounts and prices are decimal numbers as strings. `heldBecause`: why there is no price. `labels`: those that its
+    use counts under, by time. `host`: one of the node's host VMs, where they are charged apart; `amount` is with all of
+    them."""
 
     node: str
     key: str
@@ -51,6 +60,8 @@ class NodeUsageAnswer(TypedDict):
     seconds: int
     waivedSeconds: int
     estimated: bool
+    labels: list[LabelsAnswer]
+    createdBy: NotRequired[str]
     amount: str
     sku: NotRequired[str]
     pricePerHour: NotRequired[str]
@@ -69,7 +80,8 @@ class Usage(TypedDict):
 
 
 class UsageEventAnswer(TypedDict):
-    """A change of state; the first one of a resource is from no state."""
+    """A change of state; the first one of a resource is from no state. `labels`: those of a node from then on, where
+    they are new. `createdBy`: of the first event of a node or job."""
 
     seq: int
     id: str
@@ -83,6 +95,8 @@ class UsageEventAnswer(TypedDict):
     at: Timestamp
     reason: str
     actor: str
+    labels: NotRequired[dict[str, str]]
+    createdBy: NotRequired[str]
 
 
 class EventList(deps.NextPage):
@@ -121,26 +135,9 @@ def events(request: Request, project: str) -> EventList:
     caller = deps.principal(request)
     after = deps.page_after_number(request)
     limit = deps.page_size(request) if "pageSize" in request.query_params else EVENTS_PAGE_DEFAULT
-    found = deps.read(request, lambda uow: usages.events(uow, caller, project, after, limit))
+    found, told = deps.read(request, lambda uow: usages.events(uow, caller, project, after, limit))
     token = deps.page_token(str(found[-1].seq)) if len(found) == limit else None
-    rows: list[UsageEventAnswer] = [
-        {
-            "seq": change.seq,
-            "id": change.event_id,
-            "kind": change.machine,
-            "key": change.resource_key,
-            "name": change.resource_name,
-            "version": change.version,
-            "event": change.event,
-            "fromState": change.from_state,
-            "toState": change.to_state,
-            "at": change.at.rfc3339(),
-            "reason": change.reason,
-            "actor": change.actor,
-        }
-        for change in found
-    ]
-    return {"events": rows, **deps.next_page(token)}
+    return {"events": [_event(change, told.get(change.event_id)) for change in found], **deps.next_page(token)}
 
 
 @router.get("/locations/{zone}/prices/{accelerator_type}", openapi_extra=deps.asks(USAGE))
@@ -175,6 +172,29 @@ def _host(node: usages.NodeUsage) -> HostUsageAnswer:
     return answer
 
 
+def _event(change: StateChange, told: tuple[Mapping[str, str], str] | None) -> UsageEventAnswer:
+    answer: UsageEventAnswer = {
+        "seq": change.seq,
+        "id": change.event_id,
+        "kind": change.machine,
+        "key": change.resource_key,
+        "name": change.resource_name,
+        "version": change.version,
+        "event": change.event,
+        "fromState": change.from_state,
+        "toState": change.to_state,
+        "at": change.at.rfc3339(),
+        "reason": change.reason,
+        "actor": change.actor,
+    }
+    if told is not None:
+        answer["labels"] = dict(told[0])
+    creator = change.actor if (change.machine, change.event) == (JOB.name, "create") else told and told[1]
+    if creator:
+        answer["createdBy"] = creator
+    return answer
+
+
 def to_api_usage(node: usages.NodeUsage) -> NodeUsageAnswer:
     answer: NodeUsageAnswer = {
         "node": node.name,
@@ -185,8 +205,14 @@ def to_api_usage(node: usages.NodeUsage) -> NodeUsageAnswer:
         "seconds": node.seconds,
         "waivedSeconds": node.waived_seconds,
         "estimated": node.estimated,
+        "labels": [
+            {"startTime": PlatformTime(period.from_second * NANOS_PER_SECOND).rfc3339(), "labels": dict(period.labels)}
+            for period in node.labels
+        ],
         "amount": node.amount.text(AMOUNT_DECIMALS),
     }
+    if node.created_by:
+        answer["createdBy"] = node.created_by
     if node.sku_id is not None and node.price_nanos_per_hour is not None:
         answer["sku"] = node.sku_id
         answer["pricePerHour"] = minor_text(node.price_nanos_per_hour, 9)

@@ -202,6 +202,7 @@ class JobAnswer(JobSteps):
     modelledSeconds: float
     estimateModel: str
     createTime: Timestamp
+    createdBy: NotRequired[str]
     replicaProcesses: NotRequired[int]
     startFrom: NotRequired[StartedFrom]
     startTime: NotRequired[Timestamp]
@@ -290,6 +291,8 @@ def to_api_job(job: Job, progress: JobProgress) -> JobAnswer:
         "estimateModel": job.estimate_model,
         "createTime": job.created.rfc3339(),
     }
+    if job.created_by:
+        answer["createdBy"] = job.created_by
     if progress.steps_per_second is not None and progress.seconds_left is not None:
         answer["stepsPerSecond"] = round(progress.steps_per_second, 3)
         answer["remainingSeconds"] = round(progress.seconds_left, 3)

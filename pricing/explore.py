@@ -259,6 +259,15 @@ def apportion(values: Sequence[Exact], unit: int, total: int | None = None) -> l
     return made
 
 
+def in_units(values: Sequence[tuple[Exact, Exact]], unit: int) -> list[tuple[int, int, int]]:
+    """(gross, credits, net) of each pair of gross and net, in whole units: the columns add up, and each row to its
+    net."""
+    net = apportion([after for _, after in values], unit)
+    paid = [after - before for before, after in values]
+    credits = apportion(paid, unit) if any(paid) else [0] * len(values)
+    return [(after - credit, credit, after) for credit, after in zip(credits, net, strict=True)]
+
+
 def round_half(value: Exact, unit: int) -> int:
     """To the nearest whole number of units, halves away from zero."""
     size = -value if value < 0 else value

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
+import re
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from typing import Any, TypeVar
@@ -50,6 +51,7 @@ TABS = (
     ("what-if", "What if", "What if"),
 )
 _SIZES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
+_FORMULA = re.compile(r"[=+@\t\r]|-(?![0-9.]*\Z)")  # how a text begins that a spreadsheet runs; a number is none
 MONTHS_SHOWN_MAX = 36  # to choose from; any other can be named in the address
 
 
@@ -192,6 +194,6 @@ def csv_file(name: str, rows: Iterable[Sequence[str]]) -> Response:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\r\n")
     for row in rows:
-        writer.writerow([f"'{cell}" if cell[:1] in ("=", "+", "@", "\t", "\r") else cell for cell in row])
+        writer.writerow([f"'{cell}" if _FORMULA.match(cell) else cell for cell in row])
     headers = {"Content-Disposition": f'attachment; filename="{name}.csv"', "Cache-Control": "no-store"}
     return Response(text.getvalue(), media_type="text/csv; charset=utf-8", headers=headers)

@@ -5,8 +5,7 @@ The address holds all that was asked, so it can be kept and passed on.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import date
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 from urllib.parse import urlencode
@@ -15,17 +14,15 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from podyard.base.clock import PlatformTime
-from podyard.base.errors import PodyardError, invalid
+from podyard.base.errors import PodyardError
 from podyard.control.billing import accounts, explorer, explorer_invoices
 from podyard.control.billing.explorer import BY_INVOICE, BY_USE, DIMENSIONS, Question
 from podyard.control.billing.snapshots import Snapshot
 from podyard.db.unit_of_work import UnitOfWork
-from podyard.domain import months
 from podyard.domain.account import Account
 from podyard.domain.principal import Principal
 from podyard.http import context
 from podyard.pricing import explore
-from podyard.pricing.commitments import seconds_until
 from podyard.pricing.current_card import default_rate_card
 from podyard.pricing.explore import Bucket
 from podyard.web import charts
@@ -34,8 +31,6 @@ from podyard.web.billing_stream import stream
 from podyard.web.billing_views import View, by_invoice, by_use
 from podyard.web.render import ConsoleRoute, page
 
-WHERE_MAX = 10  # filters in one address
-VALUE_LENGTH_MAX = 256
 MEASURES = {"net": "Net", "gross": "Gross", "credits": "Credits"}
 WAYS = {BY_USE: "date of use", BY_INVOICE: "invoice month"}
 
@@ -44,10 +39,9 @@ router = APIRouter(prefix="/explorer", route_class=ConsoleRoute)
 
 def _askable(uow: UnitOfWork, request: Request, project: str, _month: str) -> int:
     """The page's status: a question that cannot be asked is shown with its reason."""
-    fields = request.query_params
     try:
         account = accounts.of(uow, project)
-        asked = _question(account, uow.now, fields, fields.getlist("where"))
+        asked = _asked(account, uow.now, request)
         if asked.by == BY_INVOICE:
             explorer_invoices.months_asked(asked)
         else:
@@ -67,9 +61,9 @@ def show(request: Request, project: str) -> Response:
         uow: UnitOfWork, found: Snapshot
     ) -> tuple[Snapshot, Question, View | None, PodyardError | None, list[str]]:
         keys = explorer.label_keys(found)
-        asked = _usual(found.account, found.as_of)
+        asked = explorer.to_question(found.account, found.as_of, {}, ())
         try:
-            asked = _question(found.account, found.as_of, fields, fields.getlist("where"))
+            asked = _asked(found.account, found.as_of, request)
             return found, asked, _answer(uow, caller, found, asked, measure), None, keys
         except PodyardError as error:
             return found, asked, None, error, keys
@@ -150,45 +144,10 @@ def _narrow_url(request: Request, asked: Question, value: str) -> str:
     return f"{request.url.path}?{urlencode(kept)}"
 
 
-def _usual(account: Account, as_of: PlatformTime) -> Question:
-    """The present month by day and type."""
-    zone = account.time_zone
-    first = explore.local(months.seconds_of(account.month_of(as_of), zone).start, zone).date()
-    last = explore.local(seconds_until(as_of) - 1, zone).date()
-    return Question(first, max(first, last), Bucket.DAY, "type")
-
-
-def _question(account: Account, as_of: PlatformTime, fields: Mapping[str, str], where: Sequence[str]) -> Question:
-    usual = _usual(account, as_of)
-    by = fields.get("by") or usual.by
-    if by not in WAYS:
-        raise invalid(f"unknown grouping {by[:40]!r}: use {', '.join(WAYS)}", "by")
-    pairs = [tuple(text.split("=", 1)) for text in where if "=" in text]
+def _asked(account: Account, as_of: PlatformTime, request: Request) -> Question:
+    """What the address asks; the form adds one filter by its fields `dim` and `value`."""
+    fields = request.query_params
+    where = fields.getlist("where")
     if fields.get("dim") and fields.get("value"):
-        pairs.append((fields["dim"], fields["value"]))
-    kept = tuple(dict.fromkeys((pair[0], pair[1]) for pair in pairs))
-    if len(kept) > WHERE_MAX or any(len(part) > VALUE_LENGTH_MAX for pair in kept for part in pair):
-        raise invalid(f"at most {WHERE_MAX} filters, of {VALUE_LENGTH_MAX} characters", "where")
-    bucket = fields.get("bucket") or usual.bucket
-    if bucket not in tuple(Bucket):
-        raise invalid(f"unknown bucket {str(bucket)[:40]!r}: use {', '.join(Bucket)}", "bucket")
-    return Question(
-        _day(fields.get("from"), usual.first, "from"),
-        _day(fields.get("to"), usual.last, "to"),
-        Bucket.MONTH if by == BY_INVOICE else Bucket(bucket),
-        fields.get("group") or usual.group,
-        kept,
-        by,
-    )
-
-
-def _day(text: str | None, usual: date, field: str) -> date:
-    if not text:
-        return usual
-    try:
-        found = date.fromisoformat(text)
-    except ValueError:
-        found = date.min
-    if not 1970 <= found.year < 9000:
-        raise invalid(f"{text[:40]!r} is not a day such as 2026-03-08", field)
-    return found
+        where = [*where, f"{fields['dim']}={fields['value']}"]
+    return explorer.to_question(account, as_of, fields, where)

@@ -73,10 +73,8 @@ class View:
 
 def table(rows: Sequence[Row]) -> list[BillLineView]:
     """Every row in cents, so that the columns add up to their totals, and each row to its net."""
-    nets = [row.net for row in rows]
-    net = apportion(nets, CENT)
-    credits = apportion([row.credits for row in rows], CENT) if any(row.credits for row in rows) else [0] * len(rows)
-    return [BillLineView(row.name, net[i] - credits[i], credits[i], net[i], nets[i]) for i, row in enumerate(rows)]
+    cents = explore.in_units([(row.gross, row.net) for row in rows], CENT)
+    return [BillLineView(row.name, *minors, row.net) for row, minors in zip(rows, cents, strict=True)]
 
 
 def by_use(found: Snapshot, asked: Question, answer: Explored, measure: str) -> View:

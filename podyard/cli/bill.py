@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import click
 
 from podyard.base.durations import duration_for_people
 from podyard.base.money import money_text, nanos_from_decimal_text, price_text, without_zeros
 from podyard.cli import bill_invoice, export
-from podyard.cli.options import client_of, output_option, target_options
+from podyard.cli.options import client_of, output_option, project_options, target_options
 from podyard.cli.output import emit
 
 _COLUMNS = {
@@ -20,6 +20,7 @@ _COLUMNS = {
     "ZONE": "location",
     "TYPE": "acceleratorType",
     "USAGE": "usage",
+    "CREATED_BY": "createdBy",
     "USED": "used",
     "PER_HOUR": "pricePerHour",
     "COST": "cost",
@@ -58,6 +59,62 @@ def show(data: str | None, project: str | None, location: str | None, node: str 
     emit(rows, output, _COLUMNS)
     total = f"Total {duration_for_people(found['seconds'])}, {money_text(found['amount'])} as of {found['asOf']}"
     click.echo(f"{total} (exactly {found['seconds']} s, ${without_zeros(found['amount'])})")
+
+
+@bill.command()
+@project_options
+@click.option(
+    "--group-by",
+    metavar="DIMENSION",
+    default="type",
+    show_default=True,
+    help="project, region, zone, generation, type, usage, sku, user, node, job, or label:KEY.",
+)
+@click.option(
+    "--where",
+    multiple=True,
+    metavar="DIMENSION=VALUE",
+    help="Only costs of this value, for example label:team=research; may be repeated.",
+)
+@click.option("--from", "first", metavar="DAY", help="First day, for example 2026-03-01 (default: of this month).")
+@click.option("--to", "last", metavar="DAY", help="Last day, included (default: today).")
+@click.option("--bucket", type=click.Choice(["hour", "day", "month"]), help="Show the costs by time, too.")
+@click.option(
+    "--by",
+    type=click.Choice(["use", "invoice"]),
+    default="use",
+    show_default=True,
+    help="Count by the time of use, or by the month of the invoice, with tax.",
+)
+@output_option
+def explore(data: str | None, project: str | None, output: str, **given: Any) -> None:
+    """Show the costs of some days by what they were for, such as --group-by user or --group-by label:team.
+
+    Labels count as they were at the time of use.
+    """
+    client = client_of(data, project)
+    found = client.call(
+        "GET",
+        f"{client.project_path()}/costs:explore",
+        groupBy=given["group_by"],
+        where=given["where"],
+        **{"from": given["first"]},
+        to=given["last"],
+        bucket=given["bucket"],
+        by=given["by"],
+    )
+    if output != "table":
+        emit(found, output)
+        return
+    net, currency = found["total"]["net"], found["currency"]
+    kind = "|usd" if currency == "USD" else ""
+    sums = {name.upper(): f"{name}{kind}" for name in ("gross", "credits", "net")}
+    emit(found["rows"], output, {found["groupBy"].upper(): "group", **sums})
+    if given["bucket"] is not None:
+        click.echo()
+        emit(found["bars"], output, {found["bucket"].upper(): "name", **sums})
+    total = money_text(net) if kind else f"{net} {currency}"
+    click.echo(f"Total {total} from {found['firstDay']} to {found['lastDay']} as of {found['asOf']}")
 
 
 @bill.command()

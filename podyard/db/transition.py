@@ -22,7 +22,14 @@ from podyard.domain.attempt import ATTEMPT, Attempt, AttemptState
 from podyard.domain.host_record import HOST, HostRecord, HostState
 from podyard.domain.job import JOB, Job, JobState
 from podyard.domain.machine import Machine
-from podyard.domain.node import BILLABLE_NODE_STATES, NODE, TPU_NODE_VERSIONS, NodeRecord, NodeState
+from podyard.domain.node import (
+    BILLABLE_NODE_STATES,
+    NODE,
+    SAY_LABELS,
+    TPU_NODE_VERSIONS,
+    NodeRecord,
+    NodeState,
+)
 from podyard.domain.operation import OPERATION, Operation, OperationState
 from podyard.domain.queued_resource import QUEUED_RESOURCE, QueuedResourceRecord, QueuedResourceState
 from podyard.domain.replica import REPLICA, Replica, ReplicaState
@@ -144,7 +151,7 @@ def _record_event(
         },
     )
     if isinstance(record, NodeRecord):
-        more: dict[str, Any] = {"labels": record.spec.labels} if event in ("create", "relabel") else {}
+        more: dict[str, Any] = {"labels": record.spec.labels} if event in SAY_LABELS else {}
         if event == "create":
             more["created_by"] = record.created_by or None
             more["bills_hosts"] = record.spec.api_version in TPU_NODE_VERSIONS

@@ -47,6 +47,9 @@ _EVENTS = (
     .execution_options(yield_per=EVENTS_AT_ONCE)
 )
 _HISTORIES = _EVENTS.with_only_columns(_E.resource_key, _E.resource_seq, _E.state, _E.at)
+_TOLD = select(_E.event_id, _E.labels, _E.created_by).where(
+    _E.event_id.in_(bindparam("events", expanding=True)), _E.labels.is_not(None)
+)
 _FIRST_USE = select(func.min(_E.at)).where(_OF_PROJECT)
 _LAST_SEQ = select(func.max(_E.seq))
 _LAST_OF_PROJECT = _LAST_SEQ.where(_OF_PROJECT, _E.seq <= bindparam("until"))
@@ -111,6 +114,12 @@ def histories(
         for key, found in itertools.groupby(rows, operator.itemgetter(0)):
             if node := known.get(key):  # without its first event there is no telling what it was: `fsck` says so
                 yield node, [UsageEvent("", *row) for row in found]
+
+
+def told(uow: UnitOfWork, event_ids: Sequence[str]) -> dict[str, tuple[Mapping[str, str], str]]:
+    """What labels there are from these events on, and who has created the resource, by event; of those that say it."""
+    rows = uow.execute(_TOLD, {"events": list(event_ids)})
+    return {row.event_id: (row.labels, row.created_by or "") for row in rows}
 
 
 def first_use(uow: UnitOfWork, project: str) -> PlatformTime | None:

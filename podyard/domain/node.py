@@ -81,6 +81,7 @@ NODE = Machine(
     },
 )
 
+SAY_LABELS = frozenset({"create", "relabel"})  # events that say what labels a node has from then on
 # Charges accrue while a node is READY and in no other state (R2).
 BILLABLE_NODE_STATES = frozenset({NodeState.READY})
 # In these states a node without a slice waits for one: REPAIRING when it has left one that broke.

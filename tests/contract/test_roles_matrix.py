@@ -31,7 +31,7 @@ NEEDS = {
     "billing": "billing.usage billing.events budgets.budget_events budgets.list_budgets "
     "budgets.get_budget budgets.get_costs budgets.what_if invoices.get_account invoices.list_commitments "
     "invoices.list_credits invoices.list_invoices invoices.get_invoice invoices.preview invoices.ledger "
-    "invoices.explain "
+    "invoices.explain explorer.explore_costs "
     "exports.create exports.list_exports exports.get exports.download exports.export_month",
     "own": "budgets.set_budget budgets.delete_budget invoices.patch_account invoices.buy invoices.add_credit "
     "invoices.close reservations.create reservations.delete auth.create_key auth.list_keys "

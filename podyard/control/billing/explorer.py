@@ -7,10 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from fractions import Fraction
 
+from podyard.base.clock import PlatformTime
 from podyard.base.errors import invalid
 from podyard.control.billing.snapshots import Snapshot
 from podyard.db import cost_dimensions
 from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain import months
+from podyard.domain.account import Account
 from podyard.domain.fleet import region_of
 from podyard.domain.usage import BilledNode, UsageRecord, by_labels
 from podyard.hardware.accelerator_types import parse
@@ -22,6 +25,8 @@ DIMENSIONS = ("project", "region", "zone", "generation", "type", "usage", "sku",
 COMMITMENT = "commitment"  # the group of what commitments cost themselves, which belongs to no node
 NONE = "(none)"
 UNKNOWN = "(unknown)"  # who created a node
+WHERE_MAX = 10  # filters of one question
+VALUE_LENGTH_MAX = 256
 BY_USE, BY_INVOICE = "use", "invoice"  # in which month a charge counts: in that of its seconds, or of its invoice
 
 
@@ -49,6 +54,50 @@ class Explored:
     spans: Sequence[int]
     rows: Sequence[Row]
     total: Row
+
+
+def to_question(account: Account, as_of: PlatformTime, fields: Mapping[str, str], where: Sequence[str]) -> Question:
+    """What texts ask: `from`, `to`, `bucket`, `group` and `by`, where what is left out is the present month by day and
+    type; `where` are filters, `DIMENSION=VALUE`. Raises INVALID_ARGUMENT for a text that says nothing of the kind."""
+    zone = account.time_zone
+    first = explore.local(months.seconds_of(account.month_of(as_of), zone).start, zone).date()
+    last = max(first, explore.local(commitments.seconds_until(as_of) - 1, zone).date())
+    by = fields.get("by") or BY_USE
+    if by not in (BY_USE, BY_INVOICE):
+        raise invalid(f"unknown grouping {by[:40]!r}: use {BY_USE} or {BY_INVOICE}", "by")
+    bucket = fields.get("bucket") or Bucket.DAY
+    if bucket not in tuple(Bucket):
+        raise invalid(f"unknown bucket {bucket[:40]!r}: use {', '.join(Bucket)}", "bucket")
+    pairs = dict.fromkeys(_filter(text) for text in where)
+    if len(pairs) > WHERE_MAX or any(len(part) > VALUE_LENGTH_MAX for pair in pairs for part in pair):
+        raise invalid(f"at most {WHERE_MAX} filters, of {VALUE_LENGTH_MAX} characters", "where")
+    return Question(
+        _day(fields.get("from"), first, "from"),
+        _day(fields.get("to"), last, "to"),
+        Bucket.MONTH if by == BY_INVOICE else Bucket(bucket),
+        fields.get("group") or "type",
+        tuple(pairs),
+        by,
+    )
+
+
+def _filter(text: str) -> tuple[str, str]:
+    dimension, equals, value = text.partition("=")
+    if not equals:
+        raise invalid(f"{text[:80]!r} is not a filter such as type=v2-8", "where")
+    return dimension, value
+
+
+def _day(text: str | None, usual: date, field: str) -> date:
+    if not text:
+        return usual
+    try:
+        found = date.fromisoformat(text)
+    except ValueError:
+        found = date.min
+    if not 1970 <= found.year < 9000:
+        raise invalid(f"{text[:40]!r} is not a day such as 2026-03-08", field)
+    return found
 
 
 def ask(uow: UnitOfWork, found: Snapshot, asked: Question) -> Explored:

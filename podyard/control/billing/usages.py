@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.money import Amount
 from podyard.control.billing import accounts
 from podyard.db import state_changes, usage_events
 from podyard.db.unit_of_work import UnitOfWork
-from podyard.domain.node import UsageClass
+from podyard.domain.node import NODE, SAY_LABELS, UsageClass
 from podyard.domain.principal import Principal
 from podyard.domain.state_change import StateChange
-from podyard.domain.usage import BilledNode, UsageEvent, UsageRecord
+from podyard.domain.usage import BilledNode, LabelPeriod, UsageEvent, UsageRecord
 from podyard.pricing.amounts import total
 from podyard.pricing.bill import Resource, Use, resources_of, use_of, with_hosts
 from podyard.pricing.sku import RateCard
@@ -38,6 +38,8 @@ class NodeUsage:
     seconds: int
     waived_seconds: int
     estimated: bool
+    created_by: str
+    labels: Sequence[LabelPeriod]
     sku_id: str | None
     price_nanos_per_hour: int | None
     amount: Amount
@@ -87,10 +89,15 @@ def usage(
     return ProjectUsage(uow.now, sorted(found, key=lambda node: (node.first_second or 0, node.resource_key)))
 
 
-def events(uow: UnitOfWork, principal: Principal, project: str, after_seq: int, limit: int) -> list[StateChange]:
-    """The project's state changes in order: what every bill can be computed from again."""
+def events(
+    uow: UnitOfWork, principal: Principal, project: str, after_seq: int, limit: int
+) -> tuple[list[StateChange], Mapping[str, tuple[Mapping[str, str], str]]]:
+    """The project's state changes in order: what every bill can be computed from again. Of those that say so, by their
+    ids: the labels of a node from then on, and who has created it."""
     principal.require("podyard.billing.view", project, f"projects/{project}/events")
-    return state_changes.of_project(uow, project, after_seq, min(limit, EVENTS_PAGE_MAX))
+    found = state_changes.of_project(uow, project, after_seq, min(limit, EVENTS_PAGE_MAX))
+    say = [change.event_id for change in found if change.machine == NODE.name and change.event in SAY_LABELS]
+    return found, usage_events.told(uow, say)
 
 
 def _node_usage(card: RateCard, node: BilledNode, history: Sequence[UsageEvent], now: PlatformTime) -> NodeUsage:
@@ -111,6 +118,8 @@ def _node_usage(card: RateCard, node: BilledNode, history: Sequence[UsageEvent],
         seconds=metered.seconds,
         waived_seconds=metered.waived_seconds,
         estimated=metered.is_estimated,
+        created_by=node.created_by,
+        labels=node.labels,
         sku_id=None if sku is None else sku.sku_id,
         price_nanos_per_hour=_price_at(resource, moment),
         amount=total(records),
