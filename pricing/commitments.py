@@ -1,8 +1,9 @@
 """Commitments: what is paid for in advance, and what it covers (rule R11 of the billing reference).
 
 A commitment is charged every second of its term up to `as_of`, used or not. In each of those seconds it covers up to
-its quantity of the SKU's units, over all resources; commitments of one SKU add up. Resources are covered in order of
-their ids, so that each resource's part is the same however the bill is computed; the total does not depend on it.
+its quantity of the SKU's units, over all resources; commitments of one SKU add up. They cover one after the other, by
+(start, id), and each of them resources in order of their ids: so each resource's part is the same however the bill is
+computed, and it is known which commitment has paid for it. The total depends on neither.
 What is waived has no record, so it is never covered.
 
 One that is paid upfront is charged once, in the first second of its term, for all units and seconds of it; its other
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
@@ -60,28 +61,44 @@ def is_payment(sku_id: str) -> bool:
 
 
 def cover(records: Sequence[UsageRecord], commitments: Iterable[Commitment], as_of: PlatformTime) -> list[UsageRecord]:
-    """The records with covered units taken off their quantity, split where that changes.
+    """The records with covered units taken off their quantity, and with whose they are, split where that changes.
 
     A piece that is covered whole stays, with quantity 0: its seconds were used.
     """
-    terms: dict[str, list[tuple[range, int]]] = {}
+    of_sku: dict[str, list[Commitment]] = {}
     for commitment in in_order(commitments):
-        terms.setdefault(commitment.sku_id, []).append((term(commitment, as_of), commitment.quantity))
-    of_sku: dict[str, list[int]] = {sku_id: [] for sku_id in terms}
+        of_sku.setdefault(commitment.sku_id, []).append(commitment)
+    places: dict[str, list[int]] = {sku_id: [] for sku_id in of_sku}
     for index, record in enumerate(records):
-        if record.sku_id in of_sku:
-            of_sku[record.sku_id].append(index)
-    covered: dict[int, list[_Piece]] = {}
-    for sku_id, found in terms.items():
+        if record.sku_id in places:
+            places[record.sku_id].append(index)
+    pieces: dict[int, list[UsageRecord]] = {}
+    for sku_id, found in of_sku.items():
         # Padding of one run may lie over the next one, so a resource can have two records of one second.
-        places = sorted(of_sku[sku_id], key=lambda i: (records[i].resource_id, records[i].start_second, i))
-        pieces = _Sweep([records[place] for place in places]).run(found)
-        covered.update(zip(places, pieces, strict=True))
-    return [
-        piece
-        for index, record in enumerate(records)
-        for piece in (_split(record, covered[index]) if covered.get(index) else (record,))
-    ]
+        order = sorted(places[sku_id], key=lambda i: (records[i].resource_id, records[i].start_second, i))
+        rest = [(index, records[index]) for index in order]
+        for commitment in found:
+            rest = list(_cover_by(commitment, term(commitment, as_of), rest))
+        for index, piece in rest:
+            pieces.setdefault(index, []).append(piece)
+    return [piece for index, record in enumerate(records) for piece in pieces.get(index, (record,))]
+
+
+_Ranked = tuple[int, UsageRecord]  # the place of a record in the bill, and the record or a piece of it
+
+
+def _cover_by(commitment: Commitment, seconds: range, ranked: Sequence[_Ranked]) -> Iterator[_Ranked]:
+    """What one commitment covers of records in the order of covering."""
+
+    def open_to_it(record: UsageRecord) -> bool:
+        stop = record.start_second + record.seconds
+        return record.quantity > 0 and record.start_second < seconds.stop and seconds.start < stop
+
+    pieces = iter(_Sweep([record for _, record in ranked if open_to_it(record)]).run(seconds, commitment.quantity))
+    for place, record in ranked:
+        covered = next(pieces) if open_to_it(record) else ()
+        for part in _split(record, covered, commitment.commitment_id) if covered else (record,):
+            yield place, part
 
 
 class _Piece(NamedTuple):
@@ -92,7 +109,7 @@ class _Piece(NamedTuple):
     units: int
 
 
-def _split(record: UsageRecord, pieces: Sequence[_Piece]) -> Iterable[UsageRecord]:
+def _split(record: UsageRecord, pieces: Sequence[_Piece], commitment_id: str) -> Iterable[UsageRecord]:
     at, end = record.start_second, record.start_second + record.seconds
     for piece in (*pieces, _Piece(end, end, 0)):
         for start, stop, units in ((at, piece.start, 0), piece):
@@ -106,12 +123,13 @@ def _split(record: UsageRecord, pieces: Sequence[_Piece]) -> Iterable[UsageRecor
                     quantity=record.quantity - units,
                     price=record.price,
                     estimated=record.estimated,
+                    covered=(*record.covered, (commitment_id, units)) if units else record.covered,
                 )
         at = piece.stop
 
 
 class _Sweep:
-    """One SKU over time. A record's rank is its place in the order of covering."""
+    """What one commitment covers over time. A record's rank is its place in the order of covering."""
 
     def __init__(self, ranked: Sequence[UsageRecord]) -> None:
         self._ranked = ranked
@@ -124,9 +142,9 @@ class _Sweep:
         self._before = 0  # units in use before the boundary
         self._capacity = 0
 
-    def run(self, terms: Sequence[tuple[range, int]]) -> list[list[_Piece]]:
-        """Covered pieces of each record, in order of time."""
-        for second, changes in itertools.groupby(self._changes(terms), key=lambda change: change[0]):
+    def run(self, seconds: range, units: int) -> list[list[_Piece]]:
+        """Covered pieces of each record, in order of time, by so many units in these seconds."""
+        for second, changes in itertools.groupby(self._changes(seconds, units), key=lambda change: change[0]):
             # Who is covered in part now may stand elsewhere afterwards.
             moved = self._active[self._boundary : self._boundary + 1]
             moved += self._apply(changes)
@@ -135,9 +153,9 @@ class _Sweep:
                 self._settle(rank, second)
         return self._pieces
 
-    def _changes(self, terms: Sequence[tuple[range, int]]) -> list[tuple[int, int, int]]:
+    def _changes(self, seconds: range, units: int) -> list[tuple[int, int, int]]:
         """(second, rank that comes or goes, change of capacity), in order of time; rank -1: capacity only."""
-        found = [(moment, -1, sign * units) for seconds, units in terms if seconds for moment, sign in _edges(seconds)]
+        found = [(seconds.start, -1, units), (seconds.stop, -1, -units)] if seconds else []
         for rank, record in enumerate(self._ranked):
             found += [(record.start_second, rank, 0), (record.start_second + record.seconds, rank, 0)]
         return sorted(found)
@@ -184,7 +202,3 @@ class _Sweep:
         if self._units[rank] and self._since[rank] < second:
             self._pieces[rank].append(_Piece(self._since[rank], second, self._units[rank]))
         self._units[rank], self._since[rank] = units, second
-
-
-def _edges(seconds: range) -> tuple[tuple[int, int], tuple[int, int]]:
-    return (seconds.start, 1), (seconds.stop, -1)

@@ -20,12 +20,14 @@ from fractions import Fraction
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import Code, PodyardError
 from podyard.base.money import NANOS_PER_UNIT, PARTS_PER_NANO, Amount, round_half_up
-from podyard.domain.invoice import Commitment, line_id
-from podyard.domain.usage import PriceUnit, PriceVersion, UsageRecord
+from podyard.domain import months
+from podyard.domain.fleet import region_of
+from podyard.domain.invoice import Adjustment, Commitment, line_id
+from podyard.domain.node import UsageClass
+from podyard.domain.usage import BilledNode, PriceUnit, PriceVersion, UsageRecord, label_periods, labels_at
 from podyard.pricing.amounts import parts_per_second
 from podyard.pricing.attribution import IDLE, Owned
 from podyard.pricing.commitments import OWN, is_payment
-from podyard.pricing.export_cover import Cover
 from podyard.pricing.export_slices import Slices
 
 DECIMALS = 12  # as the worked cases print exact amounts
@@ -55,19 +57,32 @@ class Listed:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ResourceFacts:
-    """What an export says of a node. `quantity`: the units of its SKU that it is, before anything is covered."""
+    """What an export says of a resource: its node with the labels that it had, and the SKU that sells it."""
 
-    resource_id: str
-    name: str
+    node: BilledNode
     number: int
-    zone: str
-    region: str
-    accelerator_type: str
-    usage: str
-    labels: Mapping[str, str]
-    quantity: int
     reservation: str | None
     listed: Listed
+
+    @property
+    def name(self) -> str:
+        return self.node.name
+
+    @property
+    def zone(self) -> str:
+        return self.node.zone
+
+    @property
+    def region(self) -> str:
+        return region_of(self.node.zone)
+
+    @property
+    def accelerator_type(self) -> str:
+        return self.node.accelerator_type
+
+    @property
+    def usage(self) -> UsageClass:
+        return self.node.usage_class
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -82,8 +97,8 @@ class Committed:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Statement:
-    """What the invoice says, which an export has to sum to. `tax`, `adjustments` (by corrected month) and `total` are
-    in the minor unit; `credits` are exact parts of a US dollar and never positive; `lines` are exact, too, by id."""
+    """What the invoice says, which an export has to sum to. `tax`, `adjustments` and `total` are in the minor unit;
+    `credits` are exact parts of a US dollar and never positive; `lines` are exact, too, by id."""
 
     number: str
     project: str
@@ -98,7 +113,7 @@ class Statement:
     lines: Mapping[str, int]
     credits: Sequence[tuple[str, int]]
     tax: int
-    adjustments: Sequence[tuple[str, int]]
+    adjustments: Sequence[Adjustment]
     total: int
 
 
@@ -122,7 +137,7 @@ class ExportRow:
     `unit_seconds`: seconds times units, of which `covered` (by commitment) are paid for already. A commitment's row has
     what was charged in `unit_seconds` and what nobody used of it in `unused`. `parts`: the exact net cost in US
     dollars, where there is one; `shown`: the amount in 1e-12 of the account's currency. `corrects`: the month that a
-    correction is of.
+    correction is of, and `corrects_line` the line of its invoice that an item of the correction is of.
     """
 
     kind: RowKind
@@ -132,6 +147,7 @@ class ExportRow:
     text: str
     parts: int | None = None
     resource: ResourceFacts | None = None
+    labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
     sku_id: str = ""
     unit: PriceUnit | None = None
     price: PriceVersion | None = None
@@ -144,6 +160,7 @@ class ExportRow:
     commitment: str = ""
     credit: str = ""
     corrects: str = ""
+    corrects_line: str = ""
 
     @property
     def covered_unit_seconds(self) -> int:
@@ -160,11 +177,16 @@ def rows(source: ExportSource, granularity: str) -> Iterator[ExportRow]:
     return _Rows(source, granularity).run()
 
 
+# Slice, SKU, price (since when, and its version), labels, job.
+_RowKey = tuple[int, str, PlatformTime, str, tuple[tuple[str, str], ...], str]
+
+
 @dataclasses.dataclass(slots=True)
 class _GroupSum:
     """Everything of one resource that goes into one row."""
 
     charge: UsageRecord
+    labels: Mapping[str, str]
     seconds: int = 0
     unit_seconds: int = 0
     parts: int = 0
@@ -177,7 +199,6 @@ class _Rows:
         self._source = source
         self._statement = source.statement
         self._slices = Slices(source.statement.seconds, source.statement.time_zone, granularity)
-        self._cover = Cover([c.billed for c in source.commitments.values()])
         self._used: dict[tuple[str, int], int] = {}  # covered unit-seconds, by commitment and slice
         self._lines: dict[str, int] = dict.fromkeys(source.statement.lines, 0)  # parts
         self._left = source.statement.total * 10 ** (DECIMALS - source.statement.decimals)
@@ -205,21 +226,20 @@ class _Rows:
     def _usage(self) -> Iterator[ExportRow]:
         resources = self._source.resources
         of_resources = (c for c in self._source.charges if c.resource_id in resources)
-        self._cover.prepare(self._source.charges, {key: facts.quantity for key, facts in resources.items()})
         for resource_id, charges in itertools.groupby(of_resources, key=lambda c: c.resource_id):
             facts = resources[resource_id]
-            sums: dict[tuple[int, str, PlatformTime, str, str], _GroupSum] = {}
+            sums: dict[_RowKey, _GroupSum] = {}
             for charge in charges:
-                for piece, place, job in self._pieces(charge):
-                    self._add(sums, charge, facts, piece, place, job)
-            for (place, _, _, _, job), found in sorted(sums.items(), key=lambda item: item[0]):
+                for labelled, labels in label_periods(facts.node, charge.seconds_used):
+                    for piece, place, job in self._pieces(charge.resource_id, labelled):
+                        self._add(sums, charge, piece, place, labels, job)
+            for (place, *_, job), found in sorted(sums.items(), key=lambda item: item[0]):
                 yield self._used_row(facts, place, job, found)
 
-    def _pieces(self, charge: UsageRecord) -> Iterator[tuple[range, int, str]]:
-        """The parts of a charge within the month: their seconds, slice and owner."""
+    def _pieces(self, resource_id: str, seconds: range) -> Iterator[tuple[range, int, str]]:
+        """The parts of these seconds within the month: each with its slice and owner."""
         owners = self._source.owners
-        owned = None if owners is None else owners.get(charge.resource_id, ())
-        seconds = range(charge.start_second, charge.start_second + charge.seconds)
+        owned = None if owners is None else owners.get(resource_id, ())
         for place, part in self._slices.split(seconds):
             if owned is None:
                 yield part, place, ""
@@ -228,25 +248,26 @@ class _Rows:
 
     def _add(
         self,
-        sums: dict[tuple[int, str, PlatformTime, str, str], _GroupSum],
+        sums: dict[_RowKey, _GroupSum],
         charge: UsageRecord,
-        facts: ResourceFacts,
         piece: range,
         place: int,
+        labels: Mapping[str, str],
         job: str,
     ) -> None:
-        key = (place, charge.sku_id, charge.price.effective_from, charge.price.version_id, job)
+        price = charge.price
+        key = (place, charge.sku_id, price.effective_from, price.version_id, tuple(sorted(labels.items())), job)
         found = sums.get(key)
         if found is None:
-            found = sums[key] = _GroupSum(charge)
+            found = sums[key] = _GroupSum(charge, labels)
         found.seconds += len(piece)
-        found.unit_seconds += len(piece) * facts.quantity
+        found.unit_seconds += len(piece) * charge.units
         found.parts += parts_per_second(charge) * len(piece)
         found.estimated = found.estimated or (charge.estimated and not self._statement.issued)
-        if charge.quantity < facts.quantity:
-            for commitment, units in self._cover.of(charge, piece):
-                found.covered[commitment] = found.covered.get(commitment, 0) + units
-                self._used[commitment, place] = self._used.get((commitment, place), 0) + units
+        for commitment, units in charge.covered:
+            unit_seconds = len(piece) * units
+            found.covered[commitment] = found.covered.get(commitment, 0) + unit_seconds
+            self._used[commitment, place] = self._used.get((commitment, place), 0) + unit_seconds
 
     def _used_row(self, facts: ResourceFacts, place: int, job: str, found: _GroupSum) -> ExportRow:
         seconds = self._slices.seconds(place)
@@ -258,6 +279,7 @@ class _Rows:
             text=facts.listed.description,
             parts=found.parts,
             resource=facts,
+            labels=found.labels,
             sku_id=found.charge.sku_id,
             unit=found.charge.unit,
             price=found.charge.price,
@@ -274,7 +296,7 @@ class _Rows:
                 continue
             commitment = charge.resource_id.removeprefix(OWN)
             paid = is_payment(charge.sku_id)  # of it nothing is used or left over: the seconds of the term are charged
-            for place, part in self._slices.split(range(charge.start_second, charge.start_second + charge.seconds)):
+            for place, part in self._slices.split(charge.seconds_used):
                 seconds = self._slices.seconds(place)
                 unit_seconds = len(part) * charge.quantity
                 parts = parts_per_second(charge) * len(part)
@@ -301,9 +323,33 @@ class _Rows:
             yield dataclasses.replace(row, parts=parts, credit=credit)
         if self._statement.tax:
             yield self._whole(RowKind.TAX, self._minor(self._statement.tax), "Tax")
-        for month, minor in self._statement.adjustments:
-            row = self._whole(RowKind.ADJUSTMENT, self._minor(minor), f"Correction of {month}")
-            yield dataclasses.replace(row, corrects=month)
+        for found in self._statement.adjustments:
+            yield from self._correction(found)
+
+    def _correction(self, found: Adjustment) -> Iterator[ExportRow]:
+        """A row for each item, and one for what they miss of the amount. An item has no single day; its labels are the
+        last ones of the month that is corrected."""
+        month, left = found.corrects_month, self._minor(found.minor)
+        zone = self._statement.time_zone
+        for item in found.items:
+            shown = in_currency(item.amount.parts, found.exchange)
+            left -= shown
+            facts = self._source.resources.get(item.resource_id)
+            row = self._whole(RowKind.ADJUSTMENT, shown, f"Correction of {month}, {item.line_id}")
+            yield dataclasses.replace(
+                row,
+                parts=item.amount.parts,
+                resource=facts,
+                labels={} if facts is None else labels_at(facts.node, months.seconds_of(month, zone).stop - 1),
+                seconds=item.seconds,
+                unit_seconds=item.unit_seconds,
+                unit=item.unit,
+                corrects=month,
+                corrects_line=item.line_id,
+            )
+        if left or not found.items:
+            text = f"Correction of {month}" + (", tax, credits and rounding" if found.items else "")
+            yield dataclasses.replace(self._whole(RowKind.ADJUSTMENT, left, text), corrects=month)
 
     def _whole(self, kind: RowKind, amount: int, text: str) -> ExportRow:
         """A row of the whole month."""

@@ -62,11 +62,13 @@ def _rate(exchange: Fraction) -> Number:
 
 
 def _of_resource(row: ExportRow, resource: ResourceFacts) -> Fields:
-    system = {"podyard.accelerator_type": resource.accelerator_type, "podyard.usage": resource.usage}
+    system = {"podyard.accelerator_type": resource.accelerator_type, "podyard.usage": str(resource.usage)}
+    if resource.node.created_by:
+        system["podyard.created_by"] = resource.node.created_by
     if row.job:
         system["podyard.job"] = row.job
     return {
-        "labels": _pairs(resource.labels),
+        "labels": _pairs(row.labels),
         "system_labels": _pairs(system),
         "resource": {"name": resource.name, "global_name": f"//tpu.googleapis.com/{resource.name}"},
     }

@@ -106,7 +106,8 @@ def entries(source: ExportSource, row: ExportRow) -> Iterator[Fields]:
                 | {"ChargeDescription": f"{row.text}, not used"}
             )
     else:
-        yield _line(said, row, _Charge(row.shown, row.shown))
+        line = _line(said, row, _Charge(row.shown, row.shown))
+        yield line if row.resource is None else line | _where(row, row.resource)
 
 
 def _amortise(said: Statement, found: Committed, unit_seconds: int) -> int:
@@ -195,28 +196,38 @@ def _category(row: ExportRow) -> str:
 def _usage_row(row: ExportRow, charge: _Charge, category: str) -> Fields:
     resource = row.resource
     assert resource is not None and row.unit is not None
-    found: Fields = {
-        "AvailabilityZone": resource.zone,
+    return {
+        **_where(row, resource),
         "ChargeFrequency": "Usage-Based",
         "ConsumedQuantity": _quantity(row.unit, charge.unit_seconds),
         "ConsumedUnit": _UNITS.get(row.unit, "Hours"),
         "PricingCategory": category,
+    }
+
+
+def _where(row: ExportRow, resource: ResourceFacts) -> Fields:
+    """What a line says of its resource."""
+    found: Fields = {
+        "AvailabilityZone": resource.zone,
+        "ServiceCategory": "Compute",
+        "ServiceSubcategory": "Other (Compute)",
         "RegionId": resource.region,
         "RegionName": resource.region,
         "ResourceId": resource.name,
         "ResourceName": resource.name.rpartition("/")[2],
         "ResourceType": "TPU node",
         "ServiceName": resource.listed.service,
-        "Tags": _tags(resource, row.job),
+        "Tags": _tags(row),
     }
     if resource.reservation is not None:
         found |= {"CapacityReservationId": resource.reservation, "CapacityReservationStatus": "Used"}
     return found
 
 
-def _tags(resource: ResourceFacts, job: str) -> str:
-    own = {"podyard/job": job} if job else {}
-    return json.dumps({**dict(sorted(resource.labels.items())), **own}, separators=(",", ":"), ensure_ascii=False)
+def _tags(row: ExportRow) -> str:
+    creator = "" if row.resource is None else row.resource.node.created_by
+    own = {name: text for name, text in (("podyard/created-by", creator), ("podyard/job", row.job)) if text}
+    return json.dumps({**dict(sorted(row.labels.items())), **own}, separators=(",", ":"), ensure_ascii=False)
 
 
 def _purchase_row(row: ExportRow, found: Committed, category: str, units: int, status: str | None = None) -> Fields:

@@ -87,10 +87,10 @@ def labels_text(labels: Mapping[str, str]) -> str:
 
 COLUMNS = (
     *("invoice", "month", "kind", "start", "end", "project"),
-    *("resource", "resource_key", "location", "region", "accelerator_type", "usage", "labels", "job"),
+    *("resource", "resource_key", "location", "region", "accelerator_type", "usage", "labels", "created_by", "job"),
     *("service", "sku", "sku_id", "description", "unit", "unit_price_usd", "price_version", "price_verified"),
     *("seconds", "unit_seconds", "covered_unit_seconds", "unused_unit_seconds", "estimated"),
-    *("commitment", "credit", "corrects_month", "cost_usd", "amount", "currency"),
+    *("commitment", "credit", "corrects_month", "corrects_line", "cost_usd", "amount", "currency"),
 )
 
 
@@ -116,6 +116,7 @@ def record(source: ExportSource, row: ExportRow) -> dict[str, Cell]:
     if row.parts is not None:
         found["cost_usd"] = Number(Amount(row.parts).text(DECIMALS))
     named = {"sku": row.sku_id, "job": row.job, "credit": row.credit, "corrects_month": row.corrects}
+    named["corrects_line"] = row.corrects_line
     return found | {name: text for name, text in named.items() if text}
 
 
@@ -124,12 +125,13 @@ def _of_resource(row: ExportRow) -> dict[str, Cell]:
         return {}
     return {
         "resource": row.resource.name,
-        "resource_key": row.resource.resource_id,
+        "resource_key": row.resource.node.key,
         "location": row.resource.zone,
         "region": row.resource.region,
         "accelerator_type": row.resource.accelerator_type,
-        "usage": row.resource.usage,
-        "labels": labels_text(row.resource.labels),
+        "usage": str(row.resource.usage),
+        "labels": labels_text(row.labels),
+        "created_by": row.resource.node.created_by,
         "service": row.resource.listed.service,
         "sku_id": row.resource.listed.sku_id,
         "covered_unit_seconds": row.covered_unit_seconds,
@@ -137,15 +139,15 @@ def _of_resource(row: ExportRow) -> dict[str, Cell]:
 
 
 def _of_price(row: ExportRow) -> dict[str, Cell]:
-    if row.price is None:
+    if row.unit is None:
         return {}
-    return {
-        "unit": str(row.unit),
+    used: dict[str, Cell] = {"unit": str(row.unit), "seconds": row.seconds, "unit_seconds": row.unit_seconds}
+    if row.price is None:
+        return used
+    return used | {
         "unit_price_usd": number(row.price.nanos, 9),
         "price_version": row.price.version_id,
         "price_verified": row.price.verified,
-        "seconds": row.seconds,
-        "unit_seconds": row.unit_seconds,
         "estimated": row.estimated,
     }
 

@@ -14,7 +14,7 @@ from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.money import minor_text, quantity_text, without_zeros
 from podyard.control.billing import accounts, bill_lines, invoices
 from podyard.control.billing.bill_lines import Explained
-from podyard.control.billing.invoice_document import DocumentLine, InvoiceDocument, from_json, quantity_of
+from podyard.control.billing.invoice_document import DocumentItem, DocumentLine, InvoiceDocument, from_json, quantity_of
 from podyard.control.billing.invoices import Computed
 from podyard.control.billing.snapshots import Snapshot
 from podyard.db.unit_of_work import UnitOfWork
@@ -32,6 +32,7 @@ from podyard.web.formats import moment
 from podyard.web.render import ConsoleRoute, page, project_url
 
 EXPORTS = ("csv", "json", "focus", "bigquery")  # what the API writes of a month
+ITEMS_SHOWN_MAX = 50  # of a correction: the page stays small
 PARTS_SHOWN = 25  # of a line, each with its events
 
 router = APIRouter(prefix="/invoices", route_class=ConsoleRoute)
@@ -101,6 +102,7 @@ def show(request: Request, project: str, month: str) -> Response:
         issued=issued,
         held=held,
         lines=[] if document is None else [_line(project, month, line) for line in document.lines],
+        items={} if document is None else _items(project, document),
         files=[(name, _file(project, month, name)) for name in EXPORTS],
         printed=project_url(project, "invoices", month, "print"),
         pdf=project_url(project, "invoices", month, "pdf") if _has_pdf() else "",
@@ -122,10 +124,18 @@ def _file(project: str, month: str, name: str) -> str:
     return f"/podyard/v1/projects/{quote(project, safe='')}/invoices/{month}:export?format={name}"
 
 
-def _line(project: str, month: str, line: DocumentLine) -> dict[str, Any]:
-    query = urlencode({"id": line.id})
+def _line(project: str, month: str, line: DocumentLine | DocumentItem) -> dict[str, Any]:
+    query = urlencode({"id": line.id if isinstance(line, DocumentLine) else line.line})
     quantity = quantity_text(line.quantity, PriceUnit(line.unit).plural)
     return {**line._asdict(), "url": f"{_url(project, month)}/line?{query}", "shown_quantity": quantity}
+
+
+def _items(project: str, document: InvoiceDocument) -> dict[str, list[dict[str, Any]]]:
+    """What each correction is made of: the first items of it, by corrected month."""
+    return {
+        found.corrects_month: [_line(project, found.corrects_month, item) for item in found.items[:ITEMS_SHOWN_MAX]]
+        for found in document.adjustments
+    }
 
 
 def _has_line(uow: UnitOfWork, request: Request, project: str, month: str) -> int:

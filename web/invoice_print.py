@@ -131,7 +131,7 @@ def sheet_of(document: InvoiceDocument, sha256: str | None) -> Sheet:
     return Sheet(
         title=f"{kind} {document.number}",
         facts=facts,
-        tables=[lines, Table("Sum", ("Item", f"Amount in {currency}"), _sums(document), 1)],
+        tables=[lines, Table("Sum", ("Item", f"Amount in {currency}"), _sums(document), 1), *_corrections(document)],
         total=f"{document.total} {currency}",
         words=f"{in_words(document.total)} {currency}",
         notes=_notes(document),
@@ -144,6 +144,28 @@ def _line(line: DocumentLine) -> tuple[str, ...]:
     quantity = quantity_text(line.quantity, PriceUnit(line.unit).plural)
     quantity += ", hosts included" if line.hosts_included else ""
     return (line.sku + marks, quantity, without_zeros(line.unit_price), line.amount)
+
+
+def _corrections(document: InvoiceDocument) -> list[Table]:
+    """What each correction is made of."""
+    columns = ("Node and line", "Quantity", "Exactly, in USD")
+    return [
+        Table(
+            f"Adjustment of {one.corrects_month}, before tax, credits and rounding",
+            columns,
+            [
+                (
+                    f"{item.name.rpartition('/')[2]}: {item.line}",
+                    quantity_text(item.quantity, PriceUnit(item.unit).plural),
+                    item.exact_usd,
+                )
+                for item in one.items
+            ],
+            1,
+        )
+        for one in document.adjustments
+        if one.items
+    ]
 
 
 def _sums(document: InvoiceDocument) -> list[tuple[str, str]]:

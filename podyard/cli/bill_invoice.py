@@ -37,6 +37,7 @@ _RECORDS = {
     "AMOUNT": "amount",
 }
 _SUMS = {"ITEM": "item", "AMOUNT": "amount"}
+_ITEMS = {"NODE": "node", "LINE": "line", "QUANTITY": "shown", "EXACTLY_USD": "exactUsd"}
 _CREDITS = {
     "CREDIT": "credit",
     "AMOUNT": "amount|usd",
@@ -163,6 +164,11 @@ def _show(found: dict[str, Any], output: str) -> None:
         emit([{**line, "shown": _quantity(line)} for line in lines], output, _LINES)
         click.echo()
         emit(_sums(document), output, _SUMS)
+        for one in document["adjustments"]:
+            if one.get("items"):
+                click.echo(f"\nadjustment of {one['correctsMonth']}, before tax, credits and rounding")
+                rows = [{**i, "node": i["name"].rpartition("/")[2], "shown": _quantity(i)} for i in one["items"]]
+                emit(rows, output, _ITEMS)
         for reason in found.get("held", [f"{one['seconds']} s of {one['name']}" for one in document["held"]]):
             say(f"not billed, since it has no price: {reason}")
         click.echo(f"{document['number']} {found['state']} in {document['currency']} as of {document['asOf']}")

@@ -27,6 +27,16 @@ _CORRECTED = (
     .order_by(_A.corrects_month)
 )
 
+_CORRECTING = _OF_PROJECT.where(
+    _I.month.in_(
+        select(_A.booked_month).where(
+            _A.project == bindparam("project"),
+            _A.corrects_month == bindparam("corrected"),
+            _A.booked_month < bindparam("before"),
+        )
+    )
+)
+
 
 def find(uow: UnitOfWork, project: str, month: str) -> IssuedInvoice | None:
     row = uow.first(_ONE, {"project": project, "month": month})
@@ -63,6 +73,12 @@ def corrections_before(uow: UnitOfWork, project: str, month: str) -> dict[str, i
     """What was corrected of each month before this one was invoiced, in minor units."""
     rows = uow.execute(_CORRECTED, {"project": project, "month": month})
     return {row.corrects_month: int(row.minor) for row in rows}
+
+
+def correcting(uow: UnitOfWork, project: str, month: str, before: str) -> list[IssuedInvoice]:
+    """The invoices of months before `before` that have booked corrections of a month, by month."""
+    rows = uow.all(_CORRECTING, {"project": project, "corrected": month, "before": before})
+    return [IssuedInvoice(**row) for row in rows]
 
 
 def add(uow: UnitOfWork, invoice: IssuedInvoice, corrections: Sequence[Adjustment]) -> None:

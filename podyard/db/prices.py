@@ -1,66 +1,61 @@
-"""The prices that issued invoices went by: what of the rate card they have used, and what it said of their time."""
+"""The prices that issued invoices went by: what the rate card said of their time, and which of it they used."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
-from sqlalchemy import select
+from sqlalchemy import bindparam, select, update
 
 from podyard.base.clock import PlatformTime
 from podyard.db.records import columns
-from podyard.db.tables_billing import card_prices, price_versions_used
+from podyard.db.tables_billing import card_prices
 from podyard.db.unit_of_work import UnitOfWork
-from podyard.domain.usage import PriceUnit, UsageRecord
+from podyard.domain.usage import PriceUnit
 
-_USED = select(price_versions_used).order_by(price_versions_used.c.version_id)
-_CARD = select(card_prices).order_by(card_prices.c.sku_id, card_prices.c.effective_from)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class UsedPrice:
-    """A price version that invoices have used; `first_used` is when the first of them was issued."""
-
-    version_id: str
-    sku_id: str
-    unit: PriceUnit
-    nanos: int
-    first_used: PlatformTime
+_KEPT = select(card_prices).order_by(card_prices.c.sku_id, card_prices.c.effective_from, card_prices.c.version_id)
+_USE = (
+    update(card_prices)
+    .where(card_prices.c.version_id == bindparam("version"), card_prices.c.first_used.is_(None))
+    .values(first_used=bindparam("now", type_=card_prices.c.first_used.type))
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CardPrice:
-    """A price version as the rate card had it when an invoice was issued for a time in which it holds."""
+    """A price version as the rate card had it when a month was closed for which it holds.
+
+    `first_used`: when the first month that used it was closed; None: no month has. `effective_from` None: it was used
+    before more than prices were kept, and neither its time nor what it is for is known.
+    """
 
     version_id: str
     sku_id: str
-    generation: str
+    generation: str | None
     accelerator_type: str | None
-    region: str
-    usage: str
+    region: str | None
+    usage: str | None
     unit: PriceUnit
-    effective_from: PlatformTime
+    effective_from: PlatformTime | None
     nanos: int
+    first_used: PlatformTime | None = None
 
 
-def list_used(uow: UnitOfWork) -> list[UsedPrice]:
-    return [UsedPrice(**{**row, "unit": PriceUnit(row["unit"])}) for row in uow.all(_USED)]
-
-
-def keep_used(uow: UnitOfWork, records: Iterable[UsageRecord]) -> None:
-    """Remembers the price versions of these records, which an invoice is issued of now."""
-    known = {price.version_id for price in list_used(uow)}
-    for record in records:
-        if record.price.version_id not in known:
-            price = UsedPrice(record.price.version_id, record.sku_id, record.unit, record.price.nanos, uow.now)
-            uow.insert(price_versions_used, columns(price))
-
-
-def of_card(uow: UnitOfWork) -> list[CardPrice]:
+def kept(uow: UnitOfWork) -> list[CardPrice]:
     """By SKU and time."""
-    return [CardPrice(**{**row, "unit": PriceUnit(row["unit"])}) for row in uow.all(_CARD)]
+    return [CardPrice(**{**row, "unit": PriceUnit(row["unit"])}) for row in uow.all(_KEPT)]
 
 
-def keep_card(uow: UnitOfWork, prices: Sequence[CardPrice]) -> None:
-    if prices:
-        uow.insert_all(card_prices, [columns(price) for price in prices])
+def keep(uow: UnitOfWork, prices: Iterable[CardPrice], used: frozenset[str]) -> None:
+    """Keeps the prices that are not known yet, and remembers which versions the month that is closed now has `used`."""
+    known = {price.version_id: price for price in kept(uow)}
+    new = [price for price in prices if price.version_id not in known]
+    if new:
+        first = {True: uow.now, False: None}
+        uow.insert_all(
+            card_prices,
+            [columns(dataclasses.replace(price, first_used=first[price.version_id in used])) for price in new],
+        )
+    for version in sorted(used & known.keys()):
+        if known[version].first_used is None:
+            uow.execute(_USE, {"version": version, "now": uow.now})

@@ -131,28 +131,21 @@ credits = Table(
     Index("ix_credits_project", "project", "credit_id"),
 )
 
-price_versions_used = Table(
-    "price_versions_used",
-    metadata,
-    Column("version_id", String(256), primary_key=True),
-    Column("sku_id", String(128), nullable=False),
-    Column("unit", String(16), nullable=False),
-    Column("nanos", BigInteger, nullable=False),
-    Column("first_used", PlatformTimeColumn, nullable=False),  # when the first invoice that has it was issued
-)
-
+# What the rate card said of the time of issued invoices. Of a version that was used before all of it was kept, only the
+# price is known.
 card_prices = Table(
     "card_prices",
     metadata,
     Column("version_id", String(256), primary_key=True),
     Column("sku_id", String(128), nullable=False),
-    Column("generation", String(16), nullable=False),
+    Column("generation", String(16)),
     Column("accelerator_type", String(64)),
-    Column("region", String(64), nullable=False),
-    Column("usage", String(32), nullable=False),
+    Column("region", String(64)),
+    Column("usage", String(32)),
     Column("unit", String(16), nullable=False),
-    Column("effective_from", PlatformTimeColumn, nullable=False),
-    Column("nanos", BigInteger, nullable=False),  # all that the rate card said of the time of issued invoices
+    Column("effective_from", PlatformTimeColumn),
+    Column("nanos", BigInteger, nullable=False),
+    Column("first_used", PlatformTimeColumn),  # when the first month that used it was closed; null: none has
 )
 
 ledger_transactions = Table(
@@ -192,6 +185,16 @@ invoices = Table(
     Column("as_of", PlatformTimeColumn, nullable=False),
     Column("last_event_seq", BigInteger, nullable=False),  # the usage events that it knew of
     Column("issued_at", PlatformTimeColumn, nullable=False),
+)
+
+invoice_records = Table(  # the rated records of an invoice, in chunks: pricing/issued_records.py
+    "invoice_records",
+    metadata,
+    Column("project", String(64), primary_key=True),
+    Column("month", String(7), primary_key=True),
+    Column("position", Integer, primary_key=True, autoincrement=False),
+    Column("data", LargeBinary, nullable=False),
+    Column("sha256", String(64), nullable=False),  # of `data`
 )
 
 adjustments = Table(

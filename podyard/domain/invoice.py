@@ -123,12 +123,27 @@ class CreditLine:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class CorrectedUse:
+    """What a correction adds to (or takes off) one line of an issued invoice for one resource: differences."""
+
+    resource_id: str
+    line_id: str
+    unit: PriceUnit
+    seconds: int
+    unit_seconds: int
+    amount: Amount
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Adjustment:
-    """A correction of an issued month, booked in an open one: rounded once, tax included."""
+    """A correction of an issued month, booked in an open one: rounded once, tax included. `items` are exact, in US
+    dollars worth `exchange` each; what they miss of `minor` is tax, credits and rounding."""
 
     corrects_month: str
     booked_in_month: str
     minor: int
+    items: Sequence[CorrectedUse] = ()
+    exchange: Fraction = Fraction(1)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

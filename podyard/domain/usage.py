@@ -68,7 +68,8 @@ class PriceVersion:
 class UsageRecord:
     """`seconds` whole UTC seconds from `start_second` (POSIX) of one resource, at one price version.
 
-    `estimated`: the resource was still in use when it was metered, so the end is not known yet.
+    `quantity`: the units that are charged; `covered`: those that commitments have paid for, by id. `estimated`: the
+    resource was still in use when it was metered, so the end is not known yet.
     """
 
     resource_id: str
@@ -79,6 +80,7 @@ class UsageRecord:
     quantity: int
     price: PriceVersion
     estimated: bool = False
+    covered: tuple[tuple[str, int], ...] = ()
 
     @property
     def unit_seconds(self) -> int:
@@ -92,6 +94,11 @@ class UsageRecord:
     def part(self, seconds: range) -> UsageRecord:
         """These of its seconds."""
         return dataclasses.replace(self, start_second=seconds.start, seconds=len(seconds))
+
+    @property
+    def units(self) -> int:
+        """Charged and covered."""
+        return self.quantity + sum(units for _, units in self.covered)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -144,6 +151,11 @@ _HOST = "/host"  # what the key of a node's host VMs has besides
 def node_key_of(resource_id: str) -> str:
     """The key of the node that a resource is, or is the host VMs of."""
     return resource_id.removesuffix(_HOST)
+
+
+def labels_at(node: BilledNode, second: int) -> Mapping[str, str]:
+    """The node's labels in a POSIX second; before its first event, its first ones."""
+    return next(label_periods(node, range(second, second + 1)))[1]
 
 
 def label_periods(node: BilledNode, seconds: range) -> Iterator[tuple[range, Mapping[str, str]]]:

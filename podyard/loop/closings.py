@@ -1,14 +1,22 @@
-"""Months that end are computed next to the loop: its lease and everything else go on meanwhile."""
+"""Months that end are computed next to the loop: its lease and everything else go on meanwhile. So are, once, the
+records of invoices that an earlier version has issued without."""
 
 from __future__ import annotations
 
+import logging
 import threading
 from concurrent.futures import Future, wait
+from functools import partial
 
 from podyard.base.clock import PlatformTime, RealClock
-from podyard.control.billing import closing
+from podyard.base.errors import PodyardError
+from podyard.control.billing import closing, invoice_records
 from podyard.control.billing.closing import Prepared
+from podyard.db.condition import DATABASE_ERRORS
 from podyard.db.unit_of_work import Database
+from podyard.pricing.current_card import default_rate_card
+
+logger = logging.getLogger(__name__)
 
 # Well inside the loop's lease and the clock's horizon. Most bills are there by then, and closed in the same round.
 PATIENCE_SECONDS = 0.2
@@ -55,3 +63,20 @@ class Closings:
                 future.set_result(found)
 
         threading.Thread(target=work, name="podyard-closing", daemon=True).start()
+
+
+def keep_older_records(database: Database, actor: str) -> None:
+    """Keeps the records of invoices of earlier versions. One whose records cannot be computed, or are not those of its
+    document, is logged, and tried again by the next process."""
+    failed: set[tuple[str, str]] = set()
+    while wanted := set(database.read(partial(invoice_records.older, past=len(failed)))) - failed:
+        for project, month in sorted(wanted):
+            try:
+                read = partial(invoice_records.read_older, card=default_rate_card(), project=project, month=month)
+                made = database.read(read)
+                database.run(
+                    partial(invoice_records.keep_older, project=project, month=month, chunks=made), actor=actor
+                )
+            except (PodyardError, *DATABASE_ERRORS) as error:
+                failed.add((project, month))
+                logger.warning("the records of invoice %s-%s are not kept: %s", project, month, error)

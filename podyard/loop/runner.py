@@ -17,7 +17,8 @@ from podyard.db.condition import DATABASE_ERRORS
 from podyard.db.unit_of_work import Database
 from podyard.domain.fleet import Fleet
 from podyard.domain.ports import Send
-from podyard.loop.steps import Loop
+from podyard.loop.closings import keep_older_records
+from podyard.loop.steps import ACTOR, Loop
 from podyard.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -43,6 +44,9 @@ def main(settings: Settings, fleet: Fleet, send: Send, clock: RealClock, beat: C
     while not stopping.is_set() and not _is_prepared(database):
         beat()
         stopping.wait(TICK_SECONDS)
+    older = threading.Thread(target=keep_older_records, args=(database, ACTOR), name="podyard-records", daemon=True)
+    if not stopping.is_set():
+        older.start()
     while not stopping.is_set():
         beat()
         try:

@@ -30,7 +30,7 @@ MADE, STOPPED, OVER = (
 )
 _STOP_TABLES = ("operations", "nodes", "state_changes", "usage_events", "timers")
 _CLOSE_TABLES = (
-    "computing", "price_versions_used", "card_prices", "ledger_transactions", "ledger_entries", "invoices",
+    "computing", "card_prices", "ledger_transactions", "ledger_entries", "invoices", "invoice_records",
     "billing_accounts", "timers",
 )  # fmt: skip
 POINTS = [

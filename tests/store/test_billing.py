@@ -147,12 +147,18 @@ def test_late_usage_is_an_adjustment_in_the_month_that_is_closed_next(play: Play
     assert _invoice(play, "2026-03") == issued
     play.turn(30 * DAY)
     found = _invoice(play, "2026-04")
-    assert found["adjustments"] == [{"correctsMonth": "2026-03", "amount": "-54.00"}]
+    (correction,) = found["adjustments"]
+    (item,) = correction.pop("items")
+    assert correction == {"correctsMonth": "2026-03", "amount": "-54.00", "exchangeRate": "1"}
+    assert (item["line"], item["quantity"]) == (f"{SKU}@4.50", "-12.000000000000")
+    assert (item["seconds"], item["exactUsd"]) == (-43_200, "-54.000000000000")
     assert (found["subtotal"], found["total"]) == ("0.00", "-54.00")
     play.late_event("READY", "2026-04-30T23:00:00Z")
     play.turn(31 * DAY)
     found = _invoice(play, "2026-05")
-    assert found["adjustments"] == [{"correctsMonth": "2026-04", "amount": "4.50"}]
+    (correction,) = found["adjustments"]
+    assert (correction["correctsMonth"], correction["amount"]) == ("2026-04", "4.50")
+    assert [item["seconds"] for item in correction["items"]] == [3600]
     assert _ledger(play)["adjustment:2026-03"] == 5400 * PARTS_PER_CENT
     rows = play.database.read(lambda uow: uow.all(select(adjustments).order_by(adjustments.c.corrects_month)))
     assert [(row["corrects_month"], row["booked_month"], row["minor"]) for row in rows] == [
@@ -195,7 +201,9 @@ def test_usage_without_a_price_holds_the_month_up_or_is_adjusted_when_it_has_one
     monkeypatch.setattr(closing, "default_rate_card", default_rate_card)
     play.turn(31 * DAY)
     found = _invoice(play, "2026-04")
-    assert found["adjustments"] == [{"correctsMonth": "2026-03", "amount": "3347.99"}]
+    (correction,) = found["adjustments"]
+    assert (correction["correctsMonth"], correction["amount"]) == ("2026-03", "3347.99")
+    assert [item["seconds"] for item in correction["items"]] == [READY_MARCH]
     assert play.database.read(lambda uow: invoices.is_reproduced(uow, default_rate_card(), row))
 
 
@@ -475,7 +483,7 @@ def test_the_check_of_a_database_finds_a_ledger_or_an_invoice_that_was_changed(p
 
 def test_no_statement_changes_what_is_issued_or_booked() -> None:
     root = Path(fsck.__file__).parents[1]
-    kept = ("invoices", "ledger_transactions", "ledger_entries", "adjustments", "price_versions_used")
+    kept = ("invoices", "ledger_transactions", "ledger_entries", "adjustments", "invoice_records")
     for path in (*root.rglob("*.py"), *(root.parent / "api").rglob("*.py"), *(root.parent / "workers").rglob("*.py")):
         code = path.read_text(encoding="utf-8")
         for table in kept:

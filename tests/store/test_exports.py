@@ -17,7 +17,7 @@ from sqlalchemy import select
 
 from podyard.base.clock import ManualClock
 from podyard.base.errors import Code, PodyardError
-from podyard.control.billing import accounts, commitments, export_source, exports
+from podyard.control.billing import accounts, commitments, exports, listings
 from podyard.control.billing.exports import ExportRequest
 from podyard.control.compute import nodes
 from podyard.db.tables import outbox
@@ -320,7 +320,7 @@ def _offers() -> Iterator[BilledNode]:
 
 
 def test_every_offer_has_the_sku_of_the_catalogue_at_its_price() -> None:
-    by_text = export_source.by_text_of(CARD)
+    by_text = listings.by_text_of(CARD)
     by_id = {sku.sku_id: sku for sku in by_text.values()}
     compared = 0
     for node in _offers():
@@ -328,7 +328,7 @@ def test_every_offer_has_the_sku_of_the_catalogue_at_its_price() -> None:
             sku, quantity = CARD.sku_for(node.accelerator_type, region_of(node.zone), node.usage_class)
         except PodyardError:
             continue
-        listed = export_source.listing_of(by_text, node, sku.sku_id)
+        listed = listings.listing_of(by_text, node, sku.sku_id)
         found = by_id[listed.sku_id]
         chips = parse(node.accelerator_type).chip_count
         unit_chips = chips if found.description.partition("TPU slice")[1] else 1 if "TpuV" in found.description else 4

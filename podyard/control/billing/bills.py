@@ -16,7 +16,7 @@ from podyard.db import commitments as commitment_rows
 from podyard.db import prices, usage_events
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.account import Account
-from podyard.domain.usage import BilledNode, Suspense, UsageRecord
+from podyard.domain.usage import BilledNode, Suspense
 from podyard.pricing import bill, cards
 from podyard.pricing.bill import Bill, Resource, Terms
 from podyard.pricing.sku import RateCard
@@ -55,7 +55,9 @@ def terms_of(uow: UnitOfWork, account: Account) -> Terms:
 def check_prices(uow: UnitOfWork, card: RateCard) -> None:
     """Raises FAILED_PRECONDITION when the card says something else of a price that an issued invoice has used, with the
     version's name and both prices: prices of the past do not change."""
-    for used in prices.list_used(uow):
+    for used in prices.kept(uow):
+        if used.first_used is None:
+            continue
         sku = card.skus.get(used.sku_id)
         version = None if sku is None else next((v for v in sku.versions if v.version_id == used.version_id), None)
         was = cards.price_text(used.nanos, used.unit)
@@ -70,16 +72,15 @@ def check_prices(uow: UnitOfWork, card: RateCard) -> None:
             )
 
 
-def prices_of(found: Bill, card: RateCard) -> list[UsageRecord]:
-    """A record of each price version of the card that a bill has used, by the version's name."""
-    used = {record.price.version_id: record for record in found.records if record.sku_id in card.skus}
-    return [record for _, record in sorted(used.items())]
+def versions_used(found: Bill, card: RateCard) -> frozenset[str]:
+    """The price versions of the card that a bill has used."""
+    return frozenset(record.price.version_id for record in found.records if record.sku_id in card.skus)
 
 
 def card_of_then(uow: UnitOfWork, card: RateCard, moment: PlatformTime) -> RateCard:
     """The card with the versions only that invoices had used by `moment`: what was held for want of a price then is
     still held when such an invoice is computed again."""
-    then = {used.version_id for used in prices.list_used(uow) if used.first_used <= moment}
+    then = {price.version_id for price in prices.kept(uow) if price.first_used and price.first_used <= moment}
     kept = {
         sku_id: dataclasses.replace(sku, versions=versions)
         for sku_id, sku in card.skus.items()

@@ -40,10 +40,10 @@ def check(uow: UnitOfWork, card: RateCard) -> None:
         cards.check_change(_kept_card(uow), card, until)
 
 
-def keep(uow: UnitOfWork, card: RateCard, until: PlatformTime) -> None:
-    """Keeps what the card says of the time until `until`, for which an invoice is issued now."""
-    known = frozenset(price.version_id for price in prices.of_card(uow))
-    told = [
+def keep(uow: UnitOfWork, card: RateCard, until: PlatformTime, used: frozenset[str], *, invoiced: bool) -> None:
+    """Keeps what the card says of the time until `until`, for which a month is closed now, and which versions it has
+    used; without an invoice, these versions only."""
+    told = (
         CardPrice(
             version_id=version.version_id,
             sku_id=sku.sku_id,
@@ -57,24 +57,27 @@ def keep(uow: UnitOfWork, card: RateCard, until: PlatformTime) -> None:
         )
         for _, sku in sorted(card.skus.items())
         for version in sku.versions
-        if version.effective_from <= until and version.version_id not in known
-    ]
-    prices.keep_card(uow, told)
+        if (invoiced and version.effective_from <= until) or version.version_id in used
+    )
+    prices.keep(uow, told, used)
 
 
 def _kept_card(uow: UnitOfWork) -> RateCard:
-    """A card of what was kept; it knows no sources."""
+    """A card of what was kept with its time; it knows no sources."""
     skus = {}
-    for sku_id, group in itertools.groupby(prices.of_card(uow), lambda price: price.sku_id):
-        kept = list(group)
-        versions = [PriceVersion(price.version_id, price.effective_from, price.nanos, "") for price in kept]
+    for sku_id, group in itertools.groupby(prices.kept(uow), lambda price: price.sku_id):
+        kept = [(price, price.effective_from) for price in group if price.effective_from is not None]
+        if not kept:
+            continue
+        first = kept[0][0]
+        versions = [PriceVersion(price.version_id, since, price.nanos, "") for price, since in kept]
         skus[sku_id] = make_sku(
             sku_id,
-            kept[0].unit,
+            first.unit,
             versions,
-            generation=kept[0].generation,
-            accelerator_type=kept[0].accelerator_type,
-            region=kept[0].region,
-            usage=kept[0].usage,
+            generation=first.generation or "",
+            accelerator_type=first.accelerator_type,
+            region=first.region or "",
+            usage=first.usage or "",
         )
     return RateCard(cards.CURRENCY, skus)

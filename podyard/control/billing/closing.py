@@ -2,27 +2,27 @@
 
 A bill of many events takes longer to compute than anybody may hold the writer. So three steps: which events
 are known; the bill of them, in a read that remembers what it went by; and one unit that writes prices in use, ledger,
-adjustments, invoice and the account's next month, or nothing of it, after it has seen that all of that is as it was.
+adjustments, invoice, its records and the account's next month, or nothing of it, after it has seen that all of that is
+as it was.
 Otherwise the bill is outdated and is computed again. A process that dies in between leaves nothing behind.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import Code, PodyardError, failed_precondition
 from podyard.control.billing import accounts, bills, card_prices, invoices
 from podyard.control.billing.invoice_document import canonical, digest, number_of
+from podyard.control.billing.invoice_records import chunks_of
+from podyard.db import invoice_records, ledger, timers, usage_events
 from podyard.db import invoices as invoice_rows
-from podyard.db import ledger, prices, timers, usage_events
 from podyard.db.timers import Timer
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.account import Account
 from podyard.domain.invoice import Invoice, IssuedInvoice
 from podyard.domain.principal import Principal
-from podyard.domain.usage import UsageRecord
 from podyard.pricing import ledger as entries
 from podyard.pricing.bill import Terms
 from podyard.pricing.current_card import default_rate_card
@@ -51,7 +51,7 @@ class Outdated(PodyardError):
 class Prepared:
     """An account's next month, as it was computed. `last_seq` is the account's last usage event that it knows of, and
     `known_seq` that of all projects. `refused`: why it cannot be computed; `invoice` None: there is nothing to
-    invoice."""
+    invoice. `used`: price versions; `records`: what the invoice is made of, as it is kept."""
 
     card: RateCard
     account: Account
@@ -62,7 +62,8 @@ class Prepared:
     invoice: Invoice | None = None
     document: bytes = b""
     held: tuple[str, ...] = ()
-    used: Sequence[UsageRecord] = ()
+    used: frozenset[str] = frozenset()
+    records: tuple[bytes, ...] = ()
     refused: PodyardError | None = None
 
     @property
@@ -122,13 +123,15 @@ def _prepare(uow: UnitOfWork, card: RateCard, account: Account, known_seq: int) 
         computed = invoices.compute(uow, card, account, month, as_of, last_seq, issued=True)
     except PodyardError as error:
         return dataclasses.replace(found, terms=invoices.terms_of(uow, account, month), refused=error)
+    made = () if computed.invoice is None else chunks_of(invoices.records_of(uow, card, account, computed))
     return dataclasses.replace(
         found,
         terms=computed.terms,
         invoice=computed.invoice,
         document=b"" if computed.document is None else canonical(computed.document),
         held=computed.held,
-        used=bills.prices_of(computed.bill, card),
+        used=bills.versions_used(computed.bill, card),
+        records=made,
     )
 
 
@@ -191,9 +194,8 @@ def _issue(uow: UnitOfWork, account: Account, found: Prepared, hold_suspense: bo
     if found.held and not hold_suspense:
         named = _first_of(found.held)
         raise failed_precondition(f"{found.month} cannot be closed because some usage has no price: {named}")
-    prices.keep_used(uow, found.used)
+    card_prices.keep(uow, found.card, found.as_of, found.used, invoiced=found.invoice is not None)
     if found.invoice is not None:
-        card_prices.keep(uow, found.card, found.as_of)
         _book(uow, account, found, found.invoice)
     accounts.close_next_month(uow, account)
     return invoice_rows.find(uow, account.project, found.month)
@@ -223,3 +225,4 @@ def _book(uow: UnitOfWork, account: Account, found: Prepared, invoice: Invoice) 
         issued_at=uow.now,
     )
     invoice_rows.add(uow, issued, invoice.adjustments)
+    invoice_records.add(uow, account.project, invoice.month, found.records)

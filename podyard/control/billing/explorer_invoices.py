@@ -1,8 +1,8 @@
 """The explorer by invoice month: each charge in the month of the invoice that carries it, down to the invoice's total.
 
 An issued invoice is what it was when it was issued. Where the month is rated the same today, its groups are those of
-the snapshot; where usage has come late, they are computed again from the events that the invoice knew of. What came
-late is on a later invoice, as a correction of the month.
+the snapshot; where usage has come late, they are those of the records that are kept with the invoice. What came late is
+on a later invoice, as a correction of the month.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from podyard.base.errors import invalid
-from podyard.control.billing import bill_lines, invoices
+from podyard.control.billing import invoice_records, invoices
 from podyard.control.billing.explorer import Groups, Question, check_dimensions
 from podyard.control.billing.invoice_document import InvoiceDocument, from_json
 from podyard.control.billing.snapshots import Snapshot
@@ -61,8 +61,9 @@ def ask_invoiced(
         if month in rows:
             document = from_json(rows[month].document)
             if rated.lines != _stated_lines(document):
-                then = bill_lines.bill_of_issued(uow, card, found, rows[month])
-                rated = _Rated(groups, [month], account.time_zone, then.charges, then.records).month(0)
+                charges = invoice_records.of_issued(uow, card, rows[month]).charges
+                used = [_whole(charge) for charge in charges if not charge.resource_id.startswith(commitments.OWN)]
+                rated = _Rated(groups, [month], account.time_zone, charges, used).month(0)
         elif account.next_month <= month <= found.month:
             document = invoices.preview(uow, card, principal, found.project, month).document
         made.append(
@@ -102,6 +103,11 @@ class _Rated:
 
     def month(self, index: int) -> _Month:
         return _Month(*(_column(one, index) for one in (self._lines, self._before, self._after)))
+
+
+def _whole(charge: UsageRecord) -> UsageRecord:
+    """The use that a charge is what is left of."""
+    return dataclasses.replace(charge, quantity=charge.units, covered=()) if charge.covered else charge
 
 
 def _column(cells: Mapping[str, Sequence[int]], index: int) -> dict[str, int]:

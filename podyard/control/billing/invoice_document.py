@@ -2,7 +2,7 @@
 
 In JSON its fields are spelt `unitPrice`; amounts, prices and quantities are decimal numbers in texts. A document holds
 facts and no prose, so that rewording a message changes no document. Documents of form 1 say less of a line, and why
-something is held; they are read and never written.
+something is held; those of form 2 say of a correction how much it is, and not of what. They are read and never written.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
@@ -18,10 +20,10 @@ from podyard.base.money import PARTS_PER_NANO, Amount, minor_text, nanos_from_de
 from podyard.base.spelling import camel_case
 from podyard.domain import months
 from podyard.domain.account import Account
-from podyard.domain.invoice import Invoice, InvoiceLine, line_id
+from podyard.domain.invoice import Adjustment, CorrectedUse, Invoice, InvoiceLine, line_id
 from podyard.domain.usage import PriceUnit, Suspense
 
-FORM = 2  # of the documents that are written now
+FORM = 3  # of the documents that are written now
 EXACT_DECIMALS = 12  # as the worked cases print exact amounts; `parts` has the amount itself
 _UPPER = re.compile("[A-Z]")
 
@@ -56,9 +58,27 @@ class DocumentCredit(NamedTuple):
     parts: str
 
 
+class DocumentItem(NamedTuple):
+    """What a correction adds to one line of the corrected invoice for one resource, exact and in US dollars."""
+
+    resource: str
+    name: str
+    line: str
+    unit: str
+    quantity: str
+    unit_seconds: int
+    seconds: int
+    exact_usd: str
+    parts: str
+
+
 class DocumentAdjustment(NamedTuple):
+    """`amount` is rounded once; what its items, at `exchange_rate`, miss of it is tax, credits and rounding."""
+
     corrects_month: str
     amount: str
+    exchange_rate: str = "1"
+    items: Sequence[DocumentItem] = ()
 
 
 class HeldUse(NamedTuple):
@@ -136,7 +156,7 @@ def document(
         rounding_error=text_of(invoice.rounding_error),
         subtotal=text_of(invoice.subtotal),
         tax=text_of(invoice.tax),
-        adjustments=[DocumentAdjustment(one.corrects_month, text_of(one.minor)) for one in invoice.adjustments],
+        adjustments=[_adjustment(one, text_of(one.minor), names) for one in invoice.adjustments],
         total=text_of(invoice.total),
         held=[
             HeldUse(
@@ -157,13 +177,18 @@ def canonical(found: InvoiceDocument) -> bytes:
 
 def to_json(found: InvoiceDocument) -> dict[str, Any]:
     spelt = _spelt(found)
-    return spelt | {name: [_spelt(one) for one in spelt[name]] for name in _PARTS}
+    spelt |= {name: [_spelt(one) for one in spelt[name]] for name in _PARTS}
+    for adjustment in spelt["adjustments"]:
+        adjustment["items"] = [_spelt(item) for item in adjustment["items"]]
+    return spelt
 
 
 def from_json(data: bytes) -> InvoiceDocument:
     """The document that `canonical` made `data` of; one of form 1 with what it left out."""
     found = _read(json.loads(data))
     rows = {name: [_read(one) for one in found[name]] for name in _PARTS}
+    for row in rows["adjustments"]:
+        row["items"] = [DocumentItem(**_read(item)) for item in row.get("items", ())]
     if "form" not in found:
         found["form"] = 1
         rows["lines"] = [_complete_line(line) for line in rows["lines"]]
@@ -188,21 +213,24 @@ def _complete_line(line: dict[str, Any]) -> dict[str, Any]:
 
 
 def same_facts(issued: bytes, computed: InvoiceDocument) -> bool:
-    """Whether an issued document says what it would say if it was written now: to the byte, or, for one of form 1, in
-    everything that the form has."""
+    """Whether an issued document says what it would say if it was written now: to the byte, or, for one of an earlier
+    form, in everything that the form has."""
     if canonical(computed) == issued:
         return True
     try:
         then = from_json(issued)
     except (ValueError, TypeError, KeyError, AttributeError):
         return False  # it is damaged
-    if then.form != 1 or len(then.lines) != len(computed.lines):
+    if then.form not in (1, 2) or len(then.lines) != len(computed.lines):
         return False
-    lines = [
-        new._replace(price_versions=old.price_versions, unit_seconds=old.unit_seconds, quantity=old.quantity)
-        for old, new in zip(then.lines, computed.lines, strict=True)
-    ]
-    return then == computed._replace(form=1, lines=lines)
+    lines = computed.lines
+    if then.form == 1:
+        lines = [
+            new._replace(price_versions=old.price_versions, unit_seconds=old.unit_seconds, quantity=old.quantity)
+            for old, new in zip(then.lines, lines, strict=True)
+        ]
+    amounts = [DocumentAdjustment(one.corrects_month, one.amount) for one in computed.adjustments]
+    return then == computed._replace(form=then.form, lines=lines, adjustments=amounts)
 
 
 _PARTS: Mapping[str, Any] = {
@@ -223,6 +251,48 @@ def _read(data: Mapping[str, Any]) -> dict[str, Any]:
 
 def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
+
+
+def _adjustment(found: Adjustment, amount: str, names: Mapping[str, str]) -> DocumentAdjustment:
+    items = []
+    for item in found.items:
+        exact_usd, parts = _exact(item.amount)
+        items.append(
+            DocumentItem(
+                resource=item.resource_id,
+                name=names.get(item.resource_id, item.resource_id),
+                line=item.line_id,
+                unit=str(item.unit),
+                quantity=quantity_of(item.unit_seconds, item.unit),
+                unit_seconds=item.unit_seconds,
+                seconds=item.seconds,
+                exact_usd=exact_usd,
+                parts=parts,
+            )
+        )
+    return DocumentAdjustment(found.corrects_month, amount, str(found.exchange), items)
+
+
+def adjustments_of(document: InvoiceDocument) -> list[Adjustment]:
+    """The corrections that a document states."""
+    return [
+        Adjustment(
+            corrects_month=one.corrects_month,
+            booked_in_month=document.month,
+            minor=minor_of(one.amount, document.decimals),
+            items=[
+                CorrectedUse(i.resource, i.line, PriceUnit(i.unit), i.seconds, i.unit_seconds, Amount(int(i.parts)))
+                for i in one.items
+            ],
+            exchange=Fraction(one.exchange_rate),
+        )
+        for one in document.adjustments
+    ]
+
+
+def minor_of(text: str, decimals: int) -> int:
+    """An amount of the document in minor units."""
+    return int(Decimal(text) * 10**decimals)
 
 
 def _line(line: InvoiceLine, amount: str, hosts_included: bool | None, *, estimated: bool) -> DocumentLine:

@@ -11,19 +11,22 @@ from collections.abc import Mapping
 
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.errors import failed_precondition, not_found
-from podyard.control.billing import accounts, bills, card_prices
-from podyard.control.billing.invoice_document import InvoiceDocument, document, same_facts
+from podyard.control.billing import accounts, bills, card_prices, invoice_records
+from podyard.control.billing.invoice_document import InvoiceDocument, adjustments_of, document, from_json, same_facts
+from podyard.control.billing.spending import within
 from podyard.db import invoices as invoice_rows
 from podyard.db import ledger
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain import months
 from podyard.domain.account import Account
-from podyard.domain.invoice import Invoice, IssuedInvoice, line_id
+from podyard.domain.invoice import Adjustment, Invoice, IssuedInvoice, line_id
 from podyard.domain.ledger import LedgerTransaction
 from podyard.domain.principal import Principal
-from podyard.domain.usage import BilledNode
+from podyard.domain.usage import BilledNode, UsageRecord
 from podyard.pricing.bill import Bill, Terms, resources_of
+from podyard.pricing.corrections import items, sums_by_line
 from podyard.pricing.invoicing import with_adjustments
+from podyard.pricing.issued_records import IssuedRecords
 from podyard.pricing.sku import RateCard
 
 
@@ -37,6 +40,7 @@ class Computed:
     document: InvoiceDocument | None
     bill: Bill
     terms: Terms
+    nodes: Mapping[str, BilledNode]
     held: tuple[str, ...] = ()
 
 
@@ -54,12 +58,15 @@ def preview(uow: UnitOfWork, card: RateCard, principal: Principal, project: str,
 
 
 def is_reproduced(uow: UnitOfWork, card: RateCard, issued: IssuedInvoice) -> bool:
-    """Whether the document of an issued invoice is computed again, from the events that it knew of and the prices of
-    then."""
+    """Whether the document and the records of an issued invoice are computed again, from the events that it knew of and
+    the prices of then. Raises DATA_LOSS for records that are damaged."""
     account = accounts.of(uow, issued.project)
     then = bills.card_of_then(uow, card, issued.issued_at)
     found = compute(uow, then, account, issued.month, issued.as_of, issued.last_event_seq, issued=True)
-    return found.document is not None and same_facts(issued.document, found.document)
+    if found.document is None or not same_facts(issued.document, found.document):
+        return False
+    kept = sums_by_line(invoice_records.of_issued(uow, card, issued).charges)
+    return kept == sums_by_line(charges_in(account, found))
 
 
 def compute(
@@ -76,20 +83,52 @@ def compute(
     exchange rate."""
     if account.currency != accounts.USD and month not in account.rates:
         raise failed_precondition(f"no exchange rate of {account.currency} for {month}: set one in the billing account")
-    facts = bills.billed(uow, card, account.project)
-    resources = resources_of(card, facts)
+    nodes = bills.billed(uow, card, account.project)
+    resources = resources_of(card, nodes)
     terms = terms_of(uow, account, month)
     bill = bills.compute(uow, account.project, resources, terms, as_of, last_seq)
     held = bills.suspense_in(bill, months.seconds_of(month, account.time_zone))
     own = bill.invoice(month)
     if own is None and not bill.adjustments and not held:
-        return Computed(month, None, None, bill, terms)
-    invoice = with_adjustments(own, bill.adjustments, month, account.policy)
-    names = {key: node.name for key, node in facts.items()}
-    included = _hosts_included(card, bill, facts, months.seconds_of(month, account.time_zone))
+        return Computed(month, None, None, bill, terms, nodes)
+    adjustments = [_itemise(uow, card, account, bill, one) for one in bill.adjustments]
+    invoice = with_adjustments(own, adjustments, month, account.policy)
+    names = {key: node.name for key, node in nodes.items()}
+    included = _hosts_included(card, bill, nodes, months.seconds_of(month, account.time_zone))
     made = document(account, invoice, as_of, held, names, included, issued=issued)
     words = (f"{one.seconds} s of {names.get(one.resource_id, one.resource_id)}: {one.reason}" for one in held)
-    return Computed(month, invoice, made, bill, terms, tuple(words))
+    return Computed(month, invoice, made, bill, terms, nodes, tuple(words))
+
+
+def charges_in(account: Account, found: Computed) -> list[UsageRecord]:
+    """The charges of the month: what its records are."""
+    seconds = months.seconds_of(found.month, account.time_zone)
+    return [part for charge in found.bill.charges for part in within(charge, seconds)]
+
+
+def records_of(uow: UnitOfWork, card: RateCard, account: Account, found: Computed) -> IssuedRecords:
+    """What the invoice is made of."""
+    adjustments = () if found.invoice is None else found.invoice.adjustments
+    corrected = {item.resource_id for one in adjustments for item in one.items}
+    charges = charges_in(account, found)
+    return invoice_records.of_charges(uow, card, account.project, charges, found.nodes, corrected)
+
+
+def _itemise(uow: UnitOfWork, card: RateCard, account: Account, bill: Bill, found: Adjustment) -> Adjustment:
+    """A correction with what it comes from: the month as it is rated now, less what was issued and corrected before."""
+    month, project = found.corrects_month, account.project
+    seconds = months.seconds_of(month, account.time_zone)
+    now = sums_by_line(part for charge in bill.charges for part in within(charge, seconds))
+    issued = invoice_rows.find(uow, project, month)
+    was = {} if issued is None else sums_by_line(invoice_records.of_issued(uow, card, issued).charges)
+    earlier = [
+        item
+        for booked in invoice_rows.correcting(uow, project, month, found.booked_in_month)
+        for one in adjustments_of(from_json(booked.document))
+        if one.corrects_month == month
+        for item in one.items
+    ]
+    return dataclasses.replace(found, items=items(now, was, earlier), exchange=account.policy.exchange_of(month))
 
 
 def _hosts_included(card: RateCard, bill: Bill, billed: Mapping[str, BilledNode], window: range) -> Mapping[str, bool]:

@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
-from podyard.base.errors import PodyardError
+from podyard.base.errors import Code, PodyardError
 from podyard.base.money import Amount
 from podyard.control.billing import invoices, usages
 from podyard.control.checks.fsck_violation import Violation
@@ -76,8 +76,15 @@ def _invoices(uow: UnitOfWork, records: Records, card: RateCard) -> Iterator[Vio
     for invoice in invoice_rows.of_all(uow):
         if hashlib.sha256(invoice.document).hexdigest() != invoice.sha256:
             yield Violation("I6", records.now, invoice.number, "its document is not the one whose digest was kept")
-        if not invoices.is_reproduced(uow, card, invoice):
-            text = "computed again from what it knew of, it is another one"
+        try:
+            is_reproduced = invoices.is_reproduced(uow, card, invoice)
+        except PodyardError as error:
+            if error.code is not Code.DATA_LOSS:
+                raise
+            yield Violation("I6", records.now, invoice.number, error.message)
+            continue
+        if not is_reproduced:
+            text = "computed again from what it knew of, it or its records are others"
             yield Violation("I6", records.now, invoice.number, text)
 
 

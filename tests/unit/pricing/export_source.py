@@ -12,7 +12,8 @@ from podyard.base.clock import PlatformTime
 from podyard.base.money import Amount
 from podyard.domain import months
 from podyard.domain.invoice import BillingPolicy, Commitment, Credit, JobSpan
-from podyard.domain.usage import PriceUnit, UsageEvent
+from podyard.domain.node import UsageClass
+from podyard.domain.usage import BilledNode, LabelPeriod, PriceUnit, UsageEvent
 from podyard.pricing import attribution, bill, invoicing
 from podyard.pricing.bill import Bill, Resource, Terms
 from podyard.pricing.commitments import OWN
@@ -87,21 +88,21 @@ def committed() -> dict[str, Committed]:
         start = second(since)
         until = start + 365 * 86_400
         one = Commitment(name, CHIPS, PriceUnit.CHIP_HOUR, quantity, paid, start, until, price if upfront else None)
-        found[name] = Committed(one, price.nanos, upfront, "r")
+        found[name] = Committed(one, price.nanos, upfront, "r-a1")
     return found
 
 
 def facts_of(node: Node) -> ResourceFacts:
     return ResourceFacts(
-        resource_id=node.name,
-        name=f"projects/p/locations/r-a/nodes/{node.name}",
+        node=BilledNode(
+            key=node.name,
+            name=f"projects/p/locations/r-a1-a/nodes/{node.name}",
+            zone="r-a1-a",
+            accelerator_type="v2-8" if node.sku_id == DEVICE else f"v5litepod-{node.quantity}",
+            usage_class=UsageClass(node.usage),
+            labels=(LabelPeriod(0, {"team": EVIL, "a": 'say "hi", ünï'}),),
+        ),
         number=1,
-        zone="r-a",
-        region="r",
-        accelerator_type="v2-8" if node.sku_id == DEVICE else f"v5litepod-{node.quantity}",
-        usage=node.usage,
-        labels={"team": EVIL, "a": 'say "hi", ünï'},
-        quantity=node.quantity,
         reservation=node.reservation,
         listed=Listed("E000-3F24-B8AA", "Cloud TPU", "95D2-902D-C8CA", "Tpu running in r"),
     )
@@ -160,7 +161,7 @@ def source(
         lines={line.line_id: line.amount.parts for line in invoice.lines},
         credits=[(line.credit_id, line.amount.parts) for line in invoice.credits],
         tax=invoice.tax,
-        adjustments=[(one.corrects_month, one.minor) for one in invoice.adjustments],
+        adjustments=invoice.adjustments,
         total=invoice.total,
     )
     assert all(charge.resource_id in spans or charge.resource_id.startswith(OWN) for charge in found.charges)

@@ -204,7 +204,7 @@ def test_bigquery_s_rows_have_its_schema() -> None:
         *("usage", "credits", "invoice", "cost_type"),
     }
     assert row["sku"] == {"id": "95D2-902D-C8CA", "description": "Tpu running in r"}
-    assert row["location"] == {"location": "r-a", "country": None, "region": "r", "zone": "r-a"}
+    assert row["location"] == {"location": "r-a1-a", "country": None, "region": "r-a1", "zone": "r-a1-a"}
     assert row["usage"] == {
         "amount": 3600,
         "unit": "seconds",

@@ -11,7 +11,7 @@ import pytest
 
 from podyard.base.clock import ManualClock
 from podyard.base.errors import PodyardError
-from podyard.control.billing import accounts, bill_lines, commitments, explorer_invoices, invoices, snapshots
+from podyard.control.billing import accounts, commitments, explorer_invoices, invoice_records, invoices, snapshots
 from podyard.control.billing.explorer import BY_INVOICE, Question
 from podyard.db.unit_of_work import Database, UnitOfWork
 from podyard.domain.node import UsageClass
@@ -99,10 +99,10 @@ def test_what_became_known_late_is_on_the_later_invoice_and_the_issued_one_stays
     assert _totals(_rows(play, "2026-03", "2026-04", "sku")) == [total, _invoice(play, "2026-04").total]
 
 
-def test_an_issued_month_that_is_rated_the_same_is_not_metered_again(
+def test_the_records_of_an_issued_month_that_is_rated_the_same_are_not_read(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bill_lines, "bill_of_issued", lambda *_: pytest.fail("metered again"))
+    monkeypatch.setattr(invoice_records, "of_issued", lambda *_: pytest.fail("read for nothing"))
     assert _totals(_rows(play, "2026-03", "2026-03", "type")) == [_invoice(play, "2026-03").total]
     play.late_event("STOPPED", "2026-03-21T00:00:00Z", "b")
     with pytest.raises(pytest.fail.Exception):
