@@ -31,6 +31,7 @@ FOLDERS_PER_SYNC_MAX = 256  # of hosts that are not running: removing them is no
 
 # What a column for them holds, on PostgreSQL as well.
 Count = Annotated[int, Field(ge=0, lt=2**31)]
+Total = Annotated[int, Field(ge=0, lt=2**63)]
 Fence = Annotated[int, Field(ge=0, lt=2**63)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
@@ -93,6 +94,13 @@ class LineMessage(_AgentMessage):
     line: str
 
 
+class MachineUseMessage(_AgentMessage):
+    """What the replica's process has taken of its machine so far."""
+
+    cpu_microseconds: Total
+    memory_kib_seconds: Total
+
+
 class ReportMessage(_AgentMessage):
     fence: Fence
     state: str = Field(pattern="^(RUNNING|SUCCEEDED|FAILED|YIELDED)$")
@@ -104,6 +112,7 @@ class ReportMessage(_AgentMessage):
     pruned: list[Count] = Field(default_factory=list, max_length=REPORT_ITEMS_MAX)
     logs: list[LineMessage] = Field(default_factory=list, max_length=REPORT_ITEMS_MAX)
     summary: dict[str, Any] = Field(default_factory=dict)
+    used: MachineUseMessage | None = None
 
 
 class Registered(TypedDict):
@@ -333,4 +342,5 @@ def _progress(message: ReportMessage, lines: Lines, now: PlatformTime) -> report
         lines=lines,
         summary=message.summary,
         resumed_step=resumed if isinstance(resumed, int) else None,
+        used=None if message.used is None else (message.used.cpu_microseconds, message.used.memory_kib_seconds),
     )

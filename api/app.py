@@ -53,6 +53,7 @@ from podyard.domain.principal import Principal
 from podyard.http import errors
 from podyard.http.faults import Faults, Rules
 from podyard.http.guard import LOOPBACK_HOSTS, Guard
+from podyard.pricing.current_card import machine_card
 from podyard.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -95,6 +96,7 @@ def prepare(settings: Settings, database: Database) -> None:
 
     database.run(body)
     database.read(card_prices.check_at_start)
+    machine_card()  # one that cannot be read is refused now, and on no page
 
 
 def create_app(

@@ -12,6 +12,7 @@ from typing_extensions import TypedDict
 
 from podyard.api import deps
 from podyard.api.deps import Timestamp
+from podyard.api.job_messages import MachineAnswer, machine_json
 from podyard.base.errors import invalid
 from podyard.base.money import Amount, minor_text, round_half_up
 from podyard.control.billing import budgets, costs
@@ -127,6 +128,7 @@ class JobCostAnswer(ShareAnswer):
     variance: NotRequired[str]
     lost: str
     saved: NotRequired[str]
+    machine: NotRequired[MachineAnswer]
 
 
 class NodeCostAnswer(ShareAnswer):
@@ -332,6 +334,8 @@ def _job(job: costs.JobCost) -> JobCostAnswer:
         answer["variance"] = (job.share.amount - job.estimate).text(EXACT_DECIMALS)
     if job.saving is not None:
         answer["saved"] = _dollars(job.saving)
+    if job.machine is not None:
+        answer["machine"] = machine_json(job.machine)
     return answer
 
 

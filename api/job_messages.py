@@ -20,6 +20,7 @@ from podyard.domain.node import NodeSpec
 from podyard.domain.recipes import check_program, is_program, manifest_of
 from podyard.domain.training import elastic_json, usual_rate, usual_way
 from podyard.http.texts import check_labels
+from podyard.pricing.machines import MachineCost
 
 EXACT_DECIMALS = 12  # of an amount, as in the messages of bills
 
@@ -168,12 +169,22 @@ class JobError(TypedDict):
     message: str | None
 
 
+class MachineAnswer(TypedDict):
+    """What the job's processes took of one's own machines, in whole CPU seconds and GiB-seconds for each attempt.
+    `cost` is missing when an attempt started before the card's first price."""
+
+    cpuSeconds: int
+    gibSeconds: int
+    cost: NotRequired[str]
+
+
 class JobAnswer(JobSteps):
     """A job. It has a recipe or a program; times, error and start are there once they are known.
 
     `wallSeconds`: real seconds of all attempts, up to now. `stepsPerSecond` and `remainingSeconds` (real seconds at
     that speed): while the job is RUNNING and has done a step. `cost`: US dollars so far of the job's seconds on its
     node, before commitments and credits, for callers with podyard.billing.view; `costEstimated`: it still grows.
+    `machine`: with a machine card only.
     """
 
     name: str
@@ -199,6 +210,7 @@ class JobAnswer(JobSteps):
     remainingSeconds: NotRequired[float]
     cost: NotRequired[str]
     costEstimated: NotRequired[bool]
+    machine: NotRequired[MachineAnswer]
     modelledSeconds: float
     estimateModel: str
     createTime: Timestamp
@@ -260,6 +272,13 @@ def _elastic(message: ElasticMessage) -> Elastic:
     return Elastic(message.min_replicas, message.batch, message.learning_rate or usual_rate(message.batch))
 
 
+def machine_json(cost: MachineCost) -> MachineAnswer:
+    answer: MachineAnswer = {"cpuSeconds": cost.cpu_seconds, "gibSeconds": cost.gib_seconds}
+    if cost.amount is not None:
+        answer["cost"] = cost.amount.text(EXACT_DECIMALS)
+    return answer
+
+
 def to_api_job(job: Job, progress: JobProgress) -> JobAnswer:
     spec = job.spec
     answer: JobAnswer = {
@@ -299,6 +318,8 @@ def to_api_job(job: Job, progress: JobProgress) -> JobAnswer:
     if progress.cost is not None:
         answer["cost"] = progress.cost.text(EXACT_DECIMALS)
         answer["costEstimated"] = progress.is_estimated
+    if progress.machine is not None:
+        answer["machine"] = machine_json(progress.machine)
     if is_program(spec.recipe):
         answer["program"] = spec.recipe
     else:

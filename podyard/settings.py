@@ -51,6 +51,7 @@ class Settings:
     hosts_max: int = HOSTS_MAX
     leases: Leases = Leases()
     rate_card_path: Path | None = None  # None: the one that comes with Podyard
+    machine_card_path: Path | None = None  # None: what jobs take of this machine is not priced
     # A child of `podyard up` that has sent no heartbeat for so long is killed and started again.
     heartbeat_seconds: float = HEARTBEAT_SECONDS
     webhook_addresses: str = WEBHOOK_ADDRESSES_ANY  # `public`: none of this machine's and its neighbours' addresses
@@ -106,6 +107,8 @@ class Settings:
             values["PODYARD_BROKER_URL"] = self.broker_url
         if self.rate_card_path is not None:
             values["PODYARD_RATE_CARD"] = str(self.rate_card_path)
+        if self.machine_card_path is not None:
+            values["PODYARD_MACHINE_CARD"] = str(self.machine_card_path)
         return values
 
 
@@ -138,6 +141,7 @@ def from_environment(environ: Mapping[str, str] | None = None) -> Settings:
             env, "PODYARD_HEARTBEAT_SECONDS", HEARTBEAT_SECONDS, HEARTBEAT_SECONDS_LEAST, HEARTBEAT_SECONDS_MOST
         ),
         rate_card_path=rate_card_path(env),
+        machine_card_path=machine_card_path(env),
         webhook_addresses=webhook_addresses(env),
     )
 
@@ -151,7 +155,16 @@ def fleet_name(text: str | None) -> str:
 
 def rate_card_path(environ: Mapping[str, str] | None = None) -> Path | None:
     """The rate card of one's own that the environment names; None: the one that comes with Podyard."""
-    text = (os.environ if environ is None else environ).get("PODYARD_RATE_CARD")
+    return _path(environ, "PODYARD_RATE_CARD")
+
+
+def machine_card_path(environ: Mapping[str, str] | None = None) -> Path | None:
+    """The prices of one's own machines; None: there are none."""
+    return _path(environ, "PODYARD_MACHINE_CARD")
+
+
+def _path(environ: Mapping[str, str] | None, name: str) -> Path | None:
+    text = (os.environ if environ is None else environ).get(name)
     return Path(text).expanduser().absolute() if text else None
 
 

@@ -23,6 +23,7 @@ from podyard.domain.node import UsageClass
 from podyard.domain.usage import PriceUnit, PriceVersion
 from podyard.hardware.accelerator_types import parse
 from podyard.hardware.generations import GENERATIONS
+from podyard.pricing.machines import MachineCard
 from podyard.pricing.sku import (
     COMMITMENT_YEARS,
     DISK,
@@ -49,6 +50,7 @@ USAGES = (
 )
 
 _CARD_KEYS = ("currency", "sources", "hosts_from", "skus")
+_MACHINE_CARD_KEYS = ("currency", "sources", "cpu_hour", "gib_hour")
 _SKU_KEYS = ("type", "generation", "region", "usage", "unit", "prices")
 _PRICE_KEYS = ("from", "until", "usd", "source", "verified")
 _REGION = re.compile(r"[a-z]+-[a-z]+\d+")
@@ -62,21 +64,24 @@ def read_card(name: str | Path) -> RateCard:
     if name in shipped_cards():
         file = importlib.resources.files("podyard.pricing").joinpath(f"rate_cards/{name}.yaml")
         return load_rate_card(file.read_text(encoding="utf-8"))
+    text = _text_of(name, "rate card", f"is neither one of {', '.join(shipped_cards())} nor a file that can be read")
+    try:
+        return load_rate_card(text)
+    except PodyardError as error:
+        raise failed_precondition(f"{name}: {error.message}") from error
+
+
+def _text_of(name: str | Path, kind: str, wrong: str) -> str:
     try:
         with Path(name).open("rb") as source:
             data = source.read(CARD_BYTES_MAX + 1)
         text = data.decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        known = ", ".join(shipped_cards())
-        message = f"rate card {str(name)!r} is neither one of {known} nor a file that can be read: {why}"
-        raise PodyardError(Code.NOT_FOUND, message) from error
+        raise PodyardError(Code.NOT_FOUND, f"{kind} {str(name)!r} {wrong}: {why}") from error
     if len(data) > CARD_BYTES_MAX:
-        raise failed_precondition(f"rate card {name}: the file is larger than the maximum of {CARD_BYTES_MAX} bytes")
-    try:
-        return load_rate_card(text)
-    except PodyardError as error:
-        raise failed_precondition(f"{name}: {error.message}") from error
+        raise failed_precondition(f"{kind} {name}: the file is larger than the maximum of {CARD_BYTES_MAX} bytes")
+    return text
 
 
 def shipped_cards() -> tuple[str, ...]:
@@ -92,12 +97,7 @@ def load_rate_card(text: str) -> RateCard:
     if not isinstance(data, dict) or not isinstance(data.get("skus"), dict):
         raise failed_precondition("rate card: must have currency, sources and skus")
     _check_keys("rate card", data, _CARD_KEYS, ("skus",))
-    currency = data.get("currency", CURRENCY)
-    if currency != CURRENCY:
-        raise failed_precondition(f"rate card: currency {currency!r}: prices are in {CURRENCY}, and invoices convert")
-    sources = data.get("sources") or {}
-    if not isinstance(sources, dict) or not all(isinstance(item, str) for pair in sources.items() for item in pair):
-        raise failed_precondition("rate card: sources must be a mapping of short names to texts")
+    sources = _head("rate card", data)
     skus: dict[str, Sku] = {}
     sold: dict[tuple[str, ...], str] = {}
     for sku_id, value in data["skus"].items():
@@ -144,6 +144,35 @@ def _host_version(sku_id: str, sources: Sequence[Sku], at: PlatformTime) -> Pric
         raise failed_precondition(f"rate card, {name}: {parts} do not make a whole number of nanos: add a SKU {sku_id}")
     source = ", ".join(dict.fromkeys(version.source for version in versions))
     return PriceVersion(name, at, nanos.numerator, source, all(version.verified for version in versions))
+
+
+def read_machine_card(path: Path) -> MachineCard:
+    """The prices of one's own machines. Raises NOT_FOUND, and FAILED_PRECONDITION that names the row that is wrong."""
+    name, text = f"machine card {path}", _text_of(path, "machine card", "is not a file that can be read")
+    data = yaml_file.parse(text, name, failed_precondition, has_times=True).data
+    if not isinstance(data, dict):
+        raise failed_precondition(f"{name}: must have {', '.join(_MACHINE_CARD_KEYS)}")
+    _check_keys(name, data, _MACHINE_CARD_KEYS, _MACHINE_CARD_KEYS[2:])
+    sources = _head(name, data)
+    try:
+        cpu, memory = (
+            make_sku(key, unit, list(_versions(key, data[key], sources)))
+            for key, unit in (("cpu_hour", PriceUnit.VCPU_HOUR), ("gib_hour", PriceUnit.GIB_HOUR))
+        )
+    except PodyardError as error:
+        raise failed_precondition(f"{name}: {error.message}") from error
+    return MachineCard(cpu, memory)
+
+
+def _head(place: str, data: Mapping[str, Any]) -> Mapping[str, str]:
+    """The sources of a card, whose currency is checked."""
+    currency = data.get("currency", CURRENCY)
+    if currency != CURRENCY:
+        raise failed_precondition(f"{place}: currency {currency!r}: prices are in {CURRENCY}, and invoices convert")
+    sources = data.get("sources") or {}
+    if not isinstance(sources, dict) or not all(isinstance(item, str) for pair in sources.items() for item in pair):
+        raise failed_precondition(f"{place}: sources must be a mapping of short names to texts")
+    return sources
 
 
 def check_change(old: RateCard, new: RateCard, now: PlatformTime) -> None:

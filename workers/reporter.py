@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from podyard.base.clock import RealClock
 from podyard.base.errors import Code, PodyardError
+from podyard.workers.machine_use import MachineMeter
 
 REPORT_SECONDS = 0.5  # half a second of news is what a person who watches waits for
 ITEMS_PER_REPORT_MAX = 1000  # keeps a report far below the body limit of 1 MiB
@@ -66,6 +67,7 @@ class Reporter:
         self._clock = clock
         self._stop = stop
         self._lapse = lapse
+        self._meter = MachineMeter(clock)
         self._waiting = _WaitingReports()
         self._line_seq = 0
         self._lock = threading.Lock()
@@ -186,6 +188,7 @@ class Reporter:
                     "permanent": is_permanent,
                     **{name: getattr(batch, name)[:ITEMS_PER_REPORT_MAX] for name in _LISTS},
                     "summary": dict(batch.summary),
+                    "used": self._meter.read(),
                 }
             answer = self._api.call("POST", self._path, body)
             with self._lock:

@@ -270,7 +270,8 @@ def costs(data: str | None, project: str | None, month: str | None, output: str)
         emit(found, output)
         return
     jobs = [{**job, "id": _last(job["name"]), "tries": len(job["attempts"])} for job in found["jobs"]]
-    emit(jobs, output, _JOBS)
+    on_machines = {"ON_YOUR_MACHINES": "machine.cost|usd"} if any("machine" in job for job in jobs) else {}
+    emit(jobs, output, _JOBS | on_machines)
     click.echo()
     emit([{**node, "id": _last(node["name"])} for node in found["nodes"]], output, _NODES)
     commitments, total = money_text(found["commitments"]), money_text(found["total"])

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import bindparam, select, update
+from sqlalchemy import bindparam, func, select, update
 
-from podyard.db.tables_jobs import jobs, replicas
+from podyard.db.tables_jobs import attempts, jobs, replicas
 from podyard.db.unit_of_work import UnitOfWork
-from podyard.domain.replica import LIVE_REPLICA_STATES, Desired, Replica, ReplicaOutcome, ReplicaState
+from podyard.domain.replica import LIVE_REPLICA_STATES, AttemptUse, Desired, Replica, ReplicaOutcome, ReplicaState
 
 _IS_LIVE = replicas.c.state.in_(LIVE_REPLICA_STATES)
 _BY_ID = select(replicas).where(replicas.c.replica_id == bindparam("id"))
@@ -21,6 +21,15 @@ _ON_NODE = (
     .join(jobs, jobs.c.job_key == replicas.c.job_key)
     .where(jobs.c.node_key == bindparam("key"), _IS_LIVE)
     .limit(1)
+)
+KEYS_AT_ONCE = 500  # jobs in one query: below every database's limit of parameters
+_R = replicas.c
+_MACHINE_USE = (
+    select(_R.job_key, attempts.c.started, func.sum(_R.cpu_micros), func.sum(_R.memory_kib_seconds))
+    .join(attempts, attempts.c.attempt_id == _R.attempt_id)
+    .where(_R.cpu_micros.is_not(None))
+    .group_by(_R.job_key, attempts.c.attempt_id, attempts.c.started)
+    .order_by(_R.job_key, attempts.c.started)
 )
 _TO_STOP = (
     select(replicas.c.agent_id)
@@ -64,9 +73,21 @@ def remove_tokens(uow: UnitOfWork, attempt_id: str) -> None:
     uow.execute(update(replicas).where(replicas.c.attempt_id == attempt_id).values(token=""))
 
 
-def renew_lease(uow: UnitOfWork, replica_id: str) -> None:
-    lease_until = uow.real_now.plus_seconds(uow.leases.replica_seconds)
-    uow.update(replicas, {"replica_id": replica_id}, {"lease_until": lease_until})
+def renew_lease(uow: UnitOfWork, replica_id: str, used: tuple[int, int] | None = None) -> None:
+    """`used`: what it has taken of its machine so far, CPU microseconds and KiB-seconds."""
+    values: dict[str, Any] = {"lease_until": uow.real_now.plus_seconds(uow.leases.replica_seconds)}
+    if used is not None:
+        values["cpu_micros"], values["memory_kib_seconds"] = used
+    uow.update(replicas, {"replica_id": replica_id}, values)
+
+
+def machine_use(uow: UnitOfWork, job_keys: Sequence[str]) -> list[AttemptUse]:
+    """Of the attempts at these jobs whose replicas have said what they take."""
+    found = []
+    for place in range(0, len(job_keys), KEYS_AT_ONCE):
+        rows: Iterable[Any] = uow.execute(_MACHINE_USE.where(_R.job_key.in_(job_keys[place : place + KEYS_AT_ONCE])))
+        found += [AttemptUse(row[0], row[1], int(row[2]), int(row[3])) for row in rows]
+    return found
 
 
 def to_replica(row: Mapping[str, Any]) -> Replica:

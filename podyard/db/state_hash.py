@@ -17,7 +17,7 @@ _LEFT_OUT = {
     "tokens": {"token_hash"},
     "yard": {"secret"},
     "attempts": {"ring_key"},
-    "replicas": {"token"},
+    "replicas": {"token", "cpu_micros", "memory_kib_seconds"},
     "jobs": {"wall_seconds"},
 }
 

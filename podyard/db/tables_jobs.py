@@ -95,6 +95,8 @@ replicas = Table(
     Column("outcome", String(32)),
     Column("reason", Text, nullable=False),
     Column("lease_until", RealTimeColumn),
+    Column("cpu_micros", BigInteger),  # that its process has taken so far, by its own reports
+    Column("memory_kib_seconds", BigInteger),
     UniqueConstraint("attempt_id", "rank"),
     Index("ix_replicas_agent", "agent_id", "state"),
 )

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from enum import StrEnum
 
-from podyard.base.clock import RealTime
+from podyard.base.clock import PlatformTime, RealTime
 from podyard.domain.machine import Machine
 
 
@@ -55,7 +55,8 @@ LIVE_REPLICA_STATES = (_S.PENDING, _S.STARTING, _S.RUNNING)
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Replica:
     """`rank` counts from 0. `fence` is the number of its attempt. `token`: what it reports with, emptied at the end.
-    `address`: where its peers meet it, once it has joined them."""
+    `address`: where its peers meet it, once it has joined them. `cpu_micros`, `memory_kib_seconds`: what its process
+    has taken of the machine, as it last said."""
 
     replica_id: str
     attempt_id: str
@@ -72,8 +73,20 @@ class Replica:
     outcome: ReplicaOutcome | None = None
     reason: str = ""
     lease_until: RealTime | None = None
+    cpu_micros: int | None = None
+    memory_kib_seconds: int | None = None
 
     @property
     def is_live(self) -> bool:
         """Whether its process may be on its chips."""
         return self.state is not ReplicaState.EXITED
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AttemptUse:
+    """What all replicas of an attempt have taken of their machines so far: CPU time, and resident memory over time."""
+
+    job_key: str
+    started: PlatformTime
+    cpu_micros: int
+    memory_kib_seconds: int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from podyard.api.job_messages import to_api_job
 from podyard.base.clock import ClockMode, ManualClock, PlatformClock, PlatformTime
 from podyard.base.errors import Code, PodyardError
 from podyard.base.money import Amount
@@ -14,7 +15,10 @@ from podyard.control.jobs import jobs
 from podyard.db import platform_clock
 from podyard.db.unit_of_work import Database, UnitOfWork
 from podyard.domain.principal import PLATFORM, Principal
+from podyard.domain.usage import PriceUnit
 from podyard.pricing.current_card import default_rate_card
+from podyard.pricing.machines import MachineCard
+from podyard.pricing.sku import make_sku, make_version
 from tests.builders import PROJECT, ZONE, node_spec
 from tests.store.test_scheduling import Scheduling, _points
 
@@ -154,3 +158,40 @@ def test_a_job_is_found_in_any_zone(yard: Scheduling) -> None:
     with pytest.raises(PodyardError) as refused:
         yard.database.read(lambda uow: jobs.get(uow, stranger, PROJECT, "-", "j"))
     assert refused.value.code is Code.PERMISSION_DENIED
+
+
+MACHINES = MachineCard(
+    *(
+        make_sku(name, unit, [make_version(name, "2026-01-01T00:00:00Z", usd, "a bill")])
+        for name, unit, usd in (("cpu_hour", PriceUnit.VCPU_HOUR, "3.6"), ("gib_hour", PriceUnit.GIB_HOUR, "0.36"))
+    )
+)
+
+
+def test_what_a_job_takes_of_this_machine_is_shown_where_there_is_a_card(
+    yard: Scheduling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    yard.submit("j", "n")
+    yard.report(used=(2_500_000, 3 << 20))
+    assert progress(yard, "j").machine is None
+    monkeypatch.setattr(job_progress, "machine_card", lambda: MACHINES)
+    found = progress(yard, "j").machine
+    assert found is not None and found.amount is not None
+    assert (found.cpu_seconds, found.gib_seconds, found.amount.text(9)) == (3, 3, "0.003300000")
+    yard.report("FAILED", error="UNAVAILABLE: a peer is lost", used=(4_000_000, 5 << 20))
+    yard.exit_all()
+    yard.turn(1)
+    yard.report(used=(1, 1))  # of the second attempt
+    found = progress(yard, "j").machine
+    assert found is not None and (found.cpu_seconds, found.gib_seconds) == (5, 6)
+    assert progress(yard, "j", VIEWER).machine is None, "who may not see the bill sees no cost"
+    yard.turn(8)
+    (job,) = yard.database.read(lambda uow: costs.costs(uow, default_rate_card(), PLATFORM, PROJECT).jobs)
+    assert job.machine == found
+    (job,) = yard.database.read(lambda uow: costs.costs(uow, default_rate_card(), PLATFORM, PROJECT, "2026-03").jobs)
+    assert job.machine == found
+    assert to_api_job(yard.job("j"), progress(yard, "j"))["machine"] == {
+        "cpuSeconds": 5,
+        "gibSeconds": 6,
+        "cost": "0.005600000000",
+    }

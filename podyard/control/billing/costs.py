@@ -15,6 +15,7 @@ from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.errors import Code, PodyardError
 from podyard.base.money import Amount
 from podyard.control.billing import accounts, bills, commitments
+from podyard.control.billing.job_progress import machine_costs
 from podyard.control.billing.spending import within
 from podyard.db import attempts, cost_dimensions, job_history
 from podyard.db import jobs as job_rows
@@ -35,6 +36,7 @@ from podyard.pricing.amounts import total
 from podyard.pricing.attribution import IDLE, Share
 from podyard.pricing.bill import Resource, Terms, extend_to_hosts, resource_of, resources_of
 from podyard.pricing.commitments import OWN
+from podyard.pricing.machines import MachineCost
 from podyard.pricing.sku import RateCard
 
 Reported = Mapping[int, tuple[int, float]]  # as of `job_history.steps_of_project`, of one job
@@ -66,7 +68,8 @@ class AttemptCost:
 @dataclasses.dataclass(frozen=True, slots=True)
 class JobCost:
     """A job with all of its attempts. `examples_per_epoch` None: the job's data decides. `estimate`: what its steps
-    should have cost by the timing model at the node's price; None before the first step, or without a price."""
+    should have cost by the timing model at the node's price; None before the first step, or without a price. `machine`:
+    what it has taken of one's own machines; None without a card for it."""
 
     name: str
     node: str
@@ -77,6 +80,7 @@ class JobCost:
     examples_per_epoch: int | None
     estimate: Amount | None
     attempts: Sequence[AttemptCost]
+    machine: MachineCost | None
 
     @property
     def share(self) -> Share:
@@ -197,7 +201,7 @@ def costs(uow: UnitOfWork, card: RateCard, principal: Principal, project: str, m
     return Costs(
         uow.now,
         month,
-        _jobs(uow, project, facts, resources, shares, on_demand),
+        _jobs(uow, project, facts, resources, shares, on_demand, window),
         sorted(nodes, key=lambda node: node.name),
         own,
     )
@@ -279,10 +283,13 @@ def _jobs(
     resources: Mapping[str, Resource],
     shares: Mapping[str, Mapping[str, Share]],
     on_demand: Mapping[str, Mapping[str, Share]],
+    window: range,
 ) -> list[JobCost]:
+    jobs = job_rows.of_project(uow, project, None)
+    machines = machine_costs(uow, jobs, window)
     tries, steps = attempts.of_project(uow, project), job_history.steps_of_project(uow, project)
     found = []
-    for job in sorted(job_rows.of_project(uow, project, None), key=lambda job: job.created):
+    for job in sorted(jobs, key=lambda job: job.created):
         mine, dearer = shares.get(job.node_key, {}), on_demand.get(job.node_key)
         reported = steps.get(job.job_key, {})
         costs_of = [
@@ -290,7 +297,9 @@ def _jobs(
             for attempt, later in _with_next(tries.get(job.job_key, []))
         ]
         if job.node_key in facts and any(cost.share.seconds for cost in costs_of):
-            found.append(_job(job, facts[job.node_key], resources[job.node_key], costs_of, reported))
+            found.append(
+                _job(job, facts[job.node_key], resources[job.node_key], costs_of, reported, machines.get(job.job_key))
+            )
     return found
 
 
@@ -315,7 +324,12 @@ def _attempt(
 
 
 def _job(
-    job: Job, node: BilledNode, resource: Resource, costs_of: Sequence[AttemptCost], reported: Reported
+    job: Job,
+    node: BilledNode,
+    resource: Resource,
+    costs_of: Sequence[AttemptCost],
+    reported: Reported,
+    machine: MachineCost | None,
 ) -> JobCost:
     recipe = job.spec.recipe
     modelled = [seconds for _, seconds in reported.values()]
@@ -329,6 +343,7 @@ def _job(
         examples_per_epoch=None if is_program(recipe) else manifest_of(recipe).training_example_count,
         estimate=_estimate(resource, job.spec.steps, modelled[0], job.created) if modelled else None,
         attempts=costs_of,
+        machine=machine,
     )
 
 

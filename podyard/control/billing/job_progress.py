@@ -5,15 +5,19 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from podyard.base.clock import NANOS_PER_SECOND
 from podyard.base.money import Amount
 from podyard.control.billing import usages
 from podyard.control.billing.spending import within
-from podyard.db import attempts, cost_dimensions, job_history
+from podyard.db import attempts, cost_dimensions, job_history, replicas
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.job import JOB, Job
 from podyard.domain.principal import Principal
+from podyard.domain.replica import AttemptUse
 from podyard.pricing import attribution
 from podyard.pricing.amounts import total
+from podyard.pricing.current_card import machine_card
+from podyard.pricing.machines import MachineCost, cost_of
 from podyard.pricing.sku import RateCard
 
 SPEED_STEPS_MAX = 100  # the speed is that of the newest steps: enough to smooth it, few enough to follow a change
@@ -23,13 +27,17 @@ SPEED_STEPS_MAX = 100  # the speed is that of the newest steps: enough to smooth
 class JobProgress:
     """`wall_seconds`: real seconds of all attempts, up to now. `steps_per_second` and `seconds_left` (real seconds):
     of a job that runs and has done a step. `cost`: US dollars of the job's seconds on its node at their prices, before
-    commitments and credits; None for callers who may not see the bill. `is_estimated`: the cost still grows."""
+    commitments and credits; None for callers who may not see the bill. `is_estimated`: the cost still grows.
+
+    `machine`: what all attempts have taken of one's own machines; None without a card for it, and for these callers.
+    """
 
     wall_seconds: float
     steps_per_second: float | None
     seconds_left: float | None
     cost: Amount | None
     is_estimated: bool
+    machine: MachineCost | None = None
 
 
 def of(uow: UnitOfWork, card: RateCard, principal: Principal, job: Job) -> JobProgress:
@@ -40,18 +48,33 @@ def of_all(
     uow: UnitOfWork, card: RateCard, principal: Principal, project: str, jobs: Sequence[Job]
 ) -> dict[str, JobProgress]:
     """The progress of each of a project's jobs, by its key."""
-    costs = _costs(uow, card, principal, project, jobs) if principal.may("podyard.billing.view", project) else {}
-    return {job.job_key: _progress(uow, job, costs.get(job.job_key)) for job in jobs}
+    sees_bill = principal.may("podyard.billing.view", project)
+    costs = _costs(uow, card, principal, project, jobs) if sees_bill else {}
+    machines = machine_costs(uow, jobs) if sees_bill else {}
+    return {job.job_key: _progress(uow, job, costs.get(job.job_key), machines.get(job.job_key)) for job in jobs}
 
 
-def _progress(uow: UnitOfWork, job: Job, cost: Amount | None) -> JobProgress:
+def machine_costs(uow: UnitOfWork, jobs: Sequence[Job], window: range | None = None) -> dict[str, MachineCost]:
+    """What jobs have taken of one's own machines, by their keys, in attempts that started in these POSIX seconds (None:
+    in all); nothing without a card."""
+    card = machine_card()
+    if card is None:
+        return {}
+    used: dict[str, list[AttemptUse]] = {job.job_key: [] for job in jobs}
+    for attempt in replicas.machine_use(uow, list(used)):
+        if window is None or attempt.started.nanos // NANOS_PER_SECOND in window:
+            used[attempt.job_key].append(attempt)
+    return {key: cost_of(card, found) for key, found in used.items()}
+
+
+def _progress(uow: UnitOfWork, job: Job, cost: Amount | None, machine: MachineCost | None) -> JobProgress:
     wall = job.wall_seconds
     attempt = None if JOB.is_final(job.state) else attempts.find_open(uow, job.job_key)
     if attempt is not None:
         wall += max(0.0, uow.real_now.seconds_since(attempt.started_real))
     speed = _steps_per_second(uow, job) if job.state == "RUNNING" else None
     left = None if speed is None else max(0, job.spec.steps - job.steps_done) / speed
-    return JobProgress(wall, speed, left, cost, attempt is not None)
+    return JobProgress(wall, speed, left, cost, attempt is not None, machine)
 
 
 def _steps_per_second(uow: UnitOfWork, job: Job) -> float | None:

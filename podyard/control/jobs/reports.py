@@ -51,6 +51,7 @@ class Progress:
     summary: Mapping[str, Any]
     resumed_step: int | None = None  # if the checkpoint that was chosen is torn
     is_permanent: bool = False  # of an error: every other attempt would end with it
+    used: tuple[int, int] | None = None  # of its machine so far: CPU microseconds, KiB-seconds of memory
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -136,7 +137,7 @@ def report(uow: UnitOfWork, principal: Principal, replica_id: str, progress: Pro
     if not attempt.has_begun_to_end:
         _keep_state(uow, replica, attempt, progress)
         settle(uow, replica.attempt_id, attempt)
-    replicas.renew_lease(uow, replica_id)
+    replicas.renew_lease(uow, replica_id, progress.used)
     fresh = replicas.find(uow, replica_id)
     assert fresh is not None
     return fresh.desired

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -128,3 +129,18 @@ def test_a_damaged_checkpoint_shows_in_where_the_run_went_on() -> None:
 def test_a_number_that_is_none_ends_the_run_with_its_name() -> None:
     with pytest.raises(PodyardError, match="step 1: loss is not a finite number"):
         _reporter(_Api(), []).step(1, float("nan"), 0.5, 0.1, 0.01)
+
+
+def test_each_report_says_what_the_process_has_taken_of_its_machine() -> None:
+    api = _Api()
+    clock = ManualClock(RealTime(0))
+    reporter = Reporter(api, "r", 3, 15.0, 0, clock, pytest.fail, pytest.fail)
+    reporter.log("x")
+    clock.advance(10)
+    before = time.process_time()
+    while time.process_time() < before + 0.02:
+        pass
+    reporter.close("SUCCEEDED", None)
+    first, last = (body["used"] for body in api.taken)
+    assert 0 < first["cpuMicroseconds"] <= last["cpuMicroseconds"] < 3600 * 10**6
+    assert 10 * 4096 < last["memoryKibSeconds"] == first["memoryKibSeconds"] < 10 * 2**24
