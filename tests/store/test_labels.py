@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from sqlalchemy import select, text
 
 from podyard import migrations
+from podyard.base.clock import PlatformTime
 from podyard.base.errors import PodyardError
-from podyard.control.billing import budgets, dashboard, snapshots
+from podyard.base.money import Amount
+from podyard.control.billing import budgets, dashboard, explorer, invoices, snapshots
 from podyard.control.checks import fsck
 from podyard.control.compute import nodes
 from podyard.control.jobs import jobs
@@ -24,6 +27,7 @@ from podyard.domain.job import JobRequest
 from podyard.domain.principal import PLATFORM, Principal
 from podyard.domain.usage import BilledNode, LabelPeriod, label_periods
 from podyard.pricing.current_card import default_rate_card
+from podyard.pricing.invoicing import PARTS_PER_UNIT
 from tests.builders import PROJECT, ZONE, Play, node_spec, request
 from tests.store.test_older_data import CLOCK, JOB, NODE, insert_row
 
@@ -180,6 +184,81 @@ def test_a_budget_of_a_user_counts_stops_and_refuses_what_that_user_has_created(
     play.create("m")
     with pytest.raises(PodyardError, match="label:KEY=VALUE, user:EMAIL"):
         _budget(play, "bad", scope="user:")
+
+
+def _explored(play: Play, group: str, first: str, last: str) -> dict[str, Amount]:
+    """What the explorer says of each group, by the time of use."""
+
+    def body(uow: UnitOfWork) -> explorer.Explored:
+        found = snapshots.snapshot(uow, default_rate_card(), PLATFORM, PROJECT)
+        fields = {"from": first, "to": last, "group": group, "bucket": "month"}
+        return explorer.ask(uow, found, explorer.to_question(found.account, found.as_of, fields, ()))
+
+    answer = play.database.read(body)
+    assert sum(row.gross for row in answer.rows) == answer.total.gross
+    return {row.name: Amount(int(row.net)) for row in answer.rows}
+
+
+def _until(play: Play, text: str) -> None:
+    now = play.database.read(lambda uow: uow.now)
+    play.turn(PlatformTime.from_rfc3339(text).nanos_since(now) / 1e9)
+
+
+def test_labels_that_move_divide_the_bill_and_change_nothing_of_it(play: Play) -> None:
+    play.create("n", labels={"team": "a"})  # READY at 00:00:10
+    play.create("still", labels={"team": "a"})  # READY at 00:00:20
+    _until(play, "2026-03-11T00:00:00.250Z")
+    _patch(play, {"team": "b"})  # from 00:00:01 on
+    _until(play, "2026-03-21T12:00:00Z")
+    play.run(nodes.stop, "n")
+    play.turn()
+    play.turn(100)
+    _patch(play, {"team": "c"})
+    play.run(nodes.start, "n")
+    play.turn(86_400)
+    begun = play.node().ready_since
+    assert begun is not None
+    _until(play, "2026-04-01T00:00:00Z")
+    _patch(play, {"team": '=HYPERLINK("<b>")'})  # a month's end is the first second of the next one
+    _until(play, "2026-04-02T00:00:00Z")
+    _patch(play, {"team": "late"})
+    month = PlatformTime.from_rfc3339("2026-04-01T00:00:00Z").nanos // 10**9
+    seconds = {
+        "a": 10 * 86_400 + 1 - 10 + 31 * 86_400 - 20,
+        "b": 10 * 86_400 + 12 * 3_600 - 1,
+        "c": month - begun.nanos // 10**9,
+    }
+    expected = {name: Amount.of_hourly(4_500_000_000, count) for name, count in seconds.items()}
+    march = _explored(play, "label:team", "2026-03-01", "2026-03-31")
+    assert march == expected
+    assert (
+        sum(amount.parts for amount in march.values())
+        == _explored(play, "project", "2026-03-01", "2026-03-31")[PROJECT].parts
+    )
+    first = _explored(play, "label:team", "2026-04-01", "2026-04-01")
+    assert first == {name: Amount.of_hourly(4_500_000_000, 86_400) for name in ("a", '=HYPERLINK("<b>")')}
+    _until(play, "2026-04-10T00:00:00Z")
+    (issued,) = play.database.read(lambda uow: invoices.list_invoices(uow, PLATFORM, PROJECT))
+    assert json.loads(issued.document)["subtotal"] == f"{sum(a.parts for a in expected.values()) / PARTS_PER_UNIT:.2f}"
+    _patch(play, {"team": "z"})
+    _patch(play, {"team": "z"}, "still")
+    play.turn(86_400)
+    (after,) = play.database.read(lambda uow: invoices.list_invoices(uow, PLATFORM, PROJECT))
+    assert (after.document, after.sha256) == (issued.document, issued.sha256)
+    assert _explored(play, "label:team", "2026-03-01", "2026-03-31") == expected
+    _check(play)
+
+
+def test_two_callers_at_once_make_two_changes_one_after_the_other(play: Play) -> None:
+    play.create("n", labels={"team": "start"})
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda index: _patch(play, {"team": f"t{index}"}), range(24)))
+    told = _told(play)[2:]
+    assert [seq for seq, *_ in told] == list(range(3, 27))
+    assert sorted(str(labels["team"]) for _, _, labels, _ in told) == sorted(f"t{index}" for index in range(24))
+    assert play.node().spec.labels == told[-1][2]
+    assert len(_fact(play).labels) == 2  # all in one second: the last one counts
+    _check(play)
 
 
 EVENT = {

@@ -24,7 +24,7 @@ from tests.builders import PROJECT, Play
 
 CARD = default_rate_card()
 DAY = 86_400
-GROUPS = ("type", "node", "sku", "usage", "job", "label:team")
+GROUPS = ("type", "node", "sku", "usage", "job", "label:team", "user")
 
 
 @pytest.fixture
