@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from click.testing import CliRunner
@@ -13,6 +16,11 @@ from click.testing import CliRunner
 from podyard.cli import bill
 from podyard.cli.client import Client, Target
 from podyard.cli.commands import root
+from podyard.control.compute import nodes
+from podyard.domain.fleet_file import instant_fleet
+from podyard.domain.node import NodeSpec, UsageClass
+from podyard.domain.principal import PLATFORM, Principal
+from podyard.web.pages import router as console
 from tests.contract.test_billing_api import HERE, _advance
 from tests.yard import ZONE, Yard, open_yard
 
@@ -127,3 +135,43 @@ def test_bad_questions_are_refused(yard: Yard, query: dict[str, Any], text: str)
 def test_of_nothing_there_is_nothing(yard: Yard) -> None:
     assert _groups(yard, groupBy="label:=1+1") == {}
     assert _groups(yard, groupBy="user", by="invoice") == {}
+
+
+EVIL = '=HYPERLINK("<img src=x onerror=alert(1)>")'
+EVIL_KEY = "+<img src>"
+EVIL_EMAIL = "-2+3@<script>x</script>.org"
+
+
+def test_hostile_labels_and_creators_are_text_on_every_page_and_in_every_file(tmp_path: Path) -> None:
+    """As a foreign tool may have written them: the API refuses such texts."""
+    with open_yard(tmp_path, clock_mode="virtual", routers=(console,)) as yard:
+        yard.create("n", labels={"team": "a"})
+        evil = Principal(EVIL_EMAIL, {"demo": frozenset({"owner"})})
+        fleet = instant_fleet()
+        spec = NodeSpec("v2-8", "2x2", "tpu-vm-base", UsageClass.ON_DEMAND, labels={EVIL_KEY: EVIL})
+        yard.database.run(lambda uow: nodes.create(uow, fleet, evil, "demo", ZONE, "theirs", spec))
+        yard.step()
+        yard.database.run(lambda uow: nodes.patch(uow, PLATFORM, "demo", ZONE, "n", {"labels": {"team": EVIL}}))
+        _advance(yard, "2026-03-02T00:00:00Z")
+        session = {"Cookie": f"podyard_session={yard.token}"}
+        here = "/console/demo/billing/explorer"
+        pages = (
+            f"{here}?{urlencode({'group': 'label:team'})}",
+            f"{here}?{urlencode({'group': f'label:{EVIL_KEY}', 'where': f'user={EVIL_EMAIL}'})}",
+            f"{here}?group=user",
+            f"/console/demo/nodes/{ZONE}/n",
+            f"/console/demo/nodes/{ZONE}/theirs",
+            "/console/demo/billing/budgets",
+        )
+        yard.ok("PUT", f"{HERE}/budgets/b", {"amount": "1", "scope": f"user:{EVIL_EMAIL}"})
+        yard.ok("PUT", f"{HERE}/budgets/c", {"amount": "1", "scope": f"label:team={EVIL}"})
+        for path in pages:
+            text = yard.bare.get(path, headers=session).text
+            assert "<img" not in text and "<script>" not in text, path
+            assert "&lt;img" in text or "&lt;script" in text, path
+        for group, found in (("label:team", EVIL), ("user", EVIL_EMAIL)):
+            answer = yard.bare.get(f"{here}?{urlencode({'group': group, 'format': 'csv'})}", headers=session)
+            names = [row[0] for row in csv.reader(io.StringIO(answer.text))]
+            assert f"'{found}" in names and found not in names
+        assert _groups(yard, groupBy="label:team") == {EVIL: "108.00", "(none)": "108.00"}
+        assert _groups(yard, groupBy="user", where=f"label:{EVIL_KEY}={EVIL}") == {EVIL_EMAIL: "108.00"}
