@@ -19,7 +19,7 @@ from podyard.control.billing.invoices import Computed
 from podyard.control.billing.snapshots import Snapshot
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.account import Account
-from podyard.domain.invoice import IssuedInvoice, line_id
+from podyard.domain.invoice import IssuedInvoice, hosts_text, line_id
 from podyard.domain.usage import PriceUnit, UsageEvent, UsageRecord
 from podyard.http import context
 from podyard.pricing.amounts import amount_of
@@ -127,7 +127,9 @@ def _file(project: str, month: str, name: str) -> str:
 def _line(project: str, month: str, line: DocumentLine | DocumentItem) -> dict[str, Any]:
     query = urlencode({"id": line.id if isinstance(line, DocumentLine) else line.line})
     quantity = quantity_text(line.quantity, PriceUnit(line.unit).plural)
-    return {**line._asdict(), "url": f"{_url(project, month)}/line?{query}", "shown_quantity": quantity}
+    included = line.hosts_included if isinstance(line, DocumentLine) else None
+    hosts = hosts_text(included, line.quantity, PriceUnit(line.unit))
+    return {**line._asdict(), "url": f"{_url(project, month)}/line?{query}", "shown_quantity": quantity, "hosts": hosts}
 
 
 def _items(project: str, document: InvoiceDocument) -> dict[str, list[dict[str, Any]]]:

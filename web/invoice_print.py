@@ -18,6 +18,7 @@ from podyard.base.money import quantity_text, without_zeros
 from podyard.control.billing import accounts, invoices
 from podyard.control.billing.invoice_document import DocumentLine, InvoiceDocument, from_json
 from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.invoice import hosts_text
 from podyard.domain.principal import Principal
 from podyard.domain.usage import PriceUnit
 from podyard.http import context
@@ -142,7 +143,8 @@ def sheet_of(document: InvoiceDocument, sha256: str | None) -> Sheet:
 def _line(line: DocumentLine) -> tuple[str, ...]:
     marks = ("*" if line.estimated else "") + ("" if line.verified else "†")
     quantity = quantity_text(line.quantity, PriceUnit(line.unit).plural)
-    quantity += ", hosts included" if line.hosts_included else ""
+    hosts = hosts_text(line.hosts_included, line.quantity, PriceUnit(line.unit))
+    quantity += f", {hosts}" if hosts else ""
     return (line.sku + marks, quantity, without_zeros(line.unit_price), line.amount)
 
 

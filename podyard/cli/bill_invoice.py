@@ -12,6 +12,7 @@ from podyard.base.money import money_text, nanos_from_decimal_text, price_text, 
 from podyard.cli.client import Client
 from podyard.cli.options import client_of, output_option, pairs, project_options
 from podyard.cli.output import emit, say
+from podyard.domain.invoice import hosts_text
 from podyard.domain.usage import PriceUnit
 
 _LINES = {
@@ -176,8 +177,11 @@ def _show(found: dict[str, Any], output: str) -> None:
 
 def _quantity(line: dict[str, Any]) -> str:
     """Invoices that were issued by older versions have no quantities."""
-    included = ", hosts included" if line.get("hostsIncluded") else ""
-    return quantity_text(line["quantity"], PriceUnit(line["unit"]).plural) + included if "quantity" in line else "-"
+    if "quantity" not in line:
+        return "-"
+    unit = PriceUnit(line["unit"])
+    hosts = hosts_text(line.get("hostsIncluded"), line["quantity"], unit)
+    return ", ".join(filter(None, (quantity_text(line["quantity"], unit.plural), hosts)))
 
 
 def _sums(document: dict[str, Any]) -> list[dict[str, str]]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from fractions import Fraction
 
 from podyard.base.clock import PlatformTime
-from podyard.base.money import Amount, minor_text, without_zeros
+from podyard.base.money import Amount, minor_text, quantity_text, without_zeros
 from podyard.domain.usage import PriceUnit, PriceVersion
 
 
@@ -183,3 +184,10 @@ class IssuedInvoice:
     as_of: PlatformTime
     last_event_seq: int
     issued_at: PlatformTime
+
+
+def hosts_text(included: str | None, quantity: str, unit: PriceUnit) -> str:
+    """What an invoice says of the hosts of a line's nodes: `included` is the part of its quantity with them."""
+    if included is None or not Decimal(included):
+        return ""
+    return "hosts included" if included == quantity else f"hosts included in {quantity_text(included, unit.plural)}"

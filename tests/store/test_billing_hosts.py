@@ -19,7 +19,9 @@ from podyard.control.compute import nodes
 from podyard.db import invoices as invoice_rows
 from podyard.db.tables_billing import usage_events as events_table
 from podyard.db.unit_of_work import Database
+from podyard.domain.invoice import hosts_text
 from podyard.domain.principal import PLATFORM
+from podyard.domain.usage import PriceUnit
 from podyard.pricing import cards
 from podyard.pricing.cards import load_rate_card
 from podyard.pricing.sku import RateCard
@@ -118,8 +120,8 @@ def test_a_slice_has_a_vm_for_each_host_and_a_tpu_vm_includes_them(play: Play, c
     assert (found["m"].has_hosts, found["m"].host_amount) == (False, Amount())
     document = check_month(play.database, card, PROJECT, "2026-03")
     assert document is not None
-    included = {line.sku: line.hosts_included for line in document.lines}
-    assert included == {"tpu-v2-32/us-central1/on-demand": False, CHIP: True, HOST: None}
+    words = {line.sku: hosts_text(line.hosts_included, line.quantity, PriceUnit(line.unit)) for line in document.lines}
+    assert words == {"tpu-v2-32/us-central1/on-demand": "", CHIP: "hosts included", HOST: ""}
     check_books(play.database, play.fleet, card)
 
 
@@ -186,6 +188,11 @@ def test_the_pages_the_costs_and_what_if_say_the_same(play: Play, card: RateCard
     found = play.database.read(lambda uow: snapshots.snapshot(uow, card, PLATFORM, PROJECT))
     total = sum((node.amount.fraction() for node in _usage(play, card)), Fraction(0))
     assert found.total_use.fraction() == total
+    draft = play.database.read(lambda uow: invoices.preview(uow, card, PLATFORM, PROJECT, None)).document
+    assert draft is not None
+    line = next(line for line in draft.lines if line.sku == TPU)
+    hosts = hosts_text(line.hosts_included, line.quantity, PriceUnit(line.unit))
+    assert hosts == "hosts included in 1 device-hours"
     month = play.database.read(lambda uow: dashboard.month_to_date(uow, found))
     assert [node.facts.name.rsplit("/")[-1] for node in month.nodes] == ["n", "m"]
     assert sum((node.amount.fraction() for node in month.nodes), Fraction(0)) == month.spent.fraction() == total

@@ -30,8 +30,8 @@ _UPPER = re.compile("[A-Z]")
 
 class DocumentLine(NamedTuple):
     """`unit_seconds` times `unit_price` is the exact amount, per hour or month as `unit` says. `quantity` is the same
-    in that unit, rounded to 12 decimals. `price_version` is the first of `price_versions`. `hosts_included`: whether
-    the nodes of the line have no host VMs that are charged apart; None, and left out, while the rate card charges none.
+    in that unit, rounded to 12 decimals. `price_version` is the first of `price_versions`. `hosts_included`: how
+    much of the quantity is of nodes whose price includes their hosts; None, and left out, while the card charges none.
     """
 
     id: str
@@ -48,7 +48,7 @@ class DocumentLine(NamedTuple):
     estimated: bool
     exact_usd: str
     parts: str
-    hosts_included: bool | None = None
+    hosts_included: str | None = None
 
 
 class DocumentCredit(NamedTuple):
@@ -124,12 +124,12 @@ def document(
     as_of: PlatformTime,
     held: Sequence[Suspense],
     names: Mapping[str, str],
-    hosts_included: Mapping[str, bool],
+    hosts_included: Mapping[str, int],
     *,
     issued: bool,
 ) -> InvoiceDocument:
-    """`names`: of resources, by id; `hosts_included`: by lines. Of an issued one nothing is an estimate any more: its
-    month is over."""
+    """`names`: of resources, by id; `hosts_included`: unit-seconds, by lines. Of an issued one nothing is an estimate
+    any more: its month is over."""
     period = months.seconds_of(invoice.month, account.time_zone)
 
     def text_of(minor: int) -> str:
@@ -295,7 +295,7 @@ def minor_of(text: str, decimals: int) -> int:
     return int(Decimal(text) * 10**decimals)
 
 
-def _line(line: InvoiceLine, amount: str, hosts_included: bool | None, *, estimated: bool) -> DocumentLine:
+def _line(line: InvoiceLine, amount: str, hosts_included: int | None, *, estimated: bool) -> DocumentLine:
     exact_usd, parts = _exact(line.amount)
     return DocumentLine(
         id=line.line_id,
@@ -312,7 +312,7 @@ def _line(line: InvoiceLine, amount: str, hosts_included: bool | None, *, estima
         estimated=estimated,
         exact_usd=exact_usd,
         parts=parts,
-        hosts_included=hosts_included,
+        hosts_included=None if hosts_included is None else quantity_of(hosts_included, line.unit),
     )
 
 

@@ -131,17 +131,17 @@ def _itemise(uow: UnitOfWork, card: RateCard, account: Account, bill: Bill, foun
     return dataclasses.replace(found, items=items(now, was, earlier), exchange=account.policy.exchange_of(month))
 
 
-def _hosts_included(card: RateCard, bill: Bill, billed: Mapping[str, BilledNode], window: range) -> Mapping[str, bool]:
-    """Of each line of nodes whether their hosts are included; nothing before the card charges any."""
-    found: dict[str, bool] = {}
+def _hosts_included(card: RateCard, bill: Bill, billed: Mapping[str, BilledNode], window: range) -> Mapping[str, int]:
+    """Of each line of nodes the unit-seconds whose price includes their hosts; nothing before the card charges any."""
+    found: dict[str, int] = {}
     if card.hosts_from is None or card.hosts_from.nanos // NANOS_PER_SECOND >= window.stop:
         return found
     for charge in bill.charges:
         node = billed.get(charge.resource_id)
-        inside = charge.start_second < window.stop and charge.start_second + charge.seconds > window.start
-        if inside and node is not None and not node.is_host:
+        if node is not None and not node.is_host:
             line = line_id(charge.sku_id, charge.price.nanos)
-            found[line] = found.get(line, True) and not node.bills_hosts
+            included = 0 if node.bills_hosts else sum(part.unit_seconds for part in within(charge, window))
+            found[line] = found.get(line, 0) + included
     return found
 
 
