@@ -7,6 +7,7 @@ import contextlib
 import json
 import socket
 from collections.abc import Callable, Sequence
+from types import FrameType
 from typing import Any
 
 import h11
@@ -22,6 +23,7 @@ from podyard.http.read_limits import LimitedProtocol, ReadLimits
 KEEP_ALIVE_SECONDS = 300
 GRACEFUL_SECONDS = 2  # open streams are cut at the end: their readers come back
 REQUEST_TIMEOUT = 408
+TICK_SECONDS = 0.5  # between two heartbeats, and two settings of the header Date; a signal ends the wait
 
 
 def config(app: Any, host: str, port: int, limits: ReadLimits | None = None) -> uvicorn.Config:
@@ -45,11 +47,23 @@ class Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, beat: Callable[[], None]) -> None:
         super().__init__(config)
         self._beat = beat
+        self._wake: Callable[[], object] = lambda: None
 
     @override
-    async def on_tick(self, counter: int) -> bool:
+    async def main_loop(self) -> None:
+        """As uvicorn's, which looks ten times a second whether it is to end."""
+        ended, loop = asyncio.Event(), asyncio.get_running_loop()
+        self._wake = lambda: loop.call_soon_threadsafe(ended.set)
         self._beat()
-        return await super().on_tick(counter)
+        while not await self.on_tick(counter=0):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(ended.wait(), TICK_SECONDS)
+            self._beat()
+
+    @override
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        super().handle_exit(sig, frame)
+        self._wake()
 
 
 def serve(app: Any, host: str, port: int, beat: Callable[[], None], sockets: Sequence[socket.socket] | None) -> None:

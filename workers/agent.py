@@ -11,7 +11,6 @@ import fcntl
 import hashlib
 import logging
 import os
-import select
 import signal
 import stat
 import subprocess
@@ -20,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
+from podyard.base import pokes
 from podyard.base.clock import RealClock
 from podyard.base.errors import Code, PodyardError
 from podyard.engine.collectives.left_over import remove_left_over
@@ -33,15 +33,14 @@ from podyard.workers.process_group import Group
 logger = logging.getLogger(__name__)
 
 SYNC_SECONDS = 1.0  # what a lost poke costs; the usual lease is ten times as long
-IDLE_SYNC_SECONDS = 2.5  # while nothing runs here, and a Celery worker takes pokes
+IDLE_SYNC_SECONDS = 3.3  # while nothing runs here, and a Celery worker takes pokes; a third of the usual lease
 SYNCS_PER_LEASE = 3.0  # at least, however short the lease is: two lost ones must not cost the replicas
 WATCH_SECONDS = 0.05  # how soon the end of a process is seen
-IDLE_SECONDS = 0.25  # between two looks while there is no process; well inside the shortest limit for heartbeats
+IDLE_SECONDS = 0.5  # between two looks while there is no process; well inside the shortest limit for heartbeats
 CELERY_RESTART_SECONDS = (0.2, 1.0, 3.0, 10.0)  # waits before the 1st, 2nd, ... restart in a row of the Celery worker
 CELERY_STEADY_SECONDS = 30.0
 CELERY_STOP_SECONDS = 3.0
 LOCK_SECONDS_MAX = 10.0  # a predecessor that is being stopped is gone by then
-POKE_BYTES = 4096
 _SHARED_MEMORY = Path("/dev/shm")
 
 
@@ -260,7 +259,7 @@ def run_agent(
     folder.mkdir(parents=True, exist_ok=True)
     with (
         _only_one(folder.parent / "agent.lock", clock),
-        _pokes(folder.parent / "poke") as poke,
+        pokes.listen(folder.parent / "poke") as poke,
         _windows(folder.parent) as windows,
     ):
         stopping = False
@@ -294,7 +293,7 @@ def run_agent(
 def _loop(
     agent: Agent,
     celery: CeleryChild | None,
-    poke: _Pokes,
+    poke: pokes.Pokes,
     stopping: Callable[[], bool],
     clock: RealClock,
     beat: Callable[[], None],
@@ -416,35 +415,3 @@ def _only_one(path: Path, clock: RealClock) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-@contextlib.contextmanager
-def _pokes(path: Path) -> Iterator[_Pokes]:
-    path.unlink(missing_ok=True)
-    os.mkfifo(path, 0o600)
-    # Opened for both, so that it never ends and never blocks.
-    descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        yield _Pokes(descriptor)
-    finally:
-        os.close(descriptor)
-        path.unlink(missing_ok=True)
-
-
-class _Pokes:
-    """A FIFO: a path of any length will do, unlike a socket's."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-
-    def wait(self, seconds: float) -> bool:
-        """Whether there was a poke, which ends the wait."""
-        if not select.select([self._descriptor], [], [], seconds)[0]:
-            return False
-        os.read(self._descriptor, POKE_BYTES)
-        return True
-
-    def wake(self) -> None:
-        """For a signal's handler, which alone ends no wait. A FIFO that is full wakes as well."""
-        with contextlib.suppress(BlockingIOError):
-            os.write(self._descriptor, b".")

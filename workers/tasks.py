@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-import errno
 import os
 
+from podyard.base import pokes
 from podyard.workers.app import app
 
 
 @app.task(name="podyard.poke_agent")  # type: ignore[untyped-decorator]
 def poke_agent(_agent_id: str) -> None:
-    """Makes the agent of this machine sync now. An agent that is not there, or is being poked already, needs none."""
+    """Makes the agent of this machine sync now."""
     path = os.environ.get("PODYARD_POKE_FIFO")
-    if path is None:
-        return
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
-    except OSError as error:
-        if error.errno in (errno.ENXIO, errno.ENOENT):
-            return
-        raise
-    try:
-        os.write(descriptor, b".")
-    except BlockingIOError:
-        return
-    finally:
-        os.close(descriptor)
+    if path is not None:
+        pokes.send(path)
 
 
 @app.task(name="podyard.deliver_webhook")  # type: ignore[untyped-decorator]

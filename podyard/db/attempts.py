@@ -22,6 +22,7 @@ _OF_PROJECT = (
     .order_by(attempts.c.job_key, attempts.c.attempt)
 )
 _IS_OPEN = attempts.c.state != AttemptState.ENDED
+_IS_ANY_OPEN = select(attempts.c.attempt_id).where(_IS_OPEN).limit(1)
 _OPEN = select(attempts).where(attempts.c.job_key == bindparam("key"), _IS_OPEN)
 _OPEN_ON_NODE = (
     select(attempts)
@@ -78,6 +79,10 @@ def list_open_on_node(uow: UnitOfWork, node_key: str) -> list[Attempt]:
 def list_to_settle(uow: UnitOfWork) -> list[str]:
     """The ids of those that have not ended and of which more may follow than that they run."""
     return [row["attempt_id"] for row in uow.all(_TO_SETTLE)]
+
+
+def is_any_open(uow: UnitOfWork) -> bool:
+    return uow.first(_IS_ANY_OPEN) is not None
 
 
 def to_attempt(row: Mapping[str, Any]) -> Attempt:

@@ -16,11 +16,17 @@ _OF_PROJECT = (
     .where(exports.c.project == bindparam("project"))
     .order_by(exports.c.created.desc(), exports.c.export_id)
 )
+_LEFT = select(exports.c.export_id).where(exports.c.next_try.is_not(None)).limit(1)
 _REMOVE = delete(exports).where(exports.c.export_id == bindparam("id"))
 
 
 def claims(task: str, seconds: float) -> Claims[Export]:
     return Claims(exports, Export, task, seconds)
+
+
+def is_any_left(uow: UnitOfWork) -> bool:
+    """Whether one is still to be made."""
+    return uow.first(_LEFT) is not None
 
 
 def find(uow: UnitOfWork, project: str, export_id: str) -> Export | None:

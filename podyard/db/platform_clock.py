@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import insert, select
 
 from podyard.base.clock import ClockMode, PlatformClock, PlatformTime, RealTime
 from podyard.db.tables import clock
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.unit_of_work import UnitOfWork, clock_from_row
 
 
 def set_up(uow: UnitOfWork, mode: ClockMode) -> None:
@@ -33,6 +33,7 @@ def tick(uow: UnitOfWork, loop_fence: int, last_fence: int, suspended_nanos: int
     row = uow.first(_LOCKED)
     assert row is not None, "the clock row is made by the bootstrap"
     same_loop = row["loop_fence"] == last_fence
+    uow.keep_clock(clock_from_row(row))
     ticked = uow.clock.tick_at(uow.real_now, same_loop=same_loop, suspended_nanos=suspended_nanos)
     write(uow, ticked, loop_fence)
     return ticked
@@ -52,11 +53,10 @@ def reach(uow: UnitOfWork, goal: PlatformTime, real: RealTime) -> None:
 
 def write(uow: UnitOfWork, state: PlatformClock, loop_fence: int | None = None) -> None:
     fence = {} if loop_fence is None else {"loop_fence": loop_fence}
-    uow.execute(_WRITE, {**_columns(state), **fence})
+    uow.update(clock, {"id": 1}, {**_columns(state), **fence})
     uow.keep_clock(state)
 
 
-_WRITE = update(clock)
 _LOCKED = select(clock).with_for_update()
 
 

@@ -36,6 +36,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.engine.interfaces import DBAPICursor
 from sqlalchemy.exc import InterfaceError, OperationalError
 
+from podyard.base import pokes
 from podyard.base.clock import ClockMode, PlatformClock, PlatformTime, RealClock, RealTime
 from podyard.base.errors import Code, PodyardError
 from podyard.base.rng import Streams
@@ -314,6 +315,17 @@ class Database:
             raise PodyardError(Code.UNAVAILABLE, "the database does not answer") from error
         return None if row is None else int(row[0])
 
+    @contextlib.contextmanager
+    def listen(self) -> Iterator[pokes.Pokes | None]:
+        """Is poked when another process has committed; None where the database is not SQLite. One process at a time:
+        the control loop's."""
+        if self._writer is None:
+            yield None
+            return
+        self._writer.pokes = False
+        with pokes.listen(self._writer.poked_path) as found:
+            yield found
+
     def close(self) -> None:
         if self._writer is not None:
             self._writer.close()
@@ -386,6 +398,8 @@ class _SqliteWriter:
         if not path or path == ":memory:":
             raise PodyardError(Code.INVALID_ARGUMENT, "the SQLite database must be a file: several processes share it")
         self._lock = FairFileLock(Path(path))
+        self.poked_path = Path(f"{path}.poke")
+        self.pokes = True
         self._queue: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._start = threading.Lock()
@@ -463,6 +477,10 @@ class _SqliteWriter:
             return
         for done in settle:
             done()
+        if self.pokes:
+            # Without a free descriptor, for example: the loop looks by itself a little later.
+            with contextlib.suppress(OSError):
+                pokes.send(self.poked_path)
 
     def _run_unit(
         self, connection: Connection, waiting: _Waiting, shared: dict[str, PlatformClock]

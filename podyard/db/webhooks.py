@@ -10,10 +10,16 @@ from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.budget import WebhookRequest
 
 _OF_EVENT = select(webhooks).where(webhooks.c.event_id == bindparam("event_id")).order_by(webhooks.c.webhook_id)
+_LEFT = select(webhooks.c.webhook_id).where(webhooks.c.next_try.is_not(None)).limit(1)
 
 
 def claims(task: str, seconds: float) -> Claims[WebhookRequest]:
     return Claims(webhooks, WebhookRequest, task, seconds)
+
+
+def is_any_left(uow: UnitOfWork) -> bool:
+    """Whether one has not got through yet."""
+    return uow.first(_LEFT) is not None
 
 
 def of_event(uow: UnitOfWork, event_id: str) -> list[WebhookRequest]:

@@ -12,6 +12,7 @@ from types import FrameType
 
 from podyard.base.clock import RealClock
 from podyard.base.errors import Code, PodyardError
+from podyard.base.pokes import Pokes
 from podyard.base.rng import secret_token
 from podyard.db.condition import DATABASE_ERRORS
 from podyard.db.unit_of_work import Database
@@ -25,6 +26,7 @@ logger = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.1  # what a waiting request feels; an idle round is a handful of reads
 FOLLOWER_SECONDS = 0.5  # how often a loop that does not lead asks again
+REST_SHARE_MAX = 0.25  # of the limit for heartbeats: a loop at rest must not count as one that hangs
 FAILED_ROUND_SECONDS = 1.0  # after a round that failed (the database was away): not a busy loop of errors
 
 
@@ -35,9 +37,12 @@ def main(settings: Settings, fleet: Fleet, send: Send, clock: RealClock, beat: C
     owner = f"{socket.gethostname()}/{os.getpid()}/{secret_token(6)}"
     loop = Loop(database, fleet, send, clock, owner)
     stopping = threading.Event()
+    pokes: Pokes | None = None
 
     def stop(_signal: int, _frame: FrameType | None) -> None:
         stopping.set()
+        if pokes is not None:
+            pokes.wake()
 
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
@@ -47,16 +52,21 @@ def main(settings: Settings, fleet: Fleet, send: Send, clock: RealClock, beat: C
     older = threading.Thread(target=keep_older_records, args=(database, ACTOR), name="podyard-records", daemon=True)
     if not stopping.is_set():
         older.start()
-    while not stopping.is_set():
-        beat()
-        try:
-            wait_seconds = TICK_SECONDS if loop.round() else FOLLOWER_SECONDS
-        except PodyardError as error:
-            logger.warning("a round was cut short: %s", error.message)
-            if error.code is not Code.UNAVAILABLE:
-                raise
-            wait_seconds = FAILED_ROUND_SECONDS
-        stopping.wait(wait_seconds)
+    rest_seconds_max = REST_SHARE_MAX * settings.heartbeat_seconds
+    with database.listen() as found:
+        pokes = found
+        while not stopping.is_set():
+            beat()
+            try:
+                wait_seconds = TICK_SECONDS if loop.round() else FOLLOWER_SECONDS
+            except PodyardError as error:
+                logger.warning("a round was cut short: %s", error.message)
+                if error.code is not Code.UNAVAILABLE:
+                    raise
+                wait_seconds = FAILED_ROUND_SECONDS
+            stopping.wait(wait_seconds)
+            if pokes is not None and (rest_seconds := min(loop.rest_seconds(), rest_seconds_max)):
+                pokes.wait(rest_seconds)
     loop.stop()
     database.close()
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -27,10 +27,14 @@ from podyard.control.checks import faults
 from podyard.control.compute import hosts, maintenance, nodes, queued_resources, reservations
 from podyard.control.jobs import gangs, preemption, reconcile, recovery
 from podyard.control.platform import webhooks
+from podyard.db import attempts, jobs, leases, outbox, platform_clock, replicas, timers
 from podyard.db import budgets as budget_rows
+from podyard.db import exports as export_rows
 from podyard.db import faults as fault_rows
 from podyard.db import fleet as fleet_rows
-from podyard.db import jobs, leases, outbox, platform_clock, timers
+from podyard.db import hosts as host_rows
+from podyard.db import nodes as node_rows
+from podyard.db import webhooks as webhook_rows
 from podyard.db.timers import Timer
 from podyard.db.unit_of_work import Database, Stale, UnitOfWork
 from podyard.domain.fleet import Fleet, FleetSnapshot
@@ -43,8 +47,10 @@ logger = logging.getLogger(__name__)
 
 LEADER_LEASE_SECONDS = 3.0  # a dead leader is replaced within this; the clock stands still until then
 ANCHOR_SECONDS = 0.4  # well inside the clock's horizon of one second
+ANCHOR_AT_REST_SECONDS = 0.8  # still inside it; a reader whose anchor is late sees the clock wait for it
 SLEEP_SECONDS_LEAST = 0.1  # a shorter sleep of the machine counts as time: two clocks are never read at one moment
 RECONCILE_SECONDS = 1.0  # a lost message costs a second or two, not more
+RECONCILE_AT_REST_SECONDS = 10.0  # while there is nothing to put right until something is committed
 LOOKS_PER_LEASE = 5.0  # at least this often does the loop look while a lease runs, however short it is
 POKE_AGAIN_SECONDS = 5.0  # how often an agent that has replicas to stop is reminded
 TIMERS_PER_ROUND_MAX = 1024  # so that a burst of timers cannot keep the leader from renewing its lease
@@ -84,9 +90,11 @@ class Loop:
 
     def round(self) -> bool:
         """One round; False when another loop leads."""
-        if not self.anchor():
+        # An anchor with the look: the next one need not ask again what others had committed before.
+        is_woken = self._is_at_rest() and self.database.version() != self._version
+        if not self.anchor(at_once=is_woken):
             return False
-        if self.clock.monotonic_seconds() < self._still_until and self.database.version() == self._version:
+        if self._is_at_rest() and self.database.version() == self._version:
             return True
         self._version = self.database.version()
         self.walk()
@@ -102,23 +110,38 @@ class Loop:
         """Where the round has found nothing to do, the next ones need not look until something is committed, a timer
         may be due, or it is time to reconcile. On SQLite only, which says at once whether anything is committed."""
         self._still_until = float("-inf")
-        if self._version is None or self._version != self.database.version():
+        now = self.clock.monotonic_seconds()
+        is_late = now - self._anchored_at >= ANCHOR_AT_REST_SECONDS  # the next anchor may take the clock far ahead
+        if is_late or self._version is None or self._version != self.database.version():
             return
-        until = self._reconciled_at + self._period(RECONCILE_SECONDS)
-        left_seconds = max(0.0, until - self.clock.monotonic_seconds())
 
-        def is_time_enough(uow: UnitOfWork) -> bool:
-            # A virtual clock moves by more than the time that passes.
-            is_virtual = uow.clock.mode is ClockMode.VIRTUAL
-            return not is_virtual and timers.first_due(uow, uow.now.plus_seconds(left_seconds)) is None
+        def still_until(uow: UnitOfWork) -> float:
+            mode = uow.clock.mode
+            if mode is ClockMode.VIRTUAL:
+                return float("-inf")  # it moves by more than the time that passes
+            # UTC may be set forward.
+            at_rest = mode is ClockMode.LOCAL and not any(look(uow) for look in _ALIVE)
+            until = self._reconciled_at + (RECONCILE_AT_REST_SECONDS if at_rest else self._period(RECONCILE_SECONDS))
+            timer = timers.first_due(uow, uow.now.plus_seconds(max(0.0, until - now)))
+            return until if timer is None else now + timer.due.seconds_since(uow.now)
 
-        if self.database.read(is_time_enough):
-            self._still_until = until
+        self._still_until = self.database.read(still_until)
 
-    def anchor(self) -> bool:
+    def rest_seconds(self) -> float:
+        """How long there is nothing to do unless something is committed; 0 where the next round has to look."""
+        if not self._is_at_rest():
+            return 0.0
+        until = min(self._still_until, self._anchored_at + self._period(ANCHOR_AT_REST_SECONDS))
+        return max(0.0, until - self.clock.monotonic_seconds())
+
+    def _is_at_rest(self) -> bool:
+        return self.clock.monotonic_seconds() < self._still_until
+
+    def anchor(self, *, at_once: bool = False) -> bool:
         now, suspended = self.clock.monotonic_seconds(), self.clock.suspended_seconds()
         slept = suspended - self._suspended_seconds >= SLEEP_SECONDS_LEAST
-        if not slept and now - self._anchored_at < self._period(ANCHOR_SECONDS):
+        period = ANCHOR_AT_REST_SECONDS if self._is_at_rest() else ANCHOR_SECONDS
+        if not slept and not at_once and now - self._anchored_at < self._period(period):
             return True
         slept_nanos = seconds_to_nanos(suspended - self._suspended_seconds) if slept else 0
 
@@ -137,7 +160,7 @@ class Loop:
             self._suspended_seconds = suspended
         gap = now - self._anchored_at
         if fence is None:
-            self.watching_since = None
+            self.watching_since, self._still_until = None, float("-inf")
             return False
         if fence != self.fence or self.watching_since is None or gap > self.database.leases.replica_seconds / 2:
             self.watching_since = self.clock.now()
@@ -352,6 +375,22 @@ def _fire_next(uow: UnitOfWork, fleet: Fleet, stretch: _Stretch) -> None:
     budgets.follow(uow, fleet)  # before the next timer: it may be due after what a budget has to do now
     stretch.ended = stretch.virtual and (stretch.put_off or fleet_rows.anything_waits(uow))
 
+
+# What may have to be put right by the time that passes alone. Without any of it, the loop looks when something is
+# committed or due.
+_ALIVE: Sequence[Callable[[UnitOfWork], object]] = (
+    fleet_rows.anything_waits,
+    jobs.is_any_waiting,
+    attempts.is_any_open,
+    replicas.list_live,
+    partial(host_rows.live, agent_id=None),
+    node_rows.that_want_hosts,
+    node_rows.list_left_behind,
+    budget_rows.any_to_look_at,
+    export_rows.is_any_left,
+    webhook_rows.is_any_left,
+    outbox.list_unsent,
+)
 
 # Who fires whose timers. True: it was put off, because processes are still on a node's chips.
 _HANDLERS: Mapping[str, Callable[[UnitOfWork, Fleet, Timer], bool | None]] = {

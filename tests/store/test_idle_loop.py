@@ -1,20 +1,22 @@
-"""A loop that has nothing to do looks once a second, and at once when anything is committed or due."""
+"""A loop that has nothing to do looks once a second, once in ten while nothing is alive, and at once when anything is
+committed or due."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from podyard.base.clock import ClockMode, ManualClock
+from podyard.base.errors import Code, PodyardError
 from podyard.control.compute import nodes
-from podyard.db import platform_clock, timers
-from podyard.db.unit_of_work import Database
+from podyard.db import outbox, platform_clock, timers
+from podyard.db.unit_of_work import Database, UnitOfWork
 from podyard.domain.principal import PLATFORM
-from podyard.loop.steps import ANCHOR_SECONDS, Loop
-from tests.builders import PROJECT, ZONE, Play, node_spec
+from podyard.loop.steps import ANCHOR_AT_REST_SECONDS, Loop
+from tests.builders import PROJECT, ZONE, Play, node_spec, request
 
 TICK_SECONDS = 0.1
 
@@ -62,6 +64,68 @@ def test_looks_once_a_second(play: Play, loop: _Counted) -> None:
     assert 10 <= looks <= 12 if play.database.is_sqlite else looks == 100
 
 
+@pytest.fixture
+def local(play: Play, loop: _Counted) -> _Counted:
+    """The loop on a local clock, where nothing is alive."""
+    play.database.run(lambda uow: platform_clock.write(uow, dataclasses.replace(uow.clock, mode=ClockMode.LOCAL)))
+    loop.looks_in(play.clock, 2)
+    return loop
+
+
+def test_looks_once_in_ten_seconds_while_nothing_is_alive(play: Play, local: _Counted) -> None:
+    looks = local.looks_in(play.clock, 30)
+    assert 3 <= looks <= 4 if play.database.is_sqlite else looks == 300
+
+
+def _let_a_message_wait(play: Play) -> None:
+    play.database.run(lambda uow: outbox.put(uow, "background", "none", []))
+
+
+def _let_a_queued_resource_wait(play: Play) -> None:
+    for name in ("one", "two"):  # the zone has room for one
+        play.queue(request(f"{name}-n", kind="v2-32"), name)
+
+
+@pytest.mark.parametrize("let_wait", [_let_a_message_wait, _let_a_queued_resource_wait])
+def test_looks_once_a_second_while_anything_is_alive(
+    play: Play, local: _Counted, let_wait: Callable[[Play], None]
+) -> None:
+    def is_away(*_: object) -> None:
+        raise PodyardError(Code.UNAVAILABLE, "the broker is away")
+
+    local.send_message = is_away
+    let_wait(play)
+    local.looks_in(play.clock, 60)
+    assert local.looks_in(play.clock, 10) >= 10
+
+
+def test_a_timer_far_ahead_fires_when_it_is_due_on_a_loop_at_rest(play: Play, local: _Counted) -> None:
+    with _other_process(play) as other:
+        _create(play, other)
+    local.looks_in(play.clock, 9.9)
+    assert play.node().state == "CREATING"
+    local.looks_in(play.clock, 0.3)
+    assert play.node().state == "READY"
+
+
+def test_a_commit_of_another_process_ends_the_rest(play: Play) -> None:
+    def write(uow: UnitOfWork) -> None:
+        timers.put(uow, "node.none", "none", 0, uow.now.plus_seconds(3600))
+
+    with _other_process(play) as other, play.database.listen() as pokes:
+        if pokes is None:
+            assert not play.database.is_sqlite
+            return
+        play.database.run(write)
+        assert not pokes.wait(0.05)
+        other.run(write)
+        assert pokes.wait(10)
+        assert not pokes.wait(0)
+    other = Database(play.database.url, play.clock)  # nobody listens any more
+    other.run(write)
+    other.close()
+
+
 def test_stays_the_leader_and_keeps_the_clock_going(play: Play, loop: _Counted) -> None:
     before = play.database.read(lambda uow: uow.now)
     loop.looks_in(play.clock, 10)
@@ -90,7 +154,7 @@ def test_what_is_committed_next_to_an_anchor_is_seen(
             _create(play, other)
             return run(body, **options)  # type: ignore[arg-type]
 
-        play.clock.advance(ANCHOR_SECONDS)
+        play.clock.advance(ANCHOR_AT_REST_SECONDS)
         monkeypatch.setattr(play.database, "run", late)
         loop.round()
     assert loop.looks > before
