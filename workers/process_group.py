@@ -2,6 +2,8 @@
 
 The record is written before the process starts (the intent) and again when it runs, so that an agent that dies in
 between leaves a trace: the next one looks for a process with that replica's id in its command line.
+
+psutil is imported by what needs it: an agent whose machine runs nothing need not keep it.
 """
 
 from __future__ import annotations
@@ -13,8 +15,6 @@ import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-
-import psutil
 
 from podyard.base.clock import RealClock
 from podyard.base.files import write_atomically
@@ -81,6 +81,8 @@ def start(
     folder: Path, replica: str, fence: int, argv: Sequence[str], env: Mapping[str, str], umask: int = -1
 ) -> Group:
     """Starts the process in a new session; `umask` -1: with ours. Raises OSError when it cannot be started."""
+    import psutil
+
     write_record(folder, ProcessRecord(replica, fence, None, None))
     log = folder / f"{replica}.log"
     with log.open("ab") as output:
@@ -101,6 +103,8 @@ def start(
 
 def adopt(record: ProcessRecord) -> Group | None:
     """The group of a record whose process still runs; None when it does not."""
+    import psutil
+
     if record.pid is not None and record.started is not None:
         return Group(record.pid, record.started, None) if _is(record.pid, record.started) else None
     for process in psutil.process_iter(["cmdline", "create_time"]):
@@ -137,6 +141,8 @@ def signal_kill(group: Group) -> None:
 
 
 def _is(pid: int, started: float) -> bool:
+    import psutil
+
     try:
         process = psutil.Process(pid)
         same = abs(process.create_time() - started) < _SAME_START_SECONDS
@@ -146,6 +152,8 @@ def _is(pid: int, started: float) -> bool:
 
 
 def _is_zombie(pid: int) -> bool:
+    import psutil
+
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -153,6 +161,8 @@ def _is_zombie(pid: int) -> bool:
 
 
 def _members(group: int) -> list[int]:
+    import psutil
+
     found = []
     for pid in psutil.pids():
         try:

@@ -23,7 +23,6 @@ from podyard.base.errors import Code
 from podyard.http.guard import BODY_BYTES_MAX
 
 RPCS_MAX = 512  # at once; a client that polls without pause has one
-STOP_SECONDS = 2.0  # open calls are cut after this: they can be repeated
 SHARED_VERSION = "v2"  # whose routes the services without a version use
 # What of a call's metadata goes on as headers.
 _HEADERS = ("authorization", "x-goog-api-key", "x-goog-user-project", "x-goog-request-reason")
@@ -113,22 +112,22 @@ def http_request(version: str, method: Method, fields: dict[str, Any]) -> tuple[
     return path, urlencode(values), body
 
 
-async def serve(app: Asgi, address: str, port: int) -> grpc.aio.Server:
-    """Starts the front; raises OSError when the port is taken."""
+async def serve(app: Asgi, address: str) -> tuple[grpc.aio.Server, int]:
+    """Starts the front on a free port; returns both. Raises OSError when it cannot listen."""
     server = grpc.aio.server(
         maximum_concurrent_rpcs=RPCS_MAX,
         options=(
             ("grpc.max_receive_message_length", BODY_BYTES_MAX),
-            ("grpc.so_reuseport", 0),  # a port that another process has is an error, not shared
+            ("grpc.so_reuseport", 0),  # nobody shares the port
         ),
     )
     server.add_generic_rpc_handlers((Front(app),))
     try:
-        server.add_insecure_port(f"{address}:{port}")
+        port = server.add_insecure_port(f"{address}:0")
     except RuntimeError as error:
         raise OSError(str(error)) from None
     await server.start()
-    return server
+    return server, port
 
 
 def _service(package: str, method: Method) -> tuple[str, str]:

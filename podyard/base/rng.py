@@ -1,10 +1,14 @@
-"""Chance, from named streams only, so that a run can be repeated from its seed."""
+"""Chance, from named streams only, so that a run can be repeated from its seed.
+
+Numbers that nobody may guess are the kernel's. `hashlib` is imported with the first stream: it loads OpenSSL, 4 MB that
+the supervisor would keep for its one password.
+"""
 
 from __future__ import annotations
 
-import hashlib
-import secrets
-from random import Random
+import base64
+import os
+from random import Random, SystemRandom
 
 __all__ = ["Random", "Streams", "secret_token"]
 
@@ -13,11 +17,13 @@ class Streams:
     """Named streams of one seed. The same seed and name give the same numbers, whatever other streams do."""
 
     def __init__(self, seed: int | None = None) -> None:
-        self.seed = secrets.randbits(63) if seed is None else seed
+        self.seed = SystemRandom().getrandbits(63) if seed is None else seed
         self._streams: dict[str, Random] = {}
 
     def stream(self, name: str) -> Random:
         if name not in self._streams:
+            import hashlib
+
             digest = hashlib.sha256(f"{self.seed}/{name}".encode()).digest()
             self._streams[name] = Random(int.from_bytes(digest[:16], "big"))
         return self._streams[name]
@@ -25,4 +31,4 @@ class Streams:
 
 def secret_token(nbytes: int = 32) -> str:
     """An unguessable token: never from a seed."""
-    return secrets.token_urlsafe(nbytes)
+    return base64.urlsafe_b64encode(os.urandom(nbytes)).rstrip(b"=").decode("ascii")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
-import http.client
 import importlib.util
 import os
 import select
@@ -39,6 +38,7 @@ WATCH_SECONDS = 1.0  # between two looks; a signal, as of a child that has ended
 SIGNALS_BYTES = 4096
 HTTP_BACKLOG = 512  # requests that wait while the API restarts
 PROBE_SECONDS = 0.02
+PROBE_SECONDS_MAX = 2.0
 # A tick that comes this much later than the one before: the machine slept or is starved, and silence proves nothing.
 LATE_SECONDS_MAX = 5.0
 LATE_SHARE_MAX = 0.25  # of the limit for heartbeats, where that is short
@@ -330,14 +330,17 @@ def _url_host(bind_address: str) -> str:
 
 
 def _answers(url: str, path: str) -> bool:
-    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=2)
+    """Whether the API answers with 200, over a socket: http.client would load OpenSSL, and this process keep it."""
+    place = url.removeprefix("http://")
+    host, _, port = place.rpartition(":")
+    request = f"GET {path} HTTP/1.1\r\nHost: {place}\r\nConnection: close\r\n\r\n"
     try:
-        connection.request("GET", path)
-        return connection.getresponse().status == 200
-    except (OSError, http.client.HTTPException):
+        with socket.create_connection((host.strip("[]"), int(port)), PROBE_SECONDS_MAX) as connection:
+            connection.sendall(request.encode())
+            with connection.makefile("rb") as answer:
+                return answer.readline().startswith(b"HTTP/1.1 200 ")
+    except OSError:
         return False
-    finally:
-        connection.close()
 
 
 def _claimed_by_another(data: Path) -> str:

@@ -317,14 +317,13 @@ class Database:
 
     @contextlib.contextmanager
     def listen(self) -> Iterator[pokes.Pokes | None]:
-        """Is poked when another process has committed; None where the database is not SQLite. One process at a time:
-        the control loop's."""
+        """For the control loop: is poked when another process has committed. None where this is not SQLite."""
         if self._writer is None:
             yield None
-            return
-        self._writer.pokes = False
-        with pokes.listen(self._writer.poked_path) as found:
-            yield found
+        else:
+            self._writer.pokes = False
+            with pokes.listen(self._writer.poked_path) as found:
+                yield found
 
     def close(self) -> None:
         if self._writer is not None:
@@ -398,8 +397,7 @@ class _SqliteWriter:
         if not path or path == ":memory:":
             raise PodyardError(Code.INVALID_ARGUMENT, "the SQLite database must be a file: several processes share it")
         self._lock = FairFileLock(Path(path))
-        self.poked_path = Path(f"{path}.poke")
-        self.pokes = True
+        self.poked_path, self.pokes = Path(f"{path}.poke"), True
         self._queue: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._start = threading.Lock()
@@ -478,8 +476,7 @@ class _SqliteWriter:
         for done in settle:
             done()
         if self.pokes:
-            # Without a free descriptor, for example: the loop looks by itself a little later.
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):  # no free descriptor, say: the loop looks by itself a little later
                 pokes.send(self.poked_path)
 
     def _run_unit(
