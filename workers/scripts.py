@@ -12,13 +12,14 @@ import shutil
 import signal
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
-
-import psutil
+from typing import TYPE_CHECKING, Any
 
 from podyard.base.clock import RealClock
 from podyard.workers import process_group
 from podyard.workers.process_group import Group, ProcessRecord
+
+if TYPE_CHECKING:
+    import psutil
 
 HOST_VARIABLE = "PODYARD_HOST"
 POKE_SIGNAL = signal.SIGURG  # "look now" to the host server; nothing to a process that does not listen for it yet
@@ -96,6 +97,8 @@ class HostProcesses:
 
     def record_session(self, name: str, pid: int) -> None:
         """Records the leader of a new session, so that its processes are found whatever they do."""
+        import psutil
+
         try:
             started = psutil.Process(pid).create_time()
         except psutil.NoSuchProcess:
@@ -132,6 +135,8 @@ class HostProcesses:
 
 def process_table() -> list[Seen]:
     """Every living process of the machine that we may look at."""
+    import psutil
+
     found = []
     for process in psutil.process_iter():
         try:
@@ -151,6 +156,8 @@ def find(
 
 
 def signal_all(processes: Collection[psutil.Process], number: signal.Signals) -> None:
+    import psutil
+
     for process in processes:
         try:
             process.send_signal(number)
@@ -175,6 +182,8 @@ def end_all(host_ids: Collection[str], folders: Collection[Path], clock: RealClo
 def _sessions(folder: Path) -> set[int]:
     """Sessions whose leaders are recorded. A leader's pid is not used again while its session lives, so a process
     that has this pid and another start time says that the session is gone; so does a start of the machine since."""
+    import psutil
+
     found = set()
     for record in process_group.records(folder) if folder.is_dir() else ():
         if record.pid is None or record.started is None:
