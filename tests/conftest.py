@@ -142,6 +142,60 @@ def _create_database(server: str, name: str, template: str = "template1") -> str
     return f"{server}/{name}"
 
 
+class _Tables:
+    """A database with the schema and without rows, again and again. Deleting the rows of the test before takes a tenth
+    of the time that a copy takes; where a test has changed the schema, or has left a lock, the next one gets a copy."""
+
+    _SCHEMA = """SELECT (SELECT count(*) FROM pg_class), (SELECT count(*) FROM pg_constraint),
+        (SELECT count(*) FROM pg_attribute WHERE NOT attisdropped)"""
+    _EMPTY = """DO $$ DECLARE it text; BEGIN
+        SET LOCAL lock_timeout = '1s';
+        SET LOCAL session_replication_role = replica;  -- in any order of the tables
+        FOR it IN SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tablename <> 'alembic_version' LOOP
+            EXECUTE format('DELETE FROM %I', it);
+        END LOOP;
+        FOR it IN SELECT sequencename FROM pg_sequences WHERE schemaname = 'public' AND last_value IS NOT NULL LOOP
+            EXECUTE format('ALTER SEQUENCE %I RESTART', it);
+        END LOOP;
+        END $$"""
+
+    def __init__(self, server: str, schema: str) -> None:
+        self._server = server
+        self._template = schema
+        self._url: str | None = None
+        self._schema: object = None
+
+    def take(self) -> str:
+        if self._url is None or not self._is_emptied(self._url):
+            self._url = _create_database(self._server, "filled", self._template)
+            self._schema = self._ask(self._url, self._SCHEMA)
+        return self._url
+
+    def _is_emptied(self, url: str) -> bool:
+        import psycopg
+
+        try:
+            if self._ask(url, self._SCHEMA) != self._schema:
+                return False
+            self._ask(url, self._EMPTY)
+        except psycopg.Error:
+            return False
+        return True
+
+    @staticmethod
+    def _ask(url: str, statement: str) -> object:
+        import psycopg
+
+        with psycopg.connect(url, autocommit=True) as connection:
+            found = connection.execute(statement)  # type: ignore[arg-type]
+            return found.fetchone() if found.description else None
+
+
+@pytest.fixture(scope="session")
+def postgresql_tables(postgresql_url: str, postgresql_schema: str) -> _Tables:
+    return _Tables(postgresql_url, postgresql_schema)
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database_kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
@@ -165,8 +219,7 @@ def database(
 ) -> Iterator[Database]:
     """A fresh database with the schema and a platform clock in system mode."""
     if database_kind == "postgresql":
-        schema = request.getfixturevalue("postgresql_schema")
-        url = _create_database(request.getfixturevalue("postgresql_url"), "filled", schema)
+        url = request.getfixturevalue("postgresql_tables").take()
     else:
         write_empty_database(tmp_path / "podyard.db")
         url = f"sqlite:///{tmp_path / 'podyard.db'}"
