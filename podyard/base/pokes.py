@@ -1,4 +1,4 @@
-"""Pokes between processes of one machine: a FIFO whose reader waits until somebody writes to it.
+"""Pokes between processes of one machine: a FIFO whose reader waits until another process writes to it.
 
 A poke says only that it is worth looking now. Who is not there misses it, and looks by itself some time later.
 """
