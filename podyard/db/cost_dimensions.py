@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from sqlalchemy import bindparam, func, select
 
@@ -16,7 +15,6 @@ from podyard.domain.invoice import JobSpan
 from podyard.domain.job import job_name
 from podyard.domain.reservation import reservation_name
 
-_LABELS = nodes.c.spec["labels"].as_string().label("labels")
 _OF_PROJECT = nodes.c.project == bindparam("project")
 _COUNT = select(func.count()).where(_OF_PROJECT)
 _SPANS = (
@@ -28,7 +26,7 @@ _SPANS_OF = _SPANS.where(jobs.c.project == bindparam("project"))
 _SPANS_ON = _SPANS.where(jobs.c.node_key.in_(bindparam("nodes", expanding=True)))
 _JOBS = select(jobs.c.job_key, jobs.c.zone, jobs.c.job_id).where(jobs.c.project == bindparam("project"))
 _EXPORTED = (
-    select(nodes.c.node_key, nodes.c.number, _LABELS, reservations.c.reservation_id, reservations.c.zone)
+    select(nodes.c.node_key, nodes.c.number, reservations.c.reservation_id, reservations.c.zone)
     .outerjoin(reservations, reservations.c.reservation_key == nodes.c.reservation_key)
     .where(_OF_PROJECT)
     .order_by(nodes.c.node_key)
@@ -40,7 +38,6 @@ class ExportedNode:
     """What an export says of a node besides its usage; `reservation` is a name."""
 
     number: int
-    labels: Mapping[str, str]
     reservation: str | None
 
 
@@ -80,10 +77,5 @@ def exported_nodes(uow: UnitOfWork, project: str) -> dict[str, ExportedNode]:
     found = {}
     for row in uow.execute(_EXPORTED, {"project": project}):
         named = None if row.reservation_id is None else reservation_name(project, row.zone, row.reservation_id)
-        found[row.node_key] = ExportedNode(row.number, _labels_in(row.labels), named)
-    return found
-
-
-def _labels_in(text: str | None) -> Mapping[str, str]:
-    found: Mapping[str, str] = json.loads(text or "{}")
+        found[row.node_key] = ExportedNode(row.number, named)
     return found
