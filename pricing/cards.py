@@ -160,7 +160,7 @@ def read_machine_card(path: Path) -> MachineCard:
             for key, unit in (("cpu_hour", PriceUnit.VCPU_HOUR), ("gib_hour", PriceUnit.GIB_HOUR))
         )
     except PodyardError as error:
-        raise failed_precondition(f"{name}: {error.message}") from error
+        raise failed_precondition(f"{name}: {error.message.removeprefix('rate card, ')}") from error
     return MachineCard(cpu, memory)
 
 

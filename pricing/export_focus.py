@@ -170,7 +170,7 @@ def _money(said: Statement, row: ExportRow, charge: _Charge) -> Fields:
         "ListCost": cost,
         "ContractedCost": cost,
         "SkuId": row.sku_id,
-        "SkuMeter": "TPU time",
+        "SkuMeter": "VM time" if row.unit is PriceUnit.VM_HOUR else "TPU time",
         "SkuPriceId": row.price.version_id,
         "SkuPriceDetails": json.dumps({"x_Unit": str(row.unit), "x_Verified": row.price.verified}),
     }
@@ -215,7 +215,7 @@ def _where(row: ExportRow, resource: ResourceFacts) -> Fields:
         "RegionName": resource.region,
         "ResourceId": resource.name,
         "ResourceName": resource.name.rpartition("/")[2],
-        "ResourceType": "TPU node",
+        "ResourceType": "Host VM" if row.unit is PriceUnit.VM_HOUR else "TPU node",
         "ServiceName": resource.listed.service,
         "Tags": _tags(row),
     }

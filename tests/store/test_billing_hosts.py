@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
+import io
 from fractions import Fraction
 from pathlib import Path
 
@@ -12,10 +14,24 @@ from sqlalchemy import update
 from podyard.base.clock import ManualClock
 from podyard.base.errors import Code, PodyardError
 from podyard.base.money import Amount
-from podyard.control.billing import card_prices, closing, costs, dashboard, invoices, snapshots, usages
+from podyard.control.billing import (
+    budgets,
+    card_prices,
+    closing,
+    costs,
+    dashboard,
+    exports,
+    invoices,
+    job_progress,
+    snapshots,
+    spending,
+    usages,
+)
 from podyard.control.billing.costs import TermsChange
+from podyard.control.billing.exports import ExportRequest
 from podyard.control.billing.usages import NodeUsage
 from podyard.control.compute import nodes
+from podyard.control.jobs import jobs
 from podyard.db import invoices as invoice_rows
 from podyard.db.tables_billing import usage_events as events_table
 from podyard.db.unit_of_work import Database
@@ -26,6 +42,7 @@ from podyard.pricing import cards
 from podyard.pricing.cards import load_rate_card
 from podyard.pricing.sku import RateCard
 from tests.builders import PROJECT, Play
+from tests.store.test_scheduling import Scheduling, _points
 from tests.surfaces import check_books, check_month
 
 DAY = 86_400
@@ -230,3 +247,44 @@ def test_a_region_without_a_price_of_a_host_holds_its_seconds(play: Play, card: 
     assert (node.held_because, node.amount.fraction()) == (None, Fraction("0.0125"))
     draft = play.database.read(lambda uow: invoices.preview(uow, other, PLATFORM, PROJECT, None))
     assert draft.held == (f"10 s of {node.name}: {node.host_held_because}",)
+
+
+def test_a_job_has_the_hosts_of_its_node(
+    database: Database, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card = card_with_hosts(LONG_AGO)
+    yard = Scheduling(database, clock)
+    yard.register()
+    _create(yard)
+    yard.turn(600)
+    yard.submit("j", "n")
+    yard.turn(8)
+    yard.report("SUCCEEDED", points=_points(1, 10))
+    yard.exit_all()
+    yard.turn(100)
+    yard.run(nodes.stop, "n")
+    found = database.read(lambda uow: costs.costs(uow, card, PLATFORM, PROJECT))
+    (job,), (node,) = found.jobs, found.nodes
+    assert job.share.amount.fraction() == (Fraction("4.5") + HOUR) * job.share.seconds / 3600 > 0
+    assert node.share.amount == job.share.amount + node.idle.amount == found.total
+    assert node.share.seconds == job.share.seconds + node.idle.seconds == 708
+    shown = database.read(lambda uow: job_progress.of(uow, card, PLATFORM, jobs.get(uow, PLATFORM, PROJECT, "-", "j")))
+    assert shown.cost == job.share.amount
+    monkeypatch.setattr(spending, "default_rate_card", lambda: card)
+    request = budgets.BudgetRequest(amount="10", scope="job:j")
+    database.run(lambda uow: budgets.set_budget(uow, yard.fleet, PLATFORM, PROJECT, "b", request))
+    budget = database.read(lambda uow: budgets.get(uow, PLATFORM, PROJECT, "b"))
+    assert budget.spent == job.share.amount
+    snapshot = database.read(lambda uow: snapshots.snapshot(uow, card, PLATFORM, PROJECT))
+    (state,) = database.read(lambda uow: dashboard.budgets_of(uow, snapshot))
+    assert state.spent == job.share.amount
+
+
+def test_exports_name_a_host_as_a_vm(play: Play, card: RateCard) -> None:
+    _create(play)
+    play.turn(3600)
+    asked = ExportRequest("focus", "2026-03", "2026-03")
+    source = play.database.read(lambda uow: exports.one_month(uow, card, PLATFORM, PROJECT, asked))
+    rows = list(csv.DictReader(io.StringIO(exports.small_file(source, asked).decode(), newline="")))
+    told = [(row["SkuId"], row["ResourceType"], row["ServiceName"], row["SkuMeter"]) for row in rows[:2]]
+    assert told == [(TPU, "TPU node", "Cloud TPU", "TPU time"), (HOST, "Host VM", "Compute Engine", "VM time")]
