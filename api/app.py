@@ -15,6 +15,7 @@ from podyard.api import (
     billing,
     budgets,
     catalogue,
+    credit_notes,
     explorer,
     exports,
     front,
@@ -68,6 +69,7 @@ OWN_ROUTERS = tuple(
         hosts,
         billing,
         exports,  # before invoices: a month of theirs may end with any verb
+        credit_notes,
         invoices,
         budgets,
         explorer,

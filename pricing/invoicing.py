@@ -111,6 +111,7 @@ def use_credits(
     taken, left = [], []
     for credit, balance in balances:
         valid = credit.from_month <= month <= credit.until_month
+        valid = valid and (credit.ended_month is None or month < credit.ended_month)
         used = min(balance, net) if valid else Amount()
         if used.parts > 0:
             taken.append((credit, used))

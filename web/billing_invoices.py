@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
 from fastapi import APIRouter, Request
@@ -12,13 +12,14 @@ from starlette.responses import Response
 
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.money import minor_text, quantity_text, without_zeros
-from podyard.control.billing import accounts, bill_lines, invoices
+from podyard.control.billing import accounts, bill_lines, credit_notes, invoices
 from podyard.control.billing.bill_lines import Explained
 from podyard.control.billing.invoice_document import DocumentItem, DocumentLine, InvoiceDocument, from_json, quantity_of
 from podyard.control.billing.invoices import Computed
 from podyard.control.billing.snapshots import Snapshot
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.account import Account
+from podyard.domain.credit_note import CreditNote
 from podyard.domain.invoice import IssuedInvoice, hosts_text, line_id
 from podyard.domain.usage import PriceUnit, UsageEvent, UsageRecord
 from podyard.http import context
@@ -77,22 +78,30 @@ def _there(uow: UnitOfWork, request: Request, project: str, month: str) -> int:
     return 200
 
 
+class _Shown(NamedTuple):
+    document: InvoiceDocument | None
+    issued: IssuedInvoice | None
+    held: Sequence[str]
+    notes: Sequence[CreditNote]
+
+
 @router.get("/{month}")
 @stream("invoices", "Invoice {month}", _there)
 def show(request: Request, project: str, month: str) -> Response:
     caller = context.principal(request)
 
-    def body(uow: UnitOfWork, found: Snapshot) -> tuple[InvoiceDocument | None, IssuedInvoice | None, Sequence[str]]:
+    def body(uow: UnitOfWork, found: Snapshot) -> _Shown:
         account, card = found.account, default_rate_card()
         if accounts.check_month(month) < account.next_month:
             issued = invoices.get(uow, caller, project, month)
-            return from_json(issued.document), issued, ()
+            notes = [note for note in credit_notes.list_notes(uow, caller, project) if note.subject_id == month]
+            return _Shown(from_json(issued.document), issued, (), notes)
         _, draft = make_once(
             found, ("draft", month), lambda: _draft(invoices.preview(uow, card, caller, project, month))
         )
-        return draft[0], None, draft[1]
+        return _Shown(draft[0], None, draft[1], ())
 
-    document, issued, held = read(request, project, body)
+    document, issued, held, notes = read(request, project, body)
     return page(
         request,
         "billing_invoice.html",
@@ -101,6 +110,7 @@ def show(request: Request, project: str, month: str) -> Response:
         document=document,
         issued=issued,
         held=held,
+        notes=[(note, minor_text(note.minor, note.decimals)) for note in notes],
         lines=[] if document is None else [_line(project, month, line) for line in document.lines],
         items={} if document is None else _items(project, document),
         files=[(name, _file(project, month, name)) for name in EXPORTS],

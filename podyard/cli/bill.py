@@ -11,7 +11,7 @@ import click
 
 from podyard.base.durations import duration_for_people
 from podyard.base.money import money_text, nanos_from_decimal_text, price_text, without_zeros
-from podyard.cli import bill_invoice, export
+from podyard.cli import bill_invoice, credit_note, export
 from podyard.cli.options import client_of, output_option, project_options, target_options
 from podyard.cli.output import emit
 
@@ -152,7 +152,7 @@ def _price(text: str) -> str:
     return price_text(nanos_from_decimal_text(text))
 
 
-for _command in (*bill_invoice.COMMANDS, *export.COMMANDS):
+for _command in (*bill_invoice.COMMANDS, *export.COMMANDS, credit_note.credit_note):
     bill.add_command(_command)
 
 COMMANDS = {"bill": bill}

@@ -10,6 +10,7 @@ import click
 from podyard.base.errors import Code, PodyardError
 from podyard.base.money import money_text, nanos_from_decimal_text, price_text, quantity_text, without_zeros
 from podyard.cli.client import Client
+from podyard.cli.credit_note import end_credit
 from podyard.cli.options import client_of, output_option, pairs, project_options
 from podyard.cli.output import emit, say
 from podyard.domain.invoice import hosts_text
@@ -260,6 +261,9 @@ def list_credits(data: str | None, project: str | None, output: str) -> None:
     """List credits, sorted by expiry."""
     client = client_of(data, project)
     emit(client.call("GET", f"{client.project_path()}/credits")["credits"], output, _CREDITS)
+
+
+credit.add_command(end_credit)
 
 
 @click.command()

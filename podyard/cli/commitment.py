@@ -1,4 +1,4 @@
-"""`podyard commitment buy|list`."""
+"""`podyard commitment buy|list|end`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from podyard.cli.credit_note import end_commitment
 from podyard.cli.options import client_of, output_option, target_options
 from podyard.cli.output import emit, say
 
@@ -75,4 +76,5 @@ def list_commitments(data: str | None, project: str | None, location: str | None
     emit(client.call("GET", f"{client.project_path()}/commitments")["commitments"], output, _COLUMNS)
 
 
+commitment.add_command(end_commitment)
 COMMANDS = {"commitment": commitment}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import bindparam, select
 
+from podyard.db import credit_notes
 from podyard.db.records import changed_columns, columns
 from podyard.db.tables_billing import billing_accounts, credits, exchange_rates
 from podyard.db.unit_of_work import UnitOfWork
@@ -52,12 +53,21 @@ def set_rate(uow: UnitOfWork, project: str, month: str, rate: str) -> None:
 
 
 def add_credit(uow: UnitOfWork, project: str, credit: Credit) -> None:
-    uow.insert(credits, {**columns(credit), "project": project, "created": uow.now})
+    row = {name: value for name, value in columns(credit).items() if name != "ended_month"}
+    uow.insert(credits, {**row, "project": project, "created": uow.now})
 
 
 def credits_of(uow: UnitOfWork, project: str) -> list[Credit]:
     """The project's credits, in the order in which they are used."""
+    ends = credit_notes.ends_of_credits(uow, project)
     return [
-        Credit(row["credit_id"], row["amount"], row["from_month"], row["until_month"], row["reason"])
+        Credit(
+            credit_id=row["credit_id"],
+            amount=row["amount"],
+            from_month=row["from_month"],
+            until_month=row["until_month"],
+            reason=row["reason"],
+            ended_month=ends.get(row["credit_id"]),
+        )
         for row in uow.all(_CREDITS, {"project": project})
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from sqlalchemy import bindparam, select
 
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
+from podyard.db import credit_notes
 from podyard.db.tables_billing import commitments
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.invoice import Commitment, Purchase
@@ -19,7 +20,7 @@ _OF_PROJECT = (
 
 def of_project(uow: UnitOfWork, project: str) -> list[Purchase]:
     """By start, then id; those that have ended included."""
-    found = []
+    found, ends = [], credit_notes.ends_of_commitments(uow, project)
     for row in uow.execute(_OF_PROJECT, {"project": project}):
         start = PlatformTime(row.start_second * NANOS_PER_SECOND)
         bought = Commitment(
@@ -30,6 +31,7 @@ def of_project(uow: UnitOfWork, project: str) -> list[Purchase]:
             price=PriceVersion(row.version_id, start, row.nanos, row.source, row.verified),
             start_second=row.start_second,
             end_second=row.end_second,
+            ended_second=ends.get(row.commitment_id),
         )
         found.append(Purchase(bought, row.project, row.years, row.upfront, row.created, row.stated))
     return found

@@ -187,6 +187,25 @@ invoices = Table(
     Column("issued_at", PlatformTimeColumn, nullable=False),
 )
 
+credit_notes = Table(
+    "credit_notes",
+    metadata,
+    Column("number", String(96), primary_key=True),
+    Column("project", String(64), nullable=False),
+    Column("subject", String(16), nullable=False),  # invoice, commitment, credit
+    Column("subject_id", String(64), nullable=False),
+    Column("line", String(256), nullable=False),
+    Column("currency", String(3), nullable=False),
+    Column("decimals", Integer, nullable=False),
+    Column("minor", BigInteger, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("created_by", String(256), nullable=False),
+    Column("created", PlatformTimeColumn, nullable=False),
+    Column("ends_second", BigInteger),
+    Column("ends_month", String(7)),
+    Index("ix_credit_notes_project", "project", "created", "number"),
+)
+
 invoice_records = Table(  # the rated records of an invoice, in chunks: pricing/issued_records.py
     "invoice_records",
     metadata,

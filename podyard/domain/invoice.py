@@ -37,6 +37,7 @@ class Commitment:
     """`quantity` units of a SKU, paid for every second of `[start_second, end_second)` whether they are used or not.
 
     `upfront`: the price at which the whole term is paid in its first second; `price` is then 0. None: by the second.
+    `ended_second`: a credit note has ended it there.
     """
 
     commitment_id: str
@@ -47,6 +48,12 @@ class Commitment:
     start_second: int
     end_second: int
     upfront: PriceVersion | None = None
+    ended_second: int | None = None
+
+    @property
+    def charged_until(self) -> int:
+        """The POSIX second from which on it is neither charged nor covers anything."""
+        return self.end_second if self.ended_second is None else min(self.end_second, self.ended_second)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -64,13 +71,15 @@ class Purchase:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Credit:
-    """An amount that may be used for invoices of the months `from_month` to `until_month`, both included."""
+    """An amount that may be used for invoices of the months `from_month` to `until_month`, both included; from
+    `ended_month` on, a credit note has ended it."""
 
     credit_id: str
     amount: Amount
     from_month: str
     until_month: str
     reason: str = ""
+    ended_month: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from podyard.cli import bill_invoice, budget, commitment
+from podyard.cli import bill_invoice, budget, commitment, credit_note
 from podyard.cli.client import Client, Target
 from podyard.cli.commands import root
 from tests.unit.control.gang import Gang
@@ -84,6 +84,41 @@ def test_commitments_are_tried_bought_and_listed(yard: Yard) -> None:
     yard.refused(404, "NOT_FOUND", "POST", f"{HERE}/commitments", {"sku": "no-such-sku", "years": 1})
     credit = yard.ok("POST", f"{HERE}/credits", {"amount": "12.5", "untilMonth": "2026-12", "reason": "a gift"})
     assert yard.ok("GET", f"{HERE}/credits")["credits"] == [{**credit, "reason": "a gift"}]
+
+
+def test_credit_notes_over_rest(yard: Yard) -> None:
+    yard.create("n")
+    wanted = {"acceleratorType": "v2-32", "location": ZONE, "years": 1}
+    commitment = yard.ok("POST", f"{HERE}/commitments", wanted)["commitment"]
+    credit = yard.ok("POST", f"{HERE}/credits", {"amount": "12.5", "untilMonth": "2026-12"})["credit"]
+    _advance(yard, "2026-04-02T00:00:00Z")
+    before = yard.ok("GET", f"{HERE}/invoices/2026-03")
+    note = yard.ok("POST", f"{HERE}/creditNotes", {"month": "2026-03", "amount": "10", "reason": "outage"})
+    assert (note["creditNote"], note["month"], note["amount"], note["currency"]) == (
+        "demo-CN-1",
+        "2026-03",
+        "10.00",
+        "USD",
+    )
+    ended = yard.ok("POST", f"{HERE}/creditNotes", {"commitment": commitment, "reason": "moved away"})
+    assert (ended["amount"], ended["endTime"]) == ("0.00", "2026-04-02T00:00:00Z")
+    assert yard.ok("GET", f"{HERE}/commitments")["commitments"][0]["endTime"] == "2026-04-02T00:00:00Z"
+    stopped = yard.ok("POST", f"{HERE}/creditNotes", {"credit": credit, "reason": "a mistake"})
+    assert stopped["endMonth"] == "2026-04"
+    assert yard.ok("GET", f"{HERE}/creditNotes")["creditNotes"] == [note, ended, stopped]
+    assert yard.ok("GET", f"{HERE}/invoices/2026-03") == before
+    bad: list[tuple[dict[str, str], str]] = [
+        ({"reason": "x"}, "specify one of month, commitment and credit"),
+        ({"month": "2026-03", "commitment": commitment, "amount": "1", "reason": "x"}, "specify one of"),
+        ({"month": "2026-03", "reason": "x"}, "amount is required with month"),
+        ({"commitment": commitment, "amount": "1", "reason": "x"}, "not allowed with commitment"),
+        ({"credit": credit, "line": "x", "reason": "x"}, "line is only allowed with month"),
+        ({"month": "2026-03", "amount": "1"}, "reason"),
+        ({"month": "2026-03", "amount": "1", "reason": "x", "currency": "EUR"}, "currency"),
+    ]
+    for body, said in bad:
+        assert said in yard.refused(400, "INVALID_ARGUMENT", "POST", f"{HERE}/creditNotes", body)
+    assert len(yard.ok("GET", f"{HERE}/creditNotes")["creditNotes"]) == 3
 
 
 def test_a_job_costs_all_of_its_attempts_and_the_rest_of_the_node_is_idle(yard: Yard) -> None:
@@ -270,7 +305,7 @@ def podyard(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..
         clients.append(Client(Target(yard.url, yard.token, "demo", location or ZONE)))
         return clients[-1]
 
-    for module in (bill_invoice, budget, commitment):
+    for module in (bill_invoice, budget, commitment, credit_note):
         monkeypatch.setattr(module, "client_of", client_of)
 
     def call(*words: str, code: int = 0) -> str:
@@ -306,6 +341,16 @@ def test_the_commands_do_the_same(yard: Yard, podyard: Callable[..., str]) -> No
     _advance(yard, "2026-04-01T01:00:00Z")
     issued = podyard("bill", "invoice", "2026-03")
     assert "demo-2026-03 ISSUED in USD" in issued
+    made = podyard("bill", "credit-note", "create", "2026-03", "2.50", "--reason", "an outage")
+    assert "demo-CN-1" in made and "2.50" in made
+    (bought,) = json.loads(podyard("commitment", "list", "-o", "json"))
+    assert bought["commitment"] in podyard("commitment", "end", bought["commitment"], "--reason", "moved away")
+    (credit,) = json.loads(podyard("bill", "credit", "list", "-o", "json"))
+    assert credit["credit"] in podyard("bill", "credit", "end", credit["credit"], "--reason", "a mistake")
+    notes = podyard("bill", "credit-note", "list")
+    assert "an outage" in notes and "moved away" in notes and "a mistake" in notes
+    podyard("bill", "credit-note", "create", "2026-03", "999999", "--reason", "x", code=1)
+    assert "999999" not in podyard("bill", "credit-note", "list")
     assert "-8.00" in issued
     assert "744 device-hours" in issued
     assert "demo-2026-03" in podyard("bill", "invoice", "--list")

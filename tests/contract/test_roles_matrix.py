@@ -31,10 +31,10 @@ NEEDS = {
     "billing": "billing.usage billing.events budgets.budget_events budgets.list_budgets "
     "budgets.get_budget budgets.get_costs budgets.what_if invoices.get_account invoices.list_commitments "
     "invoices.list_credits invoices.list_invoices invoices.get_invoice invoices.preview invoices.ledger "
-    "invoices.explain explorer.explore_costs "
+    "invoices.explain explorer.explore_costs credit_notes.list_notes "
     "exports.create exports.list_exports exports.get exports.download exports.export_month",
     "own": "budgets.set_budget budgets.delete_budget invoices.patch_account invoices.buy invoices.add_credit "
-    "invoices.close reservations.create reservations.delete auth.create_key auth.list_keys "
+    "invoices.close credit_notes.create_note reservations.create reservations.delete auth.create_key auth.list_keys "
     "auth.delete_key auth.create_api_key auth.list_api_keys auth.delete_api_key tokens.create_invitation "
     "tokens.list_invitations tokens.revoke_invitation tokens.describe_token tokens.revoke_token "
     "tokens.create_token",

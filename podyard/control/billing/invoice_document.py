@@ -270,6 +270,7 @@ def _adjustment(found: Adjustment, amount: str, names: Mapping[str, str]) -> Doc
                 parts=parts,
             )
         )
+    items.sort(key=lambda item: (item.name, item.resource, item.line))
     return DocumentAdjustment(found.corrects_month, amount, str(found.exchange), items)
 
 
