@@ -13,7 +13,7 @@ from podyard.base.durations import duration_for_people
 from podyard.base.money import money_text, nanos_from_decimal_text, price_text, without_zeros
 from podyard.cli import bill_invoice, credit_note, export
 from podyard.cli.options import client_of, output_option, project_options, target_options
-from podyard.cli.output import emit
+from podyard.cli.output import emit, say
 
 _COLUMNS = {
     "NODE": "id",
@@ -57,6 +57,9 @@ def show(data: str | None, project: str | None, location: str | None, node: str 
         for item in found["nodes"]
     ]
     emit(rows, output, _COLUMNS)
+    for item in found["nodes"]:
+        if "heldBecause" in item.get("host", {}):
+            say(f"not billed, since it has no price: hosts of {item['node']}: {item['host']['heldBecause']}")
     total = f"Total {duration_for_people(found['seconds'])}, {money_text(found['amount'])} as of {found['asOf']}"
     click.echo(f"{total} (exactly {found['seconds']} s, ${without_zeros(found['amount'])})")
 
