@@ -9,7 +9,7 @@ import hmac
 import json
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Annotated, Any, NotRequired, TypeVar
 
 from fastapi import Depends, Request
@@ -17,7 +17,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, ValidationError, WithJsonSchema
 from pydantic.alias_generators import to_camel
 from starlette.responses import Response
-from typing_extensions import TypedDict
+from typing_extensions import TypedDict, override
 
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import BadRequest, Code, FieldViolation, PodyardError, invalid
@@ -32,6 +32,9 @@ PAGE_SIZE_DEFAULT = 500  # Ray, SkyPilot and Terraform read one page only: it mu
 PAGE_SIZE_MAX = 1000
 PAGE_SIGNATURE_CHARACTERS = 16  # 64 bits: guessing one takes longer than any list is worth
 NUMBER_MAX = 2**31 - 1  # of the query's numbers: the databases' integers hold it, and nothing is counted so far
+OWN_PATHS = "/podyard/v1/"
+_PAGING_SNAKE = {"pageSize": "page_size", "pageToken": "page_token"}  # both spellings are read
+_CREDENTIALS = ("key", "access_token", "oauth_token")  # of the query: every path takes them
 _NUMBER = re.compile(r"[0-9]{1,19}")
 
 
@@ -40,7 +43,8 @@ class Route(APIRoute):
     Message]`, the type of the answer, `openapi_extra=asks(...)` and `responses=errors(...)`.
 
     The type of the answer is for the document and mypy only: an answer goes out as it was made, and is not checked
-    against its type at run time.
+    against its type at run time. A query parameter that `asks` does not name is refused below /podyard/v1: one that is
+    misspelt would else be a wider answer. Google's paths have Google's own rules.
     """
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
@@ -48,6 +52,22 @@ class Route(APIRoute):
         if answered not in _RESPONSES:
             options["response_model"] = dict[str, Any]
         super().__init__(path, endpoint, **options)
+
+    @override
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+        if not self.path.startswith(OWN_PATHS):
+            return handle
+        asked = [query["name"] for query in (self.openapi_extra or {}).get("parameters", ())]
+        known = {*asked, *_CREDENTIALS, *(snake for name, snake in _PAGING_SNAKE.items() if name in asked)}
+
+        async def check(request: Request) -> Response:
+            if unknown := next((name for name in request.query_params if name not in known), None):
+                use = f"use {', '.join(asked)}" if asked else "there are none here"
+                raise invalid(f"unknown query parameter {unknown[:40]!r}: {use}", unknown[:40])
+            return await handle(request)
+
+        return check
 
 
 _RESPONSES = frozenset({"Response", "JSONResponse", Response})
