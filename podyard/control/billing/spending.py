@@ -126,11 +126,13 @@ def node_keys_in(uow: UnitOfWork, project: str, period: Period) -> list[str]:
     return usage_events.keys_used_since(uow, project, start)
 
 
-def within(charge: UsageRecord, seconds: range) -> list[UsageRecord]:
+def within(charge: UsageRecord, seconds: range) -> Sequence[UsageRecord]:
     """The part of a charge that lies in these seconds, if there is one."""
     start = max(charge.start_second, seconds.start)
     stop = min(charge.start_second + charge.seconds, seconds.stop)
-    return [charge.part(range(start, stop))] if start < stop else []
+    if stop - start == charge.seconds:
+        return (charge,)  # as most are: there are many
+    return (charge.part(range(start, stop)),) if start < stop else ()
 
 
 def _of_job(
