@@ -11,7 +11,7 @@ from typing import Any
 from podyard.base.clock import PlatformTime
 from podyard.base.money import Amount
 from podyard.domain import months
-from podyard.domain.invoice import BillingPolicy, Commitment, Credit, JobSpan
+from podyard.domain.invoice import BillingPolicy, Commitment, CorrectedUse, Credit, JobSpan
 from podyard.domain.node import UsageClass
 from podyard.domain.usage import BilledNode, LabelPeriod, PriceUnit, UsageEvent
 from podyard.pricing import attribution, bill, invoicing
@@ -100,12 +100,25 @@ def facts_of(node: Node) -> ResourceFacts:
             zone="r-a1-a",
             accelerator_type="v2-8" if node.sku_id == DEVICE else f"v5litepod-{node.quantity}",
             usage_class=UsageClass(node.usage),
+            created_by=EVIL,
             labels=(LabelPeriod(0, {"team": EVIL, "a": 'say "hi", ünï'}),),
         ),
         number=1,
         reservation=node.reservation,
         listed=Listed("E000-3F24-B8AA", "Cloud TPU", "95D2-902D-C8CA", "Tpu running in r"),
     )
+
+
+def items_of(nodes: Sequence[Node]) -> list[CorrectedUse]:
+    """An hour more of the first node, and half an hour less of the last one."""
+    return [
+        CorrectedUse(
+            nodes[0].name, f"{DEVICE}@4.50", PriceUnit.DEVICE_HOUR, 3600, 3600, Amount.of_hourly(45 * 10**8, 3600)
+        ),
+        CorrectedUse(
+            nodes[-1].name, f"{SPOT}@0.25", PriceUnit.CHIP_HOUR, -1800, -7200, Amount.of_hourly(-25 * 10**7, 7200)
+        ),
+    ]
 
 
 def events_of(nodes: Sequence[Node]) -> list[UsageEvent]:
@@ -143,7 +156,8 @@ def source(
         issued={} if plain else {"2026-02": 20_000},
         open_month=None if plain else MONTH,
     )
-    invoice = invoicing.with_adjustments(found.invoice(month), found.adjustments, month, POLICY)
+    corrected = [dataclasses.replace(one, items=items_of(nodes), exchange=Fraction(9, 10)) for one in found.adjustments]
+    invoice = invoicing.with_adjustments(found.invoice(month), corrected, month, POLICY)
     spans = {
         node.name: attribution.ownership([s for s in JOBS if s.resource_id == node.name], time(as_of)) for node in nodes
     }

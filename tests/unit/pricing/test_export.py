@@ -120,7 +120,7 @@ def test_commitments_fees_and_what_they_cover_are_told_apart() -> None:
 
 
 def test_a_day_is_shared_by_its_jobs_and_idle_time() -> None:
-    read = [row for row in _read(source(by_job=True)) if row["resource_key"] == "a-device"]
+    read = [row for row in _read(source(by_job=True)) if row["resource_key"] == "a-device" and row["kind"] == "usage"]
     day = {row["job"]: int(row["seconds"]) for row in read if row["start"] == "2026-02-28T23:00:00Z"}
     assert day == {"projects/p/jobs/one": HOUR + 1, "projects/p/jobs/two": HOUR - 1, "idle": 22 * HOUR}
 

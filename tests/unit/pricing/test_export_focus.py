@@ -14,7 +14,7 @@ from podyard.base.money import minor_text
 from podyard.domain.months import seconds_of
 from podyard.pricing.export import ExportSource, rows
 from podyard.pricing.export_focus import COLUMNS, EXACT_DECIMALS_MAX, as_focus, exact
-from tests.unit.pricing.export_source import MONTH, second, source
+from tests.unit.pricing.export_source import DEVICE, MONTH, SPOT, second, source
 
 SPECIFICATION = Path(__file__).parents[2] / "data" / "billing" / "focus_1_2_columns.csv"
 ALLOWED = {
@@ -131,15 +131,24 @@ def test_spot_reservations_and_corrections_are_marked() -> None:
     reserved = [row for row in READ if row["CapacityReservationId"]]
     assert {(row["ResourceName"], row["CapacityReservationStatus"]) for row in reserved} == {("e-reserved", "Used")}
     assert all(bool(row["CapacityReservationStatus"]) == bool(row["CapacityReservationId"]) for row in READ)
-    (correction,) = [row for row in READ if row["ChargeClass"]]
-    assert correction["ChargeDescription"] == "Correction of 2026-02"
+    corrections = [row for row in READ if row["ChargeClass"]]
+    assert [(row["ChargeDescription"], row["ResourceName"], row["BilledCost"]) for row in corrections] == [
+        (f"Correction of 2026-02, {DEVICE}@4.50", "a-device", "4.050000000000"),  # an hour at 0.9 EUR for a dollar
+        (f"Correction of 2026-02, {SPOT}@0.25", "e-reserved", "-0.450000000000"),
+        ("Correction of 2026-02, tax, credits and rounding", "", "48.090000000000"),
+    ]
     (tax,) = [row for row in READ if row["ChargeCategory"] == "Tax"]
     assert not any(tax[name] for name in ("SkuId", "SkuPriceId", "PricingCategory", "PricingUnit", "ListUnitPrice"))
 
 
 def test_labels_and_jobs_are_tags_of_their_resource() -> None:
     tags = [json.loads(row["Tags"]) for row in _read(source(by_job=True)) if row["Tags"]]
-    assert tags[0] == {"a": 'say "hi", ünï', "team": "=HYPERLINK(1)", "podyard/job": "idle"}
+    assert tags[0] == {
+        "a": 'say "hi", ünï',
+        "team": "=HYPERLINK(1)",
+        "podyard/created-by": "=HYPERLINK(1)",
+        "podyard/job": "idle",
+    }
     assert all(bool(row["Tags"]) == bool(row["ResourceId"]) for row in READ)
 
 
