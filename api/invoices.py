@@ -408,7 +408,7 @@ def _commitment(found: Purchase) -> CommitmentAnswer:
         "verified": one.price.verified,
         "source": one.price.source,
         "startTime": PlatformTime(one.start_second * NANOS_PER_SECOND).rfc3339(),
-        "endTime": PlatformTime(one.charged_until * NANOS_PER_SECOND).rfc3339(),
+        "endTime": PlatformTime(one.end_of_charges * NANOS_PER_SECOND).rfc3339(),
     }
     if found.upfront is not None:
         answer["upfront"] = found.upfront.text(EXACT_DECIMALS)

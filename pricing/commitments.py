@@ -39,7 +39,7 @@ def in_order(commitments: Iterable[Commitment]) -> list[Commitment]:
 
 def term(commitment: Commitment, as_of: PlatformTime) -> range:
     """The seconds of the term that are charged at `as_of`."""
-    return range(commitment.start_second, min(commitment.charged_until, seconds_until(as_of)))
+    return range(commitment.start_second, min(commitment.end_of_charges, seconds_until(as_of)))
 
 
 def own_charges(commitments: Iterable[Commitment], as_of: PlatformTime) -> list[UsageRecord]:

@@ -35,7 +35,7 @@ class IssuedRecords:
 def encode(found: IssuedRecords) -> Iterator[bytes]:
     """The chunks, in order."""
     packer, waiting = zlib.compressobj(_LEVEL), b""
-    for line in _Writer(found.resources).lines(found.charges):
+    for line in _RecordWriter(found.resources).lines(found.charges):
         waiting += packer.compress(json.dumps(line, separators=(",", ":"), ensure_ascii=False).encode() + b"\n")
         while len(waiting) >= CHUNK_BYTES:
             yield waiting[:CHUNK_BYTES]
@@ -47,7 +47,7 @@ def encode(found: IssuedRecords) -> Iterator[bytes]:
 
 def decode(chunks: Iterable[bytes]) -> IssuedRecords:
     """What `encode` made the chunks of. Raises ValueError for anything else."""
-    reader = _Reader()
+    reader = _RecordReader()
     for line in _lines(chunks):
         reader.take(json.loads(line))
     return IssuedRecords(reader.charges, reader.resources)
@@ -65,7 +65,7 @@ def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
         raise ValueError("the records are cut off")
 
 
-class _Writer:
+class _RecordWriter:
     def __init__(self, resources: Mapping[str, ResourceFacts]) -> None:
         self._resources = resources
         self._numbers: dict[Any, int] = {}
@@ -135,7 +135,7 @@ def _place(record: UsageRecord) -> tuple[str, str, PriceUnit]:
     return record.resource_id, record.sku_id, record.unit
 
 
-class _Reader:
+class _RecordReader:
     def __init__(self) -> None:
         self.charges: list[UsageRecord] = []
         self.resources: dict[str, ResourceFacts] = {}

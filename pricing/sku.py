@@ -79,7 +79,7 @@ class RateCard:
 
         Reserved nodes are priced as on demand: what a reservation saves comes from its commitment, not from here.
         """
-        return self.row_for(accelerator_type, region, _sold_as(usage))
+        return self.row_for(accelerator_type, region, _row_usage(usage))
 
     def row_for(self, accelerator_type: str, region: str, sold_as: str) -> tuple[Sku, int]:
         """The same by what the card calls a way to buy, commitments included."""
@@ -99,7 +99,7 @@ class RateCard:
 
     def host_sku(self, region: str, usage: UsageClass | str) -> Sku:
         """The SKU of a node's host VM; raises NOT_FOUND when nothing prices it."""
-        sold_as = _sold_as(usage)
+        sold_as = _row_usage(usage)
         found = self.skus.get(f"{HOST_VM}/{region}/{sold_as}")
         if found is None:
             raise PodyardError(Code.NOT_FOUND, f"no {sold_as} price of a host VM in {region}: {HOST_VM} has none there")
@@ -138,7 +138,7 @@ class RateCard:
 _COMMITMENT = "commitment-"
 
 
-def _sold_as(usage: UsageClass | str) -> str:
+def _row_usage(usage: UsageClass | str) -> str:
     return str(UsageClass.ON_DEMAND if usage == UsageClass.RESERVED else UsageClass(usage))
 
 

@@ -41,7 +41,7 @@ def _askable(uow: UnitOfWork, request: Request, project: str, _month: str) -> in
     """The page's status: a question that cannot be asked is shown with its reason."""
     try:
         account = accounts.of(uow, project)
-        asked = _asked(account, uow.now, request)
+        asked = _question(account, uow.now, request)
         if asked.by == BY_INVOICE:
             explorer_invoices.months_asked(asked)
         else:
@@ -63,7 +63,7 @@ def show(request: Request, project: str) -> Response:
         keys = explorer.label_keys(found)
         asked = explorer.to_question(found.account, found.as_of, {}, ())
         try:
-            asked = _asked(found.account, found.as_of, request)
+            asked = _question(found.account, found.as_of, request)
             return found, asked, _answer(uow, caller, found, asked, measure), None, keys
         except PodyardError as error:
             return found, asked, None, error, keys
@@ -144,7 +144,7 @@ def _narrow_url(request: Request, asked: Question, value: str) -> str:
     return f"{request.url.path}?{urlencode(kept)}"
 
 
-def _asked(account: Account, as_of: PlatformTime, request: Request) -> Question:
+def _question(account: Account, as_of: PlatformTime, request: Request) -> Question:
     """What the address asks; the form adds one filter by its fields `dim` and `value`."""
     fields = request.query_params
     where = fields.getlist("where")

@@ -73,8 +73,8 @@ def _purchase(one: Purchase, card: RateCard, found: Snapshot) -> dict[str, Any]:
         "verified": had.price.verified,
         "upfront": None if one.upfront is None else cents(one.upfront.parts),
         "start": _day(had.start_second),
-        "end": _day(had.charged_until),
-        "over": now >= had.charged_until,
+        "end": _day(had.end_of_charges),
+        "over": now >= had.end_of_charges,
         "break_even": "–" if dear is None or not dear.nanos else percent(had.price.nanos / dear.nanos),
     }
 

@@ -41,14 +41,14 @@ class CardPrice:
     first_used: PlatformTime | None = None
 
 
-def kept(uow: UnitOfWork) -> list[CardPrice]:
+def list_kept(uow: UnitOfWork) -> list[CardPrice]:
     """By SKU and time."""
     return [CardPrice(**{**row, "unit": PriceUnit(row["unit"])}) for row in uow.all(_KEPT)]
 
 
 def keep(uow: UnitOfWork, prices: Iterable[CardPrice], used: frozenset[str]) -> None:
     """Keeps the prices that are not known yet, and remembers which versions the month that is closed now has `used`."""
-    known = {price.version_id: price for price in kept(uow)}
+    known = {price.version_id: price for price in list_kept(uow)}
     new = [price for price in prices if price.version_id not in known]
     if new:
         first = {True: uow.now, False: None}

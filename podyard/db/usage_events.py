@@ -116,7 +116,7 @@ def histories(
                 yield node, [UsageEvent("", *row) for row in found]
 
 
-def told(uow: UnitOfWork, event_ids: Sequence[str]) -> dict[str, tuple[Mapping[str, str], str]]:
+def labels_and_creators(uow: UnitOfWork, event_ids: Sequence[str]) -> dict[str, tuple[Mapping[str, str], str]]:
     """What labels there are from these events on, and who has created the resource, by event; of those that say it."""
     rows = uow.execute(_TOLD, {"events": list(event_ids)})
     return {row.event_id: (row.labels, row.created_by or "") for row in rows}

@@ -51,7 +51,7 @@ class Commitment:
     ended_second: int | None = None
 
     @property
-    def charged_until(self) -> int:
+    def end_of_charges(self) -> int:
         """The POSIX second from which on it is neither charged nor covers anything."""
         return self.end_second if self.ended_second is None else min(self.end_second, self.ended_second)
 

@@ -40,7 +40,9 @@ def compute(
     return bill.compute(events, resources, terms, as_of, grouped=True)
 
 
-def billed(uow: UnitOfWork, card: RateCard, project: str, keys: Sequence[str] | None = None) -> dict[str, BilledNode]:
+def billed_nodes(
+    uow: UnitOfWork, card: RateCard, project: str, keys: Sequence[str] | None = None
+) -> dict[str, BilledNode]:
     """The project's nodes, or those of these `keys`, and their host VMs where these are charged apart."""
     return bill.with_hosts(card, usage_events.facts(uow, project, keys).values())
 
@@ -55,7 +57,7 @@ def terms_of(uow: UnitOfWork, account: Account) -> Terms:
 def check_prices(uow: UnitOfWork, card: RateCard) -> None:
     """Raises FAILED_PRECONDITION when the card says something else of a price that an issued invoice has used, with the
     version's name and both prices: prices of the past do not change."""
-    for used in prices.kept(uow):
+    for used in prices.list_kept(uow):
         if used.first_used is None:
             continue
         sku = card.skus.get(used.sku_id)
@@ -80,7 +82,7 @@ def versions_used(found: Bill, card: RateCard) -> frozenset[str]:
 def card_of_then(uow: UnitOfWork, card: RateCard, moment: PlatformTime) -> RateCard:
     """The card with the versions only that invoices had used by `moment`: what was held for want of a price then is
     still held when such an invoice is computed again."""
-    then = {price.version_id for price in prices.kept(uow) if price.first_used and price.first_used <= moment}
+    then = {price.version_id for price in prices.list_kept(uow) if price.first_used and price.first_used <= moment}
     kept = {
         sku_id: dataclasses.replace(sku, versions=versions)
         for sku_id, sku in card.skus.items()

@@ -65,7 +65,7 @@ def keep(uow: UnitOfWork, card: RateCard, until: PlatformTime, used: frozenset[s
 def _kept_card(uow: UnitOfWork) -> RateCard:
     """A card of what was kept with its time; it knows no sources."""
     skus = {}
-    for sku_id, group in itertools.groupby(prices.kept(uow), lambda price: price.sku_id):
+    for sku_id, group in itertools.groupby(prices.list_kept(uow), lambda price: price.sku_id):
         kept = [(price, price.effective_from) for price in group if price.effective_from is not None]
         if not kept:
             continue

@@ -179,7 +179,7 @@ def costs(uow: UnitOfWork, card: RateCard, principal: Principal, project: str, m
     accounts.require_to_view(uow, principal, project, "costs")
     account = accounts.of(uow, project)
     window = _window(account, month, uow.now)
-    facts = bills.billed(uow, card, project)
+    facts = bills.billed_nodes(uow, card, project)
     resources = resources_of(card, facts)
     charges = _charges(uow, project, resources, bills.terms_of(uow, account), window)
     own = total(charge for charge in charges if charge.resource_id.startswith(OWN))
@@ -218,7 +218,7 @@ def what_if(
     if change.accelerator_type is not None:
         parse(change.accelerator_type)  # it raises for an unknown type
     window = _window(account, month, uow.now)
-    facts = bills.billed(uow, card, project)
+    facts = bills.billed_nodes(uow, card, project)
     terms = bills.terms_of(uow, account)
     actual = _charges(uow, project, resources_of(card, facts), terms, window)
     others = {key: _apply_change(node, change) for key, node in facts.items()}

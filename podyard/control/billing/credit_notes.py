@@ -67,7 +67,7 @@ def end_commitment(uow: UnitOfWork, principal: Principal, project: str, commitme
     if found is None:
         raise PodyardError(Code.NOT_FOUND, f"project {project} has no commitment {commitment_id[:64]!r}")
     end = max(-(-uow.now.nanos // NANOS_PER_SECOND), found.commitment.start_second + 1)
-    if found.commitment.charged_until <= end:
+    if found.commitment.end_of_charges <= end:
         raise failed_precondition(f"commitment {commitment_id} has ended already")
     minor = _unused_payment(account, found, end)
     budgets.look_again(uow, project)

@@ -166,7 +166,7 @@ def _scope(uow: UnitOfWork, found: Snapshot, budget: Budget) -> Iterable[UsageRe
     """The records of a label's, user's, node's or job's budget."""
     records = itertools.chain(found.closed, found.open)
     if budget.scope is not BudgetScope.JOB:
-        return spending.counted(budget, found.facts, records)
+        return spending.count_use(budget, found.facts, records)
     keys = budgets.node_keys(uow, budget)
     mine = (record for record in records if node_key_of(record.resource_id) in keys)
     own = budgets.job_keys(uow, budget)

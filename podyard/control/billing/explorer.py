@@ -167,15 +167,15 @@ class Groups:
         self.lasting = "job" not in asked.dimensions
 
     def of(self, charges: Iterable[UsageRecord]) -> Iterator[tuple[str, UsageRecord]]:
-        named = self._named(charges)
+        named = self._with_groups(charges)
         return self._jobs(named) if "job" in self._asked.dimensions else named
 
-    def _named(self, charges: Iterable[UsageRecord]) -> Iterator[tuple[str, UsageRecord]]:
+    def _with_groups(self, charges: Iterable[UsageRecord]) -> Iterator[tuple[str, UsageRecord]]:
         for charge in charges:
             node = self._found.facts.get(charge.resource_id) if self._by_label else None
             if node is not None and len(node.labels) > 1:
                 for labels, part in by_labels(charge, node):
-                    if (name := self._named_at(charge.resource_id, labels)) is not None:
+                    if (name := self._group_at(charge.resource_id, labels)) is not None:
                         yield name, part
             elif (name := self._name(charge.resource_id)) is not None:
                 yield name, charge
@@ -196,10 +196,10 @@ class Groups:
         """The group of a resource's charges; None: they are not asked for. Jobs are looked at later."""
         if resource not in self._names:
             node = self._found.facts.get(resource)
-            self._names[resource] = self._named_at(resource, node.labels[0].labels if node and node.labels else {})
+            self._names[resource] = self._group_at(resource, node.labels[0].labels if node and node.labels else {})
         return self._names[resource]
 
-    def _named_at(self, resource: str, labels: Mapping[str, str]) -> str | None:
+    def _group_at(self, resource: str, labels: Mapping[str, str]) -> str | None:
         """As `_name`, while it has these labels."""
         values = (self._value(resource, labels, d) == v for d, v in self._asked.where if d != "job")
         return self._value(resource, labels, self._asked.group) if all(values) else None

@@ -45,7 +45,7 @@ def of_issued(uow: UnitOfWork, card: RateCard, issued: IssuedInvoice) -> IssuedR
     """What an issued invoice is made of. Raises DATA_LOSS where that does not sum to its lines."""
     chunks = invoice_records.chunks_of(uow, issued.project, issued.month)
     try:
-        found = issued_records.decode(chunks) if chunks else _computed(uow, card, issued)
+        found = issued_records.decode(chunks) if chunks else _compute(uow, card, issued)
     except (ValueError, TypeError, LookupError):
         raise PodyardError(Code.DATA_LOSS, f"the records of invoice {issued.number} cannot be read") from None
     _check_lines(issued, found.charges)
@@ -57,10 +57,10 @@ def chunks_of(found: IssuedRecords) -> tuple[bytes, ...]:
     return tuple(issued_records.encode(found))
 
 
-def _computed(uow: UnitOfWork, card: RateCard, issued: IssuedInvoice) -> IssuedRecords:
+def _compute(uow: UnitOfWork, card: RateCard, issued: IssuedInvoice) -> IssuedRecords:
     """From the events and prices that the invoice knew of."""
     account, then = accounts.of(uow, issued.project), bills.card_of_then(uow, card, issued.issued_at)
-    nodes = bills.billed(uow, then, issued.project)
+    nodes = bills.billed_nodes(uow, then, issued.project)
     resources = resources_of(then, nodes)
     terms = bills.terms_of(uow, account)
     bill = bills.compute(uow, issued.project, resources, terms, issued.as_of, issued.last_event_seq)

@@ -83,7 +83,7 @@ def compute(
     exchange rate."""
     if account.currency != accounts.USD and month not in account.rates:
         raise failed_precondition(f"no exchange rate of {account.currency} for {month}: set one in the billing account")
-    nodes = bills.billed(uow, card, account.project)
+    nodes = bills.billed_nodes(uow, card, account.project)
     resources = resources_of(card, nodes)
     terms = terms_of(uow, account, month)
     bill = bills.compute(uow, account.project, resources, terms, as_of, last_seq)

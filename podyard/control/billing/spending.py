@@ -90,7 +90,7 @@ def charges(
     if of_job:
         mine = budgets.node_keys(uow, budget)
         wanted = [key for key in wanted if key in mine]
-    facts = bills.billed(uow, card, account.project, wanted)
+    facts = bills.billed_nodes(uow, card, account.project, wanted)
     if not (whole or of_job):
         facts = {key: node for key, node in facts.items() if can_count(budget, node)}
     resources = resources_of(card, facts)
@@ -99,7 +99,7 @@ def charges(
     if of_job:
         found = _of_job(uow, budget, resources, found, as_of)
     elif not whole:
-        found = counted(budget, facts, found)
+        found = count_use(budget, facts, found)
     return [part for charge in found for part in within(charge, period.seconds)]
 
 
@@ -108,7 +108,7 @@ def can_count(budget: Budget, node: BilledNode) -> bool:
     return any(budget.counts(node.node_id, node.created_by, period.labels) for period in node.labels)
 
 
-def counted(budget: Budget, facts: Mapping[str, BilledNode], found: Iterable[UsageRecord]) -> list[UsageRecord]:
+def count_use(budget: Budget, facts: Mapping[str, BilledNode], found: Iterable[UsageRecord]) -> list[UsageRecord]:
     """The parts of these nodes' records that the scope has, by the labels of the time. Not of a job's budget."""
     return [
         part
@@ -296,7 +296,7 @@ def hold_in_queue(uow: UnitOfWork, queued: QueuedResourceRecord) -> tuple[str, P
     return found.why, period_of(account, MONTH, uow.now).end
 
 
-def relabelled(uow: UnitOfWork, project: str) -> None:
+def on_relabel(uow: UnitOfWork, project: str) -> None:
     """A node has other labels: the budgets of labels look as of this moment, whenever the loop comes to it."""
     for budget in budgets.of_project(uow, project):
         if budget.scope is BudgetScope.LABEL:

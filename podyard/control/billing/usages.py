@@ -97,7 +97,7 @@ def events(
     principal.require("podyard.billing.view", project, f"projects/{project}/events")
     found = state_changes.of_project(uow, project, after_seq, min(limit, EVENTS_PAGE_MAX))
     say = [change.event_id for change in found if change.machine == NODE.name and change.event in SAY_LABELS]
-    return found, usage_events.told(uow, say)
+    return found, usage_events.labels_and_creators(uow, say)
 
 
 def _node_usage(card: RateCard, node: BilledNode, history: Sequence[UsageEvent], now: PlatformTime) -> NodeUsage:

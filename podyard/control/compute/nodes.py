@@ -159,14 +159,14 @@ def patch(
     if spec.labels == node.spec.labels:
         rows.set_spec(uow, node, spec)
     else:
-        changed = move(uow, node, "relabel", reason=_relabelled(node.spec.labels, spec.labels), changed=changed)
-        ports.spending.relabelled(uow, project)
+        changed = move(uow, node, "relabel", reason=_label_changes(node.spec.labels, spec.labels), changed=changed)
+        ports.spending.on_relabel(uow, project)
     operation_id = operations.begin(uow, operations.of_node(node), OperationVerb.UPDATE).operation_id
     operations.succeed(uow, operation_id, rows.freeze(uow, changed))
     return operations.get(uow, principal, project, zone, operation_id)
 
 
-def _relabelled(before: Mapping[str, str], after: Mapping[str, str]) -> str:
+def _label_changes(before: Mapping[str, str], after: Mapping[str, str]) -> str:
     """What has become of the labels, for who reads the node's history."""
     keys = sorted(key for key in {**before, **after} if before.get(key) != after.get(key))
     said = [f"{key}={after[key]}" if key in after else f"{key} removed" for key in keys[:LABELS_NAMED_MAX]]

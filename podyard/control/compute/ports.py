@@ -26,7 +26,7 @@ class SpendingGuard(Protocol):
         """`creator`: whose nodes they would be; `wanted`: (node id, spec). Raises RESOURCE_EXHAUSTED when a budget that
         refuses new nodes is used up."""
 
-    def relabelled(self, uow: UnitOfWork, project: str) -> None:
+    def on_relabel(self, uow: UnitOfWork, project: str) -> None:
         """A node of the project has other labels from now on."""
 
     def price_warning(self, uow: UnitOfWork, zone: str, spec: NodeSpec) -> str:
