@@ -103,7 +103,7 @@ def postgresql_url() -> Iterator[str]:
         subprocess.run(init, check=True, capture_output=True, cwd=folder)
         serve = [f"{binaries}/postgres", "-D", data, "-p", str(port), "-c", "listen_addresses=127.0.0.1"]
         server = subprocess.Popen(
-            [*as_user, *serve, "-k", folder, "-c", "fsync=off"],
+            [*as_user, *serve, "-k", folder, "-c", "fsync=off", "-c", "autovacuum=off"],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             cwd=folder,

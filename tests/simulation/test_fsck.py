@@ -131,7 +131,9 @@ def test_two_slices_with_one_chip_are_named(play: Play) -> None:
 
 
 def test_what_changed_since_an_event_is_looked_at_alone(play: Play) -> None:
-    last = play.database.read(lambda uow: uow.execute(state_changes.select()).all())[-1].seq
+    last = play.database.read(lambda uow: uow.execute(state_changes.select().order_by(state_changes.c.seq)).all())[
+        -1
+    ].seq
     play.database.run(
         lambda uow: uow.execute(update(state_changes).where(state_changes.c.event == "created").values(actor=""))
     )

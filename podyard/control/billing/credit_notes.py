@@ -90,12 +90,12 @@ def end_credit(uow: UnitOfWork, principal: Principal, project: str, credit_id: s
 
 def list_notes(uow: UnitOfWork, principal: Principal, project: str) -> list[CreditNote]:
     """The oldest first."""
-    accounts.require_to_view(uow, principal, project, "creditNotes")
+    accounts.require_to_view(uow, principal, project, "credit notes")
     return rows.of_project(uow, project)
 
 
 def _begin(uow: UnitOfWork, principal: Principal, project: str, reason: str) -> tuple[Account, list[CreditNote]]:
-    accounts.require_to_edit(uow, principal, project, "creditNotes")
+    accounts.require_to_edit(uow, principal, project, "credit notes")
     if not 1 <= len(reason.strip()) <= REASON_LENGTH_MAX:
         raise invalid(f"reason must have 1 to {REASON_LENGTH_MAX} characters", "reason")
     account, there = accounts.of(uow, project), rows.of_project(uow, project)
