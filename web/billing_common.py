@@ -76,11 +76,6 @@ def read_again(request: Request, body: Callable[[UnitOfWork], T]) -> T:
     return read_snapshot(context.platform(request).database, body, actor=context.principal(request).email)
 
 
-def dollars(minor: int) -> str:
-    """`$1,234.56` of cents."""
-    return money_text(Fraction(minor, 100))
-
-
 def cents(parts: Exact) -> str:
     """An exact amount, for one figure that is part of no sum."""
     return money_text(Fraction(parts) / PARTS_PER_DOLLAR)
@@ -139,16 +134,18 @@ def months_of(found: Snapshot) -> list[str]:
     return list(reversed(list(found.account.closed_months(until))))[:MONTHS_SHOWN_MAX] or [found.month]
 
 
-def pages(request: Request, rows: Sequence[T], most: int = ROWS_SHOWN) -> tuple[Sequence[T], Pages]:
-    """The rows of the page that `?page=` names; a page that is not there is the last one."""
-    text = request.query_params.get("page", "1")
+def pages(
+    request: Request, rows: Sequence[T], most: int = ROWS_SHOWN, query: str = "page"
+) -> tuple[Sequence[T], Pages]:
+    """The rows of the page that `?page=` names (or another `query`); a page that is not there is the last one."""
+    text = request.query_params.get(query, "1")
     last = max(1, -(-len(rows) // most))
     number = min(max(int(text), 1), last) if text.isdecimal() and len(text) < 9 else 1
     start = (number - 1) * most
     shown = rows[start : start + most]
 
     def at(page: int) -> str | None:
-        return with_query(request, page=str(page)) if 1 <= page <= last else None
+        return with_query(request, **{query: str(page)}) if 1 <= page <= last else None
 
     return shown, Pages(start + 1 if shown else 0, start + len(shown), len(rows), at(number - 1), at(number + 1))
 

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
-from podyard.base.money import minor_text, quantity_text, without_zeros
+from podyard.base.money import amount_text, minor_text, price_text, quantity_text
 from podyard.control.billing import accounts, bill_lines, credit_notes, invoices
 from podyard.control.billing.bill_lines import Explained
 from podyard.control.billing.invoice_document import DocumentItem, DocumentLine, InvoiceDocument, from_json, quantity_of
@@ -26,10 +26,10 @@ from podyard.http import context
 from podyard.pricing.amounts import amount_of
 from podyard.pricing.commitments import OWN
 from podyard.pricing.current_card import default_rate_card
-from podyard.web.billing_common import exactly, frame, make_once, pages, read, read_again
+from podyard.web.billing_common import frame, make_once, pages, read, read_again
 from podyard.web.billing_stream import stream
 from podyard.web.commands import Command
-from podyard.web.formats import moment
+from podyard.web.invoice_text import facts, local_moment
 from podyard.web.render import ConsoleRoute, page, project_url
 
 EXPORTS = ("csv", "json", "focus", "bigquery")  # what the API writes of a month
@@ -56,15 +56,16 @@ def show_all(request: Request, project: str) -> Response:
         **frame(project, "invoices"),
         account=account,
         drafts=[(one, _url(project, one)) for one in reversed(list(dict.fromkeys(drafts)))],
-        rows=[_summary(row, project) for row in shown],
+        rows=[_summary(row, project, account.time_zone) for row in shown],
         pages=numbers,
         commands=[Command("podyard", f"podyard bill invoice --project={project}")],
     )
 
 
-def _summary(invoice: IssuedInvoice, project: str) -> dict[str, Any]:
-    total = minor_text(invoice.total, invoice.decimals)
-    return {"invoice": invoice, "url": _url(project, invoice.month), "shown": f"{total} {invoice.currency}"}
+def _summary(invoice: IssuedInvoice, project: str, zone: str) -> dict[str, Any]:
+    total = amount_text(minor_text(invoice.total, invoice.decimals), invoice.currency)
+    issued = local_moment(invoice.issued_at, zone)
+    return {"invoice": invoice, "url": _url(project, invoice.month), "shown": total, "issued": issued}
 
 
 def _url(project: str, month: str) -> str:
@@ -110,7 +111,9 @@ def show(request: Request, project: str, month: str) -> Response:
         document=document,
         issued=issued,
         held=held,
-        notes=[(note, minor_text(note.minor, note.decimals)) for note in notes],
+        facts=[] if document is None else facts(document, issued),
+        shown=(lambda text: amount_text(text, "USD" if document is None else document.currency)),
+        notes=[_note(note, document) for note in notes if document is not None],
         lines=[] if document is None else [_line(project, month, line) for line in document.lines],
         items={} if document is None else _items(project, document),
         files=[(name, _file(project, month, name)) for name in EXPORTS],
@@ -118,6 +121,11 @@ def show(request: Request, project: str, month: str) -> Response:
         pdf=project_url(project, "invoices", month, "pdf") if _has_pdf() else "",
         commands=[Command("podyard", f"podyard bill invoice {month} --project={project}")],
     )
+
+
+def _note(note: CreditNote, document: InvoiceDocument) -> tuple[CreditNote, str, str]:
+    amount = amount_text(minor_text(note.minor, note.decimals), note.currency)
+    return note, amount, local_moment(note.created, document.time_zone)
 
 
 def _draft(found: Computed) -> tuple[InvoiceDocument | None, Sequence[str]]:
@@ -172,13 +180,13 @@ def line(request: Request, project: str, month: str) -> Response:
     """ "Explain this line": price versions, resources, seconds and the events that they follow from."""
     caller, line_name = context.principal(request), request.query_params.get("id", "")
 
-    def body(uow: UnitOfWork) -> tuple[Explained, Any, Any, list[UsageEvent]]:
+    def body(uow: UnitOfWork) -> tuple[Explained, Any, Any, list[UsageEvent], str]:
         found = bill_lines.explain(uow, default_rate_card(), caller, project, month, line_name)
         shown, numbers = pages(request, found.parts, PARTS_SHOWN)
         keys = list(dict.fromkeys(part.resource_id for part in shown))
-        return found, shown, numbers, bill_lines.events_of(uow, project, keys)
+        return found, shown, numbers, bill_lines.events_of(uow, project, keys), accounts.of(uow, project).time_zone
 
-    found, shown, numbers, events = read_again(request, body)
+    found, shown, numbers, events, zone = read_again(request, body)
     return page(
         request,
         "billing_line.html",
@@ -187,27 +195,34 @@ def line(request: Request, project: str, month: str) -> Response:
         back=_url(project, month),
         quantity=quantity_text(quantity_of(found.unit_seconds, found.unit), found.unit.plural),
         unit=found.unit.replace("_", " "),
-        unit_price=without_zeros(minor_text(found.price.nanos, 9)),
+        unit_price=price_text(found.price.nanos),
         versions=list({part.price.version_id: part.price for part in found.parts}.values()),
-        exact=exactly(found.amount.parts),
-        parts=[_part(part, found) for part in shown],
+        zone=zone,
+        parts=[_part(part, found, zone) for part in shown],
         pages=numbers,
-        events=[(event, found.names.get(event.resource_id, event.resource_id).rsplit("/", 1)[-1]) for event in events],
+        events=[
+            (
+                event,
+                found.names.get(event.resource_id, event.resource_id).rsplit("/", 1)[-1],
+                local_moment(event.at, zone),
+            )
+            for event in events
+        ],
         events_max=bill_lines.EVENTS_SHOWN_MAX,
     )
 
 
-def _part(part: UsageRecord, found: Explained) -> dict[str, Any]:
+def _part(part: UsageRecord, found: Explained, zone: str) -> dict[str, Any]:
     return {
         "name": found.names.get(part.resource_id, part.resource_id).rsplit("/", 1)[-1],
-        "start": _second(part.start_second),
-        "stop": _second(part.start_second + part.seconds),
+        "start": _second(part.start_second, zone),
+        "stop": _second(part.start_second + part.seconds, zone),
         "seconds": part.seconds,
         "quantity": part.quantity,
-        "amount": exactly(amount_of(part).parts),
+        "amount": amount_of(part),
         "estimated": part.estimated and not found.issued,
     }
 
 
-def _second(second: int) -> str:
-    return moment(PlatformTime(second * NANOS_PER_SECOND))
+def _second(second: int, zone: str) -> str:
+    return local_moment(PlatformTime(second * NANOS_PER_SECOND), zone)

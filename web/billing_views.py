@@ -7,14 +7,14 @@ import dataclasses
 from collections.abc import Sequence
 
 from podyard.base.clock import PlatformTime
-from podyard.base.money import minor_text
+from podyard.base.money import amount_text, minor_text
 from podyard.control.billing.accounts import USD
 from podyard.control.billing.explorer import Explored, Question
 from podyard.control.billing.snapshots import Snapshot
 from podyard.domain.account import Account
 from podyard.pricing import explore
 from podyard.pricing.explore import Booked, Bucket, Exact, Invoiced, Row, apportion
-from podyard.web.billing_common import CENT, dollars, height, short
+from podyard.web.billing_common import CENT, height, short
 from podyard.web.formats import number
 
 SERIES_MAX = 9  # and the others: ten colours
@@ -57,10 +57,7 @@ class View:
 
     def money(self, minor: int) -> str:
         """`$1,234.56`, `1,234.56 EUR`."""
-        if self.currency == USD and self.decimals == 2:
-            return dollars(minor)
-        units, dot, decimals = minor_text(abs(minor), self.decimals).partition(".")
-        return f"{'-' if minor < 0 else ''}{int(units):,}{dot}{decimals} {self.currency}"
+        return amount_text(self.plain(minor), self.currency)
 
     def plain(self, minor: int) -> str:
         """`1234.56`, for a file."""

@@ -14,15 +14,16 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from podyard.base.errors import Code, PodyardError
-from podyard.base.money import quantity_text, without_zeros
+from podyard.base.money import amount_text, money_text, nanos_from_decimal_text, price_text, quantity_text
 from podyard.control.billing import accounts, invoices
 from podyard.control.billing.invoice_document import DocumentLine, InvoiceDocument, from_json
 from podyard.db.unit_of_work import UnitOfWork
-from podyard.domain.invoice import hosts_text
+from podyard.domain.invoice import IssuedInvoice, hosts_text
 from podyard.domain.principal import Principal
 from podyard.domain.usage import PriceUnit
 from podyard.http import context
 from podyard.pricing.current_card import default_rate_card
+from podyard.web.invoice_text import facts
 from podyard.web.render import ConsoleRoute, fragment
 
 MARGIN_POINTS = 45
@@ -93,12 +94,14 @@ def pdf(request: Request, project: str, month: str) -> Response:
 
 def _sheet(request: Request, project: str, month: str) -> Sheet:
     caller = context.principal(request)
-    document, sha256 = context.read(request, lambda uow: document_of(uow, caller, project, month))
-    return sheet_of(document, sha256)
+    document, issued = context.read(request, lambda uow: document_of(uow, caller, project, month))
+    return sheet_of(document, issued)
 
 
-def document_of(uow: UnitOfWork, caller: Principal, project: str, month: str) -> tuple[InvoiceDocument, str | None]:
-    """The invoice's document and, once it is issued, its digest. Raises NOT_FOUND where there is nothing to invoice."""
+def document_of(
+    uow: UnitOfWork, caller: Principal, project: str, month: str
+) -> tuple[InvoiceDocument, IssuedInvoice | None]:
+    """The invoice's document and, once it is issued, what was. Raises NOT_FOUND where there is nothing to invoice."""
     try:
         issued = invoices.get(uow, caller, project, month)
     except PodyardError as error:
@@ -108,49 +111,46 @@ def document_of(uow: UnitOfWork, caller: Principal, project: str, month: str) ->
         if found.document is None:
             raise
         return found.document, None
-    return from_json(issued.document), issued.sha256
+    return from_json(issued.document), issued
 
 
-def sheet_of(document: InvoiceDocument, sha256: str | None) -> Sheet:
-    """`sha256` None: it is not issued yet."""
-    currency = document.currency
-    facts = [
-        ("Number", document.number),
-        ("Project", document.project),
-        ("Period", f"{document.period_start} to {document.period_end} ({document.time_zone})"),
-        ("As of", document.as_of),
-        ("Currency", currency if currency == "USD" else f"{currency}, {document.exchange_rate} per US dollar"),
-        ("Document", f"SHA-256 {sha256}" if sha256 is not None else "draft: not issued yet"),
-    ]
+def sheet_of(document: InvoiceDocument, issued: IssuedInvoice | None) -> Sheet:
+    """`issued` None: it is not issued yet."""
+    proof = "draft: not issued yet" if issued is None else f"SHA-256 {issued.sha256}"
     lines = Table(
         "What was used",
-        ("SKU", "Quantity", "Unit price in USD", f"Amount in {currency}"),
-        [_line(line) for line in document.lines],
+        ("SKU", "Quantity", "Unit price", "Amount"),
+        [_line(line, document, issued is None) for line in document.lines],
         1,
     )
-    kind = "Invoice" if sha256 is not None else "Draft of an invoice"
+    kind = "Draft of an invoice" if issued is None else "Invoice"
     return Sheet(
         title=f"{kind} {document.number}",
-        facts=facts,
-        tables=[lines, Table("Sum", ("Item", f"Amount in {currency}"), _sums(document), 1), *_corrections(document)],
-        total=f"{document.total} {currency}",
-        words=f"{in_words(document.total)} {currency}",
-        notes=_notes(document),
+        facts=[*facts(document, issued), ("Document", proof)],
+        tables=[lines, Table("Sum", ("Item", "Amount"), _sums(document), 1), *_corrections(document)],
+        total=amount_text(document.total, document.currency),
+        words=f"{in_words(document.total)} {document.currency}",
+        notes=_notes(document, issued is None),
         as_of=document.as_of,
     )
 
 
-def _line(line: DocumentLine) -> tuple[str, ...]:
-    marks = ("*" if line.estimated else "") + ("" if line.verified else "†")
+def _line(line: DocumentLine, document: InvoiceDocument, is_draft: bool) -> tuple[str, ...]:
+    marks = ("*" if line.estimated and is_draft else "") + ("" if line.verified else "†")
     quantity = quantity_text(line.quantity, PriceUnit(line.unit).plural)
     hosts = hosts_text(line.hosts_included, line.quantity, PriceUnit(line.unit))
     quantity += f", {hosts}" if hosts else ""
-    return (line.sku + marks, quantity, without_zeros(line.unit_price), line.amount)
+    return (
+        line.sku + marks,
+        quantity,
+        price_text(nanos_from_decimal_text(line.unit_price)),
+        amount_text(line.amount, document.currency),
+    )
 
 
 def _corrections(document: InvoiceDocument) -> list[Table]:
     """What each correction is made of."""
-    columns = ("Node and line", "Quantity", "Exactly, in USD")
+    columns = ("Node and line", "Quantity", "Amount")
     return [
         Table(
             f"Adjustment of {one.corrects_month}, before tax, credits and rounding",
@@ -159,7 +159,7 @@ def _corrections(document: InvoiceDocument) -> list[Table]:
                 (
                     f"{item.name.rpartition('/')[2]}: {item.line}",
                     quantity_text(item.quantity, PriceUnit(item.unit).plural),
-                    item.exact_usd,
+                    money_text(item.exact_usd),
                 )
                 for item in one.items
             ],
@@ -171,7 +171,7 @@ def _corrections(document: InvoiceDocument) -> list[Table]:
 
 
 def _sums(document: InvoiceDocument) -> list[tuple[str, str]]:
-    return [
+    rows = [
         *((f"Credit {credit.credit}", credit.amount) for credit in document.credits),
         ("Rounding error", document.rounding_error),
         ("Subtotal", document.subtotal),
@@ -179,11 +179,12 @@ def _sums(document: InvoiceDocument) -> list[tuple[str, str]]:
         *((f"Adjustment of {one.corrects_month}", one.amount) for one in document.adjustments),
         ("Total", document.total),
     ]
+    return [(name, amount_text(amount, document.currency)) for name, amount in rows]
 
 
-def _notes(document: InvoiceDocument) -> list[str]:
+def _notes(document: InvoiceDocument, is_draft: bool) -> list[str]:
     notes = []
-    if any(line.estimated for line in document.lines):
+    if is_draft and any(line.estimated for line in document.lines):
         notes.append("* An estimate: some of it was still in use.")
     if not all(line.verified for line in document.lines):
         notes.append("† The price is unverified: nobody has checked it against a document of its seller.")

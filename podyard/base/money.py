@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from fractions import Fraction
 
 NANOS_PER_UNIT = 1_000_000_000
@@ -18,6 +18,7 @@ SECONDS_PER_MONTH = 2_628_000
 SECONDS_PER_HOUR = 3_600
 _EXACT = re.compile(r"(-?\d+\.\d{2}\d*?)0+")
 MONEY_DECIMALS_MAX = 12  # of a text for people: no step costs less than that shows
+RATE_DIGITS_MAX = 40  # of an exchange rate: more than an account takes
 _PARTS_PER_UNIT = PARTS_PER_NANO * NANOS_PER_UNIT
 
 
@@ -87,6 +88,21 @@ def money_text(amount: Amount | Fraction | Decimal | str) -> str:
     while 0 < abs(exact) * 10 ** (decimals - 1) < 1 and decimals < MONEY_DECIMALS_MAX:
         decimals += 1
     return _dollars(round_half_up(exact.numerator * 10**decimals, exact.denominator), decimals)
+
+
+def amount_text(text: str, currency: str) -> str:
+    """An amount of an invoice for people, with its own decimals: `$14,407.54`, `14,407.54 EUR`, `2,181,000 JPY`."""
+    grouped = f"{Decimal(text.removeprefix('-')):,f}"
+    sign = "-" if text.startswith("-") else ""
+    return f"{sign}${grouped}" if currency == "USD" else f"{sign}{grouped} {currency}"
+
+
+def rate_text(rate: str, currency: str, month: str) -> str:
+    """An exchange rate in words: `1 USD = 151.37 JPY (rate of 2026-03)`."""
+    exact = Fraction(rate)
+    with localcontext(prec=RATE_DIGITS_MAX):
+        decimal = Decimal(exact.numerator) / exact.denominator
+    return f"1 USD = {decimal:,f} {currency} (rate of {month})"
 
 
 def price_text(nanos: int) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO
 
 import click
 
 from podyard.base.durations import duration_for_people
-from podyard.base.money import money_text, nanos_from_decimal_text, price_text, without_zeros
+from podyard.base.money import amount_text, money_text, nanos_from_decimal_text, price_text, without_zeros
 from podyard.cli import bill_invoice, credit_note, export
 from podyard.cli.options import client_of, output_option, project_options, target_options
 from podyard.cli.output import emit, say
@@ -110,13 +110,13 @@ def explore(data: str | None, project: str | None, output: str, **given: Any) ->
         emit(found, output)
         return
     net, currency = found["total"]["net"], found["currency"]
-    kind = "|usd" if currency == "USD" else ""
-    sums = {name.upper(): f"{name}{kind}" for name in ("gross", "credits", "net")}
-    emit(found["rows"], output, {found["groupBy"].upper(): "group", **sums})
+    sums = {name.upper(): name for name in ("gross", "credits", "net")}
+    rows, bars = ([_in_currency(row, currency, sums.values()) for row in found[part]] for part in ("rows", "bars"))
+    emit(rows, output, {found["groupBy"].upper(): "group", **sums})
     if given["bucket"] is not None:
         click.echo()
-        emit(found["bars"], output, {found["bucket"].upper(): "name", **sums})
-    total = money_text(net) if kind else f"{net} {currency}"
+        emit(bars, output, {found["bucket"].upper(): "name", **sums})
+    total = _in_currency({"net": net}, currency, ["net"])["net"]
     click.echo(f"Total {total} from {found['firstDay']} to {found['lastDay']} as of {found['asOf']}")
 
 
@@ -149,6 +149,14 @@ def _lines(file: BinaryIO) -> Iterator[bytes]:
             rest = file.readline(LINE_BYTES_MAX + 1)
         if line.strip():
             yield line
+
+
+def _in_currency(row: dict[str, Any], currency: str, names: Iterable[str]) -> dict[str, Any]:
+    """Other currencies than US dollars are those of invoices, whose amounts are rounded already."""
+    return {
+        **row,
+        **{name: money_text(row[name]) if currency == "USD" else amount_text(row[name], currency) for name in names},
+    }
 
 
 def _price(text: str) -> str:

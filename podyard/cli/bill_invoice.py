@@ -8,7 +8,15 @@ from urllib.parse import quote
 import click
 
 from podyard.base.errors import Code, PodyardError
-from podyard.base.money import money_text, nanos_from_decimal_text, price_text, quantity_text, without_zeros
+from podyard.base.money import (
+    amount_text,
+    money_text,
+    nanos_from_decimal_text,
+    price_text,
+    quantity_text,
+    rate_text,
+    without_zeros,
+)
 from podyard.cli.client import Client
 from podyard.cli.credit_note import end_credit
 from podyard.cli.options import client_of, output_option, pairs, project_options
@@ -20,7 +28,7 @@ _LINES = {
     "LINE": "id",
     "QUANTITY": "shown",
     "UNIT_PRICE": "unitPrice",
-    "EXACT_USD": "exactUsd",
+    "USD": "exactUsd|usd",
     "AMOUNT": "amount",
 }
 _INVOICES = {
@@ -36,10 +44,10 @@ _RECORDS = {
     "END": "endTime",
     "SECONDS": "seconds",
     "UNITS": "units",
-    "AMOUNT": "amount",
+    "AMOUNT": "amount|usd",
 }
 _SUMS = {"ITEM": "item", "AMOUNT": "amount"}
-_ITEMS = {"NODE": "node", "LINE": "line", "QUANTITY": "shown", "EXACTLY_USD": "exactUsd"}
+_ITEMS = {"NODE": "node", "LINE": "line", "QUANTITY": "shown", "USD": "exactUsd|usd"}
 _CREDITS = {
     "CREDIT": "credit",
     "AMOUNT": "amount|usd",
@@ -93,7 +101,10 @@ def invoice(data: str | None, project: str | None, month: str | None, is_list: b
     if is_list:
         if month is not None:
             raise click.UsageError("--list shows all invoices: leave MONTH out")
-        emit(client.call("GET", f"{client.project_path()}/invoices")["invoices"], output, _INVOICES)
+        listed = client.call("GET", f"{client.project_path()}/invoices")["invoices"]
+        if output == "table":
+            listed = [{**one, "total": amount_text(one["total"], one["currency"])} for one in listed]
+        emit(listed, output, _INVOICES)
         return
     found = _find_issued(client, month) or client.call("GET", f"{client.project_path()}/invoices:preview", month=month)
     _show(found, output)
@@ -162,8 +173,7 @@ def _show(found: dict[str, Any], output: str) -> None:
         say(f"{found['month']}: nothing to invoice")
     else:
         document = found["invoice"]
-        lines = document["lines"]
-        emit([{**line, "shown": _quantity(line)} for line in lines], output, _LINES)
+        emit([_line(line, document["currency"]) for line in document["lines"]], output, _LINES)
         click.echo()
         emit(_sums(document), output, _SUMS)
         for one in document["adjustments"]:
@@ -173,7 +183,14 @@ def _show(found: dict[str, Any], output: str) -> None:
                 emit(rows, output, _ITEMS)
         for reason in found.get("held", [f"{one['seconds']} s of {one['name']}" for one in document["held"]]):
             say(f"not billed, since it has no price: {reason}")
+        if document["currency"] != "USD":
+            click.echo(rate_text(document["exchangeRate"], document["currency"], document["month"]))
         click.echo(f"{document['number']} {found['state']} in {document['currency']} as of {document['asOf']}")
+
+
+def _line(line: dict[str, Any], currency: str) -> dict[str, Any]:
+    price = price_text(nanos_from_decimal_text(line["unitPrice"]))
+    return {**line, "shown": _quantity(line), "unitPrice": price, "amount": amount_text(line["amount"], currency)}
 
 
 def _quantity(line: dict[str, Any]) -> str:
@@ -190,7 +207,7 @@ def _sums(document: dict[str, Any]) -> list[dict[str, str]]:
     corrections = [(f"adjustment of {item['correctsMonth']}", item["amount"]) for item in document["adjustments"]]
     names = (("rounding error", "roundingError"), ("subtotal", "subtotal"), ("tax", "tax"))
     rows = [*credits, *((text, document[key]) for text, key in names), *corrections, ("total", document["total"])]
-    return [{"item": text, "amount": amount} for text, amount in rows]
+    return [{"item": text, "amount": amount_text(amount, document["currency"])} for text, amount in rows]
 
 
 @click.group()

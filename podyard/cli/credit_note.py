@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from podyard.base.money import amount_text
 from podyard.cli.options import client_of, output_option, project_options
 from podyard.cli.output import emit
 
@@ -79,4 +80,4 @@ def _create(data: str | None, project: str | None, output: str, given: dict[str,
 
 def _row(note: dict[str, Any]) -> dict[str, Any]:
     subject = next(name for name in ("month", "commitment", "credit") if name in note)
-    return {**note, "of": note[subject]}
+    return {**note, "of": note[subject], "amount": amount_text(note["amount"], note["currency"])}

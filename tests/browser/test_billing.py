@@ -20,7 +20,7 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select
 
 from podyard.api.app import create_app
-from podyard.base.money import money_text
+from podyard.base.money import amount_text, money_text
 from podyard.domain.fleet_file import instant_fleet
 from podyard.settings import from_environment
 from podyard.testing.server import serving
@@ -257,13 +257,15 @@ def test_a_filter_and_an_hour_that_comes_twice_are_in_the_address(browser: Brows
 def test_a_line_is_explained_down_to_seconds_and_events(browser: Browser, lived: Console) -> None:
     document = lived.ok("GET", f"{HERE}/invoices/2026-03")["invoice"]
     browser.open(f"{BILLING}/invoices/2026-03")
-    assert browser.text("#total") == document["total"]
+    assert browser.text("#total") == amount_text(document["total"], "USD")
     line = next(line for line in document["lines"] if line["sku"] == "tpu-v2-32/us-central1/on-demand")
     browser.one(f"a[href*='{line['sku'].replace('/', '%2F')}']").click()
     browser.until(lambda: browser.all("#exact"), 10, "the explanation")
-    assert money(browser.text("#exact")) == Decimal(line["exactUsd"])
+    assert browser.text("#exact") == money_text(line["exactUsd"])
+    assert browser.one("#exact").get_attribute("title") == f"${line['exactUsd']} exactly"
     seconds = [int(cell.text.replace(",", "")) for cell in browser.all("#parts tbody td:nth-child(4)")]
-    amounts = [Decimal(cell.text) for cell in browser.all("#parts tbody td:last-child")]
+    exact = [cell.get_attribute("title") for cell in browser.all("#parts tbody td:last-child span")]
+    amounts = [Decimal(title.removeprefix("$").removesuffix(" exactly")) for title in exact]
     assert sum(seconds) == line["seconds"] and sum(amounts) == Decimal(line["exactUsd"])
     known = {event["id"] for event in lived.ok("GET", f"{HERE}/events?pageSize=1000")["events"]}
     shown = [cell.text for cell in browser.all("tbody th code")]

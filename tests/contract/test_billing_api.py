@@ -351,7 +351,7 @@ def test_the_commands_do_the_same(yard: Yard, podyard: Callable[..., str]) -> No
     assert "an outage" in notes and "moved away" in notes and "a mistake" in notes
     podyard("bill", "credit-note", "create", "2026-03", "999999", "--reason", "x", code=1)
     assert "999999" not in podyard("bill", "credit-note", "list")
-    assert "-8.00" in issued
+    assert "-$8.00" in issued
     assert "744 device-hours" in issued
     assert "demo-2026-03" in podyard("bill", "invoice", "--list")
     podyard("bill", "invoice", "2026-03", "--list", code=2)
