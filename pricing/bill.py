@@ -287,5 +287,10 @@ def _admit(events: Iterable[UsageEvent], grouped: bool) -> Iterator[Admitted]:
     if not grouped:
         yield admit(events)
         return
-    for _, history in itertools.groupby(events, key=lambda event: event.resource_id):
-        yield admit(history)
+    for resource_id, found in itertools.groupby(events, key=lambda event: event.resource_id):
+        history = list(found)
+        in_order = all(a.seq < b.seq for a, b in itertools.pairwise(history))
+        if in_order and len({event.event_id for event in history}) == len(history):
+            yield Admitted({resource_id: clamp(history)}, ())  # nothing comes twice
+        else:
+            yield admit(history)

@@ -13,13 +13,12 @@ from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.durations import duration_for_people
 from podyard.base.errors import PodyardError, invalid
 from podyard.base.money import Amount, money_text
-from podyard.control.billing import accounts, costs, dashboard, explorer
-from podyard.control.billing.costs import Costs, JobCost, NodeCost, TermsChange, WhatIf
+from podyard.control.billing import accounts, costs, dashboard, explorer, snapshots
+from podyard.control.billing.costs import Costs, JobCost, Needed, NodeCost, TermsChange, WhatIf
 from podyard.control.billing.dashboard import IDLE_HINT_SECONDS, Efficiency
 from podyard.control.billing.snapshots import Snapshot
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.node import UsageClass
-from podyard.domain.principal import Principal
 from podyard.hardware.accelerator_types import parse
 from podyard.http import context
 from podyard.pricing import explore
@@ -45,9 +44,10 @@ router = APIRouter(route_class=ConsoleRoute)
 @router.get("/runs")
 @stream("runs")
 def runs(request: Request, project: str) -> Response:
-    found, month, worked = _costs(request, project)
+    found, month, worked = _costs(request, project, Needed.JOBS)
     jobs, numbers = pages(request, list(reversed(worked.jobs)), RUNS_SHOWN)
-    idle = Amount(sum(node.idle.amount.parts for node in worked.nodes))
+    shared = (node.idle.amount.parts for node in worked.nodes if node.idle.seconds < node.share.seconds)
+    idle = Amount(sum(shared))
     return page(
         request,
         "billing_runs.html",
@@ -63,19 +63,16 @@ def runs(request: Request, project: str) -> Response:
     )
 
 
-def _costs(request: Request, project: str) -> tuple[Snapshot, str, Costs]:
+def _costs(request: Request, project: str, needed: Needed) -> tuple[Snapshot, str, Costs]:
+    """Without the project's whole bill: few of its nodes may have anything to do with this."""
     caller = context.principal(request)
 
-    def body(uow: UnitOfWork, found: Snapshot) -> tuple[Snapshot, str, Costs]:
+    def body(uow: UnitOfWork) -> tuple[Snapshot, str, Costs]:
+        found = snapshots.without_use(uow, caller, project)
         month = month_of(request, found)
-        return found, month, _cached_costs(uow, found, caller, month)
+        return found, month, costs.costs(uow, default_rate_card(), caller, project, month, needed)
 
-    return read(request, project, body)
-
-
-def _cached_costs(uow: UnitOfWork, found: Snapshot, caller: Principal, month: str) -> Costs:
-    card = default_rate_card()
-    return make_once(found, ("costs", month), lambda: costs.costs(uow, card, caller, found.project, month))[1]
+    return context.read(request, body)
 
 
 def _job(job: JobCost, project: str) -> dict[str, Any]:
@@ -169,17 +166,12 @@ def _share(row: Efficiency) -> float:
 @router.get("/spot")
 @stream("spot")
 def spot(request: Request, project: str) -> Response:
-    caller = context.principal(request)
-
-    def body(uow: UnitOfWork, found: Snapshot) -> tuple[Snapshot, str, Costs, Sequence[tuple[PlatformTime, str, str]]]:
-        month = month_of(request, found)
-        worked = _cached_costs(uow, found, caller, month)
-        return found, month, worked, dashboard.preemptions(uow, found, month)
-
-    found, month, worked, taken = read(request, project, body)
+    found, month, worked = _costs(request, project, Needed.SPOT)
+    taken = context.read(request, lambda uow: dashboard.preemptions(uow, found, month))
     jobs = [job for job in worked.jobs if job.saving is not None]
-    idle = [node for node in worked.nodes if node.idle_on_demand is not None and node.idle.seconds]
+    idle = sorted((node for node in worked.nodes if node.idle_saved), key=lambda node: -node.idle_saved)
     shown, numbers = pages(request, jobs)
+    others, of_nodes = pages(request, idle, query="nodes")
     return page(
         request,
         "billing_spot.html",
@@ -189,7 +181,8 @@ def spot(request: Request, project: str) -> Response:
         months=months_of(found),
         jobs=[_saving_of(job, project) for job in shown],
         pages=numbers,
-        nodes=[_idle_saved(node) for node in idle],
+        nodes=[_idle_saved(node) for node in others],
+        of_nodes=of_nodes,
         saved=_dollars(
             sum((job.saving or Fraction(0) for job in jobs), sum((node.idle_saved for node in idle), Fraction(0)))
         ),

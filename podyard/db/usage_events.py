@@ -6,7 +6,7 @@ import functools
 import itertools
 import json
 import operator
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import BigInteger, Select, Text, bindparam, cast, func, select, text, type_coerce, union
@@ -69,9 +69,15 @@ _SINCE = (
     .order_by(_E.seq)
 )
 _USED_SINCE = union(
-    select(_E.resource_key.label("key")).where(_OF_PROJECT, _E.at >= bindparam("start", type_=_E.at.type)),
+    select(_E.resource_key.label("key")).where(
+        _OF_PROJECT,
+        _E.at >= bindparam("start", type_=_E.at.type),
+        _E.usage_class.in_(bindparam("classes", expanding=True)),
+    ),
     select(nodes.c.node_key).where(
-        nodes.c.project == bindparam("project"), nodes.c.state.in_(sorted(BILLABLE_NODE_STATES))
+        nodes.c.project == bindparam("project"),
+        nodes.c.state.in_(sorted(BILLABLE_NODE_STATES)),
+        nodes.c.usage_class.in_(bindparam("classes", expanding=True)),
     ),
 )
 _PREEMPTIONS = (
@@ -93,8 +99,9 @@ def events(
     """Resource by resource, as `pricing.bill.compute` takes them; of these `keys` only, or up to number `last_seq`."""
     query = _EVENTS if last_seq is None else _EVENTS.where(_E.seq <= last_seq)
     for part in _queries(query, keys):
-        for row in uow.execute(part, {"project": project}):
-            yield UsageEvent(row.event_id, row.resource_key, row.resource_seq, row.state, row.at)
+        rows: Iterable[Any] = uow.execute(part, {"project": project})
+        for row in rows:
+            yield UsageEvent(*row)
 
 
 def first_events(uow: UnitOfWork, project: str, keys: Sequence[str], most: int) -> list[UsageEvent]:
@@ -153,10 +160,13 @@ def any_since(uow: UnitOfWork, project: str, since: int, as_of: PlatformTime) ->
     return any(row.project == project for row in uow.execute(_SINCE, {"since": since, "as_of": as_of}))
 
 
-def keys_used_since(uow: UnitOfWork, project: str, start: PlatformTime) -> list[str]:
+def keys_used_since(
+    uow: UnitOfWork, project: str, start: PlatformTime, classes: Collection[UsageClass] = tuple(UsageClass)
+) -> list[str]:
     """The nodes that can have used any second since then, in order of their keys: those that have changed since, and
-    those that are READY now, since before it perhaps. All that others have used is older."""
-    return sorted(row.key for row in uow.execute(_USED_SINCE, {"project": project, "start": start}))
+    those that are READY now, since before it perhaps. All that others have used is older. Of these usage classes."""
+    bound = {"project": project, "start": start, "classes": sorted(classes)}
+    return sorted(row.key for row in uow.execute(_USED_SINCE, bound))
 
 
 def preemptions(

@@ -131,6 +131,15 @@ def snapshot(uow: UnitOfWork, card: RateCard, principal: Principal, project: str
     )
 
 
+def without_use(uow: UnitOfWork, principal: Principal, project: str) -> Snapshot:
+    """The account and the moment only, for pages that meter what they show."""
+    accounts.require_to_view(uow, principal, project, "costs")
+    account = accounts.of(uow, project)
+    return Snapshot(
+        project, uow.now, account, bills.terms_of(uow, account), {}, {}, (), (), (), (), {}, {}, {}, OrderedDict()
+    )
+
+
 def rates(found: Snapshot) -> Mapping[str, int]:
     """What each node that is in use costs now with its hosts, in parts per second, before commitments; by name, then
     key."""
