@@ -42,6 +42,7 @@ from podyard.pricing.sku import RateCard
 
 Reported = Mapping[int, tuple[int, float]]  # as of `job_history.steps_of_project`, of one job
 NOTHING = Share(0, Amount())
+_DEARER = "on-demand:"  # before the key of a node that can be taken back
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -203,12 +204,17 @@ def costs(
         keys = _keys(uow, project, spans, window, needed)
     facts = bills.billed_nodes(uow, card, project, keys)
     resources = resources_of(card, facts)
-    is_part = keys is not None
-    charges = _charges(uow, project, resources, terms, window, few=is_part)
+    dearer, is_part = _on_demand(card, facts, resources), keys is not None
+    if terms.commitments:  # they are of on-demand SKUs, and would cover these too
+        charges = _charges(uow, project, resources, terms, window)
+        charges += _charges(uow, project, dearer, Terms(), window)
+    else:
+        charges = _charges(uow, project, {**resources, **dearer}, terms, window, few=is_part)
+    instead = [charge for charge in charges if charge.resource_id in dearer]
+    charges = [charge for charge in charges if charge.resource_id not in dearer]
     own = total(charge for charge in charges if charge.resource_id.startswith(OWN))
     shares = _attribute(charges, spans, resources, uow.now)
-    dearer = _on_demand(card, facts, resources)
-    on_demand = _attribute(_charges(uow, project, dearer, Terms(), window, few=is_part), spans, dearer, uow.now)
+    on_demand = _attribute(instead, spans, dearer, uow.now)
     nodes = [
         NodeCost(
             facts[key].name,
@@ -301,8 +307,8 @@ def _attribute(
 def _on_demand(
     card: RateCard, facts: Mapping[str, BilledNode], resources: Mapping[str, Resource]
 ) -> dict[str, Resource]:
-    """The nodes that can be taken back, as they would be sold on demand; those without such a price are left out. The
-    free first minute stays theirs: what was not charged is not saved either."""
+    """For each node that can be taken back, a resource of the same events that is sold on demand; those without such a
+    price are left out. The free first minute stays theirs: what was not charged is not saved either."""
     found = {}
     sold: dict[tuple[str, str, bool], Resource] = {}  # many nodes are of one kind
     for key, node in facts.items():
@@ -313,7 +319,14 @@ def _on_demand(
             sold[kind] = resource_of(card, dataclasses.replace(node, usage_class=UsageClass.ON_DEMAND))
         if sold[kind].sku is not None:
             own = resources[key]
-            found[key] = dataclasses.replace(own, sku=sold[kind].sku, quantity=sold[kind].quantity, held_because="")
+            found[_DEARER + key] = dataclasses.replace(
+                own,
+                resource_id=_DEARER + key,
+                sku=sold[kind].sku,
+                quantity=sold[kind].quantity,
+                held_because="",
+                node=own.source,
+            )
     return found
 
 
