@@ -48,7 +48,7 @@ class LabelsAnswer(TypedDict):
 
 
 class NodeUsageAnswer(TypedDict):
-    """Amounts and prices are decimal numbers as strings. `heldBecause`: why there is no price. `labels`: those that its
+    """Amounts and prices are decimal numbers as strings. `heldBecause`: why there is no price; `waivedBecause`: why seconds are free. `labels`: those that its
     use counts under, by time. `host`: one of the node's host VMs, where they are charged apart; `amount` is with all of
     them."""
 
@@ -59,6 +59,7 @@ class NodeUsageAnswer(TypedDict):
     usage: str
     seconds: int
     waivedSeconds: int
+    waivedBecause: NotRequired[str]
     estimated: bool
     labels: list[LabelsAnswer]
     createdBy: NotRequired[str]
@@ -211,6 +212,8 @@ def to_api_usage(node: usages.NodeUsage) -> NodeUsageAnswer:
         ],
         "amount": node.amount.text(AMOUNT_DECIMALS),
     }
+    if node.waived_because:
+        answer["waivedBecause"] = node.waived_because
     if node.created_by:
         answer["createdBy"] = node.created_by
     if node.sku_id is not None and node.price_nanos_per_hour is not None:

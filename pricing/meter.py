@@ -44,7 +44,8 @@ class Metered:
     """What one resource used up to `as_of`.
 
     `ranges` are disjoint, ascending ranges of billed POSIX seconds. `padding` are seconds that a minimum adds, priced
-    as if they followed the run. `waived_seconds` were used and are free (R3). `open_since`: the resource is billable
+    as if they followed the run. `waived_seconds` were used and are free (R3): they are touched by a
+    period of `waived_nanos`. `open_since`: the resource is billable
     since then and still was at `as_of`, so everything of that period is an estimate.
     """
 
@@ -52,6 +53,7 @@ class Metered:
     ranges: tuple[range, ...]
     padding: tuple[range, ...] = ()
     waived_seconds: int = 0
+    waived_nanos: int = 0
     open_since: PlatformTime | None = None
 
     @property
@@ -123,10 +125,11 @@ class _Period:
 def meter_resource(resource_id: str, events: Sequence[UsageEvent], policy: MeterPolicy, as_of: PlatformTime) -> Metered:
     """Billed seconds of one resource up to `as_of`; `events` as `admit` orders them."""
     charged = _periods(events, policy, as_of)
-    waived = 0
+    waived = nanos = 0
     first = next((period for period in charged if period.interval.start != period.interval.end), None)
     if first is not None and _is_free(first, policy):
         waived = len(first.interval.touched_seconds())
+        nanos = first.interval.end.nanos_since(first.interval.start)
         charged.remove(first)
     last = charged[-1] if charged else None
     return Metered(
@@ -134,6 +137,7 @@ def meter_resource(resource_id: str, events: Sequence[UsageEvent], policy: Meter
         ranges=tuple(union_of_seconds(period.interval.touched_seconds() for period in charged)),
         padding=tuple(_padding(charged, policy)) if policy.minimum_run_seconds else (),
         waived_seconds=waived,
+        waived_nanos=nanos,
         open_since=last.interval.start if last is not None and last.ended_by is None else None,
     )
 

@@ -60,6 +60,9 @@ def show(data: str | None, project: str | None, location: str | None, node: str 
     for item in found["nodes"]:
         if "heldBecause" in item.get("host", {}):
             say(f"not billed, since it has no price: hosts of {item['node']}: {item['host']['heldBecause']}")
+    for item in found["nodes"]:
+        if "waivedBecause" in item:
+            click.echo(f"{item['node'].rsplit('/', 1)[-1]}: {item['waivedSeconds']} s are {item['waivedBecause']}")
     total = f"Total {duration_for_people(found['seconds'])}, {money_text(found['amount'])} as of {found['asOf']}"
     click.echo(f"{total} (exactly {found['seconds']} s, ${without_zeros(found['amount'])})")
 

@@ -76,7 +76,7 @@ def streamed(yard: Console, path: str) -> Iterator[tuple[httpx.Response, Iterato
 SKU = "tpu-v2-device/us-central1/on-demand"
 LINE = urlencode({"id": f"{SKU}@4.50"})
 HELD_PAGES = (
-    "", "/explorer", "/explorer?by=invoice", "/runs", "/idle", "/spot", "/commitments", "/budgets",
+    "", "/explorer", "/explorer?by=invoice", "/idle", "/commitments", "/budgets",
     "/what-if?usage=spot", "/invoices/2026-03", f"/invoices/2026-03/line?{LINE}",
 )  # fmt: skip
 REFUSED = {
@@ -144,7 +144,7 @@ def test_strangers_are_refused_at_once(yard: Console, held: Held) -> None:
 def test_threads_take_short_turns_while_a_bill_is_made_and_no_longer(yard: Console, held: Held) -> None:
     usual = sys.getswitchinterval()
     assert usual > billing_turns.TURN_SECONDS
-    with streamed(yard, "/idle") as (_, one), streamed(yard, "/runs") as (_, two):
+    with streamed(yard, "/idle") as (_, one), streamed(yard, "/explorer") as (_, two):
         assert next(one) and next(two)
         assert sys.getswitchinterval() == pytest.approx(billing_turns.TURN_SECONDS)
         held.free.set()

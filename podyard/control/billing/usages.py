@@ -37,6 +37,7 @@ class NodeUsage:
     usage_class: UsageClass
     seconds: int
     waived_seconds: int
+    waived_because: str
     estimated: bool
     created_by: str
     labels: Sequence[LabelPeriod]
@@ -117,6 +118,7 @@ def _node_usage(card: RateCard, node: BilledNode, history: Sequence[UsageEvent],
         usage_class=node.usage_class,
         seconds=metered.seconds,
         waived_seconds=metered.waived_seconds,
+        waived_because=_why_free(metered.waived_nanos) if metered.waived_seconds else "",
         estimated=metered.is_estimated,
         created_by=node.created_by,
         labels=node.labels,
@@ -134,6 +136,10 @@ def _node_usage(card: RateCard, node: BilledNode, history: Sequence[UsageEvent],
         host_held_because=next((held.reason for held in held_hosts), None),
         host_amount=total(record for one in of_hosts for record in one.rated.records),
     )
+
+
+def _why_free(nanos: int) -> str:
+    return f"free: preempted {nanos // NANOS_PER_SECOND} s after it became READY"
 
 
 def _price_at(resource: Resource, moment: PlatformTime) -> int | None:

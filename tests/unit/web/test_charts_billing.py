@@ -6,8 +6,9 @@ import re
 
 import pytest
 
+from podyard.base.money import amount_text, minor_text
 from podyard.web import charts
-from podyard.web.billing_common import cents, dollars, exactly, short
+from podyard.web.billing_common import cents, exactly, short
 from podyard.web.charts import ChartPoint, Outlook
 from tests.unit.web.test_charts import parsed
 
@@ -77,7 +78,12 @@ def test_an_outlook_without_use_is_drawn(points: list[ChartPoint]) -> None:
 
 def test_amounts_read_as_money() -> None:
     cent = 2_628_000 * 10**7
-    assert [dollars(n) for n in (0, 5, -5, 123456789)] == ["$0.00", "$0.05", "-$0.05", "$1,234,567.89"]
+    assert [amount_text(minor_text(n, 2), "USD") for n in (0, 5, -5, 123456789)] == [
+        "$0.00",
+        "$0.05",
+        "-$0.05",
+        "$1,234,567.89",
+    ]
     assert cents(cent // 2) == "$0.005" and cents(-cent // 2) == "-$0.005" and cents(12345 * cent) == "$123.45"
     assert exactly(cent) == "0.010000000000"
     assert [short(v) for v in (0, 999, 1500, -2_500_000)] == ["$0", "$999", "$1.5k", "-$2.5M"]
