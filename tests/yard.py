@@ -94,7 +94,8 @@ def open_yard(
     """`routers`: those of the siblings of the API, such as the console's."""
     settings = from_environment({"PODYARD_DATA": str(data), "PODYARD_CLOCK": clock_mode})
     clock = ManualClock(START)
-    write_empty_database(data / "podyard.db")
+    if not (data / "podyard.db").exists():  # else it is a copy of the folder of another yard
+        write_empty_database(data / "podyard.db")
     database = Database(settings.database_url, clock)
     prepare(settings, database)
     emulated = fleet or instant_fleet()

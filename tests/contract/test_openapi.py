@@ -25,8 +25,8 @@ from podyard.base.clock import ManualClock
 from podyard.db.unit_of_work import Database
 from podyard.domain.fleet_file import instant_fleet
 from podyard.settings import from_environment
-from tests.contract.world import DOCUMENT, OPERATIONS, World
-from tests.yard import START, open_yard
+from tests.contract.world import DOCUMENT, OPERATIONS, World, open_copy
+from tests.yard import START
 
 EXAMPLES = int(os.environ.get("PODYARD_FUZZ_EXAMPLES", "12"))  # of each operation
 TURN_EVERY = 10  # requests, after which the loop turns once
@@ -55,15 +55,15 @@ def _led(body: Any, right: Mapping[str, Any]) -> Any:
 
 
 @pytest.fixture(scope="module")
-def worlds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """Gives the world, a new one when the one before was changed by requests."""
+def worlds(prepared_world: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Gives the world, a new one when requests are going to change it."""
     with contextlib.ExitStack() as stack:
         found: list[World] = []
 
         def world(changed: bool) -> World:
             if changed or not found:
                 stack.close()
-                found[:] = [World(stack.enter_context(open_yard(tmp_path_factory.mktemp("world"))))]
+                found[:] = [stack.enter_context(open_copy(prepared_world, tmp_path_factory.mktemp("world")))]
             return found[0]
 
         yield world

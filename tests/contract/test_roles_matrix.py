@@ -7,6 +7,7 @@ that nobody has put into the table.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -14,8 +15,7 @@ import pytest
 
 from podyard.domain.credential import SECONDS_PER_DAY
 from podyard.http.guard import PRINCIPAL_CACHE_SECONDS
-from tests.contract.world import OPERATIONS, World
-from tests.yard import open_yard
+from tests.contract.world import OPERATIONS, World, open_copy
 
 BOSS = "boss@corp.example"  # owns demo; another person has taken this name in project `other`
 NEEDS = {
@@ -67,9 +67,9 @@ def need_of(name: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with open_yard(tmp_path_factory.mktemp("world")) as yard:
-        yield World(yard)
+def world(prepared_world: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with open_copy(prepared_world, tmp_path_factory.mktemp("world")) as found:
+        yield found
 
 
 def _token(world: World, email: str, project: str, role: str, **more: Any) -> dict[str, Any]:
@@ -97,9 +97,8 @@ def test_every_operation_is_in_the_table_once() -> None:
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_a_role_may_do_what_the_table_says_and_nothing_else(role: str, tmp_path: Any) -> None:
-    with open_yard(tmp_path) as yard:
-        world = World(yard)
+def test_a_role_may_do_what_the_table_says_and_nothing_else(role: str, prepared_world: World, tmp_path: Path) -> None:
+    with open_copy(prepared_world, tmp_path) as world:
         token = _token(world, "ann@corp.example", "demo", role)["token"]
         wrong = []
         for name in sorted(OPERATIONS, key=_by_reading):

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
 
 from podyard.api import openapi
 from podyard.api.app import OWN_ROUTERS
 from tests.unit.control.gang import Gang, bearer
-from tests.yard import ZONE, Yard
+from tests.yard import ZONE, Yard, open_yard
 
 DOCUMENT = openapi.document(OWN_ROUTERS)
 OPERATIONS = {
@@ -91,6 +96,12 @@ class World:
             "topology": "2x2",
         }
 
+    def copy_into(self, yard: Yard) -> World:
+        """The same world in a yard on a copy of its folder."""
+        found = copy.copy(self)
+        found.yard, found.gang = yard, self.gang.copy_into(yard)
+        return found
+
     def fence(self, path: str) -> int:
         return int(self.replica["fence"] if "/replicas/" in path else self.gang.fence)
 
@@ -105,3 +116,11 @@ class World:
         if "/agents/" in path:
             return self.agent_headers
         return bearer(self.replica) if "/replicas/" in path else dict(self.yard.http.headers)
+
+
+@contextlib.contextmanager
+def open_copy(prepared: World, data: Path) -> Iterator[World]:
+    """A world like the prepared one, in half the time that making it takes. Nobody may serve the prepared one."""
+    shutil.copytree(prepared.yard.data, data, dirs_exist_ok=True)
+    with open_yard(data) as yard:
+        yield prepared.copy_into(yard)

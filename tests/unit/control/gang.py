@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from typing import Any
 
@@ -14,12 +15,21 @@ class Gang:
     """A pretended agent with the replicas that it is told to run."""
 
     def __init__(self, yard: Yard) -> None:
+        self._reach(yard)
+        self.fence, self.lease_seconds = 0, 0.0
+        self.register()
+
+    def _reach(self, yard: Yard) -> None:
         self.yard = yard
         token = (yard.data / "agent-local.token").read_text().strip()
         self._http = httpx.Client(base_url=yard.url, headers={"Authorization": f"Bearer {token}"}, verify=False)
         yard.others.append(self._http)
-        self.fence, self.lease_seconds = 0, 0.0
-        self.register()
+
+    def copy_into(self, yard: Yard) -> Gang:
+        """The same agent in a copy of the yard."""
+        found = copy.copy(self)
+        found._reach(yard)
+        return found
 
     def register(self, replicas_max: int = 4) -> None:
         body = {"replicasMax": replicas_max, "hostsMax": 4, "bindAddress": "127.0.0.1", "pid": 1}
