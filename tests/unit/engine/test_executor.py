@@ -35,8 +35,8 @@ def run_alone(spec: ReplicaSpec, root: Path, resume: int | None = None, stop_aft
 
 
 @pytest.mark.slow
-def test_a_run_reports_every_step_its_checkpoints_and_its_result(tmp_path: Path) -> None:
-    recorder = run_alone(spec_of(checkpoint_every_steps=2), tmp_path)
+def test_a_run_reports_every_step_its_checkpoints_and_its_result(tmp_path: Path, cache: str) -> None:
+    recorder = run_alone(spec_of(checkpoint_every_steps=2, compilation_cache=cache), tmp_path)
     assert [step for step, *_ in recorder.steps] == [1, 2, 3, 4, 5]
     assert all(loss > 0 and 0 <= accuracy <= 1 for _, loss, accuracy, _, _ in recorder.steps)
     assert all(wall > 0 and 1e-3 < modelled < 1e-2 for *_, wall, modelled in recorder.steps)
@@ -48,8 +48,8 @@ def test_a_run_reports_every_step_its_checkpoints_and_its_result(tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_a_resumed_run_ends_in_the_bits_of_an_undisturbed_one(tmp_path: Path) -> None:
-    spec = spec_of(steps=60, global_batch=64, checkpoint_every_steps=10)
+def test_a_resumed_run_ends_in_the_bits_of_an_undisturbed_one(tmp_path: Path, cache: str) -> None:
+    spec = spec_of(steps=60, global_batch=64, checkpoint_every_steps=10, compilation_cache=cache)
     whole = run_alone(spec, tmp_path / "whole")
     stopped = run_alone(spec, tmp_path / "cut", stop_after=37)
     assert stopped.result is None and stopped.checkpoints[-1][0] == 30
@@ -61,8 +61,8 @@ def test_a_resumed_run_ends_in_the_bits_of_an_undisturbed_one(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_a_torn_checkpoint_costs_steps_not_the_run(tmp_path: Path) -> None:
-    spec = spec_of(checkpoint_every_steps=2)
+def test_a_torn_checkpoint_costs_steps_not_the_run(tmp_path: Path, cache: str) -> None:
+    spec = spec_of(checkpoint_every_steps=2, compilation_cache=cache)
     whole = run_alone(spec, tmp_path)
     torn = next(tmp_path.glob("checkpoint-00000004.safetensors"))
     torn.write_bytes(torn.read_bytes()[:1000])
@@ -77,17 +77,17 @@ def test_a_torn_checkpoint_costs_steps_not_the_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_evaluate_and_predict_read_a_checkpoint(tmp_path: Path) -> None:
-    trained = run_alone(spec_of(), tmp_path)
-    evaluated = run_alone(spec_of(mode="evaluate"), tmp_path, resume=5)
+def test_evaluate_and_predict_read_a_checkpoint(tmp_path: Path, cache: str) -> None:
+    trained = run_alone(spec_of(compilation_cache=cache), tmp_path)
+    evaluated = run_alone(spec_of(mode="evaluate", compilation_cache=cache), tmp_path, resume=5)
     assert trained.result is not None and evaluated.result is not None
     assert evaluated.result == {name: trained.result[name] for name in ("testLoss", "testAccuracy", "testPrecision")}
     assert evaluated.steps == [] and evaluated.checkpoints == []
-    run_alone(spec_of(mode="predict"), tmp_path, resume=5)
+    run_alone(spec_of(mode="predict", compilation_cache=cache), tmp_path, resume=5)
     predictions = json.loads((tmp_path / "predictions-00000005.json").read_text())["predictions"]
     assert len(predictions) == 359 and set(predictions) <= set(range(10))
     with pytest.raises(PodyardError, match="needs a checkpoint"):
-        run_alone(spec_of(mode="evaluate"), tmp_path)
+        run_alone(spec_of(mode="evaluate", compilation_cache=cache), tmp_path)
 
 
 @pytest.mark.slow
