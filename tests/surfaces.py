@@ -77,7 +77,9 @@ def check_uses(database: Database, card: RateCard, project: str) -> None:
     for group in ("type", "label:team", "user", "node", "sku"):
         question = explorer.to_question(found.account, found.as_of, {**fields, "group": group}, [])
         by_use = database.read(partial(explorer.ask, found=found, asked=question))
-        assert by_use.total.gross == (used.amount + own).parts, f"{group}: {by_use.total.gross}, {used.amount.parts}, {own.parts}"
+        assert by_use.total.gross == (used.amount + own).parts, (
+            f"{group}: {by_use.total.gross}, {used.amount.parts}, {own.parts}"
+        )
         for measure in ("gross", "net"):
             assert sum(getattr(row, measure) for row in by_use.rows) == getattr(by_use.total, measure), group
         for month, parts in zip(months_until, by_use.total.after, strict=True):
@@ -124,8 +126,8 @@ def _document(uow: UnitOfWork, card: RateCard, project: str, month: str) -> Invo
 
 
 def _check_corrections(database: Database, card: RateCard, document: InvoiceDocument) -> None:
-    """The rows of a correction sum to it; each item is its quantity at the price of its line. In an open month an issued
-    one's records and all items of its corrections are, node by node and line by line, what it is rated as now."""
+    """The rows of a correction sum to it; each item is its quantity at the price of its line. In the month
+    that is closed next, an issued month's records and all items of its corrections are what it is rated as now."""
     for one in document.adjustments:
         for item in one.items:
             per_unit = 2_628_000 if item.unit.endswith("month") else 3600

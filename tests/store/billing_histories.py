@@ -1,5 +1,5 @@
-"""Drawn rate cards and histories of one project: two to four nodes over two or three months, closed one by one, in which
-all surfaces must say the same of every month.
+"""Drawn rate cards and histories of one project: two to four nodes over two or three months, closed one by one. All
+surfaces must say the same of every month.
 
 Nodes are created, stopped, taken back and relabelled by the use cases, and their timers are fired; only the search for
 chips is left out. What becomes known late is done by a clock that stands earlier for a moment.
@@ -26,6 +26,7 @@ from podyard.base.clock import NANOS_PER_SECOND, ClockMode, ManualClock, Platfor
 from podyard.base.rng import Streams
 from podyard.control.access import identity
 from podyard.control.billing import accounts, commitments, credit_notes, invoices
+from podyard.control.billing.invoice_document import from_json
 from podyard.control.compute import nodes
 from podyard.db import accounts as account_rows
 from podyard.db import invoice_records, platform_clock, state_changes, timers
@@ -201,7 +202,9 @@ class History:
         drawn: list[tuple[int, Callable[[], None]]] = []
         for name in self.nodes:
             drawn.append((self.start + self.chance.randrange(3 * DAY), functools.partial(self._create, name)))
-            for _ in range(self.chance.randrange(2, 7)):
+            # One that only changes late has room for corrections of corrections.
+            changes = 0 if name == "n0" and self.chance.random() < 0.6 else self.chance.randrange(2, 7)
+            for _ in range(changes):
                 at = self._moment()
                 drawn.append((at, functools.partial(self._change, name)))
                 if self.chance.random() < 0.4:  # again within the second, or the minute
@@ -217,8 +220,8 @@ class History:
             closes = self.account().closes_at(month).nanos
             put_off = self.chance.choice([0, 0, 3600 * NANOS_PER_SECOND, self.chance.randrange(3 * DAY)])
             drawn.append((closes + put_off, functools.partial(self._close, month)))
-            for _ in range(self.chance.choice([0, 1, 2, 3])):
-                late = closes + put_off + 1 + self.chance.randrange(25 * DAY)
+            for _ in range(self.chance.choice([0, 2, 6])):
+                late = closes + put_off + 1 + self.chance.randrange(65 * DAY)
                 drawn.append((late, functools.partial(self._late, month)))
             if self.chance.random() < 0.3:
                 drawn.append((closes + put_off + DAY, functools.partial(self._credit_invoice, month)))
@@ -246,6 +249,11 @@ class History:
             assert self._issued(month) == before, f"{month} has changed since it was issued"
         for row in self.read(invoice_rows.of_project, PROJECT):
             assert self.read(invoices.is_reproduced, self.card, row), row.month
+        corrected: set[str] = set()
+        for row in self.read(invoice_rows.of_project, PROJECT):
+            for one in from_json(row.document).adjustments:
+                self._count("corrected again" if one.corrects_month in corrected else "corrected")
+                corrected.add(one.corrects_month)
 
     def _go(self, at: int) -> None:
         """The clock goes on; timers of nodes fire when they are due."""
@@ -302,8 +310,8 @@ class History:
     def _labels(self) -> dict[str, str]:
         return {"team": self.chance.choice("abc")} if self.chance.random() < 0.8 else {}
 
-    def _change(self, name: str) -> None:
-        """Whatever the node's state allows."""
+    def _change(self, name: str, first: str = "") -> None:
+        """Whatever the node's state allows; mostly `first`, or a start."""
         node = self.read(self._node, name)
         if node is None:
             if self.chance.random() < 0.5:
@@ -317,6 +325,8 @@ class History:
             choices = ["start"] * 5 + ["relabel", "delete"]
         elif node.state in (NodeState.PREEMPTED, NodeState.TERMINATED):
             choices = ["delete"]
+        if first and self.chance.random() < 0.8:
+            choices = [one for one in choices if one in (first, "start")] or choices
         if choices:
             self._do(name, self.chance.choice(choices))
 
@@ -335,7 +345,7 @@ class History:
         self._go(self.clock.now().nanos)
 
     def _late(self, month: str) -> None:
-        """Something becomes known of a month that is closed, or of any time since: the platform's clock stands there."""
+        """Something becomes known of a closed month, or of the time since then: the platform's clock stands there."""
         if month not in self.kept:
             return
         now = self.clock.now().nanos
@@ -350,14 +360,14 @@ class History:
                 found.append((node.node_id, max(since, begin)))
         if not found:
             return
-        name, first = self.chance.choice(found)
         stop = months.seconds_of(month, self.zone).stop * NANOS_PER_SECOND
+        name, first = self.chance.choice([one for one in found if one[1] < stop] or found)
         at = first + self.chance.randrange(now - DAY - first)
-        if first < stop - DAY and self.chance.random() < 0.7:
+        if first < stop and self.chance.random() < 0.8:
             at = first + self.chance.randrange(min(stop, now - DAY) - first)
         self._count("late")
         self.clock.set(at)
-        self._change(name)
+        self._change(name, "stop")
         self._go_node(name, now)
         if self.chance.random() < 0.4:
             self.clock.set(min(now, self.clock.now().nanos + self.chance.randrange(3600 * NANOS_PER_SECOND)))
@@ -494,7 +504,9 @@ def main() -> int:
     began, failed = time.monotonic(), 0
     totals: dict[str, int] = {}
     with multiprocessing.get_context("spawn").Pool(min(asked.processes, len(seeds))) as pool:
-        for seed, counts, error in pool.imap_unordered(_outcome, seeds, chunksize=1):
+        for done, (seed, counts, error) in enumerate(pool.imap_unordered(_outcome, seeds), 1):
+            if not done % 100:
+                print(f"{done:,} of {len(seeds):,}, {time.monotonic() - began:.0f} s", flush=True)
             for name, count in counts.items():
                 totals[name] = totals.get(name, 0) + count
             if error:

@@ -17,8 +17,9 @@ from podyard.base.errors import Code, PodyardError
 from podyard.control.billing import accounts, closing, commitments, invoices
 from podyard.control.compute import nodes
 from podyard.control.platform import clock as clock_control
-from podyard.db import leases, platform_clock
+from podyard.db import invoice_records, leases, platform_clock
 from podyard.db.tables import leases as leases_table
+from podyard.db.tables_billing import invoice_records as table_of_records
 from podyard.db.tables_billing import invoices as table_of_invoices
 from podyard.db.tables_billing import ledger_transactions, usage_events
 from podyard.db.unit_of_work import UnitOfWork
@@ -26,6 +27,7 @@ from podyard.domain.principal import PLATFORM
 from podyard.http import several_units
 from podyard.pricing.current_card import default_rate_card
 from tests.builders import PROJECT, Play, node_spec
+from tests.surfaces import check_books, check_month
 
 DAY = 86_400
 CARD = default_rate_card()
@@ -234,6 +236,30 @@ def test_two_who_close_at_once_issue_one_invoice(
     assert first == second
     assert first.total == 334_799
     assert _count(play, table_of_invoices) == _count(play, ledger_transactions) == 1
+
+
+def test_six_who_close_twice_at_once_issue_one_invoice(play: Play, clock: ManualClock) -> None:
+    play.create("n")
+    clock.advance(31 * DAY)
+    together = threading.Barrier(6)
+
+    def client() -> list[Any]:
+        found = []
+        for _ in range(2):
+            together.wait(60)
+            found.append(_close(play))
+        return found
+
+    with ThreadPoolExecutor(6) as pool:
+        answers = [one for closed in [pool.submit(client) for _ in range(6)] for one in closed.result()]
+    assert len(answers) == 12
+    assert all(one == answers[0] for one in answers)
+    assert answers[0].total == 334_799
+    assert _count(play, table_of_invoices) == _count(play, ledger_transactions) == 1
+    chunks = play.database.read(lambda uow: invoice_records.chunks_of(uow, PROJECT, "2026-03"))
+    assert len(chunks) == _count(play, table_of_records)
+    check_month(play.database, CARD, PROJECT, "2026-03")
+    check_books(play.database, play.fleet, CARD)
 
 
 # SQLite has one writer: its events come in the order of their numbers.

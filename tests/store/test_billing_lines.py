@@ -12,6 +12,7 @@ from podyard.base.errors import Code, PodyardError
 from podyard.control.billing import accounts, bill_lines, closing, commitments, exports, invoices
 from podyard.control.billing.exports import ExportRequest
 from podyard.control.billing.invoice_document import InvoiceDocument, canonical, from_json, same_facts, to_json
+from podyard.control.compute import nodes
 from podyard.db import invoices as invoice_rows
 from podyard.db.tables_billing import invoices as invoices_table
 from podyard.db.unit_of_work import Database
@@ -47,6 +48,7 @@ RETURNS = _card((BEGIN, "4.50", "a"), ("2026-03-10T00:00:00Z", "9", "b"), ("2026
 RESTATED = _card((BEGIN, "4.5", "a"), ("2026-03-10T00:00:00Z", "4.50", "another source"))
 ANNOUNCED = _card((BEGIN, "4.50", "a"), ("2026-04-15T00:00:00Z", "5.123456789", "b"))
 LATE = _card(("2026-03-10T12:34:56Z", "4.50", "a"))
+TOO_LATE = _card(("2026-05-10T12:34:56Z", "4.50", "a"))
 
 
 def _both(play: Play, card: RateCard, month: str = "2026-03", *, books: bool = True) -> InvoiceDocument:
@@ -116,6 +118,29 @@ def test_a_month_that_was_closed_without_what_has_no_price_is_no_fault(
     assert set(json.loads(row.document)["held"][0]) == {"resource", "name", "start", "seconds"}
     check_month(play.database, LATE, PROJECT, "2026-03")
     check_books(play.database, play.fleet, LATE)
+
+
+def test_held_seconds_that_touch_are_the_same_seconds_however_they_are_cut(
+    play: Play, monkeypatch: pytest.MonkeyPatch, clock: ManualClock
+) -> None:
+    """The SKU has no price of March: its seconds are cut where the node's last period begins. Computed again, by the
+    prices that invoices had used by then, there is no SKU."""
+    monkeypatch.setattr(closing, "default_rate_card", lambda: TOO_LATE)
+    play.fleet = dataclasses.replace(play.fleet, timings=dataclasses.replace(play.fleet.timings, stop_seconds=0))
+    play.create("n")
+    play.turn(DAY)
+    play.run(nodes.stop, "n")
+    play.turn()
+    play.run(nodes.start, "n")
+    play.turn()
+    play.turn(30 * DAY)
+    row = several_units.close(play.database, TOO_LATE, PLATFORM, PROJECT, "2026-03", hold_suspense=True)
+    assert row is not None
+    check_month(play.database, TOO_LATE, PROJECT, "2026-03")
+    check_books(play.database, play.fleet, TOO_LATE)
+    document = from_json(row.document)
+    for held in (document.held[:-1], [document.held[0]._replace(seconds=1), *document.held[1:]]):
+        assert not same_facts(row.document, document._replace(held=held))
 
 
 def test_commitments_credits_corrections_and_another_currency(play: Play, clock: ManualClock) -> None:

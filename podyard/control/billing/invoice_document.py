@@ -214,13 +214,18 @@ def _complete_line(line: dict[str, Any]) -> dict[str, Any]:
 
 def same_facts(issued: bytes, computed: InvoiceDocument) -> bool:
     """Whether an issued document says what it would say if it was written now: to the byte, or, for one of an earlier
-    form, in everything that the form has."""
+    form, in everything that the form has. Where held seconds that touch are cut, it may be either: those of a SKU that
+    had no price yet are cut where the node's last period begins, those without a SKU are not."""
     if canonical(computed) == issued:
         return True
     try:
         then = from_json(issued)
     except (ValueError, TypeError, KeyError, AttributeError):
         return False  # it is damaged
+    computed = computed._replace(held=_joined(computed.held))
+    then = then._replace(held=_joined(then.held))
+    if then.form == FORM:
+        return then == computed
     if then.form not in (1, 2) or len(then.lines) != len(computed.lines):
         return False
     lines = computed.lines
@@ -231,6 +236,19 @@ def same_facts(issued: bytes, computed: InvoiceDocument) -> bool:
         ]
     amounts = [DocumentAdjustment(one.corrects_month, one.amount) for one in computed.adjustments]
     return then == computed._replace(form=then.form, lines=lines, adjustments=amounts)
+
+
+def _joined(held: Sequence[HeldUse]) -> list[HeldUse]:
+    """With those that touch as one."""
+    found: list[HeldUse] = []
+    for one in held:
+        last = found[-1] if found else one
+        start, after = (PlatformTime.from_rfc3339(other.start) for other in (last, one))
+        if found and last.resource == one.resource and start.plus_seconds(last.seconds) == after:
+            found[-1] = last._replace(seconds=last.seconds + one.seconds)
+        else:
+            found.append(one)
+    return found
 
 
 _PARTS: Mapping[str, Any] = {
