@@ -33,7 +33,7 @@ kills: $(VENV)/.test ## A job that survives 100 kills at random moments: 10 to 1
 decision-hashes: $(VENV)/.test ## Compare the decisions of 41 simulated runs with the recorded ones: 2 minutes
 	$(BIN)/python -m tests.simulation.decision_hashes --check
 
-mutants: $(VENV)/.test ## Plant 57 bugs, one at a time, and print what finds each of them: 3 minutes
+mutants: $(VENV)/.test ## Plant 60 bugs, one at a time, and print what finds each of them: 3 minutes
 	$(BIN)/python -m tests.simulation.mutant_table
 
 money-histories: $(VENV)/.test ## Play 2,000 drawn rate cards and histories: all surfaces must name the same amounts (10 to 25 minutes)

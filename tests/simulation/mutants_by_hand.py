@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from podyard.base.clock import RealTime
+from podyard.control.billing import bill_lines, invoices
 from podyard.control.compute import quota
 from podyard.control.jobs import reconcile
 from podyard.control.platform import idempotency
@@ -17,7 +18,7 @@ from podyard.db.tables_billing import usage_events
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.principal import Principal
 from podyard.engine.training.order import DataOrder
-from podyard.pricing import meter
+from podyard.pricing import corrections, meter
 from podyard.scheduler import attempts as rules
 from tests.simulation.mutant import A_MINUTE, BROKEN_CHIPS, FORTY_NINE, ignoring, mutant, no_timer
 
@@ -98,6 +99,33 @@ def one_side_of_a_transaction_is_not_booked(patch: pytest.MonkeyPatch) -> None:
         return book(uow, project, source_id, month, postings[:-1], text)
 
     patch.setattr(ledger, "book", changed)
+
+
+def _history(seed: int) -> str:
+    return f"tests/store/test_billing_histories.py::test_all_surfaces_say_the_same_of_a_history[{seed}]"
+
+
+@mutant("I6", test=_history(6))
+def an_explanation_has_one_price_version_of_its_line(patch: pytest.MonkeyPatch) -> None:
+    explain = bill_lines.explain
+
+    def changed(*args: Any, **how: Any) -> bill_lines.Explained:
+        found = explain(*args, **how)
+        return dataclasses.replace(found, parts=[part for part in found.parts if part.price == found.price])
+
+    patch.setattr(bill_lines, "explain", changed)
+
+
+@mutant("I6", test=_history(2))
+def an_item_of_a_correction_has_no_seconds(patch: pytest.MonkeyPatch) -> None:
+    items = corrections.items
+    patch.setattr(invoices, "items", lambda *args: tuple(dataclasses.replace(one, seconds=0) for one in items(*args)))
+
+
+@mutant("I6", test=_history(11))
+def a_correction_states_earlier_items_again(patch: pytest.MonkeyPatch) -> None:
+    items = corrections.items
+    patch.setattr(invoices, "items", lambda now, issued, _: items(now, issued, ()))
 
 
 @mutant("I12", test="tests/contract/test_roles_matrix.py::test_a_squatted_email_opens_nothing")

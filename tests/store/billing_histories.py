@@ -36,33 +36,20 @@ from podyard.db.timers import Timer
 from podyard.db.unit_of_work import Database, UnitOfWork
 from podyard.domain import months
 from podyard.domain.account import Account
-from podyard.domain.fleet_file import load_fleet
 from podyard.domain.node import NodeRecord, NodeState, UsageClass
 from podyard.domain.plan import Place
 from podyard.domain.principal import PLATFORM
 from podyard.hardware.torus import box_mask
 from podyard.http import several_units
-from podyard.pricing import cards
-from podyard.pricing.cards import load_rate_card
 from podyard.pricing.sku import RateCard, make_sku, make_version
 from podyard.testing.server import write_empty_database
 from tests.builders import PROJECT, ZONE, node_spec
+from tests.store.history_cards import BEGIN, HOSTS_FROM, KINDS, TIMINGS, base_card, fleet_of
 from tests.surfaces import check_books, check_month, check_uses, exported
 
 T = TypeVar("T")
 SEEDS = 2_000
-FLEET = """
-zones:
-  us-central1-a: {{v2: {{shape: 16x16}}, v5e: {{shape: 16x16}}}}
-timings: {{create_seconds: {0}, start_seconds: {0}, stop_seconds: {1}, delete_seconds: {1}}}
-"""
-TIMINGS = ((0, 0), (0.25, 0.125), (10, 5))
-# What a node can be: type, and the SKU of its generation's price on demand.
-KINDS = {"v2-8": "tpu-v2-device", "v2-32": "tpu-v2-32", "v5litepod-8": "tpu-v5e-chip", "v5litepod-1": "tpu-v5e-chip"}
-SHIPPED = (Path(cards.__file__).parent / "rate_cards" / f"{cards.SHIPPED}.yaml").read_text(encoding="utf-8")
-BEGIN = "2015-01-01T00:00:00Z"
 STARTS = ("2026-02-24T22:00:00Z", "2026-03-05T00:00:00Z", "2026-09-27T11:11:11Z", "2026-10-20T00:00:00Z")
-HOSTS_FROM = (None, "2020-01-01T00:00:00Z", "2026-03-20T06:30:00Z", "2026-11-05T00:00:01Z")
 ZONES = ("UTC", "America/Los_Angeles", "Europe/Berlin", "Asia/Kolkata", "Asia/Kathmandu", "Australia/Lord_Howe")
 CURRENCIES = (("USD", 2), ("EUR", 2), ("JPY", 0), ("KWD", 3))
 CREATORS = ("owner@example.com", "=cmd|'x'!A1@example.com")
@@ -74,25 +61,6 @@ class SettableClock(ManualClock):
 
     def set(self, nanos: int) -> None:
         self._now = RealTime(nanos)
-
-
-@functools.cache
-def _fleet(timings: tuple[float, float]) -> Any:
-    return load_fleet(FLEET.format(*timings))
-
-
-@functools.cache
-def _base_card(hosts_from: str | None) -> RateCard:
-    """The rows of the shipped card that these histories can use: closing keeps them all."""
-    head = "" if hosts_from is None else f'hosts_from: "{hosts_from}"\n'
-    card = load_rate_card(head + SHIPPED)
-    kept = ("v2-8", "v2-32")
-    skus = {
-        key: sku
-        for key, sku in card.skus.items()
-        if sku.region == "us-central1" and (sku.accelerator_type in kept or sku.generation in ("v5e", "host"))
-    }
-    return dataclasses.replace(card, skus=skus)
 
 
 def nanos_of(text: str) -> int:
@@ -114,7 +82,7 @@ class History:
         self.chance = Random(seed)
         self.database, self.clock = database, clock
         self.start = nanos_of(self.chance.choice(STARTS)) + self.chance.choice([0, 1, 500_000_000])
-        self.fleet = _fleet(self.chance.choice(TIMINGS))
+        self.fleet = fleet_of(self.chance.choice(TIMINGS))
         self.kept: dict[str, tuple[bytes, list[bytes], list[bytes]]] = {}
         self.bought: list[str] = []
         self.credits: list[str] = []
@@ -155,7 +123,7 @@ class History:
 
     def _draw_card(self) -> tuple[RateCard, RateCard]:
         """The card of the beginning, and another that has the prices, too, that were missing."""
-        base = _base_card(self.chance.choice(HOSTS_FROM))
+        base = base_card(self.chance.choice(HOSTS_FROM))
         skus = dict(base.skus)
         wanted = sorted({f"{KINDS[kind]}/us-central1/{usage}" for kind, usage, _ in self.nodes.values()})
         missing = set()
