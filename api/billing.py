@@ -48,9 +48,9 @@ class LabelsAnswer(TypedDict):
 
 
 class NodeUsageAnswer(TypedDict):
-    """Amounts and prices are decimal numbers as strings. `heldBecause`: why there is no price; `waivedBecause`: why seconds are free. `labels`: those that its
-    use counts under, by time. `host`: one of the node's host VMs, where they are charged apart; `amount` is with all of
-    them."""
+    """Amounts and prices are decimal numbers as strings. `heldBecause`: why there is no price; `waivedBecause`: why
+    seconds are free. `labels`: those that its use counts under, by time. `host`: one of the node's host VMs, where they
+    are charged apart; `amount` is with all of them."""
 
     node: str
     key: str

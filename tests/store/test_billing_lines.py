@@ -139,6 +139,8 @@ def test_held_seconds_that_touch_are_the_same_seconds_however_they_are_cut(
     check_month(play.database, TOO_LATE, PROJECT, "2026-03")
     check_books(play.database, play.fleet, TOO_LATE)
     document = from_json(row.document)
+    damaged = document._replace(held=[document.held[0]._replace(start="yesterday"), *document.held[1:]])
+    assert not same_facts(canonical(damaged), document)
     for held in (document.held[:-1], [document.held[0]._replace(seconds=1), *document.held[1:]]):
         assert not same_facts(row.document, document._replace(held=held))
 

@@ -16,6 +16,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
+from podyard.base.errors import PodyardError
 from podyard.base.money import PARTS_PER_NANO, Amount, minor_text, nanos_from_decimal_text
 from podyard.base.spelling import camel_case
 from podyard.domain import months
@@ -220,10 +221,10 @@ def same_facts(issued: bytes, computed: InvoiceDocument) -> bool:
         return True
     try:
         then = from_json(issued)
-    except (ValueError, TypeError, KeyError, AttributeError):
+        then = then._replace(held=_joined(then.held))
+    except (PodyardError, ValueError, TypeError, KeyError, AttributeError):
         return False  # it is damaged
     computed = computed._replace(held=_joined(computed.held))
-    then = then._replace(held=_joined(then.held))
     if then.form == FORM:
         return then == computed
     if then.form not in (1, 2) or len(then.lines) != len(computed.lines):
