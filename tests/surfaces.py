@@ -16,7 +16,6 @@ from podyard.control.billing import bill_lines, explorer, explorer_invoices, exp
 from podyard.control.billing.exports import ExportRequest
 from podyard.control.billing.invoice_document import InvoiceDocument, from_json, minor_of
 from podyard.control.billing.snapshots import Snapshot, snapshot
-from podyard.control.billing.spending import within
 from podyard.control.checks import fsck
 from podyard.db import accounts as account_rows
 from podyard.db import invoices as invoice_rows
@@ -25,7 +24,7 @@ from podyard.domain import months
 from podyard.domain.fleet import Fleet
 from podyard.domain.invoice import line_id
 from podyard.domain.principal import PLATFORM
-from podyard.domain.usage import UsageRecord
+from podyard.domain.usage import UsageRecord, parts_within
 from podyard.http import several_units
 from podyard.pricing import commitments, explore
 from podyard.pricing.amounts import total
@@ -154,7 +153,7 @@ def _check_corrections(database: Database, card: RateCard, document: InvoiceDocu
     ]
     for month in (one.corrects_month for one in document.adjustments):
         window = months.seconds_of(month, account.time_zone)
-        rest = _sums(part for charge in found.charges for part in within(charge, window))
+        rest = _sums(parts_within(found.charges, window))
         issued = database.read(partial(invoice_rows.find, project=project, month=month))
         if issued is not None:
             records = database.read(partial(invoice_records.of_issued, card=card, issued=issued))

@@ -42,8 +42,10 @@ def listen(path: Path) -> Iterator[Pokes]:
     try:
         yield Pokes(descriptor)
     finally:
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(path.stat(), os.fstat(descriptor)):  # else a successor listens there already
+                path.unlink()
         os.close(descriptor)
-        path.unlink(missing_ok=True)
 
 
 def send(path: str | Path) -> None:

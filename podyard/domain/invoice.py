@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
@@ -10,6 +11,8 @@ from fractions import Fraction
 from podyard.base.clock import PlatformTime
 from podyard.base.money import Amount, minor_text, quantity_text, without_zeros
 from podyard.domain.usage import PriceUnit, PriceVersion
+
+LINES_KEPT_MAX = 4096  # ids that stay in memory: each of many records asks for its own
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -92,6 +95,7 @@ class JobSpan:
     end: PlatformTime | None
 
 
+@functools.lru_cache(LINES_KEPT_MAX)
 def line_id(sku_id: str, unit_price_nanos: int) -> str:
     """An invoice has one line for each SKU and unit price: `tpu-v2-device/us-central1/on-demand@4.50`."""
     return f"{sku_id}@{without_zeros(minor_text(unit_price_nanos, 9))}"

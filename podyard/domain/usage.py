@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -99,6 +99,17 @@ class UsageRecord:
     def units(self) -> int:
         """Charged and covered."""
         return self.quantity + sum(units for _, units in self.covered)
+
+
+def parts_within(records: Iterable[UsageRecord], seconds: range) -> Iterator[UsageRecord]:
+    """The parts of records that lie in these POSIX seconds."""
+    for record in records:
+        start = max(record.start_second, seconds.start)
+        stop = min(record.start_second + record.seconds, seconds.stop)
+        if stop - start == record.seconds:
+            yield record  # as most are: there are many
+        elif start < stop:
+            yield record.part(range(start, stop))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

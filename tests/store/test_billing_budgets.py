@@ -25,6 +25,7 @@ from podyard.db import outbox, platform_clock, usage_events
 from podyard.db.unit_of_work import Database
 from podyard.domain.budget import Budget, BudgetScope
 from podyard.domain.principal import PLATFORM
+from podyard.domain.usage import parts_within
 from podyard.pricing.bill import resource_of
 from podyard.pricing.current_card import default_rate_card
 from tests.builders import FLEET, PROJECT, ZONE, Play, node_spec, request
@@ -252,7 +253,7 @@ def test_what_a_look_leaves_out_would_change_nothing(database: Database, clock: 
         for period in periods:
             terms = bills.terms_of(uow, account)
             everything = bills.compute(uow, PROJECT, resources, terms, period.end).charges
-            wanted = [part for charge in everything for part in spending.within(charge, period.seconds)]
+            wanted = list(parts_within(everything, period.seconds))
             scope = (BudgetScope.PROJECT, "", Amount(), "month", (), (), ())
             budget = Budget("key", PROJECT, "b", *scope, "secret", uow.now)
             found = spending.charges(uow, account, budget, period, period.end)

@@ -99,15 +99,6 @@ def test_looks_once_a_second_while_anything_is_alive(
     assert local.looks_in(play.clock, 10) >= 10
 
 
-def test_a_timer_far_ahead_fires_when_it_is_due_on_a_loop_at_rest(play: Play, local: _Counted) -> None:
-    with _other_process(play) as other:
-        _create(play, other)
-    local.looks_in(play.clock, 9.9)
-    assert play.node().state == "CREATING"
-    local.looks_in(play.clock, 0.3)
-    assert play.node().state == "READY"
-
-
 def test_a_commit_of_another_process_ends_the_rest(play: Play) -> None:
     def write(uow: UnitOfWork) -> None:
         timers.put(uow, "node.none", "none", 0, uow.now.plus_seconds(3600))
@@ -162,7 +153,9 @@ def test_what_is_committed_next_to_an_anchor_is_seen(
     assert loop.looks > before
 
 
-def test_a_timer_fires_when_it_is_due(play: Play, loop: _Counted) -> None:
+@pytest.mark.parametrize("clock_of", ["loop", "local"])
+def test_a_timer_fires_when_it_is_due(play: Play, clock_of: str, request: pytest.FixtureRequest) -> None:
+    loop: _Counted = request.getfixturevalue(clock_of)
     with _other_process(play) as other:
         _create(play, other)
     loop.looks_in(play.clock, 9.9)

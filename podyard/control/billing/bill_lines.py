@@ -10,13 +10,12 @@ from podyard.base.errors import Code, PodyardError
 from podyard.base.money import Amount
 from podyard.control.billing import accounts, invoice_records, invoices
 from podyard.control.billing.snapshots import snapshot
-from podyard.control.billing.spending import within
 from podyard.db import usage_events
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain import months
 from podyard.domain.invoice import line_id
 from podyard.domain.principal import Principal
-from podyard.domain.usage import PriceUnit, PriceVersion, UsageEvent, UsageRecord, node_key_of
+from podyard.domain.usage import PriceUnit, PriceVersion, UsageEvent, UsageRecord, node_key_of, parts_within
 from podyard.pricing.amounts import total
 from podyard.pricing.sku import RateCard
 
@@ -79,8 +78,10 @@ def explain(uow: UnitOfWork, card: RateCard, principal: Principal, project: str,
         names = {key: node.name for key, node in found.facts.items()}
     window = months.seconds_of(month, account.time_zone)
     mine = (c for c in charges if line_id(c.sku_id, c.price.nanos) == line)
-    parts = [part for charge in mine for part in within(charge, window)]
-    parts.sort(key=lambda part: (names.get(part.resource_id, ""), part.resource_id, part.start_second))
+    parts = sorted(
+        parts_within(mine, window),
+        key=lambda part: (names.get(part.resource_id, ""), part.resource_id, part.start_second),
+    )
     if not parts:
         raise no_line(month, line)
     return Explained(line, month, issued, as_of, parts, names)

@@ -17,7 +17,6 @@ from podyard.base.errors import Code, PodyardError
 from podyard.base.money import Amount
 from podyard.control.billing import accounts, bills, commitments
 from podyard.control.billing.job_progress import machine_costs
-from podyard.control.billing.spending import within
 from podyard.db import attempts, cost_dimensions, job_history, usage_events
 from podyard.db import jobs as job_rows
 from podyard.db.unit_of_work import UnitOfWork
@@ -30,12 +29,12 @@ from podyard.domain.job import Job
 from podyard.domain.node import INTERRUPTIBLE, UsageClass
 from podyard.domain.principal import Principal
 from podyard.domain.recipes import is_program, manifest_of
-from podyard.domain.usage import BilledNode, UsageRecord
+from podyard.domain.usage import BilledNode, UsageRecord, parts_within
 from podyard.hardware.accelerator_types import parse
 from podyard.pricing import attribution
 from podyard.pricing.amounts import total
 from podyard.pricing.attribution import IDLE, Share
-from podyard.pricing.bill import Resource, Terms, extend_to_hosts, resource_of, resources_of
+from podyard.pricing.bill import HOST_KIND, Resource, Terms, extend_to_hosts, resource_of, resources_of
 from podyard.pricing.commitments import OWN
 from podyard.pricing.machines import MachineCost
 from podyard.pricing.sku import RateCard
@@ -287,7 +286,7 @@ def _charges(
     few: bool = False,
 ) -> list[UsageRecord]:
     bill = bills.compute(uow, project, resources, terms, uow.now, few=few)
-    return [part for charge in bill.charges for part in within(charge, window)]
+    return list(parts_within(bill.charges, window))
 
 
 def _attribute(
@@ -299,7 +298,7 @@ def _attribute(
     for key, shares in attribution.attribute(of_nodes, extend_to_hosts(resources, spans), as_of).items():
         mine = found.setdefault(resources[key].source, {})
         for job_id, share in shares.items():
-            part = Share(0, share.amount) if resources[key].node else share
+            part = Share(0, share.amount) if resources[key].kind == HOST_KIND else share
             mine[job_id] = mine[job_id] + part if job_id in mine else part
     return found
 

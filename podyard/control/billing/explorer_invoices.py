@@ -15,10 +15,11 @@ from fractions import Fraction
 from podyard.base.errors import invalid
 from podyard.control.billing import invoice_records, invoices
 from podyard.control.billing.explorer import Groups, Question, check_dimensions
-from podyard.control.billing.invoice_document import InvoiceDocument, from_json
+from podyard.control.billing.invoice_document import InvoiceDocument, from_json, parts_by_line
 from podyard.control.billing.snapshots import Snapshot
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain import months
+from podyard.domain.invoice import line_id
 from podyard.domain.principal import Principal
 from podyard.domain.usage import UsageRecord
 from podyard.pricing import commitments, explore
@@ -97,7 +98,7 @@ class _Rated:
         seconds = [months.seconds_of(month, zone) for month in wanted]
         spans = [*(one.start for one in seconds), seconds[-1].stop]
         own = (charge for charge in charges if charge.resource_id.startswith(commitments.OWN))
-        self._lines = explore.cells(((_line(c.sku_id, c.price.nanos), c) for c in charges), spans).groups
+        self._lines = explore.cells(((line_id(c.sku_id, c.price.nanos), c) for c in charges), spans).groups
         self._before = explore.cells(groups.of(itertools.chain(own, records)), spans).groups
         self._after = explore.cells(groups.of(charges), spans).groups
 
@@ -114,14 +115,8 @@ def _column(cells: Mapping[str, Sequence[int]], index: int) -> dict[str, int]:
     return {name: row[index] for name, row in cells.items() if row[index]}
 
 
-def _line(sku_id: str, nanos: int) -> str:
-    """An invoice has one line for each SKU and unit price."""
-    return f"{sku_id} {nanos}"
-
-
 def _stated_lines(document: InvoiceDocument) -> dict[str, int]:
-    lines = ((_line(one.sku, _minor(one.unit_price)), int(one.parts)) for one in document.lines)
-    return {key: parts for key, parts in lines if parts}
+    return {key: parts for key, parts in parts_by_line(document).items() if parts}
 
 
 def _to_invoiced(asked: Question, document: InvoiceDocument, rated: _Month) -> Invoiced:

@@ -8,7 +8,7 @@ from fractions import Fraction
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import Code, PodyardError
 from podyard.control.billing import accounts, commitments, invoice_records, invoices
-from podyard.control.billing.invoice_document import InvoiceDocument, adjustments_of, from_json, minor_of
+from podyard.control.billing.invoice_document import InvoiceDocument, adjustments_of, from_json, minor_of, parts_by_line
 from podyard.db import commitments as commitment_rows
 from podyard.db import cost_dimensions
 from podyard.db.unit_of_work import UnitOfWork
@@ -84,7 +84,7 @@ def _statement(account: Account, document: InvoiceDocument, issued: bool) -> Sta
         exchange=Fraction(document.exchange_rate),
         issued=issued,
         as_of=PlatformTime.from_rfc3339(document.as_of),
-        lines={line.id: int(line.parts) for line in document.lines},
+        lines=parts_by_line(document),
         credits=[(line.credit, int(line.parts)) for line in document.credits],
         tax=minor_of(document.tax, decimals),
         adjustments=adjustments_of(document),

@@ -213,6 +213,11 @@ def _complete_line(line: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def parts_by_line(found: InvoiceDocument) -> dict[str, int]:
+    """The exact amount of each line in parts, by its id."""
+    return {line.id: int(line.parts) for line in found.lines}
+
+
 def same_facts(issued: bytes, computed: InvoiceDocument) -> bool:
     """Whether an issued document says what it would say if it was written now: to the byte, or, for one of an earlier
     form, in everything that the form has. Where held seconds that touch are cut, it may be either: those of a SKU that
@@ -221,10 +226,10 @@ def same_facts(issued: bytes, computed: InvoiceDocument) -> bool:
         return True
     try:
         then = from_json(issued)
-        then = then._replace(held=_joined(then.held))
+        then = then._replace(held=_join(then.held))
     except (PodyardError, ValueError, TypeError, KeyError, AttributeError):
         return False  # it is damaged
-    computed = computed._replace(held=_joined(computed.held))
+    computed = computed._replace(held=_join(computed.held))
     if then.form == FORM:
         return then == computed
     if then.form not in (1, 2) or len(then.lines) != len(computed.lines):
@@ -239,7 +244,7 @@ def same_facts(issued: bytes, computed: InvoiceDocument) -> bool:
     return then == computed._replace(form=then.form, lines=lines, adjustments=amounts)
 
 
-def _joined(held: Sequence[HeldUse]) -> list[HeldUse]:
+def _join(held: Sequence[HeldUse]) -> list[HeldUse]:
     """With those that touch as one."""
     found: list[HeldUse] = []
     for one in held:

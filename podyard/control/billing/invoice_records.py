@@ -11,14 +11,13 @@ from collections.abc import Mapping, Sequence, Set
 from podyard.base.errors import Code, PodyardError
 from podyard.base.money import Amount
 from podyard.control.billing import accounts, bills, listings
-from podyard.control.billing.invoice_document import EXACT_DECIMALS, from_json
-from podyard.control.billing.spending import within
+from podyard.control.billing.invoice_document import EXACT_DECIMALS, from_json, parts_by_line
 from podyard.db import invoice_records
 from podyard.db import invoices as invoice_rows
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain import months
 from podyard.domain.invoice import IssuedInvoice
-from podyard.domain.usage import BilledNode, UsageRecord
+from podyard.domain.usage import BilledNode, UsageRecord, parts_within
 from podyard.pricing import issued_records
 from podyard.pricing.bill import resources_of
 from podyard.pricing.corrections import sums_by_line
@@ -65,12 +64,11 @@ def _compute(uow: UnitOfWork, card: RateCard, issued: IssuedInvoice) -> IssuedRe
     terms = bills.terms_of(uow, account)
     bill = bills.compute(uow, issued.project, resources, terms, issued.as_of, issued.last_event_seq)
     seconds = months.seconds_of(issued.month, account.time_zone)
-    charges = [part for charge in bill.charges for part in within(charge, seconds)]
-    return of_charges(uow, card, issued.project, charges, nodes)
+    return of_charges(uow, card, issued.project, list(parts_within(bill.charges, seconds)), nodes)
 
 
 def _check_lines(issued: IssuedInvoice, charges: Sequence[UsageRecord]) -> None:
-    stated = {line.id: int(line.parts) for line in from_json(issued.document).lines}
+    stated = parts_by_line(from_json(issued.document))
     found = dict.fromkeys(stated, 0)
     for (_, line), one in sums_by_line(charges).items():
         found[line] = found.get(line, 0) + one.parts
@@ -89,7 +87,8 @@ def older(uow: UnitOfWork, past: int) -> list[tuple[str, str]]:
 def read_older(uow: UnitOfWork, card: RateCard, project: str, month: str) -> tuple[bytes, ...]:
     """The records of such an invoice, computed in a read. Raises DATA_LOSS where they do not sum to its lines."""
     issued = invoice_rows.find(uow, project, month)
-    return () if issued is None else chunks_of(of_issued(uow, card, issued))
+    assert issued is not None, "no invoice is ever deleted"
+    return chunks_of(of_issued(uow, card, issued))
 
 
 def keep_older(uow: UnitOfWork, project: str, month: str, chunks: tuple[bytes, ...]) -> None:

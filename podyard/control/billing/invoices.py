@@ -13,7 +13,6 @@ from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.errors import failed_precondition, not_found
 from podyard.control.billing import accounts, bills, card_prices, invoice_records
 from podyard.control.billing.invoice_document import InvoiceDocument, adjustments_of, document, from_json, same_facts
-from podyard.control.billing.spending import within
 from podyard.db import invoices as invoice_rows
 from podyard.db import ledger
 from podyard.db.unit_of_work import UnitOfWork
@@ -22,7 +21,7 @@ from podyard.domain.account import Account
 from podyard.domain.invoice import Adjustment, Invoice, IssuedInvoice, line_id
 from podyard.domain.ledger import LedgerTransaction
 from podyard.domain.principal import Principal
-from podyard.domain.usage import BilledNode, UsageRecord
+from podyard.domain.usage import BilledNode, UsageRecord, parts_within
 from podyard.pricing.bill import Bill, Terms, resources_of
 from podyard.pricing.corrections import items, sums_by_line
 from podyard.pricing.invoicing import with_adjustments
@@ -103,7 +102,7 @@ def compute(
 def charges_in(account: Account, found: Computed) -> list[UsageRecord]:
     """The charges of the month: what its records are."""
     seconds = months.seconds_of(found.month, account.time_zone)
-    return [part for charge in found.bill.charges for part in within(charge, seconds)]
+    return list(parts_within(found.bill.charges, seconds))
 
 
 def records_of(uow: UnitOfWork, card: RateCard, account: Account, found: Computed) -> IssuedRecords:
@@ -118,7 +117,7 @@ def _itemise(uow: UnitOfWork, card: RateCard, account: Account, bill: Bill, foun
     """A correction with what it comes from: the month as it is rated now, less what was issued and corrected before."""
     month, project = found.corrects_month, account.project
     seconds = months.seconds_of(month, account.time_zone)
-    now = sums_by_line(part for charge in bill.charges for part in within(charge, seconds))
+    now = sums_by_line(parts_within(bill.charges, seconds))
     issued = invoice_rows.find(uow, project, month)
     was = {} if issued is None else sums_by_line(invoice_records.of_issued(uow, card, issued).charges)
     earlier = [
@@ -136,12 +135,11 @@ def _hosts_included(card: RateCard, bill: Bill, billed: Mapping[str, BilledNode]
     found: dict[str, int] = {}
     if card.hosts_from is None or card.hosts_from.nanos // NANOS_PER_SECOND >= window.stop:
         return found
-    for charge in bill.charges:
-        node = billed.get(charge.resource_id)
+    for part in parts_within(bill.charges, window):
+        node = billed.get(part.resource_id)
         if node is not None and not node.is_host:
-            line = line_id(charge.sku_id, charge.price.nanos)
-            included = 0 if node.bills_hosts else sum(part.unit_seconds for part in within(charge, window))
-            found[line] = found.get(line, 0) + included
+            line = line_id(part.sku_id, part.price.nanos)
+            found[line] = found.get(line, 0) + (0 if node.bills_hosts else part.unit_seconds)
     return found
 
 

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from podyard.base.clock import NANOS_PER_SECOND
 from podyard.base.money import Amount
 from podyard.control.billing import usages
-from podyard.control.billing.spending import within
 from podyard.db import attempts, cost_dimensions, job_history, replicas
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.job import JOB, Job
 from podyard.domain.principal import Principal
 from podyard.domain.replica import AttemptUse
+from podyard.domain.usage import parts_within
 from podyard.pricing import attribution
 from podyard.pricing.amounts import total
 from podyard.pricing.current_card import machine_card
@@ -97,5 +97,5 @@ def _costs(
     for job in jobs:
         mine = [one.seconds for one in owned[job.node_key] if one.job_id == job.job_key]
         charged = records.get(job.node_key, ())
-        found[job.job_key] = total(part for record in charged for seconds in mine for part in within(record, seconds))
+        found[job.job_key] = total(part for seconds in mine for part in parts_within(charged, seconds))
     return found

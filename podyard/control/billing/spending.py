@@ -26,7 +26,7 @@ from podyard.domain.fleet import region_of
 from podyard.domain.invoice import JobSpan
 from podyard.domain.node import TPU_NODE_VERSIONS, NodeSpec
 from podyard.domain.queued_resource import QueuedResourceRecord
-from podyard.domain.usage import BilledNode, UsageRecord, by_labels
+from podyard.domain.usage import BilledNode, UsageRecord, by_labels, parts_within
 from podyard.pricing import attribution
 from podyard.pricing.amounts import total
 from podyard.pricing.bill import Resource, Terms, extend_to_hosts, resources_of
@@ -100,7 +100,7 @@ def charges(
         found = _of_job(uow, budget, resources, found, as_of)
     elif not whole:
         found = count_use(budget, facts, found)
-    return [part for charge in found for part in within(charge, period.seconds)]
+    return list(parts_within(found, period.seconds))
 
 
 def can_count(budget: Budget, node: BilledNode) -> bool:
@@ -126,15 +126,6 @@ def node_keys_in(uow: UnitOfWork, project: str, period: Period) -> list[str]:
     return usage_events.keys_used_since(uow, project, start)
 
 
-def within(charge: UsageRecord, seconds: range) -> Sequence[UsageRecord]:
-    """The part of a charge that lies in these seconds, if there is one."""
-    start = max(charge.start_second, seconds.start)
-    stop = min(charge.start_second + charge.seconds, seconds.stop)
-    if stop - start == charge.seconds:
-        return (charge,)  # as most are: there are many
-    return (charge.part(range(start, stop)),) if start < stop else ()
-
-
 def _of_job(
     uow: UnitOfWork,
     budget: Budget,
@@ -151,13 +142,15 @@ def _of_job(
         key: [part.seconds for part in attribution.ownership(on_node, as_of) if part.job_id in keys]
         for key, on_node in spans.items()
     }
-    return [part for charge in found for mine in owned.get(charge.resource_id, ()) for part in within(charge, mine)]
+    return [
+        part for charge in found for mine in owned.get(charge.resource_id, ()) for part in parts_within([charge], mine)
+    ]
 
 
 def cost_until(found: Sequence[UsageRecord], until: PlatformTime) -> Amount:
     """The exact cost of the charges up to a moment; a second that it touches counts."""
     seconds = range(-(-until.nanos // NANOS_PER_SECOND))
-    return total(part for charge in found for part in within(charge, seconds))
+    return total(parts_within(found, seconds))
 
 
 def share_of(amount: Amount, share: str) -> Amount:
