@@ -6,7 +6,7 @@
 | convolution | lhs_dims, out_dims (batch, feature, spatial...), kernel_dims (in, out, spatial...), strides, padding (flat: low, high, ...), lhs_dilation, rhs_dilation, feature_group_count, batch_group_count, precision |
 | broadcast_in_dim, transpose, reverse, reduce | dims |
 | reduce_window, select_and_scatter | window, strides, padding |
-| slice | starts, limits, strides; dynamic_slice, gather: sizes |
+| slice | starts, limits, strides; dynamic_slice, gather, scatter (its windows in the operand): sizes |
 | concatenate, iota, sort, all_gather, all_to_all, reduce_scatter | dim |
 | constant | value, when it is one number |
 | compare, custom_call | direction, target |
@@ -62,6 +62,8 @@ def normalise(
             (str(item)[1:] for item in positional if str(item).startswith("@")), given.get("call_target_name")
         )
         return {"target": str(target)}
+    if opcode == "scatter":
+        return _scatter(given, operands)
     names = _RENAMED.get(opcode, {})
     result = {names.get(name, name): value for name, value in given.items()}
     rank = len(operands[0].shape) if operands else 0
@@ -69,6 +71,24 @@ def normalise(
         count = 1 if name == "dims" else 2 * rank if name == "padding" else rank
         result[name] = _spread(flat_ints(result[name]), count)
     return result
+
+
+def _scatter(given: dict[str, object], operands: Sequence[TensorType]) -> dict[str, object]:
+    numbers = given.get("scatter_dimension_numbers")
+    if not isinstance(numbers, dict) or len(operands) != 3:
+        return {}
+    dims = {name: flat_ints(value) for name, value in numbers.items()}
+    narrow = (*dims.get("inserted_window_dims", ()), *dims.get("input_batching_dims", ()))
+    shapes = operands[0].shape, operands[2].shape
+    return {"sizes": scattered_window(*shapes, dims.get("update_window_dims", ()), narrow)}
+
+
+def scattered_window(
+    shape: Sequence[int], updates: Sequence[int], window_dims: Sequence[int], narrow_dims: Sequence[int]
+) -> tuple[int, ...]:
+    """The extents of what a scatter writes at one place; `narrow_dims` are axes of the operand that updates lack."""
+    extents = iter([updates[axis] for axis in window_dims if axis < len(updates)])
+    return tuple(1 if axis in narrow_dims else next(extents, 1) for axis in range(len(shape)))
 
 
 def _spread(numbers: tuple[int, ...], count: int) -> tuple[int, ...]:

@@ -5,14 +5,18 @@ Primitives whose lowering is another program (random bits, cumulative sums) beco
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import numpy as np
+from jax._src.lax.control_flow.loops import _scan_impl
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal
 
 from podyard.base.errors import Code, PodyardError
+from podyard.engine.program.attributes import scattered_window
 from podyard.engine.program.doubts import Doubt
 from podyard.engine.program.ir import DTYPE_BYTES, Body, HloOperation, Program, TensorType, values_read
 from podyard.engine.program.placements import (
@@ -39,6 +43,7 @@ _CALLS = {
     "remat2": "jaxpr", "checkpoint": "jaxpr", "custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr",
     "custom_vjp_call_jaxpr": "fun_jaxpr", "custom_lin": "call_jaxpr", "shard_map": "jaxpr",
 }  # fmt: skip
+_SCAN_PARAMS = frozenset({"reverse", "length", "num_consts", "num_carry", "jaxpr", "unroll"})
 _PLACING = frozenset({"sharding_constraint", "reshard"})
 # The same arithmetic under StableHLO's name.
 _RENAMED = {
@@ -56,6 +61,7 @@ _RENAMED = {
     "copy_p": "copy", "stop_gradient": "copy", "real": "real", "imag": "imag", "population_count": "popcnt",
     "nextafter": "next_after", "reduce_precision": "reduce_precision", "concatenate": "concatenate", "pad": "pad",
     "dynamic_slice": "dynamic_slice", "dynamic_update_slice": "dynamic_update_slice", "gather": "gather",
+    "empty2": "constant",
     "sort": "sort", "top_k": "top_k", "cholesky": "cholesky", "triangular_solve": "triangular_solve", "fft": "fft",
     "clz": "count_leading_zeros", "optimization_barrier": "optimization_barrier",
     "sharding_constraint": "optimization_barrier",
@@ -274,26 +280,26 @@ class _Reader:
         return Body(parameters, operations, [self._read(atom, inner, operations) for atom in jaxpr.outvars])
 
     def scan(self, eqn: JaxprEqn, operands: list[int], scope: dict[Any, int], operations: list[HloOperation]) -> None:
-        """A loop of known length; slices of the stacked inputs are parameters of its body."""
-        const_count = eqn.params["num_consts"]
-        body = self._body(eqn.params["jaxpr"], operands[:const_count])
-        results = tuple(self._define(scope, variable) for variable in eqn.outvars)
-        operations.append(
-            HloOperation(
-                "while", tuple(operands[const_count:]), results, {"trip": int(eqn.params["length"])}, (body,), "scan"
-            )
-        )
+        """The loop that JAX makes of it: a counter, slices of the stacked inputs, slices put into stacked results."""
+        params = {name: value for name, value in eqn.params.items() if name in _SCAN_PARAMS}
+        written_out = jax.make_jaxpr(functools.partial(_scan_impl, **params))(*(atom.aval for atom in eqn.invars))
+        self._call(written_out, operands, eqn, scope, operations)
 
     def while_loop(
         self, eqn: JaxprEqn, operands: list[int], scope: dict[Any, int], operations: list[HloOperation]
     ) -> None:
-        condition_count, body_count = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
-        carried = operands[condition_count + body_count :]
-        condition = self._body(eqn.params["cond_jaxpr"], operands[:condition_count])
-        body = self._body(eqn.params["body_jaxpr"], operands[condition_count : condition_count + body_count])
-        results = tuple(self._define(scope, variable) for variable in eqn.outvars)
+        """What the condition and the body take from outside is carried, too, as it is in StableHLO."""
+        own, carried = eqn.params["cond_nconsts"], eqn.params["cond_nconsts"] + eqn.params["body_nconsts"]
         place = place_of(eqn)
-        operations.append(HloOperation("while", tuple(carried), results, {"place": place}, (condition, body), "while"))
+        state = [self.types[operand] for operand in operands]
+        parameters = [[self._new(type_) for type_ in state] for _ in range(2)]
+        condition = self._body(eqn.params["cond_jaxpr"], [*parameters[0][:own], *parameters[0][carried:]])
+        body = self._body(eqn.params["body_jaxpr"], parameters[1][own:])
+        condition.parameters, body.parameters = parameters
+        body.results = [*parameters[1][:carried], *body.results]
+        results = tuple(self._new(type_) for type_ in state)
+        scope.update(zip(eqn.outvars, results[carried:], strict=True))
+        operations.append(HloOperation("while", tuple(operands), results, {"place": place}, (condition, body), "while"))
 
     def cond(self, eqn: JaxprEqn, operands: list[int], scope: dict[Any, int], operations: list[HloOperation]) -> None:
         bodies = tuple(self._body(branch, operands[1:]) for branch in eqn.params["branches"])
@@ -386,7 +392,7 @@ def _plain(eqn: JaxprEqn) -> tuple[str, dict[str, object]]:
     if name.startswith("select_and_scatter"):
         return "select_and_scatter", _window(params)
     if name.startswith("scatter"):
-        return "scatter", {}
+        return "scatter", _scatter(eqn)
     if name in _SUMS_OVER_DEVICES:
         return "all_reduce", {}
     if name in ("all_gather", "all_to_all", "reduce_scatter", "ppermute"):
@@ -396,6 +402,12 @@ def _plain(eqn: JaxprEqn) -> tuple[str, dict[str, object]]:
         opcode, attributes = special(eqn)
         return opcode, attributes
     return _RENAMED.get(name, name), {}
+
+
+def _scatter(eqn: JaxprEqn) -> dict[str, object]:
+    numbers, shapes = eqn.params["dimension_numbers"], [type_of(variable.aval).shape for variable in eqn.invars]
+    narrow = (*numbers.inserted_window_dims, *numbers.operand_batching_dims)
+    return {"sizes": scattered_window(shapes[0], shapes[2], numbers.update_window_dims, narrow)}
 
 
 def _window(params: Any) -> dict[str, object]:

@@ -7,6 +7,7 @@ the last gradient, so that nothing is left to hide them behind + dispatch of the
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections import Counter
 
@@ -22,7 +23,7 @@ from podyard.engine.timing.graph import BYTES_ONLY, MATRIX, Fused, Kernel
 from podyard.engine.timing.kernels import Bound, KernelPrice
 from podyard.engine.timing.layout import nbytes_in_memory
 from podyard.engine.timing.loops import trip_count
-from podyard.engine.timing.memory import MemoryNeed, memory_need, temporaries
+from podyard.engine.timing.memory import MemoryNeed, beside_their_old, memory_need, temporaries
 from podyard.engine.timing.pricing import Pricer
 from podyard.hardware.accelerator_types import AcceleratorType
 from podyard.hardware.cost_model import CostModel
@@ -39,6 +40,8 @@ HOST_FEED_BYTES_PER_SECOND = 8e9
 # How often more the compiler counts an operand that is fetched ahead: read and written as the copy starts, and as it
 # ends (found in the products of the compiled programs: bytes = operands + result + four times the larger operand).
 _FETCH_PASSES = 4
+# Whole words are copied on the chip beside everything else.
+_WORD_BYTES = 4
 # Loops in loops multiply their turns; a step of more than these would take years.
 MAX_TURNS = 10**12
 
@@ -190,7 +193,8 @@ class _Analysis:
             if kernel.kind == "collective" and kernel.anchor is not None:
                 self._collective(kernel.anchor, count, levels[kernel.index])
                 continue
-            self._add(kernel, pricer, count)
+            if not pricer.is_scalar(kernel):
+                self._add(kernel, pricer, count)
         self.timeline.doubts += [bytes_only(operation.opcode, operation.where) for operation in fused.unknown]
         self.timeline.unknown.update(dict.fromkeys(operation.opcode for operation in fused.unknown))
 
@@ -245,15 +249,17 @@ class _Analysis:
 
     def _bytes(self, kernel: Kernel, pricer: Pricer, near_too: bool = False) -> float:
         """What really crosses the HBM bus: operands and results as they lie in memory, without what stays on chip."""
-        values = [value for value in (*kernel.inputs, *kernel.outputs) if near_too or not pricer.is_near(value)]
-        moved = float(
-            sum(
-                min(nbytes_in_memory(pricer.type_of(value), self.costs.tiling), pricer.slice_bytes(kernel, value))
-                for value in values
-            )
-        )
-        if kernel.moved is not None:
-            moved += 2 * nbytes_in_memory(kernel.moved, self.costs.tiling)
+        touched, tiling = pricer.touched(kernel), self.costs.tiling
+        moved = 0.0
+        for value in kernel.inputs:
+            if near_too or not pricer.is_near(value):
+                moved += min(nbytes_in_memory(pricer.type_of(value), tiling), touched.read.get(value, math.inf))
+        for value in kernel.outputs:
+            if near_too or not pricer.is_near(value):
+                moved += nbytes_in_memory(touched.written.get(value) or pricer.type_of(value), tiling)
+        whole = kernel.moved or kernel.laid_out
+        if whole is not None:
+            moved += (1 if kernel.kind == "loop" else 2) * nbytes_in_memory(whole, tiling)
         return moved
 
     def _flops(self, kernel: Kernel) -> int:
@@ -285,7 +291,12 @@ class _Analysis:
                 return
             if turns > MAX_TURNS:
                 raise invalid(f"{operation.where}: a loop's body runs {turns} times; {MAX_TURNS} is the most", "module")
-            self._inner(operation.bodies[-1], turns)
+            body = operation.bodies[-1]
+            fused, pricer = self._inner(body, turns, is_loop=True)
+            for value in beside_their_old(body, fused, pricer):
+                type_ = self.program.types[value]
+                if type_.shape and not (pricer.is_near(value) and type_.itemsize >= _WORD_BYTES):
+                    self._add(Kernel(~value, "copy", None, laid_out=type_), pricer, turns)
             return
         best: _Timeline | None = None
         before, doubts = self.timeline, self.timeline.doubts
@@ -301,9 +312,11 @@ class _Analysis:
         self.timeline = best or before
         self.timeline.doubts = doubts
 
-    def _inner(self, body: Body, count: int) -> None:
+    def _inner(self, body: Body, count: int, is_loop: bool = False) -> tuple[Fused, Pricer]:
         fused = fuse(self.program, body, self.costs.tiling)
-        self._run(fused, Pricer(self.program, body, fused, self.costs), count)
+        pricer = Pricer(self.program, body, fused, self.costs, is_loop)
+        self._run(fused, pricer, count)
+        return fused, pricer
 
     def _peak_inside(self, kernel: Kernel) -> int:
         """Temporaries that the bodies of a loop or a conditional hold at most."""

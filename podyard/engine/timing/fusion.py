@@ -31,6 +31,8 @@ class _Fusion(Placement):
     def run(self) -> Fused:
         live = live_operations(self.body)
         operations = [operation for operation in self.body.operations if id(operation) in live]
+        self._places = {id(operation): place for place, operation in enumerate(operations)}
+        self._results = set(self.body.results)
         for operation in operations:
             for value in operation.operands:
                 self.users.setdefault(value, []).append(operation)
@@ -44,8 +46,8 @@ class _Fusion(Placement):
         self._connect()
         self._delay_masks()
         ordered = sorted(self.kernels, key=lambda kernel: self.order[kernel.index])
-        kernels = [kernel for kernel in ordered if kernel.outputs or kernel.anchor or kernel.moved]
-        return Fused(kernels, self._stored_types(), self.aliases, self.unknown)
+        kernels = [kernel for kernel in ordered if kernel.outputs or kernel.anchor or kernel.moved or kernel.laid_out]
+        return Fused(kernels, self._stored_types(), self.aliases, self.unknown, self.in_place)
 
     def _keep_roots(self) -> None:
         """What a dot's result is turned into is done again by its readers, if one value in memory is enough for all of
@@ -167,6 +169,9 @@ class _Fusion(Placement):
             leaves = self._leaves(value, {})
             if all(self._is_constant(leaf) for leaf in leaves):
                 continue
+            if value in self._writers:
+                self._materialise(value, self._writers[value])
+                continue
             read = frozenset(leaf for leaf in leaves if self.program.types[leaf].size >= type_.size > 1)
             key = next((key for key in loops if key[:2] == (type_.shape, after) and (key[2] & read or not read)), None)
             if key is None:
@@ -199,6 +204,7 @@ class _Fusion(Placement):
                 inputs.update(dict.fromkeys(leaf for leaf in leaves if self.home.get(leaf) != kernel.index))
             own = {id(operation) for operation in kernel.operations}
             kernel.operations += [operation for operation in done.values() if id(operation) not in own]
+            inputs.update(dict.fromkeys(kernel.inputs))
             kernel.inputs = [value for value in inputs if not self._is_constant(value)]
             read.update(inputs)
         made_in: dict[int, list[int]] = {}

@@ -15,7 +15,7 @@ CONTROL = frozenset({"while", "case", "if"})
 # Kernels of their own that the compiler gives no cycles.
 OPAQUE = frozenset({
     "gather", "scatter", "sort", "select_and_scatter", "custom_call", "fft", "cholesky", "triangular_solve",
-    "dynamic_update_slice", "rng", "rng_bit_generator", "dynamic_gather", "top_k",
+    "rng", "rng_bit_generator", "dynamic_gather", "top_k",
 })  # fmt: skip
 # Of these, the arithmetic is not modelled: an estimate with one of them is a lower bound.
 BYTES_ONLY = frozenset({"sort", "custom_call", "fft", "cholesky", "triangular_solve", "rng_bit_generator", "top_k"})
@@ -62,14 +62,20 @@ class Kernel:
     reductions: list[HloOperation] = dataclasses.field(default_factory=list)
     moved: TensorType | None = None
     turned: bool = False
+    # What it copies or fills into memory that a later kernel's result has.
+    laid_out: TensorType | None = None
+    # What it writes into a part of an array that is in memory already.
+    updates: list[HloOperation] = dataclasses.field(default_factory=list)
 
 
 @dataclasses.dataclass(slots=True)
 class Fused:
     """Kernels in the order they run. `stored[value]`: the type a value has in memory, where that is narrower than the
-    program's (operands of matrix products are kept in bfloat16). `aliases`: values that are others by another name."""
+    program's (operands of matrix products are kept in bfloat16). `aliases`: values that are others by another name;
+    `in_place`: results of updates, with the arrays whose memory they have."""
 
     kernels: list[Kernel]
     stored: dict[int, TensorType]
     aliases: dict[int, int]
     unknown: list[HloOperation]
+    in_place: dict[int, int] = dataclasses.field(default_factory=dict)

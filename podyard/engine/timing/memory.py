@@ -100,9 +100,10 @@ def temporaries(
     own_place = results - donated
     outside = {pricer.resolve(value) for value in body.parameters} | results
     if not is_whole:
-        outside -= _beside_their_old(body, fused, pricer)
+        outside -= beside_their_old(body, fused, pricer)
     narrow = narrow_values(pricer.program)
     instead = _find_seen_through(fused, pricer)
+    outside |= {target for result in results & fused.in_place.keys() for target in instead[result]}
     views = {one.results[0]: one for one in body.operations if one.opcode == "reshape"}
     sizes: dict[int, int] = {}
     types: dict[int, TensorType] = {}
@@ -110,7 +111,7 @@ def temporaries(
     for kernel in fused.kernels:
         made = [value for value in kernel.outputs if value not in instead]
         read = dict.fromkeys(source for value in kernel.inputs for source in instead.get(value, (value,)))
-        if kernel.outputs and not made:
+        if kernel.outputs and not made and not kernel.updates:
             continue
         for value in made:
             if value not in outside and not pricer.is_near(value):
@@ -168,22 +169,17 @@ class _SeenThrough(dict[int, tuple[int, ...]]):
 def _find_seen_through(fused: Fused, pricer: Pricer) -> _SeenThrough:
     """Masks that nobody keeps: one that a product alone reads is made in it; and where a convolution would keep a mask
     and rounded numbers for products, it keeps the numbers in full, which are enough for both. So it does where it
-    would choose by a mask of these numbers. What is only put into a larger array is computed in its place there."""
+    would choose by a mask of these numbers. What is put into a larger array has no place of its own."""
     readers = Counter(value for kernel in fused.kernels for value in kernel.inputs)
     read_by_products = {value for kernel in fused.kernels if kernel.kind == "matrix" for value in kernel.inputs}
-    put = {
-        pricer.resolve(kernel.anchor.operands[1])
-        for kernel in fused.kernels
-        if kernel.anchor is not None and kernel.anchor.opcode == "dynamic_update_slice"
-    }
     found = _SeenThrough()
+    for result, target in fused.in_place.items():
+        found[result] = found.get(target, (target,))
     for kernel in fused.kernels:
         opcode = kernel.anchor.opcode if kernel.anchor is not None else ""
         once = [value for value in kernel.outputs if readers[value] == 1]
         if opcode == "compare" and once == kernel.outputs and read_by_products.issuperset(once):
             found.update((value, tuple(kernel.inputs)) for value in once)
-        if kernel.kind == "loop":
-            found.update((one, tuple(kernel.inputs)) for one in kernel.outputs if one in put and readers[one] == 1)
         if opcode == "convolution":
             full = {pricer.program.types[value].shape: value for value in kernel.outputs if value in fused.stored}
             for value in kernel.outputs:
@@ -287,13 +283,13 @@ def _repeats(reshape: HloOperation, made: Mapping[int, HloOperation], pricer: Pr
     return found
 
 
-def _beside_their_old(body: Body, fused: Fused, pricer: Pricer) -> set[int]:
+def beside_their_old(body: Body, fused: Fused, pricer: Pricer) -> set[int]:
     """Of the values that a turn of a loop hands to the next, those that cannot take the place of the old ones, because
     a matrix product that makes them or a later kernel reads those. Element-wise kernels and updates work in place."""
     others: set[int] = set()
     old = {pricer.resolve(new): own for own, new in zip(body.parameters, body.results, strict=False) if own != new}
     for place, kernel in enumerate(fused.kernels):
-        for value in set(kernel.outputs) & set(old):
+        for value in set(kernel.outputs) & (old.keys() - fused.in_place.keys()):
             later = fused.kernels[place + (kernel.kind != "matrix") :]
             if any(old[value] in reader.inputs for reader in later):
                 others.add(value)

@@ -26,6 +26,7 @@ from podyard.engine.timing.graph import (
     KernelKind,
 )
 from podyard.engine.timing.layout import LANES, compact_layout
+from podyard.engine.timing.touched import UPDATES, is_one_slice
 from podyard.hardware.cost_model import Tiling
 
 
@@ -56,6 +57,13 @@ class Placement:
         # Results of optimization barriers: the same values, which are computed again behind them.
         self._barred: set[int] = set()
         self._stored_results: set[int] = set()
+        # Results of updates, with what they take the place of, and all arrays that are updated; the kernels that write
+        # floating values into others.
+        self.in_place: dict[int, int] = {}
+        self.updated: set[int] = set()
+        self._targets: set[int] = set()
+        self._writers: dict[int, Kernel] = {}
+        self._places: dict[int, int] = {}
 
     def resolve(self, value: int) -> int:
         while value in self.aliases:
@@ -105,12 +113,16 @@ class Placement:
         elif opcode in COLLECTIVES:
             self._start("collective", operation, in_flow=False)
         elif opcode in CONTROL:
-            self._start("control", operation, in_flow=False)
+            self._enter(operation)
         elif opcode == "transpose" and self._turns(operation):
             self._turn(operation)
         elif opcode == "sort":
             self._sort(operation)
         elif opcode == "scatter" and self._is_one_hot(operation):
+            self._elementwise(operation)
+        elif opcode == "dynamic_update_slice" or (opcode == "scatter" and operation.ints("sizes")):
+            self._update(operation)
+        elif opcode == "gather" and is_one_slice(self.program, operation):
             self._elementwise(operation)
         elif opcode in OPAQUE:
             self._start("opaque", operation, in_flow=False)
@@ -175,6 +187,93 @@ class Placement:
             self._start("loop", None).moved = TensorType(type_.shape, "s32")
         self._start("opaque", operation, in_flow=False)
 
+    # --- arrays that are written in part
+
+    def _update(self, operation: HloOperation) -> None:
+        """Writes a part of an array in its place, by the kernel that makes the part; of an array that others still
+        read, or that is not the program's to change, a copy is made first."""
+        target, part = (self.resolve(operation.operands[place]) for place in (0, UPDATES[operation.opcode]))
+        if target in self.floating and target not in self.materialised:
+            made = self._start("loop", None)
+            self.order[made.index] = self.after[target] + JUST_AFTER
+            self._materialise(target, made)
+        ready = self._ready(target)
+        if self._is_own(target, operation):
+            self.in_place[operation.results[0]] = target
+        else:
+            copy = self._start("copy", None)
+            copy.laid_out = self.program.types[target]
+            ready = self.order[copy.index] = ready + JUST_AFTER
+        self._targets.add(target)
+        if operation.opcode == "scatter" and not is_one_slice(self.program, operation):
+            kernel = self._start("opaque", operation, in_flow=False)
+        else:
+            others = [self._ready(value) for value in self._operands(operation) if value not in (target, part)]
+            kernel = self._writer(part, max([ready, *others]))
+            kernel.operations.append(operation)
+            self.home[operation.results[0]] = kernel.index
+            self.updated.add(operation.results[0])
+        kernel.updates.append(operation)
+
+    def _writer(self, part: int, ready: float) -> Kernel:
+        """The kernel that makes `part` and can write it at once, or one for just that."""
+        home = self.home.get(part)
+        if home is not None and part not in self.updated and ready < self.order[home]:
+            return self.kernels[home]
+        kernel = self._start("loop", None)
+        self.order[kernel.index] = max(ready, self._ready(part)) + JUST_AFTER
+        while part in self.floating and part not in self._writers:
+            self._writers[part] = kernel
+            source = self.floating[part].operands[:1]
+            if self.floating[part].opcode not in ("reshape", "broadcast_in_dim") or not source:
+                break
+            if self.program.types[source[0]].size != self.program.types[part].size:
+                break
+            part = self.resolve(source[0])
+        return kernel
+
+    def _ready(self, value: int) -> float:
+        """When a value is complete."""
+        return self.order[self.home[value]] if value in self.home else self.after.get(value, -1.0)
+
+    def _is_own(self, target: int, operation: HloOperation) -> bool:
+        """Whether an update may destroy what was there: nothing later reads it, and it is no argument to be kept."""
+        if self._is_kept(target) or target in self._results:
+            return False
+        if self.body is not self.program.body:  # what a turn of a loop carries is read before it is changed
+            return True
+        here = self._places[id(operation)]
+        return all(self._places[id(user)] <= here for user in self.users.get(target, ()))
+
+    def _is_kept(self, value: int) -> bool:
+        """Arguments of the whole program that it does not take over."""
+        is_whole = self.body is self.program.body
+        return is_whole and value in self.body.parameters and value not in self.program.donated
+
+    def _enter(self, operation: HloOperation) -> None:
+        """What a loop changes is its own: a copy of what is kept, and of numbers that stand for nothing yet only where
+        the compiler does not see that all of them are written."""
+        if operation.opcode == "while":
+            body = operation.bodies[-1]
+            for operand, own, result in zip(operation.operands, body.parameters, body.results, strict=False):
+                value = self.resolve(operand)
+                if own == result or not self.program.types[value].shape:
+                    continue
+                copied = value not in self.floating and (self._is_kept(value) or len(self.users.get(operand, ())) > 1)
+                if copied or (value in self.floating and self._is_filled(value, own, result, body)):
+                    start = self._start("copy" if copied else "loop", None)
+                    start.laid_out = self.program.types[value]
+        self._start("control", operation, in_flow=False)
+
+    def _is_filled(self, value: int, own: int, result: int, body: Body) -> bool:
+        """Whether a constant that a loop writes slices into is really written before: not if a slice is put at each
+        place in turn."""
+        made = next((step for step in body.operations if result in step.results), None)
+        if made is None or made.opcode not in UPDATES or made.operands[0] != own:
+            return False
+        in_turn = made.opcode == "dynamic_update_slice" and any(at in body.parameters for at in made.operands[2:])
+        return not in_turn and all(self._is_constant(leaf) for leaf in self._leaves(value, {}))
+
     def _relayout(self, value: int, minor: tuple[int, ...], lanes_only: bool = False) -> None:
         type_ = self.program.types[self.resolve(value)]
         layout = compact_layout(type_, self.tiling)
@@ -199,10 +298,15 @@ class Placement:
             self.floating[value] = operation
             self.after[value] = after
 
+    def _homes_and_waits(self, operands: list[int]) -> tuple[list[int], list[float]]:
+        """Kernels that have operands in flow, and when the others are complete; an updated array never is in flow."""
+        homes = [self.home[value] for value in operands if value in self.home and value not in self.updated]
+        waits = [self._ready(value) for value in operands if value in self.updated or value not in self.home]
+        return homes, waits
+
     def _elementwise(self, operation: HloOperation) -> None:
         operands = self._operands(operation)
-        homes = [self.home[value] for value in operands if value in self.home]
-        waits = [self.after[value] for value in operands if value in self.after and value not in self.home]
+        homes, waits = self._homes_and_waits(operands)
         if not homes:
             self._float(operation, max(waits, default=-1.0))
             return
@@ -303,8 +407,7 @@ class Placement:
     def _reduce(self, operation: HloOperation) -> None:
         """Fused into the matrix product whose result it sums up, else a separate kernel."""
         operands = self._operands(operation)
-        homes = [self.home[value] for value in operands if value in self.home]
-        waits = [self.after[value] for value in operands if value in self.after and value not in self.home]
+        homes, waits = self._homes_and_waits(operands)
         if homes and not any(value in self.reduced for value in operands):
             latest = max(homes, key=lambda index: self.order[index])
             if self.kernels[latest].kind == "matrix" and all(wait < self.order[latest] for wait in waits):
@@ -340,7 +443,7 @@ class Placement:
 
     def _reads(self, value: int, reader: Kernel | None) -> bool:
         """Whether a reader takes a materialised value from memory: it is there, and not larger than its sources."""
-        if reader is None:
+        if reader is None or value in self._targets:
             return True
         home = self.home[value]
         if home == reader.index or self.order[home] >= self.order[reader.index]:

@@ -19,12 +19,14 @@ from podyard.engine.timing.kernels import (
     vector_price,
 )
 from podyard.engine.timing.layout import LANES, nbytes_in_memory
+from podyard.engine.timing.touched import Touched
 from podyard.hardware.cost_model import SUBLANES, CostModel
 
 # Operations that are no arithmetic: they name, move or repeat numbers.
 _NO_ARITHMETIC = frozenset({
     "broadcast_in_dim", "constant", "reshape", "convert", "transpose", "slice", "iota", "copy", "broadcast", "pad",
     "concatenate", "bitcast_convert", "reverse", "dynamic_slice", "real", "imag",
+    "dynamic_update_slice", "gather", "scatter",
 })  # fmt: skip
 # Instructions that one call takes on the vector unit, where it is more than one: polynomials and Newton steps.
 _INSTRUCTIONS = {
@@ -41,7 +43,6 @@ _PACKED = 16
 _TURNED_SHARE = 0.85
 
 
-_SLICING = ("slice", "dynamic_slice")
 # Longer windows are running sums; those take this many passes over the array.
 _WINDOW_OF_POOLING = 32
 _PASSES_OF_RUNNING_SUM = 6
@@ -50,7 +51,7 @@ _PASSES_OF_RUNNING_SUM = 6
 class Pricer:
     """Prices the kernels of one fused body."""
 
-    def __init__(self, program: Program, body: Body, fused: Fused, costs: CostModel) -> None:
+    def __init__(self, program: Program, body: Body, fused: Fused, costs: CostModel, is_loop: bool = False) -> None:
         self.program = program
         self.fused = fused
         self.costs = costs
@@ -61,7 +62,32 @@ class Pricer:
             for value in operation.results
         }
 
+        self._touched: dict[int, Touched] = {}
         self._outside = {self.resolve(value) for value in (*body.parameters, *body.results)}
+        if is_loop:
+            self._outside -= self._stays_near(body)
+
+    def _stays_near(self, body: Body) -> set[int]:
+        """What a loop carries stays on the chip from turn to turn, the smallest first, as far as there is room; not
+        what a turn takes or changes only a part of."""
+        stacks = {value for kernel in self.fused.kernels for value in self.touched(kernel).read}
+        pairs = [pair for pair in zip(body.parameters, body.results, strict=False) if pair[0] not in stacks]
+        near: set[int] = set()
+        room = self.costs.prefetch_bytes
+        for own, new in sorted(pairs, key=lambda pair: self._size(pair[0])):
+            room -= self._size(own) * (1 if own == new else 2)
+            if room < 0:
+                break
+            near |= {self.resolve(own), self.resolve(new)}
+        return near
+
+    def _size(self, value: int) -> float:
+        return tile_bytes(self.program.types[value], self.costs)
+
+    def is_scalar(self, kernel: Kernel) -> bool:
+        """Numbers by themselves are computed beside the vector unit; the compiler gives that no cycles."""
+        values = (*kernel.inputs, *kernel.outputs)
+        return kernel.kind == "loop" and bool(kernel.outputs) and not any(self.type_of(one).shape for one in values)
 
     def type_of(self, value: int) -> TensorType:
         """The type that `value` has in memory."""
@@ -76,10 +102,10 @@ class Pricer:
         """Cycles of `kernel`; collectives, bodies and what the compiler does not price cost nothing here."""
         if kernel.kind == "matrix" and kernel.anchor is not None:
             return self._matrix(kernel, kernel.anchor)
-        if kernel.kind in ("window", "reduce", "loop"):
+        moved = kernel.moved or kernel.laid_out
+        if kernel.kind in ("window", "reduce", "loop") and moved is None:
             return self._vector(kernel)
-        if kernel.moved is not None:
-            moved = kernel.moved
+        if moved is not None:
             if kernel.turned:
                 return transpose_price(moved, self.costs)
             if kernel.kind == "loop":
@@ -115,24 +141,19 @@ class Pricer:
         """What reading costs; of an array that a kernel only cuts slices from, the slices."""
         if kernel is None:
             return sum(tile_bytes(self.type_of(value), self.costs) for value in values)
-        return sum(
-            min(tile_bytes(self.type_of(value), self.costs), self.slice_bytes(kernel, value)) for value in values
-        )
+        parts = self.touched(kernel).read
+        return sum(min(tile_bytes(self.type_of(value), self.costs), parts.get(value, math.inf)) for value in values)
 
-    def slice_bytes(self, kernel: Kernel, value: int) -> float:
-        """Bytes of the slices that a kernel takes of an input; infinite where it uses all of it."""
-        taken = 0.0
-        for operation in kernel.operations:
-            if value in map(self.resolve, operation.operands):
-                if operation.opcode not in _SLICING or self.resolve(operation.operands[0]) != value:
-                    return math.inf
-                taken += tile_bytes(self.program.types[operation.results[0]], self.costs)
-        anchored = kernel.anchor is not None and value in map(self.resolve, kernel.anchor.operands)
-        return math.inf if anchored or not taken else taken
+    def touched(self, kernel: Kernel) -> Touched:
+        if kernel.index not in self._touched:
+            self._touched[kernel.index] = Touched(self.program, kernel, self.resolve, self.costs)
+        return self._touched[kernel.index]
 
     def written_bytes(self, kernel: Kernel) -> float:
         """Results; a reduction costs a pass in 4 bytes over what it sums up, unless as much is written anyway."""
-        written = sum(result_bytes(self.type_of(value), self.costs) for value in kernel.outputs)
+        parts = self.touched(kernel).written
+        types = [parts.get(value) or self.type_of(value) for value in kernel.outputs]
+        written = sum(result_bytes(type_, self.costs) for type_ in types)
         summed = [tiles_of(self.program.types[operation.operands[0]], self.costs) for operation in kernel.reductions]
         return max(written, max(summed, default=0.0) * LANES * SUBLANES * 4)
 
@@ -178,15 +199,17 @@ class Pricer:
         if min(product.m, product.k, product.n) == 1 and product.mxu_cycles is None:
             return self._without_matrix_unit(product, kernel, vpu)
         price = matrix_price(
-            product, self.read_bytes([value for value in others if not self.is_near(value)]), vpu, self.costs
+            product, self.read_bytes([value for value in others if not self.is_near(value)], kernel), vpu, self.costs
         )
         if product.reads_far:
             return price
-        return dataclasses.replace(price, fetched_bytes=self._fetched_bytes([*far_left, *far_right]))
+        return dataclasses.replace(price, fetched_bytes=self._fetched_bytes(kernel, [*far_left, *far_right]))
 
-    def _fetched_bytes(self, values: list[int]) -> int:
+    def _fetched_bytes(self, kernel: Kernel, values: list[int]) -> int:
         """The largest that fits on the chip of what a kernel reads is copied there before it starts."""
-        sizes = (nbytes_in_memory(self.type_of(value), self.costs.tiling) for value in values)
+        parts = self.touched(kernel).read
+        whole = ((nbytes_in_memory(self.type_of(value), self.costs.tiling), value) for value in values)
+        sizes = (int(min(nbytes, parts.get(value, nbytes))) for nbytes, value in whole)
         return max((nbytes for nbytes in sizes if nbytes <= self.costs.prefetch_bytes), default=0)
 
     def is_near(self, value: int) -> bool:

@@ -1,0 +1,71 @@
+"""What an operation touches of an array that it reads or writes only in part: slices, rows of a table, updates in
+place. Rows count as the compiler counts them: in whole tiles of the array that they are cut from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from podyard.engine.program.ir import HloOperation, Program, TensorType
+from podyard.engine.timing.graph import Kernel
+from podyard.engine.timing.kernels import tile_bytes
+from podyard.engine.timing.layout import LANES, compact_layout
+from podyard.hardware.cost_model import CostModel, Tiling
+
+SLICING = frozenset({"slice", "dynamic_slice"})
+# The operand that is written into the first one.
+UPDATES = {"dynamic_update_slice": 1, "scatter": 2}
+
+
+def row_count(program: Program, operation: HloOperation) -> int:
+    """How many slices of `sizes` a gather takes, or a scatter writes."""
+    moved = operation.results[0] if operation.opcode == "gather" else operation.operands[-1]
+    return program.types[moved].size // max(1, math.prod(operation.ints("sizes")))
+
+
+def is_one_slice(program: Program, operation: HloOperation) -> bool:
+    """Whether a gather or a scatter of one array is a slice at one place: the compiler makes that of it."""
+    sizes = operation.ints("sizes")
+    return bool(sizes) and len(operation.results) == 1 and row_count(program, operation) == 1
+
+
+def part_bytes(type_: TensorType, extents: tuple[int, ...], tiling: Tiling) -> int:
+    """Bytes of the tiles of an array that a part of it lies in, at best."""
+    layout = compact_layout(type_, tiling)
+    count = 1
+    for axis, extent in enumerate(extents):
+        unit = 1
+        if axis == layout.lane_axis and len(extents) > 1:
+            unit = LANES
+        elif axis == layout.sublane_axis:
+            unit = tiling.sublanes(type_.shape[axis], type_.itemsize)
+        count *= -(-extent // unit) * unit
+    return min(layout.nbytes, math.ceil(count * type_.itemsize))
+
+
+class Touched:
+    """What one kernel touches of values that it does not touch whole: bytes that it reads, types that it writes."""
+
+    def __init__(self, program: Program, kernel: Kernel, resolve: Callable[[int], int], costs: CostModel) -> None:
+        self.read: dict[int, float] = {}
+        self.written: dict[int, TensorType] = {}
+        anchor = [kernel.anchor] if kernel.anchor is not None else []
+        for operation in (*kernel.operations, *kernel.reductions, *anchor):
+            part = _part(program, operation, costs)
+            for place, operand in enumerate(operation.operands):
+                value = resolve(operand)
+                self.read[value] = self.read.get(value, 0.0) + (part if part is not None and not place else math.inf)
+        for operation in kernel.updates:
+            self.written[operation.results[0]] = program.types[operation.operands[UPDATES[operation.opcode]]]
+        self.read = {value: nbytes for value, nbytes in self.read.items() if nbytes < math.inf}
+
+
+def _part(program: Program, operation: HloOperation, costs: CostModel) -> float | None:
+    """Bytes that are read of the first operand; None for all of it."""
+    opcode = operation.opcode
+    if opcode in SLICING or (opcode == "gather" and is_one_slice(program, operation)):
+        return tile_bytes(program.types[operation.results[0]], costs)
+    if opcode in ("gather", "scatter") and operation.ints("sizes"):
+        rows = row_count(program, operation)
+        return rows * part_bytes(program.types[operation.operands[0]], operation.ints("sizes"), costs.tiling)
+    return 0.0 if opcode == "dynamic_update_slice" else None
