@@ -180,7 +180,7 @@ def _exact(estimate: Estimate, text: str) -> Estimate:
         argument_bytes=verdict.argument_bytes,
         result_bytes=verdict.output_bytes,
         temporary_bytes=verdict.temporary_bytes,
-        peak_hbm_bytes=(verdict.argument_bytes + verdict.output_bytes + verdict.temporary_bytes - verdict.alias_bytes),
+        peak_hbm_bytes=verdict.peak_bytes,
         fits=True,
         memory_text="",
         bound=max(parts, key=lambda bound: parts[bound]),
@@ -190,10 +190,11 @@ def _exact(estimate: Estimate, text: str) -> Estimate:
 
 
 def _collective_text(collective: ExactCollective) -> str:
-    """`all-reduce (f32[512,512], f32[8]) x 1: UniDirectionNDRingStrategy, 4 colours x 2 phases, {4 2},...`; where there
-    is no such strategy, the compiler's spelling of it."""
+    """`all-reduce (f32[512,512], f32[8]) x 1 in groups of 8: UniDirectionNDRingStrategy, 4 colours x 2 phases,
+    {4 2},...`; where there is no such strategy, the compiler's spelling of it."""
     shape = _LAYOUT.sub("", collective.shape)
     how = collective.emitter or "no strategy named"
     if collective.strategy:
         how = f"{collective.strategy}, {collective.colors} colours x {collective.phases} phases, {collective.rings}"
-    return f"{collective.kind} {shape} x {collective.count}: {how}"
+    among = f" in groups of {collective.group_size}" if collective.group_size else ""
+    return f"{collective.kind} {shape} x {collective.count}{among}: {how}"

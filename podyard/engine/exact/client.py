@@ -50,9 +50,11 @@ class ExactVerdict:
     from v4 on.
 
     `cycles`: the sum over `ops`, as if they ran one after another; collectives and asynchronous copies are not in it.
-    Bytes are those of the device's memory; `flops` and `bytes_accessed` come from the compiler's cost analysis, which
-    counts the body of a loop once. `unknown_trip_loops` were counted once; of `conditionals` the branch with most
-    cycles. Where the program does not fit, `out_of_memory_text` is the compiler's own, and all figures are 0.
+    `fetched_bytes` are what those copies move. Bytes are those of the device's memory; `peak_bytes` is the most that
+    is occupied at a time, from v4 on with what lies in the chip's own memory. `flops` and `bytes_accessed` come from
+    the compiler's cost analysis, which counts the body of a loop once. `unknown_trip_loops` were counted once; of
+    `conditionals` the branch with most cycles. Where the program does not fit, `out_of_memory_text` is the
+    compiler's own, and all figures are 0.
     """
 
     accelerator_type: str
@@ -64,11 +66,13 @@ class ExactVerdict:
     collectives: tuple[ExactCollective, ...] = ()
     unknown_trip_loops: tuple[str, ...] = ()
     conditionals: tuple[str, ...] = ()
+    fetched_bytes: int = 0
     argument_bytes: int = 0
     output_bytes: int = 0
     temporary_bytes: int = 0
     alias_bytes: int = 0
     code_bytes: int = 0
+    peak_bytes: int = 0
     flops: float = 0.0
     bytes_accessed: float = 0.0
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -21,6 +22,11 @@ _INSTRUCTION = re.compile(r"\s+(ROOT )?%?([\w.\-]+) = (.*?) ([a-z][\w\-]*)\(")
 _OPERAND = re.compile(r"%([\w.\-]+)")
 _ATTRIBUTE = re.compile(r", (\w+)=(\{[^{}]*\}|%?[\w.\-]+)")
 _BACKEND_CONFIG = ", backend_config="
+_GROUPS = re.compile(r"replica_groups=(\{\{[\d,]*|\[\d+,\d+\]|mesh\[([^\]]*)\] \{([^}]*)\})")
+_MESH_AXIS = re.compile(r"('[^']+')(?:=(\d+)|:\(\d+\)(\d+))?")
+_CHANNEL = re.compile(r"channel_id=(\d+)")
+_PARTITIONS = re.compile(r"^HloModule .*num_partitions=(\d+)")
+_ARRAY = re.compile(r"\b(pred|[a-z]+?(\d+)\w*)\[([\d,]*)\]")
 _STRATEGY = re.compile(r"colors:(\d+) phases:(\d+) cores:(\{[^}]*\}(?:,\{[^}]*\})*)")
 
 # They name values; nothing runs.
@@ -53,12 +59,15 @@ class ExactOp:
 @dataclasses.dataclass(frozen=True, slots=True)
 class ExactCollective:
     """One collective and the algorithm that the compiler chose: `colors` rings at once over `phases` dimensions;
-    `rings` is the compiler's text of the cores per color and phase, `debug` all that it says."""
+    `rings` is the compiler's text of the cores per color and phase, `debug` all that it says. `group_size`: how many
+    devices exchange (1 for a permute, 0 where that is not said); `nbytes`: of one device's larger side."""
 
     name: str
     kind: str
     shape: str
     count: int
+    group_size: int
+    nbytes: int
     emitter: str
     strategy: str
     colors: int
@@ -70,12 +79,14 @@ class ExactCollective:
 @dataclasses.dataclass(frozen=True, slots=True)
 class HloSummary:
     """What one device executes in one call. Loops in `unknown_trip_loops` are counted once; of a conditional in
-    `conditionals` only the branch with most cycles is counted."""
+    `conditionals` only the branch with most cycles is counted. `fetched_bytes`: what asynchronous copies move between
+    the chip and its memory, which has no cycles."""
 
     ops: tuple[ExactOp, ...]
     collectives: tuple[ExactCollective, ...]
     unknown_trip_loops: tuple[str, ...]
     conditionals: tuple[str, ...]
+    fetched_bytes: int
 
     @property
     def cycles(self) -> int:
@@ -91,6 +102,7 @@ class _Instruction:
     attributes: Mapping[str, str]
     config: Mapping[str, Any]
     where: str
+    rest: str = ""  # what stands behind the parentheses
 
     @property
     def operands(self) -> list[str]:
@@ -112,11 +124,11 @@ class _Computation(dict[str, _Instruction]):
 def summarise(text: str) -> HloSummary:
     """Raises PodyardError INTERNAL when `text` is not HLO as known here."""
     computations, entry = _parse(text)
-    walk = _Walk(computations)
+    partitions = _PARTITIONS.match(text)
+    walk = _Walk(computations, 1 if partitions is None else int(partitions[1]))
     walk.run(computations[entry], 1, {})
-    return HloSummary(
-        tuple(walk.ops), tuple(walk.collectives), tuple(walk.unknown_trip_loops), tuple(walk.conditionals)
-    )
+    collectives, loops = tuple(walk.collectives), tuple(walk.unknown_trip_loops)
+    return HloSummary(tuple(walk.ops), collectives, loops, tuple(walk.conditionals), walk.fetched_bytes)
 
 
 def _parse(text: str) -> tuple[dict[str, _Computation], str]:
@@ -160,7 +172,7 @@ def _instruction(match: re.Match[str], line: str) -> _Instruction:
     named = re.search(r'op_name="([^"]*)"', rest)
     attributes = dict(_ATTRIBUTE.findall(rest.split(", metadata=")[0]))
     return _Instruction(
-        match[2], match[3], match[4], line[start : end - 1], attributes, config, "" if named is None else named[1]
+        match[2], match[3], match[4], line[start : end - 1], attributes, config, "" if named is None else named[1], rest
     )
 
 
@@ -179,8 +191,11 @@ class _Number:
 class _Walk:
     """Follows the schedule from the entry. `known` are elements of a loop's state that are constants throughout."""
 
-    def __init__(self, computations: Mapping[str, _Computation]) -> None:
+    def __init__(self, computations: Mapping[str, _Computation], partitions: int) -> None:
         self._computations = computations
+        self._partitions = partitions
+        self._channels: set[str] = set()
+        self.fetched_bytes = 0
         self.ops: list[ExactOp] = []
         self.collectives: list[ExactCollective] = []
         self.unknown_trip_loops: list[str] = []
@@ -203,25 +218,48 @@ class _Walk:
                 instruction.name, instruction.opcode, instruction.shape, instruction.cycles, count, instruction.where
             )
         )
-        self._note_collective(instruction, count)
-        if "calls" in instruction.attributes:
-            # A collective may be fused or wrapped as asynchronous; the cycles are those of the whole.
-            for inner in self._callee(instruction, "calls").schedule():
-                self._note_collective(inner, count)
+        if instruction.opcode.endswith("-start") and _collective_kind(instruction) == "":
+            moved = [nbytes for nbytes, scalar in _arrays(instruction.shape) if not scalar]
+            self.fetched_bytes += count * min(moved, default=0)
+        self._note_collectives(instruction, count, {})
 
-    def _note_collective(self, instruction: _Instruction, count: int) -> None:
-        config = instruction.config.get("collective_algorithm_config", {})
-        if not config and instruction.opcode.removesuffix("-start") not in _COLLECTIVES:
-            return
+    def _note_collectives(self, instruction: _Instruction, count: int, around: Mapping[str, Any]) -> None:
+        """A collective may be fused, also piece by piece into several kernels: pieces of one have the same channel.
+        `around`: what the compiler says of the fusion."""
+        config = instruction.config.get("collective_algorithm_config", {}) or around
+        if kind := _collective_kind(instruction):
+            self._note_collective(instruction, kind, count, config)
+        elif "calls" in instruction.attributes:
+            callee = self._callee(instruction, "calls")
+            scatters = instruction.attributes["calls"].lstrip("%").startswith("all-reduce-scatter")
+            for inner in callee.schedule():
+                if scatters and inner.opcode == "all-reduce":
+                    self._note_collective(inner, "reduce-scatter", count, config)
+                else:
+                    self._note_collectives(inner, count, config)
+
+    def _note_collective(self, instruction: _Instruction, kind: str, count: int, config: Mapping[str, Any]) -> None:
+        channel = _CHANNEL.search(instruction.rest)
+        if channel is not None:
+            if channel[1] in self._channels:
+                return
+            self._channels.add(channel[1])
         debug = str(config.get("debug", "")).strip()
         match = _STRATEGY.search(debug)
         colors, phases, rings = (int(match[1]), int(match[2]), match[3]) if match is not None else (0, 0, "")
+        group_size = 0 if kind.startswith("collective-permute") else _group_size(instruction.rest) or self._partitions
+        sizes = [nbytes for nbytes, _ in _arrays(instruction.shape)]
+        if kind.endswith("-start") and kind != "all-reduce-start":  # operands, results, and what tells that it is done
+            sizes = [nbytes for nbytes, scalar in _arrays(instruction.shape) if not scalar]
+            sizes = sizes[len(sizes) // 2 :]
         self.collectives.append(
             ExactCollective(
                 name=instruction.name,
-                kind=instruction.opcode,
+                kind=kind,
                 shape=instruction.shape,
                 count=count,
+                group_size=group_size,
+                nbytes=sum(sizes) * (group_size if instruction.opcode == "reduce-scatter" else 1),
                 emitter=str(config.get("emitter", "")),
                 strategy=str(config.get("strategy", "")),
                 colors=colors,
@@ -236,7 +274,7 @@ class _Walk:
         names += _OPERAND.findall(instruction.attributes.get("branch_computations", ""))
         walks = []
         for name in filter(None, names):
-            walk = _Walk(self._computations)
+            walk = _Walk(self._computations, self._partitions)
             walk.run(self._computation(name.lstrip("%")), count, {})
             walks.append(walk)
         self.conditionals.append(instruction.name)
@@ -328,6 +366,31 @@ class _Walk:
         if computation is None or _ROOT not in computation:
             raise _unreadable(f"there is no computation {name!r}")
         return computation
+
+
+def _collective_kind(instruction: _Instruction) -> str:
+    return instruction.opcode if instruction.opcode.removesuffix("-start") in _COLLECTIVES else ""
+
+
+def _group_size(text: str) -> int:
+    """Devices of a group: `{{0,2},{1,3}}`, `[groups,size]<=...` or `mesh['a'=2,'b'=4] {'b'}`; 0 for all of them."""
+    match = _GROUPS.search(text)
+    if match is None or match[1] == "{{":
+        return 0
+    if match[1].startswith("{{"):
+        return len(match[1].split(","))
+    if match[1].startswith("["):
+        return int(match[1].strip("[]").split(",")[1])
+    extents = {name: int(extent) for name, extent, _ in _MESH_AXIS.findall(match[2])}
+    return math.prod(int(part) if part else extents[name] for name, _, part in _MESH_AXIS.findall(match[3]))
+
+
+def _arrays(shape: str) -> list[tuple[int, bool]]:
+    """(bytes without padding, whether it is a scalar) of each array of a shape, tuples flattened."""
+    return [
+        (math.prod(map(int, filter(None, dims.split(",")))) * int(bits or 8) // 8, not dims)
+        for _, bits, dims in _ARRAY.findall(shape)
+    ]
 
 
 _MIRRORED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE", "NE": "NE"}

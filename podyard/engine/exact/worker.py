@@ -136,11 +136,25 @@ class _Compiler:
                     device_assignment=self._array([[device.id for device in devices]]),
                     env_options_overrides=dict(options),
                 )
-                settings.executable_build_options.use_spmd_partitioning = len(devices) > 1
-                settings.executable_build_options.use_shardy_partitioner = "sdy." in text
+                build = settings.executable_build_options
+                build.use_spmd_partitioning = len(devices) > 1
+                build.use_shardy_partitioner = "sdy." in text
+                # As JAX asks for it: what the module says nothing about is split as it suits the compiler.
+                build.allow_spmd_sharding_propagation_to_parameters = _unsharded(module, "arg_attrs")
+                build.allow_spmd_sharding_propagation_to_output = _unsharded(module, "res_attrs")
                 return devices[0].client.compile(module, self._device_list(tuple(devices)), settings)
             except (TypeError, AttributeError) as error:
                 raise _translate(error) from error
+
+
+def _unsharded(module: Any, attributes: str) -> list[bool]:
+    """Which arguments or results of the module's main function say nothing of how they are split."""
+    main = next(op for op in module.body.operations if getattr(op, "sym_name", None) and op.sym_name.value == "main")
+    values = main.type.inputs if attributes == "arg_attrs" else main.type.results
+    if attributes not in main.attributes:
+        return [True] * len(values)
+    said = [str(one) for one in main.attributes[attributes]]
+    return ["mhlo.sharding" not in text and "sdy.sharding" not in text for text in said]
 
 
 def _translate(error: Exception) -> PodyardError:
@@ -190,6 +204,7 @@ def _verdict(compiler: _Compiler, request: Mapping[str, Any]) -> dict[str, objec
         "temporary_bytes": memory.temp_size_in_bytes,
         "alias_bytes": memory.alias_size_in_bytes,
         "code_bytes": memory.generated_code_size_in_bytes,
+        "peak_bytes": memory.peak_memory_in_bytes,
         "flops": cost.get("flops", 0.0),
         "bytes_accessed": cost.get("bytes accessed", 0.0),
         "out_of_memory_text": "",

@@ -429,7 +429,7 @@ def test_the_compiler_lays_an_all_reduce_over_the_slice(
 
 
 def test_what_the_compiler_refuses_comes_back_in_its_words(real: ExactCompiler) -> None:
-    with pytest.raises(PodyardError, match="no StableHLO module"):
+    with pytest.raises(PodyardError, match="not a StableHLO module"):
         real.compile("module {", "v3-8")
     with pytest.raises(PodyardError, match="No such compile option"):
         real.compile(lower_for_tpu(*_product(64)), "v3-8", options={"xla_tpu_unheard_of": 1})

@@ -225,6 +225,55 @@ def test_a_collective_without_an_algorithm_is_still_one() -> None:
 
 
 @pytest.mark.parametrize(
+    ("line", "kind", "size", "nbytes"),
+    [
+        ("%r = f32[8] all-reduce(%x), replica_groups={{0,1},{2,3}}, to_apply=%plus", "all-reduce", 2, 32),
+        ("%r = (f32[8], bf16[2,4]) all-reduce(%x, %x), replica_groups={}, to_apply=%plus", "all-reduce", 8, 48),
+        ("%r = f32[64] all-gather(%x), replica_groups=[1,8]<=[8], dimensions={0}", "all-gather", 8, 256),
+        ("%r = f32[1] all-gather(%x), replica_groups=[4,2]<=[2,4]T(1,0)", "all-gather", 2, 4),
+        ("%r = f32[2] reduce-scatter(%x), replica_groups=mesh['a'=2,'b'=4] {'b'}", "reduce-scatter", 4, 32),
+        ("%r = f32[8] all-to-all(%x), replica_groups=mesh['a'=2,'b'=4] {'a','b':(1)2}", "all-to-all", 4, 32),
+        ("%r = (f32[8], f32[8], u32[], u32[]) collective-permute-start(%x)", "collective-permute-start", 0, 32),
+    ],
+)
+def test_a_collective_says_who_exchanges_how_much(line: str, kind: str, size: int, nbytes: int) -> None:
+    text = _collective(line).replace("HloModule m", "HloModule m, num_partitions=8")
+    (found,) = hlo.summarise(text).collectives
+    assert (found.kind, found.group_size, found.nbytes) == (kind, size, nbytes)
+
+
+def test_pieces_of_one_collective_in_several_kernels_are_one_and_a_fused_scatter_is_named() -> None:
+    text = """HloModule m, num_partitions=8
+
+%piece (a: f32[8]) -> f32[64] {
+  %a = f32[8] parameter(0)
+  ROOT %g = f32[64] all-gather(%a), channel_id=3, replica_groups=[2,4]<=[8], dimensions={0}
+}
+
+%all-reduce-scatter.1 (b: f32[64]) -> f32[8] {
+  %b = f32[64] parameter(0)
+  %sum = f32[64] all-reduce(%b), channel_id=4, replica_groups=[1,8]<=[8], to_apply=%plus
+  ROOT %part = f32[8] slice(%sum), slice={[0:8]}
+}
+
+ENTRY %main (x: f32[8]) -> f32[8] {
+  %x = f32[8] parameter(0)
+  %copy-start = (f32[8]{0:S(1)}, f32[8], u32[]) copy-start(%x)
+  %copy-done = f32[8]{0:S(1)} copy-done(%copy-start)
+  %first = f32[64] fusion(%copy-done), kind=kLoop, calls=%piece
+  %second = f32[64] fusion(%x), kind=kLoop, calls=%piece
+  ROOT %r = f32[8] fusion(%second), kind=kCustom, calls=%all-reduce-scatter.1
+}
+"""
+    summary = hlo.summarise(text)
+    assert [(one.kind, one.group_size, one.nbytes) for one in summary.collectives] == [
+        ("all-gather", 4, 256),
+        ("reduce-scatter", 8, 256),
+    ]
+    assert summary.fetched_bytes == 32
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "HloModule nothing",

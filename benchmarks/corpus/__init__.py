@@ -1,0 +1,1 @@
+"""Programs of today, as people write them in JAX, and the TPU compiler's answers about them."""
