@@ -289,7 +289,7 @@ def fit_runs() -> None:
     parts = {run: _parts(run) for run in RUNS}
     runs = [run for run in RUNS if run.generation == "v3"]
     others = np.array([parts[run] for run in RUNS if run.generation != "v3"])
-    print(f"{'fitted on':<28}{'runs':>5}{'RUN_SHARE':>12}{'DISPATCH ms':>13}{'rms of those':>14}{'mean of v2, v4':>16}")
+    print(f"{'fitted on':<28}{'runs':>5}{'RUN_SHARE':>12}{'HOST_LOOP ms':>13}{'rms of those':>14}{'mean of v2, v4':>16}")
 
     def line(title: str, some: list[Any], constants: tuple[float, float] | None = None) -> None:
         chosen_parts = np.array([parts[run] for run in some])
@@ -303,7 +303,7 @@ def fit_runs() -> None:
         line(f"without {round_name}", [run for run in runs if not run.name.startswith(round_name)])
     for slice_name in dict.fromkeys(run.slice for run in runs):
         line(f"without {slice_name}", [run for run in runs if run.slice != slice_name])
-    line("(stored)", runs, (analysis.RUN_SHARE, analysis.STEP_DISPATCH_SECONDS))
+    line("(stored)", runs, (analysis.RUN_SHARE, analysis.HOST_LOOP_SECONDS))
 
 
 def _parts(run: Any) -> tuple[float, float, float]:

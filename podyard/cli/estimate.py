@@ -50,6 +50,7 @@ Analysis = Callable[[str], Report]
     show_default=True,
     help="Compiler to estimate with.",
 )
+@click.option("--host-loop", is_flag=True, help="The host waits for every step, as with infeed or a log of each step.")
 @click.option(
     "--zone",
     envvar=["PODYARD_LOCATION", "CLOUDSDK_COMPUTE_ZONE"],
@@ -87,6 +88,7 @@ def estimate(
     arguments: tuple[str, ...],
     others: str | None,
     compiler: str,
+    host_loop: bool,
     zone: str,
     form: str,
     out: TextIO,
@@ -98,7 +100,7 @@ def estimate(
     A recipe's step covers the whole slice. Exit code 1 if the program cannot run on the accelerator type.
     """
     region = region_of(zone)
-    analysis = analysis_of(program, arguments, global_batch, compiler)
+    analysis = analysis_of(program, arguments, global_batch, compiler, host_loop)
     card, now = default_rate_card(), PlatformTime(OsClock().now().nanos)
 
     def make(name: str) -> Report:
@@ -116,18 +118,22 @@ def estimate(
     return 0 if main.error is None else 1
 
 
-def analysis_of(program: str, arguments: tuple[str, ...], global_batch: int | None, compiler: str) -> Analysis:
+def analysis_of(
+    program: str, arguments: tuple[str, ...], global_batch: int | None, compiler: str, host_loop: bool = False
+) -> Analysis:
     """What finds the estimate of a recipe or a file, by accelerator type. Raises a usage error for figures that are
     given with a file, NOT_FOUND for what is neither, and what the recipe refuses."""
     given = {key: value_of(value) for pair in arguments for key, value in pairs(pair, "--arg").items()}
     if program in PROGRAMS:
-        return _of_recipe(program, given, global_batch, compiler)
+        return _of_recipe(program, given, global_batch, compiler, host_loop)
     if given or global_batch is not None:
         raise click.UsageError("--arg and --global-batch can only be used with a recipe, not with a file")
-    return _of_file(program, compiler)
+    return _of_file(program, compiler, host_loop)
 
 
-def _of_recipe(name: str, given: Mapping[str, object], global_batch: int | None, compiler: str) -> Analysis:
+def _of_recipe(
+    name: str, given: Mapping[str, object], global_batch: int | None, compiler: str, host_loop: bool
+) -> Analysis:
     """Raises INVALID_ARGUMENT for arguments that the recipe does not take, FAILED_PRECONDITION without JAX."""
     if importlib.util.find_spec("jax") is None:
         raise failed_precondition("the estimate of a recipe needs JAX: pip install 'podyard[engine]'")
@@ -137,18 +143,20 @@ def _of_recipe(name: str, given: Mapping[str, object], global_batch: int | None,
 
     def analysis(accelerator_type: str) -> Report:
         found = engine.analyze(
-            recipe.step, *shapes, accelerator_type=accelerator_type, global_batch=batch, compiler=compiler
-        )
+            recipe.step, *shapes, accelerator_type=accelerator_type, global_batch=batch, compiler=compiler,
+            host_loop=host_loop,
+        )  # fmt: skip
         return Report(name, found, recipe.example_count)
 
     return analysis
 
 
-def _of_file(program: str, compiler: str) -> Analysis:
+def _of_file(program: str, compiler: str, host_loop: bool) -> Analysis:
     module = _read(program)
     name = "standard input" if program == STANDARD_INPUT else Path(program).name
     return lambda accelerator_type: Report(
-        name, engine.analyze_stablehlo(module, accelerator_type=accelerator_type, compiler=compiler)
+        name,
+        engine.analyze_stablehlo(module, accelerator_type=accelerator_type, compiler=compiler, host_loop=host_loop),
     )
 
 

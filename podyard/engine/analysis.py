@@ -15,7 +15,7 @@ from podyard.engine.program.ir import Program
 from podyard.engine.program.serialized import text_of_bytes
 from podyard.engine.timing.analysis import device_count, estimate_program
 from podyard.engine.timing.energy import device_joules
-from podyard.engine.timing.estimate import Estimate, OpEstimate
+from podyard.engine.timing.estimate import Estimate, OpEstimate, overhead_seconds
 from podyard.engine.timing.kernels import Bound
 from podyard.engine.timing.memory import named_total_bytes
 from podyard.hardware.accelerator_types import parse
@@ -40,13 +40,15 @@ def analyze(
     accelerator_type: str = "v3-8",
     global_batch: int | None = None,
     compiler: str = "podyard",
+    host_loop: bool = False,
 ) -> Estimate:
     """One step of `fn` on a slice; `fn` is traced and never executed.
 
     `args`: arrays or `jax.ShapeDtypeStruct`s, in trees. With `global_batch`, `fn` is the global step: arguments whose
     leading axis has that size are split over the devices, all others are on each. Without, the arguments are one
-    device's already. Raises PodyardError INVALID_ARGUMENT for an illegal type, a compiler that does not exist, a batch
-    that does not divide; UNIMPLEMENTED for element types that TPUs do not have.
+    device's already. `host_loop`: the host waits for every step (infeed, logging), instead of starting the next one
+    while the devices are busy. Raises PodyardError INVALID_ARGUMENT for an illegal type, a compiler that does not
+    exist, a batch that does not divide; UNIMPLEMENTED for element types that TPUs do not have.
     """
     import jax
 
@@ -56,7 +58,7 @@ def analyze(
     leaves, tree = jax.tree.flatten(args)
     shapes = tuple((tuple(getattr(leaf, "shape", ())), str(getattr(leaf, "dtype", type(leaf)))) for leaf in leaves)
     shardings = tuple(getattr(leaf, "sharding", None) for leaf in leaves)
-    key = (fn, tree, shapes, shardings, kind.name, global_batch, choice)
+    key = (fn, tree, shapes, shardings, kind.name, global_batch, choice, host_loop)
     found = _kept.get(key)
     if found is not None:
         _kept.move_to_end(key)
@@ -64,7 +66,7 @@ def analyze(
     program = _trace(fn, args)
     for value, leaf in enumerate(leaves):  # the arguments are the first values
         placements.place_argument(program, value, getattr(leaf, "sharding", None), f"argument {value}")
-    estimate = estimate_program(program, kind, global_batch)
+    estimate = estimate_program(program, kind, global_batch, host_loop)
     if choice == "xla-tpu":
         from podyard.engine.exact import client
 
@@ -76,7 +78,9 @@ def analyze(
     return estimate
 
 
-def analyze_stablehlo(module: str | bytes, accelerator_type: str = "v3-8", compiler: str = "podyard") -> Estimate:
+def analyze_stablehlo(
+    module: str | bytes, accelerator_type: str = "v3-8", compiler: str = "podyard", host_loop: bool = False
+) -> Estimate:
     """One device's program as StableHLO (or a module for several devices with its shardings): text, or the bytes of
     `jax.export` or MLIR, which JAX reads (extra `engine`).
 
@@ -85,7 +89,7 @@ def analyze_stablehlo(module: str | bytes, accelerator_type: str = "v3-8", compi
     """
     kind, choice = parse(accelerator_type), _check_compiler(compiler)
     text = text_of_bytes(module) if isinstance(module, bytes) else module
-    estimate = estimate_program(_parse(text), kind)
+    estimate = estimate_program(_parse(text), kind, host_loop=host_loop)
     return estimate if choice == "podyard" else _exact(estimate, text)
 
 
@@ -165,7 +169,8 @@ def _exact(estimate: Estimate, text: str) -> Estimate:
     compute = verdict.cycles / estimate.clock_hz
     # The model may see a sum that the compiler found a way around: what it does not send takes no time.
     summed, sent = (estimate.collective_seconds, estimate.ici_bytes) if verdict.collectives else (0.0, 0)
-    parts: dict[Bound, float] = {"unpriced": compute, "ici": summed, "overhead": estimate.overhead_seconds}
+    overhead = overhead_seconds(compute + summed, estimate.dispatch_seconds, estimate.feed_seconds, estimate.host_loop)
+    parts: dict[Bound, float] = {"unpriced": compute, "ici": summed, "overhead": overhead}
     seconds = sum(parts.values())
     kind = parse(estimate.accelerator_type)
     return dataclasses.replace(
@@ -173,6 +178,7 @@ def _exact(estimate: Estimate, text: str) -> Estimate:
         cycles=float(verdict.cycles),
         compute_seconds=compute,
         collective_seconds=summed,
+        overhead_seconds=overhead,
         ici_bytes=sent,
         modelled_seconds=seconds,
         mxu_utilization=estimate.mxu_utilization * estimate.modelled_seconds / seconds,

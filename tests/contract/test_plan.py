@@ -25,7 +25,7 @@ STEP_SECONDS: Mapping[str, float] = {"v2-8": 0.4, "v3-8": 0.2, "v3-32": 0.05, "v
 def modelled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps of a known length: v4-16 has no room for them, and v5p-8 cannot divide the batch."""
 
-    def analyze(step: Any, *args: Any, accelerator_type: str, global_batch: int | None, compiler: str) -> Estimate:
+    def analyze(step: Any, *args: Any, accelerator_type: str, **how: Any) -> Estimate:
         if accelerator_type == "v5p-8":
             raise invalid("the batch of 64 does not divide by 5")
         seconds = STEP_SECONDS.get(accelerator_type, 0.1)

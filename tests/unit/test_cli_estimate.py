@@ -33,6 +33,7 @@ class Asked:
 
     calls: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     small: tuple[str, ...] = ()
+    host_loop: bool = False
 
     def answer(self, accelerator_type: str, global_batch: int | None) -> Estimate:
         if accelerator_type.startswith("v9"):
@@ -45,11 +46,15 @@ class Asked:
 def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
     seen = Asked()
 
-    def analyze(step: Any, *args: Any, accelerator_type: str, global_batch: int | None, compiler: str) -> Estimate:
+    def analyze(
+        step: Any, *args: Any, accelerator_type: str, global_batch: int | None, compiler: str, host_loop: bool
+    ) -> Estimate:
         seen.calls.append({"args": args, "type": accelerator_type, "batch": global_batch, "compiler": compiler})
+        seen.host_loop = host_loop
         return seen.answer(accelerator_type, global_batch)
 
-    def analyze_stablehlo(module: bytes, accelerator_type: str, compiler: str) -> Estimate:
+    def analyze_stablehlo(module: bytes, accelerator_type: str, compiler: str, host_loop: bool) -> Estimate:
+        seen.host_loop = host_loop
         seen.calls.append({"module": module, "type": accelerator_type, "compiler": compiler})
         return seen.answer(accelerator_type, None)
 
@@ -78,10 +83,13 @@ def module(tmp_path: Path) -> str:
 def test_a_file_is_the_program_of_one_device(asked: Asked, module: str) -> None:
     code, text = run(module, "--accelerator-type", "v3-32")
     assert code == 0
-    assert text.startswith("v3-32: 10.0 ms per step, 60 % of it hbm; fits (3.0 of 15.5 GiB)\n\nFIGURE")
+    assert text.startswith("v3-32: 10.0 ms per step (devices 9.50 ms, then the host 500 us), 60 % of it hbm; fits (3.0 of 15.5 GiB)\n\nFIGURE")
     assert "step.mlir" in text
     assert "the program has no data set" in text
     assert asked.calls == [{"module": b"module {}", "type": "v3-32", "compiler": "podyard"}]
+    assert not asked.host_loop
+    run(module, "--host-loop")
+    assert asked.host_loop
 
 
 def test_standard_input_is_a_file_too(asked: Asked) -> None:

@@ -104,8 +104,8 @@ class Report:
 
     @functools.cached_property
     def bound_seconds(self) -> Mapping[Bound, float]:
-        """What the step waits for. An operation counts for what bounds it; collectives are `ici`; dispatch, infeed and
-        the fixed cost of kernels are `overhead`; computing time that no operation explains is `unpriced`."""
+        """What the step waits for. An operation counts for what bounds it; collectives are `ici`; what
+        the host takes longer and the fixed cost of kernels are `overhead`; computing time that no operation explains is `unpriced`."""
         estimate = self.estimate
         found: dict[Bound, float] = dict.fromkeys(BOUNDS, 0.0)
         for op in estimate.ops:
@@ -142,15 +142,22 @@ class Report:
         return bound_text(self.estimate, self.estimate.modelled_seconds)
 
     @property
+    def _with_host(self) -> str:
+        """` (device 1.4 us, host 40 us)` where the step waits for the host."""
+        device, host = self.estimate.device_seconds, self.estimate.overhead_seconds
+        return f" (devices {time_text(device)}, then the host {time_text(host)})" if host and device else ""
+
+    @property
     def headline(self) -> str:
         """What a step takes, what most of it waits for, whether it fits, and what is not modelled. Operations without a
         bound give no share."""
         estimate, share = self.estimate, self.bound_share
         waits = f"{percent(share)} of it {estimate.bound}" if share else f"bound by {estimate.bound}"
         if not estimate.doubts:
-            return f"{estimate.accelerator_type}: {self.step_text} per step, {waits}; {self.verdict}"
+            return f"{estimate.accelerator_type}: {self.step_text} per step{self._with_host}, {waits}; {self.verdict}"
         return (
-            f"{estimate.accelerator_type}: lower bound: {self.step_text} per step, {waits}; {self.verdict}; "
+            f"{estimate.accelerator_type}: lower bound: {self.step_text} per step{self._with_host}, {waits}; "
+            f"{self.verdict}; "
             f"because: {reasons_text(estimate)}"
         )
 
@@ -165,6 +172,12 @@ class Report:
 def bound_text(estimate: Estimate, seconds: float) -> str:
     """A time that follows from the estimate, marked where it is a lower bound."""
     return f"at least {time_text(seconds)}" if estimate.doubts else time_text(seconds)
+
+
+def host_text(estimate: Estimate) -> str:
+    """What the host does for a step, and when."""
+    when = "after every step (host loop)" if estimate.host_loop else "while the devices are busy"
+    return f"dispatch {time_text(estimate.dispatch_seconds)}, infeed {time_text(estimate.feed_seconds)}, {when}"
 
 
 def reasons_text(estimate: Estimate) -> str:

@@ -1,7 +1,7 @@
 """From a program to an estimate: one device's kernels, the slice's collectives, memory, energy. No JAX in here.
 
 A step = the kernels of one device, one after the other + collectives, which the optimizer waits for and which wait for
-the last gradient, so that nothing is left to hide them behind + dispatch of the step by the host.
+the last gradient, so that nothing is left to hide them behind + what the host takes longer than that.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from podyard.engine.program.ir import Body, HloOperation, Program, matrix_flops
 from podyard.engine.program.partition import partition
 from podyard.engine.timing import collectives
 from podyard.engine.timing.energy import device_joules
-from podyard.engine.timing.estimate import Estimate, OpEstimate
+from podyard.engine.timing.estimate import Estimate, OpEstimate, overhead_seconds
 from podyard.engine.timing.fusion import fuse
 from podyard.engine.timing.graph import BYTES_ONLY, MATRIX, Fused, Kernel
 from podyard.engine.timing.kernels import Bound, KernelPrice
@@ -30,10 +30,12 @@ from podyard.hardware.cost_model import CostModel
 from podyard.hardware.generations import cost_model
 
 ESTIMATE_MODEL = "podyard"
-# Fitted on the published ResNet-50 runs on TPU v3 (MLPerf training v0.5 to v0.7) and on nothing else: what a step costs
-# besides its kernels (the host starts it and feeds it), and how much of the compiler's sum the kernels of a run take
-# (each fetches its first window while the one before ends).
-STEP_DISPATCH_SECONDS = 1.8e-3
+# Fitted on the published ResNet-50 runs on TPU v3 (MLPerf training v0.5 to v0.7) and on nothing else: what a step of a
+# host loop costs besides its kernels (the host waits, starts it and feeds it), and how much of the compiler's sum the
+# kernels of a run take (each fetches its first window while the one before ends).
+HOST_LOOP_SECONDS = 1.8e-3
+# What JAX takes to start a step that is compiled; it does not wait for its end. Unverified on hosts of TPUs.
+DISPATCH_SECONDS = 40e-6
 RUN_SHARE = 0.93
 # From the memory of a host to all its chips. Unverified: about what one PCIe 3.0 x8 link per chip pair carries.
 HOST_FEED_BYTES_PER_SECOND = 8e9
@@ -69,8 +71,11 @@ def device_count(kind: AcceleratorType) -> int:
     return kind.device_count
 
 
-def estimate_program(program: Program, kind: AcceleratorType, global_batch: int | None = None) -> Estimate:
+def estimate_program(
+    program: Program, kind: AcceleratorType, global_batch: int | None = None, host_loop: bool = False
+) -> Estimate:
     """`program` on a slice of `kind`. A program that is written for several devices by itself is split as it says.
+    `host_loop`: the host waits for every step, as loops with infeed did and as those do that log every step.
 
     Raises PodyardError INVALID_ARGUMENT when the program needs more devices than the slice has, and for a global batch
     that does not divide by the slice's devices.
@@ -98,7 +103,7 @@ def estimate_program(program: Program, kind: AcceleratorType, global_batch: int 
             "its collectives are priced over all of them"
         )
         own.doubts = [*own.doubts, Doubt("devices", "partitions", reason, about_memory=False)]
-    return _Analysis(own, kind, devices if count > 1 else 1, tuple(split)).estimate(global_batch)
+    return _Analysis(own, kind, devices if count > 1 else 1, tuple(split)).estimate(global_batch, host_loop)
 
 
 class _Analysis:
@@ -111,19 +116,20 @@ class _Analysis:
         self.timeline = _Timeline()
         self._names = 0
 
-    def estimate(self, global_batch: int | None) -> Estimate:
+    def estimate(self, global_batch: int | None, host_loop: bool) -> Estimate:
         body = self.program.body
         fused = fuse(self.program, body, self.costs.tiling)
         pricer = Pricer(self.program, body, fused, self.costs)
         self._run(fused, pricer, 1)
         need = memory_need(self.program, body, fused, pricer, self._peak_inside, self.costs)
-        return self._estimate_of(need, global_batch)
+        return self._estimate_of(need, global_batch, host_loop)
 
-    def _estimate_of(self, need: MemoryNeed, global_batch: int | None) -> Estimate:
+    def _estimate_of(self, need: MemoryNeed, global_batch: int | None, host_loop: bool) -> Estimate:
         line, costs, kind = self.timeline, self.costs, self.kind
         compute = line.clock / costs.clock_hz
         summed_seconds, ici_bytes, told = self._collectives()
-        overhead = STEP_DISPATCH_SECONDS + max(0.0, self._feed_seconds() - compute - summed_seconds)
+        dispatch, feed = HOST_LOOP_SECONDS if host_loop else DISPATCH_SECONDS, self._feed_seconds()
+        overhead = overhead_seconds(compute + summed_seconds, dispatch, feed, host_loop)
         seconds = compute + summed_seconds + overhead
         mxu_peak = 2 * costs.mxu_count * costs.mxu_edge**2 * costs.clock_hz
         busy = min(1.0, compute / seconds) if seconds else 0.0
@@ -137,6 +143,8 @@ class _Analysis:
             compute_seconds=compute,
             collective_seconds=summed_seconds,
             overhead_seconds=overhead,
+            dispatch_seconds=dispatch,
+            feed_seconds=feed,
             cycles=self._compiler_cycles(),
             flops=line.flops,
             hbm_bytes=round(line.hbm_bytes),
@@ -157,6 +165,7 @@ class _Analysis:
             unknown_ops=tuple(line.unknown),
             clock_hz=costs.clock_hz,
             global_batch=global_batch,
+            host_loop=host_loop,
             doubts=merge([*self.program.doubts, *line.doubts]),
         )
 

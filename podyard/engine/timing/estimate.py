@@ -9,6 +9,11 @@ from podyard.engine.program.doubts import Doubt
 from podyard.engine.timing.kernels import Bound
 
 
+def overhead_seconds(device: float, dispatch: float, feed: float, host_loop: bool) -> float:
+    """What a step of `device` seconds waits for the host."""
+    return dispatch + max(0.0, feed - device) if host_loop else max(0.0, max(dispatch, feed) - device)
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class OpEstimate:
     """One kernel, in the order they run. `cycles` are those of all its `count` executions; `start_cycles` is when the
@@ -42,7 +47,9 @@ class Estimate:
 
     `cycles` is the compiler's measure: the kernels of one device, without what the compiler gives no cycles (sorting,
     gathering, scattering, collectives); from v4 on, where it leaves out what is fetched ahead, no less than its bytes
-    take. `modelled_seconds` and `ops` are of a run: with all of that, and the dispatch of the step besides.
+    take. `modelled_seconds` and `ops` are of a run: with all of that.
+    The host starts the next step while the devices run one: `overhead_seconds` are what it takes longer than they do.
+    With `host_loop` it waits for every step, and all that it takes counts.
     `bound` names what most of the step waits for. `unknown_ops` were priced by their bytes only.
     `doubts`: what is not modelled; with any, times are lower bounds.
     `energy_joules` are one device's; None where the generation's power is not published.
@@ -55,6 +62,9 @@ class Estimate:
     compute_seconds: float
     collective_seconds: float
     overhead_seconds: float
+    # What the host takes to start a step, and to send the devices their part of the batch.
+    dispatch_seconds: float
+    feed_seconds: float
     cycles: float
     flops: int
     hbm_bytes: int
@@ -75,7 +85,13 @@ class Estimate:
     unknown_ops: tuple[str, ...]
     clock_hz: float
     global_batch: int | None = None
+    host_loop: bool = False
     doubts: tuple[Doubt, ...] = ()
+
+    @property
+    def device_seconds(self) -> float:
+        """Of a step, without the host."""
+        return self.compute_seconds + self.collective_seconds
 
     @property
     def confidence(self) -> Literal["modelled", "lower bound"]:

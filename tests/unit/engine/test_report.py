@@ -51,7 +51,7 @@ def in_a_row(*ops: OpEstimate) -> tuple[OpEstimate, ...]:
 
 
 def estimate(accelerator_type: str = "v3-32", **changes: Any) -> Estimate:
-    """A step of 10 ms: 6 ms of HBM and 2 ms of the matrix units, 1.5 ms of collectives, 0.5 ms of dispatch."""
+    """A step of 10 ms: 6 ms of HBM and 2 ms of the matrix units, 1.5 ms of collectives, 0.5 ms of the host."""
     ops = in_a_row(operation(0, 4e6), operation(1, 2e6, "mxu"), operation(2, 2e6, count=10))
     values: dict[str, Any] = {
         "accelerator_type": accelerator_type,
@@ -61,6 +61,9 @@ def estimate(accelerator_type: str = "v3-32", **changes: Any) -> Estimate:
         "compute_seconds": 8e-3,
         "collective_seconds": 1.5e-3,
         "overhead_seconds": 0.5e-3,
+        "dispatch_seconds": 0.5e-3,
+        "feed_seconds": 1e-3,
+        "host_loop": True,
         "cycles": 8e6,
         "flops": 160_000_000_000,
         "hbm_bytes": 3_200_000_000,
@@ -105,13 +108,17 @@ def text_of(told: Report) -> str:
 
 
 def test_the_headline_says_time_bound_and_memory() -> None:
-    assert report().headline == "v3-32: 10.0 ms per step, 60 % of it hbm; fits (3.0 of 15.5 GiB)"
+    assert report(estimate(overhead_seconds=0.0)).headline == (
+        "v3-32: 10.0 ms per step, 60 % of it hbm; fits (3.0 of 15.5 GiB)"
+    )
     too_much = estimate(fits=False, peak_hbm_bytes=20 * GIB, bound="mxu")
-    assert report(too_much).headline == "v3-32: 10.0 ms per step, 20 % of it mxu; does not fit (20.0 of 15.5 GiB)"
+    assert report(too_much).headline == (
+        "v3-32: 10.0 ms per step (devices 9.50 ms, then the host 500 us), 20 % of it mxu; does not fit (20.0 of 15.5 GiB)"
+    )
     assert report(estimate(peak_hbm_bytes=3 * 2**20)).verdict == "fits (3.00 MiB of 15.5 GiB)"
     assert report(estimate(fits=False)).verdict == "does not fit, says the compiler"
     unbound = estimate(ops=(operation(0, 1e6, "unpriced", unit_cycles=()),))
-    assert "per step, bound by hbm;" in report(unbound).headline
+    assert ", bound by hbm;" in report(unbound).headline
 
 
 def test_the_time_of_a_step_is_told_by_what_it_waits_for() -> None:

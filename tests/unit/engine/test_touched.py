@@ -115,3 +115,18 @@ def test_what_others_still_read_is_copied_before_it_is_changed() -> None:
     cache, row = Shape((8192, 1024), F32), Shape((1, 1024), F32)
     kept, dropped = (estimates(fn, cache, row, on="v3-8")[0] for fn in (keeps, drops))
     assert [op.kind for op in kept.ops].count("copy") == 1 + [op.kind for op in dropped.ops].count("copy")
+
+
+def test_a_step_waits_for_the_host_only_where_the_host_takes_longer_or_is_asked_to_wait() -> None:
+    def steps(size: int) -> tuple[Estimate, Estimate]:
+        text = jax.jit(lambda x: x + 1).lower(Shape((size, 1024), F32)).as_text()
+        free, waiting = (estimate_program(parse_stablehlo(text), parse("v6e-1"), host_loop=wait) for wait in (False, True))
+        assert waiting.modelled_seconds == pytest.approx(waiting.device_seconds + waiting.dispatch_seconds)
+        return free, waiting
+
+    small, _ = steps(1)
+    assert 10e-6 < small.modelled_seconds == small.dispatch_seconds < 100e-6
+    assert small.bound == "overhead"
+    large, waiting = steps(2**16)
+    assert (large.overhead_seconds, large.modelled_seconds) == (0.0, large.device_seconds)
+    assert waiting.modelled_seconds - large.modelled_seconds == pytest.approx(1.8e-3)
