@@ -289,7 +289,9 @@ def fit_runs() -> None:
     parts = {run: _parts(run) for run in RUNS}
     runs = [run for run in RUNS if run.generation == "v3"]
     others = np.array([parts[run] for run in RUNS if run.generation != "v3"])
-    print(f"{'fitted on':<28}{'runs':>5}{'RUN_SHARE':>12}{'HOST_LOOP ms':>13}{'rms of those':>14}{'mean of v2, v4':>16}")
+    print(
+        f"{'fitted on':<28}{'runs':>5}{'RUN_SHARE':>12}{'HOST_LOOP ms':>13}{'rms of those':>14}{'mean of v2, v4':>16}"
+    )
 
     def line(title: str, some: list[Any], constants: tuple[float, float] | None = None) -> None:
         chosen_parts = np.array([parts[run] for run in some])

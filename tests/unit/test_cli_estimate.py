@@ -83,7 +83,10 @@ def module(tmp_path: Path) -> str:
 def test_a_file_is_the_program_of_one_device(asked: Asked, module: str) -> None:
     code, text = run(module, "--accelerator-type", "v3-32")
     assert code == 0
-    assert text.startswith("v3-32: 10.0 ms per step (devices 9.50 ms, then the host 500 us), 60 % of it hbm; fits (3.0 of 15.5 GiB)\n\nFIGURE")
+    assert text.startswith(
+        "v3-32: 10.0 ms per step (devices 9.50 ms, then the host 500 us), "
+        "60 % of it hbm; fits (3.0 of 15.5 GiB)\n\nFIGURE"
+    )
     assert "step.mlir" in text
     assert "the program has no data set" in text
     assert asked.calls == [{"module": b"module {}", "type": "v3-32", "compiler": "podyard"}]

@@ -104,8 +104,8 @@ class Report:
 
     @functools.cached_property
     def bound_seconds(self) -> Mapping[Bound, float]:
-        """What the step waits for. An operation counts for what bounds it; collectives are `ici`; what
-        the host takes longer and the fixed cost of kernels are `overhead`; computing time that no operation explains is `unpriced`."""
+        """What the step waits for. An operation counts for what bounds it; collectives are `ici`; what the host takes
+        longer and the fixed cost of kernels are `overhead`; computing time that no operation explains is `unpriced`."""
         estimate = self.estimate
         found: dict[Bound, float] = dict.fromkeys(BOUNDS, 0.0)
         for op in estimate.ops:

@@ -113,7 +113,8 @@ def test_the_headline_says_time_bound_and_memory() -> None:
     )
     too_much = estimate(fits=False, peak_hbm_bytes=20 * GIB, bound="mxu")
     assert report(too_much).headline == (
-        "v3-32: 10.0 ms per step (devices 9.50 ms, then the host 500 us), 20 % of it mxu; does not fit (20.0 of 15.5 GiB)"
+        "v3-32: 10.0 ms per step (devices 9.50 ms, then the host 500 us), 20 % of it mxu; "
+        "does not fit (20.0 of 15.5 GiB)"
     )
     assert report(estimate(peak_hbm_bytes=3 * 2**20)).verdict == "fits (3.00 MiB of 15.5 GiB)"
     assert report(estimate(fits=False)).verdict == "does not fit, says the compiler"

@@ -120,7 +120,9 @@ def test_what_others_still_read_is_copied_before_it_is_changed() -> None:
 def test_a_step_waits_for_the_host_only_where_the_host_takes_longer_or_is_asked_to_wait() -> None:
     def steps(size: int) -> tuple[Estimate, Estimate]:
         text = jax.jit(lambda x: x + 1).lower(Shape((size, 1024), F32)).as_text()
-        free, waiting = (estimate_program(parse_stablehlo(text), parse("v6e-1"), host_loop=wait) for wait in (False, True))
+        free, waiting = (
+            estimate_program(parse_stablehlo(text), parse("v6e-1"), host_loop=wait) for wait in (False, True)
+        )
         assert waiting.modelled_seconds == pytest.approx(waiting.device_seconds + waiting.dispatch_seconds)
         return free, waiting
 
