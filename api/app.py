@@ -13,6 +13,7 @@ from podyard.api import (
     agents,
     auth,
     billing,
+    billing_info,
     budgets,
     catalogue,
     credit_notes,
@@ -70,6 +71,7 @@ OWN_ROUTERS = tuple(
         billing,
         exports,  # before invoices: a month of theirs may end with any verb
         credit_notes,
+        billing_info,
         invoices,
         budgets,
         explorer,

@@ -71,7 +71,7 @@ class CreditMessage(deps.Asked):
 
 class AccountAnswer(TypedDict):
     """`nextMonth` is the first that is not closed; `heldBecause`: why the loop could not close it. Rates are of the
-    currency per US dollar."""
+    currency per US dollar. `projects`: those that the account pays for now."""
 
     project: str
     timeZone: str
@@ -83,6 +83,7 @@ class AccountAnswer(TypedDict):
     closesAt: Timestamp
     heldBecause: NotRequired[str]
     exchangeRates: dict[str, str]
+    projects: list[str]
 
 
 class InvoiceSummary(TypedDict):
@@ -355,6 +356,7 @@ def _account(found: Account) -> AccountAnswer:
         "nextMonth": found.next_month,
         "closesAt": found.closes_at(found.next_month).rfc3339(),
         "exchangeRates": dict(found.rates),
+        "projects": [one.project for one in found.projects if one.is_paid_now],
     }
     if found.held_because:
         answer["heldBecause"] = found.held_because

@@ -45,7 +45,8 @@ class Resource:
     """What is billed: `quantity` units of a SKU while its states are those of the policy. `sku` None: nothing prices
     it, and all its seconds are held because of `held_because`.
 
-    `node`: the resource whose events and jobs are this one's, too. `since`: its seconds before that are free.
+    `node`: the resource whose events and jobs are this one's, too. `since`: its seconds before that are free. `paid`:
+    only these POSIX seconds are billed here; None: all are.
     """
 
     resource_id: str
@@ -56,6 +57,7 @@ class Resource:
     held_because: str = ""
     node: str = ""
     since: PlatformTime | None = None
+    paid: tuple[range, ...] | None = None
 
     @property
     def source(self) -> str:
@@ -184,7 +186,7 @@ def _use(events: Iterable[UsageEvent], resources: Mapping[str, Resource], as_of:
                 resource_id = resource.resource_id
                 if resource_id in by_resource:
                     raise invalid(f"events of {resource_id} do not come together", "events")
-                use = _price(resource, meter_resource(resource_id, history, resource.policy, as_of))
+                use = _price(resource, meter_resource(resource_id, history, resource.policy, as_of), as_of)
                 metered, found = use.metered, use.rated
                 used.seconds[resource_id] = metered.seconds
                 used.waived[resource_id] = metered.waived_seconds
@@ -208,7 +210,7 @@ class Use:
 
 def use_of(resource: Resource, history: Sequence[UsageEvent], as_of: PlatformTime) -> Use:
     """`history`: the events of the resource in order of `seq`, each once."""
-    return _price(resource, meter_resource(resource.resource_id, clamp(history), resource.policy, as_of))
+    return _price(resource, meter_resource(resource.resource_id, clamp(history), resource.policy, as_of), as_of)
 
 
 def use_until(resource: Resource, before: Use, now: PlatformTime) -> Use:
@@ -216,13 +218,16 @@ def use_until(resource: Resource, before: Use, now: PlatformTime) -> Use:
     metered = before.metered
     assert metered.open_since is not None
     touched = Interval(metered.open_since, now).touched_seconds()
-    return _price(resource, dataclasses.replace(metered, ranges=tuple(union_of_seconds((*metered.ranges, touched)))))
+    ranges = tuple(union_of_seconds((*metered.ranges, touched)))
+    return _price(resource, dataclasses.replace(metered, ranges=ranges), now)
 
 
-def _price(resource: Resource, metered: Metered) -> Use:
+def _price(resource: Resource, metered: Metered, as_of: PlatformTime) -> Use:
     """Its seconds at their prices; without a price they are held."""
     if resource.since is not None:
         metered = metered.after(resource.since)
+    if resource.paid is not None:
+        metered = metered.within(resource.paid, as_of)
     if resource.sku is None:
         return Use(metered, hold(metered, resource.held_because))
     return Use(metered, rate(metered, resource.sku, resource.quantity))

@@ -97,8 +97,9 @@ class Committed:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Statement:
-    """What the invoice says, which an export has to sum to. `tax`, `adjustments` and `total` are in the minor unit;
-    `credits` are exact parts of a US dollar and never positive; `lines` are exact, too, by id."""
+    """What the invoice says, which an export has to sum to. `project`: whose account it is of; `tax`, `adjustments` and
+    `total` are in the minor unit; `credits` are exact parts of a US dollar and never positive; `lines` are exact, too,
+    by id."""
 
     number: str
     project: str
@@ -165,6 +166,11 @@ class ExportRow:
     @property
     def covered_unit_seconds(self) -> int:
         return sum(units for _, units in self.covered)
+
+
+def project_of(said: Statement, row: ExportRow) -> str:
+    """Whose use a row is of; what belongs to no node is the account's own project's."""
+    return said.project if row.resource is None else row.resource.node.project
 
 
 def in_currency(parts: int, exchange: Fraction) -> int:

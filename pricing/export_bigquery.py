@@ -13,7 +13,7 @@ from typing import Any
 
 from podyard.base.money import Amount, round_half_up
 from podyard.domain.usage import PriceUnit
-from podyard.pricing.export import DECIMALS, ExportRow, ExportSource, ResourceFacts, RowKind, in_currency
+from podyard.pricing.export import DECIMALS, ExportRow, ExportSource, ResourceFacts, RowKind, in_currency, project_of
 from podyard.pricing.export_table import Exported, Number, json_lines, moment, number
 
 _COST_TYPES: Mapping[RowKind, str] = {
@@ -32,13 +32,14 @@ def entry(source: ExportSource, row: ExportRow) -> Fields:
     """One row of the table."""
     said = source.statement
     cost, credits = _money(source, row)
+    project = project_of(said, row)
     found: Fields = {
         "billing_account_id": said.project,
         "service": _service(row),
         "sku": _sku(row),
         "usage_start_time": moment(row.start),
         "usage_end_time": moment(row.stop),
-        "project": {"id": said.project, "name": said.project, "labels": [], "ancestry_numbers": None},
+        "project": {"id": project, "name": project, "labels": [], "ancestry_numbers": None},
         "labels": [],
         "system_labels": [],
         "location": _location(source, row),

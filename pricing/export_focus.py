@@ -25,6 +25,7 @@ from podyard.pricing.export import (
     RowKind,
     Statement,
     in_currency,
+    project_of,
 )
 from podyard.pricing.export_table import Cell, Exported, Number, csv_lines, moment, number
 
@@ -117,6 +118,7 @@ def _amortise(said: Statement, found: Committed, unit_seconds: int) -> int:
 def _line(said: Statement, row: ExportRow, charge: _Charge) -> Fields:
     """What every line has."""
     priced = row.kind in (RowKind.USAGE, RowKind.COMMITMENT)
+    project = project_of(said, row)
     return {
         "BilledCost": number(charge.billed),
         "BillingAccountId": f"billingAccounts/{said.project}",
@@ -138,8 +140,8 @@ def _line(said: Statement, row: ExportRow, charge: _Charge) -> Fields:
         "ServiceCategory": "Compute" if priced else "Other",
         "ServiceSubcategory": "Other (Compute)" if priced else "Other (Other)",
         "ServiceName": "Cloud TPU" if priced else "Billing",
-        "SubAccountId": f"projects/{said.project}",
-        "SubAccountName": said.project,
+        "SubAccountId": f"projects/{project}",
+        "SubAccountName": project,
         "SubAccountType": "Project",
         **_money(said, row, charge),
     }

@@ -14,7 +14,7 @@ from typing import Any
 
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.money import Amount, minor_text
-from podyard.pricing.export import DECIMALS, ExportRow, ExportSource
+from podyard.pricing.export import DECIMALS, ExportRow, ExportSource, project_of
 
 ROWS_AT_ONCE = 500  # that are put together before they are handed on: a few hundred kB
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -103,7 +103,7 @@ def record(source: ExportSource, row: ExportRow) -> dict[str, Cell]:
         "kind": str(row.kind),
         "start": moment(row.start),
         "end": moment(row.stop),
-        "project": said.project,
+        "project": project_of(said, row),
         "description": row.text,
         "amount": number(row.shown),
         "currency": said.currency,

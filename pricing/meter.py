@@ -69,6 +69,21 @@ class Metered:
 
         return dataclasses.replace(self, ranges=cut(self.ranges), padding=cut(self.padding))
 
+    def within(self, spans: Sequence[range], as_of: PlatformTime) -> Metered:
+        """The same as of the same moment, without the seconds that are not in these spans, which ascend."""
+
+        def cut(parts: Sequence[range]) -> tuple[range, ...]:
+            both = (range(max(a.start, b.start), min(a.stop, b.stop)) for a in parts for b in spans)
+            return tuple(part for part in both if part)
+
+        is_over = spans[-1].stop * NANOS_PER_SECOND <= as_of.nanos  # what was used before that is certain
+        return dataclasses.replace(
+            self,
+            ranges=cut(self.ranges),
+            padding=cut(self.padding),
+            open_since=None if is_over else self.open_since,
+        )
+
     @property
     def is_estimated(self) -> bool:
         return self.open_since is not None

@@ -65,7 +65,9 @@ _ACCOUNT = {
     "CLOSES": "closesAt",
     "HELD_BECAUSE": "heldBecause",
     "RATES": "exchangeRates",
+    "PAYS_FOR": "projects",
 }
+_INFO = {"PROJECT": "project", "PAID_BY": "paidBy", "SINCE": "since"}
 _JOBS = {
     "JOB": "id",
     "STATE": "state",
@@ -248,6 +250,32 @@ def set_account(data: str | None, project: str | None, output: str, **given: Any
     if not body:
         raise click.UsageError("specify at least one setting, for example --currency EUR")
     emit(client.call("PATCH", f"{client.project_path()}/billingAccount", body), output, _ACCOUNT)
+
+
+@account.command(name="link")
+@click.argument("payer", metavar="PROJECT")
+@project_options
+@output_option
+def link_account(data: str | None, project: str | None, payer: str, output: str) -> None:
+    """Let the billing account of PROJECT pay for this project, from now on.
+
+    Usage before that stays with the account that paid for it.
+    """
+    _link(client_of(data, project), payer, output)
+
+
+@account.command(name="unlink")
+@project_options
+@output_option
+def unlink_account(data: str | None, project: str | None, output: str) -> None:
+    """Let the project's own billing account pay for it again, from now on."""
+    client = client_of(data, project)
+    _link(client, client.target.project, output)
+
+
+def _link(client: Client, payer: str, output: str) -> None:
+    body = {"paidBy": f"projects/{payer.removeprefix('projects/')}"}
+    emit(client.call("PUT", f"{client.project_path()}/billingInfo", body), output, _INFO)
 
 
 @click.group()

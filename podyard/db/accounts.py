@@ -1,19 +1,27 @@
-"""Billing accounts with their exchange rates, and credits, as records."""
+"""Billing accounts with their exchange rates and the projects that they pay for, and credits, as records."""
 
 from __future__ import annotations
 
-from sqlalchemy import bindparam, select
+from sqlalchemy import bindparam, or_, select
 
 from podyard.db import credit_notes
 from podyard.db.records import changed_columns, columns
-from podyard.db.tables_billing import billing_accounts, credits, exchange_rates
+from podyard.db.tables_billing import billing_accounts, billing_links, credits, exchange_rates
 from podyard.db.unit_of_work import UnitOfWork
-from podyard.domain.account import Account
+from podyard.domain.account import Account, BillingLink, PaidProject, paid_by
 from podyard.domain.invoice import Credit
 
 _ONE = select(billing_accounts).where(billing_accounts.c.project == bindparam("project"))
 _LOCKED = _ONE.with_for_update()
 _RATES = select(exchange_rates).where(exchange_rates.c.project == bindparam("project")).order_by(exchange_rates.c.month)
+_L = billing_links.c
+_LINKED = select(_L.project).where(_L.account == bindparam("project"))
+_LINKS = (
+    select(billing_links)
+    .where(or_(_L.project == bindparam("project"), _L.project.in_(_LINKED)))
+    .order_by(_L.project, _L.from_second)
+)
+_LAST_LINK = select(billing_links).where(_L.project == bindparam("project")).order_by(_L.from_second.desc()).limit(1)
 _CREDITS = (
     select(credits)
     .where(credits.c.project == bindparam("project"))
@@ -27,7 +35,27 @@ def find(uow: UnitOfWork, project: str) -> Account | None:
     if row is None:
         return None
     rates = {rate["month"]: rate["rate"] for rate in uow.all(_RATES, {"project": project})}
-    return Account(**{name: value for name, value in row.items() if name != "created"}, rates=rates)
+    fields = {name: value for name, value in row.items() if name != "created"}
+    return Account(**fields, rates=rates, projects=projects_of(uow, project))
+
+
+def projects_of(uow: UnitOfWork, project: str) -> tuple[PaidProject, ...]:
+    """What the project's account pays and has paid for."""
+    links = (BillingLink(**row) for row in uow.all(_LINKS, {"project": project}))
+    return paid_by(project, links)
+
+
+def last_link(uow: UnitOfWork, project: str) -> BillingLink:
+    """Whose account pays for the project now. Without a link it is its own one, since second 0."""
+    row = uow.first(_LAST_LINK, {"project": project})
+    return BillingLink(project, 0, project) if row is None else BillingLink(**row)
+
+
+def link(uow: UnitOfWork, made: BillingLink) -> None:
+    """Of several links of a project in one second the last one counts."""
+    place = {"project": made.project, "from_second": made.from_second}
+    if not uow.update(billing_links, place, {"account": made.account}):
+        uow.insert(billing_links, columns(made))
 
 
 def is_open(uow: UnitOfWork, project: str) -> bool:
@@ -37,12 +65,12 @@ def is_open(uow: UnitOfWork, project: str) -> bool:
 
 def add(uow: UnitOfWork, account: Account) -> None:
     """A new account has no rates yet."""
-    row = {name: value for name, value in columns(account).items() if name != "rates"}
+    row = {name: value for name, value in columns(account).items() if name not in ("rates", "projects")}
     uow.insert(billing_accounts, {**row, "created": uow.now})
 
 
 def store(uow: UnitOfWork, account: Account, changed: Account) -> Account:
-    """Writes what has changed of an account, but for its rates, and returns it as it is now."""
+    """Writes what has changed of an account, but for its rates and projects, and returns it as it is now."""
     uow.update(billing_accounts, {"project": account.project}, changed_columns(account, changed))
     return changed
 

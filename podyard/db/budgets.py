@@ -2,38 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import bindparam, delete, func, select, update
+from sqlalchemy import and_, bindparam, delete, func, or_, select, update
 
 from podyard.base.clock import PlatformTime
 from podyard.db.records import columns
 from podyard.db.tables import state_changes
-from podyard.db.tables_billing import budget_events, budgets
+from podyard.db.tables_billing import billing_links, budget_events, budgets
 from podyard.db.tables_jobs import jobs
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.budget import Budget, BudgetLogEntry, BudgetScope
 
-_B, _E = budgets.c, budget_events.c
+_B, _E, _L = budgets.c, budget_events.c, billing_links.c
 _OF_PROJECT = select(budgets).where(_B.project == bindparam("project")).order_by(_B.name)
 _ONE = _OF_PROJECT.where(_B.name == bindparam("name"))
-_REACHED = _OF_PROJECT.where(_B.reached_at.is_not(None))
+_PAYER = select(_L.account).where(_L.project == bindparam("project")).order_by(_L.from_second.desc()).limit(1)
+# Of the project, and of the account that pays for it.
+_OF_ACCOUNT = and_(
+    _B.scope == BudgetScope.ACCOUNT.value,
+    _B.project == func.coalesce(_PAYER.scalar_subquery(), bindparam("project")),
+)
+_REACHED = (
+    select(budgets)
+    .where(
+        _B.reached_at.is_not(None),
+        or_(and_(_B.project == bindparam("project"), _B.scope != BudgetScope.ACCOUNT.value), _OF_ACCOUNT),
+    )
+    .order_by(_B.name, _B.project)
+)
 _BY_KEY = select(budgets).where(_B.budget_key == bindparam("key"))
 _BY_KEY_LOCKED = _BY_KEY.with_for_update()
 _REMOVE = delete(budgets).where(_B.budget_key == bindparam("key"))
 _LOOK_AGAIN = update(budgets).where(_B.project == bindparam("of")).values(looked_seq=0)
-_LAST_CHANGE = select(func.max(state_changes.c.seq)).where(state_changes.c.project == bindparam("project"))
+_LAST_CHANGE = select(func.max(state_changes.c.seq)).where(
+    state_changes.c.project.in_(bindparam("projects", expanding=True))
+)
+_NEW = select(state_changes.c.seq).where(
+    state_changes.c.seq > _B.looked_seq, state_changes.c.machine.in_(("node", "job"))
+)
+_LINKED = select(_L.project).where(_L.account == _B.project)
 _CHANGED = (
     select(budgets)
     .where(
-        select(state_changes.c.seq)
-        .where(
-            state_changes.c.project == _B.project,
-            state_changes.c.seq > _B.looked_seq,
-            state_changes.c.machine.in_(("node", "job")),
+        or_(
+            _NEW.where(state_changes.c.project == _B.project).exists(),
+            and_(
+                _B.scope == BudgetScope.ACCOUNT.value,
+                _NEW.where(state_changes.c.project.in_(_LINKED.correlate(budgets))).exists(),
+            ),
         )
-        .exists()
     )
     .order_by(_B.budget_key)
 )
@@ -70,12 +89,12 @@ def of_project(uow: UnitOfWork, project: str) -> list[Budget]:
 
 
 def with_known_end(uow: UnitOfWork, project: str) -> list[Budget]:
-    """Those of which it is known when they are used up, by name."""
+    """Those that a new node of the project counts in and of which it is known when they are used up, by name."""
     return [_record(row) for row in uow.all(_REACHED, {"project": project})]
 
 
 def to_look_at(uow: UnitOfWork) -> list[Budget]:
-    """Those in whose project nodes or jobs have changed since they have looked."""
+    """Those that count a project in which nodes or jobs have changed since they have looked."""
     return [_record(row) for row in uow.all(_CHANGED)]
 
 
@@ -87,9 +106,15 @@ def add(uow: UnitOfWork, budget: Budget) -> None:
     uow.insert(budgets, columns(budget))
 
 
-def keep_look(uow: UnitOfWork, budget: Budget, reached: PlatformTime | None, notice_for: PlatformTime | None) -> None:
-    """It has looked at all that has changed up to now."""
-    seq = uow.execute(_LAST_CHANGE, {"project": budget.project}).scalar() or 0
+def keep_look(
+    uow: UnitOfWork,
+    budget: Budget,
+    projects: Sequence[str],
+    reached: PlatformTime | None,
+    notice_for: PlatformTime | None,
+) -> None:
+    """It has looked at all that has changed in these projects up to now."""
+    seq = uow.execute(_LAST_CHANGE, {"projects": list(projects)}).scalar() or 0
     values = {"looked_seq": seq, "reached_at": reached, "notice_for": notice_for}
     uow.update(budgets, {"budget_key": budget.budget_key}, values)
 

@@ -89,6 +89,15 @@ billing_accounts = Table(
     Column("created", PlatformTimeColumn, nullable=False),
 )
 
+billing_links = Table(  # which projects other projects' accounts pay for; one without a row: its own account does
+    "billing_links",
+    metadata,
+    Column("project", String(64), primary_key=True),
+    Column("from_second", BigInteger, primary_key=True, autoincrement=False),
+    Column("account", String(64), nullable=False),  # the project whose account pays from then on
+    Index("ix_billing_links_account", "account"),
+)
+
 exchange_rates = Table(
     "exchange_rates",
     metadata,
@@ -231,7 +240,7 @@ budgets = Table(
     Column("budget_key", String(64), primary_key=True),
     Column("project", String(64), nullable=False),
     Column("name", String(64), nullable=False),
-    Column("scope", String(16), nullable=False),  # project, label, job, node
+    Column("scope", String(16), nullable=False),  # account, project, label, user, job, node
     Column("scope_value", String(512), nullable=False),
     Column("amount", AmountColumn, nullable=False),  # US dollars
     Column("period", String(8), nullable=False),  # month, total

@@ -52,7 +52,7 @@ _TOLD = select(_E.event_id, _E.labels, _E.created_by).where(
 )
 _FIRST_USE = select(func.min(_E.at)).where(_OF_PROJECT)
 _LAST_SEQ = select(func.max(_E.seq))
-_LAST_OF_PROJECT = _LAST_SEQ.where(_OF_PROJECT, _E.seq <= bindparam("until"))
+_LAST_OF_PROJECTS = _LAST_SEQ.where(_E.project.in_(bindparam("projects", expanding=True)), _E.seq <= bindparam("until"))
 _COUNT = select(func.count()).where(_E.seq > bindparam("since"), _E.seq <= bindparam("until"))
 _CHANGED = select(_E.resource_key, _E.project).where(_E.seq > bindparam("since")).distinct().order_by(_E.resource_key)
 _LARGEST = (
@@ -140,9 +140,9 @@ def last_seq(uow: UnitOfWork) -> int:
     return int(uow.execute(_LAST_SEQ).scalar() or 0)
 
 
-def last_seq_of(uow: UnitOfWork, project: str, until: int) -> int:
-    """The number of the project's last event, of those up to number `until`."""
-    return int(uow.execute(_LAST_OF_PROJECT, {"project": project, "until": until}).scalar() or 0)
+def last_seq_of(uow: UnitOfWork, projects: Sequence[str], until: int) -> int:
+    """The number of the projects' last event, of those up to number `until`."""
+    return int(uow.execute(_LAST_OF_PROJECTS, {"projects": list(projects), "until": until}).scalar() or 0)
 
 
 def count(uow: UnitOfWork, since: int, until: int) -> int:
@@ -155,9 +155,9 @@ def resources_changed(uow: UnitOfWork, project: str, since: int) -> list[str]:
     return [row.resource_key for row in uow.execute(_CHANGED, {"since": since}) if row.project == project]
 
 
-def any_since(uow: UnitOfWork, project: str, since: int, as_of: PlatformTime) -> bool:
-    """Whether the project has an event after number `since` of the time up to `as_of`."""
-    return any(row.project == project for row in uow.execute(_SINCE, {"since": since, "as_of": as_of}))
+def any_since(uow: UnitOfWork, projects: Sequence[str], since: int, as_of: PlatformTime) -> bool:
+    """Whether one of the projects has an event after number `since` of the time up to `as_of`."""
+    return any(row.project in projects for row in uow.execute(_SINCE, {"since": since, "as_of": as_of}))
 
 
 def keys_used_since(

@@ -13,8 +13,10 @@ BUDGET_EVENTS = "budgetEvents"  # of a project: projects/P/budgetEvents
 
 
 class BudgetScope(StrEnum):
-    """What a budget counts: all of a project, or the nodes of a label, a user, a job or an id."""
+    """What a budget counts: all that its project's account pays for, all of the project, or the nodes of a label, a
+    user, a job or an id in it."""
 
+    ACCOUNT = "account"
     PROJECT = "project"
     LABEL = "label"
     USER = "user"
@@ -52,7 +54,7 @@ class Budget:
         if self.scope is BudgetScope.LABEL:
             key, _, value = self.scope_value.partition("=")
             return labels.get(key) == value
-        if self.scope is BudgetScope.PROJECT:
+        if self.scope in (BudgetScope.PROJECT, BudgetScope.ACCOUNT):
             return True
         return self.scope_value == {BudgetScope.USER: created_by, BudgetScope.NODE: node_id}.get(self.scope)
 

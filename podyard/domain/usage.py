@@ -121,6 +121,13 @@ class Suspense:
     seconds: int
     reason: str
 
+    def within(self, spans: Iterable[range]) -> Iterator[Suspense]:
+        """The parts of it that lie in these POSIX seconds."""
+        for span in spans:
+            start, stop = max(self.start_second, span.start), min(self.start_second + self.seconds, span.stop)
+            if start < stop:
+                yield dataclasses.replace(self, start_second=start, seconds=stop - start)
+
 
 class LabelPeriod(NamedTuple):
     """The labels of a node from this POSIX second on."""
@@ -151,6 +158,10 @@ class BilledNode:
     @property
     def node_id(self) -> str:
         return self.name.rpartition("/")[2]
+
+    @property
+    def project(self) -> str:
+        return self.name.split("/", 2)[1]
 
     def hosts(self) -> BilledNode:
         return dataclasses.replace(self, key=self.key + _HOST, bills_hosts=False, is_host=True)

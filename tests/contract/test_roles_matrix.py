@@ -30,10 +30,12 @@ NEEDS = {
     "nodes": "hosts.materialise platform.preempt platform.schedule_maintenance",
     "billing": "billing.usage billing.events budgets.budget_events budgets.list_budgets "
     "budgets.get_budget budgets.get_costs budgets.what_if invoices.get_account invoices.list_commitments "
+    "billing_info.get_billing_info "
     "invoices.list_credits invoices.list_invoices invoices.get_invoice invoices.preview invoices.ledger "
     "invoices.explain explorer.explore_costs credit_notes.list_notes "
     "exports.create exports.list_exports exports.get exports.download exports.export_month",
     "own": "budgets.set_budget budgets.delete_budget invoices.patch_account invoices.buy invoices.add_credit "
+    "billing_info.put_billing_info "
     "invoices.close credit_notes.create_note reservations.create reservations.delete auth.create_key auth.list_keys "
     "auth.delete_key auth.create_api_key auth.list_api_keys auth.delete_api_key tokens.create_invitation "
     "tokens.list_invitations tokens.revoke_invitation tokens.describe_token tokens.revoke_token "

@@ -252,7 +252,7 @@ def test_what_a_look_leaves_out_would_change_nothing(database: Database, clock: 
         resources = {key: resource_of(default_rate_card(), node) for key, node in facts.items()}
         for period in periods:
             terms = bills.terms_of(uow, account)
-            everything = bills.compute(uow, PROJECT, resources, terms, period.end).charges
+            everything = bills.compute(uow, [PROJECT], resources, terms, period.end).charges
             wanted = list(parts_within(everything, period.seconds))
             scope = (BudgetScope.PROJECT, "", Amount(), "month", (), (), ())
             budget = Budget("key", PROJECT, "b", *scope, "secret", uow.now)

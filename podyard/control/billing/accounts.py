@@ -1,18 +1,19 @@
-"""Billing accounts: the time zone, currency and tax of a project's invoices, and its exchange rates.
+"""Billing accounts: the time zone, currency and tax of invoices, and exchange rates.
 
-A project has its account from its first node on. Zone, currency and tax hold for all of its invoices: they can be set
-until the first one is issued, since issued months are rated again when usage comes late.
+A project has its account from its first node on; `links.py` says which account pays for a project. Zone, currency and
+tax hold for all invoices of an account: they can be set until the first one is issued, since issued months are rated
+again when usage comes late.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
-from podyard.base.clock import NANOS_PER_SECOND
+from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.errors import failed_precondition, invalid, invalid_field
 from podyard.base.spelling import camel_case
 from podyard.control.access import identity
@@ -103,7 +104,8 @@ def of(uow: UnitOfWork, project: str) -> Account:
 
 def _new(uow: UnitOfWork, project: str) -> Account:
     month = months.month_of(uow.now.nanos // NANOS_PER_SECOND, "UTC")
-    return Account(project, "UTC", USD, 2, "0", 0, month, month, "", {})
+    projects = account_rows.projects_of(uow, project)
+    return Account(project, "UTC", USD, 2, "0", 0, month, month, "", {}, projects)
 
 
 def get(uow: UnitOfWork, principal: Principal, project: str) -> Account:
@@ -128,13 +130,21 @@ def patch(uow: UnitOfWork, principal: Principal, project: str, changes: Mapping[
         raise failed_precondition(f"{', '.join(fixed)} cannot change: invoices of this project have been issued")
     if changed.time_zone != account.time_zone and account.first_month == account.next_month:
         # Nothing is closed yet: what was used first may lie in another month of the new zone.
-        first = changed.month_of(min(uow.now, usage_events.first_use(uow, project) or uow.now))
+        first = changed.month_of(min((uow.now, *_first_uses(uow, account)), key=lambda at: at.nanos))
         changed = dataclasses.replace(changed, first_month=first, next_month=first)
     account_rows.store(uow, account, changed)
     for month, rate in sorted(changes.get("rates", {}).items()):
         _set_rate(uow, changed, month, rate)
     schedule(uow, changed)
     return of(uow, project)
+
+
+def _first_uses(uow: UnitOfWork, account: Account) -> Iterator[PlatformTime]:
+    """Of each of its projects the first moment that it may have paid for."""
+    for paid in account.projects:
+        first = usage_events.first_use(uow, paid.project)
+        if first is not None:
+            yield max(first, PlatformTime(paid.spans[0].start * NANOS_PER_SECOND), key=lambda at: at.nanos)
 
 
 def _check(account: Account) -> None:

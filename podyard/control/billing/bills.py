@@ -6,6 +6,7 @@ Invoices, previews, costs, budgets and what-if all come through `compute`, so th
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
 
 from podyard.base.clock import PlatformTime
@@ -18,13 +19,13 @@ from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.account import Account
 from podyard.domain.usage import BilledNode, Suspense
 from podyard.pricing import bill, cards
-from podyard.pricing.bill import Bill, Resource, Terms
+from podyard.pricing.bill import Bill, Resource, Terms, resources_of
 from podyard.pricing.sku import RateCard
 
 
 def compute(
     uow: UnitOfWork,
-    project: str,
+    projects: Sequence[str],
     resources: Mapping[str, Resource],
     terms: Terms,
     as_of: PlatformTime,
@@ -32,19 +33,29 @@ def compute(
     *,
     few: bool = False,
 ) -> Bill:
-    """The bill of these resources. `last_seq`: as it was when this was the last usage event that anybody knew of.
-    `few`: there are others in the project, whose events are not read."""
+    """The bill of these resources, which these projects have. `last_seq`: as it was when this was the last usage event
+    that anybody knew of. `few`: there are others in the projects, whose events are not read."""
     sources = {resource.source for resource in resources.values()}
-    read = usage_events.events(uow, project, sorted(sources) if few else None, last_seq)
+    keys = sorted(sources) if few else None
+    read = (event for project in projects for event in usage_events.events(uow, project, keys, last_seq))
     events = (event for event in read if event.resource_id in sources)
     return bill.compute(events, resources, terms, as_of, grouped=True)
 
 
 def billed_nodes(
-    uow: UnitOfWork, card: RateCard, project: str, keys: Sequence[str] | None = None
+    uow: UnitOfWork, card: RateCard, projects: Sequence[str], keys: Sequence[str] | None = None
 ) -> dict[str, BilledNode]:
-    """The project's nodes, or those of these `keys`, and their host VMs where these are charged apart."""
-    return bill.with_hosts(card, usage_events.facts(uow, project, keys).values())
+    """The projects' nodes, or those of these `keys`, and their host VMs where these are charged apart."""
+    facts = (usage_events.facts(uow, project, keys).values() for project in projects)
+    return bill.with_hosts(card, itertools.chain.from_iterable(facts))
+
+
+def paid_resources(card: RateCard, account: Account, nodes: Mapping[str, BilledNode]) -> dict[str, Resource]:
+    """Nodes of the account's projects as it pays for them: without the seconds that another account pays for."""
+    found = resources_of(card, nodes)
+    if account.is_alone:
+        return found
+    return {key: dataclasses.replace(one, paid=account.paid_of(nodes[key].project)) for key, one in found.items()}
 
 
 def terms_of(uow: UnitOfWork, account: Account) -> Terms:
@@ -52,6 +63,12 @@ def terms_of(uow: UnitOfWork, account: Account) -> Terms:
     bought = [commitments.to_billed(purchase) for purchase in commitment_rows.of_project(uow, account.project)]
     credits = account_rows.credits_of(uow, account.project)
     return Terms(policy=account.policy, commitments=bought, credits=credits)
+
+
+def project_terms(uow: UnitOfWork, account: Account) -> Terms:
+    """For what one project uses: commitments and credits of an account over several projects are the account's, and the
+    project's use has its list prices."""
+    return terms_of(uow, account) if account.is_alone else Terms(policy=account.policy)
 
 
 def check_prices(uow: UnitOfWork, card: RateCard) -> None:
@@ -93,10 +110,4 @@ def card_of_then(uow: UnitOfWork, card: RateCard, moment: PlatformTime) -> RateC
 
 def suspense_in(found: Bill, seconds: range) -> list[Suspense]:
     """What has no price within these seconds."""
-    held = []
-    for one in found.suspense:
-        start = max(one.start_second, seconds.start)
-        stop = min(one.start_second + one.seconds, seconds.stop)
-        if start < stop:
-            held.append(dataclasses.replace(one, start_second=start, seconds=stop - start))
-    return held
+    return [part for one in found.suspense for part in one.within([seconds])]

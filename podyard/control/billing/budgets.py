@@ -40,7 +40,7 @@ BUDGETS_MAX = 100  # of a project: each is computed again when something changes
 THRESHOLDS_MAX = 10
 SHARE_MAX = 10  # of the amount
 URLS_MAX = 5
-SCOPES = "project, label:KEY=VALUE, user:EMAIL, job:ID or node:ID"
+SCOPES = "account, project, label:KEY=VALUE, user:EMAIL, job:ID or node:ID"
 SCOPE_VALUE_LENGTH_MAX = 256
 NOTICE_SECONDS = YIELD_SECONDS_MAX  # of platform time: as long as a gang may take to save and to leave
 FORECAST_LOOK_SECONDS = 86_400.0  # expectations change by the day also when nothing happens
@@ -53,7 +53,7 @@ Event = tuple[BudgetLogEntry, Sequence[WebhookRequest]]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BudgetRequest:
-    """What a budget is set to. `scope` is `project`, `label:KEY=VALUE`, `user:EMAIL`, `job:ID` or `node:ID`;
+    """What a budget is set to. `scope` is `account`, `project`, `label:KEY=VALUE`, `user:EMAIL`, `job:ID` or `node:ID`;
     `thresholds` and `forecasts` are shares of the amount; `actions` are `notify:URL`, `refuse-new-nodes` and `stop`."""
 
     amount: str
@@ -74,7 +74,7 @@ def set_budget(
     """
     accounts.require_to_edit(uow, principal, project, f"budgets/{name}")
     check_resource_id(name, "name")
-    accounts.of(uow, project)
+    account = accounts.of(uow, project)
     wanted = _to_budget(uow, project, name, request)
     before = budgets.find(uow, project, name)
     if before is not None and all(getattr(before, field) == getattr(wanted, field) for field in _ASKED):
@@ -82,39 +82,34 @@ def set_budget(
     if before is None and len(budgets.of_project(uow, project)) >= BUDGETS_MAX:
         raise invalid(f"a project can have at most {BUDGETS_MAX} budgets", "name")
     if before is not None:
-        _remove(uow, before)
+        _remove(uow, account, before)
     key = row_id(uow.streams.stream("budgets"), "budget")
     secret = secret_token(24) if before is None else before.secret
     wanted = dataclasses.replace(wanted, budget_key=key, secret=secret)
     budgets.add(uow, wanted)
     look(uow, fleet, wanted)
-    spending.wake_queue(uow, project)
+    spending.wake_queue(uow, account)
     return _find(uow, project, name), True
 
 
 def list_budgets(uow: UnitOfWork, principal: Principal, project: str) -> list[BudgetState]:
     """By name."""
     accounts.require_to_view(uow, principal, project, "budgets")
-    return [_state(uow, budget) for budget in budgets.of_project(uow, project)]
+    account = accounts.of(uow, project)
+    return [spending.state_of(uow, account, budget) for budget in budgets.of_project(uow, project)]
 
 
 def get(uow: UnitOfWork, principal: Principal, project: str, name: str) -> BudgetState:
     accounts.require_to_view(uow, principal, project, f"budgets/{name}")
-    return _state(uow, _find(uow, project, name))
-
-
-def _state(uow: UnitOfWork, budget: Budget) -> BudgetState:
-    account = accounts.of(uow, budget.project)
-    period = spending.period_of(account, budget.period, uow.now)
-    charges = spending.charges(uow, account, budget, period, uow.now)
-    return BudgetState(budget, period.name, spending.cost_until(charges, uow.now))
+    return spending.state_of(uow, accounts.of(uow, project), _find(uow, project, name))
 
 
 def remove(uow: UnitOfWork, principal: Principal, project: str, name: str) -> None:
     """What it has done stays on record; what it was about to do is not done."""
     accounts.require_to_edit(uow, principal, project, f"budgets/{name}")
-    _remove(uow, _find(uow, project, name))
-    spending.wake_queue(uow, project)
+    account = accounts.of(uow, project)
+    _remove(uow, account, _find(uow, project, name))
+    spending.wake_queue(uow, account)
 
 
 def events(uow: UnitOfWork, principal: Principal, project: str, after_seq: int, limit: int) -> list[Event]:
@@ -131,8 +126,8 @@ def _find(uow: UnitOfWork, project: str, name: str) -> Budget:
     return budget
 
 
-def _remove(uow: UnitOfWork, budget: Budget) -> None:
-    _withdraw_notice(uow, budget)
+def _remove(uow: UnitOfWork, account: Account, budget: Budget) -> None:
+    _withdraw_notice(uow, account, budget)
     timers.drop(uow, budget.budget_key)
     budgets.remove(uow, budget)
 
@@ -140,7 +135,8 @@ def _remove(uow: UnitOfWork, budget: Budget) -> None:
 def _to_budget(uow: UnitOfWork, project: str, name: str, request: BudgetRequest) -> Budget:
     """What is asked for, without a key and a secret."""
     scope, _, value = request.scope.partition(":")
-    if scope not in tuple(BudgetScope) or (scope == "project") != (value == "") or len(value) > SCOPE_VALUE_LENGTH_MAX:
+    whole = scope in (BudgetScope.ACCOUNT, BudgetScope.PROJECT)
+    if scope not in tuple(BudgetScope) or whole != (value == "") or len(value) > SCOPE_VALUE_LENGTH_MAX:
         raise invalid(f"unknown scope {request.scope[:80]!r}: use {SCOPES}", "scope")
     if scope == "label" and "=" not in value:
         raise invalid(f"scope {request.scope[:80]!r} has no value: use label:KEY=VALUE", "scope")
@@ -223,7 +219,7 @@ def look(uow: UnitOfWork, fleet: Fleet, budget: Budget) -> None:
     due += _forecasts(uow, looked)
     if STOP in budget.actions:
         if notice_for is not None and notice_for != reached:
-            _withdraw_notice(uow, budget)
+            _withdraw_notice(uow, account, budget)
             notice_for = None
         if reached is not None and reached <= uow.now:
             _stop(uow, fleet, looked, reached)
@@ -233,7 +229,7 @@ def look(uow: UnitOfWork, fleet: Fleet, budget: Budget) -> None:
                 _give_notice(uow, looked, reached)
                 notice_for = reached
             due += [reached, reached if notice == uow.now else notice]
-    budgets.keep_look(uow, budget, reached, notice_for)
+    budgets.keep_look(uow, budget, spending.projects_of(account, budget), reached, notice_for)
     timers.drop(uow, budget.budget_key)
     timers.put(uow, LOOK_TIMER, budget.budget_key, 0, min(due))
 
@@ -286,8 +282,12 @@ def _record(uow: UnitOfWork, looked: _Looked, kind: str, detail: str, at: Platfo
             webhooks.put(uow, budget, entry.event_id, action.removeprefix(NOTIFY), message)
 
 
-def _ready_nodes(uow: UnitOfWork, budget: Budget) -> list[NodeRecord]:
+def _ready_nodes(uow: UnitOfWork, looked: _Looked) -> list[NodeRecord]:
     """The nodes of the scope that cost something now. Of a job: those that it is on, or was last."""
+    budget = looked.budget
+    if budget.scope is BudgetScope.ACCOUNT:
+        paid = [one.project for one in looked.account.projects if one.is_paid_now]
+        return [node for project in paid for node in node_rows.ready_in(uow, project)]
     found = node_rows.ready_in(uow, budget.project)
     if budget.scope is BudgetScope.JOB:
         mine = budgets.node_keys(uow, budget)
@@ -296,31 +296,33 @@ def _ready_nodes(uow: UnitOfWork, budget: Budget) -> list[NodeRecord]:
 
 
 def _give_notice(uow: UnitOfWork, looked: _Looked, reached: PlatformTime) -> None:
-    told = [node for node in _ready_nodes(uow, looked.budget) if node.reclaim_at is None]
+    told = [node for node in _ready_nodes(uow, looked) if node.reclaim_at is None]
     for node in told:
         ports.give_notice(uow, node, reached, f"budget {looked.budget.name} will be used up")
     if told:
-        names = _node_names(told)
+        names = _node_names(looked, told)
         _record(uow, looked, "notice", reached.rfc3339(), uow.now, f"stops at {reached.rfc3339()}: {names}")
 
 
-def _withdraw_notice(uow: UnitOfWork, budget: Budget) -> None:
+def _withdraw_notice(uow: UnitOfWork, account: Account, budget: Budget) -> None:
     """The amount will not be used up then after all: jobs may start on the nodes again."""
     if budget.notice_for is not None:
-        node_rows.withdraw_notice(uow, budget.project, budget.notice_for)
+        for project in spending.projects_of(account, budget):
+            node_rows.withdraw_notice(uow, project, budget.notice_for)
 
 
 def _stop(uow: UnitOfWork, fleet: Fleet, looked: _Looked, reached: PlatformTime) -> None:
     """Ends what costs: a node with one host is stopped, any other is deleted. Its billing ends at this moment."""
-    found = _ready_nodes(uow, looked.budget)
+    found = _ready_nodes(uow, looked)
     if not found:
         return
     reason = f"budget {looked.budget.name} is used up since {reached.rfc3339()}"
     for node in found:
         ports.retire(uow, fleet, node, reason)
     detail = f"{uow.now.rfc3339()} {found[0].node_key}"
-    _record(uow, looked, "stop", detail, uow.now, f"{reason}: {_node_names(found)}")
+    _record(uow, looked, "stop", detail, uow.now, f"{reason}: {_node_names(looked, found)}")
 
 
-def _node_names(found: Sequence[NodeRecord]) -> str:
-    return spending.name_nodes([node.node_id for node in found])
+def _node_names(looked: _Looked, found: Sequence[NodeRecord]) -> str:
+    own = looked.budget.project
+    return spending.name_nodes([n.node_id if n.project == own else f"{n.project}/{n.node_id}" for n in found])

@@ -116,7 +116,7 @@ def _is_due(uow: UnitOfWork, account: Account) -> bool:
 
 def _prepare(uow: UnitOfWork, card: RateCard, account: Account, known_seq: int) -> Prepared:
     month, as_of = account.next_month, account.closes_at(account.next_month)
-    last_seq = usage_events.last_seq_of(uow, account.project, known_seq)
+    last_seq = usage_events.last_seq_of(uow, account.names, known_seq)
     found = Prepared(card, account, None, as_of, last_seq, known_seq)
     try:
         card_prices.check(uow, card)
@@ -146,7 +146,7 @@ def _stands(uow: UnitOfWork, account: Account, found: Prepared) -> bool:
         return False
     if invoices.terms_of(uow, account, found.month) != found.terms:
         return False
-    return not usage_events.any_since(uow, account.project, found.known_seq, found.as_of)
+    return not usage_events.any_since(uow, account.names, found.known_seq, found.as_of)
 
 
 def issue_by_hand(

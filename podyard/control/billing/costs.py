@@ -196,12 +196,12 @@ def costs(
     accounts.require_to_view(uow, principal, project, "costs")
     account = accounts.of(uow, project)
     window = _window(account, month, uow.now)
-    terms = bills.terms_of(uow, account)
+    terms = bills.project_terms(uow, account)
     spans = cost_dimensions.job_spans(uow, project, by_attempt=True)
     keys = None
     if needed is not Needed.ALL and not terms.commitments:  # what these cover depends on all nodes
         keys = _keys(uow, project, spans, window, needed)
-    facts = bills.billed_nodes(uow, card, project, keys)
+    facts = bills.billed_nodes(uow, card, [project], keys)
     resources = resources_of(card, facts)
     dearer, is_part = _on_demand(card, facts, resources), keys is not None
     if terms.commitments:  # they are of on-demand SKUs, and would cover these too
@@ -245,8 +245,8 @@ def what_if(
     if change.accelerator_type is not None:
         parse(change.accelerator_type)  # it raises for an unknown type
     window = _window(account, month, uow.now)
-    facts = bills.billed_nodes(uow, card, project)
-    terms = bills.terms_of(uow, account)
+    facts = bills.billed_nodes(uow, card, [project])
+    terms = bills.project_terms(uow, account)
     actual = _charges(uow, project, resources_of(card, facts), terms, window)
     others = {key: _apply_change(node, change) for key, node in facts.items()}
     resources = resources_of(card, others)
@@ -285,7 +285,7 @@ def _charges(
     *,
     few: bool = False,
 ) -> list[UsageRecord]:
-    bill = bills.compute(uow, project, resources, terms, uow.now, few=few)
+    bill = bills.compute(uow, [project], resources, terms, uow.now, few=few)
     return list(parts_within(bill.charges, window))
 
 

@@ -151,12 +151,15 @@ def _forecast(found: Snapshot) -> pure.Forecast:
 
 
 def budgets_of(uow: UnitOfWork, found: Snapshot) -> list[BudgetState]:
-    """By name. They count what `spending.charges` counts, out of the snapshot."""
+    """By name. They count what `spending.charges` counts; out of the snapshot, if its account has this project only."""
     made = []
     for budget in budgets.of_project(uow, found.project):
+        if not found.account.is_alone:
+            made.append(spending.state_of(uow, found.account, budget))
+            continue
         period = spending.period_of(found.account, budget.period, found.as_of)
         spans = [period.seconds.start, period.seconds.stop]
-        whole = budget.scope is BudgetScope.PROJECT
+        whole = budget.scope in (BudgetScope.PROJECT, BudgetScope.ACCOUNT)
         parts = _sums(found, spans) if whole else _sums_of(_scope(uow, found, budget), spans)
         made.append(BudgetState(budget, period.name, Amount(sum(parts))))
     return made
@@ -177,7 +180,8 @@ def _scope(uow: UnitOfWork, found: Snapshot, budget: Budget) -> Iterable[UsageRe
 
 def _owners(uow: UnitOfWork, found: Snapshot) -> Mapping[str, Sequence[Owned]]:
     """Whose the seconds of nodes and their hosts are."""
-    return explore.owners(extend_to_hosts(found.resources, cost_dimensions.job_spans(uow, found.project)), found.as_of)
+    spans = [span for project in found.projects for span in cost_dimensions.job_spans(uow, project)]
+    return explore.owners(extend_to_hosts(found.resources, spans), found.as_of)
 
 
 STARTING = ("CREATING", "STARTING", "RESTARTING")  # on the way to READY: not billed, and nothing trains

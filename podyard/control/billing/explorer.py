@@ -15,6 +15,7 @@ from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain import months
 from podyard.domain.account import Account
 from podyard.domain.fleet import region_of
+from podyard.domain.invoice import JobSpan
 from podyard.domain.usage import BilledNode, UsageRecord, by_labels
 from podyard.hardware.accelerator_types import parse
 from podyard.pricing import commitments, explore, invoicing
@@ -160,8 +161,12 @@ class Groups:
         self._asked = asked
         self._names: dict[str, str | None] = {}
         self._by_label = any(dimension.startswith("label:") for dimension in asked.dimensions)
-        self._job_names = cost_dimensions.job_labels(uow, found.project) if "job" in asked.dimensions else {}
-        spans = cost_dimensions.job_spans(uow, found.project) if "job" in asked.dimensions else []
+        self._job_names: dict[str, str] = {}
+        spans: list[JobSpan] = []
+        for project in found.projects if "job" in asked.dimensions else ():
+            names = cost_dimensions.job_labels(uow, project)
+            self._job_names |= {key: name_in(found, project, name) for key, name in names.items()}
+            spans += cost_dimensions.job_spans(uow, project)
         self._owners = explore.owners(extend_to_hosts(found.resources, spans), found.as_of)
         # Jobs may become others without a usage event.
         self.lasting = "job" not in asked.dimensions
@@ -207,7 +212,7 @@ class Groups:
     def _value(self, resource: str, labels: Mapping[str, str], dimension: str) -> str:
         facts, sold = self._found.facts.get(resource), self._found.resources.get(resource)
         if dimension == "project":
-            return self._found.project
+            return self._found.project if facts is None else facts.project
         if facts is None or sold is None:
             return resource if dimension == "sku" else COMMITMENT
         if dimension.startswith("label:"):
@@ -219,7 +224,7 @@ class Groups:
             "type": facts.accelerator_type,
             "usage": str(facts.usage_class),
             "sku": NONE if sold.sku is None else sold.sku.sku_id,
-            "node": node_label(facts),
+            "node": name_in(self._found, facts.project, node_label(facts)),
             "user": facts.created_by or UNKNOWN,
             "job": "",
         }[dimension]
@@ -229,6 +234,11 @@ def label_keys(found: Snapshot) -> list[str]:
     """The keys of all labels that its nodes have had."""
     sets = {id(period.labels): period.labels for node in found.facts.values() for period in node.labels}
     return sorted({key for labels in sets.values() for key in labels})
+
+
+def name_in(found: Snapshot, project: str, name: str) -> str:
+    """The name of a node or job, with its project where there are several."""
+    return name if len(found.projects) == 1 else f"{project}/{name}"
 
 
 def node_label(facts: BilledNode) -> str:

@@ -16,7 +16,7 @@ from podyard.base.errors import invalid
 from podyard.control.billing import invoice_records, invoices
 from podyard.control.billing.explorer import Groups, Question, check_dimensions
 from podyard.control.billing.invoice_document import InvoiceDocument, from_json, parts_by_line
-from podyard.control.billing.snapshots import Snapshot
+from podyard.control.billing.snapshots import Snapshot, snapshot
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain import months
 from podyard.domain.invoice import line_id
@@ -52,6 +52,8 @@ def ask_invoiced(
     """What the invoices of the months charge, by group: as they were issued, or as they would be now. A month without
     an invoice has none of it. Raises what `months_asked` does, and FAILED_PRECONDITION without an exchange rate."""
     account, wanted = found.account, months_asked(asked)
+    if not account.pays_itself:
+        found = snapshot(uow, card, principal, found.project, of_account=True)
     groups = Groups(uow, found, asked)
     now = _Rated(groups, wanted, account.time_zone, found.charges, [*found.closed, *found.open])
     rows = {invoice.month: invoice for invoice in invoices.list_invoices(uow, principal, found.project)}

@@ -66,7 +66,7 @@ def _source(
         charges=records.charges,
         commitments=_commitments(uow, card, account.project),
         resources=records.resources,
-        owners=_owners(uow, account.project, records.resources, as_of) if by_job else None,
+        owners=_owners(uow, account.names, records.resources, as_of) if by_job else None,
         exported_at=uow.now if issued_at is None else issued_at,
     )
 
@@ -107,14 +107,16 @@ def _commitments(uow: UnitOfWork, card: RateCard, project: str) -> dict[str, Com
 
 
 def _owners(
-    uow: UnitOfWork, project: str, resources: Mapping[str, ResourceFacts], as_of: PlatformTime
+    uow: UnitOfWork, projects: Sequence[str], resources: Mapping[str, ResourceFacts], as_of: PlatformTime
 ) -> dict[str, Sequence[Owned]]:
     """Whose the seconds of each node and of its hosts were, by the jobs' names."""
-    names = cost_dimensions.job_names(uow, project)
+    names: dict[str, str] = {}
     spans: dict[str, list[JobSpan]] = {}
-    for span in cost_dimensions.job_spans(uow, project):
-        if span.start < as_of:
-            spans.setdefault(span.resource_id, []).append(span)
+    for project in projects:
+        names |= cost_dimensions.job_names(uow, project)
+        for span in cost_dimensions.job_spans(uow, project):
+            if span.start < as_of:
+                spans.setdefault(span.resource_id, []).append(span)
     owners = {key: list(_with_names(attribution.ownership(found, as_of), names)) for key, found in spans.items()}
     return {key: owners.get(node_key_of(key), ()) for key in resources}
 

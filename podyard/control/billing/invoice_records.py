@@ -19,7 +19,6 @@ from podyard.domain import months
 from podyard.domain.invoice import IssuedInvoice
 from podyard.domain.usage import BilledNode, UsageRecord, parts_within
 from podyard.pricing import issued_records
-from podyard.pricing.bill import resources_of
 from podyard.pricing.corrections import sums_by_line
 from podyard.pricing.issued_records import IssuedRecords
 from podyard.pricing.sku import RateCard
@@ -30,14 +29,14 @@ KEPT_AT_ONCE_MAX = 100  # older invoices whose records are asked for in one read
 def of_charges(
     uow: UnitOfWork,
     card: RateCard,
-    project: str,
+    projects: Sequence[str],
     charges: Sequence[UsageRecord],
     nodes: Mapping[str, BilledNode],
     more: Set[str] = frozenset(),
 ) -> IssuedRecords:
     """The charges of a month, and what an export says of their nodes, and of `more`."""
     wanted = {charge.resource_id for charge in charges} | more
-    return IssuedRecords(charges, listings.facts_of(uow, card, project, nodes, wanted))
+    return IssuedRecords(charges, listings.facts_of(uow, card, projects, nodes, wanted))
 
 
 def of_issued(uow: UnitOfWork, card: RateCard, issued: IssuedInvoice) -> IssuedRecords:
@@ -59,12 +58,12 @@ def chunks_of(found: IssuedRecords) -> tuple[bytes, ...]:
 def _compute(uow: UnitOfWork, card: RateCard, issued: IssuedInvoice) -> IssuedRecords:
     """From the events and prices that the invoice knew of."""
     account, then = accounts.of(uow, issued.project), bills.card_of_then(uow, card, issued.issued_at)
-    nodes = bills.billed_nodes(uow, then, issued.project)
-    resources = resources_of(then, nodes)
+    nodes = bills.billed_nodes(uow, then, account.names)
+    resources = bills.paid_resources(then, account, nodes)
     terms = bills.terms_of(uow, account)
-    bill = bills.compute(uow, issued.project, resources, terms, issued.as_of, issued.last_event_seq)
+    bill = bills.compute(uow, account.names, resources, terms, issued.as_of, issued.last_event_seq)
     seconds = months.seconds_of(issued.month, account.time_zone)
-    return of_charges(uow, card, issued.project, list(parts_within(bill.charges, seconds)), nodes)
+    return of_charges(uow, card, account.names, list(parts_within(bill.charges, seconds)), nodes)
 
 
 def _check_lines(issued: IssuedInvoice, charges: Sequence[UsageRecord]) -> None:

@@ -22,7 +22,7 @@ from podyard.domain.invoice import Adjustment, Invoice, IssuedInvoice, line_id
 from podyard.domain.ledger import LedgerTransaction
 from podyard.domain.principal import Principal
 from podyard.domain.usage import BilledNode, UsageRecord, parts_within
-from podyard.pricing.bill import Bill, Terms, resources_of
+from podyard.pricing.bill import Bill, Terms
 from podyard.pricing.corrections import items, sums_by_line
 from podyard.pricing.invoicing import with_adjustments
 from podyard.pricing.issued_records import IssuedRecords
@@ -82,10 +82,10 @@ def compute(
     exchange rate."""
     if account.currency != accounts.USD and month not in account.rates:
         raise failed_precondition(f"no exchange rate of {account.currency} for {month}: set one in the billing account")
-    nodes = bills.billed_nodes(uow, card, account.project)
-    resources = resources_of(card, nodes)
+    nodes = bills.billed_nodes(uow, card, account.names)
+    resources = bills.paid_resources(card, account, nodes)
     terms = terms_of(uow, account, month)
-    bill = bills.compute(uow, account.project, resources, terms, as_of, last_seq)
+    bill = bills.compute(uow, account.names, resources, terms, as_of, last_seq)
     held = bills.suspense_in(bill, months.seconds_of(month, account.time_zone))
     own = bill.invoice(month)
     if own is None and not bill.adjustments and not held:
@@ -110,7 +110,7 @@ def records_of(uow: UnitOfWork, card: RateCard, account: Account, found: Compute
     adjustments = () if found.invoice is None else found.invoice.adjustments
     corrected = {item.resource_id for one in adjustments for item in one.items}
     charges = charges_in(account, found)
-    return invoice_records.of_charges(uow, card, account.project, charges, found.nodes, corrected)
+    return invoice_records.of_charges(uow, card, account.names, charges, found.nodes, corrected)
 
 
 def _itemise(uow: UnitOfWork, card: RateCard, account: Account, bill: Bill, found: Adjustment) -> Adjustment:

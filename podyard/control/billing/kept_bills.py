@@ -21,13 +21,15 @@ from podyard.base.clock import PlatformTime
 from podyard.base.errors import Code, PodyardError
 from podyard.db import usage_events
 from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.account import Account, PaidProject
 from podyard.domain.node import UsageClass
-from podyard.domain.usage import BilledNode, Suspense, UsageEvent, UsageRecord, node_key_of
+from podyard.domain.usage import BilledNode, Suspense, UsageEvent, UsageRecord, node_key_of, parts_within
 from podyard.pricing import bill
 from podyard.pricing.bill import Resource, Use, resource_of
 from podyard.pricing.sku import RateCard
 
-PROJECTS_KEPT = 4  # whose bills a process keeps: one of 50,000 nodes took some 400 MB with all of its pages
+# Whose bills a process keeps, but for the one that was asked for last: 50,000 took some 400 MB with all of their pages.
+RESOURCES_KEPT = 200_000
 # PostgreSQL commits events out of the order of their numbers: among so many the late ones are looked for.
 LATE_EVENTS_MAX = 10_000
 WAIT_SECONDS_MAX = 120.0  # for a bill that another thread is making: one of 1,000,000 events takes some 15 s
@@ -61,6 +63,22 @@ class Kept:
     unsettled: Sequence[str]
     closed: Sequence[UsageRecord]
     views: OrderedDict[Any, Future[Any]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Joined:
+    """What an account over several projects pays for of their bills: the records of what is not in use."""
+
+    projects: tuple[PaidProject, ...]
+    bills: tuple[Kept, ...]
+    closed: Sequence[UsageRecord]
+    views: OrderedDict[Any, Future[Any]]
+
+
+def _paid_for(projects: Sequence[PaidProject], bills: Sequence[Kept]) -> Iterator[UsageRecord]:
+    for paid, kept in zip(projects, bills, strict=True):
+        for span in paid.spans:
+            yield from parts_within(kept.closed, span)
 
 
 class Behind(PodyardError):
@@ -113,6 +131,7 @@ class Shelf:
 
     def __init__(self) -> None:
         self._projects: OrderedDict[str, Kept] = OrderedDict()
+        self._joined: dict[str, Joined] = {}
         self._turns: weakref.WeakValueDictionary[str, _Turn] = weakref.WeakValueDictionary()
 
     def get(self, project: str) -> Kept | None:
@@ -123,12 +142,32 @@ class Shelf:
         with lock:
             self._projects[project] = found
             self._projects.move_to_end(project)
-            while len(self._projects) > PROJECTS_KEPT:
-                self._projects.popitem(last=False)
+            self._forget_joined(project)
+            while (
+                len(self._projects) > 1 and sum(len(one.resources) for one in self._projects.values()) > RESOURCES_KEPT
+            ):
+                self._forget_joined(self._projects.popitem(last=False)[0])
 
     def drop(self, project: str) -> None:
         with lock:
             self._projects.pop(project, None)
+            self._forget_joined(project)
+
+    def join(self, account: Account, bills: Sequence[Kept]) -> Joined:
+        """What the account pays for of the bills of its projects, which are in their order."""
+        with lock:
+            found = self._joined.get(account.project)
+        if found is None or found.projects != account.projects or list(map(id, found.bills)) != list(map(id, bills)):
+            closed = list(_paid_for(account.projects, bills))
+            found = Joined(account.projects, tuple(bills), closed, OrderedDict())
+            with lock:
+                self._joined[account.project] = found
+        return found
+
+    def _forget_joined(self, project: str) -> None:
+        for name, one in list(self._joined.items()):
+            if any(paid.project == project for paid in one.projects):
+                del self._joined[name]
 
     def turn(self, project: str) -> _Turn:
         with lock:
@@ -163,6 +202,13 @@ def current(uow: UnitOfWork, card: RateCard, project: str, pace: Pace | None = N
         found = _make(uow, card, project, last_seq, before, lambda: pace(turn.waiting > 0) if pace else None)
         shelf.put(project, found)
         return found
+
+
+def joined(uow: UnitOfWork, account: Account, bills: Sequence[Kept]) -> Joined:
+    """The bills of the account's projects as one."""
+    with lock:
+        shelf = _shelves.setdefault(uow.connection.engine, Shelf())
+    return shelf.join(account, bills)
 
 
 def _holds(uow: UnitOfWork, kept: Kept, card: RateCard, last_seq: int) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 
 from podyard.control.billing import catalogue
 from podyard.control.billing.catalogue import ListedSku
@@ -17,10 +17,10 @@ from podyard.pricing.sku import RateCard
 
 
 def facts_of(
-    uow: UnitOfWork, card: RateCard, project: str, nodes: Mapping[str, BilledNode], wanted: Set[str]
+    uow: UnitOfWork, card: RateCard, projects: Sequence[str], nodes: Mapping[str, BilledNode], wanted: Set[str]
 ) -> dict[str, ResourceFacts]:
     """Of the nodes that are wanted, by key."""
-    exported = cost_dimensions.exported_nodes(uow, project)
+    exported = {key: more for project in projects for key, more in cost_dimensions.exported_nodes(uow, project).items()}
     by_text = by_text_of(card)
     listed: dict[tuple[str, str, str, bool], Listed] = {}  # many nodes are of one kind
     found = {}

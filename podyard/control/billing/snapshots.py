@@ -7,6 +7,7 @@ the one that `bills.compute` makes of everything, as a test checks.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -15,15 +16,15 @@ from typing import Any, TypeVar
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.money import Amount
 from podyard.control.billing import accounts, bills, kept_bills
-from podyard.control.billing.kept_bills import WAIT_SECONDS_MAX
+from podyard.control.billing.kept_bills import WAIT_SECONDS_MAX, Kept
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain import months
-from podyard.domain.account import Account
+from podyard.domain.account import ALWAYS, Account, PaidProject
 from podyard.domain.principal import Principal
 from podyard.domain.usage import BilledNode, Suspense, UsageRecord, node_key_of
 from podyard.pricing import bill, commitments
 from podyard.pricing.amounts import parts_per_second, total
-from podyard.pricing.bill import Resource, Terms
+from podyard.pricing.bill import Resource, Terms, Use
 from podyard.pricing.sku import RateCard
 
 VIEWS_KEPT = 64  # sums that pages have made of one project's bill
@@ -33,10 +34,12 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The project's bill at one moment. `closed` and `open`: use at its prices, of resources that are not in use and
-    of those that are; `charges`: net of what commitments cover, with the commitments' own."""
+    """The bill of a project's account, or of the project, at one moment. `projects`: those whose use is in it;
+    `closed` and `open`: use at its prices, of resources that are not in use and of those that are; `charges`: net of
+    what commitments cover, with the commitments' own."""
 
     project: str
+    projects: Sequence[str]
     as_of: PlatformTime
     account: Account
     terms: Terms
@@ -99,35 +102,70 @@ class Snapshot:
         return self.as_of, repr(self.terms)
 
 
-def snapshot(uow: UnitOfWork, card: RateCard, principal: Principal, project: str) -> Snapshot:
-    """The bill of everything the project has used, now. Raises `Behind`: start the read again."""
+def snapshot(
+    uow: UnitOfWork, card: RateCard, principal: Principal, project: str, *, of_account: bool = False
+) -> Snapshot:
+    """What the project's account pays for, of all projects that it pays for; the bill of everything that it has used,
+    now. Of a project that another account pays for (unless `of_account`): its own use at list prices. Raises `Behind`:
+    start the read again."""
     accounts.require_to_view(uow, principal, project, "costs")
     account = accounts.of(uow, project)
-    terms = bills.terms_of(uow, account)
-    kept = kept_bills.current(uow, card, project)
-    running = {key: bill.use_until(kept.resources[key], use, uow.now) for key, use in kept.running.items()}
+    if of_account or account.pays_itself:
+        return _of_account(uow, card, account)
+    terms, paid = Terms(policy=account.policy), (PaidProject(project, (ALWAYS,)),)
+    return _made(uow, account, terms, [kept_bills.current(uow, card, project)], paid)
+
+
+def _of_account(uow: UnitOfWork, card: RateCard, account: Account) -> Snapshot:
+    bills_of = [kept_bills.current(uow, card, name) for name in account.names]
+    return _made(uow, account, bills.terms_of(uow, account), bills_of, account.projects)
+
+
+def _made(
+    uow: UnitOfWork, account: Account, terms: Terms, bills_of: Sequence[Kept], projects: Sequence[PaidProject]
+) -> Snapshot:
+    """`bills_of`: what is kept of each of the projects."""
+    first, resources, running = bills_of[0], dict(bills_of[0].resources), dict[str, Use]()
+    facts, seconds, waived = dict(first.facts), dict(first.seconds), dict(first.waived)
+    suspense: list[Suspense] = []
+    for kept, paid in zip(bills_of, projects, strict=True):
+        facts |= kept.facts
+        resources |= kept.resources
+        seconds |= kept.seconds
+        waived |= kept.waived
+        whole = paid.spans == (ALWAYS,)
+        for key, use in kept.running.items():
+            resource = kept.resources[key] if whole else dataclasses.replace(kept.resources[key], paid=paid.spans)
+            running[key] = bill.use_until(resource, use, uow.now)
+        held = itertools.chain.from_iterable(kept.suspense.values())
+        suspense += held if whole else (part for one in held for part in one.within(paid.spans))
+    if len(bills_of) == 1 and projects[0].spans == (ALWAYS,):
+        closed, views = first.closed, first.views
+    else:
+        both = kept_bills.joined(uow, account, bills_of)
+        closed, views = both.closed, both.views
     now = {key: use.metered for key, use in running.items()}
     in_use = [record for use in running.values() for record in use.rated.records]
-    charges: Sequence[UsageRecord] = [*kept.closed, *in_use]
+    charges: Sequence[UsageRecord] = [*closed, *in_use]
     if terms.commitments:
         own = commitments.own_charges(terms.commitments, uow.now)
         charges = [*own, *commitments.cover(charges, terms.commitments, uow.now)]
-    held = (*kept.suspense.values(), *(use.rated.suspense for use in running.values()))
     return Snapshot(
-        project=project,
+        project=account.project,
+        projects=[paid.project for paid in projects],
         as_of=uow.now,
         account=account,
         terms=terms,
-        facts=kept.facts,
-        resources=kept.resources,
-        closed=kept.closed,
+        facts=facts,
+        resources=resources,
+        closed=closed,
         open=in_use,
         charges=charges,
-        suspense=[one for found in held for one in found],
+        suspense=[*suspense, *(one for use in running.values() for one in use.rated.suspense)],
         open_since={key: metered.open_since for key, metered in now.items() if metered.open_since is not None},
-        seconds={**kept.seconds, **{key: metered.seconds for key, metered in now.items()}},
-        waived={**kept.waived, **{key: metered.waived_seconds for key, metered in now.items()}},
-        views=kept.views,
+        seconds=seconds | {key: metered.seconds for key, metered in now.items()},
+        waived=waived | {key: metered.waived_seconds for key, metered in now.items()},
+        views=views,
     )
 
 
@@ -135,9 +173,8 @@ def without_use(uow: UnitOfWork, principal: Principal, project: str) -> Snapshot
     """The account and the moment only, for pages that meter what they show."""
     accounts.require_to_view(uow, principal, project, "costs")
     account = accounts.of(uow, project)
-    return Snapshot(
-        project, uow.now, account, bills.terms_of(uow, account), {}, {}, (), (), (), (), {}, {}, {}, OrderedDict()
-    )
+    terms = bills.project_terms(uow, account)
+    return Snapshot(project, [project], uow.now, account, terms, {}, {}, (), (), (), (), {}, {}, {}, OrderedDict())
 
 
 def rates(found: Snapshot) -> Mapping[str, int]:

@@ -1,8 +1,9 @@
 """What a budget's scope has spent, and whether it lets new nodes in. Acting on it: budgets.py.
 
-A budget of the whole project counts what the project pays: net of what its commitments cover, and with their own
-charges. One of a label, a user, a node or a job counts the seconds of its nodes at their prices, whatever commitments
-cover: these belong to the project. A label's are those that were used under it.
+A budget of the account counts what the account pays: net of what its commitments cover, and with their own charges. So
+does one of a project that has an account for itself. Where an account pays for several projects, a project's budget
+counts the seconds of its nodes at their prices, whatever commitments cover: these belong to the account. Those of a
+label, a user, a node or a job always do. A label's seconds are those that were used under it.
 """
 
 from __future__ import annotations
@@ -84,23 +85,37 @@ def charges(
 ) -> list[UsageRecord]:
     """What the scope pays within the period up to `as_of`, if until then everything goes on as it is now."""
     card = default_rate_card()
-    whole = budget.scope is BudgetScope.PROJECT
-    wanted = node_keys_in(uow, account.project, period)
+    of_account, whole = budget.scope is BudgetScope.ACCOUNT, budget.scope is BudgetScope.PROJECT
+    names = projects_of(account, budget)
+    wanted = [key for name in names for key in node_keys_in(uow, name, period)]
     of_job = budget.scope is BudgetScope.JOB
     if of_job:
         mine = budgets.node_keys(uow, budget)
         wanted = [key for key in wanted if key in mine]
-    facts = bills.billed_nodes(uow, card, account.project, wanted)
-    if not (whole or of_job):
+    facts = bills.billed_nodes(uow, card, names, wanted)
+    if not (of_account or whole or of_job):
         facts = {key: node for key, node in facts.items() if can_count(budget, node)}
-    resources = resources_of(card, facts)
-    terms = bills.terms_of(uow, account) if whole else Terms()
-    found: Sequence[UsageRecord] = bills.compute(uow, account.project, resources, terms, as_of, few=True).charges
+    resources = bills.paid_resources(card, account, facts) if of_account else resources_of(card, facts)
+    terms = Terms()
+    if of_account or whole:
+        terms = bills.terms_of(uow, account) if of_account else bills.project_terms(uow, account)
+    found: Sequence[UsageRecord] = bills.compute(uow, names, resources, terms, as_of, few=True).charges
     if of_job:
         found = _of_job(uow, budget, resources, found, as_of)
-    elif not whole:
+    elif not (of_account or whole):
         found = count_use(budget, facts, found)
     return list(parts_within(found, period.seconds))
+
+
+def projects_of(account: Account, budget: Budget) -> list[str]:
+    """The projects whose use a budget counts; `account` is that of its project."""
+    return account.names if budget.scope is BudgetScope.ACCOUNT else [budget.project]
+
+
+def state_of(uow: UnitOfWork, account: Account, budget: Budget) -> BudgetState:
+    """What it has spent up to now."""
+    period = period_of(account, budget.period, uow.now)
+    return BudgetState(budget, period.name, cost_until(charges(uow, account, budget, period, uow.now), uow.now))
 
 
 def can_count(budget: Budget, node: BilledNode) -> bool:
@@ -263,7 +278,7 @@ def refusal(
         reached = budget.reached_at
         if reached is None or reached > uow.now or not (REFUSE in budget.actions or STOP in budget.actions):
             continue
-        account = accounts.of(uow, project)
+        account = accounts.of(uow, budget.project)
         period = period_of(account, budget.period, uow.now)
         mine = [node_id for node_id, spec in wanted if _counts(budget, node_id, creator, spec, of_job=of_job)]
         if mine and period.has_before(reached):
@@ -296,6 +311,7 @@ def on_relabel(uow: UnitOfWork, project: str) -> None:
             timers.put(uow, LOOK_TIMER, budget.budget_key, 0, uow.now)
 
 
-def wake_queue(uow: UnitOfWork, project: str) -> None:
+def wake_queue(uow: UnitOfWork, account: Account) -> None:
     """A budget was changed: what waited for it is looked at again."""
-    queue_rows.let_in_again(uow, project, "budget %")
+    for project in account.names:
+        queue_rows.let_in_again(uow, project, "budget %")

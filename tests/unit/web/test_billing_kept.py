@@ -64,7 +64,7 @@ def _snapshot(uow: UnitOfWork) -> snapshots.Snapshot:
 def _same_as_all(uow: UnitOfWork, found: snapshots.Snapshot) -> None:
     resources = {key: resource_of(CARD, node) for key, node in event_rows.facts(uow, PROJECT).items()}
     terms = bills.terms_of(uow, accounts.of(uow, PROJECT))
-    whole = bills.compute(uow, PROJECT, resources, terms, uow.now)
+    whole = bills.compute(uow, [PROJECT], resources, terms, uow.now)
     by_time = sorted([*found.closed, *found.open], key=lambda record: (record.resource_id, record.start_second))
     assert by_time == sorted(whole.records, key=lambda record: (record.resource_id, record.start_second))
     assert found.seconds == whole.seconds and found.open_since == whole.open_since

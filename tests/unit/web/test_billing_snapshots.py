@@ -36,7 +36,7 @@ def _agrees(play: Play) -> snapshots.Snapshot:
         found = _kept(uow)
         terms = bills.terms_of(uow, accounts.of(uow, PROJECT))
         resources = {key: resource_of(CARD, node) for key, node in event_rows.facts(uow, PROJECT).items()}
-        whole = bills.compute(uow, PROJECT, resources, terms, uow.now)
+        whole = bills.compute(uow, [PROJECT], resources, terms, uow.now)
 
         def by_time(records: Any) -> list[Any]:
             return sorted(records, key=lambda r: (r.resource_id, r.start_second, r.quantity))
