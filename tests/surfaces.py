@@ -58,11 +58,28 @@ def check_month(
     return document
 
 
-def check_uses(database: Database, card: RateCard, project: str) -> None:
-    """Fails unless usage, the explorer by use and by invoice, and all months' documents agree."""
-    used = database.read(lambda uow: usages.usage(uow, card, PLATFORM, project))
-    found = several_units.read_snapshot(database, lambda uow: snapshot(uow, card, PLATFORM, project))
-    assert found.total_use == used.amount
+def check_uses(database: Database, card: RateCard, projects: Sequence[str]) -> None:
+    """Fails unless usage, the explorer by use and by invoice, and all months' documents agree, for the account of each
+    of these projects; what all projects use is what all accounts pay for."""
+    used, paid = Counter[str](), Counter[str]()
+    for project in projects:
+        used[project] = database.read(partial(_used, card=card, project=project))
+        found = several_units.read_snapshot(database, partial(_paid, card=card, project=project))
+        _check_account(database, card, project, found)
+        for record in (*found.closed, *found.open):
+            paid[found.facts[record.resource_id].project] += total([record]).parts
+    assert +used == +paid
+
+
+def _used(uow: UnitOfWork, card: RateCard, project: str) -> int:
+    return usages.usage(uow, card, PLATFORM, project).amount.parts
+
+
+def _paid(uow: UnitOfWork, card: RateCard, project: str) -> Snapshot:
+    return snapshot(uow, card, PLATFORM, project, of_account=True)
+
+
+def _check_account(database: Database, card: RateCard, project: str, found: Snapshot) -> None:
     months_until = [found.account.first_month]
     while months_until[-1] < found.month:
         months_until.append(months.following(months_until[-1]))
@@ -73,11 +90,11 @@ def check_uses(database: Database, card: RateCard, project: str) -> None:
     last = calendar.monthrange(year, month_number)[1]
     fields = {"from": f"{months_until[0]}-01", "to": f"{found.month}-{last}", "bucket": "month"}
     own = total(charge for charge in found.charges if charge.resource_id.startswith(commitments.OWN))
-    for group in ("type", "label:team", "user", "node", "sku"):
+    for group in ("type", "label:team", "user", "node", "sku", "project"):
         question = explorer.to_question(found.account, found.as_of, {**fields, "group": group}, [])
         by_use = database.read(partial(explorer.ask, found=found, asked=question))
-        assert by_use.total.gross == (used.amount + own).parts, (
-            f"{group}: {by_use.total.gross}, {used.amount.parts}, {own.parts}"
+        assert by_use.total.gross == (found.total_use + own).parts, (
+            f"{group}: {by_use.total.gross}, {found.total_use.parts}, {own.parts}"
         )
         for measure in ("gross", "net"):
             assert sum(getattr(row, measure) for row in by_use.rows) == getattr(by_use.total, measure), group
@@ -146,7 +163,7 @@ def _check_corrections(database: Database, card: RateCard, document: InvoiceDocu
     assert account is not None
     if document.month != account.next_month:
         return
-    found = several_units.read_snapshot(database, lambda uow: snapshot(uow, card, PLATFORM, project))
+    found = several_units.read_snapshot(database, partial(_paid, card=card, project=project))
     documents = [
         *(from_json(row.document) for row in database.read(lambda uow: invoice_rows.of_project(uow, project))),
         document,

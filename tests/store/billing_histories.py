@@ -1,5 +1,5 @@
-"""Drawn rate cards and histories of one project: two to four nodes over two or three months, closed one by one. All
-surfaces must say the same of every month.
+"""Drawn rate cards and histories of one or two projects: two to four nodes over two or three months, closed one by one;
+the account of one project may pay for the other, for a time. All surfaces must say the same of every month.
 
 Nodes are created, stopped, taken back and relabelled by the use cases, and their timers are fired; only the search for
 chips is left out. What becomes known late is done by a clock that stands earlier for a moment.
@@ -12,20 +12,19 @@ import argparse
 import contextlib
 import dataclasses
 import functools
+import itertools
 import multiprocessing
 import sys
-import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from random import Random
 from typing import Any, TypeVar
 
-from podyard.base.clock import NANOS_PER_SECOND, ClockMode, ManualClock, PlatformTime, RealTime
+from podyard.base.clock import NANOS_PER_SECOND, ClockMode, RealTime
 from podyard.base.rng import Streams
 from podyard.control.access import identity
-from podyard.control.billing import accounts, commitments, credit_notes, invoices
+from podyard.control.billing import accounts, commitments, credit_notes, invoices, links
 from podyard.control.billing.invoice_document import from_json
 from podyard.control.compute import nodes
 from podyard.db import accounts as account_rows
@@ -42,33 +41,29 @@ from podyard.domain.principal import PLATFORM
 from podyard.hardware.torus import box_mask
 from podyard.http import several_units
 from podyard.pricing.sku import RateCard, make_sku, make_version
-from podyard.testing.server import write_empty_database
 from tests.builders import PROJECT, ZONE, node_spec
-from tests.store.history_cards import BEGIN, HOSTS_FROM, KINDS, TIMINGS, base_card, fleet_of
+from tests.store.history_cards import (
+    BEGIN,
+    HOSTS_FROM,
+    KINDS,
+    OTHER,
+    TIMINGS,
+    ZONES,
+    SettableClock,
+    base_card,
+    draw_account,
+    fleet_of,
+    memory_database,
+    nanos_of,
+    text_of,
+)
 from tests.surfaces import check_books, check_month, check_uses, exported
 
 T = TypeVar("T")
 SEEDS = 2_000
 STARTS = ("2026-02-24T22:00:00Z", "2026-03-05T00:00:00Z", "2026-09-27T11:11:11Z", "2026-10-20T00:00:00Z")
-ZONES = ("UTC", "America/Los_Angeles", "Europe/Berlin", "Asia/Kolkata", "Asia/Kathmandu", "Australia/Lord_Howe")
-CURRENCIES = (("USD", 2), ("EUR", 2), ("JPY", 0), ("KWD", 3))
 CREATORS = ("owner@example.com", "=cmd|'x'!A1@example.com")
 DAY = 86_400 * NANOS_PER_SECOND
-
-
-class SettableClock(ManualClock):
-    """A machine clock that goes where it is told to, back too."""
-
-    def set(self, nanos: int) -> None:
-        self._now = RealTime(nanos)
-
-
-def nanos_of(text: str) -> int:
-    return PlatformTime.from_rfc3339(text).nanos
-
-
-def text_of(nanos: int) -> str:
-    return PlatformTime(nanos).rfc3339()
 
 
 def _replay(seed: int) -> str:
@@ -83,37 +78,38 @@ class History:
         self.database, self.clock = database, clock
         self.start = nanos_of(self.chance.choice(STARTS)) + self.chance.choice([0, 1, 500_000_000])
         self.fleet = fleet_of(self.chance.choice(TIMINGS))
-        self.kept: dict[str, tuple[bytes, list[bytes], list[bytes]]] = {}
+        self.kept: dict[tuple[str, str], tuple[bytes, list[bytes], list[bytes]]] = {}
         self.bought: list[str] = []
         self.credits: list[str] = []
         self.counts: dict[str, int] = {}
         clock.set(self.start)
         database.run(lambda uow: platform_clock.set_up(uow, ClockMode.SYSTEM))
         database.run(lambda uow: identity.bootstrap(uow, "owner", "agent", "local"))
-        self._draw_account()
+        self._draw_accounts()
         self._draw_nodes()
         self.card, self.later = self._draw_card()
 
     # What is drawn.
 
-    def _draw_account(self) -> None:
-        currency, decimals = self.chance.choice(CURRENCIES)
-        changes: dict[str, Any] = {"currency": currency, "decimals": decimals}
-        changes["time_zone"] = self.zone = self.chance.choice(ZONES)
-        changes["tax"] = self.chance.choice(["0", "0", "0.1", "0.081"])
-        changes["grace_hours"] = self.chance.choice([0, 24, 72])
-        first = self.month = months.month_of(self.start // NANOS_PER_SECOND, self.zone)
-        self.months = [first]
+    def _draw_accounts(self) -> None:
+        first = self.start // NANOS_PER_SECOND
+        self.zone = self.chance.choice(ZONES)
+        self.months = [months.month_of(first, self.zone)]
         for _ in range(self.chance.choice([1, 2, 2])):
             self.months.append(months.following(self.months[-1]))
-        if currency != "USD":
-            named = [*self.months, months.following(self.months[-1])]
-            rates = {"EUR": "0.9234", "JPY": "151.37", "KWD": "0.307123"}
-            changes["rates"] = {month: rates[currency] + str(self.chance.randrange(1, 10)) for month in named}
-        self.run(accounts.patch, PLATFORM, PROJECT, changes)
+        self.accounts = [PROJECT]
+        if self.chance.random() < 0.5:
+            self.accounts.append(OTHER)
+            self.run(identity.create_project, PLATFORM, OTHER, {})
+        for project in self.accounts:
+            zone = self.zone if project == PROJECT or self.chance.random() < 0.5 else self.chance.choice(ZONES)
+            self.run(accounts.patch, PLATFORM, project, draw_account(self.chance, zone, first, self.months[-1]))
+        if self.chance.random() < 0.3:
+            self._link()
 
     def _draw_nodes(self) -> None:
         self.nodes: dict[str, tuple[str, UsageClass, str]] = {}
+        self.project_of = {f"n{index}": self.chance.choice(self.accounts) for index in range(4)}
         kinds = self.chance.sample(sorted(KINDS), self.chance.choice([1, 2, 2, 3]))
         for index in range(self.chance.randrange(2, 5)):
             kind = self.chance.choice(kinds)
@@ -184,10 +180,14 @@ class History:
         drawn.append((self._moment(), self._read))
         if self.card is not self.later:
             drawn.append((self._moment(), self._price))
-        for month in self.months[:-1]:
-            closes = self.account().closes_at(month).nanos
+        for _ in range(self.chance.choice([1, 2, 4]) if len(self.accounts) > 1 else 0):
+            drawn.append((self._moment(), self._link))
+        for account, month in itertools.product(self.accounts, self.months[:-1]):
+            closes = self.account(account).closes_at(month).nanos
             put_off = self.chance.choice([0, 0, 3600 * NANOS_PER_SECOND, self.chance.randrange(3 * DAY)])
-            drawn.append((closes + put_off, functools.partial(self._close, month)))
+            drawn.append((closes + put_off, functools.partial(self._close, account, month)))
+            if account != PROJECT:
+                continue
             for _ in range(self.chance.choice([0, 2, 6])):
                 late = closes + put_off + 1 + self.chance.randrange(65 * DAY)
                 drawn.append((late, functools.partial(self._late, month)))
@@ -204,21 +204,27 @@ class History:
             self._go(at)
             act()
         self._go(self._end() + DAY + self.chance.randrange(3 * DAY))
-        while (account := self.account()).closes_at(account.next_month).nanos <= self.clock.now().nanos:
-            self._close(account.next_month)
+        for name in self.accounts:
+            while (account := self.account(name)).closes_at(account.next_month).nanos <= self.clock.now().nanos:
+                self._close(name, account.next_month)
         self.check()
 
     def check(self) -> None:
-        check_uses(self.database, self.card, PROJECT)
+        check_uses(self.database, self.card, self.accounts)
         check_books(self.database, self.fleet, self.card)
-        for month in [*self.kept, *dict.fromkeys([self.account().next_month, months.following(self.months[-1])])]:
-            check_month(self.database, self.card, PROJECT, month, by_hour=self.chance.random() < 0.1)
-        for month, before in self.kept.items():
-            assert self._issued(month) == before, f"{month} has changed since it was issued"
-        for row in self.read(invoice_rows.of_project, PROJECT):
-            assert self.read(invoices.is_reproduced, self.card, row), row.month
+        later = months.following(self.months[-1])
+        still = [(name, month) for name in self.accounts for month in {self.account(name).next_month: 0, later: 0}]
+        for account, month in [*self.kept, *still]:
+            check_month(self.database, self.card, account, month, by_hour=self.chance.random() < 0.1)
+        for (account, month), before in self.kept.items():
+            assert self._issued(account, month) == before, f"{account} {month} has changed since it was issued"
+        for account in self.accounts:
+            self._check_again(account)
+
+    def _check_again(self, account: str) -> None:
         corrected: set[str] = set()
-        for row in self.read(invoice_rows.of_project, PROJECT):
+        for row in self.read(invoice_rows.of_project, account):
+            assert self.read(invoices.is_reproduced, self.card, row), (account, row.month)
             for one in from_json(row.document).adjustments:
                 self._count("corrected again" if one.corrects_month in corrected else "corrected")
                 corrected.add(one.corrects_month)
@@ -253,7 +259,7 @@ class History:
         spec = node_spec(kind, usage_class=usage, api_version=version, labels=self._labels(), **runtime)
         creator = self.chance.choice(CREATORS)
         self._count(f"{usage} {version}")
-        self.run(nodes.create, self.fleet, PLATFORM, PROJECT, ZONE, name, spec, created_by=creator)
+        self.run(nodes.create, self.fleet, PLATFORM, self.project_of[name], ZONE, name, spec, created_by=creator)
         self._place(name)
 
     def _place(self, name: str) -> None:
@@ -273,7 +279,7 @@ class History:
         self._go(self.clock.now().nanos)
 
     def _node(self, uow: UnitOfWork, name: str) -> NodeRecord | None:
-        return node_rows.find(uow, PROJECT, ZONE, name)
+        return node_rows.find(uow, self.project_of[name], ZONE, name)
 
     def _labels(self) -> dict[str, str]:
         return {"team": self.chance.choice("abc")} if self.chance.random() < 0.8 else {}
@@ -299,7 +305,7 @@ class History:
             self._do(name, self.chance.choice(choices))
 
     def _do(self, name: str, what: str) -> None:
-        asked = {"principal": PLATFORM, "project": PROJECT, "zone": ZONE, "node_id": name}
+        asked = {"principal": PLATFORM, "project": self.project_of[name], "zone": ZONE, "node_id": name}
         self._count(what)
         if what == "relabel":
             self.run(nodes.patch, changes={"labels": self._labels()}, **asked)
@@ -314,12 +320,12 @@ class History:
 
     def _late(self, month: str) -> None:
         """Something becomes known of a closed month, or of the time since then: the platform's clock stands there."""
-        if month not in self.kept:
+        if (PROJECT, month) not in self.kept:
             return
         now = self.clock.now().nanos
         begin = months.seconds_of(month, self.zone).start * NANOS_PER_SECOND
         found = []
-        for node in self.read(node_rows.of_project, PROJECT, ZONE):
+        for node in [one for name in self.accounts for one in self.read(node_rows.of_project, name, ZONE)]:
             (newest,) = self.read(state_changes.newest, node.node_key, 1)
             since = newest.at.nanos
             quiet = self._due(2**62, node.node_key) is None
@@ -393,32 +399,38 @@ class History:
             amount = "1" if issued.total >= 10**issued.decimals else f"0.{'0' * (issued.decimals - 1)}1"
             self.run(credit_notes.credit_invoice, PLATFORM, PROJECT, month, amount, "", "outage")
 
+    def _link(self) -> None:
+        """One of the projects is paid for by one of the accounts, from now on."""
+        project, payer = self.chance.choice(self.accounts), self.chance.choice(self.accounts)
+        self._count("link" if project != payer else "own account")
+        self.run(links.link, PLATFORM, project, payer)
+
     def _read(self) -> None:
         """Pages are read in between: what processes keep must not change what is said later."""
-        check_uses(self.database, self.card, PROJECT)
+        check_uses(self.database, self.card, self.accounts)
         now = months.month_of(self.clock.now().nanos // NANOS_PER_SECOND, self.zone)
-        if now in self.months:
+        if now in self.months and now >= self.account().next_month:
             check_month(self.database, self.card, PROJECT, now, by_hour=False)
 
-    def _close(self, month: str) -> None:
-        if self.account().next_month != month:
+    def _close(self, account: str, month: str) -> None:
+        if self.account(account).next_month != month:
             return
-        check_month(self.database, self.card, PROJECT, month, by_hour=False)
-        several_units.close(self.database, self.card, PLATFORM, PROJECT, month, hold_suspense=True)
+        check_month(self.database, self.card, account, month, by_hour=False)
+        several_units.close(self.database, self.card, PLATFORM, account, month, hold_suspense=True)
         self._count("closed")
-        if self.read(invoice_rows.find, PROJECT, month) is not None:
-            self.kept[month] = self._issued(month)
+        if self.read(invoice_rows.find, account, month) is not None:
+            self.kept[account, month] = self._issued(account, month)
 
-    def _issued(self, month: str) -> tuple[bytes, list[bytes], list[bytes]]:
-        row = self.read(invoice_rows.find, PROJECT, month)
+    def _issued(self, account: str, month: str) -> tuple[bytes, list[bytes], list[bytes]]:
+        row = self.read(invoice_rows.find, account, month)
         assert row is not None
-        files = [data for _, data in exported(self.database, self.card, PROJECT, month, ("csv", "focus"))]
-        return row.document, self.read(invoice_records.chunks_of, PROJECT, month), files
+        files = [data for _, data in exported(self.database, self.card, account, month, ("csv", "focus"))]
+        return row.document, self.read(invoice_records.chunks_of, account, month), files
 
     # Short words.
 
-    def account(self) -> Account:
-        found = self.read(account_rows.find, PROJECT)
+    def account(self, project: str = PROJECT) -> Account:
+        found = self.read(account_rows.find, project)
         assert found is not None
         return found
 
@@ -436,7 +448,7 @@ def check_history(seed: int, url: str | None = None) -> dict[str, int]:
     """Plays one history; how often what happened in it. A failure names the seed and how to run it again."""
     with contextlib.ExitStack() as stack:
         if url is None:
-            url = stack.enter_context(_sqlite())
+            url = stack.enter_context(memory_database())
         clock = SettableClock(RealTime(0))
         database = stack.enter_context(contextlib.closing(Database(url, clock, Streams(seed))))
         try:
@@ -445,14 +457,6 @@ def check_history(seed: int, url: str | None = None) -> dict[str, int]:
         except Exception as error:
             raise AssertionError(f"history {seed}: {type(error).__name__}: {error}\nAgain: {_replay(seed)}") from error
         return history.counts
-
-
-@contextlib.contextmanager
-def _sqlite() -> Iterator[str]:
-    memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(prefix="podyard-history-", dir=memory if memory.is_dir() else None) as folder:
-        write_empty_database(Path(folder) / "podyard.db")
-        yield f"sqlite:///{folder}/podyard.db"
 
 
 def _outcome(seed: int) -> tuple[int, dict[str, int], str]:

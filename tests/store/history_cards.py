@@ -1,16 +1,24 @@
-"""What drawn histories choose from: fleets with different timings, and the rows of the shipped rate card."""
+"""What drawn histories choose from: fleets with different timings, accounts, and the rows of the shipped rate card."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from random import Random
+from typing import Any
 
+from podyard.base.clock import ManualClock, PlatformTime, RealTime
+from podyard.domain import months
 from podyard.domain.fleet import Fleet
 from podyard.domain.fleet_file import load_fleet
 from podyard.pricing import cards
 from podyard.pricing.cards import load_rate_card
 from podyard.pricing.sku import RateCard
+from podyard.testing.server import write_empty_database
 
 FLEET = """
 zones:
@@ -23,6 +31,40 @@ KINDS = {"v2-8": "tpu-v2-device", "v2-32": "tpu-v2-32", "v5litepod-8": "tpu-v5e-
 SHIPPED = (Path(cards.__file__).parent / "rate_cards" / f"{cards.SHIPPED}.yaml").read_text(encoding="utf-8")
 BEGIN = "2015-01-01T00:00:00Z"
 HOSTS_FROM = (None, "2020-01-01T00:00:00Z", "2026-03-20T06:30:00Z", "2026-11-05T00:00:01Z")
+
+ZONES = ("UTC", "America/Los_Angeles", "Europe/Berlin", "Asia/Kolkata", "Asia/Kathmandu", "Australia/Lord_Howe")
+CURRENCIES = (("USD", 2), ("EUR", 2), ("JPY", 0), ("KWD", 3))
+OTHER = "other-project"
+
+
+class SettableClock(ManualClock):
+    """A machine clock that goes where it is told to, back too."""
+
+    def set(self, nanos: int) -> None:
+        self._now = RealTime(nanos)
+
+
+def nanos_of(text: str) -> int:
+    return PlatformTime.from_rfc3339(text).nanos
+
+
+def text_of(nanos: int) -> str:
+    return PlatformTime(nanos).rfc3339()
+
+
+def draw_account(chance: Random, zone: str, second: int, last: str) -> dict[str, Any]:
+    """What an account is set to, with rates of all months from that second on until the month after `last`."""
+    currency, decimals = chance.choice(CURRENCIES)
+    changes: dict[str, Any] = {"currency": currency, "decimals": decimals, "time_zone": zone}
+    changes["tax"] = chance.choice(["0", "0", "0.1", "0.081"])
+    changes["grace_hours"] = chance.choice([0, 24, 72])
+    if currency != "USD":
+        rates = {"EUR": "0.9234", "JPY": "151.37", "KWD": "0.307123"}
+        named = [months.month_of(second, zone)]
+        while named[-1] <= last:
+            named.append(months.following(named[-1]))
+        changes["rates"] = {month: rates[currency] + str(chance.randrange(1, 10)) for month in named}
+    return changes
 
 
 @functools.cache
@@ -42,3 +84,12 @@ def base_card(hosts_from: str | None) -> RateCard:
         if sku.region == "us-central1" and (sku.accelerator_type in kept or sku.generation in ("v5e", "host"))
     }
     return dataclasses.replace(card, skus=skus)
+
+
+@contextlib.contextmanager
+def memory_database() -> Iterator[str]:
+    """The URL of an empty database on SQLite, in memory where the machine has a folder for it."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(prefix="podyard-history-", dir=memory if memory.is_dir() else None) as folder:
+        write_empty_database(Path(folder) / "podyard.db")
+        yield f"sqlite:///{folder}/podyard.db"

@@ -73,7 +73,7 @@ def explain(uow: UnitOfWork, card: RateCard, principal: Principal, project: str,
         as_of, charges = invoice.as_of, records.charges
         names = {key: facts.name for key, facts in records.resources.items()}
     else:
-        found = snapshot(uow, card, principal, project)
+        found = snapshot(uow, card, principal, project, of_account=True)
         as_of, charges = found.as_of, found.charges
         names = {key: node.name for key, node in found.facts.items()}
     window = months.seconds_of(month, account.time_zone)
