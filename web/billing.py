@@ -30,6 +30,7 @@ from podyard.web.billing_common import (
     frame,
     height,
     hourly,
+    name_of,
     pages,
     per_second,
     read,
@@ -96,8 +97,8 @@ def _figures(found: Snapshot, month: MonthToDate) -> dict[str, Any]:
 
 def _node(node: NodeMonth, project: str) -> dict[str, Any]:
     return {
-        "id": node.facts.name.rsplit("/", 1)[-1],
-        "url": project_url(project, "nodes", node.facts.zone, node.facts.name.rsplit("/", 1)[-1]) if node.rate else "",
+        "id": name_of(node.facts, project),
+        "url": project_url(node.facts.project, "nodes", node.facts.zone, node.facts.node_id) if node.rate else "",
         "facts": node.facts,
         "amount": money_text(node.amount),
         "exact": formats.exact_usd(node.amount),
@@ -114,7 +115,7 @@ def _held_nodes(found: Snapshot) -> list[dict[str, Any]]:
     for one in found.suspense:
         seconds[one.resource_id] = seconds.get(one.resource_id, 0) + one.seconds
         reasons.setdefault(one.resource_id, one.reason)
-    names = {key: found.facts[key].name.rsplit("/", 1)[-1] for key in seconds}
+    names = {key: name_of(found.facts[key], found.project) for key in seconds}
     return [
         {"name": names[key], "seconds": seconds[key], "reason": reasons[key]} for key in list(seconds)[:HELD_SHOWN_MAX]
     ]

@@ -23,6 +23,7 @@ from podyard.control.billing.snapshots import Snapshot, snapshot
 from podyard.control.billing.spending import BudgetState
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain import months
+from podyard.domain.usage import BilledNode
 from podyard.http import context
 from podyard.http.several_units import read_snapshot
 from podyard.pricing.current_card import default_rate_card
@@ -95,6 +96,11 @@ def short(value: float) -> str:
     """`$1.5k`: for the axis of a chart, where figures are round and there is little room."""
     size, unit = next(((size, unit) for size, unit in _SIZES if abs(value) >= size), (1.0, ""))
     return f"{'-' if value < 0 else ''}${formats.number(abs(value) / size)}{unit}"
+
+
+def name_of(node: BilledNode, project: str) -> str:
+    """The node's id; of a node of another project, with that."""
+    return node.node_id if node.project == project else f"{node.project}/{node.node_id}"
 
 
 def hourly(parts_per_second: int) -> str:

@@ -128,6 +128,7 @@ def idle(request: Request, project: str) -> Response:
         request,
         "billing_idle.html",
         **frame(project, "idle"),
+        found=found,
         as_of=as_of,
         month=month,
         months=months_of(found),
@@ -135,28 +136,28 @@ def idle(request: Request, project: str) -> Response:
         unused=unused,
         share=percent(busy / (busy + unused)) if busy + unused else "–",
         wasted=cents(sum(row.idle_amount.parts for row in rows)),
-        hints=[_hint(row, now) for row in hints[:HINTS_SHOWN_MAX]],
+        hints=[_hint(row, now, found) for row in hints[:HINTS_SHOWN_MAX]],
         more_hints=max(0, len(hints) - HINTS_SHOWN_MAX),
-        nodes=[(_node(row), row, starting.get(row.key, 0), _share(row)) for row in shown],
+        nodes=[(_node(row, found), row, starting.get(row.key, 0), _share(row)) for row in shown],
         pages=numbers,
     )
 
 
-def _hint(row: Efficiency, now: int) -> dict[str, Any]:
+def _hint(row: Efficiency, now: int, found: Snapshot) -> dict[str, Any]:
     """What to do about it: a node of several hosts cannot be stopped, as on Cloud TPU."""
     verb = "stop" if parse(row.facts.accelerator_type).host_count == 1 else "delete"
-    name = row.facts.name.rsplit("/", 1)[-1]
+    of_project = "" if row.facts.project == found.project else f" --project={row.facts.project}"
     return {
-        "name": _node(row),
+        "name": _node(row, found),
         "seconds": now - (row.idle_since or now),
         "rate": hourly(row.rate),
         "verb": verb.capitalize(),
-        "command": f"podyard tpu {verb} {name} --zone={row.facts.zone}",
+        "command": f"podyard tpu {verb} {row.facts.node_id} --zone={row.facts.zone}{of_project}",
     }
 
 
-def _node(row: Efficiency) -> str:
-    return explorer.node_label(row.facts)
+def _node(row: Efficiency, found: Snapshot) -> str:
+    return explorer.name_in(found, row.facts.project, explorer.node_label(row.facts))
 
 
 def _share(row: Efficiency) -> float:

@@ -45,7 +45,7 @@ def budget() -> None:
     "--scope",
     default="project",
     show_default=True,
-    help="What the budget covers: project, label:KEY=VALUE, user:EMAIL, job:ID or node:ID.",
+    help="What the budget covers: account, project, label:KEY=VALUE, user:EMAIL, job:ID or node:ID.",
 )
 @click.option(
     "--period", type=click.Choice(["month", "total"]), default="month", show_default=True, help="Period of the budget."

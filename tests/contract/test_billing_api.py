@@ -365,3 +365,44 @@ def test_the_commands_do_the_same(yard: Yard, podyard: Callable[..., str]) -> No
     podyard("budget", "delete", "b")
     podyard("bill", "close", "2026-04", code=1)
     podyard("commitment", "buy", "--years", "1", code=2)
+
+
+def test_an_account_that_pays_for_another_project(yard: Yard, tmp_path: Path) -> None:
+    there = "/podyard/v1/projects/research"
+    yard.ok("POST", "/podyard/v1/projects", {"projectId": "research"})
+    assert yard.ok("GET", f"{there}/billingInfo") == {"project": "research", "paidBy": "projects/research"}
+    yard.create("n")
+    body = {"acceleratorType": "v2-8", "runtimeVersion": "tpu-vm-base"}
+    yard.ok("POST", "/v2/projects/research/locations/us-central1-a/nodes?nodeId=m", body)
+    made = yard.ok("PUT", f"{there}/billingInfo", {"paidBy": "projects/demo"})
+    assert made["paidBy"] == "projects/demo" and made["since"].startswith("2026-03-01T")
+    assert yard.ok("GET", f"{there}/billingInfo") == made
+    assert yard.ok("GET", f"{HERE}/billingAccount")["projects"] == ["demo", "research"]
+    assert yard.ok("GET", f"{there}/billingAccount")["projects"] == []
+    _advance(yard, "2026-04-03T00:00:00Z")
+    (line,) = yard.ok("GET", f"{HERE}/invoices/2026-03")["invoice"]["lines"]
+    asked = "?groupBy=project&from=2026-03-01&to=2026-03-31"
+    rows = {row["group"]: Decimal(row["net"]) for row in yard.ok("GET", f"{HERE}/costs:explore{asked}")["rows"]}
+    assert set(rows) == {"demo", "research"} and sum(rows.values()) == Decimal(line["exactUsd"])
+    rows = {row["group"]: Decimal(row["net"]) for row in yard.ok("GET", f"{there}/costs:explore{asked}")["rows"]}
+    assert set(rows) == {"research"}
+    assert yard.ok("GET", f"{there}/invoices")["invoices"] == []
+    for body, field in (
+        ({}, "paidBy"),
+        ({"paidBy": "demo"}, "paidBy"),
+        ({"paidBy": "projects/demo/x"}, "paidBy"),
+        ({"paidBy": "projects/"}, "paidBy"),
+        ({"paidBy": 1}, "paidBy"),
+        ({"paidBy": "projects/demo", "since": "2026-01-01T00:00:00Z"}, "since"),
+    ):
+        assert field in yard.refused(400, "INVALID_ARGUMENT", "PUT", f"{there}/billingInfo", body)
+    yard.refused(404, "NOT_FOUND", "PUT", f"{there}/billingInfo", {"paidBy": "projects/nobody"})
+    yard.refused(404, "NOT_FOUND", "GET", "/podyard/v1/projects/nobody/billingInfo")
+
+
+def test_accounts_are_linked_on_the_command_line(yard: Yard, podyard: Callable[..., str]) -> None:
+    yard.ok("POST", "/podyard/v1/projects", {"projectId": "research"})
+    assert "projects/research" in podyard("bill", "account", "link", "research")
+    assert yard.ok("GET", f"{HERE}/billingInfo")["paidBy"] == "projects/research"
+    assert json.loads(podyard("bill", "account", "unlink", "-o", "json"))["paidBy"] == "projects/demo"
+    assert "PAYS_FOR" in podyard("bill", "account", "show")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from podyard.base.clock import PlatformTime
+from podyard.base.clock import ManualClock, PlatformTime
 from podyard.base.errors import Code, PodyardError
 from podyard.base.money import Amount
 from podyard.control.access import identity
@@ -32,11 +32,12 @@ from podyard.control.billing import (
 from podyard.control.checks import fsck
 from podyard.control.compute import nodes
 from podyard.db import budgets as budget_rows
+from podyard.db.unit_of_work import Database
 from podyard.domain.account import ALWAYS, BillingLink, PaidProject, paid_by
 from podyard.domain.principal import PLATFORM, Principal
 from podyard.http import several_units
 from podyard.pricing.current_card import default_rate_card
-from tests.builders import PROJECT, ZONE, Play, node_spec, request
+from tests.builders import FLEET, PROJECT, ZONE, Play, node_spec, request
 from tests.surfaces import check_books, check_month, check_uses, exported
 
 OTHER, THIRD = "other-project", "third-project"
@@ -196,16 +197,16 @@ def test_an_open_line_of_an_account_that_pays_for_nothing_now_is_explained(yard:
     assert found.seconds == 100
 
 
-def test_commitments_of_the_account_cover_all_of_its_projects(play: Play) -> None:
-    yard = play
-    play.database.run(lambda uow: identity.create_project(uow, PLATFORM, OTHER, {}))
+def test_commitments_of_the_account_cover_all_of_its_projects(database: Database, clock: ManualClock) -> None:
+    yard = Play(database, clock, FLEET.replace("v2: {shape: 4x4}", "v2: {shape: 8x8}"))
+    database.run(lambda uow: identity.create_project(uow, PLATFORM, OTHER, {}))
     _link(yard, OTHER, PROJECT)
-    wanted = commitments.CommitmentRequest(2, 1, accelerator_type="v5litepod-4", zone=ZONE)
+    wanted = commitments.CommitmentRequest(2, 1, accelerator_type="v2-32", zone=ZONE)
     yard.database.run(lambda uow: commitments.buy(uow, default_rate_card(), PLATFORM, PROJECT, wanted))
     for project, name in ((PROJECT, "mine"), (OTHER, "theirs")):
-        _create(play, project, name, "v5litepod-4")
-    play.turn()
-    play.turn(10)
+        _create(yard, project, name, "v2-32")
+    yard.turn()
+    yard.turn(10)
     yard.turn(1000)
     found = _snapshot(yard, PROJECT)
     assert sum(found.seconds.values()) == 2000

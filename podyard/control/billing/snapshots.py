@@ -17,6 +17,7 @@ from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.money import Amount
 from podyard.control.billing import accounts, bills, kept_bills
 from podyard.control.billing.kept_bills import WAIT_SECONDS_MAX, Kept
+from podyard.db import accounts as account_rows
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain import months
 from podyard.domain.account import ALWAYS, Account, PaidProject
@@ -35,11 +36,13 @@ T = TypeVar("T")
 @dataclasses.dataclass(frozen=True, slots=True)
 class Snapshot:
     """The bill of a project's account, or of the project, at one moment. `projects`: those whose use is in it;
-    `closed` and `open`: use at its prices, of resources that are not in use and of those that are; `charges`: net of
-    what commitments cover, with the commitments' own."""
+    `paid_by`: whose account pays for the project, where the bill is the project's only. `closed` and `open`: use at its
+    prices, of resources that are not in use and of those that are; `charges`: net of what commitments cover, with the
+    commitments' own."""
 
     project: str
     projects: Sequence[str]
+    paid_by: str
     as_of: PlatformTime
     account: Account
     terms: Terms
@@ -112,8 +115,14 @@ def snapshot(
     account = accounts.of(uow, project)
     if of_account or account.pays_itself:
         return _of_account(uow, card, account)
-    terms, paid = Terms(policy=account.policy), (PaidProject(project, (ALWAYS,)),)
-    return _made(uow, account, terms, [kept_bills.current(uow, card, project)], paid)
+    found = _made(
+        uow,
+        account,
+        Terms(policy=account.policy),
+        [kept_bills.current(uow, card, project)],
+        [PaidProject(project, (ALWAYS,))],
+    )
+    return dataclasses.replace(found, paid_by=account_rows.last_link(uow, project).account)
 
 
 def _of_account(uow: UnitOfWork, card: RateCard, account: Account) -> Snapshot:
@@ -153,6 +162,7 @@ def _made(
     return Snapshot(
         project=account.project,
         projects=[paid.project for paid in projects],
+        paid_by="",
         as_of=uow.now,
         account=account,
         terms=terms,
@@ -174,7 +184,7 @@ def without_use(uow: UnitOfWork, principal: Principal, project: str) -> Snapshot
     accounts.require_to_view(uow, principal, project, "costs")
     account = accounts.of(uow, project)
     terms = bills.project_terms(uow, account)
-    return Snapshot(project, [project], uow.now, account, terms, {}, {}, (), (), (), (), {}, {}, {}, OrderedDict())
+    return Snapshot(project, [project], "", uow.now, account, terms, {}, {}, (), (), (), (), {}, {}, {}, OrderedDict())
 
 
 def rates(found: Snapshot) -> Mapping[str, int]:
