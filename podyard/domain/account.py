@@ -43,8 +43,8 @@ class PaidProject:
 
 
 def paid_by(account: str, links: Iterable[BillingLink]) -> tuple[PaidProject, ...]:
-    """What the account of project `account` pays for, by the names of the projects; its own one comes first. `links`:
-    all of each project that has ever been linked to it, and of its own, in order of project and second."""
+    """What the account of project `account` pays for, by the names of the projects; `account` comes first. `links`: all
+    those of it, and of each project that has ever been linked to it, in order of project and second."""
     spans: dict[str, list[range]] = {account: [ALWAYS]}
     for project, of_project in itertools.groupby(links, lambda link: link.project):
         found, payer, since = list[range](), project, 0
@@ -80,7 +80,7 @@ class Account:
 
     @property
     def is_alone(self) -> bool:
-        """Whether it pays for all of its own project, and for nothing else."""
+        """Whether it pays for the whole of its project, and for nothing else."""
         return self.projects == (PaidProject(self.project, (ALWAYS,)),)
 
     @property
