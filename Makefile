@@ -11,7 +11,7 @@ CLIENTS := $(if $(PYTHON_OF_focus),focus) gpuhunt ray sky tf
 .DEFAULT_GOAL := help
 # The test run starts hundreds of Python processes: without byte code, each compiles Podyard again.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help demo test test-clients fast mutants decision-hashes house-figures money-histories kills kills-supervisor jax-slices gcloud-leaks lint format serve clean
+.PHONY: help demo test test-clients fast mutants decision-hashes house-figures compiler-check money-histories kills kills-supervisor jax-slices gcloud-leaks lint format serve clean
 
 help: ## Print this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F '\t' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -38,6 +38,10 @@ mutants: $(VENV)/.test ## Plant 60 bugs, one at a time, and print what finds eac
 
 money-histories: $(VENV)/.test ## Play 2,000 drawn rate cards and histories: all surfaces must name the same amounts (10 to 25 minutes)
 	$(BIN)/python -m tests.store.billing_histories
+
+SEED :=
+compiler-check: $(VENV)/.test ## Compile a tenth of the recorded programs of today again (extra xla-tpu; SEED draws it): 5 minutes
+	$(BIN)/python -m benchmarks.corpus.check $(if $(SEED),--seed $(SEED))
 
 house-figures: $(VENV)/.test ## Print the figures of the code that a refactoring goes by (docs/internals/inside.md)
 	$(BIN)/python -m tests.house.figures

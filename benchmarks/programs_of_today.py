@@ -93,15 +93,21 @@ class Case:
         return self.estimate is not None and self.estimate.fits == self.row.fits
 
 
+_texts = functools.cache(load_texts)
+
+
 @functools.lru_cache(maxsize=8)
 def _program(text: str) -> Program:
     return parse_stablehlo(text)
 
 
-def cases(generation: str, only: Sequence[str] = ("",)) -> list[Case]:
-    texts, made = load_texts(), []
+def cases(generation: str, only: Sequence[str] = ("",), limits: bool = False) -> list[Case]:
+    """The recorded programs of a generation, or with `limits` those around the limit of memory."""
+    texts, made = _texts(), []
     for row in load_rows().values():
-        if row.generation == generation and any(part in row.program for part in only):
+        if row.is_limit != limits or row.generation != generation:
+            continue
+        if any(part in row.program for part in only) and row.text_hash in texts:
             try:
                 kind = parse(row.accelerator_type)
                 made.append(Case(row, estimate_program(_program(texts[row.text_hash]), kind)))
@@ -175,6 +181,12 @@ def _line(case: Case) -> str:
     return f"  {row.program:42} {row.accelerator_type:12} {time:>12} peak x{peak:.2f}{arguments}{sent}{said}"
 
 
+def verdict_line(generation: str, around: list[Case]) -> str:
+    decided = [case for case in around if case.is_decided]
+    equal = sum(case.is_verdict_equal for case in decided)
+    return f"{generation}: {len(around)} sharded programs around the limit of memory, {equal} of {len(decided)} verdicts equal"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="*", default=[""], help="parts of the names of programs to judge")
@@ -183,14 +195,18 @@ def main() -> None:
     given = parser.parse_args()
     for generation in given.generation:
         found = cases(generation, given.only)
-        if not found:
-            continue
         print(HEAD)
         for part, kept_out in (("fitted", False), ("kept out", True)):
             print(f"{generation + ' ' + part:16} {figures(c for c in found if c.row.is_kept_out == kept_out).text()}")
         found.sort(key=lambda case: -(case.error if case.error is not None else 1e9 if case.estimate is None else 0))
         for case in found if given.each else found[:WORST]:
             print(_line(case))
+        around = cases(generation, given.only, limits=True)
+        for case in around:
+            if given.each or not case.is_verdict_equal:
+                print(_line(case))
+        if around:
+            print(verdict_line(generation, around))
 
 
 if __name__ == "__main__":

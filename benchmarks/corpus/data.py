@@ -54,6 +54,11 @@ class Recorded:
         return next(g for g, name in _NAMES.items() if self.accelerator_type.startswith(name.format("")))
 
     @property
+    def is_limit(self) -> bool:
+        """Whether it is recorded because it needs about as much memory as there is."""
+        return self.program.startswith("limit-")
+
+    @property
     def is_kept_out(self) -> bool:
         """Never used in fitting: a third, by name."""
         return int(hashlib.sha256(self.program.encode()).hexdigest(), 16) % 3 == 0

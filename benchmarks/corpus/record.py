@@ -1,7 +1,8 @@
 """Records what the TPU compiler says of the programs of today: `python -m benchmarks.corpus.record` (extra `xla-tpu`).
 
 Each program is compiled for a slice of every generation that `wanted` names. `--only PART` and `--generation NAME`
-choose; `--again` compiles what the record has already. `--texts` writes the programs' StableHLO again.
+choose; `--limits` records programs around the limit of memory instead. `--again` compiles what the record has
+already, `--texts` only writes the programs' StableHLO again.
 """
 
 from __future__ import annotations
@@ -13,13 +14,16 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from benchmarks.corpus import limits
 from benchmarks.corpus.data import GENERATIONS, Recorded, load_rows, load_texts, save_rows, save_texts, slice_for
+from benchmarks.corpus.layout import Made
 from benchmarks.corpus.programs import PROGRAMS, wanted
 from podyard.base.errors import PodyardError
 from podyard.engine.exact.client import ExactCompiler, ExactVerdict
 from podyard.engine.timing.memory import named_total_bytes
+from podyard.hardware.generations import cost_model
 
-_LIMIT_SECONDS = 120.0
+_LIMIT_SECONDS = 90.0
 # Of each program, the kernels with most cycles are kept, so that a reader sees where the time is.
 _KERNELS = 24
 
@@ -66,6 +70,54 @@ def hash_of(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+def made_of(name: str) -> Made:
+    return limits.build(name) if name.startswith(limits.PREFIX) else PROGRAMS[name]()
+
+
+class _Recorder:
+    def __init__(self, compiler: ExactCompiler, again: bool) -> None:
+        self._compiler = compiler
+        self._again = again
+
+    def record(self, name: str, generation: str, keep: bool = True) -> Recorded | None:
+        """None where the compiler refuses for another reason than memory, which is printed."""
+        key, made = (name, generation), made_of(name)
+        rows = load_rows()
+        if key in rows and not self._again:
+            return rows[key]
+        kind = slice_for(generation, made.layout.devices)
+        try:
+            row = recorded(name, kind, made.text(), made.layout.devices, self._compiler)
+        except PodyardError as error:
+            print(f"{name} on {kind}: {error.message[:300]}", flush=True)
+            return None
+        if keep:
+            save_rows(load_rows() | {key: row})  # somebody may record other programs meanwhile
+        fits = f"{row.cycles} cycles, peak {row.peak_bytes}" if row.fits else f"needs {row.needed_bytes}"
+        print(f"{name} on {kind}: {fits}, {row.seconds} s", flush=True)
+        return row
+
+    def record_limits(self, family: str, generation: str) -> None:
+        """Programs of the family on both sides of the limit: two small ones tell what a step of the size needs."""
+
+        def needed(name: str) -> int:
+            row = self.record(name, generation, keep=False)
+            return 0 if row is None else row.needed_bytes
+
+        for name in limits.names(family, cost_model(generation).hbm_usable_bytes, needed):
+            self.record(name, generation)
+
+
+def _write_texts() -> None:
+    """The StableHLO of all programs of the record, as it was compiled where it is known already."""
+    rows, known = load_rows().values(), load_texts()
+    texts = {row.text_hash: known[row.text_hash] for row in rows if row.text_hash in known}
+    for name in sorted({row.program for row in rows if row.text_hash not in texts}):
+        text = made_of(name).text()
+        texts[hash_of(text)] = text
+    save_texts(texts)
+
+
 def main() -> None:
     """Adds to the record program by program, so that it can be interrupted."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -73,35 +125,21 @@ def main() -> None:
     parser.add_argument("--generation", nargs="*", default=list(GENERATIONS), help="generations to record")
     parser.add_argument("--again", action="store_true", help="compile what is recorded already, too")
     parser.add_argument("--texts", action="store_true", help="only write the StableHLO of all recorded programs")
+    parser.add_argument("--limits", action="store_true", help="record programs around the limit of memory instead")
     given = parser.parse_args()
-    rows = load_rows()
     with tempfile.TemporaryDirectory() as locks:
         compiler = ExactCompiler(lock_folder=Path(locks))
+        recorder = _Recorder(compiler, given.again)
         for generation in [] if given.texts else given.generation:
-            for name, build in PROGRAMS.items():
-                key = (name, generation)
-                if not any(part in name for part in given.only) or generation not in wanted(name):
+            for name in limits.FAMILIES if given.limits else PROGRAMS:
+                if not any(part in name for part in given.only):
                     continue
-                if key in rows and not given.again:
-                    continue
-                made = build()
-                kind = slice_for(generation, made.layout.devices)
-                try:
-                    rows[key] = row = recorded(name, kind, made.text(), made.layout.devices, compiler)
-                except PodyardError as error:
-                    print(f"{name} on {kind}: {error.message[:300]}", flush=True)
-                    continue
-                save_rows(rows)
-                fits = f"{row.cycles} cycles, peak {row.peak_bytes}" if row.fits else f"needs {row.needed_bytes}"
-                print(f"{name} on {kind}: {fits}, {row.seconds} s", flush=True)
+                if given.limits:
+                    recorder.record_limits(name, generation)
+                elif generation in wanted(name):
+                    recorder.record(name, generation)
         compiler.close()
-    names = {name for name, _ in rows}
-    texts = {
-        text_hash: text for text_hash, text in load_texts().items() if text_hash in {r.text_hash for r in rows.values()}
-    }
-    missing = {row.program for row in rows.values() if row.text_hash not in texts}
-    texts |= {hash_of(text): text for text in (PROGRAMS[name]().text() for name in PROGRAMS if name in names & missing)}
-    save_texts(texts)
+    _write_texts()
 
 
 if __name__ == "__main__":
