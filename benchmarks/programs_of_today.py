@@ -184,7 +184,7 @@ def _line(case: Case) -> str:
 def verdict_line(generation: str, around: list[Case]) -> str:
     decided = [case for case in around if case.is_decided]
     equal = sum(case.is_verdict_equal for case in decided)
-    return f"{generation}: {len(around)} sharded programs around the limit of memory, {equal} of {len(decided)} verdicts equal"
+    return f"{generation}: {len(around)} sharded programs around the limit, {equal} of {len(decided)} verdicts equal"
 
 
 def main() -> None:

@@ -92,7 +92,7 @@ class _Recorder:
             print(f"{name} on {kind}: {error.message[:300]}", flush=True)
             return None
         if keep:
-            save_rows(load_rows() | {key: row})  # somebody may record other programs meanwhile
+            save_rows(load_rows() | {key: row})  # another process may record other programs meanwhile
         fits = f"{row.cycles} cycles, peak {row.peak_bytes}" if row.fits else f"needs {row.needed_bytes}"
         print(f"{name} on {kind}: {fits}, {row.seconds} s", flush=True)
         return row

@@ -63,6 +63,7 @@ def figures(report: Report) -> list[tuple[str, str]]:
     found += [
         ("time per step", report.step_text),
         ("- computing", time_text(estimate.compute_seconds)),
+        ("- memory traffic, at least", time_text(estimate.traffic_seconds)),
         ("- collectives", time_text(estimate.collective_seconds)),
         ("- waiting for the host", time_text(estimate.overhead_seconds)),
         ("host, a step", host_text(estimate)),

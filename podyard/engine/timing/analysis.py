@@ -39,9 +39,6 @@ DISPATCH_SECONDS = 40e-6
 RUN_SHARE = 0.93
 # From the memory of a host to all its chips. Unverified: about what one PCIe 3.0 x8 link per chip pair carries.
 HOST_FEED_BYTES_PER_SECOND = 8e9
-# How often more the compiler counts an operand that is fetched ahead: read and written as the copy starts, and as it
-# ends (found in the products of the compiled programs: bytes = operands + result + four times the larger operand).
-_FETCH_PASSES = 4
 # Whole words are copied on the chip beside everything else.
 _WORD_BYTES = 4
 # Loops in loops multiply their turns; a step of more than these would take years.
@@ -57,8 +54,6 @@ class _Timeline:
     compiler_cycles: float = 0.0
     flops: int = 0
     hbm_bytes: float = 0.0
-    # With what stays on the chip between two kernels: the bytes that the compiler counts.
-    touched_bytes: float = 0.0
     # Bytes that are summed over the slice, by how many other sums they wait for; other collectives with their seconds.
     summed: dict[int, int] = dataclasses.field(default_factory=dict)
     others: list[tuple[str, int, float]] = dataclasses.field(default_factory=list)
@@ -143,9 +138,10 @@ class _Analysis:
             compute_seconds=compute,
             collective_seconds=summed_seconds,
             overhead_seconds=overhead,
+            traffic_seconds=line.hbm_bytes / costs.hbm_bytes_per_second,
             dispatch_seconds=dispatch,
             feed_seconds=feed,
-            cycles=self._compiler_cycles(),
+            cycles=line.compiler_cycles,
             flops=line.flops,
             hbm_bytes=round(line.hbm_bytes),
             ici_bytes=ici_bytes,
@@ -168,13 +164,6 @@ class _Analysis:
             host_loop=host_loop,
             doubts=merge([*self.program.doubts, *line.doubts]),
         )
-
-    def _compiler_cycles(self) -> float:
-        """The compiler's sum; from v4 on it leaves out what is fetched ahead, so that it is at least the bytes."""
-        line, costs = self.timeline, self.costs
-        if not costs.prefetch_bytes:
-            return line.compiler_cycles
-        return max(line.compiler_cycles, line.touched_bytes * costs.clock_hz / costs.hbm_bytes_per_second)
 
     def _feed_seconds(self) -> float:
         """What a host takes to send its devices their part of the batch; only the excess over the step is seen."""
@@ -215,8 +204,6 @@ class _Analysis:
             line.doubts.append(bytes_only(name, kernel.anchor.where))
         moved = self._bytes(kernel, pricer)
         line.compiler_cycles += price.cycles * count
-        touched = self._bytes(kernel, pricer, near_too=True) + _FETCH_PASSES * price.fetched_bytes
-        line.touched_bytes += touched * count
         price = self._as_run(kernel, price, moved)
         flops = self._flops(kernel)
         line.flops += flops * count
@@ -256,15 +243,15 @@ class _Analysis:
         bound: Bound = "overhead" if busiest < fixed else bounds[busiest]
         return KernelPrice((busiest + fixed) * RUN_SHARE, bound, price.mxu_cycles, price.vpu_cycles, bus)
 
-    def _bytes(self, kernel: Kernel, pricer: Pricer, near_too: bool = False) -> float:
+    def _bytes(self, kernel: Kernel, pricer: Pricer) -> float:
         """What really crosses the HBM bus: operands and results as they lie in memory, without what stays on chip."""
         touched, tiling = pricer.touched(kernel), self.costs.tiling
         moved = 0.0
         for value in kernel.inputs:
-            if near_too or not pricer.is_near(value):
+            if not pricer.is_near(value):
                 moved += min(nbytes_in_memory(pricer.type_of(value), tiling), touched.read.get(value, math.inf))
         for value in kernel.outputs:
-            if near_too or not pricer.is_near(value):
+            if not pricer.is_near(value):
                 moved += nbytes_in_memory(touched.written.get(value) or pricer.type_of(value), tiling)
         whole = kernel.moved or kernel.laid_out
         if whole is not None:

@@ -46,8 +46,8 @@ class Estimate:
     `modelled_seconds` and the parts of the time, which are the step's on the whole slice.
 
     `cycles` is the compiler's measure: the kernels of one device, without what the compiler gives no cycles (sorting,
-    gathering, scattering, collectives); from v4 on, where it leaves out what is fetched ahead, no less than its bytes
-    take. `modelled_seconds` and `ops` are of a run: with all of that.
+    collectives, and from v4 on what is fetched ahead). `traffic_seconds` is how long its memory takes to move
+    `hbm_bytes`: no run can be shorter. `modelled_seconds` and `ops` are of a run: with all of that.
     The host starts the next step while the devices run one: `overhead_seconds` are what it takes longer than they do.
     With `host_loop` it waits for every step, and all that it takes counts.
     `bound` names what most of the step waits for. `unknown_ops` were priced by their bytes only.
@@ -84,6 +84,7 @@ class Estimate:
     largest_buffers: tuple[BufferEstimate, ...]
     unknown_ops: tuple[str, ...]
     clock_hz: float
+    traffic_seconds: float = 0.0
     global_batch: int | None = None
     host_loop: bool = False
     doubts: tuple[Doubt, ...] = ()

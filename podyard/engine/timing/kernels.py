@@ -27,15 +27,13 @@ _VECTOR_WINDOWS_SEEN = 8
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class KernelPrice:
-    """`bound` is what takes longest; `mxu_cycles` of `cycles` the matrix units work; `fetched_bytes` of the operands
-    are copied to the chip before the kernel starts."""
+    """`bound` is what takes longest; `mxu_cycles` of `cycles` the matrix units work."""
 
     cycles: float
     bound: Bound
     mxu_cycles: float = 0.0
     vpu_cycles: float = 0.0
     hbm_cycles: float = 0.0
-    fetched_bytes: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from podyard.engine.timing.kernels import (
     transpose_price,
     vector_price,
 )
-from podyard.engine.timing.layout import LANES, nbytes_in_memory
+from podyard.engine.timing.layout import LANES
 from podyard.engine.timing.touched import Touched
 from podyard.hardware.cost_model import SUBLANES, CostModel
 
@@ -198,19 +198,8 @@ class Pricer:
         vpu = self.vpu_cycles(kernel)
         if min(product.m, product.k, product.n) == 1 and product.mxu_cycles is None:
             return self._without_matrix_unit(product, kernel, vpu)
-        price = matrix_price(
-            product, self.read_bytes([value for value in others if not self.is_near(value)], kernel), vpu, self.costs
-        )
-        if product.reads_far:
-            return price
-        return dataclasses.replace(price, fetched_bytes=self._fetched_bytes(kernel, [*far_left, *far_right]))
-
-    def _fetched_bytes(self, kernel: Kernel, values: list[int]) -> int:
-        """The largest that fits on the chip of what a kernel reads is copied there before it starts."""
-        parts = self.touched(kernel).read
-        whole = ((nbytes_in_memory(self.type_of(value), self.costs.tiling), value) for value in values)
-        sizes = (int(min(nbytes, parts.get(value, nbytes))) for nbytes, value in whole)
-        return max((nbytes for nbytes in sizes if nbytes <= self.costs.prefetch_bytes), default=0)
+        others_bytes = self.read_bytes([value for value in others if not self.is_near(value)], kernel)
+        return matrix_price(product, others_bytes, vpu, self.costs)
 
     def is_near(self, value: int) -> bool:
         """Whether a value stays on the chip between the kernel that makes it and those that read it."""
