@@ -11,7 +11,7 @@ CLIENTS := $(if $(PYTHON_OF_focus),focus) gpuhunt ray sky tf
 .DEFAULT_GOAL := help
 # The test run starts hundreds of Python processes: without byte code, each compiles Podyard again.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help demo test test-clients fast mutants decision-hashes house-figures compiler-check money-histories kills kills-supervisor jax-slices gcloud-leaks lint format serve clean
+.PHONY: help demo test test-clients fast mutants decision-hashes drawn-programs house-figures compiler-check money-histories kills kills-supervisor jax-slices gcloud-leaks lint format serve clean
 
 help: ## Print this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F '\t' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -32,6 +32,9 @@ kills: $(VENV)/.test ## A job that survives 100 kills at random moments: 10 to 1
 
 decision-hashes: $(VENV)/.test ## Compare the decisions of 41 simulated runs with the recorded ones: 2 minutes
 	$(BIN)/python -m tests.simulation.decision_hashes --check
+
+drawn-programs: $(VENV)/.test ## Read 1,050 drawn programs as functions and as StableHLO: both must come to the same: 1 minute
+	PODYARD_DRAWN_PROGRAMS=1050 $(PYTEST) -q -n 2 tests/unit/engine/test_both_ways.py
 
 mutants: $(VENV)/.test ## Plant 60 bugs, one at a time, and print what finds each of them: 3 minutes
 	$(BIN)/python -m tests.simulation.mutant_table

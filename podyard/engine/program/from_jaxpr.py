@@ -12,13 +12,15 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax._src.interpreters.partial_eval import dce_jaxpr
 from jax._src.lax.control_flow.loops import _scan_impl
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal
 
 from podyard.base.errors import Code, PodyardError
-from podyard.engine.program.attributes import scattered_window
+from podyard.engine.program.branches import chosen_branches
 from podyard.engine.program.doubts import Doubt
 from podyard.engine.program.ir import DTYPE_BYTES, Body, HloOperation, Program, TensorType, values_read
+from podyard.engine.program.lowered import lowered, renumbered, whole_program
 from podyard.engine.program.placements import (
     constraint_axis,
     is_on_mesh,
@@ -39,33 +41,33 @@ _DTYPES |= {f"float8_{form}": f"f8{form}" for form in ("e4m3fn", "e5m2", "e4m3b1
 _KEY_WORDS = {"key<fry>": 2, "key<rbg>": 4, "key<urbg>": 4}
 
 _CALLS = {
-    "jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "core_call": "call_jaxpr", "remat": "jaxpr",
-    "remat2": "jaxpr", "checkpoint": "jaxpr", "custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr",
-    "custom_vjp_call_jaxpr": "fun_jaxpr", "custom_lin": "call_jaxpr", "shard_map": "jaxpr",
+    "jit": "jaxpr", "eval_jaxpr": "jaxpr", "closed_call": "call_jaxpr", "remat2": "jaxpr",
+    "custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr", "custom_lin": "call_jaxpr", "shard_map": "jaxpr",
 }  # fmt: skip
 _SCAN_PARAMS = frozenset({"reverse", "length", "num_consts", "num_carry", "jaxpr", "unroll"})
 _PLACING = frozenset({"sharding_constraint", "reshard"})
 # The same arithmetic under StableHLO's name.
 _RENAMED = {
     "add": "add", "add_any": "add", "sub": "subtract", "mul": "multiply", "div": "divide", "rem": "remainder",
-    "neg": "negate", "max": "maximum", "min": "minimum", "exp": "exponential", "exp2": "exponential",
-    "expm1": "exponential_minus_one", "log": "log", "log1p": "log_plus_one", "tanh": "tanh", "logistic": "logistic",
+    "neg": "negate", "max": "maximum", "min": "minimum", "exp": "exponential",
+    "expm1": "exponential_minus_one", "log": "log", "log1p": "log_plus_one", "tanh": "tanh",
     "sin": "sine", "cos": "cosine", "tan": "tan", "sqrt": "sqrt", "rsqrt": "rsqrt", "cbrt": "cbrt", "abs": "abs",
     "sign": "sign", "floor": "floor", "ceil": "ceil", "round": "round_nearest_even", "is_finite": "is_finite",
-    "erf": "erf", "erf_inv": "erf_inv", "erfc": "erf", "pow": "power", "square": "multiply", "atan2": "atan2",
+    "erf": "erf", "erf_inv": "erf_inv", "erfc": "erf", "square": "multiply", "atan2": "atan2",
     "and": "and", "or": "or", "xor": "xor", "not": "not", "shift_left": "shift_left",
     "shift_right_logical": "shift_right_logical", "shift_right_arithmetic": "shift_right_arithmetic",
     "select_n": "select", "clamp": "clamp", "convert_element_type": "convert",
     "bitcast_convert_type": "bitcast_convert",
-    "squeeze": "reshape", "expand_dims": "reshape", "rev": "reverse", "copy": "copy",
-    "copy_p": "copy", "stop_gradient": "copy", "real": "real", "imag": "imag", "population_count": "popcnt",
+    "squeeze": "reshape", "rev": "reverse", "copy": "get_tuple_element", "real": "real", "imag": "imag",
+    "population_count": "popcnt",
     "nextafter": "next_after", "reduce_precision": "reduce_precision", "concatenate": "concatenate", "pad": "pad",
-    "dynamic_slice": "dynamic_slice", "dynamic_update_slice": "dynamic_update_slice", "gather": "gather",
-    "empty2": "constant",
+    "dynamic_slice": "dynamic_slice", "dynamic_update_slice": "dynamic_update_slice",
+    "empty2": "constant", "axis_index": "partition_id",
     "sort": "sort", "top_k": "top_k", "cholesky": "cholesky", "triangular_solve": "triangular_solve", "fft": "fft",
     "clz": "count_leading_zeros", "optimization_barrier": "optimization_barrier",
     "sharding_constraint": "optimization_barrier",
-    "mesh_cast": "optimization_barrier", "reshard": "optimization_barrier", "pvary": "optimization_barrier",
+    "reshard": "optimization_barrier", "pvary": "optimization_barrier", "preduced": "optimization_barrier",
+    "reduced_vary_cast_p": "optimization_barrier", "vary_unreduced_cast_p": "optimization_barrier",
 }  # fmt: skip
 # Element-wise operations of several operands.
 _SPREADING = frozenset({
@@ -82,24 +84,38 @@ _REDUCTIONS = frozenset(
         "reduce_and",
         "reduce_or",
         "reduce_xor",
-        "argmax",
-        "argmin",
         "reduce",
     }
 )
 _WINDOWS = frozenset({"reduce_window", "reduce_window_sum", "reduce_window_max", "reduce_window_min"})
-_CUMULATIVE = frozenset({"cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp"})
-# Threefry hashes two words of a counter with a key: 20 rounds of five instructions, and the key added in between.
-_HASHES = frozenset(
-    {"random_bits", "threefry2x32", "random_seed", "random_split", "random_fold_in", "rng_bit_generator", "rng_uniform"}
-)
 _KEY_VIEWS = frozenset({"random_wrap", "random_unwrap", "random_clone"})
-_SUMS_OVER_DEVICES = frozenset({"psum", "psum2", "psum_invariant", "pmax", "pmin"})
+# Collectives of JAX by StableHLO's names; one that is started and waited for apart is the start.
+_EXCHANGES = {
+    "psum": "all_reduce", "psum_invariant": "all_reduce", "pmax": "all_reduce", "pmin": "all_reduce",
+    "unreduced_psum": "all_reduce", "all_gather": "all_gather", "all_gather_invariant": "all_gather",
+    "all_gather_reduced": "all_gather", "reduce_scatter": "reduce_scatter",
+    "unreduced_reduce_scatter": "reduce_scatter",
+    "all_to_all": "all_to_all", "ragged_all_to_all": "all_to_all", "ppermute": "collective_permute",
+    "psend": "collective_permute", "precv": "collective_permute", "pbroadcast": "all_reduce",
+}  # fmt: skip
+_EXCHANGES |= {f"{name}_start": opcode for name, opcode in _EXCHANGES.items()}
+_RENAMED |= {f"{name.removesuffix('_start')}_done": "get_tuple_element" for name in _EXCHANGES}
+# References are read and written in place; only a whole program says what that comes to.
+_REFERENCES = frozenset({
+    "new_ref", "empty_ref", "free_ref", "freeze", "get", "swap", "addupdate", "accum_grad_in_ref", "run_state",
+})  # fmt: skip
 
 
 def program_of_jaxpr(closed: ClosedJaxpr) -> Program:
     """The program of a traced function. Raises PodyardError UNIMPLEMENTED for element types that TPUs do not have."""
-    return _Reader().program(closed)
+    try:
+        return _Reader().program(closed)
+    except _HasReferences:
+        return whole_program(closed)
+
+
+class _HasReferences(Exception):
+    """A program that only JAX can bring to operations without side effects."""
 
 
 class _Reader:
@@ -116,9 +132,10 @@ class _Reader:
         parameters = [self._define(scope, variable) for variable in closed.jaxpr.invars]
         for variable, value in zip(closed.jaxpr.constvars, closed.consts, strict=True):
             scope[variable] = self._constant(value, variable.aval, operations)
-        operations += self._operations(closed.jaxpr, scope)
-        results = [self._read(atom, scope, operations) for atom in closed.jaxpr.outvars]
-        body = Body(parameters, operations, results)
+        live, _ = dce_jaxpr(closed.jaxpr, True, instantiate=True)
+        operations += self._operations(live, scope)
+        results = [self._read(atom, scope, operations) for atom in live.outvars]
+        body = chosen_branches(Body(parameters, operations, results))
         # Compiling drops arguments that nothing reads; they take no memory.
         read = values_read(body)
         body.parameters = [value for value in parameters if value in read]
@@ -130,7 +147,7 @@ class _Reader:
     def _donations(self, jaxpr: Jaxpr, parameters: list[int], results: list[int], read: set[int]) -> dict[int, int]:
         """Of a function that was jitted with donated arguments: each is taken over by the first free result of its
         type, as JAX does it when it lowers."""
-        if len(jaxpr.eqns) != 1 or jaxpr.eqns[0].primitive.name not in ("jit", "pjit"):
+        if len(jaxpr.eqns) != 1 or jaxpr.eqns[0].primitive.name != "jit":
             return {}
         given = zip(jaxpr.eqns[0].invars, jaxpr.eqns[0].params.get("donated_invars", ()), strict=False)
         offered = {id(variable) for variable, is_donated in given if is_donated}
@@ -190,9 +207,13 @@ class _Reader:
         if name in _KEY_VIEWS:
             scope[eqn.outvars[0]] = operands[0]
             return
+        if name in _REFERENCES:
+            raise _HasReferences
         rule = _RULES.get(name)
         if rule is not None:
             rule(self, eqn, operands, scope, operations)
+            return
+        if not _is_plain(eqn) and self._lowered(eqn, operands, scope, operations):
             return
         results = tuple(self._define(scope, variable) for variable in eqn.outvars)
         opcode, own = _plain(eqn)
@@ -200,6 +221,20 @@ class _Reader:
         if opcode in _SPREADING:
             operands = [self._spread(operand, self.types[results[0]], operations) for operand in operands]
         operations.append(HloOperation(opcode, tuple(operands), results, attributes, where=name))
+
+    def _lowered(
+        self, eqn: JaxprEqn, operands: list[int], scope: dict[Any, int], operations: list[HloOperation]
+    ) -> bool:
+        """The operations that JAX lowers the equation to; whether it does."""
+        program = lowered(eqn)
+        if program is None:
+            return False
+        body = renumbered(program, operands, len(self.types), eqn.primitive.name)
+        self.types += program.types
+        self.doubts += program.doubts
+        operations += body.operations
+        scope.update(zip(eqn.outvars, body.results, strict=True))
+        return True
 
     def _spread(self, operand: int, result: TensorType, operations: list[HloOperation]) -> int:
         """Lowering makes operands of element-wise operations as large as the result; a jaxpr leaves it unsaid."""
@@ -239,7 +274,7 @@ class _Reader:
         """Shardings of a jitted function are those of the program where it is all of it."""
         whole = len(jaxpr.eqns) == 1 and list(jaxpr.eqns[0].invars) == list(jaxpr.invars)
         for eqn in jaxpr.eqns:
-            if eqn.primitive.name not in ("jit", "pjit"):
+            if eqn.primitive.name != "jit":
                 continue
             name = eqn.params.get("name", "jit")
             for place, sharding in enumerate(eqn.params.get("in_shardings") or ()):
@@ -306,27 +341,6 @@ class _Reader:
         results = tuple(self._define(scope, variable) for variable in eqn.outvars)
         operations.append(HloOperation("case", tuple(operands), results, {}, bodies, "cond"))
 
-    def integer_pow(
-        self, eqn: JaxprEqn, operands: list[int], scope: dict[Any, int], operations: list[HloOperation]
-    ) -> None:
-        """Multiplications, by squaring; one divided by their result for a negative exponent, one for none."""
-        exponent = abs(int(eqn.params["y"]))
-        value, type_ = operands[0], type_of(eqn.outvars[0].aval)
-        for _ in range(exponent.bit_length() - 1 + exponent.bit_count() - 1):
-            result = self._new(type_)
-            operations.append(HloOperation("multiply", (value, operands[0]), (result,), {}, where="integer_pow"))
-            value = result
-        if eqn.params["y"] <= 0:
-            one, ones = self._new(TensorType((), type_.dtype)), self._new(type_)
-            operations.append(HloOperation("constant", (), (one,), {"value": 1.0}))
-            operations.append(HloOperation("broadcast_in_dim", (one,), (ones,), {"dims": ()}))
-            result = ones
-            if exponent:
-                result = self._new(type_)
-                operations.append(HloOperation("divide", (ones, value), (result,), {}, where="integer_pow"))
-            value = result
-        scope[eqn.outvars[0]] = value
-
     def reshape(
         self, eqn: JaxprEqn, operands: list[int], scope: dict[Any, int], operations: list[HloOperation]
     ) -> None:
@@ -340,22 +354,10 @@ class _Reader:
         result = self._define(scope, eqn.outvars[0])
         operations.append(HloOperation("reshape", (value,), (result,), {}, where="reshape"))
 
-    def randomise(
-        self, eqn: JaxprEqn, operands: list[int], scope: dict[Any, int], operations: list[HloOperation]
-    ) -> None:
-        """Random words: a counter, hashed with the key."""
-        for variable in eqn.outvars:
-            result = self._define(scope, variable)
-            counter = self._new(self.types[result])
-            operations.append(HloOperation("iota", (), (counter,), {"dim": 0}, where=eqn.primitive.name))
-            operations.append(HloOperation("threefry", (counter, *operands), (result,), {}, where=eqn.primitive.name))
-
 
 _RULES: dict[str, Callable[[_Reader, JaxprEqn, list[int], dict[Any, int], list[HloOperation]], None]] = {
-    "scan": _Reader.scan, "while": _Reader.while_loop, "cond": _Reader.cond, "integer_pow": _Reader.integer_pow,
-    "reshape": _Reader.reshape,
+    "scan": _Reader.scan, "while": _Reader.while_loop, "cond": _Reader.cond, "reshape": _Reader.reshape,
 }  # fmt: skip
-_RULES |= dict.fromkeys(_HASHES, _Reader.randomise)
 
 
 def _inner_sharding(what: str) -> Doubt:
@@ -376,6 +378,16 @@ def type_of(aval: Any) -> TensorType:
     return TensorType(shape, dtype)
 
 
+def _is_plain(eqn: JaxprEqn) -> bool:
+    """Whether a primitive is one operation of StableHLO, so that nothing has to be lowered."""
+    name = eqn.primitive.name
+    if name == "convert_element_type":
+        return bool(eqn.params["new_dtype"] != np.bool_)
+    if name == "select_n":
+        return len(eqn.invars) == 3
+    return name in _ONE_OPERATION or name.startswith("select_and_scatter")
+
+
 def _plain(eqn: JaxprEqn) -> tuple[str, dict[str, object]]:
     """Opcode and attributes of a primitive that is one operation. An unknown one keeps its name."""
     name, params = eqn.primitive.name, eqn.params
@@ -385,29 +397,15 @@ def _plain(eqn: JaxprEqn) -> tuple[str, dict[str, object]]:
         return "reduce", {"dims": tuple(params.get("axes", params.get("dimensions", ()))), "by": name}
     if name in _WINDOWS or name == "select_and_gather_add":
         return "reduce_window", _window(params)
-    if name in _CUMULATIVE:
-        shape = type_of(eqn.invars[0].aval).shape
-        axis = int(params["axis"])
-        return "reduce_window", {"window": tuple(extent if index == axis else 1 for index, extent in enumerate(shape))}
     if name.startswith("select_and_scatter"):
         return "select_and_scatter", _window(params)
-    if name.startswith("scatter"):
-        return "scatter", _scatter(eqn)
-    if name in _SUMS_OVER_DEVICES:
-        return "all_reduce", {}
-    if name in ("all_gather", "all_to_all", "reduce_scatter", "ppermute"):
-        return ("collective_permute" if name == "ppermute" else name), {}
+    if name in _EXCHANGES:
+        return _EXCHANGES[name], {}
     special = _ATTRIBUTES.get(name)
     if special is not None:
         opcode, attributes = special(eqn)
         return opcode, attributes
     return _RENAMED.get(name, name), {}
-
-
-def _scatter(eqn: JaxprEqn) -> dict[str, object]:
-    numbers, shapes = eqn.params["dimension_numbers"], [type_of(variable.aval).shape for variable in eqn.invars]
-    narrow = (*numbers.inserted_window_dims, *numbers.operand_batching_dims)
-    return {"sizes": scattered_window(shapes[0], shapes[2], numbers.update_window_dims, narrow)}
 
 
 def _window(params: Any) -> dict[str, object]:
@@ -464,5 +462,8 @@ _ATTRIBUTES: dict[str, Callable[[JaxprEqn], tuple[str, dict[str, object]]]] = {
     "rev": lambda eqn: ("reverse", {"dims": tuple(eqn.params["dimensions"])}),
     "sort": lambda eqn: ("sort", {"dim": eqn.params["dimension"]}),
     "dynamic_slice": lambda eqn: ("dynamic_slice", {"sizes": tuple(eqn.params["slice_sizes"])}),
-    "gather": lambda eqn: ("gather", {"sizes": tuple(eqn.params["slice_sizes"])}),
 }
+
+_ONE_OPERATION = frozenset({
+    *_RENAMED, *_COMPARISONS, *_REDUCTIONS, *_WINDOWS, *_EXCHANGES, *_ATTRIBUTES, "select_and_gather_add",
+})  # fmt: skip

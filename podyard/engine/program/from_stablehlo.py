@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from podyard.base.errors import invalid
 from podyard.engine.program.attributes import contradiction, normalise
+from podyard.engine.program.branches import chosen_branches
 from podyard.engine.program.doubts import Doubt
 from podyard.engine.program.functions import Function, Outside
 from podyard.engine.program.ir import Body, HloOperation, Program, TensorType
@@ -97,6 +98,7 @@ class _Module(Outside):
             if (found := self._notes.place(given, f"result {place}"))
         }
         doubts = [*self._notes.doubts, *self._replication_doubts()]
+        body = chosen_branches(body)
         return Program(body, self._types, self.partitions, self._split_axes, donated, placed, doubts)
 
     def _replication_doubts(self) -> list[Doubt]:

@@ -42,8 +42,8 @@ ELEMENTWISE = frozenset({
     "multiply", "negate", "not", "or", "pad", "popcnt", "power", "real", "reduce_precision", "remainder", "reshape",
     "reverse", "round_nearest_afz", "round_nearest_even", "rsqrt", "select", "shift_left", "shift_right_arithmetic",
     "shift_right_logical", "sign", "sine", "slice", "sqrt", "square", "subtract", "tan", "tanh", "transpose", "xor",
-    "erf", "erf_inv", "stop_gradient", "copy", "broadcast", "map", "next_after",
-    "threefry",
+    "erf", "erf_inv", "copy", "broadcast", "map", "next_after", "asin", "acos", "atan", "asinh", "acosh", "atanh",
+    "sinh", "cosh", "lgamma", "digamma", "polygamma", "zeta", "bessel_i1e", "conj", "is_inf", "mulhi",
 })  # fmt: skip
 
 

@@ -32,7 +32,9 @@ _NO_ARITHMETIC = frozenset({
 _INSTRUCTIONS = {
     "exponential": 6, "exponential_minus_one": 8, "log": 10, "log_plus_one": 12, "tanh": 12, "logistic": 10,
     "power": 24, "divide": 6, "sqrt": 6, "rsqrt": 4, "sine": 20, "cosine": 20, "erf": 20, "erf_inv": 24,
-    "remainder": 10, "cbrt": 12, "threefry": 115,
+    "remainder": 10, "cbrt": 12,
+    **dict.fromkeys(("asin", "acos", "atan", "asinh", "acosh", "atanh", "sinh", "cosh", "tan", "bessel_i1e"), 30),
+    **dict.fromkeys(("lgamma", "digamma", "polygamma", "zeta"), 100),
 }  # fmt: skip
 
 

@@ -99,7 +99,7 @@ def test_random_key_is_its_words(implementation: str, words: int) -> None:
     key = jax.eval_shape(lambda: jax.random.key(0, impl=implementation))
     program = traced(lambda key: jax.random.uniform(key, (16, 16)), key)
     assert parameters(program) == [f"u32[{words}]"]
-    assert "threefry" in opcodes(program)
+    assert opcodes(program).count("xor") > 4 or "rng_bit_generator" in opcodes(program)
     keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0, impl=implementation), 5))
     assert parameters(traced(lambda keys: jax.random.key_data(keys), keys)) == [f"u32[5,{words}]"]
 
