@@ -13,6 +13,8 @@ from podyard.cli.tokens import accept, invitation, token
 from podyard.hardware import accelerator_types, runtime_versions
 from podyard.hardware.generations import GENERATIONS
 
+EDGE_TPU_NAME = "edgetpu"
+
 
 @click.group()
 def hardware() -> None:
@@ -47,9 +49,13 @@ def list_types(generation: str | None, output: str) -> None:
 @click.argument("name")
 @output_option
 def show(name: str, output: str) -> None:
-    """Show a generation (v4) or an accelerator type (v4-128), with the source of each number."""
+    """Show a generation (v4), an accelerator type (v4-128) or edgetpu, with the source of each number."""
     found = GENERATIONS.get(name)
-    if found is not None:
+    if name == EDGE_TPU_NAME:
+        from podyard.engine.timing.edge import EDGE_TPU
+
+        data = {"name": name, **_plain(dataclasses.asdict(EDGE_TPU)), "note": "It is not a Cloud TPU: no node has one."}
+    elif found is not None:
         data = _plain(dataclasses.asdict(found))
         data["runtimeVersions"] = [item.version for item in runtime_versions.runtime_versions_of(found)]
     else:

@@ -34,9 +34,16 @@ Analysis = Callable[[str], Report]
 
 
 @click.command(epilog=f"Recipes: {', '.join(PROGRAMS)}.")
-@click.argument("program", metavar="FILE_OR_RECIPE")
+@click.argument("program", metavar="[FILE_OR_RECIPE]", required=False)
+@click.option("--function", metavar="MODULE:NAME", help="Python function to estimate, instead of a file or a recipe.")
+@click.option(
+    "--shapes",
+    multiple=True,
+    metavar="SHAPES",
+    help="Arguments of the function: f32[128,784],s32[128], or MODULE:NAME of a tuple; may be repeated.",
+)
 @click.option("--accelerator-type", default="v3-8", show_default=True, help="Accelerator type of the slice.")
-@click.option("--global-batch", type=click.IntRange(1), help="Examples per step, over the whole slice (recipes only).")
+@click.option("--global-batch", type=click.IntRange(1), help="Examples per step over the slice (not with a file).")
 @click.option(
     "--arg", "arguments", multiple=True, metavar="NAME=VALUE", help="Argument of the recipe; may be repeated."
 )
@@ -82,7 +89,9 @@ Analysis = Callable[[str], Report]
     help="Write a Perfetto trace to FILE.",
 )
 def estimate(
-    program: str,
+    program: str | None,
+    function: str | None,
+    shapes: tuple[str, ...],
     accelerator_type: str,
     global_batch: int | None,
     arguments: tuple[str, ...],
@@ -96,11 +105,22 @@ def estimate(
 ) -> int:
     """Estimate time, memory, energy and cost of one step of a program on a slice.
 
-    FILE is the StableHLO program of one device, as text or as bytes from jax.export or MLIR; "-" reads standard input.
-    A recipe's step covers the whole slice. Exit code 1 if the program cannot run on the accelerator type.
+    FILE is a StableHLO program, as text or as bytes from jax.export or MLIR; "-" reads standard input. It is the
+    program of one device, or one with shardings for as many devices as the accelerator type has. A recipe's step covers
+    the whole slice. Exit code 1 if the program cannot run on the accelerator type.
+
+    A function is traced with arguments of these shapes and never runs. With --global-batch, arguments whose first axis
+    has that size are split over the slice; without, the shapes are those of one device, or have shardings.
     """
+    if (program is None) == (function is None):
+        raise click.UsageError("specify either FILE_OR_RECIPE or --function")
     region = region_of(zone)
-    analysis = analysis_of(program, arguments, global_batch, compiler, host_loop)
+    if function is not None:
+        analysis = _of_function(function, shapes, arguments, global_batch, compiler, host_loop)
+    elif shapes:
+        raise click.UsageError("--shapes can only be used with --function")
+    else:
+        analysis = analysis_of(str(program), arguments, global_batch, compiler, host_loop)
     card, now = default_rate_card(), PlatformTime(OsClock().now().nanos)
 
     def make(name: str) -> Report:
@@ -129,6 +149,36 @@ def analysis_of(
     if given or global_batch is not None:
         raise click.UsageError("--arg and --global-batch can only be used with a recipe, not with a file")
     return _of_file(program, compiler, host_loop)
+
+
+def _of_function(
+    named: str,
+    shapes: tuple[str, ...],
+    arguments: tuple[str, ...],
+    global_batch: int | None,
+    compiler: str,
+    host_loop: bool,
+) -> Analysis:
+    """Raises as `load_function` and `arguments_of`, and INVALID_ARGUMENT for a function that cannot be traced so."""
+    from podyard.cli.estimate_function import arguments_of, load_function
+
+    if arguments:
+        raise click.UsageError("--arg can only be used with a recipe")
+    function, given = load_function(named), arguments_of(shapes)
+
+    def analysis(accelerator_type: str) -> Report:
+        try:
+            found = engine.analyze(
+                function, *given, accelerator_type=accelerator_type, global_batch=global_batch, compiler=compiler,
+                host_loop=host_loop,
+            )  # fmt: skip
+        except PodyardError:
+            raise
+        except Exception as error:  # of the user's own code, which JAX runs to trace it
+            raise invalid(f"--function {named} cannot be traced: {type(error).__name__}: {error}") from error
+        return Report(named, found)
+
+    return analysis
 
 
 def _of_recipe(
