@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import functools
+import itertools
 import re
 import statistics
 from collections import Counter
@@ -181,6 +182,16 @@ def _line(case: Case) -> str:
     return f"  {row.program:42} {row.accelerator_type:12} {time:>12} peak x{peak:.2f}{arguments}{sent}{said}"
 
 
+def _kernels(case: Case) -> str:
+    """The longest kernels, the compiler's next to the model's: cycles of all runs, runs, name."""
+    left = [f"{cycles * count:>12} {count:>6} {name}" for name, cycles, count in case.row.kernels[:WORST]]
+    ops = case.estimate.ops if case.estimate is not None else ()
+    longest = sorted((op for op in ops if op.kind != "collective"), key=lambda op: -op.cycles)[:WORST]
+    right = [f"{op.cycles:>12.0f} {op.count:>6} {op.name} {op.bound} {op.where[-50:]}" for op in longest]
+    pairs = itertools.zip_longest(left, right, fillvalue="")
+    return "\n".join(f"    {compiled:52}{modelled}" for compiled, modelled in pairs)
+
+
 def verdict_line(generation: str, around: list[Case]) -> str:
     decided = [case for case in around if case.is_decided]
     equal = sum(case.is_verdict_equal for case in decided)
@@ -192,6 +203,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=[""], help="parts of the names of programs to judge")
     parser.add_argument("--generation", nargs="*", default=list(GENERATIONS), help="generations to judge")
     parser.add_argument("--each", action="store_true", help="print every program, not the worst only")
+    parser.add_argument("--kernels", action="store_true", help="print the longest kernels of each, as run")
     given = parser.parse_args()
     for generation in given.generation:
         found = cases(generation, given.only)
@@ -201,6 +213,8 @@ def main() -> None:
         found.sort(key=lambda case: -(case.error if case.error is not None else 1e9 if case.estimate is None else 0))
         for case in found if given.each else found[:WORST]:
             print(_line(case))
+            if given.kernels:
+                print(_kernels(case))
         around = cases(generation, given.only, limits=True)
         for case in around:
             if given.each or not case.is_verdict_equal:

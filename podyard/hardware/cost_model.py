@@ -66,3 +66,5 @@ class CostModel:
     hbm_usable_bytes: int
     # Several results come with a table of their addresses, in pieces of this size.
     result_table_bytes: int
+    # Two where a chip is one device of two cores.
+    vector_cores: int = 1

@@ -43,6 +43,8 @@ _MIN_TAP_ROWS = 64
 # bfloat16 numbers come in rows of pairs: 16 sublanes.
 _PACKED = 16
 _TURNED_SHARE = 0.85
+# A convolution of each feature by itself multiplies and adds on the vector unit: cycles of one core for each tap of a tile.
+_TAP_CYCLES = 2.4
 
 
 # Longer windows are running sums; those take this many passes over the array.
@@ -198,6 +200,9 @@ class Pricer:
                 reads_far=first,
             )
         vpu = self.vpu_cycles(kernel)
+        if taps := _depthwise_taps(self.program, anchor, self.costs):
+            moved, work = left_bytes + right_bytes + self.read_bytes(others, kernel), taps * _TAP_CYCLES
+            return vector_price(moved, product.result_bytes, vpu + work / self.costs.vector_cores, self.costs)
         if min(product.m, product.k, product.n) == 1 and product.mxu_cycles is None:
             return self._without_matrix_unit(product, kernel, vpu)
         others_bytes = self.read_bytes([value for value in others if not self.is_near(value)], kernel)
@@ -283,13 +288,27 @@ def _rows_read(program: Program, anchor: HloOperation) -> float:
     return min(1.0, taps, own_taps)
 
 
+def _depthwise_taps(program: Program, anchor: HloOperation, costs: CostModel) -> float:
+    """Tiles times taps of a convolution, or of its kernel's gradient, whose groups have one feature; else 0."""
+    left, kernel = (program.types[value] for value in anchor.operands[:2])
+    result = program.types[anchor.results[0]]
+    kernel_dims, batch_groups = anchor.ints("kernel_dims"), anchor.int("batch_group_count", 1)
+    if anchor.int("feature_group_count", 1) > 1 and kernel.shape[kernel_dims[0]] == 1:
+        swept, window, dims = result, kernel, kernel_dims
+    elif batch_groups > 1 and left.shape[anchor.ints("lhs_dims")[0]] == batch_groups:
+        swept, window, dims = kernel, result, anchor.ints("out_dims")
+    else:
+        return 0.0
+    return tiles_of(swept, costs) * math.prod(window.shape[axis] for axis in dims[2:])
+
+
 class Convolution:
     """Sizes of a convolution: `taps` is the mean number of kernel positions that meet an input at an output; `turned`:
     its kernel is a reversed one, as in the gradient of the input."""
 
     def __init__(
         self, batch: int, in_features: int, out_features: int, positions: int, window: int, taps: float, turned: bool,
-        kernel_rows: int,
+        kernel_rows: int, groups: int,
     ) -> None:  # fmt: skip
         self.batch = batch
         self.in_features = in_features
@@ -299,6 +318,7 @@ class Convolution:
         self.taps = taps
         self.turned = turned
         self.kernel_rows = kernel_rows
+        self.groups = groups
 
     @classmethod
     def of(cls, program: Program, anchor: HloOperation, turned: bool) -> Convolution:
@@ -307,8 +327,11 @@ class Convolution:
         lhs_dims, kernel_dims, out_dims = (anchor.ints(name) for name in ("lhs_dims", "kernel_dims", "out_dims"))
         window = math.prod(kernel[axis] for axis in kernel_dims[2:])
         dilation = math.prod(anchor.ints("lhs_dilation") or (1,))
+        # Groups of one feature are run as one convolution of few features, others one after the other.
+        groups = anchor.int("feature_group_count", 1) if kernel[kernel_dims[0]] > 1 else 1
         return cls(
-            batch=left[lhs_dims[0]], in_features=kernel[kernel_dims[0]], out_features=result[out_dims[1]],
+            batch=left[lhs_dims[0]], in_features=kernel[kernel_dims[0]],
+            out_features=result[out_dims[1]] // groups, groups=groups,
             positions=math.prod(result[axis] for axis in out_dims[2:]), window=window, taps=window / dilation,
             turned=turned, kernel_rows=kernel[kernel_dims[2]] if len(kernel_dims) > 2 else 1,
         )  # fmt: skip
@@ -321,7 +344,7 @@ class Convolution:
             cycles = self._of_kernel_gradient(edge, load)
         else:
             cycles = self._of_activations(edge, load)
-        return cycles / costs.mxu_count * costs.mxu_stretch
+        return self.groups * cycles / costs.mxu_count * costs.mxu_stretch
 
     def _of_activations(self, edge: int, load: float) -> float:
         depth = self.taps * self.in_features
