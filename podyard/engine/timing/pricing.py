@@ -43,7 +43,7 @@ _MIN_TAP_ROWS = 64
 # bfloat16 numbers come in rows of pairs: 16 sublanes.
 _PACKED = 16
 _TURNED_SHARE = 0.85
-# A convolution of each feature by itself multiplies and adds on the vector unit: cycles of one core for each tap of a tile.
+# A convolution of each feature by itself runs on the vector unit: cycles of one core for each tap of a tile.
 _TAP_CYCLES = 2.4
 
 
