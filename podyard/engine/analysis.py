@@ -52,8 +52,6 @@ def analyze(
     """
     import jax
 
-    from podyard.engine.program import placements
-
     kind, choice = parse(accelerator_type), _check_compiler(compiler)
     leaves, tree = jax.tree.flatten(args)
     shapes = tuple((tuple(getattr(leaf, "shape", ())), str(getattr(leaf, "dtype", type(leaf)))) for leaf in leaves)
@@ -63,9 +61,7 @@ def analyze(
     if found is not None:
         _kept.move_to_end(key)
         return found
-    program = _trace(fn, args)
-    for value, leaf in enumerate(leaves):  # the arguments are the first values
-        placements.place_argument(program, value, getattr(leaf, "sharding", None), f"argument {value}")
+    program = _trace(fn, args, shardings)
     estimate = estimate_program(program, kind, global_batch, host_loop)
     if choice == "xla-tpu":
         from podyard.engine.exact import client
@@ -104,12 +100,12 @@ def _parse(text: str) -> Program:
     return parse_stablehlo(text)
 
 
-def _trace(fn: Callable[..., Any], args: tuple[Any, ...]) -> Program:
+def _trace(fn: Callable[..., Any], args: tuple[Any, ...], shardings: tuple[Any, ...]) -> Program:
     import jax
 
     from podyard.engine.program.from_jaxpr import program_of_jaxpr
 
-    return program_of_jaxpr(jax.make_jaxpr(fn)(*args))
+    return program_of_jaxpr(jax.make_jaxpr(fn)(*args), shardings)
 
 
 def _split_over(args: tuple[Any, ...], global_batch: int | None, devices: int) -> tuple[Any, ...]:

@@ -21,16 +21,8 @@ from podyard.engine.program.branches import chosen_branches
 from podyard.engine.program.doubts import Doubt
 from podyard.engine.program.ir import DTYPE_BYTES, Body, HloOperation, Program, TensorType, values_read
 from podyard.engine.program.lowered import lowered, renumbered, whole_program
-from podyard.engine.program.placements import (
-    constraint_axis,
-    is_on_mesh,
-    mesh_size,
-    mesh_text,
-    place_argument,
-    place_of,
-    placement_doubt,
-)
-from podyard.engine.program.shardings import PLACED, shard_map_doubt
+from podyard.engine.program.placements import Placements, place_of
+from podyard.engine.program.shardings import PLACED, Sharding
 
 _DTYPES = {"bool": "pred", "bfloat16": "bf16", "float16": "f16", "float32": "f32", "complex64": "c64"}
 _DTYPES |= {f"int{bits}": f"s{bits}" for bits in (4, 8, 16, 32, 64)} | {
@@ -106,12 +98,15 @@ _REFERENCES = frozenset({
 })  # fmt: skip
 
 
-def program_of_jaxpr(closed: ClosedJaxpr) -> Program:
+def program_of_jaxpr(closed: ClosedJaxpr, argument_shardings: Sequence[Any] = ()) -> Program:
     """The program of a traced function. Raises PodyardError UNIMPLEMENTED for element types that TPUs do not have."""
     try:
-        return _Reader().program(closed)
+        return _Reader().program(closed, argument_shardings)
     except _HasReferences:
-        return whole_program(closed)
+        program, places = whole_program(closed), Placements()
+        for place, sharding in enumerate(argument_shardings):
+            places.place_argument(program, program.body.parameters[place], sharding, f"argument {place}")
+        return program
 
 
 class _HasReferences(Exception):
@@ -122,14 +117,16 @@ class _Reader:
     def __init__(self) -> None:
         self.types: list[TensorType] = []
         self.shared: dict[int, int] = {}
-        # Devices of the largest mesh that a shard_map goes over.
-        self.partitions = 1
-        self.doubts: list[Doubt] = []
+        self.places = Placements()
+        # Meshes of the shard_maps around, innermost last, and their manual axes.
+        self.manual: list[Any] = []
 
-    def program(self, closed: ClosedJaxpr) -> Program:
+    def program(self, closed: ClosedJaxpr, argument_shardings: Sequence[Any]) -> Program:
         scope: dict[Any, int] = {}
         operations: list[HloOperation] = []
         parameters = [self._define(scope, variable) for variable in closed.jaxpr.invars]
+        for sharding in argument_shardings:
+            self.places.of(sharding, 0, "an argument")
         for variable, value in zip(closed.jaxpr.constvars, closed.consts, strict=True):
             scope[variable] = self._constant(value, variable.aval, operations)
         live, _ = dce_jaxpr(closed.jaxpr, True, instantiate=True)
@@ -140,7 +137,9 @@ class _Reader:
         read = values_read(body)
         body.parameters = [value for value in parameters if value in read]
         donated = self._donations(closed.jaxpr, parameters, results, read)
-        program = Program(body, self.types, self.partitions, donated=donated, doubts=self.doubts)
+        program = Program(body, self.types, donated=donated, doubts=self.places.doubts)
+        for place, sharding in enumerate(argument_shardings):
+            self.places.place_argument(program, parameters[place], sharding, f"argument {place}")
         self._place_outside(program, closed.jaxpr)
         return program
 
@@ -218,6 +217,8 @@ class _Reader:
         results = tuple(self._define(scope, variable) for variable in eqn.outvars)
         opcode, own = _plain(eqn)
         attributes |= own
+        if name in _EXCHANGES:
+            attributes |= self._exchange(eqn)
         if opcode in _SPREADING:
             operands = [self._spread(operand, self.types[results[0]], operations) for operand in operands]
         operations.append(HloOperation(opcode, tuple(operands), results, attributes, where=name))
@@ -231,7 +232,7 @@ class _Reader:
             return False
         body = renumbered(program, operands, len(self.types), eqn.primitive.name)
         self.types += program.types
-        self.doubts += program.doubts
+        self.places.doubts += program.doubts
         operations += body.operations
         scope.update(zip(eqn.outvars, body.results, strict=True))
         return True
@@ -259,16 +260,13 @@ class _Reader:
             scope[variable] = self._read(atom, inner, operations)
 
     def _place(self, eqn: JaxprEqn) -> dict[str, object]:
-        """Keeps a doubt for each sharding that an equation asks for; attributes of one that makes a value whole."""
+        """The attributes of a sharding constraint."""
         if eqn.primitive.name not in _PLACING:
             return {}
         sharding = eqn.params.get("sharding", eqn.params.get("dst_sharding"))
-        if sharding is not None and is_on_mesh(sharding):
-            self.partitions = max(self.partitions, mesh_size(sharding.mesh))
-        doubt = placement_doubt(sharding, f"the result of {eqn.primitive.name} ({place_of(eqn)})")
-        self.doubts += [doubt] if doubt is not None else []
-        axis = constraint_axis(sharding)
-        return {} if axis is None else {PLACED: axis}
+        rank = len(type_of(eqn.outvars[0].aval).shape)
+        found = self.places.of(sharding, rank, f"the result of {eqn.primitive.name} ({place_of(eqn)})")
+        return {} if found is None else {PLACED: found}
 
     def _place_outside(self, program: Program, jaxpr: Jaxpr) -> None:
         """Shardings of a jitted function are those of the program where it is all of it."""
@@ -279,29 +277,59 @@ class _Reader:
             name = eqn.params.get("name", "jit")
             for place, sharding in enumerate(eqn.params.get("in_shardings") or ()):
                 if whole:
-                    place_argument(program, place, sharding, f"argument {place}")
-                elif is_on_mesh(sharding):
+                    self.places.place_argument(program, place, sharding, f"argument {place}")
+                elif self.places.of(sharding, len(type_of(eqn.invars[place].aval).shape), name) is not None:
                     program.doubts.append(_inner_sharding(f"argument {place} of {name}"))
             for place, sharding in enumerate(eqn.params.get("out_shardings") or ()):
-                axis = constraint_axis(sharding)
-                if is_on_mesh(sharding):
-                    program.partitions = max(program.partitions, mesh_size(sharding.mesh))
-                if whole and axis is not None:
-                    program.placed_results[place] = axis
-                elif is_on_mesh(sharding):
+                found = self.places.of(sharding, len(type_of(eqn.outvars[place].aval).shape), f"result {place}")
+                if whole and found is not None:
+                    program.result_shardings[place] = found
+                elif found is not None:
                     program.doubts.append(_inner_sharding(f"result {place} of {name}"))
+        self.places.tell(program)
 
     def _shard_map(
         self, eqn: JaxprEqn, operands: list[int], scope: dict[Any, int], operations: list[HloOperation]
     ) -> None:
-        """The body is one device's program: what goes in and comes out is counted with the sizes that it has there."""
-        jaxpr, mesh, place = eqn.params["jaxpr"], eqn.params["mesh"], place_of(eqn)
-        jaxpr = jaxpr.jaxpr if isinstance(jaxpr, ClosedJaxpr) else jaxpr
-        self.doubts.append(shard_map_doubt(mesh_text(mesh), place or "shard_map"))
-        self.partitions = max(self.partitions, math.prod(mesh.shape.values()))
-        for operand, variable in zip(operands, jaxpr.invars, strict=True):
-            self.types[operand] = type_of(variable.aval)
-        self._call(eqn.params["jaxpr"], operands, eqn, scope, operations)
+        """The body is one device's program; what goes in and comes out is brought to the sharding that it has there."""
+        body, mesh, where = eqn.params["jaxpr"], eqn.params["mesh"], place_of(eqn) or "shard_map"
+        jaxpr, consts = (body.jaxpr, body.consts) if isinstance(body, ClosedJaxpr) else (body, ())
+        names = [str(name) for name in eqn.params.get("newly_manual_axes", eqn.params.get("manual_axes", mesh.shape))]
+        manual = self.places.axes(mesh, names, where)
+
+        def border(spec: Any, rank: int) -> dict[str, object]:
+            entries = [
+                entry if isinstance(entry, tuple) else (entry,) for entry in (*spec, *(None,) * (rank - len(spec)))
+            ]
+            dims = tuple(self.places.axes(mesh, [n for n in one if isinstance(n, str)], where) for one in entries)
+            return {PLACED: Sharding(dims, (len(names) < len(mesh.shape),) * rank, manual)}
+
+        inner: dict[Any, int] = {}
+        for variable, operand, spec in zip(jaxpr.invars, operands, eqn.params["in_specs"], strict=True):
+            own = self._define(inner, variable)
+            attributes = border(spec, len(self.types[operand].shape))
+            operations.append(HloOperation("shard", (operand,), (own,), attributes, where=where))
+        for variable, value in zip(jaxpr.constvars, consts, strict=False):
+            inner[variable] = self._constant(value, variable.aval, operations)
+        self.manual.append(mesh)
+        operations += self._operations(jaxpr, inner)
+        self.manual.pop()
+        for variable, atom, spec in zip(eqn.outvars, jaxpr.outvars, eqn.params["out_specs"], strict=True):
+            made, own = self._read(atom, inner, operations), self._define(scope, variable)
+            attributes = border(spec, len(type_of(variable.aval).shape))
+            operations.append(HloOperation("unshard", (made,), (own,), attributes, where=where))
+
+    def _exchange(self, eqn: JaxprEqn) -> dict[str, object]:
+        """Along which axes a collective inside of a shard_map goes."""
+        given = eqn.params.get("axes", eqn.params.get("axis_name", ()))
+        names = given if isinstance(given, tuple | list) else (given,)
+        if not self.manual:
+            return {}
+        names = [name for name in names if isinstance(name, str)]
+        found: dict[str, object] = {"axes": self.places.axes(self.manual[-1], names, eqn.primitive.name), "given": True}
+        if "perm" in eqn.params:
+            found["shifts"] = tuple((int(a), int(b)) for a, b in eqn.params["perm"])
+        return found
 
     def _body(self, closed: Any, given: Sequence[int]) -> Body:
         """A body with its parameters; `given`: outside values that stand for its first arguments."""

@@ -16,7 +16,8 @@ from podyard.engine.program.branches import chosen_branches
 from podyard.engine.program.doubts import Doubt
 from podyard.engine.program.functions import Function, Outside
 from podyard.engine.program.ir import Body, HloOperation, Program, TensorType
-from podyard.engine.program.shardings import PLACED, ShardingNotes, shard_map_doubt
+from podyard.engine.program.sharding_notes import COLLECTIVES, ShardingNotes, plain
+from podyard.engine.program.shardings import PLACED, Sharding
 from podyard.engine.program.text import SourceToken, symbol_name, syntax_error, tensor_type, tokens_of
 
 # 64 MB of text is a model with thousands of layers written out; more is refused before it is read.
@@ -50,27 +51,28 @@ def parse_stablehlo(text: str) -> Program:
         raise invalid(
             f"StableHLO: a module of {len(text)} characters is more than the {MAX_TEXT_BYTES} that are read", "line 1"
         )
-    module = _Module(tokens_of(text))
+    module = _Module(tokens_of(text), text)
     return module.program()
 
 
 class _Module(Outside):
     """Functions are found first; `main` is read then, and every called function again at each call."""
 
-    def __init__(self, tokens: list[SourceToken]) -> None:
+    def __init__(self, tokens: list[SourceToken], text: str) -> None:
         super().__init__(tokens)
+        self._text = text
         self._types: list[TensorType] = []
         # Functions whose bodies are being read, and tokens of bodies that were.
         self._open: list[str] = []
         self._tokens_read = 0
         self._token_count = len(tokens)
-        self._split_axes: dict[int, int] = {}
-        # Manual computations, and how many operations each became.
-        self._manuals: list[tuple[HloOperation, int]] = []
+        self._shardings: dict[int, Sharding] = {}
+        # Results of sharding constraints, and how they are to lie.
+        self._placed: dict[int, Sharding] = {}
 
     def program(self) -> Program:
         self.find_functions()
-        self._notes = ShardingNotes(self.mesh, self.partitions)
+        self._notes = ShardingNotes(self.mesh, self.partitions, self.frontend, self._text)
         if "main" not in self.functions and len(self.public) != 1:
             raise syntax_error(self.line, "the module has no function 'main'")
         name = "main" if "main" in self.functions else self.public[0]
@@ -85,21 +87,19 @@ class _Module(Outside):
             aliased = attributes.get("tf.aliasing_output")
             if isinstance(aliased, int):
                 donated[value] = aliased
-            axis = self._notes.of_arguments(attributes, place)
-            if axis is not None and axis < len(type_.shape):
-                self._split_axes[value] = axis
+            sharding = self._notes.of_argument(attributes, f"argument {place}", len(type_.shape))
+            if sharding is not None:
+                self._shardings[value] = sharding
         body = self._body_of(name, scope, self._first_line(main))
         body.parameters = parameters
-        for operation, length in self._manuals:
-            self._notes.manual(operation, self._split_axes, length == len(body.operations))
-        placed = {
-            place: int(str(found[PLACED]))
-            for place, given in main.result_shardings.items()
-            if (found := self._notes.place(given, f"result {place}"))
+        results = {
+            place: found
+            for place, given in main.result_attributes.items()
+            if (found := self._notes.of_argument(given, f"result {place}", len(main.results[place].shape)))
         }
         doubts = [*self._notes.doubts, *self._replication_doubts()]
         body = chosen_branches(body)
-        return Program(body, self._types, self.partitions, self._split_axes, donated, placed, doubts)
+        return Program(body, self._types, self.partitions, self._notes.mesh, self._shardings, results, donated, doubts)
 
     def _replication_doubts(self) -> list[Doubt]:
         if self.replicas == 1:
@@ -232,9 +232,13 @@ class _Module(Outside):
         target = operation.text("target")
         if target in _SHARDING_CALLS and operation.operands:
             operation.opcode = _SHARDING_CALLS[target]
-            if operation.opcode != "optimization_barrier" and self.partitions > 1:
-                self._notes.doubts.append(shard_map_doubt(f"{self.partitions} devices", operation.where))
+            if operation.opcode != "optimization_barrier":
+                placed = self._gspmd_border(operation, placed)
         operation.attributes |= placed
+        if isinstance(kept := placed.get(PLACED), Sharding):
+            self._placed[operation.results[0]] = kept
+        if operation.opcode in COLLECTIVES:
+            operation.attributes |= self._notes.groups(operation)
         problem = contradiction(operation, operands, result_types) or self._control_problem(operation)
         if problem:
             raise syntax_error(token.line, f"'{parts.opcode}' {problem}")
@@ -247,7 +251,19 @@ class _Module(Outside):
             given = parts.attributes.get("sharding", parts.positional[0] if parts.positional else None)
         elif parts.opcode.endswith("custom_call"):
             given = parts.attributes.get("mhlo.sharding")
-        return self._notes.place(given, f"the result at {operation.where}") if given is not None else {}
+        if given is None or not operation.results:
+            return {}
+        rank = len(self._types[operation.results[0]].shape)
+        return self._notes.place(plain(given), rank, f"the result at {operation.where}")
+
+    def _gspmd_border(self, operation: HloOperation, placed: dict[str, object]) -> dict[str, object]:
+        """What crosses the border of a manual computation lies outside as the constraint there says; all axes are
+        manual, but for those that the constraint inside names."""
+        inner, outer = self._placed.get(operation.operands[0]), placed.get(PLACED)
+        if operation.opcode == "shard":
+            inner, outer = outer if isinstance(outer, Sharding) else None, inner
+        manual = inner.manual if inner is not None else tuple(range(len(self._notes.mesh.sizes)))
+        return {PLACED: Sharding(outer.dims, outer.open_dims, manual)} if isinstance(outer, Sharding) else {}
 
     def _control_problem(self, operation: HloOperation) -> str:
         """What is wrong with the bodies of a loop or a conditional."""
@@ -393,20 +409,17 @@ class _Module(Outside):
         body = parts.bodies[0] if parts.bodies else Body([], [], [])
         if len(body.parameters) != len(parts.operands) or len(body.results) != len(results):
             raise syntax_error(parts.line, "'sdy.manual_computation' has a body with other arguments or results")
-        entries = [
-            HloOperation("shard", (operand,), (own,), {}, where=f"line {parts.line}")
-            for operand, own in zip(parts.operands, body.parameters, strict=True)
-        ]
-        exits = []
-        axes = self._notes.split_results(parts.attributes, len(results))
-        for own, value, axis in zip(body.results, results, axes, strict=True):
-            exits.append(HloOperation("unshard", (own,), (value,), {PLACED: axis}, where=f"line {parts.line}"))
-        inside = [*entries, *body.operations, *exits]
-        manual = HloOperation(
-            parts.opcode, tuple(parts.operands), tuple(results), parts.attributes, where=f"line {parts.line}"
-        )
-        self._manuals.append((manual, len(inside)))
-        return inside
+        where, attributes = f"line {parts.line}", parts.attributes
+        entries, exits = list[HloOperation](), list[HloOperation]()
+        for place, (operand, own) in enumerate(zip(parts.operands, body.parameters, strict=True)):
+            rank = len(self._types[operand].shape)
+            placed = self._notes.manual(attributes, "in_shardings", place, rank, where)
+            entries.append(HloOperation("shard", (operand,), (own,), placed, where=where))
+        for place, (own, value) in enumerate(zip(body.results, results, strict=True)):
+            rank = len(self._types[value].shape)
+            placed = self._notes.manual(attributes, "out_shardings", place, rank, where)
+            exits.append(HloOperation("unshard", (own,), (value,), placed, where=where))
+        return [*entries, *body.operations, *exits]
 
 
 class _Parts:

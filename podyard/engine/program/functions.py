@@ -16,14 +16,14 @@ class Function:
     """Where the body of a function starts and ends in the tokens, and its signature."""
 
     def __init__(
-        self, start: int, end: int, parameters: list[Parameter], results: list[TensorType], shardings: dict[int, object]
-    ) -> None:
+        self, start: int, end: int, parameters: list[Parameter], results: list[TensorType],
+        result_attributes: dict[int, Mapping[str, object]],
+    ) -> None:  # fmt: skip
         self.start = start
         self.end = end
         self.parameters = parameters
         self.results = results
-        # Shardings of results, by their index.
-        self.result_shardings = shardings
+        self.result_attributes = result_attributes
 
 
 class Outside(Reader):
@@ -37,6 +37,7 @@ class Outside(Reader):
         self.partitions = 1
         self.replicas = 1
         self.mesh: dict[str, dict[str, int]] = {}
+        self.frontend: object = None
 
     def find_functions(self) -> None:
         while self.peek().startswith("#"):
@@ -77,6 +78,7 @@ class Outside(Reader):
             raise syntax_error(self.line, "the module has no function")
 
     def _module_attributes(self, attributes: Mapping[str, object]) -> None:
+        self.frontend = attributes.get("mhlo.frontend_attributes")
         self.partitions, self.replicas = (
             count if isinstance(count, int) and count > 0 else 1
             for count in (attributes.get(f"mhlo.num_{what}", 1) for what in ("partitions", "replicas"))
@@ -110,13 +112,13 @@ class Outside(Reader):
         else:
             name = self.next().text
             self.expect("=")
-            text = " ".join(str(item) for item in self._until_closed())
+            text = " ".join(str(item) for item in self._mesh_tokens())
             if self.accept("{"):
                 self.dictionary()
         self.location()
         self.mesh[name] = {axis: int(size) for axis, size in _MESH_AXIS.findall(text)}
 
-    def _until_closed(self) -> list[str]:
+    def _mesh_tokens(self) -> list[str]:
         """The tokens of `<...>`."""
         self.expect("<")
         texts: list[str] = []
@@ -126,7 +128,7 @@ class Outside(Reader):
 
     def _function(self, keyword: SourceToken) -> None:
         generic = keyword.kind == "string"
-        shardings = dict[int, object]()
+        shardings = dict[int, Mapping[str, object]]()
         if generic:
             properties = self._operands_and_properties()
             given_results = properties.get("res_attrs")
@@ -182,11 +184,11 @@ class Outside(Reader):
             self.comma_unless(")")
         return parameters
 
-    def _keep_sharding(self, shardings: dict[int, object], place: int, attributes: object) -> None:
-        if isinstance(attributes, dict) and attributes.keys() & {"sdy.sharding", "mhlo.sharding"}:
-            shardings[place] = attributes.get("sdy.sharding", attributes.get("mhlo.sharding"))
+    def _keep_sharding(self, shardings: dict[int, Mapping[str, object]], place: int, attributes: object) -> None:
+        if isinstance(attributes, dict):
+            shardings[place] = attributes
 
-    def _result_types(self, shardings: dict[int, object]) -> list[TensorType]:
+    def _result_types(self, shardings: dict[int, Mapping[str, object]]) -> list[TensorType]:
         if not self.accept("("):
             return [tensor_type(self.next())]
         types: list[TensorType] = []

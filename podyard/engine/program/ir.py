@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator, Mapping
 
 from podyard.engine.program.doubts import Doubt
+from podyard.engine.program.shardings import Mesh, Sharding
 
 DTYPE_BYTES: Mapping[str, float] = {
     "pred": 1, "s4": 0.5, "u4": 0.5, "s8": 1, "u8": 1, "s16": 2, "u16": 2, "s32": 4, "u32": 4, "s64": 8, "u64": 8,
@@ -79,17 +80,17 @@ class HloOperation:
 
 @dataclasses.dataclass(slots=True)
 class Program:
-    """`types[value]`. `split_axes[value]`: the axis of that value that is split over the devices, for arguments of a
-    program written at its global shapes; `partitions` is how many devices it is written for (1: already one's own)."""
+    """`types[value]`. `partitions` is how many devices it is written for (1: already one's own); of those, `mesh` is
+    how they are numbered, `shardings` how arguments lie on them, `result_shardings` how results are to, by index."""
 
     body: Body
     types: list[TensorType]
     partitions: int = 1
-    split_axes: dict[int, int] = dataclasses.field(default_factory=dict)
+    mesh: Mesh = dataclasses.field(default_factory=Mesh)
+    shardings: dict[int, Sharding] = dataclasses.field(default_factory=dict)
+    result_shardings: dict[int, Sharding] = dataclasses.field(default_factory=dict)
     # Arguments whose memory a result takes over: value -> index of the result.
     donated: dict[int, int] = dataclasses.field(default_factory=dict)
-    # What the program says and `split_axes` does not: results that are to be split (index -> axis), and doubts.
-    placed_results: dict[int, int] = dataclasses.field(default_factory=dict)
     doubts: list[Doubt] = dataclasses.field(default_factory=list)
     _producers: dict[int, HloOperation] | None = dataclasses.field(default=None, init=False, repr=False, compare=False)
 

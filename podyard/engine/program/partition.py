@@ -1,368 +1,398 @@
-"""One device's program from a global one: an axis of some arguments is split, and the split follows the operations.
+"""One device's program from a global one, with the collectives between devices, as XLA's SPMD partitioner makes it.
 
-Sums over a split axis are partial on every device; an `all_reduce` completes them. Where an operation mixes a split
-axis in a way that has no rule here, an `all_gather` makes its operand whole. This is data parallelism as the SPMD
-partitioner of XLA does it for programs whose arguments are split along one axis.
+Shardings are propagated first (`propagation.py`). Every operation then computes its part of its result: operands are
+brought to the sharding that its factors want (`reshard.py`); what is summed up over a split dimension is a partial sum
+on every device, which an `all_reduce` completes, or a `reduce_scatter` where the result is split along the same axis.
+A collective says along which axes of the mesh devices exchange (`axes`).
 """
 
 from __future__ import annotations
 
 import dataclasses
-import math
+from collections.abc import Iterable, Sequence
 
+from podyard.engine.program.collective_passes import improve
 from podyard.engine.program.doubts import Doubt
-from podyard.engine.program.ir import Body, HloOperation, Program, TensorType, walk
-from podyard.engine.program.shardings import PLACED, WHOLE, missing_transfer
+from podyard.engine.program.factors import Factor, Rule, has_rule, rule_of
+from podyard.engine.program.ir import Body, HloOperation, Program, TensorType
+from podyard.engine.program.propagation import Propagation, dimension_axes, factor_axes, result_value
+from podyard.engine.program.reshard import Dims, moves
+from podyard.engine.program.shardings import PLACED, Axes, Sharding
 
-_SAME_SHAPE_EXEMPT = frozenset({"constant", "iota", "rng", "create_token"})
-_WINDOWED = frozenset({"reduce_window", "select_and_scatter", "pad", "slice", "reverse", "dynamic_update_slice"})
-
-
-def partition(program: Program, split_axes: dict[int, int], devices: int) -> Program:
-    """`program` for one of `devices`, arguments split along `split_axes` (value -> axis)."""
-    if devices == 1 or not (split_axes or _has_borders(program)):
-        return dataclasses.replace(program, partitions=1, split_axes={})
-    return _Partitioner(program, devices).run(split_axes)
+# Operations of which each device runs its own, whatever their operands.
+_CONTROL = ("while", "case", "if")
+_PRODUCTS = ("dot_general", "convolution")
 
 
-def _has_borders(program: Program) -> bool:
-    """Whether some of the program is one device's already, or says where its values are to lie."""
-    return bool(program.placed_results) or any(
-        operation.opcode in ("shard", "unshard") or PLACED in operation.attributes for operation in walk(program.body)
-    )
-
-
-def split_type(type_: TensorType, axis: int, devices: int) -> TensorType:
-    """The part of one device; an axis that does not divide is rounded up, as padding does."""
-    shape = tuple(-(-extent // devices) if index == axis else extent for index, extent in enumerate(type_.shape))
-    return TensorType(shape, type_.dtype)
+def partition(program: Program) -> Program:
+    """`program` for one of the devices of its mesh."""
+    if program.mesh.devices == 1:
+        return dataclasses.replace(program, partitions=1, shardings={}, result_shardings={})
+    return _Partitioner(program).run()
 
 
 class _Partitioner:
-    def __init__(self, program: Program, devices: int) -> None:
+    def __init__(self, program: Program) -> None:
         self.program = program
-        self.devices = devices
+        self.mesh = program.mesh
         self.global_types = list(program.types)
         self.types = list(program.types)
-        self.axes: dict[int, int] = {}
-        self.producers: dict[int, HloOperation] = {}
-        # Values that an inserted collective replaces.
-        self.renamed: dict[int, int] = {}
-        # Values that were made whole already, in this body or around it.
-        self.whole: dict[int, int] = {}
-        # Parameters of loops that are split from the second turn on, hence from the first.
-        self.carried: dict[int, int] = {}
         self.doubts: list[Doubt] = []
+        # Values that were brought to another sharding already, in this body or around it.
+        self.moved: dict[tuple[int, Dims], int] = {}
+        self.operations: list[HloOperation] = []
+        self.makers: dict[int, HloOperation] = {}
 
-    def run(self, split_axes: dict[int, int]) -> Program:
-        for value, axis in split_axes.items():
-            self._split(value, axis)
-        body = self._body(self.program.body)
-        for place, wanted in self.program.placed_results.items():
-            self._check_placement(wanted, body.results[place], f"result {place}")
+    def run(self) -> Program:
+        spread = Propagation(self.program, self.global_types)
+        spread.run()
+        self.dims, self.rules = spread.dims, spread.rules
+        for value in range(len(self.global_types)):
+            if value in self.dims:
+                self.types[value] = self.local(value, self._dims(value))
+        body = self._body(self.program.body, None)
+        for place, value in enumerate(body.results):
+            wanted = self.dims.get(result_value(place))
+            if place in self.program.result_shardings:
+                closed = self.program.result_shardings[place]
+                body.results[place] = self._bring(value, tuple(wanted or closed.dims), body.operations, "result")
         doubts = [*self.program.doubts, *self.doubts]
-        return Program(body, self.types, partitions=1, donated=dict(self.program.donated), doubts=doubts)
+        made = Program(body, self.types, mesh=self.mesh, donated=dict(self.program.donated), doubts=doubts)
+        improve(made)
+        return made
 
-    def _check_placement(self, wanted: int, value: int, what: str) -> None:
-        axis = self.axes.get(value, WHOLE)
-        if axis != wanted:
-            self.doubts.append(missing_transfer(what, wanted, axis))
+    # --- types
 
-    def _split(self, value: int, axis: int) -> None:
-        self.axes[value] = axis
-        self.types[value] = split_type(self.global_types[value], axis, self.devices)
+    def _dims(self, value: int) -> Dims:
+        found = self.dims.get(value)
+        return tuple(found) if found is not None else ((),) * len(self.global_types[value].shape)
 
-    def _new_value(self, type_: TensorType) -> int:
-        self.types.append(type_)
-        self.global_types.append(type_)
-        return len(self.types) - 1
+    def local(self, value: int, dims: Dims) -> TensorType:
+        """The part of one device; a dimension that does not divide is rounded up, as padding does."""
+        type_ = self.global_types[value]
+        shape = tuple(-(-size // self.mesh.extent(axes)) for size, axes in zip(type_.shape, dims, strict=True))
+        return TensorType(shape, type_.dtype)
 
-    def _now(self, value: int) -> int:
-        return self.renamed.get(value, value)
+    def _new_value(self, of: int, dims: Dims) -> int:
+        """Another copy of a value, with its own sharding."""
+        self.global_types.append(self.global_types[of])
+        self.types.append(self.local(of, dims))
+        value = len(self.types) - 1
+        if any(dims):
+            self.dims[value] = list(dims)
+        return value
 
-    def _body(self, body: Body) -> Body:
-        operations: list[HloOperation] = []
-        around, self.whole = self.whole, self.whole.copy()
+    def _set_dims(self, value: int, dims: Dims) -> None:
+        self.dims.pop(value, None)
+        if any(dims):
+            self.dims[value] = list(dims)
+        self.types[value] = self.local(value, dims)
+
+    # --- operations
+
+    def _body(self, body: Body, wanted: Sequence[Dims] | None) -> Body:
+        """`wanted`: how the results are to lie."""
+        around, outer = self.moved, self.operations
+        self.moved, self.operations = around.copy(), []
         for operation in body.operations:
-            self.producers.update(dict.fromkeys(operation.results, operation))
-            operations += self._operation(operation)
-        self.whole = around
-        results = [self._now(value) for value in body.results]
-        return Body(list(body.parameters), operations, results)
+            self.makers.update(dict.fromkeys(operation.results, operation))
+            self._operation(operation)
+        results = list(body.results)
+        if wanted is not None:
+            results = [
+                self._bring(value, dims, self.operations, "loop") for value, dims in zip(results, wanted, strict=True)
+            ]
+        made = Body(list(body.parameters), self.operations, results)
+        self.moved, self.operations = around, outer
+        return made
 
-    def _operation(self, operation: HloOperation) -> list[HloOperation]:
-        opcode, before = operation.opcode, list[HloOperation]()
-        operands = [self._now(value) for value in operation.operands]
-        if opcode in ("shard", "unshard"):
-            return self._boundary(operation, operands)
-        if operation.bodies and opcode in ("while", "case", "if"):
-            return [self._control(operation, operands)]
-        split = [value in self.axes for value in operands]
-        partial = False
-        if any(split) and opcode not in _SAME_SHAPE_EXEMPT:
-            rule = getattr(self, f"_{opcode}", None)
-            before, operands = self._agree(operation, operands)
-            if opcode in _WINDOWED:
-                axis: int | None = self._of_windowed(operation, operands)
-            elif rule is not None:
-                axis, partial = rule(operation, operands)
-            else:
-                axis = self._of_elementwise(operation, operands)
-            if axis is None and not partial:
-                gathers, operands = self._gather_operands(operands, operation)
-                before += gathers
-            elif axis is not None:
-                for result in operation.results:
-                    if len(self.global_types[result].shape) > axis:
-                        self._split(result, axis)
-                self._follow(operation, operands, axis)
-        moved = dataclasses.replace(operation, operands=tuple(operands))
-        self._localise(moved)
-        if PLACED in operation.attributes:
-            self._check_placement(operation.int(PLACED), operation.results[0], f"the result at {operation.where}")
-        return [*before, moved, *(self._complete_sums(moved) if partial else [])]
+    def _operation(self, operation: HloOperation) -> None:
+        if operation.opcode in _CONTROL and operation.bodies:
+            self._control(operation)
+        elif operation.opcode == "shard":
+            placed = operation.attributes.get(PLACED)
+            dims = self._manual_dims(placed, operation.operands[0], operation.results[0])
+            operand = self._bring(operation.operands[0], dims, self.operations, operation.where)
+            self.operations.append(dataclasses.replace(operation, operands=(operand,)))
+            self.types[operation.results[0]] = self.types[operand]
+        elif operation.opcode == "unshard":
+            self.types[operation.results[0]] = self.types[operation.operands[0]]
+            self.operations.append(operation)
+        elif any(value in self.dims for value in (*operation.operands, *operation.results)):
+            self._split(operation)
+        else:
+            self.operations.append(operation)
 
-    def _boundary(self, operation: HloOperation, operands: list[int]) -> list[HloOperation]:
-        """Inside of a manual computation everything is one device's already."""
-        self.axes.pop(operands[0], None) if operation.opcode == "shard" else None
-        self.types[operands[0]] = (
-            self.types[operation.results[0]] if operation.opcode == "shard" else self.types[operands[0]]
+    def _manual_dims(self, placed: object, outer: int, inner: int) -> Dims:
+        """How an array is to lie for a manual computation: along its manual axes, and further as it is used there."""
+        given = placed.dims if isinstance(placed, Sharding) else self._dims(outer)
+        manual = placed.manual if isinstance(placed, Sharding) else ()
+        return tuple(
+            tuple(axis for axis in axes if axis in manual) + own
+            for axes, own in zip(given, self._dims(inner), strict=True)
         )
-        if operation.opcode == "unshard":
-            self.types[operation.results[0]] = self.types[operands[0]]
-            if operation.int(PLACED, WHOLE) != WHOLE:
-                self.axes[operation.results[0]] = operation.int(PLACED)
-        return [dataclasses.replace(operation, operands=tuple(operands))]
 
-    def _control(self, operation: HloOperation, operands: list[int]) -> HloOperation:
-        """Parameters of a body are split like what they stand for, results like what the body returns; of a loop that
-        stacks its results (or takes slices of a stack) one axis further (or less)."""
-        loop = operation.opcode == "while"
-        bodies = self._turn(operation, operands) if loop else tuple(self._body(body) for body in operation.bodies)
-        for result, made in zip(operation.results, bodies[-1].results, strict=False):
-            self._split_alike(result, made)
-        return dataclasses.replace(operation, operands=tuple(operands), bodies=bodies)
+    def _split(self, operation: HloOperation) -> None:
+        operands, results = operation.operands, operation.results
+        dims = [self._dims(value) for value in (*operands, *results)]
+        rule = self.rules.get(id(operation))
+        if rule is None:
+            shapes = [self.global_types[value].shape for value in (*operands, *results)]
+            rule = rule_of(operation, shapes[: len(operands)], shapes[len(operands) :])
+        if rule.is_same and dims.count(dims[0]) == len(dims):
+            self.operations.append(operation)
+            return
+        found, sums = self._choose(operation, rule, dims)
+        taken = [
+            self._bring(value, self._needed(rule, tensor, found), self.operations, operation.where, operation)
+            for tensor, value in enumerate(operands)
+        ]
+        self._exchange_edges(operation, rule, found, taken)
+        computed = [self._needed(rule, len(operands) + place, found) for place in range(len(results))]
+        made = [
+            value
+            if not sums and dims[len(operands) + place] == computed[place]
+            else self._new_value(value, computed[place])
+            for place, value in enumerate(results)
+        ]
+        moved = dataclasses.replace(operation, operands=tuple(taken), results=tuple(made))
+        self._localise(moved)
+        self.operations.append(moved)
+        for value, part in zip(results, made, strict=True):
+            if part != value:
+                self._complete(part, value, sums, operation.where)
 
-    def _turn(self, operation: HloOperation, operands: list[int]) -> tuple[Body, ...]:
-        """The bodies of a loop. What comes split out of a turn goes split into the next; the turn is read again."""
-        while True:
-            for body in operation.bodies:
-                for parameter, operand in zip(body.parameters, operands, strict=False):
-                    if parameter in self.carried:
-                        self._split_if_whole(operand, self.carried[parameter])
-                    self._split_alike(parameter, operand)
-            before = self.axes.copy(), self.types.copy(), self.global_types.copy(), self.renamed.copy()
-            bodies = tuple(self._body(body) for body in operation.bodies)
-            found = self._carried_anew(operation, operands, bodies[-1])
-            if not found:
-                return bodies
-            self.carried |= found
-            self.axes, self.types, self.global_types, self.renamed = before
+    def _needed(self, rule: Rule, tensor: int, found: dict[int, Axes]) -> Dims:
+        return tuple(dimension_axes(self.mesh, factors, rule.sizes, found) for factors in rule.tensors[tensor])
 
-    def _carried_anew(self, operation: HloOperation, operands: list[int], turned: Body) -> dict[int, int]:
-        """Parameters that start whole and come out split, with their axes; none that are slices of a stack."""
-        found: dict[int, int] = {}
-        for place, (operand, made) in enumerate(zip(operands, turned.results, strict=False)):
-            type_ = self.global_types[operand]
-            stays = type_ == self.global_types[turned.parameters[place]] == self.global_types[operation.results[place]]
-            if stays and made in self.axes and operand not in self.axes and self.producers.get(operand) is not None:
-                found |= {body.parameters[place]: self.axes[made] for body in operation.bodies}
+    def _project(self, rule: Rule, tensor: int, dims: Dims) -> dict[int, Axes]:
+        found: dict[int, Axes] = {}
+        for factors, axes in zip(rule.tensors[tensor], dims, strict=True):
+            if axes and factors:
+                found |= factor_axes(self.mesh, factors, rule.sizes, axes)
         return found
 
-    def _split_alike(self, value: int, other: int) -> None:
-        if other in self.axes and value not in self.axes:
-            axis = self.axes[other] + len(self.global_types[value].shape) - len(self.global_types[other].shape)
-            if 0 <= axis < len(self.global_types[value].shape):
-                self._split(value, axis)
-
-    def _complete_sums(self, operation: HloOperation) -> list[HloOperation]:
-        """Completes partial sums; later readers get the sums."""
-        after = []
-        for value in operation.results:
-            whole = self._new_value(self.types[value])
-            self.renamed[value] = whole
-            after.append(HloOperation("all_reduce", (value,), (whole,), {}, where=operation.where))
-        return after
-
-    def _gather_operands(self, operands: list[int], operation: HloOperation) -> tuple[list[HloOperation], list[int]]:
-        before, whole = [], list[int]()
-        for value in operands:
-            if value not in self.axes:
-                whole.append(value)
+    def _choose(self, operation: HloOperation, rule: Rule, dims: Sequence[Dims]) -> tuple[dict[int, Axes], Axes]:
+        """The axes of each factor that the operation is computed with, and those that its results are summed over:
+        axes of what both sides of a product are split along, and of one side where nothing else uses them."""
+        count = len(operation.operands)
+        given = [self._project(rule, tensor, own) for tensor, own in enumerate(dims)]
+        found: dict[int, Axes] = {}
+        for own in given[count:]:
+            for factor, axes in own.items():
+                if rule.kinds[factor] != Factor.WHOLE:
+                    found.setdefault(factor, axes)
+        if operation.opcode in ("gather", "scatter"):
+            return self._look_up(operation, rule, given, found)
+        sums: list[int] = []
+        for factor, kind in enumerate(rule.kinds):
+            if kind != Factor.SUM:
                 continue
-            if value not in self.whole:
-                self.whole[value] = self._new_value(self.global_types[value])
-                attributes: dict[str, object] = {"dim": self.axes[value]}
-                before.append(
-                    HloOperation("all_gather", (value,), (self.whole[value],), attributes, where=operation.where)
-                )
-            whole.append(self.whole[value])
-        return before, whole
+            places = [tensor for tensor in range(count) if any(factor in factors for factors in rule.tensors[tensor])]
+            offered = [given[tensor].get(factor, ()) for tensor in places]
+            axes = max(offered, key=len, default=())
+            if not all(one[: len(axes)] == axes for one in offered):
+                shortest = min(offered, key=len)
+                used = {axis for own in found.values() for axis in own}
+                used |= {axis for t in places for f, own in given[t].items() if f != factor for axis in own}
+                free = tuple(axis for axis in axes if axis not in used)
+                axes = free if free == axes[: len(free)] and len(free) > len(shortest) else shortest
+            if axes:
+                found = {f: _without(own, axes) for f, own in found.items()}
+                found[factor] = axes
+                sums += axes
+        return {factor: axes for factor, axes in found.items() if axes}, tuple(sums)
 
-    def _agree(self, operation: HloOperation, operands: list[int]) -> tuple[list[HloOperation], list[int]]:
-        """Sides of a product that are split along axes that do not meet: the smaller is made whole."""
-        odd = list[int]()
-        if operation.opcode == "dot_general" and operands[0] in self.axes and operands[1] in self.axes:
-            left, right = operands[:2]
-            lhs = operation.ints("lhs_batching") + operation.ints("lhs_contracting")
-            rhs = operation.ints("rhs_batching") + operation.ints("rhs_contracting")
-            if (self.axes[left], self.axes[right]) not in zip(lhs, rhs, strict=True):
-                odd = [left if self.global_types[left].size < self.global_types[right].size else right]
-        before, whole = self._gather_operands(odd, operation)
-        made = dict(zip(odd, whole, strict=True))
-        return before, [made.get(value, value) for value in operands]
+    def _look_up(
+        self, operation: HloOperation, rule: Rule, given: Sequence[dict[int, Axes]], found: dict[int, Axes]
+    ) -> tuple[dict[int, Axes], Axes]:
+        """Of a gather or a scatter: the split of the table's rows themselves stays; then that of the places in a table
+        whose rows are whole, or else that of the looked-up positions. Positions that would be split along an axis that
+        is taken move to free axes."""
+        count, is_scatter = len(operation.operands), operation.opcode == "scatter"
+        at = (count - 1) // 2 if is_scatter else 1
+        table = {factor for factors in rule.tensors[0] for factor in factors}
+        positions = {factor for factors in rule.tensors[at] for factor in factors} - table
+        beside = {factor for factors in rule.tensors[at + 1 if is_scatter else count] for factor in factors}
+        lies = {factor: axes for own in given[count if is_scatter else 0 :: count + 1] for factor, axes in own.items()}
+        rows = {factor: lies[factor] for factor in table & beside if factor in lies and factor not in positions}
+        places = {factor: lies[factor] for factor in table - beside if factor in lies}
+        taken = {axis for axes in (*rows.values(), *([] if rows else places.values())) for axis in axes}
+        split: dict[int, Axes] = {}
+        for factor in positions:
+            axes = max((own.get(factor, ()) for own in given), key=len)
+            if not taken.isdisjoint(axes):
+                free = [axis for axis in range(len(self.mesh.sizes)) if axis not in taken]
+                extent = self.mesh.extent(axes)
+                axes = tuple(a for n, a in enumerate(free) if self.mesh.extent(free[: n + 1]) <= extent)
+            split[factor] = axes
+        used = {axis for axes in split.values() for axis in axes}
+        places = {factor: axes for factor, axes in places.items() if used.isdisjoint(axes)}
+        shared = {f: axes for f, axes in found.items() if f in positions or f in table}
+        chosen = {**shared, **rows, **split, **dict.fromkeys(table - beside, ()), **places}
+        summed = split if is_scatter else places
+        sums = tuple(axis for axes in summed.values() for axis in axes)
+        return {factor: axes for factor, axes in chosen.items() if axes}, sums
+
+    def _complete(self, part: int, value: int, sums: Axes, where: str) -> None:
+        """Sums over devices, then whatever brings the result to where it is to lie."""
+        wanted, dims = self._dims(value), self._dims(part)
+        if sums:
+            scattered = [
+                d for d, (has, axes) in enumerate(zip(dims, wanted, strict=True))
+                if axes[: len(has)] == has and len(axes) > len(has) and set(axes[len(has) :]) <= set(sums)
+            ]  # fmt: skip
+            if len(scattered) == 1:
+                over = wanted[scattered[0]][len(dims[scattered[0]]) :]
+                rest = tuple(axis for axis in sums if axis not in over)
+                if rest:
+                    part = self._collective("all_reduce", part, dims, rest, where)
+                after = (*dims[: scattered[0]], wanted[scattered[0]], *dims[scattered[0] + 1 :])
+                part = self._collective("reduce_scatter", part, after, over, where, dim=scattered[0])
+            else:
+                part = self._collective("all_reduce", part, dims, sums, where)
+        self._bring(part, wanted, self.operations, where, into=value)
+
+    def _collective(self, opcode: str, value: int, dims: Dims, axes: Axes, where: str, **attributes: object) -> int:
+        made = self._new_value(value, dims)
+        attributes |= {"axes": tuple(sorted(axes))}
+        self.operations.append(HloOperation(opcode, (value,), (made,), dict(attributes), where=where))
+        return made
+
+    def _bring(
+        self, value: int, wanted: Dims, into_operations: list[HloOperation], where: str,
+        reader: HloOperation | None = None, into: int | None = None,
+    ) -> int:  # fmt: skip
+        """`value` with another sharding; `into`: the value that is to be it."""
+        has = self._dims(value)
+        if into is None and has == wanted:
+            return value
+        steps = moves(self.mesh, has, wanted)
+        # What products gather is shared later, by how far apart they are.
+        is_kept = reader is None or reader.opcode not in _PRODUCTS or any(step.kind != "all_gather" for step in steps)
+        if into is None and is_kept and (value, wanted) in self.moved:
+            return self.moved[value, wanted]
+        maker = self.makers.get(value)
+        if into is None and maker is not None and _is_remade(maker):
+            made = self._new_value(value, wanted)
+            into_operations.append(dataclasses.replace(maker, results=(made,)))
+            self.moved[value, wanted] = made
+            return made
+        if reader is not None and not has_rule(
+            reader, *([self.global_types[v].shape for v in vs] for vs in (reader.operands, reader.results))
+        ):
+            reason = f"{reader.opcode} ({where}) has no rule for split arrays: its operands are made whole"
+            self.doubts.append(Doubt("sharding", reader.opcode, reason))
+        now = value
+        for index, step in enumerate(steps):
+            is_last = index == len(steps) - 1
+            made = into if into is not None and is_last else self._new_value(value, step.dims)
+            attributes: dict[str, object] = {"axes": tuple(sorted(step.axes)), "dim": step.dimension}
+            if step.kind == "dynamic_slice":
+                attributes = {"sizes": self.types[made].shape}
+            elif step.kind == "collective_permute":
+                attributes = {"axes": step.axes, "hops": (has, wanted)}
+            into_operations.append(HloOperation(step.kind, (now,), (made,), attributes, where=where))
+            now = made
+        if not steps and into is not None:
+            self._rename(into_operations, now, into)
+        if into is None:
+            self.moved[value, wanted] = now
+        return now
+
+    def _rename(self, operations: list[HloOperation], made: int, wanted: int) -> None:
+        """The last operation makes `wanted` in place of `made`."""
+        maker = next(operation for operation in reversed(operations) if made in operation.results)
+        maker.results = tuple(wanted if value == made else value for value in maker.results)
+
+    def _exchange_edges(self, operation: HloOperation, rule: Rule, found: dict[int, Axes], taken: list[int]) -> None:
+        """Neighbours send each other what windows and shifted parts reach over the edge of theirs."""
+        for factor, axes in found.items():
+            if rule.kinds[factor] != Factor.SHIFT:
+                continue
+            for tensor, value in enumerate(taken):
+                dimension = next((d for d, fs in enumerate(rule.tensors[tensor]) if factor in fs), None)
+                if dimension is None:
+                    continue
+                edge = self._new_value(value, self._dims(value))
+                shape = list(self.types[value].shape)
+                shape[dimension] = 1
+                self.types[edge] = TensorType(tuple(shape), self.types[value].dtype)
+                self.operations.append(
+                    HloOperation(
+                        "collective_permute", (value,), (edge,), {"axes": axes, "keeps": True}, where=operation.where
+                    )
+                )
 
     def _localise(self, operation: HloOperation) -> None:
-        """Attributes that repeat the shape of the result."""
-        if operation.opcode in ("slice",) and operation.results[0] in self.axes:
-            axis = self.axes[operation.results[0]]
-            limits = list(operation.ints("limits"))
-            limits[axis] = self.types[operation.operands[0]].shape[axis]
-            operation.attributes = {**operation.attributes, "limits": tuple(limits)}
+        """Attributes that repeat the shape of an array."""
+        before = [self.types[value].shape for value in operation.operands]
+        after = self.types[operation.results[0]].shape if operation.results else ()
+        changed: dict[str, object] = {}
+        if operation.opcode == "slice":
+            whole = self.global_types[operation.operands[0]].shape
+            limits = operation.ints("limits")
+            changed["limits"] = tuple(
+                own if limit == all_ and own != all_ else limit if own == all_ else own
+                for limit, all_, own in zip(limits, whole, before[0], strict=True)
+            )
+        elif operation.opcode == "dynamic_slice":
+            changed["sizes"] = after
+        elif operation.opcode == "gather" and operation.ints("sizes"):
+            sizes = zip(operation.ints("sizes"), self.global_types[operation.operands[0]].shape, before[0], strict=True)
+            changed["sizes"] = tuple(own if size == all_ else size for size, all_, own in sizes)
+        if changed:
+            operation.attributes = {**operation.attributes, **changed}
 
-    def _follow(self, operation: HloOperation, operands: list[int], axis: int) -> None:
-        """What is only there to meet a split array (constants spread out, random masks) is made split, too."""
-        shape = self.global_types[operation.results[0]].shape
-        stack = [value for value in operands if value not in self.axes and self.global_types[value].shape == shape]
-        while stack:
-            value = stack.pop()
-            producer = self.producers.get(value)
-            if (
-                producer is None
-                or value in self.axes
-                or producer.opcode in ("dot_general", "convolution", "reduce", "gather")
-            ):
-                continue
-            for result in producer.results:
-                if self.global_types[result].shape == shape:
-                    self._split(result, axis)
-            stack += [
-                one for one in producer.operands if one not in self.axes and self.global_types[one].shape == shape
-            ]
+    # --- loops and branches
 
-    # --- where the split goes
+    def _control(self, operation: HloOperation) -> None:
+        is_loop = operation.opcode == "while"
+        operands = list(operation.operands)
+        if is_loop:
+            for place, value in enumerate(operands):
+                operands[place] = self._bring(
+                    value,
+                    self._stacked(operation.bodies[-1].parameters[place], value),
+                    self.operations,
+                    operation.where,
+                )
+            for body in operation.bodies[:-1]:
+                for parameter, same in zip(body.parameters, operation.bodies[-1].parameters, strict=False):
+                    self._set_dims(parameter, self._dims(same))
+        bodies = []
+        for index, body in enumerate(operation.bodies):
+            is_condition = is_loop and index < len(operation.bodies) - 1
+            bodies.append(self._body(body, None if is_condition else self._wanted(operation, body)))
+        if is_loop:
+            for place, result in enumerate(operation.results):
+                self._set_dims(result, self._stacked(bodies[-1].results[place], result))
+        self.operations.append(dataclasses.replace(operation, operands=tuple(operands), bodies=tuple(bodies)))
 
-    def _of_elementwise(self, operation: HloOperation, operands: list[int]) -> int | None:
-        shape = self.global_types[operation.results[0]].shape
-        for value in operands:
-            if value in self.axes and self.global_types[value].shape == shape:
-                return self.axes[value]
-        return None
+    def _wanted(self, operation: HloOperation, body: Body) -> list[Dims]:
+        """How the results of a body are to lie: as what they are in the next turn, or behind the branch."""
+        carried = operation.int("carried", len(operation.operands)) if operation.opcode == "while" else 0
+        wanted = []
+        for place, value in enumerate(body.results):
+            own = self._dims(body.parameters[place] if place < carried else operation.results[place])
+            wanted.append(own[len(own) - len(self.global_types[value].shape) :])
+        return wanted
 
-    def _of_windowed(self, operation: HloOperation, operands: list[int]) -> int | None:
-        """Kept while the operation leaves the axis as it is."""
-        for value in operands:
-            axis = self.axes.get(value)
-            before = self.global_types[value].shape
-            after = self.global_types[operation.results[0]].shape
-            if axis is not None and len(before) == len(after) and before[axis] == after[axis]:
-                return axis
-        return None
+    def _stacked(self, inner: int, outer: int) -> Dims:
+        """The sharding of what is stacked (or cut) along leading dimensions, from one of its slices."""
+        own = self._dims(inner)
+        return ((),) * (len(self.global_types[outer].shape) - len(own)) + own
 
-    def _broadcast_in_dim(self, operation: HloOperation, operands: list[int]) -> tuple[int | None, bool]:
-        source, axis = self.global_types[operands[0]].shape, self.axes[operands[0]]
-        dims = operation.ints("dims")
-        result = self.global_types[operation.results[0]].shape
-        return (dims[axis] if result[dims[axis]] == source[axis] else None), False
 
-    def _reshape(self, operation: HloOperation, operands: list[int]) -> tuple[int | None, bool]:
-        source, axis = self.global_types[operands[0]].shape, self.axes[operands[0]]
-        result = self.global_types[operation.results[0]].shape
-        before = math.prod(source[:axis])
-        for index, extent in enumerate(result):
-            if math.prod(result[:index]) == before and extent > 1:
-                return (index if extent % self.devices == 0 or extent == source[axis] else None), False
-        return None, False
+def _is_remade(operation: HloOperation) -> bool:
+    """Whether each device makes what it needs of it, however it is split: numbers that are known."""
+    return operation.opcode in ("constant", "iota") or (
+        operation.opcode == "broadcast_in_dim" and not operation.ints("dims")
+    )
 
-    def _transpose(self, operation: HloOperation, operands: list[int]) -> tuple[int | None, bool]:
-        return operation.ints("dims").index(self.axes[operands[0]]), False
 
-    def _reduce(self, operation: HloOperation, operands: list[int]) -> tuple[int | None, bool]:
-        axis = next(self.axes[value] for value in operands if value in self.axes)
-        dims = operation.ints("dims")
-        if axis in dims:
-            return None, True
-        return axis - sum(dim < axis for dim in dims), False
-
-    def _dot_general(self, operation: HloOperation, operands: list[int]) -> tuple[int | None, bool]:
-        left, right = operands[:2]
-        lhs_batching, rhs_batching = operation.ints("lhs_batching"), operation.ints("rhs_batching")
-        lhs_contracting, rhs_contracting = operation.ints("lhs_contracting"), operation.ints("rhs_contracting")
-        left_rank, right_rank = len(self.types[left].shape), len(self.types[right].shape)
-        left_free = [axis for axis in range(left_rank) if axis not in (*lhs_batching, *lhs_contracting)]
-        right_free = [axis for axis in range(right_rank) if axis not in (*rhs_batching, *rhs_contracting)]
-        if left in self.axes:
-            axis = self.axes[left]
-            if axis in lhs_contracting:
-                self._split_if_whole(right, rhs_contracting[lhs_contracting.index(axis)])
-                return None, True
-            if axis in lhs_batching:
-                self._split_if_whole(right, rhs_batching[lhs_batching.index(axis)])
-                return lhs_batching.index(axis), False
-            return len(lhs_batching) + left_free.index(axis), False
-        axis = self.axes[right]
-        if axis in rhs_contracting:
-            self._split_if_whole(left, lhs_contracting[rhs_contracting.index(axis)])
-            return None, True
-        if axis in rhs_batching:
-            self._split_if_whole(left, lhs_batching[rhs_batching.index(axis)])
-            return rhs_batching.index(axis), False
-        return len(lhs_batching) + len(left_free) + right_free.index(axis), False
-
-    def _split_if_whole(self, value: int, axis: int) -> None:
-        """The other side of a product that is split: a device reads its part of it."""
-        if value not in self.axes and self.producers.get(value) is not None:
-            self._split(value, axis)
-
-    def _convolution(self, operation: HloOperation, operands: list[int]) -> tuple[int | None, bool]:
-        left, kernel = operands[:2]
-        lhs_dims, kernel_dims, out_dims = (operation.ints(name) for name in ("lhs_dims", "kernel_dims", "out_dims"))
-        if left in self.axes:
-            axis = self.axes[left]
-            if axis == lhs_dims[0]:
-                return out_dims[0], False
-            return None, axis == lhs_dims[1]
-        axis = self.axes[kernel]
-        if axis == kernel_dims[1]:
-            return out_dims[1], False
-        return None, axis == kernel_dims[0]
-
-    def _gather(self, operation: HloOperation, operands: list[int]) -> tuple[int | None, bool]:
-        """Rows looked up by split indices, or in a split table whose axis stays."""
-        result = self.global_types[operation.results[0]].shape
-        for value in (operands[1], operands[0]):
-            if value in self.axes:
-                axis, extent = self.axes[value], self.global_types[value].shape[self.axes[value]]
-                if axis < len(result) and result[axis] == extent:
-                    return axis, False
-        return None, False
-
-    def _scatter(self, operation: HloOperation, operands: list[int]) -> tuple[int | None, bool]:
-        target, updates = operands[0], operands[-1]
-        result = self.global_types[operation.results[0]].shape
-        if target in self.axes:
-            return self.axes[target], False
-        axis = next(self.axes[value] for value in operands if value in self.axes)
-        extent = self.global_types[updates].shape[axis] if axis < len(self.global_types[updates].shape) else -1
-        if axis < len(result) and result[axis] == extent and len(result) == len(self.global_types[updates].shape):
-            return axis, False
-        return None, True
-
-    def _sort(self, operation: HloOperation, operands: list[int]) -> tuple[int | None, bool]:
-        axis = next(self.axes[value] for value in operands if value in self.axes)
-        return (axis if axis != operation.int("dim") else None), False
-
-    def _concatenate(self, operation: HloOperation, operands: list[int]) -> tuple[int | None, bool]:
-        axis = next(self.axes[value] for value in operands if value in self.axes)
-        if axis == operation.int("dim"):
-            return None, False
-        for value in operands:
-            self._split_if_whole(value, axis)
-        return axis, False
-
-    def _dynamic_slice(self, operation: HloOperation, operands: list[int]) -> tuple[int | None, bool]:
-        axis = self.axes.get(operands[0])
-        if axis is None:
-            return None, False
-        same = self.global_types[operands[0]].shape[axis] == self.global_types[operation.results[0]].shape[axis]
-        return (axis if same else None), False
+def _without(axes: Axes, others: Iterable[int]) -> Axes:
+    """Axes up to the first that is used elsewhere."""
+    taken = set(others)
+    place = next((index for index, axis in enumerate(axes) if axis in taken), len(axes))
+    return axes[:place]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,64 +11,58 @@ from jax.extend import source_info_util
 
 from podyard.engine.program.doubts import Doubt
 from podyard.engine.program.ir import Program
-from podyard.engine.program.shardings import WHOLE
+from podyard.engine.program.shardings import Axes, Mesh, Sharding, ShardingReader, mesh_of
+
+_MESH = "@mesh"
 
 
-def is_on_mesh(sharding: Any) -> bool:
-    """Whether it is a NamedSharding over more than one device."""
-    return hasattr(sharding, "spec") and mesh_size(sharding.mesh) > 1
+class Placements:
+    """The mesh that a function's shardings are over: the first of them; others over as many devices are read by it."""
+
+    def __init__(self) -> None:
+        self.mesh = Mesh()
+        self.doubts: list[Doubt] = []
+
+    def adopt(self, mesh: Any) -> None:
+        if mesh.shape and math.prod(mesh.shape.values()) > self.mesh.devices:
+            self.mesh = mesh_of({str(name): int(size) for name, size in mesh.shape.items()})
+
+    def of(self, sharding: Any, rank: int, what: str) -> Sharding | None:
+        """None for what is no NamedSharding over several devices."""
+        if not hasattr(sharding, "spec") or math.prod(sharding.mesh.shape.values()) <= 1:
+            return None
+        self.adopt(sharding.mesh)
+        dims, open_dims = list[Axes](), list[bool]()
+        for entry in (*sharding.spec, *(None,) * (rank - len(sharding.spec))):
+            names = entry if isinstance(entry, tuple) else (entry,)
+            dims.append(self.axes(sharding.mesh, [name for name in names if isinstance(name, str)], what))
+            open_dims.append("UNCONSTRAINED" in repr(entry))
+        return Sharding(tuple(dims), tuple(open_dims))
+
+    def axes(self, mesh: Any, names: Sequence[str], what: str) -> Axes:
+        self.adopt(mesh)
+        sizes = {str(name): int(size) for name, size in mesh.shape.items()}
+        reader = ShardingReader({_MESH: sizes}, self.mesh)
+        found = reader.axes_of(_MESH, names)
+        if reader.problem or math.prod(sizes.values()) != self.mesh.devices:
+            reason = f"the sharding of {what} is not read: mesh {reader_text(sizes)} beside {self.mesh}"
+            self.doubts.append(Doubt("sharding", str(self.mesh), reason))
+        return found
+
+    def place_argument(self, program: Program, value: int, sharding: Any, what: str) -> None:
+        if value not in program.body.parameters:
+            return
+        found = self.of(sharding, len(program.types[value].shape), what)
+        if found is not None:
+            program.shardings[value] = found
+            self.tell(program)
+
+    def tell(self, program: Program) -> None:
+        program.mesh, program.partitions = self.mesh, max(program.partitions, self.mesh.devices)
 
 
-def mesh_size(mesh: Any) -> int:
-    return math.prod(mesh.shape.values())
-
-
-def mesh_text(mesh: Any) -> str:
-    return ", ".join(f'"{name}"={size}' for name, size in mesh.shape.items())
-
-
-def split_axes(sharding: Any) -> dict[int, int]:
-    """Axes of the array that are split, and into how many parts."""
-    factors: dict[int, int] = {}
-    for axis, entry in enumerate(sharding.spec):
-        names = entry if isinstance(entry, tuple) else (entry,)
-        factor = math.prod(sharding.mesh.shape[name] for name in names if isinstance(name, str))
-        if factor > 1:
-            factors[axis] = factor
-    return factors
-
-
-def is_one_axis(sharding: Any) -> bool:
-    """Whether it leaves the array whole, or splits one axis over all devices of the mesh."""
-    return list(split_axes(sharding).values()) in ([], [mesh_size(sharding.mesh)])
-
-
-def placement_doubt(sharding: Any, what: str) -> Doubt | None:
-    """Of a sharding that one axis over all devices does not express."""
-    if not is_on_mesh(sharding) or is_one_axis(sharding):
-        return None
-    mesh, spec = mesh_text(sharding.mesh), ", ".join(map(repr, sharding.spec))
-    counted = f"counted as one axis over all {mesh_size(sharding.mesh)} devices"
-    return Doubt("sharding", mesh, f"{what} is sharded P({spec}) over mesh {mesh}: {counted}")
-
-
-def constraint_axis(sharding: Any) -> int | None:
-    """The axis that a constraint splits its value along, or WHOLE; None where it says neither."""
-    if not is_on_mesh(sharding) or not is_one_axis(sharding) or "UNCONSTRAINED" in str(sharding.spec):
-        return None
-    return next(iter(split_axes(sharding)), WHOLE)
-
-
-def place_argument(program: Program, value: int, sharding: Any, what: str) -> None:
-    """Splits an argument of `program` as its sharding says, as far as one axis over all devices expresses it."""
-    if not is_on_mesh(sharding):
-        return
-    program.partitions = max(program.partitions, mesh_size(sharding.mesh))
-    axes = split_axes(sharding)
-    if axes and value in program.body.parameters:
-        program.split_axes[value] = next(iter(axes))
-    doubt = placement_doubt(sharding, what)
-    program.doubts += [doubt] if doubt is not None else []
+def reader_text(sizes: dict[str, int]) -> str:
+    return ", ".join(f'"{name}"={size}' for name, size in sizes.items())
 
 
 def place_of(eqn: Any) -> str:

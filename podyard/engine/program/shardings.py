@@ -1,7 +1,9 @@
-"""Shardings of StableHLO text, and what of them one axis over all devices does not express.
+"""Shardings: which axes of a mesh split which dimension of an array. Read from StableHLO text; no JAX.
 
-Sources: openxla/shardy, docs/sharding_representation.md (`sdy.sharding`, sub-axes such as `"x":(1)2`) and openxla/xla,
-xla/hlo/ir/hlo_sharding.h (`mhlo.sharding`: `devices=[...]`, trailing `last_tile_dim_replicate` or `last_tile_dims`).
+A mesh is kept as the prime factors of its axes ("digits" of a device's number, major first), so that sub-axes, tile
+assignments and meshes of other shapes over the same devices are all tuples of the same digits. Sources: openxla/shardy,
+docs/sharding_representation.md (`sdy.sharding`, sub-axes such as `"x":(1)2`) and openxla/xla, xla/hlo/ir/hlo_sharding.h
+(`mhlo.sharding`: `devices=[...]<=[...]T(...)`, trailing `last_tile_dim_replicate` or `last_tile_dims`).
 """
 
 from __future__ import annotations
@@ -9,183 +11,236 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from podyard.base.errors import invalid
-from podyard.engine.program.doubts import Doubt
-from podyard.engine.program.ir import HloOperation
+# Digits of a device's number that split a dimension, major first.
+Axes = tuple[int, ...]
+# On an operation: how its result (of `shard`: its operand) is to lie; the axes that are manual in it.
+PLACED, MANUAL = "placed", "manual"
 
-Meshes = Mapping[str, Mapping[str, int]]
-# On an operation: the axis that its result is to be split along, WHOLE for none.
-PLACED = "placed_axis"
-WHOLE = -1
 _MESH_NAME = re.compile(r"@[\w.$-]+")
-_MESH_INLINE = re.compile(r"mesh<\[(.*?)\]")
+_MESH_INLINE = re.compile(r"mesh\s*<\s*\[(.*?)\]")
 _MESH_AXIS = re.compile(r'"([^"]*)"\s*=\s*([0-9]{1,9})')
-_SUB_AXIS = re.compile(r'"([^"]*)"(?:\s*:\s*\(\s*\d{1,9}\s*\)\s*(\d{1,9}))?')
-_TILES = re.compile(r"devices=\[([\d, ]+)\]")
+_SUB_AXIS = re.compile(r'"([^"]*)"(?:\s*:\s*\(\s*(\d{1,9})\s*\)\s*(\d{1,9}))?')
+_UNREDUCED = re.compile(r"unreduced\s*=\s*\{\s*\"")
+_TILES = re.compile(r"devices=\[([\d, ]+)\](?:<=\[([\d, ]+)\](?:T\(([\d, ]+)\))?|([\d, ]+))?")
 _LAST_TILES = re.compile(r"last_tile_dims=\{([^{}]*)\}")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Sharding:
-    """`factors[axis]`: how many parts an axis of the array is cut into. `devices`: size of the mesh. `is_open`: the
-    compiler may cut further axes. `mesh`: its axes, as text."""
+class Mesh:
+    """`sizes`: the prime factors of the axes, major first; `names`: the axis that each belongs to."""
 
-    factors: tuple[int, ...]
-    devices: int
-    is_open: bool
-    mesh: str
+    sizes: tuple[int, ...] = ()
+    names: tuple[str, ...] = ()
 
     @property
-    def axis(self) -> int:
-        """The first axis that is split, or WHOLE."""
-        return next((axis for axis, factor in enumerate(self.factors) if factor > 1), WHOLE)
+    def devices(self) -> int:
+        return math.prod(self.sizes)
 
-    @property
-    def is_one_axis(self) -> bool:
-        """Whether the array is whole on every device or split along one axis over all of them."""
-        return sorted(factor for factor in self.factors if factor > 1) in ([], [self.devices])
+    def extent(self, axes: Iterable[int]) -> int:
+        return math.prod(self.sizes[axis] for axis in axes)
+
+    def stride(self, axis: int) -> int:
+        """By how much a device's number grows from one place of the axis to the next."""
+        return math.prod(self.sizes[axis + 1 :])
+
+    def between(self, stride: int, extent: int) -> Axes | None:
+        """The digits of an axis with that stride and extent; None where they are not whole digits."""
+        found = [axis for axis in range(len(self.sizes)) if stride <= self.stride(axis) < stride * extent]
+        fits = self.extent(found) == extent and (not found or self.stride(found[-1]) == stride)
+        return tuple(found) if fits else None
+
+    def groups_text(self, axes: Axes) -> str:
+        """`"d"`, `"m":4`: the axes by name, with their extents where only a part is meant."""
+        parts: dict[str, int] = {}
+        for axis in axes:
+            parts[self.names[axis]] = parts.get(self.names[axis], 1) * self.sizes[axis]
+        whole = {name: math.prod(s for n, s in zip(self.names, self.sizes, strict=True) if n == name) for name in parts}
+        return ", ".join(f'"{name}"' if whole[name] == size else f'"{name}":{size}' for name, size in parts.items())
 
     def __str__(self) -> str:
-        return f"[{', '.join(map(str, self.factors))}] parts over mesh {self.mesh}"
+        axes = dict.fromkeys(self.names, 1)
+        for name, size in zip(self.names, self.sizes, strict=True):
+            axes[name] *= size
+        return ", ".join(f'"{name}"={size}' for name, size in axes.items())
 
 
-def sharding_of(attribute: object, meshes: Meshes) -> Sharding | None:
-    """Of the text of an attribute; None where it is neither `sdy.sharding` nor a tiling of `mhlo.sharding`."""
-    attribute = _text(attribute)
-    tiles = _TILES.search(attribute)
-    if tiles:
-        extents = [int(extent) for extent in tiles[1].split(",") if extent.strip()]
-        last = _LAST_TILES.search(attribute)
-        dropped = len(last[1].split(",")) if last else int("last_tile_dim_replicate" in attribute)
-        kept = tuple(extents[: len(extents) - dropped])
-        return Sharding(kept, math.prod(extents), False, f"[{','.join(map(str, extents))}]")
-    name, inline = _MESH_NAME.search(attribute), _MESH_INLINE.search(attribute)
-    if name is None and inline is None:
-        return None
-    sizes: Mapping[str, int] = meshes.get(name[0], {}) if name else {}
-    if inline is not None:
-        sizes = {axis: int(size) for axis, size in _MESH_AXIS.findall(inline[1])}
-    behind = attribute[(name or inline).end() :]  # type: ignore[union-attr]
-    start = behind.find("[")
-    dims = re.findall(r"\{([^{}]*)\}", behind[start : behind.find("]", start)]) if start >= 0 else []
-    factors = [
-        math.prod(int(part) if part else sizes.get(axis, 1) for axis, part in _SUB_AXIS.findall(dim)) for dim in dims
-    ]
-    mesh = ", ".join(f'"{axis}"={size}' for axis, size in sizes.items())
-    return Sharding(tuple(factors), math.prod(sizes.values()), "?" in behind, mesh)
+def mesh_of(axes: Mapping[str, int]) -> Mesh:
+    pairs = [(name, prime) for name, size in axes.items() for prime in _primes(size)]
+    return Mesh(tuple(prime for _, prime in pairs), tuple(name for name, _ in pairs))
 
 
-class ShardingNotes:
-    """Reads the shardings of one module and keeps a doubt for each that the model does not express."""
+def _primes(number: int) -> list[int]:
+    primes, divisor = [], 2
+    while divisor * divisor <= number:
+        while number % divisor == 0:
+            primes.append(divisor)
+            number //= divisor
+        divisor += 1
+    return [*primes, number] if number > 1 else primes
 
-    def __init__(self, meshes: Meshes, partitions: int) -> None:
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Sharding:
+    """`dims[dimension]`: the axes that split it. An `open_dims` dimension may be split further. `manual`: axes over
+    which a value is one device's own."""
+
+    dims: tuple[Axes, ...]
+    open_dims: tuple[bool, ...] = ()
+    manual: Axes = ()
+
+    def is_open(self, dimension: int) -> bool:
+        return dimension < len(self.open_dims) and self.open_dims[dimension]
+
+    def fits(self, rank: int) -> bool:
+        return len(self.dims) == rank
+
+
+def whole(rank: int) -> Sharding:
+    return Sharding(((),) * rank)
+
+
+def base_mesh(meshes: Iterable[Mapping[str, int]], partitions: int, tilings: Iterable[Sequence[int]]) -> Mesh:
+    """The mesh of a module: its largest one, or what its tile assignments count the devices by, or one axis."""
+    largest = max(meshes, key=lambda sizes: (math.prod(sizes.values()), len(sizes)), default={})
+    if math.prod(largest.values()) > 1:
+        return mesh_of(largest)
+    counted = max((dims for dims in tilings if math.prod(dims) == partitions), key=len, default=(partitions,))
+    return mesh_of({f"axis_{place}": size for place, size in enumerate(counted)})
+
+
+class ShardingReader:
+    """The shardings of one module, as digits of its `mesh`. What cannot be said so is kept in `problems`."""
+
+    def __init__(self, meshes: Mapping[str, Mapping[str, int]], mesh: Mesh) -> None:
         self.meshes = meshes
-        self.partitions = partitions
-        self.doubts: list[Doubt] = []
+        self.mesh = mesh
+        self.problem = ""
 
-    def check_meshes(self) -> int:
-        """How many devices the module is written for. JAX leaves `mhlo.num_partitions` at 1 where only a shard_map has
-        a mesh. Raises PodyardError INVALID_ARGUMENT for a mesh of any other size than `mhlo.num_partitions`."""
-        largest = max((math.prod(sizes.values()) for sizes in self.meshes.values()), default=1)
-        if self.partitions == 1 < largest:
-            reason = f"mhlo.num_partitions is 1 and the mesh has {largest} devices: counted as {largest} partitions"
-            self.doubts.append(Doubt("devices", "mesh", reason))
-            self.partitions = largest
-        for name, sizes in self.meshes.items():
-            text = ", ".join(f'"{axis}"={size}' for axis, size in sizes.items())
-            self._check(math.prod(sizes.values()), f"mesh {name} ({text})")
-        return self.partitions
-
-    def _check(self, devices: int, what: str) -> None:
-        if devices > 1 and devices != self.partitions:
-            raise invalid(
-                f"StableHLO: {what} has {devices} devices, and mhlo.num_partitions is {self.partitions}: "
-                "they must be equal",
-                "module",
-            )
-
-    def read(self, attribute: object, what: str) -> Sharding | None:
-        """`what` names the place: "argument 2", "the constraint at line 7"."""
-        sharding = sharding_of(attribute, self.meshes)
-        if sharding is None:
+    def read(self, text: str, rank: int) -> Sharding | None:
+        """None for what is no sharding of an array, or cannot be read: then `problem` says why."""
+        self.problem = ""
+        stripped = text.strip()
+        if stripped.startswith("{{"):  # one result: the first of a tuple
+            stripped = stripped[1 : stripped.index("}", 2) + 1]
+        if "replicated}" in stripped and "devices" not in stripped:
+            return whole(rank)
+        if stripped.startswith("{manual"):
+            return Sharding(((),) * rank, manual=tuple(range(len(self.mesh.sizes))))
+        tiles = _TILES.search(stripped)
+        found = self._tiled(stripped, tiles) if tiles else self._named(stripped)
+        if found is None and (tiles or "maximal" in stripped):
+            self.problem = self.problem or f"{stripped[:80]} is not read"
+        if found is not None and not found.fits(rank):
+            self.problem = f"{stripped[:80]} is of another rank"
             return None
-        self._check(sharding.devices, f"the sharding of {what}")
-        if not sharding.is_one_axis:
-            self.doubts.append(
-                Doubt(
-                    "sharding",
-                    sharding.mesh,
-                    f"{what} is sharded into {sharding}: counted as one axis over all {self.partitions} devices",
-                )
-            )
-        return sharding
+        return found
 
-    def of_arguments(self, attributes: Mapping[str, object], place: int) -> int | None:
-        """The axis that an argument of `main` is split along."""
-        what = f"argument {place}"
-        frontend = str(attributes.get("mhlo.frontend_attributes", ""))
-        given = attributes.get("sdy.sharding", attributes.get("mhlo.sharding"))
-        if given is None and "sdy.sharding" in frontend:
-            self.doubts.append(
-                Doubt("sharding", "frontend", f"the sharding of {what} is in mhlo.frontend_attributes: it is not read")
-            )
-        sharding = self.read(given, what)
-        return None if sharding is None or sharding.axis == WHOLE else sharding.axis
+    def _named(self, text: str) -> Sharding | None:
+        name, inline = _MESH_NAME.search(text), _MESH_INLINE.search(text)
+        if name is None and inline is None:
+            return None
+        sizes: Mapping[str, int] = self.meshes.get(name[0], {}) if name else {}
+        if inline is not None:
+            sizes = {axis: int(size) for axis, size in _MESH_AXIS.findall(inline[1])}
+        if math.prod(sizes.values()) not in (1, self.mesh.devices):
+            self.problem = f"the mesh of {text[:80]} has not all devices"
+            return None
+        behind = text[(inline or name).end() :]  # type: ignore[union-attr]
+        start = behind.find("[")
+        dims = re.findall(r"\{([^{}]*)\}", behind[start : behind.find("]", start)]) if start >= 0 else []
+        split = [self._axes(sizes, dim, text) for dim in dims]
+        if _UNREDUCED.search(behind):
+            self.problem = f"partial sums in {text[:80]} are taken for sums"
+        return Sharding(tuple(split), tuple("?" in dim for dim in dims))
 
-    def place(self, attribute: object, what: str) -> dict[str, object]:
-        """The attributes of a sharding constraint, which the partitioner compares with what it finds."""
-        sharding = self.read(attribute, what)
-        if sharding is None or sharding.is_open or not sharding.is_one_axis:
-            return {}
-        return {PLACED: sharding.axis}
+    def axes_of(self, mesh: str, names: Sequence[str]) -> Axes:
+        """The digits of whole axes of a mesh."""
+        return self._axes(self.meshes.get(mesh, {}), ",".join(f'"{name}"' for name in names), mesh)
 
-    def split_results(self, attributes: Mapping[str, object], count: int) -> list[int]:
-        """For each result of a manual computation, the axis that it is split along, or WHOLE."""
-        shardings = [sharding_of(one, self.meshes) for one in _list(attributes.get("out_shardings"))]
-        axes = [WHOLE if sharding is None else sharding.axis for sharding in shardings]
-        return axes if len(axes) == count else [WHOLE] * count
+    def _axes(self, sizes: Mapping[str, int], dim: str, text: str) -> Axes:
+        axes: list[int] = []
+        for name, before, part in _SUB_AXIS.findall(dim):
+            size = sizes.get(name, 1)
+            names = list(sizes)
+            stride = math.prod(sizes[other] for other in names[names.index(name) + 1 :]) if name in sizes else 1
+            extent = int(part) if part else size
+            stride *= size // (int(before) * extent) if part else 1
+            found = self.mesh.between(stride, extent)
+            if found is None:
+                self.problem = f"{text[:80]} cuts the mesh otherwise than its axes"
+            axes += found or ()
+        return tuple(axes)
 
-    def manual(self, operation: HloOperation, split_axes: Mapping[int, int], is_all: bool) -> None:
-        """A manual computation is modelled when it is all that `main` does, along one axis, and its arguments lie on
-        the devices as it takes them."""
-        texts = operation.attributes.get("in_shardings"), operation.attributes.get("out_shardings")
-        ins, outs = ([sharding_of(text, self.meshes) for text in _list(one)] for one in texts)
-        used = [sharding for sharding in (*ins, *outs) if sharding is not None]
-        if all(sharding.devices <= 1 for sharding in used) and self.partitions == 1:
-            return
-        given = [split_axes.get(value, WHOLE) for value in operation.operands]
-        agree = len(ins) == len(given) and [WHOLE if one is None else one.axis for one in ins] == given
-        if is_all and agree and all(sharding.is_one_axis for sharding in used):
-            return
-        mesh = used[0].mesh if used else f"{self.partitions} devices"
-        self.doubts.append(shard_map_doubt(mesh, operation.where))
+    def _tiled(self, text: str, tiles: re.Match[str]) -> Sharding | None:
+        extents = _numbers(tiles[1])
+        order = self._tile_order(tiles, math.prod(extents))
+        if order is None:
+            self.problem = f"{text[:80]} cuts the mesh otherwise than its axes"
+            return None
+        split: list[Axes] = []
+        for extent in extents:
+            taken: list[int] = []
+            while self.mesh.extent(taken) < extent and order:
+                taken.append(order.pop(0))
+            if self.mesh.extent(taken) != extent:
+                self.problem = f"{text[:80]} cuts the mesh otherwise than its axes"
+                return None
+            split.append(tuple(taken))
+        last = _LAST_TILES.search(text)
+        kinds = [kind.strip() for kind in last[1].split(",")] if last else []
+        kinds += ["replicated"] if not last and "last_tile_dim_replicate" in text else []
+        kept = len(split) - len(kinds)
+        manual = [axis for kind, axes in zip(kinds, split[kept:], strict=True) if kind == "manual" for axis in axes]
+        return Sharding(tuple(split[:kept]), manual=tuple(manual))
+
+    def _tile_order(self, tiles: re.Match[str], devices: int) -> list[int] | None:
+        """The digits in the order in which tiles are handed to devices."""
+        if devices != self.mesh.devices:
+            return None
+        if tiles[4]:
+            return self._listed_order(_numbers(tiles[4]))
+        counted = _numbers(tiles[2]) if tiles[2] else [devices]
+        turn = _numbers(tiles[3]) if tiles[3] else list(range(len(counted)))
+        order: list[int] = []
+        for place in turn:
+            found = self.mesh.between(math.prod(counted[place + 1 :]), counted[place])
+            if found is None:
+                return None
+            order += found
+        return order
+
+    def _listed_order(self, devices: Sequence[int]) -> list[int] | None:
+        """Of devices that are written out: the order of digits that gives the same list."""
+        order, step = list[int](), 1
+        while step < len(devices):
+            axis = next((a for a in range(len(self.mesh.sizes)) if self.mesh.stride(a) == devices[step]), None)
+            if axis is None or axis in order:
+                return None
+            order.insert(0, axis)
+            step *= self.mesh.sizes[axis]
+        return order if list(devices) == self.device_order(order) else None
+
+    def device_order(self, order: Sequence[int]) -> list[int]:
+        numbers = [0]
+        for axis in order:
+            stride = self.mesh.stride(axis)
+            numbers = [number + place * stride for number in numbers for place in range(self.mesh.sizes[axis])]
+        return numbers
+
+    def group_axes(self, groups: Sequence[Sequence[int]]) -> Axes | None:
+        """The axes along which the devices of a group differ; None where groups are not such."""
+        first = sorted(groups[0]) if groups else []
+        if len(first) * len(groups) != self.mesh.devices:
+            return None
+        axes = [axis for axis in range(len(self.mesh.sizes)) if first and first[0] + self.mesh.stride(axis) in first]
+        wanted = {frozenset(group) for group in groups}
+        offsets = self.device_order(axes)
+        bases = self.device_order([axis for axis in range(len(self.mesh.sizes)) if axis not in axes])
+        is_same = len(offsets) == len(first) and wanted == {frozenset(b + o for o in offsets) for b in bases}
+        return tuple(axes) if is_same else None
 
 
-def shard_map_doubt(mesh: str, where: str) -> Doubt:
-    return Doubt(
-        "shard_map", mesh, f"shard_map over {mesh} ({where}): what goes in and out is counted as one device's part"
-    )
-
-
-def missing_transfer(what: str, wanted: int, found: int) -> Doubt:
-    """A result that is not split as the program asks: the transfer that does it is missing."""
-    texts = ["whole" if axis == WHOLE else f"split along axis {axis}" for axis in (wanted, found)]
-    return Doubt("sharding", "placement", f"{what} is to be {texts[0]} and is {texts[1]}: no transfer is counted")
-
-
-def _text(attribute: object) -> str:
-    """Shardings of operations come as values, `("@mesh", ({"x": True}, {}))`; those of arguments as text."""
-    if isinstance(attribute, tuple) and len(attribute) > 1 and isinstance(attribute[1], tuple):
-        dims = ", ".join("{" + ", ".join(_quote(dim)) + "}" for dim in attribute[1])
-        return f"<{attribute[0]}, [{dims}]>"
-    return attribute if isinstance(attribute, str) else ""
-
-
-def _quote(dim: object) -> list[str]:
-    return [name if name == "?" else f'"{name}"' for name in dim] if isinstance(dim, dict) else []
-
-
-def _list(value: object) -> Sequence[object]:
-    return value if isinstance(value, tuple) else ()
+def _numbers(text: str) -> list[int]:
+    return [int(number) for number in text.split(",") if number.strip()]

@@ -232,6 +232,8 @@ class Reader:
             return tuple(items)
         if token.text == "{":
             return self.dictionary()
+        if token.text == "<" and (self.peek_kind() == "symbol" or self.peek() == "mesh"):  # a sharding
+            return self._until_closed(token)
         if token.text == "<" and self.peek(1) == "=":
             return self.dictionary(">")
         if token.text == "<":
@@ -255,6 +257,16 @@ class Reader:
         if (token.kind == "mark" and token.text not in "*?+-") or token.kind == "arrow":
             raise syntax_error(token.line, f"expected a value, found {token.text!r}")
         return self._aliases.get(token.text, token.text)
+
+    def _until_closed(self, opened: SourceToken) -> str:
+        """The text of `<...>`, whose start was read."""
+        texts, depth = [opened.text], 1
+        while depth:
+            if self.at_end():
+                raise syntax_error(opened.line, "'<' is not closed")
+            texts.append(self.next().text)
+            depth += (texts[-1] == "<") - (texts[-1] == ">")
+        return "".join(texts)
 
     def dictionary(self, closing: str = "}") -> dict[str, object]:
         """The entries behind a `{` (or `<`) that was read, to what closes it; an entry without a value is True."""

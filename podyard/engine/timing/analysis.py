@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import re
-from collections import Counter
 
 from podyard.base.errors import invalid
 from podyard.engine.program.doubts import Doubt, bytes_only, merge, unknown_turns
 from podyard.engine.program.ir import Body, HloOperation, Program, matrix_flops
 from podyard.engine.program.partition import partition
-from podyard.engine.timing import collectives
+from podyard.engine.program.shardings import Sharding, mesh_of
 from podyard.engine.timing.energy import device_joules
 from podyard.engine.timing.estimate import Estimate, OpEstimate, overhead_seconds
+from podyard.engine.timing.exchanges import Exchanges
 from podyard.engine.timing.fusion import fuse
 from podyard.engine.timing.graph import BYTES_ONLY, MATRIX, Fused, Kernel
 from podyard.engine.timing.kernels import Bound, KernelPrice
@@ -49,14 +48,12 @@ MAX_TURNS = 10**12
 class _Timeline:
     """Kernels priced so far; `clock` is when the next one starts."""
 
+    exchanges: Exchanges
     ops: list[OpEstimate] = dataclasses.field(default_factory=list)
     clock: float = 0.0
     compiler_cycles: float = 0.0
     flops: int = 0
     hbm_bytes: float = 0.0
-    # Bytes that are summed over the slice, by how many other sums they wait for; other collectives with their seconds.
-    summed: dict[int, int] = dataclasses.field(default_factory=dict)
-    others: list[tuple[str, int, float]] = dataclasses.field(default_factory=list)
     unknown: dict[str, None] = dataclasses.field(default_factory=dict)
     doubts: list[Doubt] = dataclasses.field(default_factory=list)
 
@@ -80,25 +77,29 @@ def estimate_program(
         raise invalid(
             f"the module is written for {program.partitions} devices, {kind.name} has {devices}", "accelerator_type"
         )
-    split = dict(program.split_axes)
-    count = program.partitions
+    fed = tuple(program.shardings)
     if global_batch is not None:
         if global_batch < 1 or global_batch % devices:
             raise invalid(
                 f"global_batch {global_batch} is not a positive multiple of {kind.name}'s {devices} devices",
                 "global_batch",
             )
-        count = devices
-        whole = (value for value in program.body.parameters if value not in split)
-        split |= {value: 0 for value in whole if program.types[value].shape[:1] == (global_batch,)}
-    own = partition(program, split, count)
-    if 1 < program.partitions < devices:
-        reason = (
-            f"the program is written for {program.partitions} devices, {kind.name} has {devices}: "
-            "its collectives are priced over all of them"
-        )
-        own.doubts = [*own.doubts, Doubt("devices", "partitions", reason, about_memory=False)]
-    return _Analysis(own, kind, devices if count > 1 else 1, tuple(split)).estimate(global_batch, host_loop)
+        program = _split_batch(program, global_batch, devices)
+        fed = tuple(value for value in program.shardings if any(program.shardings[value].dims))
+    own = partition(program)
+    return _Analysis(own, kind, max(program.partitions, program.mesh.devices), fed).estimate(global_batch, host_loop)
+
+
+def _split_batch(program: Program, global_batch: int, devices: int) -> Program:
+    """Arguments that have the batch as leading dimension are split over all devices, the others are on each."""
+    mesh = program.mesh if program.mesh.devices == devices else mesh_of({"batch": devices})
+    everywhere = tuple(range(len(mesh.sizes)))
+    shardings = {} if mesh is not program.mesh else dict(program.shardings)
+    for value in program.body.parameters:
+        shape = program.types[value].shape
+        dims = (everywhere,) if shape[:1] == (global_batch,) else ((),) * min(1, len(shape))
+        shardings.setdefault(value, Sharding((*dims, *((),) * (len(shape) - 1))))
+    return dataclasses.replace(program, partitions=devices, mesh=mesh, shardings=shardings)
 
 
 class _Analysis:
@@ -108,7 +109,7 @@ class _Analysis:
         self.costs: CostModel = cost_model(kind.generation.name)
         self.participants = participants
         self.fed = fed
-        self.timeline = _Timeline()
+        self.timeline = _Timeline(Exchanges(program, kind))
         self._names = 0
 
     def estimate(self, global_batch: int | None, host_loop: bool) -> Estimate:
@@ -122,7 +123,11 @@ class _Analysis:
     def _estimate_of(self, need: MemoryNeed, global_batch: int | None, host_loop: bool) -> Estimate:
         line, costs, kind = self.timeline, self.costs, self.kind
         compute = line.clock / costs.clock_hz
-        summed_seconds, ici_bytes, told = self._collectives()
+        products = sum(op.cycles for op in line.ops if op.kind == "matrix") / costs.clock_hz
+        made = line.exchanges.estimates(products)
+        for one in made:
+            self._add_collective(one.kind, one.nbytes, one.seconds - one.hidden_seconds)
+        summed_seconds = sum(one.seconds - one.hidden_seconds for one in made)
         dispatch, feed = HOST_LOOP_SECONDS if host_loop else DISPATCH_SECONDS, self._feed_seconds()
         overhead = overhead_seconds(compute + summed_seconds, dispatch, feed, host_loop)
         seconds = compute + summed_seconds + overhead
@@ -144,7 +149,7 @@ class _Analysis:
             cycles=line.compiler_cycles,
             flops=line.flops,
             hbm_bytes=round(line.hbm_bytes),
-            ici_bytes=ici_bytes,
+            ici_bytes=line.exchanges.sent_bytes(made),
             mxu_utilization=matrix / (mxu_peak * seconds) if seconds else 0.0,
             argument_bytes=need.argument_bytes,
             result_bytes=need.result_bytes,
@@ -156,13 +161,14 @@ class _Analysis:
             bound=self._bound(summed_seconds, overhead),
             energy_joules=device_joules(kind, self.participants, seconds, busy),
             ops=tuple(line.ops),
-            collectives=told,
+            collectives=line.exchanges.texts(made),
+            collective_ops=tuple(made),
             largest_buffers=need.largest,
             unknown_ops=tuple(line.unknown),
             clock_hz=costs.clock_hz,
             global_batch=global_batch,
             host_loop=host_loop,
-            doubts=merge([*self.program.doubts, *line.doubts]),
+            doubts=merge([*self.program.doubts, *line.doubts, *line.exchanges.doubts]),
         )
 
     def _feed_seconds(self) -> float:
@@ -183,13 +189,12 @@ class _Analysis:
 
     def _run(self, fused: Fused, pricer: Pricer, count: int) -> None:
         """Prices the kernels of a body that runs `count` times."""
-        levels = _levels(fused)
         for kernel in fused.kernels:
             if kernel.kind == "control" and kernel.anchor is not None:
                 self._control(kernel.anchor, count)
                 continue
             if kernel.kind == "collective" and kernel.anchor is not None:
-                self._collective(kernel.anchor, count, levels[kernel.index])
+                self.timeline.exchanges.add(kernel.anchor, count, id(fused))
                 continue
             if not pricer.is_scalar(kernel):
                 self._add(kernel, pricer, count)
@@ -298,7 +303,7 @@ class _Analysis:
         before, doubts = self.timeline, self.timeline.doubts
         for body in operation.bodies:
             self.timeline = dataclasses.replace(
-                before, ops=list(before.ops), summed=dict(before.summed), others=list(before.others),
+                before, ops=list(before.ops), exchanges=before.exchanges.copy(),
                 unknown=dict(before.unknown), doubts=list[Doubt](),
             )  # fmt: skip
             self._inner(body, count)
@@ -325,57 +330,6 @@ class _Analysis:
             peak = max(peak, temporaries(body, fused, pricer, self._peak_inside, self.costs)[0])
         return peak
 
-    # --- collectives
-
-    def _collective(self, operation: HloOperation, count: int, level: int) -> None:
-        line = self.timeline
-        if doubt := self._collective_doubt(operation):
-            line.doubts.append(doubt)
-        given, made = (self.program.types[value] for value in (operation.operands[0], operation.results[0]))
-        if operation.opcode == "all_reduce":
-            line.summed[level] = line.summed.get(level, 0) + given.nbytes * count
-            return
-        if operation.opcode == "all_gather":
-            nbytes, seconds = made.nbytes, collectives.all_gather_seconds(self.kind, made.nbytes)
-        elif operation.opcode == "reduce_scatter":
-            nbytes, seconds = given.nbytes, collectives.all_gather_seconds(self.kind, given.nbytes)
-        else:
-            nbytes, seconds = given.nbytes, collectives.all_to_all_seconds(self.kind, given.nbytes)
-        line.others.append((operation.opcode.replace("_", "-"), nbytes, seconds * count))
-
-    def _collective_doubt(self, operation: HloOperation) -> Doubt | None:
-        """Collectives are priced as one group of all devices of the slice."""
-        size, name = group_size(operation.attributes.get("replica_groups")), operation.opcode.replace("_", "-")
-        devices = device_count(self.kind)
-        if self.participants == 1 and (size is None or size > 1):
-            reason = f"{name} ({operation.where}) in a program that is written for one device: it takes no time"
-        elif size is not None and self.participants > 1 and size != devices:
-            reason = f"{name} ({operation.where}) over groups of {size} devices: priced over all {devices}"
-        else:
-            return None
-        return Doubt("collective", name, reason, about_memory=False)
-
-    def _collectives(self) -> tuple[float, int, tuple[str, ...]]:
-        """(seconds, bytes that a device sends, one line each). Sums that wait for the same others are one."""
-        if self.participants == 1 or self.kind.chip_count * self.kind.generation.cores_per_chip == 1:
-            return 0.0, 0, ()
-        seconds, sent, told = 0.0, 0, Counter[str]()
-        for _, nbytes in sorted(self.timeline.summed.items()):
-            plan = collectives.plan_for(self.kind, nbytes)
-            seconds += plan.seconds
-            sent += collectives.all_reduce_bytes_per_chip(self.kind, nbytes)
-            told[
-                f"all-reduce of {nbytes} bytes: {plan.family}, {plan.colours} colours x {plan.phases} phases, "
-                f"{plan.ring_sizes}, {plan.seconds * 1e6:.1f} us"
-            ] += 1
-            self._add_collective("all-reduce", nbytes, plan.seconds)
-        for name, nbytes, taken in self.timeline.others:
-            seconds += taken
-            sent += nbytes
-            told[f"{name} of {nbytes} bytes: {taken * 1e6:.1f} us"] += 1
-            self._add_collective(name, nbytes, taken)
-        return seconds, sent, tuple(f"{count} x {text}" if count > 1 else text for text, count in told.items())
-
     def _add_collective(self, name: str, nbytes: int, seconds: float) -> None:
         line = self.timeline
         cycles = seconds * self.costs.clock_hz
@@ -386,30 +340,6 @@ class _Analysis:
             )
         )
         line.clock += cycles
-
-
-def group_size(groups: object) -> int | None:
-    """Devices in a group of `replica_groups`; None where it is not given or not read."""
-    if isinstance(groups, tuple) and groups and isinstance(groups[0], tuple):
-        return len(groups[0])
-    if isinstance(groups, int) and not isinstance(groups, bool):
-        return 1
-    shape = re.search(r"tensor<(\d+)x(\d+)x", groups) if isinstance(groups, str) else None
-    return int(shape[2]) if shape else None
-
-
-def _levels(fused: Fused) -> dict[int, int]:
-    """For each kernel, how many sums over the slice it waits for, one after the other."""
-    level: dict[int, int] = {}
-    made_by = {value: kernel for kernel in fused.kernels for value in kernel.outputs}
-    for kernel in fused.kernels:
-        before = 0
-        for value in kernel.inputs:
-            source = made_by.get(value)
-            if source is not None and source.index in level:
-                before = max(before, level[source.index] + (source.kind == "collective"))
-        level[kernel.index] = before
-    return level
 
 
 def _does_not_fit(need: MemoryNeed, costs: CostModel) -> str:

@@ -9,11 +9,13 @@ gives none: it is link bandwidth, hops and wrap-around.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import Counter
+from collections.abc import Sequence
 
 from podyard.base.errors import invalid
 from podyard.engine.collectives.torus import TorusPhase, colour_orders, phases_of
-from podyard.hardware.accelerator_types import AcceleratorType, parse
+from podyard.hardware.accelerator_types import AcceleratorType, host_shape, parse
 
 # Source: jax-ml/scaling-book, tpus.md: about 1 us per hop of the inter-chip interconnect.
 ICI_HOP_SECONDS = 1e-6
@@ -110,35 +112,89 @@ def _with_cores(ring: tuple[int, ...], cores: int) -> tuple[int, ...]:
     return (ring[0] * cores, *ring[1:])
 
 
-def all_reduce_bytes_per_chip(kind: AcceleratorType, nbytes: int) -> int:
-    """What each chip sends: 2 (n - 1) / n of the array, once for all its cores."""
-    return round(2 * nbytes * sum(phase.sent_share for colour in colours_of(kind) for phase in colour))
+@dataclasses.dataclass(frozen=True, slots=True)
+class Group:
+    """The devices of one group on the torus: `shape` and `wrap` of the chips that they take part on, in each dimension;
+    `load`: groups that share the busiest link of a dimension; `copies`: groups that send from the same chip."""
+
+    shape: tuple[int, ...]
+    wrap: tuple[bool, ...]
+    load: tuple[int, ...]
+    copies: int = 1
+
+    @property
+    def chips(self) -> int:
+        return math.prod(self.shape)
 
 
-def all_reduce_seconds(kind: AcceleratorType, nbytes: int) -> float:
+def whole_slice(kind: AcceleratorType) -> Group:
+    """All devices; the two cores of a chip send its bytes once."""
+    return Group(kind.topology.shape, kind.topology.wrap, (1,) * len(kind.topology.shape))
+
+
+def place_of(kind: AcceleratorType, position: int) -> tuple[int, ...]:
+    """(core, x, y, z) of a device in the order in which JAX lists them: by host, x before y before z within and among
+    them (as libtpu describes its topologies)."""
+    position, core = divmod(position, kind.generation.devices_per_chip)
+    inside, outside = list[int](), list[int]()
+    own = tuple(min(pair) for pair in zip(host_shape(kind), kind.topology.shape, strict=False))
+    for extent in own:
+        position, place = divmod(position, extent)
+        inside.append(place)
+    for extent, step in zip(kind.topology.shape, own, strict=True):
+        position, place = divmod(position, max(1, extent // step))
+        outside.append(place)
+    return (core, *(far * step + near for far, step, near in zip(outside, own, inside, strict=True)))
+
+
+def group_of(kind: AcceleratorType, positions: Sequence[int]) -> Group:
+    """The group of the devices at these places of the slice's list; all others are groups like it."""
+    places = [place_of(kind, position) for position in positions]
+    if len(positions) == kind.device_count:
+        return whole_slice(kind)
+    shape, wrap, load = list[int](), list[bool](), list[int]()
+    for dimension, extent in enumerate(kind.topology.shape):
+        taken = sorted({place[dimension + 1] for place in places})
+        count, span = len(taken), taken[-1] - taken[0]
+        shape.append(count)
+        wrap.append(kind.topology.wrap[dimension] and count == extent)
+        load.append(max(1, math.ceil(extent / count * span / max(1, extent - 1))) if count < extent else 1)
+    cores = len({place[0] for place in places})
+    return Group(tuple(shape), tuple(wrap), tuple(load), kind.generation.devices_per_chip // cores)
+
+
+def all_reduce_bytes_per_chip(kind: AcceleratorType, nbytes: int, group: Group | None = None) -> int:
+    """What each chip sends: 2 (n - 1) / n of the array, once for all its cores that are in the same group."""
+    group = group or whole_slice(kind)
+    return round(2 * nbytes * group.copies * sum(p.sent_share for colour in _colours(group) for p in colour))
+
+
+def all_reduce_seconds(kind: AcceleratorType, nbytes: int, group: Group | None = None) -> float:
     """All links of a chip at once: each colour of the torus' schedule (`collectives.torus`) goes its own way with its
     share of the bytes, once to scatter sums and once to gather them."""
-    if kind.chip_count == 1:
+    group = group or whole_slice(kind)
+    if group.chips == 1:
         return 0.0
-    return COLLECTIVE_START_SECONDS + 2 * _one_way_seconds(kind, nbytes)
+    return COLLECTIVE_START_SECONDS + 2 * _one_way_seconds(kind, nbytes, group)
 
 
-def all_gather_seconds(kind: AcceleratorType, nbytes: int) -> float:
-    """Half of an all-reduce: `nbytes` is what every chip has at the end."""
-    if kind.chip_count == 1:
+def all_gather_seconds(kind: AcceleratorType, nbytes: int, group: Group | None = None) -> float:
+    """Half of an all-reduce: `nbytes` is what every chip has at the end. A scatter of sums takes as long."""
+    group = group or whole_slice(kind)
+    if group.chips == 1:
         return 0.0
-    return COLLECTIVE_START_SECONDS + _one_way_seconds(kind, nbytes)
+    return COLLECTIVE_START_SECONDS + _one_way_seconds(kind, nbytes, group)
 
 
-def all_to_all_seconds(kind: AcceleratorType, nbytes: int) -> float:
-    """Every chip sends an equal part of its `nbytes` to every other: bound by the links that cut the slice in two."""
-    if kind.chip_count == 1:
+def all_to_all_seconds(kind: AcceleratorType, nbytes: int, group: Group | None = None) -> float:
+    """Every chip sends an equal part of its `nbytes` to every other: bound by the links that cut the group in two."""
+    group = group or whole_slice(kind)
+    if group.chips == 1:
         return 0.0
-    pairs = zip(kind.topology.shape, kind.topology.wrap, strict=True)
-    longest, wraps = max(pairs, key=lambda pair: pair[0])
-    cut_links = kind.chip_count // longest * (2 if wraps else 1)
-    across = nbytes * kind.chip_count / 4
-    hops = sum(phase.steps for phase in colours_of(kind)[0])
+    longest, wraps, load = max(zip(group.shape, group.wrap, group.load, strict=True), key=lambda entry: entry[0])
+    cut_links = group.chips // longest * (2 if wraps else 1)
+    across = nbytes * group.copies * group.chips / 4 * load
+    hops = sum(phase.steps for phase in _colours(group)[0])
     return (
         COLLECTIVE_START_SECONDS
         + across / (cut_links * kind.generation.ici_link_bytes_per_second)
@@ -146,22 +202,52 @@ def all_to_all_seconds(kind: AcceleratorType, nbytes: int) -> float:
     )
 
 
+def permute_seconds(kind: AcceleratorType, nbytes: int, pairs: Sequence[tuple[int, int]]) -> float:
+    """Every device sends `nbytes` to another, dimension by dimension: as long as the busiest link carries."""
+    busy, far, shape = Counter[tuple[object, ...]](), 0, kind.topology.shape
+    for source, target in pairs:
+        here, there = place_of(kind, source), place_of(kind, target)
+        at, hops = list(here[1:]), 0
+        for dimension, extent in enumerate(shape):
+            way = (there[dimension + 1] - at[dimension]) % extent
+            if not kind.topology.wrap[dimension]:
+                step = 1 if there[dimension + 1] > at[dimension] else -1
+            else:
+                step = 1 if way <= extent // 2 else -1
+            while at[dimension] != there[dimension + 1]:
+                busy[(*at, dimension, step)] += 1
+                at[dimension] = (at[dimension] + step) % extent
+                hops += 1
+        far = max(far, hops)
+    if not far:
+        return 0.0
+    most = max(busy.values())
+    return COLLECTIVE_START_SECONDS + nbytes * most / kind.generation.ici_link_bytes_per_second + far * ICI_HOP_SECONDS
+
+
 def colours_of(kind: AcceleratorType) -> list[tuple[TorusPhase, ...]]:
     """The phases of each colour that scatter sums; they gather in reverse. Colours that go the same way, over the same
     links, are one with the share of both."""
-    shape, wrap = kind.topology.shape, kind.topology.wrap
-    orders = colour_orders(shape, wrap)
-    return [phases_of(shape, wrap, order, count / len(orders)) for order, count in Counter(orders).items()]
+    return _colours(whole_slice(kind))
 
 
-def phase_seconds(kind: AcceleratorType, phase: TorusPhase, nbytes: int) -> float:
+def _colours(group: Group) -> list[tuple[TorusPhase, ...]]:
+    orders = colour_orders(group.shape, group.wrap)
+    return [phases_of(group.shape, group.wrap, order, count / len(orders)) for order, count in Counter(orders).items()]
+
+
+def phase_seconds(kind: AcceleratorType, phase: TorusPhase, nbytes: int, load: int = 1) -> float:
     """Of an all-reduce of `nbytes`. In a dimension that wraps round, both links of a chip carry half; in one that does
-    not, the link at the end of the line carries all."""
+    not, the link at the end of the line carries all. `load` groups share a link."""
     links = 2 if phase.wraps else 1
-    sent = nbytes * phase.sent_share
+    sent = nbytes * phase.sent_share * load
     return sent / (kind.generation.ici_link_bytes_per_second * links) + phase.steps * ICI_HOP_SECONDS
 
 
-def _one_way_seconds(kind: AcceleratorType, nbytes: int) -> float:
+def _one_way_seconds(kind: AcceleratorType, nbytes: int, group: Group) -> float:
     """To scatter or to gather: the slowest colour."""
-    return max(sum(phase_seconds(kind, phase, nbytes) for phase in colour) for colour in colours_of(kind))
+    sent = nbytes * group.copies
+    return max(
+        sum(phase_seconds(kind, phase, sent, group.load[phase.dimension]) for phase in colour)
+        for colour in _colours(group)
+    )

@@ -41,6 +41,23 @@ class BufferEstimate:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class CollectiveEstimate:
+    """A collective of `arrays` arrays, `nbytes` in all as the larger of what a device gives and gets, that runs `count`
+    times between the devices of each of `groups` groups; `axes`: of the mesh, by name. `seconds` are of all runs,
+    `hidden_seconds` those of them that pass while products are computed."""
+
+    kind: str
+    count: int
+    arrays: int
+    nbytes: int
+    group_size: int
+    groups: int
+    axes: str
+    seconds: float
+    hidden_seconds: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Estimate:
     """One step of a program. All figures are those of one device (a core on v2 and v3, a chip from v4 on), except
     `modelled_seconds` and the parts of the time, which are the step's on the whole slice.
@@ -88,6 +105,7 @@ class Estimate:
     global_batch: int | None = None
     host_loop: bool = False
     doubts: tuple[Doubt, ...] = ()
+    collective_ops: tuple[CollectiveEstimate, ...] = ()
 
     @property
     def device_seconds(self) -> float:

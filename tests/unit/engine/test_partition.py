@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -19,10 +20,12 @@ from jax import lax
 
 from podyard import engine
 from podyard.base.errors import Code, PodyardError
+from podyard.engine.program import collective_passes
 from podyard.engine.program.attributes import contradiction
 from podyard.engine.program.from_jaxpr import program_of_jaxpr
 from podyard.engine.program.ir import DTYPE_BYTES, Body, Program, matrix_flops, walk
 from podyard.engine.program.partition import partition
+from podyard.engine.program.shardings import Sharding, mesh_of
 from podyard.engine.timing.loops import trip_count
 from tests.waiting import patient
 
@@ -222,8 +225,17 @@ def xla() -> dict[str, dict[str, int]]:
 def split(step: Step, devices: int = DEVICES) -> tuple[Program, Program]:
     """(the global program, one device's)."""
     program = program_of_jaxpr(jax.make_jaxpr(step[0])(*step[1]))
-    axes = {value: 0 for value in program.body.parameters if program.types[value].shape[:1] == (BATCH,)}
-    return program, partition(program, axes, devices)
+    program.mesh = mesh_of({"x": devices})
+    everywhere = tuple(range(len(program.mesh.sizes)))
+    for value in program.body.parameters:
+        shape = program.types[value].shape
+        dims = [everywhere if place == 0 and size == BATCH else () for place, size in enumerate(shape)]
+        program.shardings[value] = Sharding(tuple(dims))
+    for place, value in enumerate(program.body.results):
+        program.result_shardings[place] = Sharding(((),) * len(program.types[value].shape))
+    # What only the TPU's compiler does afterwards.
+    with mock.patch.object(collective_passes, "_narrow"), mock.patch.object(collective_passes, "_sum_once"):
+        return program, partition(program)
 
 
 def collectives_of(program: Program, body: Body | None = None) -> dict[str, int]:
@@ -232,7 +244,8 @@ def collectives_of(program: Program, body: Body | None = None) -> dict[str, int]
     for operation in (body or program.body).operations:
         if operation.opcode in ("all_reduce", "all_gather", "all_to_all", "reduce_scatter", "collective_permute"):
             key = operation.opcode.replace("_", "-") + (" in a loop" if body is not None else "")
-            found[key] = found.get(key, 0) + sum(program.types[value].nbytes for value in operation.results)
+            made = sum(program.types[value].nbytes for value in operation.results)
+            found[key] = found.get(key, 0) + operation.int("bytes", made)
         for inner in operation.bodies:
             for key, nbytes in collectives_of(program, inner).items():
                 found[key] = found.get(key, 0) + nbytes

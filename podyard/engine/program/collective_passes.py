@@ -1,0 +1,204 @@
+"""What the TPU compiler does to the collectives of a program that was split: found in compiled programs.
+
+Sums that are added up are summed over devices once. A sum over all devices of which a part is wanted is on each.
+Gathers of one array are one where their readers are near (openxla/xla, schedule_aware_collective_ops_cse.cc).
+Values that only products in one pass read cross the links in bfloat16, as the products round them anyway. Sums over
+the same axes that do not wait for each other are one collective of several arrays: they get one `tuple` number.
+"""
+
+from __future__ import annotations
+
+from podyard.engine.program.ir import Body, HloOperation, Program, TensorType, outer_values, walk
+
+# How many operations apart the readers of a gathered array may be before it is gathered again.
+GATHER_REACH = 170
+_PRODUCTS = ("dot_general", "convolution")
+_MOVES = ("reshape", "transpose", "copy", "optimization_barrier")
+_SENT = ("all_gather", "all_reduce", "all_to_all", "collective_permute", "reduce_scatter")
+_SUMS = ("all_reduce", "reduce_scatter")
+
+
+def improve(program: Program) -> None:
+    bodies = [program.body, *(body for operation in walk(program.body) for body in operation.bodies)]
+    for body in bodies:
+        _sum_once(body)
+        _share_gathers(body)
+        for operation in body.operations:
+            if operation.opcode in ("all_gather", "reduce_scatter") and "given" not in operation.attributes:
+                _as_sum(program, operation)
+    readers: dict[int, list[HloOperation]] = {}
+    returned: set[int] = set()
+    for body in bodies:
+        returned.update(body.results)
+        for operation in body.operations:
+            for value in operation.operands:
+                readers.setdefault(value, []).append(operation)
+    for body in bodies:
+        _narrow(program, body, readers, returned)
+        _combine(program, body)
+
+
+def _sum_once(body: Body) -> None:
+    """sum(a) + sum(b) over the same devices is sum(a + b), where nothing else reads the sums."""
+    makers = {operation.results[0]: operation for operation in body.operations if operation.results}
+    reads: dict[int, int] = {}
+    for value in [*body.results, *(value for operation in body.operations for value in _reads(operation))]:
+        reads[value] = reads.get(value, 0) + 1
+    gone: set[int] = set()
+    operations: list[HloOperation] = []
+    for operation in body.operations:
+        operations.append(operation)
+        sums = [maker for value in operation.operands if (maker := makers.get(value)) is not None]
+        if operation.opcode != "add" or len(sums) != 2 or sums[0] is sums[1]:
+            continue
+        if any(one.opcode != "all_reduce" or "given" in one.attributes or reads[one.results[0]] != 1 for one in sums):
+            continue
+        left, right = sums
+        if left.attributes["axes"] != right.attributes["axes"]:
+            continue
+        # The first sum is made in place of the added value, behind it; its old value is the part of the result.
+        part, result = left.results[0], operation.results[0]
+        operation.operands = (left.operands[0], right.operands[0])
+        operation.results = (part,)
+        gone |= {id(left), id(right)}
+        whole = HloOperation("all_reduce", (part,), (result,), dict(left.attributes), where=left.where)
+        operations.append(whole)
+        makers[result], makers[part] = whole, operation
+    body.operations = [operation for operation in operations if id(operation) not in gone]
+
+
+def _reads(operation: HloOperation) -> list[int]:
+    return [*operation.operands, *(value for inner in operation.bodies for value in outer_values(inner))]
+
+
+def _share_gathers(body: Body) -> None:
+    gathers = [operation for operation in body.operations if operation.opcode == "all_gather"]
+    if not gathers:
+        return
+    users: dict[int, list[int]] = {}
+    for index, operation in enumerate(body.operations):
+        for value in _reads(operation):
+            users.setdefault(value, []).append(index)
+    heights = [0] * len(body.operations)
+    for index in range(len(body.operations) - 1, -1, -1):
+        height = 0
+        for value in body.operations[index].results:
+            for user in users.get(value, ()):
+                height = max(height, heights[user]) + 1
+        heights[index] = height
+    kept: dict[tuple[int, object], tuple[int, int]] = {}  # what is gathered: height of its last user, value
+    renamed: dict[int, int] = {}
+    operations: list[HloOperation] = []
+    for index, operation in enumerate(body.operations):
+        operation.operands = tuple(renamed.get(value, value) for value in operation.operands)
+        if operation.opcode == "all_gather" and "given" not in operation.attributes:
+            key, result = (operation.operands[0], str(operation.attributes)), operation.results[0]
+            lowest = min([heights[index], *(heights[user] for user in users.get(result, ()))])
+            earlier = kept.get(key)
+            if earlier is not None and earlier[0] <= heights[index] + GATHER_REACH:
+                renamed[result] = earlier[1]
+                kept[key] = (min(earlier[0], lowest), earlier[1])
+                continue
+            kept[key] = (lowest, result)
+        for inner in operation.bodies:
+            _rename(inner, renamed)
+        operations.append(operation)
+    body.operations = operations
+    body.results = [renamed.get(value, value) for value in body.results]
+
+
+def _rename(body: Body, renamed: dict[int, int]) -> None:
+    for operation in walk(body):
+        operation.operands = tuple(renamed.get(value, value) for value in operation.operands)
+    body.results = [renamed.get(value, value) for value in body.results]
+
+
+def _as_sum(program: Program, operation: HloOperation) -> None:
+    """Scattered sums over all devices are whole sums, of which each takes its part; so are gathers of rows of one
+    dimension, where each adds its part to zeros."""
+    axes, given, made = operation.attributes["axes"], operation.operands[0], operation.results[0]
+    if operation.opcode == "all_gather":
+        shape = [extent for extent in program.types[made].shape if extent > 1]
+        if len(shape) == 1:
+            operation.opcode = "all_reduce"
+    elif isinstance(axes, tuple) and len(axes) == len(program.mesh.sizes):
+        operation.opcode = "all_reduce"
+        operation.attributes = {**operation.attributes, "bytes": program.types[given].nbytes}
+
+
+def _narrow(program: Program, body: Body, readers: dict[int, list[HloOperation]], returned: set[int]) -> None:
+    operations: list[HloOperation] = []
+    for operation in body.operations:
+        if operation.opcode in _SENT and program.types[operation.results[0]].dtype == "f32":
+            chain = _only_products(operation.results[0], readers, returned)
+            if chain is not None and program.types[operation.operands[0]].dtype == "f32":
+                given = operation.operands[0]
+                program.types.append(_narrower(program.types[given]))
+                narrow = len(program.types) - 1
+                operations.append(HloOperation("convert", (given,), (narrow,), {}, where=operation.where))
+                operation.operands = (narrow,)
+                for value in chain:
+                    program.types[value] = _narrower(program.types[value])
+        operations.append(operation)
+    body.operations = operations
+
+
+def _narrower(type_: TensorType) -> TensorType:
+    return TensorType(type_.shape, "bf16")
+
+
+def _only_products(value: int, readers: dict[int, list[HloOperation]], returned: set[int]) -> list[int] | None:
+    """The value and what it is only moved into, if nothing but products in one pass (and narrower types) reads them."""
+    chain, place = [value], 0
+    while place < len(chain):
+        one = chain[place]
+        place += 1
+        if one in returned or not readers.get(one):
+            return None
+        for reader in readers[one]:
+            if reader.opcode in _MOVES or reader.opcode in ("all_gather", "all_to_all", "collective_permute"):
+                chain += [result for result in reader.results if result not in chain]
+            elif reader.opcode not in _PRODUCTS or reader.text("precision") not in ("", "DEFAULT"):
+                return None
+    return chain
+
+
+def _combine(program: Program, body: Body) -> None:
+    """Numbers the sums of a body; a sum joins the first one of its kind that it does not wait for."""
+    waits: dict[int, int] = {}
+    groups: list[tuple[tuple[object, ...], int]] = []  # kind, and the groups that it waits for, as bits
+    for operation in body.operations:
+        before = 0
+        read = (*operation.operands, *(v for inner in operation.bodies for v in outer_values(inner)))
+        for value in read:
+            before |= waits.get(value, 0)
+        if operation.opcode in _SUMS and "axes" in operation.attributes:
+            place = _join(program, operation, before, groups)
+            operation.attributes = {**operation.attributes, "tuple": place}
+            before |= 1 << place
+        if before:
+            waits.update(dict.fromkeys(operation.results, before))
+
+
+def _join(program: Program, operation: HloOperation, before: int, groups: list[tuple[tuple[object, ...], int]]) -> int:
+    attributes = operation.attributes
+    kind = (operation.opcode, attributes["axes"], program.types[operation.operands[0]].dtype, attributes.get("by"))
+    all_before = _closure(before, groups)
+    for place, (other, own) in enumerate(groups):
+        if other != kind or operation.opcode != "all_reduce" or all_before >> place & 1:
+            continue
+        if not _closure(own | before, groups) >> place & 1:
+            groups[place] = (kind, own | before)
+            return place
+    groups.append((kind, before))
+    return len(groups) - 1
+
+
+def _closure(bits: int, groups: list[tuple[tuple[object, ...], int]]) -> int:
+    """The groups that some groups wait for, and what those wait for."""
+    done, left = 0, bits
+    while left:
+        lowest = left & -left
+        done |= lowest
+        left = (left | groups[lowest.bit_length() - 1][1]) & ~done
+    return done

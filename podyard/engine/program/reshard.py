@@ -1,0 +1,97 @@
+"""How an array gets from one sharding to another: the collectives, in their order, that XLA's SPMD partitioner makes.
+
+Source: openxla/xla, xla/service/spmd/spmd_partitioner.cc (PartitionedHlo::ReshardNoCache): a permutation where the
+parts are as large, an all-to-all where axes change their dimension, slices where a part of a part is wanted, an
+all-gather for the rest.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Literal
+
+from podyard.engine.program.shardings import Axes, Mesh
+
+Dims = tuple[Axes, ...]
+StepKind = Literal["all_gather", "all_to_all", "collective_permute", "dynamic_slice"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Move:
+    """One step to `dims`; `axes`: along which devices exchange; `dimension` is gathered, or split by an all-to-all."""
+
+    kind: StepKind
+    dims: Dims
+    axes: Axes
+    dimension: int
+
+
+def moves(mesh: Mesh, start: Sequence[Axes], end: Sequence[Axes]) -> list[Move]:
+    now, wanted, found = list(start), tuple(end), list[Move]()
+
+    def step(kind: StepKind, axes: Axes, dimension: int, **changes: Axes) -> None:
+        for place, own in changes.items():
+            now[int(place[1:])] = own
+        found.append(Move(kind, tuple(now), axes, dimension))
+
+    if tuple(now) != wanted and all(mesh.extent(a) == mesh.extent(b) for a, b in zip(now, wanted, strict=True)):
+        return [Move("collective_permute", wanted, _differing(now, wanted), 0)]
+    odd = [place for place, (a, b) in enumerate(zip(now, wanted, strict=True)) if a != b]
+    if len(odd) == 1 and now[odd[0]] and set(now[odd[0]]).isdisjoint(wanted[odd[0]]):
+        place = odd[0]
+        has, axes = now[place], wanted[place]
+        more = mesh.extent(has) // max(1, mesh.extent(axes))
+        fill = has[: next((n for n in range(len(has)) if mesh.extent(has[:n]) == more), 0)]
+        if axes and fill and mesh.extent(has) == more * mesh.extent(axes):
+            step("collective_permute", (*has, *axes), place, **{f"d{place}": axes + fill})
+        less = mesh.extent(axes) // mesh.extent(has)
+        fill = axes[: next((n for n in range(len(axes)) if mesh.extent(axes[:n]) == less), 0)]
+        if axes and fill and mesh.extent(axes) == less * mesh.extent(has):
+            step("dynamic_slice", (), place, **{f"d{place}": has + fill})
+            step("collective_permute", (*has, *axes), place, **{f"d{place}": axes})
+            return found
+    _slice(now, wanted, step)
+    kept_axes = {axis for axes in wanted for axis in axes}
+    for dimension, axes in enumerate(wanted):  # what is split along nothing any more, and hinders
+        kept = _common(now[dimension], axes)
+        if (
+            len(kept) < len(now[dimension])
+            and kept_axes.isdisjoint(now[dimension][len(kept) :])
+            and len(axes) > len(kept)
+        ):
+            step("all_gather", now[dimension][len(kept) :], dimension, **{f"d{dimension}": kept})
+    for target, axes in enumerate(wanted):
+        extra = axes[len(now[target]) :]
+        if axes[: len(now[target])] != now[target] or not extra:
+            continue
+        for source, own in enumerate(now):
+            kept = own[: len(own) - len(extra)]
+            if source != target and own[len(kept) :] == extra and wanted[source][: len(kept)] == kept:
+                step("all_to_all", extra, target, **{f"d{source}": kept, f"d{target}": axes})
+                break
+    _slice(now, wanted, step)
+    for dimension, axes in enumerate(wanted):
+        kept = _common(now[dimension], axes)
+        if len(kept) < len(now[dimension]):
+            step("all_gather", now[dimension][len(kept) :], dimension, **{f"d{dimension}": kept})
+    _slice(now, wanted, step)
+    return found
+
+
+def _slice(now: list[Axes], wanted: Dims, step: object) -> None:
+    for dimension, axes in enumerate(wanted):
+        used = {axis for own in now for axis in own}
+        extra = axes[len(now[dimension]) :]
+        if extra and axes[: len(now[dimension])] == now[dimension] and used.isdisjoint(extra) and callable(step):
+            step("dynamic_slice", (), dimension, **{f"d{dimension}": axes})
+
+
+def _common(one: Axes, other: Axes) -> Axes:
+    length = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+    return one[:length]
+
+
+def _differing(now: Sequence[Axes], wanted: Sequence[Axes]) -> Axes:
+    axes = [axis for a, b in zip(now, wanted, strict=True) if a != b for axis in (*a, *b)]
+    return tuple(sorted(set(axes)))
