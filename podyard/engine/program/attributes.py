@@ -75,12 +75,15 @@ def normalise(
 
 def _scatter(given: dict[str, object], operands: Sequence[TensorType]) -> dict[str, object]:
     numbers = given.get("scatter_dimension_numbers")
-    if not isinstance(numbers, dict) or len(operands) != 3:
+    if not isinstance(numbers, dict):
         return {}
+    if len(operands) != 3:
+        return {"dimension_numbers": numbers}
     dims = {name: flat_ints(value) for name, value in numbers.items()}
     narrow = (*dims.get("inserted_window_dims", ()), *dims.get("input_batching_dims", ()))
     shapes = operands[0].shape, operands[2].shape
-    return {"sizes": scattered_window(*shapes, dims.get("update_window_dims", ()), narrow)}
+    sizes = scattered_window(*shapes, dims.get("update_window_dims", ()), narrow)
+    return {"sizes": sizes, "dimension_numbers": numbers}
 
 
 def scattered_window(

@@ -233,9 +233,7 @@ def _pairs(builder: _Builder, _: HloOperation) -> None:
 
 
 def _numbers_of(operation: HloOperation, *names: str) -> list[tuple[int, ...]]:
-    numbers = operation.attributes.get(
-        "dimension_numbers", operation.attributes.get("scatter_dimension_numbers", operation.attributes)
-    )
+    numbers = operation.attributes.get("dimension_numbers")
     return [flat_ints(numbers.get(name)) if isinstance(numbers, dict) else () for name in names]
 
 

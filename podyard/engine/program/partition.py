@@ -347,41 +347,19 @@ class _Partitioner:
     # --- loops and branches
 
     def _control(self, operation: HloOperation) -> None:
-        is_loop = operation.opcode == "while"
+        """Values that a loop carries lie alike in every turn; results of branches as what is behind them."""
+        is_loop, last = operation.opcode == "while", operation.bodies[-1]
         operands = list(operation.operands)
         if is_loop:
             for place, value in enumerate(operands):
-                operands[place] = self._bring(
-                    value,
-                    self._stacked(operation.bodies[-1].parameters[place], value),
-                    self.operations,
-                    operation.where,
-                )
-            for body in operation.bodies[:-1]:
-                for parameter, same in zip(body.parameters, operation.bodies[-1].parameters, strict=False):
-                    self._set_dims(parameter, self._dims(same))
-        bodies = []
-        for index, body in enumerate(operation.bodies):
-            is_condition = is_loop and index < len(operation.bodies) - 1
-            bodies.append(self._body(body, None if is_condition else self._wanted(operation, body)))
-        if is_loop:
-            for place, result in enumerate(operation.results):
-                self._set_dims(result, self._stacked(bodies[-1].results[place], result))
+                dims = self._dims(last.parameters[place])
+                operands[place] = self._bring(value, dims, self.operations, operation.where)
+                self._set_dims(operation.results[place], dims)
+                for body in operation.bodies[:-1]:
+                    self._set_dims(body.parameters[place], dims)
+        wanted = [self._dims(value) for value in operation.results]
+        bodies = [self._body(body, wanted if body is last or not is_loop else None) for body in operation.bodies]
         self.operations.append(dataclasses.replace(operation, operands=tuple(operands), bodies=tuple(bodies)))
-
-    def _wanted(self, operation: HloOperation, body: Body) -> list[Dims]:
-        """How the results of a body are to lie: as what they are in the next turn, or behind the branch."""
-        carried = operation.int("carried", len(operation.operands)) if operation.opcode == "while" else 0
-        wanted = []
-        for place, value in enumerate(body.results):
-            own = self._dims(body.parameters[place] if place < carried else operation.results[place])
-            wanted.append(own[len(own) - len(self.global_types[value].shape) :])
-        return wanted
-
-    def _stacked(self, inner: int, outer: int) -> Dims:
-        """The sharding of what is stacked (or cut) along leading dimensions, from one of its slices."""
-        own = self._dims(inner)
-        return ((),) * (len(self.global_types[outer].shape) - len(own)) + own
 
 
 def _is_remade(operation: HloOperation) -> bool:

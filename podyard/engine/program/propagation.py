@@ -145,18 +145,15 @@ class Propagation:
             self.dims[value] = list(sharding.dims)
 
     def _edges(self, operation: HloOperation) -> None:
-        """Values of a loop that stand for each other from turn to turn, stacks and slices; results of branches."""
+        """Values of a loop that stand for each other from turn to turn; results of branches."""
         operands, results, last = operation.operands, operation.results, operation.bodies[-1]
         if operation.opcode != "while":
             edges = [[result, *(body.results[n] for body in operation.bodies)] for n, result in enumerate(results)]
         else:
-            carried = operation.int("carried", len(operands))
             edges = [
                 [results[n], operands[n], *(body.parameters[n] for body in operation.bodies), last.results[n]]
-                for n in range(carried)
+                for n in range(len(operands))
             ]
-            edges += [[operands[n], last.parameters[n]] for n in range(carried, len(operands))]
-            edges += [[results[n], last.results[n]] for n in range(carried, len(results))]
         for values in edges:
             self._add(_Node(edge_rule([self._shape(value) for value in values]), values))
 

@@ -103,6 +103,7 @@ class ShardingNotes:
         own: dict[str, object] = {"given": True}
         if self.partitions > 1 and (found := _rows(pairs)):
             own["pairs"] = tuple(pair for pair in found if len(pair) == 2)
+            axes = self._reader.shifted_axes(found)
         return own if axes is None else {**own, "axes": axes}
 
 

@@ -241,6 +241,15 @@ class ShardingReader:
         is_same = len(offsets) == len(first) and wanted == {frozenset(b + o for o in offsets) for b in bases}
         return tuple(axes) if is_same else None
 
+    def shifted_axes(self, pairs: Sequence[Sequence[int]]) -> Axes:
+        """The axes along which a sender and its receiver differ."""
+        places = [(axis, self.mesh.stride(axis), size) for axis, size in enumerate(self.mesh.sizes)]
+        return tuple(
+            axis
+            for axis, stride, size in places
+            if any(source // stride % size != target // stride % size for source, target in pairs)
+        )
+
 
 def _numbers(text: str) -> list[int]:
     return [int(number) for number in text.split(",") if number.strip()]
