@@ -10,7 +10,6 @@ import argparse
 import dataclasses
 import functools
 import itertools
-import re
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -29,7 +28,6 @@ UNDECIDED = 0.05
 WORST = 12
 
 Sent = Counter[tuple[str, int]]
-_COLLECTIVE = re.compile(r"(?:(\d+) x )?([a-z-]+) .*?(?:groups? of (\d+)|$)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,12 +74,10 @@ class Case:
 
     @property
     def modelled_collectives(self) -> Sent:
-        """(kind, group size, 0 where it is not said) with counts, from the lines of the estimate."""
+        """(kind, group size, 0 of a permutation) with counts."""
         sent = Sent()
-        for line in () if self.estimate is None else self.estimate.collectives:
-            if match := _COLLECTIVE.match(line):
-                kind, size = match[2], int(match[3] or self.row.devices)
-                sent[kind, 0 if kind == "collective-permute" else size] += int(match[1] or 1)
+        for one in () if self.estimate is None else self.estimate.collective_ops:
+            sent[one.kind, 0 if one.kind == "collective-permute" else one.group_size] += one.count
         return sent
 
     @property

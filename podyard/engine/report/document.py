@@ -18,7 +18,7 @@ def document(report: Report) -> dict[str, Any]:
     plain = {
         _camel(field.name): getattr(estimate, field.name)
         for field in dataclasses.fields(estimate)
-        if field.name not in ("ops", "largest_buffers", "doubts")
+        if field.name not in ("ops", "largest_buffers", "doubts", "collective_ops")
     }
     return {
         "program": report.program,
@@ -27,6 +27,9 @@ def document(report: Report) -> dict[str, Any]:
         "device": report.device,
         **plain,
         "collectives": list(estimate.collectives),
+        "collectiveOps": [
+            {_camel(name): value for name, value in dataclasses.asdict(one).items()} for one in estimate.collective_ops
+        ],
         "unknownOps": list(estimate.unknown_ops),
         "boundSeconds": dict(report.bound_seconds),
         "exampleCount": report.example_count,
