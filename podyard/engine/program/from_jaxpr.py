@@ -67,18 +67,10 @@ _SPREADING = frozenset({
     "shift_left", "shift_right_logical", "shift_right_arithmetic", "select", "clamp", "compare", "next_after",
 })  # fmt: skip
 _COMPARISONS = {"eq": "EQ", "ne": "NE", "lt": "LT", "le": "LE", "gt": "GT", "ge": "GE", "lt_to": "LT", "le_to": "LE"}
-_REDUCTIONS = frozenset(
-    {
-        "reduce_sum",
-        "reduce_max",
-        "reduce_min",
-        "reduce_prod",
-        "reduce_and",
-        "reduce_or",
-        "reduce_xor",
-        "reduce",
-    }
-)
+_REDUCTIONS = frozenset({
+    "reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or",
+    "reduce_xor", "reduce",
+})  # fmt: skip
 _WINDOWS = frozenset({"reduce_window", "reduce_window_sum", "reduce_window_max", "reduce_window_min"})
 _KEY_VIEWS = frozenset({"random_wrap", "random_unwrap", "random_clone"})
 # Collectives of JAX by StableHLO's names; one that is started and waited for apart is the start.
