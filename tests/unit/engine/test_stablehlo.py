@@ -336,22 +336,6 @@ def test_donated_arguments_are_known_in_text_and_jaxpr() -> None:
     assert [program.donated for program in programs] == [{0: 0, 1: 1}, {0: 0, 1: 1}]
 
 
-def test_shardings_say_which_axis_is_split_over_how_many_devices() -> None:
-    text = (
-        "module @m attributes {mhlo.num_partitions = 4 : i32, mhlo.num_replicas = 1 : i32} {\n"
-        'sdy.mesh @grid = <["x"=4, "unused"=1]>\n'
-        'func.func public @main(%a: tensor<8x4xf32> {sdy.sharding = #sdy.sharding<@grid, [{"x"}, {}]>},'
-        " %b: tensor<4x8xf32> {sdy.sharding = #sdy.sharding<@grid, [{}, {?}]>},"
-        ' %c: tensor<4x8xf32> {sdy.sharding = #sdy.sharding<@grid, [{"unused"}, {"x", ?}]>}) -> tensor<4x8xf32> {\n'
-        "return %b : tensor<4x8xf32>\n}\n}"
-    )
-    program = parse_stablehlo(text)
-    assert [program.shardings[value].dims for value in range(3)] == [((0, 1), ()), ((), ()), ((), (0, 1))]
-    assert (program.partitions, program.shardings[2].open_dims) == (4, (False, True))
-    with pytest.raises(PodyardError, match="written for 4 devices, v5litepod-1 has 1"):
-        estimate_program(program, parse("v5litepod-1"))
-
-
 # --- bytes
 
 
