@@ -346,7 +346,7 @@ def size_for(family: str, accelerator_type: str, share: float) -> int:
     size = _FIRST_SIZE
     for _ in range(_ROUNDS):
         estimate = estimate_program(parse_stablehlo(text_of(family, size)), parse(accelerator_type))
-        found = estimate.peak_hbm_bytes / estimate.usable_hbm_bytes
+        found = estimate.needed_hbm_bytes / estimate.usable_hbm_bytes
         if abs(found / share - 1) < _NEAR:
             break
         size = _scaled(size, share / found)

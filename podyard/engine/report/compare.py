@@ -79,7 +79,7 @@ def _row(outcome: Outcome, first: Outcome, usages: Sequence[str]) -> tuple[str, 
         reason = outcome.error.message if outcome.error is not None else ""
         return (outcome.accelerator_type, *[NOTHING] * (7 + len(usages)), reason)
     estimate, against, costs = report.estimate, ratio(outcome, first), _step_costs(outcome)
-    epoch, joules, peak = report.epoch_seconds, report.slice_joules, bytes_text(estimate.peak_hbm_bytes)
+    epoch, joules, peak = report.epoch_seconds, report.slice_joules, bytes_text(estimate.needed_hbm_bytes)
     return (
         outcome.accelerator_type,
         report.step_text,

@@ -128,7 +128,7 @@ def busy_shares(own: Sequence[Span], end: float) -> list[float]:
 def memory_bar(report: Report) -> str:
     """Arguments and the rest of the peak, against what a program can use."""
     estimate = report.estimate
-    peak, usable = estimate.peak_hbm_bytes, estimate.usable_hbm_bytes
+    peak, usable = estimate.needed_hbm_bytes, estimate.usable_hbm_bytes
     arguments = min(estimate.argument_bytes, peak)
     whole = max(peak, usable, 1)
     inner = _WIDTH - 2 * 6

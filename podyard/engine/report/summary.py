@@ -129,7 +129,7 @@ class Report:
     def verdict(self) -> str:
         """`fits (3.1 of 15.5 GiB)`. A compiler may refuse what a count of the arrays would let pass."""
         estimate = self.estimate
-        if not estimate.fits and estimate.peak_hbm_bytes <= estimate.usable_hbm_bytes:
+        if not estimate.fits and estimate.needed_hbm_bytes <= estimate.usable_hbm_bytes:
             return "does not fit, says the compiler"
         said = "fits" if estimate.fits else "does not fit"
         if estimate.is_memory_lower_bound:
@@ -188,7 +188,7 @@ def reasons_text(estimate: Estimate) -> str:
 
 def memory_pair(estimate: Estimate) -> str:
     """`3.1 of 15.5 GiB`, in the unit of what is usable; what would round to 0.0 has a separate unit."""
-    peak, usable = estimate.peak_hbm_bytes, estimate.usable_hbm_bytes
+    peak, usable = estimate.needed_hbm_bytes, estimate.usable_hbm_bytes
     short = f"{peak / GIB:.1f}" if peak >= GIB / 10 else bytes_text(peak)
     return f"{short} of {usable / GIB:.1f} GiB"
 

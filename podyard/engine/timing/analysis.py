@@ -154,7 +154,8 @@ class _Analysis:
             argument_bytes=need.argument_bytes,
             result_bytes=need.result_bytes,
             temporary_bytes=need.temporary_bytes,
-            peak_hbm_bytes=need.peak_bytes,
+            peak_hbm_bytes=need.peak_bytes + need.on_chip_bytes,
+            on_chip_bytes=need.on_chip_bytes,
             usable_hbm_bytes=costs.hbm_usable_bytes,
             fits=not verdict,
             memory_text=verdict,
@@ -319,15 +320,15 @@ class _Analysis:
         self._run(fused, pricer, count)
         return fused, pricer
 
-    def _peak_inside(self, kernel: Kernel) -> int:
-        """Temporaries that the bodies of a loop or a conditional hold at most."""
+    def _peak_inside(self, kernel: Kernel, on_chip: bool) -> int:
+        """Temporaries that the bodies of a loop or a conditional hold at most; `on_chip`: there, too."""
         if kernel.kind != "control" or kernel.anchor is None:
             return 0
         peak = 0
         for body in kernel.anchor.bodies:
             fused = fuse(self.program, body, self.costs.tiling)
             pricer = Pricer(self.program, body, fused, self.costs)
-            peak = max(peak, temporaries(body, fused, pricer, self._peak_inside, self.costs)[0])
+            peak = max(peak, temporaries(body, fused, pricer, self._peak_inside, self.costs, on_chip=on_chip)[0])
         return peak
 
     def _add_collective(self, name: str, nbytes: int, seconds: float) -> None:

@@ -67,6 +67,8 @@ class Estimate:
     `hbm_bytes`: no run can be shorter. `modelled_seconds` and `ops` are of a run: with all of that.
     The host starts the next step while the devices run one: `overhead_seconds` are what it takes longer than they do.
     With `host_loop` it waits for every step, and all that it takes counts.
+    `peak_hbm_bytes` is what the compiler calls `peak_memory_in_bytes`: from v4 on it counts `on_chip_bytes`, too, which
+    are arrays and copies of arrays in the chip's own memory. `fits` judges the rest.
     `bound` names what most of the step waits for. `unknown_ops` were priced by their bytes only.
     `doubts`: what is not modelled; with any, times are lower bounds.
     `energy_joules` are one device's; None where the generation's power is not published.
@@ -106,6 +108,13 @@ class Estimate:
     host_loop: bool = False
     doubts: tuple[Doubt, ...] = ()
     collective_ops: tuple[CollectiveEstimate, ...] = ()
+    # Of the peak, what is in the chip's own memory (from v4 on): it takes no HBM.
+    on_chip_bytes: int = 0
+
+    @property
+    def needed_hbm_bytes(self) -> int:
+        """What has to fit into `usable_hbm_bytes`."""
+        return self.peak_hbm_bytes - self.on_chip_bytes
 
     @property
     def device_seconds(self) -> float:

@@ -6,10 +6,11 @@ A temporary lives from the kernel that makes it to the last one that reads it. F
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from podyard.engine.program.ir import Body, HloOperation, Program, TensorType, walk
 from podyard.engine.timing.estimate import BufferEstimate
@@ -32,24 +33,30 @@ _HANDING_ON = frozenset({
 _MATRIX_UNITS_OF_A_CORE = 4
 # What a concatenation takes without its being computed before.
 _ONLY_MOVED = frozenset({*REORDERING, *LEAVES, "slice", "dynamic_slice", "broadcast_in_dim"})
+# Of a program with so much in HBM that the chip's own memory is less than this share of it, that is not counted.
+_WORTH_A_LOOK = 0.01
 # Short of memory means: above this share of it (an option of the compiler's).
 _SHORT_OF_MEMORY = 0.95
 # Kinds of kernels that the compiler runs again rather than keep their results.
 _REPEATABLE = frozenset({"matrix", "window", "reduce", "loop", "copy"})
 # `... total memory required for HLO temporaries (8.58G) exceeds available HBM (7.48G)`: arguments and results included.
 _NAMED_TOTAL = re.compile(r"total memory required for [^(]*\(([\d.]+)([KMGT]?)\)")
+_NOBODY = Step((), (), 0, False)
+InnerPeak = Callable[[Kernel, bool], int]
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MemoryNeed:
-    """Bytes of one device. `largest`: what takes most of it at the peak."""
+    """Bytes of one device. `largest`: what takes most of it at the peak. `on_chip_bytes`: by how much more there is at
+    one time in HBM and on the chip together than in HBM alone."""
 
     argument_bytes: int
     result_bytes: int
     temporary_bytes: int
     donated_bytes: int
     largest: tuple[BufferEstimate, ...]
+    on_chip_bytes: int = 0
 
     @property
     def peak_bytes(self) -> int:
@@ -57,9 +64,9 @@ class MemoryNeed:
 
 
 def memory_need(
-    program: Program, body: Body, fused: Fused, pricer: Pricer, inner_peak: Callable[[Kernel], int], costs: CostModel
+    program: Program, body: Body, fused: Fused, pricer: Pricer, inner_peak: InnerPeak, costs: CostModel
 ) -> MemoryNeed:
-    """`inner_peak` gives the temporaries that the bodies of a loop need while it runs."""
+    """`inner_peak` gives the temporaries that the bodies of a loop need while it runs: in HBM, or also on the chip."""
     arguments = {value: nbytes_in_memory(program.types[value], costs.tiling) for value in body.parameters}
     results = [nbytes_in_memory(program.types[value], costs.tiling) for value in body.results]
     donated = sum(
@@ -80,20 +87,28 @@ def memory_need(
     ]
     buffers += [BufferEstimate(name, "temporary", nbytes) for name, nbytes in held]
     buffers.sort(key=lambda buffer: -buffer.nbytes)
-    return MemoryNeed(sum(arguments.values()), sum(results), peak, donated, tuple(buffers[:LARGEST_BUFFERS]))
+    in_memory = sum(arguments.values()) + sum(results) + peak
+    on_chip = 0
+    if 0 < costs.prefetch_bytes > _WORTH_A_LOOK * in_memory:
+        on_chip = temporaries(body, fused, pricer, inner_peak, costs, on_chip=True)[0] - peak
+    need = MemoryNeed(sum(arguments.values()), sum(results), peak, donated, tuple(buffers[:LARGEST_BUFFERS]))
+    return dataclasses.replace(need, on_chip_bytes=max(0, on_chip))
 
 
 def temporaries(
     body: Body,
     fused: Fused,
     pricer: Pricer,
-    inner_peak: Callable[[Kernel], int],
+    inner_peak: InnerPeak,
     costs: CostModel,
     room_bytes: float = math.inf,
+    *,
+    on_chip: bool = False,
 ) -> tuple[int, list[tuple[str, int]]]:
     """(bytes at the peak, (name, bytes) of what is held then). Of two orders that the compiler weighs against each
     other the one with the lower peak; where memory is short, kernels run again so that results need not be kept, and
-    where it still is more than `room_bytes`, results of the program lie where they are made from."""
+    where it still is more than `room_bytes`, results of the program lie where they are made from. `on_chip`: with what
+    is on the chip, too."""
     is_whole = body is pricer.program.body
     results = {pricer.resolve(value) for value in body.results}
     donated = {pricer.resolve(body.results[index]) for index in pricer.program.donated.values()} if is_whole else set()
@@ -114,7 +129,7 @@ def temporaries(
         if kernel.outputs and not made and not kernel.updates:
             continue
         for value in made:
-            if value not in outside and not pricer.is_near(value):
+            if value not in outside and (on_chip or not pricer.is_near(value)):
                 in_full = pricer.program.types[value] if value in instead.kept else pricer.type_of(value)
                 types[value] = _narrow(in_full, value in narrow and value not in instead.kept)
                 if in_full.dtype == "pred" and kernel.anchor is not None and kernel.anchor.opcode == "convolution":
@@ -123,8 +138,9 @@ def temporaries(
                     types[~value] = TensorType(in_full.shape, "f32")
                     sizes[~value] = nbytes_in_memory(types[~value], costs.tiling)
                 sizes[value] = nbytes_in_memory(types[value], costs.tiling)
-        extra = inner_peak(kernel) + sum(_between_bytes(kernel, fused, pricer))
+        extra = inner_peak(kernel, on_chip) + sum(_between_bytes(kernel, fused, pricer))
         extra += sum(instead.unpacked.get(value, 0) for value in kernel.inputs)
+        extra += _beside(kernel, pricer, on_chip)
         inside = _Inside(kernel, views, pricer)
         before = {value: own for value, own in inside.writes_before().items() if value not in sizes}
         if before:
@@ -140,7 +156,12 @@ def temporaries(
             nbytes_in_memory(pricer.type_of(value), costs.tiling) for value in own_place.intersection(made)
         }
         over = [value for value in read if kernel.kind == "loop" and sizes.get(value) in results_bytes]
-        steps.append(Step(tuple(read), tuple(made), extra, is_repeatable, tuple(over[:1])))
+        is_fetched = kernel.kind in _REPEATABLE and not kernel.updates
+        steps.append(Step(tuple(read), tuple(made), extra, is_repeatable, tuple(over[:1]), is_fetched))
+    if on_chip and is_whole:
+        anchors = [kernel.anchor for kernel in fused.kernels]
+        is_product = len(anchors) == 1 and anchors[0] is not None and anchors[0].opcode == "dot_general"
+        steps = list(_with_copies(steps, outside, pricer, is_product=is_product))
     schedule = min(
         MemorySchedule(steps, sizes), MemorySchedule(freeing_first(steps, sizes), sizes), key=lambda one: one.peak
     )
@@ -154,6 +175,45 @@ def temporaries(
         schedule = schedule.without_overwritten()
         nbytes = schedule.packed_bytes()
     return nbytes, [(str(types[originals[value]]), schedule.sizes[value]) for value in schedule.values_at_peak]
+
+
+def _beside(kernel: Kernel, pricer: Pricer, on_chip: bool) -> int:
+    """Bytes of copies of operands that a kernel works on: numbers to sort have a second place in memory; on the chip
+    are a table that fits, while its rows are looked up, and the numbers to sort once more."""
+    anchor, room = kernel.anchor, pricer.costs.prefetch_bytes
+    if anchor is None or anchor.opcode not in ("sort", "gather"):
+        return 0
+    sizes = [nbytes_in_memory(pricer.type_of(pricer.resolve(one)), pricer.costs.tiling) for one in anchor.operands]
+    if anchor.opcode == "sort":
+        return sum(sizes) * (2 if on_chip and sum(sizes) <= room else 1)
+    return sizes[0] if on_chip and sizes[0] <= room else 0
+
+
+def _with_copies(
+    steps: Sequence[Step], outside: Collection[int], pricer: Pricer, *, is_product: bool
+) -> Iterator[Step]:
+    """Each step with the copies on the chip of what lies in memory: what it and the next one read, fetched while the
+    step before runs, and what it and the one before write, on its way out. The first one has nobody before it; of a
+    program that is one matrix product (`is_product`) one operand is there when it starts."""
+    room = pricer.costs.prefetch_bytes
+    ours = [step if step.is_fetched else _NOBODY for step in steps]
+    sizes = {
+        value: nbytes_in_memory(pricer.type_of(value), pricer.costs.tiling)
+        for step in ours
+        for value in (*step.reads, *step.makes)
+        if value in outside
+    }
+    if len(steps) == 1:
+        largest = max((sizes.get(value, 0) for value in steps[0].reads), default=0)
+        yield dataclasses.replace(steps[0], extra=steps[0].extra + (largest if is_product and largest <= room else 0))
+        return
+    for step, before, own, after in zip(steps, [_NOBODY, *ours], ours, [*ours[1:], _NOBODY], strict=False):
+        wanted = (before.makes, own.makes, after.reads, own.reads if before.reads else ())
+        copied = 0
+        for value in dict.fromkeys(itertools.chain.from_iterable(wanted)):
+            if copied + sizes.get(value, 0) <= room:
+                copied += sizes.get(value, 0)
+        yield dataclasses.replace(step, extra=step.extra + copied)
 
 
 class _SeenThrough(dict[int, tuple[int, ...]]):

@@ -28,6 +28,7 @@ class Step:
     extra: int
     is_repeatable: bool
     over: tuple[int, ...] = ()
+    is_fetched: bool = False
 
 
 class MemorySchedule:

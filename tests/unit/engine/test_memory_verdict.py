@@ -78,7 +78,7 @@ class Verdict:
 
     def __str__(self) -> str:
         verdict = "fits" if self.fits else "does not fit"
-        ours, theirs = self.estimate().peak_hbm_bytes / _GIB, self.total_bytes / _GIB
+        ours, theirs = self.estimate().needed_hbm_bytes / _GIB, self.total_bytes / _GIB
         return (
             f"{'judged' if self.is_judged else 'seen  '} {self.family:24} {self.size:>9} {self.type:12} {verdict:12} "
             f"compiler {theirs:6.2f}G ({self.share:5.0%} of the memory)  model {ours:6.2f}G ({ours / theirs - 1:+.0%})"
@@ -114,7 +114,7 @@ def test_the_verdict_is_the_compilers_outside_three_per_cent_of_the_limit_but_fo
     for name, part in (("seen", False), ("judged", True)):
         own = [one for one in decided if one.is_judged == part]
         wrong = sum(one.is_missed for one in own)
-        errors = [abs(one.estimate().peak_hbm_bytes / one.total_bytes - 1) for one in own]
+        errors = [abs(one.estimate().needed_hbm_bytes / one.total_bytes - 1) for one in own]
         near = sum(error <= _UNDECIDED for error in errors) / len(errors)
         print(f"{name}: {len(own)} programs, {wrong} wrong verdicts, {near:.0%} of the totals within 3 per cent")
         assert statistics.median(errors) <= _UNDECIDED
@@ -128,7 +128,7 @@ def test_what_does_not_fit_is_said_with_its_bytes() -> None:
     for one in recorded():
         estimate = one.estimate()
         assert bool(estimate.memory_text) != estimate.fits
-        assert estimate.fits == (estimate.peak_hbm_bytes <= estimate.usable_hbm_bytes)
+        assert estimate.fits == (estimate.needed_hbm_bytes <= estimate.usable_hbm_bytes)
         if not one.fits:
             assert named_total_bytes(one.out_of_memory_text) == one.total_bytes
 
