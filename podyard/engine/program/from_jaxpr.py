@@ -143,13 +143,14 @@ class _Reader:
         given = zip(jaxpr.eqns[0].invars, jaxpr.eqns[0].params.get("donated_invars", ()), strict=False)
         offered = {id(variable) for variable, is_donated in given if is_donated}
         donated: dict[int, int] = {}
+        free: dict[TensorType, list[int]] = {}
+        for index in reversed(range(len(results))):
+            free.setdefault(self.types[results[index]], []).append(index)
         for variable, value in zip(jaxpr.invars, parameters, strict=True):
             if id(variable) not in offered or value not in read:
                 continue
-            free = (index for index in range(len(results)) if index not in donated.values())
-            place = next((index for index in free if self.types[results[index]] == self.types[value]), None)
-            if place is not None:
-                donated[value] = place
+            if places := free.get(self.types[value]):
+                donated[value] = places.pop()
         return donated
 
     # --- values

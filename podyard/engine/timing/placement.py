@@ -330,11 +330,12 @@ class Placement:
 
     def _can_wait(self, kernel: Kernel, operation: HloOperation) -> bool:
         """Whether nothing but `operation` reads what the kernel makes."""
-        inside = {id(own) for own in [*kernel.operations, *kernel.reductions, operation]}
-        flow = [value for value, home in self.home.items() if home == kernel.index]
-        return kernel.kind == "matrix" and all(
-            id(user) in inside for value in flow for user in self.users.get(value, ())
-        )
+        if kernel.kind != "matrix" or kernel.anchor is None:
+            return False
+        own = [*kernel.operations, *kernel.reductions]
+        inside = {id(one) for one in [*own, operation]}
+        flow = (value for one in [kernel.anchor, *own] for value in one.results if self.home.get(value) == kernel.index)
+        return all(id(user) in inside for value in flow for user in self.users.get(value, ()))
 
     def _is_one_hot(self, operation: HloOperation) -> bool:
         """One number put into every row of a constant: a comparison with the column's number does it."""
