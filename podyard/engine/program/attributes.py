@@ -33,10 +33,16 @@ _RENAMED = {
     "reduce_scatter": {"scatter_dimension": "dim"},
     "dynamic_slice": {"sizes": "sizes", "slice_sizes": "sizes"},
     "gather": {"slice_sizes": "sizes"},
-    "pad": {"low": "low", "edge_padding_low": "low", "high": "high", "edge_padding_high": "high"},
+    "pad": {
+        "low": "low",
+        "edge_padding_low": "low",
+        "high": "high",
+        "edge_padding_high": "high",
+        "interior_padding": "interior",
+    },
 }
 
-_LISTS = frozenset({"dims", "sizes", "low", "high", "padding", "window", "strides"})
+_LISTS = frozenset({"dims", "sizes", "low", "high", "interior", "padding", "window", "strides"})
 
 
 def normalise(

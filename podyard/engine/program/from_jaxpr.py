@@ -52,7 +52,7 @@ _RENAMED = {
     "bitcast_convert_type": "bitcast_convert",
     "squeeze": "reshape", "rev": "reverse", "copy": "get_tuple_element", "real": "real", "imag": "imag",
     "population_count": "popcnt",
-    "nextafter": "next_after", "reduce_precision": "reduce_precision", "concatenate": "concatenate", "pad": "pad",
+    "nextafter": "next_after", "reduce_precision": "reduce_precision", "concatenate": "concatenate",
     "dynamic_slice": "dynamic_slice", "dynamic_update_slice": "dynamic_update_slice",
     "empty2": "constant", "axis_index": "partition_id",
     "sort": "sort", "top_k": "top_k", "cholesky": "cholesky", "triangular_solve": "triangular_solve", "fft": "fft",
@@ -472,10 +472,16 @@ def _cut(eqn: JaxprEqn) -> tuple[str, dict[str, object]]:
     return "slice", {"starts": starts, "limits": limits, "strides": tuple(eqn.params["strides"] or (1,) * len(starts))}
 
 
+def _pad(eqn: JaxprEqn) -> tuple[str, dict[str, object]]:
+    sides = zip(*eqn.params["padding_config"], strict=True)
+    return "pad", dict(zip(("low", "high", "interior"), sides, strict=False))
+
+
 _ATTRIBUTES: dict[str, Callable[[JaxprEqn], tuple[str, dict[str, object]]]] = {
     "dot_general": _dot,
     "conv_general_dilated": _convolution,
     "slice": _cut,
+    "pad": _pad,
     "broadcast_in_dim": lambda eqn: ("broadcast_in_dim", {"dims": tuple(eqn.params["broadcast_dimensions"])}),
     "transpose": lambda eqn: ("transpose", {"dims": tuple(eqn.params["permutation"])}),
     "concatenate": lambda eqn: ("concatenate", {"dim": eqn.params["dimension"]}),

@@ -7,7 +7,6 @@ the last gradient, so that nothing is left to hide them behind + what the host t
 from __future__ import annotations
 
 import dataclasses
-import math
 
 from podyard.base.errors import invalid
 from podyard.engine.program.doubts import Doubt, bytes_only, merge, unknown_turns
@@ -255,7 +254,8 @@ class _Analysis:
         moved = 0.0
         for value in kernel.inputs:
             if not pricer.is_near(value):
-                moved += min(nbytes_in_memory(pricer.type_of(value), tiling), touched.read.get(value, math.inf))
+                part = touched.read.get(value)
+                moved += nbytes_in_memory(pricer.type_of(value), tiling) if part is None else part
         for value in kernel.outputs:
             if not pricer.is_near(value):
                 moved += nbytes_in_memory(touched.written.get(value) or pricer.type_of(value), tiling)

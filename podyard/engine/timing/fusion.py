@@ -184,8 +184,17 @@ class _Fusion(Placement):
         needed = list(self.body.results)
         for kernel in self.kernels:
             if kernel.kind in UNFUSED and kernel.anchor is not None:
-                needed += kernel.anchor.operands
+                is_lookup = kernel.anchor.opcode in ("gather", "scatter")
+                needed += map(self._unspread, kernel.anchor.operands) if is_lookup else kernel.anchor.operands
         return list(dict.fromkeys(needed))
+
+    def _unspread(self, value: int) -> int:
+        """Of places to look up, as many numbers in one axis where they are those."""
+        made = self.floating.get(self.resolve(value))
+        if made is None or made.opcode not in ("reshape", "broadcast_in_dim") or not made.operands:
+            return value
+        source = self.program.types[made.operands[0]]
+        return made.operands[0] if source.size == self.program.types[value].size and len(source.shape) == 1 else value
 
     def _connect(self) -> None:
         """Inputs and outputs of every kernel, and the floating work done in it."""

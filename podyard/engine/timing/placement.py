@@ -26,8 +26,12 @@ from podyard.engine.timing.graph import (
     KernelKind,
 )
 from podyard.engine.timing.layout import LANES, compact_layout
-from podyard.engine.timing.touched import UPDATES, is_one_slice
+from podyard.engine.timing.touched import UPDATES, is_one_slice, row_count
 from podyard.hardware.cost_model import Tiling
+
+# From this many rows on their largest are looked for along lanes' rows (top_k).
+_ROWS_TO_TURN = 64
+_CHUNK_OF_PLACES = 1024
 
 
 class Placement:
@@ -116,8 +120,10 @@ class Placement:
             self._enter(operation)
         elif opcode == "transpose" and self._turns(operation):
             self._turn(operation)
-        elif opcode == "sort":
+        elif opcode in ("sort", "top_k"):
             self._sort(operation)
+        elif (opcode == "slice" and any(step > 1 for step in operation.ints("strides"))) or opcode == "pad":
+            self._spaced(operation)
         elif opcode == "scatter" and self._is_one_hot(operation):
             self._elementwise(operation)
         elif opcode == "dynamic_update_slice" or (opcode == "scatter" and operation.ints("sizes")):
@@ -125,6 +131,8 @@ class Placement:
         elif opcode == "gather" and is_one_slice(self.program, operation):
             self._elementwise(operation)
         elif opcode in OPAQUE:
+            if opcode == "gather":
+                self._fill_up(operation)
             self._start("opaque", operation, in_flow=False)
         elif opcode == "reshape" and self._changes_last_axis(operation):
             self._reshape(operation)
@@ -175,17 +183,37 @@ class Placement:
         self._elementwise(operation)
 
     def _sort(self, operation: HloOperation) -> None:
-        """Sorted together with the numbers of their places; across lanes only where there are few rows."""
-        type_ = self.program.types[operation.operands[0]]
+        """Sorted together with the numbers of their places; across lanes only where there are few rows. From v4 on
+        those numbers never leave the chip."""
+        type_, is_sort = self.program.types[operation.operands[0]], operation.opcode == "sort"
         if type_.shape:
-            axis = operation.int("dim")
-            across = compact_layout(type_, self.tiling).lane_axis == axis and type_.size >= LANES * type_.shape[axis]
-            if across:
-                for _ in range(2):
+            axis = operation.int("dim", len(type_.shape) - 1)
+            rows = type_.size // max(1, type_.shape[axis])
+            across = compact_layout(type_, self.tiling).lane_axis == axis
+            if across and rows >= (LANES if is_sort else _ROWS_TO_TURN):
+                read = [value for value in self._operands(operation) if not self._is_constant(value)]
+                used = [value for value in operation.results if self.users.get(value) or value in self.body.results]
+                for value in [*read, *used] if is_sort else read:
                     copy = self._start("copy", None)
-                    copy.moved, copy.turned = type_, True
-            self._start("loop", None).moved = TensorType(type_.shape, "s32")
+                    copy.moved, copy.turned = self.program.types[value], True
+            if is_sort and self.tiling.min_sublanes > 1:
+                self._start("loop", None).moved = TensorType(type_.shape, "s32")
         self._start("opaque", operation, in_flow=False)
+
+    def _spaced(self, operation: HloOperation) -> None:
+        """Every second number, or zeros in between, are kernels of their own, to which the compiler gives no cycles;
+        what a border is put around is in memory."""
+        value = self.resolve(operation.operands[0])
+        inside = operation.opcode == "slice" or any(operation.ints("interior"))
+        large = self.program.types[operation.results[0]].size >= SMALL_SIZE
+        if inside and large:
+            self._start("opaque", operation, in_flow=False)
+            return
+        if large and value in self.floating and value not in self.materialised and self._computes(value):
+            kernel = self._start("loop", None)
+            self.order[kernel.index] = self.after[value] + JUST_AFTER
+            self._materialise(value, kernel)
+        self._elementwise(operation)
 
     # --- arrays that are written in part
 
@@ -214,6 +242,12 @@ class Placement:
             self.home[operation.results[0]] = kernel.index
             self.updated.add(operation.results[0])
         kernel.updates.append(operation)
+
+    def _fill_up(self, operation: HloOperation) -> None:
+        """Places to look up come in whole chunks: others are added by a kernel of its own."""
+        count = row_count(self.program, operation) if operation.ints("sizes") else 0
+        if count % _CHUNK_OF_PLACES:
+            self._start("loop", None).laid_out = TensorType((-(-count // _CHUNK_OF_PLACES) * _CHUNK_OF_PLACES,), "s32")
 
     def _writer(self, part: int, ready: float) -> Kernel:
         """The kernel that makes `part` and can write it at once, or one for just that."""

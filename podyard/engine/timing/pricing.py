@@ -50,6 +50,8 @@ _TAP_CYCLES = 2.4
 # Longer windows are running sums; those take this many passes over the array.
 _WINDOW_OF_POOLING = 32
 _PASSES_OF_RUNNING_SUM = 6
+# Where the numbers stay on the chip between them.
+_NEAR_PASSES_OF_RUNNING_SUM = 3
 
 
 class Pricer:
@@ -146,7 +148,7 @@ class Pricer:
         if kernel is None:
             return sum(tile_bytes(self.type_of(value), self.costs) for value in values)
         parts = self.touched(kernel).read
-        return sum(min(tile_bytes(self.type_of(value), self.costs), parts.get(value, math.inf)) for value in values)
+        return sum(parts[one] if one in parts else tile_bytes(self.type_of(one), self.costs) for one in values)
 
     def touched(self, kernel: Kernel) -> Touched:
         if kernel.index not in self._touched:
@@ -164,7 +166,8 @@ class Pricer:
     def _vector(self, kernel: Kernel) -> KernelPrice:
         passes = self._passes(kernel)
         read, written = self.read_bytes(kernel.inputs, kernel), self.written_bytes(kernel)
-        return vector_price(passes * read, passes * written, self.vpu_cycles(kernel), self.costs)
+        price = vector_price(passes * read, passes * written, self.vpu_cycles(kernel), self.costs)
+        return dataclasses.replace(price, cycles=price.cycles + (passes - 1) * self.costs.vector_kernel_cycles)
 
     def _passes(self, kernel: Kernel) -> int:
         """A running sum (a window as long as its axis) is done in several passes."""
@@ -174,7 +177,8 @@ class Pricer:
         running = any(
             extent > _WINDOW_OF_POOLING and extent == axis for extent, axis in zip(window, shape, strict=False)
         )
-        return _PASSES_OF_RUNNING_SUM if running else 1
+        near = math.isfinite(self.costs.near_bytes_per_cycle)
+        return (_NEAR_PASSES_OF_RUNNING_SUM if near else _PASSES_OF_RUNNING_SUM) if running else 1
 
     # --- matrix products
 

@@ -66,6 +66,6 @@ def _part(program: Program, operation: HloOperation, costs: CostModel) -> float 
     if opcode in SLICING or (opcode == "gather" and is_one_slice(program, operation)):
         return tile_bytes(program.types[operation.results[0]], costs)
     if opcode in ("gather", "scatter") and operation.ints("sizes"):
-        rows = row_count(program, operation)
-        return rows * part_bytes(program.types[operation.operands[0]], operation.ints("sizes"), costs.tiling)
+        source, rows = program.types[operation.operands[0]], row_count(program, operation)
+        return min(tile_bytes(source, costs), rows * part_bytes(source, operation.ints("sizes"), costs.tiling))
     return 0.0 if opcode == "dynamic_update_slice" else None
