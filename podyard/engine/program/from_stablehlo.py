@@ -78,7 +78,7 @@ class _Module(Outside):
         name = "main" if "main" in self.functions else self.public[0]
         main = self.functions[name]
         scope = Scope()
-        parameters, donated = list[int](), dict[int, int]()
+        parameters, donated, donors = list[int](), dict[int, int](), set[int]()
         self.partitions = self._notes.check_meshes()
         for place, (own_name, type_, attributes) in enumerate(main.parameters):
             value = self._new_value(type_)
@@ -87,6 +87,8 @@ class _Module(Outside):
             aliased = attributes.get("tf.aliasing_output")
             if isinstance(aliased, int):
                 donated[value] = aliased
+            if attributes.get("jax.buffer_donor") == "true":
+                donors.add(value)
             sharding = self._notes.of_argument(attributes, f"argument {place}", len(type_.shape))
             if sharding is not None:
                 self._shardings[value] = sharding
@@ -99,7 +101,9 @@ class _Module(Outside):
         }
         doubts = [*self._notes.doubts, *self._replication_doubts()]
         body = chosen_branches(body)
-        return Program(body, self._types, self.partitions, self._notes.mesh, self._shardings, results, donated, doubts)
+        return Program(
+            body, self._types, self.partitions, self._notes.mesh, self._shardings, results, donated, donors, doubts
+        )
 
     def _replication_doubts(self) -> list[Doubt]:
         if self.replicas == 1:

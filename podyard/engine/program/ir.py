@@ -91,11 +91,24 @@ class Program:
     result_shardings: dict[int, Sharding] = dataclasses.field(default_factory=dict)
     # Arguments whose memory a result takes over: value -> index of the result.
     donated: dict[int, int] = dataclasses.field(default_factory=dict)
+    # Arguments whose memory any result of their size may take over.
+    donors: set[int] = dataclasses.field(default_factory=set)
     doubts: list[Doubt] = dataclasses.field(default_factory=list)
     _producers: dict[int, HloOperation] | None = dataclasses.field(default=None, init=False, repr=False, compare=False)
 
     def type_of(self, value: int) -> TensorType:
         return self.types[value]
+
+    def give_away(self) -> None:
+        """Gives each donor's memory to the first free result of its type. Of one device's program."""
+        taken = set(self.donated.values())
+        free: dict[TensorType, list[int]] = {}
+        for place in reversed(range(len(self.body.results))):
+            if place not in taken:
+                free.setdefault(self.types[self.body.results[place]], []).append(place)
+        for value in self.body.parameters:
+            if value in self.donors and value not in self.donated and free.get(self.types[value]):
+                self.donated[value] = free[self.types[value]].pop()
 
     def producer(self, value: int) -> HloOperation | None:
         """What makes a value, in whatever body; None for parameters. Of a program that is complete."""

@@ -27,8 +27,11 @@ _PRODUCTS = ("dot_general", "convolution")
 def partition(program: Program) -> Program:
     """`program` for one of the devices of its mesh."""
     if program.mesh.devices == 1:
-        return dataclasses.replace(program, partitions=1, shardings={}, result_shardings={})
-    return _Partitioner(program).run()
+        own = dataclasses.replace(program, partitions=1, shardings={}, result_shardings={}, donated={**program.donated})
+    else:
+        own = _Partitioner(program).run()
+    own.give_away()
+    return own
 
 
 class _Partitioner:
@@ -57,7 +60,8 @@ class _Partitioner:
                 closed = self.program.result_shardings[place]
                 body.results[place] = self._bring(value, tuple(wanted or closed.dims), body.operations, "result")
         doubts = [*self.program.doubts, *self.doubts]
-        made = Program(body, self.types, mesh=self.mesh, donated=dict(self.program.donated), doubts=doubts)
+        made = Program(body, self.types, mesh=self.mesh, donated=dict(self.program.donated), donors=self.program.donors)
+        made.doubts = doubts
         improve(made)
         return made
 
