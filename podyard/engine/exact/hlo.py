@@ -194,7 +194,7 @@ class _Walk:
     def __init__(self, computations: Mapping[str, _Computation], partitions: int) -> None:
         self._computations = computations
         self._partitions = partitions
-        self._channels: set[str] = set()
+        self._channels: set[tuple[str, str, str]] = set()
         self.fetched_bytes = 0
         self.ops: list[ExactOp] = []
         self.collectives: list[ExactCollective] = []
@@ -221,14 +221,17 @@ class _Walk:
         if instruction.opcode.endswith("-start") and _collective_kind(instruction) == "":
             moved = [nbytes for nbytes, scalar in _arrays(instruction.shape) if not scalar]
             self.fetched_bytes += count * min(moved, default=0)
-        self._note_collectives(instruction, count, {})
+        self._note_collectives(instruction, count, {}, False)
 
-    def _note_collectives(self, instruction: _Instruction, count: int, around: Mapping[str, Any]) -> None:
+    def _note_collectives(
+        self, instruction: _Instruction, count: int, around: Mapping[str, Any], is_fused: bool
+    ) -> None:
         """A collective may be fused, also piece by piece into several kernels: pieces of one have the same channel.
-        `around`: what the compiler says of the fusion."""
+        (So have all that a program has itself, by shard_map.) `around`: what the compiler says of the fusion."""
         config = instruction.config.get("collective_algorithm_config", {}) or around
         if kind := _collective_kind(instruction):
-            self._note_collective(instruction, kind, count, config)
+            if not is_fused or self._is_first_piece(instruction, kind):
+                self._note_collective(instruction, kind, count, config)
         elif "calls" in instruction.attributes:
             callee = self._callee(instruction, "calls")
             scatters = instruction.attributes["calls"].lstrip("%").startswith("all-reduce-scatter")
@@ -236,14 +239,17 @@ class _Walk:
                 if scatters and inner.opcode == "all-reduce":
                     self._note_collective(inner, "reduce-scatter", count, config)
                 else:
-                    self._note_collectives(inner, count, config)
+                    self._note_collectives(inner, count, config, True)
+
+    def _is_first_piece(self, instruction: _Instruction, kind: str) -> bool:
+        channel = _CHANNEL.search(instruction.rest)
+        piece = None if channel is None else (channel[1], kind, instruction.shape)
+        is_first = piece is None or piece not in self._channels
+        if piece is not None:
+            self._channels.add(piece)
+        return is_first
 
     def _note_collective(self, instruction: _Instruction, kind: str, count: int, config: Mapping[str, Any]) -> None:
-        channel = _CHANNEL.search(instruction.rest)
-        if channel is not None:
-            if channel[1] in self._channels:
-                return
-            self._channels.add(channel[1])
         debug = str(config.get("debug", "")).strip()
         match = _STRATEGY.search(debug)
         colors, phases, rings = (int(match[1]), int(match[2]), match[3]) if match is not None else (0, 0, "")

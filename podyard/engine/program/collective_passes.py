@@ -11,26 +11,35 @@ from __future__ import annotations
 from podyard.engine.program.ir import Body, HloOperation, Program, TensorType, outer_values, walk
 
 # How many operations apart the readers of a gathered array may be before it is gathered again.
-GATHER_REACH = 170
+GATHER_REACH = 126
+# Scattered sums over all devices are whole sums unless they are this large and each part has whole tiles: below, the
+# compiler puts them together with other sums first.
+_SCATTERED_BYTES, _TILE_ROWS = 32 * 2**20, 8
+# Arrays of a sum of several are no more than this together.
+_TUPLE_BYTES = 128 * 2**20
 _PRODUCTS = ("dot_general", "convolution")
 _MOVES = ("reshape", "transpose", "copy", "optimization_barrier")
 _SENT = ("all_gather", "all_reduce", "all_to_all", "collective_permute", "reduce_scatter")
 _SUMS = ("all_reduce", "reduce_scatter")
 
 
-def improve(program: Program) -> None:
+def improve(program: Program, scatters: bool = True) -> None:
+    """`scatters`: whether sums that the program itself scatters over all devices stay what they are."""
     bodies = [program.body, *(body for operation in walk(program.body) for body in operation.bodies)]
     for body in bodies:
         _sum_once(body)
         _share_gathers(body)
         for operation in body.operations:
-            if operation.opcode in ("all_gather", "reduce_scatter") and "given" not in operation.attributes:
+            is_own = operation.opcode == "reduce_scatter" and not scatters and "axes" in operation.attributes
+            if operation.opcode in ("all_gather", "reduce_scatter") and (is_own or "given" not in operation.attributes):
                 _as_sum(program, operation)
     readers: dict[int, list[HloOperation]] = {}
     returned: set[int] = set()
     for body in bodies:
         returned.update(body.results)
         for operation in body.operations:
+            if operation.opcode == "convert" and program.types[operation.results[0]].dtype == "bf16":
+                operation.attributes = {**operation.attributes, "narrow": True}
             for value in operation.operands:
                 readers.setdefault(value, []).append(operation)
     for body in bodies:
@@ -77,7 +86,7 @@ def _share_gathers(body: Body) -> None:
         return
     users: dict[int, list[int]] = {}
     for index, operation in enumerate(body.operations):
-        for value in _reads(operation):
+        for value in dict.fromkeys(_reads(operation)):
             users.setdefault(value, []).append(index)
     heights = [0] * len(body.operations)
     for index in range(len(body.operations) - 1, -1, -1):
@@ -115,22 +124,27 @@ def _rename(body: Body, renamed: dict[int, int]) -> None:
 
 def _as_sum(program: Program, operation: HloOperation) -> None:
     """Scattered sums over all devices are whole sums, of which each takes its part; so are gathers of rows of one
-    dimension, where each adds its part to zeros."""
+    dimension, and of integers a row each, where each adds its part to zeros."""
     axes, given, made = operation.attributes["axes"], operation.operands[0], operation.results[0]
+    part = program.types[given if operation.opcode == "all_gather" else made]
+    cut = part.shape[operation.int("dim")] if operation.int("dim") < len(part.shape) else 0
     if operation.opcode == "all_gather":
-        shape = [extent for extent in program.types[made].shape if extent > 1]
-        if len(shape) == 1:
+        wide = [extent for extent in program.types[made].shape if extent > 1]
+        if len(wide) == 1 or (cut == 1 and part.dtype == "s32"):
             operation.opcode = "all_reduce"
-    elif isinstance(axes, tuple) and len(axes) == len(program.mesh.sizes):
+        return
+    nbytes = program.types[given].nbytes
+    is_large = nbytes >= _SCATTERED_BYTES and cut % _TILE_ROWS == 0
+    if isinstance(axes, tuple) and len(axes) == len(program.mesh.sizes) and not is_large:
         operation.opcode = "all_reduce"
-        operation.attributes = {**operation.attributes, "bytes": program.types[given].nbytes}
+        operation.attributes = {**operation.attributes, "bytes": nbytes}
 
 
 def _narrow(program: Program, body: Body, readers: dict[int, list[HloOperation]], returned: set[int]) -> None:
     operations: list[HloOperation] = []
     for operation in body.operations:
         if operation.opcode in _SENT and program.types[operation.results[0]].dtype == "f32":
-            chain = _only_products(operation.results[0], readers, returned)
+            chain = _only_products(operation.results[0], readers, returned, operation.opcode not in _SUMS)
             if chain is not None and program.types[operation.operands[0]].dtype == "f32":
                 given = operation.operands[0]
                 program.types.append(_narrower(program.types[given]))
@@ -147,8 +161,11 @@ def _narrower(type_: TensorType) -> TensorType:
     return TensorType(type_.shape, "bf16")
 
 
-def _only_products(value: int, readers: dict[int, list[HloOperation]], returned: set[int]) -> list[int] | None:
-    """The value and what it is only moved into, if nothing but products in one pass (and narrower types) reads them."""
+def _only_products(
+    value: int, readers: dict[int, list[HloOperation]], returned: set[int], conversions: bool
+) -> list[int] | None:
+    """The value and what it is only moved into, if nothing but products in one pass reads them, and `conversions` into
+    a narrower type."""
     chain, place = [value], 0
     while place < len(chain):
         one = chain[place]
@@ -158,6 +175,8 @@ def _only_products(value: int, readers: dict[int, list[HloOperation]], returned:
         for reader in readers[one]:
             if reader.opcode in _MOVES or reader.opcode in ("all_gather", "all_to_all", "collective_permute"):
                 chain += [result for result in reader.results if result not in chain]
+            elif conversions and reader.opcode == "convert" and reader.attributes.get("narrow"):
+                continue
             elif reader.opcode not in _PRODUCTS or reader.text("precision") not in ("", "DEFAULT"):
                 return None
     return chain
@@ -167,30 +186,42 @@ def _combine(program: Program, body: Body) -> None:
     """Numbers the sums of a body; a sum joins the first one of its kind that it does not wait for."""
     waits: dict[int, int] = {}
     groups: list[tuple[tuple[object, ...], int]] = []  # kind, and the groups that it waits for, as bits
+    sizes: list[int] = []
     for operation in body.operations:
         before = 0
         read = (*operation.operands, *(v for inner in operation.bodies for v in outer_values(inner)))
         for value in read:
             before |= waits.get(value, 0)
         if operation.opcode in _SUMS and "axes" in operation.attributes:
-            place = _join(program, operation, before, groups)
+            place = _join(program, operation, before, groups, sizes)
             operation.attributes = {**operation.attributes, "tuple": place}
             before |= 1 << place
         if before:
             waits.update(dict.fromkeys(operation.results, before))
 
 
-def _join(program: Program, operation: HloOperation, before: int, groups: list[tuple[tuple[object, ...], int]]) -> int:
+def _join(
+    program: Program,
+    operation: HloOperation,
+    before: int,
+    groups: list[tuple[tuple[object, ...], int]],
+    sizes: list[int],
+) -> int:
     attributes = operation.attributes
     kind = (operation.opcode, attributes["axes"], program.types[operation.operands[0]].dtype, attributes.get("by"))
     all_before = _closure(before, groups)
+    nbytes = operation.int("bytes", program.types[operation.operands[0]].nbytes)
     for place, (other, own) in enumerate(groups):
         if other != kind or operation.opcode != "all_reduce" or all_before >> place & 1:
             continue
+        if sizes[place] + nbytes > _TUPLE_BYTES:
+            continue
         if not _closure(own | before, groups) >> place & 1:
             groups[place] = (kind, own | before)
+            sizes[place] += nbytes
             return place
     groups.append((kind, before))
+    sizes.append(nbytes)
     return len(groups) - 1
 
 

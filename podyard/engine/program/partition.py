@@ -24,12 +24,12 @@ _CONTROL = ("while", "case", "if")
 _PRODUCTS = ("dot_general", "convolution")
 
 
-def partition(program: Program) -> Program:
-    """`program` for one of the devices of its mesh."""
+def partition(program: Program, scatters: bool = True) -> Program:
+    """`program` for one of the devices of its mesh; `scatters`: see `improve`."""
     if program.mesh.devices == 1:
         own = dataclasses.replace(program, partitions=1, shardings={}, result_shardings={}, donated={**program.donated})
     else:
-        own = _Partitioner(program).run()
+        own = _Partitioner(program).run(scatters)
     own.give_away()
     return own
 
@@ -46,7 +46,7 @@ class _Partitioner:
         self.operations: list[HloOperation] = []
         self.makers: dict[int, HloOperation] = {}
 
-    def run(self) -> Program:
+    def run(self, scatters: bool) -> Program:
         spread = Propagation(self.program, self.global_types)
         spread.run()
         self.dims, self.rules = spread.dims, spread.rules
@@ -62,7 +62,7 @@ class _Partitioner:
         doubts = [*self.program.doubts, *self.doubts]
         made = Program(body, self.types, mesh=self.mesh, donated=dict(self.program.donated), donors=self.program.donors)
         made.doubts = doubts
-        improve(made)
+        improve(made, scatters)
         return made
 
     # --- types
@@ -121,11 +121,15 @@ class _Partitioner:
             self.types[operation.results[0]] = self.types[operand]
         elif operation.opcode == "unshard":
             self.types[operation.results[0]] = self.types[operation.operands[0]]
-            self.operations.append(operation)
+            self._keep(operation)
         elif any(value in self.dims for value in (*operation.operands, *operation.results)):
             self._split(operation)
         else:
-            self.operations.append(operation)
+            self._keep(operation)
+
+    def _keep(self, operation: HloOperation) -> None:
+        """As it is; a copy, because what follows changes operations in place."""
+        self.operations.append(dataclasses.replace(operation))
 
     def _manual_dims(self, placed: object, outer: int, inner: int) -> Dims:
         """How an array is to lie for a manual computation: along its manual axes, and further as it is used there."""
@@ -144,7 +148,7 @@ class _Partitioner:
             shapes = [self.global_types[value].shape for value in (*operands, *results)]
             rule = rule_of(operation, shapes[: len(operands)], shapes[len(operands) :])
         if rule.is_same and dims.count(dims[0]) == len(dims):
-            self.operations.append(operation)
+            self._keep(operation)
             return
         found, sums = self._choose(operation, rule, dims)
         taken = [
@@ -162,9 +166,29 @@ class _Partitioner:
         moved = dataclasses.replace(operation, operands=tuple(taken), results=tuple(made))
         self._localise(moved)
         self.operations.append(moved)
+        if sums and operation.opcode == "reduce" and len(made) > 1:
+            made, sums = self._reduce_again(moved, made, sums), ()
         for value, part in zip(results, made, strict=True):
             if part != value:
                 self._complete(part, value, sums, operation.where)
+
+    def _reduce_again(self, operation: HloOperation, parts: Sequence[int], sums: Axes) -> list[int]:
+        """Of several arrays that are reduced together (a maximum and its place) there is no sum over devices: all get
+        the parts of all."""
+        gathered, made = list[int](), list[int]()
+        for part in parts:
+            dims = self._dims(part)
+            all_parts = self._collective("all_gather", part, dims, sums, operation.where, dim=len(dims))
+            type_ = self.types[all_parts]
+            self.types[all_parts] = TensorType((*type_.shape, self.mesh.extent(sums)), type_.dtype)
+            gathered.append(all_parts)
+            made.append(self._new_value(part, dims))
+        over = {**operation.attributes, "dims": (len(self.types[made[0]].shape),)}
+        initial = operation.operands[len(parts) :]
+        self.operations.append(
+            dataclasses.replace(operation, operands=(*gathered, *initial), results=tuple(made), attributes=over)
+        )
+        return made
 
     def _needed(self, rule: Rule, tensor: int, found: dict[int, Axes]) -> Dims:
         return tuple(dimension_axes(self.mesh, factors, rule.sizes, found) for factors in rule.tensors[tensor])

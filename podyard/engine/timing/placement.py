@@ -85,7 +85,7 @@ class Placement:
 
     def _is_repetition(self, operation: HloOperation) -> bool:
         """Whether the same operation on the same operands has been placed: its results are the other's then."""
-        if operation.bodies and operation.opcode != "reduce":
+        if operation.opcode in COLLECTIVES or (operation.bodies and operation.opcode != "reduce"):
             return False
         attributes = tuple(sorted((name, str(value)) for name, value in operation.attributes.items()))
         inner = tuple(step.opcode for body in operation.bodies for step in body.operations)
