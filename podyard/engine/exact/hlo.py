@@ -194,7 +194,7 @@ class _Walk:
     def __init__(self, computations: Mapping[str, _Computation], partitions: int) -> None:
         self._computations = computations
         self._partitions = partitions
-        self._channels: set[tuple[str, str, str]] = set()
+        self._channels: set[tuple[str, str, float]] = set()
         self.fetched_bytes = 0
         self.ops: list[ExactOp] = []
         self.collectives: list[ExactCollective] = []
@@ -243,7 +243,7 @@ class _Walk:
 
     def _is_first_piece(self, instruction: _Instruction, kind: str) -> bool:
         channel = _CHANNEL.search(instruction.rest)
-        piece = None if channel is None else (channel[1], kind, instruction.shape)
+        piece = None if channel is None else (channel[1], kind, sum(nbytes for nbytes, _ in _arrays(instruction.shape)))
         is_first = piece is None or piece not in self._channels
         if piece is not None:
             self._channels.add(piece)

@@ -137,12 +137,12 @@ def matrix_flops(program: Program, operation: HloOperation) -> int:
 
 
 def live_operations(body: Body) -> set[int]:
-    """Operations (by identity) whose results reach a result of the body."""
+    """Operations (by identity) whose results reach a result of the body; edges that neighbours send each other do."""
     producer = {value: operation for operation in body.operations for value in operation.results}
     live: set[int] = set()
     stack = list(body.results)
     for operation in body.operations:
-        if operation.opcode in ("custom_call", "while", "send", "outfeed"):
+        if operation.opcode in ("custom_call", "while", "send", "outfeed") or "keeps" in operation.attributes:
             stack += operation.results
     while stack:
         made_by = producer.get(stack.pop())
