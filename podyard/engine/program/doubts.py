@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Literal
 
-DoubtKind = Literal["sharding", "shard_map", "devices", "collective", "loop", "operation"]
+DoubtKind = Literal["sharding", "devices", "collective", "loop", "operation"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Programs over several devices against what the TPU compiler made of them: arguments, and what devices send each other.
+"""Programs over several devices against what the TPU compiler made of them: arguments and collectives.
 
 `tests/data/sharded_programs.json.xz` has each program's StableHLO with its hash, and the compiler's answer of
 `benchmarks/record_sharded_programs.py`. Of a collective: kind, runs, devices in a group (0 of a permutation), bytes.
