@@ -68,3 +68,6 @@ class CostModel:
     result_table_bytes: int
     # Two where a chip is one device of two cores.
     vector_cores: int = 1
+    # How many times as fast as bfloat16 the matrix units multiply integers of 8 bits and f8e5m2 (compiled products of
+    # 512 to 4096 rows; int8 as published for v5e).
+    narrow_rate: float = 1

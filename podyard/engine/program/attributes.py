@@ -14,8 +14,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
+import numpy as np
+
+from podyard.base.errors import Code, PodyardError
 from podyard.engine.program.ir import HloOperation, TensorType
 
 _RENAMED = {
@@ -122,10 +127,48 @@ def _pair(value: object) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return (), ()
 
 
-def _precision(given: dict[str, object]) -> str:
-    """The more exact of the two operands' precisions."""
-    text = str(given.get("precision", given.get("precision_config", "")))
+# Passes over bfloat16 parts, by the number of products that an algorithm names: what the compiler makes of them.
+_PRECISION_OF_PASSES = {1: "DEFAULT", 3: "HIGH", 6: "HIGHEST"}
+_ALGORITHM_TYPES = ("lhs_precision_type", "rhs_precision_type", "accumulation_type")
+_ALGORITHM_FIELD = re.compile(r"(\w+)\s*=\s*(\w+)")
+
+
+def algorithm_precision(types: Iterable[str], products: int) -> str:
+    """The precision that a dot algorithm is: bfloat16 parts, float32 sums. Raises UNIMPLEMENTED for all others, as the
+    TPU compiler does."""
+    named = "_".join(types).upper()
+    if named != "BF16_BF16_F32" or products not in _PRECISION_OF_PASSES:
+        name = named + (f"_X{products}" if products > 1 else "")
+        raise PodyardError(Code.UNIMPLEMENTED, f"the dot algorithm {name} does not exist on TPUs: use BF16_BF16_F32")
+    return _PRECISION_OF_PASSES[products]
+
+
+def jax_precision(params: Mapping[str, Any]) -> str:
+    """Of a primitive's parameters: a precision, the name of an algorithm, or an algorithm itself."""
+    given: Any = params.get("precision")
+    text = str(given).upper()
+    if hasattr(given, "num_primitive_operations"):
+        own = (given.lhs_precision_type, given.rhs_precision_type, given.accumulation_type)
+        types = [np.dtype(one).name.replace("bfloat", "bf").replace("float", "f") for one in own]
+        return algorithm_precision(types, given.num_primitive_operations)
+    if "_F32" in text:
+        named, _, products = text.partition("_X")
+        return algorithm_precision([named], int(products or 1))
+    return _named_precision(text)
+
+
+def _named_precision(text: str) -> str:
     return "HIGHEST" if "HIGHEST" in text else "HIGH" if "HIGH" in text else "DEFAULT"
+
+
+def _precision(given: dict[str, object]) -> str:
+    """The more exact of the two operands' precisions, or what an algorithm says instead."""
+    algorithm = given.get("algorithm", {})
+    fields = algorithm if isinstance(algorithm, dict) else dict(_ALGORITHM_FIELD.findall(str(algorithm)))
+    if fields:
+        types = (str(fields.get(name, "")) for name in _ALGORITHM_TYPES)
+        return algorithm_precision(types, int(fields.get("num_primitive_operations", 1)))
+    return _named_precision(str(given.get("precision", given.get("precision_config", ""))))
 
 
 def _dot(given: dict[str, object]) -> dict[str, object]:

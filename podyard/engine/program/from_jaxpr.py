@@ -17,6 +17,7 @@ from jax._src.lax.control_flow.loops import _scan_impl
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal
 
 from podyard.base.errors import Code, PodyardError
+from podyard.engine.program.attributes import jax_precision
 from podyard.engine.program.branches import chosen_branches
 from podyard.engine.program.doubts import Doubt
 from podyard.engine.program.ir import DTYPE_BYTES, Body, HloOperation, Program, TensorType, values_read
@@ -438,16 +439,12 @@ def _window(params: Any) -> dict[str, object]:
     }
 
 
-def _precision(params: Any) -> str:
-    text = str(params.get("precision")).upper()
-    return "HIGHEST" if "HIGHEST" in text else "HIGH" if "HIGH" in text else "DEFAULT"
-
-
 def _dot(eqn: JaxprEqn) -> tuple[str, dict[str, object]]:
     (lhs_contracting, rhs_contracting), (lhs_batching, rhs_batching) = eqn.params["dimension_numbers"]
     return "dot_general", {
         "lhs_contracting": tuple(lhs_contracting), "rhs_contracting": tuple(rhs_contracting),
-        "lhs_batching": tuple(lhs_batching), "rhs_batching": tuple(rhs_batching), "precision": _precision(eqn.params),
+        "lhs_batching": tuple(lhs_batching), "rhs_batching": tuple(rhs_batching),
+        "precision": jax_precision(eqn.params),
     }  # fmt: skip
 
 
@@ -463,7 +460,7 @@ def _convolution(eqn: JaxprEqn) -> tuple[str, dict[str, object]]:
         "lhs_dilation": tuple(params["lhs_dilation"] or (1,) * rank),
         "rhs_dilation": tuple(params["rhs_dilation"] or (1,) * rank),
         "feature_group_count": params["feature_group_count"], "batch_group_count": params["batch_group_count"],
-        "precision": _precision(params),
+        "precision": jax_precision(params),
     }  # fmt: skip
 
 

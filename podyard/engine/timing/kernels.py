@@ -48,7 +48,7 @@ class Product:
     left_bytes: float
     right_bytes: float
     result_bytes: float
-    passes: int = 1
+    passes: float = 1
     mxu_cycles: float | None = None
     # From v4 on: bytes that never leave the chip, and how much of a kernel's fixed cost its far ends cause (0 to 1).
     near_bytes: float = 0.0

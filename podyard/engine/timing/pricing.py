@@ -47,6 +47,8 @@ _TURNED_SHARE = 0.85
 _TAP_CYCLES = 2.4
 
 
+# Types that the matrix units of some generations multiply faster. The other type of 8 bits, f8e4m3fn, is converted.
+_NARROW = frozenset({"s8", "u8", "f8e5m2"})
 # Longer windows are running sums; those take this many passes over the array.
 _WINDOW_OF_POOLING = 32
 _PASSES_OF_RUNNING_SUM = 6
@@ -185,7 +187,9 @@ class Pricer:
     def _matrix(self, kernel: Kernel, anchor: HloOperation) -> KernelPrice:
         left, right = (self._sources(value, kernel) for value in anchor.operands[:2])
         others = [value for value in kernel.inputs if value not in left and value not in right]
-        passes = PASSES.get(anchor.text("precision"), 1) if self._is_float(anchor) else 1
+        passes: float = PASSES.get(anchor.text("precision"), 1) if self._is_float(anchor) else 1
+        if all(self.program.types[value].dtype in _NARROW for value in anchor.operands[:2]):
+            passes /= self.costs.narrow_rate
         far_left, far_right = ([value for value in side if not self.is_near(value)] for side in (left, right))
         left_bytes = self.read_bytes(far_left, kernel) * _rows_read(self.program, anchor)
         near = self._is_near_result(kernel)
@@ -262,7 +266,7 @@ def product_of(
     left_bytes: float,
     right_bytes: float,
     result: float,
-    passes: int,
+    passes: float,
     costs: CostModel,
     turned: bool = False,
 ) -> Product:

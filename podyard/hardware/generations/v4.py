@@ -76,6 +76,7 @@ GENERATION = Generation(
         transpose_cycles_per_tile=10.9,
         hbm_usable_bytes=round(30.75 * GIB),
         result_table_bytes=512,
+        narrow_rate=0.88,
         vector_cores=2,
     ),
     chip_config="megacore",

@@ -62,6 +62,7 @@ GENERATION = Generation(
         transpose_cycles_per_tile=16.0,
         hbm_usable_bytes=round(15.75 * GIB),
         result_table_bytes=512,
+        narrow_rate=2,
     ),
     has_short_all_reduce=True,
     sources={

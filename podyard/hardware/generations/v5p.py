@@ -86,6 +86,7 @@ GENERATION = Generation(
         transpose_cycles_per_tile=10.9,
         hbm_usable_bytes=round(95 * GIB),
         result_table_bytes=32,
+        narrow_rate=2,
         vector_cores=2,
     ),
     has_short_all_reduce=True,

@@ -70,6 +70,7 @@ GENERATION = Generation(
         transpose_cycles_per_tile=10.9,
         hbm_usable_bytes=round(31.24 * GIB),
         result_table_bytes=32,
+        narrow_rate=1.4,
     ),
     has_short_all_reduce=True,
     sources={
