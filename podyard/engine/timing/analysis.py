@@ -37,7 +37,7 @@ DISPATCH_SECONDS = 40e-6
 RUN_SHARE = 0.93
 # From the memory of a host to all its chips. Unverified: about what one PCIe 3.0 x8 link per chip pair carries.
 HOST_FEED_BYTES_PER_SECOND = 8e9
-# Whole words are copied on the chip beside everything else.
+# Whole words are copied on the chip while other kernels run.
 _WORD_BYTES = 4
 # Loops in loops multiply their turns; a step of more than these would take years.
 MAX_TURNS = 10**12

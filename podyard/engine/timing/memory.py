@@ -229,7 +229,7 @@ class _SeenThrough(dict[int, tuple[int, ...]]):
 def _find_seen_through(fused: Fused, pricer: Pricer) -> _SeenThrough:
     """Masks that nobody keeps: one that a product alone reads is made in it; and where a convolution would keep a mask
     and rounded numbers for products, it keeps the numbers in full, which are enough for both. So it does where it
-    would choose by a mask of these numbers. What is put into a larger array has no place of its own."""
+    would choose by a mask of these numbers. What is put into a larger array has no separate place."""
     readers = Counter(value for kernel in fused.kernels for value in kernel.inputs)
     read_by_products = {value for kernel in fused.kernels if kernel.kind == "matrix" for value in kernel.inputs}
     found = _SeenThrough()

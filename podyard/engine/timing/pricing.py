@@ -93,7 +93,7 @@ class Pricer:
         return tile_bytes(self.program.types[value], self.costs)
 
     def is_scalar(self, kernel: Kernel) -> bool:
-        """Numbers by themselves are computed beside the vector unit; the compiler gives that no cycles."""
+        """Numbers by themselves are computed outside of the vector unit; the compiler gives that no cycles."""
         values = (*kernel.inputs, *kernel.outputs)
         return kernel.kind == "loop" and bool(kernel.outputs) and not any(self.type_of(one).shape for one in values)
 
