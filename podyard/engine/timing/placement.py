@@ -271,7 +271,7 @@ class Placement:
         return self.order[self.home[value]] if value in self.home else self.after.get(value, -1.0)
 
     def _is_own(self, target: int, operation: HloOperation) -> bool:
-        """Whether an update may destroy what was there: nothing later reads it, and it is not an argument to be kept."""
+        """Whether an update may destroy what was there: nothing later reads it, and it is not a kept argument."""
         if self._is_kept(target) or target in self._results:
             return False
         if self.body is not self.program.body:  # what a turn of a loop carries is read before it is changed
