@@ -54,6 +54,13 @@ class Recorded:
         return next(g for g, name in _NAMES.items() if self.accelerator_type.startswith(name.format("")))
 
     @property
+    def hbm_peak_bytes(self) -> int:
+        """The peak without what lies in the chip's own memory, which the compiler counts from v4 on: at most what all
+        buffers of the device's memory need next to each other."""
+        buffers = self.argument_bytes + self.output_bytes + self.temporary_bytes - self.alias_bytes
+        return min(self.peak_bytes, buffers)
+
+    @property
     def is_limit(self) -> bool:
         """Whether it is recorded because it needs about as much memory as there is."""
         return self.program.startswith("limit-")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -15,7 +15,10 @@ from benchmarks.corpus.layout import BF16, Layout, Made
 
 PREFIX = "limit-"
 # Shares of the memory that a program is made to need, on both sides of the limit.
-SHARES = (0.85, 0.93, 1.07, 1.2)
+SHARES = (0.85, 0.92, 1.08, 1.2)
+# How near a program has to come to its share, and how often another size is tried for that.
+NEAR = 0.04
+TRIES = 4
 _DATA, _FSDP = Layout((("data", 8),), ("data",)), Layout((("data", 8),), ("fsdp",))
 _TENSOR, _BOTH = Layout((("model", 8),), ("tensor",)), Layout((("data", 2), ("model", 4)), ("data", "tensor"))
 _FULLY = Layout((("data", 4), ("model", 2)), ("fsdp", "tensor"))
@@ -59,12 +62,3 @@ def build(name: str) -> Made:
     """The program of a name like `limit-adam-fsdp8-120`."""
     family, _, size = name.removeprefix(PREFIX).rpartition("-")
     return FAMILIES[family](int(size))
-
-
-def names(family: str, usable: int, needed: Callable[[str], int]) -> Iterator[str]:
-    """Names of the family whose need comes to lie at `SHARES` of `usable` bytes; `needed` asks the compiler."""
-    low, high = 8, 32
-    first, second = (needed(f"{PREFIX}{family}-{size}") for size in (low, high))
-    slope = (second - first) / (high - low)
-    for share in SHARES if slope > 0 else ():
-        yield f"{PREFIX}{family}-{max(1, round(low + (share * usable - first) / slope))}"

@@ -98,14 +98,30 @@ class _Recorder:
         return row
 
     def record_limits(self, family: str, generation: str) -> None:
-        """Programs of the family on both sides of the limit: two small ones tell what a step of the size needs."""
+        """Programs of the family at shares of the memory, on both sides of the limit. Sizes follow the line through the
+        last two answers."""
+        usable = cost_model(generation).hbm_usable_bytes
+        points: list[tuple[int, float]] = []
 
-        def needed(name: str) -> int:
-            row = self.record(name, generation, keep=False)
-            return 0 if row is None else row.needed_bytes
+        def ask(size: int) -> Recorded | None:
+            row = self.record(f"{limits.PREFIX}{family}-{size}", generation, keep=False)
+            if row is not None and size not in dict(points):
+                points.append((size, row.needed_bytes / usable))
+            return row
 
-        for name in limits.names(family, cost_model(generation).hbm_usable_bytes, needed):
-            self.record(name, generation)
+        if ask(8) is None or ask(32) is None:
+            return
+        for share in limits.SHARES:
+            for _ in range(limits.TRIES):
+                (first, low), (last, high) = points[-2:]
+                if high == low:
+                    return
+                row = ask(max(1, round(last + (share - high) * (last - first) / (high - low))))
+                if row is None:
+                    break
+                if abs(row.needed_bytes / usable - share) <= limits.NEAR:
+                    save_rows(load_rows() | {(row.program, generation): row})
+                    break
 
 
 def _write_texts() -> None:

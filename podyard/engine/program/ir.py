@@ -93,6 +93,8 @@ class Program:
     donated: dict[int, int] = dataclasses.field(default_factory=dict)
     # Arguments whose memory any result of their size may take over.
     donors: set[int] = dataclasses.field(default_factory=set)
+    # Arguments that an infeed brings, laid out as the program reads them.
+    infed: frozenset[int] = frozenset()
     doubts: list[Doubt] = dataclasses.field(default_factory=list)
     _producers: dict[int, HloOperation] | None = dataclasses.field(default=None, init=False, repr=False, compare=False)
 

@@ -86,6 +86,7 @@ def estimate_program(
         program = _split_batch(program, global_batch, devices)
         fed = tuple(value for value in program.shardings if any(program.shardings[value].dims))
     own = partition(program, scatters=kind.generation.has_short_all_reduce)
+    own.infed = frozenset(fed if host_loop else ())
     return _Analysis(own, kind, max(program.partitions, program.mesh.devices), fed).estimate(global_batch, host_loop)
 
 

@@ -62,6 +62,8 @@ class Kernel:
     reductions: list[HloOperation] = dataclasses.field(default_factory=list)
     moved: TensorType | None = None
     turned: bool = False
+    # The minor axes, in either order, that it gives to what it moves.
+    minor: tuple[int, ...] = ()
     # What it copies or fills into memory that a later kernel's result has.
     laid_out: TensorType | None = None
     # What it writes into a part of an array that is in memory already.

@@ -204,6 +204,25 @@ def transpose_price(type_: TensorType, costs: CostModel) -> KernelPrice:
     return dataclasses.replace(price, bound="vpu" if vpu > price.hbm_cycles else price.bound)
 
 
+def relayout_price(type_: TensorType, minor: tuple[int, ...], costs: CostModel) -> KernelPrice:
+    """Moves an array between its compact layout and one with both `minor` axes in a tile: as many tiles as either has
+    with its padding go through the transpose unit. From v4 on, what lies in the other layout stays on the chip if it
+    fits, and narrow types are converted on the way in and out."""
+    area = LANES * SUBLANES * max(type_.itemsize, 0.5)
+    lane, sublane = minor
+    tiles = min(_tiles_with(type_, lane, sublane), _tiles_with(type_, sublane, lane))
+    own, other = tile_bytes(type_, costs), tiles * area
+    vpu = (own + other) / area / 2 * costs.transpose_cycles_per_tile
+    near = math.isfinite(costs.near_bytes_per_cycle) and other <= costs.prefetch_bytes / 2
+    factor = costs.narrow_result_factor if costs.prefetch_bytes and type_.itemsize < 4 else 1.0
+    return vector_price(factor * own, 0.0 if near else factor * other, vpu, costs)
+
+
+def _tiles_with(type_: TensorType, lane: int, sublane: int) -> int:
+    lanes, sublanes = type_.shape[lane], type_.shape[sublane]
+    return type_.size // (lanes * sublanes) * -(-lanes // LANES) * -(-sublanes // SUBLANES)
+
+
 def _bound(mxu: float, vpu: float, hbm: float, cycles: float) -> Bound:
     largest = max(mxu, vpu, hbm)
     if largest < cycles / 2:

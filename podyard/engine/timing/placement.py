@@ -311,9 +311,12 @@ class Placement:
     def _relayout(self, value: int, minor: tuple[int, ...], lanes_only: bool = False) -> None:
         type_ = self.program.types[self.resolve(value)]
         layout = compact_layout(type_, self.tiling)
+        if self.resolve(value) in self.program.infed:
+            return
         good = layout.lane_axis in minor and (lanes_only or layout.sublane_axis in minor)
         if type_.size >= SMALL_SIZE and not good:
-            self._start("copy", None).moved = type_
+            copy = self._start("copy", None)
+            copy.moved, copy.minor = type_, minor
 
     def _start(self, kind: KernelKind, operation: HloOperation | None, in_flow: bool = True) -> Kernel:
         kernel = Kernel(len(self.kernels), kind, operation)

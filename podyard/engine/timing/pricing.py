@@ -12,6 +12,7 @@ from podyard.engine.timing.kernels import (
     KernelPrice,
     Product,
     matrix_price,
+    relayout_price,
     result_bytes,
     tile_bytes,
     tiles_of,
@@ -118,6 +119,8 @@ class Pricer:
                 return transpose_price(moved, self.costs)
             if kernel.kind == "loop":
                 return vector_price(0.0, result_bytes(moved, self.costs), 0.0, self.costs)
+            if kernel.minor:
+                return relayout_price(moved, kernel.minor, self.costs)
             return vector_price(tile_bytes(moved, self.costs), result_bytes(moved, self.costs), 0.0, self.costs)
         if kernel.kind == "copy":
             return transpose_price(self._smaller_end(kernel), self.costs)
