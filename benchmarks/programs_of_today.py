@@ -59,8 +59,16 @@ class Case:
     def is_argument_exact(self) -> bool:
         return self.estimate is not None and self.estimate.argument_bytes == self.row.argument_bytes
 
-    def is_peak_near(self, real: int) -> bool:
-        return self.estimate is not None and abs(self.estimate.peak_hbm_bytes / real - 1) <= PEAK_NEAR
+    @property
+    def is_peak_near(self) -> bool:
+        """Of `peak_memory_in_bytes`, in which the compiler counts the chip's own memory, too, from v4 on."""
+        return self.estimate is not None and abs(self.estimate.peak_hbm_bytes / self.row.peak_bytes - 1) <= PEAK_NEAR
+
+    @property
+    def is_hbm_near(self) -> bool:
+        """Of the device's memory alone."""
+        estimate = self.estimate
+        return estimate is not None and abs(estimate.needed_hbm_bytes / self.row.hbm_peak_bytes - 1) <= PEAK_NEAR
 
     @property
     def compiled_collectives(self) -> Sent:
@@ -119,8 +127,8 @@ class Figures:
     near: float | None
     far_unflagged: int
     arguments: float | None
-    peaks: float | None  # of the device's memory
-    peaks_with_chip: float | None  # `peak_memory_in_bytes`, in which the compiler counts the chip's own memory, too
+    peaks: float | None
+    hbm: float | None
     collectives: float | None
     verdicts: float | None
     sharded: int
@@ -131,13 +139,13 @@ class Figures:
 
         return (
             f"{self.count:4d} {share(self.median):>7} {share(self.near):>9} {self.far_unflagged:12d} "
-            f"{share(self.arguments):>10} {share(self.peaks):>7} {share(self.peaks_with_chip):>7} {share(self.collectives):>8} of {self.sharded:<3d} "
-            f"{share(self.verdicts):>8}"
+            f"{share(self.arguments):>10} {share(self.peaks):>7} {share(self.hbm):>7} {share(self.collectives):>8} of "
+            f"{self.sharded:<3d} {share(self.verdicts):>8}"
         )
 
 
 HEAD = (
-    f"{'':16} {'n':>4} {'median':>7} {'in 20 %':>9} {'>2x unsaid':>12} {'arguments':>10} {'peak':>7} {'+ chip':>7} "
+    f"{'':16} {'n':>4} {'median':>7} {'in 20 %':>9} {'>2x unsaid':>12} {'arguments':>10} {'peak':>7} {'HBM':>7} "
     f"{'collectives':>15} {'verdict':>8}"
 )
 
@@ -157,8 +165,8 @@ def figures(chosen: Iterable[Case]) -> Figures:
         near=sum(error <= NEAR for error in errors) / len(errors) if errors else None,
         far_unflagged=sum(1 for case in fit if (case.error or 0) > FAR - 1 and not case.is_flagged),
         arguments=share(fit, lambda case: case.is_argument_exact),
-        peaks=share(fit, lambda case: case.is_peak_near(case.row.hbm_peak_bytes)),
-        peaks_with_chip=share(fit, lambda case: case.is_peak_near(case.row.peak_bytes)),
+        peaks=share(fit, lambda case: case.is_peak_near),
+        hbm=share(fit, lambda case: case.is_hbm_near),
         collectives=share(sharded, lambda case: case.modelled_collectives == case.compiled_collectives),
         verdicts=share([case for case in every if case.is_decided], lambda case: case.is_verdict_equal),
         sharded=len(sharded),
@@ -169,8 +177,7 @@ def _line(case: Case) -> str:
     ratio, row = case.ratio, case.row
     if case.estimate is None:
         return f"  {row.program:42} {row.accelerator_type:12} refused: {case.refusal[:100]}"
-    needed = row.hbm_peak_bytes if row.fits else row.needed_bytes
-    peak = case.estimate.peak_hbm_bytes / needed if needed else 0.0
+    peak = case.estimate.peak_hbm_bytes / row.needed_bytes if row.needed_bytes else 0.0
     said = " flagged" if case.is_flagged else ""
     sent = "" if case.modelled_collectives == case.compiled_collectives else " collectives differ"
     arguments = "" if case.is_argument_exact or not row.fits else " arguments differ"

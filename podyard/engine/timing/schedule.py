@@ -66,7 +66,7 @@ class MemorySchedule:
     def without_overwritten(self) -> MemorySchedule:
         """The same with values that lie where a result of the program takes their place."""
         last = {value: place for place, step in enumerate(self.steps) for value in step.reads}
-        gone = {value for place, step in enumerate(self.steps) for value in step.over if last[value] == place}
+        gone = {value for place, step in enumerate(self.steps) for value in step.over if last.get(value) == place}
         return MemorySchedule(self.steps, {value: size for value, size in self.sizes.items() if value not in gone})
 
     def packed_bytes(self) -> int:
