@@ -102,7 +102,15 @@ class _Module(Outside):
         doubts = [*self._notes.doubts, *self._replication_doubts()]
         body = chosen_branches(body)
         return Program(
-            body, self._types, self.partitions, self._notes.mesh, self._shardings, results, donated, donors, doubts
+            body,
+            self._types,
+            self.partitions,
+            self._notes.mesh,
+            self._shardings,
+            results,
+            donated,
+            donors,
+            doubts=doubts,
         )
 
     def _replication_doubts(self) -> list[Doubt]:

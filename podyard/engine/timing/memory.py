@@ -77,6 +77,9 @@ def memory_need(
         results.append(-(-table // costs.result_table_bytes) * costs.result_table_bytes)
     room = costs.hbm_usable_bytes - sum(arguments.values()) - sum(results) + donated
     peak, held = temporaries(body, fused, pricer, inner_peak, costs, room)
+    for index in _made_while_read(program, pricer):
+        peak += results[index]
+        held = [*held, (str(program.types[body.results[index]]), results[index])]
     buffers = [
         BufferEstimate(f"argument {index} {program.types[value]}", "argument", arguments[value])
         for index, value in enumerate(body.parameters)
@@ -93,6 +96,19 @@ def memory_need(
         on_chip = temporaries(body, fused, pricer, inner_peak, costs, on_chip=True)[0] - peak
     need = MemoryNeed(sum(arguments.values()), sum(results), peak, donated, tuple(buffers[:LARGEST_BUFFERS]))
     return dataclasses.replace(need, on_chip_bytes=max(0, on_chip))
+
+
+def _made_while_read(program: Program, pricer: Pricer) -> Iterator[int]:
+    """Results that a loop makes while it reads the argument whose place they are to have: they take it only when the
+    loop has ended."""
+    for loop in program.body.operations:
+        if loop.opcode == "while":
+            given = [pricer.resolve(value) for value in loop.operands]
+            made = {pricer.resolve(value): place for place, value in enumerate(loop.results)}
+            for value, index in program.donated.items():
+                place = made.get(pricer.resolve(program.body.results[index]))
+                if place is not None and value in given and given[place] != value:
+                    yield index
 
 
 def temporaries(
