@@ -309,12 +309,10 @@ class Placement:
         return not in_turn and all(self._is_constant(leaf) for leaf in self._leaves(value, {}))
 
     def _relayout(self, value: int, minor: tuple[int, ...], lanes_only: bool = False) -> None:
-        type_ = self.program.types[self.resolve(value)]
+        own, type_ = self.resolve(value), self.program.types[self.resolve(value)]
         layout = compact_layout(type_, self.tiling)
-        if self.resolve(value) in self.program.infed:
-            return
         good = layout.lane_axis in minor and (lanes_only or layout.sublane_axis in minor)
-        if type_.size >= SMALL_SIZE and not good:
+        if type_.size >= SMALL_SIZE and not good and own not in self.program.infed:
             copy = self._start("copy", None)
             copy.moved, copy.minor = type_, minor
 
