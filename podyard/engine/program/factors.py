@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 from podyard.engine.program.attributes import flat_ints
@@ -71,6 +72,7 @@ class _Builder:
             self.add(size, kind, *places)
 
 
+_PLAIN = ("reshape", "transpose", "dynamic_slice", "dynamic_update_slice")
 _Read = Callable[[_Builder, HloOperation], None]
 
 
@@ -85,7 +87,7 @@ def rule_of(operation: HloOperation, operands: Sequence[Shape], results: Sequenc
         alike = [shape for shape in operands if shape]
         builder.rule.is_plain = all(shape == results[0] for shape in alike)
         builder.rule.is_same = builder.rule.is_plain and len(alike) == len(operands) and len(set(results)) == 1
-    builder.rule.is_plain = builder.rule.is_plain or operation.opcode in ("reshape", "transpose")
+    builder.rule.is_plain = builder.rule.is_plain or operation.opcode in _PLAIN
     return builder.rule
 
 
@@ -101,6 +103,7 @@ def _broadcast(builder: _Builder, operation: HloOperation) -> None:
         if dimension in dims and source[dims.index(dimension)] == size:
             places.append((0, dims.index(dimension)))
         builder.add(size, Factor.PASS, *places)
+    builder.rule.is_plain = math.prod(source) == math.prod(builder.shapes[-1])  # only dimensions of one are new
 
 
 def _transpose(builder: _Builder, operation: HloOperation) -> None:

@@ -136,7 +136,7 @@ class Propagation:
             rule = rule_of(operation, shapes, results)
         self.rules[id(operation)] = rule
         if rule.sizes:
-            broadcast = operation.opcode == "broadcast_in_dim"
+            broadcast = operation.opcode == "broadcast_in_dim" and not rule.is_plain
             self._add(_Node(rule, (*operation.operands, *operation.results), tuple(manual), broadcast))  # type: ignore[arg-type]
 
     def _hint(self, value: int, sharding: Sharding) -> None:
@@ -262,9 +262,11 @@ class Propagation:
 
 def _is_new_at(node: _Node, level: int) -> bool:
     """Whether a level looks at more of an operation than the one before."""
+    if level == _LEVELS - 1:
+        return any(kind != Factor.PASS for kind in node.rule.kinds)
     if level == 0 or node.rule.is_plain:
         return level == 0 and node.rule.is_plain
-    return level == 1 or (node.is_broadcast if level == 2 else any(kind != Factor.PASS for kind in node.rule.kinds))
+    return level == 1 or node.is_broadcast
 
 
 def result_value(place: int) -> int:
