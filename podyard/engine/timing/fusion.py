@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from podyard.engine.program.ir import Body, HloOperation, Program, TensorType, live_operations
 from podyard.engine.timing.graph import (
+    ALIASES,
     JUST_AFTER,
     LEAVES,
     LEAVES_PROGRAM,
@@ -117,7 +118,7 @@ class _Fusion(Placement):
         readers: dict[int, set[int]] = {}
         for value in reversed(self.floating):
             found: set[int] = {LEAVES_PROGRAM} if value in self._results else set()
-            for user in self.users.get(value, ()):
+            for user in self._users_by_any_name(value):
                 if id(user) in kernel_of:
                     found.add(kernel_of[id(user)].index)
                 for result in user.results:
@@ -138,8 +139,19 @@ class _Fusion(Placement):
                 self._materialise(value, self._kernel_to_share_in(value, readers[value]))
                 leaves[value] = frozenset({value})
 
+    def _users_by_any_name(self, value: int) -> list[HloOperation]:
+        """The operations that use a value, or another name of it."""
+        found: list[HloOperation] = []
+        for user in self.users.get(value, ()):
+            if user.opcode in ALIASES and value in user.operands:
+                own = user.results[user.operands.index(value)] if len(user.results) == len(user.operands) else None
+                found += [user] if own is None else self._users_by_any_name(own)
+            else:
+                found.append(user)
+        return found
+
     def _is_worth_sharing(self, value: int, made_from: set[int]) -> bool:
-        users = self.users.get(value, ())
+        users = self._users_by_any_name(value)
         type_ = self.program.types[value]
         if type_.size < SMALL_SIZE or value in self.materialised:
             return False
