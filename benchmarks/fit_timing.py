@@ -2,11 +2,16 @@
 
     python -m benchmarks.fit_timing kernels --generation v3 --cache cycles.jsonl [--programs 60] [--seconds 60]
     python -m benchmarks.fit_timing runs
+    python -m benchmarks.fit_timing touched [--record]
 
 `kernels`: the constants of timing/costs.py. Random matrix products and element-wise programs are compiled by the TPU
 compiler (pip install 'podyard[xla-tpu]'; once, what it said is kept in --cache), and a random search from the data
 sheet's numbers minimises the median + half the mean of |log(modelled / compiled)| over those whose name's SHA-256
 modulo 10 is 3 or more; the others judge. Both are seeded. The search is as good as the seconds it gets.
+
+`touched`: lookups, updates, stacks of loops, sorting and running sums (benchmarks/touched_programs.py) against the
+compiler's recorded answers; what was looked at while their rules were made, and the others, which judge. `--record`
+compiles them again.
 
 `runs`: the two constants of timing/analysis.py that the compiler says nothing of, by least squares of the log ratio
 on the published ResNet-50 runs on v3.
@@ -28,6 +33,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks import touched_programs
 from podyard.base.errors import PodyardError
 from podyard.base.rng import Random, Streams
 from podyard.engine.exact import client
@@ -281,6 +287,21 @@ def _told(measured: list[Measured], costs: CostModel) -> str:
     return f"{statistics.median(errors):.3f}, {statistics.mean(errors):.3f}"
 
 
+def show_touched(again: bool) -> None:
+    """Prints by family and generation how far cycles are off: the median of |log ratio|, and the share within 20 %."""
+    if again:
+        touched_programs.store(list(touched_programs.record()))
+    print(f"{'family':<18}{'type':<6}{'looked at':>22}{'judging':>22}   (programs, median, within 20 %)")
+    found = touched_programs.errors()
+    for family, generation in dict.fromkeys((family, generation) for family, generation, _, _ in found):
+        line = f"{family:<18}{generation:<6}"
+        for judges in (False, True):
+            part = [error for *key, judging, error in found if (*key, judging) == (family, generation, judges)]
+            near = sum(error <= math.log(1.2) for error in part)
+            line += f"{len(part):>6}, {statistics.median(part):.3f}, {near / len(part):>5.0%}" if part else f"{'-':>22}"
+        print(line)
+
+
 def fit_runs() -> None:
     """Prints both constants as fitted on all v3 runs and on parts of them, next to the stored ones; and what either
     means for the runs on v2 and v4, which no row of the table is fitted on."""
@@ -345,11 +366,16 @@ def main() -> None:
     kernels.add_argument("--seed", type=int, default=1)
     kernels.add_argument("--cache", type=Path, required=True, help="what the compiler said, a line per program")
     commands.add_parser("runs")
+    touched = commands.add_parser("touched")
+    touched.add_argument("--record", action="store_true", help="compile all of them again")
     given = parser.parse_args()
     if given.command == "runs":
         fit_runs()
         return
     try:
+        if given.command == "touched":
+            show_touched(given.record)
+            return
         fit_kernels(given.generation, given.programs, given.seconds, given.seed, given.cache)
     except PodyardError as error:
         raise SystemExit(str(error)) from error

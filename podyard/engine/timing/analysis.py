@@ -259,7 +259,8 @@ class _Analysis:
                 moved += nbytes_in_memory(pricer.type_of(value), tiling) if part is None else part
         for value in kernel.outputs:
             if not pricer.is_near(value):
-                moved += nbytes_in_memory(touched.written.get(value) or pricer.type_of(value), tiling)
+                changed = touched.written.get(value)
+                moved += nbytes_in_memory(pricer.type_of(value), tiling) if changed is None else changed
         whole = kernel.moved or kernel.laid_out
         if whole is not None:
             moved += (1 if kernel.kind == "loop" else 2) * nbytes_in_memory(whole, tiling)

@@ -21,6 +21,8 @@ PASSES = {"DEFAULT": 1, "HIGH": 3, "HIGHEST": 6}
 _VECTOR_WINDOW_BYTES = 4e6
 _VECTOR_SMALL_WINDOW_BYTES = 0.75e6
 _VECTOR_SMALL_WINDOWS = 4
+# The least that a window costs, and from which size on it costs all.
+_VECTOR_LEAST_WINDOW, _VECTOR_WHOLE_WINDOW_BYTES = 0.6, 0.4e6
 # Later windows hide their own start behind the traffic of the one before.
 _VECTOR_WINDOWS_SEEN = 8
 
@@ -191,7 +193,8 @@ def vector_price(read_bytes: float, written_bytes: float, vpu_cycles: float, cos
         1,
     )
     traffic = moved / costs.bytes_per_cycle
-    overhead = costs.vector_kernel_cycles + costs.vector_window_cycles * min(windows, _VECTOR_WINDOWS_SEEN)
+    seen = min(windows, _VECTOR_WINDOWS_SEEN, _VECTOR_LEAST_WINDOW + moved / _VECTOR_WHOLE_WINDOW_BYTES)
+    overhead = costs.vector_kernel_cycles + costs.vector_window_cycles * seen
     cycles = overhead + max(traffic, vpu_cycles)
     return KernelPrice(cycles, _bound(0.0, vpu_cycles, traffic, cycles), 0.0, vpu_cycles, traffic)
 

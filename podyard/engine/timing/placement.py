@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from podyard.engine.program.ir import Body, HloOperation, Program, TensorType
+from podyard.engine.program.ir import Body, HloOperation, TensorType
 from podyard.engine.timing.graph import (
     ALIASES,
     COLLECTIVES,
@@ -19,63 +19,23 @@ from podyard.engine.timing.graph import (
     LEAVES,
     MATRIX,
     OPAQUE,
-    REORDERING,
     SMALL_SIZE,
-    UNFUSED,
     Kernel,
-    KernelKind,
 )
 from podyard.engine.timing.layout import LANES, compact_layout
-from podyard.engine.timing.touched import UPDATES, is_one_slice, row_count
-from podyard.hardware.cost_model import Tiling
+from podyard.engine.timing.places import Places
+from podyard.engine.timing.touched import UPDATES, is_one_slice, lies_across, row_count
+from podyard.hardware.cost_model import SUBLANES
 
-# From this many rows on their largest are looked for along lanes' rows (top_k).
+# From so many rows on, an array is turned before the largest of each are looked for.
 _ROWS_TO_TURN = 64
+# Places to look up come in chunks of so many; more zeros than these are written before anything is scattered into them.
 _CHUNK_OF_PLACES = 1024
+_FILLED_BY_SCATTER_BYTES = 64 * 2**20
 
 
-class Placement:
+class Placement(Places):
     """Places the operations of one body, one after the other."""
-
-    def __init__(self, program: Program, body: Body, tiling: Tiling) -> None:
-        self.program = program
-        self.body = body
-        self.tiling = tiling
-        self.kernels: list[Kernel] = []
-        self.aliases: dict[int, int] = {}
-        self.unknown: list[HloOperation] = []
-        # When each kernel runs; a kernel that nothing waits for yet may be moved to a later time.
-        self.order: list[float] = []
-        # Where a value comes from: in the flow of a kernel, or floating (complete when that time has come).
-        self.home: dict[int, int] = {}
-        self.after: dict[int, float] = dict.fromkeys(body.parameters, -1.0)
-        self.floating: dict[int, HloOperation] = {}
-        self.reduced: set[int] = set()
-        # Floating values that a kernel of their own puts into memory.
-        self.materialised: set[int] = set()
-        # Reshapes that move nothing: the array that they are another view of.
-        self.view_of: dict[int, int] = {}
-        self.users: dict[int, list[HloOperation]] = {}
-        self._seen: dict[object, tuple[int, ...]] = {}
-        self._results: set[int] = set()
-        # Results of optimization barriers: the same values, which are computed again behind them.
-        self._barred: set[int] = set()
-        self._stored_results: set[int] = set()
-        # Results of updates, with what they take the place of, and all arrays that are updated; the kernels that write
-        # floating values into others.
-        self.in_place: dict[int, int] = {}
-        self.updated: set[int] = set()
-        self._targets: set[int] = set()
-        self._writers: dict[int, Kernel] = {}
-        self._places: dict[int, int] = {}
-
-    def resolve(self, value: int) -> int:
-        while value in self.aliases:
-            value = self.aliases[value]
-        return value
-
-    def _operands(self, operation: HloOperation) -> list[int]:
-        return [self.resolve(value) for value in operation.operands]
 
     def _name(self, value: int) -> int:
         """`resolve`, but for barriers: what is recomputed behind one (a checkpoint) is not a repetition."""
@@ -178,8 +138,7 @@ class Placement:
             return
         for leaf in self._leaves(value, {}):
             if self.program.types[leaf].size >= self.program.types[value].size:
-                copy = self._start("copy", None)
-                copy.moved, copy.turned = self.program.types[leaf], True
+                self._turn_whole(self.program.types[leaf])
         self._elementwise(operation)
 
     def _sort(self, operation: HloOperation) -> None:
@@ -194,8 +153,12 @@ class Placement:
                 read = [value for value in self._operands(operation) if not self._is_constant(value)]
                 used = [value for value in operation.results if self.users.get(value) or value in self.body.results]
                 for value in [*read, *used] if is_sort else read:
-                    copy = self._start("copy", None)
-                    copy.moved, copy.turned = self.program.types[value], True
+                    self._turn_whole(self.program.types[value])
+            elif not is_sort and (rows > SUBLANES or type_.shape[axis] % LANES):
+                self._start("loop", None).laid_out = TensorType((type_.shape[axis], LANES), type_.dtype)
+            if is_sort and type_.shape[axis] < LANES:  # a row is filled up to the lanes, and cut again
+                for _ in range(2):
+                    self._start("loop", None).laid_out = type_
             if is_sort and self.tiling.min_sublanes > 1:
                 self._start("loop", None).moved = TensorType(type_.shape, "s32")
         self._start("opaque", operation, in_flow=False)
@@ -222,7 +185,12 @@ class Placement:
         read, or that is not the program's to change, a copy is made first."""
         target, part = (self.resolve(operation.operands[place]) for place in (0, UPDATES[operation.opcode]))
         if target in self.floating and target not in self.materialised:
-            made = self._start("loop", None)
+            empty = all(self._is_constant(leaf) for leaf in self._leaves(target, {}))
+            if empty:
+                self.filled.add(target)
+            # A scatter writes the numbers that it starts from itself, unless they are very many.
+            small = self._bytes(target) <= _FILLED_BY_SCATTER_BYTES and operation.opcode == "scatter"
+            made = self._start("opaque" if empty and small else "loop", None)
             self.order[made.index] = self.after[target] + JUST_AFTER
             self._materialise(target, made)
         ready = self._ready(target)
@@ -234,6 +202,9 @@ class Placement:
             ready = self.order[copy.index] = ready + JUST_AFTER
         self._targets.add(target)
         if operation.opcode == "scatter" and not is_one_slice(self.program, operation):
+            turned = lies_across(self.program.types[target], operation.ints("sizes"), self.tiling)
+            for _ in range(turned * (1 if target in self.filled else 2)):
+                self._turn_whole(self.program.types[target])
             kernel = self._start("opaque", operation, in_flow=False)
         else:
             others = [self._ready(value) for value in self._operands(operation) if value not in (target, part)]
@@ -245,7 +216,11 @@ class Placement:
 
     def _fill_up(self, operation: HloOperation) -> None:
         """Places to look up come in whole chunks: others are added by a kernel of its own."""
-        count = row_count(self.program, operation) if operation.ints("sizes") else 0
+        sizes = operation.ints("sizes")
+        count = row_count(self.program, operation) if sizes else 0
+        table = self.program.types[operation.operands[0]]
+        if sizes and lies_across(table, sizes, self.tiling):
+            self._turn_whole(table)
         if count % _CHUNK_OF_PLACES:
             self._start("loop", None).laid_out = TensorType((-(-count // _CHUNK_OF_PLACES) * _CHUNK_OF_PLACES,), "s32")
 
@@ -265,10 +240,6 @@ class Placement:
                 break
             part = self.resolve(source[0])
         return kernel
-
-    def _ready(self, value: int) -> float:
-        """When a value is complete."""
-        return self.order[self.home[value]] if value in self.home else self.after.get(value, -1.0)
 
     def _is_own(self, target: int, operation: HloOperation) -> bool:
         """Whether an update may destroy what was there: nothing later reads it, and it is not a kept argument."""
@@ -315,29 +286,6 @@ class Placement:
         if type_.size >= SMALL_SIZE and not good and own not in self.program.infed:
             copy = self._start("copy", None)
             copy.moved, copy.minor = type_, minor
-
-    def _start(self, kind: KernelKind, operation: HloOperation | None, in_flow: bool = True) -> Kernel:
-        kernel = Kernel(len(self.kernels), kind, operation)
-        self.kernels.append(kernel)
-        self.order.append(float(kernel.index))
-        if operation is not None:
-            for value in operation.results:
-                if in_flow:
-                    self.home[value] = kernel.index
-                else:
-                    self.after[value] = kernel.index
-        return kernel
-
-    def _float(self, operation: HloOperation, after: float) -> None:
-        for value in operation.results:
-            self.floating[value] = operation
-            self.after[value] = after
-
-    def _homes_and_waits(self, operands: list[int]) -> tuple[list[int], list[float]]:
-        """Kernels that have operands in flow, and when the others are complete; an updated array never is in flow."""
-        homes = [self.home[value] for value in operands if value in self.home and value not in self.updated]
-        waits = [self._ready(value) for value in operands if value in self.updated or value not in self.home]
-        return homes, waits
 
     def _elementwise(self, operation: HloOperation) -> None:
         operands = self._operands(operation)
@@ -404,23 +352,10 @@ class Placement:
         self.view_of[result] = value
         self.after[result] = self.order[self.home[value]] if value in self.home else self.after.get(value, -1.0)
 
-    def _computes(self, value: int) -> bool:
-        done: dict[int, HloOperation] = {}
-        self._leaves(value, done)
-        return any(operation.opcode not in REORDERING for operation in done.values())
-
-    def _materialise(self, value: int, kernel: Kernel) -> None:
-        self.home[value] = kernel.index
-        self.materialised.add(value)
-        kernel.outputs.append(value)
-
     def _moves_lanes(self, source: TensorType, result: TensorType) -> bool:
         lane, other = (compact_layout(type_, self.tiling).lane_axis or 0 for type_ in (source, result))
         same_place = math.prod(source.shape[:lane]) == math.prod(result.shape[:other])
         return not same_place or source.shape[lane] != result.shape[other]
-
-    def _large_leaves(self, value: int) -> bool:
-        return any(self.program.types[leaf].size >= SMALL_SIZE for leaf in self._leaves(value, {}))
 
     def _is_mask_of_pooled(self, operation: HloOperation) -> bool:
         """A mask of values that are pooled, too, is packed into bits by a separate kernel."""
@@ -455,46 +390,3 @@ class Placement:
         kernel = self._start("reduce", operation)
         kernel.reductions.append(operation)
         self.reduced.update(operation.results)
-
-    def _leaves(self, value: int, done: dict[int, HloOperation], reader: Kernel | None = None) -> list[int]:
-        """The values in memory that a floating value is computed from; the operations on the way go into `done`.
-        `reader`: the kernel that needs it, which can only read what is in memory before it runs."""
-        leaves: list[int] = []
-        stack, seen = [value], set()
-        while stack:
-            current = self.resolve(stack.pop())
-            if current in seen:
-                continue
-            seen.add(current)
-            if current in self.view_of:
-                leaves.append(self.resolve(self.view_of[current]))
-                continue
-            operation = self.floating.get(current)
-            if operation is None or (current in self.materialised and self._reads(current, reader)):
-                leaves.append(current)
-                continue
-            done[id(operation)] = operation
-            stack += operation.operands
-        return leaves
-
-    def _reads(self, value: int, reader: Kernel | None) -> bool:
-        """Whether a reader takes a materialised value from memory: it is there, and not larger than its sources."""
-        if reader is None or value in self._targets:
-            return True
-        home = self.home[value]
-        if home == reader.index or self.order[home] >= self.order[reader.index]:
-            return False
-        if reader.anchor is not None and value in map(self.resolve, reader.anchor.operands) and reader.kind in UNFUSED:
-            return True
-        sources = [
-            leaf for operand in self.floating[value].operands for leaf in self._leaves(self.resolve(operand), {})
-        ]
-        # What each source takes is counted once, as if it were read for this value alone.
-        return self._bytes(value) <= sum(self._bytes(source) for source in set(sources))
-
-    def _bytes(self, value: int) -> float:
-        type_ = self.program.types[value]
-        return type_.size * type_.itemsize
-
-    def _is_constant(self, value: int) -> bool:
-        return value in self.floating and self.floating[value].opcode in LEAVES

@@ -50,11 +50,11 @@ _TAP_CYCLES = 2.4
 
 # Types that the matrix units of some generations multiply faster. The other type of 8 bits, f8e4m3fn, is converted.
 _NARROW = frozenset({"s8", "u8", "f8e5m2"})
-# Longer windows are running sums; those take this many passes over the array.
+# Longer windows are running sums; those take this many passes over an array of whole tiles, and over others.
 _WINDOW_OF_POOLING = 32
-_PASSES_OF_RUNNING_SUM = 6
+_PASSES_OF_RUNNING_SUM = (6, 9)
 # Where the numbers stay on the chip between them.
-_NEAR_PASSES_OF_RUNNING_SUM = 3
+_NEAR_PASSES_OF_RUNNING_SUM = (3, 5)
 
 
 class Pricer:
@@ -163,8 +163,10 @@ class Pricer:
     def written_bytes(self, kernel: Kernel) -> float:
         """Results; a reduction costs a pass in 4 bytes over what it sums up, unless as much is written anyway."""
         parts = self.touched(kernel).written
-        types = [parts.get(value) or self.type_of(value) for value in kernel.outputs]
-        written = sum(result_bytes(type_, self.costs) for type_ in types)
+        written = 0.0
+        for value in kernel.outputs:
+            whole, type_ = result_bytes(self.type_of(value), self.costs), self.type_of(value)
+            written += parts[value] * whole / tile_bytes(type_, self.costs) if value in parts else whole
         summed = [tiles_of(self.program.types[operation.operands[0]], self.costs) for operation in kernel.reductions]
         return max(written, max(summed, default=0.0) * LANES * SUBLANES * 4)
 
@@ -182,8 +184,12 @@ class Pricer:
         running = any(
             extent > _WINDOW_OF_POOLING and extent == axis for extent, axis in zip(window, shape, strict=False)
         )
-        near = math.isfinite(self.costs.near_bytes_per_cycle)
-        return (_NEAR_PASSES_OF_RUNNING_SUM if near else _PASSES_OF_RUNNING_SUM) if running else 1
+        if not running:
+            return 1
+        passes = (
+            _NEAR_PASSES_OF_RUNNING_SUM if math.isfinite(self.costs.near_bytes_per_cycle) else _PASSES_OF_RUNNING_SUM
+        )
+        return passes[any(extent % LANES for extent in shape[-2:])]
 
     # --- matrix products
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from podyard.engine.program.ir import HloOperation, Program, TensorType
 from podyard.engine.timing.graph import Kernel
 from podyard.engine.timing.kernels import tile_bytes
-from podyard.engine.timing.layout import LANES, compact_layout
+from podyard.engine.timing.layout import LANES, compact_layout, nbytes_in_memory, padded_bytes
 from podyard.hardware.cost_model import CostModel, Tiling
 
 SLICING = frozenset({"slice", "dynamic_slice"})
@@ -44,11 +44,11 @@ def part_bytes(type_: TensorType, extents: tuple[int, ...], tiling: Tiling) -> i
 
 
 class Touched:
-    """What one kernel touches of values that it does not touch whole: bytes that it reads, types that it writes."""
+    """Bytes that one kernel reads and writes of values that it does not touch whole."""
 
     def __init__(self, program: Program, kernel: Kernel, resolve: Callable[[int], int], costs: CostModel) -> None:
         self.read: dict[int, float] = {}
-        self.written: dict[int, TensorType] = {}
+        self.written: dict[int, float] = {}
         anchor = [kernel.anchor] if kernel.anchor is not None else []
         for operation in (*kernel.operations, *kernel.reductions, *anchor):
             part = _part(program, operation, costs)
@@ -56,8 +56,23 @@ class Touched:
                 value = resolve(operand)
                 self.read[value] = self.read.get(value, 0.0) + (part if part is not None and not place else math.inf)
         for operation in kernel.updates:
-            self.written[operation.results[0]] = program.types[operation.operands[UPDATES[operation.opcode]]]
+            target, update = (program.types[operation.operands[place]] for place in (0, UPDATES[operation.opcode]))
+            self.written[operation.results[0]] = _laid_bytes(target, update, costs.tiling)
         self.read = {value: nbytes for value, nbytes in self.read.items() if nbytes < math.inf}
+
+
+def _laid_bytes(target: TensorType, part: TensorType, tiling: Tiling) -> int:
+    """Bytes of a part that lies in memory as the array that it is put into."""
+    layout = compact_layout(target, tiling)
+    if layout.lane_axis is None or layout.sublane_axis is None or len(part.shape) != len(target.shape):
+        return nbytes_in_memory(part, tiling)
+    return padded_bytes(part, layout.lane_axis, layout.sublane_axis, tiling)
+
+
+def lies_across(type_: TensorType, sizes: tuple[int, ...], tiling: Tiling) -> bool:
+    """Whether the rows that are looked up lie across the lanes, so that the array has to be turned."""
+    lane = compact_layout(type_, tiling).lane_axis
+    return lane is not None and len(sizes) > 1 and sizes[lane] == 1 < type_.shape[lane] and max(sizes) > 1
 
 
 def _part(program: Program, operation: HloOperation, costs: CostModel) -> float | None:

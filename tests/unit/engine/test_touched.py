@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 
+from benchmarks import touched_programs
 from podyard.engine.program.from_jaxpr import program_of_jaxpr
 from podyard.engine.program.from_stablehlo import parse_stablehlo
 from podyard.engine.timing.analysis import estimate_program
@@ -132,3 +134,18 @@ def test_a_step_waits_for_the_host_only_where_the_host_takes_longer_or_is_asked_
     large, waiting = steps(2**16)
     assert (large.overhead_seconds, large.modelled_seconds) == (0.0, large.device_seconds)
     assert waiting.modelled_seconds - large.modelled_seconds == pytest.approx(1.8e-3)
+
+
+# The most that the median of |log(modelled / compiled)| is on programs that judge: tighten them, never loosen them.
+_BOUNDS = {"lookup": 0.2, "scatter": 0.3, "update": 0.85, "top_k": 0.75, "stacks": 0.75, "associative scan": 0.65}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", _BOUNDS)
+def test_cycles_of_random_shapes_are_no_further_off_than_before(family: str) -> None:
+    found = [error for error in touched_programs.errors() if error[0] == family]
+    for generation in touched_programs.GENERATIONS:
+        parts = [[e for _, g, judges, e in found if (g, judges) == (generation, part)] for part in (False, True)]
+        looked_at, judging = (statistics.median(part) for part in parts)
+        print(f"{family:<18}{generation:<5} looked at {looked_at:.3f}, judging {judging:.3f}")
+        assert judging <= _BOUNDS[family]

@@ -1,0 +1,139 @@
+"""What is known while the operations of a body are placed: kernels, when they run, and where every value is."""
+
+from __future__ import annotations
+
+from podyard.engine.program.ir import Body, HloOperation, Program, TensorType
+from podyard.engine.timing.graph import LEAVES, REORDERING, SMALL_SIZE, UNFUSED, Kernel, KernelKind
+from podyard.hardware.cost_model import Tiling
+
+
+class Places:
+    """The kernels of one body so far."""
+
+    def __init__(self, program: Program, body: Body, tiling: Tiling) -> None:
+        self.program = program
+        self.body = body
+        self.tiling = tiling
+        self.kernels: list[Kernel] = []
+        self.aliases: dict[int, int] = {}
+        self.unknown: list[HloOperation] = []
+        # When each kernel runs; a kernel that nothing waits for yet may be moved to a later time.
+        self.order: list[float] = []
+        # Where a value comes from: in the flow of a kernel, or floating (complete when that time has come).
+        self.home: dict[int, int] = {}
+        self.after: dict[int, float] = dict.fromkeys(body.parameters, -1.0)
+        self.floating: dict[int, HloOperation] = {}
+        self.reduced: set[int] = set()
+        # Floating values that a kernel of their own puts into memory.
+        self.materialised: set[int] = set()
+        # Reshapes that move nothing: the array that they are another view of.
+        self.view_of: dict[int, int] = {}
+        self.users: dict[int, list[HloOperation]] = {}
+        self._seen: dict[object, tuple[int, ...]] = {}
+        self._results: set[int] = set()
+        # Results of optimization barriers: the same values, which are computed again behind them.
+        self._barred: set[int] = set()
+        self._stored_results: set[int] = set()
+        # Results of updates, with what they take the place of, and all arrays that are updated; the kernels that write
+        # floating values into others.
+        self.in_place: dict[int, int] = {}
+        self.updated: set[int] = set()
+        self._targets: set[int] = set()
+        self.filled: set[int] = set()
+        self._writers: dict[int, Kernel] = {}
+        self._places: dict[int, int] = {}
+
+    def resolve(self, value: int) -> int:
+        while value in self.aliases:
+            value = self.aliases[value]
+        return value
+
+    def _operands(self, operation: HloOperation) -> list[int]:
+        return [self.resolve(value) for value in operation.operands]
+
+    def _turn_whole(self, type_: TensorType) -> None:
+        copy = self._start("copy", None)
+        copy.moved, copy.turned = type_, True
+
+    def _ready(self, value: int) -> float:
+        """When a value is complete."""
+        return self.order[self.home[value]] if value in self.home else self.after.get(value, -1.0)
+
+    def _start(self, kind: KernelKind, operation: HloOperation | None, in_flow: bool = True) -> Kernel:
+        kernel = Kernel(len(self.kernels), kind, operation)
+        self.kernels.append(kernel)
+        self.order.append(float(kernel.index))
+        if operation is not None:
+            for value in operation.results:
+                if in_flow:
+                    self.home[value] = kernel.index
+                else:
+                    self.after[value] = kernel.index
+        return kernel
+
+    def _float(self, operation: HloOperation, after: float) -> None:
+        for value in operation.results:
+            self.floating[value] = operation
+            self.after[value] = after
+
+    def _homes_and_waits(self, operands: list[int]) -> tuple[list[int], list[float]]:
+        """Kernels that have operands in flow, and when the others are complete; an updated array never is in flow."""
+        homes = [self.home[value] for value in operands if value in self.home and value not in self.updated]
+        waits = [self._ready(value) for value in operands if value in self.updated or value not in self.home]
+        return homes, waits
+
+    def _computes(self, value: int) -> bool:
+        done: dict[int, HloOperation] = {}
+        self._leaves(value, done)
+        return any(operation.opcode not in REORDERING for operation in done.values())
+
+    def _materialise(self, value: int, kernel: Kernel) -> None:
+        self.home[value] = kernel.index
+        self.materialised.add(value)
+        kernel.outputs.append(value)
+
+    def _large_leaves(self, value: int) -> bool:
+        return any(self.program.types[leaf].size >= SMALL_SIZE for leaf in self._leaves(value, {}))
+
+    def _leaves(self, value: int, done: dict[int, HloOperation], reader: Kernel | None = None) -> list[int]:
+        """The values in memory that a floating value is computed from; the operations on the way go into `done`.
+        `reader`: the kernel that needs it, which can only read what is in memory before it runs."""
+        leaves: list[int] = []
+        stack, seen = [value], set()
+        while stack:
+            current = self.resolve(stack.pop())
+            if current in seen:
+                continue
+            seen.add(current)
+            if current in self.view_of:
+                leaves.append(self.resolve(self.view_of[current]))
+                continue
+            operation = self.floating.get(current)
+            if operation is None or (current in self.materialised and self._reads(current, reader)):
+                leaves.append(current)
+                continue
+            done[id(operation)] = operation
+            stack += operation.operands
+        return leaves
+
+    def _reads(self, value: int, reader: Kernel | None) -> bool:
+        """Whether a reader takes a materialised value from memory: it is there, and not larger than its sources."""
+        if reader is None or value in self._targets:
+            return True
+        home = self.home[value]
+        if home == reader.index or self.order[home] >= self.order[reader.index]:
+            return False
+        if reader.anchor is not None and value in map(self.resolve, reader.anchor.operands) and reader.kind in UNFUSED:
+            return True
+        sources = [
+            leaf for operand in self.floating[value].operands for leaf in self._leaves(self.resolve(operand), {})
+        ]
+        # What each source takes is counted once, as if it were read for this value alone.
+        return self._bytes(value) <= sum(self._bytes(source) for source in set(sources))
+
+    def _bytes(self, value: int) -> float:
+        type_ = self.program.types[value]
+        return type_.size * type_.itemsize
+
+    def _is_constant(self, value: int) -> bool:
+        return value in self.floating and self.floating[value].opcode in LEAVES
