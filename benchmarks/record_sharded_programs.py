@@ -2,7 +2,7 @@
 
     python -m benchmarks.record_sharded_programs [--only NAME ...]
 
-The programs are their StableHLO text, kept beside the answers: another is added by its text. Nothing here is fitted.
+The programs are their StableHLO text, kept next to the answers: another is added by its text. Nothing here is fitted.
 """
 
 from __future__ import annotations

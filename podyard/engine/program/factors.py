@@ -178,7 +178,7 @@ def _convolution(builder: _Builder, operation: HloOperation) -> None:
         builder.add(made[out[1]], Factor.PASS, (1, kernel_dims[1]), (2, out[1]))
         builder.add(left[lhs[1]], Factor.SUM, (0, lhs[1]), (1, kernel_dims[0]))
     for source, taps, target in zip(lhs[2:], kernel_dims[2:], out[2:], strict=True):
-        if left[source] == kernel[taps] and made[target] == 1:  # a product of its own
+        if left[source] == kernel[taps] and made[target] == 1:  # a separate product
             builder.add(left[source], Factor.SUM, (0, source), (1, taps))
         else:
             kind = Factor.PASS if kernel[taps] == 1 and left[source] == made[target] else Factor.SHIFT

@@ -241,10 +241,10 @@ class _Partitioner:
         at = (count - 1) // 2 if is_scatter else 1
         table = {factor for factors in rule.tensors[0] for factor in factors}
         positions = {factor for factors in rule.tensors[at] for factor in factors} - table
-        beside = {factor for factors in rule.tensors[at + 1 if is_scatter else count] for factor in factors}
+        ids = {factor for factors in rule.tensors[at + 1 if is_scatter else count] for factor in factors}
         lies = {factor: axes for own in given[count if is_scatter else 0 :: count + 1] for factor, axes in own.items()}
-        rows = {factor: lies[factor] for factor in table & beside if factor in lies and factor not in positions}
-        places = {factor: lies[factor] for factor in table - beside if factor in lies}
+        rows = {factor: lies[factor] for factor in table & ids if factor in lies and factor not in positions}
+        places = {factor: lies[factor] for factor in table - ids if factor in lies}
         taken = {axis for axes in (*rows.values(), *([] if rows else places.values())) for axis in axes}
         split: dict[int, Axes] = {}
         for factor in positions:
@@ -257,7 +257,7 @@ class _Partitioner:
         used = {axis for axes in split.values() for axis in axes}
         places = {factor: axes for factor, axes in places.items() if used.isdisjoint(axes)}
         shared = {f: axes for f, axes in found.items() if f in positions or f in table}
-        chosen = {**shared, **rows, **split, **dict.fromkeys(table - beside, ()), **places}
+        chosen = {**shared, **rows, **split, **dict.fromkeys(table - ids, ()), **places}
         summed = split if is_scatter else places
         sums = tuple(axis for axes in summed.values() for axis in axes)
         return {factor: axes for factor, axes in chosen.items() if axes}, sums

@@ -28,7 +28,7 @@ class Placements:
             self.mesh = mesh_of({str(name): int(size) for name, size in mesh.shape.items()})
 
     def of(self, sharding: Any, rank: int, what: str) -> Sharding | None:
-        """None for what is no NamedSharding over several devices."""
+        """None for what is not a NamedSharding over several devices."""
         if not hasattr(sharding, "spec") or math.prod(sharding.mesh.shape.values()) <= 1:
             return None
         self.adopt(sharding.mesh)
@@ -45,7 +45,7 @@ class Placements:
         reader = ShardingReader({_MESH: sizes}, self.mesh)
         found = reader.axes_of(_MESH, names)
         if reader.problem or math.prod(sizes.values()) != self.mesh.devices:
-            reason = f"the sharding of {what} is not read: mesh {reader_text(sizes)} beside {self.mesh}"
+            reason = f"the sharding of {what} is not read: mesh {reader_text(sizes)} next to {self.mesh}"
             self.doubts.append(Doubt("sharding", str(self.mesh), reason))
         return found
 

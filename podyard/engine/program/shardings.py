@@ -119,7 +119,7 @@ class ShardingReader:
         self.problem = ""
 
     def read(self, text: str, rank: int) -> Sharding | None:
-        """None for what is no sharding of an array, or cannot be read: then `problem` says why."""
+        """None for what is not a sharding of an array, or cannot be read: then `problem` says why."""
         self.problem = ""
         stripped = text.strip()
         if stripped.startswith("{{"):  # one result: the first of a tuple

@@ -1,6 +1,6 @@
 """The collectives of a program on a slice: what is sent, between which devices, and how long it takes. No JAX in here.
 
-Sums with one `tuple` number are one collective. From v5e on the compiler runs gathers of what products read beside
+Sums with one `tuple` number are one collective. From v5e on the compiler runs gathers of what products read next to
 other kernels (`async_collective_fusion` in compiled programs; none on v2 to v4): of these only what is longer than the
 products of the same body is seen.
 """

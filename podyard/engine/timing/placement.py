@@ -215,7 +215,7 @@ class Placement(Places):
         kernel.updates.append(operation)
 
     def _fill_up(self, operation: HloOperation) -> None:
-        """Places to look up come in whole chunks: others are added by a kernel of its own."""
+        """Places to look up come in whole chunks: others are added by another kernel."""
         sizes = operation.ints("sizes")
         count = row_count(self.program, operation) if sizes else 0
         table = self.program.types[operation.operands[0]]
