@@ -36,13 +36,13 @@ def arguments_of(shapes: Sequence[str]) -> tuple[Any, ...]:
     they have any. Raises INVALID_ARGUMENT for what is neither."""
     found: list[Any] = []
     for text in shapes:
-        found += _shapes(text) if "[" in text else _named(text)
+        found += _shapes(text) if "[" in text else _load_arguments(text)
         if len(found) > ARGUMENTS_MAX:
             raise invalid(f"--shapes: at most {ARGUMENTS_MAX} arguments")
     return tuple(found)
 
 
-def _named(text: str) -> Sequence[Any]:
+def _load_arguments(text: str) -> Sequence[Any]:
     found = _load(text, "--shapes")
     if callable(found):
         try:

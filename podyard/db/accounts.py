@@ -8,7 +8,7 @@ from podyard.db import credit_notes
 from podyard.db.records import changed_columns, columns
 from podyard.db.tables_billing import billing_accounts, billing_links, credits, exchange_rates
 from podyard.db.unit_of_work import UnitOfWork
-from podyard.domain.account import Account, BillingLink, PaidProject, paid_by
+from podyard.domain.account import Account, BillingLink, PaidProject, paid_projects
 from podyard.domain.invoice import Credit
 
 _ONE = select(billing_accounts).where(billing_accounts.c.project == bindparam("project"))
@@ -42,7 +42,7 @@ def find(uow: UnitOfWork, project: str) -> Account | None:
 def projects_of(uow: UnitOfWork, project: str) -> tuple[PaidProject, ...]:
     """What the project's account pays and has paid for."""
     links = (BillingLink(**row) for row in uow.all(_LINKS, {"project": project}))
-    return paid_by(project, links)
+    return paid_projects(project, links)
 
 
 def last_link(uow: UnitOfWork, project: str) -> BillingLink:

@@ -42,7 +42,7 @@ class PaidProject:
         return self.spans[-1].stop == ALWAYS.stop
 
 
-def paid_by(account: str, links: Iterable[BillingLink]) -> tuple[PaidProject, ...]:
+def paid_projects(account: str, links: Iterable[BillingLink]) -> tuple[PaidProject, ...]:
     """What the account of project `account` pays for, by the names of the projects; `account` comes first. `links`: all
     those of it, and of each project that has ever been linked to it, in order of project and second."""
     spans: dict[str, list[range]] = {account: [ALWAYS]}
@@ -88,7 +88,7 @@ class Account:
         """Of the projects that it pays or has paid for."""
         return [one.project for one in self.projects]
 
-    def paid_of(self, project: str) -> tuple[range, ...] | None:
+    def spans_of(self, project: str) -> tuple[range, ...] | None:
         """The POSIX seconds of one of its projects that it pays for; None: all of them."""
         spans = next(one.spans for one in self.projects if one.project == project)
         return None if spans == (ALWAYS,) else spans

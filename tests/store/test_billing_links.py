@@ -33,7 +33,7 @@ from podyard.control.checks import fsck
 from podyard.control.compute import nodes
 from podyard.db import budgets as budget_rows
 from podyard.db.unit_of_work import Database
-from podyard.domain.account import ALWAYS, BillingLink, PaidProject, paid_by
+from podyard.domain.account import ALWAYS, BillingLink, PaidProject, paid_projects
 from podyard.domain.principal import PLATFORM, Principal
 from podyard.http import several_units
 from podyard.pricing.current_card import default_rate_card
@@ -105,13 +105,13 @@ def _check(play: Play, *months: str) -> None:
 
 def test_each_second_is_paid_for_by_one_account() -> None:
     made = [BillingLink("a", 10, "b"), BillingLink("a", 20, "b"), BillingLink("a", 30, "a"), BillingLink("b", 15, "c")]
-    assert paid_by("a", made[:3]) == (PaidProject("a", (range(10), range(30, ALWAYS.stop))),)
-    assert paid_by("b", made) == (PaidProject("b", (range(15),)), PaidProject("a", (range(10, 30),)))
-    assert paid_by("c", made[3:]) == (
+    assert paid_projects("a", made[:3]) == (PaidProject("a", (range(10), range(30, ALWAYS.stop))),)
+    assert paid_projects("b", made) == (PaidProject("b", (range(15),)), PaidProject("a", (range(10, 30),)))
+    assert paid_projects("c", made[3:]) == (
         PaidProject("c", (ALWAYS,)),
         PaidProject("b", (range(15, ALWAYS.stop),)),
     )
-    assert paid_by("d", []) == (PaidProject("d", (ALWAYS,)),)
+    assert paid_projects("d", []) == (PaidProject("d", (ALWAYS,)),)
 
 
 def test_from_the_next_second_on_the_other_account_pays(yard: Play) -> None:

@@ -55,7 +55,7 @@ def paid_resources(card: RateCard, account: Account, nodes: Mapping[str, BilledN
     found = resources_of(card, nodes)
     if account.is_alone:
         return found
-    return {key: dataclasses.replace(one, paid=account.paid_of(nodes[key].project)) for key, one in found.items()}
+    return {key: dataclasses.replace(one, paid=account.spans_of(nodes[key].project)) for key, one in found.items()}
 
 
 def terms_of(uow: UnitOfWork, account: Account) -> Terms:

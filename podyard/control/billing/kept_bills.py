@@ -66,7 +66,7 @@ class Kept:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Joined:
+class JoinedBill:
     """What an account over several projects pays for of their bills: the records of what is not in use."""
 
     projects: tuple[PaidProject, ...]
@@ -75,7 +75,7 @@ class Joined:
     views: OrderedDict[Any, Future[Any]]
 
 
-def _paid_for(projects: Sequence[PaidProject], bills: Sequence[Kept]) -> Iterator[UsageRecord]:
+def _paid_records(projects: Sequence[PaidProject], bills: Sequence[Kept]) -> Iterator[UsageRecord]:
     for paid, kept in zip(projects, bills, strict=True):
         for span in paid.spans:
             yield from parts_within(kept.closed, span)
@@ -131,7 +131,7 @@ class Shelf:
 
     def __init__(self) -> None:
         self._projects: OrderedDict[str, Kept] = OrderedDict()
-        self._joined: dict[str, Joined] = {}
+        self._joined: dict[str, JoinedBill] = {}
         self._turns: weakref.WeakValueDictionary[str, _Turn] = weakref.WeakValueDictionary()
 
     def get(self, project: str) -> Kept | None:
@@ -153,13 +153,13 @@ class Shelf:
             self._projects.pop(project, None)
             self._forget_joined(project)
 
-    def join(self, account: Account, bills: Sequence[Kept]) -> Joined:
+    def join(self, account: Account, bills: Sequence[Kept]) -> JoinedBill:
         """What the account pays for of the bills of its projects, which are in their order."""
         with lock:
             found = self._joined.get(account.project)
         if found is None or found.projects != account.projects or list(map(id, found.bills)) != list(map(id, bills)):
-            closed = list(_paid_for(account.projects, bills))
-            found = Joined(account.projects, tuple(bills), closed, OrderedDict())
+            closed = list(_paid_records(account.projects, bills))
+            found = JoinedBill(account.projects, tuple(bills), closed, OrderedDict())
             with lock:
                 self._joined[account.project] = found
         return found
@@ -204,7 +204,7 @@ def current(uow: UnitOfWork, card: RateCard, project: str, pace: Pace | None = N
         return found
 
 
-def joined(uow: UnitOfWork, account: Account, bills: Sequence[Kept]) -> Joined:
+def join_bills(uow: UnitOfWork, account: Account, bills: Sequence[Kept]) -> JoinedBill:
     """The bills of the account's projects as one."""
     with lock:
         shelf = _shelves.setdefault(uow.connection.engine, Shelf())

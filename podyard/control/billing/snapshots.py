@@ -115,7 +115,7 @@ def snapshot(
     account = accounts.of(uow, project)
     if of_account or account.pays_itself:
         return _of_account(uow, card, account)
-    found = _made(
+    found = _snapshot_of(
         uow,
         account,
         Terms(policy=account.policy),
@@ -127,10 +127,10 @@ def snapshot(
 
 def _of_account(uow: UnitOfWork, card: RateCard, account: Account) -> Snapshot:
     bills_of = [kept_bills.current(uow, card, name) for name in account.names]
-    return _made(uow, account, bills.terms_of(uow, account), bills_of, account.projects)
+    return _snapshot_of(uow, account, bills.terms_of(uow, account), bills_of, account.projects)
 
 
-def _made(
+def _snapshot_of(
     uow: UnitOfWork, account: Account, terms: Terms, bills_of: Sequence[Kept], projects: Sequence[PaidProject]
 ) -> Snapshot:
     """`bills_of`: what is kept of each of the projects."""
@@ -151,7 +151,7 @@ def _made(
     if len(bills_of) == 1 and projects[0].spans == (ALWAYS,):
         closed, views = first.closed, first.views
     else:
-        both = kept_bills.joined(uow, account, bills_of)
+        both = kept_bills.join_bills(uow, account, bills_of)
         closed, views = both.closed, both.views
     now = {key: use.metered for key, use in running.items()}
     in_use = [record for use in running.values() for record in use.rated.records]

@@ -18,7 +18,7 @@ StepKind = Literal["all_gather", "all_to_all", "collective_permute", "dynamic_sl
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Move:
+class Transfer:
     """One step to `dims`; `axes`: along which devices exchange; `dimension` is gathered, or split by an all-to-all."""
 
     kind: StepKind
@@ -27,16 +27,16 @@ class Move:
     dimension: int
 
 
-def moves(mesh: Mesh, start: Sequence[Axes], end: Sequence[Axes]) -> list[Move]:
-    now, wanted, found = list(start), tuple(end), list[Move]()
+def moves(mesh: Mesh, start: Sequence[Axes], end: Sequence[Axes]) -> list[Transfer]:
+    now, wanted, found = list(start), tuple(end), list[Transfer]()
 
     def step(kind: StepKind, axes: Axes, dimension: int, **changes: Axes) -> None:
         for place, own in changes.items():
             now[int(place[1:])] = own
-        found.append(Move(kind, tuple(now), axes, dimension))
+        found.append(Transfer(kind, tuple(now), axes, dimension))
 
     if tuple(now) != wanted and all(mesh.extent(a) == mesh.extent(b) for a, b in zip(now, wanted, strict=True)):
-        return [Move("collective_permute", wanted, _differing(now, wanted), 0)]
+        return [Transfer("collective_permute", wanted, _differing(now, wanted), 0)]
     odd = [place for place, (a, b) in enumerate(zip(now, wanted, strict=True)) if a != b]
     if len(odd) == 1 and now[odd[0]] and set(now[odd[0]]).isdisjoint(wanted[odd[0]]):
         place = odd[0]

@@ -113,7 +113,7 @@ def _with_cores(ring: tuple[int, ...], cores: int) -> tuple[int, ...]:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Group:
+class DeviceGroup:
     """The devices of one group on the torus: `shape` and `wrap` of the chips that they take part on, in each dimension;
     `load`: groups that share the busiest link of a dimension; `copies`: groups that send from the same chip."""
 
@@ -127,9 +127,9 @@ class Group:
         return math.prod(self.shape)
 
 
-def whole_slice(kind: AcceleratorType) -> Group:
+def whole_slice(kind: AcceleratorType) -> DeviceGroup:
     """All devices; the two cores of a chip send its bytes once."""
-    return Group(kind.topology.shape, kind.topology.wrap, (1,) * len(kind.topology.shape))
+    return DeviceGroup(kind.topology.shape, kind.topology.wrap, (1,) * len(kind.topology.shape))
 
 
 def place_of(kind: AcceleratorType, position: int) -> tuple[int, ...]:
@@ -147,7 +147,7 @@ def place_of(kind: AcceleratorType, position: int) -> tuple[int, ...]:
     return (core, *(far * step + near for far, step, near in zip(outside, own, inside, strict=True)))
 
 
-def group_of(kind: AcceleratorType, positions: Sequence[int]) -> Group:
+def group_of(kind: AcceleratorType, positions: Sequence[int]) -> DeviceGroup:
     """The group of the devices at these places of the slice's list; all others are groups like it."""
     places = [place_of(kind, position) for position in positions]
     if len(positions) == kind.device_count:
@@ -160,16 +160,16 @@ def group_of(kind: AcceleratorType, positions: Sequence[int]) -> Group:
         wrap.append(kind.topology.wrap[dimension] and count == extent)
         load.append(max(1, math.ceil(extent / count * span / max(1, extent - 1))) if count < extent else 1)
     cores = len({place[0] for place in places})
-    return Group(tuple(shape), tuple(wrap), tuple(load), kind.generation.devices_per_chip // cores)
+    return DeviceGroup(tuple(shape), tuple(wrap), tuple(load), kind.generation.devices_per_chip // cores)
 
 
-def all_reduce_bytes_per_chip(kind: AcceleratorType, nbytes: int, group: Group | None = None) -> int:
+def all_reduce_bytes_per_chip(kind: AcceleratorType, nbytes: int, group: DeviceGroup | None = None) -> int:
     """What each chip sends: 2 (n - 1) / n of the array, once for all its cores that are in the same group."""
     group = group or whole_slice(kind)
     return round(2 * nbytes * group.copies * sum(p.sent_share for colour in _colours(group) for p in colour))
 
 
-def all_reduce_seconds(kind: AcceleratorType, nbytes: int, group: Group | None = None) -> float:
+def all_reduce_seconds(kind: AcceleratorType, nbytes: int, group: DeviceGroup | None = None) -> float:
     """All links of a chip at once: each colour of the torus' schedule (`collectives.torus`) goes its own way with its
     share of the bytes, once to scatter sums and once to gather them."""
     group = group or whole_slice(kind)
@@ -178,7 +178,7 @@ def all_reduce_seconds(kind: AcceleratorType, nbytes: int, group: Group | None =
     return COLLECTIVE_START_SECONDS + 2 * _one_way_seconds(kind, nbytes, group)
 
 
-def all_gather_seconds(kind: AcceleratorType, nbytes: int, group: Group | None = None) -> float:
+def all_gather_seconds(kind: AcceleratorType, nbytes: int, group: DeviceGroup | None = None) -> float:
     """Half of an all-reduce: `nbytes` is what every chip has at the end. A scatter of sums takes as long."""
     group = group or whole_slice(kind)
     if group.chips == 1:
@@ -186,7 +186,7 @@ def all_gather_seconds(kind: AcceleratorType, nbytes: int, group: Group | None =
     return COLLECTIVE_START_SECONDS + _one_way_seconds(kind, nbytes, group)
 
 
-def all_to_all_seconds(kind: AcceleratorType, nbytes: int, group: Group | None = None) -> float:
+def all_to_all_seconds(kind: AcceleratorType, nbytes: int, group: DeviceGroup | None = None) -> float:
     """Every chip sends an equal part of its `nbytes` to every other: bound by the links that cut the group in two."""
     group = group or whole_slice(kind)
     if group.chips == 1:
@@ -231,7 +231,7 @@ def colours_of(kind: AcceleratorType) -> list[tuple[TorusPhase, ...]]:
     return _colours(whole_slice(kind))
 
 
-def _colours(group: Group) -> list[tuple[TorusPhase, ...]]:
+def _colours(group: DeviceGroup) -> list[tuple[TorusPhase, ...]]:
     orders = colour_orders(group.shape, group.wrap)
     return [phases_of(group.shape, group.wrap, order, count / len(orders)) for order, count in Counter(orders).items()]
 
@@ -244,7 +244,7 @@ def phase_seconds(kind: AcceleratorType, phase: TorusPhase, nbytes: int, load: i
     return sent / (kind.generation.ici_link_bytes_per_second * links) + phase.steps * ICI_HOP_SECONDS
 
 
-def _one_way_seconds(kind: AcceleratorType, nbytes: int, group: Group) -> float:
+def _one_way_seconds(kind: AcceleratorType, nbytes: int, group: DeviceGroup) -> float:
     """To scatter or to gather: the slowest colour."""
     sent = nbytes * group.copies
     return max(

@@ -40,7 +40,7 @@ class Exchanges:
         self.found: dict[object, Exchange] = {}
         self.doubts: list[Doubt] = []
         self._reader = ShardingReader({}, program.mesh)
-        self._groups: dict[Axes | None, collectives.Group] = {}
+        self._groups: dict[Axes | None, collectives.DeviceGroup] = {}
 
     def copy(self) -> Exchanges:
         """For a branch that may not be taken."""
@@ -99,7 +99,7 @@ class Exchanges:
 
     # --- what it takes
 
-    def group(self, axes: Axes | None) -> collectives.Group:
+    def group(self, axes: Axes | None) -> collectives.DeviceGroup:
         if axes not in self._groups:
             mesh = self.program.mesh
             positions = range(self.devices) if axes is None else self._reader.device_order(axes)
