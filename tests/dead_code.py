@@ -37,7 +37,6 @@ KEPT: Mapping[str, str] = {
     "podyard.testing.plugin:pytest_*": "pytest calls its hooks by name",
     "podyard.programs.jax_coordinator:apply": "sitecustomize runs the file, outside the package",
     "podyard.migrations.versions.*:*": "alembic calls the revisions",
-    "podyard.engine.program.partition:_Partitioner._*": "one rule per operation, called by the operation's name",
     "podyard.engine.numerics.mxu:mxu_matmul": "docs/concepts/systolic-array.md: the specification",
     "podyard.engine.numerics.tiled:*_matmul": "docs/concepts/systolic-array.md: faster, and compared with it",
     "podyard.engine.timing.tpu_v1*:*": "docs/internals/tpu_v1.md: a separate model",

@@ -39,7 +39,7 @@ def test_a_run_reports_every_step_its_checkpoints_and_its_result(tmp_path: Path,
     recorder = run_alone(spec_of(checkpoint_every_steps=2, compilation_cache=cache), tmp_path)
     assert [step for step, *_ in recorder.steps] == [1, 2, 3, 4, 5]
     assert all(loss > 0 and 0 <= accuracy <= 1 for _, loss, accuracy, _, _ in recorder.steps)
-    assert all(wall > 0 and 1e-3 < modelled < 1e-2 for *_, wall, modelled in recorder.steps)
+    assert all(wall > 0 and 1e-5 < modelled < 1e-3 for *_, wall, modelled in recorder.steps)
     assert [name for _, name, _ in recorder.checkpoints] == [f"checkpoint-{step:08d}" for step in (2, 4, 5)]
     assert recorder.result is not None
     assert set(recorder.result) == {"loss", "accuracy", "testLoss", "testAccuracy", "testPrecision"}
