@@ -43,7 +43,6 @@ KEPT: Mapping[str, str] = {
     "podyard.engine.timing.edge:*": "docs/internals/tpu_v1.md: a separate model",
     "podyard.engine.timing.energy:efficiencies": "docs/internals/tpu_v1.md: compared with what is published",
     "podyard.engine.timing.energy:PeakEfficiency.*": "docs/internals/tpu_v1.md: compared with what is published",
-    "podyard.engine.timing.energy:COMPARISONS": "docs/internals/tpu_v1.md: compared with what is published",
     "podyard.engine.collectives.schedule:*_*": "all collectives that the transports can run; jobs use the all-reduce",
     "podyard.hardware.generation:Generation.mxu_columns": "the published peak follows from it",
     "podyard.hardware.generations.*:GENERATION": "podyard.hardware.generations loads each module",
