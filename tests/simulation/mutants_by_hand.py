@@ -105,7 +105,7 @@ def _history(seed: int) -> str:
     return f"tests/store/test_billing_histories.py::test_all_surfaces_say_the_same_of_a_history[{seed}]"
 
 
-@mutant("I6", test=_history(6))
+@mutant("I6", test=_history(2))
 def an_explanation_has_one_price_version_of_its_line(patch: pytest.MonkeyPatch) -> None:
     explain = bill_lines.explain
 
@@ -116,13 +116,13 @@ def an_explanation_has_one_price_version_of_its_line(patch: pytest.MonkeyPatch) 
     patch.setattr(bill_lines, "explain", changed)
 
 
-@mutant("I6", test=_history(2))
+@mutant("I6", test=_history(1))
 def an_item_of_a_correction_has_no_seconds(patch: pytest.MonkeyPatch) -> None:
     items = corrections.items
     patch.setattr(invoices, "items", lambda *args: tuple(dataclasses.replace(one, seconds=0) for one in items(*args)))
 
 
-@mutant("I6", test=_history(11))
+@mutant("I6", test=_history(14))
 def a_correction_states_earlier_items_again(patch: pytest.MonkeyPatch) -> None:
     items = corrections.items
     patch.setattr(invoices, "items", lambda now, issued, _: items(now, issued, ()))
