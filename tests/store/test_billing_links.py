@@ -295,7 +295,7 @@ def test_who_may_link(yard: Play) -> None:
     assert _link(yard, OTHER, PROJECT, both) == made  # once more: nothing changes
     yard.turn(10)
     # The owner of the account may end it alone, and so may the project's; each only to the project's own account.
-    _refused(Code.PERMISSION_DENIED, lambda: _link(yard, OTHER, "default" if PROJECT != "default" else OTHER, bob))
+    _refused(Code.PERMISSION_DENIED, lambda: _link(yard, OTHER, THIRD, bob))
     assert _link(yard, OTHER, OTHER, ann).account == OTHER
     assert yard.database.read(lambda uow: links.get(uow, bob, OTHER)).account == OTHER
 

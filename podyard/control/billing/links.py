@@ -54,7 +54,7 @@ def link(uow: UnitOfWork, principal: Principal, project: str, payer: str) -> Bil
         )
     made = BillingLink(project, -(-uow.now.nanos // NANOS_PER_SECOND), payer)
     account_rows.link(uow, made)
-    for name in {project, payer, before.account}:
+    for name in sorted({project, payer, before.account}):
         budgets.look_again(uow, name)
         spending.wake_queue(uow, accounts.of(uow, name))
     return made

@@ -85,7 +85,8 @@ def charges(
 ) -> list[UsageRecord]:
     """What the scope pays within the period up to `as_of`, if until then everything goes on as it is now."""
     card = default_rate_card()
-    of_account, whole = budget.scope is BudgetScope.ACCOUNT, budget.scope is BudgetScope.PROJECT
+    everything = budget.scope in (BudgetScope.ACCOUNT, BudgetScope.PROJECT)
+    of_account = everything and (budget.scope is BudgetScope.ACCOUNT or account.is_alone)
     names = projects_of(account, budget)
     wanted = [key for name in names for key in node_keys_in(uow, name, period)]
     of_job = budget.scope is BudgetScope.JOB
@@ -93,16 +94,14 @@ def charges(
         mine = budgets.node_keys(uow, budget)
         wanted = [key for key in wanted if key in mine]
     facts = bills.billed_nodes(uow, card, names, wanted)
-    if not (of_account or whole or of_job):
+    if not (everything or of_job):
         facts = {key: node for key, node in facts.items() if can_count(budget, node)}
     resources = bills.paid_resources(card, account, facts) if of_account else resources_of(card, facts)
-    terms = Terms()
-    if of_account or whole:
-        terms = bills.terms_of(uow, account) if of_account else bills.project_terms(uow, account)
+    terms = bills.terms_of(uow, account) if of_account else Terms()
     found: Sequence[UsageRecord] = bills.compute(uow, names, resources, terms, as_of, few=True).charges
     if of_job:
         found = _of_job(uow, budget, resources, found, as_of)
-    elif not (of_account or whole):
+    elif not everything:
         found = count_use(budget, facts, found)
     return list(parts_within(found, period.seconds))
 
