@@ -77,8 +77,9 @@ def memory_need(
         results.append(-(-table // costs.result_table_bytes) * costs.result_table_bytes)
     room = costs.hbm_usable_bytes - sum(arguments.values()) - sum(results) + donated
     peak, held = temporaries(body, fused, pricer, inner_peak, costs, room)
+    twice = 0
     for index in _made_while_read(program, pricer):
-        peak += results[index]
+        twice += results[index]
         held = [*held, (str(program.types[body.results[index]]), results[index])]
     buffers = [
         BufferEstimate(f"argument {index} {program.types[value]}", "argument", arguments[value])
@@ -90,10 +91,11 @@ def memory_need(
     ]
     buffers += [BufferEstimate(name, "temporary", nbytes) for name, nbytes in held]
     buffers.sort(key=lambda buffer: -buffer.nbytes)
+    peak += twice
     in_memory = sum(arguments.values()) + sum(results) + peak
     on_chip = 0
     if 0 < costs.prefetch_bytes > _WORTH_A_LOOK * in_memory:
-        on_chip = temporaries(body, fused, pricer, inner_peak, costs, on_chip=True)[0] - peak
+        on_chip = temporaries(body, fused, pricer, inner_peak, costs, on_chip=True)[0] + twice - peak
     need = MemoryNeed(sum(arguments.values()), sum(results), peak, donated, tuple(buffers[:LARGEST_BUFFERS]))
     return dataclasses.replace(need, on_chip_bytes=max(0, on_chip))
 

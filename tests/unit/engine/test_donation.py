@@ -119,3 +119,17 @@ def test_types_are_those_of_one_device() -> None:
     found = _estimate(module(split, split, split, devices=8))
     assert found.argument_bytes == (4 + 2 + 4) * _MIB // 8
     assert found.peak_hbm_bytes - found.temporary_bytes < found.argument_bytes + 4096
+
+
+def test_a_result_next_to_the_old_one_leaves_the_chips_part_of_the_peak() -> None:
+    jax = pytest.importorskip("jax")
+
+    def step(cache: Any, x: Any, a: Any, b: Any) -> Any:
+        return jax.lax.scan(lambda x, own: (x + own[0], own + x), x, cache)[1], (a @ b) @ b
+
+    square = jax.ShapeDtypeStruct((1024, 1024), "bfloat16")
+    given = (jax.ShapeDtypeStruct((16, 256, 1024), "float32"), jax.ShapeDtypeStruct((1024,), "float32"), square, square)
+    kept, donated = (
+        _estimate(lower_for_tpu(jax.jit(step, donate_argnums=places), *given), "v5litepod-1") for places in ((), (0,))
+    )
+    assert kept.on_chip_bytes == donated.on_chip_bytes > 0
