@@ -35,6 +35,8 @@ class Rule:
     is_plain: bool = False
     # Whether all arrays have the same shape and order.
     is_same: bool = False
+    # Factors along which nothing spreads.
+    blocked: set[int] = dataclasses.field(default_factory=set)
 
 
 class _Builder:
@@ -72,7 +74,7 @@ class _Builder:
             self.add(size, kind, *places)
 
 
-_PLAIN = ("reshape", "transpose", "dynamic_slice", "dynamic_update_slice")
+_PLAIN = ("reshape", "transpose")
 _Read = Callable[[_Builder, HloOperation], None]
 
 

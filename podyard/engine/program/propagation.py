@@ -1,65 +1,80 @@
 """Shardings of all values of a program from those that it gives, as Shardy propagates them.
 
-Operations are visited until nothing changes, plain ones first, then factors that go through, then sums; a value's
-sharding only grows, so each is visited a bounded number of times. In one operation the factor with the larger array
-behind it wins, and one array never has an axis twice. Sources: openxla/shardy, op_priority_propagation.cc,
-aggressive_factor_propagation.cc, sharding_projection.cc.
+Operations are visited in five rounds: what data only goes through where nobody else reads it, then everywhere, then
+factors that go through (of broadcasts backward only), then sums and the rest, then broadcasts forward. In a round an
+operation is visited again when one of its arrays changed, the last change first. A value's sharding only grows, so each
+is visited a bounded number of times. Sources: openxla/shardy, op_priority_propagation.cc, basic_propagation.cc,
+aggressive_factor_propagation.cc, sharding_projection.cc, apply_sharding_constraints.cc.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 from podyard.engine.program.factors import Factor, Rule, Shape, rule_of
-from podyard.engine.program.ir import HloOperation, Program, TensorType, walk
+from podyard.engine.program.ir import Body, HloOperation, Program, TensorType
 from podyard.engine.program.shardings import MANUAL, PLACED, Axes, Mesh, Sharding
 
-# By level: plain operations; factors that go through (of broadcasts only backward); the same; all.
-_LEVELS = 4
+_ROUNDS = 5
+_NONE, _FORWARD, _BACKWARD, _BOTH = range(4)
+_SLICES = ("dynamic_slice", "dynamic_update_slice")
+_THROUGH = (Factor.PASS, Factor.HELD)
 
 
 class _Node:
-    """An operation, or an edge along which values are the same: of a loop, a branch, a result."""
+    """An operation, or an edge along which values are the same: of a loop, a branch, a result. `count`: of operands.
+    `free`: what nothing but data goes through, in which directions; `is_alone`: nobody else reads its operands."""
 
-    __slots__ = ("is_broadcast", "manual", "rule", "values")
+    __slots__ = ("count", "free", "is_alone", "is_broadcast", "manual", "rule", "sizes", "values")
 
-    def __init__(self, rule: Rule, values: Sequence[int], manual: Axes = (), is_broadcast: bool = False) -> None:
+    def __init__(self, rule: Rule, operands: Sequence[int], results: Sequence[int], free: int = _NONE) -> None:
         self.rule = rule
-        self.values = tuple(values)
-        self.manual = frozenset(manual)
-        self.is_broadcast = is_broadcast
+        self.values = (*operands, *results)
+        self.count = len(operands)
+        self.free = free
+        self.manual: frozenset[int] = frozenset()
+        self.is_broadcast, self.is_alone = False, True
+        self.sizes = [math.prod(rule.sizes[f] for dim in tensor for f in dim) for tensor in rule.tensors]
+
+    def direction(self, kind: Factor, turn: int) -> int:
+        way = self.free if turn or self.is_alone else _NONE
+        if turn == _ROUNDS - 1:
+            return _BOTH
+        if turn > 2 or (turn == 2 and kind in _THROUGH):
+            return way | (_BACKWARD if self.is_broadcast else _BOTH)
+        return way
 
 
-def edge_rule(shapes: Sequence[Shape]) -> Rule:
-    """Of values that are the same but for leading dimensions, which only some have (stacks that a loop goes over)."""
-    rule = Rule([[()] * len(shape) for shape in shapes], [], [], is_plain=True, is_same=len(set(shapes)) == 1)
-    for back in range(1, min(map(len, shapes), default=0) + 1):
-        sizes = {shape[-back] for shape in shapes}
-        if len(sizes) == 1:
-            for tensor, shape in enumerate(shapes):
-                rule.tensors[tensor][len(shape) - back] = (len(rule.sizes),)
-            rule.sizes.append(shapes[0][-back])
-            rule.kinds.append(Factor.PASS)
-    return rule
+def edge_rule(shape: Shape, count: int) -> Rule:
+    """Of `count` arrays that are the same."""
+    kept = [size for size in shape if size > 1]
+    factors = iter(range(len(kept)))
+    dims = [(next(factors),) if size > 1 else () for size in shape]
+    return Rule([list(dims) for _ in range(count)], kept, [Factor.PASS] * len(kept), is_plain=True, is_same=True)
 
 
 def factor_axes(mesh: Mesh, factors: Sequence[int], sizes: Sequence[int], axes: Axes) -> dict[int, Axes]:
-    """Which axes of a dimension split which of its factors. What fits no factor is left out."""
+    """Which axes of a dimension split which of its factors; what fits none of them is left out."""
+    return _project(mesh, factors, sizes, axes)[0]
+
+
+def _project(mesh: Mesh, factors: Sequence[int], sizes: Sequence[int], axes: Axes) -> tuple[dict[int, Axes], Axes]:
+    """The axes of each factor of a dimension, and those that are left over."""
     if len(factors) == 1:
-        return {factors[0]: axes} if axes else {}
+        return ({factors[0]: axes} if axes else {}), ()
     found: dict[int, Axes] = {}
     place = 0
-    for axis in axes:
-        while place < len(factors) and mesh.extent(found.get(factors[place], ())) == sizes[factors[place]]:
+    for index, axis in enumerate(axes):
+        while place < len(factors) - 1 and mesh.extent(found.get(factors[place], ())) == sizes[factors[place]]:
             place += 1
-        if place == len(factors):
-            break
         factor = factors[place]
-        if sizes[factor] % (mesh.extent(found.get(factor, ())) * mesh.sizes[axis]):
-            break
+        is_last = place == len(factors) - 1
+        if not is_last and sizes[factor] % (mesh.extent(found.get(factor, ())) * mesh.sizes[axis]):
+            return found, axes[index:]
         found[factor] = (*found.get(factor, ()), axis)
-    return found
+    return found, ()
 
 
 def dimension_axes(mesh: Mesh, factors: Sequence[int], sizes: Sequence[int], found: dict[int, Axes]) -> Axes:
@@ -67,7 +82,7 @@ def dimension_axes(mesh: Mesh, factors: Sequence[int], sizes: Sequence[int], fou
     axes: Axes = ()
     for factor in factors:
         axes += found.get(factor, ())
-        if mesh.extent(found.get(factor, ())) != sizes[factor]:
+        if mesh.extent(found.get(factor, ())) < sizes[factor]:
             break
     return axes
 
@@ -80,28 +95,48 @@ class Propagation:
         self.mesh = program.mesh
         self.types = types
         self.dims: dict[int, list[Axes]] = {}
+        self.rules: dict[int, Rule] = {}
         self._closed: dict[int, tuple[bool, ...]] = {}
         self._nodes: list[_Node] = []
+        # Of the values that a loop carries, the one that stands for all of a place.
+        self._same: dict[int, int] = {}
+        self._reads: Counter[int] = Counter()
+        # What is looked at again when a value changes.
+        self._makers: dict[int, int] = {}
         self._users: dict[int, list[int]] = {}
-        self.rules: dict[int, Rule] = {}
 
     def run(self) -> None:
         for value, sharding in self.program.shardings.items():
             self._place(value, sharding)
-        for operation in walk(self.program.body):
-            self._collect(operation)
+        self._collect(self.program.body)
+        ends = []
         for place, sharding in self.program.result_shardings.items():
             value = self.program.body.results[place]
-            outside = result_value(place)
-            self._place(outside, sharding)
-            self._add(_Node(edge_rule([self._shape(value)] * 2), (value, outside)))
-        for level in range(_LEVELS):
-            self._sweep(level)
+            self._place(result_value(place), sharding)
+            ends.append(_Node(edge_rule(self._shape(value), 2), (self._one(value),), (result_value(place),)))
+        for node in self._nodes:
+            read = [value for value in node.values[: node.count] if self._size(value)]
+            node.is_alone = all(self._reads[value] < 2 for value in read)
+        for turn in range(_ROUNDS):
+            for end in ends:
+                self._visit(end, _ROUNDS - 1)
+            self._sweep(turn)
+        for end in ends:
+            self._visit(end, _ROUNDS - 1)
+        for value, one in self._same.items():
+            if one in self.dims:
+                self.dims[value] = list(self.dims[one])
 
     # --- what there is
 
     def _shape(self, value: int) -> Shape:
         return self.types[value].shape
+
+    def _size(self, value: int) -> Shape:
+        return self._shape(value if value >= 0 else self.program.body.results[-1 - value])
+
+    def _one(self, value: int) -> int:
+        return self._same.get(value, value)
 
     def _place(self, value: int, sharding: Sharding) -> None:
         if any(sharding.dims):
@@ -109,22 +144,35 @@ class Propagation:
         self._closed[value] = tuple(not sharding.is_open(dimension) for dimension in range(len(sharding.dims)))
 
     def _add(self, node: _Node) -> None:
-        for value in dict.fromkeys(node.values):
+        for value in dict.fromkeys(node.values[: node.count]):
             self._users.setdefault(value, []).append(len(self._nodes))
+        for value in node.values[node.count :]:
+            self._makers[value] = len(self._nodes)
         self._nodes.append(node)
 
-    def _collect(self, operation: HloOperation) -> None:
-        if operation.opcode in ("while", "case", "if"):
-            self._edges(operation)
-            return
+    def _collect(self, body: Body) -> None:
+        for operation in body.operations:
+            self._reads.update(operation.operands)
+            if operation.opcode in ("while", "case", "if"):
+                self._edges(operation)
+            elif operation.opcode == "optimization_barrier" and PLACED not in operation.attributes:
+                for value, made in zip(operation.operands, operation.results, strict=False):
+                    self._add(_Node(edge_rule(self._shape(made), 2), (self._one(value),), (made,), _BOTH))
+            else:
+                self._operation(operation)
+        self._reads.update(body.results)
+
+    def _operation(self, operation: HloOperation) -> None:
         placed, manual = operation.attributes.get(PLACED), operation.attributes.get(MANUAL, ())
+        operands = [self._one(value) for value in operation.operands]
         if isinstance(placed, Sharding):
             if operation.opcode == "shard":
                 inside = tuple(tuple(axis for axis in axes if axis not in placed.manual) for axes in placed.dims)
                 self._place(operation.results[0], Sharding(inside, placed.open_dims))
-                self._hint(operation.operands[0], placed)
             else:
                 self._place(operation.results[0], placed)
+            if operation.opcode != "unshard":
+                self._wish(operands[0], placed)
         shapes = [self._shape(value) for value in operation.operands]
         results = [self._shape(value) for value in operation.results]
         if operation.opcode in ("shard", "unshard"):
@@ -136,139 +184,161 @@ class Propagation:
             rule = rule_of(operation, shapes, results)
         self.rules[id(operation)] = rule
         if rule.sizes:
-            broadcast = operation.opcode == "broadcast_in_dim" and not rule.is_plain
-            self._add(_Node(rule, (*operation.operands, *operation.results), tuple(manual), broadcast))  # type: ignore[arg-type]
+            is_slice = operation.opcode in _SLICES
+            node = _Node(rule, operands, operation.results, _FORWARD if is_slice else _BOTH if rule.is_plain else _NONE)
+            node.manual = frozenset(manual)  # type: ignore[call-overload]
+            node.is_broadcast = operation.opcode == "broadcast_in_dim" and not rule.is_plain
+            self._add(node)
 
-    def _hint(self, value: int, sharding: Sharding) -> None:
-        """What goes into a manual computation is wanted as it takes it."""
-        if value not in self.dims and value not in self._closed and any(sharding.dims):
-            self.dims[value] = list(sharding.dims)
+    def _wish(self, value: int, sharding: Sharding) -> None:
+        """What is to be split in one way only is so from its maker on; what a loop carries is not bound by it."""
+        is_bound = value in self.dims or value in self._closed or value in self._same.values()
+        if not is_bound and not any(sharding.open_dims):
+            self._place(value, sharding)
 
     def _edges(self, operation: HloOperation) -> None:
-        """Values of a loop that stand for each other from turn to turn; results of branches."""
-        operands, results, last = operation.operands, operation.results, operation.bodies[-1]
-        if operation.opcode != "while":
-            edges = [[result, *(body.results[n] for body in operation.bodies)] for n, result in enumerate(results)]
-        else:
-            edges = [
-                [results[n], operands[n], *(body.parameters[n] for body in operation.bodies), last.results[n]]
-                for n in range(len(operands))
-            ]
-        for values in edges:
-            self._add(_Node(edge_rule([self._shape(value) for value in values]), values))
+        """What a loop carries is one value from turn to turn; a branch gives what is behind it."""
+        is_loop = operation.opcode == "while"
+        for place, result in enumerate(operation.results if is_loop else ()):
+            self._same.update(dict.fromkeys((body.parameters[place] for body in operation.bodies), result))
+            self._same[result] = result
+        for body in operation.bodies:
+            self._collect(body)
+        for place, result in enumerate(operation.results):
+            sources = [body.results[place] for body in operation.bodies[is_loop:]]
+            if is_loop:
+                sources.insert(0, operation.operands[place])
+            operands = [self._one(value) for value in sources]
+            self._add(_Node(edge_rule(self._shape(result), len(operands) + 1), operands, (result,), _BOTH))
 
     # --- how it spreads
 
-    def _sweep(self, level: int) -> None:
-        stack = [index for index in range(len(self._nodes) - 1, -1, -1) if _is_new_at(self._nodes[index], level)]
+    def _sweep(self, turn: int) -> None:
+        stack = [n for n in range(len(self._nodes) - 1, -1, -1) if turn > 1 or self._nodes[n].free]
         waiting = bytearray(len(self._nodes))
         for index in stack:
             waiting[index] = 1
         while stack:
             index = stack.pop()
             waiting[index] = 0
-            for value in self._visit(self._nodes[index], level):
-                for user in reversed(self._users[value]):
-                    if not waiting[user] and user != index:
-                        waiting[user] = 1
-                        stack.append(user)
+            for value in self._visit(self._nodes[index], turn):
+                for other in (self._makers.get(value, index), *reversed(self._users.get(value, ()))):
+                    if not waiting[other] and other != index and (turn > 1 or self._nodes[other].free):
+                        waiting[other] = 1
+                        stack.append(other)
 
-    def _visit(self, node: _Node, level: int) -> list[int]:
+    def _visit(self, node: _Node, turn: int) -> list[int]:
         """Brings the shardings of one operation's arrays together; gives those that changed."""
-        rule, dims = node.rule, self.dims
-        if level == 0 and not rule.is_plain:
-            return []
+        rule, dims, count = node.rule, self.dims, node.count
         given = [dims.get(value) for value in node.values]
         if not any(given) or (rule.is_same and given.count(given[0]) == len(given)):
             return []
-        found = [self._project(node, tensor, value) for tensor, value in enumerate(node.values)]
-        best: dict[int, tuple[int, int, int, Axes]] = {}
-        for tensor, split in enumerate(found):
-            if not split or (node.is_broadcast and level == 1 and tensor == 0):
-                continue
-            size = math.prod(self._size(node.values[tensor]))
-            for factor, axes in split.items():
-                kind = rule.kinds[factor]
-                if kind == Factor.WHOLE or (level < _LEVELS - 1 and kind != Factor.PASS):
-                    continue
-                offer = (-kind, size, self.mesh.extent(axes), axes)
-                if factor not in best or (offer[2], size) > (best[factor][2], best[factor][1]):
-                    best[factor] = offer
+        found, left = list[dict[int, Axes]](), list[dict[int, Axes]]()
+        for tensor, own in enumerate(given):
+            split, over = self._split(node, tensor, own)
+            found.append(split)
+            left.append(over)
+        ranked = []
+        for factor in dict.fromkeys(factor for own in found for factor in own):
+            way = _NONE if factor in rule.blocked else node.direction(rule.kinds[factor], turn)
+            axes = self._compatible([own.get(factor) for own in found], node, factor, way)
+            if axes:
+                sources = [t for t, own in enumerate(found) if axes == own.get(factor, ())[: len(axes)]]
+                source = max(sources, key=lambda tensor: node.sizes[tensor], default=-1)
+                size = node.sizes[source] if sources else -1
+                extent = self.mesh.extent(axes) if rule.is_plain else 0
+                ranked.append((-size, -extent, source, factor, axes))
+        ranked.sort()
         changed: dict[int, None] = {}
-        for factor in sorted(best, key=lambda one: best[one][:3], reverse=True):
-            for tensor in range(len(node.values)):
-                if self._extend(node, tensor, factor, best[factor][3], found[tensor]):
+        tensors = range(len(node.values))
+        for tensor in (*tensors[count:], *tensors[:count]):
+            for _, _, _, factor, axes in ranked:
+                has = found[tensor].get(factor, ())
+                more = self._extended(node, tensor, factor, axes, found[tensor], left[tensor])
+                if rule.is_plain and tensor < count:
+                    for own in found[count:]:
+                        made = own.get(factor, ())
+                        more = made if len(made) < len(more) and more[: len(made)] == made else more
+                if len(more) > len(has) and more[: len(has)] == has:
+                    found[tensor][factor] = more
                     changed[tensor] = None
-        return [node.values[tensor] for tensor in changed if self._write(node, tensor, found[tensor])]
+        return [node.values[t] for t in sorted(changed) if self._write(node, t, found[t], left[t])]
 
-    def _size(self, value: int) -> Shape:
-        return self.types[self._own(value)].shape
-
-    def _own(self, value: int) -> int:
-        """The value behind a result's outside."""
-        return value if value >= 0 else self.program.body.results[-1 - value]
-
-    def _project(self, node: _Node, tensor: int, value: int) -> dict[int, Axes]:
+    def _split(self, node: _Node, tensor: int, given: Sequence[Axes] | None) -> tuple[dict[int, Axes], dict[int, Axes]]:
+        """The axes of an array's factors; of dimensions, those that fit none of their factors."""
         found: dict[int, Axes] = {}
-        given = self.dims.get(value)
-        if given is None:
-            return found
-        for factors, axes in zip(node.rule.tensors[tensor], given, strict=True):
-            if axes and factors:
-                own = tuple(axis for axis in axes if axis not in node.manual) if node.manual else axes
-                found |= factor_axes(self.mesh, factors, node.rule.sizes, own)
-        return found
+        left: dict[int, Axes] = {}
+        if given is not None:
+            for dimension, (factors, axes) in enumerate(zip(node.rule.tensors[tensor], given, strict=True)):
+                if axes and factors:
+                    own = tuple(axis for axis in axes if axis not in node.manual) if node.manual else axes
+                    split, over = _project(self.mesh, factors, node.rule.sizes, own)
+                    found |= split
+                    if over:
+                        left[dimension] = over
+        return found, left
 
-    def _extend(self, node: _Node, tensor: int, factor: int, axes: Axes, found: dict[int, Axes]) -> bool:
-        """Splits a factor of one array further, as far as the array's other axes and its shape let it."""
+    def _compatible(self, offers: Sequence[Axes | None], node: _Node, factor: int, way: int) -> Axes:
+        """The axes that all arrays agree on, the longest of them; only those that data comes from make it longer."""
+        if way == _NONE:
+            return ()
+        operands, results = range(node.count), range(node.count, len(offers))
+        first, second = (results, operands) if way == _BACKWARD else (operands, results)
+        axes: Axes = ()
+        may_grow = True
+        for tensors in (first, second):
+            for tensor in tensors:
+                offer = offers[tensor] or ()
+                if not offer and not any(factor in factors for factors in node.rule.tensors[tensor]):
+                    continue
+                shared = min(len(axes), len(offer))
+                if axes[:shared] != offer[:shared]:
+                    shared = next(n for n in range(shared) if axes[n] != offer[n])
+                    axes, may_grow = axes[:shared], False
+                elif may_grow and len(offer) > len(axes):
+                    axes = offer
+            may_grow = may_grow and way == _BOTH
+        return axes
+
+    def _extended(
+        self, node: _Node, tensor: int, factor: int, axes: Axes, found: dict[int, Axes], left: dict[int, Axes]
+    ) -> Axes:
+        """As many of the axes as a factor of one array can have, by the array's other axes and its shape."""
         has = found.get(factor, ())
         if axes[: len(has)] != has or len(axes) == len(has):
-            return False
-        value = node.values[tensor]
-        dimension = next((d for d, fs in enumerate(node.rule.tensors[tensor]) if factor in fs), None)
-        if dimension is None or self._closed.get(value, ())[dimension : dimension + 1] == (True,):
-            return False
-        used = {axis for axes in self.dims.get(value, ()) for axis in axes} | {a for own in found.values() for a in own}
-        used |= node.manual
+            return ()
+        factors_of = node.rule.tensors[tensor]
+        dimension = next((d for d, factors in enumerate(factors_of) if factor in factors), None)
+        if dimension is None or dimension in left:
+            return ()
+        if self._closed.get(node.values[tensor], ())[dimension : dimension + 1] == (True,):
+            return ()
+        used = {axis for own in (*found.values(), *left.values()) for axis in own} | node.manual
+        is_last, size = factors_of[dimension][-1] == factor, node.rule.sizes[factor]
         taken = list(has)
-        size = node.rule.sizes[factor]
-        alone = len(node.rule.tensors[tensor][dimension]) == 1
         for axis in axes[len(has) :]:
-            extent = self.mesh.extent(taken) * self.mesh.sizes[axis]
-            if axis in used or (size % extent and not (alone and size >= extent)):
+            if axis in used or (not is_last and size % (self.mesh.extent(taken) * self.mesh.sizes[axis])):
                 break
             taken.append(axis)
-        if len(taken) == len(has):
-            return False
-        found[factor] = tuple(taken)
-        return True
+        return tuple(taken)
 
-    def _write(self, node: _Node, tensor: int, found: dict[int, Axes]) -> bool:
+    def _write(self, node: _Node, tensor: int, found: dict[int, Axes], left: dict[int, Axes]) -> bool:
         value = node.values[tensor]
         before = self.dims.get(value) or [()] * len(self._size(value))
         after = list(before)
         for dimension, factors in enumerate(node.rule.tensors[tensor]):
-            if not factors:
-                continue
-            manual = tuple(axis for axis in before[dimension] if axis in node.manual)
-            axes = manual + dimension_axes(self.mesh, factors, node.rule.sizes, found)
-            if len(axes) > len(before[dimension]) and axes[: len(before[dimension])] == before[dimension]:
-                after[dimension] = axes
+            if factors and dimension not in left:
+                manual = tuple(axis for axis in before[dimension] if axis in node.manual)
+                after[dimension] = manual + dimension_axes(self.mesh, factors, node.rule.sizes, found)
         if after == before:
             return False
         self.dims[value] = after
         return True
 
 
-def _is_new_at(node: _Node, level: int) -> bool:
-    """Whether a level looks at more of an operation than the one before."""
-    if level == _LEVELS - 1:
-        return any(kind != Factor.PASS for kind in node.rule.kinds)
-    if level == 0 or node.rule.is_plain:
-        return level == 0 and node.rule.is_plain
-    return level == 1 or node.is_broadcast
-
-
 def result_value(place: int) -> int:
     """How the outside of a result of the program is numbered."""
     return -1 - place
+
+
+__all__ = ["Propagation", "dimension_axes", "factor_axes", "result_value"]
