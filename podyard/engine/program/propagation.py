@@ -256,8 +256,8 @@ class Propagation:
                 has = found[tensor].get(factor, ())
                 more = self._extended(node, tensor, factor, axes, found[tensor], left[tensor])
                 if rule.is_plain and tensor < count:
-                    for own in found[count:]:
-                        made = own.get(factor, ())
+                    for result in found[count:]:
+                        made = result.get(factor, ())
                         more = made if len(made) < len(more) and more[: len(made)] == made else more
                 if len(more) > len(has) and more[: len(has)] == has:
                     found[tensor][factor] = more
