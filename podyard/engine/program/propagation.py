@@ -100,6 +100,7 @@ class Propagation:
         self._nodes: list[_Node] = []
         # Of the values that a loop carries, the one that stands for all of a place.
         self._same: dict[int, int] = {}
+        self._carried: set[int] = set()
         self._reads: Counter[int] = Counter()
         # What is looked at again when a value changes.
         self._makers: dict[int, int] = {}
@@ -192,23 +193,29 @@ class Propagation:
 
     def _wish(self, value: int, sharding: Sharding) -> None:
         """What is to be split in one way only is so from its maker on; what a loop carries is not bound by it."""
-        is_bound = value in self.dims or value in self._closed or value in self._same.values()
+        is_bound = value in self.dims or value in self._closed or value in self._carried
         if not is_bound and not any(sharding.open_dims):
             self._place(value, sharding)
 
     def _edges(self, operation: HloOperation) -> None:
-        """What a loop carries is one value from turn to turn; a branch gives what is behind it."""
+        """What a loop carries is one value from turn to turn, and what it never changes is the value outside; a branch
+        gives what is behind it."""
         is_loop = operation.opcode == "while"
+        sources = [[body.results[n] for body in operation.bodies[is_loop:]] for n in range(len(operation.results))]
+        edges = dict(enumerate(operation.results))
         for place, result in enumerate(operation.results if is_loop else ()):
-            self._same.update(dict.fromkeys((body.parameters[place] for body in operation.bodies), result))
-            self._same[result] = result
+            parameters = [body.parameters[place] for body in operation.bodies]
+            one = result
+            if sources[place][0] == parameters[-1]:
+                one = self._one(operation.operands[place])
+                del edges[place]
+            self._same.update(dict.fromkeys((*parameters, result), one))
+        self._carried.update(edges.values() if is_loop else ())
         for body in operation.bodies:
             self._collect(body)
-        for place, result in enumerate(operation.results):
-            sources = [body.results[place] for body in operation.bodies[is_loop:]]
-            if is_loop:
-                sources.insert(0, operation.operands[place])
-            operands = [self._one(value) for value in sources]
+        for place, result in edges.items():
+            given = [*(operation.operands[place : place + 1] if is_loop else ()), *sources[place]]
+            operands = [self._one(value) for value in given]
             self._add(_Node(edge_rule(self._shape(result), len(operands) + 1), operands, (result,), _BOTH))
 
     # --- how it spreads
