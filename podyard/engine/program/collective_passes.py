@@ -8,14 +8,18 @@ the same axes that do not wait for each other are one collective of several arra
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from podyard.engine.program.ir import Body, HloOperation, Program, TensorType, outer_values, walk
 
 # How many operations apart the readers of a gathered array may be before it is gathered again.
 GATHER_REACH = 126
-# Scattered sums over all devices are whole sums unless they are this large and each part has whole tiles: below, the
-# compiler puts them together with other sums first.
-_SCATTERED_BYTES, _TILE_ROWS = 32 * 2**20, 8
-# Arrays of a sum of several are no more than this together.
+# A sum over all of at least so many devices, on a square or in three dimensions, is not scattered; elsewhere it is where
+# each part has whole tiles.
+_WHOLE_DEVICES, _TILE_ROWS = 8, 8
+# A gather over all of at least so many devices is a sum up to so many bytes, in three dimensions always.
+_SUMMED_DEVICES, _SUMMED_BYTES = 64, 16 * 2**20
+# Arrays of a sum of several are less than this together.
 _TUPLE_BYTES = 128 * 2**20
 _PRODUCTS = ("dot_general", "convolution")
 _MOVES = ("reshape", "transpose", "copy", "optimization_barrier")
@@ -23,16 +27,15 @@ _SENT = ("all_gather", "all_reduce", "all_to_all", "collective_permute", "reduce
 _SUMS = ("all_reduce", "reduce_scatter")
 
 
-def improve(program: Program, scatters: bool = True) -> None:
-    """`scatters`: whether sums that the program itself scatters over all devices stay what they are."""
+def improve(program: Program, torus: Sequence[int] = ()) -> None:
+    """`torus`: the chips of the slice in each dimension; none where the program does not take all of them."""
     bodies = [program.body, *(body for operation in walk(program.body) for body in operation.bodies)]
     for body in bodies:
         _sum_once(body)
         _share_gathers(body)
         for operation in body.operations:
-            is_own = operation.opcode == "reduce_scatter" and not scatters and "axes" in operation.attributes
-            if operation.opcode in ("all_gather", "reduce_scatter") and (is_own or "given" not in operation.attributes):
-                _as_sum(program, operation)
+            if operation.opcode in ("all_gather", "reduce_scatter") and "axes" in operation.attributes:
+                _as_sum(program, operation, torus)
     readers: dict[int, list[HloOperation]] = {}
     returned: set[int] = set()
     for body in bodies:
@@ -122,22 +125,26 @@ def _rename(body: Body, renamed: dict[int, int]) -> None:
     body.results = [renamed.get(value, value) for value in body.results]
 
 
-def _as_sum(program: Program, operation: HloOperation) -> None:
-    """Scattered sums over all devices are whole sums, of which each takes its part; so are gathers of rows of one
-    dimension, and of integers a row each, where each adds its part to zeros."""
+def _as_sum(program: Program, operation: HloOperation, torus: Sequence[int]) -> None:
+    """What the compiler makes a whole sum: a scattered sum of which each then takes its part; a gather in which each
+    adds its part to zeros, as of rows of one dimension, or of integers a row each."""
     axes, given, made = operation.attributes["axes"], operation.operands[0], operation.results[0]
+    all_devices = program.mesh.devices if isinstance(axes, tuple) and len(axes) == len(program.mesh.sizes) else 0
     part = program.types[given if operation.opcode == "all_gather" else made]
     cut = part.shape[operation.int("dim")] if operation.int("dim") < len(part.shape) else 0
     if operation.opcode == "all_gather":
-        wide = [extent for extent in program.types[made].shape if extent > 1]
-        if len(wide) == 1 or (cut == 1 and part.dtype == "s32"):
+        type_ = program.types[made]
+        is_short = type_.nbytes <= _SUMMED_BYTES or len(torus) > 2
+        is_own = "given" in operation.attributes
+        is_line = not is_own and (sum(extent > 1 for extent in type_.shape) == 1 or (cut == 1 and part.dtype == "s32"))
+        if is_line or (torus and all_devices >= _SUMMED_DEVICES and is_short):
             operation.opcode = "all_reduce"
+            operation.attributes = {**operation.attributes, "bytes": type_.nbytes}
         return
-    nbytes = program.types[given].nbytes
-    is_large = nbytes >= _SCATTERED_BYTES and cut % _TILE_ROWS == 0
-    if isinstance(axes, tuple) and len(axes) == len(program.mesh.sizes) and not is_large:
+    is_whole = all_devices >= _WHOLE_DEVICES and torus and (len(torus) > 2 or len(set(torus)) == 1)
+    if is_whole or cut % _TILE_ROWS:
         operation.opcode = "all_reduce"
-        operation.attributes = {**operation.attributes, "bytes": nbytes}
+        operation.attributes = {**operation.attributes, "bytes": program.types[given].nbytes}
 
 
 def _narrow(program: Program, body: Body, readers: dict[int, list[HloOperation]], returned: set[int]) -> None:
@@ -214,7 +221,7 @@ def _join(
     for place, (other, own) in enumerate(groups):
         if other != kind or operation.opcode != "all_reduce" or all_before >> place & 1:
             continue
-        if sizes[place] + nbytes > _TUPLE_BYTES:
+        if sizes[place] + nbytes >= _TUPLE_BYTES:
             continue
         if not _closure(own | before, groups) >> place & 1:
             groups[place] = (kind, own | before)

@@ -24,12 +24,12 @@ _CONTROL = ("while", "case", "if")
 _PRODUCTS = ("dot_general", "convolution")
 
 
-def partition(program: Program, scatters: bool = True) -> Program:
-    """`program` for one of the devices of its mesh; `scatters`: see `improve`."""
+def partition(program: Program, torus: Sequence[int] = ()) -> Program:
+    """`program` for one of the devices of its mesh; `torus`: see `improve`."""
     if program.mesh.devices == 1:
         own = dataclasses.replace(program, partitions=1, shardings={}, result_shardings={}, donated={**program.donated})
     else:
-        own = _Partitioner(program).run(scatters)
+        own = _Partitioner(program).run(torus)
     own.give_away()
     return own
 
@@ -46,7 +46,7 @@ class _Partitioner:
         self.operations: list[HloOperation] = []
         self.makers: dict[int, HloOperation] = {}
 
-    def run(self, scatters: bool) -> Program:
+    def run(self, torus: Sequence[int]) -> Program:
         spread = Propagation(self.program, self.global_types)
         spread.run()
         self.dims, self.rules = spread.dims, spread.rules
@@ -62,7 +62,7 @@ class _Partitioner:
         doubts = [*self.program.doubts, *self.doubts]
         made = Program(body, self.types, mesh=self.mesh, donated=dict(self.program.donated), donors=self.program.donors)
         made.doubts = doubts
-        improve(made, scatters)
+        improve(made, torus)
         return made
 
     # --- types

@@ -85,7 +85,8 @@ def estimate_program(
             )
         program = _split_batch(program, global_batch, devices)
         fed = tuple(value for value in program.shardings if any(program.shardings[value].dims))
-    own = partition(program, scatters=kind.generation.has_short_all_reduce)
+    is_whole = program.mesh.devices == devices
+    own = partition(program, kind.topology.shape if is_whole else ())
     own.infed = frozenset(fed if host_loop else ())
     return _Analysis(own, kind, max(program.partitions, program.mesh.devices), fed).estimate(global_batch, host_loop)
 
