@@ -14,8 +14,8 @@ from podyard.engine.program.ir import Body, HloOperation, Program, TensorType, o
 
 # How many operations apart the readers of a gathered array may be before it is gathered again.
 GATHER_REACH = 126
-# A sum over all of at least so many devices, on a square or in three dimensions, is not scattered; elsewhere it is where
-# each part has whole tiles.
+# A sum over all of at least so many devices, on a square or in three dimensions, is not scattered; another one is
+# where each part has whole tiles.
 _WHOLE_DEVICES, _TILE_ROWS = 8, 8
 # A gather over all of at least so many devices is a sum up to so many bytes, in three dimensions always.
 _SUMMED_DEVICES, _SUMMED_BYTES = 64, 16 * 2**20
@@ -131,7 +131,8 @@ def _as_sum(program: Program, operation: HloOperation, torus: Sequence[int]) -> 
     axes, given, made = operation.attributes["axes"], operation.operands[0], operation.results[0]
     all_devices = program.mesh.devices if isinstance(axes, tuple) and len(axes) == len(program.mesh.sizes) else 0
     part = program.types[given if operation.opcode == "all_gather" else made]
-    cut = part.shape[operation.int("dim")] if operation.int("dim") < len(part.shape) else 0
+    dim, rank = operation.int("dim"), len(part.shape)
+    cut = part.shape[dim] if dim < rank else 0
     if operation.opcode == "all_gather":
         type_ = program.types[made]
         is_short = type_.nbytes <= _SUMMED_BYTES or len(torus) > 2
@@ -142,7 +143,7 @@ def _as_sum(program: Program, operation: HloOperation, torus: Sequence[int]) -> 
             operation.attributes = {**operation.attributes, "bytes": type_.nbytes}
         return
     is_whole = all_devices >= _WHOLE_DEVICES and torus and (len(torus) > 2 or len(set(torus)) == 1)
-    if is_whole or cut % _TILE_ROWS:
+    if is_whole or (dim == rank - 2 and cut % _TILE_ROWS):
         operation.opcode = "all_reduce"
         operation.attributes = {**operation.attributes, "bytes": program.types[given].nbytes}
 

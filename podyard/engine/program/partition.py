@@ -24,7 +24,7 @@ _CONTROL = ("while", "case", "if")
 _PRODUCTS = ("dot_general", "convolution")
 
 
-def partition(program: Program, torus: Sequence[int] = ()) -> Program:
+def partition(program: Program, torus: Sequence[int] = (1,)) -> Program:
     """`program` for one of the devices of its mesh; `torus`: see `improve`."""
     if program.mesh.devices == 1:
         own = dataclasses.replace(program, partitions=1, shardings={}, result_shardings={}, donated={**program.donated})

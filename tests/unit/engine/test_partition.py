@@ -234,7 +234,11 @@ def split(step: Step, devices: int = DEVICES) -> tuple[Program, Program]:
     for place, value in enumerate(program.body.results):
         program.result_shardings[place] = Sharding(((),) * len(program.types[value].shape))
     # What only the TPU's compiler does afterwards.
-    with mock.patch.object(collective_passes, "_narrow"), mock.patch.object(collective_passes, "_sum_once"):
+    with (
+        mock.patch.object(collective_passes, "_narrow"),
+        mock.patch.object(collective_passes, "_sum_once"),
+        mock.patch.object(collective_passes, "_WHOLE_DEVICES", 1),
+    ):
         return program, partition(program)
 
 
