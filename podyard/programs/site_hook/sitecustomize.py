@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
-# Module of the program -> the file of podyard/programs whose `apply` gets it once it is imported.
-_FILES = {"jax._src.distributed": "jax_coordinator.py"}
+# Module of the program -> the module of podyard.programs whose `apply` gets it once it is imported.
+_SHIMS = {"jax._src.distributed": "jax_coordinator", "jax": "jax_program"}
 _HERE = __file__.rpartition("/")[0]
 
 
@@ -20,29 +20,39 @@ class _Finder:
     """Finds nothing by itself: it lets the others find, and has `apply` run after the module."""
 
     def find_spec(self, name: str, path: "Sequence[str] | None" = None, target: "Any" = None) -> "Any":
-        if name not in _FILES:
+        if name not in _SHIMS:
             return None
         for finder in sys.meta_path:
             spec = None if finder is self else finder.find_spec(name, path, target)
             if spec is not None and spec.loader is not None:
-                _run_after(spec.loader, _FILES[name])
+                _run_after(spec.loader, _SHIMS[name])
                 return spec
         return None
 
 
-def _run_after(loader: "Any", file: str) -> None:
+def _run_after(loader: "Any", shim: str) -> None:
     run = loader.exec_module
 
     def exec_module(module: "ModuleType") -> None:
         run(module)
         try:
-            import runpy
-
-            runpy.run_path(f"{_HERE.rpartition('/')[0]}/{file}")["apply"](module)
+            _load(shim).apply(module)
         except Exception as error:
-            print(f"podyard: {file} does not work here, {module.__name__} stays as it is: {error!r}", file=sys.stderr)
+            print(f"podyard: {shim} does not work here, {module.__name__} stays as it is: {error!r}", file=sys.stderr)
 
     loader.exec_module = exec_module
+
+
+def _load(shim: str) -> "Any":
+    """A module of podyard.programs. This Python need not have Podyard: then the folder that this file is in does."""
+    import importlib.util
+    from types import ModuleType
+
+    if "podyard" not in sys.modules and importlib.util.find_spec("podyard") is None:
+        package = ModuleType("podyard")
+        package.__path__ = [_HERE.rpartition("/programs/")[0]]
+        sys.modules["podyard"] = package
+    return importlib.import_module(f"podyard.programs.{shim}")
 
 
 def _run_the_users() -> None:

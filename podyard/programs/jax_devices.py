@@ -1,0 +1,132 @@
+"""XLA's CPU devices, shown to a JAX program as the TPU devices of a slice.
+
+The backend `tpu` is XLA's own client for CPUs, with one device for each TPU device of the host. What a program can ask a
+device or the client about is answered for the TPU; what runs stays XLA's.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from podyard.programs import jax_internals as internals
+from podyard.programs.slice import Slice, TpuDevice, devices_of
+
+_MEMORY_KINDS = 1
+# A version in the form of libtpu's, whose date JAX reads: that of the libtpu that JAX 0.10.2 is made for.
+_BUILD = "Built on Jun 17 2026 11:08:48 (1781719728) cl/933746096"
+
+
+class _Backend:
+    """The client, once it is made, and what each of its devices stands for."""
+
+    def __init__(self, of: Slice) -> None:
+        self.of = of
+        self.client: Any = None
+        self.devices: dict[Any, TpuDevice] = {}
+        self.peak_bytes: dict[Any, int] = {}
+        self._lock = threading.Lock()
+
+    def make(self) -> Any:
+        hosts = self.of.host_count * self.of.slice_count
+        if hosts > 1:
+            internals.join_processes(hosts, self.of.slice_index * self.of.host_count + self.of.worker)
+        index, count = internals.process_place()
+        self.client = internals.make_client_of(self.of.devices_per_host)
+        described = devices_of(self.of)
+        if count != hosts:  # a program that joined fewer processes than the slice has hosts: its own are all it sees
+            described = described[self.of.worker * self.of.devices_per_host :]
+            described = [one._replace(process_index=number // self.of.devices_per_host) for number, one in
+                         enumerate(described)]  # fmt: skip
+        self.devices = dict(zip(self.client.devices(), described, strict=False))
+        return self.client
+
+    def memory_stats(self, device: Any) -> dict[str, int]:
+        """By the arrays that are alive: what a compiled program needs in between is not among them."""
+        sizes = [
+            shard.data.nbytes
+            for array in self.client.live_arrays()
+            if device in array.sharding.device_set
+            for shard in array.addressable_shards
+            if shard.device == device
+        ]
+        in_use = sum(sizes)
+        with self._lock:
+            peak = self.peak_bytes[device] = max(in_use, self.peak_bytes.get(device, 0))
+        return {
+            "num_allocs": len(sizes),
+            "bytes_in_use": in_use,
+            "peak_bytes_in_use": peak,
+            "largest_alloc_size": max(sizes, default=0),
+            "bytes_limit": self.of.hbm_bytes,
+            "bytes_reserved": 0,
+            "peak_bytes_reserved": 0,
+            "bytes_reservable_limit": self.of.hbm_bytes,
+            "largest_free_block_bytes": max(0, self.of.hbm_bytes - in_use),
+        }
+
+
+def install(of: Slice) -> None:
+    """Registers the backend `tpu` and lets its devices answer as TPU devices."""
+    backend = _Backend(of)
+    internals.register_tpu(backend.make)
+    internals.make_cpus_local()
+    internals.lower_callbacks_for_cpu()
+
+    def answer(name: str, value: Callable[[TpuDevice], Any]) -> None:
+        def make(inner: Any) -> Any:
+            def get(self: Any) -> Any:
+                described = backend.devices.get(self)
+                if described is not None:
+                    return value(described)
+                if inner is None:
+                    raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+                return inner.__get__(self)
+
+            return property(get)
+
+        internals.replace_on("Device", name, make)
+
+    def method(name: str, value: Callable[[Any, TpuDevice], Any]) -> None:
+        def make(inner: Any) -> Any:
+            def call(self: Any) -> Any:
+                described = backend.devices.get(self)
+                return inner(self) if described is None else value(self, described)
+
+            return call
+
+        internals.replace_on("Device", name, make)
+
+    answer("id", lambda one: one.id)
+    answer("process_index", lambda one: one.process_index)
+    answer("host_id", lambda one: one.process_index)
+    answer("platform", lambda one: "tpu")
+    answer("device_kind", lambda one: of.kind)
+    answer("coords", lambda one: list(one.coords))
+    answer("core_on_chip", lambda one: one.core_on_chip)
+    answer("slice_index", lambda one: one.slice_index)
+    method("memory_stats", lambda device, one: backend.memory_stats(device))
+    method("__repr__", lambda device, one: _repr(one, of))
+    method("__str__", lambda device, one: _str(one, of))
+
+    def client_answer(name: str, value: str) -> None:
+        def make(inner: Any) -> Any:
+            return property(lambda self: value if self is backend.client else inner.__get__(self))
+
+        internals.replace_on("Client", name, make)
+
+    client_answer("platform", "tpu")
+    client_answer("platform_version", f"PJRT C API\nTFRT {of.kind}\n{_BUILD}")
+
+
+def _repr(one: TpuDevice, of: Slice) -> str:
+    x, y, z = one.coords
+    first = one.id - one.slice_index * 0
+    text = f"TpuDevice(id={first}, process_index={one.process_index}, coords=({x},{y},{z}), core_on_chip={one.core_on_chip})"
+    return text if of.slice_count == 1 else f"MegaScalePjRtDevice(wrapped={text}, slice_id={one.slice_index})"
+
+
+def _str(one: TpuDevice, of: Slice) -> str:
+    x, y, z = one.coords
+    return f"TPU_{one.id}(process={one.process_index},({x},{y},{z},{one.core_on_chip}))"

@@ -1,0 +1,192 @@
+"""Every name inside of JAX that Podyard's hook uses, and whether this JAX has it.
+
+JAX gives no interface to stand in for a backend. What it has instead are the factories of its backends, the function
+that compiles, and the hook that its fast path calls after a run. All of them are private and may change with a release:
+so they stand here, and nowhere else, and `check` finds out at the start what is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax._src import api, compiler, config, distributed, pjit, xla_bridge
+from jax._src.interpreters import mlir, pxla
+from jax._src.lib import _jax, xla_client
+from jax._src.lib.mlir import ir
+
+TESTED = ("0.9", "0.10")  # versions of JAX that the tests run with
+
+DeviceList = Any
+Client = Any
+Device = Any
+
+_NAMES = (
+    (api, "_post_hook_state"),
+    (compiler, "compile_or_get_cached"),
+    (distributed, "global_state"),
+    (xla_bridge, "register_backend_factory"),
+    (xla_bridge, "make_cpu_client"),
+    (xla_bridge, "_backend_factories"),
+    (xla_client, "make_cpu_client"),
+    (xla_client, "DeviceAssignment"),
+    (_jax, "Device"),
+    (_jax, "Client"),
+    (_jax, "make_gloo_tcp_collectives"),
+    (pxla.ExecuteReplicated, "__call__"),
+    (mlir.ModuleContext, "get_backend"),
+    (pjit, "_run_python_pjit"),
+    (config, "debug_nans"),
+)
+_cpu_id = getattr(_jax, "Device", None) and _jax.Device.id
+
+
+def missing() -> list[str]:
+    """The names that this JAX does not have."""
+    return [f"{getattr(owner, '__name__', owner)}.{name}" for owner, name in _NAMES if not hasattr(owner, name)]
+
+
+def register_tpu(make_client: Callable[[], Client]) -> None:
+    """`make_client` makes the backend `tpu`, in place of libtpu."""
+    xla_bridge._backend_factories.pop("tpu", None)
+    xla_bridge.register_backend_factory("tpu", make_client, priority=300, fail_quietly=False)
+
+
+def make_client_of(device_count: int) -> Client:
+    """XLA's client for CPUs with `device_count` devices in this process, joined to the other processes if there are
+    any."""
+    state = distributed.global_state
+    joined: dict[str, Any] = {}
+    if state.client is not None:
+        joined = {
+            "distributed_client": state.client,
+            "node_id": state.process_id,
+            "num_nodes": state.num_processes,
+            "collectives": _jax.make_gloo_tcp_collectives(distributed_client=state.client),
+        }
+    return xla_client.make_cpu_client(asynchronous=True, num_devices=device_count, **joined)
+
+
+def make_cpus_local() -> None:
+    """The backend `cpu` of a process has its own CPU only: a second client that joins the others would collide with
+    the first at the coordinator."""
+
+    def make() -> Client:
+        return xla_client.make_cpu_client(asynchronous=True, num_devices=1)
+
+    xla_bridge._backend_factories["cpu"].factory = make
+
+
+def join_processes(count: int, index: int) -> None:
+    """What `jax.distributed.initialize()` does, for programs on several hosts that do not call it: a TPU's own runtime
+    joins the hosts of a slice. Its arguments come from the environment."""
+    if distributed.global_state.client is None:
+        distributed.global_state.initialize(num_processes=count, process_id=index)
+
+
+def process_place() -> tuple[int, int]:
+    """Index and number of the processes that this one is joined to."""
+    state = distributed.global_state
+    return (state.process_id, state.num_processes) if state.client is not None else (0, 1)
+
+
+def cpu_id(device: Device) -> int:
+    """The id that XLA's client gave a device."""
+    return int(_cpu_id.__get__(device))
+
+
+def replace_on(kind: str, name: str, make: Callable[[Any], Any]) -> None:
+    """The attribute `name` of all objects of the type `kind` ("Device", "Client"); `make` gets what was there."""
+    owner = getattr(_jax, kind)
+    setattr(owner, name, make(getattr(owner, name, None)))
+
+
+def wrap_compile(around: Callable[[Callable[..., Any], Client, Any, DeviceList], Any]) -> None:
+    """Calls `around(compile, client, module, devices)` for each module; `compile()` compiles it as it then is."""
+    inner = compiler.compile_or_get_cached
+
+    def compile_or_get_cached(
+        backend: Client, computation: Any, devices: Any, options: Any, host_callbacks: Any,
+        executable_devices: DeviceList, *rest: Any, **named: Any,
+    ) -> Any:  # fmt: skip
+        options.device_assignment = xla_client.DeviceAssignment.create(
+            np.array([[cpu_id(device) for device in executable_devices]])
+        )
+
+        def compile_now() -> Any:
+            return inner(
+                backend, computation, devices, options, host_callbacks, executable_devices, *rest, **named
+            )  # fmt: skip
+
+        return around(compile_now, backend, computation, executable_devices)
+
+    compiler.compile_or_get_cached = compile_or_get_cached
+
+
+def wrap_slow_runs(after: Callable[[Any, Sequence[Any]], None]) -> None:
+    """Calls `after(executable, results)` for each run that does not take the fast path."""
+    inner = pxla.ExecuteReplicated.__call__
+
+    def call(self: Any, *args: Any) -> Any:
+        results = inner(self, *args)
+        after(self.xla_executable, results)
+        return results
+
+    pxla.ExecuteReplicated.__call__ = call
+
+
+def wrap_first_calls(around: Callable[..., Any]) -> None:
+    """Calls `around(call, function, args, kwargs)` for each call of a jitted function that misses the fast path."""
+    inner = pjit._run_python_pjit
+
+    def run(p: Any, args_flat: Any, fun: Any, args: Any, kwargs: Any) -> Any:
+        return around(lambda: inner(p, args_flat, fun, args, kwargs), fun, args, kwargs)
+
+    pjit._run_python_pjit = run
+
+
+def set_fast_run_hook(after: Callable[[Any, Any, Any, Any], None]) -> None:
+    """Calls `after(function, args, kwargs, results)` for each run on the fast path, in all threads. JAX has one such
+    hook, and uses it where a program asks for a check of NaN or infinity: then both run."""
+
+    def both(function: Any, args: Any, kwargs: Any, results: Any) -> None:
+        api._nan_check_posthook(function, args, kwargs, results)
+        after(function, args, kwargs, results)
+
+    def update_all(_value: Any) -> None:
+        checked = config._read("jax_debug_nans") or config._read("jax_debug_infs")
+        api._post_hook_state.set_global(both if checked else after)
+
+    def update_thread(_value: Any) -> None:
+        checked = config.debug_nans.get_local() is True or config.debug_infs.get_local() is True
+        api._post_hook_state.set_local(both if checked else config.config_ext.unset)
+
+    for option in (config.debug_nans, config.debug_infs):
+        option._add_hooks(update_all, update_thread)
+
+
+def lower_callbacks_for_cpu() -> None:
+    """Lowering is for `cpu`, which the backend's name is not: callbacks ask for both."""
+    inner = mlir.ModuleContext.get_backend
+
+    def get_backend(self: Any, *args: Any, **named: Any) -> Any:
+        if self.backend is not None and len(self.platforms) == 1:
+            return self.backend
+        return inner(self, *args, **named)
+
+    mlir.ModuleContext.get_backend = get_backend
+
+
+def version() -> str:
+    return str(jax.__version__)
+
+
+def text_of(module: Any) -> bytes:
+    """The StableHLO of a module; of large constants the shapes."""
+    text: str = module.operation.get_asm(large_elements_limit=16)
+    return text.encode()
+
+
+XlaRuntimeError = _jax.JaxRuntimeError if hasattr(_jax, "JaxRuntimeError") else xla_client.XlaRuntimeError

@@ -1,0 +1,66 @@
+"""What happens to a program that imports JAX where a TPU is asked for."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from podyard.base.clock import OsClock
+from podyard.programs import slice as slices
+from podyard.programs.records import ModuleRuns, Recorder
+
+VERDICT_SECONDS = 120.0  # how long a compilation waits for the verdict under --strict
+
+
+def apply(_jax: Any) -> None:
+    """Raises what goes wrong, for the hook's line."""
+    of = slices.from_environment()
+    if of is None:
+        return
+    from podyard.programs import jax_devices, jax_internals, jax_numerics, jax_runs
+
+    if absent := jax_internals.missing():
+        raise RuntimeError(f"JAX {jax_internals.version()} has no {', '.join(absent)}")
+    if not jax_internals.version().startswith(jax_internals.TESTED):
+        _say(f"JAX {jax_internals.version()} was not tested: {' and '.join(jax_internals.TESTED)} were")
+    folder = os.environ.get(slices.RUN_VARIABLE)
+    recorder = Recorder(Path(folder) if folder else None, of.slice_index * of.host_count + of.worker)
+    rounds = os.environ.get(slices.NUMERICS_VARIABLE, "mxu") == "mxu"
+    strict = os.environ.get(slices.STRICT_VARIABLE) == "1"
+    runs = jax_runs.install(recorder)
+    clock = OsClock()
+
+    def compile_module(compile_now: Callable[[], Any], client: Any, module: Any, devices: Any) -> Any:
+        if client.platform != "tpu":
+            return compile_now()
+        name = str(module.operation.attributes["sym_name"]).strip('"')
+        record = recorder.add(jax_internals.text_of(module), name, len(devices))
+        if strict:
+            _refuse_what_does_not_fit(recorder, record)
+        if rounds:
+            jax_numerics.round_operands(module)
+        started = clock.monotonic_seconds()
+        executable = compile_now()
+        record.compile_seconds = clock.monotonic_seconds() - started
+        runs.compiled(executable, record)
+        return executable
+
+    jax_internals.wrap_compile(compile_module)
+    jax_devices.install(of)
+
+
+def _refuse_what_does_not_fit(recorder: Recorder, record: ModuleRuns) -> None:
+    from podyard.programs import jax_internals
+
+    found = recorder.verdict(record, VERDICT_SECONDS)
+    if not found:
+        _say(f"no verdict on {record.name} within {VERDICT_SECONDS:.0f} s: it is compiled")
+    elif found.get("fits") is False:
+        raise jax_internals.XlaRuntimeError(str(found.get("refusal", "")))
+
+
+def _say(text: str) -> None:
+    print(f"podyard: {text}", file=sys.stderr)

@@ -1,0 +1,102 @@
+"""Counts the runs of each module, and lets only one run of several devices be in flight.
+
+XLA's devices for CPUs share one pool of threads. When two runs are in flight, each may hold threads that the other's
+sum waits for, and both wait until XLA aborts. JAX calls a hook after each run of its fast path, in the thread that
+started it: waiting there for the run bounds them to one by construction.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+
+from podyard.programs import jax_internals as internals
+from podyard.programs.records import ModuleRuns, Recorder
+
+_Signature = tuple[object, ...]
+
+
+class Runs:
+    """Which module a function runs: JAX's hook names the function, and a function has a module for each signature."""
+
+    def __init__(self) -> None:
+        self._of_executable: dict[int, tuple[Any, ModuleRuns]] = {}
+        self._of_function: dict[int, tuple[Any, dict[_Signature | None, ModuleRuns]]] = {}
+        self._by_results: dict[_Signature, ModuleRuns] = {}
+        self._thread = threading.local()
+
+    def compiled(self, executable: Any, module: ModuleRuns) -> None:
+        self._of_executable[id(executable)] = (executable, module)
+
+    def slow_call(self, call: Callable[..., Any], function: Any, args: Any, kwargs: Any) -> Any:
+        """`call()`, during which runs belong to `function`."""
+        before = getattr(self._thread, "called", None)
+        self._thread.called = (function, args, kwargs)
+        try:
+            return call()
+        finally:
+            self._thread.called = before
+
+    def after_slow_run(self, executable: Any, results: Sequence[Any]) -> None:
+        known = self._of_executable.get(id(executable))
+        if known is None:
+            return
+        module = known[1]
+        module.count()
+        _wait(module, results)
+        self._by_results[_signature(results)] = module
+        called = getattr(self._thread, "called", None)
+        if called is not None:
+            function, args, kwargs = called
+            _, modules = self._of_function.setdefault(id(function), (function, {}))
+            if modules and None in modules and modules[None] is not module:
+                modules[None] = module  # more than one: from now on, signatures tell them apart
+            modules.setdefault(None, module)
+            modules[_signature((args, kwargs))] = module
+
+    def after_fast_run(self, function: Any, args: Any, kwargs: Any, results: Any) -> None:
+        module = self._module_of(function, args, kwargs, results)
+        if module is not None:
+            module.count()
+            _wait(module, results)
+        else:
+            jax.block_until_ready(results)
+
+    def _module_of(self, function: Any, args: Any, kwargs: Any, results: Any) -> ModuleRuns | None:
+        own = getattr(function, "_fun", None)
+        if own is None:  # compiled ahead of time, or called inside of another function's first call
+            called = getattr(self._thread, "called", None)
+            own = called[0] if called is not None else function
+        known = self._of_function.get(id(own))
+        if known is None:
+            return self._by_results.get(_signature(jax.tree.leaves(results)))
+        modules = known[1]
+        if len(modules) == 2:  # its one signature, and None
+            return modules[None]
+        return modules.get(_signature((args, kwargs)), modules[None])
+
+
+def install(recorder: Recorder) -> Runs:
+    runs = Runs()
+    internals.wrap_first_calls(runs.slow_call)
+    internals.wrap_slow_runs(runs.after_slow_run)
+    internals.set_fast_run_hook(runs.after_fast_run)
+    return runs
+
+
+def _signature(tree: Any) -> _Signature:
+    return tuple(
+        (leaf.shape, str(leaf.dtype)) if hasattr(leaf, "dtype") and hasattr(leaf, "shape") else repr(leaf)
+        for leaf in jax.tree.leaves(tree)
+    )
+
+
+def _wait(module: ModuleRuns, results: Any) -> None:
+    if module.devices > 1:
+        for leaf in jax.tree.leaves(results):
+            if hasattr(leaf, "block_until_ready"):
+                leaf.block_until_ready()
+                return

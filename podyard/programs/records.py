@@ -1,0 +1,112 @@
+"""What a program compiled and ran, in files that Podyard reads: the program itself talks to nobody.
+
+    RUN/modules/HASH.mlir       the StableHLO of a module, as JAX lowered it
+    RUN/verdicts/HASH.json      what Podyard says of it (`Verdict`), when it was asked
+    RUN/processes/WORKER-PID.json   the modules of one process with their counts, rewritten every second
+"""
+
+from __future__ import annotations
+
+import atexit
+import dataclasses
+import hashlib
+import json
+import os
+import threading
+from pathlib import Path
+
+from podyard.base.clock import OsClock
+from podyard.base.files import read_json, write_atomically
+
+WRITE_SECONDS = 1.0
+MODULES_MAX = 2_000  # of one process: a program that compiles without end must not fill the disk
+MODULE_BYTES_MAX = 64 * 2**20  # what a module's text may have to be handed over
+
+_monotonic = OsClock().monotonic_seconds
+
+
+@dataclasses.dataclass(slots=True)
+class ModuleRuns:
+    """A module of one process. `devices`: how many it runs on; `first`, `last`: when the first run and the last one
+    ended, in seconds of the machine's clock, and `seconds` between them."""
+
+    digest: str
+    name: str
+    devices: int
+    compile_seconds: float = 0.0
+    runs: int = 0
+    first: float = 0.0
+    last: float = 0.0
+
+    def count(self) -> None:
+        self.last = _monotonic()
+        if self.runs == 0:
+            self.first = self.last
+        self.runs += 1
+
+
+class Recorder:
+    """Writes what one process does to the folder of its run; without a folder it only counts."""
+
+    def __init__(self, folder: Path | None, worker: int) -> None:
+        self._folder = folder
+        self._path = None if folder is None else folder / "processes" / f"{worker}-{os.getpid()}.json"
+        self._worker = worker
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._modules: list[ModuleRuns] = []
+        self._left_out = 0
+        self._written = ""
+
+    def add(self, text: bytes, name: str, devices: int) -> ModuleRuns:
+        """A module that is compiled now. Raises nothing: a disk that is full must not end the program."""
+        module = ModuleRuns(hashlib.sha256(text).hexdigest()[:32], name, devices)
+        with self._lock:
+            if self._folder is None or len(self._modules) >= MODULES_MAX or len(text) > MODULE_BYTES_MAX:
+                self._left_out += 1
+                return module
+            first = not self._modules
+            self._modules.append(module)
+        path = self._folder / "modules" / f"{module.digest}.mlir"
+        try:
+            if not path.exists():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_atomically(path, text)
+        except OSError:
+            self._left_out += 1
+        if first:
+            atexit.register(self.write)
+            threading.Thread(target=self._write_regularly, name="podyard-records", daemon=True).start()
+        return module
+
+    def verdict(self, module: ModuleRuns, seconds: float) -> dict[str, object]:
+        """What Podyard says of a module, at most `seconds` later; empty if it has said nothing by then."""
+        if self._folder is None:
+            return {}
+        path = self._folder / "verdicts" / f"{module.digest}.json"
+        clock, until = OsClock(), _monotonic() + seconds
+        while not (found := read_json(path)) and _monotonic() < until:
+            clock.sleep(0.02)
+        return dict(found)
+
+    def write(self) -> None:
+        """Writes the counts, if they have changed. A process that was forked has nothing to write."""
+        if self._path is None or os.getpid() != self._pid:
+            return
+        with self._lock:
+            modules, left_out = [dataclasses.asdict(module) for module in self._modules], self._left_out
+        text = json.dumps({"worker": self._worker, "pid": self._pid, "modules": modules, "left_out": left_out})
+        if text == self._written:
+            return
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(self._path, text.encode())
+            self._written = text
+        except OSError:
+            pass
+
+    def _write_regularly(self) -> None:
+        clock = OsClock()
+        while True:
+            clock.sleep(WRITE_SECONDS)
+            self.write()
