@@ -61,11 +61,56 @@ def env(data: str | None, unset: bool, output: str, project: str | None, locatio
 @click.command(name="run", context_settings={"ignore_unknown_options": True})
 @data_option
 @click.option("--pass-google", is_flag=True, help="Forward calls of Google's other APIs to Google, unchanged.")
+@click.option("--tpu", "accelerator_type", metavar="TYPE", help="Show COMMAND the devices of a slice, such as v3-8.")
+@click.option("--workers", type=click.IntRange(1), help="Processes to start [default: one for each host].")
+@click.option(
+    "--numerics", type=click.Choice(["mxu", "f32"]), default="mxu", show_default=True, help="Numerics of products."
+)
+@click.option("--strict", is_flag=True, help="Raise RESOURCE_EXHAUSTED for a module that does not fit.")
+@click.option(
+    "--compiler",
+    type=click.Choice(["podyard", "xla-tpu"]),
+    default="podyard",
+    show_default=True,
+    help="Compiler to estimate with.",
+)
+@click.option("--batch", type=click.IntRange(1), help="Examples (or tokens) of a step, for the rate.")
+@click.option(
+    "--zone",
+    envvar=["PODYARD_LOCATION", "CLOUDSDK_COMPUTE_ZONE"],
+    default=LOCATION_DEFAULT,
+    show_default=True,
+    help="Zone of the price.",
+)
+@click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Write the report to FILE as JSON.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True)
-def run_command(data: str | None, pass_google: bool, command: tuple[str, ...]) -> int:
-    """Run COMMAND with the exports of `podyard env`, and with Google's TPU API redirected to this Podyard."""
+def run_command(
+    data: str | None,
+    pass_google: bool,
+    accelerator_type: str | None,
+    workers: int | None,
+    numerics: str,
+    strict: bool,
+    compiler: str,
+    batch: int | None,
+    zone: str,
+    report: Path | None,
+    command: tuple[str, ...],
+) -> int:
+    """Run COMMAND with the exports of `podyard env`, and with Google's TPU API redirected to this Podyard.
+
+    With --tpu, COMMAND runs as on the hosts of a TPU slice instead, and needs no running Podyard. JAX shows the slice's
+    devices, products have the numerics of its matrix unit, and at the end you read what each module would take on the
+    slice, whether it fits, and what it costs.
+    """
     from podyard.cli import redirect
 
+    if accelerator_type is not None:
+        from podyard.cli.run_program import ProgramOptions, run_program
+        from podyard.hardware.accelerator_types import parse
+
+        options = ProgramOptions(parse(accelerator_type), zone, workers, numerics, strict, compiler, batch, report)
+        return redirect.end_like(run_program(command, options))
     settings = settings_of(data)
     target = _target(settings, data, None, None)
     environ = without_proxy({**os.environ, **exports(target, settings)}, settings)

@@ -13,12 +13,10 @@ import json
 import os
 import resource
 import signal
-import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -31,6 +29,7 @@ from podyard.cli.redirect_metadata import Metadata
 from podyard.cli.redirect_python import past_the_proxy
 from podyard.cli.redirect_tunnel import Upstream
 from podyard.http.google import Google
+from podyard.programs.launch import LaunchEnd, launch
 
 EXIT_NOT_FOUND = 127  # as shells say
 EXIT_NOT_EXECUTABLE = 126
@@ -38,8 +37,6 @@ ZONES_MAX = 1000  # Google has a tenth of them
 # What needs no proxy. The range holds the addresses of hosts: curl (from 7.86), requests and Go read it. urllib and
 # httpx compare whole names; what they send here is passed on to where it is (`redirect_tunnel.Upstream`).
 NO_PROXY = ("127.0.0.1", "localhost", "::1", "127.0.0.0/8")
-_FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT, signal.SIGQUIT)
-_FROM_KEYBOARD = (signal.SIGINT, signal.SIGQUIT)
 
 
 @contextlib.contextmanager
@@ -100,26 +97,21 @@ def run(command: Sequence[str], environ: Mapping[str, str]) -> int:
             f"podyard run: WARNING: {packages} has httplib2 without PySocks: it ignores the proxy in silence, and "
             "sends what is meant for Podyard to Google, with your token; `pip install pysocks` mends it"
         )
+    return start(command, [environ]).code
+
+
+def start(
+    command: Sequence[str], environments: Sequence[Mapping[str, str]], look: Callable[[], None] | None = None
+) -> LaunchEnd:
+    """`launch`, with the exit codes of shells for a command that cannot be started."""
     try:
-        process = subprocess.Popen(command, env=dict(environ))
+        return launch(command, environments, OsClock(), look)
     except FileNotFoundError:
         say(f"podyard run: {command[0]} was not found")
-        return EXIT_NOT_FOUND
+        return LaunchEnd(EXIT_NOT_FOUND, 0)
     except OSError as error:
         say(f"podyard run: {command[0]} cannot be run: {error.strerror}")
-        return EXIT_NOT_EXECUTABLE
-
-    def forward(number: int, _frame: FrameType | None) -> None:
-        # What was typed reaches the command by itself: it would get it twice.
-        if not (number in _FROM_KEYBOARD and _at_the_keyboard()):
-            process.send_signal(number)
-
-    before = {number: signal.signal(number, forward) for number in _FORWARDED}
-    try:
-        return process.wait()
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        return LaunchEnd(EXIT_NOT_EXECUTABLE, 0)
 
 
 def end_like(code: int) -> int:
@@ -131,20 +123,6 @@ def end_like(code: int) -> int:
             signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     return code if code >= 0 else 128 - code
-
-
-def _at_the_keyboard() -> bool:
-    """Whether this process is in the foreground of its terminal, whose keys signal all that is there."""
-    try:
-        descriptor = os.open("/dev/tty", os.O_RDONLY)
-    except OSError:
-        return False
-    try:
-        return os.tcgetpgrp(descriptor) == os.getpgrp()
-    except OSError:
-        return False
-    finally:
-        os.close(descriptor)
 
 
 def _look_around(target: Target) -> tuple[Metadata, list[str]]:

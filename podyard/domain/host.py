@@ -215,17 +215,39 @@ def worker_environment(
     `metadata_address`: `address:port` of its metadata server, once it is materialised. XRT_TPU_CONFIG's form is the one
     that torch_xla's clients of TPU nodes used; nothing emulates what it points to.
     """
-    kind = node.kind
-    address = node.internal_ips[index]
+    own = node.host_addresses[index] if HAS_HOST_ADDRESSES and node.host_addresses else None
+    values = slice_environment(node.kind, index, addresses_of(node), _coordinator_port(node), own) | {
+        "TPU_ACCELERATOR_TYPE": node.accelerator_type,
+        "PODYARD_TPU": node.accelerator_type,
+        "TPU_NAME": node.node_id,
+        "COLAB_TPU_ADDR": f"{node.internal_ips[index]}:{TENSORFLOW_PORT}",
+        "XRT_TPU_CONFIG": "|".join(
+            f"tpu_worker;{i};{ip}:{TENSORFLOW_PORT}" for i, ip in enumerate(node.internal_ips)
+        ),
+        "PODYARD_PROJECT": node.project,
+        "PODYARD_LOCATION": node.zone,
+        "PODYARD_NODE": node.node_id,
+        "PODYARD_WORKER": str(index),
+    } | _megascale(node)  # fmt: skip
+    if url is not None:
+        values |= {"PODYARD_URL": url, "TPU_API_DISCOVERY_URL": discovery_url(url)}
+    if metadata_address is not None:
+        values |= {"GCE_METADATA_HOST": metadata_address, "GCE_METADATA_IP": metadata_address}
+    return values
+
+
+def slice_environment(
+    kind: AcceleratorType, index: int, addresses: Sequence[str], coordinator_port: int, own_address: str | None
+) -> dict[str, str]:
+    """What programs read of the slice that they run on: libtpu's variables, JAX's, and those of podyard/programs."""
     devices = kind.chips_per_host * kind.generation.devices_per_chip
     values = {
         "TPU_WORKER_ID": str(index),
-        "TPU_WORKER_HOSTNAMES": ",".join(addresses_of(node)),
-        "TPU_ACCELERATOR_TYPE": node.accelerator_type,
-        "TPU_TOPOLOGY": node.topology,
+        "TPU_WORKER_HOSTNAMES": ",".join(addresses),
+        "TPU_ACCELERATOR_TYPE": kind.name,
+        "TPU_TOPOLOGY": kind.topology.text,
         "TPU_TOPOLOGY_WRAP": wrap_text(kind),
         "TPU_TOPOLOGY_ALT": TOPOLOGY_ALT,
-        "TPU_NAME": node.node_id,
         "TPU_CHIPS_PER_HOST_BOUNDS": kind.chips_per_host_bounds,
         "TPU_HOST_BOUNDS": kind.host_bounds,
         "TPU_PROCESS_BOUNDS": kind.host_bounds,
@@ -236,27 +258,15 @@ def worker_environment(
         "TPU_SKIP_MDS_QUERY": "1",
         "TPU_RUNTIME_METRICS_PORTS": _metrics_ports(kind),
         "CLOUD_TPU_TASK_ID": str(index),
-        "COLAB_TPU_ADDR": f"{address}:{TENSORFLOW_PORT}",
-        "XRT_TPU_CONFIG": "|".join(
-            f"tpu_worker;{i};{ip}:{TENSORFLOW_PORT}" for i, ip in enumerate(node.internal_ips)
-        ),
-        "JAX_PLATFORMS": "cpu",
+        "PODYARD_TPU": kind.name,
         "JAX_FORCE_TPU_INIT": "1",  # without chips, JAX would not look for the slice that it runs on
-        "JAX_NUM_CPU_DEVICES": str(devices),
-        "JAX_COORDINATOR_PORT": str(_coordinator_port(node)),
+        "JAX_NUM_CPU_DEVICES": str(devices),  # where the hook does not run: a plain machine, with as many devices
+        "JAX_COORDINATOR_PORT": str(coordinator_port),
         # XLA sizes its thread pool by it. Two steps in flight need a thread for each device, or their sums never meet.
         "NPROC": str(2 * devices),
-        "PODYARD_PROJECT": node.project,
-        "PODYARD_LOCATION": node.zone,
-        "PODYARD_NODE": node.node_id,
-        "PODYARD_WORKER": str(index),
-    } | _megascale(node)  # fmt: skip
-    if url is not None:
-        values |= {"PODYARD_URL": url, "TPU_API_DISCOVERY_URL": discovery_url(url)}
-    if HAS_HOST_ADDRESSES and node.host_addresses:
-        values[ADDRESS_VARIABLE] = node.host_addresses[index]
-    if metadata_address is not None:
-        values |= {"GCE_METADATA_HOST": metadata_address, "GCE_METADATA_IP": metadata_address}
+    }
+    if own_address is not None:
+        values[ADDRESS_VARIABLE] = own_address
     return values
 
 
@@ -333,13 +343,16 @@ def _metrics_ports(kind: AcceleratorType) -> str:
 
 
 def _coordinator_port(node: NodeFacts) -> int:
+    slices = node.multislice
+    return coordinator_port(slices.coordinator_ip if slices is not None else f"{addresses_of(node)[0]} {node.number}")
+
+
+def coordinator_port(name: str) -> int:
     """The port of JAX's coordinator where the program names none: one for each slice, or each request of several.
 
     JAX's own port is the same for all, and its coordinator shares it with others: programs that run without
     podyard/programs would join the one that answers.
     """
-    slices = node.multislice
-    name = slices.coordinator_ip if slices is not None else f"{addresses_of(node)[0]} {node.number}"
     return _COORDINATOR_PORTS[zlib.crc32(name.encode()) % len(_COORDINATOR_PORTS)]
 
 

@@ -71,6 +71,7 @@ class Generation:
     - `runtime_family`: which of the shared runtime versions it runs; `runtime_versions`: its own ones, with sources.
     - `chip_config`: how libtpu names the cores of a chip as one device.
     - `has_short_all_reduce`: whether the compiler has separate strategies for short vectors.
+    - `jax_kind`: what libtpu calls it, where that is not "TPU" and its name; JAX shows it as `device_kind`.
     - `node_type`: False where Cloud TPU never offered the generation as a node (v1): only the engine knows it.
     """
 
@@ -112,3 +113,8 @@ class Generation:
     chip_config: str = "default"
     has_short_all_reduce: bool = False
     node_type: bool = True
+    jax_kind: str = ""
+
+    @property
+    def device_kind(self) -> str:
+        return self.jax_kind or f"TPU {self.name}"

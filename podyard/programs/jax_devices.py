@@ -11,9 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 from podyard.programs import jax_internals as internals
-from podyard.programs.slice import Slice, TpuDevice, devices_of
+from podyard.programs.slice import SLICE_IDS, Slice, TpuDevice, devices_of
 
-_MEMORY_KINDS = 1
 # A version in the form of libtpu's, whose date JAX reads: that of the libtpu that JAX 0.10.2 is made for.
 _BUILD = "Built on Jun 17 2026 11:08:48 (1781719728) cl/933746096"
 
@@ -29,17 +28,19 @@ class _Backend:
         self._lock = threading.Lock()
 
     def make(self) -> Any:
-        hosts = self.of.host_count * self.of.slice_count
-        if hosts > 1:
-            internals.join_processes(hosts, self.of.slice_index * self.of.host_count + self.of.worker)
+        if self.of.process_count > 1:
+            internals.join_processes(self.of.process_count, self.of.process_index)
         index, count = internals.process_place()
-        self.client = internals.make_client_of(self.of.devices_per_host)
+        self.client = internals.make_client_of(self.of.devices_per_process)
         described = devices_of(self.of)
-        if count != hosts:  # a program that joined fewer processes than the slice has hosts: its own are all it sees
-            described = described[self.of.worker * self.of.devices_per_host :]
-            described = [one._replace(process_index=number // self.of.devices_per_host) for number, one in
-                         enumerate(described)]  # fmt: skip
-        self.devices = dict(zip(self.client.devices(), described, strict=False))
+        if count != self.of.process_count:  # joined otherwise than the slice is: its own devices, as often as needed
+            own = self.of.devices_per_process
+            described = [
+                one._replace(id=process * own + place, process_index=process)
+                for process in range(count)
+                for place, one in enumerate(described[:own])
+            ]
+        self.devices = dict(zip(self.client.devices(), described, strict=True))
         return self.client
 
     def memory_stats(self, device: Any) -> dict[str, int]:
@@ -59,11 +60,11 @@ class _Backend:
             "bytes_in_use": in_use,
             "peak_bytes_in_use": peak,
             "largest_alloc_size": max(sizes, default=0),
-            "bytes_limit": self.of.hbm_bytes,
+            "bytes_limit": self.of.generation.hbm_usable_bytes_per_device,
             "bytes_reserved": 0,
             "peak_bytes_reserved": 0,
-            "bytes_reservable_limit": self.of.hbm_bytes,
-            "largest_free_block_bytes": max(0, self.of.hbm_bytes - in_use),
+            "bytes_reservable_limit": self.of.generation.hbm_usable_bytes_per_device,
+            "largest_free_block_bytes": max(0, self.of.generation.hbm_usable_bytes_per_device - in_use),
         }
 
 
@@ -102,7 +103,7 @@ def install(of: Slice) -> None:
     answer("process_index", lambda one: one.process_index)
     answer("host_id", lambda one: one.process_index)
     answer("platform", lambda one: "tpu")
-    answer("device_kind", lambda one: of.kind)
+    answer("device_kind", lambda one: of.generation.device_kind)
     answer("coords", lambda one: list(one.coords))
     answer("core_on_chip", lambda one: one.core_on_chip)
     answer("slice_index", lambda one: one.slice_index)
@@ -117,16 +118,17 @@ def install(of: Slice) -> None:
         internals.replace_on("Client", name, make)
 
     client_answer("platform", "tpu")
-    client_answer("platform_version", f"PJRT C API\nTFRT {of.kind}\n{_BUILD}")
+    client_answer("platform_version", f"PJRT C API\nTFRT {of.generation.device_kind}\n{_BUILD}")
 
 
 def _repr(one: TpuDevice, of: Slice) -> str:
     x, y, z = one.coords
-    first = one.id - one.slice_index * 0
-    text = f"TpuDevice(id={first}, process_index={one.process_index}, coords=({x},{y},{z}), core_on_chip={one.core_on_chip})"
+    where = f"process_index={one.process_index}, coords=({x},{y},{z}), core_on_chip={one.core_on_chip}"
+    text = f"TpuDevice(id={one.id % SLICE_IDS}, {where})"
     return text if of.slice_count == 1 else f"MegaScalePjRtDevice(wrapped={text}, slice_id={one.slice_index})"
 
 
 def _str(one: TpuDevice, of: Slice) -> str:
     x, y, z = one.coords
-    return f"TPU_{one.id}(process={one.process_index},({x},{y},{z},{one.core_on_chip}))"
+    text = f"TPU_{one.id % SLICE_IDS}(process={one.process_index},({x},{y},{z},{one.core_on_chip}))"
+    return text if of.slice_count == 1 else f"MegaScalePjRtDevice(wrapped={text}, slice_id={one.slice_index})"

@@ -15,7 +15,7 @@ import numpy as np
 from jax._src import api, compiler, config, distributed, pjit, xla_bridge
 from jax._src.interpreters import mlir, pxla
 from jax._src.lib import _jax, xla_client
-from jax._src.lib.mlir import ir
+from jax._src.lib.mlir import ir as ir
 
 TESTED = ("0.9", "0.10")  # versions of JAX that the tests run with
 

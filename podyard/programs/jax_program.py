@@ -27,7 +27,7 @@ def apply(_jax: Any) -> None:
     if not jax_internals.version().startswith(jax_internals.TESTED):
         _say(f"JAX {jax_internals.version()} was not tested: {' and '.join(jax_internals.TESTED)} were")
     folder = os.environ.get(slices.RUN_VARIABLE)
-    recorder = Recorder(Path(folder) if folder else None, of.slice_index * of.host_count + of.worker)
+    recorder = Recorder(Path(folder) if folder else None, of.process_index)
     rounds = os.environ.get(slices.NUMERICS_VARIABLE, "mxu") == "mxu"
     strict = os.environ.get(slices.STRICT_VARIABLE) == "1"
     runs = jax_runs.install(recorder)

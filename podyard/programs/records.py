@@ -1,8 +1,8 @@
 """What a program compiled and ran, in files that Podyard reads: the program itself talks to nobody.
 
-    RUN/modules/HASH.mlir       the StableHLO of a module, as JAX lowered it
-    RUN/verdicts/HASH.json      what Podyard says of it (`Verdict`), when it was asked
-    RUN/processes/WORKER-PID.json   the modules of one process with their counts, rewritten every second
+RUN/modules/HASH.mlir       the StableHLO of a module, as JAX lowered it
+RUN/verdicts/HASH.json      what Podyard says of it (`Verdict`), when it was asked
+RUN/processes/WORKER-PID.json   the modules of one process with their counts, rewritten every second
 """
 
 from __future__ import annotations

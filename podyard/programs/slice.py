@@ -2,87 +2,111 @@
 
 from __future__ import annotations
 
-import json
+import math
 import os
+from collections.abc import Mapping
 from typing import NamedTuple
 
+from podyard.hardware.accelerator_types import parse
+from podyard.hardware.generation import Generation
+from podyard.hardware.generations import GENERATIONS
+
 TYPE_VARIABLE = "PODYARD_TPU"  # accelerator type; "off": the program runs as on a plain machine
-SLICE_VARIABLE = "PODYARD_TPU_SLICE"  # the fields of `Slice` as JSON
 RUN_VARIABLE = "PODYARD_TPU_RUN"  # the folder that modules and counts are written to
 NUMERICS_VARIABLE = "PODYARD_NUMERICS"  # mxu (default) or f32
-STRICT_VARIABLE = "PODYARD_STRICT"  # a module that does not fit raises RESOURCE_EXHAUSTED
+STRICT_VARIABLE = "PODYARD_STRICT"  # 1: a module that does not fit raises RESOURCE_EXHAUSTED
 OFF = "off"
-_SLICE_IDS = 100_000  # where the ids of the first of several slices begin, those of the second at twice that, ...
+SLICE_IDS = 100_000  # where the ids of the first of several slices begin; those of the second begin at twice that
+
+Bounds = tuple[int, int, int]
 
 
 class Slice(NamedTuple):
-    """`kind`: what JAX calls the generation. `shape`, `host_shape`: chips of the slice and of one host as x, y, z.
-    `hbm_bytes`: what a program has of one device's memory. `worker`: the index of this host."""
+    """`hosts`, `host_shape`: processes of the slice and chips of each, as x, y, z. `worker`: the index of this one."""
 
-    accelerator_type: str
-    kind: str
-    shape: tuple[int, int, int]
-    host_shape: tuple[int, int, int]
-    devices_per_chip: int
-    hbm_bytes: int
-    worker: int = 0
+    generation: Generation
+    hosts: Bounds
+    host_shape: Bounds
+    worker: int
     slice_index: int = 0
     slice_count: int = 1
 
     @property
-    def host_count(self) -> int:
-        x, y, z = _hosts(self)
-        return x * y * z
+    def process_count(self) -> int:
+        return math.prod(self.hosts) * self.slice_count
 
     @property
-    def devices_per_host(self) -> int:
-        x, y, z = self.host_shape
-        return x * y * z * self.devices_per_chip
+    def process_index(self) -> int:
+        return self.slice_index * math.prod(self.hosts) + self.worker
+
+    @property
+    def devices_per_process(self) -> int:
+        return math.prod(self.host_shape) * self.generation.devices_per_chip
+
+    @property
+    def shape(self) -> Bounds:
+        x, y, z = (count * extent for count, extent in zip(self.hosts, self.host_shape, strict=True))
+        return x, y, z
 
 
 class TpuDevice(NamedTuple):
+    """What a program sees of a device."""
+
     id: int
     process_index: int
-    coords: tuple[int, int, int]
+    coords: Bounds
     core_on_chip: int
     slice_index: int
 
 
-def from_environment() -> Slice | None:
-    """None where no TPU is asked for. Raises ValueError for a text that is not what `to_json` made."""
-    text = os.environ.get(SLICE_VARIABLE)
-    if not text or os.environ.get(TYPE_VARIABLE, OFF) == OFF:
+def from_environment(environ: Mapping[str, str] = os.environ) -> Slice | None:
+    """None where no TPU is asked for. The shape comes from the variables that libtpu reads, so that a program that
+    asks for a part of the slice gets it. Raises PodyardError for an unknown type, ValueError for bounds that are none.
+    """
+    name = environ.get(TYPE_VARIABLE, OFF)
+    if name == OFF or not name:
         return None
-    found = json.loads(text)
-    return Slice(**{name: tuple(value) if isinstance(value, list) else value for name, value in found.items()})
+    kind = parse(name) if "TPU_PROCESS_BOUNDS" not in environ else None
+    generation = kind.generation if kind is not None else _generation_of(name)
+    hosts = _bounds(environ.get("TPU_PROCESS_BOUNDS") or (kind or parse(name)).host_bounds)
+    host_shape = _bounds(environ.get("TPU_CHIPS_PER_PROCESS_BOUNDS") or (kind or parse(name)).chips_per_host_bounds)
+    worker = int(environ.get("CLOUD_TPU_TASK_ID") or environ.get("TPU_WORKER_ID") or 0)
+    return Slice(
+        generation, hosts, host_shape, worker if math.prod(hosts) > 1 else 0,
+        int(environ.get("MEGASCALE_SLICE_ID") or 0), int(environ.get("MEGASCALE_NUM_SLICES") or 1),
+    )  # fmt: skip
 
 
-def to_json(of: Slice) -> str:
-    return json.dumps(of._asdict(), separators=(",", ":"))
+def _generation_of(name: str) -> Generation:
+    prefix = name.rsplit("-", 1)[0]
+    for generation in GENERATIONS.values():
+        if generation.name_prefix == prefix:
+            return generation
+    return parse(name).generation
+
+
+def _bounds(text: str) -> Bounds:
+    values = [int(part) for part in text.split(",")]
+    if len(values) != 3 or min(values) < 1:
+        raise ValueError(f"{text!r} are no bounds of a TPU: three numbers as in 2,2,1")
+    return values[0], values[1], values[2]
 
 
 def devices_of(of: Slice) -> list[TpuDevice]:
     """All devices of all slices: slice by slice, host by host, x fastest, as libtpu's topologies list them. The ids
     count the chips of a slice row by row instead, so that those of one host are not consecutive on larger slices."""
     found = []
-    columns, rows, layers = _hosts(of)
-    host_x, host_y, host_z = of.host_shape
-    for slice_index in range(of.slice_count):
-        first_id = _SLICE_IDS * (slice_index + 1) if of.slice_count > 1 else 0
-        for host in range(of.host_count):
-            origin = (host % columns, host // columns % rows, host // (columns * rows))
-            for chip in range(host_x * host_y * host_z):
-                x = origin[0] * host_x + chip % host_x
-                y = origin[1] * host_y + chip // host_x % host_y
-                z = origin[2] * host_z + chip // (host_x * host_y)
-                number = (x + of.shape[0] * (y + of.shape[1] * z)) * of.devices_per_chip
-                for core in range(of.devices_per_chip):
-                    process = slice_index * of.host_count + host
-                    found.append(TpuDevice(first_id + number + core, process, (x, y, z), core, slice_index))
-    assert layers * columns * rows == of.host_count
+    columns, rows, _ = of.hosts
+    host_x, host_y, _ = of.host_shape
+    per_chip = of.generation.devices_per_chip
+    for process in range(of.process_count):
+        slice_index, host = divmod(process, math.prod(of.hosts))
+        first_id = SLICE_IDS * (slice_index + 1) if of.slice_count > 1 else 0
+        for chip in range(math.prod(of.host_shape)):
+            x = host % columns * host_x + chip % host_x
+            y = host // columns % rows * host_y + chip // host_x % host_y
+            z = host // (columns * rows) * of.host_shape[2] + chip // (host_x * host_y)
+            number = (x + of.shape[0] * (y + of.shape[1] * z)) * per_chip
+            for core in range(per_chip):
+                found.append(TpuDevice(first_id + number + core, process, (x, y, z), core, slice_index))
     return found
-
-
-def _hosts(of: Slice) -> tuple[int, int, int]:
-    x, y, z = (extent // per for extent, per in zip(of.shape, of.host_shape, strict=True))
-    return x, y, z

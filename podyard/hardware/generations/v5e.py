@@ -65,7 +65,9 @@ GENERATION = Generation(
         narrow_rate=2,
     ),
     has_short_all_reduce=True,
+    jax_kind="TPU v5 lite",
     sources={
+        "jax_kind": AOT,
         "wire_type": WIRE,
         "peak_bf16_flops_per_second": _GDOC_V5E,
         "peak_int8_ops_per_second": _GDOC_V5E,

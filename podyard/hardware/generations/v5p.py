@@ -90,7 +90,9 @@ GENERATION = Generation(
         vector_cores=2,
     ),
     has_short_all_reduce=True,
+    jax_kind="TPU v5",
     sources={
+        "jax_kind": AOT,
         "wire_type": WIRE,
         "peak_bf16_flops_per_second": _GDOC_V5P,
         "hbm_bytes": _GDOC_V5P,

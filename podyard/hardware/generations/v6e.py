@@ -73,7 +73,9 @@ GENERATION = Generation(
         narrow_rate=1.4,
     ),
     has_short_all_reduce=True,
+    jax_kind="TPU v6 lite",
     sources={
+        "jax_kind": AOT,
         "wire_type": WIRE,
         "peak_bf16_flops_per_second": UNVERIFIED + "; the scaling book says 920e12",
         "hbm_bytes": BOOK,

@@ -1,0 +1,278 @@
+"""`podyard run --tpu TYPE -- COMMAND`: a program with a TPU around it. Needs no running Podyard.
+
+The command starts once for each host of the slice, in an environment whose hook shows it the slice's devices. What it
+compiles is priced by a process next to it, and said at the end.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from fractions import Fraction
+from pathlib import Path
+
+import platformdirs
+
+from podyard.base.clock import OsClock, PlatformTime
+from podyard.base.errors import invalid
+from podyard.base.rng import Streams
+from podyard.cli import output, redirect
+from podyard.cli.estimate import prices_of
+from podyard.domain import host
+from podyard.domain.fleet import region_of
+from podyard.engine.report.summary import REASONS_SHOWN, HourlyPrice, bytes_text, cost_text, time_text
+from podyard.hardware.accelerator_types import AcceleratorType
+from podyard.pricing.current_card import default_rate_card
+from podyard.programs import SITE_HOOK, estimator
+from podyard.programs import slice as slices
+from podyard.programs.summary import ModuleTotal, ProgramSummary, read_summary
+
+PROCESSES_MAX = 64  # more than a large machine carries: each takes a quarter of a GiB and seconds of a core to start
+PROCESS_BYTES = 300 * 2**20  # of a program with JAX, before its arrays
+ESTIMATE_SECONDS = 60.0  # how long the end waits for what is not priced yet
+MODULES_SHOWN = 5
+# JAX asks the metadata server for what is not set, and there is none.
+_NO_MULTISLICE = dict.fromkeys(("MEGASCALE_COORDINATOR_ADDRESS", "MEGASCALE_NUM_SLICES", "MEGASCALE_SLICE_ID"), "")
+_TENSORFLOW = re.compile(rb"^\s*(import|from)\s+tensorflow\b", re.MULTILINE)
+_RED, _PLAIN = "\033[31m", "\033[0m"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ProgramOptions:
+    """`workers` None: one process for each host. `compiler` judges the modules. `batch`: examples of a step."""
+
+    kind: AcceleratorType
+    zone: str
+    workers: int | None = None
+    numerics: str = "mxu"
+    strict: bool = False
+    compiler: str = "podyard"
+    batch: int | None = None
+    report: Path | None = None
+
+
+def run_program(command: Sequence[str], options: ProgramOptions) -> int:
+    """Returns the exit code of the first worker that fails, or minus the signal that it died of, or 0.
+
+    Raises INVALID_ARGUMENT for more processes than this machine can carry.
+    """
+    kind = options.kind
+    count = _process_count(command, options)
+    base = Streams().stream("addresses").randrange(host.ADDRESSES)
+    with tempfile.TemporaryDirectory(prefix="podyard-run-") as folder:
+        run = Path(folder)
+        environments = [_environment(kind, index, count, base, run, options) for index in range(count)]
+        with _estimator(run, options):
+            watch = _Watch(run, kind)
+            end = redirect.start(command, environments, watch.look)
+            (run / estimator.DONE).touch()
+            summary = _wait_for_estimates(run, kind)
+        watch.tell(summary)
+    if end.failed_worker is not None and count > 1:
+        how = f"signal {-end.code}" if end.code < 0 else f"exit code {end.code}"
+        output.say(f"podyard run: worker {end.failed_worker} ended with {how}; the others were ended")
+    for line in lines(summary, options):
+        output.say(line)
+    if options.report is not None:
+        document = summary.to_json() | {"exitCode": end.code, "failedWorker": end.failed_worker}
+        options.report.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    return end.code
+
+
+def lines(summary: ProgramSummary, options: ProgramOptions) -> list[str]:
+    """The report of a run, for people."""
+    kind, step = summary.kind, summary.step
+    device = "core" if kind.generation.devices_per_chip > 1 else "chip"
+    if step is None:
+        return [f"podyard: the program compiled nothing for {kind.name}"]
+    head = f"podyard: {kind.name} ({kind.device_count} {kind.generation.device_kind} {device}s, {kind.host_count} "
+    head += f"host{'s' * (kind.host_count > 1)}); {'libtpu' if options.compiler == 'xla-tpu' else 'podyard'} estimated"
+    rows = [_row(module) for module in summary.modules[:MODULES_SHOWN] if module.runs]
+    found = [head, output.table(("MODULE", "RUNS", "ON THE TPU", "HERE", "MFU", f"MEMORY OF A {device.upper()}"), rows)]
+    if rest := [module for module in summary.modules[MODULES_SHOWN:] if module.runs]:
+        runs, seconds = sum(one.runs for one in rest), sum(one.seconds for one in rest)
+        found.append(f"and {len(rest)} more modules with {runs} runs, {time_text(seconds)} in all")
+    if step.estimate is not None and step.estimate.seconds:
+        found.append(_step_line(step, options))
+        found.append(f"in all {time_text(summary.seconds)} on the TPU: {_costs(summary.seconds, options)}")
+    if uncovered := summary.not_covered:
+        named = "; ".join(f"{one.name}: {_why(one)}" for one in uncovered[:REASONS_SHOWN])
+        found.append(f"not covered: {len(uncovered)} of {len(summary.modules)} modules ({named})")
+    if summary.left_out:
+        found.append(f"not covered: {summary.left_out} modules that were too many or too large")
+    found += [f"lower bound: {doubt}" for doubt in summary.doubts[:REASONS_SHOWN]]
+    return found
+
+
+def _row(module: ModuleTotal) -> tuple[str, ...]:
+    estimate = module.estimate
+    here = "-" if module.wall_seconds is None else time_text(module.wall_seconds)
+    if estimate is None or estimate.seconds is None:
+        return (module.name, str(module.runs), "-", here, "-", "-")
+    mfu = f"{estimate.mfu:.1%}"
+    return (module.name, str(module.runs), time_text(estimate.seconds), here, mfu, estimate.verdict)
+
+
+def _step_line(step: ModuleTotal, options: ProgramOptions) -> str:
+    estimate = step.estimate
+    assert estimate is not None and estimate.seconds
+    parts = [f"step {step.name}: {time_text(estimate.seconds)} on {options.kind.name}"]
+    if step.wall_seconds is not None:
+        parts.append(f"{time_text(step.wall_seconds)} on this machine")
+    parts.append(f"MXU {estimate.mxu_utilization:.0%}")
+    if options.batch:
+        parts.append(f"{options.batch / estimate.seconds:,.0f} examples per second")
+    parts.append(f"1,000 steps {_costs(1000 * estimate.seconds, options)}")
+    return ", ".join(parts)
+
+
+def _costs(seconds: float, options: ProgramOptions) -> str:
+    """What the slice costs for so long, by the ways to buy it."""
+    found = []
+    for price in prices(options.kind, options.zone):
+        cost: Fraction | None = price.of_seconds(seconds)
+        if cost is not None:
+            found.append(f"{price.currency} {cost_text(cost)} {price.usage.replace('_', ' ')}")
+    return ", ".join(found) or f"no price in {options.zone}"
+
+
+def prices(kind: AcceleratorType, zone: str) -> tuple[HourlyPrice, ...]:
+    return prices_of(default_rate_card(), kind.name, region_of(zone), PlatformTime(OsClock().now().nanos))
+
+
+def _why(module: ModuleTotal) -> str:
+    return "not priced in time" if module.estimate is None else module.estimate.error
+
+
+class _Watch:
+    """Says at once which module does not fit."""
+
+    def __init__(self, run: Path, kind: AcceleratorType) -> None:
+        self._run = run
+        self._kind = kind
+        self._told: set[str] = set()
+        self._seen = 0
+
+    def look(self) -> None:
+        folder = self._run / "verdicts"
+        count = len(os.listdir(folder)) if folder.exists() else 0
+        if count != self._seen:
+            self._seen = count
+            self.tell(read_summary(self._run, self._kind))
+
+    def tell(self, summary: ProgramSummary) -> None:
+        for module in summary.too_large:
+            if not self._told:
+                output.say(_red(too_large_line(module, self._kind)))
+            self._told.add(module.digest)
+
+
+def too_large_line(module: ModuleTotal, kind: AcceleratorType) -> str:
+    estimate = module.estimate
+    assert estimate is not None
+    device = "core" if kind.generation.devices_per_chip > 1 else "chip"
+    pair = f"{bytes_text(estimate.peak_bytes)} of {bytes_text(estimate.limit_bytes)} a {device}"
+    judge = "" if estimate.compiler == "podyard" else " (judged by the TPU compiler)"
+    largest = f"; the largest buffers are {', '.join(estimate.largest)}" if estimate.largest else ""
+    return f"podyard: {module.name} does not fit on {kind.name}: {pair}{judge}{largest}"
+
+
+def _red(text: str) -> str:
+    return f"{_RED}{text}{_PLAIN}" if sys.stderr.isatty() else text
+
+
+def _process_count(command: Sequence[str], options: ProgramOptions) -> int:
+    if options.workers is not None:
+        count = options.workers
+    elif _imports_tensorflow(command):
+        count = 1  # a slice has one controlling program there
+    else:
+        count = options.kind.host_count
+    if count not in (1, options.kind.host_count):
+        hosts = options.kind.host_count
+        raise invalid(f"--workers {count}: {options.kind.name} has {hosts} hosts; use {hosts}, or 1 for one process")
+    carried = min(PROCESSES_MAX, max(1, _free_bytes() // PROCESS_BYTES))
+    if count > carried:
+        raise invalid(
+            f"{options.kind.name} has {count} hosts, and this machine can carry about {carried} processes: use a "
+            "smaller type, --workers 1, or --dry-run"
+        )
+    return count
+
+
+def _free_bytes() -> int:
+    import psutil
+
+    return int(psutil.virtual_memory().available)
+
+
+def _imports_tensorflow(command: Sequence[str]) -> bool:
+    for word in command:
+        path = Path(word)
+        if path.suffix == ".py" and path.is_file():
+            return _TENSORFLOW.search(path.read_bytes()) is not None
+    return False
+
+
+def _environment(
+    kind: AcceleratorType, index: int, count: int, base: int, run: Path, options: ProgramOptions
+) -> dict[str, str]:
+    addresses = [host.host_address(base, number) for number in range(count)]
+    own = addresses[index] if host.HAS_HOST_ADDRESSES else None
+    port = host.coordinator_port(f"{base} {addresses[0]}")
+    found = host.slice_environment(kind, index, addresses, port, own)
+    if count == 1 and kind.host_count > 1:  # one process with all devices
+        bounds = (*kind.topology.shape, 1)[:3]
+        devices = kind.device_count
+        found |= {
+            "TPU_PROCESS_BOUNDS": "1,1,1",
+            "TPU_CHIPS_PER_PROCESS_BOUNDS": ",".join(map(str, bounds)),
+            "TPU_VISIBLE_CHIPS": ",".join(map(str, range(math.prod(bounds)))),
+            "JAX_NUM_CPU_DEVICES": str(devices),
+            "NPROC": str(2 * devices),
+        }
+    inherited = {
+        name: value for name, value in os.environ.items() if name not in ("JAX_PLATFORMS", "JAX_NUM_PROCESSES")
+    }
+    path = os.pathsep.join(filter(None, (str(SITE_HOOK), inherited.get("PYTHONPATH"))))
+    return inherited | _NO_MULTISLICE | found | {
+        "PYTHONPATH": path,
+        slices.RUN_VARIABLE: str(run),
+        slices.NUMERICS_VARIABLE: options.numerics,
+        slices.STRICT_VARIABLE: str(int(options.strict)),
+    }  # fmt: skip
+
+
+@contextmanager
+def _estimator(run: Path, options: ProgramOptions) -> Iterator[None]:
+    """Prices modules as long as the context lasts."""
+    cache = platformdirs.user_cache_path("podyard") / "estimates"
+    environ: Mapping[str, str] = {**os.environ, estimator.CACHE_VARIABLE: str(cache)}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "podyard.programs.estimator", str(run), options.kind.name, options.compiler],
+        env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, process_group=0,
+    )  # fmt: skip
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _wait_for_estimates(run: Path, kind: AcceleratorType) -> ProgramSummary:
+    clock = OsClock()
+    until = clock.monotonic_seconds() + ESTIMATE_SECONDS
+    while True:
+        summary = read_summary(run, kind)
+        waiting = [module for module in summary.modules if module.estimate is None]
+        if not waiting or clock.monotonic_seconds() > until:
+            return summary
+        clock.sleep(0.05)
