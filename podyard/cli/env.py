@@ -82,6 +82,8 @@ def env(data: str | None, unset: bool, output: str, project: str | None, locatio
     show_default=True,
     help="Zone of the price.",
 )
+@click.option("--dry-run", is_flag=True, help="Compute nothing: end after --steps runs of the main step.")
+@click.option("--steps", type=click.IntRange(1), default=3, show_default=True, help="Steps of a dry run.")
 @click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Write the report to FILE as JSON.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True)
 def run_command(
@@ -94,6 +96,8 @@ def run_command(
     compiler: str,
     batch: int | None,
     zone: str,
+    dry_run: bool,
+    steps: int,
     report: Path | None,
     command: tuple[str, ...],
 ) -> int:
@@ -109,7 +113,7 @@ def run_command(
         from podyard.cli.run_program import ProgramOptions, run_program
         from podyard.hardware.accelerator_types import parse
 
-        options = ProgramOptions(parse(accelerator_type), zone, workers, numerics, strict, compiler, batch, report)
+        options = ProgramOptions(parse(accelerator_type), zone, workers, numerics, strict, compiler, batch, report, steps * dry_run)
         return redirect.end_like(run_program(command, options))
     settings = settings_of(data)
     target = _target(settings, data, None, None)

@@ -47,7 +47,8 @@ _RED, _PLAIN = "\033[31m", "\033[0m"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ProgramOptions:
-    """`workers` None: one process for each host. `compiler` judges the modules. `batch`: examples of a step."""
+    """`workers` None: one process for each host. `compiler` judges the modules. `batch`: examples of a step.
+    `dry_run_steps`: 0, or runs of the main step of which none is computed."""
 
     kind: AcceleratorType
     zone: str
@@ -57,6 +58,7 @@ class ProgramOptions:
     compiler: str = "podyard"
     batch: int | None = None
     report: Path | None = None
+    dry_run_steps: int = 0
 
 
 def run_program(command: Sequence[str], options: ProgramOptions) -> int:
@@ -192,8 +194,8 @@ def _red(text: str) -> str:
 def _process_count(command: Sequence[str], options: ProgramOptions) -> int:
     if options.workers is not None:
         count = options.workers
-    elif _imports_tensorflow(command):
-        count = 1  # a slice has one controlling program there
+    elif options.dry_run_steps or _imports_tensorflow(command):
+        count = 1  # nothing is computed; under TensorFlow a slice has one controlling program
     else:
         count = options.kind.host_count
     if count not in (1, options.kind.host_count):
@@ -248,6 +250,7 @@ def _environment(
         slices.RUN_VARIABLE: str(run),
         slices.NUMERICS_VARIABLE: options.numerics,
         slices.STRICT_VARIABLE: str(int(options.strict)),
+        slices.DRY_RUN_VARIABLE: str(options.dry_run_steps),
     }  # fmt: skip
 
 

@@ -12,10 +12,11 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax._src import api, compiler, config, distributed, pjit, xla_bridge
+from jax._src import api, array, compiler, config, core, dispatch, distributed, dtypes, pjit, sharding_impls, xla_bridge
 from jax._src.interpreters import mlir, pxla
 from jax._src.lib import _jax, xla_client
 from jax._src.lib.mlir import ir as ir
+from jax._src.lib.mlir import passmanager
 
 TESTED = ("0.9", "0.10")  # versions of JAX that the tests run with
 
@@ -190,3 +191,112 @@ def text_of(module: Any) -> bytes:
 
 
 XlaRuntimeError = _jax.JaxRuntimeError if hasattr(_jax, "JaxRuntimeError") else xla_client.XlaRuntimeError
+
+
+# What only a dry run needs: it stands in for executables and arrays.
+Call = Any
+Array = Any
+Sharding = Any
+
+
+def replace_calls(around: Callable[[Callable[..., Any], Call, tuple[Any, ...]], Any]) -> None:
+    """Calls `around(run, call, args)` for each run: `run(call, *args)` executes it, `call.xla_executable` is what
+    `compile` gave, and `args` are those that the module has, in its order (after the tokens of ordered effects)."""
+    inner = pxla.ExecuteReplicated.__call__
+
+    def replaced(self: Any, *args: Any) -> Any:
+        return around(inner, self, args)
+
+    pxla.ExecuteReplicated.__call__ = replaced
+    pjit._get_fastpath_data = _no_fast_path
+    pxla.MeshExecutable.create_cpp_call = _no_fast_path
+
+
+def _no_fast_path(*_args: Any, **_named: Any) -> None:
+    """The fast path runs executables itself."""
+
+
+def call_of(call: Call, executable: Any) -> Call:
+    """The same call of another executable."""
+    copy = object.__new__(pxla.ExecuteReplicated)
+    for name in pxla.ExecuteReplicated.__slots__:
+        if name != "__weakref__":
+            setattr(copy, name, getattr(call, name))
+    copy.xla_executable = executable
+    return copy
+
+
+def module_arguments(call: Call, args: Sequence[Any]) -> list[Any]:
+    """What of the arguments the module has; without the tokens of its ordered effects."""
+    return [value for place, value in enumerate(args) if place in call.kept_var_idx]
+
+
+def token_count(call: Call) -> int:
+    return len(call.ordered_effects)
+
+
+def array_of(value: Any) -> Array:
+    """The array below a key, or the value itself."""
+    return getattr(value, "_base_array", value)
+
+
+def results_of(call: Call, make: Callable[[Any, Sharding], Array]) -> list[Any]:
+    """The results of a call from arrays that `make(aval, sharding)` gives."""
+    found = []
+    handlers = call.out_handler
+    for handler, aval, sharding in zip(handlers.handlers, handlers.out_avals, handlers.out_shardings, strict=True):
+        if dtypes.issubdtype(aval.dtype, dtypes.extended):  # keys: arrays of numbers with another face
+            aval, sharding = core.physical_aval(aval), sharding_impls.physical_sharding(aval, sharding)
+        found.append(handler(single_arrays(make(aval, sharding))))
+    return found
+
+
+def single_arrays(array: Array) -> list[Array]:
+    """Those of each device of this process."""
+    arrays: list[Array] = array._arrays
+    return arrays
+
+
+def array_from(aval: Any, sharding: Sharding, of_device: Any, committed: bool = True) -> Array:
+    """An array whose part on each device of this process is `of_device`, a NumPy array that is not copied."""
+    devices = list(sharding._addressable_device_assignment)
+    return xla_client.batched_device_put(aval, sharding, [of_device] * len(devices), devices, committed)
+
+
+def replace_device_puts(around: Callable[[Callable[..., Any], Any, Any, Any], Any]) -> None:
+    """Calls `around(put, value, aval, sharding)` for what is put on devices; `put()` does it."""
+    inner_put, inner_batch = dispatch._device_put_sharding_impl, pxla.batched_device_put
+
+    def device_put(x: Any, aval: Any, device: Any, copy: Any) -> Any:
+        sharding = sharding_impls.make_single_device_sharding(device) if isinstance(device, _jax.Device) else device
+        return around(lambda: inner_put(x, aval, device, copy), [x], aval, sharding)
+
+    def batched(aval: Any, sharding: Any, xs: Any, devices: Any, *rest: Any, **named: Any) -> Any:
+        return around(lambda: inner_batch(aval, sharding, xs, devices, *rest, **named), xs, aval, sharding)
+
+    dispatch._device_put_sharding_impl, pxla.batched_device_put = device_put, batched
+
+
+def replace_values(around: Callable[[Callable[[], Any], Array], Any]) -> None:
+    """Calls `around(read, array)` for each array that is read as one of NumPy."""
+    inner = array.ArrayImpl._value.fget
+    array.ArrayImpl._value = property(lambda self: around(lambda: inner(self), self))
+
+
+def op_sharding(dims: Sequence[int], mesh: Sequence[int], order: Sequence[int], replicated: int) -> Any:
+    """XLA's spelling of a sharding: `dims` pieces per dimension of the value, of devices that lie in a `mesh`, whose
+    axes are taken in the `order`; `replicated` devices at the end have the same piece."""
+    if replicated * int(np.prod(dims)) == replicated:
+        return xla_client.HloSharding.replicate().to_proto()
+    last = [replicated] if replicated > 1 else []
+    return xla_client.HloSharding.iota_tile(
+        [*dims, *last], list(mesh), list(order), [xla_client.OpSharding.Type.REPLICATED] if last else [],
+    ).to_proto()  # fmt: skip
+
+
+def propagate_shardings(module: Any) -> Any:
+    """A copy of `module` with the shardings of all values, as Shardy finds them."""
+    with module.context:
+        copy = ir.Module.parse(module.operation.get_asm())
+        passmanager.PassManager.parse("builtin.module(inline,sdy-propagation-pipeline)").run(copy.operation)
+    return copy

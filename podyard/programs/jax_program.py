@@ -6,11 +6,14 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from podyard.base.clock import OsClock
 from podyard.programs import slice as slices
 from podyard.programs.records import ModuleRuns, Recorder
+
+if TYPE_CHECKING:
+    from podyard.programs.jax_dry_run import DryRun
 
 VERDICT_SECONDS = 120.0  # how long a compilation waits for the verdict under --strict
 
@@ -30,7 +33,8 @@ def apply(_jax: Any) -> None:
     recorder = Recorder(Path(folder) if folder else None, of.process_index)
     rounds = os.environ.get(slices.NUMERICS_VARIABLE, "mxu") == "mxu"
     strict = os.environ.get(slices.STRICT_VARIABLE) == "1"
-    runs = jax_runs.install(recorder)
+    dry = _dry_run(recorder)
+    runs = jax_runs.install()
     clock = OsClock()
 
     def compile_module(compile_now: Callable[[], Any], client: Any, module: Any, devices: Any) -> Any:
@@ -43,13 +47,27 @@ def apply(_jax: Any) -> None:
         if rounds:
             jax_numerics.round_operands(module)
         started = clock.monotonic_seconds()
-        executable = compile_now()
+        executable = compile_now() if dry is None else dry.compile(compile_now, module, devices)
         record.compile_seconds = clock.monotonic_seconds() - started
         runs.compiled(executable, record)
         return executable
 
     jax_internals.wrap_compile(compile_module)
     jax_devices.install(of)
+
+
+def _dry_run(recorder: Recorder) -> DryRun | None:
+    steps = int(os.environ.get(slices.DRY_RUN_VARIABLE) or 0)
+    if not steps:
+        return None
+    from podyard.programs import jax_internals
+    from podyard.programs.jax_dry_run import DryRun
+
+    dry = DryRun(steps, recorder.write)
+    jax_internals.replace_calls(dry.call)
+    jax_internals.replace_device_puts(dry.put)
+    jax_internals.replace_values(dry.value)
+    return dry
 
 
 def _refuse_what_does_not_fit(recorder: Recorder, record: ModuleRuns) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import jax
 
 from podyard.programs import jax_internals as internals
-from podyard.programs.records import ModuleRuns, Recorder
+from podyard.programs.records import ModuleRuns
 
 _Signature = tuple[object, ...]
 
@@ -79,7 +79,7 @@ class Runs:
         return modules.get(_signature((args, kwargs)), modules[None])
 
 
-def install(recorder: Recorder) -> Runs:
+def install() -> Runs:
     runs = Runs()
     internals.wrap_first_calls(runs.slow_call)
     internals.wrap_slow_runs(runs.after_slow_run)

@@ -15,6 +15,7 @@ TYPE_VARIABLE = "PODYARD_TPU"  # accelerator type; "off": the program runs as on
 RUN_VARIABLE = "PODYARD_TPU_RUN"  # the folder that modules and counts are written to
 NUMERICS_VARIABLE = "PODYARD_NUMERICS"  # mxu (default) or f32
 STRICT_VARIABLE = "PODYARD_STRICT"  # 1: a module that does not fit raises RESOURCE_EXHAUSTED
+DRY_RUN_VARIABLE = "PODYARD_DRY_RUN"  # runs of the main step, of which none is computed
 OFF = "off"
 SLICE_IDS = 100_000  # where the ids of the first of several slices begin; those of the second begin at twice that
 
