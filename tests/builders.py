@@ -26,11 +26,12 @@ from podyard.db.unit_of_work import Database, UnitOfWork
 from podyard.domain.fleet import Fleet
 from podyard.domain.fleet_file import load_fleet
 from podyard.domain.job_history import CheckpointRecord, EvaluationRecord, MetricPoint
-from podyard.domain.node import Node, NodeRecord, NodeSpec, NodeState, UsageClass, kind_of, node_name
+from podyard.domain.node import Node, NodeRecord, NodeSpec, NodeState, UsageClass, node_name
 from podyard.domain.operation import Operation
 from podyard.domain.principal import PLATFORM, Principal
 from podyard.domain.queued_resource import NodeRequest, QueuedResource, QueuedResourceSpec
 from podyard.domain.replica import Replica
+from podyard.hardware.accelerator_types import kind_of
 from podyard.loop.steps import Loop
 
 T = TypeVar("T")

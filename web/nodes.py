@@ -18,9 +18,9 @@ from podyard.control.jobs import views
 from podyard.db import fleet as fleet_rows
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import Fleet
-from podyard.domain.node import INTERRUPTIBLE, NODE, Node, kind_of
+from podyard.domain.node import INTERRUPTIBLE, NODE, Node
 from podyard.domain.principal import Principal
-from podyard.hardware.accelerator_types import AcceleratorType
+from podyard.hardware.accelerator_types import AcceleratorType, kind_of
 from podyard.http import context
 from podyard.pricing.current_card import default_rate_card
 from podyard.pricing.sku import Price

@@ -14,9 +14,9 @@ from podyard.base.errors import invalid
 from podyard.base.spelling import camel_case
 from podyard.domain.fleet import region_of
 from podyard.domain.host import DEFAULT_SCOPES, default_service_account, nowhere
-from podyard.domain.node import HEALTHY, Node, NodeHost, NodeSpec, UpcomingMaintenance, UsageClass, kind_of
+from podyard.domain.node import HEALTHY, Node, NodeHost, NodeSpec, UpcomingMaintenance, UsageClass
 from podyard.hardware import accelerator_types
-from podyard.hardware.accelerator_types import AcceleratorType
+from podyard.hardware.accelerator_types import AcceleratorType, kind_of
 from podyard.http.texts import check_description, check_labels, check_metadata, check_tags
 
 TypeNamed = Callable[[str], AcceleratorType]

@@ -78,9 +78,7 @@ def env(data: str | None, unset: bool, output: str, project: str | None, locatio
 @click.option(
     "--zone",
     envvar=["PODYARD_LOCATION", "CLOUDSDK_COMPUTE_ZONE"],
-    default=LOCATION_DEFAULT,
-    show_default=True,
-    help="Zone of the price.",
+    help="Zone of the price [default: one that sells it].",
 )
 @click.option("--dry-run", is_flag=True, help="Compute nothing: end after --steps runs of the main step.")
 @click.option("--steps", type=click.IntRange(1), default=3, show_default=True, help="Steps of a dry run.")
@@ -95,7 +93,7 @@ def run_command(
     strict: bool,
     compiler: str,
     batch: int | None,
-    zone: str,
+    zone: str | None,
     dry_run: bool,
     steps: int,
     report: Path | None,
@@ -110,11 +108,21 @@ def run_command(
     from podyard.cli import redirect
 
     if accelerator_type is not None:
-        from podyard.cli.run_program import ProgramOptions, run_program
+        from podyard.cli.run_program import ProgramOptions, run_on_types, run_program, zone_of
         from podyard.hardware.accelerator_types import parse
 
-        options = ProgramOptions(parse(accelerator_type), zone, workers, numerics, strict, compiler, batch, report, steps * dry_run)
-        return redirect.end_like(run_program(command, options))
+        kinds = [parse(name) for name in accelerator_type.split(",")]
+        several = [
+            ProgramOptions(
+                kind, zone_of(kind, zone), workers, numerics, strict, compiler, batch, report, steps * dry_run
+            )
+            for kind in kinds
+        ]
+        if len(several) == 1:
+            return redirect.end_like(run_program(command, several[0]))
+        if not dry_run:
+            raise click.UsageError("--tpu with several types can only be used with --dry-run")
+        return redirect.end_like(run_on_types(command, several))
     settings = settings_of(data)
     target = _target(settings, data, None, None)
     environ = without_proxy({**os.environ, **exports(target, settings)}, settings)

@@ -37,6 +37,7 @@ from podyard.settings import fleet_name, from_environment
 # One of each generation on one host and on a few: what a first plan compares.
 TYPES_USUAL = ",".join(name for generation in GENERATIONS.values() for name in generation.usual_types)
 TYPES_MAX = 128  # every type of one generation; an estimate takes some hundredths of a second each
+PREEMPTIONS_USUAL = 1.0  # per day
 CHECKPOINT_STEPS_USUAL = 100  # as jobs that say nothing
 COST_DECIMALS = 6
 PARTS = {"p50": 0.5, "p95": 0.95}
@@ -106,7 +107,7 @@ class PlanRow:
 @click.option(
     "--preemptions-per-day",
     type=click.FloatRange(0, planning.PREEMPTIONS_PER_DAY_MAX),
-    default=1.0,
+    default=PREEMPTIONS_USUAL,
     show_default=True,
     help="Expected preemptions per day of a preemptible or spot node.",
 )
@@ -216,6 +217,15 @@ def plan(
     else:
         click.echo(output.table(HEADINGS, [_cells(row, row is best) for row in rows]))
         click.echo(said)
+
+
+def predict(kind: AcceleratorType, step_seconds: float, steps: int, usage: UsageClass, zone: str) -> PlanRow:
+    """A run of `steps` in a zone, with all that `podyard plan` takes if nothing else is said."""
+    fleet, start = _fleet(None), PlatformTime(OsClock().now().nanos // NANOS_PER_SECOND * NANOS_PER_SECOND)
+    create = fleet.timings.creation_seconds(kind.host_count)
+    run = Run(steps, step_seconds, CHECKPOINT_STEPS_USUAL, usage, PREEMPTIONS_USUAL, create)
+    draws = Draws(0)
+    return _row(kind, zone, planning.play(run, draws, start), draws, default_rate_card(), start, Limits(None, None))
 
 
 def _fleet(name_or_path: str | None) -> Fleet:

@@ -18,22 +18,30 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import platformdirs
 
 from podyard.base.clock import OsClock, PlatformTime
+from podyard.base.durations import duration_for_people
 from podyard.base.errors import invalid
 from podyard.base.rng import Streams
 from podyard.cli import output, redirect
+from podyard.cli.client import LOCATION_DEFAULT
 from podyard.cli.estimate import prices_of
+from podyard.cli.fleets import read_fleet
+from podyard.cli.plan import PARTS, PlanRow, predict
 from podyard.domain import host
 from podyard.domain.fleet import region_of
+from podyard.domain.node import UsageClass
 from podyard.engine.report.summary import REASONS_SHOWN, HourlyPrice, bytes_text, cost_text, time_text
 from podyard.hardware.accelerator_types import AcceleratorType
 from podyard.pricing.current_card import default_rate_card
 from podyard.programs import SITE_HOOK, estimator
 from podyard.programs import slice as slices
+from podyard.programs.launch import LaunchEnd
 from podyard.programs.summary import ModuleTotal, ProgramSummary, read_summary
+from podyard.settings import from_environment
 
 PROCESSES_MAX = 64  # more than a large machine carries: each takes a quarter of a GiB and seconds of a core to start
 PROCESS_BYTES = 300 * 2**20  # of a program with JAX, before its arrays
@@ -41,6 +49,7 @@ ESTIMATE_SECONDS = 60.0  # how long the end waits for what is not priced yet
 MODULES_SHOWN = 5
 # JAX asks the metadata server for what is not set, and there is none.
 _NO_MULTISLICE = dict.fromkeys(("MEGASCALE_COORDINATOR_ADDRESS", "MEGASCALE_NUM_SLICES", "MEGASCALE_SLICE_ID"), "")
+_NOT_INHERITED = ("JAX_PLATFORMS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "JAX_COORDINATOR_ADDRESS")
 _TENSORFLOW = re.compile(rb"^\s*(import|from)\s+tensorflow\b", re.MULTILINE)
 _RED, _PLAIN = "\033[31m", "\033[0m"
 
@@ -59,6 +68,30 @@ class ProgramOptions:
     batch: int | None = None
     report: Path | None = None
     dry_run_steps: int = 0
+    plan_steps: int = 10_000
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ProgramOutcome:
+    """A command that has ended, and what it did."""
+
+    options: ProgramOptions
+    end: LaunchEnd
+    summary: ProgramSummary
+
+
+def run_on_types(command: Sequence[str], several: Sequence[ProgramOptions]) -> int:
+    """A dry run for each type, and one table. The exit code of the first that fails."""
+    code, outcomes = 0, list[ProgramOutcome]()
+    for options in several:
+        outcome = run_once(command, options)
+        outcomes.append(outcome)
+        code = code or outcome.end.code
+    output.say(comparison(outcomes))
+    report = several[0].report
+    if report is not None:
+        _write_report(report, [_document(outcome) for outcome in outcomes])
+    return code
 
 
 def run_program(command: Sequence[str], options: ProgramOptions) -> int:
@@ -66,6 +99,16 @@ def run_program(command: Sequence[str], options: ProgramOptions) -> int:
 
     Raises INVALID_ARGUMENT for more processes than this machine can carry.
     """
+    outcome = run_once(command, options)
+    for line in lines(outcome.summary, options):
+        output.say(line)
+    if options.report is not None:
+        _write_report(options.report, _document(outcome))
+    return outcome.end.code
+
+
+def run_once(command: Sequence[str], options: ProgramOptions) -> ProgramOutcome:
+    """Says what does not fit, and which worker failed, and leaves the rest to the caller."""
     kind = options.kind
     count = _process_count(command, options)
     base = Streams().stream("addresses").randrange(host.ADDRESSES)
@@ -81,12 +124,60 @@ def run_program(command: Sequence[str], options: ProgramOptions) -> int:
     if end.failed_worker is not None and count > 1:
         how = f"signal {-end.code}" if end.code < 0 else f"exit code {end.code}"
         output.say(f"podyard run: worker {end.failed_worker} ended with {how}; the others were ended")
-    for line in lines(summary, options):
-        output.say(line)
-    if options.report is not None:
-        document = summary.to_json() | {"exitCode": end.code, "failedWorker": end.failed_worker}
-        options.report.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
-    return end.code
+    return ProgramOutcome(options, end, summary)
+
+
+def comparison(outcomes: Sequence[ProgramOutcome]) -> str:
+    """One row for each type: the main step there, and a whole run of `plan_steps`."""
+    steps = f"{outcomes[0].options.plan_steps:,} STEPS"
+    headings = ("TYPE", "FITS", "STEP", "MFU", "RATE A CHIP", "1,000 STEPS", "SPOT", f"{steps} SPOT, P50", "P95")
+    return output.table(headings, [_comparison_row(outcome) for outcome in outcomes])
+
+
+def _comparison_row(outcome: ProgramOutcome) -> tuple[str, ...]:
+    options, step = outcome.options, outcome.summary.step
+    kind = options.kind
+    if step is None or step.estimate is None or not step.estimate.seconds:
+        why = "no step" if step is None else _why(step)
+        return (kind.name, why, *("-" for _ in range(7)))
+    estimate, seconds = step.estimate, step.estimate.seconds
+    too_large = outcome.summary.too_large
+    fits = "yes" if not too_large else f"no: {too_large[0].name} {_verdict(too_large[0])}"
+    rate = f"{options.batch / seconds / kind.chip_count:,.1f}/s" if options.batch else "-"
+    costs = {price.usage: _price_text(price, 1000 * seconds) for price in prices(kind, options.zone)}
+    row = predict(kind, seconds, options.plan_steps, UsageClass.SPOT, options.zone)
+    ends = [_planned(row, part) for part in PARTS]
+    return (
+        kind.name, fits, time_text(seconds), f"{estimate.mfu:.1%}", rate,
+        costs.get(str(UsageClass.ON_DEMAND), "-"), costs.get(str(UsageClass.SPOT), "-"), *ends,
+    )  # fmt: skip
+
+
+def _verdict(module: ModuleTotal) -> str:
+    return "" if module.estimate is None else module.estimate.verdict
+
+
+def _planned(row: PlanRow, part: str) -> str:
+    cost = "" if row.costs is None else f", {row.costs[part].text(2)}"
+    return f"{duration_for_people(row.finishes[part])}{cost}"
+
+
+def _price_text(price: HourlyPrice, seconds: float) -> str:
+    cost = price.of_seconds(seconds)
+    return "no price" if cost is None else f"{price.currency} {cost_text(cost, 4)}"
+
+
+def _document(outcome: ProgramOutcome) -> dict[str, Any]:
+    return outcome.summary.to_json() | {
+        "exitCode": outcome.end.code,
+        "failedWorker": outcome.end.failed_worker,
+        "zone": outcome.options.zone,
+        "dryRunSteps": outcome.options.dry_run_steps,
+    }
+
+
+def _write_report(path: Path, document: object) -> None:
+    path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 
 
 def lines(summary: ProgramSummary, options: ProgramOptions) -> list[str]:
@@ -104,12 +195,16 @@ def lines(summary: ProgramSummary, options: ProgramOptions) -> list[str]:
         found.append(f"and {len(rest)} more modules with {runs} runs, {time_text(seconds)} in all")
     if step.estimate is not None and step.estimate.seconds:
         found.append(_step_line(step, options))
-        found.append(f"in all {time_text(summary.seconds)} on the TPU: {_costs(summary.seconds, options)}")
+        found.append(
+            f"in all {time_text(summary.seconds)} on the TPU in {options.zone}: {_costs(summary.seconds, options)}"
+        )
     if uncovered := summary.not_covered:
         named = "; ".join(f"{one.name}: {_why(one)}" for one in uncovered[:REASONS_SHOWN])
         found.append(f"not covered: {len(uncovered)} of {len(summary.modules)} modules ({named})")
     if summary.left_out:
         found.append(f"not covered: {summary.left_out} modules that were too many or too large")
+    if options.dry_run_steps:
+        found.append("dry run: nothing large was computed; losses are 0, and what depends on values did not happen")
     found += [f"lower bound: {doubt}" for doubt in summary.doubts[:REASONS_SHOWN]]
     return found
 
@@ -150,6 +245,15 @@ def prices(kind: AcceleratorType, zone: str) -> tuple[HourlyPrice, ...]:
     return prices_of(default_rate_card(), kind.name, region_of(zone), PlatformTime(OsClock().now().nanos))
 
 
+def zone_of(kind: AcceleratorType, asked: str | None) -> str:
+    """The zone that was asked for, else the first of the fleet in which the type is sold, the usual one before all."""
+    if asked is not None:
+        return asked
+    zones = [LOCATION_DEFAULT, *read_fleet(from_environment().fleet).zones]
+    priced = (zone for zone in zones if any(price.nanos_per_hour is not None for price in prices(kind, zone)))
+    return next(priced, LOCATION_DEFAULT)
+
+
 def _why(module: ModuleTotal) -> str:
     return "not priced in time" if module.estimate is None else module.estimate.error
 
@@ -165,7 +269,7 @@ class _Watch:
 
     def look(self) -> None:
         folder = self._run / "verdicts"
-        count = len(os.listdir(folder)) if folder.exists() else 0
+        count = sum(1 for _ in folder.iterdir()) if folder.exists() else 0
         if count != self._seen:
             self._seen = count
             self.tell(read_summary(self._run, self._kind))
@@ -241,9 +345,7 @@ def _environment(
             "JAX_NUM_CPU_DEVICES": str(devices),
             "NPROC": str(2 * devices),
         }
-    inherited = {
-        name: value for name, value in os.environ.items() if name not in ("JAX_PLATFORMS", "JAX_NUM_PROCESSES")
-    }
+    inherited = {name: value for name, value in os.environ.items() if name not in _NOT_INHERITED}
     path = os.pathsep.join(filter(None, (str(SITE_HOOK), inherited.get("PYTHONPATH"))))
     return inherited | _NO_MULTISLICE | found | {
         "PYTHONPATH": path,

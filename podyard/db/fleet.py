@@ -36,9 +36,10 @@ from podyard.domain.fault import Subject
 from podyard.domain.fleet import Fleet, FleetSnapshot, NodeTimings, PlacementRequest
 from podyard.domain.job import ACTIVE_JOB_STATES
 from podyard.domain.job_fields import PRIORITY_DEFAULT, PRIORITY_MAX, PRIORITY_MIN
-from podyard.domain.node import NODE, NODE_STATES_WAITING_FOR_SLICE, NodeRecord, NodeState, UsageClass, kind_of
+from podyard.domain.node import NODE, NODE_STATES_WAITING_FOR_SLICE, NodeRecord, NodeState, UsageClass
 from podyard.domain.reservation import ReservationRoom
 from podyard.domain.slice import PREEMPTIBLE_LIFE_SECONDS, SliceRecord, chips_from_text
+from podyard.hardware.accelerator_types import kind_of
 
 PRIORITY_LABEL = "podyard-priority"
 SLICES_KEPT_MAX = 16_384  # records of slices that have not changed since: more than a fleet of 4096-chip pods holds

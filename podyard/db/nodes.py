@@ -28,10 +28,9 @@ from podyard.domain.node import (
     Symptom,
     UpcomingMaintenance,
     UsageClass,
-    kind_of,
     node_name,
 )
-from podyard.hardware.accelerator_types import AcceleratorType
+from podyard.hardware.accelerator_types import AcceleratorType, kind_of
 
 # Addresses that the wire shows inside: 10.128.0.2 upwards (Google's usual range).
 _INTERNAL_BASE = (10 << 24) + (128 << 16) + 2

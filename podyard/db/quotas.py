@@ -9,8 +9,8 @@ from sqlalchemy import bindparam, select
 from podyard.db.tables_compute import node_counts
 from podyard.db.tables_queue import queued_resources
 from podyard.db.unit_of_work import UnitOfWork
-from podyard.domain.node import UsageClass, kind_of
-from podyard.hardware.accelerator_types import AcceleratorType
+from podyard.domain.node import UsageClass
+from podyard.hardware.accelerator_types import AcceleratorType, kind_of
 
 NodeKind = tuple[str, str, str, str, str]  # project, usage class, zone, accelerator type, topology
 

@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from podyard.base.clock import RealTime
-from podyard.domain.node import INTERRUPTIBLE, kind_of
-from podyard.hardware.accelerator_types import AcceleratorType
+from podyard.domain.node import INTERRUPTIBLE
+from podyard.hardware.accelerator_types import AcceleratorType, kind_of
 
 TENSORFLOW_PORT = 8470  # the port that Cloud TPU shows on the wire for every worker
 MEGASCALE_PORT = 8081  # Ray's DEFAULT_MEGASCALE_PORT
@@ -259,7 +259,6 @@ def slice_environment(
         "TPU_RUNTIME_METRICS_PORTS": _metrics_ports(kind),
         "CLOUD_TPU_TASK_ID": str(index),
         "PODYARD_TPU": kind.name,
-        "JAX_FORCE_TPU_INIT": "1",  # without chips, JAX would not look for the slice that it runs on
         "JAX_NUM_CPU_DEVICES": str(devices),  # where the hook does not run: a plain machine, with as many devices
         "JAX_COORDINATOR_PORT": str(coordinator_port),
         # XLA sizes its thread pool by it. Two steps in flight need a thread for each device, or their sums never meet.

@@ -16,8 +16,7 @@ from podyard.base.training_settings import USUAL_TRAINING, TrainingSettings
 from podyard.domain.attempt import Attempt
 from podyard.domain.job_fields import DEFAULT_MAX_FAILURES, DEFAULT_MAX_PREEMPTIONS, PRIORITY_DEFAULT
 from podyard.domain.machine import Machine
-from podyard.domain.node import kind_of
-from podyard.hardware.accelerator_types import AcceleratorType
+from podyard.hardware.accelerator_types import AcceleratorType, kind_of
 
 
 class JobState(StrEnum):

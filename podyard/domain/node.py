@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 from podyard.base.clock import PlatformTime
 from podyard.domain.host_record import HostState
 from podyard.domain.machine import Machine
-from podyard.hardware.accelerator_types import AcceleratorType, from_config
-from podyard.hardware.generations import GENERATIONS
+from podyard.hardware.accelerator_types import AcceleratorType, kind_of
 
 
 class NodeState(StrEnum):
@@ -303,14 +302,5 @@ def changed_spec(spec: NodeSpec, changes: Mapping[str, Any]) -> NodeSpec:
 
 
 @functools.lru_cache(maxsize=4096)
-def kind_of(accelerator_type: str, topology: str) -> AcceleratorType:
-    """The accelerator type of a row: v4 and v5p shapes that are no name's default are found by their topology."""
-    prefix = accelerator_type.rsplit("-", 1)[0]
-    for generation in GENERATIONS.values():
-        if generation.wire_type is not None and generation.name_prefix == prefix:
-            return from_config(generation.wire_type, topology)
-    raise AssertionError(f"a row has the unknown accelerator type {accelerator_type}")
-
-
 def node_name(project: str, zone: str, node_id: str) -> str:
     return f"projects/{project}/locations/{zone}/nodes/{node_id}"

@@ -146,6 +146,18 @@ def parse(name: str) -> AcceleratorType:
     raise invalid(f"accelerator type {name!r} does not exist; the nearest that do are {names}", "acceleratorType")
 
 
+def kind_of(name: str, topology: str) -> AcceleratorType:
+    """The type of a name and a topology (empty: the name's own): v4 and v5p have shapes that are no name's default.
+
+    Raises INVALID_ARGUMENT for what does not exist.
+    """
+    prefix = name.rsplit("-", 1)[0]
+    for generation in GENERATIONS.values():
+        if topology and generation.wire_type is not None and generation.name_prefix == prefix:
+            return from_config(generation.wire_type, topology)
+    return parse(name)
+
+
 def _number(kind: AcceleratorType) -> int:
     return kind.core_count if kind.generation.name_counts == "cores" else kind.chip_count
 

@@ -60,7 +60,8 @@ class ModuleEstimate:
 
 def of_json(data: dict[str, Any]) -> ModuleEstimate:
     """Raises TypeError for fields that there are not."""
-    return ModuleEstimate(**{name: tuple(value) if isinstance(value, list) else value for name, value in data.items()})
+    fields: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
+    return ModuleEstimate(**fields)
 
 
 def estimate(text: str, kind: AcceleratorType, compiler: str = "podyard") -> ModuleEstimate:

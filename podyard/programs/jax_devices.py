@@ -1,18 +1,20 @@
 """XLA's CPU devices, shown to a JAX program as the TPU devices of a slice.
 
-The backend `tpu` is XLA's own client for CPUs, with one device for each TPU device of the host. What a program can ask a
-device or the client about is answered for the TPU; what runs stays XLA's.
+The backend `tpu` is XLA's own client for CPUs, with one device for each TPU device of the host. What a program can ask
+a device or the client about is answered for the TPU; what runs stays XLA's.
 """
 
 from __future__ import annotations
 
+import operator
 import threading
 from collections.abc import Callable
 from typing import Any
 
 from podyard.programs import jax_internals as internals
-from podyard.programs.slice import SLICE_IDS, Slice, TpuDevice, devices_of
+from podyard.programs.slice import Slice, TpuDevice, devices_of
 
+PLATFORM = "tpu"
 # A version in the form of libtpu's, whose date JAX reads: that of the libtpu that JAX 0.10.2 is made for.
 _BUILD = "Built on Jun 17 2026 11:08:48 (1781719728) cl/933746096"
 
@@ -30,13 +32,13 @@ class _Backend:
     def make(self) -> Any:
         if self.of.process_count > 1:
             internals.join_processes(self.of.process_count, self.of.process_index)
-        index, count = internals.process_place()
+        count = internals.process_count()
         self.client = internals.make_client_of(self.of.devices_per_process)
         described = devices_of(self.of)
         if count != self.of.process_count:  # joined otherwise than the slice is: its own devices, as often as needed
             own = self.of.devices_per_process
             described = [
-                one._replace(id=process * own + place, process_index=process)
+                one._replace(number=process * own + place, host=process, process_index=process)
                 for process in range(count)
                 for place, one in enumerate(described[:own])
             ]
@@ -71,9 +73,6 @@ class _Backend:
 def install(of: Slice) -> None:
     """Registers the backend `tpu` and lets its devices answer as TPU devices."""
     backend = _Backend(of)
-    internals.register_tpu(backend.make)
-    internals.make_cpus_local()
-    internals.lower_callbacks_for_cpu()
 
     def answer(name: str, value: Callable[[TpuDevice], Any]) -> None:
         def make(inner: Any) -> Any:
@@ -89,46 +88,32 @@ def install(of: Slice) -> None:
 
         internals.replace_on("Device", name, make)
 
-    def method(name: str, value: Callable[[Any, TpuDevice], Any]) -> None:
+    def answer_call(name: str, value: Callable[[Any], Any]) -> None:
         def make(inner: Any) -> Any:
             def call(self: Any) -> Any:
-                described = backend.devices.get(self)
-                return inner(self) if described is None else value(self, described)
+                return value(self) if self in backend.devices else inner(self)
 
             return call
 
         internals.replace_on("Device", name, make)
 
-    answer("id", lambda one: one.id)
-    answer("process_index", lambda one: one.process_index)
-    answer("host_id", lambda one: one.process_index)
-    answer("platform", lambda one: "tpu")
-    answer("device_kind", lambda one: of.generation.device_kind)
-    answer("coords", lambda one: list(one.coords))
-    answer("core_on_chip", lambda one: one.core_on_chip)
-    answer("slice_index", lambda one: one.slice_index)
-    method("memory_stats", lambda device, one: backend.memory_stats(device))
-    method("__repr__", lambda device, one: _repr(one, of))
-    method("__str__", lambda device, one: _str(one, of))
-
-    def client_answer(name: str, value: str) -> None:
+    def answer_client(name: str, value: str) -> None:
         def make(inner: Any) -> Any:
             return property(lambda self: value if self is backend.client else inner.__get__(self))
 
         internals.replace_on("Client", name, make)
 
-    client_answer("platform", "tpu")
-    client_answer("platform_version", f"PJRT C API\nTFRT {of.generation.device_kind}\n{_BUILD}")
-
-
-def _repr(one: TpuDevice, of: Slice) -> str:
-    x, y, z = one.coords
-    where = f"process_index={one.process_index}, coords=({x},{y},{z}), core_on_chip={one.core_on_chip}"
-    text = f"TpuDevice(id={one.id % SLICE_IDS}, {where})"
-    return text if of.slice_count == 1 else f"MegaScalePjRtDevice(wrapped={text}, slice_id={one.slice_index})"
-
-
-def _str(one: TpuDevice, of: Slice) -> str:
-    x, y, z = one.coords
-    text = f"TPU_{one.id % SLICE_IDS}(process={one.process_index},({x},{y},{z},{one.core_on_chip}))"
-    return text if of.slice_count == 1 else f"MegaScalePjRtDevice(wrapped={text}, slice_id={one.slice_index})"
+    for name in ("id", "process_index", "core_on_chip", "device_kind"):
+        answer(name, operator.attrgetter(name))
+    answer("host_id", operator.attrgetter("process_index"))
+    answer("slice_index", lambda one: one.slice_index or 0)
+    answer("coords", lambda one: list(one.coords))
+    answer("platform", lambda _: PLATFORM)
+    answer_call("memory_stats", backend.memory_stats)
+    answer_call("__repr__", lambda device: backend.devices[device].long_text)
+    answer_call("__str__", lambda device: backend.devices[device].short_text)
+    answer_client("platform", PLATFORM)
+    answer_client("platform_version", f"PJRT C API\nTFRT {of.generation.device_kind}\n{_BUILD}")
+    internals.make_cpus_local()
+    internals.lower_callbacks_for_cpu()
+    internals.register_tpu(backend.make)

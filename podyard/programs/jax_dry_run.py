@@ -9,6 +9,7 @@ program ends after some runs of its main step.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import mmap
 import os
@@ -143,7 +144,7 @@ class DryRun:
             if self._zeros is None or self._zeros.size < nbytes:
                 self._zeros = _untouched(max(nbytes, 2**20))
             zeros = self._zeros
-        view = zeros[:nbytes].view(dtype).reshape(shape)
+        view: NDArray[Any] = zeros[:nbytes].view(dtype).reshape(shape)
         view.flags.writeable = False
         return view
 
@@ -180,7 +181,7 @@ def _nbytes(type_: Any) -> int:
         return 0
     name = re.sub(r"\D*(\d+).*", r"\1", str(shaped.element_type).removeprefix("f8"))
     bits = int(name) if name.isdecimal() else 8
-    return math.prod(shaped.shape) * max(1, bits // 8)
+    return int(math.prod(shaped.shape)) * max(1, bits // 8)
 
 
 def _shardings(module: Any, device_count: int) -> tuple[list[Any], list[Any]]:
@@ -192,8 +193,8 @@ def _shardings(module: Any, device_count: int) -> tuple[list[Any], list[Any]]:
     }
     main = _main(module)
     return (
-        [_op_sharding(one, main.arg_attrs, place, meshes, device_count) for place, one in enumerate(main.type.inputs)],
-        [_op_sharding(one, main.res_attrs, place, meshes, device_count) for place, one in enumerate(main.type.results)],
+        [_op_sharding(main.arg_attrs, place, meshes, device_count) for place in range(len(main.type.inputs))],
+        [_op_sharding(main.res_attrs, place, meshes, device_count) for place in range(len(main.type.results))],
     )
 
 
@@ -201,9 +202,7 @@ def _mesh(text: str) -> dict[str, int]:
     return {name: int(size) for name, size in _MESH_AXIS.findall(text)}
 
 
-def _op_sharding(
-    type_: Any, attributes: Any, place: int, meshes: dict[str, dict[str, int]], device_count: int
-) -> Any:
+def _op_sharding(attributes: Any, place: int, meshes: dict[str, dict[str, int]], device_count: int) -> Any:
     found = None
     own = attributes[place] if attributes is not None and place < len(attributes) else {}
     if "sdy.sharding" in own:
@@ -225,7 +224,7 @@ def _tiles(dimensions: list[list[tuple[str, str, str]]], axes: dict[str, int], d
     sizes: list[int] = []
     for name in axes:
         bounds = sorted(cuts[name])
-        for low, high in zip(bounds, bounds[1:], strict=False):
+        for low, high in itertools.pairwise(bounds):
             parts.append((name, low))
             sizes.append(high // low)
     if not parts:

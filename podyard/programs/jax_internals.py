@@ -7,16 +7,32 @@ so they stand here, and nowhere else, and `check` finds out at the start what is
 
 from __future__ import annotations
 
+import importlib
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import numpy as np
-from jax._src import api, array, compiler, config, core, dispatch, distributed, dtypes, pjit, sharding_impls, xla_bridge
-from jax._src.interpreters import mlir, pxla
-from jax._src.lib import _jax, xla_client
-from jax._src.lib.mlir import ir as ir
-from jax._src.lib.mlir import passmanager
+
+# None of this has types that a checker can use.
+api: Any = importlib.import_module("jax._src.api")
+array: Any = importlib.import_module("jax._src.array")
+compiler: Any = importlib.import_module("jax._src.compiler")
+config: Any = importlib.import_module("jax._src.config")
+core: Any = importlib.import_module("jax._src.core")
+dispatch: Any = importlib.import_module("jax._src.dispatch")
+distributed: Any = importlib.import_module("jax._src.distributed")
+dtypes: Any = importlib.import_module("jax._src.dtypes")
+pjit: Any = importlib.import_module("jax._src.pjit")
+sharding_impls: Any = importlib.import_module("jax._src.sharding_impls")
+xla_bridge: Any = importlib.import_module("jax._src.xla_bridge")
+mlir: Any = importlib.import_module("jax._src.interpreters.mlir")
+pxla: Any = importlib.import_module("jax._src.interpreters.pxla")
+_jax: Any = importlib.import_module("jax._src.lib")._jax
+xla_client: Any = importlib.import_module("jax._src.lib").xla_client
+ir: Any = importlib.import_module("jax._src.lib.mlir").ir
+passmanager: Any = importlib.import_module("jax._src.lib.mlir").passmanager
 
 TESTED = ("0.9", "0.10")  # versions of JAX that the tests run with
 
@@ -41,7 +57,7 @@ _NAMES = (
     (pjit, "_run_python_pjit"),
     (config, "debug_nans"),
 )
-_cpu_id = getattr(_jax, "Device", None) and _jax.Device.id
+_cpu_id: Any = _jax.Device.id  # before anything replaces it
 
 
 def missing() -> list[str]:
@@ -71,11 +87,13 @@ def make_client_of(device_count: int) -> Client:
 
 
 def make_cpus_local() -> None:
-    """The backend `cpu` of a process has its own CPU only: a second client that joins the others would collide with
-    the first at the coordinator."""
+    """The backend `cpu` of a process has its own CPUs only: a second client that joins the others would collide with
+    the first at the coordinator. There is one, unless the program itself asks for more."""
 
     def make() -> Client:
-        return xla_client.make_cpu_client(asynchronous=True, num_devices=1)
+        asked = xla_bridge.num_cpu_devices.value
+        ours = os.environ.get("JAX_NUM_CPU_DEVICES") == str(asked)
+        return xla_client.make_cpu_client(asynchronous=True, num_devices=None if ours or asked < 0 else asked)
 
     xla_bridge._backend_factories["cpu"].factory = make
 
@@ -87,10 +105,9 @@ def join_processes(count: int, index: int) -> None:
         distributed.global_state.initialize(num_processes=count, process_id=index)
 
 
-def process_place() -> tuple[int, int]:
-    """Index and number of the processes that this one is joined to."""
-    state = distributed.global_state
-    return (state.process_id, state.num_processes) if state.client is not None else (0, 1)
+def process_count() -> int:
+    """How many processes are joined: 1 if this one is alone."""
+    return int(distributed.global_state.num_processes) if distributed.global_state.client is not None else 1
 
 
 def cpu_id(device: Device) -> int:

@@ -16,7 +16,6 @@ _PRODUCTS = ("stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution")
 _PARTS = {"DEFAULT": 1, "HIGH": 2, "HIGHEST": 3}
 _BFLOAT16_BITS = (8, 7)  # exponent, mantissa
 _BFLOAT16_MAX = float.fromhex("0x1.fep127")
-_LESS_THAN_INFINITE = "stablehlo.is_finite"
 
 
 def round_operands(module: Any) -> int:

@@ -61,9 +61,7 @@ class Runs:
         module = self._module_of(function, args, kwargs, results)
         if module is not None:
             module.count()
-            _wait(module, results)
-        else:
-            jax.block_until_ready(results)
+        _wait(module, results)
 
     def _module_of(self, function: Any, args: Any, kwargs: Any, results: Any) -> ModuleRuns | None:
         own = getattr(function, "_fun", None)
@@ -94,8 +92,8 @@ def _signature(tree: Any) -> _Signature:
     )
 
 
-def _wait(module: ModuleRuns, results: Any) -> None:
-    if module.devices > 1:
+def _wait(module: ModuleRuns | None, results: Any) -> None:
+    if module is None or module.devices > 1:
         for leaf in jax.tree.leaves(results):
             if hasattr(leaf, "block_until_ready"):
                 leaf.block_until_ready()

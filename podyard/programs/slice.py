@@ -7,9 +7,8 @@ import os
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from podyard.hardware.accelerator_types import parse
+from podyard.hardware.accelerator_types import kind_of
 from podyard.hardware.generation import Generation
-from podyard.hardware.generations import GENERATIONS
 
 TYPE_VARIABLE = "PODYARD_TPU"  # accelerator type; "off": the program runs as on a plain machine
 RUN_VARIABLE = "PODYARD_TPU_RUN"  # the folder that modules and counts are written to
@@ -17,7 +16,7 @@ NUMERICS_VARIABLE = "PODYARD_NUMERICS"  # mxu (default) or f32
 STRICT_VARIABLE = "PODYARD_STRICT"  # 1: a module that does not fit raises RESOURCE_EXHAUSTED
 DRY_RUN_VARIABLE = "PODYARD_DRY_RUN"  # runs of the main step, of which none is computed
 OFF = "off"
-SLICE_IDS = 100_000  # where the ids of the first of several slices begin; those of the second begin at twice that
+_SLICE_IDS = 100_000  # where the ids of the first of several slices begin; those of the second begin at twice that
 
 Bounds = tuple[int, int, int]
 
@@ -51,13 +50,39 @@ class Slice(NamedTuple):
 
 
 class TpuDevice(NamedTuple):
-    """What a program sees of a device."""
+    """What a program sees of a device. `number`, `host`: within its slice. `slice_index` is None where there is one
+    slice only."""
 
-    id: int
+    number: int
+    host: int
     process_index: int
     coords: Bounds
     core_on_chip: int
-    slice_index: int
+    device_kind: str
+    slice_index: int | None
+
+    @property
+    def id(self) -> int:
+        return self.number if self.slice_index is None else self.number + _SLICE_IDS * (self.slice_index + 1)
+
+    @property
+    def long_text(self) -> str:
+        place = f"process_index={self.host}, coords={self._coords_text}, core_on_chip={self.core_on_chip}"
+        return self._in_slice(f"TpuDevice(id={self.number}, {place})")
+
+    @property
+    def short_text(self) -> str:
+        coords = self._coords_text.replace(")", f",{self.core_on_chip})")
+        return self._in_slice(f"TPU_{self.number}(process={self.host},{coords})")
+
+    @property
+    def _coords_text(self) -> str:
+        return "({},{},{})".format(*self.coords)
+
+    def _in_slice(self, text: str) -> str:
+        if self.slice_index is None:
+            return text
+        return f"MegaScalePjRtDevice(wrapped={text}, slice_id={self.slice_index})"
 
 
 def from_environment(environ: Mapping[str, str] = os.environ) -> Slice | None:
@@ -67,23 +92,14 @@ def from_environment(environ: Mapping[str, str] = os.environ) -> Slice | None:
     name = environ.get(TYPE_VARIABLE, OFF)
     if name == OFF or not name:
         return None
-    kind = parse(name) if "TPU_PROCESS_BOUNDS" not in environ else None
-    generation = kind.generation if kind is not None else _generation_of(name)
-    hosts = _bounds(environ.get("TPU_PROCESS_BOUNDS") or (kind or parse(name)).host_bounds)
-    host_shape = _bounds(environ.get("TPU_CHIPS_PER_PROCESS_BOUNDS") or (kind or parse(name)).chips_per_host_bounds)
+    kind = kind_of(name, environ.get("TPU_TOPOLOGY", ""))
+    hosts = _bounds(environ.get("TPU_PROCESS_BOUNDS") or kind.host_bounds)
+    host_shape = _bounds(environ.get("TPU_CHIPS_PER_PROCESS_BOUNDS") or kind.chips_per_host_bounds)
     worker = int(environ.get("CLOUD_TPU_TASK_ID") or environ.get("TPU_WORKER_ID") or 0)
     return Slice(
-        generation, hosts, host_shape, worker if math.prod(hosts) > 1 else 0,
+        kind.generation, hosts, host_shape, worker if math.prod(hosts) > 1 else 0,
         int(environ.get("MEGASCALE_SLICE_ID") or 0), int(environ.get("MEGASCALE_NUM_SLICES") or 1),
     )  # fmt: skip
-
-
-def _generation_of(name: str) -> Generation:
-    prefix = name.rsplit("-", 1)[0]
-    for generation in GENERATIONS.values():
-        if generation.name_prefix == prefix:
-            return generation
-    return parse(name).generation
 
 
 def _bounds(text: str) -> Bounds:
@@ -102,12 +118,13 @@ def devices_of(of: Slice) -> list[TpuDevice]:
     per_chip = of.generation.devices_per_chip
     for process in range(of.process_count):
         slice_index, host = divmod(process, math.prod(of.hosts))
-        first_id = SLICE_IDS * (slice_index + 1) if of.slice_count > 1 else 0
         for chip in range(math.prod(of.host_shape)):
             x = host % columns * host_x + chip % host_x
             y = host // columns % rows * host_y + chip // host_x % host_y
             z = host // (columns * rows) * of.host_shape[2] + chip // (host_x * host_y)
             number = (x + of.shape[0] * (y + of.shape[1] * z)) * per_chip
             for core in range(per_chip):
-                found.append(TpuDevice(first_id + number + core, process, (x, y, z), core, slice_index))
+                own_slice = slice_index if of.slice_count > 1 else None
+                kind = of.generation.device_kind
+                found.append(TpuDevice(number + core, host, process, (x, y, z), core, kind, own_slice))
     return found

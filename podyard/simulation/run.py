@@ -16,8 +16,8 @@ from podyard.control.billing import usages
 from podyard.control.checks.fsck import Violation
 from podyard.db.decisions import Decision, decisions
 from podyard.db.state_hash import state_hash
-from podyard.domain.node import kind_of
 from podyard.domain.principal import PLATFORM
+from podyard.hardware.accelerator_types import kind_of
 from podyard.pricing.current_card import default_rate_card
 from podyard.simulation import actions, faults, hosts, workload
 from podyard.simulation.digest import decision_hash

@@ -22,8 +22,9 @@ from podyard.db.tables import state_changes
 from podyard.db.tables_compute import nodes as nodes_table
 from podyard.db.tables_queue import queued_resources as queue_table
 from podyard.db.unit_of_work import Database, UnitOfWork
-from podyard.domain.node import NODE, UsageClass, kind_of
+from podyard.domain.node import NODE, UsageClass
 from podyard.domain.queued_resource import QUEUED_RESOURCE
+from podyard.hardware.accelerator_types import kind_of
 from podyard.testing.server import write_empty_database
 from tests.builders import FLEET, PROJECT, Play, node_spec, request
 from tests.conftest import START

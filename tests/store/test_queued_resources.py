@@ -15,9 +15,10 @@ from podyard.db import jobs as job_rows
 from podyard.db import queued_resources as rows
 from podyard.db.unit_of_work import Database
 from podyard.domain.job import JobRequest
-from podyard.domain.node import UsageClass, kind_of
+from podyard.domain.node import UsageClass
 from podyard.domain.principal import Principal
 from podyard.hardware import accelerator_types
+from podyard.hardware.accelerator_types import kind_of
 from tests.builders import FLEET, PROJECT, ZONE, Play, node_spec, request
 
 

@@ -78,7 +78,7 @@ def test_the_environment_describes_the_slice(
     assert (env["TPU_WORKER_ID"], env["CLOUD_TPU_TASK_ID"]) == (str(hosts - 1), str(hosts - 1))
     assert len(env["TPU_WORKER_HOSTNAMES"].split(",")) == hosts
     assert env["COLAB_TPU_ADDR"] == f"10.128.0.{hosts + 1}:8470"
-    assert (env["TPU_SKIP_MDS_QUERY"], env["JAX_PLATFORMS"], env["TPU_TOPOLOGY"]) == ("1", "cpu", topology)
+    assert (env["TPU_SKIP_MDS_QUERY"], env["PODYARD_TPU"], env["TPU_TOPOLOGY"]) == ("1", kind, topology)
     assert len(env["TPU_TOPOLOGY_WRAP"].split(",")) == 3
     assert not any(name.startswith(("MEGASCALE", "GCE")) for name in env)
 
@@ -93,7 +93,7 @@ def test_jax_finds_its_devices_and_hosts_that_lead_somewhere(
     addresses = tuple(f"127.128.0.{index + 7}" for index in range(hosts))
     facts = _facts(kind, topology, hosts, host_addresses=addresses)
     env = worker_environment(facts, hosts - 1, url="http://127.0.0.1:8700")
-    assert (env["JAX_FORCE_TPU_INIT"], env["JAX_PLATFORMS"]) == ("1", "cpu")
+    assert env["PODYARD_TPU"] == kind
     assert (env["JAX_NUM_CPU_DEVICES"], env["NPROC"]) == (str(devices), str(2 * devices))
     assert env["TPU_WORKER_HOSTNAMES"] == ",".join(addresses)
     assert worker_network_endpoints(facts) == ",".join(f"unknown:unknown:{address}" for address in addresses)

@@ -9,10 +9,10 @@ from podyard.control.checks.fsck_violation import GRACE_SECONDS, Violation
 from podyard.db.fsck import Records
 from podyard.db.quotas import NodeKind
 from podyard.domain.fleet import Fleet, quota_kind, quota_units, region_of
-from podyard.domain.node import NODE_STATES_LOST, NodeRecord, NodeState, UsageClass, kind_of
+from podyard.domain.node import NODE_STATES_LOST, NodeRecord, NodeState, UsageClass
 from podyard.domain.operation import Operation, OperationState
 from podyard.domain.queued_resource import QueuedResourceRecord, QueuedResourceState
-from podyard.hardware.accelerator_types import AcceleratorType
+from podyard.hardware.accelerator_types import AcceleratorType, kind_of
 from podyard.hardware.generations import GENERATIONS
 
 OPERATION_SECONDS_MAX = 24 * 3600.0  # platform time; nothing that a client waits for takes longer here

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from podyard.base.errors import failed_precondition, invalid_field
 from podyard.db import nodes as node_rows
 from podyard.db.unit_of_work import UnitOfWork
-from podyard.domain.node import NodeSpec, kind_of
-from podyard.hardware.accelerator_types import AcceleratorType
+from podyard.domain.node import NodeSpec
+from podyard.hardware.accelerator_types import AcceleratorType, kind_of
 
 READ_ONLY = "READ_ONLY"
 

@@ -36,7 +36,6 @@ from podyard.domain.node import (
     NodeState,
     UsageClass,
     changed_spec,
-    kind_of,
     node_name,
 )
 from podyard.domain.operation import Operation, OperationVerb
@@ -46,7 +45,7 @@ from podyard.domain.queued_resource import NodeRequest, QueuedResourceRecord
 from podyard.domain.reservation import check_asked
 from podyard.domain.slice import PREEMPTIBLE_LIFE_SECONDS, PlacedSlice
 from podyard.hardware import runtime_versions
-from podyard.hardware.accelerator_types import AcceleratorType
+from podyard.hardware.accelerator_types import AcceleratorType, kind_of
 
 LABELS_NAMED_MAX = 5  # of those that were changed, in the reason of the event
 QUIET_RETRY_SECONDS = 0.25  # how soon a node looks again whether the last process on its chips is gone

@@ -27,7 +27,7 @@ from podyard.db.timers import Timer
 from podyard.db.transition import create_record, move, store
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import Fleet
-from podyard.domain.node import NODE_STATES_LOST, NodeState, kind_of
+from podyard.domain.node import NODE_STATES_LOST, NodeState
 from podyard.domain.operation import Operation, OperationVerb
 from podyard.domain.plan import PlaceGroup, WaitGroup
 from podyard.domain.principal import Principal
@@ -43,6 +43,7 @@ from podyard.domain.queued_resource import (
     queued_resource_name,
 )
 from podyard.domain.reservation import check_asked
+from podyard.hardware.accelerator_types import kind_of
 
 T = TypeVar("T")
 _ID = re.compile(r"[A-Za-z0-9_.~+%-]+")  # the API's pattern, wider than that of node ids

@@ -1,8 +1,10 @@
 """Runs at the start of every Python on a host: it waits for the modules that Podyard has something for.
 
-Standard library only, and nothing imported at the top: a Python that never imports those modules must not pay for it.
+Standard library only, and at the top only what Python has imported already: a Python that never imports those modules
+must not pay for it.
 """
 
+import os
 import sys
 
 TYPE_CHECKING = False  # importing `typing` would cost every start of a Python some milliseconds
@@ -34,10 +36,21 @@ def _run_after(loader: "Any", shim: str) -> None:
     run = loader.exec_module
 
     def exec_module(module: "ModuleType") -> None:
-        run(module)
+        # Without chips, JAX would not look for the slice that it runs on.
+        forced = module.__name__ == "jax" and os.environ.get("PODYARD_TPU", "off") not in ("", "off")
+        if forced and "JAX_FORCE_TPU_INIT" not in os.environ:
+            os.environ["JAX_FORCE_TPU_INIT"] = "1"
+            try:
+                run(module)
+            finally:
+                del os.environ["JAX_FORCE_TPU_INIT"]  # not for its children, whose hook may be switched off
+        else:
+            run(module)
         try:
             _load(shim).apply(module)
         except Exception as error:
+            if forced:
+                module.config.update("jax_platforms", "cpu")  # a plain machine
             print(f"podyard: {shim} does not work here, {module.__name__} stays as it is: {error!r}", file=sys.stderr)
 
     loader.exec_module = exec_module

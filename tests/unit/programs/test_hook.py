@@ -64,7 +64,7 @@ def test_another_jax_than_the_hook_knows_runs_as_it_is_and_a_line_says_so(tmp_pa
     _jax(tmp_path, "value = 7")
     done = _python("import jax._src.distributed as d; print(d.value)", tmp_path)
     assert (done.returncode, done.stdout) == (0, "7\n")
-    assert done.stderr.startswith("podyard: jax_coordinator.py does not work here, jax._src.distributed stays as it is")
+    assert done.stderr.startswith("podyard: jax_coordinator does not work here, jax._src.distributed stays as it is")
     assert len(done.stderr.splitlines()) == 1
 
 

@@ -1,0 +1,215 @@
+"""`podyard run --tpu`: programs that know nothing of Podyard, as people start them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("jax", reason="programs under test import JAX")
+
+PODYARD = [sys.executable, "-c", "from podyard.main import cli; cli()"]
+PROGRAMS = Path(__file__).parents[1] / "programs"
+SECONDS = 180
+
+
+def _environ(**changes: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PODYARD_", "JAX_", "XLA_"))}
+    return kept | changes
+
+
+def _run(options: str, *command: str, **changes: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*PODYARD, "run", *options.split(), "--", sys.executable, *command],
+        env=_environ(**changes), capture_output=True, text=True, timeout=SECONDS, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
+def _code(text: str) -> tuple[str, str]:
+    return "-c", textwrap.dedent(text)
+
+
+def _report(options: str, folder: Path, *command: str) -> tuple[subprocess.CompletedProcess[str], Any]:
+    file = folder / "report.json"
+    done = _run(f"{options} --report {file}", *command)
+    return done, json.loads(file.read_text())
+
+
+def test_a_program_sees_the_devices_of_the_slice_and_its_report_is_at_the_end(tmp_path: Path) -> None:
+    done, report = _report("--tpu v3-8 --batch 64", tmp_path, str(PROGRAMS / "data_parallel.py"), "20")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[:5] == ["0", "1", "8", "8", "TPU_0(process=0,(0,0,0,0))"]
+    step = next(module for module in report["modules"] if module["digest"] == report["step"])
+    assert (step["name"], step["devices"], step["runs"], step["fits"]) == ("jit_train_step", 8, 20, True)
+    assert 0 < step["deviceSecondsPerRun"] < 1e-3 and 0 < step["mfu"] < 0.1
+    assert "step jit_train_step: " in done.stderr and "examples per second" in done.stderr and "USD" in done.stderr
+
+
+def test_what_a_program_can_ask_its_devices() -> None:
+    done = _run("--tpu v5litepod-8", *_code("""
+        import jax, jax.numpy as jnp
+        from jax.experimental import mesh_utils
+        device = jax.devices()[5]
+        print(jax.default_backend(), device.platform, device.device_kind, device.coords, device.core_on_chip, device.id)
+        print(device, repr(device), jax.devices("cpu"), jax.devices("tpu")[0].id)
+        before = device.memory_stats()["bytes_in_use"]
+        kept = jax.device_put(jnp.ones((1024, 1024)), device)
+        stats = device.memory_stats()
+        print(stats["bytes_in_use"] - before, stats["bytes_limit"])
+        print(mesh_utils.create_device_mesh((4, 2)).shape)
+        jax.debug.print("sum {}", kept.sum())
+        print(jax.jit(lambda x: jax.pure_callback(lambda x: x + 1, x, x))(jnp.zeros(2)))
+        print(float(jnp.linalg.det(jnp.eye(3) * 2)), jnp.linalg.inv(jnp.eye(2) * 4)[0, 0])
+        with jax.debug_nans(True):
+            try:
+                jax.jit(lambda x: jnp.log(x))(-1.0)
+            except FloatingPointError:
+                print("NaN is found", flush=True)
+        print(jax.pmap(lambda x: jax.lax.psum(x, "i"), axis_name="i")(jnp.arange(8.0))[0])
+    """))  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    told = [line for line in done.stdout.splitlines() if not line.startswith("Invalid nan value encountered")]
+    assert told == [
+        "tpu tpu TPU v5 lite [1, 2, 0] 0 5",
+        "TPU_5(process=0,(1,2,0,0)) TpuDevice(id=5, process_index=0, coords=(1,2,0), core_on_chip=0) "
+        "[CpuDevice(id=0)] 0",
+        "4194304 16911433728",
+        "(4, 2)",
+        "sum 1048576.0",
+        "[1. 1.]",
+        "8.0 0.25",
+        "NaN is found",
+        "28.0",
+    ]
+
+
+@pytest.mark.parametrize("way", ["", "initialize", "27391"])
+def test_four_hosts_are_joined_with_and_without_initialize_and_at_an_own_port(way: str) -> None:
+    done = _run("--tpu v3-32", str(PROGRAMS / "data_parallel.py"), "3", *([way] if way else []))
+    assert done.returncode == 0, done.stderr
+    lines = sorted(line for line in done.stdout.splitlines() if "TPU_" in line)
+    assert [line.split()[:6] for line in lines] == [["[worker", f"{n}]", str(n), "4", "32", "8"] for n in range(4)]
+    assert len({line.split()[-1] for line in lines}) == 1
+    assert lines[1].split()[6] == "TPU_4(process=1,(2,0,0,0))"
+
+
+def test_bits_are_those_of_plain_devices_and_of_the_matrix_unit() -> None:
+    program = str(PROGRAMS / "bits.py")
+
+    def plain(*words: str) -> str:
+        changes = {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "8"}
+        done = subprocess.run(
+            [sys.executable, program, *words], env=_environ(**changes), capture_output=True, text=True, timeout=SECONDS
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    on_tpu, in_float32 = _run("--tpu v3-8", program), _run("--tpu v3-8 --numerics f32", program)
+    assert on_tpu.stdout == plain("engine"), on_tpu.stderr
+    assert in_float32.stdout == plain(), in_float32.stderr
+    assert len(on_tpu.stdout.splitlines()) == 7
+    assert not set(on_tpu.stdout.splitlines()) & set(in_float32.stdout.splitlines())
+
+
+def test_many_steps_that_nobody_waits_for_end() -> None:
+    done = _run("--tpu v3-8", str(PROGRAMS / "data_parallel.py"), "1000")
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_model_of_seven_billion_parameters_runs_dry_on_two_slices(tmp_path: Path) -> None:
+    import resource
+
+    options = "--tpu v5p-128,v5litepod-64 --dry-run --steps 2 --batch 128"
+    done, reports = _report(options, tmp_path, str(PROGRAMS / "llama.py"), "2")
+    assert done.returncode == 0, done.stderr
+    for report in reports:
+        step = next(module for module in report["modules"] if module["digest"] == report["step"])
+        assert (step["name"], step["devices"], step["runs"]) == ("jit_train_step", 64, 2)
+        # Parameters and AdamW's two moments in float32, split over 64 devices; the batch; norms and counts are whole.
+        assert abs(step["argumentBytes"] / (3 * 4 * 6_738_415_616 / 64) - 1) < 0.01
+    assert [line.split()[0] for line in done.stderr.splitlines()[-3:]] == ["TYPE", "v5p-128", "v5litepod-64"]
+    if sys.platform == "linux":
+        assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 1 << 20  # KiB
+
+
+def test_a_dry_run_computes_what_is_small_and_ends_a_program_that_would_go_on() -> None:
+    done = _run("--tpu v3-8 --dry-run --steps 4", *_code("""
+        import jax, jax.numpy as jnp
+        @jax.jit
+        def step(x):
+            return x + 1
+        x = jnp.zeros(8)
+        while True:
+            x = step(x)
+            print(x[0], flush=True)
+    """))  # fmt: skip
+    assert (done.returncode, done.stdout.split()) == (0, ["1.0", "2.0", "3.0", "4.0"]), done.stderr
+    assert "dry run: nothing large was computed" in done.stderr
+
+
+LARGE = """
+    import jax, jax.numpy as jnp
+    big = jax.jit(lambda: jnp.ones((60_000, 60_000), jnp.float32) @ jnp.ones((60_000, 60_000), jnp.float32))
+    try:
+        print(big().shape)
+    except Exception as error:
+        print(type(error).__name__, str(error).splitlines()[0])
+"""
+
+
+def test_what_does_not_fit_is_said_at_once_and_refused_under_strict() -> None:
+    told = _run("--tpu v2-8 --dry-run", *_code(LARGE))
+    assert told.stdout == "(60000, 60000)\n", told.stderr
+    assert "does not fit on v2-8: " in told.stderr.splitlines()[0] and "the largest buffers are" in told.stderr
+    refused = _run("--tpu v2-8 --strict", *_code(LARGE))
+    assert refused.stdout.startswith("JaxRuntimeError RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of")
+
+
+def test_a_worker_that_fails_ends_the_others_and_its_traceback_is_first() -> None:
+    done = _run("--tpu v3-32", *_code("""
+        import os, time
+        if os.environ["TPU_WORKER_ID"] == "2":
+            raise ValueError("worker 2 has no data")
+        time.sleep(60)
+    """))  # fmt: skip
+    assert done.returncode == 1
+    lines = done.stderr.splitlines()
+    assert lines[0] == "[worker 2] Traceback (most recent call last):"
+    assert "[worker 2] ValueError: worker 2 has no data" in lines
+    assert "podyard run: worker 2 ended with exit code 1; the others were ended" in lines
+
+
+def test_a_program_can_be_run_as_on_a_plain_machine() -> None:
+    done = _run("--tpu v3-8", *_code("""
+        import os, subprocess, sys
+        code = "import jax; print(jax.default_backend())"
+        for changes in ({"PODYARD_TPU": "off"}, {"JAX_PLATFORMS": "cpu"}, {}):
+            subprocess.run([sys.executable, "-c", code], env=os.environ | changes, check=True)
+    """))  # fmt: skip
+    assert done.stdout.split() == ["cpu", "cpu", "tpu"], done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ("--tpu v3-9", "accelerator type 'v3-9' does not exist; the nearest that do are v3-8"),
+        ("--tpu v3-2048", "v3-2048 has 256 hosts, and this machine can carry about"),
+        ("--tpu v3-32 --workers 3", "--workers 3: v3-32 has 4 hosts; use 4, or 1 for one process"),
+        ("--tpu v3-8,v2-8", "--tpu with several types can only be used with --dry-run"),
+    ],
+)
+def test_what_cannot_run_is_refused_in_words(options: str, why: str) -> None:
+    done = _run(options, "-c", "print('ran')")
+    assert done.returncode != 0 and done.stdout == ""
+    assert why in done.stderr
+
+
+def test_one_process_can_have_all_devices_of_the_slice() -> None:
+    done = _run("--tpu v3-32 --workers 1", str(PROGRAMS / "data_parallel.py"), "2")
+    assert done.stdout.split()[:4] == ["0", "1", "32", "32"], done.stderr
