@@ -35,7 +35,6 @@ PASSIVE = frozenset(
 # What is reached by name, as a pattern of `module:name`, and by whom.
 KEPT: Mapping[str, str] = {
     "podyard.testing.plugin:pytest_*": "pytest calls its hooks by name",
-    "podyard.programs.jax_*:apply": "sitecustomize calls it in users' Pythons",
     "podyard.programs.jax_dry_run:DryExecutable.*": "JAX calls what stands for an executable",
     "podyard.migrations.versions.*:*": "alembic calls the revisions",
     "podyard.engine.numerics.mxu:mxu_matmul": "docs/concepts/systolic-array.md: the specification",

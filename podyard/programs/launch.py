@@ -35,7 +35,7 @@ class _Worker:
     has_group: bool
 
     def signal(self, number: int) -> None:
-        """To the worker, and to all that it started where it has a group of its own."""
+        """To the worker, and to all that it started where it leads a group."""
         try:
             if self.has_group:
                 os.killpg(self.process.pid, number)

@@ -57,7 +57,8 @@ def test_what_a_program_can_ask_its_devices() -> None:
         from jax.experimental import mesh_utils
         device = jax.devices()[5]
         print(jax.default_backend(), device.platform, device.device_kind, device.coords, device.core_on_chip, device.id)
-        print(device, repr(device), jax.devices("cpu"), jax.devices("tpu")[0].id)
+        print(device, repr(device))
+        print(jax.devices("cpu"), jax.devices("tpu")[0].id)
         before = device.memory_stats()["bytes_in_use"]
         kept = jax.device_put(jnp.ones((1024, 1024)), device)
         stats = device.memory_stats()
@@ -77,7 +78,7 @@ def test_what_a_program_can_ask_its_devices() -> None:
     told = [line for line in done.stdout.splitlines() if not line.startswith("Invalid nan value encountered")]
     assert told == [
         "tpu tpu TPU v5 lite [1, 2, 0] 0 5",
-        "TPU_5(process=0,(1,2,0,0)) TpuDevice(id=5, process_index=0, coords=(1,2,0), core_on_chip=0) "
+        "TPU_5(process=0,(1,2,0,0)) TpuDevice(id=5, process_index=0, coords=(1,2,0), core_on_chip=0)",
         "[CpuDevice(id=0)] 0",
         "4194304 16911433728",
         "(4, 2)",
