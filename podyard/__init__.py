@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 __version__ = "0.1.0"
 
@@ -47,3 +49,8 @@ def is_checkout(root: Path) -> bool:
 if is_checkout(Path(__file__).parents[1]):
     # First, because the links in `podyard/` would lead every other finder to a second path.
     sys.meta_path.insert(0, RootFolderFinder(Path(__file__).parents[1]))
+
+
+def load_ipython_extension(ipython: Any) -> None:
+    """`%load_ext podyard`. Loaded by name, as the command line loads its commands: no layer imports it."""
+    importlib.import_module(f"{__name__}.cli.notebook").load(ipython)

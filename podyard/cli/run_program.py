@@ -115,11 +115,11 @@ def run_once(command: Sequence[str], options: ProgramOptions) -> ProgramOutcome:
     with tempfile.TemporaryDirectory(prefix="podyard-run-") as folder:
         run = Path(folder)
         environments = [_environment(kind, index, count, base, run, options) for index in range(count)]
-        with _estimator(run, options):
+        with start_estimator(run, options):
             watch = _Watch(run, kind)
             end = redirect.start(command, environments, watch.look)
             (run / estimator.DONE).touch()
-            summary = _wait_for_estimates(run, kind)
+            summary = wait_for_estimates(run, kind)
         watch.tell(summary)
     if end.failed_worker is not None and count > 1:
         how = f"signal {-end.code}" if end.code < 0 else f"exit code {end.code}"
@@ -328,8 +328,14 @@ def _imports_tensorflow(command: Sequence[str]) -> bool:
     return False
 
 
+def environment_of(options: ProgramOptions) -> dict[str, str]:
+    """Of one process that has all devices and is not recorded."""
+    base = Streams().stream("addresses").randrange(host.ADDRESSES)
+    return _environment(options.kind, 0, 1, base, None, options)
+
+
 def _environment(
-    kind: AcceleratorType, index: int, count: int, base: int, run: Path, options: ProgramOptions
+    kind: AcceleratorType, index: int, count: int, base: int, run: Path | None, options: ProgramOptions
 ) -> dict[str, str]:
     addresses = [host.host_address(base, number) for number in range(count)]
     own = addresses[index] if host.HAS_HOST_ADDRESSES else None
@@ -349,7 +355,7 @@ def _environment(
     path = os.pathsep.join(filter(None, (str(SITE_HOOK), inherited.get("PYTHONPATH"))))
     return inherited | _NO_MULTISLICE | found | {
         "PYTHONPATH": path,
-        slices.RUN_VARIABLE: str(run),
+        slices.RUN_VARIABLE: "" if run is None else str(run),
         slices.NUMERICS_VARIABLE: options.numerics,
         slices.STRICT_VARIABLE: str(int(options.strict)),
         slices.DRY_RUN_VARIABLE: str(options.dry_run_steps),
@@ -357,7 +363,7 @@ def _environment(
 
 
 @contextmanager
-def _estimator(run: Path, options: ProgramOptions) -> Iterator[None]:
+def start_estimator(run: Path, options: ProgramOptions) -> Iterator[None]:
     """Prices modules as long as the context lasts."""
     cache = platformdirs.user_cache_path("podyard") / "estimates"
     environ: Mapping[str, str] = {**os.environ, estimator.CACHE_VARIABLE: str(cache)}
@@ -372,7 +378,7 @@ def _estimator(run: Path, options: ProgramOptions) -> Iterator[None]:
         process.wait()
 
 
-def _wait_for_estimates(run: Path, kind: AcceleratorType) -> ProgramSummary:
+def wait_for_estimates(run: Path, kind: AcceleratorType) -> ProgramSummary:
     clock = OsClock()
     until = clock.monotonic_seconds() + ESTIMATE_SECONDS
     while True:

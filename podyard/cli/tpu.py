@@ -12,6 +12,7 @@ from podyard.cli import tpu_hosts
 from podyard.cli.client import Client
 from podyard.cli.options import client_of, output_option, pairs, target_options
 from podyard.cli.output import emit, say, warn_of
+from podyard.cli.tpu_devices import devices
 from podyard.hardware.generations import GENERATIONS
 
 OPERATION_SECONDS_MAX = 900.0  # as google-cloud-tpu waits
@@ -185,7 +186,7 @@ def _wire_type(text: str | None) -> str:
     return next(named, None) or (text or "").upper()
 
 
-for _command in tpu_hosts.HOST_COMMANDS:
+for _command in (*tpu_hosts.HOST_COMMANDS, devices):
     tpu.add_command(_command)
 
 COMMANDS = {"tpu": tpu}

@@ -105,6 +105,10 @@ def join_processes(count: int, index: int) -> None:
         distributed.global_state.initialize(num_processes=count, process_id=index)
 
 
+def has_backends() -> bool:
+    return bool(xla_bridge._backends)
+
+
 def process_count() -> int:
     """How many processes are joined: 1 if this one is alone."""
     return int(distributed.global_state.num_processes) if distributed.global_state.client is not None else 1
@@ -317,3 +321,16 @@ def propagate_shardings(module: Any) -> Any:
         copy = ir.Module.parse(module.operation.get_asm())
         passmanager.PassManager.parse("builtin.module(inline,sdy-propagation-pipeline)").run(copy.operation)
     return copy
+
+
+def interpret_kernels(before: Callable[[], None]) -> None:
+    """Has Pallas interpret all kernels for TPUs, and calls `before` for each."""
+    interpreter: Any = importlib.import_module("jax._src.pallas.mosaic.interpret.interpret_pallas_call")
+    inner = interpreter.interpret_pallas_call
+
+    def interpret_pallas_call(*args: Any, **named: Any) -> Any:
+        before()
+        return inner(*args, **named)
+
+    interpreter.interpret_pallas_call = interpret_pallas_call
+    interpreter.set_tpu_interpret_mode()

@@ -214,3 +214,56 @@ def test_what_cannot_run_is_refused_in_words(options: str, why: str) -> None:
 def test_one_process_can_have_all_devices_of_the_slice() -> None:
     done = _run("--tpu v3-32 --workers 1", str(PROGRAMS / "data_parallel.py"), "2")
     assert done.stdout.split()[:4] == ["0", "1", "32", "32"], done.stderr
+
+
+def test_kernels_of_pallas_are_interpreted_and_a_line_says_so() -> None:
+    done = _run("--tpu v5litepod-1", *_code("""
+        import jax, jax.numpy as jnp
+        from jax.experimental import pallas as pl
+        def kernel(x, y, out):
+            out[...] = x[...] * y[...]
+        x = jnp.arange(1024.0).reshape(8, 128)
+        print(pl.pallas_call(kernel, out_shape=x)(x, x).sum() == (x * x).sum())
+    """))  # fmt: skip
+    assert done.stdout == "True\n", done.stderr
+    assert done.stderr.count("Pallas kernels run in JAX's interpreter") == 1
+
+
+def test_a_python_is_tested_for_what_it_shows() -> None:
+    done = subprocess.run([*PODYARD, "tpu", "devices"], env=_environ(), capture_output=True, text=True, timeout=SECONDS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [line.split()[:2] for line in done.stdout.splitlines()[1:]] == [
+        [part, "ok"] for part in ("devices", "sums", "numerics", "memory")
+    ]
+    other = subprocess.run(
+        [*PODYARD, "tpu", "devices", "--python", "/bin/false"], env=_environ(), capture_output=True, text=True,
+        timeout=SECONDS,
+    )  # fmt: skip
+    assert other.returncode == 1 and "/bin/false did not run the test: it printed nothing" in other.stderr
+
+
+def test_a_notebook_gets_devices_and_a_report(tmp_path: Path) -> None:
+    notebook = tmp_path / "cells.py"
+    notebook.write_text(
+        textwrap.dedent("""
+        class IPython:
+            magics = {}
+            def register_magic_function(self, function, kind):
+                self.magics[function.__name__] = function
+        import podyard
+        ipython = IPython()
+        podyard.load_ipython_extension(ipython)  # %load_ext podyard
+        import jax, jax.numpy as jnp
+        print(jax.devices()[0].device_kind, jax.device_count())
+        twice = jax.jit(lambda x: x @ x)
+        for _ in range(3):
+            twice(jnp.ones((64, 64)))
+        ipython.magics["tpu_report"]("")
+    """)
+    )
+    done = subprocess.run(
+        [sys.executable, str(notebook)], env=_environ(), capture_output=True, text=True, timeout=SECONDS
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("TPU v2 8\n")
+    assert "step jit__lambda: " in done.stdout and "fits (" in done.stdout

@@ -14,7 +14,11 @@ if TYPE_CHECKING:
     from typing import Any
 
 # Module of the program -> the module of podyard.programs whose `apply` gets it once it is imported.
-_SHIMS = {"jax._src.distributed": "jax_coordinator", "jax": "jax_program"}
+_SHIMS = {
+    "jax._src.distributed": "jax_coordinator",
+    "jax": "jax_program",
+    "jax.experimental.pallas": "jax_pallas",
+}
 _HERE = __file__.rpartition("/")[0]
 
 
@@ -81,5 +85,10 @@ def _run_the_users() -> None:
             sys.modules["sitecustomize"] = own
 
 
-sys.meta_path.insert(0, _Finder())
-_run_the_users()
+def wait_for_modules() -> None:
+    sys.meta_path.insert(0, _Finder())
+
+
+if __name__ == "sitecustomize":
+    wait_for_modules()
+    _run_the_users()
