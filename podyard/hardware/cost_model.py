@@ -58,6 +58,11 @@ class CostModel:
     # nothing else has this fixed cost. Infinite where results always go out.
     near_bytes_per_cycle: float
     near_kernel_cycles: float
+    # What a kernel without a matrix product reads and writes on the chip, as a share of what it costs elsewhere.
+    near_read_share: float
+    near_write_share: float
+    # Of the pass in 4 bytes that narrow results take, the share where a matrix product leaves them on the chip.
+    near_narrow_share: float
     vector_kernel_cycles: float
     vector_window_cycles: float
     # One arithmetic instruction on one tile of 8 x 128 numbers; moving a tile through the transpose unit.

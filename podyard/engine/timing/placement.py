@@ -31,6 +31,8 @@ from podyard.hardware.cost_model import SUBLANES
 _ROWS_TO_TURN = 64
 # Places to look up come in chunks of so many; more zeros than these are written before anything is scattered into them.
 _CHUNK_OF_PLACES = 1024
+# Longer rows do not fit whole into the windows of a kernel.
+_LONGEST_ROW = 8192
 _FILLED_BY_SCATTER_BYTES = 64 * 2**20
 
 
@@ -297,8 +299,10 @@ class Placement(Places):
         kernel, now = self.kernels[latest], self.order[latest]
         in_flow = [value for value in operands if self.home.get(value) == latest]
         ends = kernel.kind == "window" and any(len(self.users.get(value, ())) > 1 for value in in_flow)
-        # A value that a reduction of this very kernel feeds is complete only when the kernel is.
-        spreads = any(value in self.reduced for value in operands) and self._grows(operation, operands)
+        # A value that a reduction of this very kernel feeds is complete only when the kernel is, or its rows whole.
+        grows = any(value in self.reduced for value in operands) and self._grows(operation, operands)
+        in_rows = any(operand in self.row_values for operand in in_flow)
+        spreads = grows and not in_rows
         late = max(waits, default=-1.0)
         if late >= now and not ends and not spreads and self._can_wait(kernel, operation):
             now = self.order[latest] = late + JUST_AFTER
@@ -308,8 +312,9 @@ class Placement(Places):
         kernel.operations.append(operation)
         for value in operation.results:
             self.home[value] = latest
-            if any(operand in self.reduced for operand in in_flow):
+            if any(operand in self.reduced for operand in in_flow) and not (grows and in_rows):
                 self.reduced.add(value)
+                self.row_values |= {value} if in_rows else set()
 
     def _can_wait(self, kernel: Kernel, operation: HloOperation) -> bool:
         """Whether nothing but `operation` reads what the kernel makes."""
@@ -379,10 +384,14 @@ class Placement(Places):
         """Fused into the matrix product whose result it sums up, else a separate kernel."""
         operands = self._operands(operation)
         homes, waits = self._homes_and_waits(operands)
+        in_rows = self._is_taken_from_rows(operation)
+        self.row_values |= set(operation.results) if in_rows else set()
         if homes and not any(value in self.reduced for value in operands):
             latest = max(homes, key=lambda index: self.order[index])
-            if self.kernels[latest].kind == "matrix" and all(wait < self.order[latest] for wait in waits):
-                self.kernels[latest].reductions.append(operation)
+            own = self.kernels[latest]
+            joins = own.kind == "matrix" or any(value in self.row_values for one in own.reductions for value in one.results)
+            if joins and all(wait < self.order[latest] for wait in waits):
+                own.reductions.append(operation)
                 for value in operation.results:
                     self.home[value] = latest
                     self.reduced.add(value)
@@ -390,3 +399,30 @@ class Placement(Places):
         kernel = self._start("reduce", operation)
         kernel.reductions.append(operation)
         self.reduced.update(operation.results)
+
+    def _is_taken_from_rows(self, operation: HloOperation) -> bool:
+        """From v4 on, whether the largest number of a row is taken from the row, and exponentials of what is left are
+        summed up: one kernel does all that with whole rows, where they fit and the array has three axes at least."""
+        type_ = self.program.types[operation.operands[0]]
+        axes = operation.ints("dims")
+        if self.tiling.min_sublanes > 1 or operation.opcode != "reduce" or len(axes) != 1 or type_.dtype != "f32":
+            return False
+        if len(type_.shape) < 3 or min(type_.shape) < 2 or type_.shape[axes[0]] > _LONGEST_ROW:
+            return False
+        source, spread, seen = self.resolve(operation.operands[0]), list(operation.results), set[int]()
+        while spread:
+            value = spread.pop()
+            for user in self.users.get(value, ()):
+                others = [leaf for one in user.operands if one != value for leaf in self._leaves(self.resolve(one), {})]
+                is_same = user.opcode in ("broadcast_in_dim", "reshape") or (
+                    user.opcode == "maximum" and all(map(self._is_constant, others))
+                )
+                if is_same and user.results[0] not in seen:
+                    seen.add(user.results[0])
+                    spread += user.results
+                elif user.opcode == "subtract" and self.resolve(user.operands[0]) == source:
+                    powers = [one for one in self.users.get(user.results[0], ()) if one.opcode == "exponential"]
+                    sums = [two for one in powers for two in self.users.get(one.results[0], ())]
+                    if any(two.opcode == "reduce" and two.ints("dims") == axes for two in sums):
+                        return True
+        return False

@@ -24,6 +24,8 @@ class Places:
         self.after: dict[int, float] = dict.fromkeys(body.parameters, -1.0)
         self.floating: dict[int, HloOperation] = {}
         self.reduced: set[int] = set()
+        # Of these, what the kernel that makes them spreads over its rows again.
+        self.row_values: set[int] = set()
         # Floating values that a kernel of their own puts into memory.
         self.materialised: set[int] = set()
         # Reshapes that move nothing: the array that they are another view of.

@@ -48,6 +48,8 @@ _TURNED_SHARE = 0.85
 _TAP_CYCLES = 2.4
 
 
+# Bytes of a tile of 4-byte words.
+_WIDE_TILE = LANES * SUBLANES * 4
 # Types that the matrix units of some generations multiply faster. The other type of 8 bits, f8e4m3fn, is converted.
 _NARROW = frozenset({"s8", "u8", "f8e5m2"})
 # Longer windows are running sums; those take this many passes over an array of whole tiles, and over others.
@@ -167,12 +169,44 @@ class Pricer:
         for value in kernel.outputs:
             whole, type_ = result_bytes(self.type_of(value), self.costs), self.type_of(value)
             written += parts[value] * whole / tile_bytes(type_, self.costs) if value in parts else whole
-        summed = [tiles_of(self.program.types[operation.operands[0]], self.costs) for operation in kernel.reductions]
-        return max(written, max(summed, default=0.0) * LANES * SUBLANES * 4)
+        return max(written, self._summed_tiles(kernel) * _WIDE_TILE)
+
+    def _summed_tiles(self, kernel: Kernel) -> float:
+        summed = (tiles_of(self.program.types[operation.operands[0]], self.costs) for operation in kernel.reductions)
+        return max(summed, default=0.0)
+
+    def _written_by_vector(self, kernel: Kernel, narrow_share: float = 1.0) -> float:
+        """From v4 on: results as they lie in memory, what stays on the chip at its share; and one pass in 4 bytes over
+        what is summed up or narrowed, unless as many words are results anyway."""
+        parts = self.touched(kernel).written
+        written, wide, narrow = 0.0, 0.0, self._summed_tiles(kernel) * narrow_share
+        for value in kernel.outputs:
+            type_ = self.type_of(value)
+            whole = tile_bytes(type_, self.costs)
+            own = parts.get(value, whole)
+            written += own * (self.costs.near_write_share if self._stays(value) else 1.0)
+            tiles = tiles_of(type_, self.costs) * (own / whole if whole else 0.0)
+            if type_.itemsize < 4:
+                narrow = max(narrow, tiles * (narrow_share if self._stays(value) else 1.0))
+            else:
+                wide = max(wide, tiles)
+        return written + (narrow * _WIDE_TILE if narrow > wide else 0.0)
+
+    def _stays(self, value: int) -> bool:
+        """Whether a value is on the chip from the kernel that makes it to its last reader."""
+        return value not in self._outside and 0 < self._size(value) <= self.costs.prefetch_bytes / 2
+
+    def _read_by_vector(self, kernel: Kernel) -> float:
+        near = [value for value in kernel.inputs if self._stays(value)]
+        share = 1.0 - self.costs.near_read_share
+        return self.read_bytes(kernel.inputs, kernel) - share * self.read_bytes(near, kernel)
 
     def _vector(self, kernel: Kernel) -> KernelPrice:
         passes = self._passes(kernel)
-        read, written = self.read_bytes(kernel.inputs, kernel), self.written_bytes(kernel)
+        if self.costs.prefetch_bytes:
+            read, written = self._read_by_vector(kernel), self._written_by_vector(kernel)
+        else:
+            read, written = self.read_bytes(kernel.inputs, kernel), self.written_bytes(kernel)
         price = vector_price(passes * read, passes * written, self.vpu_cycles(kernel), self.costs)
         return dataclasses.replace(price, cycles=price.cycles + (passes - 1) * self.costs.vector_kernel_cycles)
 
@@ -201,19 +235,18 @@ class Pricer:
             passes /= self.costs.narrow_rate
         far_left, far_right = ([value for value in side if not self.is_near(value)] for side in (left, right))
         left_bytes = self.read_bytes(far_left, kernel) * _rows_read(self.program, anchor)
-        near = self._is_near_result(kernel)
         right_bytes = self.read_bytes(far_right, kernel)
+        near = math.isfinite(self.costs.near_bytes_per_cycle)
+        written = self._written_by_vector(kernel, self.costs.near_narrow_share) if near else self.written_bytes(kernel)
         product = product_of(
-            self.program, anchor, left_bytes, right_bytes, 0.0 if near else self.written_bytes(kernel), passes,
-            self.costs, turned=self._is_turned(anchor),
-        )  # fmt: skip
+            self.program, anchor, left_bytes, right_bytes, written, passes, self.costs, turned=self._is_turned(anchor)
+        )
         if math.isfinite(self.costs.near_bytes_per_cycle):
             alone = len(self.fused.kernels) == 1
             first = kernel is next(one for one in self.fused.kernels if one.kind == "matrix") and not alone
             product = dataclasses.replace(
                 product,
-                near_bytes=self.read_bytes(kernel.outputs) if near else 0.0,
-                fixed_share=1.0 if alone else (0.5 * first + 0.5 * (not near)),
+                fixed_share=1.0 if alone else (0.5 * first + 0.5 * (written > 0)),
                 reads_far=first,
             )
         vpu = self.vpu_cycles(kernel)
