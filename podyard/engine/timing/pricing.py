@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import math
 
@@ -75,8 +76,12 @@ class Pricer:
 
         self._touched: dict[int, Touched] = {}
         self._outside = {self.resolve(value) for value in (*body.parameters, *body.results)}
+        # (kernel, value): arguments that are fetched before a kernel starts, results that leave after it has ended.
+        self._moved_around: set[tuple[int, int]] = set()
         if is_loop:
             self._outside -= self._stays_near(body)
+        elif costs.prefetch_bytes:
+            self._fetch_ahead(body)
 
     def _stays_near(self, body: Body) -> set[int]:
         """What a loop carries stays on the chip from turn to turn, the smallest first, as far as there is room; not
@@ -91,6 +96,41 @@ class Pricer:
                 break
             near |= {self.resolve(own), self.resolve(new)}
         return near
+
+    def _fetch_ahead(self, body: Body) -> None:
+        """Arguments are fetched while earlier kernels run, as far as those leave time and there is room; a result that
+        takes the place of one that is there leaves in the same way. One argument is fetched before the program starts:
+        the largest that fits and is not given away."""
+        arguments = {self.resolve(value) for value in body.parameters}
+        rate = self.costs.hbm_bytes_per_second / self.costs.clock_hz
+        most, budget = self.costs.prefetch_bytes, 0.0
+        uses = collections.Counter(value for kernel in self.fused.kernels for value in kernel.inputs)
+        given = {self.resolve(value) for value in self.program.donated}
+        whole = [one for one in body.parameters if one in uses and one not in given and 0 < self._size(one) <= most]
+        first = max(whole, key=lambda one: (self._size(one), uses[one]), default=None)
+        for kernel in self.fused.kernels:
+            room = most - sum(self._size(value) for value in (*kernel.inputs, *kernel.outputs) if self._stays(value))
+            places: list[float] = []
+            for value in kernel.inputs:
+                size = self.read_bytes([value], kernel)
+                if value == first:
+                    self._moved_around.add((kernel.index, value))
+                elif value in arguments and 0 < size <= min(budget, room):
+                    self._moved_around.add((kernel.index, value))
+                    places.append(size)
+                    budget, room = budget - size, room - size
+            for value in kernel.outputs:
+                size = self._size(value)
+                if value in self._outside and size in places:
+                    self._moved_around.add((kernel.index, value))
+                    places.remove(size)
+                    budget -= size
+            price = self.price(kernel)
+            moved = self.read_bytes(kernel.inputs, kernel) if kernel.kind == "collective" else 0.0
+            budget = min(most, budget + price.cycles * rate + moved)
+
+    def _is_here(self, value: int, kernel: Kernel) -> bool:
+        return self._stays(value) or (kernel.index, value) in self._moved_around
 
     def _size(self, value: int) -> float:
         return tile_bytes(self.program.types[value], self.costs)
@@ -184,10 +224,11 @@ class Pricer:
             type_ = self.type_of(value)
             whole = tile_bytes(type_, self.costs)
             own = parts.get(value, whole)
-            written += own * (self.costs.near_write_share if self._stays(value) else 1.0)
+            near = self._is_here(value, kernel)
+            written += own * (self.costs.near_write_share if near else 1.0)
             tiles = tiles_of(type_, self.costs) * (own / whole if whole else 0.0)
             if type_.itemsize < 4:
-                narrow = max(narrow, tiles * (narrow_share if self._stays(value) else 1.0))
+                narrow = max(narrow, tiles * (narrow_share if near else 1.0))
             else:
                 wide = max(wide, tiles)
         return written + (narrow * _WIDE_TILE if narrow > wide else 0.0)
@@ -197,7 +238,7 @@ class Pricer:
         return value not in self._outside and 0 < self._size(value) <= self.costs.prefetch_bytes / 2
 
     def _read_by_vector(self, kernel: Kernel) -> float:
-        near = [value for value in kernel.inputs if self._stays(value)]
+        near = [value for value in kernel.inputs if self._is_here(value, kernel)]
         share = 1.0 - self.costs.near_read_share
         return self.read_bytes(kernel.inputs, kernel) - share * self.read_bytes(near, kernel)
 
@@ -233,30 +274,26 @@ class Pricer:
         passes: float = PASSES.get(anchor.text("precision"), 1) if self._is_float(anchor) else 1
         if all(self.program.types[value].dtype in _NARROW for value in anchor.operands[:2]):
             passes /= self.costs.narrow_rate
-        far_left, far_right = ([value for value in side if not self.is_near(value)] for side in (left, right))
+        near = math.isfinite(self.costs.near_bytes_per_cycle)
+        far_left, far_right, far_others = (
+            [value for value in side if not (near and self._is_here(value, kernel))] for side in (left, right, others)
+        )
         left_bytes = self.read_bytes(far_left, kernel) * _rows_read(self.program, anchor)
         right_bytes = self.read_bytes(far_right, kernel)
-        near = math.isfinite(self.costs.near_bytes_per_cycle)
         written = self._written_by_vector(kernel, self.costs.near_narrow_share) if near else self.written_bytes(kernel)
         product = product_of(
             self.program, anchor, left_bytes, right_bytes, written, passes, self.costs, turned=self._is_turned(anchor)
         )
-        if math.isfinite(self.costs.near_bytes_per_cycle):
-            alone = len(self.fused.kernels) == 1
-            first = kernel is next(one for one in self.fused.kernels if one.kind == "matrix") and not alone
-            product = dataclasses.replace(
-                product,
-                fixed_share=1.0 if alone else (0.5 * first + 0.5 * (written > 0)),
-                reads_far=first,
-            )
+        if near:
+            share = 0.5 * bool(far_left or far_right) + 0.5 * (written > 0)
+            product = dataclasses.replace(product, fixed_share=share, reads_far=True)
         vpu = self.vpu_cycles(kernel)
         if taps := _depthwise_taps(self.program, anchor, self.costs):
             moved, work = left_bytes + right_bytes + self.read_bytes(others, kernel), taps * _TAP_CYCLES
             return vector_price(moved, product.result_bytes, vpu + work / self.costs.vector_cores, self.costs)
         if min(product.m, product.k, product.n) == 1 and product.mxu_cycles is None:
             return self._without_matrix_unit(product, kernel, vpu)
-        others_bytes = self.read_bytes([value for value in others if not self.is_near(value)], kernel)
-        return matrix_price(product, others_bytes, vpu, self.costs)
+        return matrix_price(product, self.read_bytes(far_others, kernel), vpu, self.costs)
 
     def is_near(self, value: int) -> bool:
         """Whether a value stays on the chip between the kernel that makes it and those that read it."""
