@@ -73,11 +73,17 @@ class Placement(Places):
         elif opcode in MATRIX:
             self._matrix(operation)
         elif opcode == "reduce_window":
-            self._start("window", operation)
+            if self._is_folded(operation):
+                self._float(operation, -1)
+            else:
+                self._start("window", operation)
         elif opcode in ("reduce", "argmax", "argmin", "reduce_and", "cumsum"):
             self._reduce(operation)
         elif opcode in COLLECTIVES:
+            if opcode == "all_reduce" and self._looked_up(operation.operands[0]):
+                self._start("copy", None).laid_out = self.program.types[operation.operands[0]]
             self._start("collective", operation, in_flow=False)
+            self._sent.update(zip(operation.results, operation.operands, strict=False))
         elif opcode in CONTROL:
             self._enter(operation)
         elif opcode == "transpose" and self._turns(operation):
@@ -106,6 +112,12 @@ class Placement(Places):
             self.unknown.append(operation)
             self._start("opaque", operation, in_flow=False)
 
+    def _is_folded(self, operation: HloOperation) -> bool:
+        """Whether the compiler works it out itself: a few numbers that are made of constants."""
+        size = sum(self.program.types[value].size for value in operation.results)
+        leaves = (leaf for value in self._operands(operation) for leaf in self._leaves(value, {}))
+        return size < SMALL_SIZE and all(map(self._is_constant, leaves))
+
     def _matrix(self, operation: HloOperation) -> None:
         """A convolution reads with examples or features in lanes, and writes with both in the two minor axes; what
         enters or leaves the program in another layout is copied."""
@@ -121,10 +133,18 @@ class Placement(Places):
         leaves = self._leaves(value, {}) if value in self.floating else [value]
         return value not in self.home and len(leaves) == 1 and leaves[0] in self.body.parameters
 
+    def _looked_up(self, value: int) -> bool:
+        """Whether a sum is of rows of a table that is split: those of other devices are made zero before."""
+        maker = self.kernels[int(self.after[value])].anchor if self.after.get(value, -1.0) >= 0 else None
+        return maker is not None and maker.opcode == "gather" and value in maker.results
+
     def _turns(self, operation: HloOperation) -> bool:
         """A transposition that changes which axis lies in lanes. Matrix products read either way."""
         source, result = (self.program.types[value] for value in (operation.operands[0], operation.results[0]))
-        home = self.home.get(self.resolve(operation.operands[0]))
+        value = self.resolve(operation.operands[0])
+        while value in self._sent:  # a collective takes and gives any layout
+            value = self.resolve(self._sent[value])
+        home = self.home.get(value)
         of_product = home is not None and self.kernels[home].kind == "matrix"
         users = self.users.get(operation.results[0], ())
         if source.size < SMALL_SIZE or of_product or (users and all(user.opcode in MATRIX for user in users)):
@@ -222,7 +242,7 @@ class Placement(Places):
         count = row_count(self.program, operation) if sizes else 0
         table = self.program.types[operation.operands[0]]
         if sizes and lies_across(table, sizes, self.tiling):
-            self._turn_whole(table)
+            self._turn_whole(table, ahead=self.resolve(operation.operands[0]) in self.body.parameters)
         if count % _CHUNK_OF_PLACES:
             self._start("loop", None).laid_out = TensorType((-(-count // _CHUNK_OF_PLACES) * _CHUNK_OF_PLACES,), "s32")
 
@@ -389,7 +409,8 @@ class Placement(Places):
         if homes and not any(value in self.reduced for value in operands):
             latest = max(homes, key=lambda index: self.order[index])
             own = self.kernels[latest]
-            joins = own.kind == "matrix" or any(value in self.row_values for one in own.reductions for value in one.results)
+            own_sums = {value for one in own.reductions for value in one.results}
+            joins = own.kind == "matrix" or bool(own_sums & self.row_values)
             if joins and all(wait < self.order[latest] for wait in waits):
                 own.reductions.append(operation)
                 for value in operation.results:

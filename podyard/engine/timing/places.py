@@ -41,6 +41,8 @@ class Places:
         self.in_place: dict[int, int] = {}
         self.updated: set[int] = set()
         self._targets: set[int] = set()
+        # Results of collectives, with what each is made from.
+        self._sent: dict[int, int] = {}
         self.filled: set[int] = set()
         self._writers: dict[int, Kernel] = {}
         self._places: dict[int, int] = {}
@@ -53,9 +55,9 @@ class Places:
     def _operands(self, operation: HloOperation) -> list[int]:
         return [self.resolve(value) for value in operation.operands]
 
-    def _turn_whole(self, type_: TensorType) -> None:
+    def _turn_whole(self, type_: TensorType, ahead: bool = False) -> None:
         copy = self._start("copy", None)
-        copy.moved, copy.turned = type_, True
+        copy.moved, copy.turned, copy.ahead = type_, True, ahead
 
     def _ready(self, value: int) -> float:
         """When a value is complete."""

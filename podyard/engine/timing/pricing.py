@@ -49,6 +49,8 @@ _TURNED_SHARE = 0.85
 _TAP_CYCLES = 2.4
 
 
+# What turning a tile takes in the compiler's cycles where both ends are on the chip.
+_NEAR_TURN_CYCLES = 0.4
 # Bytes of a tile of 4-byte words.
 _WIDE_TILE = LANES * SUBLANES * 4
 # Types that the matrix units of some generations multiply faster. The other type of 8 bits, f8e4m3fn, is converted.
@@ -78,6 +80,7 @@ class Pricer:
         self._outside = {self.resolve(value) for value in (*body.parameters, *body.results)}
         # (kernel, value): arguments that are fetched before a kernel starts, results that leave after it has ended.
         self._moved_around: set[tuple[int, int]] = set()
+        self._near_turns: set[int] = set()
         if is_loop:
             self._outside -= self._stays_near(body)
         elif costs.prefetch_bytes:
@@ -104,6 +107,7 @@ class Pricer:
         arguments = {self.resolve(value) for value in body.parameters}
         rate = self.costs.hbm_bytes_per_second / self.costs.clock_hz
         most, budget = self.costs.prefetch_bytes, 0.0
+        turns_near = math.isfinite(self.costs.near_bytes_per_cycle) and not self.costs.near_write_share
         uses = collections.Counter(value for kernel in self.fused.kernels for value in kernel.inputs)
         given = {self.resolve(value) for value in self.program.donated}
         whole = [one for one in body.parameters if one in uses and one not in given and 0 < self._size(one) <= most]
@@ -125,9 +129,14 @@ class Pricer:
                     self._moved_around.add((kernel.index, value))
                     places.remove(size)
                     budget -= size
-            price = self.price(kernel)
-            moved = self.read_bytes(kernel.inputs, kernel) if kernel.kind == "collective" else 0.0
-            budget = min(most, budget + price.cycles * rate + moved)
+            turned = kernel.moved if kernel.ahead and turns_near else None
+            if turned is not None and tile_bytes(turned, self.costs) <= min(budget, room):
+                self._near_turns.add(kernel.index)
+                budget -= tile_bytes(turned, self.costs)
+            moved = 0.0
+            if kernel.kind in ("collective", "opaque"):
+                moved = min(map(self._size, (*kernel.inputs, *kernel.outputs)), default=0.0)
+            budget = min(most, budget + self.price(kernel).cycles * rate + moved)
 
     def _is_here(self, value: int, kernel: Kernel) -> bool:
         return self._stays(value) or (kernel.index, value) in self._moved_around
@@ -157,6 +166,8 @@ class Pricer:
         if kernel.kind in ("window", "reduce", "loop") and moved is None:
             return self._vector(kernel)
         if moved is not None:
+            if kernel.index in self._near_turns:
+                return KernelPrice(_NEAR_TURN_CYCLES * tiles_of(moved, self.costs), "vpu")
             if kernel.turned:
                 return transpose_price(moved, self.costs)
             if kernel.kind == "loop":
