@@ -65,6 +65,8 @@ class CostModel:
     near_narrow_share: float
     vector_kernel_cycles: float
     vector_window_cycles: float
+    # What each window of a kernel of one operation takes besides its traffic.
+    single_window_cycles: float
     # One arithmetic instruction on one tile of 8 x 128 numbers; moving a tile through the transpose unit.
     vector_cycles_per_tile: float
     transpose_cycles_per_tile: float

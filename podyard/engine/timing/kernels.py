@@ -23,6 +23,8 @@ _VECTOR_SMALL_WINDOW_BYTES = 0.75e6
 _VECTOR_SMALL_WINDOWS = 4
 # The least that a window costs, and from which size on it costs all.
 _VECTOR_LEAST_WINDOW, _VECTOR_WHOLE_WINDOW_BYTES = 0.6, 0.4e6
+# Tiles of a window that a kernel of one operation writes.
+_SINGLE_WINDOW_TILES = 128
 # Later windows hide their own start behind the traffic of the one before.
 _VECTOR_WINDOWS_SEEN = 8
 
@@ -197,6 +199,14 @@ def vector_price(read_bytes: float, written_bytes: float, vpu_cycles: float, cos
     overhead = costs.vector_kernel_cycles + costs.vector_window_cycles * seen
     cycles = overhead + max(traffic, vpu_cycles)
     return KernelPrice(cycles, _bound(0.0, vpu_cycles, traffic, cycles), 0.0, vpu_cycles, traffic)
+
+
+def single_price(moved: float, tiles: float, costs: CostModel) -> KernelPrice:
+    """A kernel of one operation that does not fit into one window: it is cut into small ones, and none hides the start
+    of the next."""
+    traffic = moved * costs.clock_hz / costs.hbm_bytes_per_second
+    cycles = costs.vector_kernel_cycles + math.ceil(tiles / _SINGLE_WINDOW_TILES) * costs.single_window_cycles + traffic
+    return KernelPrice(cycles, _bound(0.0, 0.0, traffic, cycles), hbm_cycles=traffic)
 
 
 def transpose_price(type_: TensorType, costs: CostModel) -> KernelPrice:

@@ -191,7 +191,7 @@ class Placement(Places):
         value = self.resolve(operation.operands[0])
         inside = operation.opcode == "slice" or any(operation.ints("interior"))
         large = self.program.types[operation.results[0]].size >= SMALL_SIZE
-        if inside and large:
+        if inside:
             self._start("opaque", operation, in_flow=False)
             return
         if large and value in self.floating and value not in self.materialised and self._computes(value):

@@ -15,6 +15,7 @@ from podyard.engine.timing.kernels import (
     matrix_price,
     relayout_price,
     result_bytes,
+    single_price,
     tile_bytes,
     tiles_of,
     transpose_price,
@@ -51,6 +52,8 @@ _TAP_CYCLES = 2.4
 
 # What turning a tile takes in the compiler's cycles where both ends are on the chip.
 _NEAR_TURN_CYCLES = 0.4
+# Operations that make no instruction.
+_NAMING = frozenset({"reshape", "constant", "optimization_barrier"})
 # Bytes of a tile of 4-byte words.
 _WIDE_TILE = LANES * SUBLANES * 4
 # Types that the matrix units of some generations multiply faster. The other type of 8 bits, f8e4m3fn, is converted.
@@ -107,6 +110,7 @@ class Pricer:
         arguments = {self.resolve(value) for value in body.parameters}
         rate = self.costs.hbm_bytes_per_second / self.costs.clock_hz
         most, budget = self.costs.prefetch_bytes, 0.0
+        turned_before = False
         turns_near = math.isfinite(self.costs.near_bytes_per_cycle) and not self.costs.near_write_share
         uses = collections.Counter(value for kernel in self.fused.kernels for value in kernel.inputs)
         given = {self.resolve(value) for value in self.program.donated}
@@ -129,7 +133,8 @@ class Pricer:
                     self._moved_around.add((kernel.index, value))
                     places.remove(size)
                     budget -= size
-            turned = kernel.moved if kernel.ahead and turns_near else None
+            turned = kernel.moved if kernel.ahead and turns_near and turned_before else None
+            turned_before |= kernel.ahead
             if turned is not None and tile_bytes(turned, self.costs) <= min(budget, room):
                 self._near_turns.add(kernel.index)
                 budget -= tile_bytes(turned, self.costs)
@@ -171,6 +176,8 @@ class Pricer:
             if kernel.turned:
                 return transpose_price(moved, self.costs)
             if kernel.kind == "loop":
+                if not self._fits_window(result_bytes(moved, self.costs)):
+                    return single_price(result_bytes(moved, self.costs), tiles_of(moved, self.costs), self.costs)
                 return vector_price(0.0, result_bytes(moved, self.costs), 0.0, self.costs)
             if kernel.minor:
                 return relayout_price(moved, kernel.minor, self.costs)
@@ -259,8 +266,21 @@ class Pricer:
             read, written = self._read_by_vector(kernel), self._written_by_vector(kernel)
         else:
             read, written = self.read_bytes(kernel.inputs, kernel), self.written_bytes(kernel)
+        if self._is_single(kernel) and not self._fits_window(read + written):
+            size = max(tiles_of(self.type_of(value), self.costs) for value in kernel.outputs)
+            near = self.costs.near_read_share < 1 and all(self._is_here(value, kernel) for value in kernel.outputs)
+            if not near:
+                return single_price(max(read + written, size * _WIDE_TILE), size, self.costs)
         price = vector_price(passes * read, passes * written, self.vpu_cycles(kernel), self.costs)
         return dataclasses.replace(price, cycles=price.cycles + (passes - 1) * self.costs.vector_kernel_cycles)
+
+    def _fits_window(self, moved: float) -> bool:
+        return moved <= self.costs.window_bytes / 2
+
+    def _is_single(self, kernel: Kernel) -> bool:
+        """Whether a kernel is one element-wise operation; it is not fused then."""
+        done = [operation for operation in kernel.operations if operation.opcode not in _NAMING]
+        return kernel.kind == "loop" and len(done) == 1 and bool(kernel.outputs) and not kernel.updates
 
     def _passes(self, kernel: Kernel) -> int:
         """A running sum (a window as long as its axis) is done in several passes."""

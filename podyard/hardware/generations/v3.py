@@ -72,6 +72,7 @@ GENERATION = Generation(
         near_narrow_share=1,
         vector_kernel_cycles=60,
         vector_window_cycles=310,
+        single_window_cycles=240,
         vector_cycles_per_tile=0.65,
         transpose_cycles_per_tile=21.8,
         hbm_usable_bytes=round(15.48 * GIB),

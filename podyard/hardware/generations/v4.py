@@ -75,6 +75,7 @@ GENERATION = Generation(
         near_narrow_share=1,
         vector_kernel_cycles=570,
         vector_window_cycles=35,
+        single_window_cycles=300,
         vector_cycles_per_tile=0.33,
         transpose_cycles_per_tile=10.9,
         hbm_usable_bytes=round(30.75 * GIB),

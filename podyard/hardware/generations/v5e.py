@@ -61,6 +61,7 @@ GENERATION = Generation(
         near_narrow_share=1,
         vector_kernel_cycles=1850,
         vector_window_cycles=120,
+        single_window_cycles=1815,
         vector_cycles_per_tile=0.5,
         transpose_cycles_per_tile=16.0,
         hbm_usable_bytes=round(15.75 * GIB),

@@ -85,6 +85,7 @@ GENERATION = Generation(
         near_narrow_share=1,
         vector_kernel_cycles=1880,
         vector_window_cycles=120,
+        single_window_cycles=1100,
         vector_cycles_per_tile=0.33,
         transpose_cycles_per_tile=10.9,
         hbm_usable_bytes=round(95 * GIB),

@@ -69,6 +69,7 @@ GENERATION = Generation(
         near_narrow_share=0,
         vector_kernel_cycles=2000,
         vector_window_cycles=120,
+        single_window_cycles=2000,
         vector_cycles_per_tile=0.33,
         transpose_cycles_per_tile=10.9,
         hbm_usable_bytes=round(31.24 * GIB),
