@@ -21,7 +21,7 @@ from podyard.engine.timing.graph import BYTES_ONLY, MATRIX, Fused, Kernel
 from podyard.engine.timing.kernels import Bound, KernelPrice
 from podyard.engine.timing.layout import nbytes_in_memory
 from podyard.engine.timing.loops import trip_count
-from podyard.engine.timing.memory import MemoryNeed, beside_their_old, memory_need, temporaries
+from podyard.engine.timing.memory import MemoryNeed, beside_their_old, made_while_read, memory_need, temporaries
 from podyard.engine.timing.pricing import Pricer
 from podyard.hardware.accelerator_types import AcceleratorType
 from podyard.hardware.cost_model import CostModel
@@ -118,6 +118,9 @@ class _Analysis:
         fused = fuse(self.program, body, self.costs.tiling)
         pricer = Pricer(self.program, body, fused, self.costs)
         self._run(fused, pricer, 1)
+        for index in made_while_read(self.program, pricer):
+            moved = Kernel(~body.results[index], "copy", None, laid_out=self.program.types[body.results[index]])
+            self._add(moved, pricer, 1)
         need = memory_need(self.program, body, fused, pricer, self._peak_inside, self.costs)
         return self._estimate_of(need, global_batch, host_loop)
 

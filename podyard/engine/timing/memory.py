@@ -78,7 +78,7 @@ def memory_need(
     room = costs.hbm_usable_bytes - sum(arguments.values()) - sum(results) + donated
     peak, held = temporaries(body, fused, pricer, inner_peak, costs, room)
     twice = 0
-    for index in _made_while_read(program, pricer):
+    for index in made_while_read(program, pricer):
         twice += results[index]
         held = [*held, (str(program.types[body.results[index]]), results[index])]
     buffers = [
@@ -100,7 +100,7 @@ def memory_need(
     return dataclasses.replace(need, on_chip_bytes=max(0, on_chip))
 
 
-def _made_while_read(program: Program, pricer: Pricer) -> Iterator[int]:
+def made_while_read(program: Program, pricer: Pricer) -> Iterator[int]:
     """Results that a loop makes while it reads the argument whose place they are to have: they take it only when the
     loop has ended."""
     for loop in program.body.operations:

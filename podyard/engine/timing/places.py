@@ -122,9 +122,9 @@ class Places:
 
     def _reads(self, value: int, reader: Kernel | None) -> bool:
         """Whether a reader takes a materialised value from memory: it is there, and not larger than its sources."""
-        if reader is None or value in self._targets:
-            return True
         home = self.home[value]
+        if reader is None or (value in self._targets and home != reader.index):
+            return True
         if home == reader.index or self.order[home] >= self.order[reader.index]:
             return False
         if reader.anchor is not None and value in map(self.resolve, reader.anchor.operands) and reader.kind in UNFUSED:
