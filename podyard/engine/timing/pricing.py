@@ -54,6 +54,8 @@ _TAP_CYCLES = 2.4
 _NEAR_TURN_CYCLES = 0.4
 # Operations that make no instruction.
 _NAMING = frozenset({"reshape", "constant", "optimization_barrier"})
+# Of those without arithmetic, what is a kernel of one operation.
+_ALONE = frozenset({"broadcast_in_dim", "convert"})
 # Bytes of a tile of 4-byte words.
 _WIDE_TILE = LANES * SUBLANES * 4
 # Types that the matrix units of some generations multiply faster. The other type of 8 bits, f8e4m3fn, is converted.
@@ -80,6 +82,7 @@ class Pricer:
         }
 
         self._touched: dict[int, Touched] = {}
+        self._fixed = {self.resolve(value) for value in (*program.body.parameters, *program.body.results)}
         self._outside = {self.resolve(value) for value in (*body.parameters, *body.results)}
         # (kernel, value): arguments that are fetched before a kernel starts, results that leave after it has ended.
         self._moved_around: set[tuple[int, int]] = set()
@@ -147,7 +150,14 @@ class Pricer:
         return self._stays(value) or (kernel.index, value) in self._moved_around
 
     def _size(self, value: int) -> float:
-        return tile_bytes(self.program.types[value], self.costs)
+        return tile_bytes(self._laid(value), self.costs)
+
+    def _laid(self, value: int) -> TensorType:
+        """The type in memory as tiles see it: axes of one matter only where they come from outside, or go there."""
+        type_ = self.type_of(value)
+        if 1 not in type_.shape or value in self._fixed:
+            return type_
+        return TensorType(tuple(extent for extent in type_.shape if extent > 1), type_.dtype)
 
     def is_scalar(self, kernel: Kernel) -> bool:
         """Numbers by themselves are computed outside of the vector unit; the compiler gives that no cycles."""
@@ -198,11 +208,10 @@ class Pricer:
         total = 0.0
         for operation in kernel.operations:
             if operation.opcode not in _NO_ARITHMETIC:
-                total += _INSTRUCTIONS.get(operation.opcode, 1) * tiles_of(
-                    self.program.types[operation.results[0]], self.costs
-                )
+                tiles = tiles_of(self._laid(operation.results[0]), self.costs)
+                total += _INSTRUCTIONS.get(operation.opcode, 1) * tiles
         for operation in kernel.reductions:
-            total += tiles_of(self.program.types[operation.operands[0]], self.costs)
+            total += tiles_of(self._laid(self.resolve(operation.operands[0])), self.costs)
         if kernel.kind == "window" and kernel.anchor is not None:
             taps = math.prod(min(extent, _WINDOW_OF_POOLING) for extent in kernel.anchor.ints("window"))
             total += taps * tiles_of(self.program.types[kernel.anchor.results[0]], self.costs)
@@ -211,9 +220,9 @@ class Pricer:
     def read_bytes(self, values: list[int], kernel: Kernel | None = None) -> float:
         """What reading costs; of an array that a kernel only cuts slices from, the slices."""
         if kernel is None:
-            return sum(tile_bytes(self.type_of(value), self.costs) for value in values)
+            return sum(map(self._size, values))
         parts = self.touched(kernel).read
-        return sum(parts[one] if one in parts else tile_bytes(self.type_of(one), self.costs) for one in values)
+        return sum(parts[one] if one in parts else self._size(one) for one in values)
 
     def touched(self, kernel: Kernel) -> Touched:
         if kernel.index not in self._touched:
@@ -225,12 +234,12 @@ class Pricer:
         parts = self.touched(kernel).written
         written = 0.0
         for value in kernel.outputs:
-            whole, type_ = result_bytes(self.type_of(value), self.costs), self.type_of(value)
+            whole, type_ = result_bytes(self._laid(value), self.costs), self._laid(value)
             written += parts[value] * whole / tile_bytes(type_, self.costs) if value in parts else whole
         return max(written, self._summed_tiles(kernel) * _WIDE_TILE)
 
     def _summed_tiles(self, kernel: Kernel) -> float:
-        summed = (tiles_of(self.program.types[operation.operands[0]], self.costs) for operation in kernel.reductions)
+        summed = (tiles_of(self._laid(self.resolve(operation.operands[0])), self.costs) for operation in kernel.reductions)
         return max(summed, default=0.0)
 
     def _written_by_vector(self, kernel: Kernel, narrow_share: float = 1.0) -> float:
@@ -239,7 +248,7 @@ class Pricer:
         parts = self.touched(kernel).written
         written, wide, narrow = 0.0, 0.0, self._summed_tiles(kernel) * narrow_share
         for value in kernel.outputs:
-            type_ = self.type_of(value)
+            type_ = self._laid(value)
             whole = tile_bytes(type_, self.costs)
             own = parts.get(value, whole)
             near = self._is_here(value, kernel)
@@ -280,7 +289,8 @@ class Pricer:
     def _is_single(self, kernel: Kernel) -> bool:
         """Whether a kernel is one element-wise operation; it is not fused then."""
         done = [operation for operation in kernel.operations if operation.opcode not in _NAMING]
-        return kernel.kind == "loop" and len(done) == 1 and bool(kernel.outputs) and not kernel.updates
+        one = len(done) == 1 and (done[0].opcode not in _NO_ARITHMETIC or done[0].opcode in _ALONE)
+        return kernel.kind == "loop" and one and bool(kernel.outputs) and not kernel.updates
 
     def _passes(self, kernel: Kernel) -> int:
         """A running sum (a window as long as its axis) is done in several passes."""
