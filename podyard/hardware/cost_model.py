@@ -54,9 +54,9 @@ class CostModel:
     mxu_stretch: float
     window_bytes: float
     prefetch_bytes: float
-    # What stays on the chip between two kernels (up to `prefetch_bytes`) moves at this rate; a kernel that touches
-    # nothing else has this fixed cost. Infinite where results always go out.
-    near_bytes_per_cycle: float
+    # Whether what is small enough stays on the chip between two kernels; a product that touches nothing else has this
+    # fixed cost.
+    results_stay: bool
     near_kernel_cycles: float
     # What a kernel without a matrix product reads and writes on the chip, as a share of what it costs elsewhere.
     near_read_share: float

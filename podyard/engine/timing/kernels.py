@@ -54,8 +54,7 @@ class Product:
     result_bytes: float
     passes: float = 1
     mxu_cycles: float | None = None
-    # From v4 on: bytes that never leave the chip, and how much of a kernel's fixed cost its far ends cause (0 to 1).
-    near_bytes: float = 0.0
+    # From v4 on: how much of a kernel's fixed cost its far ends cause (0 to 1).
     fixed_share: float = 1.0
     reads_far: bool = False
 
@@ -147,7 +146,7 @@ def _price_oriented(
         mxu = loads * (depth * columns * product.batch * product.passes / costs.mxu_count * costs.mxu_stretch)
     else:
         mxu = np.full_like(traffic, product.mxu_cycles * product.passes)
-    compute = np.maximum(mxu + product.near_bytes / costs.near_bytes_per_cycle, vpu_cycles)
+    compute = np.maximum(mxu, vpu_cycles)
     streamed = np.maximum(traffic - edges, 0)
     cycles = (
         costs.matrix_kernel_cycles * product.fixed_share
@@ -226,7 +225,7 @@ def relayout_price(type_: TensorType, minor: tuple[int, ...], costs: CostModel) 
     tiles = min(_tiles_with(type_, lane, sublane), _tiles_with(type_, sublane, lane))
     own, other = tile_bytes(type_, costs), tiles * area
     vpu = (own + other) / area / 2 * costs.transpose_cycles_per_tile
-    near = math.isfinite(costs.near_bytes_per_cycle) and other <= costs.prefetch_bytes / 2
+    near = costs.results_stay and other <= costs.prefetch_bytes / 2
     factor = costs.narrow_result_factor if costs.prefetch_bytes and type_.itemsize < 4 else 1.0
     return vector_price(factor * own, 0.0 if near else factor * other, vpu, costs)
 
