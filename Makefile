@@ -7,11 +7,11 @@ PYTEST := $(BIN)/python -m pytest
 PACKAGES := podyard api scheduler workers pricing web migrations tests benchmarks
 # The FOCUS validator needs Python 3.12, and its NumPy has nothing for later ones.
 PYTHON_OF_focus := $(shell for p in python3.12 $$HOME/.pyenv/versions/3.12.*/bin/python3.12; do $$p -c '' >/dev/null 2>&1 && { echo $$p; break; }; done)
-CLIENTS := $(if $(PYTHON_OF_focus),focus) gpuhunt ray sky tf
+CLIENTS := $(if $(PYTHON_OF_focus),focus) flax gpuhunt jax09 ray sky tf
 .DEFAULT_GOAL := help
 # The test run starts hundreds of Python processes: without byte code, each compiles Podyard again.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help demo test test-clients fast mutants decision-hashes drawn-programs house-figures compiler-check money-histories kills kills-supervisor jax-slices gcloud-leaks lint format serve clean
+.PHONY: help demo test test-clients fast mutants decision-hashes drawn-programs house-figures compiler-check money-histories kills kills-supervisor jax-slices soak gcloud-leaks lint format serve clean
 
 help: ## Print this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F '\t' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -57,6 +57,9 @@ ROUNDS := 20
 TPU_CLIENT := gcloud
 jax-slices: $(VENV)/.test ## jax.distributed on two v3-32 at once, ROUNDS (20) times, and as many killed gangs, by TPU_CLIENT (gcloud): 6 minutes
 	$(BIN)/python -m tests.distributed.jax_slices --rounds $(ROUNDS) --client $(TPU_CLIENT)
+
+soak: $(VENV)/.test ## Programs with up to 32 devices: thousands of steps that nobody waits for, and 50 interrupts: 30 minutes
+	$(BIN)/python -m tests.programs.stress
 
 gcloud-leaks: $(VENV)/.test ## 30 gcloud commands of other services: none may send a byte outside (root, Linux; 2 minutes)
 	$(BIN)/python -m tests.contract.leaks

@@ -63,6 +63,7 @@ def env(data: str | None, unset: bool, output: str, project: str | None, locatio
 @click.option("--pass-google", is_flag=True, help="Forward calls of Google's other APIs to Google, unchanged.")
 @click.option("--tpu", "accelerator_type", metavar="TYPE", help="Show COMMAND the devices of a slice, such as v3-8.")
 @click.option("--workers", type=click.IntRange(1), help="Processes to start [default: one for each host].")
+@click.option("--slices", type=click.IntRange(1, 64), default=1, show_default=True, help="Slices of a multislice.")
 @click.option(
     "--numerics", type=click.Choice(["mxu", "f32"]), default="mxu", show_default=True, help="Numerics of products."
 )
@@ -89,6 +90,7 @@ def run_command(
     pass_google: bool,
     accelerator_type: str | None,
     workers: int | None,
+    slices: int,
     numerics: str,
     strict: bool,
     compiler: str,
@@ -108,13 +110,23 @@ def run_command(
     from podyard.cli import redirect
 
     if accelerator_type is not None:
-        from podyard.cli.run_program import ProgramOptions, run_on_types, run_program, zone_of
+        from podyard.cli.program_environment import ProgramOptions
+        from podyard.cli.run_program import run_on_types, run_program, zone_of
         from podyard.hardware.accelerator_types import parse
 
         kinds = [parse(name) for name in accelerator_type.split(",")]
         several = [
             ProgramOptions(
-                kind, zone_of(kind, zone), workers, numerics, strict, compiler, batch, report, steps * dry_run
+                kind,
+                zone_of(kind, zone),
+                workers,
+                numerics,
+                strict,
+                compiler,
+                batch,
+                report,
+                steps * dry_run,
+                slices=slices,
             )
             for kind in kinds
         ]

@@ -12,14 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from podyard.cli.output import say
-from podyard.cli.run_program import (
-    ProgramOptions,
-    environment_of,
-    lines,
-    start_estimator,
-    wait_for_estimates,
-    zone_of,
-)
+from podyard.cli.program_environment import ProgramOptions, environments_of
+from podyard.cli.run_program import lines, start_estimator, wait_for_estimates, zone_of
 from podyard.hardware.accelerator_types import parse
 from podyard.programs import records
 from podyard.programs import slice as slices
@@ -30,13 +24,13 @@ TYPE_USUAL = "v2-8"
 def load(ipython: Any) -> None:
     """Registers `%tpu_report`. Raises INVALID_ARGUMENT for an unknown type."""
     kind = parse(os.environ.get(slices.TYPE_VARIABLE) or TYPE_USUAL)
-    options = ProgramOptions(kind, zone_of(kind, None))
+    options = ProgramOptions(kind, zone_of(kind, None), workers=1)
     run = Path(tempfile.mkdtemp(prefix="podyard-run-"))
     atexit.register(shutil.rmtree, run, ignore_errors=True)
     stack = ExitStack()
     atexit.register(stack.close)
     stack.enter_context(start_estimator(run, options))
-    chosen = environment_of(options) | {slices.RUN_VARIABLE: str(run)}
+    (chosen,) = environments_of((), options, run)
     os.environ.update({name: value for name, value in chosen.items() if name != "PYTHONPATH"})
 
     def tpu_report(_line: str) -> None:

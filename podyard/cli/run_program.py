@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -24,51 +22,25 @@ import platformdirs
 
 from podyard.base.clock import OsClock, PlatformTime
 from podyard.base.durations import duration_for_people
-from podyard.base.errors import invalid
-from podyard.base.rng import Streams
 from podyard.cli import output, redirect
 from podyard.cli.client import LOCATION_DEFAULT
 from podyard.cli.estimate import prices_of
 from podyard.cli.fleets import read_fleet
 from podyard.cli.plan import PARTS, PlanRow, predict
-from podyard.domain import host
+from podyard.cli.program_environment import ProgramOptions, environments_of
 from podyard.domain.fleet import region_of
 from podyard.domain.node import UsageClass
 from podyard.engine.report.summary import REASONS_SHOWN, HourlyPrice, bytes_text, cost_text, time_text
 from podyard.hardware.accelerator_types import AcceleratorType
 from podyard.pricing.current_card import default_rate_card
-from podyard.programs import SITE_HOOK, estimator
-from podyard.programs import slice as slices
+from podyard.programs import estimator
 from podyard.programs.launch import LaunchEnd
 from podyard.programs.summary import ModuleTotal, ProgramSummary, read_summary
 from podyard.settings import from_environment
 
-PROCESSES_MAX = 64  # more than a large machine carries: each takes a quarter of a GiB and seconds of a core to start
-PROCESS_BYTES = 300 * 2**20  # of a program with JAX, before its arrays
 ESTIMATE_SECONDS = 60.0  # how long the end waits for what is not priced yet
 MODULES_SHOWN = 5
-# JAX asks the metadata server for what is not set, and there is none.
-_NO_MULTISLICE = dict.fromkeys(("MEGASCALE_COORDINATOR_ADDRESS", "MEGASCALE_NUM_SLICES", "MEGASCALE_SLICE_ID"), "")
-_NOT_INHERITED = ("JAX_PLATFORMS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "JAX_COORDINATOR_ADDRESS")
-_TENSORFLOW = re.compile(rb"^\s*(import|from)\s+tensorflow\b", re.MULTILINE)
 _RED, _PLAIN = "\033[31m", "\033[0m"
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class ProgramOptions:
-    """`workers` None: one process for each host. `compiler` judges the modules. `batch`: examples of a step.
-    `dry_run_steps`: 0, or runs of the main step of which none is computed."""
-
-    kind: AcceleratorType
-    zone: str
-    workers: int | None = None
-    numerics: str = "mxu"
-    strict: bool = False
-    compiler: str = "podyard"
-    batch: int | None = None
-    report: Path | None = None
-    dry_run_steps: int = 0
-    plan_steps: int = 10_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -110,18 +82,16 @@ def run_program(command: Sequence[str], options: ProgramOptions) -> int:
 def run_once(command: Sequence[str], options: ProgramOptions) -> ProgramOutcome:
     """Says what does not fit, and which worker failed, and leaves the rest to the caller."""
     kind = options.kind
-    count = _process_count(command, options)
-    base = Streams().stream("addresses").randrange(host.ADDRESSES)
     with tempfile.TemporaryDirectory(prefix="podyard-run-") as folder:
         run = Path(folder)
-        environments = [_environment(kind, index, count, base, run, options) for index in range(count)]
+        environments = environments_of(command, options, run)
         with start_estimator(run, options):
             watch = _Watch(run, kind)
             end = redirect.start(command, environments, watch.look)
             (run / estimator.DONE).touch()
             summary = wait_for_estimates(run, kind)
         watch.tell(summary)
-    if end.failed_worker is not None and count > 1:
+    if end.failed_worker is not None and len(environments) > 1:
         how = f"signal {-end.code}" if end.code < 0 else f"exit code {end.code}"
         output.say(f"podyard run: worker {end.failed_worker} ended with {how}; the others were ended")
     return ProgramOutcome(options, end, summary)
@@ -293,73 +263,6 @@ def too_large_line(module: ModuleTotal, kind: AcceleratorType) -> str:
 
 def _red(text: str) -> str:
     return f"{_RED}{text}{_PLAIN}" if sys.stderr.isatty() else text
-
-
-def _process_count(command: Sequence[str], options: ProgramOptions) -> int:
-    if options.workers is not None:
-        count = options.workers
-    elif options.dry_run_steps or _imports_tensorflow(command):
-        count = 1  # nothing is computed; under TensorFlow a slice has one controlling program
-    else:
-        count = options.kind.host_count
-    if count not in (1, options.kind.host_count):
-        hosts = options.kind.host_count
-        raise invalid(f"--workers {count}: {options.kind.name} has {hosts} hosts; use {hosts}, or 1 for one process")
-    carried = min(PROCESSES_MAX, max(1, _free_bytes() // PROCESS_BYTES))
-    if count > carried:
-        raise invalid(
-            f"{options.kind.name} has {count} hosts, and this machine can carry about {carried} processes: use a "
-            "smaller type, --workers 1, or --dry-run"
-        )
-    return count
-
-
-def _free_bytes() -> int:
-    import psutil
-
-    return int(psutil.virtual_memory().available)
-
-
-def _imports_tensorflow(command: Sequence[str]) -> bool:
-    for word in command:
-        path = Path(word)
-        if path.suffix == ".py" and path.is_file():
-            return _TENSORFLOW.search(path.read_bytes()) is not None
-    return False
-
-
-def environment_of(options: ProgramOptions) -> dict[str, str]:
-    """Of one process that has all devices and is not recorded."""
-    base = Streams().stream("addresses").randrange(host.ADDRESSES)
-    return _environment(options.kind, 0, 1, base, None, options)
-
-
-def _environment(
-    kind: AcceleratorType, index: int, count: int, base: int, run: Path | None, options: ProgramOptions
-) -> dict[str, str]:
-    addresses = [host.host_address(base, number) for number in range(count)]
-    own = addresses[index] if host.HAS_HOST_ADDRESSES else None
-    port = host.coordinator_port(f"{base} {addresses[0]}")
-    found = host.slice_environment(kind, index, addresses, port, own)
-    if count == 1 and kind.host_count > 1:  # one process with all devices
-        bounds = (*kind.topology.shape, 1)[:3]
-        devices = kind.device_count
-        found |= {
-            "TPU_PROCESS_BOUNDS": "1,1,1",
-            "TPU_CHIPS_PER_PROCESS_BOUNDS": ",".join(map(str, bounds)),
-            "TPU_VISIBLE_CHIPS": ",".join(map(str, range(math.prod(bounds)))),
-            "JAX_NUM_CPU_DEVICES": str(devices),
-            "NPROC": str(2 * devices),
-        }
-    inherited = {name: value for name, value in os.environ.items() if name not in _NOT_INHERITED}
-    path = os.pathsep.join(filter(None, (str(SITE_HOOK), inherited.get("PYTHONPATH"))))
-    return inherited | _NO_MULTISLICE | found | {
-        "PYTHONPATH": path,
-        slices.RUN_VARIABLE: "" if run is None else str(run),
-        slices.NUMERICS_VARIABLE: options.numerics,
-        slices.STRICT_VARIABLE: str(int(options.strict)),
-        slices.DRY_RUN_VARIABLE: str(options.dry_run_steps),
-    }  # fmt: skip
 
 
 @contextmanager

@@ -19,12 +19,12 @@ SECONDS_MAX = 120.0
 @click.option("--python", default=sys.executable, metavar="PATH", help="Python to test [default: Podyard's own].")
 def devices(accelerator_type: str, python: str) -> int:
     """Test that programs see TPU devices: devices, sums, numerics, memory. Exit code 1 if a part fails."""
-    from podyard.cli.run_program import ProgramOptions, environment_of
+    from podyard.cli.program_environment import ProgramOptions, environments_of
     from podyard.hardware.accelerator_types import parse
     from podyard.programs import self_test
 
     kind = parse(accelerator_type)
-    environ = environment_of(ProgramOptions(kind, ""))
+    (environ,) = environments_of((), ProgramOptions(kind, "", workers=1), None)
     try:
         done = subprocess.run(
             [python, self_test.__file__], env=environ, capture_output=True, text=True, timeout=SECONDS_MAX

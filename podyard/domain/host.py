@@ -199,7 +199,7 @@ def tpu_env(node: NodeFacts, index: int) -> dict[str, str]:
         "SERVICE_NAME": "tpu.googleapis.com",
         "SOURCE": "",
     }
-    return values | _megascale(node)
+    return values | megascale_environment(node.multislice)
 
 
 def tpu_env_text(node: NodeFacts, index: int) -> str:
@@ -228,7 +228,7 @@ def worker_environment(
         "PODYARD_LOCATION": node.zone,
         "PODYARD_NODE": node.node_id,
         "PODYARD_WORKER": str(index),
-    } | _megascale(node)  # fmt: skip
+    } | megascale_environment(node.multislice)  # fmt: skip
     if url is not None:
         values |= {"PODYARD_URL": url, "TPU_API_DISCOVERY_URL": discovery_url(url)}
     if metadata_address is not None:
@@ -355,8 +355,8 @@ def coordinator_port(name: str) -> int:
     return _COORDINATOR_PORTS[zlib.crc32(name.encode()) % len(_COORDINATOR_PORTS)]
 
 
-def _megascale(node: NodeFacts) -> dict[str, str]:
-    slices = node.multislice
+def megascale_environment(slices: Multislice | None) -> dict[str, str]:
+    """What one of several slices knows of the others."""
     if slices is None:
         return {}
     return {

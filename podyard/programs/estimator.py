@@ -72,14 +72,15 @@ def estimate(text: str, kind: AcceleratorType, compiler: str = "podyard") -> Mod
         return ModuleEstimate(None, compiler=compiler, error=error.message)
     except Exception as error:  # the engine's own fault must not take the others' estimates with it
         return ModuleEstimate(None, compiler=compiler, error=f"{type(error).__name__}: {error}")
+    # The program's own copies to the devices are not part of a module: the estimate's feed is left out.
+    seconds = max(found.device_seconds, found.dispatch_seconds)
     need, limit = found.needed_hbm_bytes, found.usable_hbm_bytes
     largest = tuple(f"{one.name} ({one.kind}) {bytes_text(one.nbytes)}" for one in found.largest_buffers)
     return ModuleEstimate(
-        # The program's own copies to the devices are not part of a module: the estimate's feed is left out.
-        seconds=max(found.device_seconds, found.dispatch_seconds),
+        seconds=seconds,
         device_seconds=found.device_seconds,
         flops=found.flops,
-        mxu_utilization=found.mxu_utilization,
+        mxu_utilization=found.mxu_utilization * found.modelled_seconds / seconds if seconds else 0.0,
         peak_flops=kind.generation.peak_bf16_flops_per_second / kind.generation.devices_per_chip,
         peak_bytes=need,
         limit_bytes=limit,

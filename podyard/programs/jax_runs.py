@@ -7,15 +7,20 @@ started it: waiting there for the run bounds them to one by construction.
 
 from __future__ import annotations
 
+import atexit
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 
+from podyard.base.clock import OsClock
 from podyard.programs import jax_internals as internals
 from podyard.programs.records import ModuleRuns
 
+_PARK_SECONDS = 1.0  # longer than most steps of a small program; the end of a program waits no longer
+_MAIN = threading.main_thread().ident
+_monotonic = OsClock().monotonic_seconds
 _Signature = tuple[object, ...]
 
 
@@ -27,6 +32,7 @@ class Runs:
         self._of_function: dict[int, tuple[Any, dict[_Signature | None, ModuleRuns]]] = {}
         self._by_results: dict[_Signature, ModuleRuns] = {}
         self._thread = threading.local()
+        self._exit = _Exit()
 
     def compiled(self, executable: Any, module: ModuleRuns) -> None:
         self._of_executable[id(executable)] = (executable, module)
@@ -47,6 +53,7 @@ class Runs:
         module = known[1]
         module.count()
         _wait(module, results)
+        self._exit.pass_by()
         self._by_results[_signature(results)] = module
         called = getattr(self._thread, "called", None)
         if called is not None:
@@ -62,6 +69,7 @@ class Runs:
         if module is not None:
             module.count()
         _wait(module, results)
+        self._exit.pass_by()
 
     def _module_of(self, function: Any, args: Any, kwargs: Any, results: Any) -> ModuleRuns | None:
         own = getattr(function, "_fun", None)
@@ -75,6 +83,38 @@ class Runs:
         if len(modules) == 2:  # its one signature, and None
             return modules[None]
         return modules.get(_signature((args, kwargs)), modules[None])
+
+
+class _Exit:
+    """Lets daemon threads stop between two runs when the program ends.
+
+    A thread that comes back from native code while the interpreter is being taken down is ended by unwinding its
+    stack, and JAX's C++ aborts the process at that. A thread that waits for a lock forever is not.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[int, float] = {}
+        self._ends = False
+        self._forever = threading.Lock()
+        self._forever.acquire()
+        atexit.register(self._park_threads)
+
+    def pass_by(self) -> None:
+        own = threading.get_ident()
+        if own == _MAIN:
+            return
+        if self._ends:
+            self._seen.pop(own, None)
+            self._forever.acquire()
+        self._seen[own] = _monotonic()
+
+    def _park_threads(self) -> None:
+        """Waits for the threads that have run something a moment ago."""
+        self._ends = True
+        clock, until = OsClock(), _monotonic() + _PARK_SECONDS
+        busy = {own for own, at in list(self._seen.items()) if at > _monotonic() - _PARK_SECONDS}
+        while busy & set(self._seen) & {thread.ident for thread in threading.enumerate()} and _monotonic() < until:
+            clock.sleep(0.005)
 
 
 def install() -> Runs:

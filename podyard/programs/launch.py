@@ -23,6 +23,7 @@ _PDEATHSIG = 1  # linux/prctl.h
 _PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT, signal.SIGQUIT)
 _FROM_KEYBOARD = (signal.SIGINT, signal.SIGQUIT)
 _ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
+_NOISE = b"[Gloo] Rank "  # what XLA sums with on CPUs says how it is connected; no TPU says so
 _CHUNK_BYTES = 1 << 16
 
 
@@ -144,6 +145,8 @@ def _prefix(index: int, source: BinaryIO, target: BinaryIO, lock: threading.Lock
     """Whole lines, so that those of two workers do not mix."""
     mark = f"[worker {index}] ".encode()
     for line in source:
+        if line.startswith(_NOISE):
+            continue
         with lock:
             target.write(mark + line if line.endswith(b"\n") else mark + line + b"\n")
             target.flush()

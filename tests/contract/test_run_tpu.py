@@ -164,6 +164,14 @@ LARGE = """
 """
 
 
+def test_two_slices_are_one_program() -> None:
+    done = _run("--tpu v3-8 --slices 2", str(PROGRAMS / "data_parallel.py"), "2", "initialize")
+    assert done.returncode == 0, done.stderr
+    lines = sorted(line for line in done.stdout.splitlines() if "TPU_" in line)
+    assert [line.split()[2:6] for line in lines] == [[str(n), "2", "16", "8"] for n in range(2)]
+    assert "slice_id=1" in lines[1]
+
+
 def test_what_does_not_fit_is_said_at_once_and_refused_under_strict() -> None:
     told = _run("--tpu v2-8 --dry-run", *_code(LARGE))
     assert told.stdout == "(60000, 60000)\n", told.stderr

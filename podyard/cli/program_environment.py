@@ -1,0 +1,119 @@
+"""The processes that a program is started as, and what each finds in its environment."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from podyard.base.errors import invalid
+from podyard.base.rng import Streams
+from podyard.domain import host
+from podyard.domain.host import Multislice
+from podyard.hardware.accelerator_types import AcceleratorType
+from podyard.programs import SITE_HOOK
+from podyard.programs import slice as slices
+
+PROCESSES_MAX = 64  # more than a large machine carries: each takes a quarter of a GiB and seconds of a core to start
+PROCESS_BYTES = 300 * 2**20  # of a program with JAX, before its arrays
+# JAX asks the metadata server for what is not set, and there is none.
+_NO_MULTISLICE = dict.fromkeys(("MEGASCALE_COORDINATOR_ADDRESS", "MEGASCALE_NUM_SLICES", "MEGASCALE_SLICE_ID"), "")
+_NOT_INHERITED = ("JAX_PLATFORMS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "JAX_COORDINATOR_ADDRESS")
+_TENSORFLOW = re.compile(rb"^\s*(import|from)\s+tensorflow\b", re.MULTILINE)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ProgramOptions:
+    """`workers` None: one process for each host. `compiler` judges the modules. `batch`: examples of a step.
+    `dry_run_steps`: 0, or runs of the main step of which none is computed. `slices`: of a multislice."""
+
+    kind: AcceleratorType
+    zone: str
+    workers: int | None = None
+    numerics: str = "mxu"
+    strict: bool = False
+    compiler: str = "podyard"
+    batch: int | None = None
+    report: Path | None = None
+    dry_run_steps: int = 0
+    plan_steps: int = 10_000
+    slices: int = 1
+
+
+def environments_of(command: Sequence[str], options: ProgramOptions, run: Path | None) -> list[dict[str, str]]:
+    """One for each process. `run`: the folder that they write to; None: nothing is recorded.
+
+    Raises INVALID_ARGUMENT for more processes than this machine can carry, and for a number that does not fit.
+    """
+    count = _processes_per_slice(command, options)
+    base = Streams().stream("addresses").randrange(host.ADDRESSES)
+    addresses = [host.host_address(base, number) for number in range(count * options.slices)]
+    port = host.coordinator_port(f"{base} {addresses[0]}")
+    inherited = {name: value for name, value in os.environ.items() if name not in _NOT_INHERITED} | _NO_MULTISLICE
+    common = {
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(SITE_HOOK), inherited.get("PYTHONPATH")))),
+        slices.RUN_VARIABLE: "" if run is None else str(run),
+        slices.NUMERICS_VARIABLE: options.numerics,
+        slices.STRICT_VARIABLE: str(int(options.strict)),
+        slices.DRY_RUN_VARIABLE: str(options.dry_run_steps),
+    }
+    found = []
+    for index, address in enumerate(addresses):
+        place, worker = divmod(index, count)
+        hosts = addresses[place * count : (place + 1) * count]
+        own = address if host.HAS_HOST_ADDRESSES else None
+        multislice = Multislice(place, options.slices, addresses[0]) if options.slices > 1 else None
+        values = host.slice_environment(options.kind, worker, hosts, port, own)
+        values |= host.megascale_environment(multislice)
+        if count == 1 and options.kind.host_count > 1:
+            values |= _all_devices(options.kind)
+        found.append(inherited | values | common)
+    return found
+
+
+def _all_devices(kind: AcceleratorType) -> dict[str, str]:
+    """For one process instead of one for each host."""
+    bounds = (*kind.topology.shape, 1)[:3]
+    return {
+        "TPU_PROCESS_BOUNDS": "1,1,1",
+        "TPU_CHIPS_PER_PROCESS_BOUNDS": ",".join(map(str, bounds)),
+        "TPU_VISIBLE_CHIPS": ",".join(map(str, range(math.prod(bounds)))),
+        "JAX_NUM_CPU_DEVICES": str(kind.device_count),
+        "NPROC": str(2 * kind.device_count),
+    }
+
+
+def _processes_per_slice(command: Sequence[str], options: ProgramOptions) -> int:
+    hosts = options.kind.host_count
+    if options.workers is not None:
+        count = options.workers
+    elif options.dry_run_steps or _imports_tensorflow(command):
+        count = 1  # nothing is computed; under TensorFlow a slice has one controlling program
+    else:
+        count = hosts
+    if count not in (1, hosts):
+        raise invalid(f"--workers {count}: {options.kind.name} has {hosts} hosts; use {hosts}, or 1 for one process")
+    carried = min(PROCESSES_MAX, max(1, _free_bytes() // PROCESS_BYTES))
+    if count * options.slices > carried:
+        raise invalid(
+            f"{options.kind.name} has {count * options.slices} hosts, and this machine can carry about {carried} "
+            "processes: use a smaller type, --workers 1, or --dry-run"
+        )
+    return count
+
+
+def _free_bytes() -> int:
+    import psutil
+
+    return int(psutil.virtual_memory().available)
+
+
+def _imports_tensorflow(command: Sequence[str]) -> bool:
+    for word in command:
+        path = Path(word)
+        if path.suffix == ".py" and path.is_file():
+            return _TENSORFLOW.search(path.read_bytes()) is not None
+    return False
