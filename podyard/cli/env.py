@@ -21,6 +21,7 @@ from podyard.domain.host import discovery_url
 from podyard.http.gcloud_authority import PROXY_FILE, authority, roots_path
 from podyard.settings import Settings
 
+FILE = click.Path(dir_okay=False, path_type=Path)
 CA_VARIABLE = "CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE"
 PROXY_VARIABLES = ("CLOUDSDK_PROXY_TYPE", "CLOUDSDK_PROXY_ADDRESS", "CLOUDSDK_PROXY_PORT")
 _NEVER_OLD_SECONDS = 2**32  # 2106: seconds since the epoch that every file system can keep
@@ -83,7 +84,8 @@ def env(data: str | None, unset: bool, output: str, project: str | None, locatio
 )
 @click.option("--dry-run", is_flag=True, help="Compute nothing: end after --steps runs of the main step.")
 @click.option("--steps", type=click.IntRange(1), default=3, show_default=True, help="Steps of a dry run.")
-@click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Write the report to FILE as JSON.")
+@click.option("--report", type=FILE, help="Write the report to FILE as JSON.")
+@click.option("--trace", type=FILE, help="Write a Perfetto trace of the main step to FILE.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True)
 def run_command(
     data: str | None,
@@ -99,6 +101,7 @@ def run_command(
     dry_run: bool,
     steps: int,
     report: Path | None,
+    trace: Path | None,
     command: tuple[str, ...],
 ) -> int:
     """Run COMMAND with the exports of `podyard env`, and with Google's TPU API redirected to this Podyard.
@@ -117,15 +120,16 @@ def run_command(
         kinds = [parse(name) for name in accelerator_type.split(",")]
         several = [
             ProgramOptions(
-                kind,
-                zone_of(kind, zone),
-                workers,
-                numerics,
-                strict,
-                compiler,
-                batch,
-                report,
-                steps * dry_run,
+                kind=kind,
+                zone=zone_of(kind, zone),
+                workers=workers,
+                numerics=numerics,
+                strict=strict,
+                compiler=compiler,
+                batch=batch,
+                report=report,
+                trace=trace,
+                dry_run_steps=steps * dry_run,
                 slices=slices,
             )
             for kind in kinds

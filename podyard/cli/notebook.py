@@ -36,7 +36,7 @@ def load(ipython: Any) -> None:
     def tpu_report(_line: str) -> None:
         """What the modules that this notebook has run would take on the slice."""
         records.write_now()
-        print("\n".join(lines(wait_for_estimates(run, kind), options)))
+        print("\n".join(lines(wait_for_estimates(run, options), options)))
 
     ipython.register_magic_function(tpu_report, "line")
     if "jax" in sys.modules:

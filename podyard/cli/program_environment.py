@@ -38,6 +38,7 @@ class ProgramOptions:
     compiler: str = "podyard"
     batch: int | None = None
     report: Path | None = None
+    trace: Path | None = None
     dry_run_steps: int = 0
     plan_steps: int = 10_000
     slices: int = 1

@@ -20,8 +20,10 @@ from typing import Any
 
 import platformdirs
 
+from podyard import engine
 from podyard.base.clock import OsClock, PlatformTime
 from podyard.base.durations import duration_for_people
+from podyard.base.errors import PodyardError
 from podyard.cli import output, redirect
 from podyard.cli.client import LOCATION_DEFAULT
 from podyard.cli.estimate import prices_of
@@ -30,7 +32,8 @@ from podyard.cli.plan import PARTS, PlanRow, predict
 from podyard.cli.program_environment import ProgramOptions, environments_of
 from podyard.domain.fleet import region_of
 from podyard.domain.node import UsageClass
-from podyard.engine.report.summary import REASONS_SHOWN, HourlyPrice, bytes_text, cost_text, time_text
+from podyard.engine.report import trace
+from podyard.engine.report.summary import REASONS_SHOWN, HourlyPrice, Report, bytes_text, cost_text, time_text
 from podyard.hardware.accelerator_types import AcceleratorType
 from podyard.pricing.current_card import default_rate_card
 from podyard.programs import estimator
@@ -38,7 +41,8 @@ from podyard.programs.launch import LaunchEnd
 from podyard.programs.summary import ModuleTotal, ProgramSummary, read_summary
 from podyard.settings import from_environment
 
-ESTIMATE_SECONDS = 60.0  # how long the end waits for what is not priced yet
+# How long the end waits for what is not priced yet, by compiler: libtpu takes minutes for a large module.
+ESTIMATE_SECONDS = {"podyard": 60.0, "xla-tpu": 600.0}
 MODULES_SHOWN = 5
 _RED, _PLAIN = "\033[31m", "\033[0m"
 
@@ -89,8 +93,10 @@ def run_once(command: Sequence[str], options: ProgramOptions) -> ProgramOutcome:
             watch = _Watch(run, kind)
             end = redirect.start(command, environments, watch.look)
             (run / estimator.DONE).touch()
-            summary = wait_for_estimates(run, kind)
+            summary = wait_for_estimates(run, options)
         watch.tell(summary)
+        if options.trace is not None and summary.step is not None:
+            _write_trace(options.trace, run, summary.step, options)
     if end.failed_worker is not None and len(environments) > 1:
         how = f"signal {-end.code}" if end.code < 0 else f"exit code {end.code}"
         output.say(f"podyard run: worker {end.failed_worker} ended with {how}; the others were ended")
@@ -144,6 +150,18 @@ def _document(outcome: ProgramOutcome) -> dict[str, Any]:
         "zone": outcome.options.zone,
         "dryRunSteps": outcome.options.dry_run_steps,
     }
+
+
+def _write_trace(path: Path, run: Path, step: ModuleTotal, options: ProgramOptions) -> None:
+    """Of the main step, as the model has it on the slice."""
+    text = estimator.module_path(run, step.digest).read_text(encoding="utf-8")
+    try:
+        found = engine.analyze_stablehlo(text, accelerator_type=options.kind.name)
+    except PodyardError as error:
+        output.say(f"podyard: no trace of {step.name}: {error.message}")
+        return
+    events = trace.trace_events(Report(step.name, found))
+    path.write_text(json.dumps(events, separators=(",", ":"), allow_nan=False), encoding="utf-8")
 
 
 def _write_report(path: Path, document: object) -> None:
@@ -281,11 +299,11 @@ def start_estimator(run: Path, options: ProgramOptions) -> Iterator[None]:
         process.wait()
 
 
-def wait_for_estimates(run: Path, kind: AcceleratorType) -> ProgramSummary:
+def wait_for_estimates(run: Path, options: ProgramOptions) -> ProgramSummary:
     clock = OsClock()
-    until = clock.monotonic_seconds() + ESTIMATE_SECONDS
+    until = clock.monotonic_seconds() + ESTIMATE_SECONDS[options.compiler]
     while True:
-        summary = read_summary(run, kind)
+        summary = read_summary(run, options.kind)
         waiting = [module for module in summary.modules if module.estimate is None]
         if not waiting or clock.monotonic_seconds() > until:
             return summary

@@ -126,6 +126,11 @@ def engine_digest() -> str:
     return hashlib.sha256(repr([(str(file), file.stat().st_mtime_ns) for file in files]).encode()).hexdigest()[:16]
 
 
+def module_path(run: Path, digest: str) -> Path:
+    """The text of a module."""
+    return run / "modules" / f"{digest}.mlir"
+
+
 def _age(path: Path) -> int:
     return path.stat().st_mtime_ns
 

@@ -15,7 +15,7 @@ from podyard.programs.records import ModuleRuns, Recorder
 if TYPE_CHECKING:
     from podyard.programs.jax_dry_run import DryRun
 
-VERDICT_SECONDS = 120.0  # how long a compilation waits for the verdict under --strict
+VERDICT_SECONDS = 600.0  # how long a compilation waits for the verdict under --strict: the TPU compiler takes minutes
 
 
 def apply(_jax: Any) -> None:

@@ -1,0 +1,87 @@
+"""What the hook costs a JAX program: the same calls on plain CPU devices and under `podyard run --tpu v3-8`, by turns.
+
+python -m benchmarks.programs [--rounds 5]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+
+PODYARD = [sys.executable, "-c", "from podyard.main import cli; cli()"]
+PLAIN = {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "8", "NPROC": "16"}
+PROGRAM = """
+import json, time, jax, jax.numpy as jnp, numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+mesh = Mesh(np.array(jax.devices()), ("data",))
+split, whole = NamedSharding(mesh, P("data")), NamedSharding(mesh, P())
+def seconds(function, *arguments, calls):
+    jax.block_until_ready(function(*arguments))
+    found = []
+    for _ in range(5):
+        started = time.perf_counter()
+        for _ in range(calls):
+            results = function(*arguments)
+        jax.block_until_ready(results)
+        found.append((time.perf_counter() - started) / calls)
+    return sorted(found)[2]
+one = jnp.ones(8)
+many = [jnp.ones(4) for _ in range(100)]
+weights = jax.device_put(jnp.ones((512, 512)), whole)
+def step(size):
+    x = jax.device_put(jnp.ones((size, 512)), split)
+    function = jax.jit(jax.value_and_grad(lambda w: ((jax.nn.relu(x @ w) @ w) ** 2).mean()))
+    return seconds(function, weights, calls=10)
+print(json.dumps({
+    "a call on one device": seconds(jax.jit(lambda x: x + 1), one, calls=2000),
+    "a call with 100 arrays": seconds(jax.jit(lambda t: [x + 1 for x in t]), many, calls=200),
+    "a step of 512 rows on 8 devices": step(512),
+    "a step of 4096 rows on 8 devices": step(4096),
+}))
+"""
+
+
+def measure(command: list[str], changes: dict[str, str]) -> dict[str, float]:
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("PODYARD_", "JAX_"))}
+    done = subprocess.run(command, env=environ | changes, capture_output=True, text=True, check=True)
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+def start_seconds(changes: dict[str, str]) -> float:
+    """Of a Python that imports nothing."""
+    started = time.perf_counter()
+    subprocess.run([sys.executable, "-c", "pass"], env=os.environ | changes, check=True)
+    return time.perf_counter() - started
+
+
+def main() -> None:
+    from podyard.programs import SITE_HOOK
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    rounds = parser.parse_args().rounds
+    under = [*PODYARD, "run", "--tpu", "v3-8", "--numerics", "f32", "--", sys.executable, "-c", PROGRAM]
+    plain, hooked = [], []
+    for _ in range(rounds):
+        plain.append(measure([sys.executable, "-c", PROGRAM], PLAIN))
+        hooked.append(measure(under, {}))
+    for name in plain[0]:
+        before, after = (statistics.median(one[name] for one in found) for found in (plain, hooked))
+        ratio = f"{after / before:.2f}x, {(after - before) * 1e6:+.1f} us"
+        print(f"{name:34} {before * 1e6:10.1f} us, {after * 1e6:10.1f} us: {ratio}")
+    hook = {"PYTHONPATH": str(SITE_HOOK), "PODYARD_TPU": "v3-8"}
+    starts = [(start_seconds({}), start_seconds(hook)) for _ in range(20)]
+    before, after = (statistics.median(found) for found in zip(*starts, strict=True))
+    print(
+        f"{'a Python without JAX':34} {before * 1e3:10.1f} ms, {after * 1e3:10.1f} ms: {(after - before) * 1e3:+.1f} ms"
+    )
+
+
+if __name__ == "__main__":
+    main()
