@@ -279,7 +279,7 @@ def run_agent(
             replica_command or (sys.executable, "-m", "podyard.workers.replica"),
             {**_replica_env(url, data), "PODYARD_WINDOWS": str(windows)},
             clock,
-            HostServerChild(folder.parent / "hosts", _host_server_env(agent_id, url, token, bind_address), clock),
+            HostServerChild(folder.parent / "hosts", _host_server_env(agent_id, url, token, bind_address, data), clock),
             lease_seconds,
         )
         agent.adopt()
@@ -349,7 +349,7 @@ def _replica_env(url: str, data: Path) -> dict[str, str]:
     }
 
 
-def _host_server_env(agent_id: str, url: str, token: str, bind_address: str) -> dict[str, str]:
+def _host_server_env(agent_id: str, url: str, token: str, bind_address: str, data: Path) -> dict[str, str]:
     """The host server speaks as this agent; what it starts gets another environment, without the token."""
     kept = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG", "HOME")
     return {
@@ -358,6 +358,7 @@ def _host_server_env(agent_id: str, url: str, token: str, bind_address: str) -> 
         "PODYARD_URL": url,
         "PODYARD_TOKEN": token,
         "PODYARD_BIND_ADDRESS": bind_address,
+        "PODYARD_DATA": str(data),
     }
 
 

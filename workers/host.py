@@ -33,7 +33,9 @@ from podyard.domain.host import (
     worker_environment,
 )
 from podyard.programs import SITE_HOOK
-from podyard.workers import metadata, metadata_server, ssh, tensorflow_port
+from podyard.workers import box_network, box_plan, metadata, metadata_server, ssh, tensorflow_port
+from podyard.workers.box import Box, Boxes
+from podyard.workers.box_plan import Shown
 from podyard.workers.process_group import KILL_SECONDS_MAX, STOP_GRACE_SECONDS
 from podyard.workers.scripts import HOST_VARIABLE, HostProcesses, signal_all
 
@@ -63,6 +65,7 @@ class HostSettings:
     bind_address: str
     url: str
     base_environment: Mapping[str, str]
+    shown: Shown
 
 
 class HostApi(Protocol):
@@ -72,6 +75,7 @@ class HostApi(Protocol):
     def listener(self, host_id: str) -> tuple[str, int] | None: ...
     async def token(self, host_id: str) -> tuple[str, int]: ...
     async def processes(self, host: HostProcesses) -> list[psutil.Process]: ...
+    async def boxes(self) -> Boxes | None: ...
 
 
 class Host:
@@ -106,6 +110,7 @@ class Host:
         self._problem = ""
         self._closing: list[Any] = []
         self._processes: HostProcesses | None = None
+        self._box: Box | None = None
         self._token: tuple[str, float] | None = None
         self._token_lock = asyncio.Lock()
         self._guest_told = False
@@ -130,7 +135,11 @@ class Host:
         try:
             for name in ("home", "tmp"):
                 (self._folder / name).mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._processes = HostProcesses(self._folder, self.host_id, self.generation)
+            boxes = await self._api.boxes()
+            if boxes is not None:
+                facts, index = self._source.facts, self._source.index
+                self._box = await asyncio.to_thread(boxes.make, self.host_id, self.generation, facts, index)
+            self._processes = HostProcesses(self._folder, self.host_id, self.generation, self._box)
             await self._serve(self._processes)
             script = self._source.facts.metadata.get(STARTUP_SCRIPT)
             if script and run_script:
@@ -139,6 +148,7 @@ class Host:
             self._problem = f"the host cannot be started: {error}"
             logger.error("%s: %s", self.host_id, self._problem)
             await self._close()
+            await self._end_box()
             self._phase = HostPhase.OVER
             return
         self._phase = HostPhase.RUNNING
@@ -175,6 +185,7 @@ class Host:
         self._hurry = self._hurry or not run_script
         await self._end_processes(self._processes)
         await self._close()
+        await self._end_box()
         try:
             self._processes.forget_all()
         except OSError as error:
@@ -188,17 +199,17 @@ class Host:
 
     def environment(self) -> dict[str, str]:
         """Of everything that runs here."""
-        base = self._settings.base_environment
+        base, facts, metadata_address = self._settings.base_environment, self._source.facts, self._metadata_address
+        own = {"HOME": str(self._folder / "home"), "TMPDIR": str(self._folder / "tmp")}
+        if self._box is not None:
+            facts, metadata_address = box_plan.facts_inside(facts), box_plan.METADATA_ADDRESS
+            own = box_plan.environment(base, self._settings.shown)
         return {
             **base,
+            **own,
             "PYTHONPATH": os.pathsep.join(filter(None, (str(SITE_HOOK), base.get("PYTHONPATH")))),
-            "HOME": str(self._folder / "home"),
-            "TMPDIR": str(self._folder / "tmp"),
             **worker_environment(
-                self._source.facts,
-                self._source.index,
-                metadata_address=self._metadata_address,
-                url=self._settings.url,
+                facts, self._source.index, metadata_address=metadata_address, url=self._settings.url
             ),
             HOST_VARIABLE: self.host_id,
         }
@@ -246,10 +257,31 @@ class Host:
         self._closing.append(await metadata_server.listen(handler, sockets["metadata"]))
         self._closing.append(await asyncio.start_server(tensorflow_port.serve_connection, sock=sockets["tensorflow"]))
         self._ssh = ssh.SshHost(
-            self._source, self._folder / "home", processes, self.environment, self._api.refresh, self._clock
+            self._source, self._folder / "home", processes, self.environment, self._api.refresh, self._clock, self._box
         )
         if "ssh" in sockets:
             self._closing.append(await ssh.listen(self._ssh, sockets["ssh"], self._host_key))
+        if self._box is not None:
+            await self._serve_inside(self._box, handler, self._ssh)
+
+    async def _serve_inside(self, box: Box, handler: metadata.MetadataHandler, server: ssh.SshHost) -> None:
+        """The same services at the addresses that programs in the box know, and the way to the API."""
+        own, url = self._source.facts.internal_ips[self._source.index], self._settings.url
+
+        def listen(address: str, port: int) -> socket.socket:
+            return box.listen(address, port, LISTEN_BACKLOG)
+
+        inside = listen(box_plan.METADATA_ADDRESS, _USUAL_PORTS["metadata"])
+        self._closing.append(await metadata_server.listen(handler, inside))
+        self._closing.append(
+            await asyncio.start_server(tensorflow_port.serve_connection, sock=listen(own, TENSORFLOW_PORT))
+        )
+        self._closing.append(await ssh.listen(server, listen("0.0.0.0", SSH_PORT), self._host_key))
+        self._closing.append(await box_network.relay(listen(*box_plan.api_inside(url)), url))
+
+    async def _end_box(self) -> None:
+        if self._box is not None and not await asyncio.to_thread(self._box.end, self._clock):
+            self._problem = "processes of its box do not end"
 
     async def _run_shutdown_script(self, processes: HostProcesses, script: str) -> None:
         try:
@@ -271,6 +303,8 @@ class Host:
             seconds = self._clock.monotonic_seconds() - started
             grace_seconds = QUICK_GRACE_SECONDS if self._hurry else STOP_GRACE_SECONDS
             empty_looks = 0 if left else empty_looks + 1
+            if seconds > grace_seconds and self._box is not None:
+                self._box.kill()
             if seconds > grace_seconds:
                 signal_all(left, signal.SIGKILL)
             else:

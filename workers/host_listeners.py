@@ -14,6 +14,7 @@ import socket
 from collections.abc import Awaitable, Callable, Mapping
 
 from podyard.domain.host import SSH_PORT, SSH_PORT_WITHOUT_ROOT
+from podyard.workers.box_network import join
 from podyard.workers.host import bind
 
 logger = logging.getLogger(__name__)
@@ -21,7 +22,6 @@ logger = logging.getLogger(__name__)
 GREETING = b"SSH-"
 GREETING_SECONDS_MAX = 20.0  # for a client that connects and says nothing, as long as sshd's own login time
 CONNECTIONS_MAX = 8192  # at once: sixteen for each host of a v4-4096, within the files that the process may open
-PIECE_BYTES = 64 << 10
 TAKEN_NAMED_MAX = 100  # as many as the API takes: the first hundred say enough
 
 # serves one connection of the host of this id, to its end
@@ -144,16 +144,4 @@ async def forward(connection: socket.socket, address: str, port: int) -> None:
         connection.close()
         return
     here_reader, here_writer = await asyncio.open_connection(sock=connection)
-    try:
-        await asyncio.gather(_copy(here_reader, there_writer), _copy(there_reader, here_writer))
-    finally:
-        for writer in (here_writer, there_writer):
-            writer.close()
-
-
-async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(ConnectionError):
-        while piece := await reader.read(PIECE_BYTES):
-            writer.write(piece)
-            await writer.drain()
-        writer.write_eof()
+    await join(here_reader, here_writer, there_reader, there_writer)

@@ -23,11 +23,13 @@ from typing import Any
 
 import psutil
 
+import podyard
 from podyard.base import log
 from podyard.base.clock import OsClock, RealClock
 from podyard.base.errors import PodyardError
 from podyard.domain.host import HAS_HOST_ADDRESSES, NodeFacts, facts_of_json, host_address
-from podyard.workers import host_listeners, scripts
+from podyard.workers import box_plan, host_listeners, scripts
+from podyard.workers.box import Boxes, BoxSettings
 from podyard.workers.host import Host, HostSettings
 from podyard.workers.http_client import JsonClient
 from podyard.workers.scripts import HostProcesses
@@ -70,6 +72,8 @@ class HostServer:
         self._table: list[scripts.Seen] = []
         self._listeners = host_listeners.HostListeners(self._connect)
         self._told_taken: dict[str, str] | None = None
+        self._making_boxes = asyncio.Lock()
+        self._boxes: Boxes | None = None
 
     def poke(self) -> None:
         self._poked.set()
@@ -165,6 +169,14 @@ class HostServer:
                 self._table = await asyncio.to_thread(scripts.process_table)
                 self._looked_at = began
         return host.find(self._table)
+
+    async def boxes(self) -> Boxes | None:
+        """What makes boxes here; None: hosts share the machine."""
+        async with self._making_boxes:
+            if self._boxes is None:
+                settings = BoxSettings(self._settings.folder.parent, self._settings.shown, self._settings.url)
+                self._boxes = Boxes(settings, self._clock)
+        return self._boxes
 
     def _follow(self, answer: Mapping[str, Any]) -> None:
         for key, item in answer["nodes"].items():
@@ -289,10 +301,21 @@ def main(argv: Sequence[str]) -> int:
         bind_address=env["PODYARD_BIND_ADDRESS"],
         url=env["PODYARD_URL"],
         base_environment=base_environment(env),
+        shown=box_plan.Shown(sys.prefix, _shown_paths(env), (env["PODYARD_DATA"],)),
     )
     clock = OsClock()
     server = HostServer(env["PODYARD_AGENT"], JsonClient(env["PODYARD_URL"], env["PODYARD_TOKEN"]), settings, clock)
     return asyncio.run(_run(server))
+
+
+def _shown_paths(env: Mapping[str, str]) -> tuple[str, ...]:
+    """What a box needs to see of this process's own files: its Python, and Podyard."""
+    package = Path(podyard.__file__).parent
+    found = [Path(sys.base_prefix), package]
+    if podyard.is_checkout(package.parent):
+        found += [package.parent / name for name in (*podyard.ROOT_FOLDERS, "pyproject.toml")]
+    found += [Path(entry) for entry in env.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    return tuple(str(path) for path in found if path.is_absolute() and path.exists())
 
 
 def base_environment(env: Mapping[str, str]) -> dict[str, str]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from podyard.base.clock import RealClock
-from podyard.workers import process_group, scripts
+from podyard.workers import box, process_group, scripts
 from podyard.workers.process_group import Group
 
 logger = logging.getLogger(__name__)
@@ -125,7 +125,8 @@ class HostServerChild:
             self._group = None
         process_group.remove_record(self._folder, self._name)
         folders = [path for path in self._folder.iterdir() if path.is_dir()]
-        if folders and not scripts.end_all([path.name for path in folders], folders, self._clock):
+        ended = [box.end(path, self._clock) for path in folders]
+        if folders and not (scripts.end_all([path.name for path in folders], folders, self._clock) and all(ended)):
             logger.error("processes of hosts do not end")
 
     def _start(self, now: float) -> None:
@@ -141,6 +142,7 @@ class HostServerChild:
     def _clear(self, host_id: str) -> None:
         folder = self._folder / host_id
         if folder.parent == self._folder and folder.is_dir():
+            box.end(folder, self._clock)
             scripts.end_all([host_id], [folder], self._clock)
             shutil.rmtree(folder, ignore_errors=True)
 

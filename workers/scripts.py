@@ -21,12 +21,13 @@ from podyard.workers.process_group import Group, ProcessRecord
 if TYPE_CHECKING:
     import psutil
 
+    from podyard.workers.box import Box
+
 HOST_VARIABLE = "PODYARD_HOST"
 POKE_SIGNAL = signal.SIGURG  # "look now" to the host server; nothing to a process that does not listen for it yet
 SHELL = shutil.which("bash") or "/bin/sh"
-# Runs the script ($1) and leaves its exit code in a file ($2), so that it is known even when nobody watched the end.
-_WRAPPER = 'cd "$HOME" || exit 1; "$1"; code=$?; echo "$code" > "$2.new" && mv "$2.new" "$2"; exit "$code"'
-
+# Runs a command and leaves its exit code in a file ($1), so that it is known even when nobody watched the end.
+_WRAPPER = 'file=$1; shift; "$@"; code=$?; echo "$code" > "$file.new" && mv "$file.new" "$file"; exit "$code"'
 
 USERS_UMASK = 0o022  # of what users run on a host, as on Google's machines: all of it lies in a folder that is closed
 LOGS_KEPT_MAX = 10  # of the scripts of one host: the last few boots are what anybody looks at
@@ -56,11 +57,12 @@ class ScriptState:
 class HostProcesses:
     """The processes of one host. `folder` is the host's; scripts, records, logs and results lie in `processes`."""
 
-    def __init__(self, folder: Path, host_id: str, generation: int) -> None:
+    def __init__(self, folder: Path, host_id: str, generation: int, box: Box | None) -> None:
         self._folder = folder / "processes"
         self._folder.mkdir(exist_ok=True)
         self._host_id = host_id
         self._generation = generation
+        self._box = box
         self._running: dict[str, Group] = {}
         self._states: dict[str, ScriptState] = {}
 
@@ -74,10 +76,14 @@ class HostProcesses:
         record = next((r for r in process_group.records(self._folder) if r.replica == name), None)
         group = None if record is None else process_group.adopt(record)
         if group is None:
-            script = self._folder / name
-            script.write_text(text, encoding="utf-8")
-            script.chmod(0o700)
-            argv = (SHELL, "-c", _WRAPPER, name, str(script), str(self._folder / f"{name}.exit"))
+            if self._box is not None:
+                command = self._box.enter((self._box.place(kind, text),), as_root=True)
+            else:
+                script = self._folder / name
+                script.write_text(text, encoding="utf-8")
+                script.chmod(0o700)
+                command = [SHELL, "-c", 'cd "$HOME" || exit 1; exec "$0"', str(script)]
+            argv = (SHELL, "-c", _WRAPPER, name, str(self._folder / f"{name}.exit"), *command)
             group = process_group.start(self._folder, name, self._generation, argv, env, USERS_UMASK)
         self._running[kind] = group
         self._states[kind] = ScriptState("RUNNING")

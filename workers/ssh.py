@@ -1,7 +1,8 @@
 """The ssh server of a host: commands, shells, sftp and scp, in the host's folder and with its environment.
 
-Who may log in is what the metadata `ssh-keys` of the node and of its project says, and nothing else. Everybody is the
-user that Podyard runs as: the name before the key only has to match. What runs belongs to the host and ends with it.
+Who may log in is what the metadata `ssh-keys` of the node and of its project says, and nothing else. Everybody is one
+user, that of the box, or without boxes the one that Podyard runs as: the name before the key only has to match. What
+runs belongs to the host and ends with it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import contextlib
 import os
 import signal
 import socket
+import sys
 import termios
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
@@ -22,9 +24,11 @@ from typing_extensions import override
 from podyard.base.clock import RealClock
 from podyard.domain.host import keys_of
 from podyard.domain.host_key import private_openssh
+from podyard.workers import box_files, box_network
 from podyard.workers.scripts import SHELL, USERS_UMASK, HostProcesses
 
 if TYPE_CHECKING:
+    from podyard.workers.box import Box
     from podyard.workers.metadata import MetadataSource
 
 SESSIONS_PER_HOST_MAX = 64  # commands and shells at once: far beyond people, below what a machine bears
@@ -56,8 +60,10 @@ class SshHost:
         environment: Callable[[], Mapping[str, str]],
         refresh: Callable[[], Awaitable[None]],
         clock: RealClock,
+        box: Box | None,
     ) -> None:
         self.source = source
+        self.box = box
         self.home = home
         self.processes = processes
         self.environment = environment
@@ -88,12 +94,17 @@ async def serve(host: SshHost, connection: socket.socket, key: asyncssh.SSHKey) 
 
 
 def _options(host: SshHost, key: asyncssh.SSHKey) -> dict[str, Any]:
+    sessions: dict[str, Any] = {}
+    if host.box is None:
+        sessions = {
+            "process_factory": lambda process: _run(host, process),
+            "sftp_factory": lambda channel: _Files(channel, host.home),
+            "allow_scp": True,
+        }
     return {
+        **sessions,
         "server_factory": lambda: _SshServer(host),
         "server_host_keys": [key],
-        "process_factory": lambda process: _run(host, process),
-        "sftp_factory": lambda channel: _Files(channel, host.home),
-        "allow_scp": True,
         "encoding": None,
         "line_editor": False,
         "login_timeout": LOGIN_SECONDS_MAX,
@@ -120,9 +131,38 @@ class _SshServer(asyncssh.SSHServer):
         return await self._host.is_authorized(username, key)
 
     @override
-    def connection_requested(self, dest_host: str, dest_port: int, orig_host: str, orig_port: int) -> bool:
-        # Port forwarding (ssh -L): who has a shell here reaches the same places anyway.
-        return True
+    def session_requested(self) -> _BoxSession | bool:
+        return _BoxSession(self._host) if self._host.box is not None else False
+
+    @override
+    def connection_requested(self, dest_host: str, dest_port: int, orig_host: str, orig_port: int) -> Any:
+        """Port forwarding (ssh -L): who has a shell here reaches the same places anyway."""
+        box = self._host.box
+        if box is None:
+            return True
+
+        async def forward(reader: asyncssh.SSHReader[bytes], writer: asyncssh.SSHWriter[bytes]) -> None:
+            await box_network.dial(box, self._host.source.facts, dest_host, dest_port, reader, writer)
+
+        return forward
+
+
+class _BoxSession(asyncssh.SSHServerProcess[bytes]):
+    """A session of a box: sftp and scp are programs there, like all others."""
+
+    def __init__(self, host: SshHost) -> None:
+        super().__init__(lambda process: _run(host, process), None, box_files.SFTP_VERSION, allow_scp=False)
+
+    @override
+    def subsystem_requested(self, subsystem: str) -> bool:
+        return subsystem == "sftp"
+
+    @override
+    def session_started(self) -> None:
+        reader, writer = asyncssh.SSHReader(self, self._chan), asyncssh.SSHWriter(self, self._chan)
+        errors = asyncssh.SSHWriter(self, self._chan, asyncssh.EXTENDED_DATA_STDERR)
+        work = self._start_process(reader, writer, errors)
+        self._conn.create_task(work, reader.logger)
 
 
 class _Files(asyncssh.SFTPServer):
@@ -167,8 +207,11 @@ async def _run(host: SshHost, process: asyncssh.SSHServerProcess[bytes]) -> None
 
 async def _run_with_pipes(host: SshHost, process: asyncssh.SSHServerProcess[bytes]) -> None:
     pipe = asyncio.subprocess.PIPE
+    argv, cwd = _command(process), host.home
+    if host.box is not None:
+        argv, cwd = host.box.enter(argv), Path("/")
     child = await asyncio.create_subprocess_exec(
-        *_command(process), cwd=host.home, env=dict(host.environment()), start_new_session=True, umask=USERS_UMASK,
+        *argv, cwd=cwd, env=dict(host.environment()), start_new_session=True, umask=USERS_UMASK,
         stdin=pipe, stdout=pipe, stderr=pipe,
     )  # fmt: skip
     with _record(host, child.pid):
@@ -182,15 +225,20 @@ async def _run_with_pipes(host: SshHost, process: asyncssh.SSHServerProcess[byte
 
 
 async def _run_on_terminal(host: SshHost, process: asyncssh.SSHServerProcess[bytes]) -> None:
-    ours, theirs = os.openpty()
+    command = _command(process)
+    if host.box is None:
+        ours, theirs = os.openpty()
+        argv, cwd = ["/bin/sh", "-c", _ON_TERMINAL, os.ttyname(theirs), *command], host.home
+    else:
+        ours, theirs, name = host.box.open_terminal()
+        argv, cwd = host.box.enter(command, terminal=name), Path("/")
     try:
         columns, lines, *_ = process.term_size
         if columns and lines:
             termios.tcsetwinsize(ours, (lines, columns))
         env = {**host.environment(), "TERM": process.term_type or "dumb"}
         child = await asyncio.create_subprocess_exec(
-            "/bin/sh", "-c", _ON_TERMINAL, os.ttyname(theirs), *_command(process),
-            cwd=host.home, env=env, start_new_session=True, umask=USERS_UMASK,
+            *argv, cwd=cwd, env=env, start_new_session=True, umask=USERS_UMASK,
             stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
         )  # fmt: skip
         with _record(host, child.pid):
@@ -217,6 +265,9 @@ async def _run_on_terminal(host: SshHost, process: asyncssh.SSHServerProcess[byt
 
 
 def _command(process: asyncssh.SSHServerProcess[bytes]) -> list[str]:
+    if isinstance(process, _BoxSession) and (process.subsystem or (process.command or "").startswith("scp ")):
+        asked = [process.command] if process.command else []
+        return [sys.executable, "-I", box_files.__file__, *asked]
     return [SHELL, "-c", process.command] if process.command is not None else [SHELL]
 
 

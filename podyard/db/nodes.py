@@ -254,11 +254,16 @@ def add_hosts(uow: UnitOfWork, node_key: str, first_address: int, host_count: in
             "host_id": f"{node_key}-w-{index}",
             "node_key": node_key,
             "host_index": index,
-            "internal_ip": _dotted_text(_INTERNAL_BASE + first_address + index),
+            "internal_ip": internal_ip(first_address + index),
             "external_ip": external_address(base, first_address + index),
             "port_map": {},
         }
         uow.insert(hosts, host)
+
+
+def internal_ip(number: int) -> str:
+    """Of host `number` of the yard."""
+    return _dotted_text(_INTERNAL_BASE + number)
 
 
 def next_address(uow: UnitOfWork) -> int:

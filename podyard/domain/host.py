@@ -54,11 +54,12 @@ DEFAULT_SCOPES = (
 @dataclasses.dataclass(frozen=True, slots=True)
 class Multislice:
     """The place of a node among the slices of one request. `coordinator_ip`: where the first host of the first slice is
-    reached on this machine."""
+    reached on this machine, and `coordinator_internal_ip` from boxes."""
 
     slice_id: int
     slice_count: int
     coordinator_ip: str
+    coordinator_internal_ip: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -141,6 +142,11 @@ def nowhere(number: int) -> str:
 
 def _loopback(number: int) -> str:
     return str(ipaddress.IPv4Address(_FIRST_ADDRESS + number % ADDRESSES))
+
+
+def address_number(address: str) -> int:
+    """The number of a loopback address that `host_address` gave."""
+    return int(ipaddress.IPv4Address(address)) - _FIRST_ADDRESS
 
 
 def default_service_account(project_number: int) -> str:

@@ -272,7 +272,7 @@ def _multislice(uow: UnitOfWork, node: NodeRecord) -> Multislice | None:
         return None
     number = node_rows.first_address_of(uow, node.queued_resource_key)
     address = host_address(yard.read(uow).address_base, number) if number else ""
-    return Multislice(node.slice_index, node.slice_count, address)
+    return Multislice(node.slice_index, node.slice_count, address, node_rows.internal_ip(number) if number else "")
 
 
 def _take(uow: UnitOfWork, host: HostRecord, report: HostReport) -> None:

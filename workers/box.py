@@ -1,0 +1,397 @@
+"""Boxes: hosts with file systems, processes, addresses and limits of their own. Linux, as root.
+
+A box is held by its first process (`box_init.py`), which outlives the host server: the next one finds it by its record.
+That process killed, Linux ends all others of the box and drops its namespaces, mounts and addresses. What is left, by
+name, are a cgroup and the network that the slice shares; `sweep` removes them when nothing lives in them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import dataclasses
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import shutil
+import socket
+import stat
+import subprocess
+import sys
+import termios
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from podyard.base.clock import RealClock
+from podyard.domain.host import NodeFacts
+from podyard.workers import box_init, box_plan, process_group
+from podyard.workers.box_plan import USER_ID, Shown
+from podyard.workers.process_group import Group, ProcessRecord
+
+logger = logging.getLogger(__name__)
+
+MAKE_SECONDS_MAX = 30.0  # a box takes a tenth of a second; a machine under a heavy load some seconds
+COPIED_BYTES_MAX = 4 << 20  # of one file of /etc: databases of hardware and the like are not needed
+_TOOLS = ("ip", "nsenter", "setsid", "setpriv", "unshare")
+_KERNEL_MIN = (5, 19)  # overlays over mounts whose owners are translated
+_NEWNET = box_init.NEWNET
+_LOCK = Path("/run/podyard.lock")  # one change of the machine's networks at a time
+_NETWORKS = Path("/run/netns")
+_RECORD = "box"
+_UNLOCK_PTY, _OPEN_PEER = 0x40045431, 0x5441  # TIOCSPTLCK, TIOCGPTPEER
+_IN_CGROUPS = 'for group in $0; do echo 0 > "$group/cgroup.procs" || exit 255; done; exec "$@"'
+_AT_HOME = 'cd "$HOME" || cd /; exec "$@"'
+_ON_TERMINAL = 'cd "$HOME" || cd /; exec 0<>"$0" 1>&0 2>&0; exec "$@"'
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BoxSettings:
+    """What the boxes of a host server share. `folder` is the agent's; `url` that of the API."""
+
+    folder: Path
+    shown: Shown
+    url: str
+
+    @property
+    def name(self) -> str:
+        return f"podyard-{hashlib.sha256(str(self.folder.resolve()).encode()).hexdigest()[:12]}"
+
+
+class Box:
+    """One box whose first process runs."""
+
+    def __init__(self, group: Group, cgroups: Sequence[Path], network: str, host_id: str) -> None:
+        self.pid = group.pid
+        self._group = group
+        self._cgroups = tuple(cgroups)
+        self._network = network
+        self._host_id = host_id
+
+    def enter(self, command: Sequence[str], *, as_root: bool = False, terminal: str | None = None) -> list[str]:
+        """What runs `command` inside, as a session of its own that begins at home. `terminal`: of `open_terminal`."""
+        number = "0" if as_root else str(USER_ID)
+        inside = ("/bin/sh", "-c", _AT_HOME, "sh") if terminal is None else ("/bin/sh", "-c", _ON_TERMINAL, terminal)
+        return [
+            "/bin/sh", "-c", _IN_CGROUPS, " ".join(map(str, self._cgroups)),
+            _tool("nsenter"), "-t", str(self.pid), "-U", "-m", "-u", "-i", "-n", "-p", "-C", "-S", number, "-G", number,
+            "--", "setsid", *inside, *command,
+        ]  # fmt: skip
+
+    def open_terminal(self) -> tuple[int, int, str]:
+        """A new terminal of the box: (our end, theirs, its name inside)."""
+        where = f"/proc/{self.pid}/root/dev/pts"
+        ours = os.open(f"{where}/ptmx", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+        try:
+            fcntl.ioctl(ours, _UNLOCK_PTY, b"\0\0\0\0")
+            theirs = fcntl.ioctl(ours, _OPEN_PEER, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+            first = int(Path(f"/proc/{self.pid}/uid_map").read_text().split()[1])
+            os.fchown(theirs, first + USER_ID, first + USER_ID)
+            number = int.from_bytes(fcntl.ioctl(ours, termios.TIOCGPTN, b"\0\0\0\0"), sys.byteorder)
+        except OSError:
+            os.close(ours)
+            raise
+        return ours, theirs, f"/dev/pts/{number}"
+
+    def place(self, name: str, text: str) -> str:
+        """Writes a program, as the box's root: its folders may have become anything. Returns where it is inside."""
+        path = f"/run/podyard/{name}"
+        done = subprocess.run(
+            self.enter(("/bin/sh", "-c", 'cat > "$0" && chmod 755 "$0"', path), as_root=True),
+            input=text.encode(), capture_output=True, cwd="/", env={"HOME": "/root", "PATH": box_plan.PATH}, check=False,
+        )  # fmt: skip
+        if done.returncode != 0:
+            raise OSError(done.stderr.decode(errors="replace").strip())
+        return path
+
+    def socket(self) -> socket.socket:
+        """A TCP socket of the box: it reaches what programs there reach, and nothing else."""
+        with _in_network(self.pid):
+            return socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+
+    def listen(self, address: str, port: int, backlog: int) -> socket.socket:
+        found = self.socket()
+        try:
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            found.bind((address, port))
+            found.listen(backlog)
+            found.setblocking(False)
+            return found
+        except OSError:
+            found.close()
+            raise
+
+    def is_alive(self) -> bool:
+        return not self._group.exit_code()[0]
+
+    def kill(self) -> None:
+        """Linux ends every process of a box whose first one ends."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, 9)
+
+    def end(self, clock: RealClock) -> bool:
+        """Kills what runs in it and removes what is left of it; False if processes do not end."""
+        self.kill()
+        deadline = clock.monotonic_seconds() + process_group.KILL_SECONDS_MAX
+        while self.is_alive():
+            if clock.monotonic_seconds() > deadline:
+                return False
+            clock.sleep(0.01)
+        _unplug(self._network, self._host_id)
+        for path in self._cgroups:
+            _remove_cgroup(path, clock)
+        return True
+
+
+class Boxes:
+    """The boxes of one host server."""
+
+    def __init__(self, settings: BoxSettings, clock: RealClock) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._cgroups = cgroup_folders()
+
+    def make(self, host_id: str, generation: int, facts: NodeFacts, index: int) -> Box:
+        """The box of a host in this life: the one that still runs, or a new one. Raises OSError that says why not."""
+        folder = self._settings.folder / "hosts" / host_id
+        (folder / "box").mkdir(exist_ok=True, mode=0o700)
+        network = box_plan.switch_name(facts)
+        cgroups = [path / self._settings.name / host_id for path in self._cgroups.values()]
+        record = find_record(folder)
+        group = None if record is None else process_group.adopt(record)
+        if group is not None and record is not None:
+            found = Box(group, cgroups, network, host_id)
+            if record.fence == generation:
+                return found
+            found.end(self._clock)
+        self._limit(host_id)
+        (folder / "tmp").chmod(0o1777)
+        plan = box_plan.plan(
+            facts, index, folder, self._etc(), self._settings.shown, box_plan.system_folders(), map(str, cgroups),
+            self._settings.url,
+        )  # fmt: skip
+        process = subprocess.run(
+            (sys.executable, "-I", "-S", box_init.__file__),
+            input=json.dumps(dataclasses.asdict(plan)), capture_output=True, text=True, timeout=MAKE_SECONDS_MAX,
+            env={"PATH": os.environ.get("PATH", os.defpath)}, check=False,
+        )  # fmt: skip
+        if process.returncode != 0:
+            raise OSError(process.stderr.strip().rpartition("\n")[2] or "its first process ended")
+        import psutil
+
+        pid = int(process.stdout)
+        started = psutil.Process(pid).create_time()
+        process_group.write_record(folder / "box", ProcessRecord(_RECORD, generation, pid, started))
+        box = Box(Group(pid, started, None), cgroups, network, host_id)
+        try:
+            self._plug(box, host_id, facts, index)
+        except OSError:
+            box.end(self._clock)
+            raise
+        return box
+
+    def _plug(self, box: Box, host_id: str, facts: NodeFacts, index: int) -> None:
+        name = box_plan.switch_name(facts)
+        with _locked():
+            if not (_NETWORKS / name).exists():
+                _run((_tool("ip"), "netns", "add", name))
+                _run((_tool("ip"), "-n", name, "-batch", "-"), box_plan.switch_commands())
+            else:
+                # Left by a box that was killed a moment ago: Linux takes its time.
+                with contextlib.suppress(OSError):
+                    _run((_tool("ip"), "-n", name, "link", "del", box_plan.port_name(host_id)))
+            _run((_tool("ip"), "-n", name, "-batch", "-"), box_plan.plug_commands(host_id, box.pid))
+        inside = box_plan.inside_commands(facts, index, self._settings.url)
+        _run((_tool("nsenter"), "-t", str(box.pid), "-n", _tool("ip"), "-batch", "-"), inside)
+
+    def _limit(self, host_id: str) -> None:
+        """The cgroups of all boxes and of this one."""
+        memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        for controller, folder in self._cgroups.items():
+            version = 2 if controller == "all" else 1
+            together, each = box_plan.limits(memory_bytes, version=version)
+            yard = folder / self._settings.name
+            chosen = tuple(together) if version == 2 else (controller,)
+            for path, values in ((yard, together), (yard / host_id, each)):
+                if path == yard and version == 2:
+                    yard.mkdir(exist_ok=True)
+                    (folder / "cgroup.subtree_control").write_text("+cpu +memory +pids")
+                    (yard / "cgroup.subtree_control").write_text("+cpu +memory +pids")
+                path.mkdir(exist_ok=True)
+                for name in chosen:
+                    for file, value in values[name].items():
+                        (path / file).write_text(str(value))
+
+    def _etc(self) -> Path:
+        """The read-only base of /etc: what everybody on the machine may read, with the users of a box. It is made once
+        for each state of the machine's /etc."""
+        listing = sorted(_readable(Path("/etc")))
+        seen = hashlib.sha256(repr([(str(p), f.st_mtime_ns, f.st_size) for p, f in listing]).encode()).hexdigest()[:12]
+        base = self._settings.folder / "base"
+        target = base / f"etc-{seen}"
+        if target.is_dir():
+            return target
+        base.mkdir(exist_ok=True, mode=0o700)
+        made = base / f".etc-{seen}-{os.getpid()}"
+        shutil.rmtree(made, ignore_errors=True)
+        made.mkdir(mode=0o755)
+        for path, found in listing:
+            copy = made / path.relative_to("/etc")
+            if stat.S_ISDIR(found.st_mode):
+                copy.mkdir(exist_ok=True)
+            elif stat.S_ISLNK(found.st_mode):
+                copy.symlink_to(path.readlink())
+            else:
+                with contextlib.suppress(OSError):
+                    shutil.copyfile(path, copy)
+            if not copy.is_symlink():
+                copy.chmod(stat.S_IMODE(found.st_mode) & 0o755)
+        texts = [Path("/etc", name).read_text(errors="replace") for name in ("passwd", "group")]
+        for name, (mode, text) in box_plan.etc_files(*texts).items():
+            (made / name).unlink(missing_ok=True)
+            (made / name).write_text(text)
+            (made / name).chmod(mode)
+        with contextlib.suppress(OSError):
+            made.rename(target)  # another one may have been faster
+        shutil.rmtree(made, ignore_errors=True)
+        return target
+
+
+def find_record(folder: Path) -> ProcessRecord | None:
+    """The record of the box of a host's folder."""
+    return next(iter(process_group.records(folder / "box")), None)
+
+
+def cgroup_folders() -> dict[str, Path]:
+    """Where limits are set: controller -> folder (version 1), or `all` -> folder (version 2)."""
+    found: dict[str, Path] = {}
+    unified: Path | None = None
+    for line in Path("/proc/mounts").read_text().splitlines():
+        _, where, kind, options, *_ = line.split()
+        if kind == "cgroup2":
+            unified = Path(where)
+        elif kind == "cgroup":
+            found |= {name: Path(where) for name in ("cpu", "memory", "pids") if name in options.split(",")}
+    if not found and unified is not None:
+        return {"all": unified}
+    return found
+
+
+def _readable(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """Everything below a folder that every user of the machine may read."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            found = entry.stat(follow_symlinks=False)
+            if stat.S_ISLNK(found.st_mode):
+                yield Path(entry.path), found
+            elif stat.S_ISDIR(found.st_mode) and found.st_mode & 0o005 == 0o005:
+                yield Path(entry.path), found
+                yield from _readable(Path(entry.path))
+            elif stat.S_ISREG(found.st_mode) and found.st_mode & 0o004 and found.st_size <= COPIED_BYTES_MAX:
+                yield Path(entry.path), found
+
+
+def _run(command: Sequence[str], text: str = "") -> None:
+    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=MAKE_SECONDS_MAX, check=False)
+    if done.returncode != 0:
+        raise OSError(f"{Path(command[0]).name}: {done.stderr.strip()}")
+
+
+def _tool(name: str) -> str:
+    found = shutil.which(name, path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin")
+    if found is None:
+        raise OSError(f"{name} is missing")
+    return found
+
+
+@contextlib.contextmanager
+def _locked() -> Iterator[None]:
+    descriptor = os.open(_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _in_network(pid: int) -> Iterator[None]:
+    """This thread in the network of a process; nothing in between may wait."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    own = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        other = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            if libc.setns(other, _NEWNET) != 0:
+                raise OSError(ctypes.get_errno(), "the box's network cannot be entered")
+        finally:
+            os.close(other)
+        try:
+            yield
+        finally:
+            if libc.setns(own, _NEWNET) != 0:
+                os._exit(70)  # in a box's network this process would be of no use, and a danger
+    finally:
+        os.close(own)
+
+
+def _unplug(network: str, host_id: str) -> None:
+    """Takes a box off its switch; the last one takes the switch along."""
+    with _locked():
+        if (_NETWORKS / network).exists():
+            with contextlib.suppress(OSError):
+                _run((_tool("ip"), "-n", network, "link", "del", box_plan.port_name(host_id)))
+            _drop_if_empty(network)
+
+
+def _drop_if_empty(network: str) -> None:
+    listed = subprocess.run(
+        (_tool("ip"), "-n", network, "-o", "link", "show", "type", "veth"), capture_output=True, text=True, check=False
+    )
+    if listed.returncode != 0 or not listed.stdout.strip():
+        with contextlib.suppress(OSError):
+            _run((_tool("ip"), "netns", "del", network))
+
+
+def _remove_cgroup(path: Path, clock: RealClock) -> None:
+    """A cgroup can be removed a moment after its last process."""
+    for _ in range(100):
+        try:
+            path.rmdir()
+        except FileNotFoundError:
+            return
+        except OSError:
+            clock.sleep(0.01)
+            continue
+        return
+    logger.error("%s cannot be removed", path)
+
+
+def end(folder: Path, clock: RealClock) -> bool:
+    """Ends the box of a host's folder, if one runs; for those whose host server is gone."""
+    record = find_record(folder)
+    group = None if record is None else process_group.adopt(record)
+    return group is None or Box(group, (), "", folder.name).end(clock)
+
+
+def sweep(settings: BoxSettings, clock: RealClock) -> None:
+    """Removes what boxes that are gone have left by name: cgroups of this agent, and networks of nobody."""
+    living = set()
+    hosts = settings.folder / "hosts"
+    for folder in hosts.iterdir() if hosts.is_dir() else ():
+        record = find_record(folder)
+        if record is not None and process_group.adopt(record) is not None:
+            living.add(folder.name)
+    for parent in (path / settings.name for path in cgroup_folders().values()):
+        for path in parent.iterdir() if parent.is_dir() else ():
+            if path.is_dir() and path.name not in living:
+                for pid in map(int, (path / "cgroup.procs").read_text().split()):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, 9)
+                _remove_cgroup(path, clock)
+        if parent.is_dir() and not living:
+            _remove_cgroup(parent, clock)
+    with _locked():
+        for path in _NETWORKS.glob("podyard-*"):
+            _drop_if_empty(path.name)

@@ -1,0 +1,274 @@
+"""Makes one box and becomes its first process: `python -I -S box_init.py`, with the plan (`box_plan.py`) as JSON on stdin.
+
+It answers with the pid of that process, or with what went wrong. Standard library only, and few of it: this is most of
+what a box costs. Every mount is made in mount namespaces of its own, so that nothing is left when the box is gone.
+"""
+
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import struct
+import sys
+
+NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET = (
+    0x20000, 0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000,
+)  # fmt: skip
+_RDONLY, _NOSUID, _NODEV, _REMOUNT, _BIND, _REC, _PRIVATE = 1, 2, 4, 32, 4096, 16384, 1 << 18
+_OPEN_TREE, _MOVE_MOUNT, _MOUNT_SETATTR, _PIVOT_ROOT = 428, 429, 442, {"x86_64": 155, "aarch64": 41}
+_ATTR_RDONLY, _ATTR_IDMAP = 1, 0x100000
+_CLONE_TREE, _CLOEXEC, _EMPTY_PATH, _FROM_EMPTY_PATH, _HERE = 1, os.O_CLOEXEC, 0x1000, 4, -100
+_DETACH = 2
+_SECUREBITS, _NO_SETUID_FIXUP = 28, 4
+_DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
+_LINKS = {"ptmx": "pts/ptmx", "fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"}
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _call(name, what, *arguments):  # type: ignore[no-untyped-def]
+    """A function of libc, or a system call by number. Raises OSError that says `what`."""
+    if isinstance(name, int):
+        result = _libc.syscall(ctypes.c_long(name), *arguments)
+    else:
+        result = getattr(_libc, name)(*arguments)
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+    return result
+
+
+def unshare(flags: int) -> None:
+    _call("unshare", "unshare", flags)
+
+
+def mount(source: str, target: str, kind: str, flags: int = 0, options: str = "") -> None:
+    arguments = (source.encode(), target.encode(), kind.encode(), ctypes.c_ulong(flags), options.encode())
+    _call("mount", f"mount {kind or source} on {target}", *arguments)
+
+
+def bind(source: str, target: str, userns: int = -1, *, read_only: bool = False) -> None:
+    """`source` at `target`, with its owners translated by a user namespace."""
+    tree = _call(_OPEN_TREE, f"open {source}", _HERE, source.encode(), ctypes.c_uint(_CLONE_TREE | _CLOEXEC))
+    try:
+        flags = (_ATTR_RDONLY if read_only else 0) | (_ATTR_IDMAP if userns >= 0 else 0)
+        if flags:
+            attributes = struct.pack("QQQQ", flags, 0, 0, max(userns, 0))
+            what = f"translate the owners of {source}" if userns >= 0 else f"make {source} read-only"
+            _call(_MOUNT_SETATTR, what, tree, b"", ctypes.c_uint(_EMPTY_PATH), attributes, ctypes.c_size_t(32))
+        _call(_MOVE_MOUNT, f"mount {target}", tree, b"", _HERE, target.encode(), ctypes.c_uint(_FROM_EMPTY_PATH))
+    finally:
+        os.close(tree)
+
+
+def _user_namespace(maps: str) -> tuple[int, int, int]:
+    """(pid, descriptor of its user namespace, pipe that lets it go on) of a child that waits."""
+    ready, said = os.pipe()
+    go, let = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(let)
+        os.close(ready)
+        unshare(NEWUSER)
+        os.write(said, b"1")
+        if os.read(go, 1) != b"1":
+            os._exit(0)
+        return 0, -1, -1
+    os.close(go)
+    os.close(said)
+    try:
+        if os.read(ready, 1) != b"1":
+            raise OSError("a user namespace cannot be made")
+        for name in ("uid_map", "gid_map"):
+            with open(f"/proc/{child}/{name}", "w") as file:
+                file.write(maps)
+        return child, os.open(f"/proc/{child}/ns/user", os.O_RDONLY | os.O_CLOEXEC), let
+    finally:
+        os.close(ready)
+
+
+def _make_folder(root: str, path: str) -> None:
+    """`path` below `root`, folder by folder. What the box's own root has put there instead, a link to somewhere else
+    above all, goes."""
+    for part in path.strip("/").split("/") if path.strip("/") else ():
+        root = f"{root}/{part}"
+        if os.path.islink(root) or (os.path.exists(root) and not os.path.isdir(root)):
+            os.unlink(root)
+        if not os.path.exists(root):
+            os.mkdir(root, 0o755)
+
+
+def _make_target(source: str, root: str, path: str) -> None:
+    """The folder or file on which something is mounted."""
+    if os.path.isdir(source):
+        return _make_folder(root, path)
+    _make_folder(root, os.path.dirname(path))
+    path = root + path
+    if os.path.islink(path) or os.path.isdir(path):
+        os.rename(path, f"{path}.{os.getpid()}")
+    return os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644))
+
+
+@contextlib.contextmanager
+def _as_owner(ids: str):  # type: ignore[no-untyped-def]
+    """New files are as the disk's root: it is as this user that Linux keeps the changes of an overlay."""
+    first = next(int(line.split()[1]) for line in ids.splitlines() if line.startswith("0 "))
+    _call("prctl", "keep the rights", _SECUREBITS, _NO_SETUID_FIXUP, 0, 0, 0)
+    try:
+        _libc.setfsgid(first)
+        _libc.setfsuid(first)
+        yield
+    finally:
+        _libc.setfsuid(0)
+        _libc.setfsgid(0)
+        _call("prctl", "drop the rights", _SECUREBITS, 0, 0, 0, 0)
+
+
+def _build(plan, spaces: dict[str, int]) -> None:  # type: ignore[no-untyped-def]
+    """The box's file systems below plan["stage"], as the machine's root sees them."""
+    stage, layers = plan["stage"], plan["layers"]
+    os.umask(0o022)
+    for path in (stage, layers, plan["root"]):
+        os.makedirs(path, exist_ok=True)
+    for name in ("proc", "sys", "dev", "run", *(path for path in plan["folders"] if path.startswith("/var"))):
+        _make_folder(plan["root"], name)
+    mount("podyard", stage, "tmpfs", _NODEV, "mode=755")
+    for name, space in spaces.items():
+        os.mkdir(f"{stage}/{name}")
+        bind(layers, f"{stage}/{name}", space)
+    root = f"{stage}/box"
+    os.mkdir(root)
+    bind(plan["root"], root, spaces["root"])
+    for number, item in enumerate(plan["mounts"]):
+        target = root + item["target"]
+        if not any(item["target"].startswith(f"{other['target']}/") for other in plan["mounts"][:number]):
+            # On the disk, where the machine's root may write. Below another mount it is there already.
+            _make_target(item["source"], plan["root"], item["target"])
+        if item["kind"] == "bind":
+            bind(item["source"], target, spaces.get(item["owners"], -1), read_only=item["read_only"])
+        elif item["kind"] == "empty":
+            mount("podyard", target, "tmpfs", _NODEV | _RDONLY, "mode=755,size=0k")
+        else:
+            owners, layer = item["owners"], f"{layers}/{item['layer']}"
+            for part in ("upper", "work"):
+                os.makedirs(f"{layer}/{part}", exist_ok=True)
+            os.mkdir(f"{stage}/lower{number}")
+            bind(item["source"], f"{stage}/lower{number}", spaces[owners])
+            # Relative names: paths may contain what separates options.
+            os.chdir(stage)
+            own = f"{owners}/{item['layer']}"
+            options = f"lowerdir=lower{number},upperdir={own}/upper,workdir={own}/work"
+            with _as_owner(plan["maps"][owners]):
+                mount("podyard", target, "overlay", _NODEV, options)
+
+
+def _live(plan, root: str) -> None:  # type: ignore[no-untyped-def]
+    """The first process, in all namespaces of the box: what belongs to them is mounted, and the machine goes away."""
+    os.setsid()
+    mount(root, root, "", _BIND | _REC)
+    mount("proc", f"{root}/proc", "proc", _NOSUID | _NODEV)
+    # Some machines cover parts of it, and then allow no other view.
+    with contextlib.suppress(OSError):
+        mount("sysfs", f"{root}/sys", "sysfs", _NOSUID | _NODEV | _RDONLY)
+    mount("podyard", f"{root}/dev", "tmpfs", _NOSUID, "mode=755,size=1m")
+    for name in _DEVICES:
+        os.close(os.open(f"{root}/dev/{name}", os.O_WRONLY | os.O_CREAT, 0o666))
+        mount(f"/dev/{name}", f"{root}/dev/{name}", "", _BIND)
+    for name, target in _LINKS.items():
+        os.symlink(target, f"{root}/dev/{name}")
+    for name in ("pts", "shm"):
+        os.mkdir(f"{root}/dev/{name}")
+    mount("devpts", f"{root}/dev/pts", "devpts", _NOSUID, "newinstance,ptmxmode=0666,mode=0620")
+    mount("podyard", f"{root}/dev/shm", "tmpfs", _NOSUID | _NODEV, "mode=1777")
+    mount("podyard", f"{root}/run", "tmpfs", _NODEV, "mode=755")
+    for number in range(plan["chips"]):
+        os.close(os.open(f"{root}/dev/accel{number}", os.O_WRONLY | os.O_CREAT))
+        os.chmod(f"{root}/dev/accel{number}", 0o666)
+    os.mkdir(f"{root}/run/podyard")
+    for path, target in plan["copies"].items():
+        with open(path, "rb") as file, open(root + target, "wb") as copy:
+            copy.write(file.read())
+        os.chmod(root + target, 0o4755)
+    _call("sethostname", "sethostname", plan["name"].encode(), len(plan["name"].encode()))
+    old = os.open("/", os.O_RDONLY)
+    os.chdir(root)
+    _call(_PIVOT_ROOT[os.uname().machine], "pivot_root", b".", b".")
+    os.fchdir(old)
+    _call("umount2", "let go of the machine's root", b".", _DETACH)
+    os.chdir("/")
+    os.close(old)
+    # Only now, where every link that an earlier life has left leads to something of the box.
+    for path, mode in plan["folders"].items():
+        with contextlib.suppress(OSError):
+            os.makedirs(path, exist_ok=True)
+            os.chmod(path, mode)
+    for path, target in plan["links"].items():
+        with contextlib.suppress(FileExistsError):
+            os.symlink(target, f"{path}.podyard")
+            os.replace(f"{path}.podyard", path)
+    for path, [mode, text] in plan["files"].items():
+        with open(f"{path}.podyard", "w") as file:
+            file.write(text)
+        os.chmod(file.name, mode)
+        os.replace(file.name, path)
+
+
+def main() -> int:
+    plan = json.load(sys.stdin)
+    for path in plan["cgroups"]:
+        with open(f"{path}/cgroup.procs", "w") as file:
+            file.write("0")
+    # What the machine itself ends first when its memory is used up.
+    with open("/proc/self/oom_score_adj", "w") as file:
+        file.write(str(plan["oom_score"]))
+    unshare(NEWNS)
+    mount("", "/", "", _REC | _PRIVATE)
+    spaces = {}
+    child, spaces["user"], let = _user_namespace(plan["maps"]["user"])
+    if child == 0:
+        return 0
+    os.close(let)
+    os.waitpid(child, 0)
+    child, spaces["root"], let = _user_namespace(plan["maps"]["root"])
+    if child != 0:
+        _build(plan, spaces)
+        os.write(let, b"1")
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    # By relative names from here on: the folders above are closed to the box's root.
+    os.chdir(plan["stage"])
+    os.setgroups([])
+    os.setresgid(0, 0, 0)
+    os.setresuid(0, 0, 0)
+    unshare(NEWNS | NEWPID | NEWNET | NEWIPC | NEWUTS | NEWCGROUP)
+    ready, said = os.pipe()
+    first = os.fork()
+    if first:
+        os.close(said)
+        answer = os.read(ready, 4096).decode()
+        if answer != "ready":
+            print(answer or "the first process of the box ended", file=sys.stderr)
+            return 1
+        print(first, flush=True)
+        return 0
+    try:
+        _live(plan, "box")
+        # It waits for nobody: what loses its parent here is cleared up by the system, and never becomes a zombie.
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        os.set_inheritable(said, False)
+        nothing = os.open("/dev/null", os.O_RDWR)
+        for number in range(3):
+            os.dup2(nothing, number)
+        os.write(said, b"ready")
+        os.execve("/bin/sleep", ["sleep", "infinity"], {"PATH": "/bin"})
+    except Exception as error:
+        os.write(said, str(error).encode())
+        os._exit(1)
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except (OSError, AssertionError) as error:
+        print(error, file=sys.stderr)
+        sys.exit(1)
