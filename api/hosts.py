@@ -39,6 +39,7 @@ class HostSeen(_HostMessage):
     scripts: dict[str, dict[str, Any]] = Field(default_factory=dict)
     guest_attributes: dict[str, dict[str, str]] | None = None
     problem: str = Field(default="", max_length=1024)
+    isolation: str = Field(default="", max_length=1024)
 
 
 class HostSyncMessage(_HostMessage):
@@ -122,6 +123,7 @@ class HostAnswer(TypedDict):
     host: str
     state: str
     problem: str
+    isolation: str
     generation: int
     internalIp: str
     externalIp: str
@@ -242,6 +244,7 @@ def from_api_host(seen: HostSeen) -> hosts.HostReport:
         scripts=seen.scripts,
         guest_attributes=seen.guest_attributes,
         problem=seen.problem,
+        isolation=seen.isolation,
     )
 
 
@@ -254,6 +257,7 @@ def to_api_host(host: HostRecord, facts: NodeFacts, url: str) -> HostAnswer:
         "host": host.host_id,
         "state": host.state,
         "problem": host.problem,
+        "isolation": host.isolation,
         "generation": host.generation,
         "internalIp": host.internal_ip,
         "externalIp": host.external_ip,

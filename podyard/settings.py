@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from podyard.base.boxes import BOXES_AUTO, BOXES_OFF, BOXES_ON
 from podyard.base.errors import invalid
 
 GRPC_PORT = 8701
@@ -19,6 +20,9 @@ DEFAULT_FLEET, INSTANT_FLEET = "default", "instant"
 FLEET_NAMES = (DEFAULT_FLEET, INSTANT_FLEET)  # fleets that come with Podyard
 WEBHOOK_ADDRESSES_ANY, WEBHOOK_ADDRESSES_PUBLIC = "any", "public"
 WEBHOOK_ADDRESSES = (WEBHOOK_ADDRESSES_ANY, WEBHOOK_ADDRESSES_PUBLIC)
+BOXES = (BOXES_AUTO, BOXES_ON, BOXES_OFF)
+BOX_NETWORK_NONE, BOX_NETWORK_PUBLIC, BOX_NETWORK_ANY = "none", "public", "any"
+BOX_NETWORKS = (BOX_NETWORK_NONE, BOX_NETWORK_PUBLIC, BOX_NETWORK_ANY)
 LEASE_SECONDS_LEAST = 0.5  # what a busy machine may take between two words of a living process
 LEASE_SECONDS_MOST = 600.0
 HEARTBEAT_SECONDS = 60.0  # far beyond the longest round of any process; a shorter limit would kill the merely busy
@@ -55,6 +59,8 @@ class Settings:
     # A child of `podyard up` that has sent no heartbeat for so long is killed and started again.
     heartbeat_seconds: float = HEARTBEAT_SECONDS
     webhook_addresses: str = WEBHOOK_ADDRESSES_ANY  # `public`: none of this machine's and its neighbours' addresses
+    boxes: str = BOXES_AUTO  # whether each host runs in a box
+    box_network: str = BOX_NETWORK_NONE  # what programs in boxes reach outside: `any` is all but this machine itself
 
     @property
     def database_path(self) -> Path | None:
@@ -100,6 +106,8 @@ class Settings:
             "PODYARD_REPLICA_LEASE_SECONDS": str(self.leases.replica_seconds),
             "PODYARD_HEARTBEAT_SECONDS": str(self.heartbeat_seconds),
             "PODYARD_WEBHOOK_ADDRESSES": self.webhook_addresses,
+            "PODYARD_BOXES": self.boxes,
+            "PODYARD_BOX_NETWORK": self.box_network,
         }
         if self.grpc_port is not None:
             values["PODYARD_GRPC_PORT"] = str(self.grpc_port)
@@ -143,6 +151,8 @@ def from_environment(environ: Mapping[str, str] | None = None) -> Settings:
         rate_card_path=rate_card_path(env),
         machine_card_path=machine_card_path(env),
         webhook_addresses=webhook_addresses(env),
+        boxes=one_of(env, "PODYARD_BOXES", BOXES),
+        box_network=one_of(env, "PODYARD_BOX_NETWORK", BOX_NETWORKS),
     )
 
 
@@ -170,9 +180,14 @@ def _path(environ: Mapping[str, str] | None, name: str) -> Path | None:
 
 def webhook_addresses(environ: Mapping[str, str] | None = None) -> str:
     """Whether webhooks may go to `any` address, or to `public` ones only. Raises INVALID_ARGUMENT for anything else."""
-    text = (os.environ if environ is None else environ).get("PODYARD_WEBHOOK_ADDRESSES") or WEBHOOK_ADDRESSES_ANY
-    if text not in WEBHOOK_ADDRESSES:
-        raise invalid(f"PODYARD_WEBHOOK_ADDRESSES is {text!r}: it must be one of {', '.join(WEBHOOK_ADDRESSES)}")
+    return one_of(os.environ if environ is None else environ, "PODYARD_WEBHOOK_ADDRESSES", WEBHOOK_ADDRESSES)
+
+
+def one_of(env: Mapping[str, str], name: str, allowed: Sequence[str]) -> str:
+    """The variable's word, or the first allowed one. Raises INVALID_ARGUMENT for any other."""
+    text = env.get(name) or allowed[0]
+    if text not in allowed:
+        raise invalid(f"{name} is {text!r}: it must be one of {', '.join(allowed)}")
     return text
 
 

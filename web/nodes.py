@@ -210,6 +210,7 @@ def _node_values(uow: UnitOfWork, request: Request, project: str, zone: str, nod
         "project": project,
         "row": row,
         "hosts_shown_max": HOSTS_SHOWN_MAX,
+        "isolation": sorted({host.isolation for host in node.hosts if host.isolation}),
         "history": views.node_history(uow, caller, project, zone, node_id),
         "jobs": views.jobs_on_node(uow, caller, project, zone, node.node_key, JOBS_SHOWN_MAX),
         "picture": _picture(uow, fleet, node),

@@ -23,7 +23,7 @@ from podyard.base import pokes
 from podyard.base.clock import RealClock
 from podyard.base.errors import Code, PodyardError
 from podyard.engine.collectives.left_over import remove_left_over
-from podyard.settings import Leases
+from podyard.settings import BOX_NETWORKS, BOXES, Leases, one_of
 from podyard.workers import process_group
 from podyard.workers.agent_state import AgentState, Forget, Instruction, Known, ReplicaPhase, Start, Stop, Wanted
 from podyard.workers.hosts import HostServerChild
@@ -353,6 +353,8 @@ def _host_server_env(agent_id: str, url: str, token: str, bind_address: str, dat
     """The host server speaks as this agent; what it starts gets another environment, without the token."""
     kept = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG", "HOME")
     return {
+        "PODYARD_BOXES": one_of(os.environ, "PODYARD_BOXES", BOXES),
+        "PODYARD_BOX_NETWORK": one_of(os.environ, "PODYARD_BOX_NETWORK", BOX_NETWORKS),
         **{name: os.environ[name] for name in kept if name in os.environ},
         "PODYARD_AGENT": agent_id,
         "PODYARD_URL": url,

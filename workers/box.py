@@ -20,10 +20,10 @@ import socket
 import stat
 import subprocess
 import sys
-import termios
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from podyard.base import boxes
 from podyard.base.clock import RealClock
 from podyard.domain.host import NodeFacts
 from podyard.workers import box_init, box_plan, process_group
@@ -34,13 +34,11 @@ logger = logging.getLogger(__name__)
 
 MAKE_SECONDS_MAX = 30.0  # a box takes a tenth of a second; a machine under a heavy load some seconds
 COPIED_BYTES_MAX = 4 << 20  # of one file of /etc: databases of hardware and the like are not needed
-_TOOLS = ("ip", "nsenter", "setsid", "setpriv", "unshare")
-_KERNEL_MIN = (5, 19)  # overlays over mounts whose owners are translated
 _NEWNET = box_init.NEWNET
 _LOCK = Path("/run/podyard.lock")  # one change of the machine's networks at a time
 _NETWORKS = Path("/run/netns")
-_RECORD = "box"
-_UNLOCK_PTY, _OPEN_PEER = 0x40045431, 0x5441  # TIOCSPTLCK, TIOCGPTPEER
+_RECORD, _NETWORK = "box", "box/network"
+_UNLOCK_PTY, _OPEN_PEER, _NUMBER_OF = 0x40045431, 0x5441, 0x80045430  # TIOCSPTLCK, TIOCGPTPEER, TIOCGPTN
 _IN_CGROUPS = 'for group in $0; do echo 0 > "$group/cgroup.procs" || exit 255; done; exec "$@"'
 _AT_HOME = 'cd "$HOME" || cd /; exec "$@"'
 _ON_TERMINAL = 'cd "$HOME" || cd /; exec 0<>"$0" 1>&0 2>&0; exec "$@"'
@@ -53,10 +51,6 @@ class BoxSettings:
     folder: Path
     shown: Shown
     url: str
-
-    @property
-    def name(self) -> str:
-        return f"podyard-{hashlib.sha256(str(self.folder.resolve()).encode()).hexdigest()[:12]}"
 
 
 class Box:
@@ -88,7 +82,7 @@ class Box:
             theirs = fcntl.ioctl(ours, _OPEN_PEER, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
             first = int(Path(f"/proc/{self.pid}/uid_map").read_text().split()[1])
             os.fchown(theirs, first + USER_ID, first + USER_ID)
-            number = int.from_bytes(fcntl.ioctl(ours, termios.TIOCGPTN, b"\0\0\0\0"), sys.byteorder)
+            number = int.from_bytes(fcntl.ioctl(ours, _NUMBER_OF, b"\0\0\0\0"), sys.byteorder)
         except OSError:
             os.close(ours)
             raise
@@ -97,21 +91,17 @@ class Box:
     def place(self, name: str, text: str) -> str:
         """Writes a program, as the box's root: its folders may have become anything. Returns where it is inside."""
         path = f"/run/podyard/{name}"
-        done = subprocess.run(
-            self.enter(("/bin/sh", "-c", 'cat > "$0" && chmod 755 "$0"', path), as_root=True),
-            input=text.encode(), capture_output=True, cwd="/", env={"HOME": "/root", "PATH": box_plan.PATH}, check=False,
-        )  # fmt: skip
-        if done.returncode != 0:
-            raise OSError(done.stderr.decode(errors="replace").strip())
+        command = self.enter(("/bin/sh", "-c", 'cat > "$0" && chmod 755 "$0"', path), as_root=True)
+        _run(command, text, "a program of the box", {"PATH": box_plan.PATH, "HOME": "/root"})
         return path
 
-    def socket(self) -> socket.socket:
+    def make_socket(self) -> socket.socket:
         """A TCP socket of the box: it reaches what programs there reach, and nothing else."""
         with _in_network(self.pid):
             return socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
 
     def listen(self, address: str, port: int, backlog: int) -> socket.socket:
-        found = self.socket()
+        found = self.make_socket()
         try:
             found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             found.bind((address, port))
@@ -141,6 +131,9 @@ class Box:
         _unplug(self._network, self._host_id)
         for path in self._cgroups:
             _remove_cgroup(path, clock)
+            # Of all boxes of the agent, unless others live.
+            with contextlib.suppress(OSError), _locked():
+                path.parent.rmdir()
         return True
 
 
@@ -157,31 +150,27 @@ class Boxes:
         folder = self._settings.folder / "hosts" / host_id
         (folder / "box").mkdir(exist_ok=True, mode=0o700)
         network = box_plan.switch_name(facts)
-        cgroups = [path / self._settings.name / host_id for path in self._cgroups.values()]
-        record = find_record(folder)
-        group = None if record is None else process_group.adopt(record)
-        if group is not None and record is not None:
-            found = Box(group, cgroups, network, host_id)
-            if record.fence == generation:
-                return found
-            found.end(self._clock)
-        self._limit(host_id)
+        cgroups = _cgroups_of(folder)
+        found = find(folder)
+        if found is not None:
+            box, of_generation = found
+            if of_generation == generation:
+                return box
+            box.end(self._clock)
+        with _locked():
+            self._limit(host_id)
         (folder / "tmp").chmod(0o1777)
         plan = box_plan.plan(
             facts, index, folder, self._etc(), self._settings.shown, box_plan.system_folders(), map(str, cgroups),
             self._settings.url,
         )  # fmt: skip
-        process = subprocess.run(
-            (sys.executable, "-I", "-S", box_init.__file__),
-            input=json.dumps(dataclasses.asdict(plan)), capture_output=True, text=True, timeout=MAKE_SECONDS_MAX,
-            env={"PATH": os.environ.get("PATH", os.defpath)}, check=False,
-        )  # fmt: skip
-        if process.returncode != 0:
-            raise OSError(process.stderr.strip().rpartition("\n")[2] or "its first process ended")
-        import psutil
-
-        pid = int(process.stdout)
-        started = psutil.Process(pid).create_time()
+        pid = int(
+            _run((sys.executable, "-I", "-S", box_init.__file__), json.dumps(dataclasses.asdict(plan)), "the box")
+        )
+        started = process_group.start_of(pid)
+        if started is None:
+            raise OSError("the first process of the box has ended")
+        (folder / _NETWORK).write_text(network)
         process_group.write_record(folder / "box", ProcessRecord(_RECORD, generation, pid, started))
         box = Box(Group(pid, started, None), cgroups, network, host_id)
         try:
@@ -211,7 +200,7 @@ class Boxes:
         for controller, folder in self._cgroups.items():
             version = 2 if controller == "all" else 1
             together, each = box_plan.limits(memory_bytes, version=version)
-            yard = folder / self._settings.name
+            yard = folder / _group_name(self._settings.folder)
             chosen = tuple(together) if version == 2 else (controller,)
             for path, values in ((yard, together), (yard / host_id, each)):
                 if path == yard and version == 2:
@@ -258,9 +247,22 @@ class Boxes:
         return target
 
 
-def find_record(folder: Path) -> ProcessRecord | None:
-    """The record of the box of a host's folder."""
-    return next(iter(process_group.records(folder / "box")), None)
+def find(folder: Path) -> tuple[Box, int] | None:
+    """The box that runs for a host's folder, and in which life of the host it was made."""
+    record = next(iter(process_group.records(folder / "box")), None)
+    group = None if record is None else process_group.adopt(record)
+    if group is None or record is None:
+        return None
+    return Box(group, _cgroups_of(folder), (folder / _NETWORK).read_text(), folder.name), record.fence
+
+
+def _group_name(agent_folder: Path) -> str:
+    """Of the cgroup of all boxes of an agent."""
+    return f"podyard-{hashlib.sha256(str(agent_folder.resolve()).encode()).hexdigest()[:12]}"
+
+
+def _cgroups_of(folder: Path) -> list[Path]:
+    return [path / _group_name(folder.parent.parent) / folder.name for path in cgroup_folders().values()]
 
 
 def cgroup_folders() -> dict[str, Path]:
@@ -292,14 +294,23 @@ def _readable(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
                 yield Path(entry.path), found
 
 
-def _run(command: Sequence[str], text: str = "") -> None:
-    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=MAKE_SECONDS_MAX, check=False)
+def _run(command: Sequence[str], text: str = "", what: str = "", env: Mapping[str, str] | None = None) -> str:
+    """Raises OSError that begins with `what`, or else with the name of the program."""
+    what = what or Path(command[0]).name
+    try:
+        done = subprocess.run(
+            command, input=text.encode(), capture_output=True, timeout=MAKE_SECONDS_MAX, check=False, cwd="/", env=env
+        )
+    except subprocess.TimeoutExpired:
+        raise OSError(f"{what}: not done after {MAKE_SECONDS_MAX:.0f} s") from None
     if done.returncode != 0:
-        raise OSError(f"{Path(command[0]).name}: {done.stderr.strip()}")
+        said = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        raise OSError(f"{what}: {said or done.returncode}")
+    return done.stdout.decode(errors="replace")
 
 
 def _tool(name: str) -> str:
-    found = shutil.which(name, path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin")
+    found = boxes.tool(name)
     if found is None:
         raise OSError(f"{name} is missing")
     return found
@@ -370,28 +381,23 @@ def _remove_cgroup(path: Path, clock: RealClock) -> None:
 
 def end(folder: Path, clock: RealClock) -> bool:
     """Ends the box of a host's folder, if one runs; for those whose host server is gone."""
-    record = find_record(folder)
-    group = None if record is None else process_group.adopt(record)
-    return group is None or Box(group, (), "", folder.name).end(clock)
+    found = find(folder)
+    return found is None or found[0].end(clock)
 
 
-def sweep(settings: BoxSettings, clock: RealClock) -> None:
+def sweep(agent_folder: Path, clock: RealClock) -> None:
     """Removes what boxes that are gone have left by name: cgroups of this agent, and networks of nobody."""
-    living = set()
-    hosts = settings.folder / "hosts"
-    for folder in hosts.iterdir() if hosts.is_dir() else ():
-        record = find_record(folder)
-        if record is not None and process_group.adopt(record) is not None:
-            living.add(folder.name)
-    for parent in (path / settings.name for path in cgroup_folders().values()):
+    hosts = agent_folder / "hosts"
+    living = {folder.name for folder in hosts.iterdir() if find(folder) is not None} if hosts.is_dir() else set()
+    for parent in (path / _group_name(agent_folder) for path in cgroup_folders().values()):
         for path in parent.iterdir() if parent.is_dir() else ():
             if path.is_dir() and path.name not in living:
                 for pid in map(int, (path / "cgroup.procs").read_text().split()):
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, 9)
                 _remove_cgroup(path, clock)
-        if parent.is_dir() and not living:
-            _remove_cgroup(parent, clock)
+        with contextlib.suppress(OSError):
+            parent.rmdir()
     with _locked():
         for path in _NETWORKS.glob("podyard-*"):
             _drop_if_empty(path.name)

@@ -1,4 +1,4 @@
-"""Makes one box and becomes its first process: `python -I -S box_init.py`, with the plan (`box_plan.py`) as JSON on stdin.
+"""Makes one box and becomes its first process: `python -I -S box_init.py`, with a `BoxPlan` as JSON on stdin.
 
 It answers with the pid of that process, or with what went wrong. Standard library only, and few of it: this is most of
 what a box costs. Every mount is made in mount namespaces of its own, so that nothing is left when the box is gone.
@@ -11,6 +11,12 @@ import os
 import signal
 import struct
 import sys
+from pathlib import Path
+
+TYPE_CHECKING = False  # importing `typing` would cost every box some milliseconds
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
 
 NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET = (
     0x20000, 0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000,
@@ -27,10 +33,10 @@ _LINKS = {"ptmx": "pts/ptmx", "fd": "/proc/self/fd", "stdin": "fd/0", "stdout": 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def _call(name, what, *arguments):  # type: ignore[no-untyped-def]
+def _call(name: str | int, what: str, *arguments: object) -> int:
     """A function of libc, or a system call by number. Raises OSError that says `what`."""
     if isinstance(name, int):
-        result = _libc.syscall(ctypes.c_long(name), *arguments)
+        result = int(_libc.syscall(ctypes.c_long(name), *arguments))
     else:
         result = getattr(_libc, name)(*arguments)
     if result < 0:
@@ -81,8 +87,7 @@ def _user_namespace(maps: str) -> tuple[int, int, int]:
         if os.read(ready, 1) != b"1":
             raise OSError("a user namespace cannot be made")
         for name in ("uid_map", "gid_map"):
-            with open(f"/proc/{child}/{name}", "w") as file:
-                file.write(maps)
+            Path(f"/proc/{child}/{name}").write_text(maps)
         return child, os.open(f"/proc/{child}/ns/user", os.O_RDONLY | os.O_CLOEXEC), let
     finally:
         os.close(ready)
@@ -91,27 +96,27 @@ def _user_namespace(maps: str) -> tuple[int, int, int]:
 def _make_folder(root: str, path: str) -> None:
     """`path` below `root`, folder by folder. What the box's own root has put there instead, a link to somewhere else
     above all, goes."""
-    for part in path.strip("/").split("/") if path.strip("/") else ():
-        root = f"{root}/{part}"
-        if os.path.islink(root) or (os.path.exists(root) and not os.path.isdir(root)):
-            os.unlink(root)
-        if not os.path.exists(root):
-            os.mkdir(root, 0o755)
+    here = Path(root)
+    for part in Path(path.lstrip("/")).parts:
+        here = here / part
+        if here.is_symlink() or (here.exists() and not here.is_dir()):
+            here.unlink()
+        here.mkdir(mode=0o755, exist_ok=True)
 
 
 def _make_target(source: str, root: str, path: str) -> None:
     """The folder or file on which something is mounted."""
-    if os.path.isdir(source):
+    if Path(source).is_dir():
         return _make_folder(root, path)
-    _make_folder(root, os.path.dirname(path))
-    path = root + path
-    if os.path.islink(path) or os.path.isdir(path):
-        os.rename(path, f"{path}.{os.getpid()}")
-    return os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644))
+    target = Path(root + path)
+    _make_folder(root, str(Path(path).parent))
+    if target.is_symlink() or target.is_dir():
+        target.rename(f"{target}.{os.getpid()}")
+    return os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644))
 
 
 @contextlib.contextmanager
-def _as_owner(ids: str):  # type: ignore[no-untyped-def]
+def _as_owner(ids: str) -> "Iterator[None]":
     """New files are as the disk's root: it is as this user that Linux keeps the changes of an overlay."""
     first = next(int(line.split()[1]) for line in ids.splitlines() if line.startswith("0 "))
     _call("prctl", "keep the rights", _SECUREBITS, _NO_SETUID_FIXUP, 0, 0, 0)
@@ -125,20 +130,20 @@ def _as_owner(ids: str):  # type: ignore[no-untyped-def]
         _call("prctl", "drop the rights", _SECUREBITS, 0, 0, 0, 0)
 
 
-def _build(plan, spaces: dict[str, int]) -> None:  # type: ignore[no-untyped-def]
+def _build(plan: "dict[str, Any]", spaces: dict[str, int]) -> None:
     """The box's file systems below plan["stage"], as the machine's root sees them."""
     stage, layers = plan["stage"], plan["layers"]
     os.umask(0o022)
     for path in (stage, layers, plan["root"]):
-        os.makedirs(path, exist_ok=True)
+        Path(path).mkdir(parents=True, exist_ok=True)
     for name in ("proc", "sys", "dev", "run", *(path for path in plan["folders"] if path.startswith("/var"))):
         _make_folder(plan["root"], name)
     mount("podyard", stage, "tmpfs", _NODEV, "mode=755")
     for name, space in spaces.items():
-        os.mkdir(f"{stage}/{name}")
+        Path(f"{stage}/{name}").mkdir()
         bind(layers, f"{stage}/{name}", space)
     root = f"{stage}/box"
-    os.mkdir(root)
+    Path(root).mkdir()
     bind(plan["root"], root, spaces["root"])
     for number, item in enumerate(plan["mounts"]):
         target = root + item["target"]
@@ -152,8 +157,8 @@ def _build(plan, spaces: dict[str, int]) -> None:  # type: ignore[no-untyped-def
         else:
             owners, layer = item["owners"], f"{layers}/{item['layer']}"
             for part in ("upper", "work"):
-                os.makedirs(f"{layer}/{part}", exist_ok=True)
-            os.mkdir(f"{stage}/lower{number}")
+                Path(layer, part).mkdir(parents=True, exist_ok=True)
+            Path(f"{stage}/lower{number}").mkdir()
             bind(item["source"], f"{stage}/lower{number}", spaces[owners])
             # Relative names: paths may contain what separates options.
             os.chdir(stage)
@@ -163,7 +168,7 @@ def _build(plan, spaces: dict[str, int]) -> None:  # type: ignore[no-untyped-def
                 mount("podyard", target, "overlay", _NODEV, options)
 
 
-def _live(plan, root: str) -> None:  # type: ignore[no-untyped-def]
+def _live(plan: "dict[str, Any]", root: str) -> None:
     """The first process, in all namespaces of the box: what belongs to them is mounted, and the machine goes away."""
     os.setsid()
     mount(root, root, "", _BIND | _REC)
@@ -176,20 +181,19 @@ def _live(plan, root: str) -> None:  # type: ignore[no-untyped-def]
         os.close(os.open(f"{root}/dev/{name}", os.O_WRONLY | os.O_CREAT, 0o666))
         mount(f"/dev/{name}", f"{root}/dev/{name}", "", _BIND)
     for name, target in _LINKS.items():
-        os.symlink(target, f"{root}/dev/{name}")
+        Path(root, "dev", name).symlink_to(target)
     for name in ("pts", "shm"):
-        os.mkdir(f"{root}/dev/{name}")
+        Path(f"{root}/dev/{name}").mkdir()
     mount("devpts", f"{root}/dev/pts", "devpts", _NOSUID, "newinstance,ptmxmode=0666,mode=0620")
     mount("podyard", f"{root}/dev/shm", "tmpfs", _NOSUID | _NODEV, "mode=1777")
     mount("podyard", f"{root}/run", "tmpfs", _NODEV, "mode=755")
     for number in range(plan["chips"]):
         os.close(os.open(f"{root}/dev/accel{number}", os.O_WRONLY | os.O_CREAT))
-        os.chmod(f"{root}/dev/accel{number}", 0o666)
-    os.mkdir(f"{root}/run/podyard")
+        Path(root, f"dev/accel{number}").chmod(0o666)
+    Path(f"{root}/run/podyard").mkdir()
     for path, target in plan["copies"].items():
-        with open(path, "rb") as file, open(root + target, "wb") as copy:
-            copy.write(file.read())
-        os.chmod(root + target, 0o4755)
+        Path(root + target).write_bytes(Path(path).read_bytes())
+        Path(root + target).chmod(0o4755)
     _call("sethostname", "sethostname", plan["name"].encode(), len(plan["name"].encode()))
     old = os.open("/", os.O_RDONLY)
     os.chdir(root)
@@ -201,27 +205,26 @@ def _live(plan, root: str) -> None:  # type: ignore[no-untyped-def]
     # Only now, where every link that an earlier life has left leads to something of the box.
     for path, mode in plan["folders"].items():
         with contextlib.suppress(OSError):
-            os.makedirs(path, exist_ok=True)
-            os.chmod(path, mode)
+            Path(path).mkdir(parents=True, exist_ok=True)
+            Path(path).chmod(mode)
     for path, target in plan["links"].items():
-        with contextlib.suppress(FileExistsError):
-            os.symlink(target, f"{path}.podyard")
-            os.replace(f"{path}.podyard", path)
+        link = Path(f"{path}.podyard")
+        link.unlink(missing_ok=True)
+        link.symlink_to(target)
+        link.replace(path)
     for path, [mode, text] in plan["files"].items():
-        with open(f"{path}.podyard", "w") as file:
-            file.write(text)
-        os.chmod(file.name, mode)
-        os.replace(file.name, path)
+        file = Path(f"{path}.podyard")
+        file.write_text(text)
+        file.chmod(mode)
+        file.replace(path)
 
 
 def main() -> int:
     plan = json.load(sys.stdin)
     for path in plan["cgroups"]:
-        with open(f"{path}/cgroup.procs", "w") as file:
-            file.write("0")
+        Path(path, "cgroup.procs").write_text("0")
     # What the machine itself ends first when its memory is used up.
-    with open("/proc/self/oom_score_adj", "w") as file:
-        file.write(str(plan["oom_score"]))
+    Path("/proc/self/oom_score_adj").write_text(str(plan["oom_score"]))
     unshare(NEWNS)
     mount("", "/", "", _REC | _PRIVATE)
     spaces = {}

@@ -1,4 +1,4 @@
-"""Connections into a box and out of it: what is dialled over ssh -L, and the platform's API, which a box reaches here."""
+"""Connections into a box and out of it: what is dialled over ssh -L, and the API, which a box reaches here."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def join(reader: Source, writer: Sink, there_reader: Source, there_writer:
 
 async def dial(box: Box, facts: NodeFacts, host: str, port: int, reader: Source, writer: Sink) -> None:
     """Joins a connection to what listens in the box, or in its slice: names are those of the box."""
-    found = box.socket()
+    found = box.make_socket()
     found.setblocking(False)
     try:
         async with asyncio.timeout(DIAL_SECONDS_MAX):
@@ -86,4 +86,3 @@ async def relay(listener: socket.socket, url: str) -> asyncio.Server:
         return None
 
     return await asyncio.start_server(serve, sock=listener)
-

@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import ipaddress
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -72,7 +72,7 @@ exec setpriv --reuid="$uid" --regid="$gid" --init-groups -- "$@"
 PROCESSES_MAX = 4096  # a JAX program has a few hundred threads, and a fork bomb fills this at once without any harm
 MEMORY_SHARE_MAX = 0.5  # of the machine's memory for one box, so that one hog leaves room for the others
 YARD_MEMORY_SHARE_MAX = 0.75  # for all boxes of an agent: the platform and the machine keep the rest
-CPU_WEIGHT = 50  # half of what others have: a busy box slows the platform and the machine's user down by a third at most
+CPU_WEIGHT = 50  # half of what other programs have: a busy box takes a third of their time at most
 OOM_SCORE = 500  # where the machine's memory ends all the same, Linux ends programs of boxes first
 
 
@@ -111,8 +111,8 @@ class BoxPlan:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Shown:
-    """What of the platform's own files a box sees, read-only: `python` is the Python that Podyard runs on. `prefix` is a
-    virtual environment, which a box may change for itself. `hidden`: secrets that may lie below one of these."""
+    """What of the platform's own files a box sees, read-only: its Python, and Podyard. `prefix` is where packages lie,
+    which a box may change for itself. `hidden`: secrets that may lie below one of these."""
 
     prefix: str
     paths: tuple[str, ...]
@@ -129,9 +129,7 @@ def is_below(path: str, top: str) -> bool:
 def mounts(folder: Path, etc: Path, shown: Shown, folders: Mapping[str, str | None]) -> tuple[Mount, ...]:
     """In the order of mounting. `folders`: the machine's folders and links of `_SYSTEM` that exist: folder -> None,
     link -> what it leads to (a link is made, not mounted)."""
-    found = [
-        Mount("overlay", name, name, "root", layer=_layer(name)) for name, link in folders.items() if link is None
-    ]
+    found = [Mount("overlay", name, name, "root", layer=_layer(name)) for name, link in folders.items() if link is None]
     found.append(Mount("overlay", str(etc), "/etc", "root", layer="etc"))
     found.append(Mount("bind", str(folder / "home"), str(HOME), "user"))
     found.append(Mount("bind", str(folder / "tmp"), "/tmp", "root"))
@@ -171,8 +169,14 @@ def id_maps(number: int) -> dict[str, str]:
 
 
 def plan(
-    facts: NodeFacts, index: int, folder: Path, etc: Path, shown: Shown, folders: Mapping[str, str | None],
-    cgroups: Iterable[str], url: str,
+    facts: NodeFacts,
+    index: int,
+    folder: Path,
+    etc: Path,
+    shown: Shown,
+    folders: Mapping[str, str | None],
+    cgroups: Iterable[str],
+    url: str,
 ) -> BoxPlan:
     """Of one host, whose folder is `folder`. What a box keeps lies in `home`, `tmp` and `box` there. `url`: of the
     API."""

@@ -34,7 +34,7 @@ from podyard.domain.host import (
 )
 from podyard.programs import SITE_HOOK
 from podyard.workers import box_network, box_plan, metadata, metadata_server, ssh, tensorflow_port
-from podyard.workers.box import Box, Boxes
+from podyard.workers.box import Box, BoxSettings
 from podyard.workers.box_plan import Shown
 from podyard.workers.process_group import KILL_SECONDS_MAX, STOP_GRACE_SECONDS
 from podyard.workers.scripts import HOST_VARIABLE, HostProcesses, signal_all
@@ -66,6 +66,9 @@ class HostSettings:
     url: str
     base_environment: Mapping[str, str]
     shown: Shown
+    boxes: BoxSettings
+    box_mode: str
+    box_network: str
 
 
 class HostApi(Protocol):
@@ -75,7 +78,7 @@ class HostApi(Protocol):
     def listener(self, host_id: str) -> tuple[str, int] | None: ...
     async def token(self, host_id: str) -> tuple[str, int]: ...
     async def processes(self, host: HostProcesses) -> list[psutil.Process]: ...
-    async def boxes(self) -> Boxes | None: ...
+    async def make_box(self, host_id: str, generation: int, facts: NodeFacts, index: int) -> tuple[Box | None, str]: ...
 
 
 class Host:
@@ -111,6 +114,7 @@ class Host:
         self._closing: list[Any] = []
         self._processes: HostProcesses | None = None
         self._box: Box | None = None
+        self._isolation = ""
         self._token: tuple[str, float] | None = None
         self._token_lock = asyncio.Lock()
         self._guest_told = False
@@ -135,10 +139,8 @@ class Host:
         try:
             for name in ("home", "tmp"):
                 (self._folder / name).mkdir(parents=True, exist_ok=True, mode=0o700)
-            boxes = await self._api.boxes()
-            if boxes is not None:
-                facts, index = self._source.facts, self._source.index
-                self._box = await asyncio.to_thread(boxes.make, self.host_id, self.generation, facts, index)
+            facts, index = self._source.facts, self._source.index
+            self._box, self._isolation = await self._api.make_box(self.host_id, self.generation, facts, index)
             self._processes = HostProcesses(self._folder, self.host_id, self.generation, self._box)
             await self._serve(self._processes)
             script = self._source.facts.metadata.get(STARTUP_SCRIPT)
@@ -208,9 +210,7 @@ class Host:
             **base,
             **own,
             "PYTHONPATH": os.pathsep.join(filter(None, (str(SITE_HOOK), base.get("PYTHONPATH")))),
-            **worker_environment(
-                facts, self._source.index, metadata_address=metadata_address, url=self._settings.url
-            ),
+            **worker_environment(facts, self._source.index, metadata_address=metadata_address, url=self._settings.url),
             HOST_VARIABLE: self.host_id,
         }
 
@@ -231,6 +231,7 @@ class Host:
             "scripts": {kind: state.to_json() for kind, state in states.items()},
             "guestAttributes": guest,
             "problem": self._problem,
+            "isolation": self._isolation,
         }
 
     def guest_told(self, told: Mapping[str, Mapping[str, str]]) -> None:

@@ -7,7 +7,6 @@ process. A connection counts once its client has said "SSH-": a port scan wakes 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import logging
 import socket

@@ -24,17 +24,19 @@ from typing import Any
 import psutil
 
 import podyard
-from podyard.base import log
+from podyard.base import boxes, log
 from podyard.base.clock import OsClock, RealClock
 from podyard.base.errors import PodyardError
 from podyard.domain.host import HAS_HOST_ADDRESSES, NodeFacts, facts_of_json, host_address
 from podyard.workers import box_plan, host_listeners, scripts
-from podyard.workers.box import Boxes, BoxSettings
+from podyard.workers.box import Box, Boxes, BoxSettings, sweep
 from podyard.workers.host import Host, HostSettings
 from podyard.workers.http_client import JsonClient
 from podyard.workers.scripts import HostProcesses
 
 logger = logging.getLogger(__name__)
+
+BOXED = boxes.sentence("")
 
 SYNC_SECONDS = 1.0  # what a lost poke costs
 NEWS_SECONDS = 0.1  # how soon a change here is told, and how often scripts are looked at
@@ -72,8 +74,10 @@ class HostServer:
         self._table: list[scripts.Seen] = []
         self._listeners = host_listeners.HostListeners(self._connect)
         self._told_taken: dict[str, str] | None = None
-        self._making_boxes = asyncio.Lock()
-        self._boxes: Boxes | None = None
+        self._boxes = Boxes(settings.boxes, clock)
+        self._first_box = asyncio.Lock()
+        self._no_boxes: str | None = boxes.why_not(settings.box_mode) or None
+        self._has_made_box = False
 
     def poke(self) -> None:
         self._poked.set()
@@ -170,13 +174,27 @@ class HostServer:
                 self._looked_at = began
         return host.find(self._table)
 
-    async def boxes(self) -> Boxes | None:
-        """What makes boxes here; None: hosts share the machine."""
-        async with self._making_boxes:
-            if self._boxes is None:
-                settings = BoxSettings(self._settings.folder.parent, self._settings.shown, self._settings.url)
-                self._boxes = Boxes(settings, self._clock)
-        return self._boxes
+    async def make_box(self, host_id: str, generation: int, facts: NodeFacts, index: int) -> tuple[Box | None, str]:
+        """(box of the host, or None where it shares the machine; what users are told about that).
+
+        Raises OSError if it cannot be made: where boxes were made before, or must be, hosts never share the machine.
+        """
+        if not self._has_made_box and self._no_boxes is None:
+            async with self._first_box:
+                if not self._has_made_box and self._no_boxes is None:
+                    try:
+                        box = await asyncio.to_thread(self._boxes.make, host_id, generation, facts, index)
+                    except OSError as error:
+                        self._no_boxes = str(error)
+                        logger.warning("there are no boxes here: %s", error)
+                    else:
+                        self._has_made_box = True
+                        return box, BOXED
+        if self._no_boxes is None:
+            return await asyncio.to_thread(self._boxes.make, host_id, generation, facts, index), BOXED
+        if self._settings.box_mode == boxes.BOXES_ON:
+            raise OSError(f"no box can be made: {self._no_boxes} (PODYARD_BOXES is on)")
+        return None, boxes.sentence(self._no_boxes)
 
     def _follow(self, answer: Mapping[str, Any]) -> None:
         for key, item in answer["nodes"].items():
@@ -296,14 +314,20 @@ def main(argv: Sequence[str]) -> int:
     except BlockingIOError:
         print(f"another host server runs on {folder}", file=sys.stderr)
         return 1
+    shown = box_plan.Shown(sys.prefix, _shown_paths(env), (env["PODYARD_DATA"],))
     settings = HostSettings(
         folder=folder,
         bind_address=env["PODYARD_BIND_ADDRESS"],
         url=env["PODYARD_URL"],
         base_environment=base_environment(env),
-        shown=box_plan.Shown(sys.prefix, _shown_paths(env), (env["PODYARD_DATA"],)),
+        shown=shown,
+        boxes=BoxSettings(folder.parent, shown, env["PODYARD_URL"]),
+        box_mode=env["PODYARD_BOXES"],
+        box_network=env["PODYARD_BOX_NETWORK"],
     )
     clock = OsClock()
+    if not boxes.why_not(settings.box_mode):
+        sweep(folder.parent, clock)
     server = HostServer(env["PODYARD_AGENT"], JsonClient(env["PODYARD_URL"], env["PODYARD_TOKEN"]), settings, clock)
     return asyncio.run(_run(server))
 

@@ -101,6 +101,16 @@ def start(
     return Group(process.pid, started, process)
 
 
+def start_of(pid: int) -> float | None:
+    """When a living process was started."""
+    import psutil
+
+    try:
+        return float(psutil.Process(pid).create_time())
+    except psutil.NoSuchProcess:
+        return None
+
+
 def adopt(record: ProcessRecord) -> Group | None:
     """The group of a record whose process still runs; None when it does not."""
     import psutil

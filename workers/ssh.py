@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import os
 import signal
 import socket
@@ -162,6 +163,7 @@ class _BoxSession(asyncssh.SSHServerProcess[bytes]):
         reader, writer = asyncssh.SSHReader(self, self._chan), asyncssh.SSHWriter(self, self._chan)
         errors = asyncssh.SSHWriter(self, self._chan, asyncssh.EXTENDED_DATA_STDERR)
         work = self._start_process(reader, writer, errors)
+        assert self._conn is not None and inspect.isawaitable(work)
         self._conn.create_task(work, reader.logger)
 
 

@@ -13,6 +13,7 @@ from typing import IO, Any
 
 import click
 
+from podyard.base import boxes
 from podyard.base.clock import LAG_SECONDS_SHOWN, OsClock, RealClock
 from podyard.base.durations import duration_for_people
 from podyard.base.errors import Code, PodyardError
@@ -222,6 +223,7 @@ def _watched_start(settings: Settings, arguments: list[str], said: IO[bytes]) ->
         if state.get("pids", {}).get("supervisor", {}).get("pid") == process.pid:
             _repeat(said)
             say(f"Podyard is ready: {state['url']}  (data {settings.data})")
+            say(boxes.sentence(boxes.why_not(settings.boxes)))
             process.returncode = 0  # it lives on: not ours to wait for
             return 0
         if process.poll() is not None:

@@ -20,6 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Any
 
+from podyard.base import boxes
 from podyard.base.clock import OsClock, RealClock
 from podyard.base.errors import Code, PodyardError
 from podyard.cli import broker, modes, processes
@@ -304,6 +305,7 @@ def run(settings: Settings) -> int:
         url = supervisor.start()
         if not supervisor._stopping:
             print(f"Podyard is ready: {url}  (console {url}/console, data {settings.data})")
+            print(boxes.sentence(boxes.why_not(settings.boxes)))
             print(f'In another terminal: eval "$(podyard env --data {settings.data})"', flush=True)
         supervisor.watch()
     except SetupError as error:

@@ -48,6 +48,7 @@ _HOST_COLUMNS = {
     "INTERNAL_IP": "internalIp",
     "STARTUP": "scripts.startup-script.state",
     "PROBLEM": "problem",
+    "ISOLATION": "isolation",
 }
 _worker_option = click.option("--worker", default="0", show_default=True, help="Index of the worker, or all.")
 

@@ -51,7 +51,9 @@ _LAST_ADDRESS = (
     .order_by(nodes.c.first_address.desc())
     .limit(1)
 )
-_SHOWN_OF_HOST = (hosts.c.node_key, hosts.c.host_index, hosts.c.internal_ip, hosts.c.external_ip, hosts.c.state)
+_SHOWN_OF_HOST = (
+    hosts.c.node_key, hosts.c.host_index, hosts.c.internal_ip, hosts.c.external_ip, hosts.c.state, hosts.c.isolation,
+)  # fmt: skip
 _HOSTS = select(*_SHOWN_OF_HOST).where(hosts.c.node_key == bindparam("key")).order_by(hosts.c.host_index)
 _REMOVE_HOSTS = delete(hosts).where(hosts.c.node_key == bindparam("key"))
 _FIRST_OF_QUEUED_RESOURCE = select(nodes.c.first_address).where(
@@ -319,7 +321,9 @@ def _node(record: NodeRecord, host_rows: Sequence[Mapping[str, Any]], slice_id: 
 
 
 def _host(row: Mapping[str, Any]) -> NodeHost:
-    return NodeHost(row["host_index"], row["internal_ip"], row["external_ip"], HostState(row["state"]))
+    return NodeHost(
+        row["host_index"], row["internal_ip"], row["external_ip"], HostState(row["state"]), row["isolation"]
+    )
 
 
 def _dotted_text(number: int) -> str:

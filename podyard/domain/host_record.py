@@ -41,7 +41,8 @@ class HostRecord:
     `asked`: a user asked for it, and it comes back for as long as its node is READY. `ready_since` is the node's when
     the host was materialised: a node that is READY again has rebooted. `bind_address` is that of its ssh server,
     `metadata_address` has a port, `port_map` is by service (ssh, metadata, tensorflow). `guest_attributes` are by
-    namespace and key; `scripts` says what became of each, as the host server reports it.
+    namespace and key; `scripts` says what became of each, as the host server reports it, and
+    `isolation` what keeps it apart from its machine.
     """
 
     host_id: str
@@ -64,6 +65,7 @@ class HostRecord:
     ssh_host_key: str
     guest_attributes: Mapping[str, Mapping[str, str]]
     scripts: Mapping[str, Any]
+    isolation: str
 
     @property
     def is_live(self) -> bool:

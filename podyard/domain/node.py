@@ -270,6 +270,7 @@ class NodeHost:
     internal_ip: str
     external_ip: str
     state: HostState
+    isolation: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

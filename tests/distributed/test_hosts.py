@@ -16,6 +16,7 @@ import httpx
 import psutil
 import pytest
 
+from podyard.base.boxes import why_not
 from tests.conftest import require
 from tests.stack import PODYARD, Stack, kill, open_stack, until
 
@@ -24,9 +25,20 @@ HEADER = {"Metadata-Flavor": "Google"}
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("stack")]
 
 
+_host_ids: dict[str, set[str]] = {}  # of all hosts that these tests have seen, by their node
+
+
+@pytest.fixture(scope="module", params=["on", "off"])
+def boxes(request: pytest.FixtureRequest) -> str:
+    """Everything here holds in boxes, and where hosts share the machine."""
+    if request.param == "on":
+        require(None if why_not("on") else "boxes", f"what boxes need ({why_not('on')})")
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with open_stack(tmp_path_factory.mktemp("hosts")) as found:
+def stack(tmp_path_factory: pytest.TempPathFactory, boxes: str) -> Iterator[Stack]:
+    with open_stack(tmp_path_factory.mktemp("hosts"), {"PODYARD_BOXES": boxes}) as found:
         yield found
 
 
@@ -36,12 +48,13 @@ def pod(stack: Stack) -> Iterator[str]:
     stack.create_node("pod", "v2-32", ZONE)
     yield "pod"
     stack.delete_node("pod", ZONE)
-    assert _on_hosts(stack) == []
+    assert _on_hosts(stack, "pod") == []
 
 
 def _hosts(stack: Stack, node: str) -> list[dict[str, Any]]:
     path = f"/podyard/v1/projects/demo/locations/{ZONE}/nodes/{node}/hosts"
     found: list[dict[str, Any]] = stack.call("GET", path)["hosts"]
+    _host_ids.setdefault(node, set()).update(host["host"] for host in found)
     return found
 
 
@@ -72,12 +85,20 @@ def _environment(stack: Stack, node: str, worker: int) -> dict[str, str]:
     return {str(name): str(value) for name, value in json.loads(done.stdout).items()}
 
 
-def _on_hosts(stack: Stack) -> list[psutil.Process]:
-    """Living processes that belong to a host of this stack."""
+def _on_hosts(stack: Stack, node: str) -> list[psutil.Process]:
+    """Living processes that belong to a host of the node, and the first ones of its boxes."""
     found = []
-    for process in stack.processes():
+    for path in stack.data.glob("agents/*/hosts/*/box/box.json"):
+        if path.parts[-3] not in _host_ids[node]:
+            continue
+        record = json.loads(path.read_text())
         with contextlib.suppress(psutil.Error):
-            if "PODYARD_HOST" in process.environ():
+            process = psutil.Process(record["pid"])
+            if abs(process.create_time() - record["started"]) < 1 and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get("PODYARD_HOST") in _host_ids[node]:
                 found.append(process)
     return found
 
@@ -178,11 +199,11 @@ def _project_number(stack: Stack) -> str:
     return str(found["demo"])
 
 
-def test_commands_run_on_workers_and_give_their_exit_code(stack: Stack, pod: str) -> None:
+def test_commands_run_on_workers_and_give_their_exit_code(stack: Stack, pod: str, boxes: str) -> None:
     done = _tpu(stack, "exec", pod, "--worker", "all", "--", "echo worker $TPU_WORKER_ID")
     assert (done.returncode, done.stdout) == (0, "worker 0\nworker 1\nworker 2\nworker 3\n"), done.stderr
     done = _tpu(stack, "exec", pod, "--worker", "3", "--", "cat; pwd; echo no >&2; exit 7", input="said\n")
-    home = _home(stack, _hosts(stack, pod)[3])
+    home = "/home/podyard" if boxes == "on" else _home(stack, _hosts(stack, pod)[3])
     assert (done.returncode, done.stdout, done.stderr) == (7, f"said\n{home}\n", "no\n")
     done = _tpu(stack, "ssh", pod, "--worker", "1", input="echo $TPU_NAME\nkill -TERM $$; sleep 5\n")
     assert (done.returncode, done.stdout) == (128 + 15, "pod\n"), done.stderr
@@ -240,13 +261,13 @@ def test_the_port_of_tensorflow_says_that_nothing_is_emulated(stack: Stack, pod:
 
 
 def test_scripts_run_at_each_start_and_at_the_end(stack: Stack, tmp_path: Path) -> None:
-    log = tmp_path / "log"
     metadata = {
-        "startup-script": f"#!/bin/sh\necho start $TPU_WORKER_ID >> {log}\nsleep 1000 &\n",
-        "shutdown-script": f"echo end $TPU_WORKER_ID >> {log}",
+        "startup-script": "#!/bin/sh\necho start $TPU_WORKER_ID >> $HOME/log\nsleep 1000 &\n",
+        "shutdown-script": "echo end $TPU_WORKER_ID >> $HOME/log",
     }
     stack.create_node("one", "v2-8", ZONE, metadata=metadata)
-    _settled(stack, "one")
+    log = tmp_path / "log"
+    log.hardlink_to(_home(stack, _settled(stack, "one")[0]) / "log")  # the host's folder goes with its node
     path = f"/v2/projects/demo/locations/{ZONE}/nodes/one"
     (_home(stack, _hosts(stack, "one")[0]) / "kept").write_text("disk")
     for verb, state in (("stop", "STOPPED"), ("start", "READY")):
@@ -254,7 +275,7 @@ def test_scripts_run_at_each_start_and_at_the_end(stack: Stack, tmp_path: Path) 
         until(lambda s=state: stack.call("GET", path)["state"] == s or None, 30, state)
         if verb == "stop":
             assert log.read_text().split("\n")[:2] == ["start 0", "end 0"]
-            assert _on_hosts(stack) == []  # the one in the background as well
+            assert _on_hosts(stack, "one") == []  # the one in the background as well
     host = _settled(stack, "one", generation=2)[0]
     assert (_home(stack, host) / "kept").read_text() == "disk"
     stack.delete_node("one", ZONE)
@@ -262,13 +283,12 @@ def test_scripts_run_at_each_start_and_at_the_end(stack: Stack, tmp_path: Path) 
     until(lambda: not _home(stack, host).exists() or None, 10, "the folder of a deleted host to be gone")
 
 
-def test_every_host_of_a_slice_runs_the_script_and_a_preempted_one_its_last(stack: Stack, tmp_path: Path) -> None:
-    log = tmp_path / "log"
+def test_every_host_of_a_slice_runs_the_script_and_a_preempted_one_its_last(stack: Stack) -> None:
     metadata = {
         "startup-script": "echo $TPU_WORKER_ID > started",
         "shutdown-script": (
             "url=http://$GCE_METADATA_HOST/computeMetadata/v1/instance/preempted\n"
-            f'curl -sH "Metadata-Flavor: Google" $url >> {log}'
+            'curl -sH "Metadata-Flavor: Google" $url >> $HOME/log'
         ),
     }
     held = _chips_held(stack)
@@ -278,7 +298,7 @@ def test_every_host_of_a_slice_runs_the_script_and_a_preempted_one_its_last(stac
     assert {host["scripts"]["startup-script"]["exitCode"] for host in found} == {0}
     stack.call("POST", f"/podyard/v1/projects/demo/locations/{ZONE}/nodes/four:preempt", {})
     until(lambda: {h["state"] for h in _hosts(stack, "four")} == {"VIRTUAL"} or None, 20, "the end of the hosts")
-    assert log.read_text() == "TRUE" * 4
+    assert [(_home(stack, host) / "log").read_text() for host in found] == ["TRUE"] * 4
 
     until(lambda: _chips_held(stack) == held or None, 5, "the chips to be given back")
     stack.delete_node("four", ZONE)
@@ -289,11 +309,11 @@ def _chips_held(stack: Stack) -> int:
     return sum(int(pod["chipsHeld"]) for pod in pods)
 
 
-def test_a_killed_host_server_and_a_killed_agent_leave_the_script_running(stack: Stack, tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    script = f"echo begun >> {log}; while test ! -e {tmp_path}/go; do sleep 0.05; done; echo ended >> {log}; exit 3"
+def test_a_killed_host_server_and_a_killed_agent_leave_the_script_running(stack: Stack) -> None:
+    script = "cd; echo begun >> log; while test ! -e go; do sleep 0.05; done; echo ended >> log; exit 3"
     stack.create_node("hardy", "v2-8", ZONE, metadata={"startup-script": script})
-    until(lambda: log.exists() or None, 20, "the start of the script")
+    home = _home(stack, _hosts(stack, "hardy")[0])
+    until(lambda: (home / "log").exists() or None, 20, "the start of the script")
     # The script may be seen before the host server has said where the host is.
     until(lambda: _hosts(stack, "hardy")[0]["address"] or None, 20, "the address of the host")
     host = _hosts(stack, "hardy")[0]
@@ -303,11 +323,11 @@ def test_a_killed_host_server_and_a_killed_agent_leave_the_script_running(stack:
     kill(stack.pid("agent"))
     done = _tpu(stack, "exec", "hardy", "--", "echo back")
     assert (done.returncode, done.stdout) == (0, "back\n"), done.stderr
-    (tmp_path / "go").touch()
+    (home / "go").touch()
     after = _settled(stack, "hardy")[0]
     assert after["scripts"]["startup-script"] == {"state": "DONE", "exitCode": 3}
     assert (after["address"], after["ports"]) == (host["address"], host["ports"])
-    assert log.read_text() == "begun\nended\n"
+    assert (home / "log").read_text() == "begun\nended\n"
     stack.delete_node("hardy", ZONE)
 
 
@@ -338,13 +358,13 @@ def _sleeping() -> list[list[str]]:
     return found
 
 
-def test_a_stack_that_goes_down_takes_its_hosts_along(tmp_path: Path) -> None:
+def test_a_stack_that_goes_down_takes_its_hosts_along(tmp_path: Path, boxes: str) -> None:
     script = "sleep 1000 & echo $$ > pid; wait"
-    with open_stack(tmp_path) as stack:
+    with open_stack(tmp_path, {"PODYARD_BOXES": boxes}) as stack:
         stack.create_node("one", "v2-8", ZONE, metadata={"startup-script": script})
         until(lambda: _hosts(stack, "one")[0]["state"] == "RUNNING" or None, 20, "the host")
         stack.down()
-        assert _on_hosts(stack) == []
+        assert _on_hosts(stack, "one") == []
         stack.up()
 
         def again() -> bool | None:

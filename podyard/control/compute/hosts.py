@@ -68,6 +68,7 @@ class HostReport:
     scripts: Mapping[str, Any]
     guest_attributes: Mapping[str, Mapping[str, str]] | None
     problem: str
+    isolation: str
 
 
 def ask(
@@ -281,6 +282,7 @@ def _take(uow: UnitOfWork, host: HostRecord, report: HostReport) -> None:
         host,
         scripts=dict(report.scripts),
         problem=report.problem,
+        isolation=report.isolation,
         ssh_host_key=report.ssh_host_key or host.ssh_host_key,
         guest_attributes=host.guest_attributes
         if attributes is None
