@@ -59,24 +59,24 @@ class Box:
     def __init__(self, group: Group, cgroups: Sequence[Path], network: str, host_id: str) -> None:
         self.pid = group.pid
         self._group = group
-        self._cgroups = tuple(cgroups)
-        self._network = network
+        self.cgroups = tuple(cgroups)
+        self.network = network
         self._host_id = host_id
 
     def enter(self, command: Sequence[str], *, as_root: bool = False, terminal: str | None = None) -> list[str]:
-        """What runs `command` inside, as a session of its own that begins at home. `terminal`: of `open_terminal`."""
+        """What runs `command` inside, in a new session that begins at home. `terminal`: of `open_terminal`."""
         number = "0" if as_root else str(USER_ID)
         inside = ("/bin/sh", "-c", _AT_HOME, "sh") if terminal is None else ("/bin/sh", "-c", _ON_TERMINAL, terminal)
         return [
-            "/bin/sh", "-c", _IN_CGROUPS, " ".join(map(str, self._cgroups)),
+            "/bin/sh", "-c", _IN_CGROUPS, " ".join(map(str, self.cgroups)),
             _tool("nsenter"), "-t", str(self.pid), "-U", "-m", "-u", "-i", "-n", "-p", "-C", "-S", number, "-G", number,
             "--", "setsid", *inside, *command,
         ]  # fmt: skip
 
     def open_terminal(self) -> tuple[int, int, str]:
         """A new terminal of the box: (our end, theirs, its name inside)."""
-        where = f"/proc/{self.pid}/root/dev/pts"
-        ours = os.open(f"{where}/ptmx", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+        multiplexer = Path("/proc", str(self.pid), "root", "dev/pts/ptmx")
+        ours = os.open(multiplexer, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
         try:
             fcntl.ioctl(ours, _UNLOCK_PTY, b"\0\0\0\0")
             theirs = fcntl.ioctl(ours, _OPEN_PEER, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
@@ -97,20 +97,19 @@ class Box:
 
     def make_socket(self) -> socket.socket:
         """A TCP socket of the box: it reaches what programs there reach, and nothing else."""
-        with _in_network(self.pid):
+        with _in_network(Path("/proc", str(self.pid), "ns/net")):
             return socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
 
     def listen(self, address: str, port: int, backlog: int) -> socket.socket:
-        found = self.make_socket()
-        try:
-            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            found.bind((address, port))
-            found.listen(backlog)
-            found.setblocking(False)
-            return found
-        except OSError:
-            found.close()
-            raise
+        return _listening(self.make_socket(), address, port, backlog)
+
+    def listen_at_gate(self, port: int, backlog: int) -> socket.socket:
+        """Where only this box asks for the metadata server."""
+        with _in_network(_NETWORKS / self.network):
+            found = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        gate = box_plan.gate_name(self._host_id).encode()
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, gate)
+        return _listening(found, box_plan.METADATA_ADDRESS, port, backlog)
 
     def is_alive(self) -> bool:
         return not self._group.exit_code()[0]
@@ -128,8 +127,8 @@ class Box:
             if clock.monotonic_seconds() > deadline:
                 return False
             clock.sleep(0.01)
-        _unplug(self._network, self._host_id)
-        for path in self._cgroups:
+        _unplug(self.network, self._host_id)
+        for path in self.cgroups:
             _remove_cgroup(path, clock)
             # Of all boxes of the agent, unless others live.
             with contextlib.suppress(OSError), _locked():
@@ -188,14 +187,16 @@ class Boxes:
                 _run((_tool("ip"), "-n", name, "-batch", "-"), box_plan.switch_commands())
             else:
                 # Left by a box that was killed a moment ago: Linux takes its time.
-                with contextlib.suppress(OSError):
-                    _run((_tool("ip"), "-n", name, "link", "del", box_plan.port_name(host_id)))
-            _run((_tool("ip"), "-n", name, "-batch", "-"), box_plan.plug_commands(host_id, box.pid))
+                _pull_plugs(name, host_id)
+            commands = box_plan.plug_commands(host_id, box.pid, facts.internal_ips[index])
+            _run((_tool("ip"), "-n", name, "-batch", "-"), commands)
         inside = box_plan.inside_commands(facts, index, self._settings.url)
         _run((_tool("nsenter"), "-t", str(box.pid), "-n", _tool("ip"), "-batch", "-"), inside)
 
     def _limit(self, host_id: str) -> None:
         """The cgroups of all boxes and of this one."""
+        if set(self._cgroups) not in ({"all"}, {"cpu", "memory", "pids"}):
+            raise OSError("no cgroups for CPU, memory and processes are mounted")
         memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         for controller, folder in self._cgroups.items():
             version = 2 if controller == "all" else 1
@@ -275,9 +276,7 @@ def cgroup_folders() -> dict[str, Path]:
             unified = Path(where)
         elif kind == "cgroup":
             found |= {name: Path(where) for name in ("cpu", "memory", "pids") if name in options.split(",")}
-    if not found and unified is not None:
-        return {"all": unified}
-    return found
+    return {"all": unified} if not found and unified is not None else found
 
 
 def _readable(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
@@ -326,13 +325,25 @@ def _locked() -> Iterator[None]:
         os.close(descriptor)
 
 
+def _listening(found: socket.socket, address: str, port: int, backlog: int) -> socket.socket:
+    try:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind((address, port))
+        found.listen(backlog)
+        found.setblocking(False)
+        return found
+    except OSError:
+        found.close()
+        raise
+
+
 @contextlib.contextmanager
-def _in_network(pid: int) -> Iterator[None]:
-    """This thread in the network of a process; nothing in between may wait."""
+def _in_network(path: Path) -> Iterator[None]:
+    """This thread in another network; nothing in between may wait."""
     libc = ctypes.CDLL(None, use_errno=True)
     own = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     try:
-        other = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        other = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             if libc.setns(other, _NEWNET) != 0:
                 raise OSError(ctypes.get_errno(), "the box's network cannot be entered")
@@ -351,9 +362,14 @@ def _unplug(network: str, host_id: str) -> None:
     """Takes a box off its switch; the last one takes the switch along."""
     with _locked():
         if (_NETWORKS / network).exists():
-            with contextlib.suppress(OSError):
-                _run((_tool("ip"), "-n", network, "link", "del", box_plan.port_name(host_id)))
+            _pull_plugs(network, host_id)
             _drop_if_empty(network)
+
+
+def _pull_plugs(network: str, host_id: str) -> None:
+    commands = "".join(f"link del {name}\n" for name in (box_plan.port_name(host_id), box_plan.gate_name(host_id)))
+    with contextlib.suppress(OSError):
+        _run((_tool("ip"), "-n", network, "-force", "-batch", "-"), commands)
 
 
 def _drop_if_empty(network: str) -> None:

@@ -1,7 +1,7 @@
 """Makes one box and becomes its first process: `python -I -S box_init.py`, with a `BoxPlan` as JSON on stdin.
 
 It answers with the pid of that process, or with what went wrong. Standard library only, and few of it: this is most of
-what a box costs. Every mount is made in mount namespaces of its own, so that nothing is left when the box is gone.
+what a box costs. Every mount is made in private mount namespaces, so that nothing is left when the box is gone.
 """
 
 import contextlib

@@ -15,7 +15,9 @@ from podyard.domain.host import LOOPBACK, NodeFacts, address_number, host_name
 USER, USER_ID, IDS = "podyard", 1000, 65536
 HOME = Path("/home") / USER
 METADATA_ADDRESS = "169.254.169.254"
+PROXY_PORT = 3128  # of a box's way out, next to its metadata server
 METADATA_NAMES = ("metadata.google.internal", "metadata")
+PROXY_URL = f"http://{METADATA_ADDRESS}:{PROXY_PORT}"
 NETWORK_BITS = 9  # 10.128.0.0/9, as Google's default network: all hosts are neighbours
 # Above what systemd and /etc/subuid hand out, below the ids that mean "nobody" in 32 bits.
 _FIRST_IDS, _ID_RANGES = 0x7000, 0x8F00
@@ -214,27 +216,45 @@ def port_name(host_id: str) -> str:
     return f"h{_digest(host_id)}"
 
 
+def gate_name(host_id: str) -> str:
+    """Of the other end of the cable that leads a box to its metadata server. The server is no program of the box: there
+    it would take port 80 from all that listen at any address."""
+    return f"m{_digest(host_id)}"
+
+
 def switch_commands() -> str:
     """For `ip -batch`, in the new namespace of a switch."""
     return "link add br0 type bridge\nlink set br0 up\n"
 
 
-def plug_commands(host_id: str, pid: int) -> str:
-    """In the switch: a cable to the box whose first process is `pid`."""
-    port = port_name(host_id)
-    return f"link add {port} type veth peer name eth0 netns {pid}\nlink set {port} master br0 up\n"
+def plug_commands(host_id: str, pid: int, own_address: str) -> str:
+    """In the switch: the cables to the box whose first process is `pid`."""
+    port, gate = port_name(host_id), gate_name(host_id)
+    return "".join(
+        f"{line}\n"
+        for line in (
+            f"link add {port} type veth peer name eth0 netns {pid}",
+            f"link set {port} master br0 up",
+            f"link add {gate} type veth peer name meta0 netns {pid}",
+            f"addr add {METADATA_ADDRESS}/32 dev {gate}",
+            f"link set {gate} up",
+            f"route add {own_address}/32 dev {gate}",
+        )
+    )
 
 
 def inside_commands(facts: NodeFacts, index: int, url: str) -> str:
     """In the box: its addresses. There is no route: what is not on the switch is nowhere. `url`: of the API, for which
     a relay in the box answers."""
-    own = [METADATA_ADDRESS, *(address for address in (api_inside(url)[0],) if not address.startswith("127."))]
+    own, api = facts.internal_ips[index], api_inside(url)[0]
     return "".join(
         (
             "link set lo up\n",
-            *(f"addr add {address}/32 dev lo\n" for address in own),
-            f"addr add {facts.internal_ips[index]}/{NETWORK_BITS} dev eth0\n",
+            "" if api.startswith("127.") else f"addr add {api}/32 dev lo\n",
+            f"addr add {own}/{NETWORK_BITS} dev eth0\n",
             "link set eth0 up\n",
+            "link set meta0 up\n",
+            f"route add {METADATA_ADDRESS}/32 dev meta0 src {own}\n",
         )
     )
 
@@ -286,9 +306,14 @@ def facts_inside(facts: NodeFacts) -> NodeFacts:
     return dataclasses.replace(facts, host_addresses=(), multislice=slices)
 
 
-def environment(base: Mapping[str, str], shown: Shown) -> dict[str, str]:
+def environment(base: Mapping[str, str], shown: Shown, facts: NodeFacts, *, has_proxy: bool) -> dict[str, str]:
     """Of programs in a box, beyond what all hosts have."""
-    return {"HOME": str(HOME), "USER": USER, "LOGNAME": USER, "PATH": path_variable(base["PATH"], shown)}
+    own = {"HOME": str(HOME), "USER": USER, "LOGNAME": USER, "PATH": path_variable(base["PATH"], shown)}
+    if has_proxy:
+        near = ",".join(("127.0.0.1", METADATA_ADDRESS, *filter(None, names_of(facts)), *facts.internal_ips))
+        for name, value in (("no_proxy", near), *((f"{kind}_proxy", PROXY_URL) for kind in ("http", "https"))):
+            own |= {name: value, name.upper(): value}
+    return own
 
 
 def api_inside(url: str) -> tuple[str, int]:

@@ -33,6 +33,7 @@ from podyard.domain.host import (
     worker_environment,
 )
 from podyard.programs import SITE_HOOK
+from podyard.settings import BOX_NETWORK_NONE
 from podyard.workers import box_network, box_plan, metadata, metadata_server, ssh, tensorflow_port
 from podyard.workers.box import Box, BoxSettings
 from podyard.workers.box_plan import Shown
@@ -205,7 +206,8 @@ class Host:
         own = {"HOME": str(self._folder / "home"), "TMPDIR": str(self._folder / "tmp")}
         if self._box is not None:
             facts, metadata_address = box_plan.facts_inside(facts), box_plan.METADATA_ADDRESS
-            own = box_plan.environment(base, self._settings.shown)
+            has_proxy = self._settings.box_network != BOX_NETWORK_NONE
+            own = box_plan.environment(base, self._settings.shown, facts, has_proxy=has_proxy)
         return {
             **base,
             **own,
@@ -267,18 +269,18 @@ class Host:
 
     async def _serve_inside(self, box: Box, handler: metadata.MetadataHandler, server: ssh.SshHost) -> None:
         """The same services at the addresses that programs in the box know, and the way to the API."""
-        own, url = self._source.facts.internal_ips[self._source.index], self._settings.url
+        url = self._settings.url
 
         def listen(address: str, port: int) -> socket.socket:
             return box.listen(address, port, LISTEN_BACKLOG)
 
-        inside = listen(box_plan.METADATA_ADDRESS, _USUAL_PORTS["metadata"])
-        self._closing.append(await metadata_server.listen(handler, inside))
-        self._closing.append(
-            await asyncio.start_server(tensorflow_port.serve_connection, sock=listen(own, TENSORFLOW_PORT))
-        )
+        gate = box.listen_at_gate(_USUAL_PORTS["metadata"], LISTEN_BACKLOG)
+        self._closing.append(await metadata_server.listen(handler, gate))
         self._closing.append(await ssh.listen(server, listen("0.0.0.0", SSH_PORT), self._host_key))
         self._closing.append(await box_network.relay(listen(*box_plan.api_inside(url)), url))
+        if self._settings.box_network != BOX_NETWORK_NONE:
+            way_out = box.listen_at_gate(box_plan.PROXY_PORT, LISTEN_BACKLOG)
+            self._closing.append(await box_network.proxy(way_out, self._settings.box_network))
 
     async def _end_box(self) -> None:
         if self._box is not None and not await asyncio.to_thread(self._box.end, self._clock):

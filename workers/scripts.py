@@ -57,7 +57,7 @@ class ScriptState:
 class HostProcesses:
     """The processes of one host. `folder` is the host's; scripts, records, logs and results lie in `processes`."""
 
-    def __init__(self, folder: Path, host_id: str, generation: int, box: Box | None) -> None:
+    def __init__(self, folder: Path, host_id: str, generation: int, box: Box | None = None) -> None:
         self._folder = folder / "processes"
         self._folder.mkdir(exist_ok=True)
         self._host_id = host_id

@@ -75,5 +75,4 @@ def _report(host_id: str, generation: int, state: str) -> HostReport:
         scripts={},
         guest_attributes=None,
         problem="",
-        isolation="",
     )

@@ -18,10 +18,12 @@ import re
 import shlex
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -113,22 +115,40 @@ class Slices:
 
     def _gang(self, node: str) -> list[psutil.Process]:
         """The processes of the program that waits on the hosts of a node."""
+        hosts = {host["host"] for host in self._hosts(node)}
         found = []
-        for process in self._stack.processes():
+        for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
                 if process.cmdline()[1:] == ["program.py", str(VALUES[node]), "wait"]:
-                    found.append(process)
+                    found += [process] if process.environ().get("PODYARD_HOST") in hosts else []
         return found
 
     def _has_met(self, node: str) -> bool | None:
         """True once each of the four has a connection to the host of the coordinator."""
-        hosts = self._stack.call("GET", f"/podyard/v1/projects/demo/locations/{ZONE}/nodes/{node}/hosts")["hosts"]
+        first = self._hosts(node)[0]
         met = 0
         for process in self._gang(node):
-            with contextlib.suppress(psutil.Error):
-                peers = [connection.raddr for connection in process.net_connections("tcp") if connection.raddr]
-                met += any(peer.ip.removeprefix("::ffff:") == hosts[0]["address"] for peer in peers)
+            with contextlib.suppress(psutil.Error, OSError):
+                met += bool({first["address"], first["internalIp"]} & _peers(process))
         return met == 4 or None
+
+    def _hosts(self, node: str) -> list[dict[str, Any]]:
+        path = f"/podyard/v1/projects/demo/locations/{ZONE}/nodes/{node}/hosts"
+        found: list[dict[str, Any]] = self._stack.call("GET", path)["hosts"]
+        return found
+
+
+def _peers(process: psutil.Process) -> set[str]:
+    """The addresses that a process is connected to, or where it has a network of its own, its box."""
+    if Path(f"/proc/{process.pid}/ns/net").readlink() == Path("/proc/self/ns/net").readlink():
+        return {item.raddr.ip.removeprefix("::ffff:") for item in process.net_connections("tcp") if item.raddr}
+    found = set()
+    for name in ("tcp", "tcp6"):
+        for line in Path(f"/proc/{process.pid}/net/{name}").read_text().splitlines()[1:]:
+            remote, state = line.split()[2:4]
+            if state == "01":  # established; the last four bytes are those of IPv4, in the machine's order
+                found.add(".".join(map(str, int(remote.split(":")[0][-8:], 16).to_bytes(4, sys.byteorder))))
+    return found
 
 
 def _check(node: str, process: subprocess.Popen[str]) -> None:

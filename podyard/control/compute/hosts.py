@@ -68,7 +68,7 @@ class HostReport:
     scripts: Mapping[str, Any]
     guest_attributes: Mapping[str, Mapping[str, str]] | None
     problem: str
-    isolation: str
+    isolation: str = ""
 
 
 def ask(

@@ -1,0 +1,115 @@
+"""What a box is made of: mounts, names, addresses and limits."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from podyard.base import boxes
+from podyard.domain.host import NodeFacts
+from podyard.workers import box_plan
+from podyard.workers.box_plan import Shown
+
+SHOWN = Shown("/srv/yard/venv", ("/opt/python", "/srv/yard/podyard"), ("/srv/yard/venv/data",))
+FOLDER = Path("/data/agents/a/hosts/h")
+
+
+def facts_of_four() -> NodeFacts:
+    return NodeFacts(
+        node_key="n", project="p", project_number=7, zone="us-central1-a", node_id="pod", number=1, state="READY",
+        accelerator_type="v3-32", topology="4x4", runtime_version="x", usage_class="ON_DEMAND", description="", tags=(),
+        metadata={}, service_account="", scopes=(), network="default", external_ips=(),
+        internal_ips=tuple(f"10.128.0.{number}" for number in range(2, 6)),
+        host_addresses=tuple(f"127.130.0.{number}" for number in range(2, 6)),
+    )  # fmt: skip
+
+
+def _mounts(shown: Shown = SHOWN, **folders: str | None) -> dict[str, box_plan.Mount]:
+    there = {"/usr": None, "/bin": "usr/bin", **folders}
+    return {item.target: item for item in box_plan.mounts(FOLDER, Path("/base/etc"), shown, there)}
+
+
+def test_a_box_sees_the_system_its_own_folders_and_what_it_is_shown() -> None:
+    found = _mounts()
+    assert list(found) == [
+        "/usr", "/etc", "/home/podyard", "/tmp", "/opt/python", "/srv/yard/podyard", "/srv/yard/venv",
+        "/srv/yard/venv/data",
+    ]  # fmt: skip
+    assert {target for target, item in found.items() if item.kind == "overlay"} == {"/usr", "/etc", "/srv/yard/venv"}
+    assert found["/opt/python"].read_only and found["/srv/yard/podyard"].read_only
+    assert found["/home/podyard"].source == "/data/agents/a/hosts/h/home"
+
+
+def test_a_secret_below_what_is_shown_is_covered_after_it() -> None:
+    found = _mounts()
+    assert found["/srv/yard/venv/data"].kind == "empty"
+    assert "/elsewhere" not in _mounts(dataclasses.replace(SHOWN, hidden=("/elsewhere",)))
+
+
+def test_a_python_of_the_system_needs_no_mount_of_its_own() -> None:
+    found = _mounts(Shown("/usr", ("/usr", "/usr/lib/python3/dist-packages/podyard"), ()))
+    assert list(found) == ["/usr", "/etc", "/home/podyard", "/tmp"]
+
+
+def test_every_box_has_its_own_range_of_users() -> None:
+    first, second = box_plan.id_maps(1), box_plan.id_maps(2)
+    assert int(second["root"].split()[1]) - int(first["root"].split()[1]) == box_plan.IDS
+    assert sum(int(line.split()[2]) for line in first["user"].splitlines()) == box_plan.IDS
+    assert first["user"].splitlines()[0].split()[1] == str(int(first["root"].split()[1]) + box_plan.USER_ID)
+    highest = box_plan.id_maps(2**23)
+    assert int(highest["root"].split()[1]) + box_plan.IDS < 2**32 - 2
+
+
+def test_hosts_of_a_slice_share_a_network_and_no_other_slice_does() -> None:
+    facts = facts_of_four()
+    other = dataclasses.replace(facts, host_addresses=("127.128.9.1",))
+    assert box_plan.switch_name(facts) == box_plan.switch_name(facts)
+    assert box_plan.switch_name(facts) != box_plan.switch_name(other)
+    assert len(box_plan.port_name("node-0123456789abcdef-w-511")) <= 15
+    assert "10.128." in box_plan.inside_commands(facts, 1, "http://127.0.0.1:8700")
+
+
+def test_a_box_knows_its_slice_the_metadata_server_and_the_api_by_name() -> None:
+    facts = facts_of_four()
+    text = box_plan.host_file(facts, "https://yard.example:8700")
+    assert "169.254.169.254 metadata.google.internal\n" in text
+    assert f"{facts.internal_ips[3]} {facts.node_id}-w-3\n" in text
+    assert "127.0.0.1 yard.example\n" in text
+    assert box_plan.api_inside("https://yard.example") == ("127.0.0.1", 443)
+    assert box_plan.api_inside("http://192.0.2.7:8700") == ("192.0.2.7", 8700)
+    assert "addr add 192.0.2.7/32 dev lo" in box_plan.inside_commands(facts, 0, "http://192.0.2.7:8700")
+
+
+def test_hosts_in_boxes_are_reached_at_their_internal_addresses() -> None:
+    assert box_plan.facts_inside(facts_of_four()).host_addresses == ()
+
+
+def test_a_box_knows_no_person_of_the_machine_and_no_password() -> None:
+    passwd = "root:x:0:0::/root:/bin/bash\nann:x:1000:1000::/home/ann:/bin/bash\nnobody:x:65534:65534::/:/bin/false\n"
+    files = box_plan.etc_files(passwd, "root:x:0:\nann:x:1000:\n")
+    assert "ann" not in files["passwd"][1] + files["group"][1]
+    assert [line.split(":")[1] for line in files["shadow"][1].splitlines()] == ["*"] * 3
+    assert "podyard:x:1000:1000:podyard:/home/podyard:/bin/bash\n" in files["passwd"][1]
+
+
+def test_path_leads_only_to_what_a_box_sees() -> None:
+    found = box_plan.path_variable("/elsewhere/bin:/opt/python/bin:relative:/usr/bin", SHOWN)
+    assert found.startswith("/srv/yard/venv/bin:/opt/python/bin:/usr/bin:")
+    assert "elsewhere" not in found and "relative" not in found
+
+
+def test_limits_of_both_versions_of_cgroups() -> None:
+    for version, memory in ((1, "memory.limit_in_bytes"), (2, "memory.max")):
+        together, each = box_plan.limits(16 << 30, version=version)
+        assert each["memory"][memory] == 8 << 30 < together["memory"][memory] == 12 << 30
+        assert each["pids"] == {"pids.max": box_plan.PROCESSES_MAX}
+
+
+def test_where_hosts_share_the_machine_a_sentence_names_all_that_they_share() -> None:
+    assert boxes.why_not("off") == "PODYARD_BOXES is off"
+    said = boxes.sentence("Podyard does not run as root")
+    assert said == (
+        "Hosts are not isolated (Podyard does not run as root): they share files, processes, ports, the network, "
+        "memory and CPU with this machine and each other."
+    )
+    assert boxes.sentence("").startswith("Each host runs in a box")
