@@ -39,6 +39,7 @@ _LOCK = Path("/run/podyard.lock")  # one change of the machine's networks at a t
 _NETWORKS = Path("/run/netns")
 _RECORD, _NETWORK = "box", "box/network"
 _UNLOCK_PTY, _OPEN_PEER, _NUMBER_OF = 0x40045431, 0x5441, 0x80045430  # TIOCSPTLCK, TIOCGPTPEER, TIOCGPTN
+_KEYCTL, _JOIN_SESSION_KEYRING = {"x86_64": 250, "aarch64": 219}, 1
 _IN_CGROUPS = 'for group in $0; do echo 0 > "$group/cgroup.procs" || exit 255; done; exec "$@"'
 _AT_HOME = 'cd "$HOME" || cd /; exec "$@"'
 _ON_TERMINAL = 'cd "$HOME" || cd /; exec 0<>"$0" 1>&0 2>&0; exec "$@"'
@@ -246,6 +247,13 @@ class Boxes:
             made.rename(target)  # another one may have been faster
         shutil.rmtree(made, ignore_errors=True)
         return target
+
+
+def leave_keys_behind() -> None:
+    """A new session keyring of Linux, which all that this process starts inherits: the login's may hold keys."""
+    number = _KEYCTL.get(os.uname().machine)
+    if number is not None:
+        ctypes.CDLL(None).syscall(ctypes.c_long(number), ctypes.c_int(_JOIN_SESSION_KEYRING), None)
 
 
 def find(folder: Path) -> tuple[Box, int] | None:

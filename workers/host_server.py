@@ -29,7 +29,7 @@ from podyard.base.clock import OsClock, RealClock
 from podyard.base.errors import PodyardError
 from podyard.domain.host import HAS_HOST_ADDRESSES, NodeFacts, facts_of_json, host_address
 from podyard.workers import box_plan, host_listeners, scripts
-from podyard.workers.box import Box, Boxes, BoxSettings, sweep
+from podyard.workers.box import Box, Boxes, BoxSettings, leave_keys_behind, sweep
 from podyard.workers.host import Host, HostSettings
 from podyard.workers.http_client import JsonClient
 from podyard.workers.scripts import HostProcesses
@@ -327,6 +327,7 @@ def main(argv: Sequence[str]) -> int:
     )
     clock = OsClock()
     if not boxes.why_not(settings.box_mode):
+        leave_keys_behind()
         sweep(folder.parent, clock)
     server = HostServer(env["PODYARD_AGENT"], JsonClient(env["PODYARD_URL"], env["PODYARD_TOKEN"]), settings, clock)
     return asyncio.run(_run(server))
