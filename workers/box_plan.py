@@ -217,8 +217,8 @@ def port_name(host_id: str) -> str:
 
 
 def gate_name(host_id: str) -> str:
-    """Of the other end of the cable that leads a box to its metadata server. The server is no program of the box: there
-    it would take port 80 from all that listen at any address."""
+    """Of the other end of the cable that leads a box to its metadata server. In the box itself the server would
+    take port 80 from all that listen at any address."""
     return f"m{_digest(host_id)}"
 
 

@@ -340,7 +340,7 @@ def _shown_paths(env: Mapping[str, str]) -> tuple[str, ...]:
     if podyard.is_checkout(package.parent):
         found += [package.parent / name for name in (*podyard.ROOT_FOLDERS, "pyproject.toml")]
     found += [Path(entry) for entry in env.get("PYTHONPATH", "").split(os.pathsep) if entry]
-    return tuple(str(path) for path in found if path.is_absolute() and path.exists())
+    return tuple(str(path) for path in found if path.is_absolute() and os.access(path, os.R_OK))
 
 
 def base_environment(env: Mapping[str, str]) -> dict[str, str]:

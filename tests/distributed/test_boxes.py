@@ -24,6 +24,7 @@ from tests.stack import PODYARD, Stack, open_stack, until
 
 ZONE = "europe-west4-a"
 _QUIET: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "stdin": subprocess.DEVNULL}
+_PLANTED, _PLANTED_IN = ".podyard-box-test", ("/root", "/home", "/tmp", "/var/tmp")
 MARKER = "podyard-test-secret-6c1f"
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("stack")]
 
@@ -150,10 +151,7 @@ def _attempts(stack: Stack, port: int, pid: int) -> dict[str, str]:
         "another host's root": f"ls {folder}/box {fails}",
         "its own folder from outside": f"ls {data}/agents {fails}",
         "the machine's passwords": "grep -E '^root:[^*!]' /etc/shadow && echo " + MARKER,
-        "a file of the machine's /root": f"cat /root/.podyard-box-test {fails}",
-        "a file of the machine's /home": f"cat /home/.podyard-box-test {fails}",
-        "a file of the machine's /tmp": f"cat /tmp/.podyard-box-test {fails}",
-        "a file of the machine's /var": f"cat /var/tmp/.podyard-box-test {fails}",
+        **{f"a file of the machine's {top}": f"cat {Path(top, _PLANTED)} {fails}" for top in _PLANTED_IN},
         "the machine's root, through init": f"cat /proc/1/root{data}/token {fails}",
         "the machine's root, through a file descriptor": f"cat /proc/self/fd/*/../..{data}/token {fails}",
         "the machine's root, by chroot": f"chroot /proc/1/root cat {data}/token {fails}",
@@ -195,7 +193,7 @@ def _attempts(stack: Stack, port: int, pid: int) -> dict[str, str]:
         "abstract sockets of the machine": (
             "python -c 'import socket; s = socket.socket(socket.AF_UNIX); s.connect(\"\\0podyard-box-test\")' " + fails
         ),
-        "shared memory of the machine": f"ls /dev/shm/* {fails}",
+        "shared memory of the machine": f"ls /dev/shm/.p* {fails}",
     }
 
 
@@ -212,10 +210,9 @@ def test_forty_ways_out_of_a_box_lead_nowhere(stack: Stack) -> None:
     """Tried as the box's user and as its root. What they look for is there, as the test itself sees."""
     _run(stack, "other", "true")
     _run(stack, "one", "true")
-    files = [Path(top, ".podyard-box-test") for top in ("/root", "/home", "/tmp", "/var/tmp")]
-    shared = Path("/dev/shm/podyard-box-test")
+    files = [Path(top, _PLANTED) for top in (*_PLANTED_IN, "/dev/shm")]
     with contextlib.ExitStack() as cleared:
-        for path in (*files, shared):
+        for path in files:
             path.write_text(MARKER)
             cleared.callback(path.unlink)
         listener = cleared.enter_context(socket.create_server(("0.0.0.0", 0)))
