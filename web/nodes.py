@@ -9,6 +9,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from podyard.base import boxes
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import Code, PodyardError, not_found
 from podyard.control.access import identity
@@ -210,6 +211,7 @@ def _node_values(uow: UnitOfWork, request: Request, project: str, zone: str, nod
         "project": project,
         "row": row,
         "hosts_shown_max": HOSTS_SHOWN_MAX,
+        "boxed": boxes.sentence(""),
         "isolation": sorted({host.isolation for host in node.hosts if host.isolation}),
         "history": views.node_history(uow, caller, project, zone, node_id),
         "jobs": views.jobs_on_node(uow, caller, project, zone, node.node_key, JOBS_SHOWN_MAX),

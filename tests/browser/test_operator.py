@@ -10,10 +10,11 @@ import httpx
 import pytest
 from selenium.webdriver.support.ui import Select
 
+from podyard.base import boxes
 from podyard.base.clock import PlatformTime
 from tests.browser.conftest import Browser, open_browser
 from tests.browser.test_console import CONTRAST_PROBE, LABELS_PROBE
-from tests.stack import Stack, open_stack
+from tests.stack import Stack, open_stack, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
 
@@ -152,3 +153,15 @@ def test_pages_fit_have_labels_and_can_be_read(console: Browser, width: int) -> 
         assert console.script(CONTRAST_PROBE) == [], path
         assert len(console.driver.page_source) < 150_000
         assert console.errors() == []
+
+
+def test_a_node_s_page_says_what_keeps_its_hosts_apart(browser: Browser, stack: Stack) -> None:
+    stack.create_node("apart", "v2-8", "us-central1-f")
+    path = "/podyard/v1/projects/demo/locations/us-central1-f/nodes/apart"
+    stack.call("POST", f"{path}:materialise", {"workers": []})
+    until(lambda: stack.call("GET", f"{path}/hosts")["hosts"][0]["isolation"] or None, 30, "the host")
+    browser.open("/console/demo/nodes/us-central1-f/apart")
+    said = boxes.sentence(boxes.why_not(boxes.BOXES_AUTO))
+    browser.until(lambda: said in browser.text("main") or None, 10, "the sentence")
+    stack.delete_node("apart", "us-central1-f")
+    assert browser.errors() == []

@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -16,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from podyard.base import boxes
 from podyard.cli.ssh_setup import needs_setup
 from tests.gcloud import TPU_VM, Terminal, create_node
 from tests.stack import PODYARD, Stack
@@ -167,6 +169,49 @@ def test_an_ordinary_user_reaches_all_workers_after_a_set_up(user: tuple[str, Pa
         stack.down()
         stack.http.close()
     assert stack.violations() == []
+
+
+def test_an_ordinary_user_is_told_exactly_what_hosts_share(user: tuple[str, Path]) -> None:
+    """One probe for each word of the sentence, and some for what even these hosts do not reach."""
+    name, home = user
+    stack = _OfUser(home / "data", name)
+    try:
+        started = stack.podyard("up", "--detach", *stack.up_options())
+        said = boxes.sentence("Podyard does not run as root")
+        assert said in started.stdout + started.stderr
+        stack.down()
+        stack.up()
+        stack.create_node("m1", "v3-32", ZONE)
+        (home / "mine").write_text("mine")
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            probes = {
+                "files": f"cat {home}/mine",
+                "processes": f"kill -0 {stack.pid('agent')}",
+                "ports": "bash -c 'echo > /dev/tcp/127.0.0.1/$(cat ~/../../*-w-1/home/port)'",
+                "the network": f"bash -c 'echo > /dev/tcp/127.0.0.1/{listener.getsockname()[1]}'",
+                "memory and CPU": f'test "$(cat /proc/self/cgroup)" = "$(cat /proc/{stack.pid("agent")}/cgroup)"',
+                "a file of root": "cat /etc/shadow",
+                "a process of root": "kill -0 1",
+                "root": "sudo -n true",
+                "port 22": "python3 -c 'import socket; socket.create_server((\"127.0.0.1\", 22))'",
+            }
+            serve = "import socket, time; s = socket.create_server(('', 0)); print(s.getsockname()[1], flush=True)"
+            serve = f'setsid python3 -c "{serve}; time.sleep(60)" >port 2>&1 & until test -s port; do sleep 0.1; done'
+
+            def run(worker: str, command: str) -> int:
+                where = ("--worker", worker, "--zone", ZONE)
+                return stack.run(
+                    stack.python, *PODYARD[1:], "tpu", "exec", "m1", "--data", str(stack.data), *where, "--", command
+                ).returncode
+
+            assert run("1", serve) == 0
+            reached = [what for what, command in probes.items() if run("0", command) == 0]
+        assert reached == list(boxes.SHARED)
+        hosts = stack.call("GET", f"/podyard/v1/projects/demo/locations/{ZONE}/nodes/m1/hosts")["hosts"]
+        assert {host["isolation"] for host in hosts if host["state"] == "RUNNING"} == {said}
+    finally:
+        stack.down()
+        stack.http.close()
 
 
 def _by_proxy_command(stack: _OfUser, shell: Shell, home: Path) -> None:
