@@ -25,6 +25,7 @@ _PRODUCTS = ("dot_general", "convolution")
 _MOVES = ("reshape", "transpose", "copy", "optimization_barrier")
 _SENT = ("all_gather", "all_reduce", "all_to_all", "collective_permute", "reduce_scatter")
 _SUMS = ("all_reduce", "reduce_scatter")
+_SHARED = ("all_gather", "collective_permute")
 
 
 def improve(program: Program, torus: Sequence[int] = ()) -> None:
@@ -84,8 +85,7 @@ def _reads(operation: HloOperation) -> list[int]:
 
 
 def _share_gathers(body: Body) -> None:
-    gathers = [operation for operation in body.operations if operation.opcode == "all_gather"]
-    if not gathers:
+    if not any(operation.opcode in _SHARED for operation in body.operations):
         return
     users: dict[int, list[int]] = {}
     for index, operation in enumerate(body.operations):
@@ -103,11 +103,13 @@ def _share_gathers(body: Body) -> None:
     operations: list[HloOperation] = []
     for index, operation in enumerate(body.operations):
         operation.operands = tuple(renamed.get(value, value) for value in operation.operands)
-        if operation.opcode == "all_gather" and "given" not in operation.attributes:
-            key, result = (operation.operands[0], str(operation.attributes)), operation.results[0]
+        if operation.opcode in _SHARED and not {"given", "keeps"} & operation.attributes.keys():
+            key = (operation.operands[0], f"{operation.opcode} {operation.attributes}")
+            result = operation.results[0]
             lowest = min([heights[index], *(heights[user] for user in users.get(result, ()))])
             earlier = kept.get(key)
-            if earlier is not None and earlier[0] <= heights[index] + GATHER_REACH:
+            reach = GATHER_REACH if operation.opcode == "all_gather" else len(body.operations)
+            if earlier is not None and earlier[0] <= heights[index] + reach:
                 renamed[result] = earlier[1]
                 kept[key] = (min(earlier[0], lowest), earlier[1])
                 continue

@@ -21,7 +21,8 @@ from podyard.engine.program.shardings import PLACED, Axes, Sharding
 
 # Operations of which each device runs its own, whatever their operands.
 _CONTROL = ("while", "case", "if")
-_PRODUCTS = ("dot_general", "convolution")
+_LOOK_UPS = ("gather", "scatter")
+_PRODUCTS = ("dot_general", "convolution", *_LOOK_UPS)
 
 
 def partition(program: Program, torus: Sequence[int] = (1,)) -> Program:
@@ -45,6 +46,8 @@ class _Partitioner:
         self.moved: dict[tuple[int, Dims], int] = {}
         self.operations: list[HloOperation] = []
         self.makers: dict[int, HloOperation] = {}
+        # How operands of the operation at hand lie on their way to where they are wanted.
+        self.detours: dict[int, Dims] = {}
 
     def run(self, torus: Sequence[int]) -> Program:
         spread = Propagation(self.program, self.global_types)
@@ -151,6 +154,10 @@ class _Partitioner:
             self._keep(operation)
             return
         found, sums = self._choose(operation, rule, dims)
+        for value, by in self.detours.items():
+            on_the_way = self._bring(value, by, self.operations, operation.where, operation)
+            operands = tuple(on_the_way if one == value else one for one in operands)
+        self.detours.clear()
         taken = [
             self._bring(value, self._needed(rule, tensor, found), self.operations, operation.where, operation)
             for tensor, value in enumerate(operands)
@@ -210,7 +217,7 @@ class _Partitioner:
             for factor, axes in own.items():
                 if rule.kinds[factor] != Factor.WHOLE:
                     found.setdefault(factor, axes)
-        if operation.opcode in ("gather", "scatter"):
+        if operation.opcode in _LOOK_UPS:
             return self._look_up(operation, rule, given, found)
         sums: list[int] = []
         for factor, kind in enumerate(rule.kinds):
@@ -234,9 +241,9 @@ class _Partitioner:
     def _look_up(
         self, operation: HloOperation, rule: Rule, given: Sequence[dict[int, Axes]], found: dict[int, Axes]
     ) -> tuple[dict[int, Axes], Axes]:
-        """Of a gather or a scatter: the split of the table's rows themselves stays; then that of the places in a table
-        whose rows are whole, or else that of the looked-up positions. Positions that would be split along an axis that
-        is taken move to free axes."""
+        """Of a gather or a scatter: the splits of a table's rows and of its places stay. Positions that would be split
+        along an axis that is taken move to free axes, and are whole where places have those; next to places alone the
+        smaller one of table and rows is made whole."""
         count, is_scatter = len(operation.operands), operation.opcode == "scatter"
         at = (count - 1) // 2 if is_scatter else 1
         table = {factor for factors in rule.tensors[0] for factor in factors}
@@ -247,13 +254,19 @@ class _Partitioner:
         places = {factor: lies[factor] for factor in table - ids if factor in lies}
         taken = {axis for axes in (*rows.values(), *([] if rows else places.values())) for axis in axes}
         split: dict[int, Axes] = {}
+        looked_up = operation.operands[at + 1] if is_scatter else operation.results[0]
         for factor in positions:
             axes = max((own.get(factor, ()) for own in given), key=len)
-            if not taken.isdisjoint(axes):
+            if not taken.isdisjoint(axes) and (rows or self._nbytes(operation.operands[0]) > self._nbytes(looked_up)):
                 free = [axis for axis in range(len(self.mesh.sizes)) if axis not in taken]
                 extent = self.mesh.extent(axes)
                 axes = tuple(a for n, a in enumerate(free) if self.mesh.extent(free[: n + 1]) <= extent)
             split[factor] = axes
+        held = {axis for axes in places.values() for axis in axes}
+        is_met = rows and any(not held.isdisjoint(axes) for axes in split.values())
+        if is_met and not is_scatter and self._nbytes(operation.operands[0]) != self._nbytes(looked_up):
+            self.detours[operation.operands[at]] = self._needed(rule, at, split)
+            split = {factor: () if not held.isdisjoint(axes) else axes for factor, axes in split.items()}
         used = {axis for axes in split.values() for axis in axes}
         places = {factor: axes for factor, axes in places.items() if used.isdisjoint(axes)}
         shared = {f: axes for f, axes in found.items() if f in positions or f in table}
@@ -261,6 +274,9 @@ class _Partitioner:
         summed = split if is_scatter else places
         sums = tuple(axis for axes in summed.values() for axis in axes)
         return {factor: axes for factor, axes in chosen.items() if axes}, sums
+
+    def _nbytes(self, value: int) -> int:
+        return self.global_types[value].nbytes
 
     def _complete(self, part: int, value: int, sums: Axes, where: str) -> None:
         """Sums over devices, then whatever brings the result to where it is to lie."""
@@ -297,7 +313,8 @@ class _Partitioner:
             return value
         steps = moves(self.mesh, has, wanted)
         # What products gather is shared later, by how far apart they are.
-        is_kept = reader is None or reader.opcode not in _PRODUCTS or any(step.kind != "all_gather" for step in steps)
+        only_gathers = all(step.kind == "all_gather" for step in steps)
+        is_kept = reader is None or reader.opcode not in (_PRODUCTS if only_gathers else _LOOK_UPS)
         if into is None and is_kept and (value, wanted) in self.moved:
             return self.moved[value, wanted]
         maker = self.makers.get(value)
