@@ -21,7 +21,14 @@ from podyard.engine.timing.graph import BYTES_ONLY, MATRIX, Fused, Kernel
 from podyard.engine.timing.kernels import Bound, KernelPrice
 from podyard.engine.timing.layout import nbytes_in_memory
 from podyard.engine.timing.loops import trip_count
-from podyard.engine.timing.memory import MemoryNeed, beside_their_old, made_while_read, memory_need, temporaries
+from podyard.engine.timing.memory import (
+    MemoryNeed,
+    beside_their_old,
+    converted_stacks,
+    made_while_read,
+    memory_need,
+    temporaries,
+)
 from podyard.engine.timing.pricing import Pricer
 from podyard.hardware.accelerator_types import AcceleratorType
 from podyard.hardware.cost_model import CostModel
@@ -335,6 +342,9 @@ class _Analysis:
             fused = fuse(self.program, body, self.costs.tiling)
             pricer = Pricer(self.program, body, fused, self.costs)
             peak = max(peak, temporaries(body, fused, pricer, self._peak_inside, self.costs, on_chip=on_chip)[0])
+        if kernel.anchor.opcode == "while":
+            stacks = converted_stacks(self.program, kernel.anchor)
+            peak += sum(nbytes_in_memory(stack, self.costs.tiling) for stack in stacks)
         return peak
 
     def _add_collective(self, name: str, nbytes: int, seconds: float) -> None:

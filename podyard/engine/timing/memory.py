@@ -411,6 +411,33 @@ def _read_in_full(operation: HloOperation, narrow: set[int]) -> Iterable[int]:
     return operation.operands
 
 
+def converted_stacks(program: Program, loop: HloOperation) -> Iterator[TensorType]:
+    """What a loop reads slices of and rounds to bfloat16, it is given rounded: the whole stack is, before it starts."""
+    body, readers = loop.bodies[-1], dict[int, list[HloOperation]]()
+    for operation in body.operations:
+        for value in operation.operands:
+            readers.setdefault(value, []).append(operation)
+    for own, made in zip(body.parameters, body.results, strict=False):
+        type_ = program.types[own]
+        if own == made and type_.dtype == "f32" and _is_rounded(own, readers, program):
+            yield TensorType(type_.shape, "bf16")
+
+
+def _is_rounded(stack: int, readers: Mapping[int, Sequence[HloOperation]], program: Program) -> bool:
+    """Whether a value is only sliced, and its slices only moved to where they become bfloat16."""
+    values, place = [stack], 0
+    while place < len(values):
+        value = values[place]
+        place += 1
+        for reader in readers.get(value, ()):
+            if reader.opcode == "convert" and program.types[reader.results[0]].dtype == "bf16":
+                continue
+            if reader.opcode not in (("dynamic_slice",) if value == stack else (*ALIASES, *REORDERING)):
+                return False
+            values += [reader.results[reader.operands.index(value)] if reader.opcode in ALIASES else reader.results[0]]
+    return len(values) > 1
+
+
 def _narrow(type_: TensorType, is_narrow: bool) -> TensorType:
     return TensorType(type_.shape, "bf16") if is_narrow and type_.dtype == "f32" else type_
 
