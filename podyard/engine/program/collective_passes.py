@@ -12,8 +12,9 @@ from collections.abc import Sequence
 
 from podyard.engine.program.ir import Body, HloOperation, Program, TensorType, outer_values, walk
 
-# How many operations apart the readers of a gathered array may be before it is gathered again.
-GATHER_REACH = 126
+# How many operations apart the readers of a gathered array may be before it is gathered again: an option of the
+# compiler's, between 67 and 73 as its passes show it.
+GATHER_REACH = 70
 # A sum over all of at least so many devices, on a square or in three dimensions, is not scattered; another one is
 # where each part has whole tiles.
 _WHOLE_DEVICES, _TILE_ROWS = 8, 8
@@ -33,7 +34,7 @@ def improve(program: Program, torus: Sequence[int] = ()) -> None:
     bodies = [program.body, *(body for operation in walk(program.body) for body in operation.bodies)]
     for body in bodies:
         _sum_once(body)
-        _share_gathers(body)
+        _share_gathers(program, body)
         for operation in body.operations:
             if operation.opcode in ("all_gather", "reduce_scatter") and "axes" in operation.attributes:
                 _as_sum(program, operation, torus)
@@ -84,7 +85,17 @@ def _reads(operation: HloOperation) -> list[int]:
     return [*operation.operands, *(value for inner in operation.bodies for value in outer_values(inner))]
 
 
-def _share_gathers(body: Body) -> None:
+def _is_gone(program: Program, operation: HloOperation) -> bool:
+    """Whether the compiler has simplified an operation away: constraints, and dimensions of one that come or go."""
+    if operation.opcode in ("optimization_barrier", "shard", "unshard"):
+        return "placed" in operation.attributes
+    if operation.opcode not in ("broadcast_in_dim", "reduce", "reshape"):
+        return False
+    given, made = (program.types[value].shape for value in (operation.operands[0], operation.results[0]))
+    return [size for size in given if size > 1] == [size for size in made if size > 1]
+
+
+def _share_gathers(program: Program, body: Body) -> None:
     if not any(operation.opcode in _SHARED for operation in body.operations):
         return
     users: dict[int, list[int]] = {}
@@ -93,11 +104,8 @@ def _share_gathers(body: Body) -> None:
             users.setdefault(value, []).append(index)
     heights = [0] * len(body.operations)
     for index in range(len(body.operations) - 1, -1, -1):
-        height = 0
-        for value in body.operations[index].results:
-            for user in users.get(value, ()):
-                height = max(height, heights[user]) + 1
-        heights[index] = height
+        above = [heights[user] for value in body.operations[index].results for user in users.get(value, ())]
+        heights[index] = max(above, default=-1) + (not _is_gone(program, body.operations[index]))
     kept: dict[tuple[int, object], tuple[int, int]] = {}  # what is gathered: height of its last user, value
     renamed: dict[int, int] = {}
     operations: list[HloOperation] = []
@@ -113,7 +121,7 @@ def _share_gathers(body: Body) -> None:
                 renamed[result] = earlier[1]
                 kept[key] = (min(earlier[0], lowest), earlier[1])
                 continue
-            kept[key] = (lowest, result)
+            kept.setdefault(key, (lowest, result))
         for inner in operation.bodies:
             _rename(inner, renamed)
         operations.append(operation)

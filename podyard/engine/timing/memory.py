@@ -17,7 +17,7 @@ from podyard.engine.timing.estimate import BufferEstimate
 from podyard.engine.timing.graph import ALIASES, LEAVES, MATRIX, REORDERING, SMALL_SIZE, Fused, Kernel
 from podyard.engine.timing.layout import compact_layout, nbytes_in_memory, padded_bytes
 from podyard.engine.timing.pricing import Pricer
-from podyard.engine.timing.schedule import MadeAgain, MemorySchedule, Step, freeing_first
+from podyard.engine.timing.schedule import MadeAgain, MemorySchedule, Step, ending_late, freeing_first
 from podyard.hardware.cost_model import CostModel
 
 # How many buffers a verdict lists.
@@ -141,6 +141,7 @@ def temporaries(
     sizes: dict[int, int] = {}
     types: dict[int, TensorType] = {}
     steps = []
+    last_loop = -1
     for kernel in fused.kernels:
         made = [value for value in kernel.outputs if value not in instead]
         read = dict.fromkeys(source for value in kernel.inputs for source in instead.get(value, (value,)))
@@ -175,14 +176,18 @@ def temporaries(
         }
         over = [value for value in read if kernel.kind == "loop" and sizes.get(value) in results_bytes]
         is_fetched = kernel.kind in _REPEATABLE and not kernel.updates
+        last_loop = len(steps) if kernel.kind == "control" else last_loop
         steps.append(Step(tuple(read), tuple(made), extra, is_repeatable, tuple(over[:1]), is_fetched))
+    # Where collectives run next to kernels, what no loop waits for runs after the last one.
+    is_late = is_whole and last_loop >= 0 and costs.prefetch_bytes > 0 and pricer.program.mesh.devices > 1
+    if is_late:
+        steps = ending_late(steps, last_loop)
     if on_chip and is_whole:
         anchors = [kernel.anchor for kernel in fused.kernels]
         is_product = len(anchors) == 1 and anchors[0] is not None and anchors[0].opcode == "dot_general"
         steps = list(_with_copies(steps, outside, pricer, is_product=is_product))
-    schedule = min(
-        MemorySchedule(steps, sizes), MemorySchedule(freeing_first(steps, sizes), sizes), key=lambda one: one.peak
-    )
+    orders = [steps] if is_late else [steps, freeing_first(steps, sizes)]
+    schedule = min((MemorySchedule(order, sizes) for order in orders), key=lambda one: one.peak)
     originals: Mapping[int, int] = {value: value for value in sizes}
     limit = room_bytes - (1 - _SHORT_OF_MEMORY) * costs.hbm_usable_bytes
     if schedule.peak > limit:

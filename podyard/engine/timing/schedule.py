@@ -98,6 +98,21 @@ class MemorySchedule:
         return sorted(self.holds(self.nbytes.index(self.peak))) if self.steps else []
 
 
+def ending_late(steps: Sequence[Step], last_loop: int) -> list[Step]:
+    """The same steps; what the loop at `last_loop` does not wait for comes after it."""
+    wanted: set[int] = set()
+    first: list[Step] = []
+    late: list[Step] = []
+    for place in range(last_loop, -1, -1):
+        step = steps[place]
+        if place == last_loop or not wanted.isdisjoint(step.makes):
+            wanted.update(step.reads)
+            first.append(step)
+        else:
+            late.append(step)
+    return [*reversed(first), *reversed(late), *steps[last_loop + 1 :]]
+
+
 def freeing_first(steps: Sequence[Step], sizes: Mapping[int, int]) -> list[Step]:
     """The same steps; one that frees more than it makes runs as soon as it can (list scheduling by memory)."""
     maker = {value: place for place, step in enumerate(steps) for value in step.makes}
