@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from benchmarks.corpus import others, parallel
-from benchmarks.corpus.language import SMALL, Transformer
+from benchmarks.corpus.language import SEVEN_BILLION, SMALL, Transformer
 from benchmarks.corpus.layout import BF16, Layout, Made
 
 PREFIX = "limit-"
@@ -32,6 +32,11 @@ def _attention(size: int) -> Made:
         return jnp.einsum("bhts,bhsd->bhtd", jax.nn.softmax(scores), value)
 
     return Made(run, (_BOTH.array((8 * size, 16, 2048, 64), "batch heads . .", BF16),) * 3, (), _BOTH)
+
+
+def _seven_billion(scan: bool) -> Callable[[int], Made]:
+    fully = Layout((("data", 64),), ("fsdp",))
+    return Transformer(SEVEN_BILLION, fully, llama=True, scan=scan, remat=True).training
 
 
 # Each by its size: mostly the batch in steps of 8.
@@ -57,8 +62,11 @@ FAMILIES: dict[str, Callable[[int], Made]] = {
     "dlrm-rows-split8": lambda n: others.dlrm([8192 * n] * 4, 128, 8192, "sgd", _TENSOR),
 }
 
+# Programs of seven billion parameters, by their batch. The compiler takes minutes for those that fit.
+LARGE = {"llama-7b-fsdp64-scan": _seven_billion(True), "llama-7b-fsdp64": _seven_billion(False)}
+
 
 def build(name: str) -> Made:
     """The program of a name like `limit-adam-fsdp8-120`."""
     family, _, size = name.removeprefix(PREFIX).rpartition("-")
-    return FAMILIES[family](int(size))
+    return (FAMILIES | LARGE)[family](int(size))

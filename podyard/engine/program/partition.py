@@ -18,6 +18,7 @@ from podyard.engine.program.ir import Body, HloOperation, Program, TensorType
 from podyard.engine.program.propagation import Propagation, dimension_axes, factor_axes, result_value
 from podyard.engine.program.reshard import Dims, moves
 from podyard.engine.program.shardings import PLACED, Axes, Sharding
+from podyard.engine.program.sums import scatter_into_sums
 
 # Operations of which each device runs its own, whatever their operands.
 _CONTROL = ("while", "case", "if")
@@ -30,7 +31,7 @@ def partition(program: Program, torus: Sequence[int] = (1,)) -> Program:
     if program.mesh.devices == 1:
         own = dataclasses.replace(program, partitions=1, shardings={}, result_shardings={}, donated={**program.donated})
     else:
-        own = _Partitioner(program).run(torus)
+        own = _Partitioner(scatter_into_sums(program)).run(torus)
     own.give_away()
     return own
 

@@ -153,6 +153,8 @@ class Report:
         bound give no share."""
         estimate, share = self.estimate, self.bound_share
         waits = f"{percent(share)} of it {estimate.bound}" if share else f"bound by {estimate.bound}"
+        if estimate.fitted_share:
+            waits += f", {percent(estimate.fitted_share)} from fits"
         if not estimate.doubts:
             return f"{estimate.accelerator_type}: {self.step_text} per step{self._with_host}, {waits}; {self.verdict}"
         return (

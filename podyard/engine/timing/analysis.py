@@ -143,6 +143,13 @@ class _Analysis:
         overhead = overhead_seconds(compute + summed_seconds, dispatch, feed, host_loop)
         seconds = compute + summed_seconds + overhead
         mxu_peak = 2 * costs.mxu_count * costs.mxu_edge**2 * costs.clock_hz
+        bus = costs.hbm_bytes_per_second / costs.clock_hz
+        over = sum(
+            max(0.0, op.cycles - max(op.flops / (mxu_peak / costs.clock_hz), op.bytes / bus))
+            for op in line.ops
+            if op.kind != "collective"
+        )
+        fitted = (over / costs.clock_hz + overhead) / seconds if seconds else 0.0
         busy = min(1.0, compute / seconds) if seconds else 0.0
         matrix = sum(op.flops for op in line.ops if op.kind == "matrix")
         verdict = "" if need.peak_bytes <= costs.hbm_usable_bytes else _does_not_fit(need, costs)
@@ -167,6 +174,7 @@ class _Analysis:
             temporary_bytes=need.temporary_bytes,
             peak_hbm_bytes=need.peak_bytes + need.on_chip_bytes,
             on_chip_bytes=need.on_chip_bytes,
+            fitted_share=min(1.0, fitted),
             usable_hbm_bytes=costs.hbm_usable_bytes,
             fits=not verdict,
             memory_text=verdict,

@@ -110,6 +110,9 @@ class Estimate:
     collective_ops: tuple[CollectiveEstimate, ...] = ()
     # Of the peak, what is in the chip's own memory (from v4 on): it takes no HBM.
     on_chip_bytes: int = 0
+    # Of the step, what published rates do not explain, of matrix units, memory and links: start, windows and layouts of
+    # kernels, fitted on compiled programs, and the host's part.
+    fitted_share: float = 0.0
 
     @property
     def needed_hbm_bytes(self) -> int:
