@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from podyard.engine.program.factors import Factor, Rule, Shape, rule_of
-from podyard.engine.program.ir import Body, HloOperation, Program, TensorType
+from podyard.engine.program.ir import Body, HloOperation, Program, TensorType, outer_values
 from podyard.engine.program.shardings import MANUAL, PLACED, Axes, Mesh, Sharding
 
 _ROUNDS = 5
@@ -152,7 +152,7 @@ class Propagation:
         self._nodes.append(node)
 
     def _collect(self, body: Body) -> None:
-        for operation in body.operations:
+        for operation in _from_results(body):
             self._reads.update(operation.operands)
             if operation.opcode in ("while", "case", "if"):
                 self._edges(operation)
@@ -188,7 +188,9 @@ class Propagation:
             is_slice = operation.opcode in _SLICES
             node = _Node(rule, operands, operation.results, _FORWARD if is_slice else _BOTH if rule.is_plain else _NONE)
             node.manual = frozenset(manual)  # type: ignore[call-overload]
-            node.is_broadcast = operation.opcode == "broadcast_in_dim" and not rule.is_plain
+            node.is_broadcast = (operation.opcode == "broadcast_in_dim" and not rule.is_plain) or _is_choice(
+                operation, shapes
+            )
             self._add(node)
 
     def _wish(self, value: int, sharding: Sharding) -> None:
@@ -341,6 +343,35 @@ class Propagation:
             return False
         self.dims[value] = after
         return True
+
+
+def _is_choice(operation: HloOperation, shapes: Sequence[Shape]) -> bool:
+    """Whether a scatter puts one number into each row: the compiler compares places and chooses."""
+    if operation.opcode != "scatter" or len(shapes) != 3 or not shapes[0]:
+        return False
+    *rows, places = shapes[0]
+    return math.prod(rows) == math.prod(shapes[2]) == math.prod(shapes[1]) and places > 1
+
+
+def _from_results(body: Body) -> list[HloOperation]:
+    """The operations as XLA numbers them: what the first result is made from first, operands before readers."""
+    makers = {value: operation for operation in body.operations for value in operation.results}
+    stack = [(value, False) for value in reversed(body.results)]
+    done: set[int] = set()
+    ordered: list[HloOperation] = []
+    while stack:
+        value, is_ready = stack.pop()
+        operation = makers.get(value)
+        if operation is None or id(operation) in done:
+            continue
+        if is_ready:
+            done.add(id(operation))
+            ordered.append(operation)
+            continue
+        read = [*operation.operands, *(one for inner in operation.bodies for one in outer_values(inner))]
+        stack.append((value, True))
+        stack += [(one, False) for one in reversed(read) if one in makers]
+    return [*ordered, *(operation for operation in body.operations if id(operation) not in done)]
 
 
 def result_value(place: int) -> int:

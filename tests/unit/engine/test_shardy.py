@@ -1,7 +1,7 @@
 """Shardings of all values against Shardy's, which comes with jaxlib, on the sharded programs of the record.
 
-The TPU compiler simplifies before it propagates. So values that a loop never changes are made free variables here (a
-canonicalization), and that new dimensions of one are reshapes for the model is left out.
+The TPU compiler simplifies and numbers operations before it propagates. So values that a loop never changes are made
+free variables here (a canonicalization); and what the model does because of the rest is left out.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from unittest import mock
 import pytest
 
 from benchmarks.corpus.data import load_rows, load_texts
-from podyard.engine.program import factors
+from podyard.engine.program import factors, propagation
 from podyard.engine.program.from_stablehlo import parse_stablehlo
 from podyard.engine.program.ir import HloOperation, walk
 from podyard.engine.program.propagation import Propagation
@@ -80,7 +80,11 @@ def _is_otherwise(text: str) -> tuple[int, int]:
         broadcast(builder, operation)
         builder.rule.is_plain = False
 
-    with mock.patch.dict(factors._RULES, {"broadcast_in_dim": never_plain}):
+    with (
+        mock.patch.dict(factors._RULES, {"broadcast_in_dim": never_plain}),
+        mock.patch.object(propagation, "_from_results", lambda body: body.operations),
+        mock.patch.object(propagation, "_is_choice", lambda *_: False),
+    ):
         program = parse_stablehlo(plain)
         spread = Propagation(program, list(program.types))
         spread.run()
