@@ -124,6 +124,7 @@ class PlanRow:
 @click.option(
     "--arg", "arguments", multiple=True, metavar="NAME=VALUE", help="Argument of the recipe; may be repeated."
 )
+@click.option("--host-loop", is_flag=True, help="The host waits for every step, as with infeed or a log of each step.")
 @click.option(
     "--checkpoint-every-steps",
     type=click.IntRange(1),
@@ -168,6 +169,7 @@ def plan(
     zones: str,
     global_batch: int | None,
     arguments: tuple[str, ...],
+    host_loop: bool,
     checkpoint_every_steps: int,
     restart_seconds: float,
     fleet_file: str | None,
@@ -182,7 +184,7 @@ def plan(
     """
     fleet = _fleet(fleet_file)
     kinds, places = _kinds(types, fleet), _choose(zones, tuple(fleet.zones), "--zone", "zone of this fleet")
-    analysis = _analysis(program, arguments, global_batch)
+    analysis = _analysis(program, arguments, global_batch, host_loop)
     limits = Limits(deadline, budget)
     start = PlatformTime(OsClock().now().nanos // NANOS_PER_SECOND * NANOS_PER_SECOND)
     card, draws = default_rate_card(), Draws(seed, samples)
@@ -262,9 +264,11 @@ def _choose(patterns: str, names: Sequence[str], option: str, what: str) -> list
     return list(found)
 
 
-def _analysis(program: str, arguments: tuple[str, ...], global_batch: int | None) -> Callable[[str], Any]:
+def _analysis(
+    program: str, arguments: tuple[str, ...], global_batch: int | None, host_loop: bool
+) -> Callable[[str], Any]:
     try:
-        return analysis_of(program, arguments, global_batch, "podyard")
+        return analysis_of(program, arguments, global_batch, "podyard", host_loop)
     except PodyardError as error:
         if error.code is Code.NOT_FOUND:
             raise click.BadParameter(error.message, param_hint="FILE_OR_RECIPE") from None

@@ -145,3 +145,10 @@ def test_ten_types_are_planned_in_five_seconds() -> None:
     found = planned("--steps", "1000000", "--preemptions-per-day", "8")
     assert len({row["acceleratorType"] for row in found["rows"]}) == 10
     assert time.process_time() - begin < 5
+
+
+def test_a_host_loop_adds_to_every_step() -> None:
+    """Of a small program, the host is most of a step that it waits for."""
+    given = ("--steps", "1000", "--types", "v6e-1", "--zone", "us-east1-d", "--global-batch", "64", "--samples", "100")
+    alone, waiting = (planned(*given, *more)["rows"][0]["stepSeconds"] for more in ((), ("--host-loop",)))
+    assert waiting > alone + 1e-3
