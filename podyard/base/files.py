@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import stat
 from pathlib import Path
 from typing import Any
+
+_LISTED_MAX = 100_000  # entries of a folder that somebody else fills
 
 
 def write_atomically(path: Path, data: bytes, mode: int = 0o600) -> None:
@@ -20,6 +24,49 @@ def write_atomically(path: Path, data: bytes, mode: int = 0o600) -> None:
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def list_inside(folder: Path, name: str, suffix: str, most: int) -> list[str]:
+    """Names in `folder`/`name` that end with `suffix`, the oldest first, at most `most`; see `read_inside`."""
+    try:
+        own = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=own)
+        finally:
+            os.close(own)
+    except OSError:
+        return []
+    try:
+        found = []
+        with os.scandir(inner) as entries:
+            for entry in itertools.islice(entries, _LISTED_MAX):
+                if entry.name.endswith(suffix) and not entry.name.startswith("."):
+                    found.append((entry.stat(follow_symlinks=False).st_mtime_ns, entry.name))
+    except OSError:
+        return []
+    finally:
+        os.close(inner)
+    return [entry for _, entry in sorted(found)[:most]]
+
+
+def read_inside(folder: Path, name: str, file: str, most: int) -> bytes | None:
+    """The contents of `folder`/`name`/`file`, which somebody else writes: links are not followed, what is no file is
+    not opened for long, and more than `most` bytes are not read. None for all of these."""
+    try:
+        own = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=own)
+        finally:
+            os.close(own)
+        try:
+            descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=inner)
+        finally:
+            os.close(inner)
+        with os.fdopen(descriptor, "rb") as source:
+            status = os.fstat(source.fileno())
+            return source.read() if stat.S_ISREG(status.st_mode) and status.st_size <= most else None
+    except OSError:
+        return None
 
 
 def read_json(path: Path) -> dict[str, Any]:

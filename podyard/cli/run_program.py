@@ -24,6 +24,7 @@ from podyard import engine
 from podyard.base.clock import OsClock, PlatformTime
 from podyard.base.durations import duration_for_people
 from podyard.base.errors import PodyardError
+from podyard.base.money import amount_text
 from podyard.cli import output, redirect
 from podyard.cli.client import LOCATION_DEFAULT
 from podyard.cli.estimate import prices_of
@@ -38,6 +39,7 @@ from podyard.hardware.accelerator_types import AcceleratorType
 from podyard.pricing.current_card import default_rate_card
 from podyard.programs import estimator
 from podyard.programs.launch import LaunchEnd
+from podyard.programs.records import SUFFIX, VERDICTS
 from podyard.programs.summary import ModuleTotal, ProgramSummary, read_summary
 from podyard.settings import from_environment
 
@@ -92,7 +94,7 @@ def run_once(command: Sequence[str], options: ProgramOptions) -> ProgramOutcome:
         with start_estimator(run, options):
             watch = _Watch(run, kind)
             end = redirect.start(command, environments, watch.look)
-            (run / estimator.DONE).touch()
+            (run / VERDICTS / estimator.DONE).touch()
             summary = wait_for_estimates(run, options)
         watch.tell(summary)
         if options.trace is not None and summary.step is not None:
@@ -140,7 +142,14 @@ def _planned(row: PlanRow, part: str) -> str:
 
 def _price_text(price: HourlyPrice, seconds: float) -> str:
     cost = price.of_seconds(seconds)
-    return "no price" if cost is None else f"{price.currency} {cost_text(cost, 4)}"
+    return "no price" if cost is None else _money(price, cost)
+
+
+def _money(price: HourlyPrice, cost: Fraction) -> str:
+    """As people read it; below a cent, the first two digits that are not 0."""
+    if cost >= Fraction(1, 100) or price.currency != "USD":
+        return amount_text(f"{float(cost):.2f}", price.currency)
+    return f"${cost_text(cost, 2)}"
 
 
 def _document(outcome: ProgramOutcome) -> dict[str, Any]:
@@ -154,7 +163,7 @@ def _document(outcome: ProgramOutcome) -> dict[str, Any]:
 
 def _write_trace(path: Path, run: Path, step: ModuleTotal, options: ProgramOptions) -> None:
     """Of the main step, as the model has it on the slice."""
-    text = estimator.module_path(run, step.digest).read_text(encoding="utf-8")
+    text = (run / "modules" / f"{step.digest}{SUFFIX}").read_text(encoding="utf-8")
     try:
         found = engine.analyze_stablehlo(text, accelerator_type=options.kind.name)
     except PodyardError as error:
@@ -225,7 +234,7 @@ def _costs(seconds: float, options: ProgramOptions) -> str:
     for price in prices(options.kind, options.zone):
         cost: Fraction | None = price.of_seconds(seconds)
         if cost is not None:
-            found.append(f"{price.currency} {cost_text(cost)} {price.usage.replace('_', ' ')}")
+            found.append(f"{_money(price, cost)} {price.usage}")
     return ", ".join(found) or f"no price in {options.zone}"
 
 
@@ -256,11 +265,11 @@ class _Watch:
         self._seen = 0
 
     def look(self) -> None:
-        folder = self._run / "verdicts"
+        folder = self._run / VERDICTS
         count = sum(1 for _ in folder.iterdir()) if folder.exists() else 0
         if count != self._seen:
             self._seen = count
-            self.tell(read_summary(self._run, self._kind))
+            self.tell(read_summary(self._run, self._run / VERDICTS, self._kind))
 
     def tell(self, summary: ProgramSummary) -> None:
         for module in summary.too_large:
@@ -286,10 +295,11 @@ def _red(text: str) -> str:
 @contextmanager
 def start_estimator(run: Path, options: ProgramOptions) -> Iterator[None]:
     """Prices modules as long as the context lasts."""
+    (run / VERDICTS).mkdir()
     cache = platformdirs.user_cache_path("podyard") / "estimates"
     environ: Mapping[str, str] = {**os.environ, estimator.CACHE_VARIABLE: str(cache)}
     process = subprocess.Popen(
-        [sys.executable, "-m", "podyard.programs.estimator", str(run), options.kind.name, options.compiler],
+        estimator.command(run, run / VERDICTS, options.kind, options.compiler),
         env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, process_group=0,
     )  # fmt: skip
     try:
@@ -303,7 +313,7 @@ def wait_for_estimates(run: Path, options: ProgramOptions) -> ProgramSummary:
     clock = OsClock()
     until = clock.monotonic_seconds() + ESTIMATE_SECONDS[options.compiler]
     while True:
-        summary = read_summary(run, options.kind)
+        summary = read_summary(run, run / VERDICTS, options.kind)
         waiting = [module for module in summary.modules if module.estimate is None]
         if not waiting or clock.monotonic_seconds() > until:
             return summary

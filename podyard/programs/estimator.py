@@ -1,9 +1,9 @@
 """What the modules of a program would take on the slice: a process that reads them from files and prices each once.
 
-    python -m podyard.programs.estimator RUN ACCELERATOR_TYPE [COMPILER]
+    python -m podyard.programs.estimator RUN VERDICTS ACCELERATOR_TYPE COMPILER
 
-It ends when RUN/done exists and nothing is left to price, or when the process that started it is gone. Estimates are
-kept for the next run of the same program (`CACHE_VARIABLE`).
+It ends when VERDICTS/done exists and nothing is left to price, or when the process that started it is gone. Estimates
+are kept for the next run of the same program (`CACHE_VARIABLE`). RUN is the program's to write: it may hold anything.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from typing import Any
 from podyard import engine
 from podyard.base.clock import OsClock
 from podyard.base.errors import PodyardError
-from podyard.base.files import read_json, write_atomically
+from podyard.base.files import list_inside, read_inside, read_json, write_atomically
 from podyard.engine.report.summary import Report, bytes_text
 from podyard.hardware.accelerator_types import AcceleratorType, parse
+from podyard.programs.records import MODULE_BYTES_MAX, MODULES_MAX, SUFFIX
 
 DONE = "done"
 CACHE_VARIABLE = "PODYARD_ESTIMATES"
@@ -64,10 +65,10 @@ def of_json(data: dict[str, Any]) -> ModuleEstimate:
     return ModuleEstimate(**fields)
 
 
-def estimate(text: str, kind: AcceleratorType, compiler: str = "podyard") -> ModuleEstimate:
+def estimate(text: bytes, kind: AcceleratorType, compiler: str = "podyard") -> ModuleEstimate:
     """Raises nothing: a module that the engine cannot read is one that is not covered."""
     try:
-        found = engine.analyze_stablehlo(text, accelerator_type=kind.name, compiler=compiler)
+        found = engine.analyze_stablehlo(text.decode(errors="replace"), accelerator_type=kind.name, compiler=compiler)
     except PodyardError as error:
         return ModuleEstimate(None, compiler=compiler, error=error.message)
     except Exception as error:  # the engine's own fault must not take the others' estimates with it
@@ -105,18 +106,19 @@ def _refusal(need: int, limit: int, why: str) -> str:
     )
 
 
-def price_new(run: Path, kind: AcceleratorType, cache: Path | None, compiler: str) -> int:
-    """Prices the modules of `run` that have no estimate yet; how many there were."""
-    waiting = [path for path in sorted((run / "modules").glob("*.mlir"), key=_age) if not _verdict(run, path).exists()]
-    for path in waiting:
-        kept = None if cache is None else cache / f"{kind.name}-{compiler}-{path.stem}.json"
+def price_new(run: Path, verdicts: Path, kind: AcceleratorType, cache: Path | None, compiler: str) -> int:
+    """Prices the modules of `run` that have no estimate in `verdicts` yet; how many there were."""
+    names = [name for name in list_inside(run, "modules", SUFFIX, MODULES_MAX) if not _verdict(verdicts, name).exists()]
+    for name in names:
+        kept = None if cache is None else cache / f"{kind.name}-{compiler}-{name.removesuffix(SUFFIX)}.json"
         data = read_json(kept) if kept is not None else {}
         if not data:
-            data = dataclasses.asdict(estimate(path.read_text(encoding="utf-8"), kind, compiler))
+            text = read_inside(run, "modules", name, MODULE_BYTES_MAX)
+            data = dataclasses.asdict(estimate(text or b"", kind, compiler))
             if kept is not None and data["seconds"] is not None:
                 _write(kept, data)
-        _write(_verdict(run, path), data)
-    return len(waiting)
+        _write(_verdict(verdicts, name), data)
+    return len(names)
 
 
 def engine_digest() -> str:
@@ -126,17 +128,8 @@ def engine_digest() -> str:
     return hashlib.sha256(repr([(str(file), file.stat().st_mtime_ns) for file in files]).encode()).hexdigest()[:16]
 
 
-def module_path(run: Path, digest: str) -> Path:
-    """The text of a module."""
-    return run / "modules" / f"{digest}.mlir"
-
-
-def _age(path: Path) -> int:
-    return path.stat().st_mtime_ns
-
-
-def _verdict(run: Path, module: Path) -> Path:
-    return run / "verdicts" / f"{module.stem}.json"
+def _verdict(verdicts: Path, name: str) -> Path:
+    return verdicts / f"{name.removesuffix(SUFFIX)}.json"
 
 
 def _write(path: Path, data: dict[str, Any]) -> None:
@@ -144,16 +137,20 @@ def _write(path: Path, data: dict[str, Any]) -> None:
     write_atomically(path, json.dumps(data).encode())
 
 
+def command(run: Path, verdicts: Path, kind: AcceleratorType, compiler: str = "podyard") -> list[str]:
+    """What starts the process."""
+    return [sys.executable, "-m", "podyard.programs.estimator", str(run), str(verdicts), kind.name, compiler]
+
+
 def main(arguments: list[str]) -> None:
-    run, kind = Path(arguments[0]), parse(arguments[1])
-    compiler = arguments[2] if len(arguments) > 2 else "podyard"
+    run, verdicts, kind, compiler = Path(arguments[0]), Path(arguments[1]), parse(arguments[2]), arguments[3]
     folder = os.environ.get(CACHE_VARIABLE)
     cache = Path(folder) / engine_digest() if folder else None
     os.nice(NICENESS)
     clock, parent = OsClock(), os.getppid()
     while os.getppid() == parent:
-        is_done = (run / DONE).exists()  # before the look: what is written until then is seen by it
-        if not price_new(run, kind, cache, compiler) and is_done:
+        is_done = (verdicts / DONE).exists()  # before the look: what is written until then is seen by it
+        if not price_new(run, verdicts, kind, cache, compiler) and is_done:
             return
         clock.sleep(LOOK_SECONDS)
 

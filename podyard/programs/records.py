@@ -18,6 +18,10 @@ from pathlib import Path
 from podyard.base.clock import OsClock
 from podyard.base.files import read_json, write_atomically
 
+SUFFIX = ".mlir"
+VERDICTS = "verdicts"
+PROCESSES_MAX = 1_000  # of a run, that are read
+PROCESS_BYTES_MAX = 8 * 2**20
 WRITE_SECONDS = 1.0
 MODULES_MAX = 2_000  # of one process: a program that compiles without end must not fill the disk
 MODULE_BYTES_MAX = 64 * 2**20  # what a module's text may have to be handed over
@@ -68,7 +72,7 @@ class Recorder:
                 return module
             first = not self._modules
             self._modules.append(module)
-        path = self._folder / "modules" / f"{module.digest}.mlir"
+        path = self._folder / "modules" / f"{module.digest}{SUFFIX}"
         try:
             if not path.exists():
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -85,7 +89,7 @@ class Recorder:
         """What Podyard says of a module, at most `seconds` later; empty if it has said nothing by then."""
         if self._folder is None:
             return {}
-        path = self._folder / "verdicts" / f"{module.digest}.json"
+        path = self._folder / VERDICTS / f"{module.digest}.json"
         clock, until = OsClock(), _monotonic() + seconds
         while not (found := read_json(path)) and _monotonic() < until:
             clock.sleep(0.02)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from podyard.base.files import read_json
+from podyard.base.files import list_inside, read_inside, read_json
 from podyard.hardware.accelerator_types import AcceleratorType
 from podyard.programs.estimator import ModuleEstimate, of_json
-from podyard.programs.records import ModuleRuns
+from podyard.programs.records import MODULES_MAX, PROCESS_BYTES_MAX, PROCESSES_MAX, ModuleRuns
+
+NAME_CHARACTERS_MAX = 200
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -86,29 +89,27 @@ class ProgramSummary:
         }
 
 
-def read_summary(run: Path, kind: AcceleratorType) -> ProgramSummary:
-    """Of what is written so far."""
+def read_summary(run: Path, verdicts: Path, kind: AcceleratorType) -> ProgramSummary:
+    """Of what is written so far. `run` is the program's to write: what is not as it should be is left out."""
     by_digest: dict[str, list[tuple[int, ModuleRuns]]] = {}
     left_out = 0
-    for process in _processes(run):
-        left_out += int(process["left_out"])
-        for module in process["modules"]:
-            runs = ModuleRuns(**module)
-            by_digest.setdefault(runs.digest, []).append((int(process["worker"]), runs))
-    totals = [_total(run, digest, found) for digest, found in by_digest.items()]
-    return ProgramSummary(
-        kind, tuple(sorted(totals, key=lambda one: (-one.work_seconds, -one.runs, one.name))), left_out
-    )
+    for worker, left, modules in _processes(run):
+        left_out += left
+        for module in modules:
+            by_digest.setdefault(module.digest, []).append((worker, module))
+    totals = [_total(verdicts, digest, found) for digest, found in by_digest.items()]
+    totals.sort(key=lambda one: (-one.work_seconds, -one.runs, one.name))
+    return ProgramSummary(kind, tuple(totals), left_out)
 
 
-def _total(run: Path, digest: str, found: list[tuple[int, ModuleRuns]]) -> ModuleTotal:
+def _total(verdicts: Path, digest: str, found: list[tuple[int, ModuleRuns]]) -> ModuleTotal:
     by_worker: dict[int, int] = {}
     walls = []
     for worker, one in found:
         by_worker[worker] = by_worker.get(worker, 0) + one.runs
         if one.runs > 1:
             walls.append((one.last - one.first) / (one.runs - 1))
-    data = read_json(run / "verdicts" / f"{digest}.json")
+    data = read_json(verdicts / f"{digest}.json")
     first = found[0][1]
     return ModuleTotal(
         digest=digest,
@@ -121,12 +122,30 @@ def _total(run: Path, digest: str, found: list[tuple[int, ModuleRuns]]) -> Modul
     )
 
 
-def _processes(run: Path) -> Iterator[dict[str, Any]]:
-    for path in sorted((run / "processes").glob("*.json")):
+def _processes(run: Path) -> Iterator[tuple[int, int, list[ModuleRuns]]]:
+    """Worker, modules that it left out, modules."""
+    for name in list_inside(run, "processes", ".json", PROCESSES_MAX):
         try:
-            yield json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            data = json.loads(read_inside(run, "processes", name, PROCESS_BYTES_MAX) or b"")
+            yield (
+                int(data["worker"]),
+                int(data["left_out"]),
+                [_module_runs(one) for one in data["modules"][:MODULES_MAX]],
+            )
+        except (ValueError, TypeError, KeyError, AttributeError):
             continue
+
+
+def _module_runs(data: dict[str, Any]) -> ModuleRuns:
+    """Raises ValueError, TypeError or KeyError for what no process of ours has written."""
+    digest = str(data["digest"])
+    if not digest.isalnum():
+        raise ValueError(f"{digest[:80]!r} is no digest")
+    numbers = [float(data[name]) for name in ("compile_seconds", "first", "last")]
+    if not all(map(math.isfinite, numbers)):
+        raise ValueError("times are finite")
+    name = str(data["name"])[:NAME_CHARACTERS_MAX]
+    return ModuleRuns(digest, name, int(data["devices"]), numbers[0], int(data["runs"]), numbers[1], numbers[2])
 
 
 def _module_json(module: ModuleTotal) -> dict[str, Any]:
