@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Request
@@ -9,11 +10,13 @@ from pydantic import ConfigDict, Field
 from typing_extensions import TypedDict
 
 from podyard.api import deps
+from podyard.base.spelling import camel_case
 from podyard.control.compute import host_connections, hosts
 from podyard.control.platform.agents import require_agent
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.host import NodeFacts, worker_environment
 from podyard.domain.host_record import HostRecord, HostState
+from podyard.domain.ran_module import MODULES_KEPT_MAX, RanModule
 
 router = APIRouter(prefix="/podyard/v1", route_class=deps.Route)
 
@@ -28,6 +31,17 @@ class _HostMessage(deps.Asked):
     model_config = ConfigDict(strict=True)
 
 
+class RanModuleSeen(_HostMessage):
+    name: str = Field(max_length=256)
+    runs: Annotated[int, Field(ge=0, lt=2**53)]
+    seconds: float | None
+    wall_seconds: float | None
+    mfu: float
+    fits: bool
+    verdict: str = Field(max_length=1024)
+    note: str = Field(max_length=1024)
+
+
 class HostSeen(_HostMessage):
     host: str
     generation: Count
@@ -40,6 +54,7 @@ class HostSeen(_HostMessage):
     guest_attributes: dict[str, dict[str, str]] | None = None
     problem: str = Field(default="", max_length=1024)
     isolation: str = Field(default="", max_length=1024)
+    programs: list[RanModuleSeen] = Field(default_factory=list, max_length=MODULES_KEPT_MAX)
 
 
 class HostSyncMessage(_HostMessage):
@@ -124,6 +139,7 @@ class HostAnswer(TypedDict):
     state: str
     problem: str
     isolation: str
+    programs: list[dict[str, Any]]
     generation: int
     internalIp: str
     externalIp: str
@@ -245,7 +261,12 @@ def from_api_host(seen: HostSeen) -> hosts.HostReport:
         guest_attributes=seen.guest_attributes,
         problem=seen.problem,
         isolation=seen.isolation,
+        programs=tuple(RanModule(**module.model_dump()) for module in seen.programs),
     )
+
+
+def _program(module: RanModule) -> dict[str, Any]:
+    return {camel_case(name): value for name, value in dataclasses.asdict(module).items()}
 
 
 def to_api_host(host: HostRecord, facts: NodeFacts, url: str) -> HostAnswer:
@@ -258,6 +279,7 @@ def to_api_host(host: HostRecord, facts: NodeFacts, url: str) -> HostAnswer:
         "state": host.state,
         "problem": host.problem,
         "isolation": host.isolation,
+        "programs": [_program(module) for module in host.programs],
         "generation": host.generation,
         "internalIp": host.internal_ip,
         "externalIp": host.external_ip,

@@ -61,6 +61,13 @@ def count(value: int, noun: str) -> str:
     return f"{value:,} {noun}" if value == 1 else f"{value:,} {noun}s"
 
 
+def step_time(seconds: float | None) -> str:
+    """Of a step: `4.21 ms`."""
+    from podyard.engine.report.summary import time_text  # late: pages without such times need no engine
+
+    return "" if seconds is None else time_text(seconds)
+
+
 FILTERS: dict[str, Callable[..., Any]] = {
     "usd": money_text,
     "exact_usd": exact_usd,
@@ -68,6 +75,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "without_zeros": without_zeros,
     "num": number,
     "secs": duration_for_people,
+    "step_time": step_time,
     "moment": moment,
     "percent": percent,
     "tone": tone,

@@ -14,7 +14,7 @@ from podyard.base.clock import PlatformTime
 from podyard.base.errors import Code, PodyardError, not_found
 from podyard.control.access import identity
 from podyard.control.billing import usages
-from podyard.control.compute import nodes
+from podyard.control.compute import hosts, nodes
 from podyard.control.jobs import views
 from podyard.db import fleet as fleet_rows
 from podyard.db.unit_of_work import UnitOfWork
@@ -214,6 +214,7 @@ def _node_values(uow: UnitOfWork, request: Request, project: str, zone: str, nod
         "boxed": boxes.sentence(""),
         "isolation": sorted({host.isolation for host in node.hosts if host.isolation}),
         "history": views.node_history(uow, caller, project, zone, node_id),
+        "programs": hosts.programs(uow, node.node_key),
         "jobs": views.jobs_on_node(uow, caller, project, zone, node.node_key, JOBS_SHOWN_MAX),
         "picture": _picture(uow, fleet, node),
         "actions": _actions(row, caller, project),

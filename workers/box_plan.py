@@ -11,9 +11,11 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from podyard.domain.host import LOOPBACK, NodeFacts, address_number, host_name
+from podyard.programs.slice import RUN_VARIABLE
 
 USER, USER_ID, IDS = "podyard", 1000, 65536
 HOME = Path("/home") / USER
+PROGRAMS = Path("/podyard/programs")  # where users' programs write what they compile and run
 METADATA_ADDRESS = "169.254.169.254"
 PROXY_PORT = 3128  # of a box's way out, next to its metadata server
 METADATA_NAMES = ("metadata.google.internal", "metadata")
@@ -134,6 +136,7 @@ def mounts(folder: Path, etc: Path, shown: Shown, folders: Mapping[str, str | No
     found = [Mount("overlay", name, name, "root", layer=_layer(name)) for name, link in folders.items() if link is None]
     found.append(Mount("overlay", str(etc), "/etc", "root", layer="etc"))
     found.append(Mount("bind", str(folder / "home"), str(HOME), "user"))
+    found.append(Mount("bind", str(folder / "programs"), str(PROGRAMS), "user"))
     found.append(Mount("bind", str(folder / "tmp"), "/tmp", "root"))
     there = [top for top, link in folders.items() if link is None]
     tops = sorted({*shown.paths} - {shown.prefix}, key=len)
@@ -309,6 +312,7 @@ def facts_inside(facts: NodeFacts) -> NodeFacts:
 def environment(base: Mapping[str, str], shown: Shown, facts: NodeFacts, *, has_proxy: bool) -> dict[str, str]:
     """Of programs in a box, beyond what all hosts have."""
     own = {"HOME": str(HOME), "USER": USER, "LOGNAME": USER, "PATH": path_variable(base["PATH"], shown)}
+    own[RUN_VARIABLE] = str(PROGRAMS)
     if has_proxy:
         near = ",".join(("127.0.0.1", METADATA_ADDRESS, *filter(None, names_of(facts)), *facts.internal_ips))
         for name, value in (("no_proxy", near), *((f"{kind}_proxy", PROXY_URL) for kind in ("http", "https"))):

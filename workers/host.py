@@ -33,10 +33,12 @@ from podyard.domain.host import (
     worker_environment,
 )
 from podyard.programs import SITE_HOOK
+from podyard.programs.slice import RUN_VARIABLE
 from podyard.settings import BOX_NETWORK_NONE
 from podyard.workers import box_network, box_plan, metadata, metadata_server, ssh, tensorflow_port
 from podyard.workers.box import Box, BoxSettings
 from podyard.workers.box_plan import Shown
+from podyard.workers.host_programs import HostPrograms
 from podyard.workers.process_group import KILL_SECONDS_MAX, STOP_GRACE_SECONDS
 from podyard.workers.scripts import HOST_VARIABLE, HostProcesses, signal_all
 
@@ -116,6 +118,9 @@ class Host:
         self._processes: HostProcesses | None = None
         self._box: Box | None = None
         self._isolation = ""
+        self._programs = HostPrograms(
+            self._folder / "programs", self._folder / "estimates", facts.kind, settings.base_environment, clock
+        )
         self._token: tuple[str, float] | None = None
         self._token_lock = asyncio.Lock()
         self._guest_told = False
@@ -138,7 +143,7 @@ class Host:
     async def start(self, *, run_script: bool = True) -> None:
         """Brings everything up; what cannot be is reported as the end of this life."""
         try:
-            for name in ("home", "tmp"):
+            for name in ("home", "programs", "tmp"):
                 (self._folder / name).mkdir(parents=True, exist_ok=True, mode=0o700)
             facts, index = self._source.facts, self._source.index
             self._box, self._isolation = await self._api.make_box(self.host_id, self.generation, facts, index)
@@ -204,6 +209,7 @@ class Host:
         """Of everything that runs here."""
         base, facts, metadata_address = self._settings.base_environment, self._source.facts, self._metadata_address
         own = {"HOME": str(self._folder / "home"), "TMPDIR": str(self._folder / "tmp")}
+        own[RUN_VARIABLE] = str(self._folder / "programs")
         if self._box is not None:
             facts, metadata_address = box_plan.facts_inside(facts), box_plan.METADATA_ADDRESS
             has_proxy = self._settings.box_network != BOX_NETWORK_NONE
@@ -234,6 +240,7 @@ class Host:
             "guestAttributes": guest,
             "problem": self._problem,
             "isolation": self._isolation,
+            "programs": [dataclasses.asdict(module) for module in self._programs.look()],
         }
 
     def guest_told(self, told: Mapping[str, Mapping[str, str]]) -> None:
@@ -318,6 +325,7 @@ class Host:
             await asyncio.sleep(POLL_SECONDS if left else 0)
 
     async def _close(self) -> None:
+        self._programs.end()
         for server in self._closing:
             server.close()
         self._closing.clear()

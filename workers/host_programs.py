@@ -12,7 +12,6 @@ from podyard.hardware.accelerator_types import AcceleratorType
 from podyard.programs import estimator
 from podyard.programs.summary import ModuleTotal, read_summary
 
-FOLDER = ".podyard/programs"  # in the home of the host, where its programs write
 LOOK_SECONDS = 5.0  # counts change all the time, and a report is a write to the database
 _NOTE_CHARACTERS_MAX = 500
 

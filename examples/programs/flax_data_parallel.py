@@ -49,7 +49,7 @@ def train_step(state, images, labels):
 with jax.set_mesh(mesh):
     state = jax.jit(make_state, out_shardings=everywhere)()
 chance = np.random.default_rng(0)
-for step in range(10):
+for _ in range(10):
     images = chance.random((batch, 28, 28, 1), np.float32)
     labels = (images.mean((1, 2, 3)) * 20).astype(np.int32) % 10
     images = jax.make_array_from_callback(images.shape, split, lambda where, all=images: all[where])

@@ -8,8 +8,8 @@ import sys
 
 os.environ.setdefault("KERAS_BACKEND", "jax")
 
-import keras  # noqa: E402
-import numpy as np  # noqa: E402
+import keras
+import numpy as np
 
 shape = (28, 28, 1) if "fashion" in sys.argv else (32, 32, 3)
 keras.utils.set_random_seed(0)

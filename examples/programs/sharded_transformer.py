@@ -68,6 +68,6 @@ def train_step(params, state, tokens):
 
 tokens = np.arange(batch * length).reshape(batch, length) % vocabulary
 tokens = jax.device_put(tokens, sharding("data"))
-for step in range(10):
+for _ in range(10):
     params, state, loss = train_step(params, state, tokens)
 print(f"{dict(mesh.shape)}: loss {float(loss):.4f}")

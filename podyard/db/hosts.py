@@ -11,6 +11,7 @@ from sqlalchemy import bindparam, func, or_, select, update
 from podyard.db.tables_compute import hosts, nodes
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.host_record import LIVE_HOST_STATES, HostRecord, HostState
+from podyard.domain.ran_module import RanModule
 
 _ALL = select(hosts).order_by(hosts.c.node_key, hosts.c.host_index)
 _OF_NODE = _ALL.where(hosts.c.node_key == bindparam("key"))
@@ -110,4 +111,5 @@ def renew_leases(uow: UnitOfWork, agent_id: str) -> None:
 
 
 def _record(row: Mapping[str, Any]) -> HostRecord:
-    return HostRecord(**{**row, "state": HostState(row["state"])})
+    programs = tuple(RanModule(**module) for module in row["programs"])
+    return HostRecord(**{**row, "state": HostState(row["state"]), "programs": programs})

@@ -12,6 +12,7 @@ from typing import Any
 from podyard.base import error_details
 from podyard.base.clock import PlatformTime
 from podyard.base.spelling import camel_case
+from podyard.domain.host_record import HostRecord
 from podyard.domain.job import Job
 from podyard.domain.node import Node, NodeRecord, NodeSpec, Symptom, UpcomingMaintenance
 from podyard.domain.operation import Operation
@@ -81,6 +82,7 @@ def _fields(kind: type) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...
 # Fields that are no plain values.
 _WRITERS: Mapping[tuple[type[Any], str], Callable[[Any], Any]] = {
     (Job, "spec"): dataclasses.asdict,
+    (HostRecord, "programs"): lambda modules: [dataclasses.asdict(module) for module in modules],
     (Operation, "error_details"): lambda details: [error_details.to_json(detail) for detail in details],
     (NodeRecord, "spec"): from_node_spec,
     (NodeRecord, "symptoms"): _from_symptoms,

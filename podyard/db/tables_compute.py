@@ -115,6 +115,7 @@ hosts = Table(
     Column("ssh_host_key", Text, nullable=False, default=""),
     Column("guest_attributes", Json, nullable=False, default=dict),  # namespace -> key -> value
     Column("scripts", Json, nullable=False, default=dict),  # script -> {state, exitCode}
+    Column("programs", Json, nullable=False, default=list),  # what its programs compiled and ran: RanModule
     Column("isolation", Text, nullable=False, default=""),  # what keeps it apart from its machine, in a sentence
     UniqueConstraint("node_key", "host_index"),
     Index("ix_hosts_agent", "agent_id", "state"),

@@ -9,6 +9,7 @@ from typing import Any
 
 from podyard.base.clock import PlatformTime, RealTime
 from podyard.domain.machine import Machine
+from podyard.domain.ran_module import RanModule
 
 
 class HostState(StrEnum):
@@ -42,7 +43,7 @@ class HostRecord:
     the host was materialised: a node that is READY again has rebooted. `bind_address` is that of its ssh server,
     `metadata_address` has a port, `port_map` is by service (ssh, metadata, tensorflow). `guest_attributes` are by
     namespace and key; `scripts` says what became of each, as the host server reports it, and
-    `isolation` what keeps it apart from its machine.
+    `isolation` what keeps it apart from its machine. `programs`: what its programs compiled and ran.
     """
 
     host_id: str
@@ -66,6 +67,7 @@ class HostRecord:
     guest_attributes: Mapping[str, Mapping[str, str]]
     scripts: Mapping[str, Any]
     isolation: str
+    programs: tuple[RanModule, ...]
 
     @property
     def is_live(self) -> bool:

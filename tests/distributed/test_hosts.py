@@ -372,3 +372,30 @@ def test_a_stack_that_goes_down_takes_its_hosts_along(tmp_path: Path, boxes: str
             return (host["state"] == "RUNNING" and host["generation"] == 2) or None
 
         assert until(again, 30, "the host after a restart")
+
+
+def test_a_program_on_a_host_sees_its_devices_and_is_priced(stack: Stack) -> None:
+    pytest.importorskip("jax", reason="the program imports JAX")
+    stack.create_node("priced", "v2-8", ZONE)
+    program = Path(__file__).parents[1] / "programs" / "data_parallel.py"
+    assert _tpu(stack, "scp", str(program), "priced:program.py").returncode == 0
+    done = _tpu(stack, "exec", "priced", "--", "python program.py 20")
+    assert done.stdout.split()[:5] == ["0", "1", "8", "8", "TPU_0(process=0,(0,0,0,0))"], done.stderr
+
+    def priced() -> dict[str, Any] | None:
+        found = {module["name"]: module for module in _hosts(stack, "priced")[0]["programs"]}
+        step: dict[str, Any] | None = found.get("jit_train_step")
+        return step if step is not None and step["seconds"] is not None else None
+
+    step = until(priced, 60, "the step's time")
+    assert (step["runs"], step["fits"]) == (20, True)
+    assert step["verdict"].startswith("fits (")
+    page = httpx.get(f"{stack.url}/console/demo/nodes/{ZONE}/priced", cookies={"podyard_session": stack.token})
+    assert "Programs on this node" in page.text and "jit_train_step" in page.text
+    # What programs write there is theirs: links out of it lead nowhere, and nothing ends the host.
+    trick = (
+        "cd $PODYARD_TPU_RUN && rm -rf processes modules && ln -s / processes && ln -s /etc modules && mkfifo x.json"
+    )
+    assert _tpu(stack, "exec", "priced", "--", trick).returncode == 0
+    until(lambda: _hosts(stack, "priced")[0]["programs"] == [] or None, 30, "an empty report")
+    stack.delete_node("priced", ZONE)

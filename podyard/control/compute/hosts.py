@@ -35,6 +35,7 @@ from podyard.domain.host_key import KEY_TYPE, key_seed, public_key
 from podyard.domain.host_record import HostRecord, HostState
 from podyard.domain.node import NodeRecord, NodeState
 from podyard.domain.principal import Principal
+from podyard.domain.ran_module import RanModule
 
 USE = "podyard.hosts.use"
 RETRY_SECONDS = 5.0  # a host that could not start, or whose agent left, is not tried again at once
@@ -69,6 +70,7 @@ class HostReport:
     guest_attributes: Mapping[str, Mapping[str, str]] | None
     problem: str
     isolation: str = ""
+    programs: tuple[RanModule, ...] = ()
 
 
 def ask(
@@ -268,6 +270,11 @@ def _addresses(uow: UnitOfWork, node: NodeRecord) -> tuple[str, ...]:
     return tuple(host_address(base, node.first_address + index) for index in range(node.host_count))
 
 
+def programs(uow: UnitOfWork, node_key: str) -> tuple[RanModule, ...]:
+    """What users' programs ran on the node: on the first host that ran any, since those of a slice run the same."""
+    return next((host.programs for host in hosts.of_node(uow, node_key) if host.programs), ())
+
+
 def _multislice(uow: UnitOfWork, node: NodeRecord) -> Multislice | None:
     if node.queued_resource_key is None or node.slice_count <= 1:
         return None
@@ -283,6 +290,7 @@ def _take(uow: UnitOfWork, host: HostRecord, report: HostReport) -> None:
         scripts=dict(report.scripts),
         problem=report.problem,
         isolation=report.isolation,
+        programs=report.programs,
         ssh_host_key=report.ssh_host_key or host.ssh_host_key,
         guest_attributes=host.guest_attributes
         if attributes is None
@@ -363,6 +371,7 @@ def _materialise(uow: UnitOfWork, node: NodeRecord, chosen: Sequence[HostRecord]
             lease_until=uow.real_now.plus_seconds(uow.leases.replica_seconds),
             problem="",
             scripts={},
+            programs=(),
         )
         move(uow, host, "materialise", reason=f"on agent {agent_id}", changed=changed)
         _poke(uow, agent_id)
