@@ -9,7 +9,7 @@ import stat
 from pathlib import Path
 from typing import Any
 
-_LISTED_MAX = 100_000  # entries of a folder that somebody else fills
+_LISTED_MAX = 100_000  # entries of a folder that another user fills
 
 
 def write_atomically(path: Path, data: bytes, mode: int = 0o600) -> None:
@@ -50,8 +50,8 @@ def list_inside(folder: Path, name: str, suffix: str, most: int) -> list[str]:
 
 
 def read_inside(folder: Path, name: str, file: str, most: int) -> bytes | None:
-    """The contents of `folder`/`name`/`file`, which somebody else writes: links are not followed, what is no file is
-    not opened for long, and more than `most` bytes are not read. None for all of these."""
+    """The contents of `folder`/`name`/`file`, which another user may write: links are not followed, pipes and
+    devices are not read, and no file of more than `most` bytes is. None for all of these."""
     try:
         own = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:

@@ -140,7 +140,7 @@ def _module_runs(data: dict[str, Any]) -> ModuleRuns:
     """Raises ValueError, TypeError or KeyError for what no process of ours has written."""
     digest = str(data["digest"])
     if not digest.isalnum():
-        raise ValueError(f"{digest[:80]!r} is no digest")
+        raise ValueError(f"{digest[:80]!r} cannot be a digest")
     numbers = [float(data[name]) for name in ("compile_seconds", "first", "last")]
     if not all(map(math.isfinite, numbers)):
         raise ValueError("times are finite")

@@ -32,8 +32,8 @@ def _mounts(shown: Shown = SHOWN, **folders: str | None) -> dict[str, box_plan.M
 def test_a_box_sees_the_system_its_own_folders_and_what_it_is_shown() -> None:
     found = _mounts()
     assert list(found) == [
-        "/usr", "/etc", "/home/podyard", "/tmp", "/opt/python", "/srv/yard/podyard", "/srv/yard/venv",
-        "/srv/yard/venv/data",
+        "/usr", "/etc", "/home/podyard", "/podyard/programs", "/tmp", "/opt/python", "/srv/yard/podyard",
+        "/srv/yard/venv", "/srv/yard/venv/data",
     ]  # fmt: skip
     assert {target for target, item in found.items() if item.kind == "overlay"} == {"/usr", "/etc", "/srv/yard/venv"}
     assert found["/opt/python"].read_only and found["/srv/yard/podyard"].read_only
@@ -48,7 +48,7 @@ def test_a_secret_below_what_is_shown_is_covered_after_it() -> None:
 
 def test_a_python_of_the_system_needs_no_mount_of_its_own() -> None:
     found = _mounts(Shown("/usr", ("/usr", "/usr/lib/python3/dist-packages/podyard"), ()))
-    assert list(found) == ["/usr", "/etc", "/home/podyard", "/tmp"]
+    assert list(found) == ["/usr", "/etc", "/home/podyard", "/podyard/programs", "/tmp"]
 
 
 def test_every_box_has_its_own_range_of_users() -> None:
