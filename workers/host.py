@@ -45,6 +45,7 @@ from podyard.workers.scripts import HOST_VARIABLE, HostProcesses, signal_all
 logger = logging.getLogger(__name__)
 
 SHUTDOWN_SCRIPT_SECONDS = 30.0  # what Compute Engine gives a preempted machine
+RECLAIM_SECONDS = 30.0  # the same for its programs, from SIGTERM on
 TOKEN_LEFT_SECONDS_MIN = 300.0  # a token that expires sooner is replaced, as Google's metadata server does
 QUICK_GRACE_SECONDS = 1.0  # what processes have after SIGTERM when the whole server leaves
 POLL_SECONDS = 0.1
@@ -118,6 +119,9 @@ class Host:
         self._processes: HostProcesses | None = None
         self._box: Box | None = None
         self._isolation = ""
+        self._reclaimed_at: float | None = None  # when its programs were told
+        self._notice: asyncio.Task[None] | None = None
+        self._told_pids: set[int] = set()
         self._programs = HostPrograms(
             self._folder / "programs", self._folder / "estimates", facts.kind, settings.base_environment, clock
         )
@@ -180,12 +184,17 @@ class Host:
         if facts != self._source.facts:
             self._source.facts = facts
             self._source.on_change()
+        if facts.reclaimed and self._reclaimed_at is None and self.is_running:
+            self._reclaimed_at = self._clock.monotonic_seconds()
+            self._notice = asyncio.ensure_future(self._tell_programs())
 
     async def stop(self, *, run_script: bool) -> None:
         """Runs the shutdown script, then ends every process. Returns at once when that is under way."""
         if self._phase is not HostPhase.RUNNING:
             return
         self._phase = HostPhase.STOPPING
+        if self._notice is not None:
+            await self._notice  # before the shutdown script, which it must not end
         script = self._source.facts.metadata.get(SHUTDOWN_SCRIPT)
         assert self._processes is not None
         if script and run_script:
@@ -303,15 +312,32 @@ class Host:
         while processes.is_running(SHUTDOWN_SCRIPT) and self._clock.monotonic_seconds() < deadline and not self._hurry:
             await asyncio.sleep(POLL_SECONDS)
 
+    async def _tell_programs(self) -> None:
+        """SIGTERM, as when a machine that is taken back shuts down: programs have RECLAIM_SECONDS to write what they
+        have. Who logs in afterwards hears nothing."""
+        assert self._processes is not None
+        told = await self._api.processes(self._processes)
+        signal_all(told, signal.SIGTERM)
+        self._told_pids = {process.pid for process in told}
+
+    def _grace_seconds(self) -> float:
+        """From now on, until SIGKILL."""
+        if self._hurry:
+            return QUICK_GRACE_SECONDS
+        if self._reclaimed_at is None:
+            return STOP_GRACE_SECONDS
+        return max(STOP_GRACE_SECONDS, self._reclaimed_at + RECLAIM_SECONDS - self._clock.monotonic_seconds())
+
     async def _end_processes(self, processes: HostProcesses) -> None:
         """SIGTERM, SIGKILL, until two looks in a row find nothing: one might miss a process that is being made."""
         started = self._clock.monotonic_seconds()
-        termed: set[int] = set()
+        allowed_seconds = self._grace_seconds()
+        termed: set[int] = set(self._told_pids)
         empty_looks = 0
         while empty_looks < 2:
             left = await self._api.processes(processes)
             seconds = self._clock.monotonic_seconds() - started
-            grace_seconds = QUICK_GRACE_SECONDS if self._hurry else STOP_GRACE_SECONDS
+            grace_seconds = QUICK_GRACE_SECONDS if self._hurry else allowed_seconds
             empty_looks = 0 if left else empty_looks + 1
             if seconds > grace_seconds and self._box is not None:
                 self._box.kill()

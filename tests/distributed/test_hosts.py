@@ -304,6 +304,24 @@ def test_every_host_of_a_slice_runs_the_script_and_a_preempted_one_its_last(stac
     stack.delete_node("four", ZONE)
 
 
+def test_programs_of_a_slice_that_is_taken_back_save_at_one_step(stack: Stack) -> None:
+    pytest.importorskip("jax", reason="the program imports JAX")
+    program = Path(__file__).parents[1] / "programs" / "preempted.py"
+    stack.create_node("reclaimed", "v2-32", ZONE, schedulingConfig={"spot": True})
+    assert _tpu(stack, "scp", str(program), "reclaimed:program.py", "--worker", "all").returncode == 0
+    start = "nohup python program.py > log 2>&1 &"
+    assert _tpu(stack, "exec", "reclaimed", "--worker", "all", "--", start).returncode == 0
+    homes = [_home(stack, host) for host in _hosts(stack, "reclaimed")]
+    until(lambda: all((home / "trains").exists() for home in homes) or None, 60, "the third step")
+    stack.call("POST", f"/podyard/v1/projects/demo/locations/{ZONE}/nodes/reclaimed:preempt", {})
+    until(lambda: {h["state"] for h in _hosts(stack, "reclaimed")} == {"VIRTUAL"} or None, 40, "the end of the hosts")
+    saved = {(home / "saved").read_text() for home in homes}
+    assert len(saved) == 1, saved
+    done, _, step = saved.pop().split()
+    assert done == step and int(step) >= 3
+    stack.delete_node("reclaimed", ZONE)
+
+
 def _chips_held(stack: Stack) -> int:
     pods = stack.call("GET", "/podyard/v1/projects/demo/pods")["pods"]
     return sum(int(pod["chipsHeld"]) for pod in pods)
