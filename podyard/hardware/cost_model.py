@@ -73,6 +73,8 @@ class CostModel:
     hbm_usable_bytes: int
     # Several results come with a table of their addresses, in pieces of this size.
     result_table_bytes: int
+    # Whether the compiler has a kernel of its own for the softmax and the second product of an attention.
+    own_softmax: bool = False
     # Two where a chip is one device of two cores.
     vector_cores: int = 1
     # How many times as fast as bfloat16 the matrix units multiply integers of 8 bits and f8e5m2 (compiled products of

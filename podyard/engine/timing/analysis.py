@@ -9,10 +9,12 @@ from __future__ import annotations
 import dataclasses
 
 from podyard.base.errors import invalid
-from podyard.engine.program.doubts import Doubt, bytes_only, merge, unknown_turns
+from podyard.engine.program.doubts import Doubt, bytes_only, merge, own_kernel, small_groups, unknown_turns
 from podyard.engine.program.ir import Body, HloOperation, Program, matrix_flops
 from podyard.engine.program.partition import partition
 from podyard.engine.program.shardings import Sharding, mesh_of
+from podyard.engine.timing.attention import attention_flops
+from podyard.engine.timing.convolutions import has_small_groups
 from podyard.engine.timing.energy import device_joules
 from podyard.engine.timing.estimate import Estimate, OpEstimate, overhead_seconds
 from podyard.engine.timing.exchanges import Exchanges
@@ -122,7 +124,7 @@ class _Analysis:
 
     def estimate(self, global_batch: int | None, host_loop: bool) -> Estimate:
         body = self.program.body
-        fused = fuse(self.program, body, self.costs.tiling)
+        fused = fuse(self.program, body, self.costs.tiling, self.costs.own_softmax)
         pricer = Pricer(self.program, body, fused, self.costs)
         self._run(fused, pricer, 1)
         for index in made_while_read(self.program, pricer):
@@ -227,6 +229,10 @@ class _Analysis:
         if kernel.anchor is not None and kernel.anchor.opcode in BYTES_ONLY:
             name = " @".join(part for part in (kernel.anchor.opcode, kernel.anchor.text("target")) if part)
             line.doubts.append(bytes_only(name, kernel.anchor.where))
+        if kernel.anchor is not None and kernel.anchor.opcode == "attention":
+            line.doubts.append(own_kernel(kernel.anchor.where))
+        if kernel.anchor is not None and has_small_groups(self.program, kernel.anchor):
+            line.doubts.append(small_groups(kernel.anchor.where))
         moved = self._bytes(kernel, pricer)
         line.compiler_cycles += price.cycles * count
         price = self._as_run(kernel, price, moved)
@@ -258,7 +264,7 @@ class _Analysis:
         it keeps busy longest, the bus included."""
         bus = moved / (self.costs.hbm_bytes_per_second / self.costs.clock_hz)
         if price.bound == "unpriced":
-            return KernelPrice(bus, "unpriced", hbm_cycles=bus)
+            return dataclasses.replace(price, cycles=max(bus, price.mxu_cycles), hbm_cycles=bus)
         if not self.costs.prefetch_bytes:
             return dataclasses.replace(price, cycles=price.cycles * RUN_SHARE)
         matrix = kernel.kind == "matrix"
@@ -289,6 +295,8 @@ class _Analysis:
         total = 0
         if kernel.anchor is not None and kernel.anchor.opcode in MATRIX:
             total += matrix_flops(self.program, kernel.anchor)
+        if kernel.anchor is not None and kernel.anchor.opcode == "attention":
+            total += attention_flops(self.program, kernel.anchor)
         for operation in (*kernel.operations, *kernel.reductions):
             if operation.opcode not in (
                 "broadcast_in_dim",
@@ -336,7 +344,7 @@ class _Analysis:
         self.timeline.doubts = doubts
 
     def _inner(self, body: Body, count: int, is_loop: bool = False) -> tuple[Fused, Pricer]:
-        fused = fuse(self.program, body, self.costs.tiling)
+        fused = fuse(self.program, body, self.costs.tiling, self.costs.own_softmax)
         pricer = Pricer(self.program, body, fused, self.costs, is_loop)
         self._run(fused, pricer, count)
         return fused, pricer
@@ -347,7 +355,7 @@ class _Analysis:
             return 0
         peak = 0
         for body in kernel.anchor.bodies:
-            fused = fuse(self.program, body, self.costs.tiling)
+            fused = fuse(self.program, body, self.costs.tiling, self.costs.own_softmax)
             pricer = Pricer(self.program, body, fused, self.costs)
             peak = max(peak, temporaries(body, fused, pricer, self._peak_inside, self.costs, on_chip=on_chip)[0])
         if kernel.anchor.opcode == "while":

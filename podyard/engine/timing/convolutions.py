@@ -6,6 +6,7 @@ import math
 
 from podyard.engine.program.ir import HloOperation, Program
 from podyard.engine.timing.kernels import Product, tiles_of
+from podyard.engine.timing.layout import LANES
 from podyard.hardware.cost_model import SUBLANES, CostModel
 
 # Rows that one tap of a kernel's gradient streams at least; for how many of its taps a turned kernel takes a pass.
@@ -63,6 +64,20 @@ def depthwise_taps(program: Program, anchor: HloOperation, costs: CostModel) -> 
     else:
         return 0.0
     return tiles_of(swept, costs) * math.prod(window.shape[axis] for axis in dims[2:])
+
+
+def has_small_groups(program: Program, anchor: HloOperation) -> bool:
+    """Whether a convolution, or the gradient of its kernel, has groups of fewer features than there are lanes, but not
+    of one."""
+    if anchor.opcode != "convolution":
+        return False
+    groups = max(anchor.int("feature_group_count", 1), anchor.int("batch_group_count", 1))
+    left, kernel = (program.types[value].shape for value in anchor.operands[:2])
+    if anchor.int("batch_group_count", 1) > 1:
+        features = left[anchor.ints("lhs_dims")[0]] // groups
+    else:
+        features = kernel[anchor.ints("kernel_dims")[0]]
+    return groups > 1 and 1 < features < LANES
 
 
 class Convolution:

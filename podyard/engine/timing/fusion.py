@@ -6,6 +6,7 @@ What crosses is written to memory once and read by every reader, in the narrowes
 from __future__ import annotations
 
 from podyard.engine.program.ir import Body, HloOperation, Program, TensorType, live_operations
+from podyard.engine.timing.attention import with_attention
 from podyard.engine.timing.graph import (
     ALIASES,
     JUST_AFTER,
@@ -23,9 +24,10 @@ from podyard.engine.timing.placement import Placement
 from podyard.hardware.cost_model import Tiling
 
 
-def fuse(program: Program, body: Body, tiling: Tiling) -> Fused:
-    """Groups the operations of one body (bodies inside of it are kernels of kind `control`)."""
-    return _Fusion(program, body, tiling).run()
+def fuse(program: Program, body: Body, tiling: Tiling, own_softmax: bool = False) -> Fused:
+    """Groups the operations of one body (bodies inside of it are kernels of kind `control`). `own_softmax`: as
+    `CostModel` says."""
+    return _Fusion(program, with_attention(program, body, own_softmax), tiling).run()
 
 
 class _Fusion(Placement):

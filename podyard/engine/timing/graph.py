@@ -15,7 +15,7 @@ CONTROL = frozenset({"while", "case", "if"})
 # Kernels of their own that the compiler gives no cycles.
 OPAQUE = frozenset({
     "gather", "scatter", "sort", "select_and_scatter", "custom_call", "fft", "cholesky", "triangular_solve",
-    "rng", "rng_bit_generator", "dynamic_gather", "top_k",
+    "rng", "rng_bit_generator", "dynamic_gather", "top_k", "attention",
 })  # fmt: skip
 # Of these, the arithmetic is not modelled: an estimate with one of them is a lower bound.
 BYTES_ONLY = frozenset({"sort", "custom_call", "fft", "cholesky", "triangular_solve", "rng_bit_generator", "top_k"})

@@ -200,10 +200,19 @@ def temporaries(
     return nbytes, [(str(types[originals[value]]), schedule.sizes[value]) for value in schedule.values_at_peak]
 
 
+def _turned_for_rows(type_: TensorType, costs: CostModel) -> int:
+    """Bytes of a copy with rows in lanes of what lies otherwise."""
+    last = len(type_.shape) - 1
+    lies = compact_layout(type_, costs.tiling).lane_axis == last
+    return 0 if lies else padded_bytes(type_, last, last - 1, costs.tiling)
+
+
 def _beside(kernel: Kernel, pricer: Pricer, on_chip: bool) -> int:
     """Bytes of copies of operands that a kernel works on: numbers to sort have a second place in memory; on the chip
     are a table that fits, while its rows are looked up, and the numbers to sort once more."""
     anchor, room = kernel.anchor, pricer.costs.prefetch_bytes
+    if anchor is not None and anchor.opcode == "attention":
+        return sum(_turned_for_rows(pricer.type_of(one), pricer.costs) for one in (*kernel.inputs, *kernel.outputs))
     if anchor is None or anchor.opcode not in ("sort", "gather"):
         return 0
     sizes = [nbytes_in_memory(pricer.type_of(pricer.resolve(one)), pricer.costs.tiling) for one in anchor.operands]

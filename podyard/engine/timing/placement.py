@@ -101,6 +101,8 @@ class Placement(Places):
         elif opcode in OPAQUE:
             if opcode == "gather":
                 self._fill_up(operation)
+            for value in (*operation.operands, *operation.results) if opcode == "attention" else ():
+                self._turn_for_rows(self.resolve(value))
             self._start("opaque", operation, in_flow=False)
         elif opcode == "reshape" and self._changes_last_axis(operation):
             self._reshape(operation)
@@ -132,6 +134,13 @@ class Placement(Places):
         value = self.resolve(value)
         leaves = self._leaves(value, {}) if value in self.floating else [value]
         return value not in self.home and len(leaves) == 1 and leaves[0] in self.body.parameters
+
+    def _turn_for_rows(self, value: int) -> None:
+        """The compiler's attention wants rows in lanes: arguments that lie otherwise are turned, and results back."""
+        type_ = self.program.types[value]
+        outside = value in self.body.parameters or value in self.body.results
+        if outside and compact_layout(type_, self.tiling).lane_axis != len(type_.shape) - 1:
+            self._turn_whole(type_, ahead=value in self.body.parameters)
 
     def _looked_up(self, value: int) -> bool:
         """Whether a sum is of rows of a table that is split: those of other devices are made zero before."""
@@ -421,6 +430,31 @@ class Placement(Places):
         kernel.reductions.append(operation)
         self.reduced.update(operation.results)
 
+    def _is_spread_constant(self, value: int) -> bool:
+        maker = self.program.producer(value)
+        while maker is not None and maker.opcode in ("broadcast_in_dim", "reshape", "convert"):
+            maker = self.program.producer(maker.operands[0])
+        return maker is not None and maker.opcode == "constant"
+
+    def _is_reshaped(self, value: int) -> bool:
+        """Whether a value was made in another shape: axes of one are not the maker's then, and fall away."""
+        size, stack, seen = self.program.types[value].size, [value], set[int]()
+        while stack:
+            maker = self.program.producer(stack.pop())
+            if maker is None or id(maker) in seen or maker.opcode not in ELEMENTWISE:
+                continue
+            if maker.opcode == "reshape" or (maker.opcode == "transpose" and self._keeps_order(maker)):
+                return True
+            seen.add(id(maker))
+            stack += [one for one in maker.operands if self.program.types[one].size == size]
+        return False
+
+    def _keeps_order(self, operation: HloOperation) -> bool:
+        """Whether a transposition moves only axes of one."""
+        shape = self.program.types[operation.operands[0]].shape
+        moved = [axis for axis in operation.ints("dims") if shape[axis] > 1]
+        return moved == sorted(moved)
+
     def _is_taken_from_rows(self, operation: HloOperation) -> bool:
         """From v4 on, whether the largest number of a row is taken from the row, and exponentials of what is left are
         summed up: one kernel does all that with whole rows, where they fit and the array has three axes at least."""
@@ -428,15 +462,18 @@ class Placement(Places):
         axes = operation.ints("dims")
         if self.tiling.min_sublanes > 1 or operation.opcode != "reduce" or len(axes) != 1 or type_.dtype != "f32":
             return False
-        if len(type_.shape) < 3 or min(type_.shape) < 2 or type_.shape[axes[0]] > _LONGEST_ROW:
+        wide = sum(extent > 1 for extent in type_.shape)
+        if wide < 3 or type_.shape[axes[0]] > _LONGEST_ROW:
+            return False
+        if wide < len(type_.shape) and not self._is_reshaped(operation.operands[0]):
             return False
         source, spread, seen = self.resolve(operation.operands[0]), list(operation.results), set[int]()
         while spread:
             value = spread.pop()
             for user in self.users.get(value, ()):
-                others = [leaf for one in user.operands if one != value for leaf in self._leaves(self.resolve(one), {})]
+                others = [one for one in user.operands if one != value]
                 is_same = user.opcode in ("broadcast_in_dim", "reshape") or (
-                    user.opcode == "maximum" and all(map(self._is_constant, others))
+                    user.opcode == "maximum" and all(map(self._is_spread_constant, others))
                 )
                 if is_same and user.results[0] not in seen:
                     seen.add(user.results[0])

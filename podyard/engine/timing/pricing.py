@@ -7,6 +7,7 @@ import dataclasses
 import math
 
 from podyard.engine.program.ir import Body, HloOperation, Program, TensorType
+from podyard.engine.timing.attention import attention_flops
 from podyard.engine.timing.convolutions import depthwise_taps, product_of, rows_read
 from podyard.engine.timing.graph import Fused, Kernel
 from podyard.engine.timing.kernels import (
@@ -190,6 +191,9 @@ class Pricer:
             return vector_price(tile_bytes(moved, self.costs), result_bytes(moved, self.costs), 0.0, self.costs)
         if kernel.kind == "copy":
             return transpose_price(self._smaller_end(kernel), self.costs)
+        if kernel.anchor is not None and kernel.anchor.opcode == "attention":
+            rate = 2 * self.costs.mxu_count * self.costs.mxu_edge**2
+            return KernelPrice(0.0, "unpriced", mxu_cycles=attention_flops(self.program, kernel.anchor) / rate)
         return KernelPrice(0.0, "unpriced")
 
     def _smaller_end(self, kernel: Kernel) -> TensorType:

@@ -65,6 +65,7 @@ GENERATION = Generation(
         vector_cycles_per_tile=0.5,
         transpose_cycles_per_tile=16.0,
         hbm_usable_bytes=round(15.75 * GIB),
+        own_softmax=True,
         result_table_bytes=512,
         narrow_rate=2,
     ),

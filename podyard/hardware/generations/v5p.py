@@ -89,6 +89,7 @@ GENERATION = Generation(
         vector_cycles_per_tile=0.33,
         transpose_cycles_per_tile=10.9,
         hbm_usable_bytes=round(95 * GIB),
+        own_softmax=True,
         result_table_bytes=32,
         narrow_rate=2,
         vector_cores=2,
