@@ -382,8 +382,8 @@ def beside_their_old(body: Body, fused: Fused, pricer: Pricer) -> set[int]:
     old = {pricer.resolve(new): own for own, new in zip(body.parameters, body.results, strict=False) if own != new}
     for place, kernel in enumerate(fused.kernels):
         for value in set(kernel.outputs) & (old.keys() - fused.in_place.keys()):
-            later = fused.kernels[place + (kernel.kind != "matrix") :]
-            if any(old[value] in reader.inputs for reader in later):
+            multiplied = kernel.kind == "matrix" and old[value] in pricer.multiplied(kernel)
+            if multiplied or any(old[value] in reader.inputs for reader in fused.kernels[place + 1 :]):
                 others.add(value)
     return others
 

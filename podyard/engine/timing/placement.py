@@ -84,6 +84,8 @@ class Placement(Places):
                 self._start("copy", None).laid_out = self.program.types[operation.operands[0]]
             self._start("collective", operation, in_flow=False)
             self._sent.update(zip(operation.results, operation.operands, strict=False))
+            if self._is_copied_out(operation):
+                self._start("copy", None).laid_out = self.program.types[operation.results[0]]
         elif opcode in CONTROL:
             self._enter(operation)
         elif opcode == "transpose" and self._turns(operation):
@@ -141,6 +143,11 @@ class Placement(Places):
         outside = value in self.body.parameters or value in self.body.results
         if outside and compact_layout(type_, self.tiling).lane_axis != len(type_.shape) - 1:
             self._turn_whole(type_, ahead=value in self.body.parameters)
+
+    def _is_copied_out(self, operation: HloOperation) -> bool:
+        """On v2 and v3 a scattered sum is a slice of a whole one, and a gather is not written into a result."""
+        gathered = operation.opcode == "all_gather" and operation.results[0] in self._results
+        return self.tiling.min_sublanes > 1 and (gathered or operation.opcode == "reduce_scatter")
 
     def _looked_up(self, value: int) -> bool:
         """Whether a sum is of rows of a table that is split: those of other devices are made zero before."""
