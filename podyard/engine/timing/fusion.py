@@ -9,6 +9,7 @@ from podyard.engine.program.ir import Body, HloOperation, Program, TensorType, l
 from podyard.engine.timing.attention import with_attention
 from podyard.engine.timing.graph import (
     ALIASES,
+    COLLECTIVES,
     JUST_AFTER,
     LEAVES,
     LEAVES_PROGRAM,
@@ -20,6 +21,7 @@ from podyard.engine.timing.graph import (
     Fused,
     Kernel,
 )
+from podyard.engine.timing.layout import LANES
 from podyard.engine.timing.placement import Placement
 from podyard.hardware.cost_model import Tiling
 
@@ -65,7 +67,7 @@ class _Fusion(Placement):
             ]
             flow = [value for value in flow if value not in self.reduced]
             crossing = [value for value in flow if self._crosses(value, inside)]
-            if not crossing or any(value in self._results for value in crossing):
+            if not crossing or any(value in self._results or self._is_sent(value) for value in crossing):
                 continue
             producers = {value: operation for operation in kernel.operations for value in operation.results}
             roots = [
@@ -85,6 +87,10 @@ class _Fusion(Placement):
                     self.floating[value] = producers[value]
                     self.after[value] = self.order[kernel.index]
                     self.home.pop(value, None)
+
+    def _is_sent(self, value: int) -> bool:
+        """Whether a collective reads the value: it is in memory as it is sent."""
+        return any(user.opcode in COLLECTIVES for user in self._users_by_any_name(value))
 
     def _crosses(self, value: int, inside: set[int]) -> bool:
         """Whether anything but the operations `inside` a kernel reads the value."""
@@ -253,7 +259,13 @@ class _Fusion(Placement):
         for kernel in self.kernels:
             for value in kernel.inputs:
                 readers.setdefault(value, []).append(kernel)
-        stored: dict[int, TensorType] = {}
+        types = self.program.types
+        stored = {
+            value: TensorType(
+                (*types[value].shape[:-1], -(-types[value].shape[-1] // LANES) * LANES), types[value].dtype
+            )
+            for value in self.across - self._results
+        }
         for kernel in self.kernels:
             for value in kernel.outputs:
                 type_ = self.program.types[value]

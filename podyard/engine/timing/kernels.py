@@ -209,10 +209,12 @@ def single_price(moved: float, tiles: float, costs: CostModel) -> KernelPrice:
 
 
 def transpose_price(type_: TensorType, costs: CostModel) -> KernelPrice:
-    """Moves an array into another order of its minor axes."""
+    """Moves an array into another order of its minor axes. Where what stays on the chip costs nothing to write, one of
+    its ends does."""
     moved = tile_bytes(type_, costs)
     vpu = tiles_of(type_, costs) * costs.transpose_cycles_per_tile
-    price = vector_price(moved, moved, vpu, costs)
+    near = costs.results_stay and not costs.near_write_share and moved <= costs.prefetch_bytes / 2
+    price = vector_price(moved, 0.0 if near else moved, vpu, costs)
     return dataclasses.replace(price, bound="vpu" if vpu > price.hbm_cycles else price.bound)
 
 

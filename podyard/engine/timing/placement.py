@@ -146,8 +146,15 @@ class Placement(Places):
 
     def _is_copied_out(self, operation: HloOperation) -> bool:
         """On v2 and v3 a scattered sum is a slice of a whole one, and a gather is not written into a result."""
-        gathered = operation.opcode == "all_gather" and operation.results[0] in self._results
-        return self.tiling.min_sublanes > 1 and (gathered or operation.opcode == "reduce_scatter")
+        result = operation.results[0]
+        names = {
+            result,
+            *(one for user in self.users.get(result, ()) if user.opcode in ALIASES for one in user.results),
+        }
+        gathered = operation.opcode == "all_gather" and bool(names & self._results)
+        whole = self.program.types[operation.operands[0]].size
+        scattered = operation.opcode in ("all_reduce", "reduce_scatter") and self.program.types[result].size < whole
+        return self.tiling.min_sublanes > 1 and (gathered or scattered)
 
     def _looked_up(self, value: int) -> bool:
         """Whether a sum is of rows of a table that is split: those of other devices are made zero before."""
@@ -243,6 +250,8 @@ class Placement(Places):
             turned = lies_across(self.program.types[target], operation.ints("sizes"), self.tiling)
             for _ in range(turned * (1 if target in self.filled else 2)):
                 self._turn_whole(self.program.types[target])
+            if turned and target in self.filled:
+                self.across.add(operation.results[0])
             kernel = self._start("opaque", operation, in_flow=False)
         else:
             others = [self._ready(value) for value in self._operands(operation) if value not in (target, part)]
