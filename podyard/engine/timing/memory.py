@@ -377,13 +377,16 @@ def _repeats(reshape: HloOperation, made: Mapping[int, HloOperation], pricer: Pr
 
 def beside_their_old(body: Body, fused: Fused, pricer: Pricer) -> set[int]:
     """Of the values that a turn of a loop hands to the next, those that cannot take the place of the old ones, because
-    a matrix product that makes them or a later kernel reads those. Element-wise kernels and updates work in place."""
+    a matrix product that makes them or a later kernel reads those. Element-wise kernels, updates and products that
+    are added to the old value work in place."""
     others: set[int] = set()
     old = {pricer.resolve(new): own for own, new in zip(body.parameters, body.results, strict=False) if own != new}
     for place, kernel in enumerate(fused.kernels):
         for value in set(kernel.outputs) & (old.keys() - fused.in_place.keys()):
-            multiplied = kernel.kind == "matrix" and old[value] in pricer.multiplied(kernel)
-            if multiplied or any(old[value] in reader.inputs for reader in fused.kernels[place + 1 :]):
+            made = pricer.program.producer(value)
+            adds = made is not None and made.opcode == "add" and old[value] in map(pricer.resolve, made.operands)
+            reads = kernel.kind == "matrix" and old[value] in kernel.inputs and not adds
+            if reads or any(old[value] in reader.inputs for reader in fused.kernels[place + 1 :]):
                 others.add(value)
     return others
 
