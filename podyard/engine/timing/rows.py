@@ -1,5 +1,5 @@
-"""Rows that a kernel keeps whole: from v4 on the largest number of a row, what is left of it, its exponentials and their
-sum are worked out in the kernel of the product that makes the row."""
+"""Rows that a kernel keeps whole: from v4 on the largest number of a row, what is left of it, its exponentials and
+their sum are worked out in the kernel of the product that makes the row."""
 
 from __future__ import annotations
 

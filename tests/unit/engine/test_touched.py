@@ -137,7 +137,7 @@ def test_a_step_waits_for_the_host_only_where_the_host_takes_longer_or_is_asked_
 
 
 # The most that the median of |log(modelled / compiled)| is on programs that judge: tighten them, never loosen them.
-_BOUNDS = {"lookup": 0.2, "scatter": 0.3, "update": 0.85, "top_k": 0.75, "stacks": 0.75, "associative scan": 0.65}
+_BOUNDS = {"lookup": 0.2, "scatter": 0.3, "update": 0.85, "top_k": 0.75, "stacks": 0.75, "associative scan": 0.4}
 
 
 @pytest.mark.slow

@@ -1,0 +1,94 @@
+"""From v4 on: softmax in the kernel of its product, attention that the compiler runs as its own kernel, what is fetched
+ahead. The cycles in here are those of compiled programs (libtpu 0.0.42.1)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from podyard.engine.program.from_stablehlo import parse_stablehlo
+from podyard.engine.timing.analysis import estimate_program
+from podyard.engine.timing.estimate import Estimate
+from podyard.hardware.accelerator_types import parse
+
+BF16, F32 = jnp.bfloat16, jnp.float32
+
+
+def _attention(query: Any, key: Any, value: Any, wide: bool = False) -> Any:
+    scores = jnp.einsum("bhtd,bhsd->bhts", query, key)
+    scores = (scores.astype(F32) if wide else scores) * 0.125
+    return jnp.einsum("bhts,bhsd->bhtd", jax.nn.softmax(scores, -1).astype(value.dtype), value)
+
+
+def _wide(query: Any, key: Any, value: Any) -> Any:
+    return _attention(query, key, value, wide=True)
+
+
+def _estimate(function: Any, on: str, *shapes: Any) -> Estimate:
+    return estimate_program(parse_stablehlo(jax.jit(function).lower(*shapes).as_text()), parse(on))
+
+
+def _heads(length: int, dtype: Any = BF16) -> list[Any]:
+    return [jax.ShapeDtypeStruct((4, 8, length, 64), dtype)] * 3
+
+
+def test_a_softmax_of_float32_is_one_kernel_with_its_product_from_v4_on() -> None:
+    older, newer = (_estimate(_wide, on, *_heads(256)) for on in ("v3-8", "v5litepod-1"))
+    assert [op.kind for op in older.ops].count("reduce") == 1
+    assert [op.kind for op in newer.ops] == ["matrix", "matrix"]
+    assert not newer.doubts
+    assert newer.cycles == pytest.approx(12362 + 11417, rel=0.15)
+
+
+def test_a_softmax_of_two_axes_or_of_long_rows_is_not() -> None:
+    for shape in ((512, 4096), (2, 64, 16384)):
+        estimate = _estimate(lambda x: jax.nn.softmax(x, -1), "v5litepod-1", jax.ShapeDtypeStruct(shape, F32))
+        assert [op.kind for op in estimate.ops].count("reduce") == 2
+
+
+def test_attention_in_one_type_is_the_compilers_own_kernel_and_the_estimate_says_so() -> None:
+    own = _estimate(_attention, "v5litepod-1", *_heads(256))
+    assert [doubt.subject for doubt in own.doubts] == ["attention"]
+    assert own.cycles == pytest.approx(26892 + 2 * 8064, rel=0.25)
+    assert own.flops >= 2 * 2 * 4 * 8 * 256 * 256 * 64
+    # Not on v4 and v3, where only a softmax of the product itself is, nor for lengths that fill no tiles.
+    for on, length in (("v4-8", 256), ("v3-8", 256), ("v5litepod-1", 200)):
+        assert not _estimate(_attention, on, *_heads(length)).doubts
+
+
+def test_what_is_fetched_ahead_and_written_behind_costs_less_than_a_first_kernel() -> None:
+    """An update of a second array runs when its arrays have been fetched during the first."""
+    array = jax.ShapeDtypeStruct((2048, 2048), F32)
+
+    def one(p: Any, g: Any) -> Any:
+        return p * 0.9 - g
+
+    def two(p: Any, g: Any, q: Any, h: Any) -> Any:
+        return one(p, g), one(q, h) * 0.5
+
+    single = _estimate(one, "v6e-1", array, array)
+    double = _estimate(two, "v6e-1", *[array] * 4)
+    assert double.cycles < 1.9 * single.cycles
+
+
+def test_zeros_are_written_window_by_window() -> None:
+    """A kernel of one operation hides no start of a window: 184,480 cycles for 32 MiB on v5e, 171,296 on v6e."""
+    for on, cycles in (("v5litepod-1", 184_480), ("v6e-1", 171_296)):
+        fill = _estimate(lambda x: jnp.broadcast_to(x, (8192, 1024)), on, jax.ShapeDtypeStruct((), F32))
+        assert fill.cycles == pytest.approx(cycles, rel=0.1)
+
+
+def test_convolutions_with_small_groups_are_doubtful() -> None:
+    def grouped(x: Any, kernel: Any, groups: int) -> Any:
+        return jax.lax.conv_general_dilated(
+            x, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"), feature_group_count=groups
+        )
+
+    image = jax.ShapeDtypeStruct((16, 28, 28, 256), BF16)
+    for groups, doubtful in ((1, False), (2, False), (32, True), (256, False)):
+        kernel = jax.ShapeDtypeStruct((3, 3, 256 // groups, 256), BF16)
+        estimate = _estimate(lambda x, k, groups=groups: grouped(x, k, groups), "v3-8", image, kernel)
+        assert bool(estimate.doubts) == doubtful
