@@ -342,6 +342,11 @@ class Pricer:
             return False
         return 0 < tile_bytes(self.type_of(value), self.costs) <= self.costs.prefetch_bytes / 2
 
+    def multiplied(self, kernel: Kernel) -> set[int]:
+        """What a matrix kernel makes the operands of its product from."""
+        operands = kernel.anchor.operands[:2] if kernel.anchor is not None else ()
+        return {value for operand in operands for value in self._sources(operand, kernel)}
+
     def _is_turned(self, anchor: HloOperation) -> bool:
         producer = self._producers.get(self.resolve(anchor.operands[1]))
         return producer is not None and producer.opcode == "reverse"
