@@ -41,6 +41,11 @@ class ModuleTotal:
         return self.runs * self.estimate.device_seconds if self.estimate is not None else 0.0
 
     @property
+    def waits_for_host(self) -> bool:
+        """Whether the devices are done before the host can start the next run."""
+        return self.estimate is None or self.estimate.device_seconds < (self.estimate.seconds or 0.0)
+
+    @property
     def is_priced(self) -> bool:
         return self.estimate is not None and self.estimate.seconds is not None
 
@@ -60,9 +65,11 @@ class ProgramSummary:
 
     @property
     def step(self) -> ModuleTotal | None:
-        """The main step: of what runs again and again, the module that takes the most."""
+        """The main step: of what runs again and again, the module that takes the most; one that waits for the host only
+        if all do."""
         often = [module for module in self.modules if module.runs > 1 and module.work_seconds]
-        return max(often or self.modules, key=lambda module: module.work_seconds, default=None)
+        large = [module for module in often if not module.waits_for_host]
+        return max(large or often or self.modules, key=lambda module: module.work_seconds, default=None)
 
     @property
     def too_large(self) -> tuple[ModuleTotal, ...]:
