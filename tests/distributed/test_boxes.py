@@ -285,6 +285,8 @@ def test_what_a_killed_yard_leaves_is_adopted_or_removed(stack: Stack, tmp_path:
                 process.send_signal(signal.SIGKILL)
         ends.kill()
         yard.up()
+        # Until another host server listens, hosts that the API takes for running answer nobody.
+        until(lambda: _run(yard, "stays", "true").returncode == 0 or None, 20, "the hosts")
         assert _run(yard, "stays", "pgrep -c sleep").stdout == "2\n"  # with the box's first process
         assert stays.is_alive()
         assert _run(yard, "ends", "pgrep -c sleep").stdout == "1\n"
