@@ -33,6 +33,7 @@ from podyard.workers.process_group import Group, ProcessRecord
 logger = logging.getLogger(__name__)
 
 MAKE_SECONDS_MAX = 30.0  # a box takes a tenth of a second; a machine under a heavy load some seconds
+ETC_SECONDS = 10.0  # how old a look at the machine's /etc may be: the 64 boxes of a slice share one
 COPIED_BYTES_MAX = 4 << 20  # of one file of /etc: databases of hardware and the like are not needed
 _NEWNET = box_init.NEWNET
 _LOCK = Path("/run/podyard.lock")  # one change of the machine's networks at a time
@@ -144,6 +145,8 @@ class Boxes:
         self._settings = settings
         self._clock = clock
         self._cgroups = cgroup_folders()
+        self._etc_until = float("-inf")
+        self._etc_base = Path()
 
     def make(self, host_id: str, generation: int, facts: NodeFacts, index: int) -> Box:
         """The box of a host in this life: the one that still runs, or a new one. Raises OSError that says why not."""
@@ -161,7 +164,7 @@ class Boxes:
             self._limit(host_id)
         (folder / "tmp").chmod(0o1777)
         plan = box_plan.plan(
-            facts, index, folder, self._etc(), self._settings.shown, box_plan.system_folders(), map(str, cgroups),
+            facts, index, folder, self._base(), self._settings.shown, box_plan.system_folders(), map(str, cgroups),
             self._settings.url,
         )  # fmt: skip
         pid = int(
@@ -213,6 +216,12 @@ class Boxes:
                 for name in chosen:
                     for file, value in values[name].items():
                         (path / file).write_text(str(value))
+
+    def _base(self) -> Path:
+        if self._clock.monotonic_seconds() > self._etc_until:
+            self._etc_base = self._etc()
+            self._etc_until = self._clock.monotonic_seconds() + ETC_SECONDS
+        return self._etc_base
 
     def _etc(self) -> Path:
         """The read-only base of /etc: what everybody on the machine may read, with the users of a box. It is made once
