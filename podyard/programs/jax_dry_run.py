@@ -17,7 +17,8 @@ import re
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from podyard.programs import jax_internals as internals
 
 SMALL_BYTES = 16 * 2**20  # arguments and results of a module that is computed
 SMALL_DEVICES = 8  # XLA's devices for CPUs share the cores: a module on more is not computed
+_SIZES = {"argument": "argument", "output": "result", "temp": "temporary"}
 _DONATED = ("jax.buffer_donor", "tf.aliasing_output")
 _SHARDING = re.compile(r"sharding<(?:@(\w+)|mesh<\[([^\]]*)\]>), \[(.*?)\](?:, |>)")
 _MESH_AXIS = re.compile(r'"([^"]+)"=(\d+)')
@@ -37,7 +39,7 @@ _AXIS = re.compile(r'"([^"]+)"(?::\((\d+)\)(\d+))?')
 @dataclasses.dataclass(slots=True)
 class DryExecutable:
     """Stands for a compiled module. `compile_now` compiles it after all. `op_shardings`: of the results, None for one
-    device. `donated`: which arguments the module takes away."""
+    device. `donated`: which arguments the module takes away. `estimate`: what Podyard says of it."""
 
     compile_now: Callable[[], Any]
     devices: tuple[Any, ...]
@@ -46,6 +48,7 @@ class DryExecutable:
     argument_shardings: list[Any] | None
     result_shardings: list[Any] | None
     donated: frozenset[int]
+    estimate: Callable[[], Mapping[str, Any]]
     compiled: Any = None
     runs: int = 0
 
@@ -58,6 +61,22 @@ class DryExecutable:
 
     def get_parameter_shardings(self) -> list[Any] | None:
         return self.argument_shardings
+
+    def get_compiled_memory_stats(self) -> Any:
+        """By Podyard's estimate, with the names of XLA's."""
+        found = self.estimate()
+        sizes = {name: int(found.get(f"{own}_bytes", 0)) for name, own in _SIZES.items()}
+        on_host = {f"host_{name}_size_in_bytes": 0 for name in (*_SIZES, "alias", "generated_code")}
+        on_device = {f"{name}_size_in_bytes": size for name, size in sizes.items()}
+        rest = {"alias_size_in_bytes": 0, "generated_code_size_in_bytes": 0}
+        return SimpleNamespace(**on_host, **on_device, **rest, peak_memory_in_bytes=int(found.get("peak_bytes", 0)))
+
+    def cost_analysis(self) -> dict[str, float]:
+        found = self.estimate()
+        return {"flops": float(found.get("flops", 0)), "optimal_seconds": float(found.get("seconds") or 0.0)}
+
+    def hlo_modules(self) -> Any:
+        raise NotImplementedError("a dry run compiles nothing: there is no text of a compiled module")
 
     def get_output_shardings(self) -> list[Any] | None:
         return self.result_shardings
@@ -74,8 +93,14 @@ class DryRun:
         self._largest_bytes = 0
         self._lock = threading.Lock()
 
-    def compile(self, compile_now: Callable[[], Any], module: Any, devices: Sequence[Any]) -> DryExecutable:
-        """Raises NotImplementedError for modules in which JAX left the shardings to XLA's older partitioner."""
+    def compile(
+        self, compile_now: Callable[[], Any], module: Any, devices: Sequence[Any],
+        estimate: Callable[[], Mapping[str, Any]],
+    ) -> DryExecutable:  # fmt: skip
+        """`estimate` gives the fields of `estimator.ModuleEstimate`, or nothing.
+
+        Raises NotImplementedError for modules in which JAX left the shardings to XLA's older partitioner.
+        """
         main = _main(module)
         types = main.type
         arguments = [_nbytes(one) for one in types.inputs]
@@ -91,7 +116,14 @@ class DryRun:
                 raise NotImplementedError("a dry run needs Shardy: JAX_USE_SHARDY_PARTITIONER must not be 0")
             found = _shardings(internals.propagate_shardings(module), len(devices))
         return DryExecutable(
-            compile_now, tuple(devices), sum(arguments), sum(results), found and found[0], found and found[1], donated
+            compile_now,
+            tuple(devices),
+            sum(arguments),
+            sum(results),
+            found and found[0],
+            found and found[1],
+            donated,
+            estimate,
         )
 
     def call(self, run: Callable[..., Any], call: Any, args: tuple[Any, ...]) -> Any:

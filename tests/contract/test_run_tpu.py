@@ -154,6 +154,21 @@ def test_a_dry_run_computes_what_is_small_and_ends_a_program_that_would_go_on() 
     assert "dry run: nothing large was computed" in done.stderr
 
 
+def test_a_dry_run_answers_what_a_program_asks_of_a_compiled_step() -> None:
+    done = _run("--tpu v5litepod-8 --dry-run", *_code("""
+        import jax, jax.numpy as jnp
+        x = jax.ShapeDtypeStruct((8192, 8192), jnp.float32)
+        compiled = jax.jit(lambda x: x @ x).lower(x).compile()
+        found = compiled.memory_analysis()
+        print(found.argument_size_in_bytes, found.output_size_in_bytes, compiled.cost_analysis()["flops"])
+        print(compiled.as_text())
+    """))  # fmt: skip
+    assert done.stdout.splitlines() == [
+        f"{4 * 8192**2} {4 * 8192**2} {2.0 * 8192**3}",
+        "None",
+    ], done.stderr
+
+
 LARGE = """
     import jax, jax.numpy as jnp
     big = jax.jit(lambda: jnp.ones((60_000, 60_000), jnp.float32) @ jnp.ones((60_000, 60_000), jnp.float32))
