@@ -35,9 +35,6 @@ def improve(program: Program, torus: Sequence[int] = ()) -> None:
     for body in bodies:
         _sum_once(body)
         _share_gathers(program, body)
-        for operation in body.operations:
-            if operation.opcode in ("all_gather", "reduce_scatter") and "axes" in operation.attributes:
-                _as_sum(program, operation, torus)
     readers: dict[int, list[HloOperation]] = {}
     returned: set[int] = set()
     for body in bodies:
@@ -49,6 +46,12 @@ def improve(program: Program, torus: Sequence[int] = ()) -> None:
                 readers.setdefault(value, []).append(operation)
     for body in bodies:
         _narrow(program, body, readers, returned)
+        operations: list[HloOperation] = []
+        for operation in body.operations:
+            if operation.opcode in ("all_gather", "reduce_scatter") and "axes" in operation.attributes:
+                operations += _as_sum(program, operation, torus)
+            operations.append(operation)
+        body.operations = operations
         _combine(program, body)
 
 
@@ -135,9 +138,9 @@ def _rename(body: Body, renamed: dict[int, int]) -> None:
     body.results = [renamed.get(value, value) for value in body.results]
 
 
-def _as_sum(program: Program, operation: HloOperation, torus: Sequence[int]) -> None:
+def _as_sum(program: Program, operation: HloOperation, torus: Sequence[int]) -> list[HloOperation]:
     """What the compiler makes a whole sum: a scattered sum of which each then takes its part; a gather in which each
-    adds its part to zeros, as of rows of one dimension, or of integers a row each."""
+    adds its part to zeros, as of rows of one dimension, or of integers a row each. Gives what comes before."""
     axes, given, made = operation.attributes["axes"], operation.operands[0], operation.results[0]
     all_devices = program.mesh.devices if isinstance(axes, tuple) and len(axes) == len(program.mesh.sizes) else 0
     part = program.types[given if operation.opcode == "all_gather" else made]
@@ -151,11 +154,27 @@ def _as_sum(program: Program, operation: HloOperation, torus: Sequence[int]) -> 
         if is_line or (torus and all_devices >= _SUMMED_DEVICES and is_short):
             operation.opcode = "all_reduce"
             operation.attributes = {**operation.attributes, "bytes": type_.nbytes}
-        return
+            return [] if is_line or dim >= rank else _among_zeros(program, operation)
+        return []
     is_whole = all_devices >= _WHOLE_DEVICES and torus and (len(torus) > 2 or len(set(torus)) == 1)
     if is_whole or (dim == rank - 2 and cut % _TILE_ROWS):
         operation.opcode = "all_reduce"
         operation.attributes = {**operation.attributes, "bytes": program.types[given].nbytes}
+    return []
+
+
+def _among_zeros(program: Program, operation: HloOperation) -> list[HloOperation]:
+    """Zeros as large as the result, and a device's part that is put among them."""
+    part, type_ = operation.operands[0], program.types[operation.results[0]]
+    zero, zeros, put = range(len(program.types), len(program.types) + 3)
+    program.types += [TensorType((), type_.dtype), type_, type_]
+    operation.operands = (put,)
+    where = operation.where
+    return [
+        HloOperation("constant", (), (zero,), {"value": 0}, where=where),
+        HloOperation("broadcast_in_dim", (zero,), (zeros,), {"dims": ()}, where=where),
+        HloOperation("dynamic_update_slice", (zeros, part, *[zero] * len(type_.shape)), (put,), {}, where=where),
+    ]
 
 
 def _narrow(program: Program, body: Body, readers: dict[int, list[HloOperation]], returned: set[int]) -> None:
