@@ -339,6 +339,8 @@ def test_a_killed_host_server_and_a_killed_agent_leave_the_script_running(stack:
     kill(before)
     until(lambda: _server(stack).pid != before or None, 20, "another host server")
     kill(stack.pid("agent"))
+    # A third of a second after its start the server listens; until then nobody answers.
+    until(lambda: _tpu(stack, "exec", "hardy", "--", "true").returncode == 0 or None, 20, "an answer")
     done = _tpu(stack, "exec", "hardy", "--", "echo back")
     assert (done.returncode, done.stdout) == (0, "back\n"), done.stderr
     (home / "go").touch()
