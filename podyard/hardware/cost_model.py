@@ -73,7 +73,7 @@ class CostModel:
     hbm_usable_bytes: int
     # Several results come with a table of their addresses, in pieces of this size.
     result_table_bytes: int
-    # Whether the compiler has a kernel of its own for the softmax and the second product of an attention.
+    # Whether the compiler has a custom kernel for the softmax and the second product of an attention.
     own_softmax: bool = False
     # Two where a chip is one device of two cores.
     vector_cores: int = 1

@@ -1,4 +1,4 @@
-"""Attention that the compiler runs as a kernel of its own, to which it gives no cycles.
+"""Attention that the compiler runs as one custom kernel, to which it gives no cycles.
 
 It knows a softmax between two products, all with their batch axes first: with nothing but the product in the softmax as
 a whole, on generations with `own_softmax` also with a scale or a mask (the first product stays a kernel then). Read off

@@ -44,7 +44,7 @@ class Places:
         # Results of collectives, with what each is made from.
         self._sent: dict[int, int] = {}
         self.filled: set[int] = set()
-        # Tables that rows are scattered into: each row has lanes of its own until they are turned.
+        # Tables that rows are scattered into: each row starts at a lane until they are turned.
         self.across: set[int] = set()
         self._writers: dict[int, Kernel] = {}
         self._places: dict[int, int] = {}
