@@ -182,7 +182,7 @@ def lines(summary: ProgramSummary, options: ProgramOptions) -> list[str]:
     kind, step = summary.kind, summary.step
     device = "core" if kind.generation.devices_per_chip > 1 else "chip"
     if step is None:
-        return [f"podyard: the program compiled nothing for {kind.name}"]
+        return [f"podyard: no estimate for {kind.name}: the program compiled nothing with JAX"]
     head = f"podyard: {kind.name} ({kind.device_count} {kind.generation.device_kind} {device}s, {kind.host_count} "
     head += f"host{'s' * (kind.host_count > 1)}); {'libtpu' if options.compiler == 'xla-tpu' else 'podyard'} estimated"
     rows = [_row(module) for module in summary.modules[:MODULES_SHOWN] if module.runs]

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _SHIMS = {
     "jax._src.distributed": "jax_coordinator",
     "jax": "jax_program",
+    "tensorflow": "tensorflow_program",
     "jax.experimental.pallas": "jax_pallas",
 }
 _HERE = __file__.rpartition("/")[0]
