@@ -315,6 +315,11 @@ def op_sharding(dims: Sequence[int], mesh: Sequence[int], order: Sequence[int], 
     ).to_proto()  # fmt: skip
 
 
+def has_partitioner() -> bool:
+    """Whether Shardy's passes can be used: up to JAX 0.9 they end the process at the first loop or call."""
+    return tuple(map(int, version().split(".")[:2])) >= (0, 10)
+
+
 def propagate_shardings(module: Any) -> Any:
     """A copy of `module` with the shardings of all values, as Shardy finds them."""
     with module.context:

@@ -67,6 +67,8 @@ def _dry_run(recorder: Recorder) -> DryRun | None:
     from podyard.programs import jax_internals
     from podyard.programs.jax_dry_run import DryRun
 
+    if not jax_internals.has_partitioner():
+        raise SystemExit(f"podyard: a dry run needs JAX 0.10 or newer; this is JAX {jax_internals.version()}")
     dry = DryRun(steps, recorder.write)
     jax_internals.replace_calls(dry.call)
     jax_internals.replace_device_puts(dry.put)

@@ -79,9 +79,11 @@ def launch(
 
     before = {number: signal.signal(number, forward) for number in _PASSED_ON}
     try:
-        lock = threading.Lock()
         for index, environ in enumerate(environments):
-            workers.append(_start(index, command, environ, len(environments) > 1, lock))
+            workers.append(_start(index, command, environ, len(environments) > 1))
+        lock = threading.Lock()
+        for worker in workers:  # threads come last: a process that has some should not fork
+            _read(worker, lock)
         if look is None and len(workers) == 1:
             workers[0].process.wait()
         return _wait(workers, ends_asked, clock, look)
@@ -117,9 +119,7 @@ def _wait(
         clock.sleep(_LOOK_SECONDS)
 
 
-def _start(
-    index: int, command: Sequence[str], environ: Mapping[str, str], several: bool, lock: threading.Lock
-) -> _Worker:
+def _start(index: int, command: Sequence[str], environ: Mapping[str, str], several: bool) -> _Worker:
     if not several:
         # In this process group, so that the terminal is the command's: its keys reach it by themselves.
         process = subprocess.Popen(command, env=dict(environ), preexec_fn=_die_with(os.getpid()))
@@ -130,15 +130,19 @@ def _start(
         command, env=dict(environ), stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, process_group=0,
         preexec_fn=_die_with(os.getpid()),
     )  # fmt: skip
-    readers = []
+    return _Worker(index, process, [], has_group=True)
+
+
+def _read(worker: _Worker, lock: threading.Lock) -> None:
+    """Passes on what a worker writes, and to it what is typed."""
+    process = worker.process
     for source, target in ((process.stdout, sys.stdout.buffer), (process.stderr, sys.stderr.buffer)):
-        assert source is not None
-        reader = threading.Thread(target=_prefix, args=(index, source, target, lock), daemon=True)
-        reader.start()
-        readers.append(reader)
-    if reads_terminal:
+        if source is not None:
+            reader = threading.Thread(target=_prefix, args=(worker.index, source, target, lock), daemon=True)
+            reader.start()
+            worker.readers.append(reader)
+    if process.stdin is not None:
         threading.Thread(target=_pass_input, args=(process.stdin,), daemon=True).start()
-    return _Worker(index, process, readers, has_group=True)
 
 
 def _prefix(index: int, source: BinaryIO, target: BinaryIO, lock: threading.Lock) -> None:

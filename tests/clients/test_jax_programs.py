@@ -70,6 +70,14 @@ def test_an_older_jax_sees_the_same_devices(tmp_path: Path) -> None:
     assert _step(report)["runs"] == 5
 
 
+def test_an_older_jax_refuses_a_dry_run_in_words(tmp_path: Path) -> None:
+    python = str(ROOT / ".venv-clients" / "jax09" / "bin" / "python")
+    command = [*PODYARD, "run", "--tpu", "v5p-64", "--dry-run", "--", python, str(PROGRAMS / "llama.py"), "1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.startswith("podyard: a dry run needs JAX 0.10 or newer; this is JAX 0.9.")
+
+
 def test_bits_of_an_older_jax_are_those_of_its_own_devices(tmp_path: Path) -> None:
     python = str(ROOT / ".venv-clients" / "jax09" / "bin" / "python")
     environ = os.environ | {"JAX_PLATFORMS": "cpu"}
