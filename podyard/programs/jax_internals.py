@@ -339,3 +339,13 @@ def interpret_kernels(before: Callable[[], None]) -> None:
 
     interpreter.interpret_pallas_call = interpret_pallas_call
     interpreter.set_tpu_interpret_mode()
+
+
+def wrap_calls_of_exports(export: Any, around: Callable[[Callable[[Any], Any], Any], Any]) -> None:
+    """Calls `around(lower, exported)` where a program calls an exported function; `lower(exported)` lowers it."""
+    inner = export._call_exported_lowering
+
+    def lowering(ctx: Any, *args: Any, exported: Any) -> Any:
+        return around(lambda one: inner(ctx, *args, exported=one), exported)
+
+    mlir.register_lowering(export.call_exported_p, lowering, platform="cpu")

@@ -72,6 +72,8 @@ def test_what_a_program_can_ask_its_devices() -> None:
                 jax.jit(lambda x: jnp.log(x))(-1.0)
             except FloatingPointError:
                 print("NaN is found", flush=True)
+        exported = jax.export.export(jax.jit(lambda x: x * 2))(jax.ShapeDtypeStruct((2,), jnp.float32))
+        print(exported.platforms, exported.call(jnp.ones(2)))
         print(jax.pmap(lambda x: jax.lax.psum(x, "i"), axis_name="i")(jnp.arange(8.0))[0])
     """))  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -86,6 +88,7 @@ def test_what_a_program_can_ask_its_devices() -> None:
         "[1. 1.]",
         "8.0 0.25",
         "NaN is found",
+        "('tpu',) [2. 2.]",
         "28.0",
     ]
 
