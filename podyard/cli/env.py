@@ -59,7 +59,8 @@ def env(data: str | None, unset: bool, output: str, project: str | None, locatio
     return 0
 
 
-@click.command(name="run", context_settings={"ignore_unknown_options": True})
+# Options end where the command begins: `podyard run gcloud ... --zone Z` is gcloud's.
+@click.command(name="run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @data_option
 @click.option("--pass-google", is_flag=True, help="Forward calls of Google's other APIs to Google, unchanged.")
 @click.option("--tpu", "accelerator_type", metavar="TYPE", help="Show COMMAND the devices of a slice, such as v3-8.")

@@ -237,6 +237,13 @@ def test_what_cannot_run_is_refused_in_words(options: str, why: str) -> None:
     assert why in done.stderr
 
 
+def test_options_of_the_program_are_the_program_s() -> None:
+    code = "import sys; print(sys.argv[1:])"
+    words = [sys.executable, "-c", code, "--steps", "7", "--tpu", "x", "--zone", "z"]
+    done = subprocess.run([*PODYARD, "run", "--tpu", "v3-8", *words], env=_environ(), capture_output=True, text=True)
+    assert done.stdout == "['--steps', '7', '--tpu', 'x', '--zone', 'z']\n", done.stderr
+
+
 def test_one_process_can_have_all_devices_of_the_slice() -> None:
     done = _run("--tpu v3-32 --workers 1", str(PROGRAMS / "data_parallel.py"), "2")
     assert done.stdout.split()[:4] == ["0", "1", "32", "32"], done.stderr
