@@ -76,7 +76,7 @@ def make_client_of(device_count: int) -> Client:
     any."""
     state = distributed.global_state
     joined: dict[str, Any] = {}
-    if state.client is not None:
+    if state.client is not None and state.num_processes > 1:
         joined = {
             "distributed_client": state.client,
             "node_id": state.process_id,
