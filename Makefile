@@ -58,7 +58,7 @@ TPU_CLIENT := gcloud
 jax-slices: $(VENV)/.test ## jax.distributed on two v3-32 at once, ROUNDS (20) times, and as many killed gangs, by TPU_CLIENT (gcloud): 6 minutes
 	$(BIN)/python -m tests.distributed.jax_slices --rounds $(ROUNDS) --client $(TPU_CLIENT)
 
-soak: $(VENV)/.test ## Programs with up to 32 devices: thousands of steps that nobody waits for, and 50 interrupts: 30 minutes
+soak: $(VENV)/.test ## Programs with up to 32 devices: thousands of steps that nobody waits for, and 50 interrupts: 5 minutes
 	$(BIN)/python -m tests.programs.stress
 
 gcloud-leaks: $(VENV)/.test ## 30 gcloud commands of other services: none may send a byte outside (root, Linux; 2 minutes)
