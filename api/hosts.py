@@ -31,12 +31,16 @@ class _HostMessage(deps.Asked):
     model_config = ConfigDict(strict=True)
 
 
+# PostgreSQL refuses infinity in JSON.
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+
 class RanModuleSeen(_HostMessage):
     name: str = Field(max_length=256)
     runs: Annotated[int, Field(ge=0, lt=2**53)]
-    seconds: float | None
-    wall_seconds: float | None
-    mfu: float
+    seconds: Finite | None
+    wall_seconds: Finite | None
+    mfu: Finite
     fits: bool
     verdict: str = Field(max_length=1024)
     note: str = Field(max_length=1024)
@@ -54,7 +58,7 @@ class HostSeen(_HostMessage):
     guest_attributes: dict[str, dict[str, str]] | None = None
     problem: str = Field(default="", max_length=1024)
     isolation: str = Field(default="", max_length=1024)
-    programs: list[RanModuleSeen] = Field(default_factory=list, max_length=MODULES_KEPT_MAX)
+    programs: list[RanModuleSeen] | None = Field(default=None, max_length=MODULES_KEPT_MAX)
 
 
 class HostSyncMessage(_HostMessage):
@@ -261,7 +265,7 @@ def from_api_host(seen: HostSeen) -> hosts.HostReport:
         guest_attributes=seen.guest_attributes,
         problem=seen.problem,
         isolation=seen.isolation,
-        programs=tuple(RanModule(**module.model_dump()) for module in seen.programs),
+        programs=None if seen.programs is None else tuple(RanModule(**one.model_dump()) for one in seen.programs),
     )
 
 

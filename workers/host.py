@@ -32,6 +32,7 @@ from podyard.domain.host import (
     NodeFacts,
     worker_environment,
 )
+from podyard.domain.ran_module import RanModule
 from podyard.programs import SITE_HOOK
 from podyard.programs.slice import RUN_VARIABLE
 from podyard.settings import BOX_NETWORK_NONE
@@ -123,8 +124,10 @@ class Host:
         self._notice: asyncio.Task[None] | None = None
         self._told_pids: set[int] = set()
         self._programs = HostPrograms(
-            self._folder / "programs", self._folder / "estimates", facts.kind, settings.base_environment, clock
-        )
+            self._folder / "programs", self._folder / "estimates", settings.folder.parent / "estimates", facts.kind,
+            settings.base_environment, clock,
+        )  # fmt: skip
+        self._programs_told: tuple[RanModule, ...] = ()
         self._token: tuple[str, float] | None = None
         self._token_lock = asyncio.Lock()
         self._guest_told = False
@@ -232,10 +235,14 @@ class Host:
         }
 
     def report(self, room_bytes: int) -> dict[str, Any]:
-        """What the API hears. Guest attributes only when they have changed and fit into `room_bytes`."""
-        guest = None
+        """What the API hears. Guest attributes and programs only when they have changed and fit into `room_bytes`."""
+        guest, programs, found = None, None, self._programs.look()
         if not self._guest_told and len(json.dumps(self._source.guest)) <= room_bytes:
             guest = copy.deepcopy(self._source.guest)
+            room_bytes -= len(json.dumps(guest))
+        if found != self._programs_told:
+            told = [dataclasses.asdict(module) for module in found]
+            programs = told if len(json.dumps(told)) <= room_bytes else None
         states = self._processes.look() if self._processes is not None else {}
         return {
             "host": self.host_id,
@@ -249,12 +256,15 @@ class Host:
             "guestAttributes": guest,
             "problem": self._problem,
             "isolation": self._isolation,
-            "programs": [dataclasses.asdict(module) for module in self._programs.look()],
+            "programs": programs,
         }
 
-    def guest_told(self, told: Mapping[str, Mapping[str, str]]) -> None:
-        """The API has taken these guest attributes."""
-        self._guest_told = self._source.guest == told
+    def told(self, report: Mapping[str, Any]) -> None:
+        """The API has taken this report."""
+        if report["guestAttributes"] is not None:
+            self._guest_told = self._source.guest == report["guestAttributes"]
+        if report["programs"] is not None:
+            self._programs_told = tuple(RanModule(**module) for module in report["programs"])
 
     async def _serve(self, processes: HostProcesses) -> None:
         kind, public = self._key.split()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -18,37 +20,52 @@ _NOTE_CHARACTERS_MAX = 500
 
 class HostPrograms:
     """Of one host. `folder`: where its programs write, as this process sees it: theirs, so nothing is written there,
-    and nothing followed. `verdicts`: what is said of them. `environment`: of the process that prices."""
+    and nothing followed. `verdicts`: what is said of them. `cache`: estimates that all hosts share. `environment`: of
+    the process that prices."""
 
     def __init__(
-        self, folder: Path, verdicts: Path, kind: AcceleratorType, environment: Mapping[str, str], clock: RealClock
+        self,
+        folder: Path,
+        verdicts: Path,
+        cache: Path,
+        kind: AcceleratorType,
+        environment: Mapping[str, str],
+        clock: RealClock,
     ) -> None:
         self._folder = folder
         self._verdicts = verdicts
         self._kind = kind
-        self._environment = environment
+        self._environment = {**environment, estimator.CACHE_VARIABLE: str(cache)}
         self._clock = clock
-        self._looked = -LOOK_SECONDS
+        self._looked = -math.inf
         self._found: tuple[RanModule, ...] = ()
+        self._reader: threading.Thread | None = None
         self._estimator: subprocess.Popen[bytes] | None = None
 
     def look(self) -> tuple[RanModule, ...]:
-        """What has run so far. Starts pricing where something is new."""
+        """What the last look found. The next one, in a thread, since files of programs may be large, starts here."""
         now = self._clock.monotonic_seconds()
-        if now - self._looked < LOOK_SECONDS:
-            return self._found
-        self._looked = now
+        is_idle = self._reader is None or not self._reader.is_alive()
+        if is_idle and now - self._looked >= LOOK_SECONDS and (self._found or (self._folder / "processes").exists()):
+            self._looked = now
+            self._reader = threading.Thread(target=self._read, name="podyard-programs", daemon=True)
+            self._reader.start()
+        return self._found
+
+    def end(self) -> None:
+        self._looked = math.inf
+        if self._reader is not None:
+            self._reader.join()
+        if self._estimator is not None:
+            self._estimator.kill()
+            self._estimator.wait()
+
+    def _read(self) -> None:
+        """Starts pricing where something is new."""
         summary = read_summary(self._folder, self._verdicts, self._kind)
         if any(module.estimate is None for module in summary.modules):
             self._price()
         self._found = tuple(map(_ran, summary.modules[:MODULES_KEPT_MAX]))
-        return self._found
-
-    def end(self) -> None:
-        if self._estimator is not None:
-            self._estimator.kill()
-            self._estimator.wait()
-            self._estimator = None
 
     def _price(self) -> None:
         if self._estimator is not None and self._estimator.poll() is None:
@@ -57,17 +74,21 @@ class HostPrograms:
         (self._verdicts / estimator.DONE).touch()  # it ends when nothing is left
         self._estimator = subprocess.Popen(
             estimator.command(self._folder, self._verdicts, self._kind),
-            env=dict(self._environment), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL, start_new_session=True,
+            env=self._environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            start_new_session=True,
         )  # fmt: skip
 
 
 def _ran(module: ModuleTotal) -> RanModule:
+    """In values that every database and every reader of JSON takes: the module is whatever a program wrote."""
     estimate = module.estimate
     if estimate is None:
         return RanModule(module.name, module.runs, None, module.wall_seconds, 0.0, True, "", "not priced yet")
-    note = estimate.error or "; ".join(estimate.doubts)
-    return RanModule(
-        module.name, module.runs, estimate.seconds, module.wall_seconds, estimate.mfu, estimate.fits, estimate.verdict,
-        note[:_NOTE_CHARACTERS_MAX],
-    )  # fmt: skip
+    seconds = estimate.seconds if estimate.seconds is not None and math.isfinite(estimate.seconds) else None
+    mfu = estimate.mfu if math.isfinite(estimate.mfu) else 0.0
+    verdict, note = map(_text, (estimate.verdict, estimate.error or "; ".join(estimate.doubts)))
+    return RanModule(module.name, module.runs, seconds, module.wall_seconds, mfu, estimate.fits, verdict, note)
+
+
+def _text(text: str) -> str:
+    return "".join(letter if letter.isprintable() else " " for letter in text[:_NOTE_CHARACTERS_MAX])

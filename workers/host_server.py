@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import json
 import logging
 import os
 import resource
@@ -42,8 +43,10 @@ SYNC_SECONDS = 1.0  # what a lost poke costs
 NEWS_SECONDS = 0.1  # how soon a change here is told, and how often scripts are looked at
 LOOK_SECONDS = 0.05  # how old a look at the machine's processes may be
 REFRESH_SECONDS = 0.2  # logins with unknown keys make the server ask for newer metadata, this often at most
-REPORT_BYTES_MAX = 512 << 10  # of guest attributes in one sync, which the API takes whole; the rest goes in the next
-REPORTS_MAX = 1000  # in one sync: with the guest attributes they stay below what the API takes in one body
+# Of guest attributes and programs in one sync, which the API takes whole; the rest goes in the next. A host may have
+# 256 KiB of attributes. With REPORTS_MAX reports of some 600 bytes it stays below the 1 MiB of a body.
+REPORT_BYTES_MAX = 320 << 10
+REPORTS_MAX = 1000  # in one sync
 CONNECT_SECONDS_MAX = 60.0  # that a connection waits for its host: one that starts on a busy machine takes a few
 CONNECT_POLL_SECONDS = 0.05
 CONNECT_AGAIN_SECONDS = 2.0  # between two questions to the API where a host is: it may be on another agent
@@ -115,12 +118,12 @@ class HostServer:
                 return
             self._synced_at = self._asked_at
             self._told_taken = taken
-            self._told |= {item["host"]: {**item, "guestAttributes": None} for item in reports}
+            self._told |= {item["host"]: {**item, "guestAttributes": None, "programs": None} for item in reports}
             self._lease_seconds = float(answer["leaseSeconds"])
             for item in reports:
                 host = self._hosts.get(item["host"])
-                if host is not None and item["guestAttributes"] is not None:
-                    host.guest_told(item["guestAttributes"])
+                if host is not None:
+                    host.told(item)
             self._follow(answer)
 
     def listener(self, host_id: str) -> tuple[str, int] | None:
@@ -267,7 +270,7 @@ class HostServer:
         for _, host in sorted(self._hosts.items()):
             if host.has_begun:
                 report = host.report(room)
-                room -= len(str(report["guestAttributes"] or ""))
+                room -= sum(len(json.dumps(told)) for told in (report["guestAttributes"], report["programs"]) if told)
                 found.append(report)
         found.sort(key=lambda report: self._told.get(report["host"]) == report)
         return found[:REPORTS_MAX]

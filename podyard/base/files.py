@@ -28,24 +28,18 @@ def write_atomically(path: Path, data: bytes, mode: int = 0o600) -> None:
 
 def list_inside(folder: Path, name: str, suffix: str, most: int) -> list[str]:
     """Names in `folder`/`name` that end with `suffix`, the oldest first, at most `most`; see `read_inside`."""
+    found = []
     try:
-        own = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        inner = _open_folder(folder, name)
         try:
-            inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=own)
+            with os.scandir(inner) as entries:
+                for entry in itertools.islice(entries, _LISTED_MAX):
+                    if entry.name.endswith(suffix) and not entry.name.startswith("."):
+                        found.append((entry.stat(follow_symlinks=False).st_mtime_ns, entry.name))
         finally:
-            os.close(own)
+            os.close(inner)
     except OSError:
         return []
-    try:
-        found = []
-        with os.scandir(inner) as entries:
-            for entry in itertools.islice(entries, _LISTED_MAX):
-                if entry.name.endswith(suffix) and not entry.name.startswith("."):
-                    found.append((entry.stat(follow_symlinks=False).st_mtime_ns, entry.name))
-    except OSError:
-        return []
-    finally:
-        os.close(inner)
     return [entry for _, entry in sorted(found)[:most]]
 
 
@@ -53,20 +47,25 @@ def read_inside(folder: Path, name: str, file: str, most: int) -> bytes | None:
     """The contents of `folder`/`name`/`file`, which another user may write: links are not followed, pipes and
     devices are not read, and no file of more than `most` bytes is. None for all of these."""
     try:
-        own = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=own)
-        finally:
-            os.close(own)
+        inner = _open_folder(folder, name)
         try:
             descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=inner)
         finally:
             os.close(inner)
         with os.fdopen(descriptor, "rb") as source:
             status = os.fstat(source.fileno())
-            return source.read() if stat.S_ISREG(status.st_mode) and status.st_size <= most else None
+            return source.read(most) if stat.S_ISREG(status.st_mode) and status.st_size <= most else None
     except OSError:
         return None
+
+
+def _open_folder(folder: Path, name: str) -> int:
+    """A descriptor of `folder`/`name`, which is not followed if it is a link. Raises OSError."""
+    own = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=own)
+    finally:
+        os.close(own)
 
 
 def read_json(path: Path) -> dict[str, Any]:

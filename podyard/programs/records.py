@@ -1,7 +1,7 @@
 """What a program compiled and ran, in files that Podyard reads: the program itself talks to nobody.
 
 RUN/modules/HASH.mlir       the StableHLO of a module, as JAX lowered it
-RUN/verdicts/HASH.json      what Podyard says of it (`Verdict`), when it was asked
+RUN/verdicts/HASH.json      its estimate, where Podyard puts it there (`podyard run`, for `--strict` and dry runs)
 RUN/processes/WORKER-PID.json   the modules of one process with their counts, rewritten every second
 """
 
@@ -21,7 +21,7 @@ from podyard.base.files import read_json, write_atomically
 SUFFIX = ".mlir"
 VERDICTS = "verdicts"
 PROCESSES_MAX = 1_000  # of a run, that are read
-PROCESS_BYTES_MAX = 8 * 2**20
+RUN_BYTES_MAX = 16 * 2**20  # of the counts of all processes of a run, that are read
 WRITE_SECONDS = 1.0
 MODULES_MAX = 2_000  # of one process: a program that compiles without end must not fill the disk
 MODULE_BYTES_MAX = 64 * 2**20  # what a module's text may have to be handed over
@@ -33,7 +33,7 @@ _recorders: list[Recorder] = []
 @dataclasses.dataclass(slots=True)
 class ModuleRuns:
     """A module of one process. `devices`: how many it runs on; `first`, `last`: when the first run and the last one
-    ended, in seconds of the machine's clock, and `seconds` between them."""
+    ended, in seconds of the machine's clock."""
 
     digest: str
     name: str

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,10 @@ from typing import Any
 from podyard.base.files import list_inside, read_inside, read_json
 from podyard.hardware.accelerator_types import AcceleratorType
 from podyard.programs.estimator import ModuleEstimate, of_json
-from podyard.programs.records import MODULES_MAX, PROCESS_BYTES_MAX, PROCESSES_MAX, ModuleRuns
+from podyard.programs.records import MODULES_MAX, PROCESSES_MAX, RUN_BYTES_MAX, ModuleRuns
 
 NAME_CHARACTERS_MAX = 200
+NUMBER_MAX = 1e12  # of runs, and of seconds: what a thousand processes add up to can still be told as it is
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -130,10 +130,13 @@ def _total(verdicts: Path, digest: str, found: list[tuple[int, ModuleRuns]]) -> 
 
 
 def _processes(run: Path) -> Iterator[tuple[int, int, list[ModuleRuns]]]:
-    """Worker, modules that it left out, modules."""
+    """Worker, modules that it left out, modules; of as many processes as there is room for."""
+    room = RUN_BYTES_MAX
     for name in list_inside(run, "processes", ".json", PROCESSES_MAX):
+        text = read_inside(run, "processes", name, room) or b""
+        room -= len(text)
         try:
-            data = json.loads(read_inside(run, "processes", name, PROCESS_BYTES_MAX) or b"")
+            data = json.loads(text)
             yield (
                 int(data["worker"]),
                 int(data["left_out"]),
@@ -145,14 +148,14 @@ def _processes(run: Path) -> Iterator[tuple[int, int, list[ModuleRuns]]]:
 
 def _module_runs(data: dict[str, Any]) -> ModuleRuns:
     """Raises ValueError, TypeError or KeyError for what no process of ours has written."""
-    digest = str(data["digest"])
-    if not digest.isalnum():
-        raise ValueError(f"{digest[:80]!r} cannot be a digest")
-    numbers = [float(data[name]) for name in ("compile_seconds", "first", "last")]
-    if not all(map(math.isfinite, numbers)):
-        raise ValueError("times are finite")
-    name = str(data["name"])[:NAME_CHARACTERS_MAX]
-    return ModuleRuns(digest, name, int(data["devices"]), numbers[0], int(data["runs"]), numbers[1], numbers[2])
+    digest, name = str(data["digest"]), str(data["name"])
+    if not (digest.isascii() and digest.isalnum() and name.isprintable() and len(name) <= NAME_CHARACTERS_MAX):
+        raise ValueError(f"{digest[:80]!r} and {name[:80]!r} are no names of ours")
+    compile_seconds, first, last = (float(data[field]) for field in ("compile_seconds", "first", "last"))
+    devices, runs = int(data["devices"]), int(data["runs"])
+    if not all(0 <= number <= NUMBER_MAX for number in (compile_seconds, first, last, devices, runs)):
+        raise ValueError("counts and times are between 0 and NUMBER_MAX")
+    return ModuleRuns(digest, name, devices, compile_seconds, runs, first, last)
 
 
 def _module_json(module: ModuleTotal) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from podyard.domain.host_key import key_seed, public_key
 from podyard.domain.host_record import HostRecord
 from podyard.domain.node import NodeRecord, NodeSpec, UsageClass
 from podyard.domain.principal import PLATFORM, Principal
+from podyard.domain.ran_module import RanModule
 from tests.builders import AGENT, PROJECT, ZONE, Play
 
 NODE = "pod"
@@ -114,6 +115,18 @@ def test_a_host_lives_only_when_it_is_asked_for(play: Hosts) -> None:
     assert (host.bind_address, host.port_map, host.agent_id) == ("127.0.0.1", {"ssh": 22}, "local")
     assert play.ask_for(2)[0].generation == 1
     assert len(play.ask_for()) == 4
+
+
+def test_programs_stand_until_others_are_told(play: Hosts) -> None:
+    module = RanModule("jit_step", 3, 1e-3, None, 0.5, True, "fits", "")
+    play.register(hosts_max=4)
+    play.make()
+    play.ask_for(0)
+    play.tell("RUNNING", programs=(module,))
+    play.tell("RUNNING", programs=None)
+    assert play.hosts()[0].programs == (module,)
+    play.tell("RUNNING", programs=())
+    assert play.hosts()[0].programs == ()
 
 
 def test_scripts_make_every_host_live_and_poke_the_agent(play: Hosts) -> None:

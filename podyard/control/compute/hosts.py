@@ -70,7 +70,7 @@ class HostReport:
     guest_attributes: Mapping[str, Mapping[str, str]] | None
     problem: str
     isolation: str = ""
-    programs: tuple[RanModule, ...] = ()
+    programs: tuple[RanModule, ...] | None = None
 
 
 def ask(
@@ -290,7 +290,7 @@ def _take(uow: UnitOfWork, host: HostRecord, report: HostReport) -> None:
         scripts=dict(report.scripts),
         problem=report.problem,
         isolation=report.isolation,
-        programs=report.programs,
+        programs=host.programs if report.programs is None else report.programs,
         ssh_host_key=report.ssh_host_key or host.ssh_host_key,
         guest_attributes=host.guest_attributes
         if attributes is None

@@ -75,7 +75,16 @@ def test_files_that_no_process_of_ours_wrote_are_left_out(tmp_path: Path) -> Non
     _record(run, 0, 2)
     good = json.loads(next((run / "processes").iterdir()).read_text())
     for number, change in enumerate(
-        [{"digest": "../../x"}, {"runs": "many"}, {"first": float("inf")}, {"name": None, "devices": []}, {"more": 1}]
+        [
+            {"digest": "../../x"},
+            {"runs": "many"},
+            {"first": float("inf")},
+            {"first": -1e308, "last": 1e308},
+            {"runs": 10**300},
+            {"name": "nul \0 here"},
+            {"name": None, "devices": []},
+            {"more": 1},
+        ]
     ):
         bad: dict[str, Any] = {**good, "modules": [{**good["modules"][0], **change}]}
         (run / "processes" / f"9-{number}.json").write_text(json.dumps(bad))
