@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import click
+from click.core import ParameterSource
 
 from podyard.base.clock import OsClock
 from podyard.base.files import read_json
@@ -140,6 +141,11 @@ def run_command(
         if not dry_run:
             raise click.UsageError("--tpu with several types can only be used with --dry-run")
         return redirect.end_like(run_on_types(command, several))
+    context = click.get_current_context()
+    for name in context.params:
+        is_given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        if is_given and name not in ("data", "pass_google", "command"):
+            raise click.UsageError(f"--{name.replace('_', '-')} can only be used with --tpu")
     settings = settings_of(data)
     target = _target(settings, data, None, None)
     environ = without_proxy({**os.environ, **exports(target, settings)}, settings)

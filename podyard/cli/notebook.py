@@ -23,7 +23,11 @@ TYPE_USUAL = "v2-8"
 
 def load(ipython: Any) -> None:
     """Registers `%tpu_report`. Raises INVALID_ARGUMENT for an unknown type."""
-    kind = parse(os.environ.get(slices.TYPE_VARIABLE) or TYPE_USUAL)
+    asked = os.environ.get(slices.TYPE_VARIABLE) or TYPE_USUAL
+    if asked == slices.OFF:
+        say(f"podyard: {slices.TYPE_VARIABLE} is off: this notebook runs as on a plain machine")
+        return
+    kind = parse(asked)
     options = ProgramOptions(kind, zone_of(kind, None), workers=1)
     run = Path(tempfile.mkdtemp(prefix="podyard-run-"))
     atexit.register(shutil.rmtree, run, ignore_errors=True)

@@ -24,7 +24,7 @@ from podyard import engine
 from podyard.base.clock import OsClock, PlatformTime
 from podyard.base.durations import duration_for_people
 from podyard.base.errors import PodyardError
-from podyard.base.money import amount_text
+from podyard.base.money import amount_text, money_text
 from podyard.cli import output, redirect
 from podyard.cli.client import LOCATION_DEFAULT
 from podyard.cli.estimate import prices_of
@@ -34,7 +34,7 @@ from podyard.cli.program_environment import ProgramOptions, environments_of
 from podyard.domain.fleet import region_of
 from podyard.domain.node import UsageClass
 from podyard.engine.report import trace
-from podyard.engine.report.summary import REASONS_SHOWN, HourlyPrice, Report, bytes_text, cost_text, time_text
+from podyard.engine.report.summary import REASONS_SHOWN, HourlyPrice, Report, bytes_text, time_text
 from podyard.hardware.accelerator_types import AcceleratorType
 from podyard.pricing.current_card import default_rate_card
 from podyard.programs import estimator
@@ -136,7 +136,7 @@ def _verdict(module: ModuleTotal) -> str:
 
 
 def _planned(row: PlanRow, part: str) -> str:
-    cost = "" if row.costs is None else f", {row.costs[part].text(2)}"
+    cost = "" if row.costs is None else f", {money_text(row.costs[part])}"
     return f"{duration_for_people(row.finishes[part])}{cost}"
 
 
@@ -146,10 +146,7 @@ def _price_text(price: HourlyPrice, seconds: float) -> str:
 
 
 def _money(price: HourlyPrice, cost: Fraction) -> str:
-    """As people read it; below a cent, the first two digits that are not 0."""
-    if cost >= Fraction(1, 100) or price.currency != "USD":
-        return amount_text(f"{float(cost):.2f}", price.currency)
-    return f"${cost_text(cost, 2)}"
+    return money_text(cost) if price.currency == "USD" else amount_text(f"{float(cost):.2f}", price.currency)
 
 
 def _document(outcome: ProgramOutcome) -> dict[str, Any]:
@@ -180,11 +177,13 @@ def _write_report(path: Path, document: object) -> None:
 def lines(summary: ProgramSummary, options: ProgramOptions) -> list[str]:
     """The report of a run, for people."""
     kind, step = summary.kind, summary.step
-    device = "core" if kind.generation.devices_per_chip > 1 else "chip"
+    device = kind.generation.device_word
     if step is None:
         return [f"podyard: no estimate for {kind.name}: the program compiled nothing with JAX"]
-    head = f"podyard: {kind.name} ({kind.device_count} {kind.generation.device_kind} {device}s, {kind.host_count} "
-    head += f"host{'s' * (kind.host_count > 1)}); {'libtpu' if options.compiler == 'xla-tpu' else 'podyard'} estimated"
+    hosts = f"{kind.host_count} host{'s' * (kind.host_count > 1)}"
+    judge = "the TPU compiler" if options.compiler == "xla-tpu" else "Podyard"
+    head = f"podyard: {kind.name} ({kind.device_count} {kind.generation.device_kind} {device}s, {hosts}), "
+    head += f"estimated by {judge}"
     rows = [_row(module) for module in summary.modules[:MODULES_SHOWN] if module.runs]
     found = [head, output.table(("MODULE", "RUNS", "ON THE TPU", "HERE", "MFU", f"MEMORY OF A {device.upper()}"), rows)]
     if rest := [module for module in summary.modules[MODULES_SHOWN:] if module.runs]:
@@ -281,7 +280,7 @@ class _Watch:
 def too_large_line(module: ModuleTotal, kind: AcceleratorType) -> str:
     estimate = module.estimate
     assert estimate is not None
-    device = "core" if kind.generation.devices_per_chip > 1 else "chip"
+    device = kind.generation.device_word
     pair = f"{bytes_text(estimate.peak_bytes)} of {bytes_text(estimate.limit_bytes)} a {device}"
     judge = "" if estimate.compiler == "podyard" else " (judged by the TPU compiler)"
     largest = f"; the largest buffers are {', '.join(estimate.largest)}" if estimate.largest else ""

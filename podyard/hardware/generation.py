@@ -116,5 +116,10 @@ class Generation:
     jax_kind: str = ""
 
     @property
+    def device_word(self) -> str:
+        """What a device is: a core, or a chip."""
+        return "core" if self.devices_per_chip > 1 else "chip"
+
+    @property
     def device_kind(self) -> str:
         return self.jax_kind or f"TPU {self.name}"

@@ -38,8 +38,8 @@ _AXIS = re.compile(r'"([^"]+)"(?::\((\d+)\)(\d+))?')
 
 @dataclasses.dataclass(slots=True)
 class DryExecutable:
-    """Stands for a compiled module. `compile_now` compiles it after all. `op_shardings`: of the results, None for one
-    device. `donated`: which arguments the module takes away. `estimate`: what Podyard says of it."""
+    """Stands for a compiled module. `compile_now` compiles it after all. `argument_shardings`, `result_shardings`: None
+    for one device. `donated`: which arguments the module takes away. `estimate`: what Podyard says of it."""
 
     compile_now: Callable[[], Any]
     devices: tuple[Any, ...]
@@ -112,7 +112,7 @@ class DryRun:
         )
         found = None
         if len(devices) > 1:
-            if "mhlo.sharding" in str(main.attributes):
+            if not internals.uses_partitioner():
                 raise NotImplementedError("a dry run needs Shardy: JAX_USE_SHARDY_PARTITIONER must not be 0")
             found = _shardings(internals.propagate_shardings(module), len(devices))
         return DryExecutable(

@@ -2,7 +2,7 @@
 
 JAX gives no interface to stand in for a backend. What it has instead are the factories of its backends, the function
 that compiles, and the hook that its fast path calls after a run. All of them are private and may change with a release:
-so they stand here, and nowhere else, and `check` finds out at the start what is missing.
+so they stand here, and nowhere else, and `missing` finds out before anything is replaced.
 """
 
 from __future__ import annotations
@@ -41,28 +41,39 @@ Client = Any
 Device = Any
 
 _NAMES = (
-    (api, "_post_hook_state"),
+    (api, "_post_hook_state _nan_check_posthook"),
     (compiler, "compile_or_get_cached"),
+    (config, "debug_nans debug_infs config_ext _read"),
     (distributed, "global_state"),
-    (xla_bridge, "register_backend_factory"),
-    (xla_bridge, "make_cpu_client"),
-    (xla_bridge, "_backend_factories"),
-    (xla_client, "make_cpu_client"),
-    (xla_client, "DeviceAssignment"),
-    (_jax, "Device"),
-    (_jax, "Client"),
-    (_jax, "make_gloo_tcp_collectives"),
-    (pxla.ExecuteReplicated, "__call__"),
-    (mlir.ModuleContext, "get_backend"),
+    (xla_bridge, "register_backend_factory _backend_factories _backends num_cpu_devices"),
+    (xla_client, "make_cpu_client DeviceAssignment"),
+    (_jax, "Device Client make_gloo_tcp_collectives"),
+    (pxla, "ExecuteReplicated"),
+    (mlir, "ModuleContext"),
     (pjit, "_run_python_pjit"),
-    (config, "debug_nans"),
+)
+_NAMES_OF_DRY_RUNS = (
+    (array, "ArrayImpl"),
+    (config, "use_shardy_partitioner"),
+    (core, "physical_aval"),
+    (dispatch, "_device_put_sharding_impl"),
+    (dtypes, "extended issubdtype"),
+    (pjit, "_get_fastpath_data"),
+    (pxla, "MeshExecutable batched_device_put"),
+    (sharding_impls, "physical_sharding make_single_device_sharding"),
+    (xla_client, "batched_device_put HloSharding OpSharding"),
 )
 _cpu_id: Any = _jax.Device.id  # before anything replaces it
 
 
-def missing() -> list[str]:
+def missing(*, dry_run: bool = False) -> list[str]:
     """The names that this JAX does not have."""
-    return [f"{getattr(owner, '__name__', owner)}.{name}" for owner, name in _NAMES if not hasattr(owner, name)]
+    return [
+        f"{owner.__name__}.{name}"
+        for owner, names in (*_NAMES, *(_NAMES_OF_DRY_RUNS if dry_run else ()))
+        for name in names.split()
+        if not hasattr(owner, name)
+    ]
 
 
 def register_tpu(make_client: Callable[[], Client]) -> None:
@@ -138,9 +149,7 @@ def wrap_compile(around: Callable[[Callable[..., Any], Client, Any, DeviceList],
         )
 
         def compile_now() -> Any:
-            return inner(
-                backend, computation, devices, options, host_callbacks, executable_devices, *rest, **named
-            )  # fmt: skip
+            return inner(backend, computation, devices, options, host_callbacks, executable_devices, *rest, **named)
 
         return around(compile_now, backend, computation, executable_devices)
 
@@ -318,6 +327,11 @@ def op_sharding(dims: Sequence[int], mesh: Sequence[int], order: Sequence[int], 
 def has_partitioner() -> bool:
     """Whether Shardy's passes can be used: up to JAX 0.9 they end the process at the first loop or call."""
     return tuple(map(int, version().split(".")[:2])) >= (0, 10)
+
+
+def uses_partitioner() -> bool:
+    """Whether this program leaves shardings to Shardy."""
+    return bool(config.use_shardy_partitioner.value)
 
 
 def propagate_shardings(module: Any) -> Any:

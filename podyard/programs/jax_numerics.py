@@ -18,21 +18,17 @@ _BFLOAT16_BITS = (8, 7)  # exponent, mantissa
 _BFLOAT16_MAX = float.fromhex("0x1.fep127")
 
 
-def round_operands(module: Any) -> int:
-    """Rewrites the products of `module` in place; how many there were.
+def round_operands(module: Any) -> None:
+    """Rewrites the products of `module` in place.
 
     Products with an algorithm of their own, of integers, of float64 and of complex numbers stay as they are, and so
     does a product of bfloat16 operands, which is what the unit computes anyway.
     """
     found = [op for op in _operations(module.operation) if op.name in _PRODUCTS]
-    count = 0
     with module.context, ir.Location.unknown():
         for op in found:
-            parts = _parts_of(op)
-            if parts:
+            if parts := _parts_of(op):
                 _rewrite(op, parts)
-                count += 1
-    return count
 
 
 def _operations(op: Any) -> Iterator[Any]:
@@ -87,13 +83,10 @@ class _Builder:
         if parts == 1:
             return self.round(value), []
         shape = ir.RankedTensorType(value.type).shape
-        is_finite = self.make(
-            "is_finite", ir.RankedTensorType.get(shape, ir.IntegerType.get_signless(1)), value
-        )  # fmt: skip
-        zeros = self.make(
-            "broadcast_in_dim", value.type, self.constant(value, 0.0),
-            broadcast_dimensions=ir.DenseI64ArrayAttr.get([]),
-        )  # fmt: skip
+        truth = ir.RankedTensorType.get(shape, ir.IntegerType.get_signless(1))
+        is_finite = self.make("is_finite", truth, value)
+        nowhere = ir.DenseI64ArrayAttr.get([])
+        zeros = self.make("broadcast_in_dim", value.type, self.constant(value, 0.0), broadcast_dimensions=nowhere)
         rest = self.make("select", value.type, is_finite, value, zeros)
         found = []
         for _ in range(parts):

@@ -25,7 +25,8 @@ def apply(_jax: Any) -> None:
         return
     from podyard.programs import jax_devices, jax_internals, jax_numerics, jax_runs
 
-    if absent := jax_internals.missing():
+    steps = int(os.environ.get(slices.DRY_RUN_VARIABLE) or 0)
+    if absent := jax_internals.missing(dry_run=steps > 0):
         raise RuntimeError(f"JAX {jax_internals.version()} has no {', '.join(absent)}")
     if not jax_internals.version().startswith(jax_internals.TESTED):
         _say(f"JAX {jax_internals.version()} was not tested: {' and '.join(jax_internals.TESTED)} were")
@@ -33,7 +34,7 @@ def apply(_jax: Any) -> None:
     recorder = Recorder(Path(folder) if folder else None, of.process_index)
     rounds = os.environ.get(slices.NUMERICS_VARIABLE, "mxu") == "mxu"
     strict = os.environ.get(slices.STRICT_VARIABLE) == "1"
-    dry = _dry_run(recorder)
+    dry = _dry_run(recorder, steps) if steps else None
     runs = jax_runs.install()
     clock = OsClock()
 
@@ -60,10 +61,7 @@ def apply(_jax: Any) -> None:
     jax_devices.install(of)
 
 
-def _dry_run(recorder: Recorder) -> DryRun | None:
-    steps = int(os.environ.get(slices.DRY_RUN_VARIABLE) or 0)
-    if not steps:
-        return None
+def _dry_run(recorder: Recorder, steps: int) -> DryRun:
     from podyard.programs import jax_internals
     from podyard.programs.jax_dry_run import DryRun
 

@@ -16,7 +16,7 @@ import jax
 
 from podyard.base.clock import OsClock
 from podyard.programs import jax_internals as internals
-from podyard.programs.records import ModuleRuns
+from podyard.programs.records import MODULES_MAX, ModuleRuns
 
 _PARK_SECONDS = 1.0  # longer than most steps of a small program; the end of a program waits no longer
 _MAIN = threading.main_thread().ident
@@ -35,7 +35,9 @@ class Runs:
         self._exit = _Exit()
 
     def compiled(self, executable: Any, module: ModuleRuns) -> None:
-        self._of_executable[id(executable)] = (executable, module)
+        """A program that compiles without end is counted up to MODULES_MAX: what is counted is kept alive."""
+        if len(self._of_executable) < MODULES_MAX:
+            self._of_executable[id(executable)] = (executable, module)
 
     def slow_call(self, call: Callable[..., Any], function: Any, args: Any, kwargs: Any) -> Any:
         """`call()`, during which runs belong to `function`."""

@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.stack import PODYARD
+
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "programs"
 PROGRAMS = ROOT / "tests" / "programs"
-PODYARD = [sys.executable, "-c", "from podyard.main import cli; cli()"]
 
 
 def _run(environment: str, folder: Path, kind: str, *command: str) -> tuple[subprocess.CompletedProcess[str], Any]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.stack import PODYARD
+
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "programs"
-PODYARD = [sys.executable, "-c", "from podyard.main import cli; cli()"]
 
 
 def _run(kind: str, *command: str, **changes: str) -> str:

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
+from tests.stack import PODYARD
+
 pytest.importorskip("jax", reason="programs under test import JAX")
 
-PODYARD = [sys.executable, "-c", "from podyard.main import cli; cli()"]
 PROGRAMS = Path(__file__).parents[1] / "programs"
 SECONDS = 180
 
@@ -184,6 +185,23 @@ def test_a_dry_run_answers_what_a_program_asks_of_a_compiled_step() -> None:
     ], done.stderr
 
 
+def test_a_dry_run_without_shardy_is_refused_in_words() -> None:
+    program = str(PROGRAMS / "data_parallel.py")
+    done = _run("--tpu v3-8 --dry-run", program, "2", JAX_USE_SHARDY_PARTITIONER="0")
+    assert done.returncode == 1
+    assert "a dry run needs Shardy: JAX_USE_SHARDY_PARTITIONER must not be 0" in done.stderr
+
+
+def test_where_the_hook_fails_a_program_runs_as_on_a_plain_machine() -> None:
+    from podyard.programs import SITE_HOOK
+
+    environ = _environ(PYTHONPATH=str(SITE_HOOK), PODYARD_TPU="v3-9")
+    code = "import jax; print(jax.default_backend(), jax.numpy.ones(2).sum())"
+    done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, timeout=SECONDS)
+    assert (done.returncode, done.stdout) == (0, "cpu 2.0\n"), done.stderr
+    assert "podyard: jax_program does not work here, jax stays as it is" in done.stderr
+
+
 LARGE = """
     import jax, jax.numpy as jnp
     big = jax.jit(lambda: jnp.ones((60_000, 60_000), jnp.float32) @ jnp.ones((60_000, 60_000), jnp.float32))
@@ -240,6 +258,7 @@ def test_a_program_can_be_run_as_on_a_plain_machine() -> None:
         ("--tpu v3-9", "accelerator type 'v3-9' does not exist; the nearest that do are v3-8"),
         ("--tpu v3-2048", "v3-2048 has 256 hosts, and this machine can carry about"),
         ("--tpu v3-32 --workers 3", "--workers 3: v3-32 has 4 hosts; use 4, or 1 for one process"),
+        ("--dry-run", "--dry-run can only be used with --tpu"),
         ("--tpu v3-8,v2-8", "--tpu with several types can only be used with --dry-run"),
     ],
 )

@@ -17,8 +17,9 @@ import sys
 import time
 from pathlib import Path
 
+from tests.stack import PODYARD
+
 HERE = Path(__file__).parent
-PODYARD = [sys.executable, "-c", "from podyard.main import cli; cli()"]
 # Devices x processes, the slice that has them, rounds, steps.
 SHAPES = (
     ("8 x 1", "v3-8", 10, 2000),

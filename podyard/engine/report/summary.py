@@ -58,9 +58,7 @@ class Report:
 
     @property
     def device(self) -> str:
-        """What a device of this generation is: a core, or a chip."""
-        generation = parse(self.estimate.accelerator_type).generation
-        return "core" if generation.devices_per_chip > 1 else "chip"
+        return parse(self.estimate.accelerator_type).generation.device_word
 
     @property
     def steps_per_epoch(self) -> int | None:

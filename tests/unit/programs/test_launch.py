@@ -13,10 +13,14 @@ import psutil
 import pytest
 
 from podyard.base.clock import OsClock
+from podyard.programs.launch import END_SECONDS
+from tests.waiting import patient
 
 LAUNCH = """
 import os, sys
 from podyard.base.clock import OsClock
+from podyard.programs.launch import END_SECONDS
+from tests.waiting import patient
 from podyard.programs.launch import launch
 count = int(sys.argv[1])
 end = launch([sys.executable, "-c", sys.argv[2]], [os.environ | {"N": str(n)} for n in range(count)], OsClock(),
@@ -50,7 +54,6 @@ def test_one_worker_alone_writes_where_its_launcher_does() -> None:
 
 
 def test_the_first_failure_ends_the_others_and_its_traceback_is_first() -> None:
-    started = OsClock().monotonic_seconds()
     out, err = _run(
         3,
         """
@@ -58,14 +61,13 @@ def test_the_first_failure_ends_the_others_and_its_traceback_is_first() -> None:
         if os.environ["N"] == "2":
             raise SystemExit("worker 2 gives up")
         try:
-            time.sleep(50)
+            time.sleep(1000)
         finally:
             print("ended")
         """,
     )
     assert out.splitlines()[-1] == "1 2"
     assert err.splitlines()[0] == "[worker 2] worker 2 gives up"
-    assert OsClock().monotonic_seconds() - started < 10
 
 
 @pytest.mark.slow
@@ -84,7 +86,7 @@ def test_workers_that_do_not_listen_are_killed_within_ten_seconds(tmp_path: Path
     """
     out, _ = _run(2, code)
     assert out.splitlines()[-1] == "7 1"
-    assert OsClock().monotonic_seconds() - started < 10.5
+    assert OsClock().monotonic_seconds() - started < patient(END_SECONDS)
     child = int((tmp_path / "child").read_text())
     assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
 
