@@ -46,6 +46,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory, boxes: str) -> Iterator[Stac
 def pod(stack: Stack) -> Iterator[str]:
     """A node with four hosts that nothing runs on yet."""
     stack.create_node("pod", "v2-32", ZONE)
+    _hosts(stack, "pod")
     yield "pod"
     stack.delete_node("pod", ZONE)
     assert _on_hosts(stack, "pod") == []
@@ -171,7 +172,7 @@ def test_a_program_on_a_host_finds_its_node_as_tensorflow_s_resolver_does(stack:
     account = f"{_project_number(stack)}-compute@developer.gserviceaccount.com"
     stack.call("POST", "/podyard/v1/tokens", {"email": account, "project": "demo", "roles": ["tpu.viewer"]})
     code = """
-import os, urllib.request
+import os, threading, urllib.request
 import google.auth
 from googleapiclient import discovery
 
@@ -189,6 +190,8 @@ project, zone = metadata("project/project-id"), metadata("instance/zone").split(
 name = f"projects/{project}/locations/{zone}/nodes/{os.environ['TPU_NAME']}"
 node = service.projects().locations().nodes().get(name=name).execute()
 print(node["state"], len(node["networkEndpoints"]))
+for thread in threading.enumerate()[1:]:
+    thread.join()  # google-auth looks up its region over TLS in a thread; OpenSSL crashes if Python ends meanwhile
 """
     done = _tpu(stack, "exec", pod, "--worker", "1", "--", "python -W ignore -", input=code)
     assert (done.returncode, done.stdout) == (0, "READY 4\n"), done.stderr
