@@ -91,11 +91,11 @@ $(VENV)/.made:
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip 2>/dev/null || true
 	@touch $@
 
-$(VENV)/.demo: $(VENV)/.made pyproject.toml
+$(VENV)/.demo: $(VENV)/.made pyproject.toml setup.py
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[demo]' 2>$(VENV)/pip.log || { cat $(VENV)/pip.log >&2; exit 1; }
 	@touch $@
 
-$(VENV)/.test: $(VENV)/.made pyproject.toml
+$(VENV)/.test: $(VENV)/.made pyproject.toml setup.py
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]' 2>$(VENV)/pip.log || { cat $(VENV)/pip.log >&2; exit 1; }
 	@touch $@ $(VENV)/.demo
 

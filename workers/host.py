@@ -8,7 +8,6 @@ import dataclasses
 import hashlib
 import json
 import logging
-import os
 import signal
 import socket
 from collections.abc import Mapping, Sequence
@@ -33,7 +32,7 @@ from podyard.domain.host import (
     worker_environment,
 )
 from podyard.domain.ran_module import RanModule
-from podyard.programs import SITE_HOOK
+from podyard.programs import hook_environment
 from podyard.programs.slice import RUN_VARIABLE
 from podyard.settings import BOX_NETWORK_NONE
 from podyard.workers import box_network, box_plan, metadata, metadata_server, ssh, tensorflow_port
@@ -229,7 +228,7 @@ class Host:
         return {
             **base,
             **own,
-            "PYTHONPATH": os.pathsep.join(filter(None, (str(SITE_HOOK), base.get("PYTHONPATH")))),
+            **hook_environment(base),
             **worker_environment(facts, self._source.index, metadata_address=metadata_address, url=self._settings.url),
             HOST_VARIABLE: self.host_id,
         }

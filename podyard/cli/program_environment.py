@@ -14,7 +14,7 @@ from podyard.base.rng import Streams
 from podyard.domain import host
 from podyard.domain.host import Multislice
 from podyard.hardware.accelerator_types import AcceleratorType
-from podyard.programs import SITE_HOOK
+from podyard.programs import hook_environment
 from podyard.programs import slice as slices
 
 PROCESSES_MAX = 64  # more than a large machine carries: each takes a quarter of a GiB and seconds of a core to start
@@ -55,7 +55,7 @@ def environments_of(command: Sequence[str], options: ProgramOptions, run: Path |
     port = host.coordinator_port(f"{base} {addresses[0]}")
     inherited = {name: value for name, value in os.environ.items() if name not in _NOT_INHERITED} | _NO_MULTISLICE
     common = {
-        "PYTHONPATH": os.pathsep.join(filter(None, (str(SITE_HOOK), inherited.get("PYTHONPATH")))),
+        **hook_environment(inherited),
         slices.RUN_VARIABLE: "" if run is None else str(run),
         slices.NUMERICS_VARIABLE: options.numerics,
         slices.STRICT_VARIABLE: str(int(options.strict)),

@@ -202,6 +202,12 @@ def test_where_the_hook_fails_a_program_runs_as_on_a_plain_machine() -> None:
     assert "podyard: jax_program does not work here, jax stays as it is" in done.stderr
 
 
+def test_programs_may_be_started_with_a_pythonpath_of_their_own() -> None:
+    script = "import os; os.execle('/bin/sh', 'sh', '-c', 'PYTHONPATH=src exec \"$P\" -c \"$C\"', os.environ)"
+    done = _run("--tpu v3-8", "-c", script, P=sys.executable, C="import jax; print(jax.devices()[7])")
+    assert (done.returncode, done.stdout) == (0, "TPU_7(process=0,(1,1,0,1))\n"), done.stderr
+
+
 LARGE = """
     import jax, jax.numpy as jnp
     big = jax.jit(lambda: jnp.ones((60_000, 60_000), jnp.float32) @ jnp.ones((60_000, 60_000), jnp.float32))

@@ -27,6 +27,7 @@ ROOT = Path(__file__).parents[2]
 PROBE = Path(__file__).with_name("module_paths.py")
 PATHS = ("traceback", "coverage", "code", "resources")  # lists of files in what it prints
 DATA_SUFFIXES = {".py", ".yaml", ".mako", ".typed", ".html", ".css", ".js", ".svg", ".txt"}
+HOOK_FINDER = "podyard_programs.pth"  # at the top of site-packages, where Python looks for such files
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("packaging")]
 
 
@@ -39,7 +40,7 @@ def _tree(root: Path) -> set[str]:
             through_link = folder.name == "podyard" and relative.parts[0] in ROOT_FOLDERS
             if path.is_file() and path.suffix in DATA_SUFFIXES and "__pycache__" not in path.parts and not through_link:
                 found.add(f"{prefix}/{relative.as_posix()}")
-    return found
+    return found | {HOOK_FINDER}
 
 
 def _build(source: Path, kind: str, out: Path) -> Path:
@@ -233,6 +234,17 @@ def test_the_command_line_runs(setup: Setup, tmp_path: Path) -> None:
     command = "import sys; from podyard.main import cli; sys.argv[0] = 'podyard'; cli()"
     assert "Usage: podyard" in setup.run(tmp_path, ["-c", command, "--help"])
     assert "v5litepod" in setup.run(tmp_path, ["-c", command, "hardware", "list"])
+
+
+def test_the_hook_of_programs_is_found_without_pythonpath(setup: Setup, tmp_path: Path) -> None:
+    """A program may be started as `PYTHONPATH=src python train.py`."""
+    is_installed = "PYTHONPATH" not in setup.environment
+    (tmp_path / "sitecustomize.py").write_text("print('the user\\'s')")
+    hook = setup.root / "podyard" / "programs" / "site_hook"
+    added = {"PODYARD_SITE_HOOK": str(hook), "PYTHONPATH": str(tmp_path)}
+    hooked = dataclasses.replace(setup, environment=setup.environment | added)
+    code = "import sys; print(type(sys.meta_path[0]).__module__ == 'sitecustomize', sys.path.count(sys.argv[1]))"
+    assert hooked.run(tmp_path, ["-c", code, str(hook)]) == f"the user's\n{is_installed} 0\n"
 
 
 def test_git_knows_every_path(setup: Setup, report: dict[str, Any], checkout: Path) -> None:
