@@ -28,6 +28,8 @@ class _Finder:
     """Finds nothing by itself: it lets the others find, and has `apply` run after the module."""
 
     def find_spec(self, name: str, path: "Sequence[str] | None" = None, target: "Any" = None) -> "Any":
+        if name == "torch_xla":
+            return self._torch_xla(path, target)
         if name not in _SHIMS:
             return None
         for finder in sys.meta_path:
@@ -36,6 +38,22 @@ class _Finder:
                 _run_after(spec.loader, _SHIMS[name])
                 return spec
         return None
+
+    def _torch_xla(self, path: "Sequence[str] | None", target: "Any") -> "Any":
+        """The one that is installed; without one, Podyard's own where there is torch, and a TPU."""
+        found = [finder.find_spec("torch_xla", path, target) for finder in sys.meta_path if finder is not self]
+        is_on = os.environ.get("PODYARD_TPU", "off") not in ("", "off")
+        if is_on and (spec := next(filter(None, found), None)) is not None:
+            print("podyard: the installed torch_xla is used, on the CPU (PJRT_DEVICE=CPU)", file=sys.stderr)
+            os.environ.setdefault("PJRT_DEVICE", "CPU")
+            return spec
+        from importlib import util
+
+        if not is_on or util.find_spec("torch") is None:
+            return None
+        _make_importable()
+        folder = f"{_HERE.rpartition('/')[0]}/torch_xla"
+        return util.spec_from_file_location("torch_xla", f"{folder}/__init__.py", submodule_search_locations=[folder])
 
 
 def _run_after(loader: "Any", shim: str) -> None:
@@ -63,7 +81,15 @@ def _run_after(loader: "Any", shim: str) -> None:
 
 
 def _load(shim: str) -> "Any":
-    """A module of podyard.programs. This Python need not have Podyard: then the folder that this file is in does."""
+    """A module of podyard.programs."""
+    import importlib
+
+    _make_importable()
+    return importlib.import_module(f"podyard.programs.{shim}")
+
+
+def _make_importable() -> None:
+    """This Python need not have Podyard: then the folder that this file is in does."""
     import importlib.util
     from types import ModuleType
 
@@ -71,7 +97,6 @@ def _load(shim: str) -> "Any":
         package = ModuleType("podyard")
         package.__path__ = [_HERE.rpartition("/programs/")[0]]
         sys.modules["podyard"] = package
-    return importlib.import_module(f"podyard.programs.{shim}")
 
 
 def _run_the_users() -> None:

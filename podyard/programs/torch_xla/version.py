@@ -1,0 +1,3 @@
+"""The release of torch_xla whose names are here."""
+
+__version__ = "2.9.0"
