@@ -7,7 +7,7 @@ PYTEST := $(BIN)/python -m pytest
 PACKAGES := podyard api scheduler workers pricing web migrations tests benchmarks
 # The FOCUS validator needs Python 3.12, and its NumPy has nothing for later ones.
 PYTHON_OF_focus := $(shell for p in python3.12 $$HOME/.pyenv/versions/3.12.*/bin/python3.12; do $$p -c '' >/dev/null 2>&1 && { echo $$p; break; }; done)
-CLIENTS := $(if $(PYTHON_OF_focus),focus) flax gpuhunt jax09 ray sky tf
+CLIENTS := $(if $(PYTHON_OF_focus),focus) flax gpuhunt jax09 ray sky tf torch
 .DEFAULT_GOAL := help
 # The test run starts hundreds of Python processes: without byte code, each compiles Podyard again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -64,7 +64,7 @@ soak: $(VENV)/.test ## Programs with up to 32 devices: thousands of steps that n
 gcloud-leaks: $(VENV)/.test ## 30 gcloud commands of other services: none may send a byte outside (root, Linux; 2 minutes)
 	$(BIN)/python -m tests.contract.leaks
 
-test-clients: $(VENV)/.test $(CLIENTS:%=.venv-clients/%/.made) ## SkyPilot, Ray, TensorFlow and others themselves: installs 3.4 GB once, then 6 minutes
+test-clients: $(VENV)/.test $(CLIENTS:%=.venv-clients/%/.made) ## SkyPilot, Ray, TensorFlow and others themselves: installs 4.4 GB once, then 6 minutes
 	$(PYTEST) tests/clients
 
 lint: $(VENV)/.test ## Style, types, layers, dead code

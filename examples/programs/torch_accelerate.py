@@ -1,7 +1,7 @@
-"""Trains with Hugging Face Accelerate on all TPU cores of a host."""
+"""Trains with Hugging Face Accelerate: `accelerate launch --tpu --num_processes 8 --main_main main ...`."""
 
 import torch
-from accelerate import Accelerator, notebook_launcher
+from accelerate import Accelerator
 from accelerate.utils import set_seed
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -12,7 +12,7 @@ def make_data(count, seed):
     return TensorDataset(inputs, (inputs[:, :8].sum(dim=1) > 0).long())
 
 
-def training_function():
+def main():
     accelerator = Accelerator()
     set_seed(42)
     model = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.ReLU(), torch.nn.Linear(64, 2))
@@ -46,4 +46,4 @@ def training_function():
 
 
 if __name__ == "__main__":
-    notebook_launcher(training_function, num_processes=8)
+    main()

@@ -17,7 +17,9 @@ def make_data(count, seed):
 class Classifier(L.LightningModule):
     def __init__(self):
         super().__init__()
-        self.layers = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10))
+        self.layers = torch.nn.Sequential(
+            torch.nn.Flatten(), torch.nn.Linear(784, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10)
+        )
 
     def training_step(self, batch, batch_index):
         images, labels = batch
@@ -30,6 +32,9 @@ class Classifier(L.LightningModule):
         accuracy = (self.layers(images).argmax(dim=1) == labels).float().mean()
         self.log("accuracy", accuracy, sync_dist=True)
 
+    def on_train_start(self):
+        self.print(f"{self.trainer.world_size} processes, {self.device}, {type(self.trainer.strategy).__name__}")
+
     def configure_optimizers(self):
         return torch.optim.Adam(self.parameters(), lr=3e-3)
 
@@ -40,4 +45,4 @@ if __name__ == "__main__":
     train_loader = DataLoader(make_data(2048, 0), batch_size=32, shuffle=True, drop_last=True)
     val_loader = DataLoader(make_data(512, 1), batch_size=32)
     trainer.fit(Classifier(), train_loader, val_loader)
-    print(f"{trainer.world_size} processes, accuracy {trainer.callback_metrics['accuracy']:.4f}")
+    print(f"accuracy {trainer.callback_metrics['accuracy']:.4f}")

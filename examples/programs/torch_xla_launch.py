@@ -42,7 +42,8 @@ def train(index):
             xm.optimizer_step(optimizer)
         mean = xm.all_reduce(xm.REDUCE_SUM, loss.detach(), scale=1.0 / xr.world_size())
         first, last = first or mean.item(), mean.item()
-    xm.master_print(f"{xr.world_size()} devices of type {xr.device_type()}, device {device}: loss {first:.4f} to {last:.4f}")
+    devices = f"{xr.world_size()} devices of type {xr.device_type()}, device {device}"
+    xm.master_print(f"{devices}: loss {first:.4f} to {last:.4f}")
 
 
 if __name__ == "__main__":

@@ -28,32 +28,25 @@ class _Finder:
     """Finds nothing by itself: it lets the others find, and has `apply` run after the module."""
 
     def find_spec(self, name: str, path: "Sequence[str] | None" = None, target: "Any" = None) -> "Any":
-        if name == "torch_xla":
-            return self._torch_xla(path, target)
+        if name == "torch_xla" and os.environ.get("PODYARD_TPU", "off") not in ("", "off"):
+            return _load("torch_xla_package").find_spec(lambda: self._installed(name, path, target))
         if name not in _SHIMS:
             return None
-        for finder in sys.meta_path:
-            spec = None if finder is self else finder.find_spec(name, path, target)
-            if spec is not None and spec.loader is not None:
-                _run_after(spec.loader, _SHIMS[name])
-                return spec
-        return None
+        spec = self._installed(name, path, target)
+        if spec is not None and spec.loader is not None:
+            _run_after(spec.loader, _SHIMS[name])
+        return spec
 
-    def _torch_xla(self, path: "Sequence[str] | None", target: "Any") -> "Any":
-        """The one that is installed; without one, Podyard's own where there is torch, and a TPU."""
-        found = [finder.find_spec("torch_xla", path, target) for finder in sys.meta_path if finder is not self]
-        is_on = os.environ.get("PODYARD_TPU", "off") not in ("", "off")
-        if is_on and (spec := next(filter(None, found), None)) is not None:
-            print("podyard: the installed torch_xla is used, on the CPU (PJRT_DEVICE=CPU)", file=sys.stderr)
-            os.environ.setdefault("PJRT_DEVICE", "CPU")
-            return spec
-        from importlib import util
+    def find_distributions(self, context: "Any" = None) -> "Any":
+        """Of torch_xla, for importlib.metadata."""
+        name = getattr(context, "name", None)
+        if name is None or name.replace("-", "_") != "torch_xla":
+            return iter(())
+        return iter(_load("torch_xla_package").find_distributions(name, lambda: self._installed("torch_xla")))
 
-        if not is_on or util.find_spec("torch") is None:
-            return None
-        _make_importable()
-        folder = f"{_HERE.rpartition('/')[0]}/torch_xla"
-        return util.spec_from_file_location("torch_xla", f"{folder}/__init__.py", submodule_search_locations=[folder])
+    def _installed(self, name: str, path: "Sequence[str] | None" = None, target: "Any" = None) -> "Any":
+        found = (finder.find_spec(name, path, target) for finder in sys.meta_path if finder is not self)
+        return next((spec for spec in found if spec is not None), None)
 
 
 def _run_after(loader: "Any", shim: str) -> None:

@@ -85,8 +85,7 @@ class ReplicaGroup:
 
     def gather_bytes(self, data: bytes, what: str) -> list[bytes]:
         """Of any length."""
-        self._agree(what, [])
-        sizes = [int(size) for size in self._gather(torch.tensor([len(data)]))]
+        sizes = self._agree(what, [], len(data))
         padded = torch.zeros(max(1, *sizes), dtype=torch.uint8)
         if data:
             padded[: len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
@@ -96,12 +95,13 @@ class ReplicaGroup:
     def wait_for_all(self, what: str) -> None:
         self._agree(what, [])
 
-    def _agree(self, what: str, tensors: Sequence[torch.Tensor]) -> None:
+    def _agree(self, what: str, tensors: Sequence[torch.Tensor], own: int = 0) -> list[int]:
+        """The numbers that the members have brought."""
         shapes = ", ".join(f"{str(one.dtype).removeprefix('torch.')}{list(one.shape)}" for one in tensors)
         text = f"{what} of {shapes}" if shapes else what
-        sums = self._gather(torch.tensor([zlib.crc32(text.encode())]))
+        sums, numbers = self._gather(torch.tensor([zlib.crc32(text.encode()), own])).unbind(1)
         if bool((sums == sums[0]).all()):
-            return
+            return [int(number) for number in numbers]
         short = text.encode()[: _TEXT_BYTES - 4] + b" ..." if len(text) > _TEXT_BYTES else text.encode()
         parts = self._gather(torch.tensor(list(short.ljust(_TEXT_BYTES)), dtype=torch.uint8))
         texts = [bytes(part.tolist()).decode(errors="replace").strip() for part in parts]

@@ -1,3 +1,5 @@
 """The release of torch_xla whose names are here."""
 
-__version__ = "2.9.0"
+from podyard.programs.torch_xla_package import VERSION as __version__
+
+__all__ = ["__version__"]

@@ -70,6 +70,10 @@ def master_print(*args: Any, fd: Any = None, local: bool = False, flush: bool = 
         print(*args, file=fd or sys.stdout, flush=flush)
 
 
+def set_replication(device: Any, devices: Any) -> None:
+    """Processes know of each other from their start."""
+
+
 # The step
 
 
@@ -96,17 +100,17 @@ def unlazy(tensors: Sequence[Any]) -> None:
     """Tensors are computed already."""
 
 
+def _fetch_gradients(optimizer: Any) -> list[Any]:
+    """Accelerate calls it, too."""
+    groups = optimizer.__getstate__()["param_groups"]
+    return [one.grad for settings in groups for one in settings["params"] if one.grad is not None]
+
+
 def reduce_gradients(optimizer: Any, groups: _Groups = None, pin_layout: bool = True) -> None:
     group = _collectives.group_of(groups)
     if group is None:
         return
-    gradients = [
-        parameter.grad
-        for settings in optimizer.__getstate__()["param_groups"]
-        for parameter in settings["params"]
-        if parameter.grad is not None
-    ]
-    all_reduce(REDUCE_SUM, gradients, scale=1.0 / group.size, groups=groups, pin_layout=pin_layout)
+    all_reduce(REDUCE_SUM, _fetch_gradients(optimizer), scale=1.0 / group.size, groups=groups, pin_layout=pin_layout)
 
 
 def optimizer_step(

@@ -1,0 +1,1 @@
+"""torch_xla, as far as CPU tensors need it."""

@@ -1,0 +1,214 @@
+"""PyTorch/XLA programs over CPU torch, started as a person would."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.clients.client import ENVIRONMENTS
+from tests.conftest import require
+from tests.stack import PODYARD
+from tests.waiting import patient, until
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples" / "programs"
+PROGRAMS = ROOT / "tests" / "programs"
+SECONDS = 300.0
+
+
+@pytest.fixture(scope="module")
+def python() -> str:
+    made = (ENVIRONMENTS / "torch" / ".made").is_file()
+    found = str(ENVIRONMENTS / "torch" / "bin" / "python")
+    return require(found if made else None, "the environment torch of `make test-clients`")
+
+
+def _environ(**changes: str) -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("PODYARD_")} | changes
+
+
+def _run(kind: str, folder: Path, *command: str, **changes: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*PODYARD, "run", "--tpu", kind, "--", *command],
+        env=_environ(**changes), capture_output=True, text=True, timeout=patient(SECONDS), stdin=subprocess.DEVNULL,
+        cwd=folder,
+    )  # fmt: skip
+
+
+def _lines(kind: str, folder: Path, *command: str, **changes: str) -> list[str]:
+    done = _run(kind, folder, *command, **changes)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.splitlines()
+
+
+def test_a_cnn_trains_on_eight_cores_and_the_master_saves_it(python: str, tmp_path: Path) -> None:
+    lines = _lines("v3-8", tmp_path, python, str(EXAMPLES / "torch_xla_mnist.py"))
+    assert lines[-2].startswith("epoch 2: 8 cores, accuracy ") and float(lines[-2].rpartition(" ")[2]) > 0.95
+    assert lines[-1] == "saved mnist_cnn.pt" and (tmp_path / "mnist_cnn.pt").stat().st_size > 80_000
+
+
+def test_a_program_of_torch_xla_2_trains_in_bfloat16(python: str, tmp_path: Path) -> None:
+    (line,) = _lines("v5litepod-4", tmp_path, python, str(EXAMPLES / "torch_xla_launch.py"))
+    assert line.startswith("4 devices of type TPU, device xla:0: loss 6.3")
+
+
+def test_accelerate_launches_its_processes(python: str, tmp_path: Path) -> None:
+    options = ["--tpu", "--num_processes", "8", "--main_training_function", "main"]
+    command = ["-m", "accelerate.commands.launch", *options]
+    lines = _lines("v3-8", tmp_path, python, *command, str(EXAMPLES / "torch_accelerate.py"))
+    assert lines[-1] == "DistributedType.XLA xla:0" and lines[-2].startswith("epoch 1: 8 processes, ")
+    assert (tmp_path / "accelerate_model" / "model.safetensors").is_file()
+
+
+def test_lightning_finds_its_accelerator(python: str, tmp_path: Path) -> None:
+    lines = _lines("v3-8", tmp_path, python, "-W", "ignore", str(EXAMPLES / "torch_lightning.py"))
+    assert "8 processes, xla:0, XLAStrategy" in lines and lines[-1] == "accuracy 1.0000"
+
+
+def test_eight_processes_have_the_bits_of_one_that_adds_in_the_same_order(python: str, tmp_path: Path) -> None:
+    program = str(PROGRAMS / "torch_bits.py")
+    alone = subprocess.run([python, program], env=_environ(), capture_output=True, text=True, timeout=SECONDS)
+    lines = _lines("v3-8", tmp_path, python, program, "fork", OMP_NUM_THREADS="1")
+    assert lines == [alone.stdout.strip()] * 8, alone.stderr
+
+
+@pytest.mark.parametrize(("kind", "hosts"), [("v3-8", 1), ("v3-32", 4)])
+def test_processes_tell_each_other_everything_on_one_host_and_on_four(
+    python: str, kind: str, hosts: int, tmp_path: Path
+) -> None:
+    lines = [
+        line.partition("] ")[2] or line
+        for line in _lines(kind, tmp_path, python, str(PROGRAMS / "torch_collectives.py"))
+    ]
+    world, devices = 8 * hosts, ",".join(f"xla:{number}" for number in range(8))
+    assert sorted(line for line in lines if "program" in line) == [f"program {devices} 1 TPU v3 TPU"] * hosts
+    found = sorted((line.split()[1:7] for line in lines if "process" in line), key=lambda words: int(words[0]))
+    assert found == [[str(n), str(n % 8), str(world), "1", "8", str(world)] for n in range(world)]
+
+
+@pytest.mark.parametrize(
+    ("case", "error"),
+    [
+        ("raises", "ValueError: a bad batch"),
+        ("deaf", "ValueError: a bad batch"),
+        ("killed", "process 3 terminated with signal SIGKILL"),
+        ("uneven", "process 0, 1, 2, 4, 5, 6, 7: all_reduce (sum) of float32[4, 4], float32[4]; process 3: the end of"),
+        ("shapes", "process 3: all_reduce (sum) of float32[3]"),
+        ("nprocs", "Unsupported nprocs (4). Please use nprocs=1 or None"),
+        ("spmd", "SPMD is not emulated: use a process for each core"),
+    ],
+)
+def test_a_process_that_fails_ends_the_others_and_its_own_error_is_told(
+    python: str, case: str, error: str, tmp_path: Path
+) -> None:
+    done = _run("v3-8", tmp_path, python, str(PROGRAMS / "torch_failures.py"), case)
+    assert done.returncode == 1 and error in done.stderr, done.stderr
+    assert done.stderr.count("terminated with the following error") <= 1
+    assert _processes_of("torch_failures.py") == []
+
+
+def test_a_failure_on_one_host_ends_all_four(python: str, tmp_path: Path) -> None:
+    done = _run("v3-32", tmp_path, python, str(PROGRAMS / "torch_failures.py"), "raises")
+    assert done.returncode == 1 and "ValueError: a bad batch" in done.stderr
+    assert "waits for another process" not in done.stderr
+    assert _processes_of("torch_failures.py") == []
+
+
+def test_the_notice_of_a_preemption_reaches_all_and_training_goes_on_from_the_checkpoint(
+    python: str, tmp_path: Path
+) -> None:
+    program = [python, str(EXAMPLES / "torch_xla_resume.py"), str(tmp_path / "kept.pt"), "30"]
+    command = [*PODYARD, "run", "--tpu", "v3-8", "--", *program]
+    with subprocess.Popen(command, env=_environ(), stdout=subprocess.PIPE, text=True, cwd=tmp_path) as process:
+        assert process.stdout is not None
+        early = []
+        while not early or not early[-1].startswith("step 5 "):
+            early.append(process.stdout.readline())
+        process.send_signal(signal.SIGTERM)
+        rest, _ = process.communicate(timeout=patient(60))
+    saved = int(rest.splitlines()[-1].removeprefix("saved at step "))
+    assert process.returncode == -signal.SIGTERM and saved < 30
+    resumed = _lines("v3-8", tmp_path, *program)
+    assert resumed[:1] == [f"starts at step {saved}"]
+    (tmp_path / "kept.pt").unlink()
+    whole = _lines("v3-8", tmp_path, *program)
+    assert whole[-1].startswith("trained 30 steps: ") and resumed[-1] == whole[-1]
+    assert resumed[1:] == whole[saved + 1 :]
+
+
+def test_a_program_that_is_killed_leaves_nothing_running(python: str, tmp_path: Path) -> None:
+    program = [python, str(EXAMPLES / "torch_xla_resume.py"), str(tmp_path / "kept.pt"), "100000"]
+    process = subprocess.Popen(
+        [*PODYARD, "run", "--tpu", "v3-8", "--", *program], env=_environ(), stdout=subprocess.DEVNULL, cwd=tmp_path
+    )
+    until(lambda: len(_processes_of("torch_xla_resume.py")) > 9, 60, "all processes to run")
+    process.kill()
+    process.wait()
+    until(lambda: not _processes_of("torch_xla_resume.py"), 20, "no process to be left")
+
+
+def test_without_a_tpu_there_is_no_torch_xla(python: str, tmp_path: Path) -> None:
+    done = _run("v3-8", tmp_path, "env", "PODYARD_TPU=off", python, "-c", "import torch_xla")
+    assert "No module named 'torch_xla'" in done.stderr
+
+
+def test_what_documents_of_tpus_say(python: str, tmp_path: Path) -> None:
+    code = """
+import os
+os.environ["XRT_TPU_CONFIG"] = "tpu_worker;0;10.1.2.3:8470"
+import importlib.metadata, io, torch, torch_xla, torch_xla.core.xla_model as xm, torch_xla.debug.metrics as met
+device = xm.xla_device()
+t1, t2 = torch.randn(2, 2, device=device), torch.ones(2, 2).to("xla")
+print(device, (t1 @ t2).shape, xm.xla_device_hw(device), xm.xrt_world_size(), xm.get_xla_supported_devices()[-1])
+kept = t2.cpu()
+t2.add_(1)
+print(kept.sum().item(), t2.sum().item(), torch.tril_indices(2, 2, device=device).tolist())
+with torch.autocast("xla", dtype=torch.bfloat16):
+    print((t1 @ t2).dtype)
+buffer = io.BytesIO()
+xm.save({"t": t2}, buffer)
+buffer.seek(0)
+print(torch.load(buffer, map_location=device)["t"].sum().item())
+xm.mark_step()
+print(met.metrics_report().split(), importlib.metadata.version("torch_xla") == torch_xla.__version__)
+print(xm.get_memory_info(device)["bytes_limit"] > 15 * 2**30)
+"""
+    assert _lines("v3-8", tmp_path, python, "-c", code) == [
+        "xla:0 torch.Size([2, 2]) TPU 1 xla:7", "4.0 8.0 [[0, 1, 1], [0, 0, 1]]", "torch.bfloat16", "8.0",
+        "['Counter:', 'MarkStep', 'Value:', '1'] True", "True",
+    ]  # fmt: skip
+
+
+def test_torchrun_starts_the_processes(python: str, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("""
+import torch, torch.distributed as dist, torch_xla, torch_xla.runtime as xr, torch_xla.core.xla_model as xm
+import torch_xla.distributed.xla_backend
+
+def train(index):
+    dist.init_process_group("xla", init_method="xla://")
+    value = torch.ones(1, device=torch_xla.device())
+    dist.all_reduce(value)
+    xm.master_print(f"{dist.get_world_size()} {value.item()} {xm.all_reduce(xm.REDUCE_SUM, value).item()}")
+
+torch_xla.launch(train)
+""")
+    command = [python, "-m", "torch.distributed.run", "--nproc_per_node=4", str(program)]
+    assert _lines("v5litepod-4", tmp_path, *command, OMP_NUM_THREADS="1") == ["4 4.0 16.0"]
+
+
+def _processes_of(name: str) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if any(word.endswith(name) for word in process.cmdline()):
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
