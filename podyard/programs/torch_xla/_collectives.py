@@ -67,7 +67,7 @@ class ReplicaGroup:
     def _reduce_part(self, part: torch.Tensor, fold: Callable[[torch.Tensor, torch.Tensor], object]) -> torch.Tensor:
         if part.numel() * part.element_size() <= _WHOLE_BYTES:
             return _folded(self._gather(part), fold)
-        # Each process sums a part of its own, and hands it to the others.
+        # Each process sums one part, and hands it to the others.
         own = -(-part.numel() // self.size)
         padded = torch.nn.functional.pad(part, (0, own * self.size - part.numel()))
         pieces = self._exchange(padded.view(self.size, own))

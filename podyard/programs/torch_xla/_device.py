@@ -53,7 +53,7 @@ def is_xla(device: Any) -> bool:
 
 
 def _copy_between_devices() -> None:
-    """A tensor is no alias of its copy on the other device, and `xla` is the first of its type."""
+    """A tensor and its copy on the other device do not share memory, and `xla` is the first of its type."""
     move, to_cpu = torch.Tensor.to, torch.Tensor.cpu
 
     def to(self: Any, *args: Any, **named: Any) -> Any:
