@@ -49,7 +49,7 @@ class RanModuleSeen(_HostMessage):
 class HostSeen(_HostMessage):
     host: str
     generation: Count
-    state: str = Field(pattern="^(RUNNING|EXITED)$")
+    state: str = Field(pattern="^(STARTING|RUNNING|EXITED)$")
     address: str = Field(default="", max_length=64)
     metadata_address: str = Field(default="", max_length=64)
     ports: dict[str, Annotated[int, Field(ge=0, lt=2**16)]] = Field(default_factory=dict)
@@ -58,6 +58,7 @@ class HostSeen(_HostMessage):
     guest_attributes: dict[str, dict[str, str]] | None = None
     problem: str = Field(default="", max_length=1024)
     isolation: str = Field(default="", max_length=1024)
+    software: str = Field(default="", max_length=1024)
     programs: list[RanModuleSeen] | None = Field(default=None, max_length=MODULES_KEPT_MAX)
 
 
@@ -143,6 +144,7 @@ class HostAnswer(TypedDict):
     state: str
     problem: str
     isolation: str
+    software: str
     programs: list[dict[str, Any]]
     generation: int
     internalIp: str
@@ -265,6 +267,7 @@ def from_api_host(seen: HostSeen) -> hosts.HostReport:
         guest_attributes=seen.guest_attributes,
         problem=seen.problem,
         isolation=seen.isolation,
+        software=seen.software,
         programs=None if seen.programs is None else tuple(RanModule(**one.model_dump()) for one in seen.programs),
     )
 
@@ -283,6 +286,7 @@ def to_api_host(host: HostRecord, facts: NodeFacts, url: str) -> HostAnswer:
         "state": host.state,
         "problem": host.problem,
         "isolation": host.isolation,
+        "software": host.software,
         "programs": [_program(module) for module in host.programs],
         "generation": host.generation,
         "internalIp": host.internal_ip,

@@ -22,6 +22,8 @@ WEBHOOK_ADDRESSES_ANY, WEBHOOK_ADDRESSES_PUBLIC = "any", "public"
 WEBHOOK_ADDRESSES = (WEBHOOK_ADDRESSES_ANY, WEBHOOK_ADDRESSES_PUBLIC)
 BOXES = (BOXES_AUTO, BOXES_ON, BOXES_OFF)
 BOX_NETWORK_NONE, BOX_NETWORK_PUBLIC, BOX_NETWORK_ANY = "none", "public", "any"
+RUNTIMES_AUTO, RUNTIMES_INSTALLED, RUNTIMES_OFF = "auto", "installed", "off"
+RUNTIMES = (RUNTIMES_AUTO, RUNTIMES_INSTALLED, RUNTIMES_OFF)
 BOX_NETWORKS = (BOX_NETWORK_NONE, BOX_NETWORK_PUBLIC, BOX_NETWORK_ANY)
 LEASE_SECONDS_LEAST = 0.5  # what a busy machine may take between two words of a living process
 LEASE_SECONDS_MOST = 600.0
@@ -61,6 +63,7 @@ class Settings:
     webhook_addresses: str = WEBHOOK_ADDRESSES_ANY  # `public`: none of this machine's and its neighbours' addresses
     boxes: str = BOXES_AUTO  # whether each host runs in a box
     box_network: str = BOX_NETWORK_NONE  # what programs in boxes reach outside: `any` is all but this machine itself
+    runtimes: str = RUNTIMES_AUTO  # environments of runtime versions: made when a host needs one, only used, or neither
 
     @property
     def database_path(self) -> Path | None:
@@ -108,6 +111,7 @@ class Settings:
             "PODYARD_WEBHOOK_ADDRESSES": self.webhook_addresses,
             "PODYARD_BOXES": self.boxes,
             "PODYARD_BOX_NETWORK": self.box_network,
+            "PODYARD_RUNTIMES": self.runtimes,
         }
         if self.grpc_port is not None:
             values["PODYARD_GRPC_PORT"] = str(self.grpc_port)
@@ -153,6 +157,7 @@ def from_environment(environ: Mapping[str, str] | None = None) -> Settings:
         webhook_addresses=webhook_addresses(env),
         boxes=one_of(env, "PODYARD_BOXES", BOXES),
         box_network=one_of(env, "PODYARD_BOX_NETWORK", BOX_NETWORKS),
+        runtimes=one_of(env, "PODYARD_RUNTIMES", RUNTIMES),
     )
 
 

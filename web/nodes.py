@@ -213,6 +213,7 @@ def _node_values(uow: UnitOfWork, request: Request, project: str, zone: str, nod
         "hosts_shown_max": HOSTS_SHOWN_MAX,
         "boxed": boxes.sentence(""),
         "isolation": sorted({host.isolation for host in node.hosts if host.isolation}),
+        "software": sorted({host.software for host in node.hosts if host.software}),
         "history": views.node_history(uow, caller, project, zone, node_id),
         "programs": hosts.programs(uow, node.node_key),
         "jobs": views.jobs_on_node(uow, caller, project, zone, node.node_key, JOBS_SHOWN_MAX),

@@ -23,7 +23,8 @@ from podyard.base import pokes
 from podyard.base.clock import RealClock
 from podyard.base.errors import Code, PodyardError
 from podyard.engine.collectives.left_over import remove_left_over
-from podyard.settings import BOX_NETWORKS, BOXES, Leases, one_of
+from podyard.programs import environments
+from podyard.settings import BOX_NETWORKS, BOXES, RUNTIMES, Leases, one_of
 from podyard.workers import process_group
 from podyard.workers.agent_state import AgentState, Forget, Instruction, Known, ReplicaPhase, Start, Stop, Wanted
 from podyard.workers.hosts import HostServerChild
@@ -351,8 +352,13 @@ def _replica_env(url: str, data: Path) -> dict[str, str]:
 
 def _host_server_env(agent_id: str, url: str, token: str, bind_address: str, data: Path) -> dict[str, str]:
     """The host server speaks as this agent; what it starts gets another environment, without the token."""
-    kept = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG", "HOME")
+    kept = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG", "HOME", "TMPDIR", "SSL_CERT_FILE", "XDG_CACHE_HOME")
+    # What pip needs to make environments of runtime versions; programs on hosts do not get it.
+    pip = [name for name in os.environ if name.startswith("PIP_") or name.lower().endswith("_proxy")]
     return {
+        **{name: os.environ[name] for name in pip},
+        "PODYARD_RUNTIMES": one_of(os.environ, "PODYARD_RUNTIMES", RUNTIMES),
+        environments.FOLDER_VARIABLE: str(environments.default_folder()),
         "PODYARD_BOXES": one_of(os.environ, "PODYARD_BOXES", BOXES),
         "PODYARD_BOX_NETWORK": one_of(os.environ, "PODYARD_BOX_NETWORK", BOX_NETWORKS),
         **{name: os.environ[name] for name in kept if name in os.environ},

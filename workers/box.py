@@ -51,7 +51,6 @@ class BoxSettings:
     """What the boxes of a host server share. `folder` is the agent's; `url` that of the API."""
 
     folder: Path
-    shown: Shown
     url: str
 
 
@@ -148,7 +147,7 @@ class Boxes:
         self._etc_until = float("-inf")
         self._etc_base = Path()
 
-    def make(self, host_id: str, generation: int, facts: NodeFacts, index: int) -> Box:
+    def make(self, host_id: str, generation: int, facts: NodeFacts, index: int, shown: Shown) -> Box:
         """The box of a host in this life: the one that still runs, or a new one. Raises OSError that says why not."""
         folder = self._settings.folder / "hosts" / host_id
         (folder / "box").mkdir(exist_ok=True, mode=0o700)
@@ -164,7 +163,7 @@ class Boxes:
             self._limit(host_id)
         (folder / "tmp").chmod(0o1777)
         plan = box_plan.plan(
-            facts, index, folder, self._base(), self._settings.shown, box_plan.system_folders(), map(str, cgroups),
+            facts, index, folder, self._base(), shown, box_plan.system_folders(), map(str, cgroups),
             self._settings.url,
         )  # fmt: skip
         pid = int(

@@ -147,9 +147,13 @@ def _build(plan: "dict[str, Any]", spaces: dict[str, int]) -> None:
     bind(plan["root"], root, spaces["root"])
     for number, item in enumerate(plan["mounts"]):
         target = root + item["target"]
-        if not any(item["target"].startswith(f"{other['target']}/") for other in plan["mounts"][:number]):
-            # On the disk, where the machine's root may write. Below another mount it is there already.
+        over = [other for other in plan["mounts"][:number] if item["target"].startswith(f"{other['target']}/")]
+        if not over:
+            # On the disk, where the machine's root may write.
             _make_target(item["source"], plan["root"], item["target"])
+        elif over[-1]["kind"] == "bind" and not over[-1]["read_only"]:
+            # In what is the host's own, such as its /tmp. Below the machine's folders it is there already.
+            _make_target(item["source"], over[-1]["source"], item["target"][len(over[-1]["target"]) :])
         if item["kind"] == "bind":
             bind(item["source"], target, spaces.get(item["owners"], -1), read_only=item["read_only"])
         elif item["kind"] == "empty":

@@ -116,11 +116,13 @@ class BoxPlan:
 @dataclasses.dataclass(frozen=True, slots=True)
 class Shown:
     """What of the platform's own files a box sees, read-only: its Python, and Podyard. `prefix` is where packages lie,
-    which a box may change for itself. `hidden`: secrets that may lie below one of these."""
+    which a box may change for itself; `layer` is where its changes are. `hidden`: secrets that may lie below one of
+    these."""
 
     prefix: str
     paths: tuple[str, ...]
     hidden: tuple[str, ...]
+    layer: str = "prefix"
 
     def covers(self, path: str) -> bool:
         return any(is_below(path, top) for top in (*_SYSTEM, self.prefix, *self.paths))
@@ -145,7 +147,7 @@ def mounts(folder: Path, etc: Path, shown: Shown, folders: Mapping[str, str | No
             found.append(Mount("bind", path, path, read_only=True))
             there.append(path)
     if not any(shown.prefix == top or is_below(shown.prefix, top) for top in folders):
-        found.append(Mount("overlay", shown.prefix, shown.prefix, "user", layer="prefix"))
+        found.append(Mount("overlay", shown.prefix, shown.prefix, "user", layer=shown.layer))
         there.append(shown.prefix)
     for path in shown.hidden:
         if any(is_below(path, top) for top in there):

@@ -32,13 +32,14 @@ from podyard.domain.host import (
     worker_environment,
 )
 from podyard.domain.ran_module import RanModule
-from podyard.programs import hook_environment
+from podyard.programs import environments, hook_environment
 from podyard.programs.slice import RUN_VARIABLE
 from podyard.settings import BOX_NETWORK_NONE
 from podyard.workers import box_network, box_plan, metadata, metadata_server, ssh, tensorflow_port
 from podyard.workers.box import Box, BoxSettings
 from podyard.workers.box_plan import Shown
 from podyard.workers.host_programs import HostPrograms
+from podyard.workers.host_software import HostSoftware, wait_for
 from podyard.workers.process_group import KILL_SECONDS_MAX, STOP_GRACE_SECONDS
 from podyard.workers.scripts import HOST_VARIABLE, HostProcesses, signal_all
 
@@ -73,6 +74,8 @@ class HostSettings:
     boxes: BoxSettings
     box_mode: str
     box_network: str
+    runtimes: str
+    runtimes_folder: Path
 
 
 class HostApi(Protocol):
@@ -82,7 +85,11 @@ class HostApi(Protocol):
     def listener(self, host_id: str) -> tuple[str, int] | None: ...
     async def token(self, host_id: str) -> tuple[str, int]: ...
     async def processes(self, host: HostProcesses) -> list[psutil.Process]: ...
-    async def make_box(self, host_id: str, generation: int, facts: NodeFacts, index: int) -> tuple[Box | None, str]: ...
+    @property
+    def software(self) -> HostSoftware: ...
+    async def make_box(
+        self, host_id: str, generation: int, facts: NodeFacts, index: int, shown: Shown
+    ) -> tuple[Box | None, str]: ...
 
 
 class Host:
@@ -119,6 +126,9 @@ class Host:
         self._processes: HostProcesses | None = None
         self._box: Box | None = None
         self._isolation = ""
+        self._leaving = asyncio.Event()
+        self._software: Path | None = None
+        self._software_text = ""
         self._reclaimed_at: float | None = None  # when its programs were told
         self._notice: asyncio.Task[None] | None = None
         self._told_pids: set[int] = set()
@@ -144,7 +154,7 @@ class Host:
     @property
     def has_begun(self) -> bool:
         """Whether there is anything to report: the API knows by itself that it is starting."""
-        return self._phase is not HostPhase.STARTING
+        return self._phase is not HostPhase.STARTING or bool(self._progress())
 
     async def start(self, *, run_script: bool = True) -> None:
         """Brings everything up; what cannot be is reported as the end of this life."""
@@ -152,7 +162,16 @@ class Host:
             for name in ("home", "programs", "tmp"):
                 (self._folder / name).mkdir(parents=True, exist_ok=True, mode=0o700)
             facts, index = self._source.facts, self._source.index
-            self._box, self._isolation = await self._api.make_box(self.host_id, self.generation, facts, index)
+            making = self._api.software.begin(facts.runtime_version)
+            if making is not None:
+                await wait_for(making, self._leaving)
+            if self._leaving.is_set():
+                self._phase = HostPhase.OVER
+                return
+            self._software, self._software_text = self._api.software.find(facts.runtime_version)
+            self._box, self._isolation = await self._api.make_box(
+                self.host_id, self.generation, facts, index, self._shown()
+            )
             self._processes = HostProcesses(self._folder, self.host_id, self.generation, self._box)
             await self._serve(self._processes)
             script = self._source.facts.metadata.get(STARTUP_SCRIPT)
@@ -192,6 +211,7 @@ class Host:
 
     async def stop(self, *, run_script: bool) -> None:
         """Runs the shutdown script, then ends every process. Returns at once when that is under way."""
+        self._leaving.set()
         if self._phase is not HostPhase.RUNNING:
             return
         self._phase = HostPhase.STOPPING
@@ -215,16 +235,19 @@ class Host:
     def hurry(self) -> None:
         """There is no time left for a shutdown script, nor for leaving slowly."""
         self._hurry = True
+        self._leaving.set()
 
     def environment(self) -> dict[str, str]:
         """Of everything that runs here."""
         base, facts, metadata_address = self._settings.base_environment, self._source.facts, self._metadata_address
         own = {"HOME": str(self._folder / "home"), "TMPDIR": str(self._folder / "tmp")}
         own[RUN_VARIABLE] = str(self._folder / "programs")
+        if self._software is not None:
+            own |= environments.activated(base, self._software)
         if self._box is not None:
             facts, metadata_address = box_plan.facts_inside(facts), box_plan.METADATA_ADDRESS
             has_proxy = self._settings.box_network != BOX_NETWORK_NONE
-            own = box_plan.environment(base, self._settings.shown, facts, has_proxy=has_proxy)
+            own |= box_plan.environment(base, self._shown(), facts, has_proxy=has_proxy)
         return {
             **base,
             **own,
@@ -232,6 +255,20 @@ class Host:
             **worker_environment(facts, self._source.index, metadata_address=metadata_address, url=self._settings.url),
             HOST_VARIABLE: self.host_id,
         }
+
+    def _progress(self) -> str:
+        """How far the environment is that the host waits for; empty if it does not wait."""
+        waits = self._phase is HostPhase.STARTING
+        return self._api.software.progress(self._source.facts.runtime_version) if waits else ""
+
+    def _shown(self) -> Shown:
+        """What a box of this host sees of the platform's files: the environment of its runtime version, if any, as the
+        one that it may change."""
+        shown = self._settings.shown
+        if self._software is None:
+            return shown
+        paths, name = (*shown.paths, shown.prefix), f"software-{self._software.name}"
+        return dataclasses.replace(shown, prefix=str(self._software), paths=paths, layer=name)
 
     def report(self, room_bytes: int) -> dict[str, Any]:
         """What the API hears. Guest attributes and programs only when they have changed and fit into `room_bytes`."""
@@ -246,7 +283,7 @@ class Host:
         return {
             "host": self.host_id,
             "generation": self.generation,
-            "state": "EXITED" if self.is_over else "RUNNING",
+            "state": "EXITED" if self.is_over else "STARTING" if self._phase is HostPhase.STARTING else "RUNNING",
             "address": self._address,
             "metadataAddress": self._metadata_address,
             "ports": dict(self._ports),
@@ -255,6 +292,7 @@ class Host:
             "guestAttributes": guest,
             "problem": self._problem,
             "isolation": self._isolation,
+            "software": self._progress() or self._software_text,
             "programs": programs,
         }
 

@@ -29,9 +29,12 @@ from podyard.base import boxes, log
 from podyard.base.clock import OsClock, RealClock
 from podyard.base.errors import PodyardError
 from podyard.domain.host import HAS_HOST_ADDRESSES, NodeFacts, facts_of_json, host_address
+from podyard.programs import environments
 from podyard.workers import box_plan, host_listeners, scripts
 from podyard.workers.box import Box, Boxes, BoxSettings, leave_keys_behind, sweep
+from podyard.workers.box_plan import Shown
 from podyard.workers.host import Host, HostSettings
+from podyard.workers.host_software import HostSoftware
 from podyard.workers.http_client import JsonClient
 from podyard.workers.scripts import HostProcesses
 
@@ -81,6 +84,7 @@ class HostServer:
         self._first_box = asyncio.Lock()
         self._no_boxes: str | None = boxes.why_not(settings.box_mode) or None
         self._has_made_box = False
+        self.software = HostSoftware(settings.runtimes, settings.runtimes_folder, clock)
 
     def poke(self) -> None:
         self._poked.set()
@@ -138,6 +142,8 @@ class HostServer:
             if host is not None and host.is_running:
                 await host.connect(connection)
                 return
+            if host is not None and host.has_begun:
+                deadline = now + CONNECT_SECONDS_MAX  # it waits for its environment
             if now < ask_at:
                 await asyncio.sleep(CONNECT_POLL_SECONDS)
                 continue
@@ -177,7 +183,9 @@ class HostServer:
                 self._looked_at = began
         return host.find(self._table)
 
-    async def make_box(self, host_id: str, generation: int, facts: NodeFacts, index: int) -> tuple[Box | None, str]:
+    async def make_box(
+        self, host_id: str, generation: int, facts: NodeFacts, index: int, shown: Shown
+    ) -> tuple[Box | None, str]:
         """(box of the host, or None where it shares the machine; what users are told about that).
 
         Raises OSError if it cannot be made: where boxes were made before, or must be, hosts never share the machine.
@@ -186,7 +194,7 @@ class HostServer:
             async with self._first_box:
                 if not self._has_made_box and self._no_boxes is None:
                     try:
-                        box = await asyncio.to_thread(self._boxes.make, host_id, generation, facts, index)
+                        box = await asyncio.to_thread(self._boxes.make, host_id, generation, facts, index, shown)
                     except OSError as error:
                         self._no_boxes = str(error)
                         logger.warning("there are no boxes here: %s", error)
@@ -194,7 +202,7 @@ class HostServer:
                         self._has_made_box = True
                         return box, BOXED
         if self._no_boxes is None:
-            return await asyncio.to_thread(self._boxes.make, host_id, generation, facts, index), BOXED
+            return await asyncio.to_thread(self._boxes.make, host_id, generation, facts, index, shown), BOXED
         if self._settings.box_mode == boxes.BOXES_ON:
             raise OSError(f"no box can be made: {self._no_boxes} (PODYARD_BOXES is on)")
         return None, boxes.sentence(self._no_boxes)
@@ -260,6 +268,7 @@ class HostServer:
     async def _stop_all(self) -> None:
         for host in self._hosts.values():
             host.hurry()
+        await self.software.leave()
         await asyncio.gather(*self._tasks, return_exceptions=True)  # what is starting or stopping comes to its end
         await asyncio.gather(*(host.stop(run_script=False) for host in self._hosts.values()))
 
@@ -324,9 +333,11 @@ def main(argv: Sequence[str]) -> int:
         url=env["PODYARD_URL"],
         base_environment=base_environment(env),
         shown=shown,
-        boxes=BoxSettings(folder.parent, shown, env["PODYARD_URL"]),
+        boxes=BoxSettings(folder.parent, env["PODYARD_URL"]),
         box_mode=env["PODYARD_BOXES"],
         box_network=env["PODYARD_BOX_NETWORK"],
+        runtimes=env["PODYARD_RUNTIMES"],
+        runtimes_folder=Path(env[environments.FOLDER_VARIABLE]),
     )
     clock = OsClock()
     if not boxes.why_not(settings.box_mode):

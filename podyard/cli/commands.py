@@ -25,7 +25,7 @@ _MODULES = {
     "qr": "queue", "reservation": "queue", "queue": "queue",
     "estimate": "estimate", "plan": "plan", "predict": "predict",
     "hardware": "admin", "project": "admin", "auth": "admin", "agents": "admin", "clock": "clock", "fault": "faults",
-    "pods": "pods", "price": "price",    "simulate": "simulate", "fsck": "fsck",
+    "pods": "pods", "price": "price", "runtime": "runtimes", "simulate": "simulate", "fsck": "fsck",
 }  # fmt: skip
 
 

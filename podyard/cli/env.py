@@ -65,6 +65,7 @@ def env(data: str | None, unset: bool, output: str, project: str | None, locatio
 @data_option
 @click.option("--pass-google", is_flag=True, help="Forward calls of Google's other APIs to Google, unchanged.")
 @click.option("--tpu", "accelerator_type", metavar="TYPE", help="Show COMMAND the devices of a slice, such as v3-8.")
+@click.option("--runtime", metavar="VERSION", help="Runtime version whose software COMMAND runs with.")
 @click.option("--workers", type=click.IntRange(1), help="Processes to start [default: one for each host].")
 @click.option("--slices", type=click.IntRange(1, 64), default=1, show_default=True, help="Slices of a multislice.")
 @click.option(
@@ -93,6 +94,7 @@ def run_command(
     data: str | None,
     pass_google: bool,
     accelerator_type: str | None,
+    runtime: str | None,
     workers: int | None,
     slices: int,
     numerics: str,
@@ -120,10 +122,12 @@ def run_command(
         from podyard.hardware.accelerator_types import parse
 
         kinds = [parse(name) for name in accelerator_type.split(",")]
+        zones = [zone_of(kind, zone) for kind in kinds]
+        software = None if runtime is None else _software(runtime)
         several = [
             ProgramOptions(
                 kind=kind,
-                zone=zone_of(kind, zone),
+                zone=kind_zone,
                 workers=workers,
                 numerics=numerics,
                 strict=strict,
@@ -133,8 +137,9 @@ def run_command(
                 trace=trace,
                 dry_run_steps=steps * dry_run,
                 slices=slices,
+                software=software,
             )
-            for kind in kinds
+            for kind, kind_zone in zip(kinds, zones, strict=True)
         ]
         if len(several) == 1:
             return redirect.end_like(run_program(command, several[0]))
@@ -153,6 +158,16 @@ def run_command(
     with redirect.redirect(target, environ, grpc, pass_google=pass_google) as environment:
         code = redirect.run(command, environment)
     return redirect.end_like(code)
+
+
+def _software(version: str) -> Path:
+    """The environment of a runtime version, which is made if there is none; says if it is another release's."""
+    from podyard.cli import runtimes
+
+    choice, path = runtimes.make(version)
+    if choice.why:
+        say(f"podyard run: {choice.sentence()}")
+    return path
 
 
 def without_proxy(environ: Mapping[str, str], settings: Settings) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -70,6 +71,14 @@ def warn_of(operation: Mapping[str, Any]) -> None:
     detail = operation.get("metadata", {}).get("statusDetail")
     if detail:
         say(f"warning: {detail}")
+
+
+def progress(text: str) -> None:
+    """How far something is, on stderr: on a terminal over the text before, which an empty text takes away."""
+    if sys.stderr.isatty():
+        click.echo(f"\r\033[K{text}", err=True, nl=False)
+    elif text:
+        click.echo(text, err=True)
 
 
 def say(text: str) -> None:

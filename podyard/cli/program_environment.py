@@ -14,7 +14,7 @@ from podyard.base.rng import Streams
 from podyard.domain import host
 from podyard.domain.host import Multislice
 from podyard.hardware.accelerator_types import AcceleratorType
-from podyard.programs import hook_environment
+from podyard.programs import environments, hook_environment
 from podyard.programs import slice as slices
 
 PROCESSES_MAX = 64  # more than a large machine carries: each takes a quarter of a GiB and seconds of a core to start
@@ -28,7 +28,8 @@ _TENSORFLOW = re.compile(rb"^\s*(import|from)\s+tensorflow\b", re.MULTILINE)
 @dataclasses.dataclass(frozen=True, slots=True)
 class ProgramOptions:
     """`workers` None: one process for each host. `compiler` judges the modules. `batch`: examples of a step.
-    `dry_run_steps`: 0, or runs of the main step of which none is computed. `slices`: of a multislice."""
+    `dry_run_steps`: 0, or runs of the main step of which none is computed. `slices`: of a multislice. `software`: the
+    environment that the command runs in; None: the caller's."""
 
     kind: AcceleratorType
     zone: str
@@ -42,6 +43,7 @@ class ProgramOptions:
     dry_run_steps: int = 0
     plan_steps: int = 10_000
     slices: int = 1
+    software: Path | None = None
 
 
 def environments_of(command: Sequence[str], options: ProgramOptions, run: Path | None) -> list[dict[str, str]]:
@@ -61,6 +63,8 @@ def environments_of(command: Sequence[str], options: ProgramOptions, run: Path |
         slices.STRICT_VARIABLE: str(int(options.strict)),
         slices.DRY_RUN_VARIABLE: str(options.dry_run_steps),
     }
+    if options.software is not None:
+        common |= environments.activated(inherited, options.software)
     found = []
     for index, address in enumerate(addresses):
         place, worker = divmod(index, count)

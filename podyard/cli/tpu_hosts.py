@@ -23,7 +23,7 @@ import click
 from podyard.base.errors import Code, PodyardError
 from podyard.cli.client import Client
 from podyard.cli.options import client_of, output_option, settings_of, target_options
-from podyard.cli.output import emit
+from podyard.cli.output import emit, progress
 from podyard.domain.host import SSH_KEYS, host_name, with_ssh_key
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 HOST_SECONDS_MAX = 30.0  # a host is up within a second or two; a machine that is busy may take its time
+SOFTWARE_SECONDS_MAX = 1900.0  # more than the making of an environment may take
 CONNECT_SECONDS_MAX = 20.0
 OPERATION_SECONDS_MAX = 60.0  # of a change of metadata
 CONNECTIONS_MAX = 16  # at once, with --worker all
@@ -48,6 +49,7 @@ _HOST_COLUMNS = {
     "INTERNAL_IP": "internalIp",
     "STARTUP": "scripts.startup-script.state",
     "PROBLEM": "problem",
+    "SOFTWARE": "software",
     "ISOLATION": "isolation",
 }
 _worker_option = click.option("--worker", default="0", show_default=True, help="Index of the worker, or all.")
@@ -342,14 +344,30 @@ def materialise(client: Client, node: str, worker: str, location: str | None = N
         found = client.call("GET", f"{path}/hosts")["hosts"]
         return {"hosts": [host for host in found if host["worker"] in numbers]}
 
+    told = ""
+
+    def waits(found: dict[str, Any]) -> bool:
+        """Whether a host waits for its software; says how far that is."""
+        nonlocal told
+        text = next((host["software"] for host in found["hosts"] if host["state"] == "STARTING"), "")
+        if text and text != told:
+            told = text
+            progress(f"podyard tpu: {text}")
+        return bool(text)
+
     def has_ended(found: dict[str, Any]) -> bool:
         failed = next((host for host in found["hosts"] if host["state"] == "VIRTUAL" and host["problem"]), None)
         if failed is not None:
             raise PodyardError(Code.UNAVAILABLE, f"worker {failed['worker']} of {node}: {failed['problem']}")
         return all(host["state"] == "RUNNING" for host in found["hosts"])
 
-    found = client.poll(ask, has_ended, HOST_SECONDS_MAX, f"the hosts of {node}")["hosts"]
-    return list(found)
+    what = f"the hosts of {node}"
+    found = client.poll(ask, lambda found: waits(found) or has_ended(found), HOST_SECONDS_MAX, what)
+    if waits(found):
+        client.poll(ask, lambda found: not waits(found), SOFTWARE_SECONDS_MAX, f"the software of {node}")
+        progress("")
+        found = client.poll(ask, has_ended, HOST_SECONDS_MAX, what)
+    return list(found["hosts"])
 
 
 def _choose(found: Sequence[dict[str, Any]], worker: str, node: str) -> list[dict[str, Any]]:

@@ -53,6 +53,7 @@ _LAST_ADDRESS = (
 )
 _SHOWN_OF_HOST = (
     hosts.c.node_key, hosts.c.host_index, hosts.c.internal_ip, hosts.c.external_ip, hosts.c.state, hosts.c.isolation,
+    hosts.c.software,
 )  # fmt: skip
 _HOSTS = select(*_SHOWN_OF_HOST).where(hosts.c.node_key == bindparam("key")).order_by(hosts.c.host_index)
 _REMOVE_HOSTS = delete(hosts).where(hosts.c.node_key == bindparam("key"))
@@ -322,7 +323,12 @@ def _node(record: NodeRecord, host_rows: Sequence[Mapping[str, Any]], slice_id: 
 
 def _host(row: Mapping[str, Any]) -> NodeHost:
     return NodeHost(
-        row["host_index"], row["internal_ip"], row["external_ip"], HostState(row["state"]), row["isolation"]
+        row["host_index"],
+        row["internal_ip"],
+        row["external_ip"],
+        HostState(row["state"]),
+        row["isolation"],
+        row["software"],
     )
 
 

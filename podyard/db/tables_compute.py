@@ -117,6 +117,7 @@ hosts = Table(
     Column("scripts", Json, nullable=False, default=dict),  # script -> {state, exitCode}
     Column("programs", Json, nullable=False, default=list),  # what its programs compiled and ran: RanModule
     Column("isolation", Text, nullable=False, default=""),  # what keeps it apart from its machine, in a sentence
+    Column("software", Text, nullable=False, default=""),  # what its runtime version has here, in a sentence
     UniqueConstraint("node_key", "host_index"),
     Index("ix_hosts_agent", "agent_id", "state"),
 )

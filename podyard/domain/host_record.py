@@ -43,7 +43,8 @@ class HostRecord:
     the host was materialised: a node that is READY again has rebooted. `bind_address` is that of its ssh server,
     `metadata_address` has a port, `port_map` is by service (ssh, metadata, tensorflow). `guest_attributes` are by
     namespace and key; `scripts` says what became of each, as the host server reports it, and
-    `isolation` what keeps it apart from its machine. `programs`: what its programs compiled and ran.
+    `isolation` what keeps it apart from its machine. `software`: what its runtime version has here, or how far that is
+    while the host waits for it. `programs`: what its programs compiled and ran.
     """
 
     host_id: str
@@ -67,6 +68,7 @@ class HostRecord:
     guest_attributes: Mapping[str, Mapping[str, str]]
     scripts: Mapping[str, Any]
     isolation: str
+    software: str
     programs: tuple[RanModule, ...]
 
     @property

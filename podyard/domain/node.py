@@ -271,6 +271,7 @@ class NodeHost:
     external_ip: str
     state: HostState
     isolation: str = ""
+    software: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

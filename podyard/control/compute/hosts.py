@@ -56,7 +56,7 @@ class HostWanted:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HostReport:
-    """What the host server says of one host. `state`: RUNNING or EXITED. `address` is that of its ssh server;
+    """What the host server says of one host. `state`: STARTING, RUNNING or EXITED. `address` is that of its ssh server;
     `metadata_address` has a port. `guest_attributes` None: as they were."""
 
     host_id: str
@@ -70,6 +70,7 @@ class HostReport:
     guest_attributes: Mapping[str, Mapping[str, str]] | None
     problem: str
     isolation: str = ""
+    software: str = ""
     programs: tuple[RanModule, ...] | None = None
 
 
@@ -284,12 +285,16 @@ def _multislice(uow: UnitOfWork, node: NodeRecord) -> Multislice | None:
 
 
 def _take(uow: UnitOfWork, host: HostRecord, report: HostReport) -> None:
+    if report.state == "STARTING":
+        store(uow, host, dataclasses.replace(host, software=report.software))
+        return
     attributes = report.guest_attributes
     said = dataclasses.replace(
         host,
         scripts=dict(report.scripts),
         problem=report.problem,
         isolation=report.isolation,
+        software=report.software,
         programs=host.programs if report.programs is None else report.programs,
         ssh_host_key=report.ssh_host_key or host.ssh_host_key,
         guest_attributes=host.guest_attributes
@@ -370,6 +375,7 @@ def _materialise(uow: UnitOfWork, node: NodeRecord, chosen: Sequence[HostRecord]
             tried=uow.real_now,
             lease_until=uow.real_now.plus_seconds(uow.leases.replica_seconds),
             problem="",
+            software="",
             scripts={},
             programs=(),
         )

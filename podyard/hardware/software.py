@@ -1,0 +1,106 @@
+"""The software of a runtime version: packages, in an environment that hosts and `podyard run --runtime` share.
+
+A Cloud TPU image of 2022 has releases that no Python of today can load. Then the nearest release with wheels for this
+Python takes its place, and the choice says so. `locks` holds all packages of each, resolved with pip for Python 3.11.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+LOCKED_PYTHON = 11  # the minor version of Python 3 that the lock files were resolved for
+_LOCKS = Path(__file__).parent / "locks"
+_VERSION = re.compile(r"(?:tpu-vm-(tf|pt)-)?(\d+(?:\.\d+)+)(?:-[a-z0-9-]+)?")
+_FRAMEWORKS = {"tf": "TensorFlow", "pt": "PyTorch", None: "TensorFlow"}  # None: a TPU Node's TensorFlow version
+_NIGHTLY = ("nightly", "nightly-2.x")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Software:
+    """One environment. `pythons`: the first and the last minor version of Python 3 that all packages have wheels for,
+    as PyPI had them in November 2026. `packages` is what is asked for; the lock file has what comes with it."""
+
+    framework: str
+    release: str
+    pythons: tuple[int, int]
+    packages: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return f"{self.framework.lower()}-{self.release}"
+
+    @property
+    def title(self) -> str:
+        return f"{self.framework} {self.release}"
+
+    def serves(self, python: int) -> bool:
+        return self.pythons[0] <= python <= self.pythons[1]
+
+    def locked(self) -> tuple[str, ...]:
+        """Every package of the environment, as `name==version`."""
+        lines = (_LOCKS / f"{self.name}.txt").read_text(encoding="ascii").splitlines()
+        return tuple(line for line in lines if not line.startswith("#"))
+
+
+SOFTWARE = (
+    Software("JAX", "0.10.2", (11, 14), ("jax==0.10.2", "flax", "optax", "orbax-checkpoint")),
+    Software("TensorFlow", "2.15.1", (9, 11), ("tensorflow-cpu==2.15.1",)),
+    Software("TensorFlow", "2.16.1", (9, 12), ("tensorflow-cpu==2.16.1",)),
+    Software("TensorFlow", "2.18.0", (9, 12), ("tensorflow-cpu==2.18.0",)),
+    Software("TensorFlow", "2.21.0", (10, 13), ("tensorflow-cpu==2.21.0",)),
+    Software("PyTorch", "2.13.0", (10, 14), ("torch==2.13.0", "numpy")),
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SoftwareChoice:
+    """What a runtime version has here. `software` None: there is none, and `why` says why."""
+
+    version: str
+    software: Software | None
+    why: str = ""
+
+    def sentence(self) -> str:
+        """For users: `tpu-vm-tf-2.8.0: TensorFlow 2.15.1 here (no TensorFlow 2.8.0 for Python 3.11)`."""
+        what = "the Python of Podyard" if self.software is None else f"{self.software.title} here"
+        return f"{self.version}: {what}{f' ({self.why})' if self.why else ''}"
+
+
+def software_of(version: str, python: int) -> SoftwareChoice:
+    """What the runtime version (or TensorFlow version of a TPU Node) `version` has for Python 3.`python`."""
+    found = _VERSION.fullmatch(version)
+    if found is None and version not in _NIGHTLY:
+        return SoftwareChoice(version, None, "its image has no framework")
+    framework = "TensorFlow" if found is None else _FRAMEWORKS[found[1]]
+    fitting = [item for item in SOFTWARE if item.framework == framework and item.serves(python)]
+    if not fitting:
+        return SoftwareChoice(version, None, f"there is no {framework} for Python 3.{python}")
+    if found is None:
+        return SoftwareChoice(version, fitting[-1])
+    chosen = next((item for item in fitting if _key(item.release) >= _key(found[2])), fitting[-1])
+    if chosen.release == found[2]:
+        return SoftwareChoice(version, chosen)
+    return SoftwareChoice(version, chosen, f"no environment of {framework} {found[2]} for Python 3.{python}")
+
+
+def find_software(name: str, python: int) -> SoftwareChoice:
+    """By a runtime version, or by the name of an environment or a framework: tensorflow-2.21.0, jax.
+
+    Raises LookupError with the names there are, if it is none, or has no wheels for Python 3.`python`.
+    """
+    named = [item for item in SOFTWARE if name.lower() in (item.name, item.framework.lower())]
+    for item in reversed(named):
+        if item.serves(python):
+            return SoftwareChoice(name, item)
+    choice = software_of(name, python)
+    if choice.software is None:
+        names = ", ".join(item.name for item in SOFTWARE)
+        why = f"there is none for Python 3.{python}" if named else choice.why
+        raise LookupError(f"{name} has no environment ({why}): use a runtime version with one, or {names}")
+    return choice
+
+
+def _key(release: str) -> tuple[int, ...]:
+    return tuple(map(int, release.split(".")))
