@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import base64
 import os
+import random
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from random import Random, SystemRandom
 
-__all__ = ["Random", "Streams", "secret_token"]
+__all__ = ["Random", "Streams", "keep_users_chance", "secret_token"]
 
 
 class Streams:
@@ -32,3 +36,16 @@ class Streams:
 def secret_token(nbytes: int = 32) -> str:
     """An unguessable token: never from a seed."""
     return base64.urlsafe_b64encode(os.urandom(nbytes)).rstrip(b"=").decode("ascii")
+
+
+@contextmanager
+def keep_users_chance() -> Iterator[None]:
+    """Whatever the context draws from the global generators of Python and NumPy, a user's program draws the same."""
+    numpy = sys.modules.get("numpy")
+    drawn, drawn_by_numpy = random.getstate(), None if numpy is None else numpy.random.get_state()
+    try:
+        yield
+    finally:
+        random.setstate(drawn)
+        if numpy is not None:
+            numpy.random.set_state(drawn_by_numpy)

@@ -22,7 +22,7 @@ PROCESS_BYTES = 300 * 2**20  # of a program with JAX, before its arrays
 # JAX asks the metadata server for what is not set, and there is none.
 _NO_MULTISLICE = dict.fromkeys(("MEGASCALE_COORDINATOR_ADDRESS", "MEGASCALE_NUM_SLICES", "MEGASCALE_SLICE_ID"), "")
 _NOT_INHERITED = ("JAX_PLATFORMS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "JAX_COORDINATOR_ADDRESS")
-_TENSORFLOW = re.compile(rb"^\s*(import|from)\s+tensorflow\b", re.MULTILINE)
+_IMPORT = re.compile(rb"^\s*(?:import|from)\s+(tensorflow|jax)\b", re.MULTILINE)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -117,8 +117,9 @@ def _free_bytes() -> int:
 
 
 def _imports_tensorflow(command: Sequence[str]) -> bool:
+    """Programs for JAX may read their data with TensorFlow."""
     for word in command:
         path = Path(word)
         if path.suffix == ".py" and path.is_file():
-            return _TENSORFLOW.search(path.read_bytes()) is not None
+            return set(_IMPORT.findall(path.read_bytes())) == {b"tensorflow"}
     return False

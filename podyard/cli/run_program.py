@@ -179,7 +179,7 @@ def lines(summary: ProgramSummary, options: ProgramOptions) -> list[str]:
     kind, step = summary.kind, summary.step
     device = kind.generation.device_word
     if step is None:
-        return [f"podyard: no estimate for {kind.name}: the program compiled nothing with JAX"]
+        return [f"podyard: no estimate for {kind.name}: the program compiled nothing for the TPU"]
     hosts = f"{kind.host_count} host{'s' * (kind.host_count > 1)}"
     judge = "the TPU compiler" if options.compiler == "xla-tpu" else "Podyard"
     head = f"podyard: {kind.name} ({kind.device_count} {kind.generation.device_kind} {device}s, {hosts}), "
@@ -196,7 +196,9 @@ def lines(summary: ProgramSummary, options: ProgramOptions) -> list[str]:
         )
     if uncovered := summary.not_covered:
         named = "; ".join(f"{one.name}: {_why(one)}" for one in uncovered[:REASONS_SHOWN])
-        found.append(f"not covered: {len(uncovered)} of {len(summary.modules)} modules ({named})")
+        runs, all_runs = sum(one.runs for one in uncovered), sum(one.runs for one in summary.modules)
+        share = f"{len(uncovered)} of {len(summary.modules)} modules, {runs} of {all_runs} runs"
+        found.append(f"not covered: {share} ({named})")
     if summary.left_out:
         found.append(f"not covered: {summary.left_out} modules that were too many or too large")
     if options.dry_run_steps:

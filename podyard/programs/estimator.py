@@ -24,7 +24,7 @@ from podyard.base.errors import PodyardError
 from podyard.base.files import list_inside, read_inside, read_json, write_atomically
 from podyard.engine.report.summary import Report, bytes_text
 from podyard.hardware.accelerator_types import AcceleratorType, parse
-from podyard.programs.records import MODULE_BYTES_MAX, MODULES_MAX, SUFFIX
+from podyard.programs.records import MODULE_BYTES_MAX, MODULES_MAX, NOT_LOWERED, SUFFIX
 
 DONE = "done"
 CACHE_VARIABLE = "PODYARD_ESTIMATES"
@@ -73,6 +73,9 @@ def of_json(data: dict[str, Any]) -> ModuleEstimate:
 
 def estimate(text: bytes, kind: AcceleratorType, compiler: str = "podyard") -> ModuleEstimate:
     """Raises nothing: a module that the engine cannot read is one that is not covered."""
+    if text.startswith(NOT_LOWERED):
+        why = text.removeprefix(NOT_LOWERED).decode(errors="replace")
+        return ModuleEstimate(None, compiler=compiler, error=f"XLA does not compile it: {why}")
     try:
         found = engine.analyze_stablehlo(text.decode(errors="replace"), accelerator_type=kind.name, compiler=compiler)
     except PodyardError as error:

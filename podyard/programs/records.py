@@ -19,6 +19,7 @@ from podyard.base.clock import OsClock
 from podyard.base.files import read_json, write_atomically
 
 SUFFIX = ".mlir"
+NOT_LOWERED = b"// not lowered: "  # what a module is instead of its text, before the reason
 VERDICTS = "verdicts"
 PROCESSES_MAX = 1_000  # of a run, that are read
 RUN_BYTES_MAX = 16 * 2**20  # of the counts of all processes of a run, that are read

@@ -9,11 +9,16 @@ per replica, replica ids); fused is for slices of more devices than a machine ru
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import Any
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from podyard.programs import slice as slices
+from podyard.programs.records import Recorder
 from podyard.programs.slice import Slice, TpuDevice, devices_of
+
+if TYPE_CHECKING:
+    from podyard.programs.tensorflow_steps import Steps
 
 MODE_VARIABLE = "PODYARD_TF_REPLICAS"  # mirrored or fused
 MIRRORED_MAX = 8  # replicas that are mirrored if nothing else is said
@@ -25,9 +30,12 @@ def apply(tensorflow: Any) -> None:
     of = slices.from_environment()
     if of is None:
         return
-    system = _System(tensorflow, of)
+    from podyard.programs.tensorflow_strategy import strategy_class
+
+    system = TpuSystem(tensorflow, of)
     system.set_devices()
-    strategy, resolver = system.strategy_class(), system.resolver_class()
+    strategy, resolver = strategy_class(tensorflow, system), system.resolver_class()
+    system.steps = _steps(tensorflow, of, system)
     distribute = tensorflow.distribute
     for owner in (distribute.cluster_resolver, tensorflow.compat.v1.distribute.cluster_resolver):
         owner.TPUClusterResolver = resolver
@@ -45,7 +53,25 @@ def apply(tensorflow: Any) -> None:
     tensorflow.device = system.device(tensorflow.device)
 
 
-class _System:
+def _steps(tensorflow: Any, of: Slice, system: TpuSystem) -> Steps | None:
+    """None where nobody asks what steps take."""
+    folder = os.environ.get(slices.RUN_VARIABLE)
+    if not folder:
+        return None
+    from podyard.programs.tensorflow_steps import Steps
+
+    recorder = Recorder(Path(folder), of.process_index)
+    strict = os.environ.get(slices.STRICT_VARIABLE) == "1"
+    steps = Steps(tensorflow, recorder, len(system.devices), not system.is_mirrored, strict)
+    steps.install()
+    return steps
+
+
+def _say(text: str) -> None:
+    print(f"podyard: {text}", file=sys.stderr)
+
+
+class TpuSystem:
     def __init__(self, tf: Any, of: Slice) -> None:
         self.tf = tf
         self.of = of
@@ -55,6 +81,13 @@ class _System:
         if mode not in ("mirrored", "fused"):
             raise ValueError(f"{MODE_VARIABLE} is mirrored or fused, not {mode!r}")
         self.is_mirrored = mode == "mirrored"
+        self._has_begun = False
+        self.steps: Any = None  # what steps the program runs
+
+    @property
+    def is_tracing(self) -> bool:
+        """Whether a step is being traced for its module, as one replica."""
+        return self.steps is not None and bool(self.steps.is_tracing)
 
     @property
     def workers(self) -> list[str]:
@@ -65,6 +98,19 @@ class _System:
     @property
     def cores_per_host(self) -> int:
         return len(self.devices) // len(self.workers)
+
+    def begin(self) -> None:
+        """The program asks for its TPU. What cannot be had is said now: programs import TensorFlow for other things."""
+        if self._has_begun:
+            return
+        self._has_begun = True
+        if int(os.environ.get(slices.DRY_RUN_VARIABLE) or 0):
+            raise SystemExit("podyard: a dry run needs JAX: steps of TensorFlow are computed; leave --dry-run away")
+        from podyard.programs.tensorflow_internals import TESTED
+
+        version = self.tf.__version__
+        if not version.startswith(TESTED):
+            _say(f"TensorFlow {version} was not tested: {' and '.join(one.rstrip('.') for one in TESTED)} were")
 
     def set_devices(self) -> None:
         """One logical CPU for each replica, after the host's own: before anything runs on it."""
@@ -80,6 +126,7 @@ class _System:
         """The slice is here."""
 
     def initialize(self, cluster_resolver: Any = None) -> Any:
+        self.begin()
         log = self.tf.get_logger()
         address = cluster_resolver.master() if cluster_resolver is not None else ""
         log.info("Initializing the TPU system: %s", address or "local")
@@ -93,6 +140,7 @@ class _System:
         return self.tf.tpu.experimental.Topology(mesh_shape=mesh, device_coordinates=by_task)
 
     def say_what_was_found(self) -> None:
+        self.begin()
         log, count, hosts = self.tf.get_logger(), len(self.devices), len(self.workers)
         for line in (
             "Found TPU system:",
@@ -161,8 +209,9 @@ class _System:
                 return str(self.task_type)
 
             def get_tpu_system_metadata(self) -> Any:
-                module = __import__("tensorflow.python.tpu.tpu_system_metadata", fromlist=["TPUSystemMetadata"])
-                return module.TPUSystemMetadata(
+                from podyard.programs.tensorflow_internals import TPUSystemMetadata
+
+                return TPUSystemMetadata(
                     num_cores=len(system.devices),
                     num_hosts=len(system.workers),
                     num_of_cores_per_host=system.cores_per_host,
@@ -175,37 +224,3 @@ class _System:
                 return "google"
 
         return TPUClusterResolver
-
-    def strategy_class(self) -> Any:
-        tf, system = self.tf, self
-        distribute_lib: Any = __import__("tensorflow.python.distribute.distribute_lib", fromlist=["x"])
-        base: Any = tf.distribute.MirroredStrategy if self.is_mirrored else tf.distribute.OneDeviceStrategy
-
-        class TPUStrategy(base):  # type: ignore[misc]
-            """All cores of the slice, under one program."""
-
-            def __init__(self, tpu_cluster_resolver: Any = None, *_args: Any, **_named: Any) -> None:
-                self._resolver = tpu_cluster_resolver
-                system.say_what_was_found()
-                if system.is_mirrored:
-                    devices: Sequence[str] = [system.cpu_of(place) for place in range(len(system.devices))]
-                    super().__init__(devices, cross_device_ops=tf.distribute.ReductionToOneDevice())
-                else:
-                    super().__init__(system.cpu_of(0))
-                self.extended.num_hosts = len(system.workers)
-                self.extended.num_replicas_per_host = system.cores_per_host
-
-            @property
-            def cluster_resolver(self) -> Any:
-                return self._resolver
-
-            @property
-            def num_replicas_in_sync(self) -> int:
-                """Of the slice; 1 inside of a fused replica, which is alone with the global batch."""
-                if system.is_mirrored:
-                    return int(super().num_replicas_in_sync)
-                context = distribute_lib.get_replica_context()
-                inside = context is not None and context.strategy is self
-                return 1 if inside else len(system.devices)
-
-        return TPUStrategy

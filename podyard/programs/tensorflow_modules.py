@@ -1,0 +1,102 @@
+"""StableHLO as TensorFlow's bridge writes it, made into a module of the slice: each replica is a device of a mesh."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Sequence
+
+_HEAD = re.compile(r"^module [^\n]*\{$", re.MULTILINE)
+_MAIN = re.compile(r"func\.func @main\((.*)\) -> (.*) \{$", re.MULTILINE)
+_LOCATION = re.compile(r' ?loc\((?:#loc\d*|unknown|"(?:[^"\\]|\\.)*"(?::\d+:\d+)?)\)')
+_LOCATIONS = re.compile(r"^#loc.*\n", re.MULTILINE)
+_COPY = re.compile(r"(%\S+) = mhlo\.copy (%\S+) : (tensor<[^>]*>)")
+_ALIAS = re.compile(r"parameter_number = (\d+) : i64\}, output_index = array<i64(?:: (\d+))?>")
+_GROUPS = re.compile(r"<\{replica_groups = (dense<[^>]*> : tensor<[^>]*>)\}>")
+_TENSOR = re.compile(r"tensor<[^>]*>")
+_NOT_IN_NAMES = re.compile(r"\W+")
+
+
+def of_one_device(text: str, name: str) -> str:
+    """The module with its variables' results in the place of their arguments."""
+    body, arguments, results, given = _parts(text)
+    signature = ", ".join(f"%arg{place}: {one}{given(place)}" for place, one in enumerate(arguments))
+    head = f"func.func public @main({signature}) -> ({', '.join(results)}) {{"
+    return _HEAD.sub(_module(name, 1), _MAIN.sub(lambda _: head, body, count=1), count=1)
+
+
+def over_replicas(text: str, name: str, replicas: int, split: int) -> str:
+    """A replica's module on each of `replicas` devices. The first `split` arguments are a replica's part of the batch,
+    the others (variables) are the same on all."""
+    if replicas == 1:
+        return of_one_device(text, name)
+    body, arguments, results, given = _parts(text)
+    channels = itertools.count(1)
+    body = _GROUPS.sub(
+        lambda found: (
+            f"<{{channel_handle = #stablehlo.channel_handle<handle = {next(channels)}, type = 1>, "
+            f"replica_groups = {found[1]}, use_global_device_ids}}>"
+        ),
+        body,
+    )
+    is_split = [place < split and "x" in one for place, one in enumerate(arguments)]
+    whole = [_times(one, replicas) if cut else one for one, cut in zip(arguments, is_split, strict=True)]
+    numbers = range(len(arguments))
+    names = ", ".join(f"%arg{place}" for place in numbers)
+    returned = ", ".join(f"%0#{place}" for place in range(len(results))) if len(results) > 1 else "%0"
+    inner = returned.replace("%0", "%1")
+    count = f":{len(results)}" if len(results) > 1 else ""
+    types = ", ".join(results)
+    signature = ", ".join(f"%arg{place}: {whole[place]}{given(place)}" for place in numbers)
+    own = ", ".join(f"%own{place}: {arguments[place]}" for place in numbers)
+    shardings_in = ", ".join(_sharding(one, cut) for one, cut in zip(arguments, is_split, strict=True))
+    shardings_out = ", ".join(_sharding(one, cut=False) for one in results)
+    main = f"""{_module(name, replicas)}
+  sdy.mesh @mesh = <["replica"={replicas}]>
+  func.func public @main({signature}) -> ({types}) {{
+    %0{count} = sdy.manual_computation({names}) in_shardings=[{shardings_in}] out_shardings=[{shardings_out}] \
+manual_axes={{"replica"}} ({own}) {{
+      %1{count} = func.call @replica({names.replace("%arg", "%own")}) : ({", ".join(arguments)}) -> ({types})
+      sdy.return {inner} : {types}
+    }} : ({", ".join(whole)}) -> ({types})
+    return {returned} : {types}
+  }}"""
+    plain = ", ".join(f"%arg{place}: {one}" for place, one in enumerate(arguments))
+    body = _MAIN.sub(lambda _: f"func.func private @replica({plain}) -> ({types}) {{", body, count=1)
+    return _HEAD.sub(lambda _: main, body, count=1)
+
+
+def _parts(text: str) -> tuple[str, list[str], list[str], _Given]:
+    """The text as StableHLO only, types of its arguments and results, and what is written into which result."""
+    body = _LOCATIONS.sub("", _LOCATION.sub("", text))
+    body = _COPY.sub(r"\1 = stablehlo.reshape \2 : (\3) -> \3", body)
+    main, head = _MAIN.search(body), _HEAD.search(body)
+    if main is None or head is None:
+        raise ValueError("TensorFlow's bridge gave no module with a function main")
+    aliases = {int(argument): int(result or 0) for argument, result in _ALIAS.findall(head[0])}
+    return body, _TENSOR.findall(main[1]), _TENSOR.findall(main[2]), _Given(aliases)
+
+
+class _Given:
+    def __init__(self, aliases: dict[int, int]) -> None:
+        self._aliases = aliases
+
+    def __call__(self, argument: int) -> str:
+        result = self._aliases.get(argument)
+        return "" if result is None else f" {{tf.aliasing_output = {result} : i32}}"
+
+
+def _module(name: str, devices: int) -> str:
+    name = _NOT_IN_NAMES.sub("_", name)
+    return f"module @{name} attributes {{mhlo.num_partitions = {devices} : i32, mhlo.num_replicas = 1 : i32}} {{"
+
+
+def _times(type_: str, count: int) -> str:
+    first, _, rest = type_.removeprefix("tensor<").partition("x")
+    return f"tensor<{int(first) * count}x{rest}"
+
+
+def _sharding(type_: str, cut: bool) -> str:
+    rank = type_.count("x") - type_.count("complex")
+    dims: Sequence[str] = ['{"replica"}' if cut and axis == 0 else "{}" for axis in range(rank)]
+    return f"<@mesh, [{', '.join(dims)}]>"
