@@ -40,14 +40,17 @@ class HostSoftware:
             return environments.path_of(choice.software, self._folder), choice.sentence()
         _, why = self._failed.get(choice.software, (0.0, ""))
         if not why:
-            command = f"`podyard runtime install {version}` installs {choice.software.title}"
+            command = f"`podyard runtime install {version}` gives it {choice.software.title}"
             why = f"PODYARD_RUNTIMES is {self._mode}" if self._mode == RUNTIMES_OFF else command
         return None, f"{version}: the Python of Podyard here ({why})"
 
     def begin(self, version: str) -> asyncio.Task[None] | None:
         """What makes the environment, if it has to be made and may be: hosts of one version share it."""
-        software = software_of(version, sys.version_info.minor).software
-        if software is None or self._mode != RUNTIMES_AUTO or environments.is_made(software, self._folder):
+        choice = software_of(version, sys.version_info.minor)
+        software = choice.software
+        if software is None or choice.optional or self._mode != RUNTIMES_AUTO:
+            return None
+        if environments.is_made(software, self._folder):
             return None
         failed_at, _ = self._failed.get(software, (float("-inf"), ""))
         if self._clock.monotonic_seconds() - failed_at < AGAIN_SECONDS:

@@ -10,6 +10,8 @@ import dataclasses
 import re
 from pathlib import Path
 
+from podyard.hardware.runtime_versions import RUNTIME_VERSIONS
+
 LOCKED_PYTHON = 11  # the minor version of Python 3 that the lock files were resolved for
 _LOCKS = Path(__file__).parent / "locks"
 _VERSION = re.compile(r"(?:tpu-vm-(tf|pt)-)?(\d+(?:\.\d+)+)(?:-[a-z0-9-]+)?")
@@ -45,7 +47,7 @@ class Software:
 
 
 SOFTWARE = (
-    Software("JAX", "0.10.2", (11, 14), ("jax==0.10.2", "flax", "optax", "orbax-checkpoint")),
+    Software("JAX", "0.10.2", (11, 14), ("jax==0.10.2", "flax", "optax", "orbax-checkpoint", "keras", "requests")),
     Software("TensorFlow", "2.15.1", (9, 11), ("tensorflow-cpu==2.15.1",)),
     Software("TensorFlow", "2.16.1", (9, 12), ("tensorflow-cpu==2.16.1",)),
     Software("TensorFlow", "2.18.0", (9, 12), ("tensorflow-cpu==2.18.0",)),
@@ -56,11 +58,13 @@ SOFTWARE = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SoftwareChoice:
-    """What a runtime version has here. `software` None: there is none, and `why` says why."""
+    """What a runtime version has here. `software` None: there is none, and `why` says why. `optional`: nobody asked for
+    it, and hosts have it only where it is installed."""
 
     version: str
     software: Software | None
     why: str = ""
+    optional: bool = False
 
     def sentence(self) -> str:
         """For users: `tpu-vm-tf-2.8.0: TensorFlow 2.15.1 here (no TensorFlow 2.8.0 for Python 3.11)`."""
@@ -72,14 +76,15 @@ def software_of(version: str, python: int) -> SoftwareChoice:
     """What the runtime version (or TensorFlow version of a TPU Node) `version` has for Python 3.`python`."""
     found = _VERSION.fullmatch(version)
     if found is None and version not in _NIGHTLY:
-        return SoftwareChoice(version, None, "its image has no framework")
+        return SoftwareChoice(version, _last("JAX", python), "its image has no framework", optional=True)
     framework = "TensorFlow" if found is None else _FRAMEWORKS[found[1]]
-    fitting = [item for item in SOFTWARE if item.framework == framework and item.serves(python)]
-    if not fitting:
+    last = _last(framework, python)
+    if last is None:
         return SoftwareChoice(version, None, f"there is no {framework} for Python 3.{python}")
     if found is None:
-        return SoftwareChoice(version, fitting[-1])
-    chosen = next((item for item in fitting if _key(item.release) >= _key(found[2])), fitting[-1])
+        return SoftwareChoice(version, last)
+    fitting = [item for item in SOFTWARE if item.framework == framework and item.serves(python)]
+    chosen = next((item for item in fitting if _key(item.release) >= _key(found[2])), last)
     if chosen.release == found[2]:
         return SoftwareChoice(version, chosen)
     return SoftwareChoice(version, chosen, f"no environment of {framework} {found[2]} for Python 3.{python}")
@@ -95,11 +100,16 @@ def find_software(name: str, python: int) -> SoftwareChoice:
         if item.serves(python):
             return SoftwareChoice(name, item)
     choice = software_of(name, python)
-    if choice.software is None:
+    is_unknown = choice.optional and name not in RUNTIME_VERSIONS
+    if choice.software is None or is_unknown:
         names = ", ".join(item.name for item in SOFTWARE)
-        why = f"there is none for Python 3.{python}" if named else choice.why
+        why = f"there is none for Python 3.{python}" if named else "unknown" if is_unknown else choice.why
         raise LookupError(f"{name} has no environment ({why}): use a runtime version with one, or {names}")
     return choice
+
+
+def _last(framework: str, python: int) -> Software | None:
+    return next((item for item in reversed(SOFTWARE) if item.framework == framework and item.serves(python)), None)
 
 
 def _key(release: str) -> tuple[int, ...]:

@@ -35,8 +35,7 @@ def test_a_version_has_its_release_or_the_nearest_one(version: str, python: int,
 @pytest.mark.parametrize(
     ("version", "python", "why"),
     [
-        ("tpu-ubuntu2204-base", 11, "its image has no framework"),
-        ("v2-alpha-tpuv5-lite", 11, "its image has no framework"),
+        ("tpu-ubuntu2204-base", 10, "its image has no framework"),
         ("tpu-vm-tf-2.16.1-pjrt", 14, "there is no TensorFlow for Python 3.14"),
     ],
 )
@@ -46,10 +45,17 @@ def test_without_software_it_says_why(version: str, python: int, why: str) -> No
     assert choice.sentence() == f"{version}: the Python of Podyard ({why})"
 
 
+def test_an_image_without_a_framework_has_jax_where_that_is_installed() -> None:
+    choice = software_of("v2-alpha-tpuv5-lite", 11)
+    assert choice.optional
+    assert choice.sentence() == "v2-alpha-tpuv5-lite: JAX 0.10.2 here (its image has no framework)"
+
+
 def test_every_version_of_the_wire_has_a_choice() -> None:
     for version in (*RUNTIME_VERSIONS, *TENSORFLOW_VERSIONS):
         has_framework = "-tf-" in version or "-pt-" in version or version[0].isdigit() or "nightly" in version
-        assert (software_of(version, LOCKED_PYTHON).software is not None) == has_framework, version
+        choice = software_of(version, LOCKED_PYTHON)
+        assert choice.software is not None and choice.optional != has_framework, version
 
 
 def test_software_is_found_by_framework_name_and_version() -> None:
@@ -62,7 +68,9 @@ def test_software_is_found_by_framework_name_and_version() -> None:
     ]
     assert (find_software("tensorflow", 12).software or SOFTWARE[0]).release == "2.21.0"
     with pytest.raises(LookupError, match=r"tpu-vm-base has no environment .* tensorflow-2\.15\.1"):
-        find_software("tpu-vm-base", 11)
+        find_software("tpu-vm-base", 10)
+    with pytest.raises(LookupError, match=r"tensorflw has no environment \(unknown\)"):
+        find_software("tensorflw", 11)
     with pytest.raises(LookupError, match=r"there is none for Python 3\.14"):
         find_software("tensorflow-2.15.1", 14)
 
