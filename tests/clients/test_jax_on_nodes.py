@@ -13,7 +13,7 @@ import pytest
 from podyard.programs.environments import FOLDER_VARIABLE
 from tests.conftest import require
 from tests.gcloud import TPU_VM, Terminal, create_node, dials_port_22
-from tests.stack import PODYARD, Stack, open_stack
+from tests.stack import PODYARD, open_stack
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
