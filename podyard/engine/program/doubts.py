@@ -51,11 +51,6 @@ def own_kernel(where: str) -> Doubt:
     return Doubt("operation", "attention", reason, about_memory=False)
 
 
-def small_groups(where: str) -> Doubt:
-    reason = f"the convolution at {where} has groups of few features: padding and copies around it are not counted"
-    return Doubt("operation", "convolution in groups", reason)
-
-
 def bytes_only(name: str, where: str) -> Doubt:
     place = f" ({where})" if where and where != name else ""
     return Doubt("operation", name, f"operation {name}{place} is not modelled: priced by its bytes only")

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
-from podyard.engine.program.ir import HloOperation, Program
+from podyard.engine.program.ir import HloOperation, Program, TensorType
 from podyard.engine.timing.kernels import Product, tiles_of
-from podyard.engine.timing.layout import LANES
-from podyard.hardware.cost_model import SUBLANES, CostModel
+from podyard.engine.timing.layout import LANES, padded_bytes
+from podyard.hardware.cost_model import SUBLANES, CostModel, Tiling
 
-# Rows that one tap of a kernel's gradient streams at least; for how many of its taps a turned kernel takes a pass.
-_MIN_TAP_ROWS = 64
+# A convolution of each feature by itself runs on the vector unit: cycles of one core for each tap of a tile.
+_TAP_CYCLES = 2.4
 # bfloat16 numbers come in rows of pairs: 16 sublanes.
 _PACKED = 16
-_TURNED_SHARE = 0.85
+# As many taps share a pass where features lie in lanes: of all, or of a row.
+_TAPS_IN_LANES = 2
+_TAPS_IN_ROW = 4
+# Rows that stream at least where they have to be turned on their way.
+_TURNED_ROWS = 64
 
 
 def product_of(
@@ -24,7 +29,6 @@ def product_of(
     result: float,
     passes: float,
     costs: CostModel,
-    turned: bool = False,
 ) -> Product:
     """The matrix product that a dot or a convolution is."""
     left, right = (program.types[value].shape for value in anchor.operands[:2])
@@ -34,7 +38,7 @@ def product_of(
         m = math.prod(left) // max(1, batch * k)
         n = math.prod(right) // max(1, batch * k)
         return Product(max(batch, 1), max(m, 1), max(k, 1), max(n, 1), left_bytes, right_bytes, result, passes)
-    conv = Convolution.of(program, anchor, turned)
+    conv = Convolution.of(program, anchor, costs.tiling)
     return Product(
         1, conv.batch * conv.positions, max(1, round(conv.taps * conv.in_features)), conv.out_features,
         left_bytes, right_bytes, result, passes, conv.mxu_cycles(costs),
@@ -52,115 +56,177 @@ def rows_read(program: Program, anchor: HloOperation) -> float:
     return min(1.0, taps, own_taps)
 
 
-def depthwise_taps(program: Program, anchor: HloOperation, costs: CostModel) -> float:
-    """Tiles times taps of a convolution, or of its kernel's gradient, whose groups have one feature; else 0."""
+def depthwise_cycles(program: Program, anchor: HloOperation, costs: CostModel) -> float:
+    """What a convolution, or the gradient of its kernel, whose groups have one feature takes on the vector unit; 0 for
+    others."""
     left, kernel = (program.types[value] for value in anchor.operands[:2])
     result = program.types[anchor.results[0]]
     kernel_dims, batch_groups = anchor.ints("kernel_dims"), anchor.int("batch_group_count", 1)
     if anchor.int("feature_group_count", 1) > 1 and kernel.shape[kernel_dims[0]] == 1:
-        swept, window, dims = result, kernel, kernel_dims
-    elif batch_groups > 1 and left.shape[anchor.ints("lhs_dims")[0]] == batch_groups:
-        swept, window, dims = kernel, result, anchor.ints("out_dims")
-    else:
-        return 0.0
-    return tiles_of(swept, costs) * math.prod(window.shape[axis] for axis in dims[2:])
+        taps = math.prod(kernel.shape[axis] for axis in kernel_dims[2:])
+        return tiles_of(result, costs) * taps * _TAP_CYCLES / costs.vector_cores
+    if batch_groups > 1 and left.shape[anchor.ints("lhs_dims")[0]] == batch_groups:
+        met = 1.0  # taps that meet an image
+        for axis, extent in zip(anchor.ints("out_dims")[2:], kernel_dims[2:], strict=True):
+            taps, image = result.shape[axis], kernel.shape[extent]
+            met *= taps * max(0.5, 1 - (taps - 1 / taps) / (4 * image))
+        own = 2 * costs.vector_cycles_per_tile if costs.prefetch_bytes else _TAP_CYCLES
+        return tiles_of(kernel, costs) * met * own
+    return 0.0
 
 
-def has_small_groups(program: Program, anchor: HloOperation) -> bool:
-    """Whether a convolution, or the gradient of its kernel, has groups of fewer features than there are lanes, but not
-    of one."""
-    if anchor.opcode != "convolution":
-        return False
-    groups = max(anchor.int("feature_group_count", 1), anchor.int("batch_group_count", 1))
-    left, kernel = (program.types[value].shape for value in anchor.operands[:2])
-    if anchor.int("batch_group_count", 1) > 1:
-        features = left[anchor.ints("lhs_dims")[0]] // groups
-    else:
-        features = kernel[anchor.ints("kernel_dims")[0]]
-    return groups > 1 and 1 < features < LANES
+@dataclasses.dataclass(frozen=True, slots=True)
+class Groups:
+    """Copies around a convolution in groups, or the gradient of its kernel. `turned`: arrays that are copied until this
+    axis lies in lanes (examples, with the features of one group in sublanes). `apart`: what a result is copied to whose
+    lanes have the features of one group: tiles of groups and features. `padded`: tiles of arrays that are copied once
+    more, because a group has fewer features than a tile has rows."""
 
-
-class Convolution:
-    """Sizes of a convolution: `taps` is the mean number of kernel positions that meet an input at an output; `turned`:
-    its kernel is a reversed one, as in the gradient of the input."""
-
-    def __init__(
-        self, batch: int, in_features: int, out_features: int, positions: int, window: int, taps: float, turned: bool,
-        kernel_rows: int, groups: int,
-    ) -> None:  # fmt: skip
-        self.batch = batch
-        self.in_features = in_features
-        self.out_features = out_features
-        self.positions = positions
-        self.window = window
-        self.taps = taps
-        self.turned = turned
-        self.kernel_rows = kernel_rows
-        self.groups = groups
+    turned: dict[int, int]
+    apart: TensorType | None = None
+    padded: dict[int, TensorType] = dataclasses.field(default_factory=dict)
 
     @classmethod
-    def of(cls, program: Program, anchor: HloOperation, turned: bool) -> Convolution:
-        left, kernel = (program.types[value].shape for value in anchor.operands[:2])
-        result = program.types[anchor.results[0]].shape
+    def of(cls, program: Program, anchor: HloOperation, tiling: Tiling) -> Groups | None:
+        """None for a convolution that has no groups, or groups of one feature."""
+        conv = Convolution.of(program, anchor, tiling)
+        if conv.groups == 1 or (anchor.int("batch_group_count", 1) > 1 and conv.batch == 1):
+            return None
+        turned: dict[int, int] = {}
+        padded: dict[int, TensorType] = {}
         lhs_dims, kernel_dims, out_dims = (anchor.ints(name) for name in ("lhs_dims", "kernel_dims", "out_dims"))
-        window = math.prod(kernel[axis] for axis in kernel_dims[2:])
-        dilation = math.prod(anchor.ints("lhs_dilation") or (1,))
-        # Groups of one feature are run as one convolution of few features, others one after the other.
-        groups = anchor.int("feature_group_count", 1) if kernel[kernel_dims[0]] > 1 else 1
+        result = program.types[anchor.results[0]]
+        if anchor.int("batch_group_count", 1) > 1:
+            if conv.has_features_in_lanes:
+                turned[anchor.operands[0]] = lhs_dims[1]
+                padded |= _filled_up(program, anchor.operands[0], conv.batch, lhs_dims[1])
+            if not conv.has_weights_in_order:
+                turned[anchor.operands[1]] = kernel_dims[0]
+                padded |= _filled_up(program, anchor.operands[1], conv.out_features, kernel_dims[0])
+            return cls(turned, None, padded)
+        if not conv.has_features_in_lanes:
+            turned[anchor.operands[0]] = lhs_dims[0]
+            padded |= _filled_up(program, anchor.operands[0], conv.in_features, lhs_dims[0])
+        if not conv.keeps_weights:
+            turned[anchor.results[0]] = out_dims[0]
+            return cls(turned, None, padded)
+        rows = conv.batch * conv.positions * -(-conv.groups // SUBLANES) * SUBLANES
+        return cls(turned, TensorType((rows, -(-conv.out_features // LANES) * LANES), result.dtype))
+
+
+def _filled_up(program: Program, value: int, features: int, lane_axis: int) -> dict[int, TensorType]:
+    """The tiles of an array with these lanes, one for the features of each group; empty where groups fill tiles."""
+    type_ = program.types[value]
+    if features >= SUBLANES:
+        return {}
+    tiles = type_.size // (type_.shape[lane_axis] * features) * -(-type_.shape[lane_axis] // LANES)
+    return {value: TensorType((tiles * SUBLANES, LANES), type_.dtype)}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Convolution:
+    """Sizes of a convolution, of one group where it has several. `window`: taps of the kernel, `taps` how many of them
+    meet an input at an output; `row`: taps along the last axis.
+
+    Which of its two axes an array has in lanes is what pads least. It says what stays in the unit: features of the
+    result in lanes, and weights stay while positions stream; examples, and inputs stay while weights stream."""
+
+    batch: int
+    in_features: int
+    out_features: int
+    groups: int
+    positions: int
+    window: int
+    taps: float
+    row: int
+    has_features_in_lanes: bool
+    has_weights_in_order: bool
+    keeps_weights: bool
+
+    @classmethod
+    def of(cls, program: Program, anchor: HloOperation, tiling: Tiling) -> Convolution:
+        left, kernel = (program.types[value] for value in anchor.operands[:2])
+        result = program.types[anchor.results[0]]
+        lhs_dims, kernel_dims, out_dims = (anchor.ints(name) for name in ("lhs_dims", "kernel_dims", "out_dims"))
+        of_batch = anchor.int("batch_group_count", 1)
+        # Groups of one feature are run as one convolution of few features.
+        of_features = anchor.int("feature_group_count", 1) if kernel.shape[kernel_dims[0]] > 1 else 1
+        groups = max(of_batch, of_features)
+        batch, in_features = left.shape[lhs_dims[0]] // of_batch, kernel.shape[kernel_dims[0]]
+        out_features = result.shape[out_dims[1]] // groups
+        window = math.prod(kernel.shape[axis] for axis in kernel_dims[2:])
+
+        def first_in_lanes(type_: TensorType, first: int, second: int, wins: bool) -> bool:
+            """Of two axes, whether the first is in lanes; of equals the one that `wins`, in groups the first."""
+            pair = TensorType((first, second), type_.dtype)
+            own, other = padded_bytes(pair, 0, 1, tiling), padded_bytes(pair, 1, 0, tiling)
+            return own < other or (own == other and (wins or groups > 1))
+
         return cls(
-            batch=left[lhs_dims[0]], in_features=kernel[kernel_dims[0]],
-            out_features=result[out_dims[1]] // groups, groups=groups,
-            positions=math.prod(result[axis] for axis in out_dims[2:]), window=window, taps=window / dilation,
-            turned=turned, kernel_rows=kernel[kernel_dims[2]] if len(kernel_dims) > 2 else 1,
+            batch=batch, in_features=in_features, out_features=out_features, groups=groups, window=window,
+            positions=math.prod(result.shape[axis] for axis in out_dims[2:]),
+            taps=window / math.prod(anchor.ints("lhs_dilation") or (1,)),
+            row=kernel.shape[kernel_dims[-1]] if len(kernel_dims) > 2 else 1,
+            has_features_in_lanes=first_in_lanes(left, in_features, batch, lhs_dims[1] > lhs_dims[0]),
+            has_weights_in_order=first_in_lanes(kernel, out_features, in_features, kernel_dims[1] > kernel_dims[0]),
+            keeps_weights=first_in_lanes(result, out_features, batch, out_dims[1] > out_dims[0]),
         )  # fmt: skip
 
     def mxu_cycles(self, costs: CostModel) -> float:
-        """The better of two mappings. Either weights stay in the array and positions stream, or activations stay and
-        weights stream (batch in lanes). A stationary tile takes `weight_load_rows` at least."""
-        edge, load = costs.mxu_edge, max(costs.weight_load_rows, 1.0)
-        if self.window > self.positions:
-            cycles = self._of_kernel_gradient(edge, load)
-        else:
-            cycles = self._of_activations(edge, load)
-        return self.groups * cycles / costs.mxu_count * costs.mxu_stretch
+        per_position = self._with_weights(costs) if self.keeps_weights else self._with_inputs(costs)
+        return self.groups * self.positions * per_position / costs.mxu_count * costs.mxu_stretch
 
-    def _of_activations(self, edge: int, load: float) -> float:
-        depth = self.taps * self.in_features
-        column_tiles, rows, out_rows = math.ceil(self.out_features / edge), _up(self.batch), _up(self.out_features)
-        lane_tiles = math.ceil(self.batch / edge)
-        if self.taps < self.window:
-            # Every position of a dilated convolution meets other taps: weights change at every position.
-            own_load = max(rows, _PACKED, min(load, 2 * out_rows))
-            weights_stay = self.positions * (depth / edge) * column_tiles * own_load
-            return min(weights_stay, self.positions * lane_tiles * max(1.0, depth / edge) * max(load, out_rows))
-        passes = math.ceil(depth / edge)
-        batch_in_lanes = self.positions * lane_tiles * passes * max(load, out_rows)
-        if self.in_features < SUBLANES:
-            # Few features are packed with their taps, row by row of the kernel; only activations can stay then.
-            packed = self.kernel_rows * -(-self.window // self.kernel_rows * self.in_features // _PACKED) * _PACKED
-            passes = math.ceil(packed / edge) if self.batch >= edge else max(1, round(depth / edge))
-            own_load = load * min(1.0, packed / (passes * edge))
-            return self.positions * lane_tiles * passes * max(own_load, out_rows)
-        if self.turned:
-            # Neighbouring taps of a turned kernel share no pass.
-            passes = max(passes, round(_TURNED_SHARE * self.window * math.ceil(self.in_features / edge)))
-        weights_stay = self.positions * passes * column_tiles * max(rows, load / self.positions)
-        return min(weights_stay, batch_in_lanes)
+    def _with_weights(self, costs: CostModel) -> float:
+        """Rows are examples. Every position of a dilated convolution meets other taps: weights change every time."""
+        edge, load = costs.mxu_edge, costs.weight_load_rows
+        rows = _up(self.batch) if self.has_features_in_lanes else max(_TURNED_ROWS, _up(self.batch))
+        if costs.prefetch_bytes and self.window > 1 and self.groups == 1:
+            # Of few examples, parts of the image are made more: copies that whole tiles stand for.
+            rows = max(rows, SUBLANES)
+        if not self.has_weights_in_order:
+            load *= min(1.0, self.out_features / edge)
+        elif self.taps < self.window:
+            load *= min(1.0, self.in_features / edge)
+        own = max(rows, load / (self.positions if self.taps == self.window else 1))
+        return self._passes(costs) * math.ceil(self.out_features / edge) * own
 
-    def _of_kernel_gradient(self, edge: int, load: float) -> float:
-        """Here the batch axis is the input features, the in features are examples: the window runs over the image."""
-        depth_tiles = max(1.0, self.in_features * self.window / edge)
-        rows = self.positions * _up(self.batch)
-        if self.batch < SUBLANES:
-            rows = _up(self.positions * self.batch)
-        elif self.in_features < edge:
-            # Examples in sublanes: every tap streams by itself.
-            rows = max(rows, self.positions * _MIN_TAP_ROWS)
-        # A narrow stationary tile is loaded sooner.
-        gradients_stay = math.ceil(self.out_features / edge) * max(load * min(1.0, self.out_features / edge), rows)
-        inputs_stay = math.ceil(self.positions * self.batch / edge) * max(load, _up(self.out_features))
-        return depth_tiles * min(gradients_stay, inputs_stay)
+    def _passes(self, costs: CostModel) -> float:
+        """How often a position goes through the unit. Taps share the depth of a tile where features lie in sublanes.
+        Where few of them lie in lanes, they do so pair by pair, from v4 on those of a row."""
+        edge = costs.mxu_edge
+        each = math.ceil(self.in_features / edge)
+        if self.taps < self.window or (self.has_features_in_lanes and not self.has_weights_in_order):
+            return self.taps * each
+        if not self.has_features_in_lanes:
+            return math.ceil(self.taps * _up(self.in_features) / edge)
+        if not costs.prefetch_bytes:
+            return math.ceil(self.taps * max(self.in_features, edge / _TAPS_IN_LANES) / edge)
+        whole, left = divmod(self.in_features, edge)
+        shared = min(_TAPS_IN_ROW, edge // left) if left else math.inf
+        return self.window * whole + self.window / self.row * math.ceil(self.row / shared)
+
+    def _with_inputs(self, costs: CostModel) -> float:
+        """Columns are examples, rows are features of the result."""
+        edge, load = costs.mxu_edge, costs.weight_load_rows / costs.mxu_edge
+        lanes, rows = math.ceil(self.batch / edge), -(-self.out_features // SUBLANES) * SUBLANES
+        loaded = _up(self.in_features)
+        if not self.has_features_in_lanes and self.has_weights_in_order and self.taps == self.window:
+            if self.in_features < SUBLANES:
+                packed = self.window / self.row * (-(-self.row * self.in_features // _PACKED) * _PACKED)
+                return lanes * max(packed * load, math.ceil(packed / edge) * rows)
+            if self.groups == 1:
+                passes = self.window / self.row * math.ceil(self.row * loaded / edge)
+                return lanes * max(self.window * loaded * load, passes * rows)
+            return lanes * self.taps * max(loaded * load, rows)
+        tiles = math.ceil(self.in_features / edge)
+        if self.has_features_in_lanes:
+            loaded = min(edge, _up(self.batch))
+        elif tiles > 1:
+            loaded = edge
+        return lanes * self.taps * tiles * max(loaded * load, rows)
 
 
 def _up(extent: int) -> int:
-    return -(-extent // SUBLANES) * SUBLANES
+    """Rows of whole tiles, or of half a tile where those are enough; one row comes as a pair."""
+    half = SUBLANES // 2
+    return -(-extent // SUBLANES) * SUBLANES if extent > half else min(half, 2 * extent)

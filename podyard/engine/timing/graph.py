@@ -62,6 +62,8 @@ class Kernel:
     reductions: list[HloOperation] = dataclasses.field(default_factory=list)
     moved: TensorType | None = None
     turned: bool = False
+    # Whether it takes groups of features apart.
+    regroups: bool = False
     # Whether what it moves is an argument, which can be fetched ahead.
     ahead: bool = False
     # The minor axes, in either order, that it gives to what it moves.

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from podyard.engine.program.ir import TensorType
-from podyard.engine.timing.layout import LANES, compact_layout, nbytes_in_memory
+from podyard.engine.timing.layout import LANES, compact_layout, nbytes_in_memory, padded_bytes
 from podyard.hardware.cost_model import SUBLANES, CostModel
 
 Bound = Literal["mxu", "hbm", "vpu", "overhead", "ici", "unpriced"]
@@ -27,6 +27,12 @@ _VECTOR_LEAST_WINDOW, _VECTOR_WHOLE_WINDOW_BYTES = 0.6, 0.4e6
 _SINGLE_WINDOW_TILES = 128
 # Later windows hide their own start behind the traffic of the one before.
 _VECTOR_WINDOWS_SEEN = 8
+# Of what turning a tile takes, the share of one that is mostly padding and on the chip; and what taking features of
+# groups apart takes there.
+_PADDING_SHARE = 0.2
+# Of the memory on the chip, what an array in another layout may take.
+_SHARE_OF_COPY = 0.6
+_REGROUP_SHARE = 1.75
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -221,15 +227,35 @@ def transpose_price(type_: TensorType, costs: CostModel) -> KernelPrice:
 def relayout_price(type_: TensorType, minor: tuple[int, ...], costs: CostModel) -> KernelPrice:
     """Moves an array between its compact layout and one with both `minor` axes in a tile: as many tiles as either has
     with its padding go through the transpose unit. From v4 on, what lies in the other layout stays on the chip if it
-    fits, and narrow types are converted on the way in and out."""
+    fits: little is paid for its padding then, and more for both ends where it does not fit."""
     area = LANES * SUBLANES * max(type_.itemsize, 0.5)
-    lane, sublane = minor
-    tiles = min(_tiles_with(type_, lane, sublane), _tiles_with(type_, sublane, lane))
-    own, other = tile_bytes(type_, costs), tiles * area
-    vpu = (own + other) / area / 2 * costs.transpose_cycles_per_tile
-    near = costs.results_stay and other <= costs.prefetch_bytes / 2
-    factor = costs.narrow_result_factor if costs.prefetch_bytes and type_.itemsize < 4 else 1.0
-    return vector_price(factor * own, 0.0 if near else factor * other, vpu, costs)
+    own, other = tile_bytes(type_, costs), _tiles_with(type_, *_better(type_, minor)) * area
+    if not costs.prefetch_bytes:
+        return vector_price(own, other, (own + other) / area / 2 * costs.transpose_cycles_per_tile, costs)
+    factor = costs.narrow_result_factor if type_.itemsize < 4 else 1.0
+    near = is_laid_near(type_, minor, costs)
+    tiles = own / area + (_PADDING_SHARE * max(0.0, other - own) / area if near else other / area)
+    return vector_price(factor * own, 0.0 if near else other, tiles * costs.transpose_cycles_per_tile, costs)
+
+
+def is_laid_near(type_: TensorType, minor: tuple[int, ...], costs: CostModel) -> bool:
+    """Whether an array that is moved into another layout stays on the chip there."""
+    laid = padded_bytes(type_, *_better(type_, minor), costs.tiling)
+    return costs.results_stay and laid <= _SHARE_OF_COPY * costs.prefetch_bytes
+
+
+def _better(type_: TensorType, minor: tuple[int, ...]) -> tuple[int, int]:
+    """(lane, sublane) of both orders of two axes the one with fewer tiles."""
+    first, second = minor
+    return min(((first, second), (second, first)), key=lambda pair: _tiles_with(type_, *pair))
+
+
+def regroup_price(type_: TensorType, costs: CostModel) -> KernelPrice:
+    """Moves an array from groups in major axes to groups in sublanes."""
+    moved = tile_bytes(type_, costs)
+    share = _REGROUP_SHARE if costs.results_stay else 1.0
+    vpu = tiles_of(type_, costs) * costs.transpose_cycles_per_tile * share
+    return vector_price(0.0 if costs.results_stay else moved, 0.0 if costs.results_stay else moved, vpu, costs)
 
 
 def _tiles_with(type_: TensorType, lane: int, sublane: int) -> int:

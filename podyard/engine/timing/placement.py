@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 
 from podyard.engine.program.ir import Body, HloOperation, TensorType
+from podyard.engine.timing.convolutions import Groups
 from podyard.engine.timing.graph import (
     ALIASES,
     COLLECTIVES,
@@ -123,12 +124,27 @@ class Placement(Rows):
     def _matrix(self, operation: HloOperation) -> None:
         """A convolution reads with examples or features in lanes, and writes with both in the two minor axes; what
         enters or leaves the program in another layout is copied."""
-        convolution = operation.opcode == "convolution"
-        if convolution and self._from_outside(operation.operands[0]):
-            self._relayout(operation.operands[0], operation.ints("lhs_dims")[:2], lanes_only=True)
+        if operation.opcode != "convolution":
+            self._start("matrix", operation)
+            return
+        groups = Groups.of(self.program, operation, self.tiling)
+        for value, dims in zip(operation.operands, ("lhs_dims", "kernel_dims"), strict=False):
+            minor = operation.ints(dims)[:2]
+            if groups is not None and value in groups.turned:
+                self._relayout(value, minor, lane=groups.turned[value])
+                if value in groups.padded:
+                    self._turn_whole(groups.padded[value])
+            elif groups is None and self._from_outside(value):
+                self._relayout(value, minor, lanes_only=True)
         self._start("matrix", operation)
-        if convolution and operation.results[0] in self.body.results:
-            self._relayout(operation.results[0], operation.ints("out_dims")[:2])
+        result = operation.results[0]
+        if groups is not None and result in groups.turned:
+            self._relayout(result, operation.ints("out_dims")[:2], lane=groups.turned[result])
+        elif groups is not None and groups.apart is not None:
+            copy = self._start("copy", None)
+            copy.moved, copy.regroups = groups.apart, True
+        elif groups is None and result in self.body.results:
+            self._relayout(result, operation.ints("out_dims")[:2])
 
     def _from_outside(self, value: int) -> bool:
         value = self.resolve(value)
@@ -324,13 +340,15 @@ class Placement(Rows):
         in_turn = made.opcode == "dynamic_update_slice" and any(at in body.parameters for at in made.operands[2:])
         return not in_turn and all(self._is_constant(leaf) for leaf in self._leaves(value, {}))
 
-    def _relayout(self, value: int, minor: tuple[int, ...], lanes_only: bool = False) -> None:
+    def _relayout(self, value: int, minor: tuple[int, ...], lanes_only: bool = False, lane: int | None = None) -> None:
+        """Copies an array that has others than the `minor` axes in a tile; with `lane`, another axis in lanes."""
         own, type_ = self.resolve(value), self.program.types[self.resolve(value)]
         layout = compact_layout(type_, self.tiling)
         good = layout.lane_axis in minor and (lanes_only or layout.sublane_axis in minor)
+        good = good if lane is None else layout.lane_axis == lane
         if type_.size >= SMALL_SIZE and not good and own not in self.program.infed:
             copy = self._start("copy", None)
-            copy.moved, copy.minor = type_, minor
+            copy.moved, copy.minor, copy.ahead = type_, minor, own in self.body.parameters
 
     def _elementwise(self, operation: HloOperation) -> None:
         operands = self._operands(operation)

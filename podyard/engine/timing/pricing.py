@@ -8,13 +8,15 @@ import math
 
 from podyard.engine.program.ir import Body, HloOperation, Program, TensorType
 from podyard.engine.timing.attention import attention_flops
-from podyard.engine.timing.convolutions import depthwise_taps, product_of, rows_read
+from podyard.engine.timing.convolutions import depthwise_cycles, product_of, rows_read
 from podyard.engine.timing.graph import Fused, Kernel
 from podyard.engine.timing.kernels import (
     PASSES,
     KernelPrice,
     Product,
+    is_laid_near,
     matrix_price,
+    regroup_price,
     relayout_price,
     result_bytes,
     single_price,
@@ -41,10 +43,6 @@ _INSTRUCTIONS = {
     **dict.fromkeys(("asin", "acos", "atan", "asinh", "acosh", "atanh", "sinh", "cosh", "tan", "bessel_i1e"), 30),
     **dict.fromkeys(("lgamma", "digamma", "polygamma", "zeta"), 100),
 }  # fmt: skip
-
-
-# A convolution of each feature by itself runs on the vector unit: cycles of one core for each tap of a tile.
-_TAP_CYCLES = 2.4
 
 
 # What turning a tile takes in the compiler's cycles where both ends are on the chip.
@@ -135,6 +133,8 @@ class Pricer:
                     budget -= size
             turned = kernel.moved if kernel.ahead and turns_near and turned_before else None
             turned_before |= kernel.ahead
+            if turned is not None and kernel.minor and not is_laid_near(turned, kernel.minor, self.costs):
+                turned = None
             if turned is not None and tile_bytes(turned, self.costs) <= min(budget, room):
                 self._near_turns.add(kernel.index)
                 budget -= tile_bytes(turned, self.costs)
@@ -180,6 +180,8 @@ class Pricer:
         if moved is not None:
             if kernel.index in self._near_turns:
                 return KernelPrice(_NEAR_TURN_CYCLES * tiles_of(moved, self.costs), "vpu")
+            if kernel.regroups:
+                return regroup_price(moved, self.costs)
             if kernel.turned:
                 return transpose_price(moved, self.costs)
             if kernel.kind == "loop":
@@ -322,16 +324,14 @@ class Pricer:
         left_bytes = self.read_bytes(far_left, kernel) * rows_read(self.program, anchor)
         right_bytes = self.read_bytes(far_right, kernel)
         written = self._written_by_vector(kernel, self.costs.near_narrow_share) if near else self.written_bytes(kernel)
-        product = product_of(
-            self.program, anchor, left_bytes, right_bytes, written, passes, self.costs, turned=self._is_turned(anchor)
-        )
+        product = product_of(self.program, anchor, left_bytes, right_bytes, written, passes, self.costs)
         if near:
             share = 0.5 * bool(far_left or far_right) + 0.5 * (written > 0)
             product = dataclasses.replace(product, fixed_share=share, reads_far=True)
         vpu = self.vpu_cycles(kernel)
-        if taps := depthwise_taps(self.program, anchor, self.costs):
-            moved, work = left_bytes + right_bytes + self.read_bytes(others, kernel), taps * _TAP_CYCLES
-            return vector_price(moved, product.result_bytes, vpu + work / self.costs.vector_cores, self.costs)
+        if work := depthwise_cycles(self.program, anchor, self.costs):
+            moved = left_bytes + right_bytes + self.read_bytes(others, kernel)
+            return vector_price(moved, product.result_bytes, vpu + work, self.costs)
         if min(product.m, product.k, product.n) == 1 and product.mxu_cycles is None:
             return self._without_matrix_unit(product, kernel, vpu)
         return matrix_price(product, self.read_bytes(far_others, kernel), vpu, self.costs)
@@ -346,10 +346,6 @@ class Pricer:
         """What a matrix kernel makes the operands of its product from."""
         operands = kernel.anchor.operands[:2] if kernel.anchor is not None else ()
         return {value for operand in operands for value in self._sources(operand, kernel)}
-
-    def _is_turned(self, anchor: HloOperation) -> bool:
-        producer = self._producers.get(self.resolve(anchor.operands[1]))
-        return producer is not None and producer.opcode == "reverse"
 
     def _is_float(self, anchor: HloOperation) -> bool:
         return self.program.types[anchor.operands[0]].dtype == "f32"
