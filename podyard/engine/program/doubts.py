@@ -51,6 +51,11 @@ def own_kernel(where: str) -> Doubt:
     return Doubt("operation", "attention", reason, about_memory=False)
 
 
+def cut_images(where: str) -> Doubt:
+    reason = f"the convolution at {where} has few examples: copies that make parts of images examples are a rough guess"
+    return Doubt("operation", "convolution of few examples", reason)
+
+
 def bytes_only(name: str, where: str) -> Doubt:
     place = f" ({where})" if where and where != name else ""
     return Doubt("operation", name, f"operation {name}{place} is not modelled: priced by its bytes only")

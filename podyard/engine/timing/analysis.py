@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 
 from podyard.base.errors import invalid
-from podyard.engine.program.doubts import Doubt, bytes_only, merge, own_kernel, unknown_turns
+from podyard.engine.program.doubts import Doubt, bytes_only, cut_images, merge, own_kernel, unknown_turns
 from podyard.engine.program.ir import Body, HloOperation, Program, matrix_flops
 from podyard.engine.program.partition import partition
 from podyard.engine.program.shardings import Sharding, mesh_of
@@ -230,6 +230,8 @@ class _Analysis:
             line.doubts.append(bytes_only(name, kernel.anchor.where))
         if kernel.anchor is not None and kernel.anchor.opcode == "attention":
             line.doubts.append(own_kernel(kernel.anchor.where))
+        if kernel.is_cut and kernel.anchor is not None:
+            line.doubts.append(cut_images(kernel.anchor.where))
         moved = self._bytes(kernel, pricer)
         line.compiler_cycles += price.cycles * count
         price = self._as_run(kernel, price, moved)

@@ -172,6 +172,12 @@ class Convolution:
             keeps_weights=first_in_lanes(result, out_features, batch, out_dims[1] > out_dims[0]),
         )  # fmt: skip
 
+    def is_cut(self, tiling: Tiling) -> bool:
+        """Whether parts of the images are made more examples, because those alone do not fill a tile's rows."""
+        few = 1 if tiling.min_sublanes > 1 else SUBLANES - 1
+        is_image = SUBLANES * self.window < self.positions and self.window > 1
+        return is_image and self.batch <= few and self.groups == 1 and self.keeps_weights
+
     def mxu_cycles(self, costs: CostModel) -> float:
         per_position = self._with_weights(costs) if self.keeps_weights else self._with_inputs(costs)
         return self.groups * self.positions * per_position / costs.mxu_count * costs.mxu_stretch
@@ -180,13 +186,13 @@ class Convolution:
         """Rows are examples. Every position of a dilated convolution meets other taps: weights change every time."""
         edge, load = costs.mxu_edge, costs.weight_load_rows
         rows = _up(self.batch) if self.has_features_in_lanes else max(_TURNED_ROWS, _up(self.batch))
-        if costs.prefetch_bytes and self.window > 1 and self.groups == 1:
-            # Of few examples, parts of the image are made more: copies that whole tiles stand for.
-            rows = max(rows, SUBLANES)
+        if self.is_cut(costs.tiling):
+            rows = self.batch
         if not self.has_weights_in_order:
             load *= min(1.0, self.out_features / edge)
-        elif self.taps < self.window:
-            load *= min(1.0, self.in_features / edge)
+        elif self.has_features_in_lanes or self.taps < self.window:
+            shared = _TAPS_IN_LANES if self.taps == self.window else 1
+            load *= min(1.0, shared * self.in_features / edge)
         own = max(rows, load / (self.positions if self.taps == self.window else 1))
         return self._passes(costs) * math.ceil(self.out_features / edge) * own
 
@@ -200,10 +206,13 @@ class Convolution:
         if not self.has_features_in_lanes:
             return math.ceil(self.taps * _up(self.in_features) / edge)
         if not costs.prefetch_bytes:
-            return math.ceil(self.taps * max(self.in_features, edge / _TAPS_IN_LANES) / edge)
+            # Of the gradient of a kernel of few features as many taps as from v4 on.
+            is_few = self.batch < SUBLANES and self.window > self.positions
+            shared = _TAPS_IN_ROW if is_few else _TAPS_IN_LANES
+            return math.ceil(self.taps * max(self.in_features, edge / shared) / edge)
         whole, left = divmod(self.in_features, edge)
-        shared = min(_TAPS_IN_ROW, edge // left) if left else math.inf
-        return self.window * whole + self.window / self.row * math.ceil(self.row / shared)
+        together = min(_TAPS_IN_ROW, edge // left) if left else math.inf
+        return self.window * whole + self.window / self.row * math.ceil(self.row / together)
 
     def _with_inputs(self, costs: CostModel) -> float:
         """Columns are examples, rows are features of the result."""
@@ -224,6 +233,15 @@ class Convolution:
         elif tiles > 1:
             loaded = edge
         return lanes * self.taps * tiles * max(loaded * load, rows)
+
+
+def cut_images(type_: TensorType, feature_axis: int) -> TensorType:
+    """Tiles of an array whose examples are parts of images; few features do not lie in lanes."""
+    features = type_.shape[feature_axis]
+    rows = -(-type_.size // features)
+    if features < SUBLANES:
+        return TensorType((-(-rows // LANES) * SUBLANES, LANES), type_.dtype)
+    return TensorType((-(-rows // SUBLANES) * SUBLANES, -(-features // LANES) * LANES), type_.dtype)
 
 
 def _up(extent: int) -> int:

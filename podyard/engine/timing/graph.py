@@ -68,6 +68,10 @@ class Kernel:
     ahead: bool = False
     # The minor axes, in either order, that it gives to what it moves.
     minor: tuple[int, ...] = ()
+    # Operands and results of a convolution that are copied into another layout: the minor axes there.
+    layouts: dict[int, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+    # Whether parts of images are its examples.
+    is_cut: bool = False
     # What it copies or fills into memory that a later kernel's result has.
     laid_out: TensorType | None = None
     # What it writes into a part of an array that is in memory already.

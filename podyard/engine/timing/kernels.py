@@ -225,23 +225,35 @@ def transpose_price(type_: TensorType, costs: CostModel) -> KernelPrice:
 
 
 def relayout_price(type_: TensorType, minor: tuple[int, ...], costs: CostModel) -> KernelPrice:
-    """Moves an array between its compact layout and one with both `minor` axes in a tile: as many tiles as either has
-    with its padding go through the transpose unit. From v4 on, what lies in the other layout stays on the chip if it
-    fits: little is paid for its padding then, and more for both ends where it does not fit."""
+    """Moves an array between its compact layout and one with both `minor` axes in a tile. With the same axis in lanes
+    that is traffic, else as many tiles as either has with its padding go through the transpose unit (on chips of one
+    core both ends). From v5e on, what lies in the other layout stays on the chip if it fits: little is paid for its
+    padding then."""
     area = LANES * SUBLANES * max(type_.itemsize, 0.5)
-    own, other = tile_bytes(type_, costs), _tiles_with(type_, *_better(type_, minor)) * area
-    if not costs.prefetch_bytes:
-        return vector_price(own, other, (own + other) / area / 2 * costs.transpose_cycles_per_tile, costs)
+    own, other = tile_bytes(type_, costs), laid_bytes(type_, minor)
     factor = costs.narrow_result_factor if type_.itemsize < 4 else 1.0
     near = is_laid_near(type_, minor, costs)
-    tiles = own / area + (_PADDING_SHARE * max(0.0, other - own) / area if near else other / area)
-    return vector_price(factor * own, 0.0 if near else other, tiles * costs.transpose_cycles_per_tile, costs)
+    if compact_layout(type_, costs.tiling).lane_axis == _better(type_, minor)[0]:
+        return vector_price(0.0 if near else other, factor * own, 0.0, costs)
+    ends = 2 if costs.prefetch_bytes and costs.vector_cores == 1 else 1
+    tiles = (own + other) / area / 2 * ends
+    if near:
+        tiles = (own + _PADDING_SHARE * max(0.0, other - own)) / area
+    vpu = tiles * costs.transpose_cycles_per_tile
+    if not costs.prefetch_bytes:
+        return vector_price(own, other, vpu, costs)
+    return vector_price(factor * own, 0.0 if near else other, vpu, costs)
+
+
+def laid_bytes(type_: TensorType, minor: tuple[int, ...]) -> float:
+    """As `tile_bytes`, of an array with both `minor` axes in a tile."""
+    return _tiles_with(type_, *_better(type_, minor)) * LANES * SUBLANES * max(type_.itemsize, 0.5)
 
 
 def is_laid_near(type_: TensorType, minor: tuple[int, ...], costs: CostModel) -> bool:
     """Whether an array that is moved into another layout stays on the chip there."""
     laid = padded_bytes(type_, *_better(type_, minor), costs.tiling)
-    return costs.results_stay and laid <= _SHARE_OF_COPY * costs.prefetch_bytes
+    return costs.results_stay and not costs.near_write_share and laid <= _SHARE_OF_COPY * costs.prefetch_bytes
 
 
 def _better(type_: TensorType, minor: tuple[int, ...]) -> tuple[int, int]:

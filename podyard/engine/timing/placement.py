@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from podyard.engine.program.ir import Body, HloOperation, TensorType
-from podyard.engine.timing.convolutions import Groups
+from podyard.engine.timing.convolutions import Convolution, Groups, cut_images
 from podyard.engine.timing.graph import (
     ALIASES,
     COLLECTIVES,
@@ -33,6 +33,8 @@ _ROWS_TO_TURN = 64
 # Places to look up come in chunks of so many; more zeros than these are written before anything is scattered into them.
 _CHUNK_OF_PLACES = 1024
 _FILLED_BY_SCATTER_BYTES = 64 * 2**20
+# How often an array is copied until parts of its images are examples, and one that leaves the program, back.
+_COPIES_OF_CUT = 3
 
 
 class Placement(Rows):
@@ -128,23 +130,35 @@ class Placement(Rows):
             self._start("matrix", operation)
             return
         groups = Groups.of(self.program, operation, self.tiling)
+        conv = Convolution.of(self.program, operation, self.tiling)
+        is_cut, types = conv.is_cut(self.tiling), self.program.types
+        layouts: dict[int, tuple[int, ...]] = {}
         for value, dims in zip(operation.operands, ("lhs_dims", "kernel_dims"), strict=False):
             minor = operation.ints(dims)[:2]
             if groups is not None and value in groups.turned:
-                self._relayout(value, minor, lane=groups.turned[value])
+                self._relayout(value, minor, layouts, lane=groups.turned[value])
                 if value in groups.padded:
                     self._turn_whole(groups.padded[value])
-            elif groups is None and self._from_outside(value):
-                self._relayout(value, minor, lanes_only=True)
-        self._start("matrix", operation)
-        result = operation.results[0]
+            elif groups is None and not is_cut and self._from_outside(value):
+                self._relayout(value, minor, layouts, lanes_only=True)
+        if is_cut:
+            self._cut(types[operation.operands[0]], operation.ints("lhs_dims")[1])
+        kernel = self._start("matrix", operation)
+        kernel.layouts, kernel.is_cut = layouts, is_cut
+        if is_cut and operation.results[0] in self.body.results:
+            self._cut(types[operation.results[0]], operation.ints("out_dims")[1])
+        result, minor = operation.results[0], operation.ints("out_dims")[:2]
         if groups is not None and result in groups.turned:
-            self._relayout(result, operation.ints("out_dims")[:2], lane=groups.turned[result])
+            self._relayout(result, minor, layouts, lane=groups.turned[result])
         elif groups is not None and groups.apart is not None:
             copy = self._start("copy", None)
             copy.moved, copy.regroups = groups.apart, True
-        elif groups is None and result in self.body.results:
-            self._relayout(result, operation.ints("out_dims")[:2])
+        elif groups is None and not is_cut and result in self.body.results:
+            self._relayout(result, minor, layouts)
+
+    def _cut(self, type_: TensorType, feature_axis: int) -> None:
+        for _ in range(_COPIES_OF_CUT):
+            self._turn_whole(cut_images(type_, feature_axis))
 
     def _from_outside(self, value: int) -> bool:
         value = self.resolve(value)
@@ -340,8 +354,12 @@ class Placement(Rows):
         in_turn = made.opcode == "dynamic_update_slice" and any(at in body.parameters for at in made.operands[2:])
         return not in_turn and all(self._is_constant(leaf) for leaf in self._leaves(value, {}))
 
-    def _relayout(self, value: int, minor: tuple[int, ...], lanes_only: bool = False, lane: int | None = None) -> None:
-        """Copies an array that has others than the `minor` axes in a tile; with `lane`, another axis in lanes."""
+    def _relayout(
+        self, value: int, minor: tuple[int, ...], layouts: dict[int, tuple[int, ...]],
+        lanes_only: bool = False, lane: int | None = None,
+    ) -> None:  # fmt: skip
+        """Copies an array that has others than the `minor` axes in a tile, and notes it in `layouts`; with `lane`,
+        another axis in lanes."""
         own, type_ = self.resolve(value), self.program.types[self.resolve(value)]
         layout = compact_layout(type_, self.tiling)
         good = layout.lane_axis in minor and (lanes_only or layout.sublane_axis in minor)
@@ -349,6 +367,7 @@ class Placement(Rows):
         if type_.size >= SMALL_SIZE and not good and own not in self.program.infed:
             copy = self._start("copy", None)
             copy.moved, copy.minor, copy.ahead = type_, minor, own in self.body.parameters
+            layouts[value] = minor
 
     def _elementwise(self, operation: HloOperation) -> None:
         operands = self._operands(operation)

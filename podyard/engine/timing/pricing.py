@@ -15,6 +15,7 @@ from podyard.engine.timing.kernels import (
     KernelPrice,
     Product,
     is_laid_near,
+    laid_bytes,
     matrix_price,
     regroup_price,
     relayout_price,
@@ -237,6 +238,8 @@ class Pricer:
         written = 0.0
         for value in kernel.outputs:
             whole, type_ = result_bytes(self._laid(value), self.costs), self._laid(value)
+            if value in kernel.layouts:
+                whole *= laid_bytes(self.type_of(value), kernel.layouts[value]) / tile_bytes(type_, self.costs)
             written += parts[value] * whole / tile_bytes(type_, self.costs) if value in parts else whole
         return max(written, self._summed_tiles(kernel) * _WIDE_TILE)
 
@@ -255,9 +258,13 @@ class Pricer:
             type_ = self._laid(value)
             whole = tile_bytes(type_, self.costs)
             own = parts.get(value, whole)
-            near = self._is_here(value, kernel)
-            written += own * (self.costs.near_write_share if near else 1.0)
             tiles = tiles_of(type_, self.costs) * (own / whole if whole else 0.0)
+            near = self._is_here(value, kernel)
+            if value in kernel.layouts:
+                minor, plain = kernel.layouts[value], self.type_of(value)
+                near, laid = is_laid_near(plain, minor, self.costs), laid_bytes(plain, minor)
+                own, tiles = laid, tiles * laid / whole
+            written += own * (self.costs.near_write_share if near else 1.0)
             if type_.itemsize < 4:
                 narrow = max(narrow, tiles * (narrow_share if near else 1.0))
             else:
@@ -321,8 +328,8 @@ class Pricer:
         far_left, far_right, far_others = (
             [value for value in side if not (near and self._is_here(value, kernel))] for side in (left, right, others)
         )
-        left_bytes = self.read_bytes(far_left, kernel) * rows_read(self.program, anchor)
-        right_bytes = self.read_bytes(far_right, kernel)
+        left_bytes = self._operand_bytes(anchor.operands[0], far_left, kernel) * rows_read(self.program, anchor)
+        right_bytes = self._operand_bytes(anchor.operands[1], far_right, kernel)
         written = self._written_by_vector(kernel, self.costs.near_narrow_share) if near else self.written_bytes(kernel)
         product = product_of(self.program, anchor, left_bytes, right_bytes, written, passes, self.costs)
         if near:
@@ -335,6 +342,13 @@ class Pricer:
         if min(product.m, product.k, product.n) == 1 and product.mxu_cycles is None:
             return self._without_matrix_unit(product, kernel, vpu)
         return matrix_price(product, self.read_bytes(far_others, kernel), vpu, self.costs)
+
+    def _operand_bytes(self, operand: int, sources: list[int], kernel: Kernel) -> float:
+        """What a product reads for an operand: from memory, or of a copy in another layout unless that is near."""
+        if operand not in kernel.layouts:
+            return self.read_bytes(sources, kernel)
+        type_, minor = self.program.types[operand], kernel.layouts[operand]
+        return 0.0 if is_laid_near(type_, minor, self.costs) else laid_bytes(type_, minor)
 
     def is_near(self, value: int) -> bool:
         """Whether a value stays on the chip between the kernel that makes it and those that read it."""
