@@ -233,7 +233,7 @@ def relayout_price(type_: TensorType, minor: tuple[int, ...], costs: CostModel) 
     own, other = tile_bytes(type_, costs), laid_bytes(type_, minor)
     factor = costs.narrow_result_factor if type_.itemsize < 4 else 1.0
     near = is_laid_near(type_, minor, costs)
-    if compact_layout(type_, costs.tiling).lane_axis == _better(type_, minor)[0]:
+    if compact_layout(type_, costs.tiling).lane_axis == better_order(type_, minor)[0]:
         return vector_price(0.0 if near else other, factor * own, 0.0, costs)
     ends = 2 if costs.prefetch_bytes and costs.vector_cores == 1 else 1
     tiles = (own + other) / area / 2 * ends
@@ -247,16 +247,28 @@ def relayout_price(type_: TensorType, minor: tuple[int, ...], costs: CostModel) 
 
 def laid_bytes(type_: TensorType, minor: tuple[int, ...]) -> float:
     """As `tile_bytes`, of an array with both `minor` axes in a tile."""
-    return _tiles_with(type_, *_better(type_, minor)) * LANES * SUBLANES * max(type_.itemsize, 0.5)
+    return _tiles_with(type_, *better_order(type_, minor)) * LANES * SUBLANES * max(type_.itemsize, 0.5)
 
 
 def is_laid_near(type_: TensorType, minor: tuple[int, ...], costs: CostModel) -> bool:
-    """Whether an array that is moved into another layout stays on the chip there."""
-    laid = padded_bytes(type_, *_better(type_, minor), costs.tiling)
-    return costs.results_stay and not costs.near_write_share and laid <= _SHARE_OF_COPY * costs.prefetch_bytes
+    """Whether an array that is moved into another layout stays on the chip there, and costs little for that."""
+    return not costs.near_write_share and is_laid_on_chip(type_, minor, costs)
 
 
-def _better(type_: TensorType, minor: tuple[int, ...]) -> tuple[int, int]:
+def is_laid_on_chip(type_: TensorType, minor: tuple[int, ...], costs: CostModel) -> bool:
+    return _has_room_near(padded_bytes(type_, *better_order(type_, minor), costs.tiling), costs)
+
+
+def is_kept_near(type_: TensorType, costs: CostModel) -> bool:
+    """Whether an array that is only made for the next kernel stays on the chip."""
+    return _has_room_near(nbytes_in_memory(type_, costs.tiling), costs)
+
+
+def _has_room_near(nbytes: int, costs: CostModel) -> bool:
+    return costs.results_stay and nbytes <= _SHARE_OF_COPY * costs.prefetch_bytes
+
+
+def better_order(type_: TensorType, minor: tuple[int, ...]) -> tuple[int, int]:
     """(lane, sublane) of both orders of two axes the one with fewer tiles."""
     first, second = minor
     return min(((first, second), (second, first)), key=lambda pair: _tiles_with(type_, *pair))

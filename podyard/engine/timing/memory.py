@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from podyard.engine.program.ir import Body, HloOperation, Program, TensorType, walk
 from podyard.engine.timing.estimate import BufferEstimate
 from podyard.engine.timing.graph import ALIASES, LEAVES, MATRIX, REORDERING, SMALL_SIZE, Fused, Kernel
+from podyard.engine.timing.kernels import better_order, is_kept_near, is_laid_on_chip
 from podyard.engine.timing.layout import compact_layout, nbytes_in_memory, padded_bytes
 from podyard.engine.timing.pricing import Pricer
 from podyard.engine.timing.schedule import MadeAgain, MemorySchedule, Step, ending_late, freeing_first
@@ -158,6 +159,7 @@ def temporaries(
                     sizes[~value] = nbytes_in_memory(types[~value], costs.tiling)
                 sizes[value] = nbytes_in_memory(types[value], costs.tiling)
         extra = inner_peak(kernel, on_chip) + sum(_between_bytes(kernel, fused, pricer))
+        extra += sum(_laid_out_bytes(kernel, pricer, on_chip))
         extra += sum(instead.unpacked.get(value, 0) for value in kernel.inputs)
         extra += _beside(kernel, pricer, on_chip)
         inside = _Inside(kernel, views, pricer)
@@ -184,8 +186,9 @@ def temporaries(
         steps = ending_late(steps, last_loop)
     if on_chip and is_whole:
         anchors = [kernel.anchor for kernel in fused.kernels]
-        is_product = len(anchors) == 1 and anchors[0] is not None and anchors[0].opcode == "dot_general"
-        steps = list(_with_copies(steps, outside, pricer, is_product=is_product))
+        is_product = len(anchors) == 1 and anchors[0] is not None and anchors[0].opcode in MATRIX
+        laid_out = {pricer.resolve(value) for kernel in fused.kernels for value in kernel.layouts}
+        steps = list(_with_copies(steps, outside - laid_out, pricer, is_product=is_product))
     orders = [steps] if is_late else [steps, freeing_first(steps, sizes)]
     schedule = min((MemorySchedule(order, sizes) for order in orders), key=lambda one: one.peak)
     originals: Mapping[int, int] = {value: value for value in sizes}
@@ -291,7 +294,7 @@ def _between_bytes(kernel: Kernel, fused: Fused, pricer: Pricer) -> Iterator[int
     """Bytes of arrays that are in memory while `kernel` runs and are not its results: copies in another layout,
     and what the compiler does not compute inside of it."""
     types, tiling = pricer.program.types, pricer.costs.tiling
-    if kernel.moved is not None:
+    if kernel.moved is not None and not (kernel.minor or is_kept_near(kernel.moved, pricer.costs)):
         yield nbytes_in_memory(kernel.moved, tiling)
     made = {value: operation for operation in kernel.operations for value in operation.results}
     written: set[int] = set()
@@ -312,6 +315,18 @@ def _between_bytes(kernel: Kernel, fused: Fused, pricer: Pricer) -> Iterator[int
                 plain = padded_bytes(type_, len(type_.shape) - 1, len(type_.shape) - 2, tiling)
                 yield plain if plain != nbytes_in_memory(type_, tiling) else 0
     yield from (nbytes_in_memory(types[value], tiling) for value in written if not pricer.is_near(value))
+
+
+def _laid_out_bytes(kernel: Kernel, pricer: Pricer, on_chip: bool) -> Iterator[int]:
+    """Bytes of operands and results of convolutions in another layout, while those or their copies run."""
+    layouts = [(pricer.program.types[value], minor) for value, minor in kernel.layouts.items()]
+    if kernel.moved is not None and kernel.minor:
+        layouts.append((kernel.moved, kernel.minor))
+    for type_, minor in layouts:
+        if on_chip or not is_laid_on_chip(type_, minor, pricer.costs):
+            yield padded_bytes(type_, *better_order(type_, minor), pricer.costs.tiling)
+    if on_chip and kernel.moved is not None and not kernel.minor and is_kept_near(kernel.moved, pricer.costs):
+        yield nbytes_in_memory(kernel.moved, pricer.costs.tiling)
 
 
 def _is_softmax_by_hand(kernel: Kernel, fused: Fused, pricer: Pricer) -> bool:
