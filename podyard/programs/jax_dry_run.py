@@ -82,6 +82,14 @@ class DryExecutable:
         return self.result_shardings
 
 
+_current: list[DryRun] = []
+
+
+def current() -> DryRun | None:
+    """The dry run that this process is in."""
+    return _current[-1] if _current else None
+
+
 class DryRun:
     """`steps`: runs of the main step after which the program ends; `finish` is called before that."""
 
@@ -92,6 +100,7 @@ class DryRun:
         self._zeros: NDArray[np.uint8] | None = None
         self._largest_bytes = 0
         self._lock = threading.Lock()
+        _current.append(self)
 
     def compile(
         self, compile_now: Callable[[], Any], module: Any, devices: Sequence[Any],
@@ -137,6 +146,8 @@ class DryRun:
                 executable.compiled = executable.compile_now()
             return run(internals.call_of(call, executable.compiled), *args)
         results = internals.results_of(call, self.make)
+        for result in results:  # JAX makes new arrays of those that it gets
+            self._mark(result)
         for place in executable.donated:
             index = place - internals.token_count(call)
             if 0 <= index < len(given):
@@ -156,9 +167,13 @@ class DryRun:
     def make(self, aval: Any, sharding: Any) -> Any:
         """An array of zeros that takes no memory."""
         array = internals.array_from(aval, sharding, self._view(sharding.shard_shape(aval.shape), aval.dtype))
+        self._mark(array)
+        return array
+
+    def _mark(self, value: Any) -> None:
+        array = internals.array_of(value)
         for one in (array, *internals.single_arrays(array)):
             self._made[id(one)] = weakref.ref(one, self._forget(id(one)))
-        return array
 
     def is_made(self, value: Any) -> bool:
         """Whether a value is none that was computed."""

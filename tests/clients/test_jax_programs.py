@@ -60,6 +60,23 @@ def test_orbax_writes_and_reads_sharded_arrays(tmp_path: Path) -> None:
     assert done.stdout == "restored True, split True\n", done.stderr
 
 
+def test_a_dry_run_writes_no_checkpoints_of_what_it_did_not_compute(tmp_path: Path) -> None:
+    program = str(PROGRAMS / "train_and_save.py")
+    done, _ = _run("flax", tmp_path, "v3-8", program, str(tmp_path / "real"), "64")
+    assert done.stdout == "saved [0, 2, 4]\n"
+    python = str(ROOT / ".venv-clients" / "flax" / "bin" / "python")
+    options = ["--tpu", "v3-8", "--dry-run", "--steps", "100", "--", python]
+    dry = subprocess.run(
+        [*PODYARD, "run", *options, program, str(tmp_path / "dry"), "20000"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert dry.stdout == "saved []\n", dry.stderr
+    assert dry.stderr.count("podyard: a dry run writes no checkpoints of arrays without values\n") == 1
+    assert [path.name for path in (tmp_path / "dry").iterdir() if path.is_dir()] == ["small"]
+
+
 def test_an_older_jax_sees_the_same_devices(tmp_path: Path) -> None:
     done, report = _run("jax09", tmp_path, "v3-32", str(PROGRAMS / "data_parallel.py"), "5")
     lines = sorted(line for line in done.stdout.splitlines() if "TPU_" in line)

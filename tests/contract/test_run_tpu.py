@@ -202,6 +202,16 @@ def test_where_the_hook_fails_a_program_runs_as_on_a_plain_machine() -> None:
     assert "podyard: jax_program does not work here, jax stays as it is" in done.stderr
 
 
+def test_what_follows_from_what_a_dry_run_did_not_compute_is_not_computed_either() -> None:
+    done = _run("--tpu v3-8 --dry-run --steps 9", *_code("""
+        import jax, jax.numpy as jnp
+        large = jax.jit(lambda: jnp.ones((30_000, 30_000)))()
+        loss = jax.jit(lambda x: (x.mean(), x[0]))(large)[0]
+        print(float(loss), float(loss + 1), float(jnp.ones(()) + 1), int(jnp.arange(4).sum()))
+    """))  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "0.0 0.0 2.0 6\n"), done.stderr
+
+
 def test_programs_may_be_started_with_a_pythonpath_of_their_own() -> None:
     script = "import os; os.execle('/bin/sh', 'sh', '-c', 'PYTHONPATH=src exec \"$P\" -c \"$C\"', os.environ)"
     done = _run("--tpu v3-8", "-c", script, P=sys.executable, C="import jax; print(jax.devices()[7])")

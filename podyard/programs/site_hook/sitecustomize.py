@@ -20,6 +20,7 @@ _SHIMS = {
     "tensorflow": "tensorflow_program",
     "jax._src.export._export": "jax_export",
     "jax.experimental.pallas": "jax_pallas",
+    "orbax.checkpoint": "orbax_program",
 }
 _HERE = __file__.rpartition("/")[0]
 
