@@ -32,6 +32,8 @@ LOOK_SECONDS = 0.1
 NICENESS = 5  # the program goes first
 MEMORY_BYTES_MAX = 4 * 2**30  # a module may be anything; one of 7 billion parameters, unrolled, takes 0.13 GiB
 BUFFERS_SHOWN = 3
+NOTE = "// podyard: "
+_NOTES_BYTES = 4096
 _NARROW = re.compile(rb"x(i8|ui8|i4|f8\w+)>")  # types whose products can have a higher peak
 
 
@@ -105,8 +107,14 @@ def estimate(text: bytes, kind: AcceleratorType, compiler: str = "podyard") -> M
         refusal="" if found.fits else _refusal(need, limit, found.memory_text),
         largest=largest[:BUFFERS_SHOWN],
         compiler=found.compiler,
-        doubts=found.reasons,
+        doubts=(*_notes(text), *found.reasons),
     )
+
+
+def _notes(text: bytes) -> tuple[str, ...]:
+    """What who wrote the module says of it, in the comments before it."""
+    lines = text[:_NOTES_BYTES].decode(errors="replace").splitlines()
+    return tuple(line[len(NOTE) :] for line in lines if line.startswith(NOTE))
 
 
 def _refusal(need: int, limit: int, why: str) -> str:

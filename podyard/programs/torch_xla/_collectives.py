@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch_xla import _process
+from torch_xla import _process, _steps
 
 from podyard.base.clock import OsClock
 
@@ -52,6 +52,13 @@ class ReplicaGroup:
         """One result for each of the tensors, which have the same shapes in all processes."""
         if how not in _FOLDS:
             raise ValueError(f"unknown reduction {how!r}: use {', '.join(_FOLDS)}")
+        with _steps.paused() as recording:
+            found = self._reduce(tensors, how, what)
+            if recording is not None:
+                recording.note_all_reduce(tensors, found)
+        return found
+
+    def _reduce(self, tensors: Sequence[torch.Tensor], how: str, what: str) -> list[torch.Tensor]:
         self._agree(what, tensors)
         found: list[torch.Tensor] = [torch.empty(0)] * len(tensors)
         for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
@@ -75,25 +82,29 @@ class ReplicaGroup:
 
     def gather(self, value: torch.Tensor, what: str) -> torch.Tensor:
         """The values of all, along a new first axis."""
-        self._agree(what, [value])
-        return self._gather(value.detach())
+        with _steps.paused():
+            self._agree(what, [value])
+            return self._gather(value.detach())
 
     def exchange(self, pieces: torch.Tensor, what: str) -> torch.Tensor:
         """Piece i (along the first axis) goes to member i."""
-        self._agree(what, [pieces])
-        return self._exchange(pieces.detach())
+        with _steps.paused():
+            self._agree(what, [pieces])
+            return self._exchange(pieces.detach())
 
     def gather_bytes(self, data: bytes, what: str) -> list[bytes]:
         """Of any length."""
-        sizes = self._agree(what, [], len(data))
-        padded = torch.zeros(max(1, *sizes), dtype=torch.uint8)
-        if data:
-            padded[: len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
-        parts = self._gather(padded)
-        return [parts[number, :size].numpy().tobytes() for number, size in enumerate(sizes)]
+        with _steps.paused():
+            sizes = self._agree(what, [], len(data))
+            padded = torch.zeros(max(1, *sizes), dtype=torch.uint8)
+            if data:
+                padded[: len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+            parts = self._gather(padded)
+            return [parts[number, :size].numpy().tobytes() for number, size in enumerate(sizes)]
 
     def wait_for_all(self, what: str) -> None:
-        self._agree(what, [])
+        with _steps.paused():
+            self._agree(what, [])
 
     def _agree(self, what: str, tensors: Sequence[torch.Tensor], own: int = 0) -> list[int]:
         """The numbers that the members have brought."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch_xla import _steps
 
 _library: list[Any] = []
 # Factories that PyTorch does not put together from `empty`.
@@ -67,6 +68,8 @@ def _copy_between_devices() -> None:
             elif str(target) == "cpu":
                 found = move(self, *args, **named)
                 return found.clone() if found is self else found
+            if is_xla(target):
+                _steps.note_move(self)
         return move(self, *args, **named)
 
     def cpu(self: Any, *args: Any, **named: Any) -> Any:

@@ -10,13 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch_xla import _collectives, _process
+from torch_xla import _collectives, _process, _steps
 from torch_xla.debug import metrics
 from torch_xla.runtime import xla_device as xla_device
 
 from podyard.base.clock import OsClock
 
 REDUCE_SUM, REDUCE_MUL, REDUCE_AND, REDUCE_OR, REDUCE_MIN, REDUCE_MAX = "sum", "mul", "and", "or", "min", "max"
+
 _Groups = Sequence[Sequence[int]] | None
 _closures: list[Callable[[], object]] = []
 _seed: list[int] = [0]
@@ -79,6 +80,7 @@ def set_replication(device: Any, devices: Any) -> None:
 
 def mark_step(wait: bool = False, reset_scope: bool = True) -> None:  # noqa: ARG001
     metrics.count("MarkStep")
+    _steps.end()
     closures = _closures[:]
     _closures.clear()
     for closure in closures:
@@ -123,6 +125,7 @@ def optimizer_step(
     """The gradients' mean over the processes, and the optimizer's step."""
     reduce_gradients(optimizer, groups, pin_layout)
     loss = optimizer.step(**(optimizer_args or {}))
+    _steps.note_step()
     if barrier:
         mark_step()
     return loss
@@ -147,6 +150,7 @@ def all_reduce(
     else:
         metrics.count("AllReduce")
         reduced = group.reduce(tensors, reduce_type, f"all_reduce ({reduce_type})")
+        _steps.add("reduced" if alone else "reduced in place")
     with torch.no_grad():
         if scale != 1.0:
             reduced = [tensor.mul_(scale) for tensor in reduced]
@@ -270,10 +274,11 @@ def rendezvous(tag: str, payload: bytes = b"", replicas: Sequence[int] = ()) -> 
 
 
 def mesh_reduce(tag: str, data: Any, reduce_fn: Callable[[list[Any]], Any]) -> Any:
-    buffer = io.BytesIO()
-    torch.save(_to_cpu(data), buffer)
-    values = [torch.load(io.BytesIO(one), weights_only=False) for one in rendezvous(tag, buffer.getvalue())]
-    return reduce_fn(values)
+    with _steps.paused():
+        buffer = io.BytesIO()
+        torch.save(_to_cpu(data), buffer)
+        values = [torch.load(io.BytesIO(one), weights_only=False) for one in rendezvous(tag, buffer.getvalue())]
+        return reduce_fn(values)
 
 
 # Data
@@ -317,9 +322,10 @@ _maybe_convert_to_cpu = _to_cpu
 def save(data: Any, file_or_path: Any, master_only: bool = True, global_master: bool = False) -> None:
     """Every process calls it: the master writes, and the others wait for it."""
     writes = not master_only or is_master_ordinal(local=not global_master)
-    if writes:
-        torch.save(_to_cpu(data), file_or_path)
-    rendezvous("torch_xla.core.xla_model.save")
+    with _steps.paused():
+        if writes:
+            torch.save(_to_cpu(data), file_or_path)
+        rendezvous("torch_xla.core.xla_model.save")
 
 
 def set_rng_state(seed: int, device: Any = None) -> None:  # noqa: ARG001

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from torch_xla import _steps
 from torch_xla.core import xla_model as xm
 
 
@@ -15,8 +16,13 @@ class PerDeviceLoader:
         self._batches_per_execution = batches_per_execution
 
     def __iter__(self) -> Iterator[Any]:
-        number = 0
-        for number, batch in enumerate(self._loader):
+        with _steps.paused():
+            batches = enumerate(self._loader)
+        while True:
+            with _steps.paused():
+                number, batch = next(batches, (0, None))
+            if batch is None:
+                break
             if number % self._batches_per_execution == 0:
                 xm.mark_step()
             yield xm.send_cpu_data_to_device(batch, self._device)

@@ -19,10 +19,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.multiprocessing
-from torch_xla import _collectives, _process
+from torch_xla import _collectives, _process, _steps
 from torch_xla._process import Place
 
 from podyard.base.clock import OsClock
+from podyard.programs import records
 
 GRACE_SECONDS = 5.0  # from the failure of one process to SIGKILL for those that are still there
 PROCESS_BYTES = 230 * 2**20  # of a process with torch, before its tensors
@@ -151,7 +152,11 @@ def _run(local: int, parent: int, places: list[Place], fn: Callable[..., Any], a
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(max(1, (os.cpu_count() or 1) // place.local_world))
     _collectives.group_of()
-    fn(place.ordinal, *args)
+    try:
+        fn(place.ordinal, *args)
+        _steps.end()
+    finally:
+        records.write_now()  # processes that are forked end without Python's own end
     _collectives.leave()
     sys.stdout.flush()
 

@@ -1,0 +1,55 @@
+"""The steps of this process, where a run asks for them: those of the first process of each host."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import Any
+
+from torch_xla import _process
+
+from podyard.programs import slice as slices
+
+_steps: dict[int, Any] = {}  # by process: a fork begins with its own
+
+
+def steps() -> Any:
+    """None: nothing is recorded."""
+    own = os.getpid()
+    if own not in _steps:
+        folder = os.environ.get(slices.RUN_VARIABLE)
+        if folder and _process.place().local_ordinal == 0:
+            from podyard.programs.records import Recorder
+            from podyard.programs.torch_steps import Steps
+
+            recorder = Recorder(Path(folder), _process.slice_of().process_index)
+            _steps[own] = Steps(recorder, _process.place().world)
+        else:
+            _steps[own] = None
+    return _steps[own]
+
+
+def end() -> None:
+    if (found := steps()) is not None:
+        found.end()
+
+
+def add(event: str) -> None:
+    if (found := steps()) is not None:
+        found.add(event)
+
+
+def note_move(tensor: Any) -> None:
+    if (found := steps()) is not None:
+        found.begin_batch(f"{tensor.dtype}{list(tensor.shape)}")
+
+
+def note_step() -> None:
+    if (found := steps()) is not None:
+        found.step()
+
+
+def paused() -> Any:
+    found = steps()
+    return contextlib.nullcontext() if found is None else found.paused()
