@@ -128,12 +128,16 @@ class Writer:
         text = f"stablehlo.concatenate {names}, dim = {axis} : ({types}) -> {tensor_type(shape, first.element)}"
         return self.add(text, shape, first.element)
 
-    def pad(self, value: Value, low: Sequence[int], high: Sequence[int], filling: float) -> Value:
-        shape = tuple(size + a + b for size, a, b in zip(value.shape, low, high, strict=True))
+    def pad(
+        self, value: Value, low: Sequence[int], high: Sequence[int], filling: float, between: Sequence[int] = ()
+    ) -> Value:
+        between = between or [0] * len(value.shape)
+        sizes = [size + (size - 1) * gap for size, gap in zip(value.shape, between, strict=True)]
+        shape = tuple(size + a + b for size, a, b in zip(sizes, low, high, strict=True))
         fill = self.constant(filling, (), value.element)
         text = f"stablehlo.pad {value.name}, {fill.name}, low = {list(low)}, high = {list(high)}, interior = "
         types = f"({value.type}, {fill.type}) -> {tensor_type(shape, value.element)}"
-        return self.add(f"{text}{[0] * len(shape)} : {types}", shape, value.element)
+        return self.add(f"{text}{list(between)} : {types}", shape, value.element)
 
     def dot(self, one: Value, other: Value, axes: tuple[int, int], batched: bool = False) -> Value:
         """`axes` are summed over; `batched`: the first axis of both is the same."""
@@ -147,16 +151,17 @@ class Writer:
 
     def convolution(
         self, one: Value, other: Value, shape: Shape, numbers: str, window: Sequence[Sequence[object]],
-        groups: tuple[int, int] = (1, 1),
+        groups: int = 1, reverse: bool = False,
     ) -> Value:  # fmt: skip
         """`numbers`: dim_numbers. `window`: strides, (low, high) paddings, dilations of both sides. `groups`: of
-        features, and of the batch."""
+        features. `reverse`: the window is read from its end."""
         stride, pad, lhs, rhs = (f"[{', '.join(map(_list, part))}]" for part in window)
         types = f"({one.type}, {other.type}) -> {tensor_type(shape, one.element)}"
         text = (
             f"stablehlo.convolution({one.name}, {other.name}) dim_numbers = {numbers}, window = {{stride = {stride}, "
-            f"pad = {pad}, lhs_dilate = {lhs}, rhs_dilate = {rhs}}} {{batch_group_count = {groups[1]} : i64, "
-            f"feature_group_count = {groups[0]} : i64, precision_config = [#stablehlo<precision DEFAULT>, "
+            f"pad = {pad}, lhs_dilate = {lhs}, rhs_dilate = {rhs}, "
+            f"reverse = {str([reverse] * len(window[0])).lower()}}} {{batch_group_count = 1 : i64, "
+            f"feature_group_count = {groups} : i64, precision_config = [#stablehlo<precision DEFAULT>, "
             f"#stablehlo<precision DEFAULT>]}} : {types}"
         )
         return self.add(text, shape, one.element)

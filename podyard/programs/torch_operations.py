@@ -47,6 +47,22 @@ def _compare(direction: str) -> Operation:
     return run
 
 
+def _with_product(operation: str) -> Operation:
+    def run(w: Writer, a: list[Any], to: Type) -> list[Value]:
+        found = w.binary(operation, _as(w, a[1], to), _as(w, a[2], to))
+        if len(a) > 3 and a[3] not in (None, 1):
+            found = w.binary("multiply", found, _as(w, a[3], to))
+        return [w.binary("add", _as(w, a[0], to), found)]
+
+    return run
+
+
+def _between(w: Writer, a: list[Any], to: Type) -> list[Value]:
+    begin = _as(w, a[0], to)
+    way = w.binary("subtract", _as(w, a[1], to), begin)
+    return [w.binary("add", begin, w.binary("multiply", way, _as(w, a[2], to)))]
+
+
 def _where(w: Writer, a: list[Any], to: Type) -> list[Value]:
     return [w.select(_as(w, a[0], (to[0], "i1")), _as(w, a[1], to), _as(w, a[2], to))]
 
@@ -251,6 +267,8 @@ def _attention_backward(w: Writer, a: list[Any], to: Type) -> list[Value]:
     weighted = w.binary("multiply", of_chances, chances)
     rows = w.broadcast_in(w.reduce("add", weighted, [2], 0.0), weighted.shape, [0, 1])
     of_scores = w.binary("subtract", weighted, w.binary("multiply", chances, rows))
+    factor = a[9] if isinstance(a[9], int | float) else query.shape[-1] ** -0.5
+    of_scores = w.binary("multiply", of_scores, w.constant(factor, of_scores.shape, of_scores.element))
     of_query, of_key = w.dot(of_scores, key, (2, 1), batched=True), w.dot(of_scores, query, (1, 1), batched=True)
     shapes = (a[1].shape, a[2].shape, a[3].shape)
     found = zip((of_query, of_key, of_value), shapes, strict=True)
@@ -290,7 +308,7 @@ def _convolution(w: Writer, a: list[Any], to: Type) -> list[Value]:
     pads = [(one, one) for one in padding]
     window = (stride, pads, [1] * len(stride), dilation)
     numbers = f"[b, f, {axes}]x[o, i, {axes}]->[b, f, {axes}]"
-    found = w.convolution(image, kernel, to[0], numbers, window, (groups, 1))
+    found = w.convolution(image, kernel, to[0], numbers, window, groups)
     if bias is not None:
         found = w.binary("add", found, w.broadcast_in(bias, to[0], [1]))
     return [found]
@@ -312,7 +330,7 @@ def _convolution_backward(w: Writer, a: list[Any], to: Type) -> list[Value]:  # 
             high = size[axis] + reach - low - (result[axis] - 1) * stride[axis] - 1
             pads.append((low, high))
         numbers = f"[b, f, {axes}]x[i, o, {axes}]->[b, f, {axes}]"
-        found[0] = w.convolution(grad, kernel, image.shape, numbers, (ones, pads, stride, dilation))
+        found[0] = w.convolution(grad, kernel, image.shape, numbers, (ones, pads, stride, dilation), reverse=True)
     if wanted[1]:
         pads = []
         for axis in range(count):
@@ -349,6 +367,17 @@ def _max_pool_backward(w: Writer, a: list[Any], to: Type) -> list[Value]:
 def _average_pool(w: Writer, a: list[Any], to: Type) -> list[Value]:
     sizes, strides, pads = _windows(a, 1, len(to[0]))
     total = w.reduce_window("add", a[0], 0.0, sizes, strides, pads)
+    return [w.binary("divide", total, w.constant(math.prod(sizes), to[0], to[1]))]
+
+
+def _average_pool_backward(w: Writer, a: list[Any], to: Type) -> list[Value]:
+    grad = a[0]
+    sizes, strides, pads = _windows(a, 2, len(to[0]))
+    low = [size - 1 - pad[0] for size, pad in zip(sizes, pads, strict=True)]
+    used = [(size - 1) * stride + 1 for size, stride in zip(grad.shape, strides, strict=True)]
+    high = [whole + size - 1 - a - b for whole, size, a, b in zip(to[0], sizes, low, used, strict=True)]
+    spread = w.pad(grad, low, high, 0.0, [stride - 1 for stride in strides])
+    total = w.reduce_window("add", spread, 0.0, sizes, (1,) * len(sizes), [(0, 0)] * len(sizes))
     return [w.binary("divide", total, w.constant(math.prod(sizes), to[0], to[1]))]
 
 
@@ -405,6 +434,9 @@ OPERATIONS: dict[str, Operation] = {
     **{n: _binary(o) for n, o in (("maximum", "maximum"), ("minimum", "minimum"), ("remainder", "remainder"))},
     **{n: _binary("and") for n in ("bitwise_and", "logical_and")},
     **{n: _binary("or") for n in ("bitwise_or", "logical_or")},
+    "addcmul": _with_product("multiply"),
+    "addcdiv": _with_product("divide"),
+    "lerp": _between,
     "pow": _binary("power"),
     "rsub": _reversed("subtract"),
     **{n: _unary(n) for n in ("sqrt", "rsqrt", "tanh", "abs", "sign", "floor", "ceil", "log", "erf")},
@@ -450,6 +482,7 @@ OPERATIONS: dict[str, Operation] = {
     "all": _reduced("and", 1),
     "mean": _mean,
     "linalg_vector_norm": _norm,
+    "norm": _norm,
     "argmax": _argmax,
     "max": _largest,
     "var": _variance,
@@ -462,6 +495,7 @@ OPERATIONS: dict[str, Operation] = {
     "convolution": _convolution,
     "convolution_backward": _convolution_backward,
     "avg_pool2d": _average_pool,
+    "avg_pool2d_backward": _average_pool_backward,
     "max_pool2d_with_indices": _max_pool,
     "max_pool2d_with_indices_backward": _max_pool_backward,
     "embedding": _embedding,

@@ -8,6 +8,7 @@ one that was changed, is written as StableHLO. That is the graph that torch_xla 
 from __future__ import annotations
 
 import contextlib
+import sys
 import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -27,6 +28,7 @@ _ELEMENTS = {
     torch.int32: "i32", torch.int16: "i16", torch.int8: "i8", torch.uint8: "ui8", torch.bool: "i1",
 }  # fmt: skip
 _READS = "_local_scalar_dense"
+_EACH = "_foreach_"
 
 
 class _Ref(NamedTuple):
@@ -54,6 +56,7 @@ class StepRecording(TorchDispatchMode):  # type: ignore[misc]
         self._roots: dict[int, _Ref] = {}
         self._results: list[tuple[Any, _Ref]] = []
         self._count = 0
+        self.failure = ""
         self._depth = 0
         self._table = torch._decomp.decomposition_table
 
@@ -64,7 +67,10 @@ class StepRecording(TorchDispatchMode):  # type: ignore[misc]
             if found is not NotImplemented:
                 return found
         found = func(*args, **(kwargs or {}))
-        self._note(func, args, kwargs or {}, found)
+        try:
+            self._note(func, args, kwargs or {}, found)
+        except Exception as error:  # the program goes on without
+            self.failure = self.failure or f"{func}: {error!r}"
         return found
 
     def note_all_reduce(self, tensors: Sequence[Any], results: Sequence[Any]) -> None:
@@ -77,6 +83,9 @@ class StepRecording(TorchDispatchMode):  # type: ignore[misc]
         name = func._schema.name.partition("::")[2]
         if name == _READS:
             self._roots[self._count] = self._ref(args[0])
+            return
+        if name.startswith(_EACH):
+            self._note_each(func, name, args, kwargs, found)
             return
         results = [one for one in tree_flatten(found)[0] if isinstance(one, torch.Tensor)]
         if not results:
@@ -96,7 +105,23 @@ class StepRecording(TorchDispatchMode):  # type: ignore[misc]
         elif not self._take_apart(func, plain if changes else "", args, kwargs, results):
             self._add(name, [], results)
         if changes:
-            self._roots[self._count] = self._refs[self._key(results[0])]
+            self._note_change(results[0])
+
+    def _note_each(self, func: Any, name: str, args: Any, kwargs: Any, found: Any) -> None:
+        """An operation on lists of tensors, as optimizers call it."""
+        changes = name.endswith("_")
+        plain = name[len(_EACH) :].removesuffix("_")
+        arguments = self._arguments(func, args, kwargs)
+        for place, result in enumerate(args[0] if changes else found):
+            own = [one[place] if isinstance(one, list | tuple) and not isinstance(one, _Ref) else one for one in arguments]
+            if changes:
+                self._drop_overlaps(result)
+            self._add(plain, own, [result])
+            if changes:
+                self._note_change(result)
+
+    def _note_change(self, tensor: Any) -> None:
+        self._roots[self._count] = self._refs[self._key(tensor)]
 
     def _is_of_host(self, args: Any, kwargs: Any) -> bool:
         """Made of nothing that is on the device: it gets there by a copy, if at all."""
@@ -196,21 +221,26 @@ class StepRecording(TorchDispatchMode):  # type: ignore[misc]
 
     def module(self, name: str) -> bytes:
         """StableHLO; empty where nothing was computed."""
+        return self.written(name)[0]
+
+    def written(self, name: str) -> tuple[bytes, list[int], list[int]]:
+        """The module, and the numbers of its arguments and results."""
         alive = {ref.number: ref for tensor, ref in self._results if tensor() is not None}
         makers = {ref.number: node for node in self._nodes for ref in node.results}
         roots = {ref.number: ref for ref in (*self._roots.values(), *alive.values()) if ref.number in makers}
         needed = self._needed(list(roots), makers)
         nodes = [node for node in self._nodes if any(ref.number in needed for ref in node.results)]
         if not nodes:
-            return b""
+            return b"", [], []
         writer, values = Writer(), dict[int, Value]()
-        uncovered = dict[str, int]()
+        uncovered, arguments_of = dict[str, int](), list[int]()
 
         def value_of(one: Any) -> Any:
             if not isinstance(one, _Ref):
                 return one
             if one.number not in values:
                 values[one.number] = writer.argument(one.shape, one.element)
+                arguments_of.append(one.number)
             return values[one.number]
 
         for node in nodes:
@@ -223,8 +253,9 @@ class StepRecording(TorchDispatchMode):  # type: ignore[misc]
             count = sum(uncovered.values())
             named = ", ".join(sorted(uncovered))
             notes.append(f"podyard: {count} of {len(nodes)} operations are not in it: {named}")
-        results = [values[number] for number in roots if number in values]
-        return writer.module(name, results, self._devices, notes).encode()
+        results = [number for number in roots if number in values]
+        text = writer.module(name, [values[number] for number in results], self._devices, notes)
+        return text.encode(), arguments_of, results
 
     def _written(self, writer: Writer, node: _Node, arguments: list[Any], uncovered: dict[str, int]) -> list[Any]:
         first = node.results[0]
@@ -311,7 +342,10 @@ class Steps:
         self._firsts.setdefault(kind, self._clock.monotonic_seconds())
         if module is None and recording is not None and kind in self._kinds:
             name = "torch_train_step" if self._trains() else "torch_step"
-            if text := recording.module(name):
+            if recording.failure:
+                self._recorded = RECORDED_MAX
+                print(f"podyard: steps are not estimated: {recording.failure}", file=sys.stderr)
+            elif text := recording.module(name):
                 module = self._recorder.add(text, name, self._devices)
                 module.runs, module.first = self._counts[kind] - 1, self._firsts[kind]
         self._kinds[kind] = module
