@@ -7,8 +7,8 @@ devices exchange stands in it.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 Shape = tuple[int, ...]
 
@@ -71,6 +71,13 @@ class Writer:
             return value
         types = f"({value.type}) -> {tensor_type(value.shape, element)}"
         return self.add(f"stablehlo.convert {value.name} : {types}", value.shape, element)
+
+    def cast(self, value: object, to: tuple[Shape, str]) -> Value:
+        """A number or a value, as one of this shape and element."""
+        if isinstance(value, Value):
+            return self.broadcast(self.convert(value, to[1]), to[0])
+        assert isinstance(value, int | float)
+        return self.constant(value, to[0], to[1])
 
     def unary(self, operation: str, value: Value) -> Value:
         if operation == "erf":
@@ -297,3 +304,8 @@ def _comparing(direction: str, element: str) -> str:
         f"%r = stablehlo.compare {direction}, %a, %b, FLOAT : ({scalar}, {scalar}) -> tensor<i1>\n"
         "stablehlo.return %r : tensor<i1>\n}"
     )
+
+
+Type = tuple[Shape, str]
+# The writer, an operation's arguments, and the type of its first result.
+Operation = Callable[[Writer, list[Any], Type], list[Value]]

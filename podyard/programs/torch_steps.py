@@ -113,7 +113,9 @@ class StepRecording(TorchDispatchMode):  # type: ignore[misc]
         plain = name[len(_EACH) :].removesuffix("_")
         arguments = self._arguments(func, args, kwargs)
         for place, result in enumerate(args[0] if changes else found):
-            own = [one[place] if isinstance(one, list | tuple) and not isinstance(one, _Ref) else one for one in arguments]
+            own = [
+                one[place] if isinstance(one, list | tuple) and not isinstance(one, _Ref) else one for one in arguments
+            ]
             if changes:
                 self._drop_overlaps(result)
             self._add(plain, own, [result])

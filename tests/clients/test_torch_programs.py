@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 
@@ -51,6 +53,46 @@ def test_a_cnn_trains_on_eight_cores_and_the_master_saves_it(python: str, tmp_pa
     lines = _lines("v3-8", tmp_path, python, str(EXAMPLES / "torch_xla_mnist.py"))
     assert lines[-2].startswith("epoch 2: 8 cores, accuracy ") and float(lines[-2].rpartition(" ")[2]) > 0.95
     assert lines[-1] == "saved mnist_cnn.pt" and (tmp_path / "mnist_cnn.pt").stat().st_size > 80_000
+
+
+def test_a_step_is_priced_on_all_cores(python: str, tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    program = str(EXAMPLES / "torch_xla_mnist.py")
+    command = [*PODYARD, "run", "--tpu", "v3-8", "--batch", "128", "--report", str(report), "--", python, program]
+    done = subprocess.run(command, env=_environ(), capture_output=True, text=True, timeout=SECONDS, cwd=tmp_path)
+    assert "step torch_train_step: " in done.stderr and "examples per second" in done.stderr, done.stderr
+    found = json.loads(report.read_text())
+    train, evaluate = found["modules"]
+    assert (train["name"], train["runs"], train["devices"], train["fits"]) == ("torch_train_step", 16, 8, True)
+    assert (evaluate["name"], evaluate["runs"]) == ("torch_step", 4)
+    assert 1e-5 < train["deviceSecondsPerRun"] < 1e-3 and found["doubts"] == []
+    # Forward, and twice as much backward but for the first layer's images: multiplications and additions of 16 images.
+    products = 16 * (2 * 24 * 24 * 10 * 25 + 3 * (8 * 8 * 20 * 250 + 320 * 50 + 50 * 10))
+    assert train["flopsPerDevice"] == pytest.approx(2 * products, rel=0.35)
+
+
+def test_recorded_steps_compute_what_pytorch_has_computed(python: str, tmp_path: Path) -> None:
+    _lines("v3-8", tmp_path, python, str(PROGRAMS / "torch_graph.py"), str(tmp_path))
+    files = sorted(tmp_path.glob("*.mlir"))
+    assert [file.stem for file in files] == ["attention_adam", "attention_adamw", "conv_rmsprop", "conv_sgd"]
+    for file in files:
+        assert not file.read_text().startswith("//"), "an operation is not covered"
+        _compare_with_xla(file)
+
+
+def _compare_with_xla(file: Path) -> None:
+    import jax
+    from jax._src.lib import xla_client
+
+    values = np.load(file.with_suffix(".npz"))
+    device = jax.devices("cpu")[0]
+    executable = device.client.compile_and_load(file.read_bytes(), [device], xla_client.CompileOptions())
+    with jax.enable_x64(True):
+        arguments = [jax.device_put(values[f"in{place}"]) for place in range(sum(n.startswith("in") for n in values))]
+    arrays = executable.execute_sharded(arguments).disassemble_into_single_device_arrays()
+    for name in (one for one in values if one.startswith("out")):
+        found = np.asarray(arrays[int(name[3:])][0])
+        np.testing.assert_allclose(found, values[name], rtol=2e-3, atol=2e-3, err_msg=f"{file.stem} {name}")
 
 
 def test_a_program_of_torch_xla_2_trains_in_bfloat16(python: str, tmp_path: Path) -> None:
@@ -160,6 +202,7 @@ def test_without_a_tpu_there_is_no_torch_xla(python: str, tmp_path: Path) -> Non
 
 def test_what_documents_of_tpus_say(python: str, tmp_path: Path) -> None:
     code = """
+import json
 import os
 os.environ["XRT_TPU_CONFIG"] = "tpu_worker;0;10.1.2.3:8470"
 import importlib.metadata, io, torch, torch_xla, torch_xla.core.xla_model as xm, torch_xla.debug.metrics as met

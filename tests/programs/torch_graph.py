@@ -1,4 +1,4 @@
-"""Records steps of several models, and writes what they took and what came out: python torch_graph.py FOLDER."""
+"""Records steps of models; writes what each took, and the parameters it left: python torch_graph.py FOLDER."""
 
 import sys
 from pathlib import Path
@@ -20,7 +20,7 @@ class Kept(StepRecording):
 
     def __init__(self):
         super().__init__(1)
-        self.taken, self.tensors, self.early, self.alive = {}, {}, {}, []
+        self.taken, self.early = {}, {}
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         for one in tree_flatten((args, kwargs))[0]:
@@ -35,18 +35,11 @@ class Kept(StepRecording):
             self.taken[ref.number] = self.early[self._key(tensor)]
         return ref
 
-    def _bind(self, tensor, ref):
-        super()._bind(tensor, ref)
-        if not tensor.is_meta:
-            with torch.utils._python_dispatch._disable_current_modes():
-                self.alive.append(tensor)
-                self.tensors[ref.number] = tensor.detach().clone()
-
 
 class ConvNet(nn.Module):
     def __init__(self):
         super().__init__()
-        self.conv1 = nn.Conv2d(3, 8, 3, stride=2, padding=1)
+        self.conv1 = nn.Conv2d(3, 8, 3, stride=2, padding=1, bias=False)
         self.bn = nn.BatchNorm2d(8)
         self.conv2 = nn.Conv2d(8, 6, 3, dilation=2, padding=2)
         self.conv3 = nn.Conv1d(6, 4, 4, stride=3)
@@ -90,7 +83,7 @@ def data(kind):
 
 
 device = xm.xla_device()
-SGD = dict(lr=0.1, momentum=0.9, weight_decay=1e-3, nesterov=True)
+SGD = {"lr": 0.1, "momentum": 0.9, "weight_decay": 1e-3, "nesterov": True}
 for name, kind, step, make, options in (
     ("conv_sgd", ConvNet, conv_step, torch.optim.SGD, SGD),
     ("conv_rmsprop", ConvNet, conv_step, torch.optim.RMSprop, {"lr": 0.01}),
@@ -100,7 +93,7 @@ for name, kind, step, make, options in (
     torch.manual_seed(0)
     model = kind().to(device)
     optimizer = make(model.parameters(), **options)
-    for number in range(3):
+    for _ in range(3):
         x, y = (one.to(device) for one in data(kind))
         recording = Kept()
         with recording:
@@ -111,10 +104,9 @@ for name, kind, step, make, options in (
             optimizer.step()
             accuracy = (model(x).argmax(-1) == y).float().mean()
     text, arguments, results = recording.written(name)
-    print(*(line for line in text.decode().splitlines() if line.startswith("//")))
     (FOLDER / f"{name}.mlir").write_bytes(text)
     found = {f"in{place}": recording.taken[number].numpy() for place, number in enumerate(arguments)}
-    known = {place: recording.tensors.get(number) for place, number in enumerate(results)}
-    found |= {f"out{place}": tensor.numpy() for place, tensor in known.items() if tensor is not None}
+    for parameter in model.parameters():  # as the step left them
+        place = results.index(recording._ref(parameter).number)
+        found[f"out{place}"] = parameter.detach().numpy()
     np.savez(FOLDER / f"{name}.npz", **found)
-    print(name, len(arguments), len(results))
