@@ -24,12 +24,13 @@ def dials_port_22() -> bool:
     return sys.platform == "linux" and has_programs and not needs_setup()
 
 
-def create_node(stack: Stack, node: str, kind: str, zone: str) -> None:
+def create_node(stack: Stack, node: str, kind: str, zone: str, version: str = "tpu-vm-base") -> None:
     """A node with external addresses, as `gcloud ... create` makes it, whose hosts listen for ssh.
 
     They listen a moment after READY; a user takes longer to type the next command.
     """
-    endpoints = stack.create_node(node, kind, zone, networkConfig={"enableExternalIps": True})["networkEndpoints"]
+    fields = {"runtimeVersion": version, "networkConfig": {"enableExternalIps": True}}
+    endpoints = stack.create_node(node, kind, zone, **fields)["networkEndpoints"]
     addresses = {endpoint["accessConfig"]["externalIp"] for endpoint in endpoints}
 
     def ask() -> bool | None:
