@@ -72,7 +72,7 @@ def environments_of(command: Sequence[str], options: ProgramOptions, run: Path |
         own = address if host.HAS_HOST_ADDRESSES else None
         multislice = Multislice(place, options.slices, addresses[0]) if options.slices > 1 else None
         values = host.slice_environment(options.kind, worker, hosts, port, own)
-        values |= host.megascale_environment(multislice)
+        values |= host.megascale_environment(multislice) | {"COLAB_TPU_ADDR": f"{hosts[0]}:{host.TENSORFLOW_PORT}"}
         if count == 1 and options.kind.host_count > 1:
             values |= _all_devices(options.kind)
         found.append(inherited | values | common)

@@ -9,6 +9,7 @@ per replica, replica ids); fused is for slices of more devices than a machine ru
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,14 @@ if TYPE_CHECKING:
 
 MODE_VARIABLE = "PODYARD_TF_REPLICAS"  # mirrored or fused
 MIRRORED_MAX = 8  # replicas that are mirrored if nothing else is said
+REPLICA_BYTES = 128 * 2**20  # below this for each replica, a small model is in doubt
 _PORT = 8470
+_OF_TENSORFLOW_1 = re.compile(
+    r"module 'tensorflow' has no attribute "
+    r"'(Session|InteractiveSession|placeholder|contrib|app|flags|layers|get_variable|global_variables_initializer|train|"
+    r"ConfigProto|set_random_seed|to_float|estimator|logging)'"
+    r"|No module named 'tensorflow\.(contrib|estimator|examples)"
+)
 
 
 def apply(tensorflow: Any) -> None:
@@ -51,6 +59,30 @@ def apply(tensorflow: Any) -> None:
     config.experimental.list_logical_devices = config.list_logical_devices
     config.experimental.list_physical_devices = config.list_physical_devices
     tensorflow.device = system.device(tensorflow.device)
+    sys.excepthook = _hint_behind(sys.excepthook)
+
+
+def _hint_behind(inner: Any) -> Any:
+    """The program's own traceback comes first."""
+
+    def excepthook(kind: Any, error: BaseException, traceback: Any) -> None:
+        inner(kind, error, traceback)
+        if _OF_TENSORFLOW_1.search(str(error)):
+            say(
+                "this program is for TensorFlow 1: import tensorflow.compat.v1 as tf, or run it with "
+                "`podyard run --runtime tensorflow-2.15.1` and on nodes of a version up to tpu-vm-tf-2.15.0"
+            )
+
+    return excepthook
+
+
+def free_bytes(meminfo: Path = Path("/proc/meminfo")) -> int | None:
+    """None where the system does not say."""
+    try:
+        found = re.search(r"^MemAvailable:\s+(\d+) kB", meminfo.read_text(), re.MULTILINE)
+    except OSError:
+        return None
+    return None if found is None else int(found[1]) * 1024
 
 
 def _steps(tensorflow: Any, of: Slice, system: TpuSystem) -> Steps | None:
@@ -67,7 +99,7 @@ def _steps(tensorflow: Any, of: Slice, system: TpuSystem) -> Steps | None:
     return steps
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
     print(f"podyard: {text}", file=sys.stderr)
 
 
@@ -110,7 +142,14 @@ class TpuSystem:
 
         version = self.tf.__version__
         if not version.startswith(TESTED):
-            _say(f"TensorFlow {version} was not tested: {' and '.join(one.rstrip('.') for one in TESTED)} were")
+            say(f"TensorFlow {version} was not tested: {' and '.join(one.rstrip('.') for one in TESTED)} were")
+
+        needed = len(self.devices) * REPLICA_BYTES
+        if self.is_mirrored and (free := free_bytes()) is not None and free < needed:
+            say(
+                f"{len(self.devices)} replicas have a copy of all variables each, and this machine has "
+                f"{free / 2**30:.1f} GiB free: {MODE_VARIABLE}=fused needs one copy"
+            )
 
     def set_devices(self) -> None:
         """One logical CPU for each replica, after the host's own: before anything runs on it."""
@@ -147,6 +186,11 @@ class TpuSystem:
             f"*** Num TPU Cores: {count}",
             f"*** Num TPU Workers: {hosts}",
             f"*** Num TPU Cores Per Worker: {count // hosts}",
+            *(
+                f"*** Available Device: _DeviceAttributes(/job:worker/replica:0/task:{place // (count // hosts)}"
+                f"/device:TPU:{place % (count // hosts)}, TPU, 0, 0)"
+                for place in range(count)
+            ),
         ):
             log.info(line)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import atexit
 import re
-import sys
 import threading
 import warnings
 import weakref
@@ -25,6 +24,7 @@ from podyard.base.rng import keep_users_chance
 from podyard.programs import tensorflow_internals as internals
 from podyard.programs import tensorflow_modules
 from podyard.programs.records import MODULES_MAX, NOT_LOWERED, ModuleRuns, Recorder
+from podyard.programs.tensorflow_program import say
 
 VERDICT_SECONDS = 600.0  # how long a step waits for the verdict under --strict: the TPU compiler takes minutes
 _REASON_CHARACTERS_MAX = 300
@@ -176,7 +176,7 @@ class Steps:
             step = self._step_of(strategy, fn, args, kwargs, counts_itself=False)
             self._count_in_graph(step, args, kwargs)
         except Exception as error:  # the program itself goes on
-            _say(f"runs of {_name_of(fn)} are not counted: {_reason(error)}")
+            say(f"runs of {_name_of(fn)} are not counted: {_reason(error)}")
             return result
         with self._lock:
             known = self._keep(step)
@@ -212,7 +212,10 @@ class Steps:
 
         def lower(shapes: list[Any]) -> str:
             if self._shares:
-                shapes = _shared(shapes, self.replicas)
+                batch = next((shape[0] for shape in shapes if shape), 0)
+                if batch % self.replicas:
+                    say(f"a batch of {batch} cannot be shared evenly by {self.replicas} replicas: use a multiple")
+                shapes = _shared(shapes, batch, self.replicas)
             at_run = [tf.TensorSpec(shape, spec.dtype) for shape, spec in zip(shapes, specs, strict=True)]
 
             def replica(*tensors: Any) -> Any:
@@ -286,7 +289,7 @@ class Steps:
     def _refuse_what_does_not_fit(self, module: ModuleRuns) -> None:
         found = self._recorder.verdict(module, VERDICT_SECONDS)
         if not found:
-            _say(f"no verdict on {module.name} within {VERDICT_SECONDS:.0f} s: it runs")
+            say(f"no verdict on {module.name} within {VERDICT_SECONDS:.0f} s: it runs")
         elif found.get("fits") is False:
             raise self.tf.errors.ResourceExhaustedError(None, None, str(found.get("refusal", "")))
 
@@ -344,9 +347,8 @@ def _open_dims(specs: Sequence[Any]) -> list[tuple[int, int]]:
     ]
 
 
-def _shared(shapes: list[Any], replicas: int) -> list[Any]:
+def _shared(shapes: list[Any], batch: int, replicas: int) -> list[Any]:
     """One replica's shapes, of those of the global batch: its extent is that of the first axis of the first array."""
-    batch = next((shape[0] for shape in shapes if shape), 0)
     return [[-(-batch // replicas), *shape[1:]] if shape and shape[0] == batch else shape for shape in shapes]
 
 
@@ -363,7 +365,3 @@ def _reason(error: Exception) -> str:
     if found := _NO_KERNEL.search(text):
         return f"it has no kernel for {found[1]}"
     return (text.splitlines() or [type(error).__name__])[0][:_REASON_CHARACTERS_MAX]
-
-
-def _say(text: str) -> None:
-    print(f"podyard: {text}", file=sys.stderr)

@@ -33,6 +33,14 @@ def strategy_class(tf: Any, system: TpuSystem) -> Any:
             steps = system.steps
             return call() if steps is None else steps.run(self._container_strategy(), fn, args, kwargs, call)
 
+        def _experimental_distribute_dataset(self, dataset: Any, options: Any) -> Any:
+            # The thread that tunes a pipeline may sleep a minute where its iterator, and the program, wait for its end.
+            if isinstance(dataset, tf.data.Dataset):
+                untuned = tf.data.Options()
+                untuned.autotune.enabled = False
+                dataset = dataset.with_options(untuned)
+            return super()._experimental_distribute_dataset(dataset, options)
+
         def _reduce_to(self, reduce_op: Any, value: Any, destinations: Any, options: Any) -> Any:
             if not system.is_tracing:
                 return super()._reduce_to(reduce_op, value, destinations, options)
@@ -65,7 +73,13 @@ def strategy_class(tf: Any, system: TpuSystem) -> Any:
             system.say_what_was_found()
             if system.is_mirrored:
                 devices: Sequence[str] = [system.cpu_of(place) for place in range(len(system.devices))]
-                extended = Extended(self, devices=devices, cross_device_ops=tf.distribute.ReductionToOneDevice())
+                log = tf.get_logger()
+                level = log.level
+                log.setLevel("WARNING")  # it names its devices, which no TPU has
+                try:
+                    extended = Extended(self, devices=devices, cross_device_ops=tf.distribute.ReductionToOneDevice())
+                finally:
+                    log.setLevel(level)
             else:
                 extended = Extended(self, system.cpu_of(0))
             distribute_lib.Strategy.__init__(self, extended)
@@ -75,6 +89,15 @@ def strategy_class(tf: Any, system: TpuSystem) -> Any:
         def run(self, fn: Any, args: Any = (), kwargs: Any = None, options: Any = None) -> Any:
             validate_run_function(fn)
             return super().run(fn, args, kwargs, options)
+
+        def reduce(self, reduce_op: Any, value: Any, axis: Any) -> Any:
+            """Raises ValueError for parts of a batch that are not equal: they cannot be summed."""
+            for one in tf.nest.flatten(value):
+                if axis is None and isinstance(one, internals.DistributedValues) and not system.is_tracing:
+                    shapes = [getattr(part, "shape", None) for part in one.values]
+                    if any(shape != shapes[0] for shape in shapes):
+                        raise ValueError(_unequal(shapes))
+            return super().reduce(reduce_op, value, axis)
 
         @property
         def cluster_resolver(self) -> Any:
@@ -90,3 +113,13 @@ def strategy_class(tf: Any, system: TpuSystem) -> Any:
             return 1 if inside else len(system.devices)
 
     return TPUStrategy
+
+
+def _unequal(shapes: Sequence[Any]) -> str:
+    sizes = [shape[0] for shape in shapes if shape is not None and shape.rank]
+    total = sum(size for size in sizes if size is not None)
+    parts = ", ".join(map(str, sizes)) or ", ".join(map(str, shapes))
+    return (
+        f"a global batch of {total} cannot be shared evenly: the {len(shapes)} replicas have {parts} examples; use a "
+        f"multiple of {len(shapes)}, and drop_remainder=True for the last batch"
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -142,3 +143,105 @@ def test_a_function_that_does_not_fit_is_refused_before_it_runs() -> None:
     assert (
         "ResourceExhaustedError: RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory" in done.stderr
     )
+
+
+def test_losses_are_those_of_plain_keras() -> None:
+    """Later steps differ as much as plain Keras differs from itself with the examples of a batch in another order."""
+    command = [str(PROGRAMS / "tensorflow_losses.py"), "adam", "8"]
+    plain = subprocess.run([PYTHON, *command], capture_output=True, text=True, timeout=300, check=True).stdout
+    assert _hooked(*command, PODYARD_TF_REPLICAS="fused").stdout == plain
+    mirrored = _hooked(*command, PODYARD_TF_REPLICAS="mirrored").stdout
+    assert [float(loss) for loss in mirrored.split()] == pytest.approx(
+        [float(loss) for loss in plain.split()], rel=1e-6
+    )
+
+
+def test_a_fit_goes_on_after_its_slice_was_taken_back(tmp_path: Path) -> None:
+    program = str(PROGRAMS / "tensorflow_preempted.py")
+    command = [*PODYARD, "run", "--tpu", "v3-8", "--", PYTHON, program]
+    whole = subprocess.run([*command, str(tmp_path / "whole")], capture_output=True, text=True, timeout=300)
+    with subprocess.Popen([*command, str(tmp_path / "cut"), "wait"], stdout=subprocess.PIPE, text=True) as first:
+        assert first.stdout is not None
+        while "epoch 2" not in first.stdout.readline():
+            pass
+        first.send_signal(signal.SIGTERM)
+        assert first.wait(60) == 143
+    second = subprocess.run([*command, str(tmp_path / "cut")], capture_output=True, text=True, timeout=300)
+    epochs = [line for line in second.stdout.splitlines() if line.startswith("epoch")]
+    assert epochs[-1] == "epoch 5" and epochs[0] in ("epoch 2", "epoch 3"), second.stderr
+    ends = [next(line for line in done.stdout.splitlines() if line.startswith("losses")) for done in (whole, second)]
+    assert ends[0].split()[-3:] == ends[1].split()[-3:]
+    assert "saved 41 ['best.weights.h5', 'notice.keras']" in second.stdout
+
+
+DOCUMENT = """
+import os
+import tensorflow as tf
+tf.get_logger().setLevel("INFO")
+tpu_address = 'grpc://' + os.environ['COLAB_TPU_ADDR']
+resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu_address)
+print('Running on TPU ', resolver.cluster_spec().as_dict()['worker'][0].rpartition(':')[2], resolver.master()[-5:])
+tf.config.experimental_connect_to_cluster(resolver)
+tf.tpu.experimental.initialize_tpu_system(resolver)
+strategy = tf.distribute.experimental.TPUStrategy(resolver)
+print("REPLICAS: ", strategy.num_replicas_in_sync, resolver.num_accelerators())
+print(len(tf.config.list_logical_devices('TPU')))
+with strategy.scope():
+    model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+    adam = tf.keras.optimizers.Adam(lr=0.25)
+    model.compile(adam, "mse", experimental_steps_per_execution=2)
+print(adam.learning_rate.numpy(), model.steps_per_execution)
+for name in ("my-tpu", "", "local"):
+    print(tf.distribute.cluster_resolver.TPUClusterResolver(tpu=name).num_accelerators())
+"""
+
+
+def test_documents_of_users_run_as_they_are_written() -> None:
+    done = _start((), "-c", DOCUMENT)
+    assert done.stdout.splitlines() == [
+        "Running on TPU  8470 :8470", "REPLICAS:  8 {'TPU': 8}", "8", "0.25 2", *["{'TPU': 8}"] * 3,
+    ]  # fmt: skip
+    logged = [line for line in done.stderr.splitlines() if line.startswith("INFO:tensorflow:")]
+    assert logged[:6] == [
+        f"INFO:tensorflow:{line}"
+        for line in (
+            logged[0].removeprefix("INFO:tensorflow:"), "Finished initializing TPU system.", "Found TPU system:",
+            "*** Num TPU Cores: 8", "*** Num TPU Workers: 1", "*** Num TPU Cores Per Worker: 8",
+        )
+    ]  # fmt: skip
+    assert logged[0].startswith("INFO:tensorflow:Initializing the TPU system: grpc://")
+    assert logged[6] == (
+        "INFO:tensorflow:*** Available Device: _DeviceAttributes(/job:worker/replica:0/task:0/device:TPU:0, TPU, 0, 0)"
+    )
+    assert "podyard: Adam: lr is learning_rate in this Keras: learning_rate=0.25 is used" in done.stderr
+    assert "experimental_steps_per_execution is steps_per_execution in this Keras" in done.stderr
+
+
+UNEQUAL = """
+import numpy as np, tensorflow as tf
+strategy = tf.distribute.TPUStrategy(tf.distribute.cluster_resolver.TPUClusterResolver())
+with strategy.scope():
+    model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+model.fit(np.ones((200, 4)), np.ones((200, 1)), batch_size=100, verbose=0)
+"""
+
+
+def test_a_batch_that_replicas_cannot_share_is_told() -> None:
+    done = _start((), "-c", UNEQUAL, code=1)
+    assert done.stderr.startswith("Traceback") or "\nTraceback" in done.stderr
+    assert (
+        "ValueError: a global batch of 100 cannot be shared evenly: the 8 replicas have 13, 13, 13, 13, 13, 13, 13, 9 "
+        "examples; use a multiple of 8, and drop_remainder=True for the last batch"
+    ) in done.stderr
+    fused = _start((), "-c", UNEQUAL, PODYARD_TF_REPLICAS="fused")
+    assert "podyard: a batch of 100 cannot be shared evenly by 8 replicas: use a multiple" in fused.stderr
+
+
+def test_programs_for_tensorflow_1_and_dry_runs_are_refused_in_words() -> None:
+    done = _start((), "-c", "import tensorflow as tf; tf.Session()", code=1)
+    lines = done.stderr.splitlines()
+    error = next(place for place, line in enumerate(lines) if line.startswith("AttributeError"))
+    assert lines[error + 1].startswith("podyard: this program is for TensorFlow 1: import tensorflow.compat.v1 as tf")
+    dry = _start(["--dry-run"], "-c", UNEQUAL, code=1)
+    assert "podyard: a dry run needs JAX: steps of TensorFlow are computed; leave --dry-run away" in dry.stderr
