@@ -103,11 +103,12 @@ def _program(text: str) -> Program:
     return parse_stablehlo(text)
 
 
-def cases(generation: str, only: Sequence[str] = ("",), limits: bool = False) -> list[Case]:
-    """The recorded programs of a generation, or with `limits` those around the limit of memory."""
+def cases(generation: str, only: Sequence[str] = ("",), limits: bool = False, singles: bool = False) -> list[Case]:
+    """The recorded programs of a generation, or with `limits` those around the limit of memory, with `singles` single
+    convolutions."""
     texts, made = _texts(), []
     for row in load_rows().values():
-        if row.is_limit != limits or row.generation != generation:
+        if (row.is_limit, row.is_single) != (limits, singles) or row.generation != generation:
             continue
         if any(part in row.program for part in only) and row.text_hash in texts:
             try:
@@ -207,9 +208,10 @@ def main() -> None:
     parser.add_argument("--generation", nargs="*", default=list(GENERATIONS), help="generations to judge")
     parser.add_argument("--each", action="store_true", help="print every program, not the worst only")
     parser.add_argument("--kernels", action="store_true", help="print the longest kernels of each, as run")
+    parser.add_argument("--singles", action="store_true", help="judge single convolutions instead")
     given = parser.parse_args()
     for generation in given.generation:
-        found = cases(generation, given.only)
+        found = cases(generation, given.only, singles=given.singles)
         print(HEAD)
         for part, kept_out in (("fitted", False), ("kept out", True)):
             print(f"{generation + ' ' + part:16} {figures(c for c in found if c.row.is_kept_out == kept_out).text()}")
@@ -218,7 +220,7 @@ def main() -> None:
             print(_line(case))
             if given.kernels:
                 print(_kernels(case))
-        around = cases(generation, given.only, limits=True)
+        around = [] if given.singles else cases(generation, given.only, limits=True)
         for case in around:
             if given.each or not case.is_verdict_equal:
                 print(_line(case))

@@ -66,6 +66,11 @@ class Recorded:
         return self.program.startswith("limit-")
 
     @property
+    def is_single(self) -> bool:
+        """Whether it is one convolution, or one of its gradients: these have figures of their own."""
+        return self.program.startswith("single-")
+
+    @property
     def is_kept_out(self) -> bool:
         """Never used in fitting: a third, by name."""
         return int(hashlib.sha256(self.program.encode()).hexdigest(), 16) % 3 == 0

@@ -1,8 +1,8 @@
 """Records what the TPU compiler says of the programs of today: `python -m benchmarks.corpus.record` (extra `xla-tpu`).
 
 Each program is compiled for a slice of every generation that `wanted` names. `--only PART` and `--generation NAME`
-choose; `--limits` records programs around the limit of memory instead. `--again` compiles what the record has
-already, `--texts` only writes the programs' StableHLO again.
+choose; `--limits` records programs around the limit of memory instead, `--singles` single convolutions. `--again`
+compiles what the record has already, `--texts` only writes the programs' StableHLO again.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from benchmarks.corpus import limits
 from benchmarks.corpus.data import GENERATIONS, Recorded, load_rows, load_texts, save_rows, save_texts, slice_for
 from benchmarks.corpus.layout import Made
 from benchmarks.corpus.programs import PROGRAMS, wanted
+from benchmarks.corpus.singles import SINGLES
 from podyard.base.errors import PodyardError
 from podyard.engine.exact.client import ExactCompiler, ExactVerdict
 from podyard.engine.timing.memory import named_total_bytes
@@ -71,7 +72,9 @@ def hash_of(text: str) -> str:
 
 
 def made_of(name: str) -> Made:
-    return limits.build(name) if name.startswith(limits.PREFIX) else PROGRAMS[name]()
+    if name.startswith(limits.PREFIX):
+        return limits.build(name)
+    return SINGLES[name]() if name in SINGLES else PROGRAMS[name]()
 
 
 class _Recorder:
@@ -141,18 +144,19 @@ def main() -> None:
     parser.add_argument("--generation", nargs="*", default=list(GENERATIONS), help="generations to record")
     parser.add_argument("--again", action="store_true", help="compile what is recorded already, too")
     parser.add_argument("--texts", action="store_true", help="only write the StableHLO of all recorded programs")
+    parser.add_argument("--singles", action="store_true", help="record single convolutions instead")
     parser.add_argument("--limits", action="store_true", help="record programs around the limit of memory instead")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as locks:
         compiler = ExactCompiler(lock_folder=Path(locks))
         recorder = _Recorder(compiler, given.again)
         for generation in [] if given.texts else given.generation:
-            for name in limits.FAMILIES if given.limits else PROGRAMS:
+            for name in limits.FAMILIES if given.limits else SINGLES if given.singles else PROGRAMS:
                 if not any(part in name for part in given.only):
                     continue
                 if given.limits:
                     recorder.record_limits(name, generation)
-                elif generation in wanted(name):
+                elif given.singles or generation in wanted(name):
                     recorder.record(name, generation)
         compiler.close()
     _write_texts()

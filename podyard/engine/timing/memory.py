@@ -149,6 +149,9 @@ def temporaries(
         if kernel.outputs and not made and not kernel.updates:
             continue
         for value in made:
+            if value in own_place and is_whole and not on_chip:
+                types[value] = pricer.program.types[value]
+                sizes[value] = nbytes_in_memory(types[value], costs.tiling)
             if value not in outside and (on_chip or not pricer.is_near(value)):
                 in_full = pricer.program.types[value] if value in instead.kept else pricer.type_of(value)
                 types[value] = _narrow(in_full, value in narrow and value not in instead.kept)
@@ -180,6 +183,8 @@ def temporaries(
         is_fetched = kernel.kind in _REPEATABLE and not kernel.updates
         last_loop = len(steps) if kernel.kind == "control" else last_loop
         steps.append(Step(tuple(read), tuple(made), extra, is_repeatable, tuple(over[:1]), is_fetched))
+    kept = tuple(value for value in own_place if is_whole and value in sizes)
+    held_for = sum(sizes[value] for value in kept)
     # Where collectives run next to kernels, what no loop waits for runs after the last one.
     is_late = is_whole and last_loop >= 0 and costs.prefetch_bytes > 0 and pricer.program.mesh.devices > 1
     if is_late:
@@ -190,6 +195,8 @@ def temporaries(
         laid_out = {pricer.resolve(value) for kernel in fused.kernels for value in kernel.layouts}
         steps = list(_with_copies(steps, outside - laid_out, pricer, is_product=is_product))
     orders = [steps] if is_late else [steps, freeing_first(steps, sizes)]
+    orders = [[*order, Step(kept, (), 0, False)] for order in orders]
+    room_bytes += held_for
     schedule = min((MemorySchedule(order, sizes) for order in orders), key=lambda one: one.peak)
     originals: Mapping[int, int] = {value: value for value in sizes}
     limit = room_bytes - (1 - _SHORT_OF_MEMORY) * costs.hbm_usable_bytes
@@ -200,7 +207,8 @@ def temporaries(
     if nbytes > room_bytes:
         schedule = schedule.without_overwritten()
         nbytes = schedule.packed_bytes()
-    return nbytes, [(str(types[originals[value]]), schedule.sizes[value]) for value in schedule.values_at_peak]
+    held = [(str(types[originals[value]]), schedule.sizes[value]) for value in schedule.values_at_peak]
+    return nbytes - held_for, held
 
 
 def _turned_for_rows(type_: TensorType, costs: CostModel) -> int:
