@@ -18,7 +18,14 @@ from podyard.engine.timing.graph import ALIASES, LEAVES, MATRIX, REORDERING, SMA
 from podyard.engine.timing.kernels import better_order, is_kept_near, is_laid_on_chip
 from podyard.engine.timing.layout import compact_layout, nbytes_in_memory, padded_bytes
 from podyard.engine.timing.pricing import Pricer
-from podyard.engine.timing.schedule import MadeAgain, MemorySchedule, Step, ending_late, freeing_first
+from podyard.engine.timing.schedule import (
+    MadeAgain,
+    MemorySchedule,
+    Step,
+    ending_late,
+    ending_with_numbers,
+    freeing_first,
+)
 from podyard.hardware.cost_model import CostModel
 
 # How many buffers a verdict lists.
@@ -195,6 +202,9 @@ def temporaries(
         laid_out = {pricer.resolve(value) for kernel in fused.kernels for value in kernel.layouts}
         steps = list(_with_copies(steps, outside - laid_out, pricer, is_product=is_product))
     orders = [steps] if is_late else [steps, freeing_first(steps, sizes)]
+    arrays = {value for value in results if pricer.program.types[value].size >= SMALL_SIZE}
+    if is_whole and arrays and not is_late:
+        orders += [ending_with_numbers(order, arrays) for order in orders]
     orders = [[*order, Step(kept, (), 0, False)] for order in orders]
     room_bytes += held_for
     schedule = min((MemorySchedule(order, sizes) for order in orders), key=lambda one: one.peak)

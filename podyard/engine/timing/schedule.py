@@ -113,6 +113,20 @@ def ending_late(steps: Sequence[Step], last_loop: int) -> list[Step]:
     return [*reversed(first), *reversed(late), *steps[last_loop + 1 :]]
 
 
+def ending_with_numbers(steps: Sequence[Step], arrays: Iterable[int]) -> list[Step]:
+    """The same steps; what none of these results waits for, as what only a loss is made from, comes last."""
+    wanted = set(arrays)
+    first: list[Step] = []
+    late: list[Step] = []
+    for step in reversed(steps):
+        if step.makes and wanted.isdisjoint(step.makes):
+            late.append(step)
+        else:
+            wanted.update(step.reads)
+            first.append(step)
+    return [*reversed(first), *reversed(late)]
+
+
 def freeing_first(steps: Sequence[Step], sizes: Mapping[int, int]) -> list[Step]:
     """The same steps; one that frees more than it makes runs as soon as it can (list scheduling by memory)."""
     maker = {value: place for place, step in enumerate(steps) for value in step.makes}
