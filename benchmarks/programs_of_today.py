@@ -67,8 +67,10 @@ class Case:
     @property
     def is_hbm_near(self) -> bool:
         """Of the device's memory alone."""
-        estimate = self.estimate
-        return estimate is not None and abs(estimate.needed_hbm_bytes / self.row.hbm_peak_bytes - 1) <= PEAK_NEAR
+        if self.estimate is None:
+            return False
+        in_use = self.estimate.peak_hbm_bytes - self.estimate.on_chip_bytes
+        return abs(in_use / self.row.hbm_peak_bytes - 1) <= PEAK_NEAR
 
     @property
     def compiled_collectives(self) -> Sent:

@@ -110,6 +110,8 @@ class Estimate:
     collective_ops: tuple[CollectiveEstimate, ...] = ()
     # Of the peak, what is in the chip's own memory (from v4 on): it takes no HBM.
     on_chip_bytes: int = 0
+    # What HBM must have room for: results have their places from the start. 0: the peak without what is on the chip.
+    allocated_bytes: int = 0
     # Of the step, what published rates do not explain, of matrix units, memory and links: start, windows and layouts of
     # kernels, fitted on compiled programs, and the host's part.
     fitted_share: float = 0.0
@@ -117,7 +119,7 @@ class Estimate:
     @property
     def needed_hbm_bytes(self) -> int:
         """What has to fit into `usable_hbm_bytes`."""
-        return self.peak_hbm_bytes - self.on_chip_bytes
+        return self.allocated_bytes or self.peak_hbm_bytes - self.on_chip_bytes
 
     @property
     def device_seconds(self) -> float:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from podyard.engine.program.ir import Body, HloOperation, Program, TensorType, walk
 from podyard.engine.timing.estimate import BufferEstimate
 from podyard.engine.timing.graph import ALIASES, LEAVES, MATRIX, REORDERING, SMALL_SIZE, Fused, Kernel
-from podyard.engine.timing.kernels import better_order, is_kept_near, is_laid_on_chip
+from podyard.engine.timing.kernels import is_kept_near
 from podyard.engine.timing.layout import compact_layout, nbytes_in_memory, padded_bytes
 from podyard.engine.timing.pricing import Pricer
 from podyard.engine.timing.schedule import (
@@ -56,14 +56,15 @@ _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MemoryNeed:
-    """Bytes of one device. `largest`: what takes most of it at the peak. `on_chip_bytes`: by how much more there is at
-    one time in HBM and on the chip together than in HBM alone."""
+    """Bytes of one device. `largest`: what takes most of it at the peak. `live_bytes`: the most that is in use at one
+    time, when results count from when they are made. `on_chip_bytes`: by how much more that is with the chip's own."""
 
     argument_bytes: int
     result_bytes: int
     temporary_bytes: int
     donated_bytes: int
     largest: tuple[BufferEstimate, ...]
+    live_bytes: int = 0
     on_chip_bytes: int = 0
 
     @property
@@ -99,13 +100,13 @@ def memory_need(
     ]
     buffers += [BufferEstimate(name, "temporary", nbytes) for name, nbytes in held]
     buffers.sort(key=lambda buffer: -buffer.nbytes)
-    peak += twice
-    in_memory = sum(arguments.values()) + sum(results) + peak
-    on_chip = 0
+    live = min(peak, temporaries(body, fused, pricer, inner_peak, costs, room, is_live=True)[0]) + twice
+    in_memory, on_chip = sum(arguments.values()) + sum(results) + peak + twice, 0
     if 0 < costs.prefetch_bytes > _WORTH_A_LOOK * in_memory:
-        on_chip = temporaries(body, fused, pricer, inner_peak, costs, on_chip=True)[0] + twice - peak
-    need = MemoryNeed(sum(arguments.values()), sum(results), peak, donated, tuple(buffers[:LARGEST_BUFFERS]))
-    return dataclasses.replace(need, on_chip_bytes=max(0, on_chip))
+        on_chip = temporaries(body, fused, pricer, inner_peak, costs, on_chip=True)[0] + twice - live
+    need = MemoryNeed(sum(arguments.values()), sum(results), peak + twice, donated, tuple(buffers[:LARGEST_BUFFERS]))
+    live += need.peak_bytes - need.temporary_bytes
+    return dataclasses.replace(need, live_bytes=live, on_chip_bytes=max(0, on_chip))
 
 
 def made_while_read(program: Program, pricer: Pricer) -> Iterator[int]:
@@ -130,11 +131,12 @@ def temporaries(
     room_bytes: float = math.inf,
     *,
     on_chip: bool = False,
+    is_live: bool = False,
 ) -> tuple[int, list[tuple[str, int]]]:
     """(bytes at the peak, (name, bytes) of what is held then). Of two orders that the compiler weighs against each
     other the one with the lower peak; where memory is short, kernels run again so that results need not be kept, and
     where it still is more than `room_bytes`, results of the program lie where they are made from. `on_chip`: with what
-    is on the chip, too."""
+    is on the chip, too; `is_live`: results of the program count only from when they are made (in the sum as a whole)."""
     is_whole = body is pricer.program.body
     results = {pricer.resolve(value) for value in body.results}
     donated = {pricer.resolve(body.results[index]) for index in pricer.program.donated.values()} if is_whole else set()
@@ -156,7 +158,7 @@ def temporaries(
         if kernel.outputs and not made and not kernel.updates:
             continue
         for value in made:
-            if value in own_place and is_whole and not on_chip:
+            if value in own_place and is_whole and is_live:
                 types[value] = pricer.program.types[value]
                 sizes[value] = nbytes_in_memory(types[value], costs.tiling)
             if value not in outside and (on_chip or not pricer.is_near(value)):
@@ -169,7 +171,7 @@ def temporaries(
                     sizes[~value] = nbytes_in_memory(types[~value], costs.tiling)
                 sizes[value] = nbytes_in_memory(types[value], costs.tiling)
         extra = inner_peak(kernel, on_chip) + sum(_between_bytes(kernel, fused, pricer))
-        extra += sum(_laid_out_bytes(kernel, pricer, on_chip))
+        extra += sum(pricer.laid_out_bytes(kernel, on_chip))
         extra += sum(instead.unpacked.get(value, 0) for value in kernel.inputs)
         extra += _beside(kernel, pricer, on_chip)
         inside = _Inside(kernel, views, pricer)
@@ -203,7 +205,7 @@ def temporaries(
         steps = list(_with_copies(steps, outside - laid_out, pricer, is_product=is_product))
     orders = [steps] if is_late else [steps, freeing_first(steps, sizes)]
     arrays = {value for value in results if pricer.program.types[value].size >= SMALL_SIZE}
-    if is_whole and arrays and not is_late:
+    if is_whole and arrays and not is_late and (is_live or on_chip):
         orders += [ending_with_numbers(order, arrays) for order in orders]
     orders = [[*order, Step(kept, (), 0, False)] for order in orders]
     room_bytes += held_for
@@ -333,18 +335,6 @@ def _between_bytes(kernel: Kernel, fused: Fused, pricer: Pricer) -> Iterator[int
                 plain = padded_bytes(type_, len(type_.shape) - 1, len(type_.shape) - 2, tiling)
                 yield plain if plain != nbytes_in_memory(type_, tiling) else 0
     yield from (nbytes_in_memory(types[value], tiling) for value in written if not pricer.is_near(value))
-
-
-def _laid_out_bytes(kernel: Kernel, pricer: Pricer, on_chip: bool) -> Iterator[int]:
-    """Bytes of operands and results of convolutions in another layout, while those or their copies run."""
-    layouts = [(pricer.program.types[value], minor) for value, minor in kernel.layouts.items()]
-    if kernel.moved is not None and kernel.minor:
-        layouts.append((kernel.moved, kernel.minor))
-    for type_, minor in layouts:
-        if on_chip or not is_laid_on_chip(type_, minor, pricer.costs):
-            yield padded_bytes(type_, *better_order(type_, minor), pricer.costs.tiling)
-    if on_chip and kernel.moved is not None and not kernel.minor and is_kept_near(kernel.moved, pricer.costs):
-        yield nbytes_in_memory(kernel.moved, pricer.costs.tiling)
 
 
 def _is_softmax_by_hand(kernel: Kernel, fused: Fused, pricer: Pricer) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import math
+from collections.abc import Iterator
 
 from podyard.engine.program.ir import Body, HloOperation, Program, TensorType
 from podyard.engine.timing.attention import attention_flops
@@ -14,7 +15,10 @@ from podyard.engine.timing.kernels import (
     PASSES,
     KernelPrice,
     Product,
+    better_order,
+    is_kept_near,
     is_laid_near,
+    is_laid_on_chip,
     laid_bytes,
     matrix_price,
     regroup_price,
@@ -26,7 +30,7 @@ from podyard.engine.timing.kernels import (
     transpose_price,
     vector_price,
 )
-from podyard.engine.timing.layout import LANES
+from podyard.engine.timing.layout import LANES, nbytes_in_memory, padded_bytes
 from podyard.engine.timing.touched import Touched
 from podyard.hardware.cost_model import SUBLANES, CostModel
 
@@ -349,6 +353,17 @@ class Pricer:
             return self.read_bytes(sources, kernel)
         type_, minor = self.program.types[operand], kernel.layouts[operand]
         return 0.0 if is_laid_near(type_, minor, self.costs) else laid_bytes(type_, minor)
+
+    def laid_out_bytes(self, kernel: Kernel, on_chip: bool) -> Iterator[int]:
+        """Bytes of operands and results of convolutions in another layout, while those or their copies run."""
+        layouts = [(self.program.types[value], minor) for value, minor in kernel.layouts.items()]
+        if kernel.moved is not None and kernel.minor:
+            layouts.append((kernel.moved, kernel.minor))
+        for type_, minor in layouts:
+            if on_chip or not is_laid_on_chip(type_, minor, self.costs):
+                yield padded_bytes(type_, *better_order(type_, minor), self.costs.tiling)
+        if on_chip and kernel.moved is not None and not kernel.minor and is_kept_near(kernel.moved, self.costs):
+            yield nbytes_in_memory(kernel.moved, self.costs.tiling)
 
     def is_near(self, value: int) -> bool:
         """Whether a value stays on the chip between the kernel that makes it and those that read it."""
