@@ -56,6 +56,11 @@ def cut_images(where: str) -> Doubt:
     return Doubt("operation", "convolution of few examples", reason)
 
 
+def in_groups(where: str) -> Doubt:
+    reason = f"the convolution at {where} has groups of few features: copies and padding around it are a rough guess"
+    return Doubt("operation", "convolution in groups", reason)
+
+
 def bytes_only(name: str, where: str) -> Doubt:
     place = f" ({where})" if where and where != name else ""
     return Doubt("operation", name, f"operation {name}{place} is not modelled: priced by its bytes only")

@@ -9,11 +9,12 @@ from __future__ import annotations
 import dataclasses
 
 from podyard.base.errors import invalid
-from podyard.engine.program.doubts import Doubt, bytes_only, cut_images, merge, own_kernel, unknown_turns
+from podyard.engine.program.doubts import Doubt, bytes_only, cut_images, in_groups, merge, own_kernel, unknown_turns
 from podyard.engine.program.ir import Body, HloOperation, Program, matrix_flops
 from podyard.engine.program.partition import partition
 from podyard.engine.program.shardings import Sharding, mesh_of
 from podyard.engine.timing.attention import attention_flops
+from podyard.engine.timing.convolutions import has_small_groups
 from podyard.engine.timing.energy import device_joules
 from podyard.engine.timing.estimate import Estimate, OpEstimate, overhead_seconds
 from podyard.engine.timing.exchanges import Exchanges
@@ -231,6 +232,8 @@ class _Analysis:
             line.doubts.append(bytes_only(name, kernel.anchor.where))
         if kernel.anchor is not None and kernel.anchor.opcode == "attention":
             line.doubts.append(own_kernel(kernel.anchor.where))
+        if kernel.anchor is not None and has_small_groups(self.program, kernel.anchor):
+            line.doubts.append(in_groups(kernel.anchor.where))
         if kernel.is_cut and kernel.anchor is not None:
             line.doubts.append(cut_images(kernel.anchor.where))
         moved = self._bytes(kernel, pricer)

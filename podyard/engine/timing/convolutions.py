@@ -45,6 +45,19 @@ def product_of(
     )  # fmt: skip
 
 
+def has_small_groups(program: Program, anchor: HloOperation) -> bool:
+    """Whether a convolution, or the gradient of its kernel, has groups of fewer features than there are lanes; of those
+    of one, whether all of them are fewer."""
+    if anchor.opcode != "convolution":
+        return False
+    left, kernel = (program.types[value].shape for value in anchor.operands[:2])
+    groups, axis = anchor.int("batch_group_count", 1), anchor.ints("lhs_dims")[0]
+    features = left[axis] // groups
+    if groups == 1:
+        groups, features = anchor.int("feature_group_count", 1), kernel[anchor.ints("kernel_dims")[0]]
+    return groups > 1 and (groups if features == 1 else features) < LANES
+
+
 def rows_read(program: Program, anchor: HloOperation) -> float:
     """The share of image rows that a convolution reads whose stride skips some."""
     kernel_dims, out_dims = anchor.ints("kernel_dims"), anchor.ints("out_dims")
@@ -70,7 +83,8 @@ def depthwise_cycles(program: Program, anchor: HloOperation, costs: CostModel) -
         for axis, extent in zip(anchor.ints("out_dims")[2:], kernel_dims[2:], strict=True):
             taps, image = result.shape[axis], kernel.shape[extent]
             met *= taps * max(0.5, 1 - (taps - 1 / taps) / (4 * image))
-        own = 2 * costs.vector_cycles_per_tile if costs.prefetch_bytes else _TAP_CYCLES
+        stride = (anchor.ints("rhs_dilation") or (1,))[0]  # rows that a stride skips are worked on, too
+        own = 2 * stride * costs.vector_cycles_per_tile if costs.prefetch_bytes else _TAP_CYCLES
         return tiles_of(kernel, costs) * met * own
     return 0.0
 

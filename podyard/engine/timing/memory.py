@@ -136,7 +136,7 @@ def temporaries(
     """(bytes at the peak, (name, bytes) of what is held then). Of two orders that the compiler weighs against each
     other the one with the lower peak; where memory is short, kernels run again so that results need not be kept, and
     where it still is more than `room_bytes`, results of the program lie where they are made from. `on_chip`: with what
-    is on the chip, too; `is_live`: results of the program count only from when they are made (in the sum as a whole)."""
+    is on the chip, too; `is_live`: results of the program count only from when they are made."""
     is_whole = body is pricer.program.body
     results = {pricer.resolve(value) for value in body.results}
     donated = {pricer.resolve(body.results[index]) for index in pricer.program.donated.values()} if is_whole else set()

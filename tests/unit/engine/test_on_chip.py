@@ -104,7 +104,7 @@ def test_groups_of_few_features_cost_their_padding_and_copies(on: str, kernel: t
     """The compiler's cycles for the groups; without them it has a third or less."""
     estimate = _convolution(on, (32, 28, 28, 256), kernel)
     assert estimate.cycles == pytest.approx(cycles, rel=0.3)
-    assert not estimate.doubts
+    assert bool(estimate.doubts) == (kernel[2] < 256)
 
 
 def test_few_examples_are_doubtful_where_parts_of_images_become_examples() -> None:
