@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from podyard.cli.ssh_setup import needs_setup
 from tests.stack import Stack
@@ -24,12 +25,12 @@ def dials_port_22() -> bool:
     return sys.platform == "linux" and has_programs and not needs_setup()
 
 
-def create_node(stack: Stack, node: str, kind: str, zone: str, version: str = "tpu-vm-base") -> None:
+def create_node(stack: Stack, node: str, kind: str, zone: str, version: str = "tpu-vm-base", **more: Any) -> None:
     """A node with external addresses, as `gcloud ... create` makes it, whose hosts listen for ssh.
 
     They listen a moment after READY; a user takes longer to type the next command.
     """
-    fields = {"runtimeVersion": version, "networkConfig": {"enableExternalIps": True}}
+    fields = {"runtimeVersion": version, "networkConfig": {"enableExternalIps": True}, **more}
     endpoints = stack.create_node(node, kind, zone, **fields)["networkEndpoints"]
     addresses = {endpoint["accessConfig"]["externalIp"] for endpoint in endpoints}
 

@@ -7,6 +7,8 @@ Each core of the slice is a process. What PyTorch computes has the bits of PyTor
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -20,7 +22,12 @@ __all__ = [
     *("compile", "device", "device_count", "devices", "launch", "manual_seed", "real_devices", "step", "sync"),
 ]
 
+TESTED = ("2.13.",)
+
 _device.install()
+if not torch.__version__.startswith(TESTED) and multiprocessing.parent_process() is None:
+    tested = " and ".join(TESTED).replace(". ", " ").rstrip(".")
+    print(f"podyard: PyTorch {torch.__version__} was not tested: {tested} was", file=sys.stderr)
 
 
 def device(index: int | None = None) -> torch.device:

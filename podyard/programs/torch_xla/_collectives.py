@@ -21,6 +21,7 @@ from podyard.base.clock import OsClock
 JOIN_SECONDS = 300.0  # until all processes have started
 _TIMEOUT = datetime.timedelta(days=7)  # a process may take its time; one that ends is noticed by its connections
 _PEER_SECONDS = 6.0  # who loses a peer waits so long before it says so: the peer's own error comes first
+_LOOK_SECONDS = 0.1
 _WHOLE_BYTES = 1 << 16  # what is sent to everybody as it is: one exchange instead of two
 _PART_BYTES = 1 << 24  # of a large tensor, at a time
 _TEXT_BYTES = 256
@@ -203,7 +204,7 @@ def _wait_for_the_others(store: Any, place: _process.Place) -> None:
                 f"{count} of {place.world} processes started within {JOIN_SECONDS:.0f} s: the program must start on "
                 "every host of the slice (gcloud: --worker=all)"
             )
-        clock.sleep(0.02)
+        clock.sleep(_LOOK_SECONDS)
         count = store.add("podyard/here", 0)
 
 
