@@ -112,9 +112,17 @@ class _Fusion(Placement):
             elif current in self.floating:
                 if any(self.program.types[leaf].size >= size for leaf in self._leaves(current, {})):
                     return False
-            elif self.program.types[current].size >= size:
+            elif self.program.types[current].size >= size and not self._is_kept_by_others(current, kernel):
                 return False
         return True
+
+    def _is_kept_by_others(self, value: int, kernel: Kernel) -> bool:
+        """Whether a value is another product's, and more than one kernel reads it: it is in memory anyway (v2, v3)."""
+        home = self.home.get(value)
+        if home is None or self.kernels[home].kind != "matrix" or kernel.anchor is None:
+            return False
+        is_early = self.tiling.min_sublanes > 1
+        return is_early and kernel.anchor.opcode == "dot_general" and len(self._users_by_any_name(value)) > 1
 
     def _share(self) -> None:
         """A floating value that several kernels make from several arrays is put into memory."""
