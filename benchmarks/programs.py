@@ -1,6 +1,7 @@
-"""What the hook costs a JAX program: the same calls on plain CPU devices and under `podyard run --tpu v3-8`, by turns.
+"""What the hook costs a program: the same calls on plain CPU devices and under `podyard run --tpu v3-8`, by turns.
 
 python -m benchmarks.programs [--rounds 5]
+python -m benchmarks.programs --tensorflow PYTHON [--rounds 5]    Keras' fit, plain, mirrored and fused
 """
 
 from __future__ import annotations
@@ -45,6 +46,40 @@ print(json.dumps({
 }))
 """
 
+FIT = """
+import json, os, time, numpy as np, tensorflow as tf
+if os.environ.get("PODYARD_TPU"):
+    strategy = tf.distribute.TPUStrategy(tf.distribute.cluster_resolver.TPUClusterResolver())
+else:
+    strategy = tf.distribute.get_strategy()
+images, labels = np.random.default_rng(0).random((1024, 32, 32, 3), np.float32), np.arange(1024) % 10
+with strategy.scope():
+    layers = tf.keras.layers
+    model = tf.keras.Sequential([
+        layers.Input((32, 32, 3)), layers.Conv2D(32, 3, activation="relu"), layers.MaxPooling2D(),
+        layers.Conv2D(64, 3, activation="relu"), layers.MaxPooling2D(), layers.Flatten(), layers.Dense(10)])
+    model.compile("adam", tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True), steps_per_execution=4)
+model.fit(images, labels, batch_size=256, verbose=0)
+started, worked = time.perf_counter(), time.process_time()
+model.fit(images, labels, batch_size=256, epochs=8, verbose=0)
+print(json.dumps({"wall": time.perf_counter() - started, "processor": time.process_time() - worked}))
+"""
+
+
+def measure_keras(python: str, rounds: int) -> None:
+    """32 steps of a global batch of 256, after the first epoch. Ratios are of neighbours in time."""
+    under = [*PODYARD, "run", "--tpu", "v3-8", "--", python, "-c", FIT]
+    ratios: dict[tuple[str, str], list[float]] = {}
+    for _ in range(rounds):
+        plain = measure([python, "-c", FIT], {})
+        for mode in ("mirrored", "fused"):
+            found = measure(under, {"PODYARD_TF_REPLICAS": mode})
+            for name, seconds in found.items():
+                ratios.setdefault((mode, name), []).append(seconds / plain[name])
+    for (mode, name), values in ratios.items():
+        middle, low, high = statistics.median(values), min(values), max(values)
+        print(f"fit, {mode}, {name} seconds: {middle:.2f}x of plain Keras ({low:.2f} to {high:.2f}, {rounds} rounds)")
+
 
 def measure(command: list[str], changes: dict[str, str]) -> dict[str, float]:
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("PODYARD_", "JAX_"))}
@@ -65,7 +100,12 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    rounds = parser.parse_args().rounds
+    parser.add_argument("--tensorflow", metavar="PYTHON", help="an interpreter with TensorFlow")
+    options = parser.parse_args()
+    rounds = options.rounds
+    if options.tensorflow:
+        measure_keras(options.tensorflow, rounds)
+        return
     under = [*PODYARD, "run", "--tpu", "v3-8", "--numerics", "f32", "--", sys.executable, "-c", PROGRAM]
     plain, hooked = [], []
     for _ in range(rounds):

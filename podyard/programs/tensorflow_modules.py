@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 _HEAD = re.compile(r"^module [^\n]*\{$", re.MULTILINE)
 _MAIN = re.compile(r"func\.func @main\((.*)\) -> (.*) \{$", re.MULTILINE)
-_LOCATION = re.compile(r' ?loc\((?:#loc\d*|unknown|"(?:[^"\\]|\\.)*"(?::\d+:\d+)?)\)')
+_LOCATION = re.compile(r' ?loc\((?:[^()"]|"(?:[^"\\]|\\.)*"|\([^()]*\))*\)')
 _LOCATIONS = re.compile(r"^#loc.*\n", re.MULTILINE)
 _COPY = re.compile(r"(%\S+) = mhlo\.copy (%\S+) : (tensor<[^>]*>)")
 _ALIAS = re.compile(r"parameter_number = (\d+) : i64\}, output_index = array<i64(?:: (\d+))?>")

@@ -25,7 +25,7 @@ tensor<f32> {
     %1 = stablehlo.dot %arg0, %arg1, precision = [DEFAULT, DEFAULT] {mhlo.frontend_attributes = {grad_x = "false", \
 grad_y = "false"}} : (tensor<16x64xf32>, tensor<64x32xf32>) -> tensor<16x32xf32> loc(#loc21)
     %15 = stablehlo.dot_general %arg0, %1, contracting_dims = [0] x [0], precision = [DEFAULT, DEFAULT] : \
-(tensor<16x64xf32>, tensor<16x32xf32>) -> tensor<64x32xf32> loc(#loc26)
+(tensor<16x64xf32>, tensor<16x32xf32>) -> tensor<64x32xf32> loc("Conv"(#loc26))
     %17 = "stablehlo.all_reduce"(%15) <{replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
     ^bb0(%arg3: tensor<f32> loc("XlaAllReduce"), %arg4: tensor<f32> loc("XlaAllReduce")):
       %25 = stablehlo.add %arg3, %arg4 : tensor<f32> loc(#loc7)
