@@ -242,12 +242,12 @@ class Host:
         base, facts, metadata_address = self._settings.base_environment, self._source.facts, self._metadata_address
         own = {"HOME": str(self._folder / "home"), "TMPDIR": str(self._folder / "tmp")}
         own[RUN_VARIABLE] = str(self._folder / "programs")
-        if self._software is not None:
-            own |= environments.activated(base, self._software)
         if self._box is not None:
             facts, metadata_address = box_plan.facts_inside(facts), box_plan.METADATA_ADDRESS
             has_proxy = self._settings.box_network != BOX_NETWORK_NONE
-            own |= box_plan.environment(base, self._shown(), facts, has_proxy=has_proxy)
+            own = box_plan.environment(base, self._shown(), facts, has_proxy=has_proxy)
+        if self._software is not None:
+            own |= environments.activated({**base, **own}, self._software)
         return {
             **base,
             **own,

@@ -120,10 +120,9 @@ def made(folder: Path) -> tuple[Software, ...]:
 
 def activated(environment: Mapping[str, str], path: Path) -> dict[str, str]:
     """What changes where programs run in the environment at `path`."""
-    return {
-        "PATH": os.pathsep.join(filter(None, (str(path / "bin"), environment.get("PATH")))),
-        "VIRTUAL_ENV": str(path),
-    }
+    first = str(path / "bin")
+    rest = [entry for entry in environment.get("PATH", "").split(os.pathsep) if entry not in ("", first)]
+    return {"PATH": os.pathsep.join((first, *rest)), "VIRTUAL_ENV": str(path)}
 
 
 def _wanted(software: Software) -> tuple[str, ...]:

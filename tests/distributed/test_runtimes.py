@@ -69,6 +69,10 @@ def test_hosts_of_a_version_have_its_packages_and_wait_for_them(stack: Stack, bo
     why = f"no environment of TensorFlow 2.8.0 for Python 3.{sys.version_info.minor}"
     assert said == {f"tpu-vm-tf-2.8.0-pod: TensorFlow 2.15.1 here ({why})"}
 
+    found = _tpu(stack, "exec", "old", "--", "env; readlink -f $(which python)").stdout
+    assert (str(stack.data) in found) == (boxes == "off")  # a box knows no path of the machine's
+    assert f"\nPATH={environments.path_of(TENSORFLOW, folder)}/bin:" in f"\n{found}"
+
     changed = "touch $VIRTUAL_ENV/mine && ls $VIRTUAL_ENV"
     assert "mine" in _tpu(stack, "exec", "old", "--worker", "0", "--", changed).stdout.split()
     others = _tpu(stack, "exec", "old", "--worker", "1", "--", "ls $VIRTUAL_ENV").stdout.split()
