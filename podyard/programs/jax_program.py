@@ -26,6 +26,8 @@ def apply(_jax: Any) -> None:
     from podyard.programs import jax_devices, jax_internals, jax_numerics, jax_runs
 
     steps = int(os.environ.get(slices.DRY_RUN_VARIABLE) or 0)
+    if steps and not jax_internals.has_partitioner():
+        raise SystemExit(f"podyard: a dry run needs JAX 0.10 or newer; this is JAX {jax_internals.version()}")
     if absent := jax_internals.missing(dry_run=steps > 0):
         raise RuntimeError(f"JAX {jax_internals.version()} has no {', '.join(absent)}")
     if not jax_internals.version().startswith(jax_internals.TESTED):
@@ -65,8 +67,6 @@ def _dry_run(recorder: Recorder, steps: int) -> DryRun:
     from podyard.programs import jax_internals
     from podyard.programs.jax_dry_run import DryRun
 
-    if not jax_internals.has_partitioner():
-        raise SystemExit(f"podyard: a dry run needs JAX 0.10 or newer; this is JAX {jax_internals.version()}")
     dry = DryRun(steps, recorder.write)
     jax_internals.replace_calls(dry.call)
     jax_internals.replace_device_puts(dry.put)

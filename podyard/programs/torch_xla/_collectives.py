@@ -7,6 +7,7 @@ they differ, all of them raise an error instead of waiting for each other.
 
 from __future__ import annotations
 
+import atexit
 import datetime
 import zlib
 from collections.abc import Callable, Sequence
@@ -206,6 +207,15 @@ def _wait_for_the_others(store: Any, place: _process.Place) -> None:
             )
         clock.sleep(_LOOK_SECONDS)
         count = store.add("podyard/here", 0)
+
+
+@atexit.register
+def _close() -> None:
+    """Before Python takes modules apart: gloo's threads abort a process that ends under them."""
+    _groups.clear()
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    _store.clear()
 
 
 def leave() -> None:
