@@ -154,7 +154,12 @@ class Host:
     @property
     def has_begun(self) -> bool:
         """Whether there is anything to report: the API knows by itself that it is starting."""
-        return self._phase is not HostPhase.STARTING or bool(self._progress())
+        return self._phase is not HostPhase.STARTING or self.waits_for_software
+
+    @property
+    def waits_for_software(self) -> bool:
+        """Whether its environment is being made: `environments.MAKE_SECONDS_MAX` at most."""
+        return bool(self._progress())
 
     async def start(self, *, run_script: bool = True) -> None:
         """Brings everything up; what cannot be is reported as the end of this life."""
@@ -162,7 +167,8 @@ class Host:
             for name in ("home", "programs", "tmp"):
                 (self._folder / name).mkdir(parents=True, exist_ok=True, mode=0o700)
             facts, index = self._source.facts, self._source.index
-            making = self._api.software.begin(facts.runtime_version)
+            # Without the script nothing is to run here any more.
+            making = self._api.software.begin(facts.runtime_version) if run_script else None
             if making is not None:
                 await wait_for(making, self._leaving)
             if self._leaving.is_set():

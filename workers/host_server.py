@@ -142,8 +142,8 @@ class HostServer:
             if host is not None and host.is_running:
                 await host.connect(connection)
                 return
-            if host is not None and host.has_begun:
-                deadline = now + CONNECT_SECONDS_MAX  # it waits for its environment
+            if host is not None and host.waits_for_software:
+                deadline = now + CONNECT_SECONDS_MAX
             if now < ask_at:
                 await asyncio.sleep(CONNECT_POLL_SECONDS)
                 continue

@@ -105,13 +105,13 @@ def make(
 
 
 def remove(software: Software, folder: Path) -> bool:
-    """Whether it was there."""
-    path = path_of(software, folder)
-    was = path.exists()
-    (path / _DONE).unlink(missing_ok=True)
-    shutil.rmtree(path, ignore_errors=True)
-    lock_path(path).unlink(missing_ok=True)
-    return was
+    """Whether any was there: those of earlier lock files and other Pythons go, too."""
+    found = [path for path in folder.glob(f"{software.name}-*") if path.is_dir()]
+    for path in found:
+        (path / _DONE).unlink(missing_ok=True)
+        shutil.rmtree(path, ignore_errors=True)
+        lock_path(path).unlink(missing_ok=True)
+    return bool(found)
 
 
 def made(folder: Path) -> tuple[Software, ...]:

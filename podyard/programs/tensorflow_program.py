@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from podyard.programs import slice as slices
+from podyard.programs.free_memory import free_bytes
 from podyard.programs.records import Recorder
 from podyard.programs.slice import Slice, TpuDevice, devices_of
 
@@ -69,20 +70,11 @@ def _hint_behind(inner: Any) -> Any:
         inner(kind, error, traceback)
         if _OF_TENSORFLOW_1.search(str(error)):
             say(
-                "this program is for TensorFlow 1: import tensorflow.compat.v1 as tf, or run it with "
-                "`podyard run --runtime tensorflow-2.15.1` and on nodes of a version up to tpu-vm-tf-2.15.0"
+                "this program is for TensorFlow 1: import tensorflow.compat.v1 as tf; tf.contrib and TPUEstimator are "
+                "not emulated"
             )
 
     return excepthook
-
-
-def free_bytes(meminfo: Path = Path("/proc/meminfo")) -> int | None:
-    """None where the system does not say."""
-    try:
-        found = re.search(r"^MemAvailable:\s+(\d+) kB", meminfo.read_text(), re.MULTILINE)
-    except OSError:
-        return None
-    return None if found is None else int(found[1]) * 1024
 
 
 def _steps(tensorflow: Any, of: Slice, system: TpuSystem) -> Steps | None:

@@ -30,12 +30,9 @@ def find_spec(find_installed: Callable[[], ModuleSpec | None]) -> ModuleSpec | N
     return util.spec_from_file_location(NAME, _FOLDER / "__init__.py", submodule_search_locations=[str(_FOLDER)])
 
 
-def find_distributions(
-    name: str | None, find_installed: Callable[[], ModuleSpec | None]
-) -> list[metadata.Distribution]:
+def find_distributions(find_installed: Callable[[], ModuleSpec | None]) -> list[metadata.Distribution]:
     """For programs that ask which version is there."""
-    asked = name is not None and name.replace("-", "_").lower() == NAME
-    return [_Own()] if asked and _is_on() and find_installed() is None and util.find_spec("torch") is not None else []
+    return [_Own()] if _is_on() and find_installed() is None and util.find_spec("torch") is not None else []
 
 
 def _is_on() -> bool:

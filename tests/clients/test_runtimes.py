@@ -42,7 +42,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     [
         ("tpu-vm-tf-2.8.0", "TensorFlow 2.15.1 here", "tpu_strategy_loop.py", "8 replicas, loss"),
         ("tensorflow-2.21.0", "", "tpu_strategy_loop.py", "8 replicas, loss"),
-        ("jax", "", "flax_data_parallel.py", ""),
+        ("jax", "", "flax_data_parallel.py", "host 0 of 1: 8 devices, loss"),
     ],
 )
 def test_a_program_runs_with_the_software_of_a_version(version: str, says: str, program: str, first: str) -> None:

@@ -16,7 +16,6 @@ import httpx
 import psutil
 import pytest
 
-from podyard.base.boxes import why_not
 from tests.conftest import require
 from tests.stack import PODYARD, Stack, kill, open_stack, until
 
@@ -26,14 +25,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("stack")]
 
 
 _host_ids: dict[str, set[str]] = {}  # of all hosts that these tests have seen, by their node
-
-
-@pytest.fixture(scope="module", params=["on", "off"])
-def boxes(request: pytest.FixtureRequest) -> str:
-    """Everything here holds in boxes, and where hosts share the machine."""
-    if request.param == "on":
-        require(None if why_not("on") else "boxes", f"what boxes need ({why_not('on')})")
-    return str(request.param)
 
 
 @pytest.fixture(scope="module")

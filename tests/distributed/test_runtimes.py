@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import subprocess
 import sys
@@ -13,23 +12,14 @@ from typing import Any
 
 import pytest
 
-from podyard.base.boxes import why_not
 from podyard.hardware.software import SOFTWARE
 from podyard.programs import environments
-from tests.conftest import require
 from tests.stack import PODYARD, Stack, open_stack, until
 from tests.wheels import write_wheels
 
 ZONE = "us-central1-a"
 TENSORFLOW, OTHER = (item for item in SOFTWARE if item.name in ("tensorflow-2.15.1", "tensorflow-2.16.1"))
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("stack")]
-
-
-@pytest.fixture(scope="module", params=["on", "off"])
-def boxes(request: pytest.FixtureRequest) -> str:
-    if request.param == "on":
-        require(None if why_not("on") else "boxes", f"what boxes need ({why_not('on')})")
-    return str(request.param)
 
 
 @pytest.fixture(scope="module")
@@ -99,5 +89,7 @@ def test_a_node_that_goes_while_its_hosts_wait_does_not_wait(stack: Stack, folde
         fcntl.flock(lock, fcntl.LOCK_EX)  # as if another process made it
         stack.create_node("short", "v2-8", ZONE, runtimeVersion="tpu-vm-tf-2.8.0", metadata={"startup-script": "true"})
         until(lambda: "another process" in _hosts(stack, "short")[0]["software"] or None, 30, "the host to wait")
+        home = stack.data / "agents" / "local" / "hosts" / _hosts(stack, "short")[0]["host"]
+        assert home.is_dir()
         stack.delete_node("short", ZONE)
-        until(lambda: "short" not in json.dumps(stack.call("GET", "/podyard/v1/agents")) or None, 10, "its end")
+        until(lambda: not home.exists() or None, 20, "the end of its host")

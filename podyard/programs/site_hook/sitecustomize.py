@@ -44,7 +44,7 @@ class _Finder:
         name = getattr(context, "name", None)
         if name is None or name.replace("-", "_") != "torch_xla":
             return iter(())
-        return iter(_load("torch_xla_package").find_distributions(name, lambda: self._installed("torch_xla")))
+        return iter(_load("torch_xla_package").find_distributions(lambda: self._installed("torch_xla")))
 
     def _installed(self, name: str, path: "Sequence[str] | None" = None, target: "Any" = None) -> "Any":
         found = (finder.find_spec(name, path, target) for finder in sys.meta_path if finder is not self)

@@ -13,7 +13,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from multiprocessing import connection
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,6 +23,7 @@ from torch_xla._process import Place
 
 from podyard.base.clock import OsClock
 from podyard.programs import records
+from podyard.programs.free_memory import free_bytes
 
 GRACE_SECONDS = 5.0  # from the failure of one process to SIGKILL for those that are still there
 # Of a process with torch that has computed a little, besides what it shares with the others: 24 and 157 MB.
@@ -233,12 +233,8 @@ def _forwarding() -> Iterator[_Forwarding]:
 
 
 def _warn_of_little_memory(need: int, count: int) -> None:
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
-    except (OSError, StopIteration):
-        return
-    if free < need:
+    free = free_bytes()
+    if free is not None and free < need:
         _say(
             f"{count} processes with torch take about {need / 2**30:.1f} GiB before their tensors, and "
             f"{free / 2**30:.1f} GiB are free: this may end for want of memory (TPU_NUM_DEVICES=2 starts fewer)"
