@@ -92,6 +92,7 @@ class LineMessage(_AgentMessage):
     seq: Count
     at: str
     line: str
+    stream: str = Field("stdout", pattern="^(stdout|stderr|platform)$")
 
 
 class MachineUseMessage(_AgentMessage):

@@ -127,10 +127,12 @@ class Reporter:
         with self._lock:
             return self._resumable_step
 
-    def log(self, line: str) -> None:
+    def log(self, line: str, stream: str = "stdout") -> None:
+        """`stream`: stdout, stderr, or platform for what Podyard says of the job itself."""
         with self._lock:
             if len(self._waiting.logs) < LINES_WAITING_MAX:
-                entry = {"seq": self._line_seq, "at": self._clock.now().rfc3339(), "line": line[:LINE_CHARACTERS_MAX]}
+                at, text = self._clock.now().rfc3339(), line[:LINE_CHARACTERS_MAX]
+                entry = {"seq": self._line_seq, "at": at, "line": text, "stream": stream}
                 self._waiting.logs.append(entry)
                 self._line_seq += 1
 
