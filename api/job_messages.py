@@ -85,6 +85,8 @@ class JobMessage(_JobMessage):
     elastic: ElasticMessage | None = None
     start_from: StartFromMessage | None = None
     priority: StrictInt = PRIORITY_DEFAULT
+    time_limit_seconds: StrictInt = 0
+    retry_delay_seconds: StrictInt = 0
     validate_only: StrictBool = False
 
 
@@ -202,6 +204,8 @@ class JobAnswer(JobSteps):
     maxPreemptions: int
     execution: str
     priority: int
+    timeLimitSeconds: NotRequired[int]
+    retryDelaySeconds: NotRequired[int]
     elastic: ElasticAnswer | None
     labels: dict[str, str]
     metrics: Metrics
@@ -242,6 +246,8 @@ def from_api_job(message: JobMessage) -> JobRequest:
         elastic=None if message.elastic is None else _elastic(message.elastic),
         start_from=None if start is None else (start.job, start.step),
         priority=message.priority,
+        time_limit_seconds=message.time_limit_seconds,
+        retry_delay_seconds=message.retry_delay_seconds,
     )
 
 
@@ -324,6 +330,10 @@ def to_api_job(job: Job, progress: JobProgress) -> JobAnswer:
         answer["program"] = spec.recipe
     else:
         answer["recipe"] = spec.recipe
+    if spec.time_limit_seconds:
+        answer["timeLimitSeconds"] = spec.time_limit_seconds
+    if spec.retry_delay_seconds:
+        answer["retryDelaySeconds"] = spec.retry_delay_seconds
     if spec.replica_processes is not None:
         answer["replicaProcesses"] = spec.replica_processes
     if spec.start_from is not None:

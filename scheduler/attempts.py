@@ -12,8 +12,9 @@ An attempt that ends is over when the last process is gone.
 `job_end`, for the job of an attempt that is over; the first rule that fits:
 6. A job that was cancelled is CANCELLED.
 7. A job whose attempt has succeeded has SUCCEEDED.
-8. A job fails if no other attempt would do better, or its failures or preemptions are more than it may have.
-9. Otherwise it goes on with another attempt.
+8. A job fails if its time limit is over, no other attempt would do better, or its failures or preemptions are more than
+   it may have.
+9. Otherwise it goes on with another attempt; `retry_delay_seconds` after one that has failed.
 """
 
 from __future__ import annotations
@@ -21,10 +22,19 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from podyard.base.durations import duration_for_people
 from podyard.base.errors import Code
 from podyard.domain.attempt import Attempt, AttemptOutcome, AttemptState
 from podyard.domain.job import Job, JobState
+from podyard.domain.job_fields import RETRY_SECONDS_MAX
 from podyard.domain.replica import Replica, ReplicaOutcome, ReplicaState
+
+_DOUBLINGS_MAX = 12  # a second becomes an hour
+_YIELDED_TO = {
+    AttemptOutcome.RESIZED: "for a gang of another size",
+    AttemptOutcome.PREEMPTED: "and saved: the job goes on when it has room",
+    AttemptOutcome.TIMED_OUT: "and saved",
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -59,9 +69,7 @@ def _verdict(attempt: Attempt, gang: Sequence[Replica]) -> Settlement:
         return Settlement(runs=starts, outcome=AttemptOutcome.SUCCEEDED, reason="all replicas finished")
     if said <= {ReplicaOutcome.SUCCEEDED, ReplicaOutcome.YIELDED}:
         outcome = attempt.yield_outcome or AttemptOutcome.RESIZED
-        resized = outcome is AttemptOutcome.RESIZED
-        to = "for a gang of another size" if resized else "and saved: the job goes on when it has room"
-        return Settlement(outcome=outcome, reason=f"all replicas have yielded {to}")
+        return Settlement(outcome=outcome, reason=f"all replicas have yielded {_YIELDED_TO[outcome]}")
     all_run = all(replica.state is ReplicaState.RUNNING for replica in gang)
     return Settlement(runs=all_run and attempt.state is AttemptState.STARTING)
 
@@ -82,6 +90,9 @@ def job_end(job: Job, attempt: Attempt, gang: Sequence[Replica]) -> tuple[str, C
     if attempt.outcome is AttemptOutcome.SUCCEEDED:
         early = job.stop_reason if job.steps_done < spec.steps else None
         return "succeed", None, str(early or ("all steps done" if mode == "train" else f"{mode} is done"))
+    if attempt.outcome is AttemptOutcome.TIMED_OUT:
+        limit = duration_for_people(spec.time_limit_seconds)
+        return "fail", Code.DEADLINE_EXCEEDED, f"the job's attempts have taken its time limit of {limit}"
     refused = _first(gang, ReplicaOutcome.REFUSED)
     if attempt.outcome is AttemptOutcome.FAILED and refused is not None:
         return "fail", *_refusal(refused.reason)
@@ -91,6 +102,13 @@ def job_end(job: Job, attempt: Attempt, gang: Sequence[Replica]) -> tuple[str, C
     if job.preemptions > spec.max_preemptions:
         return "fail", Code.ABORTED, f"preempted {job.preemptions} times (maxPreemptions {spec.max_preemptions})"
     return None
+
+
+def retry_delay_seconds(job: Job, attempt: Attempt) -> int:
+    """How long a job waits after an attempt, which is counted."""
+    if attempt.outcome is not AttemptOutcome.FAILED:
+        return 0
+    return min(RETRY_SECONDS_MAX, job.spec.retry_delay_seconds << min(job.failures - 1, _DOUBLINGS_MAX))
 
 
 def _refusal(reason: str) -> tuple[Code, str]:

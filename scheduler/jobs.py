@@ -3,7 +3,8 @@
 `decide_starts`, for the jobs that wait:
 1. They take turns: the higher priority first, then a job that has begun, then the older one.
 2. A job whose last attempt still stops goes on waiting. If it stops to change its size, it is a contender for places.
-3. A job waits for its node to be READY, and starts on none that is about to be taken back.
+3. A job waits for its node to be READY, and starts on none that is about to be taken back. After a failed attempt it
+   rests as long as it is told to, and meanwhile leaves its node to others.
 4. A node has one gang. While another job's gang is on it, a job waits; a gang of lower priority is asked to save and to
    leave, if there will be room for the least gang of the job. Of the jobs that wait for a node, the first one starts.
 5. Jobs that get as far are contenders for places on agents. A gang starts with as many replicas as have room, less what
@@ -97,7 +98,7 @@ class _Cycle:
                 if attempt.outcome is AttemptOutcome.RESIZED:
                     contenders.append(_contender(job))
                 continue
-            why = _node_reason(active) or self._turn_reason(job)
+            why = _rest_reason(active) or self._turn_reason(job)
             if why is None:
                 ready.append(job)
                 contenders.append(_contender(job))
@@ -206,12 +207,16 @@ def _count(free: Mapping[str, int]) -> int:
     return sum(max(0, count) for count in free.values())
 
 
-def _node_reason(active: ActiveJob) -> str | None:
-    """Why a job's node lets none start, if it does not: rule 3."""
+def _rest_reason(active: ActiveJob) -> str | None:
+    """Why no attempt starts yet, whatever else waits: rule 3."""
     node = f"node {active.job.node_id} is"
     if active.node_state is not NodeState.READY:
         return f"{node} {active.node_state}" + (f": {active.node_wait_reason}" if active.node_wait_reason else "")
-    return None if active.node_reclaim is None else f"{node} taken back at {active.node_reclaim.rfc3339()}"
+    if active.node_reclaim is not None:
+        return f"{node} taken back at {active.node_reclaim.rfc3339()}"
+    if active.retry_at is not None:
+        return f"attempt {active.job.attempt} failed: the next begins at {active.retry_at.rfc3339()}"
+    return None
 
 
 def _by_node(snapshot: JobSnapshot) -> dict[str, list[ActiveJob]]:
@@ -225,7 +230,8 @@ def _on_node(by_node: Mapping[str, Sequence[ActiveJob]], job: Job) -> tuple[Acti
     """(the other job whose gang is on the same node, another one whose turn comes first), as far as there are any."""
     others = [other for other in by_node[job.node_key] if other.job.job_key != job.job_key]
     on_it = next((other for other in others if other.attempt is not None), None)
-    return on_it, min((o.job for o in others if turn(o.job) < turn(job)), key=turn, default=None)
+    awake = (other.job for other in others if other.retry_at is None)
+    return on_it, min((other for other in awake if turn(other) < turn(job)), key=turn, default=None)
 
 
 def _own_places(snapshot: JobSnapshot, active: ActiveJob) -> int:
@@ -257,7 +263,7 @@ def _contenders(snapshot: JobSnapshot) -> list[Contender]:
     return [
         _contender(active.job)
         for active in _waiting(snapshot)
-        if active.attempt is None and not _node_reason(active) and _on_node(by_node, active.job) == (None, None)
+        if active.attempt is None and not _rest_reason(active) and _on_node(by_node, active.job) == (None, None)
     ]
 
 

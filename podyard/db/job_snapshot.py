@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import and_, func, select
 
+from podyard.base.clock import PlatformTime
 from podyard.db import agents
 from podyard.db.attempts import to_attempt
 from podyard.db.jobs import to_job
@@ -45,14 +46,14 @@ def load(uow: UnitOfWork, shares: Mapping[str, float]) -> JobSnapshot:
     """Places are read only if a decision goes by them: a job waits for nothing else, or one may change its size."""
     rows = uow.all(_ACTIVE)
     if not any(map(_needs_places, rows)):
-        return JobSnapshot(tuple(_active(row, {}) for row in rows), {}, shares)
+        return JobSnapshot(tuple(_active(row, {}, uow.now) for row in rows), {}, shares)
     places: dict[str, dict[str, int]] = {}
     used: dict[str, int] = {}
     for row in uow.all(_PLACES):
         places.setdefault(row["attempt_id"], {})[row["agent_id"]] = row["replicas"]
         used[row["agent_id"]] = used.get(row["agent_id"], 0) + row["replicas"]
     free = {agent.agent_id: agent.replicas_max - used.get(agent.agent_id, 0) for agent in agents.list_living(uow)}
-    return JobSnapshot(tuple(_active(row, places) for row in rows), free, shares)
+    return JobSnapshot(tuple(_active(row, places, uow.now) for row in rows), free, shares)
 
 
 def _needs_places(row: Mapping[str, Any]) -> bool:
@@ -61,7 +62,7 @@ def _needs_places(row: Mapping[str, Any]) -> bool:
     return row["state"] in WAITING_JOB_STATES and row["node_state"] == NodeState.READY
 
 
-def _active(row: Mapping[str, Any], places: Mapping[str, Mapping[str, int]]) -> ActiveJob:
+def _active(row: Mapping[str, Any], places: Mapping[str, Mapping[str, int]], now: PlatformTime) -> ActiveJob:
     attempt: Attempt | None = None
     if row["attempt_attempt_id"] is not None:
         attempt = to_attempt({name: row[f"attempt_{name}"] for name in _ATTEMPT_COLUMNS})
@@ -72,4 +73,5 @@ def _active(row: Mapping[str, Any], places: Mapping[str, Mapping[str, int]]) -> 
         node_state=NodeState(row["node_state"]),
         node_wait_reason=row["node_wait_reason"],
         node_reclaim=row["node_reclaim"],
+        retry_at=retry_at if (retry_at := row["retry_at"]) is not None and retry_at > now else None,
     )

@@ -50,6 +50,7 @@ jobs = Table(
     Column("error_code", Integer),
     Column("error_message", Text),
     Column("created_by", String(256), nullable=False, server_default=""),  # empty: nobody knows any more
+    Column("retry_at", PlatformTimeColumn),
     UniqueConstraint("project", "zone", "job_id"),
     Index("ix_jobs_state", "state"),
     Index("ix_jobs_node", "node_key"),

@@ -18,13 +18,14 @@ class AttemptState(StrEnum):
 
 
 class AttemptOutcome(StrEnum):
-    """RESIZED: the job goes on with a gang of another size."""
+    """RESIZED: the job goes on with a gang of another size. TIMED_OUT: the job has used up its time limit."""
 
     SUCCEEDED = "SUCCEEDED"
     FAILED = "FAILED"
     PREEMPTED = "PREEMPTED"
     RESIZED = "RESIZED"
     CANCELLED = "CANCELLED"
+    TIMED_OUT = "TIMED_OUT"
 
 
 _S = AttemptState

@@ -90,7 +90,8 @@ class JobTerms:
     """What a job gets as it was asked for. A field more is a row of `job_fields.JOB_FIELDS`, too.
 
     `replica_processes` None: one per host. `priority`: the higher goes first, and takes nodes and places of lower ones
-    of its project.
+    of its project. `time_limit_seconds`: of platform time that its attempts may take together; 0: no limit.
+    `retry_delay_seconds`: between a failed attempt and the next; each further failure doubles it.
     """
 
     mode: str = "train"
@@ -102,6 +103,8 @@ class JobTerms:
     training: TrainingSettings = USUAL_TRAINING
     elastic: Elastic | None = None
     priority: int = PRIORITY_DEFAULT
+    time_limit_seconds: int = 0
+    retry_delay_seconds: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +161,8 @@ class JobSpec(JobTerms):
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """`owns_node`: its node was made for it. `latest`: the newest figures, and what the job says of itself.
-    `created_by`: who submitted it; empty: nobody knows any more."""
+    `created_by`: who submitted it; empty: nobody knows any more. `retry_at`: before it, no attempt follows one that has
+    failed."""
 
     job_key: str
     project: str
@@ -187,6 +191,7 @@ class Job:
     error_code: int | None = None
     error_message: str | None = None
     created_by: str = ""
+    retry_at: PlatformTime | None = None
 
     @property
     def name(self) -> str:

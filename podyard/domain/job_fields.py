@@ -12,12 +12,16 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from podyard.base.clock import NANOS_PER_SECOND
+from podyard.base.durations import parse_duration
 from podyard.base.errors import invalid_field
 from podyard.base.spelling import camel_case
 
 INT32_MAX = 2**31 - 1
 STEPS_MAX = 10_000_000  # a metric row per step: beyond this a job is a mistake in a unit
 PRIORITY_MIN, PRIORITY_DEFAULT, PRIORITY_MAX = -1000, 0, 1000
+SECONDS_MAX = 10 * 366 * 86_400  # ten years: beyond this a time limit is a mistake in a unit
+RETRY_SECONDS_MAX = 3600  # by then people have looked
 DEFAULT_MAX_FAILURES = 3
 DEFAULT_MAX_PREEMPTIONS = 100  # a preemption is the platform's doing, so that a job may take many
 
@@ -121,6 +125,17 @@ def _start_json(start: tuple[str, int | None]) -> Mapping[str, Any]:
     return {"job": job_id, **({} if step is None else {"step": step})}
 
 
+def _read_seconds(text: str) -> int:
+    seconds, rest = divmod(parse_duration(text), NANOS_PER_SECOND)
+    if rest:
+        raise ValueError(text)
+    return seconds
+
+
+def _seconds_text(seconds: int) -> str:
+    return f"{seconds}s"
+
+
 def _labels_text(labels: Mapping[str, str]) -> str:
     return ",".join(f"{key}={value}" for key, value in labels.items())
 
@@ -212,6 +227,28 @@ JOB_FIELDS = (
         limits=(PRIORITY_MIN, PRIORITY_MAX),
         is_ranged=True,
         usual=PRIORITY_DEFAULT,
+    ),
+    JobField(
+        "time_limit_seconds",
+        "Time that all attempts may take together, such as 90m or 2d. Then the job saves its work and fails.",
+        _TEXT,
+        flag="--time-limit",
+        metavar="DURATION",
+        read=_read_seconds,
+        as_text=_seconds_text,
+        limits=(0, SECONDS_MAX),
+        form=FormInput(Section.MORE, "Time limit", placeholder="none", notation="a time such as 90m or 2d"),
+    ),
+    JobField(
+        "retry_delay_seconds",
+        "Time between a failed attempt and the next, such as 30s. Each further failure doubles it, up to an hour.",
+        _TEXT,
+        flag="--retry-delay",
+        metavar="DURATION",
+        read=_read_seconds,
+        as_text=_seconds_text,
+        limits=(0, RETRY_SECONDS_MAX),
+        form=FormInput(Section.MORE, "Wait before a retry", placeholder="none", notation="a time such as 30s or 5m"),
     ),
     JobField(
         "replica_processes",

@@ -16,7 +16,7 @@ from podyard.domain.node import NodeState
 class ActiveJob:
     """A job that has not ended. `attempt`: the one that has not ended, and `places`: its live replicas by agent.
 
-    `node_*`: of its node; `node_reclaim`: when it is taken back.
+    `node_*`: of its node; `node_reclaim`: when it is taken back. `retry_at`: of the job, as long as it is to come.
     """
 
     job: Job
@@ -25,6 +25,7 @@ class ActiveJob:
     node_state: NodeState
     node_wait_reason: str
     node_reclaim: PlatformTime | None
+    retry_at: PlatformTime | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

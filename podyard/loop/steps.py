@@ -394,6 +394,7 @@ _ALIVE: Sequence[Callable[[UnitOfWork], object]] = (
 
 # Who fires whose timers. True: it was put off, because processes are still on a node's chips.
 _HANDLERS: Mapping[str, Callable[[UnitOfWork, Fleet, Timer], bool | None]] = {
+    "attempt": lambda uow, _, timer: gangs.on_timer(uow, timer),
     "node": lambda uow, _, timer: nodes.on_timer(uow, timer),
     "queuedResource": queued_resources.on_timer,
     "reservation": lambda uow, _, timer: reservations.on_timer(uow, timer),

@@ -26,7 +26,8 @@ class OracleRun:
 
 @dataclasses.dataclass
 class Work:
-    """A job. `least` None: it is not elastic. `most`: it was set to so many replicas; None: to all."""
+    """A job. `least` None: it is not elastic. `most`: it was set to so many replicas; None: to all. `rests`: it may not
+    try again yet."""
 
     name: str
     project: str
@@ -38,6 +39,7 @@ class Work:
     least: int | None = None
     most: int | None = None
     run: OracleRun | None = None
+    rests: bool = False
 
     def counts(self) -> list[int]:
         """Numbers of replicas, one on each host, that the batch divides for."""
@@ -89,7 +91,7 @@ def starts(world: OracleWorld) -> Decided:
         if work.run is not None:
             if work.run.outcome == "RESIZED":
                 rivals.append(work)
-        elif work.node in world.blocked or _is_kept_off(world, work, found):
+        elif work.node in world.blocked or work.rests or _is_kept_off(world, work, found):
             found.waits.add(work.name)
         else:
             ready.append(work)
@@ -132,8 +134,11 @@ def _rivals_of_running(world: OracleWorld) -> list[Work]:
         if work.waits
         and work.run is None
         and work.node not in world.blocked
+        and not work.rests
         and not any(
-            other is not work and other.node == work.node and (other.run is not None or _is_before(other, work))
+            other is not work
+            and other.node == work.node
+            and (other.run is not None or (_is_before(other, work) and not other.rests))
             for other in world.works
         )
     ]
@@ -171,7 +176,7 @@ def _is_kept_off(world: OracleWorld, work: Work, found: Decided) -> bool:
                 other.run.asked = True
                 found.asked[other.name] = "PREEMPTED"
             return True
-    return any(_is_before(other, work) for other in others)
+    return any(_is_before(other, work) and not other.rests for other in others)
 
 
 def _yields_to(one: Work, other: Work) -> bool:

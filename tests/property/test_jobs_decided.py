@@ -52,6 +52,7 @@ def make_world(choose: Choose) -> OracleWorld:
             batch=choose([96, 128]),
             least=least,
             most=None if least is None else choose([None, None, 2]),
+            rests=state == "RECOVERING" and choose([False, False, True]),
         )
         if state in ("RUNNING", "PREPARING", "ENDING"):
             if any(other.run is not None and other.node == work.node for other in works):
@@ -89,7 +90,9 @@ def _active(world: OracleWorld, work: Work) -> ActiveJob:
     held = {name: places.count(work.name) for name, places in {**world.agents, **world.dead}.items()}
     state = NodeState.STOPPED if work.node in world.blocked else NodeState.READY
     attempt = None if work.run is None else _attempt(work, work.run)
-    return ActiveJob(_job(work), attempt, {name: count for name, count in held.items() if count}, state, "", None)
+    places = {name: count for name, count in held.items() if count}
+    retry_at = PlatformTime(5_000) if work.rests else None
+    return ActiveJob(_job(work), attempt, places, state, "", None, retry_at)
 
 
 def _job(work: Work) -> Job:
@@ -275,10 +278,16 @@ def _younger_first(one: Contender, other: Contender) -> bool:
     return one.created > other.created
 
 
+def _on_node_of_all(by_node: Any, job: Job, on_node: Any = jobs._on_node) -> Any:
+    awake = {key: [dataclasses.replace(one, retry_at=None) for one in found] for key, found in by_node.items()}
+    return on_node(awake, job)
+
+
 WRONG: dict[str, tuple[object, str, object]] = {
     "priorities do not count in the turn": (jobs, "turn", _without_priority),
     "a job that has begun has no better turn": (jobs, "turn", _without_begun),
-    "the state of the node is not looked at": (jobs, "_node_reason", lambda _: None),
+    "neither the node's state nor a rest is looked at": (jobs, "_rest_reason", lambda _: None),
+    "a job that rests keeps its node": (jobs, "_on_node", _on_node_of_all),
     "the gang on the node is not looked at": (jobs, "_on_node", lambda *_: (None, None)),
     "a gang that starts is asked to leave": (jobs, "_runs", lambda *_: True),
     "places on dead agents count": (jobs, "_own_places", lambda _, active: sum(active.places.values())),

@@ -10,14 +10,16 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
+from podyard.base.clock import NANOS_PER_SECOND
 from podyard.base.errors import Code
 from podyard.base.ids import row_id
 from podyard.base.rng import secret_token
 from podyard.control.access import identity
 from podyard.control.jobs import log_lines
 from podyard.control.platform.agents import poke
-from podyard.db import attempts, credentials, job_history, job_snapshot, replicas
+from podyard.db import attempts, credentials, job_history, job_snapshot, replicas, timers
 from podyard.db import jobs as rows
+from podyard.db.timers import Timer
 from podyard.db.transition import create_record, move, store
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.attempt import Attempt, AttemptOutcome, AttemptState
@@ -91,6 +93,7 @@ def _start(uow: UnitOfWork, start: StartGang) -> None:
     )
     create_record(uow, attempt, reason=f"from step {resume_step}")
     _add_replicas(uow, attempt, start)
+    _limit(uow, job, attempt)
     for agent_id in sorted(set(start.agents)):
         poke(uow, agent_id)
     changed = dataclasses.replace(
@@ -102,6 +105,27 @@ def _start(uow: UnitOfWork, start: StartGang) -> None:
         started=job.started or uow.now,
     )
     move(uow, job, "prepare", reason=start.reason or f"attempt {number} from step {resume_step}", changed=changed)
+
+
+def _limit(uow: UnitOfWork, job: Job, attempt: Attempt) -> None:
+    """Sets the end of what earlier attempts have left of the job's time."""
+    limit_seconds = job.spec.time_limit_seconds
+    if limit_seconds:
+        earlier = (one for one in attempts.of_job(uow, job.job_key) if one.ended is not None)
+        used = sum(one.ended.nanos_since(one.started) for one in earlier if one.ended is not None)
+        due = uow.now.plus_nanos(max(0, limit_seconds * NANOS_PER_SECOND - used))
+        timers.put(uow, "attempt.limit", attempt.attempt_id, 0, due)
+
+
+def on_timer(uow: UnitOfWork, timer: Timer) -> None:
+    """An attempt has used up its job's time; or a job may try again, and then the loop looks at it by itself."""
+    if timer.kind == "attempt.limit":
+        attempt = attempts.get(uow, timer.resource_key)
+        text = "the job's time limit is over"
+        if attempt.state is AttemptState.RUNNING and attempt.yield_real is None:
+            ask_to_yield(uow, attempt, AttemptOutcome.TIMED_OUT, text)
+        else:
+            end(uow, attempt, AttemptOutcome.TIMED_OUT, text)
 
 
 def _add_replicas(uow: UnitOfWork, attempt: Attempt, start: StartGang) -> None:
@@ -191,8 +215,13 @@ def _finish(uow: UnitOfWork, attempt: Attempt, gang: list[Replica]) -> None:
         preemptions=before.preemptions + (attempt.outcome is AttemptOutcome.PREEMPTED),
         wall_seconds=before.wall_seconds + uow.real_now.seconds_since(attempt.started_real),
     )
-    store(uow, before, job)
     ending = rules.job_end(job, attempt, gang)
+    delay_seconds = rules.retry_delay_seconds(job, attempt)
+    if ending is None and delay_seconds:
+        retry_at = uow.now.plus_seconds(delay_seconds)
+        job = dataclasses.replace(job, retry_at=retry_at)
+        timers.put(uow, "attempt.retry", job.job_key, 0, retry_at)
+    store(uow, before, job)
     if ending is not None:
         finish_job(uow, job, *ending)
 
