@@ -17,6 +17,7 @@ from podyard.domain.job import Job
 from podyard.domain.node import Node, NodeRecord, NodeSpec, Symptom, UpcomingMaintenance
 from podyard.domain.operation import Operation
 from podyard.domain.queued_resource import QueuedResourceRecord, QueuedResourceSpec
+from podyard.domain.stored import StoredObject, Upload
 
 _Writer = tuple[str, Callable[[Any], Any]]
 QUEUED_SPEC_TIMES = ("valid_after", "valid_until", "termination_time")
@@ -96,4 +97,7 @@ _WRITERS: Mapping[tuple[type[Any], str], Callable[[Any], Any]] = {
     (Node, "ready_since"): _nanos,
     (Node, "termination"): _nanos,
     (QueuedResourceRecord, "spec"): from_queued_spec,
+    (StoredObject, "fields"): dataclasses.asdict,
+    (Upload, "fields"): dataclasses.asdict,
+    (Upload, "preconditions"): dataclasses.asdict,
 }

@@ -16,9 +16,15 @@ _VIEW = frozenset(
         "podyard.jobs.get", "podyard.pods.get", "podyard.projects.get",
         "tpu.queuedresources.list", "tpu.queuedresources.get", "tpu.reservations.list",
         "compute.projects.get",
+        "storage.buckets.get", "storage.buckets.list", "storage.objects.get", "storage.objects.list",
     }
 )  # fmt: skip
-_JOBS = frozenset({"podyard.jobs.create", "podyard.jobs.cancel", "podyard.jobs.resize"})
+_JOBS = frozenset(
+    {
+        "podyard.jobs.create", "podyard.jobs.cancel", "podyard.jobs.resize",
+        "storage.objects.create", "storage.objects.delete", "storage.objects.update",
+    }
+)  # fmt: skip
 _NODES = frozenset(
     {
         "tpu.nodes.create", "tpu.nodes.update", "tpu.nodes.delete", "tpu.nodes.start", "tpu.nodes.stop",
@@ -27,6 +33,7 @@ _NODES = frozenset(
         "tpu.nodes.reimage", "tpu.nodes.performMaintenance", "tpu.nodes.simulateMaintenanceEvent",
         "tpu.queuedresources.create", "tpu.queuedresources.delete", "tpu.queuedresources.reset",
         "compute.projects.setCommonInstanceMetadata",
+        "storage.buckets.create", "storage.buckets.delete", "storage.buckets.update",
     }
 )  # fmt: skip
 _BILLING = frozenset({"podyard.billing.view"})

@@ -1,0 +1,200 @@
+"""Contents: files named by their SHA-256 below one folder.
+
+A content is written, synced and renamed before the unit of work that names it, so that a row never names what is not
+there. A content that no row names is removed by a sweep, once it is old.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import hashlib
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import google_crc32c
+
+from podyard.base.errors import Code, ErrorInfo, PodyardError
+from podyard.base.rng import secret_token
+
+DISK_LEFT_BYTES_MIN = 16 << 20  # what is left to the database and the logs
+DISK_CHECK_BYTES = 8 << 20  # between two looks at the disk
+SWEEP_AGE_SECONDS = 3600.0  # no unit of work takes as long after its content was written
+TOO_LARGE, DISK_FULL = "uploadTooLarge", "insufficientStorage"  # reasons of errors
+_READ_BYTES = 1 << 20
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Content:
+    """`digest` is the SHA-256 and `md5` the MD5, both in hexadecimal."""
+
+    digest: str
+    size: int
+    crc32c: int
+    md5: str
+
+
+class Contents:
+    """The contents below `root`."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._partial = root / "partial"
+
+    def incoming(self, bytes_max: int) -> Incoming:
+        """A new content of at most `bytes_max` bytes."""
+        return Incoming(self, self._partial_file(f"new-{secret_token(12)}"), bytes_max)
+
+    def resume(self, name: str, bytes_max: int) -> Incoming:
+        """The content that an earlier `Incoming` of this name has suspended; an empty one if there is none."""
+        return Incoming(self, self._partial_file(name), bytes_max)
+
+    def partial_size(self, name: str) -> int:
+        """How many bytes of a suspended content there are."""
+        try:
+            return self._partial_file(name).stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    def discard_partial(self, name: str) -> None:
+        self._partial_file(name).unlink(missing_ok=True)
+
+    def path(self, digest: str) -> Path:
+        assert _DIGEST.fullmatch(digest), digest
+        return self._root / digest[:2] / digest[2:4] / digest
+
+    def old_digests(self, before_seconds: float) -> Iterator[str]:
+        """Of contents written before this time of the machine (seconds since 1970)."""
+        for path in sorted(self._root.glob("[0-9a-f][0-9a-f]/[0-9a-f][0-9a-f]/*")):
+            with contextlib.suppress(FileNotFoundError):
+                if _DIGEST.fullmatch(path.name) and path.stat().st_mtime < before_seconds:
+                    yield path.name
+
+    def old_partials(self, before_seconds: float) -> Iterator[str]:
+        for path in sorted(self._partial.glob("*")):
+            with contextlib.suppress(FileNotFoundError):
+                if path.stat().st_mtime < before_seconds:
+                    yield path.name
+
+    def remove(self, digest: str, before_seconds: float) -> bool:
+        """Removes a content, unless it was written again meanwhile; whether it did."""
+        path = self.path(digest)
+        aside = self._partial_file(f"old-{digest}")
+        try:
+            path.rename(aside)
+        except FileNotFoundError:
+            return False
+        is_old = aside.stat().st_mtime < before_seconds
+        if not is_old:
+            with contextlib.suppress(FileExistsError):
+                os.link(aside, path)
+        aside.unlink()
+        return is_old
+
+    def _partial_file(self, name: str) -> Path:
+        assert re.fullmatch(r"[\w-]+", name), name
+        return self._partial / name
+
+
+class Incoming:
+    """A content that is being received. It is used by one thread at a time."""
+
+    def __init__(self, contents: Contents, path: Path, bytes_max: int) -> None:
+        self._contents = contents
+        self._path = path
+        self._bytes_max = bytes_max
+        self._checked = 0
+        with _full_disk_named():
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._check_disk()
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        self._file = os.fdopen(descriptor, "r+b", buffering=0)
+        self._reset()
+        while data := self._file.read(_READ_BYTES):
+            self._add(data)
+
+    def write(self, data: bytes) -> None:
+        """Raises INVALID_ARGUMENT when it is more than was allowed, RESOURCE_EXHAUSTED when the disk is full."""
+        if self.size + len(data) > self._bytes_max:
+            text = f"the content is larger than {self._bytes_max} bytes"
+            raise PodyardError(Code.INVALID_ARGUMENT, text, [ErrorInfo(TOO_LARGE, "podyard", {})])
+        with _full_disk_named():
+            if self.size - self._checked >= DISK_CHECK_BYTES:
+                self._check_disk()
+            rest = memoryview(data)
+            while rest:
+                rest = rest[self._file.write(rest) :]
+        self._add(data)
+
+    def cut(self, size: int) -> None:
+        """Forgets what comes after the first `size` bytes."""
+        if size >= self.size:
+            return
+        self._file.truncate(size)
+        self._file.seek(0)
+        self._reset()
+        while data := self._file.read(_READ_BYTES):
+            self._add(data)
+
+    def store(self) -> Content:
+        """Makes it durable under its digest."""
+        with _full_disk_named(), self._file:
+            os.fsync(self._file.fileno())
+            digest = self._sha256.hexdigest()
+            target = self._contents.path(digest)
+            made = not target.parent.exists()
+            target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._path.replace(target)
+            for folder in target.parents[: 3 if made else 1]:
+                _sync_folder(folder)
+        return Content(digest, self.size, self._crc32c, self._md5.hexdigest())
+
+    def suspend(self) -> None:
+        """Keeps what has come so far, for `Contents.resume`."""
+        with _full_disk_named(), self._file:
+            os.fsync(self._file.fileno())
+
+    def discard(self) -> None:
+        self._file.close()
+        self._path.unlink(missing_ok=True)
+
+    def _reset(self) -> None:
+        self.size = 0
+        self._crc32c = 0
+        self._sha256 = hashlib.sha256()
+        self._md5 = hashlib.md5(usedforsecurity=False)
+
+    def _add(self, data: bytes) -> None:
+        self.size += len(data)
+        self._sha256.update(data)
+        self._md5.update(data)
+        self._crc32c = google_crc32c.extend(self._crc32c, data)
+
+    def _check_disk(self) -> None:
+        disk = os.statvfs(self._path.parent)
+        if disk.f_bavail * disk.f_frsize < DISK_LEFT_BYTES_MIN:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._checked = self.size if hasattr(self, "size") else 0
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _full_disk_named() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        text = f"the disk is full ({DISK_LEFT_BYTES_MIN >> 20} MiB are kept free): delete objects or other files"
+        raise PodyardError(Code.RESOURCE_EXHAUSTED, text, [ErrorInfo(DISK_FULL, "podyard", {})]) from error

@@ -1,0 +1,22 @@
+"""Which contents (podyard/base/contents.py) are named by a row: the sweep leaves them alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import select
+
+from podyard.db.tables_storage import objects
+from podyard.db.unit_of_work import UnitOfWork
+
+# Each column that names a content. It needs an index.
+_NAMED_BY = (objects.c.digest,)
+
+
+def named(uow: UnitOfWork, digests: Sequence[str]) -> set[str]:
+    """Which of the digests a row names."""
+    return {
+        row["digest"]
+        for column in _NAMED_BY
+        for row in uow.all(select(column.label("digest")).where(column.in_(digests)).distinct())
+    }
