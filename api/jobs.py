@@ -50,12 +50,14 @@ class JobList(deps.NextPage):
 
 
 class MetricPointAnswer(TypedDict):
-    """Measurements of a training step. NaN and infinities are null."""
+    """Measurements of a training step. `metrics`: all of them by name; loss and accuracy are null if the job measures
+    none."""
 
     step: int
     attempt: int
     loss: float | None
     accuracy: float | None
+    metrics: dict[str, float]
     wallSeconds: float
     modelledSeconds: float
 
@@ -182,8 +184,9 @@ def metrics(request: Request, project: str, zone: str, job: str) -> PointList:
         {
             "step": point.step,
             "attempt": point.attempt,
-            "loss": point.loss,
-            "accuracy": point.accuracy,
+            "loss": point.metrics.get("loss"),
+            "accuracy": point.metrics.get("accuracy"),
+            "metrics": dict(point.metrics),
             "wallSeconds": point.wall_seconds,
             "modelledSeconds": point.modelled_seconds,
         }

@@ -56,6 +56,8 @@ def settle(attempt: Attempt, gang: Sequence[Replica]) -> Settlement:
 
 
 def _verdict(attempt: Attempt, gang: Sequence[Replica]) -> Settlement:
+    if not gang:
+        return Settlement()  # nothing computes: its steps pass by the clock
     said = {replica.outcome for replica in gang}
     if (released := _first(gang, ReplicaOutcome.RELEASED)) is not None:
         return Settlement(outcome=AttemptOutcome.PREEMPTED, reason=f"replica {released.rank}: {released.reason}")

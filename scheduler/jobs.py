@@ -12,6 +12,7 @@
 6. Where even its least gang has no room, elastic gangs that come later shrink for it (`places.who_shrinks`). They have
    run for a while, and no gang is being asked to leave: what the others are about to leave may be enough.
 7. What does not start says why.
+A job of `execution: simulated` needs no places: from rule 4 on it starts.
 
 `decide_sizes`, for the gangs that run:
 8. A gang that was asked to leave and has not within YIELD_SECONDS_MAX ends.
@@ -99,7 +100,9 @@ class _Cycle:
                     contenders.append(_contender(job))
                 continue
             why = _rest_reason(active) or self._turn_reason(job)
-            if why is None:
+            if why is None and job.spec.is_modelled:
+                self._starts.append(StartGang(job, whole_gang(job.spec, job.kind), (), ""))
+            elif why is None:
                 ready.append(job)
                 contenders.append(_contender(job))
             else:
@@ -123,7 +126,8 @@ class _Cycle:
         busy = f"node {job.node_id} is busy with job {on_it.job.job_id}"
         if on_it.job.spec.priority >= job.spec.priority:
             return busy
-        least, room = _sizes(job)[-1].process_count, _count(self._free) + sum(on_it.places.values())
+        least = 0 if job.spec.is_modelled else _sizes(job)[-1].process_count
+        room = _count(self._free) + sum(on_it.places.values())
         if least > room:
             return _shortage(least, room)
         text = f"job {job.job_id} has a higher priority and takes its turn"
@@ -263,7 +267,10 @@ def _contenders(snapshot: JobSnapshot) -> list[Contender]:
     return [
         _contender(active.job)
         for active in _waiting(snapshot)
-        if active.attempt is None and not _rest_reason(active) and _on_node(by_node, active.job) == (None, None)
+        if active.attempt is None
+        and not active.job.spec.is_modelled
+        and not _rest_reason(active)
+        and _on_node(by_node, active.job) == (None, None)
     ]
 
 

@@ -106,11 +106,17 @@ def progress(
     return Progress(
         fence=number,
         state=state,
-        points=[MetricPoint(attempt=number, **point) for point in points],
+        points=[MetricPoint(attempt=number, **_measured(point)) for point in points],
         evaluations=[EvaluationRecord(attempt=number, **measured) for measured in evaluations],
         checkpoints=[CheckpointRecord(attempt=number, at=now, **saved) for saved in checkpoints],
         **said,
     )
+
+
+def _measured(point: Mapping[str, Any]) -> dict[str, Any]:
+    names = ("loss", "accuracy")
+    others = {name: value for name, value in point.items() if name not in names}
+    return {**others, "metrics": {name: point[name] for name in names}}
 
 
 class Play:

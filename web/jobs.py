@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fastapi import APIRouter, Request
+from markupsafe import Markup
 from starlette.responses import Response
 
 from podyard.base.clock import PlatformTime
@@ -18,10 +19,10 @@ from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.attempt import Attempt, committed_ranges
 from podyard.domain.job import JOB, JOB_MODES, Job
 from podyard.domain.job_fields import Section, inputs
-from podyard.domain.job_history import EvaluationRecord
+from podyard.domain.job_history import EvaluationRecord, MetricPoint
 from podyard.domain.node import Node, NodeSpec
 from podyard.domain.principal import Principal
-from podyard.domain.recipes import RECIPES
+from podyard.domain.recipes import RECIPES, is_program
 from podyard.http import context
 from podyard.pricing.current_card import default_rate_card
 from podyard.web import charts, commands, forms, job_form, live
@@ -31,6 +32,8 @@ JOBS_SHOWN_MAX = 200
 CHART_POINTS_MAX = 400  # more than the chart is wide in pixels on a phone
 LOG_LINES_SHOWN = 300
 EVALUATIONS_SHOWN_MAX = 50  # the newest
+USUAL_CURVES = ("loss", "accuracy")  # of recipes
+CURVES_SHOWN_MAX = 12
 JOB_PARTS = ("job_head", "job_curve", "job_rest", "job_logs")  # templates that change each at their own pace
 NEW_NODE = ""  # the form's choice of a node that is made for the job
 
@@ -218,27 +221,15 @@ def _job_values(
         (n for n in nodes.list_nodes(uow, context.platform(request).fleet, caller, project, zone)
          if n.node_key == job.node_key), None
     )  # fmt: skip
-    loss = charts.line_chart(
-        "Loss by step",
-        [charts.ChartLine("loss", [charts.ChartPoint(p.step, p.loss) for p in history.points])],
-        x_name="step",
-        y_name="Training loss of the committed history",
-    )
-    accuracy = charts.line_chart(
-        "Accuracy by step",
-        [charts.ChartLine("accuracy", [charts.ChartPoint(p.step, p.accuracy) for p in history.points])],
-        x_name="step",
-        y_name="Accuracy of the committed history",
-        y_top=1.0,
-    )
+    curves = _curves(job, history.points)
     return {
         "project": project,
         "job": job,
         "progress": job_progress.of(uow, default_rate_card(), caller, job),
         "over": JOB.is_final(job.state),
         "points": history.points,
-        "loss_chart": loss,
-        "accuracy_chart": accuracy,
+        "curves": [(name, _chart(name, points)) for name, points in curves.items()],
+        "curve_names": list(curves),
         "attempts": _attempts(jobs.attempts(uow, caller, project, zone, job_id), history.reached),
         "checkpoints": jobs.checkpoints(uow, caller, project, zone, job_id),
         **_evaluations(jobs.evaluations(uow, caller, project, zone, job_id)),
@@ -252,6 +243,28 @@ def _job_values(
         "may_cancel": JOB.allows(job.state, "cancel") and caller.may("podyard.jobs.cancel", project),
         "commands": commands.job_commands(project, zone, job_id),
     }
+
+
+def _curves(job: Job, points: Sequence[MetricPoint]) -> dict[str, list[charts.ChartPoint]]:
+    """What the job measures, by name: what recipes measure first. Without any points, a recipe shows where they will
+    be."""
+    usual = () if job.spec.is_modelled or is_program(job.spec.recipe) else USUAL_CURVES
+    found: dict[str, list[charts.ChartPoint]] = {name: [] for name in usual}
+    for point in points:
+        for name, value in point.metrics.items():
+            if name in found or len(found) < CURVES_SHOWN_MAX:
+                found.setdefault(name, []).append(charts.ChartPoint(point.step, value))
+    return found
+
+
+def _chart(name: str, points: Sequence[charts.ChartPoint]) -> Markup:
+    return charts.line_chart(
+        f"{name.capitalize()} by step",
+        [charts.ChartLine(name, points)],
+        x_name="step",
+        y_name=f"{name.capitalize()} of the committed history",
+        y_top=1.0 if name == "accuracy" else None,
+    )
 
 
 def _evaluations(measured: list[EvaluationRecord]) -> dict[str, Any]:

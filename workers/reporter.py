@@ -84,13 +84,9 @@ class Reporter:
         self._thread.start()
 
     def step(self, step: int, loss: float, accuracy: float, wall_seconds: float, modelled_seconds: float) -> None:
-        numbers = {
-            "loss": loss,
-            "accuracy": accuracy,
-            "wallSeconds": wall_seconds,
-            "modelledSeconds": modelled_seconds,
-        }
-        wrong = [name for name, value in numbers.items() if not math.isfinite(value)]
+        metrics = {"loss": loss, "accuracy": accuracy}
+        seconds = {"wallSeconds": wall_seconds, "modelledSeconds": modelled_seconds}
+        wrong = [name for name, value in {**metrics, **seconds}.items() if not math.isfinite(value)]
         if wrong:
             raise PodyardError(Code.ABORTED, f"step {step}: {', '.join(wrong)} is not a finite number")
         with self._lock:
@@ -98,7 +94,7 @@ class Reporter:
                 # The checkpoint that was asked for is damaged, and the engine went on from one before it.
                 self._waiting.summary["resumedStep"] = step - 1
                 self._resume_step = self._resumable_step = step - 1
-            self._waiting.metrics.append({"step": step, **numbers})
+            self._waiting.metrics.append({"step": step, "metrics": metrics, **seconds})
 
     def on_evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
         """Values that are not finite are left out: evaluation goes on after a loss has diverged."""

@@ -30,6 +30,11 @@ _NEWEST = (
     .order_by(job_metrics.c.step.desc())
     .limit(bindparam("most"))
 )
+_POINT = tuple(job_metrics.c[field.name] for field in dataclasses.fields(MetricPoint))
+_UNTIL_NOW = _of_attempt(
+    select(func.max(job_metrics.c.step).label("step"), func.sum(job_metrics.c.modelled_seconds).label("seconds")),
+    job_metrics,
+)
 _REACHED = (
     select(job_metrics.c.attempt, func.max(job_metrics.c.step).label("step"))
     .where(job_metrics.c.job_key == bindparam("job_key"))
@@ -54,6 +59,13 @@ def last_step(uow: UnitOfWork, job_key: str, attempt: int) -> int | None:
     """The last step that an attempt has reported."""
     step: int | None = uow.execute(_LAST_STEP, {"job_key": job_key, "attempt": attempt}).scalar()
     return step
+
+
+def reported_until_now(uow: UnitOfWork, job_key: str, attempt: int) -> tuple[int | None, float]:
+    """The last step that an attempt has reported, and the modelled time of all that it has."""
+    found = uow.first(_UNTIL_NOW, {"job_key": job_key, "attempt": attempt})
+    assert found is not None
+    return found["step"], float(found["seconds"] or 0.0)
 
 
 def last_steps(uow: UnitOfWork, job_key: str) -> dict[int, int]:
@@ -107,19 +119,20 @@ def remove_checkpoints(uow: UnitOfWork, job_key: str, steps: Sequence[int]) -> N
 
 
 def committed_points(uow: UnitOfWork, job_key: str, after_step: int, limit: int) -> list[MetricPoint]:
-    return _points(uow, job_key, job_metrics.c.step > after_step, limit)
-
-
-def thinned_points(uow: UnitOfWork, job_key: str, stride: int, last_step: int, limit: int) -> list[MetricPoint]:
-    """Every `stride`-th committed one, the first and the last."""
-    kept = or_(job_metrics.c.step % stride == 0, job_metrics.c.step.in_((1, last_step)))
-    return _points(uow, job_key, kept, limit)
-
-
-def _points(uow: UnitOfWork, job_key: str, kept: ColumnElement[bool], limit: int) -> list[MetricPoint]:
-    names = (job_metrics.c[field.name] for field in dataclasses.fields(MetricPoint))
-    query = select(*names).where(_committed_rows(uow, job_key, job_metrics), kept)
+    query = select(*_POINT).where(_committed_rows(uow, job_key, job_metrics), job_metrics.c.step > after_step)
     return [MetricPoint(**row) for row in uow.all(query.order_by(job_metrics.c.step).limit(limit))]
+
+
+def thinned_points(uow: UnitOfWork, job_key: str, most: int) -> list[MetricPoint]:
+    """About `most` committed ones, evenly over what there are: the first and the last among them."""
+    committed = _committed_rows(uow, job_key, job_metrics)
+    count = int(uow.execute(select(func.count()).select_from(job_metrics).where(committed)).scalar() or 0)
+    stride = max(1, -(-count // most))
+    number = func.row_number().over(order_by=job_metrics.c.step)
+    numbered = select(*_POINT, number.label("number")).where(committed).subquery()
+    kept = or_(numbered.c.number % stride == 0, numbered.c.number.in_((1, count)))
+    query = select(*(numbered.c[column.name] for column in _POINT)).where(kept).order_by(numbered.c.step)
+    return [MetricPoint(**row) for row in uow.all(query)]
 
 
 def committed_checkpoints(uow: UnitOfWork, job_key: str) -> list[CheckpointRecord]:

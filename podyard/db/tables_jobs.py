@@ -108,8 +108,7 @@ job_metrics = Table(
     Column("job_key", String(64), ForeignKey("jobs.job_key"), primary_key=True),
     Column("step", Integer, primary_key=True, autoincrement=False),
     Column("attempt", Integer, primary_key=True, autoincrement=False),
-    Column("loss", Float, nullable=False),
-    Column("accuracy", Float, nullable=False),
+    Column("metrics", Json, nullable=False, server_default="{}"),  # by name
     Column("wall_seconds", Float, nullable=False),
     Column("modelled_seconds", Float, nullable=False),
 )

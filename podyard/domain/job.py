@@ -89,6 +89,7 @@ class JobFact(NamedTuple):
 class JobTerms:
     """What a job gets as it was asked for. A field more is a row of `job_fields.JOB_FIELDS`, too.
 
+    `step_seconds`: of `execution` simulated: what a step takes; None: what the timing model says of it.
     `replica_processes` None: one per host. `priority`: the higher goes first, and takes nodes and places of lower ones
     of its project. `time_limit_seconds`: of platform time that its attempts may take together; 0: no limit.
     `retry_delay_seconds`: between a failed attempt and the next; each further failure doubles it.
@@ -98,6 +99,7 @@ class JobTerms:
     max_failures: int = DEFAULT_MAX_FAILURES
     max_preemptions: int = DEFAULT_MAX_PREEMPTIONS
     execution: str = "real"
+    step_seconds: float | None = None
     replica_processes: int | None = None
     labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
     training: TrainingSettings = USUAL_TRAINING
@@ -135,8 +137,15 @@ class JobSpec(JobTerms):
     checkpoint_every_steps: int
     start_from: StartFrom | None = None
 
+    @property
+    def is_modelled(self) -> bool:
+        """Whether its steps pass by the platform clock, and nothing computes."""
+        return self.execution == "simulated"
+
     def facts(self) -> Iterator[JobFact]:
         yield JobFact("Program" if ":" in self.recipe else "Recipe", f"{self.recipe}, {self.mode}")
+        if self.step_seconds is not None:
+            yield JobFact("Simulated", f"a step takes {self.step_seconds:.6g} s on the platform clock")
         if self.start_from is not None:
             yield JobFact("Started from", f"step {self.start_from.step}", job_id=self.start_from.job_id)
         if self.elastic is not None:

@@ -10,10 +10,11 @@ from podyard.base.clock import PlatformTime
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MetricPoint:
+    """`metrics`: what a step measured, by name: loss and accuracy of a recipe, whatever a user's program says."""
+
     step: int
     attempt: int
-    loss: float
-    accuracy: float
+    metrics: Mapping[str, float]
     wall_seconds: float
     modelled_seconds: float
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from podyard.base.errors import Code, PodyardError, invalid
+from podyard.base.errors import invalid
 from podyard.domain.gang import whole_gang
 from podyard.domain.job import JOB_EXECUTIONS, JOB_MODES, JobRequest, JobSpec, JobTerms, StartFrom
 from podyard.domain.job_fields import check_limits
@@ -21,6 +21,7 @@ from podyard.domain.recipes import (
 from podyard.domain.training import check_elastic, check_training
 from podyard.hardware.accelerator_types import AcceleratorType
 
+STEP_SECONDS_LEAST, STEP_SECONDS_MAX = 1e-6, 86_400.0
 _TERMS = tuple(field.name for field in dataclasses.fields(JobTerms))
 
 
@@ -109,8 +110,7 @@ def _spec(
 def _check(spec: JobSpec, kind: AcceleratorType) -> None:
     if spec.execution not in JOB_EXECUTIONS:
         raise invalid(f"unknown execution {spec.execution!r}: use {', '.join(JOB_EXECUTIONS)}", "execution")
-    if spec.execution == "simulated":
-        raise PodyardError(Code.UNIMPLEMENTED, "execution 'simulated' is not supported yet: use 'real'")
+    _check_execution(spec)
     check_limits(spec)
     check_training(spec.training, spec.checkpoint_every_steps)
     check_batch(spec.global_batch, kind.core_count, accumulation_steps=spec.training.accumulation_steps)
@@ -119,3 +119,23 @@ def _check(spec: JobSpec, kind: AcceleratorType) -> None:
         raise invalid(text, "replicaProcesses")
     if spec.elastic is not None:
         check_elastic(spec.elastic, whole_gang(spec, kind).process_count)
+
+
+def _check_execution(spec: JobSpec) -> None:
+    seconds = spec.step_seconds
+    if not spec.is_modelled:
+        if seconds is not None:
+            raise invalid("stepSeconds can only be set with execution simulated", "stepSeconds")
+        return
+    if seconds is None:
+        text = "execution simulated requires stepSeconds for a program that cannot be estimated: set it"
+        raise invalid(text, "stepSeconds")
+    # NaN compares false with everything, so it is refused here.
+    if not STEP_SECONDS_LEAST <= seconds <= STEP_SECONDS_MAX:
+        text = f"stepSeconds is {seconds}: it must be from {STEP_SECONDS_LEAST:g} to {STEP_SECONDS_MAX:g}"
+        raise invalid(text, "stepSeconds")
+    for field, value in (("elastic", spec.elastic), ("replicaProcesses", spec.replica_processes)):
+        if value is not None:
+            raise invalid(f"{field} cannot be set with execution simulated: it has no processes", field)
+    if spec.mode != "train":
+        raise invalid(f"mode {spec.mode} requires execution real: simulated jobs have no parameters", "execution")

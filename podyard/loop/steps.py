@@ -402,4 +402,5 @@ _HANDLERS: Mapping[str, Callable[[UnitOfWork, Fleet, Timer], bool | None]] = {
     "fault": faults.on_timer,
     "chips": lambda uow, _, timer: recovery.on_timer(uow, timer),
     "budget": budgets.on_timer,
+    "job": reconcile.on_timer,
 }

@@ -267,7 +267,7 @@ def _report(replica: str, fence: int, phase: ReplicaPhase, reason: str, released
 
 
 def _point(step: int, attempt: int, seconds: float) -> MetricPoint:
-    return MetricPoint(step, attempt, 1.0 / step, 0.5, wall_seconds=0.0, modelled_seconds=seconds)
+    return MetricPoint(step, attempt, {"loss": 1.0 / step, "accuracy": 0.5}, wall_seconds=0.0, modelled_seconds=seconds)
 
 
 def _checkpoint(step: int, attempt: int, at: PlatformTime) -> CheckpointRecord:

@@ -167,7 +167,7 @@ def test_a_url_with_nul_is_refused(worlds: Any) -> None:
 
 def test_numbers_that_no_column_holds_are_refused(worlds: Any) -> None:
     world, huge = worlds(False), 10**30
-    point = {"step": 4, "loss": 1.0, "accuracy": 0.5, "wallSeconds": 0.1, "modelledSeconds": 0.1}
+    point = {"step": 4, "metrics": {"loss": 1.0, "accuracy": 0.5}, "wallSeconds": 0.1, "modelledSeconds": 0.1}
     saved = {"step": huge, "name": "x", "sha256": "0" * 64}
     for news in (
         {"metrics": [{**point, "step": huge}]},

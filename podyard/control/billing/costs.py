@@ -385,7 +385,8 @@ def _job(
     machine: MachineCost | None,
 ) -> JobCost:
     recipe = job.spec.recipe
-    modelled = [seconds for _, seconds in reported.values()]
+    spec = job.spec
+    modelled = [seconds for _, seconds in reported.values()] if spec.step_seconds is None else [spec.step_seconds]
     return JobCost(
         name=job.name,
         node=node.name,

@@ -56,6 +56,7 @@ def _gangs(
         number, states = attempt.attempt, [replica.state for replica in gang]
         size = sizes.get(kind.host_count if attempt.host_count is None else attempt.host_count)
         wanted = None if size is None else [size.hosts_of(rank) for rank in range(size.process_count)]
+        wanted = [] if job.spec.is_modelled else wanted
         if wanted is None or [replica.host_indices for replica in gang] != wanted:
             yield f"attempt {number} has {len(gang)} replicas, which are not one whole gang"
         live = [replica for replica in gang if replica.is_live]
@@ -84,25 +85,26 @@ def _steps(job: Job, attempts: Sequence[Attempt], steps: dict[int, Sequence[int]
         return
     if attempts and job.attempt != attempts[-1].attempt:
         yield f"it is at attempt {job.attempt}, and the last one is {attempts[-1].attempt}"
-    committed: list[int] = []
+    committed = 0
     for attempt in attempts:
         number, resumed = attempt.attempt, attempt.resume_step
         mine = sorted(steps.pop(number, []))
-        if mine != list(range(resumed + 1, resumed + 1 + len(mine))):
+        # Those of a simulated job stand for all steps since the one before.
+        if not job.spec.is_modelled and mine != list(range(resumed + 1, resumed + 1 + len(mine))):
             yield f"attempt {number} resumed from step {resumed}, and its steps do not follow without a gap"
             return
-        if resumed > len(committed):
-            yield f"attempt {number} resumed from step {resumed}, and only {len(committed)} were committed"
+        if resumed > committed:
+            yield f"attempt {number} resumed from step {resumed}, and only {committed} were committed"
             return
-        committed = [*committed[:resumed], *mine]
+        committed = mine[-1] if mine else resumed
     if steps:
         yield f"it has steps of attempts {sorted(steps)}, which never were"
-    if job.steps_done != len(committed):
-        yield f"it says {job.steps_done} steps, and {len(committed)} are committed"
+    if job.steps_done != committed:
+        yield f"it says {job.steps_done} steps, and {committed} are committed"
     done = job.spec.steps
     early = job.stop_reason
-    if job.state is JobState.SUCCEEDED and job.spec.mode == "train" and len(committed) != done and not early:
-        yield f"it has SUCCEEDED with {len(committed)} of {done} steps"
+    if job.state is JobState.SUCCEEDED and job.spec.mode == "train" and committed != done and not early:
+        yield f"it has SUCCEEDED with {committed} of {done} steps"
 
 
 def _losses(records: Records, job: Job, attempts: Sequence[Attempt]) -> Iterator[str]:

@@ -15,7 +15,7 @@ from podyard.base.errors import Code
 from podyard.base.ids import row_id
 from podyard.base.rng import secret_token
 from podyard.control.access import identity
-from podyard.control.jobs import log_lines
+from podyard.control.jobs import log_lines, modelled
 from podyard.control.platform.agents import poke
 from podyard.db import attempts, credentials, job_history, job_snapshot, replicas, timers
 from podyard.db import jobs as rows
@@ -104,7 +104,11 @@ def _start(uow: UnitOfWork, start: StartGang) -> None:
         modelled_seconds=job_history.modelled_seconds_until(uow, job.job_key, resume_step),
         started=job.started or uow.now,
     )
-    move(uow, job, "prepare", reason=start.reason or f"attempt {number} from step {resume_step}", changed=changed)
+    moved = move(
+        uow, job, "prepare", reason=start.reason or f"attempt {number} from step {resume_step}", changed=changed
+    )
+    if job.spec.is_modelled:
+        modelled.begin(uow, moved, _run(uow, attempt))
 
 
 def _limit(uow: UnitOfWork, job: Job, attempt: Attempt) -> None:
@@ -129,6 +133,8 @@ def on_timer(uow: UnitOfWork, timer: Timer) -> None:
 
 
 def _add_replicas(uow: UnitOfWork, attempt: Attempt, start: StartGang) -> None:
+    if not start.agents:
+        return
     token = identity.issue(uow, f"{attempt.attempt_id}@jobs.podyard.local", attempt.attempt_id)
     for rank, agent_id in enumerate(start.agents):
         replica = Replica(
@@ -148,6 +154,10 @@ def ask_to_yield(uow: UnitOfWork, attempt: Attempt, outcome: AttemptOutcome, tex
     """Asks a gang that runs to save and to leave; its end then counts as `outcome`. What is not running has nothing to
     save, and one that has been asked knows: neither is asked."""
     if attempt.state is not AttemptState.RUNNING or attempt.yield_real is not None:
+        return
+    if rows.get(uow, attempt.job_key).spec.is_modelled:
+        modelled.follow(uow, attempt, save=True)
+        end(uow, attempt, outcome, text)
         return
     store(uow, attempt, dataclasses.replace(attempt, yield_real=uow.real_now, yield_outcome=outcome))
     replicas.set_desired(uow, attempt.attempt_id, Desired.YIELD)
@@ -183,19 +193,33 @@ def _run(uow: UnitOfWork, attempt: Attempt) -> Attempt:
 
 
 def end(uow: UnitOfWork, attempt: Attempt, outcome: AttemptOutcome, reason: str) -> Attempt:
-    """Asks every replica to stop; the attempt has ended once all have exited. Returns it as it stands now."""
+    """Asks every replica to stop; the attempt has ended once all have exited, and at once if there are none. Returns it
+    as it stands now."""
     if attempt.has_begun_to_end:
         return attempt
+    gang = replicas.of_attempt(uow, attempt.attempt_id)
+    if not gang:
+        modelled.follow(uow, attempt)
     changed = dataclasses.replace(attempt, outcome=outcome, reason=reason)
     ending = move(uow, attempt, "end", reason=reason, changed=changed)
-    gang = replicas.of_attempt(uow, attempt.attempt_id)
     replicas.set_desired(uow, attempt.attempt_id, Desired.STOP)
     for agent_id in sorted({replica.agent_id for replica in gang if replica.is_live}):
         poke(uow, agent_id)
     job = rows.get(uow, attempt.job_key)
     if outcome in _GOES_ON and JOB.allows(job.state, "recover"):
         move(uow, job, "recover", reason=reason, changed=dataclasses.replace(job, state_reason=reason))
-    return ending
+    return ending if gang else _finish(uow, ending, gang)
+
+
+def on_mark(uow: UnitOfWork, timer: Timer) -> None:
+    """A modelled attempt comes to its next mark. A timer of one that has ended does nothing."""
+    attempt = attempts.get(uow, timer.resource_key)
+    if attempt.state is not AttemptState.RUNNING or attempt.version != timer.version:
+        return
+    if modelled.follow(uow, attempt) >= rows.get(uow, attempt.job_key).spec.steps:
+        end(uow, attempt, AttemptOutcome.SUCCEEDED, "all steps are done")
+    else:
+        modelled.go_on(uow, attempt)
 
 
 def end_on_node(uow: UnitOfWork, node_key: str, reason: str) -> None:
@@ -204,8 +228,9 @@ def end_on_node(uow: UnitOfWork, node_key: str, reason: str) -> None:
         end(uow, attempt, AttemptOutcome.PREEMPTED, reason)
 
 
-def _finish(uow: UnitOfWork, attempt: Attempt, gang: list[Replica]) -> None:
-    move(uow, attempt, "ended", reason=str(attempt.outcome), changed=dataclasses.replace(attempt, ended=uow.now))
+def _finish(uow: UnitOfWork, attempt: Attempt, gang: list[Replica]) -> Attempt:
+    over = dataclasses.replace(attempt, ended=uow.now)
+    ended = move(uow, attempt, "ended", reason=str(attempt.outcome), changed=over)
     credentials.revoke_attempt(uow, attempt.attempt_id)
     replicas.remove_tokens(uow, attempt.attempt_id)
     before = rows.get(uow, attempt.job_key)
@@ -224,6 +249,7 @@ def _finish(uow: UnitOfWork, attempt: Attempt, gang: list[Replica]) -> None:
     store(uow, before, job)
     if ending is not None:
         finish_job(uow, job, *ending)
+    return ended
 
 
 def finish_job(uow: UnitOfWork, job: Job, event: str, code: Code | None, message: str) -> None:

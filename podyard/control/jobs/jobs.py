@@ -79,7 +79,8 @@ def create(
         created=uow.now,
         created_by=principal.email,
     )
-    _check_room(uow, allowed_sizes(spec, kind)[-1].process_count)
+    if not spec.is_modelled:
+        _check_room(uow, allowed_sizes(spec, kind)[-1].process_count)
     create_record(uow, job, reason="submitted")
     return get(uow, principal, project, zone, job_id)
 
@@ -219,6 +220,8 @@ def _source(
         return None
     job_id, step = wanted
     job = lookup.job(uow, principal, "podyard.jobs.get", project, zone, job_id)
+    if job.spec.is_modelled:
+        raise failed_precondition(f"job {job_id} was simulated: its checkpoints have no parameters to start from")
     saved = job_history.committed_checkpoints(uow, job.job_key)
     if not saved:
         raise failed_precondition(f"job {job_id} has no checkpoint to start from")

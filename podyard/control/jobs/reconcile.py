@@ -13,6 +13,7 @@ from podyard.db import agents, attempts, replicas
 from podyard.db import jobs as rows
 from podyard.db import nodes as node_rows
 from podyard.db import queued_resources as queue_rows
+from podyard.db.timers import Timer
 from podyard.db.transition import move, store
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.attempt import Attempt, AttemptOutcome
@@ -82,6 +83,16 @@ def end_jobs_without_node(uow: UnitOfWork, fleet: Fleet) -> None:
         why = node.state_reason or node.wait_reason or "it was deleted"
         text = f"node {job.node_id} is {node.state} and will not be READY again: {why}"
         gangs.finish_job(uow, job, "fail", Code.ABORTED, text)
+    _delete_left_behind(uow, fleet)
+
+
+def on_timer(uow: UnitOfWork, fleet: Fleet, timer: Timer) -> None:
+    """A simulated job comes to a mark; the node that was made for it goes with it."""
+    gangs.on_mark(uow, timer)
+    _delete_left_behind(uow, fleet)
+
+
+def _delete_left_behind(uow: UnitOfWork, fleet: Fleet) -> None:
     for node in node_rows.list_left_behind(uow):
         if NODE.allows(node.state, "delete"):
             nodes.delete_as_platform(uow, fleet, node)

@@ -8,7 +8,7 @@ from typing import Any
 
 from podyard.base.clock import RealTime
 from podyard.base.errors import Code, PodyardError, invalid
-from podyard.control.jobs import log_lines
+from podyard.control.jobs import log_lines, saved
 from podyard.control.jobs.gangs import settle
 from podyard.control.platform import agents
 from podyard.db import agents as agent_rows
@@ -166,22 +166,6 @@ def checkpoints_fail(uow: UnitOfWork, replica_id: str) -> bool:
     return any(rule.matches(subject) for rule in rules)
 
 
-def _written_checkpoints(uow: UnitOfWork, job: Job, saved: Sequence[CheckpointRecord]) -> Sequence[CheckpointRecord]:
-    """The checkpoints without those that a fault has kept from being written; the job says which."""
-    if not saved or not faults.standing(uow, "checkpoint"):
-        return saved
-    subject = faults.of_node(get_node(uow, job.node_key))
-    kept = []
-    for item in saved:
-        rule = faults.struck(uow, "checkpoint", subject)
-        if rule is None:
-            kept.append(item)
-            continue
-        text = f"the checkpoint of step {item.step} could not be written: {rule.reason}"
-        rows.set_reason(uow, job.job_key, text)
-    return kept
-
-
 def _keep_progress(uow: UnitOfWork, replica: Replica, attempt: Attempt, progress: Progress) -> None:
     job = read = rows.get(uow, replica.job_key)
     resumed = progress.resumed_step
@@ -200,14 +184,14 @@ def _keep_progress(uow: UnitOfWork, replica: Replica, attempt: Attempt, progress
     if fresh and (factor := faults.slowness(uow, job.node_key)) > 1:
         fresh = [dataclasses.replace(point, modelled_seconds=point.modelled_seconds * factor) for point in fresh]
     job_history.add_points(uow, key, fresh)
-    job_history.add_checkpoints(uow, key, number, _written_checkpoints(uow, job, progress.checkpoints))
+    job_history.add_checkpoints(uow, key, number, saved.that_could_be_written(uow, job, progress.checkpoints))
     job_history.add_evaluations(uow, key, number, progress.evaluations)
     job_history.remove_checkpoints(uow, key, progress.pruned)
     latest = dict(job.latest)
     if progress.evaluations:
         latest.update(max(progress.evaluations, key=lambda evaluation: evaluation.step).metrics)
     if fresh:
-        latest.update(loss=fresh[-1].loss, accuracy=fresh[-1].accuracy, step=fresh[-1].step)
+        latest.update(fresh[-1].metrics, step=fresh[-1].step)
     latest.update({k: v for k, v in progress.summary.items() if isinstance(v, int | float | str)})
     changed = dataclasses.replace(
         job,

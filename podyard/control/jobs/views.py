@@ -48,9 +48,8 @@ def history_of_job(
     """The committed history thinned to about `points_max` points (first and last included), and what else a job's
     page counts. `rank`: count the log lines of this replica only."""
     job = jobs.get(uow, principal, project, zone, job_id)
-    stride = max(1, -(-job.steps_done // points_max))
     return JobHistory(
-        points=job_history.thinned_points(uow, job.job_key, stride, job.steps_done, points_max + 2),
+        points=job_history.thinned_points(uow, job.job_key, points_max),
         reached=job_history.last_steps(uow, job.job_key),
         replica_ranks=job_logs.ranks_of(uow, job.job_key),
         log_lines=job_logs.line_count(uow, job.job_key, rank),
