@@ -19,6 +19,7 @@ from podyard.domain.job_fields import DEFAULT_MAX_FAILURES, DEFAULT_MAX_PREEMPTI
 from podyard.domain.node import NodeSpec
 from podyard.domain.recipes import check_program, is_program, manifest_of
 from podyard.domain.training import elastic_json, usual_rate, usual_way
+from podyard.http import step_time
 from podyard.http.texts import check_labels
 from podyard.pricing.machines import MachineCost
 
@@ -79,6 +80,8 @@ class JobMessage(_JobMessage):
     max_failures: StrictInt = DEFAULT_MAX_FAILURES
     max_preemptions: StrictInt = DEFAULT_MAX_PREEMPTIONS
     execution: StrictStr = "real"
+    step_seconds: float | None = None
+    stablehlo: StrictStr | None = None
     replica_processes: StrictInt | None = None
     labels: dict[str, StrictStr] = Field(default_factory=dict)
     training: TrainingMessage = Field(default_factory=TrainingMessage)
@@ -203,6 +206,7 @@ class JobAnswer(JobSteps):
     maxFailures: int
     maxPreemptions: int
     execution: str
+    stepSeconds: NotRequired[float]
     priority: int
     timeLimitSeconds: NotRequired[int]
     retryDelaySeconds: NotRequired[int]
@@ -240,6 +244,7 @@ def from_api_job(message: JobMessage) -> JobRequest:
         max_failures=message.max_failures,
         max_preemptions=message.max_preemptions,
         execution=message.execution,
+        step_seconds=message.step_seconds,
         replica_processes=message.replica_processes,
         labels=dict(message.labels),
         training=_training(message.training),
@@ -252,10 +257,16 @@ def from_api_job(message: JobMessage) -> JobRequest:
 
 
 def _recipe(message: JobMessage) -> str | None:
+    if message.stablehlo is not None:
+        if message.program is not None or message.recipe is not None:
+            raise invalid("specify one of recipe, program and stablehlo", "stablehlo")
+        return None
     if message.program is not None:
         if message.recipe is not None:
             raise invalid("specify either recipe or program, not both", "program")
         return check_program(message.program)
+    if message.recipe is not None and message.execution == "simulated":
+        return step_time.estimated_name(message.recipe)
     if message.recipe is not None:
         return manifest_of(message.recipe).name
     if message.start_from is None:
@@ -334,6 +345,8 @@ def to_api_job(job: Job, progress: JobProgress) -> JobAnswer:
         answer["timeLimitSeconds"] = spec.time_limit_seconds
     if spec.retry_delay_seconds:
         answer["retryDelaySeconds"] = spec.retry_delay_seconds
+    if spec.step_seconds is not None:
+        answer["stepSeconds"] = spec.step_seconds
     if spec.replica_processes is not None:
         answer["replicaProcesses"] = spec.replica_processes
     if spec.start_from is not None:

@@ -18,6 +18,7 @@ from podyard.domain.attempt import Attempt as AttemptRecord
 from podyard.domain.job import Job, job_name
 from podyard.domain.job_history import CheckpointRecord
 from podyard.domain.principal import Principal
+from podyard.http import step_time
 from podyard.pricing.current_card import default_rate_card
 
 router = APIRouter(prefix="/podyard/v1/projects/{project}/locations/{zone}/jobs", route_class=deps.Route)
@@ -135,6 +136,7 @@ def create(request: Request, project: str, zone: str, body: Annotated[deps.Body,
     caller.require("podyard.jobs.create", project, f"projects/{project}/locations/{zone}/jobs")
     message = deps.parse(JobMessage, body)
     asked, node = from_api_job(message), from_api_target(message, fleet, project, zone)
+    asked = step_time.with_step_time(request, project, zone, asked, node, message.stablehlo)
     job_id = request.query_params.get("jobId")
     return deps.write(
         request,

@@ -23,7 +23,7 @@ from podyard.domain.job_history import EvaluationRecord, MetricPoint
 from podyard.domain.node import Node, NodeSpec
 from podyard.domain.principal import Principal
 from podyard.domain.recipes import RECIPES, is_program
-from podyard.http import context
+from podyard.http import context, step_time
 from podyard.pricing.current_card import default_rate_card
 from podyard.web import charts, commands, forms, job_form, live
 from podyard.web.render import ConsoleRoute, form_of, fragment, page, project_url, see_other
@@ -72,6 +72,7 @@ def _submit(request: Request, project: str, fields: Mapping[str, str]) -> Respon
         asked = job_form.job_request(fields)
         zone, node = _target(fields)
         job_id = fields.get("job_id", "").strip() or None
+        asked = step_time.with_step_time(request, project, zone, asked, node)
         job = context.write(request, lambda uow: jobs.create(uow, fleet, caller, project, zone, job_id, asked, node))
     except PodyardError as error:
         return _form_page(request, project, fields, error)

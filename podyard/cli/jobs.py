@@ -74,6 +74,12 @@ def _parameter(field: JobField) -> str:
 @click.argument("job_id", required=False)
 @target_options
 @_field_options
+@click.option(
+    "--stablehlo",
+    type=click.File(encoding="utf-8"),
+    metavar="FILE",
+    help="StableHLO module of a step, as text, for --execution simulated.",
+)
 @click.option("--wait", "wait_for_end", is_flag=True, help="Wait until the job ends, and show its progress.")
 @output_option
 def submit(
@@ -85,6 +91,8 @@ def submit(
     body = job_body((field, value) for field, value in given if value is not None)
     if "elastic" in body and "minReplicas" not in body["elastic"]:
         raise click.UsageError("--elastic-batch and --elastic-learning-rate require --elastic")
+    if flags["stablehlo"]:
+        body["stablehlo"] = flags["stablehlo"].read()
     found = client.call("POST", f"{client.own_path()}/jobs", body, jobId=job_id)
     if flags["wait_for_end"]:
         found = _wait(client, found["name"], None)

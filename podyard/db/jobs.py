@@ -68,6 +68,11 @@ def is_any_waiting(uow: UnitOfWork) -> bool:
     return uow.execute(_IS_ANY_WAITING).first() is not None
 
 
+def is_any_modelled_waiting(uow: UnitOfWork) -> bool:
+    """Whether a job waits whose steps pass by the platform clock."""
+    return is_any_waiting(uow) and any(job.spec.is_modelled for job in list_waiting(uow))
+
+
 def list_waiting_with_node(uow: UnitOfWork, project: str) -> list[Job]:
     """Those that wait on a node that has been READY."""
     return [to_job(row) for row in uow.all(_WAITING_WITH_NODE, {"project": project})]

@@ -161,6 +161,10 @@ def _read_stopping(text: str) -> dict[str, Any]:
     return {**stopping, "patience": int(patience), "minDelta": float(min_delta)}
 
 
+def _read_seconds(text: str) -> float | None:
+    return float(text) if text else None
+
+
 _TEXT, _SWITCH = FieldKind.TEXT, FieldKind.SWITCH
 _COUNT = (0, INT32_MAX)
 _LEAST_ONE = (1, INT32_MAX)
@@ -220,6 +224,24 @@ JOB_FIELDS = (
         limits=_COUNT,
         usual=DEFAULT_MAX_PREEMPTIONS,
         form=FormInput(Section.MORE, "Preemptions at most"),
+    ),
+    JobField(
+        "execution",
+        "Execution: real computes, simulated takes modelled time only.",
+        _TEXT,
+        choices=("real", "simulated"),
+        usual="real",
+        form=FormInput(Section.MORE, "Execution", trains=True, hint="real, or simulated: modelled time only."),
+    ),
+    JobField(
+        "step_seconds",
+        "Seconds of a simulated step (default: the estimate of the recipe or module).",
+        _TEXT,
+        metavar="SECONDS",
+        read=_read_seconds,
+        form=FormInput(
+            Section.MORE, "Seconds of a simulated step", trains=True, placeholder="estimated", notation="a number"
+        ),
     ),
     JobField(
         "priority",

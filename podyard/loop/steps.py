@@ -193,6 +193,8 @@ class Loop:
                 self._place_waiting()
                 self.follow_budgets()  # whether a job may start on a node
                 self._follow_jobs()
+                if self.database.read(jobs.is_any_modelled_waiting):
+                    self._place_waiting()  # the node that one has just been given: before time goes on
                 self.follow_budgets()  # what those that have started will cost
             count = self.database.read(lambda uow: timers.count_due(uow, goal, TIMERS_TOGETHER_MAX))
             if count == 0:
@@ -373,7 +375,9 @@ def _fire_next(uow: UnitOfWork, fleet: Fleet, stretch: _Stretch) -> None:
     else:
         stretch.put_off = bool(_HANDLERS[timer.owner](uow, fleet, timer)) and stretch.virtual
     budgets.follow(uow, fleet)  # before the next timer: it may be due after what a budget has to do now
-    stretch.ended = stretch.virtual and (stretch.put_off or fleet_rows.anything_waits(uow))
+    stretch.ended = stretch.virtual and (
+        stretch.put_off or fleet_rows.anything_waits(uow) or jobs.is_any_modelled_waiting(uow)
+    )
 
 
 # What may have to be put right by the time that passes alone. Without any of it, the loop looks when something is

@@ -135,7 +135,7 @@ def test_quota_is_refused_with_its_name_and_limit(tmp_path: Path) -> None:
         ({"recipe": "digits-cnn", "node": "a", "arguments": {"x": 1}}, 400, "INVALID_ARGUMENT", "x"),
         ({"recipe": "digits-cnn", "node": "a", "arguments": {"dropout": 2}}, 400, "INVALID_ARGUMENT", "dropout"),
         ({"recipe": "digits-cnn", "node": "a", "replicaProcesses": 9}, 400, "INVALID_ARGUMENT", "replicaProcesses"),
-        ({"recipe": "digits-cnn", "node": "a", "execution": "simulated"}, 501, "UNIMPLEMENTED", "simulated"),
+        ({"recipe": "digits-cnn", "node": "a", "execution": "imagined"}, 400, "INVALID_ARGUMENT", "imagined"),
         (
             {"recipe": "digits-cnn", "node": "a", "acceleratorType": "v2-8"},
             400,

@@ -200,6 +200,7 @@ def end(uow: UnitOfWork, attempt: Attempt, outcome: AttemptOutcome, reason: str)
     gang = replicas.of_attempt(uow, attempt.attempt_id)
     if not gang:
         modelled.follow(uow, attempt)
+        timers.drop(uow, attempt.attempt_id)
     changed = dataclasses.replace(attempt, outcome=outcome, reason=reason)
     ending = move(uow, attempt, "end", reason=reason, changed=changed)
     replicas.set_desired(uow, attempt.attempt_id, Desired.STOP)

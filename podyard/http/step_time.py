@@ -1,0 +1,94 @@
+"""What a step of a simulated job takes: the estimate of `podyard estimate`, found before the job is written."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import subprocess
+import sys
+from functools import lru_cache
+
+from starlette.requests import Request
+
+from podyard.base.errors import Code, PodyardError, failed_precondition, invalid
+from podyard.control.compute import nodes
+from podyard.domain.job import JobRequest
+from podyard.domain.node import NodeSpec
+from podyard.domain.recipes import RECIPES, FolderArgument, is_program
+from podyard.hardware.accelerator_types import kind_of
+from podyard.http import context
+
+ESTIMATE_SECONDS_MAX = 120.0  # the largest recipes are traced in a tenth of it
+ESTIMATES_KEPT = 256
+ESTIMATED = "podyard"  # what a recipe that is only estimated counts as: a program of this module
+_MODULE = re.compile(r"\bmodule\s+@([A-Za-z_][A-Za-z0-9_]*)")
+
+
+def estimated_name(recipe: str) -> str:
+    """The name that a simulated job's recipe has: that of a program if jobs cannot train it."""
+    from podyard.engine.recipes.programs import PROGRAMS  # late: the engine costs the API's start
+
+    if recipe in RECIPES:
+        return recipe
+    if recipe not in PROGRAMS:
+        raise invalid(f"unknown recipe {recipe!r}: use {', '.join(sorted({*RECIPES, *PROGRAMS}))}", "recipe")
+    return f"{ESTIMATED}:{recipe}"
+
+
+def with_step_time(
+    request: Request, project: str, zone: str, asked: JobRequest, node: str | NodeSpec, stablehlo: str | None = None
+) -> JobRequest:
+    """The request of a simulated job with the time of a step, and every other one as it is. `stablehlo`: the module
+    that the job runs. Raises what an estimate raises, and FAILED_PRECONDITION for a program that does not fit."""
+    if asked.execution != "simulated":
+        if stablehlo is not None:
+            raise invalid("stablehlo can only be used with execution simulated", "stablehlo")
+        return asked
+    recipe = asked.recipe
+    manifest = RECIPES.get(recipe or "")
+    if manifest is not None:  # nothing is read from the data
+        needed = {name: "none" for name, item in manifest.arguments.items() if isinstance(item, FolderArgument)}
+        asked = dataclasses.replace(asked, arguments={**needed, **asked.arguments})
+    kind_name, cores = _kind(request, project, zone, node)
+    if stablehlo is not None:
+        named = _MODULE.search(stablehlo)
+        batch = cores if asked.global_batch is None else asked.global_batch
+        recipe = f"stablehlo:{named[1] if named else 'main'}"
+        asked = dataclasses.replace(asked, recipe=recipe, global_batch=batch)
+        question: dict[str, object] = {"acceleratorType": kind_name, "stablehlo": stablehlo}
+    elif recipe is None or (is_program(recipe) and not recipe.startswith(f"{ESTIMATED}:")):
+        return asked  # of a user's own: nothing is known of it
+    else:
+        name, arguments = recipe.removeprefix(f"{ESTIMATED}:"), dict(asked.arguments)
+        question = {
+            "acceleratorType": kind_name, "recipe": name, "arguments": arguments, "globalBatch": asked.global_batch
+        }  # fmt: skip
+    if asked.step_seconds is not None:
+        return asked
+    return dataclasses.replace(asked, step_seconds=_ask(json.dumps(question)))
+
+
+def _kind(request: Request, project: str, zone: str, node: str | NodeSpec) -> tuple[str, int]:
+    if isinstance(node, str):
+        node_id, caller = node, context.principal(request)
+        node = context.read(request, lambda uow: nodes.get(uow, caller, project, zone, node_id)).spec
+    kind = kind_of(node.accelerator_type, node.topology)
+    return kind.name, kind.core_count
+
+
+@lru_cache(maxsize=ESTIMATES_KEPT)
+def _ask(question: str) -> float:
+    command = [sys.executable, "-m", "podyard.engine.step_time"]
+    try:
+        done = subprocess.run(command, input=question, capture_output=True, text=True, timeout=ESTIMATE_SECONDS_MAX)
+    except subprocess.TimeoutExpired:
+        text = f"the estimate of a step takes longer than {ESTIMATE_SECONDS_MAX:.0f} s: set stepSeconds"
+        raise failed_precondition(text) from None
+    if done.returncode:
+        why = (done.stderr.strip().splitlines() or ["it was killed"])[-1]
+        raise failed_precondition(f"a step cannot be estimated: {why}; set stepSeconds")
+    answer = json.loads(done.stdout)
+    if "seconds" not in answer:
+        raise PodyardError(Code[answer["code"]], answer["message"])
+    return float(answer["seconds"])
