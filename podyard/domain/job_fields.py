@@ -161,7 +161,7 @@ def _read_stopping(text: str) -> dict[str, Any]:
     return {**stopping, "patience": int(patience), "minDelta": float(min_delta)}
 
 
-def _read_seconds(text: str) -> float | None:
+def _read_step_seconds(text: str) -> float | None:
     return float(text) if text else None
 
 
@@ -238,7 +238,7 @@ JOB_FIELDS = (
         "Seconds of a simulated step (default: the estimate of the recipe or module).",
         _TEXT,
         metavar="SECONDS",
-        read=_read_seconds,
+        read=_read_step_seconds,
         form=FormInput(
             Section.MORE, "Seconds of a simulated step", trains=True, placeholder="estimated", notation="a number"
         ),
