@@ -161,10 +161,6 @@ def _read_stopping(text: str) -> dict[str, Any]:
     return {**stopping, "patience": int(patience), "minDelta": float(min_delta)}
 
 
-def _read_step_seconds(text: str) -> float | None:
-    return float(text) if text else None
-
-
 _TEXT, _SWITCH = FieldKind.TEXT, FieldKind.SWITCH
 _COUNT = (0, INT32_MAX)
 _LEAST_ONE = (1, INT32_MAX)
@@ -238,7 +234,7 @@ JOB_FIELDS = (
         "Seconds of a simulated step (default: the estimate of the recipe or module).",
         _TEXT,
         metavar="SECONDS",
-        read=_read_step_seconds,
+        read=float,
         form=FormInput(
             Section.MORE, "Seconds of a simulated step", trains=True, placeholder="estimated", notation="a number"
         ),
