@@ -21,6 +21,7 @@ from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.gang import core_count, learning_rate_scale
 from podyard.domain.job import objects_prefix
 from podyard.domain.job_history import CheckpointRecord, EvaluationRecord, MetricPoint
+from podyard.domain.user_program import UserProgram, command_text, program_environment
 
 router = APIRouter(prefix="/podyard/v1", route_class=deps.Route)
 
@@ -156,6 +157,37 @@ class Reported(TypedDict):
     leaseSeconds: float
 
 
+class HostOfReplica(TypedDict):
+    """`generation`: the life of the host that the program is to run in, or a later one."""
+
+    host: str
+    generation: int
+    state: str
+    software: str
+    problem: str
+
+
+class FileOfReplica(TypedDict):
+    """`target`: "" for the source. `folder`: at the top of the archive, left out of the paths."""
+
+    digest: str
+    bytes: int
+    name: str
+    target: str
+    folder: str
+
+
+class RunOfReplica(TypedDict):
+    """A user's program: what the shell runs, and with what. `environment`: in addition to the host's."""
+
+    command: str
+    setup: str
+    environment: dict[str, str]
+    files: list[FileOfReplica]
+    requirements: list[str]
+    host: HostOfReplica
+
+
 class Specification(JobTask):
     """Everything that a replica needs to run."""
 
@@ -175,6 +207,7 @@ class Specification(JobTask):
     objectsPrefix: str
     bindAddress: str
     leaseSeconds: float
+    run: RunOfReplica | None
 
 
 class AgentAnswer(TypedDict):
@@ -295,6 +328,29 @@ def to_api_specification(assigned: reports.Assignment, lease_seconds: float) -> 
         "objectsPrefix": objects_prefix(job.job_key),
         "bindAddress": assigned.bind_address,
         "leaseSeconds": lease_seconds,
+        "run": None if job.spec.run is None else _run(assigned, job.spec.run),
+    }
+
+
+def _run(assigned: reports.Assignment, run: UserProgram) -> RunOfReplica:
+    host = assigned.host
+    assert host is not None
+    return {
+        "command": command_text(run),
+        "setup": run.setup,
+        "environment": program_environment(run, assigned.job.job_id, assigned.attempt.attempt),
+        "files": [
+            {"digest": f.digest, "bytes": f.bytes, "name": f.name, "target": f.target, "folder": f.folder}
+            for f in run.files
+        ],
+        "requirements": list(run.requirements),
+        "host": {
+            "host": host.host_id,
+            "generation": host.generation,
+            "state": host.state,
+            "software": host.software,
+            "problem": host.problem,
+        },
     }
 
 

@@ -19,6 +19,7 @@ from podyard.domain.job_fields import DEFAULT_MAX_FAILURES, DEFAULT_MAX_PREEMPTI
 from podyard.domain.node import NodeSpec
 from podyard.domain.recipes import check_program, is_program, manifest_of
 from podyard.domain.training import elastic_json, usual_rate, usual_way
+from podyard.domain.user_program import ProgramFile, UserProgram
 from podyard.http import step_time
 from podyard.http.texts import check_labels
 from podyard.pricing.machines import MachineCost
@@ -62,6 +63,21 @@ class StartFromMessage(_JobMessage):
     step: StrictInt | None = None
 
 
+class RunMessage(_JobMessage):
+    """A user's own program. `files`: path on the host -> gs:// object."""
+
+    command: StrictStr = ""
+    source: StrictStr | None = None
+    entry: StrictStr = ""
+    module: StrictStr = ""
+    args: list[StrictStr] = Field(default_factory=list)
+    setup: StrictStr = ""
+    env: dict[str, StrictStr] = Field(default_factory=dict)
+    secrets: dict[str, StrictStr] = Field(default_factory=dict)
+    files: dict[str, StrictStr] = Field(default_factory=dict)
+    output: StrictStr = ""
+
+
 class JobMessage(_JobMessage):
     """What a client submits. Output-only fields of a Job are refused: they would promise what is not in its hand."""
 
@@ -90,6 +106,7 @@ class JobMessage(_JobMessage):
     priority: StrictInt = PRIORITY_DEFAULT
     time_limit_seconds: StrictInt = 0
     retry_delay_seconds: StrictInt = 0
+    run: RunMessage | None = None
     validate_only: StrictBool = False
 
 
@@ -155,6 +172,29 @@ class ElasticAnswer(TypedDict):
     learningRate: str
 
 
+class FileAnswer(TypedDict):
+    """An object as it was when the job was submitted: `sha256` of its contents."""
+
+    uri: str
+    sha256: str
+    bytes: int
+
+
+class RunAnswer(TypedDict):
+    """A user's own program. `secrets`: the names alone."""
+
+    command: NotRequired[str]
+    source: NotRequired[FileAnswer]
+    entry: NotRequired[str]
+    module: NotRequired[str]
+    args: NotRequired[list[str]]
+    setup: NotRequired[str]
+    env: NotRequired[dict[str, str]]
+    secrets: NotRequired[list[str]]
+    files: NotRequired[dict[str, FileAnswer]]
+    output: NotRequired[str]
+
+
 class Metrics(TypedDict):
     """The newest figures: step, loss, accuracy, those of the last evaluation, and what the job says of itself."""
 
@@ -184,7 +224,7 @@ class MachineAnswer(TypedDict):
 
 
 class JobAnswer(JobSteps):
-    """A job. It has a recipe or a program; times, error and start are there once they are known.
+    """A job. It has a recipe, a program, or what it runs; times, error and start are there once they are known.
 
     `wallSeconds`: real seconds of all attempts, up to now. `stepsPerSecond` and `remainingSeconds` (real seconds at
     that speed): while the job is RUNNING and has done a step. `cost`: US dollars so far of the job's seconds on its
@@ -197,6 +237,7 @@ class JobAnswer(JobSteps):
     stateReason: str
     recipe: NotRequired[str]
     program: NotRequired[str]
+    run: NotRequired[RunAnswer]
     node: str
     acceleratorType: str
     attempt: int
@@ -253,7 +294,15 @@ def from_api_job(message: JobMessage) -> JobRequest:
         priority=message.priority,
         time_limit_seconds=message.time_limit_seconds,
         retry_delay_seconds=message.retry_delay_seconds,
+        run=None if message.run is None else _run(message.run),
     )
+
+
+def _run(message: RunMessage) -> UserProgram:
+    values = message.model_dump(exclude={"source", "files", "args"})
+    source = None if message.source is None else ProgramFile(uri=message.source)
+    mounts = tuple(ProgramFile(uri=uri, target=target) for target, uri in message.files.items())
+    return UserProgram(**values, args=tuple(message.args), source=source, mounts=mounts)
 
 
 def _recipe(message: JobMessage) -> str | None:
@@ -269,8 +318,8 @@ def _recipe(message: JobMessage) -> str | None:
         return step_time.estimated_name(message.recipe)
     if message.recipe is not None:
         return manifest_of(message.recipe).name
-    if message.start_from is None:
-        raise invalid("recipe or program is required", "recipe")
+    if message.start_from is None and message.run is None:
+        raise invalid("recipe, program or run is required", "recipe")
     return None
 
 
@@ -337,7 +386,9 @@ def to_api_job(job: Job, progress: JobProgress) -> JobAnswer:
         answer["costEstimated"] = progress.is_estimated
     if progress.machine is not None:
         answer["machine"] = machine_json(progress.machine)
-    if is_program(spec.recipe):
+    if spec.run is not None:
+        answer["run"] = to_api_run(spec.run)
+    elif is_program(spec.recipe):
         answer["program"] = spec.recipe
     else:
         answer["recipe"] = spec.recipe
@@ -362,6 +413,23 @@ def to_api_job(job: Job, progress: JobProgress) -> JobAnswer:
             "message": job.error_message,
         }
     return answer
+
+
+def to_api_run(run: UserProgram) -> RunAnswer:
+    """What is empty is left out."""
+    shown = {
+        **{name: getattr(run, name) for name in ("command", "entry", "module", "setup", "output")},
+        "source": None if run.source is None else _file(run.source),
+        "args": list(run.args),
+        "env": dict(run.env),
+        "secrets": list(run.secrets),
+        "files": {mount.target: _file(mount) for mount in run.mounts},
+    }
+    return cast(RunAnswer, {name: value for name, value in shown.items() if value})
+
+
+def _file(file: ProgramFile) -> FileAnswer:
+    return {"uri": file.uri, "sha256": file.digest, "bytes": file.bytes}
 
 
 def to_api_task(spec: JobSpec, global_batch: int) -> JobTask:

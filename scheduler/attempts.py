@@ -91,6 +91,8 @@ def job_end(job: Job, attempt: Attempt, gang: Sequence[Replica]) -> tuple[str, C
         return "cancelled", None, "cancelled by the user"
     if attempt.outcome is AttemptOutcome.SUCCEEDED:
         early = job.stop_reason if job.steps_done < spec.steps else None
+        if spec.run is not None:
+            return "succeed", None, "the program ended with exit code 0 on all workers"
         return "succeed", None, str(early or ("all steps done" if mode == "train" else f"{mode} is done"))
     if attempt.outcome is AttemptOutcome.TIMED_OUT:
         limit = duration_for_people(spec.time_limit_seconds)

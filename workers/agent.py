@@ -25,7 +25,7 @@ from podyard.base.errors import Code, PodyardError
 from podyard.engine.collectives.left_over import remove_left_over
 from podyard.programs import environments
 from podyard.settings import BOX_NETWORKS, BOXES, RUNTIMES, Leases, one_of
-from podyard.workers import process_group
+from podyard.workers import box, job_processes, process_group
 from podyard.workers.agent_state import AgentState, Forget, Instruction, Known, ReplicaPhase, Start, Stop, Wanted
 from podyard.workers.hosts import HostServerChild
 from podyard.workers.http_client import JsonClient
@@ -41,6 +41,7 @@ IDLE_SECONDS = 0.5  # between two looks while there is no process; well inside t
 CELERY_RESTART_SECONDS = (0.2, 1.0, 3.0, 10.0)  # waits before the 1st, 2nd, ... restart in a row of the Celery worker
 CELERY_STEADY_SECONDS = 30.0
 CELERY_STOP_SECONDS = 3.0
+REPLICA_GRACE_SECONDS = 10.0  # from SIGTERM to SIGKILL; a user's program has most of it for saving
 LOCK_SECONDS_MAX = 10.0  # a predecessor that is being stopped is gone by then
 _SHARED_MEMORY = Path("/dev/shm")
 
@@ -83,6 +84,7 @@ class Agent:
         for record in process_group.records(self._folder):
             group = process_group.adopt(record)
             if group is None:
+                self._end_program(record.replica)
                 self._state.on_found_dead(record.replica, record.fence)
             else:
                 started = process_group.ProcessRecord(record.replica, record.fence, group.pid, group.started)
@@ -138,6 +140,7 @@ class Agent:
             if not group.is_gone():
                 process_group.signal_kill(group)
                 continue
+            self._end_program(name)
             del self._groups[name]
             self._kill_at.pop(name, None)
             self._state.on_exited(name, code)
@@ -153,7 +156,7 @@ class Agent:
         self._leaving = True
         if self._hosts is not None:
             self._hosts.begin_stop()
-        self._follow(self._state.on_shutdown())
+        self._follow(self._state.on_shutdown(), process_group.STOP_GRACE_SECONDS)
         deadline = self._clock.monotonic_seconds() + process_group.STOP_GRACE_SECONDS + process_group.KILL_SECONDS_MAX
         while self._groups and self._clock.monotonic_seconds() < deadline:
             self.watch()
@@ -162,7 +165,14 @@ class Agent:
             self._hosts.finish_stop()
         self.sync()
 
-    def _follow(self, instructions: Sequence[Instruction]) -> None:
+    def _end_program(self, replica: str) -> None:
+        """Ends what a replica has left of a user's program on one of our hosts."""
+        hosts = self._folder.parent / "hosts"
+        if any(hosts.glob(f"*/{job_processes.FOLDER}/{replica}.json")):
+            for left in job_processes.of_replica(hosts, replica, box.program_cgroups(self._folder.parent)):
+                left.end(self._clock)
+
+    def _follow(self, instructions: Sequence[Instruction], grace_seconds: float = REPLICA_GRACE_SECONDS) -> None:
         for instruction in instructions:
             if isinstance(instruction, Start):
                 self._start(instruction)
@@ -170,9 +180,7 @@ class Agent:
                 group = self._groups.get(instruction.replica)
                 if group is not None:
                     process_group.signal_stop(group)
-                    self._kill_at[instruction.replica] = (
-                        self._clock.monotonic_seconds() + process_group.STOP_GRACE_SECONDS
-                    )
+                    self._kill_at[instruction.replica] = self._clock.monotonic_seconds() + grace_seconds
             elif isinstance(instruction, Forget):
                 process_group.remove_record(self._folder, instruction.replica)
 
@@ -278,7 +286,7 @@ def run_agent(
             folder,
             {"replicasMax": replicas_max, "hostsMax": hosts_max, "bindAddress": bind_address, "pid": os.getpid()},
             replica_command or (sys.executable, "-m", "podyard.workers.replica"),
-            {**_replica_env(url, data), "PODYARD_WINDOWS": str(windows)},
+            {**_replica_env(url, data), "PODYARD_WINDOWS": str(windows), "PODYARD_AGENT_FOLDER": str(folder.parent)},
             clock,
             HostServerChild(folder.parent / "hosts", _host_server_env(agent_id, url, token, bind_address, data), clock),
             lease_seconds,

@@ -64,12 +64,21 @@ class Box:
         self.network = network
         self._host_id = host_id
 
-    def enter(self, command: Sequence[str], *, as_root: bool = False, terminal: str | None = None) -> list[str]:
-        """What runs `command` inside, in a new session that begins at home. `terminal`: of `open_terminal`."""
+    def enter(
+        self,
+        command: Sequence[str],
+        *,
+        as_root: bool = False,
+        terminal: str | None = None,
+        cgroup: Path | None = None,
+    ) -> list[str]:
+        """What runs `command` inside, in a new session that begins at home. `terminal`: of `open_terminal`. `cgroup`:
+        one below the box's, by which the processes are found."""
+        cgroups = [cgroup if cgroup is not None and cgroup.parent == path else path for path in self.cgroups]
         number = "0" if as_root else str(USER_ID)
         inside = ("/bin/sh", "-c", _AT_HOME, "sh") if terminal is None else ("/bin/sh", "-c", _ON_TERMINAL, terminal)
         return [
-            "/bin/sh", "-c", _IN_CGROUPS, " ".join(map(str, self.cgroups)),
+            "/bin/sh", "-c", _IN_CGROUPS, " ".join(map(str, cgroups)),
             _tool("nsenter"), "-t", str(self.pid), "-U", "-m", "-u", "-i", "-n", "-p", "-C", "-S", number, "-G", number,
             "--", "setsid", *inside, *command,
         ]  # fmt: skip
@@ -282,6 +291,14 @@ def _cgroups_of(folder: Path) -> list[Path]:
     return [path / _group_name(folder.parent.parent) / folder.name for path in cgroup_folders().values()]
 
 
+def program_cgroups(agent_folder: Path) -> Path | None:
+    """Where the boxes of an agent have the control groups by which programs are found; None: nowhere."""
+    folders = cgroup_folders()
+    # That of processes: what it limits has always held for all below it.
+    folder = folders.get("pids", folders.get("all"))
+    return None if folder is None else folder / _group_name(agent_folder)
+
+
 def cgroup_folders() -> dict[str, Path]:
     """Where limits are set: controller -> folder (version 1), or `all` -> folder (version 2)."""
     found: dict[str, Path] = {}
@@ -398,9 +415,12 @@ def _drop_if_empty(network: str) -> None:
 
 
 def _remove_cgroup(path: Path, clock: RealClock) -> None:
-    """A cgroup can be removed a moment after its last process."""
+    """A cgroup can be removed a moment after its last process, and after those below it."""
     for _ in range(100):
         try:
+            for child in path.iterdir():
+                if child.is_dir():
+                    child.rmdir()
             path.rmdir()
         except FileNotFoundError:
             return

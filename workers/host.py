@@ -10,7 +10,7 @@ import json
 import logging
 import signal
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,11 +23,9 @@ from podyard.base.files import read_json, write_atomically
 from podyard.domain.host import (
     HAS_HOST_ADDRESSES,
     HOST_KEYS_NAMESPACE,
-    LOOPBACK,
     SHUTDOWN_SCRIPT,
     SSH_PORT,
     STARTUP_SCRIPT,
-    TENSORFLOW_PORT,
     NodeFacts,
     worker_environment,
 )
@@ -39,7 +37,9 @@ from podyard.workers import box_network, box_plan, metadata, metadata_server, ss
 from podyard.workers.box import Box, BoxSettings
 from podyard.workers.box_plan import Shown
 from podyard.workers.host_programs import HostPrograms
+from podyard.workers.host_sockets import LISTEN_BACKLOG, USUAL_PORTS, open_sockets
 from podyard.workers.host_software import HostSoftware, wait_for
+from podyard.workers.job_host import JobHost
 from podyard.workers.process_group import KILL_SECONDS_MAX, STOP_GRACE_SECONDS
 from podyard.workers.scripts import HOST_VARIABLE, HostProcesses, signal_all
 
@@ -50,9 +50,6 @@ RECLAIM_SECONDS = 30.0  # the same for its programs, from SIGTERM on
 TOKEN_LEFT_SECONDS_MIN = 300.0  # a token that expires sooner is replaced, as Google's metadata server does
 QUICK_GRACE_SECONDS = 1.0  # what processes have after SIGTERM when the whole server leaves
 POLL_SECONDS = 0.1
-LISTEN_BACKLOG = 64
-# The port that each service has on a machine of Google's; taken when the address is the host's own and it is free.
-_USUAL_PORTS = {"metadata": 80, "ssh": SSH_PORT, "tensorflow": TENSORFLOW_PORT}
 
 
 class HostPhase(StrEnum):
@@ -191,6 +188,7 @@ class Host:
             self._phase = HostPhase.OVER
             return
         self._phase = HostPhase.RUNNING
+        self._write_for_jobs()
         logger.info("host %s runs on %s, ports %s", self.host_id, self._address, self._ports)
 
     async def connect(self, connection: socket.socket) -> None:
@@ -211,6 +209,8 @@ class Host:
         if facts != self._source.facts:
             self._source.facts = facts
             self._source.on_change()
+            if self.is_running:
+                self._write_for_jobs()
         if facts.reclaimed and self._reclaimed_at is None and self.is_running:
             self._reclaimed_at = self._clock.monotonic_seconds()
             self._notice = asyncio.ensure_future(self._tell_programs())
@@ -221,6 +221,7 @@ class Host:
         if self._phase is not HostPhase.RUNNING:
             return
         self._phase = HostPhase.STOPPING
+        JobHost.remove(self._folder)
         if self._notice is not None:
             await self._notice  # before the shutdown script, which it must not end
         script = self._source.facts.metadata.get(SHUTDOWN_SCRIPT)
@@ -314,7 +315,7 @@ class Host:
         self._source.guest |= self._stored_guest()
         self._source.guest[HOST_KEYS_NAMESPACE] = {kind: public}
         listener = self._api.listener(self.host_id)
-        local, sockets = _open_sockets(
+        local, sockets = open_sockets(
             self._settings.bind_address, self._own_address(), self._stored_ports(), listens=listener is not None
         )
         self._ports = {name: found.getsockname()[1] for name, found in sockets.items()}
@@ -343,7 +344,7 @@ class Host:
         def listen(address: str, port: int) -> socket.socket:
             return box.listen(address, port, LISTEN_BACKLOG)
 
-        gate = box.listen_at_gate(_USUAL_PORTS["metadata"], LISTEN_BACKLOG)
+        gate = box.listen_at_gate(USUAL_PORTS["metadata"], LISTEN_BACKLOG)
         self._closing.append(await metadata_server.listen(handler, gate))
         self._closing.append(await ssh.listen(server, listen("0.0.0.0", SSH_PORT), self._host_key))
         self._closing.append(await box_network.relay(listen(*box_plan.api_inside(url)), url))
@@ -372,6 +373,13 @@ class Host:
         told = await self._api.processes(self._processes)
         signal_all(told, signal.SIGTERM)
         self._told_pids = {process.pid for process in told}
+        self._write_for_jobs()
+
+    def _write_for_jobs(self) -> None:
+        """What programs of jobs are started with."""
+        software = "" if self._software is None else str(self._software)
+        is_told = self._reclaimed_at is not None and bool(self._told_pids)
+        JobHost(self.generation, self.environment(), self._box is not None, software, is_told).write(self._folder)
 
     def _grace_seconds(self) -> float:
         """From now on, until SIGKILL."""
@@ -429,69 +437,8 @@ class Host:
 
     def _stored_ports(self) -> dict[str, int]:
         found = read_json(self._folder / "ports.json")
-        return {name: port for name, port in found.items() if name in _USUAL_PORTS and isinstance(port, int)}
+        return {name: port for name, port in found.items() if name in USUAL_PORTS and isinstance(port, int)}
 
     def _own_address(self) -> str | None:
         addresses = self._source.facts.host_addresses
         return addresses[self._source.index] if HAS_HOST_ADDRESSES and addresses else None
-
-
-def _open_sockets(
-    bind_address: str, own_address: str | None, before: Mapping[str, int], *, listens: bool
-) -> tuple[str, dict[str, socket.socket]]:
-    """(this machine's own address of the host, bound sockets by service).
-
-    Ports: those of before, the usual ones on an own address, else any. The metadata server gives tokens to all who
-    reach it, so it never listens on an address that other machines reach; ssh does when the agent does. `listens`:
-    the host has an ssh listener already, and needs none for this machine.
-    """
-    local_only = bind_address.startswith("127.") or bind_address in ("localhost", "::1")
-    for local in (own_address, LOOPBACK):
-        if local is None:
-            continue
-        usual = _USUAL_PORTS if local == own_address else dict.fromkeys(_USUAL_PORTS, 0)
-        wanted: dict[str, tuple[str, tuple[int | None, ...]]] = {
-            name: (local, (before.get(name), port, 0)) for name, port in usual.items()
-        }
-        if not local_only:
-            wanted["ssh"] = (bind_address, (before.get("ssh"), 0))
-        elif listens:
-            del wanted["ssh"]
-        try:
-            return local, _bind_all(wanted)
-        except OSError:
-            if local == LOOPBACK:
-                raise
-    raise AssertionError("unreachable")
-
-
-def _bind_all(wanted: Mapping[str, tuple[str, tuple[int | None, ...]]]) -> dict[str, socket.socket]:
-    """A socket for each (address, ports to try in order)."""
-    found: dict[str, socket.socket] = {}
-    try:
-        for name, (address, ports) in wanted.items():
-            found[name] = bind(address, [port for port in ports if port is not None])
-    except OSError:
-        for opened in found.values():
-            opened.close()
-        raise
-    return found
-
-
-def bind(address: str, ports: Sequence[int]) -> socket.socket:
-    """A socket on the first port that can be had. Raises OSError of the last try."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    for port in ports:
-        # Named as TCP, so that asyncio switches Nagle off.
-        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind((address, port))
-            listener.listen(LISTEN_BACKLOG)
-            listener.setblocking(False)
-            return listener
-        except OSError:
-            listener.close()
-            if port == ports[-1]:
-                raise
-    raise AssertionError("no port to try")

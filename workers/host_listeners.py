@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from podyard.domain.host import SSH_PORT, SSH_PORT_WITHOUT_ROOT
 from podyard.workers.box_network import join
-from podyard.workers.host import bind
+from podyard.workers.host_sockets import bind
 
 logger = logging.getLogger(__name__)
 

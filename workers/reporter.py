@@ -142,6 +142,15 @@ class Reporter:
     def yielding(self) -> bool:
         return self._yielding.is_set()
 
+    def report_now(self) -> None:
+        """Reports at once, so that what the platform wants is known; while the API is away, that is what it last
+        said."""
+        try:
+            self._send("RUNNING", None)
+        except PodyardError as failure:
+            if failure.code is not Code.UNAVAILABLE:
+                self._ask_to_stop(failure.message)
+
     def close(self, state: str, error: str | None, *, is_permanent: bool = False) -> None:
         """Sends everything that waits, then the end. Raises UNAVAILABLE when the lease lapses first.
 
@@ -166,11 +175,7 @@ class Reporter:
             self._wake.clear()
             if self._closed.is_set():
                 return
-            try:
-                self._send("RUNNING", None)
-            except PodyardError as failure:
-                if failure.code is not Code.UNAVAILABLE:
-                    self._ask_to_stop(failure.message)
+            self.report_now()
             if self._has_lapsed():
                 self._lapse()
                 return

@@ -186,22 +186,24 @@ def end_all(host_ids: Collection[str], folders: Collection[Path], clock: RealClo
 
 
 def _sessions(folder: Path) -> set[int]:
-    """Sessions whose leaders are recorded. A leader's pid is not used again while its session lives, so a process
-    that has this pid and another start time says that the session is gone; so does a start of the machine since."""
+    """Sessions whose leaders are recorded."""
+    found = process_group.records(folder) if folder.is_dir() else ()
+    return {record.pid for record in found if record.pid is not None and is_session(record)}
+
+
+def is_session(record: ProcessRecord) -> bool:
+    """Whether the record's process began a session that may still live. A leader's pid is not used again while its
+    session lives, so a process that has this pid and another start time says that the session is gone; so does a start
+    of the machine since."""
     import psutil
 
-    found = set()
-    for record in process_group.records(folder) if folder.is_dir() else ():
-        if record.pid is None or record.started is None:
-            continue
-        # 0 is what getsid says of every session that began outside our pid namespace, 1 leads the machine's own; and
-        # each leader of a host has a separate session, so ours is not among them.
-        if record.pid <= 1 or record.pid == os.getsid(0) or record.started < psutil.boot_time():
-            continue
-        try:
-            same = abs(psutil.Process(record.pid).create_time() - record.started) < 1.0
-        except psutil.NoSuchProcess:
-            same = True
-        if same:
-            found.add(record.pid)
-    return found
+    if record.pid is None or record.started is None:
+        return False
+    # 0 is what getsid says of every session that began outside our pid namespace, 1 leads the machine's own; and
+    # each leader of a host has a separate session, so ours is not among them.
+    if record.pid <= 1 or record.pid == os.getsid(0) or record.started < psutil.boot_time():
+        return False
+    try:
+        return bool(abs(psutil.Process(record.pid).create_time() - record.started) < 1.0)
+    except psutil.NoSuchProcess:
+        return True

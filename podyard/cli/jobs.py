@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import click
+from typing_extensions import override
 
 from podyard.base.clock import OsClock
 from podyard.base.durations import duration_for_people
@@ -19,6 +21,7 @@ from podyard.domain.job_fields import JOB_FIELDS, FieldKind, JobField, job_body
 
 FOLLOW_SECONDS = 0.4
 ANY_ZONE = "-"  # of a job whose zone is not named: the API finds it
+_PROGRAM_ARGUMENTS = "podyard.program_arguments"
 FINAL_STATES = ("SUCCEEDED", "FAILED", "CANCELLED")
 _TYPES = {
     FieldKind.WHOLE: int,
@@ -70,10 +73,24 @@ def _parameter(field: JobField) -> str:
     return field.path.replace(".", "_")
 
 
-@job.command()
+class _WithArguments(click.Command):
+    """What stands behind "--" is the program's."""
+
+    @override
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        own, dashes, rest = args, "--" in args, []
+        if dashes:
+            own, rest = args[: args.index("--")], args[args.index("--") + 1 :]
+        ctx.meta[_PROGRAM_ARGUMENTS] = rest
+        return super().parse_args(ctx, own)
+
+
+@job.command(cls=_WithArguments)
 @click.argument("job_id", required=False)
 @target_options
 @_field_options
+@click.option("--env", multiple=True, metavar="NAME=VALUE", help="Variable of --run or --command.")
+@click.option("--secret", "secrets", multiple=True, metavar="NAME=VALUE", help="Variable whose value is not shown.")
 @click.option(
     "--stablehlo",
     type=click.File(encoding="utf-8"),
@@ -85,10 +102,12 @@ def _parameter(field: JobField) -> str:
 def submit(
     job_id: str | None, data: str | None, project: str | None, location: str | None, output: str, **flags: Any
 ) -> int:
-    """Submit a job."""
+    """Submit a job. What follows -- are arguments of the program."""
     client = client_of(data, project, location)
     given = [(field, _value(field, flags[_parameter(field)])) for field in JOB_FIELDS]
     body = job_body((field, value) for field, value in given if value is not None)
+    if more := _more_of_run(flags, click.get_current_context().meta[_PROGRAM_ARGUMENTS]):
+        body.setdefault("run", {}).update(more)
     if "elastic" in body and "minReplicas" not in body["elastic"]:
         raise click.UsageError("--elastic-batch and --elastic-learning-rate require --elastic")
     if flags["stablehlo"]:
@@ -98,6 +117,18 @@ def submit(
         found = _wait(client, found["name"], None)
     _print(found, output)
     return 0 if found["state"] not in ("FAILED", "CANCELLED") else 1
+
+
+def _more_of_run(flags: Mapping[str, Any], args: Sequence[str]) -> dict[str, Any]:
+    """What a program gets that no field of the table says."""
+    found: dict[str, Any] = {"args": list(args)} if args else {}
+    for name, option in (("env", "--env"), ("secrets", "--secret")):
+        if flags[name]:
+            wrong = next((item for item in flags[name] if "=" not in item), None)
+            if wrong is not None:
+                raise click.UsageError(f"{option}: {wrong!r} is not NAME=VALUE")
+            found[name] = dict(item.split("=", 1) for item in flags[name])
+    return found
 
 
 def _value(field: JobField, given: Any) -> Any:
@@ -304,11 +335,17 @@ def _row(found: dict[str, Any]) -> dict[str, Any]:
     parts = found["name"].split("/")
     return {
         **found,
-        "recipe": found.get("recipe") or found.get("program"),
+        "recipe": found.get("recipe") or found.get("program") or title_of(found["run"]),
         "id": parts[-1],
         "zone": parts[3],
         "progress": f"{found['stepsDone']}/{found['steps']}",
     }
+
+
+def title_of(run: Mapping[str, Any]) -> str:
+    """What a job runs, in a few words."""
+    lines = str(run.get("command", "")).strip().splitlines()
+    return lines[0][:60] if lines else f"-m {run['module']}" if "module" in run else str(run.get("entry", ""))
 
 
 def _print(found: dict[str, Any], output: str) -> None:

@@ -16,6 +16,7 @@ from podyard.base.training_settings import USUAL_TRAINING, TrainingSettings
 from podyard.domain.attempt import Attempt
 from podyard.domain.job_fields import DEFAULT_MAX_FAILURES, DEFAULT_MAX_PREEMPTIONS, PRIORITY_DEFAULT
 from podyard.domain.machine import Machine
+from podyard.domain.user_program import UserProgram
 from podyard.hardware.accelerator_types import AcceleratorType, kind_of
 
 
@@ -91,8 +92,9 @@ class JobTerms:
 
     `step_seconds`: of `execution` simulated: what a step takes; None: what the timing model says of it.
     `replica_processes` None: one per host. `priority`: the higher goes first, and takes nodes and places of lower ones
-    of its project. `time_limit_seconds`: of platform time that its attempts may take together; 0: no limit.
-    `retry_delay_seconds`: between a failed attempt and the next; each further failure doubles it.
+    of its project. `run`: a user's own program, instead of a recipe. `time_limit_seconds`: of platform time that its
+    attempts may take together; 0: no limit. `retry_delay_seconds`: between a failed attempt and the next; each further
+    failure doubles it.
     """
 
     mode: str = "train"
@@ -107,6 +109,7 @@ class JobTerms:
     priority: int = PRIORITY_DEFAULT
     time_limit_seconds: int = 0
     retry_delay_seconds: int = 0
+    run: UserProgram | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +130,8 @@ class JobRequest(JobTerms):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec(JobTerms):
-    """What a job is to do: a request with everything decided. A program is carried in `recipe`: it has a colon."""
+    """What a job is to do: a request with everything decided. A program is carried in `recipe`: it has a colon. With
+    `run` there is no recipe, and there are no steps that the platform knows."""
 
     recipe: str
     arguments: Mapping[str, Any]
@@ -142,7 +146,20 @@ class JobSpec(JobTerms):
         """Whether its steps pass by the platform clock, and nothing computes."""
         return self.execution == "simulated"
 
+    @property
+    def title(self) -> str:
+        """What it runs, in a few words."""
+        return self.recipe if self.run is None else self.run.title
+
     def facts(self) -> Iterator[JobFact]:
+        if self.run is not None:
+            yield JobFact("Runs", codes=(self.run.title, *self.run.args))
+            if self.run.source is not None:
+                yield JobFact("Source", codes=(self.run.source.uri,))
+            if self.run.output:
+                yield JobFact("Output", codes=(self.run.output,))
+            yield JobFact("Environment", codes=(*self.run.env, *self.run.secrets))
+            return
         yield JobFact("Program" if ":" in self.recipe else "Recipe", f"{self.recipe}, {self.mode}")
         if self.step_seconds is not None:
             yield JobFact("Simulated", f"a step takes {self.step_seconds:.6g} s on the platform clock")
@@ -158,11 +175,12 @@ class JobSpec(JobTerms):
     @classmethod
     def of_stored(cls, stored: Mapping[str, Any]) -> JobSpec:
         """What `dataclasses.asdict` made; what an older Podyard did not store is as usual."""
-        elastic, start_from = stored.get("elastic"), stored.get("start_from")
+        elastic, start_from, run = (stored.get(name) for name in ("elastic", "start_from", "run"))
         nested = {
             "training": TrainingSettings.of_stored(stored.get("training", {})),
             "elastic": elastic and Elastic(**elastic),
             "start_from": start_from and StartFrom(**start_from),
+            "run": run and UserProgram.of_stored(run),
         }
         return cls(**{**stored, **nested})
 

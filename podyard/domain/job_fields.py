@@ -168,6 +168,24 @@ _LEAST_ONE = (1, INT32_MAX)
 JOB_FIELDS = (
     JobField("recipe", "Recipe to run.", _TEXT, form=FormInput(Section.SELECT)),
     JobField("program", "Program to run: MODULE.py in the agents' programs folder.", _TEXT, metavar="MODULE:FUNCTION"),
+    JobField("run.command", "Shell command to run on every host of the slice.", _TEXT, metavar="TEXT"),
+    JobField(
+        "run.source",
+        "Program to run on every host of the slice: a file, a folder, an archive or a gs:// object.",
+        _TEXT,
+        flag="--run",
+        metavar="PATH",
+    ),
+    JobField("run.entry", "File of --run to start (default: train.py or main.py).", _TEXT, metavar="FILE"),
+    JobField("run.module", "Module to start, as python -m does.", _TEXT, flag="-m", metavar="MODULE"),
+    JobField("run.setup", "Shell command to run on every host before the program starts.", _TEXT, metavar="TEXT"),
+    JobField(
+        "run.output",
+        "Where the program writes its results (default: the job's own gs:// folder).",
+        _TEXT,
+        flag="--output-dir",
+        metavar="URI",
+    ),
     JobField(
         "start_from",
         "Job to continue from: run its recipe or program from its checkpoint.",

@@ -19,6 +19,7 @@ from podyard.domain.recipes import (
     manifest_of,
 )
 from podyard.domain.training import check_elastic, check_training
+from podyard.domain.user_program import check_user_program, refused_fields
 from podyard.hardware.accelerator_types import AcceleratorType
 
 STEP_SECONDS_LEAST, STEP_SECONDS_MAX = 1e-6, 86_400.0
@@ -42,8 +43,38 @@ def wanted_checkpoint(request: JobRequest) -> tuple[str, int | None] | None:
 
 def spec_of(request: JobRequest, kind: AcceleratorType, source: tuple[StartFrom, JobSpec] | None) -> JobSpec:
     """`source`: the checkpoint that the job starts from, and what its job was asked to do. Raises INVALID_ARGUMENT."""
+    if request.run is not None:
+        return _spec_of_run(request)
     spec = _spec_of_training(request) if source is None else _of_source(request, *source, kind)
     _check(spec, kind)
+    return spec
+
+
+def _spec_of_run(request: JobRequest) -> JobSpec:
+    """The program's own affair: its steps, its batch, its checkpoints."""
+    assert request.run is not None
+    given = {
+        "recipe": request.recipe,
+        "arguments": request.arguments,
+        "startFrom": request.start_from,
+        "steps": request.steps,
+        "globalBatch": request.global_batch,
+        "seed": request.seed,
+        "checkpointEverySteps": request.checkpoint_every_steps,
+        "replicaProcesses": request.replica_processes,
+        "elastic": request.elastic,
+        "stepSeconds": request.step_seconds,
+    }
+    if (refusal := refused_fields(given)) is not None:
+        raise refusal
+    if request.execution != "real":
+        raise invalid("run requires execution real: simulated jobs run nothing", "execution")
+    check_user_program(request.run)
+    spec = JobSpec(
+        **{name: getattr(request, name) for name in _TERMS},
+        recipe="", arguments={}, steps=0, global_batch=0, seed=0, checkpoint_every_steps=0,
+    )  # fmt: skip
+    check_limits(dataclasses.replace(spec, steps=1))
     return spec
 
 

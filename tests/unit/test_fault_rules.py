@@ -22,8 +22,8 @@ from podyard.domain.node import UsageClass
 from podyard.hardware.accelerator_types import parse
 from podyard.hardware.torus import box_mask
 from podyard.scheduler.recovery import Recovery, decide, hosts_of_slice, links_of_slice
+from podyard.workers.engine_replica import KeepingStore
 from podyard.workers.metadata import MetadataHandler, MetadataSource
-from podyard.workers.replica import KeepingStore
 from podyard.workers.reporter import Reporter
 
 NOW = PlatformTime.from_rfc3339("2026-03-01T00:00:00Z")

@@ -8,15 +8,21 @@ import pytest
 from pydantic import BaseModel
 from pydantic.alias_generators import to_camel
 
-from podyard.api.job_messages import ElasticMessage, JobMessage, TrainingMessage
+from podyard.api.job_messages import ElasticMessage, JobMessage, RunMessage, TrainingMessage
 from podyard.base.errors import PodyardError
 from podyard.base.training_settings import TrainingSettings
 from podyard.domain.job import Elastic, JobRequest, JobSpec
 from podyard.domain.job_fields import JOB_FIELDS, JobField, Section, check_limits, job_body
+from podyard.domain.user_program import UserProgram
 
 NOT_OF_THE_REQUEST = {"program", "node", "accelerator_type", "runtime_version", "scheduling_config"}
-RECORDS = {"": JobRequest, "training": TrainingSettings, "elastic": Elastic}
-MESSAGES: dict[str, type[BaseModel]] = {"": JobMessage, "training": TrainingMessage, "elastic": ElasticMessage}
+RECORDS = {"": JobRequest, "training": TrainingSettings, "elastic": Elastic, "run": UserProgram}
+MESSAGES: dict[str, type[BaseModel]] = {
+    "": JobMessage,
+    "training": TrainingMessage,
+    "elastic": ElasticMessage,
+    "run": RunMessage,
+}
 BY_PATH = {field.path: field for field in JOB_FIELDS}
 
 

@@ -394,7 +394,7 @@ def _job(
         state=job.state,
         steps=job.steps_done,
         global_batch=job.spec.global_batch,
-        examples_per_epoch=None if is_program(recipe) else manifest_of(recipe).training_example_count,
+        examples_per_epoch=None if job.spec.run or is_program(recipe) else manifest_of(recipe).training_example_count,
         estimate=_estimate(resource, job.spec.steps, modelled[0], job.created) if modelled else None,
         attempts=costs_of,
         machine=machine,

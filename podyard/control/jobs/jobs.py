@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from podyard.base.errors import Code, PodyardError, failed_precondition, invalid, not_found
 from podyard.base.ids import check_resource_id, row_id
 from podyard.control.access import identity
-from podyard.control.compute import lookup, nodes
+from podyard.control.compute import hosts, lookup, nodes
 from podyard.control.jobs import gangs
 from podyard.db import agents, job_history, job_logs
 from podyard.db import attempts as attempt_rows
@@ -49,8 +49,12 @@ def create(
     request: JobRequest,
     node: str | NodeSpec,
 ) -> Job:
-    """Accepts a job on a node that is READY (`node`: its id), or on one that is made for the job (a spec)."""
-    principal.require("podyard.jobs.create", project, f"projects/{project}/locations/{zone}/jobs")
+    """Accepts a job on a node that is READY (`node`: its id), or on one that is made for the job (a spec).
+
+    A user's program has the token of its node's service account, as who logs in to a host has.
+    """
+    for permission in ("podyard.jobs.create", *((hosts.USE,) if request.run is not None else ())):
+        principal.require(permission, project, f"projects/{project}/locations/{zone}/jobs")
     nodes.zone_of(fleet, zone)
     identity.project_row(uow, project)
     job_key = row_id(uow.streams.stream("jobs"), "job")
@@ -80,7 +84,7 @@ def create(
         created_by=principal.email,
     )
     if not spec.is_modelled:
-        _check_room(uow, allowed_sizes(spec, kind)[-1].process_count)
+        _check_room(uow, allowed_sizes(spec, kind)[-1].process_count, on_hosts=spec.run is not None)
     create_record(uow, job, reason="submitted")
     return get(uow, principal, project, zone, job_id)
 
@@ -241,10 +245,10 @@ def _ready_node(uow: UnitOfWork, principal: Principal, project: str, zone: str, 
     return node
 
 
-def _check_room(uow: UnitOfWork, needed: int) -> None:
-    """Refuses a gang that could never be placed, with the numbers."""
+def _check_room(uow: UnitOfWork, needed: int, *, on_hosts: bool) -> None:
+    """Refuses a gang that could never be placed, with the numbers. `on_hosts`: each replica needs a host, too."""
     living = agents.list_living(uow)
-    room = sum(agent.replicas_max for agent in living)
+    room = sum(min(agent.replicas_max, agent.hosts_max if on_hosts else needed) for agent in living)
     if needed > room:
         raise failed_precondition(
             f"the job needs {needed} replicas, one per host, but the live agents ({len(living)}) can run at most "

@@ -13,11 +13,13 @@ from podyard.control.jobs.gangs import settle
 from podyard.control.platform import agents
 from podyard.db import agents as agent_rows
 from podyard.db import attempts, faults, job_history, replicas
+from podyard.db import hosts as host_rows
 from podyard.db import jobs as rows
 from podyard.db.nodes import get_by_key as get_node
 from podyard.db.transition import move, store
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.attempt import Attempt
+from podyard.domain.host_record import HostRecord
 from podyard.domain.job import Job
 from podyard.domain.job_history import CheckpointRecord, EvaluationRecord, MetricPoint
 from podyard.domain.principal import Principal
@@ -56,13 +58,14 @@ class Progress:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Assignment:
-    """Everything that a replica needs to run."""
+    """Everything that a replica needs to run. `host`: the one that a user's program runs on."""
 
     job: Job
     attempt: Attempt
     replica: Replica
     process_count: int
     bind_address: str
+    host: HostRecord | None
 
 
 def sync(
@@ -107,12 +110,15 @@ def specification(uow: UnitOfWork, principal: Principal, replica_id: str) -> Ass
     attempt = attempts.get(uow, replica.attempt_id)
     agent = agent_rows.find(uow, replica.agent_id)
     assert agent is not None
+    job = rows.get(uow, replica.job_key)
+    hosts = [] if job.spec.run is None else host_rows.of_node(uow, job.node_key)
     return Assignment(
-        job=rows.get(uow, replica.job_key),
+        job=job,
         attempt=attempt,
         replica=replica,
         process_count=len(replicas.of_attempt(uow, attempt.attempt_id)),
         bind_address=agent.bind_address,
+        host=next((host for host in hosts if host.host_index == replica.rank), None),
     )
 
 

@@ -1,0 +1,97 @@
+"""The processes of a job's program on one host: found, told to end, and ended, by whoever is left to do it.
+
+The replica that started them does, while it lives. Killed, it leaves a record in its host's folder, by which the agent
+ends them before it says that the replica is gone; and the next replica on the host ends what others have left first.
+In a box they are the processes of a control group; elsewhere they are those of a session, and all that carry the
+replica's id in their environment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+
+from podyard.base.clock import RealClock
+from podyard.workers import process_group, scripts
+from podyard.workers.process_group import ProcessRecord
+
+FOLDER = "jobs"  # of records, in a host's folder
+PROGRAM_VARIABLE = "PODYARD_PROGRAM"  # the replica's id, in the environment of all that it starts
+_POLL_SECONDS = 0.02
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class JobProcesses:
+    """Those of one replica on one host. `folder`: of the host's records. `cgroup`: of the program, in a box."""
+
+    folder: Path
+    record: ProcessRecord
+    cgroup: Path | None
+
+    def pids(self) -> list[int]:
+        """Of those that live."""
+        if self.cgroup is not None:
+            try:
+                return [int(pid) for pid in (self.cgroup / "cgroup.procs").read_text().split()]
+            except OSError:
+                return []
+        return _pids(self.record)
+
+    def signal(self, number: int, *, but: Sequence[int] = ()) -> None:
+        for pid in self.pids():
+            if pid not in but:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, number)
+
+    def end(self, clock: RealClock) -> bool:
+        """SIGKILL until none is left, and the record goes; False if some do not end."""
+        deadline = clock.monotonic_seconds() + process_group.KILL_SECONDS_MAX
+        while self.pids():
+            self.signal(signal.SIGKILL)
+            if clock.monotonic_seconds() > deadline:
+                return False
+            clock.sleep(_POLL_SECONDS)
+        if self.cgroup is not None:
+            with contextlib.suppress(OSError):
+                self.cgroup.rmdir()
+        process_group.remove_record(self.folder, self.record.replica)
+        return True
+
+
+def on_host(host_folder: Path, cgroup_of_host: Path | None) -> list[JobProcesses]:
+    """What replicas run on a host, or have left there. `cgroup_of_host`: of its box."""
+    folder, found = host_folder / FOLDER, []
+    for record in process_group.records(folder):
+        cgroup = None if cgroup_of_host is None else cgroup_of_host / record.replica
+        found.append(JobProcesses(folder, record, cgroup if cgroup is not None and cgroup.is_dir() else None))
+    return found
+
+
+def of_replica(hosts_folder: Path, replica: str, cgroups: Path | None) -> list[JobProcesses]:
+    """What one replica has left on the hosts of an agent. `cgroups`: of all boxes of the agent."""
+    return [
+        item
+        for path in hosts_folder.glob(f"*/{FOLDER}/{replica}.json")
+        for item in on_host(path.parent.parent, None if cgroups is None else cgroups / path.parent.parent.name)
+        if item.record.replica == replica
+    ]
+
+
+def _pids(record: ProcessRecord) -> list[int]:
+    import psutil
+
+    session = record.pid if scripts.is_session(record) else None
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.status() == psutil.STATUS_ZOMBIE:
+                continue
+            if os.getsid(process.pid) == session or process.environ().get(PROGRAM_VARIABLE) == record.replica:
+                found.append(process.pid)
+        except (psutil.Error, OSError):
+            continue  # gone meanwhile, or another user's
+    return found
