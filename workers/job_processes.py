@@ -1,4 +1,4 @@
-"""The processes of a job's program on one host: found, told to end, and ended, by whoever is left to do it.
+"""The processes of a job's program on one host: found, told to end, and ended by the process that is left to do it.
 
 The replica that started them does, while it lives. Killed, it leaves a record in its host's folder, by which the agent
 ends them before it says that the replica is gone; and the next replica on the host ends what others have left first.

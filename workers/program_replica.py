@@ -196,7 +196,7 @@ class _ProgramReplica:
         return str(path)
 
     def _start(self, command: Sequence[str], stdin: int) -> subprocess.Popen[bytes]:
-        """Starts a command on the host. Its processes are found by the record, whoever looks for them."""
+        """Starts a command on the host. Its processes are found by the record."""
         folder, cgroup = self._folder / job_processes.FOLDER, None
         process_group.write_record(folder, ProcessRecord(self._replica, self._spec["fence"], 0, 0.0))
         if self._box is None:

@@ -175,7 +175,7 @@ def test_a_program_is_carried_with_its_arguments_as_they_are(gang: Gang) -> None
         ({"program": "a:b:c"}, "must be MODULE:FUNCTION"),
         ({"program": "a:"}, "must be MODULE:FUNCTION"),
         ({"program": None, "recipe": "mine:build"}, "unknown recipe"),
-        ({"program": None}, "recipe or program is required"),
+        ({"program": None}, "recipe, program or run is required"),
         ({"arguments": {"a": {"b": 1}}}, "arguments.a"),
         ({"arguments": {"a": [[[[[[[[[1]]]]]]]]]}}, "arguments.a"),
         ({"arguments": {"a b": 1}}, "a b"),
