@@ -46,7 +46,7 @@ def _value(field: JobField, form: FormInput, fields: Mapping[str, str]) -> Any:
         return forms.whole_if_given(fields, field.name, form.label)
     text = fields.get(field.name, "").strip()
     try:
-        return field.read(text) if field.read and text else text or None
+        return field.read(text) if field.read and (text or form.trains is False) else text or None
     except ValueError:
         raise invalid(f"{form.label} is {text!r}: it must be {form.notation}", field.wire) from None
 
