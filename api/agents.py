@@ -14,6 +14,7 @@ from podyard.api.hosts import HostWantedAnswer, listens, to_api_wanted
 from podyard.api.job_messages import JobTask, to_api_task
 from podyard.base.clock import PlatformTime, RealTime
 from podyard.base.errors import invalid
+from podyard.base.log_files import LogFiles
 from podyard.control.compute import host_connections, hosts
 from podyard.control.jobs import reports
 from podyard.control.platform import agents
@@ -21,6 +22,7 @@ from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.gang import core_count, learning_rate_scale
 from podyard.domain.job import objects_prefix
 from podyard.domain.job_history import CheckpointRecord, EvaluationRecord, MetricPoint
+from podyard.domain.log import CHUNK_LINES_MAX, WrittenLines
 from podyard.domain.user_program import UserProgram, command_text, program_environment
 
 router = APIRouter(prefix="/podyard/v1", route_class=deps.Route)
@@ -88,11 +90,14 @@ class EvaluationMessage(_AgentMessage):
     metrics: dict[Annotated[str, Field(max_length=64)], Finite] = Field(max_length=METRICS_PER_EVALUATION_MAX)
 
 
-class LineMessage(_AgentMessage):
+class LinesMessage(_AgentMessage):
+    """Lines as one text (`podyard/domain/log.py`). `seq`, `at`: of the first one; `millis`: until the last one."""
+
     seq: Count
+    lines: int = Field(ge=1, le=CHUNK_LINES_MAX)
     at: str
-    line: str
-    stream: str = Field("stdout", pattern="^(stdout|stderr|platform)$")
+    millis: Count
+    text: str
 
 
 class MachineUseMessage(_AgentMessage):
@@ -111,7 +116,7 @@ class ReportMessage(_AgentMessage):
     evaluations: list[EvaluationMessage] = Field(default_factory=list, max_length=REPORT_ITEMS_MAX)
     checkpoints: list[CheckpointMessage] = Field(default_factory=list, max_length=REPORT_ITEMS_MAX)
     pruned: list[Count] = Field(default_factory=list, max_length=REPORT_ITEMS_MAX)
-    logs: list[LineMessage] = Field(default_factory=list, max_length=REPORT_ITEMS_MAX)
+    log: LinesMessage | None = None
     summary: dict[str, Any] = Field(default_factory=dict)
     used: MachineUseMessage | None = None
 
@@ -150,10 +155,12 @@ class Joined(TypedDict):
 
 
 class Reported(TypedDict):
-    """`checkpointsFail`: a fault keeps checkpoints from being written."""
+    """`checkpointsFail`: a fault keeps checkpoints from being written. `nextLine`: the number of the line of the log
+    that is expected next."""
 
     desired: str
     checkpointsFail: bool
+    nextLine: int
     leaseSeconds: float
 
 
@@ -286,16 +293,18 @@ def report(request: Request, replica: str, body: Annotated[deps.MendedBody, Repo
     caller = deps.principal(request)
     reports.require_replica(caller, replica)
     message = deps.parse(ReportMessage, body)
-    lines = _lines(message)
+    written, files = _written(message), LogFiles(deps.platform(request).settings.logs_path)
 
-    def unit(uow: UnitOfWork) -> tuple[str, bool]:
-        progress = _progress(message, lines, uow.now)
-        return reports.report(uow, caller, replica, progress), reports.checkpoints_fail(uow, replica)
+    def unit(uow: UnitOfWork) -> tuple[str, int, bool]:
+        progress = _progress(message, written, uow.now)
+        desired, next_line = reports.report(uow, caller, replica, progress, files)
+        return desired, next_line, reports.checkpoints_fail(uow, replica)
 
-    desired, fail = deps.write(request, unit)
+    desired, next_line, fail = deps.write(request, unit)
     return {
         "desired": desired,
         "checkpointsFail": fail,
+        "nextLine": next_line,
         "leaseSeconds": deps.platform(request).database.leases.replica_seconds,
     }
 
@@ -373,17 +382,19 @@ def list_agents(request: Request) -> Agents:
     }
 
 
-Lines = list[tuple[int, RealTime, str]]
-
-
-def _lines(message: ReportMessage) -> Lines:
+def _written(message: ReportMessage) -> WrittenLines | None:
+    log = message.log
+    if log is None:
+        return None
+    if log.text.count("\n") != log.lines or not log.text.endswith("\n"):
+        raise invalid(f"log.text does not consist of {log.lines} lines", "log.text")
     try:
-        return [(line.seq, RealTime.from_rfc3339(line.at), line.line) for line in message.logs]
+        return WrittenLines(log.seq, log.lines, RealTime.from_rfc3339(log.at), log.millis, log.text)
     except ValueError as error:
-        raise invalid(str(error), "logs") from None
+        raise invalid(str(error), "log.at") from None
 
 
-def _progress(message: ReportMessage, lines: Lines, now: PlatformTime) -> reports.Progress:
+def _progress(message: ReportMessage, written: WrittenLines | None, now: PlatformTime) -> reports.Progress:
     number = message.fence  # of the attempt
     resumed = message.summary.get("resumedStep")
     return reports.Progress(
@@ -395,7 +406,7 @@ def _progress(message: ReportMessage, lines: Lines, now: PlatformTime) -> report
         evaluations=[EvaluationRecord(one.step, number, one.metrics) for one in message.evaluations],
         checkpoints=[CheckpointRecord(attempt=number, at=now, **saved.model_dump()) for saved in message.checkpoints],
         pruned=message.pruned,
-        lines=lines,
+        written=written,
         summary=message.summary,
         resumed_step=resumed if isinstance(resumed, int) else None,
         used=None if message.used is None else (message.used.cpu_microseconds, message.used.memory_kib_seconds),

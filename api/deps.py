@@ -223,10 +223,10 @@ def read_page_token(token: str | None) -> str | None:
     try:
         return base64.b64decode(token.encode(), b"-_", validate=True).decode()
     except (ValueError, binascii.Error):
-        raise _foreign_token() from None
+        raise foreign_token() from None
 
 
-def _foreign_token() -> PodyardError:
+def foreign_token() -> PodyardError:
     return invalid("invalid pageToken: use the nextPageToken of this list", "pageToken")
 
 
@@ -234,7 +234,7 @@ def page_after_number(request: Request) -> int:
     """The same where pages go by numbers; 0 before the first page."""
     text = page_after(request) or "0"
     if not _NUMBER.fullmatch(text) or int(text) > NUMBER_MAX:
-        raise _foreign_token()
+        raise foreign_token()
     return int(text)
 
 
@@ -254,7 +254,7 @@ def read_page_token_of(request: Request, listed: Sequence[str], token: str | Non
         return None
     signature, after = text[:PAGE_SIGNATURE_CHARACTERS], text[PAGE_SIGNATURE_CHARACTERS:]
     if not hmac.compare_digest(signature.encode(), _signature(request, listed, after).encode()):
-        raise _foreign_token()
+        raise foreign_token()
     return after
 
 

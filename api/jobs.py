@@ -11,21 +11,24 @@ from podyard.api import deps
 from podyard.api.deps import Timestamp
 from podyard.api.job_messages import JobAnswer, JobMessage, ResizeMessage, from_api_job, from_api_target, to_api_job
 from podyard.api.objects import ObjectFiles
+from podyard.base.errors import invalid
 from podyard.control.billing import job_progress
-from podyard.control.jobs import jobs
+from podyard.control.jobs import jobs, log_reader
+from podyard.control.jobs.log_reader import LineFilter
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.attempt import Attempt as AttemptRecord
 from podyard.domain.job import Job, job_name
 from podyard.domain.job_history import CheckpointRecord
+from podyard.domain.log import STREAMS
 from podyard.domain.principal import Principal
-from podyard.http import step_time
+from podyard.http import log_text, step_time
 from podyard.pricing.current_card import default_rate_card
 
 router = APIRouter(prefix="/podyard/v1/projects/{project}/locations/{zone}/jobs", route_class=deps.Route)
 
 METRICS_PAGE_DEFAULT = 1000
 METRICS_PAGE_MAX = 10_000
-LOGS_PAGE_MAX = 1000
+LOGS_PAGE_DEFAULT, LOGS_PAGE_MAX = 1000, 5000
 
 
 JOB_ID: deps.Query = {
@@ -38,6 +41,20 @@ WORKER: deps.Query = {
     "description": "Number of the one worker.",
     "schema": {"type": "integer", "minimum": 0},
 }
+LINES: tuple[deps.Query, ...] = (
+    WORKER,
+    {
+        "name": "attempt",
+        "description": "Number of the one attempt.",
+        "schema": {"type": "integer", "minimum": 0},
+    },
+    {"name": "search", "description": "Text that a line has, in any case.", "schema": {"type": "string"}},
+    {
+        "name": "stream",
+        "description": "The one stream.",
+        "schema": {"type": "string", "enum": list(STREAMS)},
+    },
+)
 ARTIFACT: deps.Query = {
     "name": "name",
     "description": "Name of the artifact.",
@@ -68,14 +85,20 @@ class PointList(deps.NextPage):
 
 
 class LogLineAnswer(TypedDict):
+    """`stream`: stdout, stderr, platform (what Podyard says) or stacks (those that were asked for)."""
+
     time: Timestamp
     worker: int
     attempt: int
+    stream: str
     line: str
 
 
 class LineList(deps.NextPage):
+    """`more`: the next page has lines already now, or a search goes on there."""
+
     lines: list[LogLineAnswer]
+    more: bool
 
 
 class Checkpoint(TypedDict):
@@ -197,21 +220,46 @@ def metrics(request: Request, project: str, zone: str, job: str) -> PointList:
     return {"metrics": points, **deps.next_page(token)}
 
 
-@router.get("/{job}:logs", openapi_extra=deps.asks(WORKER, *deps.PAGING))
+@router.get("/{job}:logs", openapi_extra=deps.asks(*LINES, *deps.PAGING))
 def logs(request: Request, project: str, zone: str, job: str) -> LineList:
     """One page of lines after `pageToken`. A client that follows asks again with the token until the job has ended."""
-    caller = deps.principal(request)
-    worker = deps.number(request, "worker", 0) if "worker" in request.query_params else None
-    after = deps.page_after_number(request)
-    size = min(deps.number(request, "pageSize", 0) or LOGS_PAGE_MAX, LOGS_PAGE_MAX)
-    lines = deps.read(
-        request,
-        lambda uow: jobs.logs(uow, caller, project, zone, job, worker=worker, after=after, limit=size),
-    )
+    caller, chosen = deps.principal(request), _chosen(request)
+    place = deps.page_after(request) or ""
+    if not log_reader.is_place(place):
+        raise deps.foreign_token()
+    size = min(deps.number(request, "pageSize", 0) or LOGS_PAGE_DEFAULT, LOGS_PAGE_MAX)
+    files = log_text.files_of(request)
+    page = deps.read(request, lambda uow: jobs.logs(uow, caller, project, zone, job, files, chosen, place, size))
     entries: list[LogLineAnswer] = [
-        {"time": line.at.rfc3339(), "worker": line.rank, "attempt": line.attempt, "line": line.line} for line in lines
+        {
+            "time": line.at.rfc3339(),
+            "worker": line.rank,
+            "attempt": line.attempt,
+            "stream": line.stream,
+            "line": line.line,
+        }
+        for line in page.lines
     ]
-    return {"lines": entries, "nextPageToken": deps.page_token(str(after + len(lines)))}
+    return {"lines": entries, "more": page.more, "nextPageToken": deps.page_token(page.place)}
+
+
+@router.get(
+    "/{job}:logText",
+    openapi_extra=deps.asks(*LINES),
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+)
+def job_log_text(request: Request, project: str, zone: str, job: str) -> Response:
+    """All lines up to now, as text to keep: each with its time, [attempt.worker] and its stream."""
+    return log_text.log_text(request, project, zone, job, _chosen(request))
+
+
+def _chosen(request: Request) -> LineFilter:
+    given = request.query_params
+    stream = given.get("stream")
+    if stream is not None and stream not in STREAMS:
+        raise invalid(f"unknown stream {stream[:40]!r}: use {', '.join(STREAMS)}", "stream")
+    worker, attempt = (deps.number(request, name, 0) if name in given else None for name in ("worker", "attempt"))
+    return LineFilter(worker, attempt, given.get("search", ""), stream)
 
 
 @router.get("/{job}:checkpoints")

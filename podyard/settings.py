@@ -93,6 +93,11 @@ class Settings:
     def objects_path(self) -> Path:
         return self.data / "objects"
 
+    @property
+    def logs_path(self) -> Path:
+        """Where the lines of jobs' logs are."""
+        return self.data / "logs" / "jobs"
+
     def environment(self) -> dict[str, str]:
         """The variables that give another process these settings."""
         values = {

@@ -6,12 +6,15 @@
 from __future__ import annotations
 
 import dataclasses
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 from sqlalchemy import insert, select
 
-from podyard.base.clock import ManualClock, PlatformTime
+from podyard.base.clock import ManualClock, PlatformTime, RealTime
+from podyard.base.log_files import LogFiles
 from podyard.control.access import identity
 from podyard.control.compute import nodes, queued_resources
 from podyard.control.jobs import reports
@@ -26,6 +29,7 @@ from podyard.db.unit_of_work import Database, UnitOfWork
 from podyard.domain.fleet import Fleet
 from podyard.domain.fleet_file import load_fleet
 from podyard.domain.job_history import CheckpointRecord, EvaluationRecord, MetricPoint
+from podyard.domain.log import WrittenLines, line_text
 from podyard.domain.node import Node, NodeRecord, NodeSpec, NodeState, UsageClass, node_name
 from podyard.domain.operation import Operation
 from podyard.domain.principal import PLATFORM, Principal
@@ -102,7 +106,8 @@ def progress(
     **fields: Any,
 ) -> Progress:
     number, now = replica.fence, database.read(lambda uow: uow.now)
-    said = {"error": None, "pruned": [], "lines": [], "summary": {}, **fields}
+    lines = fields.pop("lines", ())
+    said = {"error": None, "pruned": [], "summary": {}, "written": written(lines), **fields}
     return Progress(
         fence=number,
         state=state,
@@ -119,6 +124,16 @@ def _measured(point: Mapping[str, Any]) -> dict[str, Any]:
     return {**others, "metrics": {name: point[name] for name in names}}
 
 
+def written(lines: Sequence[tuple[int, RealTime, str]]) -> WrittenLines | None:
+    """What a replica has written: (number, time, line)."""
+    if not lines:
+        return None
+    (first, begin, _), (_, end, _) = lines[0], lines[-1]
+    millis = end.nanos_since(begin) // 10**6
+    text = "".join(line_text("stdout", at.nanos_since(begin) // 10**6, line) for _, at, line in lines)
+    return WrittenLines(first, len(lines), begin, millis, text)
+
+
 class Play:
     """The real loop on a database, a clock that is moved by hand, use cases by their names; once it is registered, the
     agent `local`, whose replicas say what they are told to say."""
@@ -128,6 +143,7 @@ class Play:
         self.clock = clock
         self.fleet = load_fleet(fleet) if isinstance(fleet, str) else fleet
         self.fence = 0
+        self.files = LogFiles(Path(tempfile.mkdtemp(prefix="podyard-logs-")))
         database.run(lambda uow: identity.bootstrap(uow, "owner", "agent", "local"))
         self.loop = Loop(database, self.fleet, lambda *_: None, clock, "test")
         self.loop.round()
@@ -219,7 +235,7 @@ class Play:
         """What a replica reports; returns what it is told."""
         said = progress(self.database, replica, state, **fields)
         caller = Principal("replica", {}, attempt_id=replica.attempt_id)
-        return self.database.run(lambda uow: reports.report(uow, caller, replica.replica_id, said))
+        return self.database.run(lambda uow: reports.report(uow, caller, replica.replica_id, said, self.files))[0]
 
 
 def chips_of(row: Mapping[str, Any]) -> int:

@@ -15,6 +15,7 @@ from podyard.control.access import identity
 from podyard.control.billing import job_progress
 from podyard.control.compute import nodes
 from podyard.control.jobs import jobs, views
+from podyard.control.jobs.log_reader import LineFilter
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.attempt import Attempt, committed_ranges
 from podyard.domain.job import JOB, JOB_MODES, Job
@@ -23,7 +24,7 @@ from podyard.domain.job_history import EvaluationRecord, MetricPoint
 from podyard.domain.node import Node, NodeSpec
 from podyard.domain.principal import Principal
 from podyard.domain.recipes import RECIPES, is_program
-from podyard.http import context, step_time
+from podyard.http import context, log_text, step_time
 from podyard.pricing.current_card import default_rate_card
 from podyard.web import charts, commands, forms, job_form, live
 from podyard.web.render import ConsoleRoute, form_of, fragment, page, project_url, see_other
@@ -184,6 +185,12 @@ def _cancel(request: Request, project: str, zone: str, job_id: str) -> Response:
     return see_other(project_url(project, "jobs", zone, job_id))
 
 
+@router.get("/{zone}/{job_id}/log")
+def job_log(request: Request, project: str, zone: str, job_id: str) -> Response:
+    chosen = LineFilter(worker=_rank(request.query_params.get("replica", "")))
+    return log_text.log_text(request, project, zone, job_id, chosen)
+
+
 def _rank(text: str) -> int | None:
     """The replica whose log is asked for; all of them (None) for anything that is not a rank."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
@@ -215,9 +222,9 @@ def _job_values(
     """Everything that a job's page shows, from one snapshot."""
     caller = context.principal(request)
     job = jobs.get(uow, caller, project, zone, job_id)
-    history = views.history_of_job(uow, caller, project, zone, job_id, CHART_POINTS_MAX, replica)
-    skipped = max(0, history.log_lines - LOG_LINES_SHOWN)
-    lines = jobs.logs(uow, caller, project, zone, job_id, worker=replica, after=skipped, limit=LOG_LINES_SHOWN)
+    files, chosen = log_text.files_of(request), LineFilter(worker=replica)
+    history = views.history_of_job(uow, caller, project, zone, job_id, files, chosen, CHART_POINTS_MAX, LOG_LINES_SHOWN)
+    lines = history.last_lines
     live_node = next(
         (n for n in nodes.list_nodes(uow, context.platform(request).fleet, caller, project, zone)
          if n.node_key == job.node_key), None
@@ -235,7 +242,8 @@ def _job_values(
         "checkpoints": jobs.checkpoints(uow, caller, project, zone, job_id),
         **_evaluations(jobs.evaluations(uow, caller, project, zone, job_id)),
         "lines": lines,
-        "lines_skipped": skipped,
+        "lines_skipped": max(0, history.log_lines - len(lines)),
+        "failure": jobs.failure(uow, caller, project, zone, job_id, files) if job.failures else None,
         "replicas": history.replica_ranks,
         "replica": replica,
         "node_url": project_url(project, "nodes", zone, job.node_id) if live_node else None,

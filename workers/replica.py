@@ -62,6 +62,8 @@ def main(argv: Sequence[str]) -> int:
     except Exception as error:
         import traceback
 
+        for line in traceback.format_exception(error):
+            reporter.log(line.removesuffix("\n"), "stderr")
         traceback.print_exc()
         return _fail(reporter, f"{type(error).__name__}: {error}")
     return 0 if outcome is None else _close(reporter, outcome, None, 0)

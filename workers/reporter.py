@@ -14,16 +14,15 @@ from typing import Any, Protocol
 
 from podyard.base.clock import RealClock
 from podyard.base.errors import Code, PodyardError
+from podyard.workers.line_buffer import LineBuffer
 from podyard.workers.machine_use import MachineMeter
 
 REPORT_SECONDS = 0.5  # half a second of news is what a person who watches waits for
 ITEMS_PER_REPORT_MAX = 1000  # keeps a report far below the body limit of 1 MiB
-LINE_CHARACTERS_MAX = 4096
-LINES_WAITING_MAX = 5000  # beyond this the newest lines are dropped while the API is away: a log is not the result
 
 
 # Of a report, in the order in which the server takes them: a checkpoint before it is said to be gone.
-_LISTS = ("metrics", "evaluations", "checkpoints", "pruned", "logs")
+_LISTS = ("metrics", "evaluations", "checkpoints", "pruned")
 
 
 class ReplicaApi(Protocol):
@@ -36,7 +35,6 @@ class _WaitingReports:
     evaluations: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     checkpoints: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     pruned: list[int] = dataclasses.field(default_factory=list)
-    logs: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     summary: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def __bool__(self) -> bool:
@@ -69,7 +67,6 @@ class Reporter:
         self._lapse = lapse
         self._meter = MachineMeter(clock)
         self._waiting = _WaitingReports()
-        self._line_seq = 0
         self._lock = threading.Lock()
         self._sending = threading.Lock()
         self._stopping = threading.Event()
@@ -78,6 +75,7 @@ class Reporter:
         self._closed = threading.Event()
         self._wake = threading.Event()
         self._accepted_at = clock.monotonic_seconds()
+        self._lines = LineBuffer(self._takes_lines, self._wake.set)
         self._thread = threading.Thread(target=self._beat, name="reporter", daemon=True)
 
     def start(self) -> None:
@@ -125,12 +123,12 @@ class Reporter:
 
     def log(self, line: str, stream: str = "stdout") -> None:
         """`stream`: stdout, stderr, or platform for what Podyard says of the job itself."""
-        with self._lock:
-            if len(self._waiting.logs) < LINES_WAITING_MAX:
-                at, text = self._clock.now().rfc3339(), line[:LINE_CHARACTERS_MAX]
-                entry = {"seq": self._line_seq, "at": at, "line": text, "stream": stream}
-                self._waiting.logs.append(entry)
-                self._line_seq += 1
+        self._lines.add(self._clock.now(), stream, line)
+
+    def _takes_lines(self) -> bool:
+        """Whether lines that wait will be sent, so that a writer can be kept waiting."""
+        is_own = threading.current_thread() is self._thread
+        return self._thread.is_alive() and not (is_own or self._closed.is_set() or self.stopping())
 
     def on_end(self, metrics: Mapping[str, float | str]) -> None:
         with self._lock:
@@ -160,7 +158,7 @@ class Reporter:
         self._wake.set()
         while True:
             try:
-                while self._waiting:
+                while self._waiting or self._lines:
                     self._send("RUNNING", None)
                 self._send(state, error, is_permanent)
                 return
@@ -193,6 +191,8 @@ class Reporter:
                     "summary": dict(batch.summary),
                     "used": self._meter.read(),
                 }
+            if (lines := self._lines.chunk()) is not None:
+                body["log"] = lines
             answer = self._api.call("POST", self._path, body)
             with self._lock:
                 self._resumable_step = max([self._resumable_step, *(item["step"] for item in body["checkpoints"])])
@@ -202,6 +202,8 @@ class Reporter:
                     if batch.summary.get(name) == value:
                         del batch.summary[name]
             self._accepted_at = self._clock.monotonic_seconds()
+        if lines is not None:
+            self._lines.on_taken(answer.get("nextLine", lines["seq"] + lines["lines"]))
         if answer.get("checkpointsFail"):
             self._writes_fail.set()
         else:

@@ -18,8 +18,10 @@ from podyard.cli.client import Client
 from podyard.cli.options import Command, client_of, output_option, pairs, target_options, value_of
 from podyard.cli.output import emit, say
 from podyard.domain.job_fields import JOB_FIELDS, FieldKind, JobField, job_body
+from podyard.domain.log import STREAMS
 
 FOLLOW_SECONDS = 0.4
+LINES_AT_ONCE = 5000
 ANY_ZONE = "-"  # of a job whose zone is not named: the API finds it
 _PROGRAM_ARGUMENTS = "podyard.program_arguments"
 FINAL_STATES = ("SUCCEEDED", "FAILED", "CANCELLED")
@@ -173,24 +175,33 @@ def describe(job_id: str, data: str | None, project: str | None, location: str |
 @click.argument("job_id")
 @target_options
 @click.option("--worker", type=int, help="Only the lines of this replica.")
+@click.option("--attempt", type=int, help="Only the lines of this attempt.")
+@click.option("--grep", "search", metavar="TEXT", help="Only lines with this text, in any case.")
+@click.option("--stream", type=click.Choice(list(STREAMS)), help="Only the lines of this stream.")
 @click.option("--follow", "-f", is_flag=True, help="Follow the log until the job ends.")
 def logs(
-    job_id: str, data: str | None, project: str | None, location: str | None, worker: int | None, follow: bool
+    job_id: str, data: str | None, project: str | None, location: str | None, follow: bool, **chosen: int | str | None
 ) -> None:
-    """Print a job's log lines."""
+    """Print a job's log lines: their time, [attempt.worker], and the stream unless it is stdout."""
     client, clock = client_of(data, project, location), OsClock()
     path = _path(client, location, job_id)
     token: str | None = None
+    is_over, has_more = False, False
     while True:
-        over = client.call("GET", path)["state"] in FINAL_STATES
-        page = client.call("GET", f"{path}:logs", pageToken=token, worker=worker)
-        for line in page["lines"]:
-            click.echo(f"{line['time']} [{line['attempt']}.{line['worker']}] {line['line']}")
-        token = page["nextPageToken"]
-        if not page["lines"]:
-            if over or not follow:
+        if not has_more:
+            is_over = client.call("GET", path)["state"] in FINAL_STATES
+        page = client.call("GET", f"{path}:logs", pageToken=token, pageSize=LINES_AT_ONCE, **chosen)
+        click.echo("".join(map(_log_line, page["lines"])), nl=False)
+        token, has_more = page["nextPageToken"], page["more"]
+        if not page["lines"] and not has_more:
+            if is_over or not follow:
                 return
             clock.sleep(FOLLOW_SECONDS)
+
+
+def _log_line(line: dict[str, Any]) -> str:
+    stream = "" if line["stream"] == "stdout" else f" {line['stream']}"
+    return f"{line['time']} [{line['attempt']}.{line['worker']}{stream}] {line['line']}\n"
 
 
 @job.command()

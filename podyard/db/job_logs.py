@@ -1,58 +1,81 @@
-"""Lines of jobs' logs."""
+"""The index of jobs' logs: which chunk of lines is where."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Select, bindparam, func, insert, select
+from sqlalchemy import Select, bindparam, delete, func, select
 
-from podyard.base.clock import PlatformTime
-from podyard.db.tables_jobs import job_logs, replicas
+from podyard.db.records import columns
+from podyard.db.tables_jobs import log_chunks, replicas
 from podyard.db.unit_of_work import UnitOfWork
-from podyard.domain.job_history import LogLine
-from podyard.domain.replica import Replica
+from podyard.domain.log import LogChunk
 
-_NEWEST = (
-    select(job_logs.c.seq, job_logs.c.at)
-    .where(job_logs.c.replica_id == bindparam("replica"))
-    .order_by(job_logs.c.seq.desc())
-    .limit(1)
-)
+_c = log_chunks.c
+_NEWEST = select(log_chunks).where(_c.replica_id == bindparam("replica")).order_by(_c.seq.desc()).limit(1)
 _RANKS = select(replicas.c.rank).where(replicas.c.job_key == bindparam("job_key")).distinct().order_by(replicas.c.rank)
+_WORKERS = (
+    select(_c.attempt, _c.rank).where(_c.job_key == bindparam("job_key")).distinct().order_by(_c.attempt, _c.rank)
+)
+_OF_WORKER = select(log_chunks).where(
+    _c.job_key == bindparam("job_key"), _c.attempt == bindparam("attempt"), _c.rank == bindparam("rank")
+)
+_FROM = _OF_WORKER.where(_c.seq + _c.lines > bindparam("first")).order_by(_c.seq).limit(bindparam("most"))
+_BEFORE = _OF_WORKER.where(_c.seq < bindparam("before")).order_by(_c.seq.desc()).limit(bindparam("most"))
+_SAID = select(log_chunks).where(
+    _c.job_key == bindparam("job_key"), _c.attempt == bindparam("attempt"), _c.text.is_not(None)
+)
 
 
-def newest(uow: UnitOfWork, replica_id: str) -> tuple[int, PlatformTime] | None:
-    """Number and time of a replica's newest line."""
+def newest(uow: UnitOfWork, replica_id: str) -> LogChunk | None:
+    """A replica's newest chunk."""
     row = uow.first(_NEWEST, {"replica": replica_id})
-    return None if row is None else (row["seq"], row["at"])
+    return None if row is None else LogChunk(**row)
 
 
-def add(uow: UnitOfWork, replica: Replica, lines: Sequence[tuple[int, PlatformTime, str]]) -> None:
-    """`lines`: number, time, text."""
-    owner = {"replica_id": replica.replica_id, "job_key": replica.job_key}
-    rows = [{**owner, "seq": seq, "at": at, "line": line} for seq, at, line in lines]
-    if rows:
-        uow.execute(insert(job_logs), rows)
+def add(uow: UnitOfWork, chunk: LogChunk) -> None:
+    uow.insert(log_chunks, columns(chunk))
 
 
-def lines_of(uow: UnitOfWork, job_key: str, rank: int | None, after: int, limit: int) -> list[LogLine]:
-    """In the order of their time, `after` many left out, of one rank or (None) of all."""
-    columns = (job_logs.c.at, replicas.c.rank, replicas.c.fence.label("attempt"), job_logs.c.seq, job_logs.c.line)
-    query = _of_job(select(*columns), job_key, rank).order_by(job_logs.c.at, replicas.c.rank, job_logs.c.seq)
-    return [LogLine(**row) for row in uow.all(query.offset(after).limit(limit))]
+def remove_until(uow: UnitOfWork, replica_id: str, segment: int) -> Sequence[LogChunk]:
+    """Removes a replica's chunks of this segment and of those before it; returns them."""
+    old = (_c.replica_id == replica_id, _c.segment <= segment)
+    found = [LogChunk(**row) for row in uow.all(select(log_chunks).where(*old).order_by(_c.seq))]
+    uow.execute(delete(log_chunks).where(*old))
+    return found
+
+
+def chunks_from(uow: UnitOfWork, job_key: str, attempt: int, rank: int, first: int, most: int) -> list[LogChunk]:
+    """Those of a worker that have lines from number `first` on, in order."""
+    values = {"job_key": job_key, "attempt": attempt, "rank": rank, "first": first, "most": most}
+    return [LogChunk(**row) for row in uow.all(_FROM, values)]
+
+
+def chunks_before(uow: UnitOfWork, job_key: str, attempt: int, rank: int, before: int, most: int) -> list[LogChunk]:
+    """Those of a worker that begin before a line, the newest first."""
+    values = {"job_key": job_key, "attempt": attempt, "rank": rank, "before": before, "most": most}
+    return [LogChunk(**row) for row in uow.all(_BEFORE, values)]
+
+
+def said_by_platform(uow: UnitOfWork, job_key: str, attempt: int) -> list[LogChunk]:
+    """What Podyard has added to the logs of an attempt."""
+    return [LogChunk(**row) for row in uow.all(_SAID, {"job_key": job_key, "attempt": attempt})]
+
+
+def workers_of(uow: UnitOfWork, job_key: str) -> dict[int, list[int]]:
+    """By attempt: the ranks that have written anything."""
+    found: dict[int, list[int]] = {}
+    for row in uow.all(_WORKERS, {"job_key": job_key}):
+        found.setdefault(row["attempt"], []).append(row["rank"])
+    return found
 
 
 def line_count(uow: UnitOfWork, job_key: str, rank: int | None) -> int:
-    return int(uow.execute(_of_job(select(func.count()), job_key, rank)).scalar() or 0)
+    query: Select[Any] = select(func.sum(_c.lines)).where(_c.job_key == job_key)
+    return int(uow.execute(query if rank is None else query.where(_c.rank == rank)).scalar() or 0)
 
 
 def ranks_of(uow: UnitOfWork, job_key: str) -> list[int]:
     """The ranks that replicas of the job had."""
     return [row["rank"] for row in uow.all(_RANKS, {"job_key": job_key})]
-
-
-def _of_job(query: Select[Any], job_key: str, rank: int | None) -> Select[Any]:
-    joined = query.select_from(job_logs.join(replicas, replicas.c.replica_id == job_logs.c.replica_id))
-    joined = joined.where(job_logs.c.job_key == job_key)
-    return joined if rank is None else joined.where(replicas.c.rank == rank)

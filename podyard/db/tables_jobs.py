@@ -122,15 +122,23 @@ job_evaluations = Table(
     Column("metrics", Json, nullable=False),
 )
 
-job_logs = Table(
-    "job_logs",
+log_chunks = Table(
+    "log_chunks",
     metadata,
     Column("replica_id", String(64), ForeignKey("replicas.replica_id"), primary_key=True),
-    Column("seq", Integer, primary_key=True, autoincrement=False),
+    Column("seq", Integer, primary_key=True, autoincrement=False),  # of its first line
     Column("job_key", String(64), nullable=False),
-    Column("at", PlatformTimeColumn, nullable=False),  # of lines that older Podyards kept: real time
-    Column("line", Text, nullable=False),
-    Index("ix_job_logs_job", "job_key", "at"),
+    Column("attempt", Integer, nullable=False),
+    Column("rank", Integer, nullable=False),
+    Column("lines", Integer, nullable=False),
+    Column("first_at", PlatformTimeColumn, nullable=False),
+    Column("last_at", PlatformTimeColumn, nullable=False),
+    Column("millis", Integer, nullable=False),  # real ones, from the first line to the last
+    Column("segment", Integer, nullable=False),  # the number of the file
+    Column("start", Integer, nullable=False),
+    Column("size", Integer, nullable=False),
+    Column("text", Text),  # instead of bytes of a file
+    Index("ix_log_chunks_worker", "job_key", "attempt", "rank", "seq"),
 )
 
 checkpoints = Table(

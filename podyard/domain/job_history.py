@@ -39,11 +39,9 @@ class EvaluationRecord:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class LogLine:
-    """`rank`: of the replica that wrote it."""
+class JobFailure:
+    """What the worker wrote last that has ended an attempt."""
 
-    at: PlatformTime
-    rank: int
     attempt: int
-    seq: int
-    line: str
+    worker: int
+    lines: list[str]

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from podyard.base.clock import PlatformTime, RealClock, RealTime
 from podyard.base.errors import Code, PodyardError
+from podyard.base.log_files import LogFiles
 from podyard.base.rng import Random
 from podyard.control.jobs import reports
 from podyard.control.jobs.reports import Assignment, Progress, ReplicaReport
@@ -25,6 +27,7 @@ from podyard.workers.agent_state import AgentState, Known, ReplicaPhase, Start, 
 
 SYNC_SECONDS = 3.0  # real time, while nothing moves: a third of the lease; the agent's own period is a second
 REPORT_SECONDS = 10.0  # real time between two reports that say nothing new: with the longest turn, within the lease
+NO_FILES = LogFiles(Path("/nonexistent"))  # simulated replicas write no lines
 _IS_OVER = "SELECT 1 FROM replicas WHERE replica_id = :replica AND state = 'EXITED'"
 
 
@@ -249,10 +252,8 @@ class SimAgent:
 
         def unit(uow: UnitOfWork) -> str:
             saved = [_checkpoint(step, number, uow.now) for step in marks] if first else []
-            progress = Progress(
-                number, state, None, points, evaluations=[], checkpoints=saved, pruned=[], lines=[], summary={}
-            )
-            return reports.report(uow, process.principal, process.replica_id, progress)
+            progress = Progress(number, state, None, points, evaluations=[], checkpoints=saved, pruned=[], summary={})
+            return reports.report(uow, process.principal, process.replica_id, progress, NO_FILES)[0]
 
         desired = self._database.run(unit, actor=self.agent_id)
         if self._database.peek(_IS_OVER, {"replica": process.replica_id}) is not None:

@@ -165,6 +165,9 @@ def test_a_url_with_nul_is_refused(worlds: Any) -> None:
         yard.refused(400, "INVALID_ARGUMENT", "GET", path)
 
 
+LINES = {"seq": 0, "lines": 1, "at": "2026-03-01T00:00:00Z", "millis": 0, "text": "o0 x\n"}
+
+
 def test_numbers_that_no_column_holds_are_refused(worlds: Any) -> None:
     world, huge = worlds(False), 10**30
     point = {"step": 4, "metrics": {"loss": 1.0, "accuracy": 0.5}, "wallSeconds": 0.1, "modelledSeconds": 0.1}
@@ -174,8 +177,10 @@ def test_numbers_that_no_column_holds_are_refused(worlds: Any) -> None:
         {"evaluations": [{"step": huge, "metrics": {}}]},
         {"checkpoints": [saved]},
         {"pruned": [huge]},
-        {"logs": [{"seq": huge, "at": "2026-03-01T00:00:00Z", "line": "x"}]},
-        {"logs": [{"seq": 0, "at": "9999-12-31T23:59:59Z", "line": "x"}]},
+        {"log": {**LINES, "seq": huge}},
+        {"log": {**LINES, "at": "9999-12-31T23:59:59Z"}},
+        {"log": {**LINES, "lines": 2}},
+        {"log": {**LINES, "text": "o0 x"}},
     ):
         assert world.gang.report(world.replica, **news).status_code == 400
     assert world.gang.report(world.replica, summary={"resumedStep": -huge}).status_code == 200
@@ -186,8 +191,8 @@ def test_numbers_that_no_column_holds_are_refused(worlds: Any) -> None:
 
 def test_what_a_program_printed_is_kept_with_a_mark_for_what_cannot_be(worlds: Any) -> None:
     world = worlds(False)
-    line = {"seq": 1, "at": "2026-03-01T00:00:00Z", "line": "a\0b\ud800c\U0001f600"}
-    assert world.gang.report(world.replica, logs=[line]).status_code == 200
+    text = "o0 a\0b\ud800c\U0001f600\n"
+    assert world.gang.report(world.replica, log={**LINES, "text": text}).status_code == 200
     lines = world.yard.ok("GET", f"{world.yard.jobs()}/j:logs")["lines"]
     assert [entry["line"] for entry in lines] == ["a\ufffdb\ufffdc\U0001f600"]
 

@@ -37,7 +37,7 @@ def test_a_clock_that_walks_does_not_look_for_hours_whether_a_process_has_ended(
 
 def test_a_gang_that_finishes_before_all_of_it_was_heard_of_succeeds(tmp_path: Path) -> None:
     """The first word of the last replica is that it is done."""
-    numbers = {"loss": 1.0, "accuracy": 0.5, "wallSeconds": 0.1, "modelledSeconds": 0.5}
+    numbers = {"metrics": {"loss": 1.0, "accuracy": 0.5}, "wallSeconds": 0.1, "modelledSeconds": 0.5}
     with open_yard(tmp_path) as yard:
         yard.create("n")
         gang = Gang(yard)

@@ -12,6 +12,7 @@ from podyard.control.billing import costs, job_progress
 from podyard.control.billing.job_progress import JobProgress
 from podyard.control.compute import nodes
 from podyard.control.jobs import jobs
+from podyard.control.jobs.log_reader import LineFilter
 from podyard.db import platform_clock
 from podyard.db.unit_of_work import Database, UnitOfWork
 from podyard.domain.principal import PLATFORM, Principal
@@ -46,8 +47,8 @@ def progress(yard: Scheduling, job_id: str, caller: Principal = PLATFORM) -> Job
 
 
 def log(yard: Scheduling, job_id: str) -> list[tuple[PlatformTime, str]]:
-    lines = yard.ask(jobs.logs, job_id, worker=None, after=0, limit=100)
-    return [(line.at, line.line) for line in lines]
+    page = yard.ask(jobs.logs, job_id, yard.files, LineFilter(), "", 100)
+    return [(line.at, line.line) for line in page.lines]
 
 
 def test_a_running_job_shows_time_speed_what_is_left_and_its_cost(yard: Scheduling) -> None:

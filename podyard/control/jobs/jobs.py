@@ -7,10 +7,12 @@ from collections.abc import Sequence
 
 from podyard.base.errors import Code, PodyardError, failed_precondition, invalid, not_found
 from podyard.base.ids import check_resource_id, row_id
+from podyard.base.log_files import LogFiles
 from podyard.control.access import identity
 from podyard.control.compute import hosts, lookup, nodes
-from podyard.control.jobs import gangs
-from podyard.db import agents, job_history, job_logs
+from podyard.control.jobs import gangs, log_reader
+from podyard.control.jobs.log_reader import LineFilter, LinePage
+from podyard.db import agents, job_history
 from podyard.db import attempts as attempt_rows
 from podyard.db import jobs as rows
 from podyard.db import nodes as node_rows
@@ -29,7 +31,7 @@ from podyard.domain.job import (
     job_name,
     objects_prefix,
 )
-from podyard.domain.job_history import CheckpointRecord, EvaluationRecord, LogLine, MetricPoint
+from podyard.domain.job_history import CheckpointRecord, EvaluationRecord, JobFailure, MetricPoint
 from podyard.domain.job_request import spec_of, wanted_checkpoint
 from podyard.domain.node import NodeRecord, NodeSpec, NodeState
 from podyard.domain.ports import ObjectReader
@@ -205,14 +207,26 @@ def logs(
     project: str,
     zone: str,
     job_id: str,
-    *,
-    worker: int | None,
-    after: int,
+    files: LogFiles,
+    chosen: LineFilter,
+    place: str,
     limit: int,
-) -> list[LogLine]:
-    """Lines in the order of their time, `after` many left out; of one worker (rank) or (None) of all."""
+) -> LinePage:
+    """Lines in the order of their time, after a place (of the page before; "" at first)."""
     job = lookup.job(uow, principal, "podyard.jobs.get", project, zone, job_id)
-    return job_logs.lines_of(uow, job.job_key, worker, after, limit)
+    return log_reader.page(uow, files, job.job_key, chosen, place, limit)
+
+
+def failure(
+    uow: UnitOfWork, principal: Principal, project: str, zone: str, job_id: str, files: LogFiles
+) -> JobFailure | None:
+    """What the worker wrote last that has ended the job's last failed attempt: its traceback first of all."""
+    job = lookup.job(uow, principal, "podyard.jobs.get", project, zone, job_id)
+    if not job.failures:
+        return None
+    tries = [one for one in attempt_rows.of_job(uow, job.job_key) if one.outcome is AttemptOutcome.FAILED]
+    found = log_reader.failure_of(uow, files, job.job_key, tries[-1].attempt) if tries else None
+    return None if found is None else JobFailure(tries[-1].attempt, *found)
 
 
 def _source(

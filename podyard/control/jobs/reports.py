@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from podyard.base.clock import RealTime
 from podyard.base.errors import Code, PodyardError, invalid
+from podyard.base.log_files import LogFiles
 from podyard.control.jobs import log_lines, saved
 from podyard.control.jobs.gangs import settle
 from podyard.control.platform import agents
@@ -22,6 +22,7 @@ from podyard.domain.attempt import Attempt
 from podyard.domain.host_record import HostRecord
 from podyard.domain.job import Job
 from podyard.domain.job_history import CheckpointRecord, EvaluationRecord, MetricPoint
+from podyard.domain.log import WrittenLines
 from podyard.domain.principal import Principal
 from podyard.domain.replica import REPLICA, Desired, Replica, ReplicaOutcome, ReplicaState
 
@@ -49,10 +50,10 @@ class Progress:
     evaluations: Sequence[EvaluationRecord]
     checkpoints: Sequence[CheckpointRecord]
     pruned: Sequence[int]  # steps whose checkpoints are gone
-    lines: Sequence[tuple[int, RealTime, str]]  # seq, at, line
     summary: Mapping[str, Any]
     resumed_step: int | None = None  # if the checkpoint that was chosen is torn
     is_permanent: bool = False  # of an error: every other attempt would end with it
+    written: WrittenLines | None = None
     used: tuple[int, int] | None = None  # of its machine so far: CPU microseconds, KiB-seconds of memory
 
 
@@ -131,11 +132,14 @@ def join(uow: UnitOfWork, principal: Principal, replica_id: str, fence: int, add
     return gang if all(peer.address for peer in gang) else None
 
 
-def report(uow: UnitOfWork, principal: Principal, replica_id: str, progress: Progress) -> Desired:
-    """Takes a replica's progress, renews its lease, and returns what it has to do."""
+def report(
+    uow: UnitOfWork, principal: Principal, replica_id: str, progress: Progress, files: LogFiles
+) -> tuple[Desired, int]:
+    """Takes a replica's progress, renews its lease, and returns what it has to do, and the number of the line that is
+    expected next."""
     replica = _replica(uow, principal, replica_id)
     _check_fence(replica, progress.fence)
-    log_lines.keep(uow, replica, progress.lines)
+    next_line = log_lines.keep(uow, files, replica, progress.written)
     attempt = attempts.get(uow, replica.attempt_id)
     # Also of a gang that is being ended: the next one resumes from what is kept here, and starts after its last word.
     if progress.points or progress.evaluations or progress.checkpoints or progress.pruned or progress.summary:
@@ -146,7 +150,7 @@ def report(uow: UnitOfWork, principal: Principal, replica_id: str, progress: Pro
     replicas.renew_lease(uow, replica_id, progress.used)
     fresh = replicas.find(uow, replica_id)
     assert fresh is not None
-    return fresh.desired
+    return fresh.desired, next_line
 
 
 def _keep_state(uow: UnitOfWork, replica: Replica, attempt: Attempt, progress: Progress) -> None:

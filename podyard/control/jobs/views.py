@@ -5,13 +5,16 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
+from podyard.base.log_files import LogFiles
 from podyard.control.compute import nodes
-from podyard.control.jobs import jobs
+from podyard.control.jobs import jobs, log_reader
+from podyard.control.jobs.log_reader import LineFilter
 from podyard.db import job_history, job_logs, state_changes
 from podyard.db import jobs as job_rows
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.job import Job
 from podyard.domain.job_history import MetricPoint
+from podyard.domain.log import LogLine
 from podyard.domain.principal import Principal
 from podyard.domain.state_change import StateChange
 
@@ -26,6 +29,7 @@ class JobHistory:
     reached: Mapping[int, int]
     replica_ranks: list[int]
     log_lines: int
+    last_lines: list[LogLine]
 
 
 def node_history(uow: UnitOfWork, principal: Principal, project: str, zone: str, node_id: str) -> list[StateChange]:
@@ -43,14 +47,23 @@ def jobs_on_node(
 
 
 def history_of_job(
-    uow: UnitOfWork, principal: Principal, project: str, zone: str, job_id: str, points_max: int, rank: int | None
+    uow: UnitOfWork,
+    principal: Principal,
+    project: str,
+    zone: str,
+    job_id: str,
+    files: LogFiles,
+    chosen: LineFilter,
+    points_max: int,
+    lines_max: int,
 ) -> JobHistory:
     """The committed history thinned to about `points_max` points (first and last included), and what else a job's
-    page counts. `rank`: count the log lines of this replica only."""
+    page counts. `chosen`: the log lines that are shown; those of its worker are counted."""
     job = jobs.get(uow, principal, project, zone, job_id)
     return JobHistory(
         points=job_history.thinned_points(uow, job.job_key, points_max),
         reached=job_history.last_steps(uow, job.job_key),
         replica_ranks=job_logs.ranks_of(uow, job.job_key),
-        log_lines=job_logs.line_count(uow, job.job_key, rank),
+        log_lines=job_logs.line_count(uow, job.job_key, chosen.worker),
+        last_lines=log_reader.tail(uow, files, job.job_key, chosen, lines_max),
     )

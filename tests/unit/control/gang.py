@@ -68,7 +68,7 @@ class Gang:
 
     def points(self, replica: dict[str, Any], first: int, last: int) -> httpx.Response:
         steps = range(first, last + 1)
-        numbers = {"loss": 1.0, "accuracy": 0.5, "wallSeconds": 0.1, "modelledSeconds": 0.5}
+        numbers = {"metrics": {"loss": 1.0, "accuracy": 0.5}, "wallSeconds": 0.1, "modelledSeconds": 0.5}
         return self.report(replica, metrics=[{"step": step, **numbers} for step in steps])
 
 

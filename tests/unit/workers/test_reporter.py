@@ -31,6 +31,9 @@ class _Api:
         self.taken.append(dict(body))
         return {"desired": self.desired, "leaseSeconds": 15}
 
+    def logs(self) -> list[dict[str, Any]]:
+        return [body["log"] for body in self.taken if "log" in body]
+
     def all(self, name: str) -> list[Any]:
         return [item for body in self.taken for item in body[name]]
 
@@ -54,7 +57,7 @@ def test_everything_is_accepted_before_the_end_is_said() -> None:
     api.away = 3
     reporter.close("SUCCEEDED", None)
     assert [point["step"] for point in api.all("metrics")] == list(range(1, count + 1))
-    assert [line["seq"] for line in api.all("logs")] == [0]
+    assert [(log["seq"], log["lines"], log["text"]) for log in api.logs()] == [(0, 1, "o0 hello\n")]
     assert api.all("checkpoints") == [{"step": 5, "name": "c", "sha256": "0" * 64, "best": True}]
     assert api.all("evaluations") == [{"step": 5, "metrics": {"val_loss": 0.5}}]
     assert api.all("pruned") == [1, 3]
