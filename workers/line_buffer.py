@@ -15,7 +15,7 @@ WAITING_MAX = 4 << 20  # characters as JSON has them; a worker that writes for s
 WAKE_AT = CHUNK_CHARACTERS_MAX // 2  # sooner than the next report: a chunk is nearly full
 _NANOS_PER_MILLI = NANOS_PER_SECOND // 1000
 _ESCAPED = 6  # characters of JSON that one may become
-_HEAD = 16  # of a line, beside its text
+_HEAD = 16  # of a line, before its text
 
 
 class _Line(NamedTuple):

@@ -1,7 +1,7 @@
 """Keeping the lines of jobs' logs. Their times are platform time, as all times of a job are.
 
-A report brings lines as one chunk of text, which is appended to a file as it is: its bytes are looked at when somebody
-reads them. The row of a chunk says where it is.
+A report brings lines as one chunk of text, which is appended to a file as it is: its bytes are looked at when they
+are read. The row of a chunk says where it is.
 """
 
 from __future__ import annotations
