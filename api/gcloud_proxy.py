@@ -14,7 +14,7 @@ import logging
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 import h11
 from anyio import to_thread
@@ -52,6 +52,7 @@ class GcloudProxy:
         platform = app.state.platform
         self._database = platform.database
         self._contexts = Contexts(platform.settings.data, platform.clock)
+        self._storage_port = platform.settings.storage_port
         self._connections = 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -84,8 +85,12 @@ class GcloudProxy:
                 await writer.start_tls(context)
                 await self._requests(reader, writer, name)
                 return
-            body = await _body(connection, reader)
             url = urlsplit(target)
+            if not host and url.port == self._storage_port and url.hostname in LOOPBACK_HOSTS:
+                if not await _pass_on(connection, request, url, reader, writer):
+                    return
+                continue
+            body = await _body(connection, reader)
             asked = host or (url.hostname or "").lower().removesuffix(".")
             path = f"{url.path or '/'}{'?' if url.query else ''}{url.query}"
             headers = [(name, value) for name, value in request.headers if name not in _HOP_BY_HOP]
@@ -119,7 +124,8 @@ class GcloudProxy:
         return status, [(b"content-type", b"application/json")], json.dumps(refusal).encode()
 
 
-_HOP_BY_HOP = frozenset({b"connection", b"proxy-connection", b"keep-alive", b"transfer-encoding", b"te", b"upgrade"})
+_OF_ONE_HOP = frozenset({b"connection", b"proxy-connection", b"keep-alive", b"te", b"upgrade"})
+_HOP_BY_HOP = _OF_ONE_HOP | {b"transfer-encoding"}
 
 
 @contextlib.asynccontextmanager
@@ -148,6 +154,43 @@ def _ports(data: Path, http_port: int) -> list[int]:
     except (OSError, ValueError, KeyError, TypeError):
         before = HTTP_PORT + PORT_AFTER_HTTP if http_port == HTTP_PORT else 0
     return [before, 0] if before else [0]
+
+
+async def _pass_on(
+    connection: h11.Connection,
+    request: h11.Request,
+    url: SplitResult,
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+) -> bool:
+    """Passes one request on to the storage process, and its answer back, as they come: objects may be large. Whether
+    the connection can go on."""
+    there = h11.Connection(h11.CLIENT, max_incomplete_event_size=HEAD_BYTES_MAX)
+    there_reader, there_writer = await asyncio.open_connection(url.hostname, url.port)
+    try:
+        path = f"{url.path or '/'}{'?' if url.query else ''}{url.query}"
+        headers = [(name, value) for name, value in request.headers if name not in _OF_ONE_HOP]
+        event: Any = h11.Request(method=request.method, target=path, headers=headers)
+        while not isinstance(event, h11.ConnectionClosed):
+            there_writer.write(there.send(event) or b"")
+            await there_writer.drain()
+            if isinstance(event, h11.EndOfMessage):
+                break
+            event = await _next(connection, reader)
+        while not isinstance(answer := await _next(there, there_reader), h11.ConnectionClosed):
+            if isinstance(answer, h11.Response):
+                kept = [(name, value) for name, value in answer.headers if name not in _OF_ONE_HOP]
+                answer = h11.Response(status_code=answer.status_code, headers=kept, reason=answer.reason)
+            writer.write(connection.send(answer) or b"")
+            await writer.drain()
+            if isinstance(answer, h11.EndOfMessage):
+                break
+    finally:
+        there_writer.close()
+    if connection.our_state is not h11.DONE or connection.their_state is not h11.DONE:
+        return False
+    connection.start_next_cycle()
+    return True
 
 
 async def _next(connection: h11.Connection, reader: asyncio.StreamReader) -> Any:

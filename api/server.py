@@ -23,6 +23,12 @@ from podyard.http.read_limits import LimitedProtocol, ReadLimits
 KEEP_ALIVE_SECONDS = 300
 GRACEFUL_SECONDS = 2  # open streams are cut at the end: their readers come back
 REQUEST_TIMEOUT = 408
+QUIET_SECONDS = 60.0  # without a connection: the storage process is not needed
+# Of a connection that comes while the process ends: others wait for the next process meanwhile.
+LAST_SECONDS_MAX = 5.0
+# An object may take long; a body in which nothing moves is refused by the route.
+STORAGE_LIMITS = ReadLimits(body_seconds=86_400.0)
+_LAST_LOOK_SECONDS = 0.05
 TICK_SECONDS = 0.5  # between two heartbeats, and two settings of the header Date; a signal ends the wait
 
 
@@ -64,6 +70,38 @@ class Server(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         super().handle_exit(sig, frame)
         self._wake()
+
+
+class QuietServer(Server):
+    """Ends when it has had no connection for a while. The supervisor holds its socket, where later ones wait."""
+
+    _quiet_since: float | None = None
+
+    @override
+    async def on_tick(self, counter: int) -> bool:
+        now = asyncio.get_running_loop().time()
+        if self.server_state.connections or self._quiet_since is None:
+            self._quiet_since = now
+        elif now - self._quiet_since > QUIET_SECONDS:
+            for server in self.servers:
+                server.close()
+            await self._answer_last(now + LAST_SECONDS_MAX)
+            return True
+        return await super().on_tick(counter)
+
+    async def _answer_last(self, deadline: float) -> None:
+        """Those that were accepted in the last moment are answered."""
+        await asyncio.sleep(_LAST_LOOK_SECONDS)
+        while asyncio.get_running_loop().time() < deadline:
+            cycles = [getattr(one, "cycle", None) for one in self.server_state.connections]
+            if all(cycle is not None and cycle.response_complete for cycle in cycles):
+                return
+            await asyncio.sleep(_LAST_LOOK_SECONDS)
+
+
+def serve_storage(app: Any, listener: socket.socket, beat: Callable[[], None]) -> None:
+    """Runs until SIGTERM or SIGINT, or until nobody has needed it for a while."""
+    QuietServer(config(app, "", 0, STORAGE_LIMITS), beat).run(sockets=[listener])
 
 
 def serve(app: Any, host: str, port: int, beat: Callable[[], None], sockets: Sequence[socket.socket] | None) -> None:

@@ -1,7 +1,7 @@
 """The composition root: the console script, and the processes that `podyard up` starts.
 
-`python -m podyard.main api|loop|agent` runs one process with the settings of its environment. Imports are local, so
-that no process pays for another's libraries.
+`python -m podyard.main api|loop|agent|storage` runs one process with the settings of its environment. Imports are
+local, so that no process pays for another's libraries.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ AGENT_TOKEN_POLL_SECONDS = 0.05
 # Of API and loop, between two looks for garbage. A bill makes hundreds of thousands that stay: with Python's own 700 a
 # third of its time goes into looking through them.
 GARBAGE_AFTER_OBJECTS = 10_000
-HTTP_SOCKET_VARIABLE = "PODYARD_HTTP_SOCKET"  # the listening socket that the supervisor holds over restarts
+# The listening sockets that the supervisor holds over restarts.
+HTTP_SOCKET_VARIABLE, STORAGE_SOCKET_VARIABLE = "PODYARD_HTTP_SOCKET", "PODYARD_STORAGE_SOCKET"
 
 
 def cli() -> None:
@@ -91,6 +92,23 @@ def _one_line(found: Settings) -> Iterator[None]:
         raise condition.refusal(error, found.database_path) from error
 
 
+def storage(heartbeat: Heartbeat) -> None:
+    """Cloud Storage's APIs. It ends when nobody has needed it for a while."""
+    from podyard import settings
+    from podyard.api.server import serve_storage
+    from podyard.api.storage.app import create_storage_app
+    from podyard.base.clock import OsClock
+    from podyard.base.log import configure
+    from podyard.db.unit_of_work import Database
+
+    configure()
+    found = settings.from_environment()
+    clock = OsClock()
+    with contextlib.closing(Database(found.database_url, clock, leases=found.leases)) as database:
+        app = create_storage_app(found, database, _fleet(found), clock)
+        serve_storage(app, socket.socket(fileno=int(os.environ[STORAGE_SOCKET_VARIABLE])), heartbeat.beat)
+
+
 def loop(heartbeat: Heartbeat) -> None:
     """The control loop."""
     gc.set_threshold(GARBAGE_AFTER_OBJECTS)
@@ -146,7 +164,7 @@ def _fleet(found: Settings) -> Fleet:
     return read_fleet(found.fleet)
 
 
-PROCESSES = {"api": api, "loop": loop, "agent": agent}
+PROCESSES = {"api": api, "loop": loop, "agent": agent, "storage": storage}
 
 
 def main(argv: list[str]) -> int:

@@ -11,6 +11,7 @@ from podyard.base.boxes import BOXES_AUTO, BOXES_OFF, BOXES_ON
 from podyard.base.errors import invalid
 
 GRPC_PORT = 8701
+STORAGE_PORT = 8703  # 8702 is that of gcloud's proxy
 HTTP_PORT = 8700  # never 8470 to 8482, which TPU clients use themselves
 AGENT_ID = "local"
 REPLICAS_MAX = 16  # processes on one machine; a v3-128 still fits, and a laptop survives it
@@ -52,6 +53,7 @@ class Settings:
     bind_address: str = "127.0.0.1"
     port: int = HTTP_PORT
     grpc_port: int | None = None  # None: no gRPC is served
+    storage_port: int | None = None  # of Cloud Storage's APIs; None: the usual one, or a free one
     agent_id: str = AGENT_ID
     replicas_max: int = REPLICAS_MAX
     hosts_max: int = HOSTS_MAX
@@ -98,6 +100,10 @@ class Settings:
         """Where the lines of jobs' logs are."""
         return self.data / "logs" / "jobs"
 
+    @property
+    def contents_path(self) -> Path:
+        return self.data / "contents"
+
     def environment(self) -> dict[str, str]:
         """The variables that give another process these settings."""
         values = {
@@ -120,6 +126,8 @@ class Settings:
         }
         if self.grpc_port is not None:
             values["PODYARD_GRPC_PORT"] = str(self.grpc_port)
+        if self.storage_port is not None:
+            values["PODYARD_STORAGE_PORT"] = str(self.storage_port)
         if self.broker_url is not None:
             values["PODYARD_BROKER_URL"] = self.broker_url
         if self.rate_card_path is not None:
@@ -134,7 +142,7 @@ def from_environment(environ: Mapping[str, str] | None = None) -> Settings:
     env = os.environ if environ is None else environ
     data = Path(env.get("PODYARD_DATA") or _default_data()).expanduser().absolute()
     clock_mode = env.get("PODYARD_CLOCK") or "local"
-    grpc_port = env.get("PODYARD_GRPC_PORT")
+    grpc_port, storage_port = env.get("PODYARD_GRPC_PORT"), env.get("PODYARD_STORAGE_PORT")
     if clock_mode not in CLOCK_MODES:
         raise invalid(f"PODYARD_CLOCK is {clock_mode!r}: it must be one of {', '.join(CLOCK_MODES)}")
     usual = Leases()
@@ -147,6 +155,7 @@ def from_environment(environ: Mapping[str, str] | None = None) -> Settings:
         bind_address=env.get("PODYARD_BIND_ADDRESS") or "127.0.0.1",
         port=_number(env, "PODYARD_PORT", HTTP_PORT, 0, 65535),
         grpc_port=_number(env, "PODYARD_GRPC_PORT", GRPC_PORT, 0, 65535) if grpc_port else None,
+        storage_port=_number(env, "PODYARD_STORAGE_PORT", STORAGE_PORT, 0, 65535) if storage_port else None,
         agent_id=env.get("PODYARD_AGENT") or AGENT_ID,
         replicas_max=_number(env, "PODYARD_REPLICAS_MAX", REPLICAS_MAX, 0, 10_000),
         hosts_max=_number(env, "PODYARD_HOSTS_MAX", HOSTS_MAX, 0, 10_000),

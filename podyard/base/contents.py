@@ -53,12 +53,10 @@ class Contents:
         """The content that an earlier `Incoming` of this name has suspended; an empty one if there is none."""
         return Incoming(self, self._partial_file(name), bytes_max)
 
-    def partial_size(self, name: str) -> int:
-        """How many bytes of a suspended content there are."""
-        try:
-            return self._partial_file(name).stat().st_size
-        except FileNotFoundError:
-            return 0
+    def discard_parts(self, name: str) -> None:
+        """Of a content that comes in parts named `name`.1 and so on."""
+        for path in self._partial.glob(f"{name}.*"):
+            path.unlink(missing_ok=True)
 
     def discard_partial(self, name: str) -> None:
         self._partial_file(name).unlink(missing_ok=True)
@@ -96,7 +94,7 @@ class Contents:
         return is_old
 
     def _partial_file(self, name: str) -> Path:
-        assert re.fullmatch(r"[\w-]+", name), name
+        assert re.fullmatch(r"[\w-][\w.-]*", name), name
         return self._partial / name
 
 
@@ -130,33 +128,39 @@ class Incoming:
                 rest = rest[self._file.write(rest) :]
         self._add(data)
 
-    def cut(self, size: int) -> None:
-        """Forgets what comes after the first `size` bytes."""
-        if size >= self.size:
-            return
-        self._file.truncate(size)
-        self._file.seek(0)
-        self._reset()
-        while data := self._file.read(_READ_BYTES):
-            self._add(data)
-
     def store(self) -> Content:
         """Makes it durable under its digest."""
         with _full_disk_named(), self._file:
             os.fsync(self._file.fileno())
-            digest = self._sha256.hexdigest()
-            target = self._contents.path(digest)
+            target = self._contents.path(self._sha256.hexdigest())
             made = not target.parent.exists()
             target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._path.replace(target)
             for folder in target.parents[: 3 if made else 1]:
                 _sync_folder(folder)
-        return Content(digest, self.size, self._crc32c, self._md5.hexdigest())
+        return self.content()
+
+    def content(self) -> Content:
+        """As far as it has come."""
+        return Content(self._sha256.hexdigest(), self.size, self._crc32c, self._md5.hexdigest())
 
     def suspend(self) -> None:
         """Keeps what has come so far, for `Contents.resume`."""
-        with _full_disk_named(), self._file:
-            os.fsync(self._file.fileno())
+        self._file.close()
+
+    def suspend_as(self, name: str) -> None:
+        """The same under another name, in the place of what was suspended there."""
+        self._file.close()
+        self._path.replace(self._path.with_name(name))
+
+    def copy_to(self, other: Incoming) -> None:
+        self._file.seek(0)
+        while data := self._file.read(_READ_BYTES):
+            other.write(data)
+
+    @property
+    def is_open(self) -> bool:
+        return not self._file.closed
 
     def discard(self) -> None:
         self._file.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import socket
 import subprocess
 from typing import IO
 
@@ -14,13 +15,15 @@ _PIPE_BYTES = 65_536
 
 @dataclasses.dataclass
 class Child:
-    """`beats`: whether it sends heartbeats, once it has started. Times are of the supervisor's monotonic clock."""
+    """`beats`: whether it sends heartbeats, once it has started. `listener`: it is started by the first connection that
+    comes there, and may end when it is not needed. Times are of the supervisor's monotonic clock."""
 
     name: str
     argv: list[str]
     env: dict[str, str]
     keep: tuple[int, ...] = ()
     beats: bool = True
+    listener: socket.socket | None = None
     process: subprocess.Popen[bytes] | None = None
     started: float = 0.0
     quiet_since: float = 0.0
@@ -53,6 +56,17 @@ class Child:
         self.started = self.quiet_since = now
         self.has_beaten = False
         self.restart_at = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is not needed until the first connection."""
+        return self.listener is not None and self.process is None and self.restart_at is None
+
+    def rest(self) -> None:
+        """It has ended by itself, and is not needed any more."""
+        self._close_pipe()
+        self.process = None
+        self.restarts = 0
 
     def listen(self, now: float) -> None:
         """Takes in what it has sent since."""

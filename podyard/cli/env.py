@@ -187,7 +187,6 @@ def exports(target: Target, settings: Settings) -> dict[str, str]:
         "PODYARD_LOCATION": target.location,
         "CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU": f"{target.url}/",
         "CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE": f"{target.url}/",
-        "CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE": f"{target.url}/storage/v1/",
         **{
             f"CLOUDSDK_API_ENDPOINT_OVERRIDES_{name.upper()}": f"{target.url}/google/{name}.googleapis.com/"
             for name in _UNSERVED_APIS
@@ -205,9 +204,31 @@ def exports(target: Target, settings: Settings) -> dict[str, str]:
         **_proxy(target, settings),
         "GOOGLE_TPU_V2_CUSTOM_ENDPOINT": f"{target.url}/v2alpha1/",
         "GOOGLE_OAUTH_ACCESS_TOKEN": target.token,
+        "GOOGLE_CLOUD_PROJECT": target.project,
+        **_storage(target, settings),
         "TPU_API_DISCOVERY_URL": discovery_url(target.url),
         **({} if grpc is None else {"PODYARD_GRPC_TARGET": f"{grpc[0]}:{grpc[1]}"}),
     }
+
+
+def _storage(target: Target, settings: Settings) -> dict[str, str]:
+    """Where gcloud, google-cloud-storage and gcsfs find objects. The libraries send no token to what they take for an
+    emulator: it is in the path."""
+    url = storage_url(target, settings) or target.url
+    return {
+        "CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE": f"{url}/storage/v1/",
+        "STORAGE_EMULATOR_HOST": f"{url}/_t/{target.token}",
+        "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",
+    }
+
+
+def storage_url(target: Target, settings: Settings) -> str | None:
+    """Of the Podyard on this data folder; None when the target is another."""
+    port = read_json(settings.state_path).get("ports", {}).get("storage")
+    if not isinstance(port, int) or not _is_here(target, settings):
+        return None
+    parts = urlsplit(target.url)
+    return f"{parts.scheme}://{parts.netloc.removesuffix(f':{parts.port}')}:{port}"
 
 
 def _proxy(target: Target, settings: Settings) -> dict[str, str]:

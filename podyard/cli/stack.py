@@ -37,6 +37,11 @@ _POLL_SECONDS = 0.05
 @data_option
 @click.option("--port", type=click.IntRange(0, 65535), help="HTTP port (default: 8700); 0 picks a free port.")
 @click.option("--grpc-port", type=click.IntRange(0, 65535), help="gRPC port (default: 8701); 0 picks a free port.")
+@click.option(
+    "--storage-port",
+    type=click.IntRange(0, 65535),
+    help="Port of Cloud Storage's APIs (default: 8703); 0 picks a free port.",
+)
 @click.option("--bind", "bind_address", metavar="ADDRESS", help="Address to listen on (default: 127.0.0.1).")
 @click.option(
     "--fleet",
@@ -53,6 +58,7 @@ def up(
     data: str | None,
     port: int | None,
     grpc_port: int | None,
+    storage_port: int | None,
     bind_address: str | None,
     fleet: str | None,
     clock_mode: str | None,
@@ -63,6 +69,7 @@ def up(
         data,
         port=port,
         grpc_port=grpc_port,
+        storage_port=storage_port,
         bind_address=bind_address,
         fleet=None if fleet is None else fleet_name(fleet),
         clock_mode=clock_mode,
@@ -132,17 +139,20 @@ def _claimed_for_down(folder: Path, clock: RealClock) -> int:
 def status(data: str | None, output: str) -> int:
     """Show what is running. Exit code 1 if Podyard is not running."""
     settings = settings_of(data)
-    url = read_json(settings.state_path).get("url")
+    state = read_json(settings.state_path)
+    url = state.get("url")
     living = processes.living(settings.data)
     names = {process.name for process in living}
     dead = [process for process in processes.recorded_processes(settings.data) if process.name not in names]
     if not living and not dead:
         say(f"no Podyard runs on {settings.data}")
         return EXIT_NOT_RUNNING
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"process": process.name, "pid": process.pid, "state": "running" if process in living else "dead"}
         for process in sorted([*living, *dead], key=_in_order)
     ]
+    if "storage" in state.get("ports", {}) and "storage" not in names and processes.SUPERVISOR in names:
+        rows.append({"process": "storage", "pid": None, "state": "idle"})  # starts with its first connection
     if output == "table":
         say(f"{url or 'not ready yet'}  (data {settings.data})")
         if url is not None and (lag := _lag(settings, str(url))):
@@ -181,7 +191,7 @@ def _lag(settings: Settings, url: str) -> str:
 
 
 def _in_order(process: processes.StackProcess) -> int:
-    order = (processes.SUPERVISOR, "api", processes.BROKER, "loop", "agent")
+    order = (processes.SUPERVISOR, "api", processes.BROKER, "loop", "agent", "storage")
     return order.index(process.name) if process.name in order else len(order)
 
 
@@ -203,6 +213,8 @@ def _start_detached(settings: Settings) -> int:
     arguments += ["--bind", settings.bind_address, "--clock", settings.clock_mode, "--fleet", settings.fleet]
     if settings.grpc_port is not None:
         arguments += ["--grpc-port", str(settings.grpc_port)]
+    if settings.storage_port is not None:
+        arguments += ["--storage-port", str(settings.storage_port)]
     # A file, not a pipe: it goes on writing there after we are gone.
     with tempfile.TemporaryFile() as said:
         return _watched_start(settings, arguments, said)

@@ -25,10 +25,10 @@ from podyard.base.clock import OsClock, RealClock
 from podyard.base.errors import Code, PodyardError
 from podyard.cli import broker, modes, processes
 from podyard.cli.child import Child
-from podyard.settings import GRPC_PORT, HTTP_PORT, UMASK, Settings
+from podyard.settings import GRPC_PORT, HTTP_PORT, STORAGE_PORT, UMASK, Settings
 
 # In this order, each with so long before SIGKILL. The agent stops its replicas and says so while the API listens.
-STOP_SECONDS: Mapping[str, float] = {"agent": 12.0, "loop": 4.0, "api": 4.0, "broker": 2.0}
+STOP_SECONDS: Mapping[str, float] = {"agent": 12.0, "loop": 4.0, "storage": 4.0, "api": 4.0, "broker": 2.0}
 # As above, for what a killed supervisor left. The agent gets no time to stop its replicas: the next one adopts them,
 # and their job goes on.
 TAKE_OVER_SECONDS: Mapping[str, float] = {**STOP_SECONDS, "agent": 0.0}
@@ -75,12 +75,18 @@ class Supervisor:
             self._claim_folder()
             self._take_over()
             # Only now: until here the API of a killed supervisor may have had the ports.
-            listener = self._listener = self._listen()
-            port = listener.getsockname()[1]
-            self.settings = dataclasses.replace(self.settings, port=port, grpc_port=self._grpc_port())
+            listener = self._listener = self._listen("PODYARD_PORT", self.settings.port)
+            wanted, own = self.settings.storage_port, self.settings.port == HTTP_PORT
+            wanted = (STORAGE_PORT if own else 0) if wanted is None else wanted
+            storage = self._listen("PODYARD_STORAGE_PORT", wanted)
+            port, storage_port = listener.getsockname()[1], storage.getsockname()[1]
+            grpc_port = self._grpc_port()
+            self.settings = dataclasses.replace(
+                self.settings, port=port, grpc_port=grpc_port, storage_port=storage_port
+            )
             url = f"http://{_url_host(self.settings.bind_address)}:{port}"
             self.settings.fleet_record_path.write_text(f"{self.settings.fleet}\n", encoding="utf-8")
-            self._start_all(listener, url)
+            self._start_all(listener, storage, url)
             self._await(lambda: _answers(url, "/readyz"))
             self._write_state(url, port)
         except BaseException:
@@ -96,8 +102,14 @@ class Supervisor:
         signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
         while not self._stopping:
             self._tick()
-            if select.select([read_end], [], [], self._pause_seconds())[0]:
-                os.read(read_end, SIGNALS_BYTES)
+            waiting = [child for child in self._children.values() if child.waits]
+            listeners = {child.listener: child for child in waiting if child.listener is not None}
+            watched: list[int | socket.socket] = [read_end, *listeners]
+            for ready in select.select(watched, [], [], self._pause_seconds())[0]:
+                if isinstance(ready, socket.socket):
+                    self._restart(listeners[ready], self._clock.monotonic_seconds())
+                else:
+                    os.read(ready, SIGNALS_BYTES)
         signal.set_wakeup_fd(-1)
         os.close(read_end)
         os.close(write_end)
@@ -148,8 +160,10 @@ class Supervisor:
         if stopped:
             self._say(f"took over from a supervisor that was killed; restarted: {', '.join(stopped)}")
 
-    def _listen(self) -> socket.socket:
-        address = (self.settings.bind_address, self.settings.port)
+    def _listen(self, variable: str, port: int) -> socket.socket:
+        """`variable`: the setting that says which port."""
+        address = (self.settings.bind_address, port)
+        option = variable.removeprefix("PODYARD").lower().replace("_", "-")
         family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         # Named as TCP, so that asyncio switches Nagle off: without it answers may wait 40 ms for an ACK.
         listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -159,7 +173,7 @@ class Supervisor:
         except OSError as error:
             listener.close()
             if error.errno == errno.EADDRINUSE:
-                text = f"{_conflict('PODYARD_PORT', address[1])}; use --port to choose another, or --port 0"
+                text = f"{_conflict(variable, port)}; use -{option} to choose another, or -{option} 0"
                 raise SetupError(text) from None
             raise SetupError(f"cannot listen on {address[0]}:{address[1]}: {error.strerror}") from None
         listener.listen(HTTP_BACKLOG)
@@ -186,7 +200,7 @@ class Supervisor:
                 raise SetupError(f"gRPC: {what}; choose another with --grpc-port") from None
             return int(probe.getsockname()[1])
 
-    def _start_all(self, listener: socket.socket, url: str) -> None:
+    def _start_all(self, listener: socket.socket, storage: socket.socket, url: str) -> None:
         self._add("api", _python("api"), {"PODYARD_HTTP_SOCKET": str(listener.fileno())}, (listener.fileno(),))
         if self.settings.broker_url is None:
             server = broker.find_server()
@@ -200,6 +214,8 @@ class Supervisor:
         self._await(lambda: _answers(url, "/healthz"))
         self._add("loop", _python("loop"), {})
         self._add("agent", _python("agent"), {"PODYARD_URL": url})
+        env = {**os.environ, **self.settings.environment(), "PODYARD_STORAGE_SOCKET": str(storage.fileno())}
+        self._children["storage"] = Child("storage", _python("storage"), env, (storage.fileno(),), listener=storage)
 
     def _add(
         self, name: str, argv: list[str], extra: Mapping[str, str], keep: tuple[int, ...] = (), *, beats: bool = True
@@ -231,10 +247,14 @@ class Supervisor:
             self._revive(child, now)
 
     def _revive(self, child: Child, now: float) -> None:
-        assert child.process is not None
         if child.restart_at is not None:
             if now >= child.restart_at:
                 self._restart(child, now)
+        elif child.process is None:
+            return
+        elif child.process.poll() == 0 and child.listener is not None:
+            child.rest()
+            self._record()
         elif child.process.poll() is not None:
             if now - child.started > STEADY_SECONDS:
                 child.restarts = 0
@@ -258,7 +278,7 @@ class Supervisor:
             self._spawn(child)
         except OSError as error:
             self._say(f"{child.name} cannot be started or recorded: {error.strerror}")
-            if child.restart_at is not None:
+            if child.restart_at is not None or child.process is None:
                 child.restart_at = now + RESTART_SECONDS[-1]
 
     def _say(self, text: str) -> None:
@@ -273,8 +293,7 @@ class Supervisor:
         deadline = self._clock.monotonic_seconds() + READY_SECONDS_MAX
         while not self._stopping:
             for child in self._children.values():
-                assert child.process is not None
-                if child.process.poll() == EXIT_SETUP:
+                if child.process is not None and child.process.poll() == EXIT_SETUP:
                     text = f"the {child.name} process refused to start; podyard.log says more"
                     raise SetupError(child.last_words() or text)
             self._tick()
@@ -287,7 +306,8 @@ class Supervisor:
 
     def _write_state(self, url: str, port: int) -> None:
         pids = {process.name: process.as_json() for process in processes.recorded_processes(self.settings.data)}
-        state: dict[str, Any] = {"url": url, "ports": {"http": port}, "pids": pids}
+        ports = {"http": port, "storage": self.settings.storage_port}
+        state: dict[str, Any] = {"url": url, "ports": ports, "pids": pids}
         if self.settings.grpc_port is not None:
             state["ports"]["grpc"] = state["grpcPort"] = self.settings.grpc_port
         processes.write_json(self.settings.state_path, state)

@@ -77,12 +77,18 @@ class Guard:
     """
 
     def __init__(
-        self, app: ASGIApp, authenticate: Authenticate, clock: RealClock, allowed_hosts: frozenset[str] | None
+        self,
+        app: ASGIApp,
+        authenticate: Authenticate,
+        clock: RealClock,
+        allowed_hosts: frozenset[str] | None,
+        body_bytes_max: int | None = BODY_BYTES_MAX,
     ) -> None:
         self._app = app
         self._authenticate = authenticate
         self._clock = clock
         self._allowed_hosts = allowed_hosts  # None: bound elsewhere than loopback, any name may be right
+        self._body_bytes_max = body_bytes_max  # None: routes have limits for theirs
         self._cache: dict[str, tuple[float, Principal]] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -116,7 +122,7 @@ class Guard:
                 if by_cookie:
                     state["by_cookie"] = True
                     _check_same_site(scope, headers)
-            body = _limit_body(scope, receive, headers)
+            body = receive if self._body_bytes_max is None else _limit_body(scope, receive, headers)
         except PodyardError as error:
             await _refusal(scope, error)(scope, receive, send_guarded)
             return

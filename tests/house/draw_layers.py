@@ -47,6 +47,7 @@ PACKAGES: Mapping[str, str] = {
 CHILDREN: Mapping[str, tuple[str, ...]] = {
     "api": ("uvicorn: Google's API over REST and gRPC,", "Podyard's REST API, the console; no state"),
     "loop": ("one leader by lease: timers, placement,", "reconciler, outbox"),
+    "storage": ("uvicorn: Cloud Storage's APIs; from the first", "connection until nobody has needed it for 60 s"),
     "broker": ("Redis or Valkey on loopback: messages,", "which may be lost"),
     "agent": ("gets its desired state over HTTP; starts", "and stops what runs on this machine"),
 }

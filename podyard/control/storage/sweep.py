@@ -27,9 +27,11 @@ def sweep(database: Database, contents: Contents, clock: RealClock) -> int:
         named = database.read(partial(content_rows.named, digests=digests))
         removed += sum(contents.remove(digest, before_seconds) for digest in digests if digest not in named)
     for names in _batches(contents.old_partials(before_seconds)):
-        going_on = database.read(partial(storage.present_uploads, upload_ids=names))
+        # A part is named after its upload: ID.NUMBER.
+        ids = sorted({name.partition(".")[0] for name in names})
+        going_on = database.read(partial(storage.present_uploads, upload_ids=ids))
         for name in names:
-            if name not in going_on:
+            if name.partition(".")[0] not in going_on:
                 contents.discard_partial(name)
     return removed
 

@@ -1,0 +1,1 @@
+"""Google Cloud Storage's JSON and XML APIs."""
