@@ -28,6 +28,7 @@ from podyard.api import (
     pods,
     queue_view,
     reservations,
+    sweeps,
     tokens,
     unserved,
 )
@@ -66,6 +67,7 @@ OWN_ROUTERS = tuple(
     for module in (
         catalogue,
         jobs,
+        sweeps,
         agents,
         hosts,
         billing,

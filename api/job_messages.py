@@ -79,7 +79,8 @@ class RunMessage(_JobMessage):
 
 
 class JobMessage(_JobMessage):
-    """What a client submits. Output-only fields of a Job are refused: they would promise what is not in its hand."""
+    """What a client submits. Output-only fields of a Job are refused: they would promise what is not in its hand.
+    `clone_of`: a job, by its id or its name, that says what the body does not say (`job_clone`)."""
 
     recipe: StrictStr | None = None
     program: StrictStr | None = None
@@ -107,6 +108,8 @@ class JobMessage(_JobMessage):
     time_limit_seconds: StrictInt = 0
     retry_delay_seconds: StrictInt = 0
     run: RunMessage | None = None
+    keep_node: StrictBool = False
+    clone_of: StrictStr | None = None
     validate_only: StrictBool = False
 
 
@@ -251,6 +254,8 @@ class JobAnswer(JobSteps):
     priority: int
     timeLimitSeconds: NotRequired[int]
     retryDelaySeconds: NotRequired[int]
+    keepNode: NotRequired[bool]
+    sweep: NotRequired[str]
     elastic: ElasticAnswer | None
     labels: dict[str, str]
     metrics: Metrics
@@ -295,6 +300,7 @@ def from_api_job(message: JobMessage) -> JobRequest:
         time_limit_seconds=message.time_limit_seconds,
         retry_delay_seconds=message.retry_delay_seconds,
         run=None if message.run is None else _run(message.run),
+        keep_node=message.keep_node,
     )
 
 
@@ -398,6 +404,10 @@ def to_api_job(job: Job, progress: JobProgress) -> JobAnswer:
         answer["retryDelaySeconds"] = spec.retry_delay_seconds
     if spec.step_seconds is not None:
         answer["stepSeconds"] = spec.step_seconds
+    if spec.keep_node:
+        answer["keepNode"] = True
+    if job.sweep_id:
+        answer["sweep"] = job.sweep_id
     if spec.replica_processes is not None:
         answer["replicaProcesses"] = spec.replica_processes
     if spec.start_from is not None:

@@ -7,7 +7,7 @@ from typing import Annotated, NotRequired
 from fastapi import APIRouter, Request, Response
 from typing_extensions import TypedDict
 
-from podyard.api import deps
+from podyard.api import deps, job_clone
 from podyard.api.deps import Timestamp
 from podyard.api.job_messages import JobAnswer, JobMessage, ResizeMessage, from_api_job, from_api_target, to_api_job
 from podyard.api.objects import ObjectFiles
@@ -157,6 +157,9 @@ class Attempts(TypedDict):
 def create(request: Request, project: str, zone: str, body: Annotated[deps.Body, JobMessage]) -> JobAnswer:
     caller, fleet = deps.principal(request), deps.platform(request).fleet
     caller.require("podyard.jobs.create", project, f"projects/{project}/locations/{zone}/jobs")
+    source = job_clone.source_of(body, project)
+    if source is not None:
+        body = job_clone.filled(body, *deps.read(request, lambda uow: jobs.to_clone(uow, caller, project, *source)))
     message = deps.parse(JobMessage, body)
     asked, node = from_api_job(message), from_api_target(message, fleet, project, zone)
     asked = step_time.with_step_time(request, project, zone, asked, node, message.stablehlo)

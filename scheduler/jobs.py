@@ -1,7 +1,7 @@
 """Which gangs start, shrink, grow and make room for others. Snapshots in, plans out.
 
 `decide_starts`, for the jobs that wait:
-1. They take turns: the higher priority first, then a job that has begun, then the older one.
+1. They take turns: the higher priority first, then a job that has begun, then the older one; jobs of a sweep by number.
 2. A job whose last attempt still stops goes on waiting. If it stops to change its size, it is a contender for places.
 3. A job waits for its node to be READY, and starts on none that is about to be taken back. After a failed attempt it
    rests as long as it is told to, and meanwhile leaves its node to others.
@@ -68,9 +68,10 @@ def decide_size_of(snapshot: JobSnapshot, job_key: str) -> JobPlan:
     return JobPlan() if leave is None else JobPlan(yields=(leave,))
 
 
-def turn(job: Job) -> tuple[int, bool, int, str]:
+def turn(job: Job) -> tuple[int, bool, int, int, str]:
     """Whose turn it is among jobs that wait: rule 1."""
-    return (-job.spec.priority, job.state is not JobState.RECOVERING, job.created.nanos, job.job_key)
+    begun = job.state is JobState.RECOVERING
+    return (-job.spec.priority, not begun, job.created.nanos, job.sweep_index or 0, job.job_key)
 
 
 class _Cycle:

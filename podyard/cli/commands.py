@@ -20,7 +20,7 @@ EXIT_INTERRUPTED = 130
 # Command -> module that holds it: a module is imported only when its command runs, so that `up` starts at once.
 _MODULES = {
     "up": "stack", "down": "stack", "status": "stack", "env": "env", "run": "env", "ssh": "ssh_setup", "calls": "calls",
-    "tpu": "tpu", "job": "jobs", "bill": "bill", "demo": "demo", "explain": "explain",
+    "tpu": "tpu", "job": "jobs", "sweep": "sweeps", "bill": "bill", "demo": "demo", "explain": "explain",
     "budget": "budget", "commitment": "commitment",
     "qr": "queue", "reservation": "queue", "queue": "queue",
     "estimate": "estimate", "plan": "plan", "predict": "predict",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -47,13 +48,16 @@ _COLUMNS = {
 }
 
 
+_WAIT = click.option("--wait", "wait_for_end", is_flag=True, help="Wait until the job ends, and show its progress.")
+
+
 @click.group()
 def job() -> None:
     """Manage jobs."""
 
 
-def _field_options(command: Command) -> Command:
-    """The options of the fields of a job, in the order of their table."""
+def field_options(command: Command, *, usual: bool = True) -> Command:
+    """The options of the fields of a job, in the order of their table; with their usual values or without."""
     for field in reversed(JOB_FIELDS):
         kind = click.IntRange(*field.limits) if field.limits and field.is_ranged else _TYPES[field.kind]
         option = click.option(
@@ -62,8 +66,8 @@ def _field_options(command: Command) -> Command:
             type=click.Choice(field.choices) if field.choices else kind,
             is_flag=field.kind is FieldKind.SWITCH,
             multiple=field.kind is FieldKind.ARGUMENTS,
-            default=field.usual if field.kind is FieldKind.TEXT else None,
-            show_default=True,
+            default=field.usual if usual and field.kind is FieldKind.TEXT else None,
+            show_default=usual,
             metavar=field.metavar,
             help=field.help,
         )
@@ -90,7 +94,7 @@ class _WithArguments(click.Command):
 @job.command(cls=_WithArguments)
 @click.argument("job_id", required=False)
 @target_options
-@_field_options
+@field_options
 @click.option("--env", multiple=True, metavar="NAME=VALUE", help="Variable of --run or --command.")
 @click.option("--secret", "secrets", multiple=True, metavar="NAME=VALUE", help="Variable whose value is not shown.")
 @click.option(
@@ -99,23 +103,65 @@ class _WithArguments(click.Command):
     metavar="FILE",
     help="StableHLO module of a step, as text, for --execution simulated.",
 )
-@click.option("--wait", "wait_for_end", is_flag=True, help="Wait until the job ends, and show its progress.")
+@_WAIT
 @output_option
 def submit(
     job_id: str | None, data: str | None, project: str | None, location: str | None, output: str, **flags: Any
 ) -> int:
     """Submit a job. What follows -- are arguments of the program."""
     client = client_of(data, project, location)
-    given = [(field, _value(field, flags[_parameter(field)])) for field in JOB_FIELDS]
-    body = job_body((field, value) for field, value in given if value is not None)
+    body = new_job(flags)
     if more := _more_of_run(flags, click.get_current_context().meta[_PROGRAM_ARGUMENTS]):
         body.setdefault("run", {}).update(more)
-    if "elastic" in body and "minReplicas" not in body["elastic"]:
-        raise click.UsageError("--elastic-batch and --elastic-learning-rate require --elastic")
     if flags["stablehlo"]:
         body["stablehlo"] = flags["stablehlo"].read()
+    return _submit(client, job_id, body, flags["wait_for_end"], output)
+
+
+@job.command()
+@click.argument("job_id")
+@click.argument("new_id", required=False)
+@target_options
+@partial(field_options, usual=False)
+@_WAIT
+@output_option
+def clone(
+    job_id: str,
+    new_id: str | None,
+    data: str | None,
+    project: str | None,
+    location: str | None,
+    output: str,
+    **flags: Any,
+) -> int:
+    """Submit a copy of a job, with changes: what an option does not name is as in JOB_ID.
+
+    --zone is the zone of the copy (default: that of the job).
+    """
+    client = client_of(data, project, location)
+    source = client.call("GET", _path(client, None, job_id))["name"]
+    zone = location or source.split("/")[3]
+    body = {**given_fields(flags), "cloneOf": source}
+    return _submit(client_of(data, project, zone), new_id, body, flags["wait_for_end"], output)
+
+
+def new_job(flags: dict[str, Any]) -> dict[str, Any]:
+    """The body of POST .../jobs that the options ask for."""
+    body = given_fields(flags)
+    if "elastic" in body and "minReplicas" not in body["elastic"]:
+        raise click.UsageError("--elastic-batch and --elastic-learning-rate require --elastic")
+    return body
+
+
+def given_fields(flags: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a job that the options give, as the API takes them."""
+    given = [(field, _value(field, flags[_parameter(field)])) for field in JOB_FIELDS]
+    return job_body((field, value) for field, value in given if value is not None)
+
+
+def _submit(client: Client, job_id: str | None, body: dict[str, Any], waits: bool, output: str) -> int:
     found = client.call("POST", f"{client.own_path()}/jobs", body, jobId=job_id)
-    if flags["wait_for_end"]:
+    if waits:
         found = _wait(client, found["name"], None)
     _print(found, output)
     return 0 if found["state"] not in ("FAILED", "CANCELLED") else 1

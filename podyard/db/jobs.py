@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import bindparam, func, select
+from sqlalchemy import bindparam, case, func, select
 
 from podyard.db.tables_compute import nodes
 from podyard.db.tables_jobs import jobs
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.job import (
+    ENDED_JOB_STATES,
     WAITING_JOB_STATES,
     Job,
     JobSpec,
@@ -58,6 +59,23 @@ def of_project(uow: UnitOfWork, project: str, zone: str | None) -> list[Job]:
 def on_node(uow: UnitOfWork, node_key: str, limit: int | None = None) -> list[Job]:
     """Those that ran or run on a node, the newest first."""
     return [to_job(row) for row in uow.all(_ON_NODE.limit(limit), {"key": node_key})]
+
+
+def of_sweep(uow: UnitOfWork, project: str, zone: str, sweep_id: str) -> list[Job]:
+    """By their numbers."""
+    query = select(jobs).where(jobs.c.project == project, jobs.c.zone == zone, jobs.c.sweep_id == sweep_id)
+    return [to_job(row) for row in uow.all(query.order_by(jobs.c.sweep_index))]
+
+
+def list_sweeps(uow: UnitOfWork, project: str, zone: str | None) -> list[tuple[str, str, int, int]]:
+    """(zone, id, number of jobs, how many of them have ended), the newest first."""
+    ended = func.sum(case((jobs.c.state.in_(ENDED_JOB_STATES), 1), else_=0))
+    columns = (jobs.c.zone, jobs.c.sweep_id, func.count().label("jobs"), ended.label("ended"))
+    query = select(*columns).where(jobs.c.project == project, jobs.c.sweep_id != "")
+    if zone is not None:
+        query = query.where(jobs.c.zone == zone)
+    ordered = query.group_by(jobs.c.zone, jobs.c.sweep_id).order_by(func.max(jobs.c.created).desc(), jobs.c.sweep_id)
+    return [(row["zone"], row["sweep_id"], int(row["jobs"]), int(row["ended"])) for row in uow.all(ordered)]
 
 
 def list_waiting(uow: UnitOfWork) -> list[Job]:

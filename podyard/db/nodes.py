@@ -17,7 +17,7 @@ from podyard.db.tables_jobs import jobs
 from podyard.db.unit_of_work import Stale, UnitOfWork
 from podyard.domain.host import SHUTDOWN_SCRIPT, STARTUP_SCRIPT, external_address
 from podyard.domain.host_record import HostState
-from podyard.domain.job import ENDED_JOB_STATES
+from podyard.domain.job import ACTIVE_JOB_STATES, ENDED_JOB_STATES
 from podyard.domain.node import (
     NODE,
     Node,
@@ -136,7 +136,7 @@ def _that_want_hosts() -> Select[Any]:
 
 
 def list_left_behind(uow: UnitOfWork) -> list[NodeRecord]:
-    """The live nodes that were made for a job that is over, by key."""
+    """The live nodes that were made for jobs that are all over, by key."""
     return [to_record(row) for row in uow.all(_LEFT_BEHIND)]
 
 
@@ -146,6 +146,7 @@ _LEFT_BEHIND = _LIVE.where(
     select(jobs.c.job_key)
     .where(jobs.c.node_key == nodes.c.node_key, jobs.c.owns_node, jobs.c.state.in_(ENDED_JOB_STATES))
     .exists(),
+    ~select(jobs.c.job_key).where(jobs.c.node_key == nodes.c.node_key, jobs.c.state.in_(ACTIVE_JOB_STATES)).exists(),
 ).order_by(nodes.c.node_key)
 
 

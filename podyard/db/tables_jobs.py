@@ -51,9 +51,12 @@ jobs = Table(
     Column("error_message", Text),
     Column("created_by", String(256), nullable=False, server_default=""),  # empty: nobody knows any more
     Column("retry_at", PlatformTimeColumn),
+    Column("sweep_id", String(64), nullable=False, server_default=""),
+    Column("sweep_index", Integer),
     UniqueConstraint("project", "zone", "job_id"),
     Index("ix_jobs_state", "state"),
     Index("ix_jobs_node", "node_key"),
+    Index("ix_jobs_sweep", "sweep_id"),
 )
 
 attempts = Table(

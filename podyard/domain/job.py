@@ -94,7 +94,7 @@ class JobTerms:
     `replica_processes` None: one per host. `priority`: the higher goes first, and takes nodes and places of lower ones
     of its project. `run`: a user's own program, instead of a recipe. `time_limit_seconds`: of platform time that its
     attempts may take together; 0: no limit. `retry_delay_seconds`: between a failed attempt and the next; each further
-    failure doubles it.
+    failure doubles it. `keep_node`: a node that was made for the job stays when it has ended.
     """
 
     mode: str = "train"
@@ -110,6 +110,7 @@ class JobTerms:
     time_limit_seconds: int = 0
     retry_delay_seconds: int = 0
     run: UserProgram | None = None
+    keep_node: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,7 +190,7 @@ class JobSpec(JobTerms):
 class Job:
     """`owns_node`: its node was made for it. `latest`: the newest figures, and what the job says of itself.
     `created_by`: who submitted it; empty: nobody knows any more. `retry_at`: before it, no attempt follows one that has
-    failed."""
+    failed. `sweep_id`, `sweep_index`: the sweep that it is one of, and its number there."""
 
     job_key: str
     project: str
@@ -219,6 +220,8 @@ class Job:
     error_message: str | None = None
     created_by: str = ""
     retry_at: PlatformTime | None = None
+    sweep_id: str = ""
+    sweep_index: int | None = None
 
     @property
     def name(self) -> str:

@@ -209,6 +209,9 @@ JOB_FIELDS = (
     JobField("runtime_version", "Runtime version of the created node.", _TEXT, flag="--version"),
     JobField("scheduling_config.preemptible", "Make the created node preemptible.", _SWITCH),
     JobField("scheduling_config.spot", "Make the created node a spot node.", _SWITCH),
+    JobField(
+        "keep_node", "Keep the created node when the job ends; without it the node is deleted.", _SWITCH, flag="--keep"
+    ),
     JobField("mode", "Mode: train, evaluate, predict or export.", _TEXT, usual="train", form=FormInput(Section.SELECT)),
     JobField(
         "steps", "Number of training steps.", limits=(1, STEPS_MAX), form=FormInput(Section.MAIN, "Steps", trains=True)

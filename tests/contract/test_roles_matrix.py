@@ -23,11 +23,12 @@ NEEDS = {
     # Every credential; each sees only its own.
     "known": "openapi platform.metrics platform.list_projects auth.whoami tokens.list_tokens clock.show "
     "catalogue.services catalogue.skus",
-    "view": "jobs.list_jobs jobs.get jobs.artifact jobs.artifacts jobs.attempts jobs.checkpoints jobs.evaluations "
+    "view": "sweeps.list_sweeps sweeps.get "
+    "jobs.list_jobs jobs.get jobs.artifact jobs.artifacts jobs.attempts jobs.checkpoints jobs.evaluations "
     "jobs.logs jobs.job_log_text jobs.metrics hosts.list_hosts queue_view.list_queue reservations.list_reservations "
     "reservations.get "
     "pods.list_pods pods.get pods.defragment billing.price",
-    "jobs": "jobs.create jobs.cancel jobs.resize",
+    "jobs": "sweeps.create sweeps.cancel jobs.create jobs.cancel jobs.resize",
     "nodes": "hosts.materialise platform.preempt platform.schedule_maintenance",
     "billing": "billing.usage billing.events budgets.budget_events budgets.list_budgets "
     "budgets.get_budget budgets.get_costs budgets.what_if invoices.get_account invoices.list_commitments "

@@ -28,6 +28,7 @@ from tests.property.job_oracle import OracleRun, OracleWorld, Work
 
 T = TypeVar("T")
 NOW = RealTime(1_000 * 10**9)
+Turn = tuple[int, bool, int, int, str]
 NODES = ("n0", "n1", "n2", "n3", "n4")
 
 
@@ -252,11 +253,11 @@ def test_the_right_rules_are_not_caught() -> None:
     assert not is_caught()
 
 
-def _without_priority(job: Job, turn: Callable[[Job], tuple[int, bool, int, str]] = jobs.turn) -> tuple[object, ...]:
+def _without_priority(job: Job, turn: Callable[[Job], Turn] = jobs.turn) -> tuple[object, ...]:
     return turn(job)[1:]
 
 
-def _without_begun(job: Job, turn: Callable[[Job], tuple[int, bool, int, str]] = jobs.turn) -> tuple[object, ...]:
+def _without_begun(job: Job, turn: Callable[[Job], Turn] = jobs.turn) -> tuple[object, ...]:
     first, _, *rest = turn(job)
     return (first, *rest)
 

@@ -274,7 +274,8 @@ def _finish(uow: UnitOfWork, attempt: Attempt, gang: list[Replica]) -> Attempt:
 
 
 def finish_job(uow: UnitOfWork, job: Job, event: str, code: Code | None, message: str) -> None:
-    changed = dataclasses.replace(job, ended=uow.now, state_reason=message)
+    owns = job.owns_node and not job.spec.keep_node
+    changed = dataclasses.replace(job, ended=uow.now, state_reason=message, owns_node=owns)
     if code is not None:
         changed = dataclasses.replace(changed, error_code=int(code), error_message=message)
     move(uow, job, event, reason=message, changed=changed)

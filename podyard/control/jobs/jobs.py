@@ -49,9 +49,11 @@ def create(
     zone: str,
     job_id: str | None,
     request: JobRequest,
-    node: str | NodeSpec,
+    node: str | NodeSpec | NodeRecord,
+    sweep: tuple[str, int] | None = None,
 ) -> Job:
-    """Accepts a job on a node that is READY (`node`: its id), or on one that is made for the job (a spec).
+    """Accepts a job on a node that is READY (`node`: its id), on one that is made for the job (a spec), or on one that
+    was made for another job of its sweep. `sweep`: the id of that, and the job's number in it.
 
     A user's program has the token of its node's service account, as who logs in to a host has.
     """
@@ -65,6 +67,8 @@ def create(
         raise PodyardError(Code.ALREADY_EXISTS, f"Resource '{job_name(project, zone, job_id)}' already exists")
     if isinstance(node, str):
         target = _ready_node(uow, principal, project, zone, node)
+    elif isinstance(node, NodeRecord):
+        target = node
     else:
         operation = nodes.create(uow, fleet, principal, project, zone, job_id, node, job_key=job_key)
         target = node_rows.get_by_key(uow, operation.target_key)
@@ -84,6 +88,8 @@ def create(
         owns_node=not isinstance(node, str),
         created=uow.now,
         created_by=principal.email,
+        sweep_id=sweep[0] if sweep else "",
+        sweep_index=sweep[1] if sweep else None,
     )
     if not spec.is_modelled:
         _check_room(uow, allowed_sizes(spec, kind)[-1].process_count, on_hosts=spec.run is not None)
@@ -93,6 +99,16 @@ def create(
 
 def get(uow: UnitOfWork, principal: Principal, project: str, zone: str, job_id: str) -> Job:
     return lookup.job(uow, principal, "podyard.jobs.get", project, zone, job_id)
+
+
+def to_clone(uow: UnitOfWork, principal: Principal, project: str, zone: str, job_id: str) -> tuple[Job, NodeSpec]:
+    """A job, and what its node was asked to be."""
+    job = get(uow, principal, project, zone, job_id)
+    return job, node_of(uow, job).spec
+
+
+def node_of(uow: UnitOfWork, job: Job) -> NodeRecord:
+    return node_rows.get_by_key(uow, job.node_key)
 
 
 def list_jobs(uow: UnitOfWork, principal: Principal, project: str, zone: str | None) -> list[Job]:

@@ -115,6 +115,11 @@ def _follows_slice(uow: UnitOfWork, job: Job, node: NodeRecord) -> bool:
     return True
 
 
+def _sweep_keys(uow: UnitOfWork, job: Job) -> set[str]:
+    """The jobs of its sweep."""
+    return {one.job_key for one in rows.of_sweep(uow, job.project, job.zone, job.sweep_id)} if job.sweep_id else set()
+
+
 def _replace_node(uow: UnitOfWork, fleet: Fleet, job: Job, node: NodeRecord) -> None:
     """A node that the platform made for a job, and took back: it is deleted, and then made again for the job."""
     if NODE.allows(node.state, "delete"):
@@ -122,6 +127,9 @@ def _replace_node(uow: UnitOfWork, fleet: Fleet, job: Job, node: NodeRecord) -> 
     if node.live_name is not None:
         return  # the next round finds the name free
     place = (node.project, node.zone, node.node_id)
+    if (again := node_rows.find(uow, *place)) is not None and again.job_key in _sweep_keys(uow, job):
+        store(uow, job, dataclasses.replace(job, node_key=again.node_key, state_reason="another node was made"))
+        return
     whose = {"job_key": job.job_key, "created_by": job.created_by}
     try:
         operation = nodes.create(uow, fleet, PLATFORM, *place, node.spec, **whose)

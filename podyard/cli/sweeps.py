@@ -1,0 +1,158 @@
+"""`podyard sweep ...`: jobs that differ in some values, submitted together and compared in one table."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import click
+
+from podyard.cli.client import Client
+from podyard.cli.jobs import ANY_ZONE, field_options, new_job
+from podyard.cli.options import client_of, output_option, target_options, value_of
+from podyard.cli.output import emit
+
+_METRIC = click.option(
+    "--metric", metavar="NAME[:min|max]", help="Metric by which the best job is found (default: loss)."
+)
+
+
+@click.group()
+def sweep() -> None:
+    """Submit jobs that differ in some values, and compare them."""
+
+
+@sweep.command()
+@click.argument("sweep_id")
+@target_options
+@click.option(
+    "--values",
+    "lists",
+    multiple=True,
+    metavar="NAME=VALUE,...",
+    help="Values to try: of an argument, or of seed, steps or globalBatch. Several of these: every combination.",
+)
+@click.option(
+    "--rows",
+    "table",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE.csv",
+    help="Table of values: names in the first line, one job for each further line.",
+)
+@click.option("--parallel", type=int, help="Number of nodes to create (default: 1). The jobs use them in turn.")
+@field_options
+@output_option
+def submit(
+    sweep_id: str,
+    data: str | None,
+    project: str | None,
+    location: str | None,
+    output: str,
+    lists: tuple[str, ...],
+    table: Path | None,
+    parallel: int | None,
+    **flags: Any,
+) -> None:
+    """Submit one job for each set of values. The jobs are named SWEEP_ID-0, SWEEP_ID-1 and so on.
+
+    \b
+    podyard sweep submit rates --recipe digits-cnn --node pod --values learningRate=0.001,0.01 --values seed=1,2
+    """
+    body = new_job(flags) | ({} if parallel is None else {"parallel": parallel})
+    if lists:
+        body["values"] = _values(lists)
+    if table is not None:
+        body["rows"] = _rows(table)
+    client = client_of(data, project, location)
+    _print(client.call("POST", f"{client.own_path()}/sweeps", body, sweepId=sweep_id), output)
+
+
+@sweep.command(name="list")
+@target_options
+@output_option
+def list_sweeps(data: str | None, project: str | None, location: str | None, output: str) -> None:
+    """List sweeps in all zones, newest first. --zone selects one zone."""
+    client = client_of(data, project, location)
+    found = client.call("GET", f"{client.own_path(location or ANY_ZONE)}/sweeps")["sweeps"]
+    rows = [{**item, "id": item["name"].split("/")[-1], "zone": item["name"].split("/")[3]} for item in found]
+    columns = {"SWEEP": "id", "ZONE": "zone", "JOBS": "jobs", "ENDED": "ended"}
+    emit(rows if output == "table" else found, output, columns)
+
+
+@sweep.command()
+@click.argument("sweep_id")
+@target_options
+@_METRIC
+@output_option
+def describe(
+    sweep_id: str, data: str | None, project: str | None, location: str | None, metric: str | None, output: str
+) -> None:
+    """Show the values, results and costs of a sweep's jobs in one table."""
+    client = client_of(data, project, location)
+    _print(client.call("GET", _path(client, sweep_id), metric=metric), output)
+
+
+@sweep.command()
+@click.argument("sweep_id")
+@target_options
+@output_option
+def cancel(sweep_id: str, data: str | None, project: str | None, location: str | None, output: str) -> None:
+    """Cancel the jobs of a sweep that have not ended."""
+    client = client_of(data, project, location)
+    _print(client.call("POST", f"{_path(client, sweep_id)}:cancel", {}), output)
+
+
+def _path(client: Client, sweep_id: str) -> str:
+    return f"{client.own_path()}/sweeps/{quote(sweep_id)}"
+
+
+def _values(lists: Sequence[str]) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = {}
+    for item in lists:
+        name, equals, values = item.partition("=")
+        if not equals or not name:
+            raise click.UsageError(f"--values: {item!r} is not NAME=VALUE,...")
+        if name in found:
+            raise click.UsageError(f"--values: {name} is given twice")
+        found[name] = [value_of(value) for value in values.split(",")]
+    return found
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    """Of a CSV file; a byte order mark, as spreadsheets write it, does not count."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            lines = list(csv.reader(file, strict=True))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise click.UsageError(f"--rows: {path} cannot be read as CSV: {error}") from None
+    names, rows = (lines[0], lines[1:]) if lines else ([], [])
+    if not rows or not all(names) or len(set(names)) < len(names):
+        raise click.UsageError(f"--rows: {path} needs a first line of different names and at least one more line")
+    for number, row in enumerate(rows, 2):
+        if len(row) != len(names):
+            raise click.UsageError(f"--rows: line {number} of {path} has {len(row)} values, not {len(names)}")
+    return [{name: value_of(value) for name, value in zip(names, row, strict=True)} for row in rows]
+
+
+def _print(found: dict[str, Any], output: str) -> None:
+    if output != "table":
+        emit(found, output)
+        return
+    metric, names = found["metric"], list(found["jobs"][0]["values"]) if found["jobs"] else []
+    rows = [
+        {
+            **job,
+            "progress": f"{job['stepsDone']}/{job['steps']}",
+            "best": "best" if job["job"] == found.get("best") else "",
+        }
+        for job in found["jobs"]
+    ]
+    columns = {"JOB": "job", **{name: f"values.{name}" for name in names}, "STATE": "state", "STEPS": "progress"}
+    columns |= {metric.upper(): f"latest.{metric}", "COST": "cost|usd", "": "best"}
+    emit(rows, output, columns)
+
+
+COMMANDS = {"sweep": sweep}
