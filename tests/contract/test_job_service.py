@@ -133,7 +133,12 @@ def test_a_sweep_is_one_table_of_values_results_and_cost(yard: Yard, tmp_path: P
         replicas = gang.sync()
         assert len(replicas) == 4
         for replica in replicas:
-            point = {"step": 1, "loss": loss, "accuracy": 1 - loss, "wallSeconds": 1.0, "modelledSeconds": 0.1}
+            point = {
+                "step": 1,
+                "metrics": {"loss": loss, "accuracy": 1 - loss},
+                "wallSeconds": 1.0,
+                "modelledSeconds": 0.1,
+            }
             answer = gang.report(replica, state="SUCCEEDED", metrics=[point])
             assert answer.status_code == 200, answer.text
         gang.exit_all()

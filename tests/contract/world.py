@@ -37,6 +37,8 @@ class World:
         yard.ok("POST", f"{yard.jobs()}?jobId=j", {"recipe": "digits-cnn", "node": "n", "steps": 10})
         yard.step()
         (self.replica,) = gang.sync()
+        swept = {"recipe": "digits-cnn", "node": "n", "steps": 10, "values": {"seed": [1]}}
+        yard.ok("POST", f"{yard.jobs().removesuffix('jobs')}sweeps?sweepId=s", swept)
         gang.points(self.replica, 1, 3)
         yard.ok("PUT", "/podyard/v1/projects/demo/budgets/b", {"amount": "1000"})
         self.agent_headers = {"Authorization": f"Bearer {(yard.data / 'agent-local.token').read_text().strip()}"}
@@ -49,6 +51,7 @@ class World:
             "zone": ZONE,
             "node": "n",
             "job": "j",
+            "sweep": "s",
             "reservation": "r",
             "agent": "local",
             "replica": self.replica["replica"],

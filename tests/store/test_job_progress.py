@@ -80,6 +80,16 @@ def _cost_by_the_bill(uow: UnitOfWork) -> Amount:
     return job.share.amount
 
 
+def test_a_job_that_waits_costs_nothing_and_is_in_nobody_s_way(yard: Scheduling) -> None:
+    yard.submit("first", "n")
+    yard.report(points=_points(1, 4))
+    yard.submit("waits", "n")
+    yard.turn(8)
+    card = default_rate_card()
+    found = yard.database.read(lambda uow: costs.costs(uow, card, PLATFORM, PROJECT))
+    assert [job.name.split("/")[-1] for job in found.jobs] == ["first"]
+
+
 def test_a_slow_compilation_does_not_count_as_speed(yard: Scheduling) -> None:
     yard.submit("j", "n")
     points = _points(1, 3)

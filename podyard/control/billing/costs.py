@@ -7,6 +7,7 @@ node sum to what the node cost, exactly. All amounts come from `bills.compute`, 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import enum
 import math
 from collections.abc import Mapping, Sequence
@@ -357,7 +358,7 @@ def _jobs(
 
 
 def _with_next(found: Sequence[Attempt]) -> list[tuple[Attempt, Attempt | None]]:
-    return list(zip(found, [*found[1:], None], strict=True))
+    return [*itertools.pairwise(found), (found[-1], None)] if found else []
 
 
 def _attempt(
