@@ -14,7 +14,12 @@ from podyard.domain.user_program import UserProgram
 
 CLONE = "cloneOf"
 _TRAINS_ONLY = ("steps", "seed", "checkpoint_every_steps")
-_WORK = ("recipe", "program", "startFrom", "stablehlo")  # another one of these is another job, with settings that are its own
+_WORK = (
+    "recipe",
+    "program",
+    "startFrom",
+    "stablehlo",
+)  # another one of these is another job, with settings that are its own
 _TIMED_BY = ("arguments", "globalBatch", "node", "acceleratorType", "execution", *_WORK)  # other steps, other times
 _NEW_NODE = ("acceleratorType", "runtimeVersion", "schedulingConfig")
 

@@ -7,8 +7,8 @@ node sum to what the node cost, exactly. All amounts come from `bills.compute`, 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import enum
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
