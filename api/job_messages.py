@@ -217,6 +217,14 @@ class JobError(TypedDict):
     message: str | None
 
 
+class FailureAnswer(TypedDict):
+    """What the worker wrote last that has ended the last failed attempt: its traceback, or the end of its stderr."""
+
+    attempt: int
+    worker: int
+    lines: list[str]
+
+
 class MachineAnswer(TypedDict):
     """What the job's processes took of one's own machines, in whole CPU seconds and GiB-seconds for each attempt.
     `cost` is missing when an attempt started before the card's first price."""
@@ -238,6 +246,7 @@ class JobAnswer(JobSteps):
     name: str
     state: str
     stateReason: str
+    failure: NotRequired[FailureAnswer]
     recipe: NotRequired[str]
     program: NotRequired[str]
     run: NotRequired[RunAnswer]

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated, NotRequired
+from typing import Annotated, NotRequired, cast
 
 from fastapi import APIRouter, Request, Response
 from typing_extensions import TypedDict
 
 from podyard.api import deps, job_clone
 from podyard.api.deps import Timestamp
-from podyard.api.job_messages import JobAnswer, JobMessage, ResizeMessage, from_api_job, from_api_target, to_api_job
+from podyard.api.job_messages import (
+    FailureAnswer,
+    JobAnswer,
+    JobMessage,
+    ResizeMessage,
+    from_api_job,
+    from_api_target,
+    to_api_job,
+)
 from podyard.api.objects import ObjectFiles
 from podyard.base.errors import invalid
 from podyard.control.billing import job_progress
@@ -18,7 +26,7 @@ from podyard.control.jobs.log_reader import LineFilter
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.attempt import Attempt as AttemptRecord
 from podyard.domain.job import Job, job_name
-from podyard.domain.job_history import CheckpointRecord
+from podyard.domain.job_history import CheckpointRecord, JobFailure
 from podyard.domain.log import STREAMS
 from podyard.domain.principal import Principal
 from podyard.http import log_text, step_time
@@ -311,7 +319,21 @@ def attempts(request: Request, project: str, zone: str, job: str) -> Attempts:
 @router.get("/{job}")
 def get(request: Request, project: str, zone: str, job: str) -> JobAnswer:
     caller = deps.principal(request)
-    return deps.read(request, lambda uow: _answer(uow, caller, jobs.get(uow, caller, project, zone, job)))
+    files = log_text.files_of(request)
+
+    def body(uow: UnitOfWork) -> JobAnswer:
+        answer = _answer(uow, caller, jobs.get(uow, caller, project, zone, job))
+        failure = jobs.failure(uow, caller, project, zone, job, files) if answer["failures"] else None
+        return answer if failure is None else _with_failure(answer, failure)
+
+    return deps.read(request, body)
+
+
+def _with_failure(answer: JobAnswer, failure: JobFailure) -> JobAnswer:
+    """What has gone wrong stands first, where `podyard job describe` shows it."""
+    first = {name: answer[name] for name in ("name", "state", "stateReason")}
+    lines: FailureAnswer = {"attempt": failure.attempt, "worker": failure.worker, "lines": failure.lines}
+    return cast(JobAnswer, {**first, "failure": lines, **answer})
 
 
 def _answer(uow: UnitOfWork, caller: Principal, job: Job) -> JobAnswer:
