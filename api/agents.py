@@ -72,7 +72,7 @@ class JoinMessage(_AgentMessage):
 
 
 class PointMessage(_AgentMessage):
-    step: int = Field(ge=1, lt=2**31)
+    step: Count
     metrics: dict[Annotated[str, Field(max_length=64)], Finite] = Field(max_length=METRICS_PER_EVALUATION_MAX)
     wall_seconds: Finite = Field(ge=0)
     modelled_seconds: Finite = Field(ge=0)

@@ -119,6 +119,8 @@ def progress(
 
 
 def _measured(point: Mapping[str, Any]) -> dict[str, Any]:
+    if "metrics" in point:
+        return dict(point)
     names = ("loss", "accuracy")
     others = {name: value for name, value in point.items() if name not in names}
     return {**others, "metrics": {name: point[name] for name in names}}

@@ -257,7 +257,7 @@ def _job_values(
 def _curves(job: Job, points: Sequence[MetricPoint]) -> dict[str, list[charts.ChartPoint]]:
     """What the job measures, by name: what recipes measure first. Without any points, a recipe shows where they will
     be."""
-    usual = () if job.spec.is_modelled or is_program(job.spec.recipe) else USUAL_CURVES
+    usual = () if job.spec.run or job.spec.is_modelled or is_program(job.spec.recipe) else USUAL_CURVES
     found: dict[str, list[charts.ChartPoint]] = {name: [] for name in usual}
     for point in points:
         for name, value in point.metrics.items():

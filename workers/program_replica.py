@@ -264,6 +264,8 @@ class _ProgramReplica:
             while line := lines.readline(LINE_CHARACTERS_MAX):
                 text = line.removesuffix("\n")
                 self._reporter.log(text, stream)
+                if stream == "stdout" and self._spec["rank"] == 0:
+                    self._reporter.measure(text)
                 if stream == "stderr" and text.strip():
                     self._tail.append(text)
 

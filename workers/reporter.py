@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from podyard.base.clock import RealClock
 from podyard.base.errors import Code, PodyardError
+from podyard.domain import metric_lines
 from podyard.workers.line_buffer import LineBuffer
 from podyard.workers.machine_use import MachineMeter
 
@@ -120,6 +121,18 @@ class Reporter:
         """Of the newest checkpoint that the platform has taken note of, or of the one that this attempt began with."""
         with self._lock:
             return self._resumable_step
+
+    def measure(self, line: str) -> None:
+        """A line of JSON with a step is a point of the program's metrics; any other line is none."""
+        found = metric_lines.read(line)
+        if found is None:
+            return
+        point = {"step": found[0], "metrics": found[1], "wallSeconds": 0.0, "modelledSeconds": 0.0}
+        with self._lock:
+            self._waiting.metrics.append(point)
+            is_much = len(self._waiting.metrics) >= ITEMS_PER_REPORT_MAX
+        if is_much:
+            self._wake.set()
 
     def log(self, line: str, stream: str = "stdout") -> None:
         """`stream`: stdout, stderr, or platform for what Podyard says of the job itself."""

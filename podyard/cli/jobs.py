@@ -377,7 +377,8 @@ def _wait(client: Client, name: str, timeout_seconds: float | None) -> dict[str,
 
 def progress_line(found: dict[str, Any]) -> str:
     latest = found["metrics"]["latest"]
-    loss = f"  loss {latest['loss']:.4f}  accuracy {latest['accuracy']:.3f}" if "loss" in latest else ""
+    shown = (("loss", ".4f"), ("accuracy", ".3f"))
+    loss = "".join(f"  {name} {latest[name]:{form}}" for name, form in shown if name in latest)
     why = f"  ({found['stateReason']})" if found.get("stateReason") and found["state"] != "RUNNING" else ""
     run = ""
     if "stepsPerSecond" in found:
@@ -385,7 +386,12 @@ def progress_line(found: dict[str, Any]) -> str:
         run = f"  {found['stepsPerSecond']:.3g} steps/s, {left} left"
     cost = f"  {money_text(found['cost'])}" if "cost" in found else ""
     wall = f"  {duration_for_people(found['wallSeconds'])}" if found["wallSeconds"] else ""
-    return f"{found['state']:<10} step {found['stepsDone']}/{found['steps']}{loss}{wall}{run}{cost}{why}"
+    return f"{found['state']:<10} step {_steps(found)}{loss}{wall}{run}{cost}{why}"
+
+
+def _steps(found: dict[str, Any]) -> str:
+    """How far it is; how far it has to go is known to a user's program only."""
+    return f"{found['stepsDone']}/{found['steps']}" if found["steps"] else str(found["stepsDone"])
 
 
 def _row(found: dict[str, Any]) -> dict[str, Any]:
@@ -395,7 +401,7 @@ def _row(found: dict[str, Any]) -> dict[str, Any]:
         "recipe": found.get("recipe") or found.get("program") or title_of(found["run"]),
         "id": parts[-1],
         "zone": parts[3],
-        "progress": f"{found['stepsDone']}/{found['steps']}",
+        "progress": _steps(found),
     }
 
 

@@ -92,6 +92,23 @@ def add_points(uow: UnitOfWork, job_key: str, points: Sequence[MetricPoint]) -> 
         uow.insert_all(job_metrics, [{"job_key": job_key, **columns(point)} for point in points])
 
 
+def merge_points(uow: UnitOfWork, job_key: str, attempt: int, points: Sequence[MetricPoint]) -> None:
+    """Adds points; of a step that the attempt has told before, the newer metrics."""
+    told: dict[int, dict[str, float]] = {}
+    for point in points:
+        told.setdefault(point.step, {}).update(point.metrics)
+    c = job_metrics.c
+    known = select(c.step, c.metrics).where(c.job_key == job_key, c.attempt == attempt, c.step.in_(list(told)))
+    for row in uow.all(known):
+        step = row["step"]
+        uow.update(
+            job_metrics,
+            {"job_key": job_key, "attempt": attempt, "step": step},
+            {"metrics": {**row["metrics"], **told.pop(step)}},
+        )
+    add_points(uow, job_key, [MetricPoint(step, attempt, metrics, 0.0, 0.0) for step, metrics in told.items()])
+
+
 def add_checkpoints(uow: UnitOfWork, job_key: str, attempt: int, saved: Sequence[CheckpointRecord]) -> None:
     _add_once(uow, checkpoints, job_key, attempt, saved)
 

@@ -9,6 +9,7 @@ import pytest
 from podyard.base.clock import ManualClock, RealTime
 from podyard.base.errors import PodyardError
 from podyard.base.log_files import LogFiles
+from podyard.control.checks import fsck
 from podyard.control.jobs import jobs, log_lines, log_reader
 from podyard.control.jobs.log_reader import LineFilter
 from podyard.db import job_logs
@@ -17,6 +18,8 @@ from podyard.domain.job import Job, JobRequest
 from podyard.domain.log import WrittenLines, line_text
 from podyard.domain.principal import Principal
 from podyard.domain.replica import Replica
+from podyard.domain.user_program import UserProgram
+from podyard.pricing.current_card import default_rate_card
 from tests.builders import PROJECT, ZONE, Play, node_spec
 
 
@@ -168,3 +171,35 @@ def test_who_may_not_see_the_job_sees_no_line(play: Play) -> None:
     stranger = Principal("stranger", {})
     with pytest.raises(PodyardError, match=r"podyard\.jobs\.get"):
         play.database.read(lambda uow: jobs.logs(uow, stranger, PROJECT, ZONE, "j", play.files, LineFilter(), "", 10))
+
+
+def test_what_a_program_prints_as_json_is_its_curve(database: Database, clock: ManualClock, tmp_path: Path) -> None:
+    """Across a restart: the new attempt's steps count from where it says that it is."""
+    play = Play(database, clock)
+    play.files = LogFiles(tmp_path)
+    play.register()
+    assert play.create("n").error_code is None
+    play.run(jobs.create, "j", JobRequest(run=UserProgram(command="python train.py")), "n")
+    play.turn()
+    (replica,) = play.live()
+    _measure(play, replica, [(10, {"loss": 2.0}), (20, {"loss": 1.0})])
+    _measure(play, replica, [(20, {"accuracy": 0.5}), (30, {"loss": 0.7})])
+    play.say(replica, "FAILED", error="no")
+    play.exit(play.live())
+    play.turn()
+    play.turn(30)
+    (again,) = play.live()
+    _measure(play, again, [(25, {"loss": 0.8})])
+    points = play.ask(jobs.metrics, "j", 0, 100)
+    assert [(point.step, point.attempt, dict(point.metrics)) for point in points] == [
+        (10, 1, {"loss": 2.0}), (20, 1, {"loss": 1.0, "accuracy": 0.5}), (25, 2, {"loss": 0.8})
+    ]  # fmt: skip
+    assert (_job(play).steps_done, _job(play).latest["loss"]) == (25, 0.8)
+    assert list(database.read(lambda uow: fsck.check(uow, play.fleet, default_rate_card()))) == []
+
+
+def _measure(play: Play, replica: Replica, said: list[tuple[int, dict[str, float]]]) -> None:
+    points = [
+        {"step": step, "metrics": metrics, "wall_seconds": 0.0, "modelled_seconds": 0.0} for step, metrics in said
+    ]
+    play.say(replica, points=points)

@@ -85,6 +85,8 @@ def _steps(job: Job, attempts: Sequence[Attempt], steps: dict[int, Sequence[int]
         return
     if attempts and job.attempt != attempts[-1].attempt:
         yield f"it is at attempt {job.attempt}, and the last one is {attempts[-1].attempt}"
+    if job.spec.run is not None:
+        return  # its steps are what its program says
     committed = 0
     for attempt in attempts:
         number, resumed = attempt.attempt, attempt.resume_step

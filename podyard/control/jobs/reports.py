@@ -178,6 +178,9 @@ def checkpoints_fail(uow: UnitOfWork, replica_id: str) -> bool:
 
 def _keep_progress(uow: UnitOfWork, replica: Replica, attempt: Attempt, progress: Progress) -> None:
     job = read = rows.get(uow, replica.job_key)
+    if job.spec.run is not None:
+        _keep_points_of_program(uow, replica, attempt, job, progress.points)
+        return
     resumed = progress.resumed_step
     if resumed is not None and 0 <= resumed < attempt.resume_step:
         # The checkpoint that was chosen is torn, and the replica went on from the one before.
@@ -210,6 +213,21 @@ def _keep_progress(uow: UnitOfWork, replica: Replica, attempt: Attempt, progress
         modelled_seconds=job.modelled_seconds + sum(point.modelled_seconds for point in fresh),
     )
     store(uow, read, changed)
+
+
+def _keep_points_of_program(
+    uow: UnitOfWork, replica: Replica, attempt: Attempt, job: Job, points: Sequence[MetricPoint]
+) -> None:
+    """What worker 0 says counts. Its steps need not follow each other, and it resumes by itself: from the step before
+    the first one that an attempt tells."""
+    if replica.rank or not points:
+        return
+    if job_history.last_step(uow, job.job_key, attempt.attempt) is None:
+        store(uow, attempt, dataclasses.replace(attempt, resume_step=max(0, points[0].step - 1)))
+    job_history.merge_points(uow, job.job_key, attempt.attempt, points)
+    last = points[-1]
+    latest = {**job.latest, **last.metrics, "step": last.step}
+    store(uow, job, dataclasses.replace(job, latest=latest, steps_done=last.step))
 
 
 def require_replica(principal: Principal, replica_id: str) -> None:
