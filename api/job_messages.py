@@ -9,6 +9,7 @@ from typing_extensions import TypedDict
 
 from podyard.api import deps
 from podyard.api.deps import Timestamp
+from podyard.api.job_estimate import EstimateAnswer
 from podyard.api.tpu import convert, reader
 from podyard.base.errors import Code, invalid
 from podyard.base.training_settings import USUAL_TRAINING, Best, EarlyStopping, TrainingSettings
@@ -240,7 +241,7 @@ class JobAnswer(JobSteps):
     `wallSeconds`: real seconds of all attempts, up to now. `stepsPerSecond` and `remainingSeconds` (real seconds at
     that speed): while the job is RUNNING and has done a step. `cost`: US dollars so far of the job's seconds on its
     node, before commitments and credits, for callers with podyard.billing.view; `costEstimated`: it still grows.
-    `machine`: with a machine card only.
+    `machine`: with a machine card only. `estimate`: in the answer to a request with validateOnly.
     """
 
     name: str
@@ -283,6 +284,7 @@ class JobAnswer(JobSteps):
     startTime: NotRequired[Timestamp]
     endTime: NotRequired[Timestamp]
     error: NotRequired[JobError]
+    estimate: NotRequired[EstimateAnswer]
 
 
 def from_api_job(message: JobMessage) -> JobRequest:

@@ -7,7 +7,7 @@ from typing import Annotated, NotRequired, cast
 from fastapi import APIRouter, Request, Response
 from typing_extensions import TypedDict
 
-from podyard.api import deps, job_clone
+from podyard.api import deps, job_clone, job_estimate
 from podyard.api.deps import Timestamp
 from podyard.api.job_messages import (
     FailureAnswer,
@@ -172,11 +172,15 @@ def create(request: Request, project: str, zone: str, body: Annotated[deps.Body,
     asked, node = from_api_job(message), from_api_target(message, fleet, project, zone)
     asked = step_time.with_step_time(request, project, zone, asked, node, message.stablehlo)
     job_id = request.query_params.get("jobId")
-    return deps.write(
+    answer = deps.write(
         request,
         lambda uow: _answer(uow, caller, jobs.create(uow, fleet, caller, project, zone, job_id, asked, node)),
         rehearse=message.validate_only,
     )
+    if message.validate_only:
+        place = (request, project, zone)
+        answer["estimate"] = job_estimate.estimate(*place, asked, node, message.stablehlo, answer["steps"])
+    return answer
 
 
 @router.get("", openapi_extra=deps.asks(*deps.PAGING))

@@ -48,7 +48,18 @@ _COLUMNS = {
 }
 
 
+_DRY_RUN = click.option("--dry-run", is_flag=True, help="Check the job and estimate its time and cost; submit nothing.")
 _WAIT = click.option("--wait", "wait_for_end", is_flag=True, help="Wait until the job ends, and show its progress.")
+
+
+_ESTIMATE_COLUMNS = {
+    "TYPE": "type",
+    "STEPS": "steps",
+    "STEP": "stepSeconds|seconds",
+    "TIME": "seconds|seconds",
+    "PER HOUR": "pricePerHour|usd",
+    "COST": "cost|usd",
+}
 
 
 @click.group()
@@ -103,6 +114,7 @@ class _WithArguments(click.Command):
     metavar="FILE",
     help="StableHLO module of a step, as text, for --execution simulated.",
 )
+@_DRY_RUN
 @_WAIT
 @output_option
 def submit(
@@ -115,7 +127,7 @@ def submit(
         body.setdefault("run", {}).update(more)
     if flags["stablehlo"]:
         body["stablehlo"] = flags["stablehlo"].read()
-    return _submit(client, job_id, body, flags["wait_for_end"], output)
+    return _submit(client, job_id, body, flags, output)
 
 
 @job.command()
@@ -123,6 +135,7 @@ def submit(
 @click.argument("new_id", required=False)
 @target_options
 @partial(field_options, usual=False)
+@_DRY_RUN
 @_WAIT
 @output_option
 def clone(
@@ -142,7 +155,7 @@ def clone(
     source = client.call("GET", _path(client, None, job_id))["name"]
     zone = location or source.split("/")[3]
     body = {**given_fields(flags), "cloneOf": source}
-    return _submit(client_of(data, project, zone), new_id, body, flags["wait_for_end"], output)
+    return _submit(client_of(data, project, zone), new_id, body, flags, output)
 
 
 def new_job(flags: dict[str, Any]) -> dict[str, Any]:
@@ -159,12 +172,22 @@ def given_fields(flags: dict[str, Any]) -> dict[str, Any]:
     return job_body((field, value) for field, value in given if value is not None)
 
 
-def _submit(client: Client, job_id: str | None, body: dict[str, Any], waits: bool, output: str) -> int:
-    found = client.call("POST", f"{client.own_path()}/jobs", body, jobId=job_id)
-    if waits:
+def _submit(client: Client, job_id: str | None, body: dict[str, Any], flags: Mapping[str, Any], output: str) -> int:
+    path = f"{client.own_path()}/jobs"
+    if flags["dry_run"]:
+        found = client.call("POST", path, {**body, "validateOnly": True}, jobId=job_id)
+        emit(_estimate_row(found) if output == "table" else found, output, _ESTIMATE_COLUMNS)
+        say(found["estimate"]["note"])
+        return 0
+    found = client.call("POST", path, body, jobId=job_id)
+    if flags["wait_for_end"]:
         found = _wait(client, found["name"], None)
     _print(found, output)
     return 0 if found["state"] not in ("FAILED", "CANCELLED") else 1
+
+
+def _estimate_row(found: dict[str, Any]) -> dict[str, Any]:
+    return {**found["estimate"], "type": found["acceleratorType"], "steps": found["steps"]}
 
 
 def _more_of_run(flags: Mapping[str, Any], args: Sequence[str]) -> dict[str, Any]:

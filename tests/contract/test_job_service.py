@@ -117,6 +117,29 @@ def sweep(*arguments: str) -> dict[str, Any]:
     return found
 
 
+def test_a_dry_run_tells_time_and_cost_and_submits_nothing(yard: Yard) -> None:
+    flags = ("--recipe", "digits-cnn", "--accelerator-type", "v2-8", "--version", "tpu-vm-base", "--steps", "400")
+    found = job("submit", "first", *flags, "--dry-run")["estimate"]
+    assert found["seconds"] == pytest.approx(400 * found["stepSeconds"])
+    price = yard.ok("GET", f"/podyard/v1/projects/demo/locations/{ZONE}/prices/v2-8")["pricePerHour"]
+    assert found["pricePerHour"] == price
+    assert float(found["cost"]) == pytest.approx(float(price) * found["seconds"] / 3600, abs=1e-9)
+    simulated = job("submit", "first", *flags, "--execution", "simulated", "--step-seconds", "0.5", "--dry-run")
+    assert simulated["estimate"]["seconds"] == 200
+    shown = podyard("job", "submit", "first", *flags, "--dry-run")
+    assert shown.stdout.splitlines()[0].split() == ["TYPE", "STEPS", "STEP", "TIME", "PER", "HOUR", "COST"]
+    assert "this machine's pace" in shown.stderr
+    assert _jobs(yard) == []
+
+
+def test_a_dry_run_of_a_user_s_program_says_who_estimates_it(yard: Yard) -> None:
+    found = job("submit", "first", "--node", "pod", "--command", "python train.py", "--dry-run")
+    assert "podyard run --tpu TYPE --dry-run" in found["estimate"]["note"]
+    wrong = podyard("job", "submit", "first", "--node", "pod", "--recipe", "digits-cnn", "--steps", "0", "--dry-run")
+    assert wrong.returncode == 1
+    assert "steps" in wrong.stderr
+
+
 def test_a_sweep_is_one_table_of_values_results_and_cost(yard: Yard, tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("\ufefflearningRate,seed\n0.1,1\n0.01,2\n0.001,3\n", encoding="utf-8")
     flags = ("--recipe", "digits-cnn", "--node", "pod", "--steps", "1", "--rows", str(tmp_path / "rows.csv"))
