@@ -155,11 +155,12 @@ class Joined(TypedDict):
 
 
 class Reported(TypedDict):
-    """`checkpointsFail`: a fault keeps checkpoints from being written. `nextLine`: the number of the line of the log
-    that is expected next."""
+    """`checkpointsFail`: a fault keeps checkpoints from being written. `pinnedStep`: from it on, checkpoints stay.
+    `nextLine`: the number of the line of the log that is expected next."""
 
     desired: str
     checkpointsFail: bool
+    pinnedStep: int | None
     nextLine: int
     leaseSeconds: float
 
@@ -295,15 +296,16 @@ def report(request: Request, replica: str, body: Annotated[deps.MendedBody, Repo
     message = deps.parse(ReportMessage, body)
     written, files = _written(message), LogFiles(deps.platform(request).settings.logs_path)
 
-    def unit(uow: UnitOfWork) -> tuple[str, int, bool]:
+    def unit(uow: UnitOfWork) -> tuple[str, int, bool, int | None]:
         progress = _progress(message, written, uow.now)
         desired, next_line = reports.report(uow, caller, replica, progress, files)
-        return desired, next_line, reports.checkpoints_fail(uow, replica)
+        return desired, next_line, reports.checkpoints_fail(uow, replica), reports.pinned_step(uow, replica)
 
-    desired, next_line, fail = deps.write(request, unit)
+    desired, next_line, fail, pinned = deps.write(request, unit)
     return {
         "desired": desired,
         "checkpointsFail": fail,
+        "pinnedStep": pinned,
         "nextLine": next_line,
         "leaseSeconds": deps.platform(request).database.leases.replica_seconds,
     }

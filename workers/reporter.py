@@ -63,6 +63,7 @@ class Reporter:
         # A lease outlives two lost reports.
         self._report_seconds = min(REPORT_SECONDS, lease_seconds / 3)
         self._resume_step = self._resumable_step = resume_step
+        self._pinned_step: float = math.inf
         self._clock = clock
         self._stop = stop
         self._lapse = lapse
@@ -117,10 +118,11 @@ class Reporter:
         with self._lock:
             self._waiting.pruned += steps
 
-    def resumable_step(self) -> int:
-        """Of the newest checkpoint that the platform has taken note of, or of the one that this attempt began with."""
+    def resumable_step(self) -> float:
+        """Of the newest checkpoint that the platform has taken note of, or of the one that this attempt began with. An
+        older one that another job starts from counts instead: what is as new stays."""
         with self._lock:
-            return self._resumable_step
+            return min(self._resumable_step, self._pinned_step)
 
     def measure(self, line: str) -> None:
         """A line of JSON with a step is a point of the program's metrics; any other line is none."""
@@ -217,6 +219,8 @@ class Reporter:
             self._accepted_at = self._clock.monotonic_seconds()
         if lines is not None:
             self._lines.on_taken(answer.get("nextLine", lines["seq"] + lines["lines"]))
+        pinned = answer.get("pinnedStep")
+        self._pinned_step = math.inf if pinned is None else pinned
         if answer.get("checkpointsFail"):
             self._writes_fail.set()
         else:

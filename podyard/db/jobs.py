@@ -20,6 +20,7 @@ from podyard.domain.job import (
 
 _ALL = select(jobs).order_by(jobs.c.job_key)
 _BY_KEY = select(jobs).where(jobs.c.job_key == bindparam("key"))
+_PINNED = select(jobs.c.pinned_steps).where(jobs.c.job_key == bindparam("key"))
 _ON_NODE = select(jobs).where(jobs.c.node_key == bindparam("key")).order_by(jobs.c.created.desc())
 _WAITING = _ALL.where(jobs.c.state.in_(WAITING_JOB_STATES))
 _IS_ANY_WAITING = select(jobs.c.job_key).where(jobs.c.state.in_(WAITING_JOB_STATES)).limit(1)
@@ -104,6 +105,12 @@ def state_counts(uow: UnitOfWork, project: str) -> dict[str, int]:
     """How many jobs of the project are in each state."""
     query = select(jobs.c.state, func.count().label("jobs")).where(jobs.c.project == project).group_by(jobs.c.state)
     return {row["state"]: row["jobs"] for row in uow.all(query)}
+
+
+def pinned_step(uow: UnitOfWork, job_key: str) -> int | None:
+    """The oldest of a job's checkpoints that another job starts from."""
+    row = uow.first(_PINNED, {"key": job_key})
+    return min(row["pinned_steps"], default=None) if row is not None else None
 
 
 def set_reason(uow: UnitOfWork, job_key: str, reason: str) -> None:

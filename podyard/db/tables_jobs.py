@@ -53,6 +53,7 @@ jobs = Table(
     Column("retry_at", PlatformTimeColumn),
     Column("sweep_id", String(64), nullable=False, server_default=""),
     Column("sweep_index", Integer),
+    Column("pinned_steps", Json, nullable=False, server_default="[]"),
     UniqueConstraint("project", "zone", "job_id"),
     Index("ix_jobs_state", "state"),
     Index("ix_jobs_node", "node_key"),

@@ -7,7 +7,7 @@ replicas, one process per group of hosts, all or none.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -190,7 +190,8 @@ class JobSpec(JobTerms):
 class Job:
     """`owns_node`: its node was made for it. `latest`: the newest figures, and what the job says of itself.
     `created_by`: who submitted it; empty: nobody knows any more. `retry_at`: before it, no attempt follows one that has
-    failed. `sweep_id`, `sweep_index`: the sweep that it is one of, and its number there."""
+    failed. `sweep_id`, `sweep_index`: the sweep that it is one of, and its number there.
+    `pinned_steps`: of its checkpoints, once for each job that starts from one and has not ended."""
 
     job_key: str
     project: str
@@ -222,6 +223,7 @@ class Job:
     retry_at: PlatformTime | None = None
     sweep_id: str = ""
     sweep_index: int | None = None
+    pinned_steps: Sequence[int] = ()
 
     @property
     def name(self) -> str:

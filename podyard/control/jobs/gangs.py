@@ -27,7 +27,7 @@ from podyard.db.transition import create_record, move, store
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.attempt import Attempt, AttemptOutcome, AttemptState
 from podyard.domain.host_record import HostState
-from podyard.domain.job import JOB, Job
+from podyard.domain.job import JOB, Job, StartFrom
 from podyard.domain.job_plan import JobPlan, LeaveGang, StartGang
 from podyard.domain.replica import Desired, Replica
 from podyard.scheduler import attempts as rules
@@ -273,7 +273,24 @@ def _finish(uow: UnitOfWork, attempt: Attempt, gang: list[Replica]) -> Attempt:
     return ended
 
 
+def pin(uow: UnitOfWork, start: StartFrom | None) -> None:
+    """Keeps a checkpoint that a job starts from, and all newer ones, until that job has ended."""
+    if start is not None:
+        source = rows.get(uow, start.job_key)
+        store(uow, source, dataclasses.replace(source, pinned_steps=[*source.pinned_steps, start.step]))
+
+
+def _unpin(uow: UnitOfWork, start: StartFrom | None) -> None:
+    if start is not None:
+        source = rows.get(uow, start.job_key)
+        left = list(source.pinned_steps)
+        if start.step in left:  # not of a job that an older Podyard has made
+            left.remove(start.step)
+        store(uow, source, dataclasses.replace(source, pinned_steps=left))
+
+
 def finish_job(uow: UnitOfWork, job: Job, event: str, code: Code | None, message: str) -> None:
+    _unpin(uow, job.spec.start_from)
     owns = job.owns_node and not job.spec.keep_node
     changed = dataclasses.replace(job, ended=uow.now, state_reason=message, owns_node=owns)
     if code is not None:

@@ -94,6 +94,7 @@ def create(
     if not spec.is_modelled:
         _check_room(uow, allowed_sizes(spec, kind)[-1].process_count, on_hosts=spec.run is not None)
     create_record(uow, job, reason="submitted")
+    gangs.pin(uow, spec.start_from)
     return get(uow, principal, project, zone, job_id)
 
 

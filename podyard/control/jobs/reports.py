@@ -176,6 +176,12 @@ def checkpoints_fail(uow: UnitOfWork, replica_id: str) -> bool:
     return any(rule.matches(subject) for rule in rules)
 
 
+def pinned_step(uow: UnitOfWork, replica_id: str) -> int | None:
+    """The oldest checkpoint that another job starts from; replicas but the first have none to remove."""
+    replica = replicas.find(uow, replica_id)
+    return None if replica is None or replica.rank else rows.pinned_step(uow, replica.job_key)
+
+
 def _keep_progress(uow: UnitOfWork, replica: Replica, attempt: Attempt, progress: Progress) -> None:
     job = read = rows.get(uow, replica.job_key)
     if job.spec.run is not None:

@@ -113,7 +113,7 @@ def save(
     return Saved(name, sha256)
 
 
-def prune(store: CheckpointStore, step: int, keep: int, best_step: int, resumable_step: int) -> list[int]:
+def prune(store: CheckpointStore, step: int, keep: int, best_step: int, resumable_step: float) -> list[int]:
     """Takes away what is older than the newest `keep` (0: nothing is), but not the best one (step 0: there is none),
     and what was made of steps after `step` by a run that was given up. Returns the steps whose checkpoints are gone,
     ascending.

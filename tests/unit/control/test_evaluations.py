@@ -89,6 +89,21 @@ def test_a_pruned_checkpoint_is_gone_in_all_attempts_and_nothing_resumes_from_it
     assert _checkpoints(gang, path) == [(6, False)]
 
 
+def test_a_checkpoint_that_another_job_starts_from_stays_until_that_job_has_ended(gang: Gang) -> None:
+    path = submit(gang)
+    (replica,) = gang.sync()
+    gang.points(replica, 1, 9)
+    assert gang.report(replica, checkpoints=[_saved(4), _saved(6)]).json()["pinnedStep"] is None
+    jobs_path = path.rpartition("/")[0]
+    asked = {"node": "n", "mode": "evaluate", "startFrom": {"job": "j", "step": 4}}
+    for name in ("one", "two"):
+        gang.yard.ok("POST", f"{jobs_path}?jobId={name}", asked)
+    gang.yard.ok("POST", f"{jobs_path}?jobId=newest", {**asked, "startFrom": {"job": "j"}})
+    for name, pinned in (("one", 4), ("two", 6), ("newest", None)):
+        gang.yard.ok("POST", f"{jobs_path}/{name}:cancel", {})
+        assert gang.report(replica).json()["pinnedStep"] == pinned
+
+
 def test_a_job_that_stopped_early_has_succeeded_and_says_why(gang: Gang) -> None:
     path = submit(gang)
     (replica,) = gang.sync()

@@ -21,6 +21,7 @@ class _Api:
         self.taken: list[dict[str, Any]] = []
         self.away = 0
         self.desired = "RUN"
+        self.pinned: int | None = None
 
     def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
         assert (method, path) == ("POST", "/podyard/v1/replicas/r:report")
@@ -29,7 +30,7 @@ class _Api:
             raise PodyardError(Code.UNAVAILABLE, "away")
         assert body is not None
         self.taken.append(dict(body))
-        return {"desired": self.desired, "leaseSeconds": 15}
+        return {"desired": self.desired, "leaseSeconds": 15, "pinnedStep": self.pinned}
 
     def logs(self) -> list[dict[str, Any]]:
         return [body["log"] for body in self.taken if "log" in body]
@@ -41,6 +42,16 @@ class _Api:
 def _reporter(api: _Api, stopped: list[str], resume_step: int = 0) -> Reporter:
     clock = ManualClock(RealTime(0))
     return Reporter(api, "r", 3, 15.0, resume_step, clock, stopped.append, lambda: stopped.append("lapsed"))
+
+
+def test_checkpoints_from_the_pinned_one_on_stay() -> None:
+    api = _Api()
+    reporter = _reporter(api, [], resume_step=8)
+    assert reporter.resumable_step() == 8
+    api.pinned = 4
+    reporter.checkpoint(10, "c", "0" * 64, is_best=False)
+    reporter.close("YIELDED", None)
+    assert reporter.resumable_step() == 4
 
 
 def test_everything_is_accepted_before_the_end_is_said() -> None:
