@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Request
 from pydantic import ConfigDict, Field
+from starlette.responses import FileResponse, Response
 from typing_extensions import TypedDict
 
 from podyard.api import deps
@@ -13,6 +14,7 @@ from podyard.api.deps import Timestamp
 from podyard.api.hosts import HostWantedAnswer, listens, to_api_wanted
 from podyard.api.job_messages import JobTask, to_api_task
 from podyard.base.clock import PlatformTime, RealTime
+from podyard.base.contents import Contents
 from podyard.base.errors import invalid
 from podyard.base.log_files import LogFiles
 from podyard.control.compute import host_connections, hosts
@@ -37,6 +39,14 @@ Count = Annotated[int, Field(ge=0, lt=2**31)]
 Total = Annotated[int, Field(ge=0, lt=2**63)]
 Fence = Annotated[int, Field(ge=0, lt=2**63)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+
+DIGEST: deps.Query = {
+    "name": "digest",
+    "description": "SHA-256 of the file.",
+    "schema": {"type": "string"},
+    "required": True,
+}
 
 
 class _AgentMessage(deps.Asked):
@@ -192,7 +202,8 @@ class RunOfReplica(TypedDict):
     setup: str
     environment: dict[str, str]
     files: list[FileOfReplica]
-    requirements: list[str]
+    packages: str
+    packagesKey: str
     host: HostOfReplica
 
 
@@ -311,6 +322,19 @@ def report(request: Request, replica: str, body: Annotated[deps.MendedBody, Repo
     }
 
 
+@router.get(
+    "/replicas/{replica}:file",
+    openapi_extra=deps.asks(DIGEST),
+    responses={200: {"content": {"application/octet-stream": {"schema": {}}}}},
+)
+def file(request: Request, replica: str) -> Response:
+    """One of the files that the replica's job has brought."""
+    caller, digest = deps.principal(request), request.query_params.get("digest") or ""
+    deps.read(request, lambda uow: reports.check_file(uow, caller, replica, digest))
+    contents = Contents(deps.platform(request).settings.contents_path)
+    return FileResponse(contents.path(digest), media_type="application/octet-stream")
+
+
 @router.get("/replicas/{replica}")
 def specification(request: Request, replica: str) -> Specification:
     caller = deps.principal(request)
@@ -354,7 +378,8 @@ def _run(assigned: reports.Assignment, run: UserProgram) -> RunOfReplica:
             {"digest": f.digest, "bytes": f.bytes, "name": f.name, "target": f.target, "folder": f.folder}
             for f in run.files
         ],
-        "requirements": list(run.requirements),
+        "packages": run.packages,
+        "packagesKey": run.packages_key,
         "host": {
             "host": host.host_id,
             "generation": host.generation,

@@ -10,7 +10,7 @@ from podyard.domain.job import Job, job_name
 from podyard.domain.job_fields import JOB_FIELDS, job_body
 from podyard.domain.node import NodeSpec, UsageClass
 from podyard.domain.recipes import is_program
-from podyard.domain.user_program import UserProgram
+from podyard.domain.user_program import UserProgram, default_output
 
 CLONE = "cloneOf"
 _TRAINS_ONLY = ("steps", "seed", "checkpoint_every_steps")
@@ -58,8 +58,11 @@ def filled(body: Mapping[str, Any], job: Job, node: NodeSpec) -> dict[str, Any]:
 def _work(job: Job) -> dict[str, Any]:
     spec = job.spec
     if spec.run is not None:
-        return {"run": _run(spec.run)}
-    found: dict[str, Any] = {"mode": spec.mode, "globalBatch": spec.global_batch}
+        found = _run(spec.run)
+        if found["output"].endswith(default_output(job.zone, job.job_id)):
+            del found["output"]  # the copy has one, too
+        return {"run": found}
+    found = {"mode": spec.mode, "globalBatch": spec.global_batch}
     if spec.start_from is not None:
         return {"mode": spec.mode, "startFrom": {"job": spec.start_from.job_id, "step": spec.start_from.step}}
     found |= job_body((field, field.value_of(spec)) for field in JOB_FIELDS if field.path in _TRAINS_ONLY)

@@ -29,7 +29,7 @@ from podyard.domain.job import Job, job_name
 from podyard.domain.job_history import CheckpointRecord, JobFailure
 from podyard.domain.log import STREAMS
 from podyard.domain.principal import Principal
-from podyard.http import log_text, step_time
+from podyard.http import job_sources, log_text, step_time
 from podyard.pricing.current_card import default_rate_card
 
 router = APIRouter(prefix="/podyard/v1/projects/{project}/locations/{zone}/jobs", route_class=deps.Route)
@@ -69,6 +69,20 @@ ARTIFACT: deps.Query = {
     "schema": {"type": "string"},
     "required": True,
 }
+
+
+SOURCE: deps.Query = {
+    "name": "name",
+    "description": "Name of the file: train.py, source.zip, source.tar.gz, package.whl.",
+    "schema": {"type": "string"},
+    "required": True,
+}
+
+
+class Uploaded(TypedDict):
+    """`uri`: what run.source is to be."""
+
+    uri: str
 
 
 class JobList(deps.NextPage):
@@ -170,6 +184,7 @@ def create(request: Request, project: str, zone: str, body: Annotated[deps.Body,
         body = job_clone.filled(body, *deps.read(request, lambda uow: jobs.to_clone(uow, caller, project, *source)))
     message = deps.parse(JobMessage, body)
     asked, node = from_api_job(message), from_api_target(message, fleet, project, zone)
+    asked = job_sources.look(request, asked)
     asked = step_time.with_step_time(request, project, zone, asked, node, message.stablehlo)
     job_id = request.query_params.get("jobId")
     answer = deps.write(
@@ -181,6 +196,18 @@ def create(request: Request, project: str, zone: str, body: Annotated[deps.Body,
         place = (request, project, zone)
         answer["estimate"] = job_estimate.estimate(*place, asked, node, message.stablehlo, answer["steps"])
     return answer
+
+
+@router.post(
+    ":upload",
+    openapi_extra=deps.asks(SOURCE)
+    | {"requestBody": {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}},
+    responses=deps.errors(413, 429),
+)
+async def upload(request: Request, project: str, zone: str) -> Uploaded:  # noqa: ARG001
+    """Stores the source of a job that will be submitted in the project's bucket for jobs."""
+    name = request.query_params.get("name") or ""
+    return {"uri": await job_sources.keep(request, project, name, request.stream())}
 
 
 @router.get("", openapi_extra=deps.asks(*deps.PAGING))

@@ -21,7 +21,7 @@ from podyard.domain.job import Job
 from podyard.domain.principal import Principal
 from podyard.domain.sweep import JOB_VALUES, best_of, rows_of, varied
 from podyard.domain.training import WAYS, usual_way
-from podyard.http import step_time
+from podyard.http import job_sources, step_time
 from podyard.pricing.current_card import default_rate_card
 
 router = APIRouter(prefix="/podyard/v1/projects/{project}/locations/{zone}/sweeps", route_class=deps.Route)
@@ -90,7 +90,8 @@ def create(request: Request, project: str, zone: str, body: Annotated[deps.Body,
     if message.clone_of is not None:
         raise invalid("a sweep cannot be a clone: give the settings of its jobs", "cloneOf")
     base = {name: value for name, value in body.items() if name not in ("values", "rows", "parallel")}
-    asked = [from_api_job(deps.parse(JobMessage, _with(base, row))) for row in rows_of(message.values, message.rows)]
+    messages = [deps.parse(JobMessage, _with(base, row)) for row in rows_of(message.values, message.rows)]
+    asked = [job_sources.look(request, from_api_job(one)) for one in messages]
     node = from_api_target(message, fleet, project, zone)
     asked = [step_time.with_step_time(request, project, zone, one, node, message.stablehlo) for one in asked]
     sweep_id = request.query_params.get("sweepId") or ""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import http.client
 import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
 from podyard.base.errors import Code, PodyardError
 
+_PIECE_BYTES = 1 << 20
 CALL_SECONDS_MAX = 10.0  # well inside a lease: an API that takes longer is asked again
 
 
@@ -39,6 +40,24 @@ class JsonClient:
         if status < 400 and isinstance(answer, dict):
             return answer
         raise _error(answer, status)
+
+    def content(self, path: str) -> Iterator[bytes]:
+        """The pieces of an answer that is not JSON, over a connection that no other call waits for."""
+        kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
+        connection = kind(self._host, timeout=self._timeout_seconds)
+        try:
+            connection.request("GET", path, headers={"Authorization": f"Bearer {self._token}"})
+            response = connection.getresponse()
+            if response.status >= 400:
+                raise _error(json.loads(response.read()), response.status)
+            while piece := response.read(_PIECE_BYTES):
+                yield piece
+            if response.length:
+                raise PodyardError(Code.UNAVAILABLE, f"{self._host} has broken off its answer")
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            raise PodyardError(Code.UNAVAILABLE, f"{self._host} does not answer: {error}") from None
+        finally:
+            connection.close()
 
     def close(self) -> None:
         with self._lock:

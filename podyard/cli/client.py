@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from podyard.base import error_details
@@ -100,6 +100,22 @@ class Client:
     def content(self, path: str, **query: Any) -> bytes:
         """An answer that is not JSON."""
         return self._ask("GET", path, None, query).content
+
+    def send(self, path: str, file: IO[bytes], **query: Any) -> dict[str, Any]:
+        """The answer to a file, which is sent as it is read."""
+        try:
+            response = self._http.post(
+                path,
+                content=iter(lambda: file.read(CHUNK_BYTES), b""),
+                params=_without_none(query),
+                headers={"Content-Type": "application/octet-stream"},
+            )
+        except self._transport_error as error:
+            raise PodyardError(Code.UNAVAILABLE, f"{self.target.url} does not answer: {error}") from None
+        if not response.is_success:
+            raise _error(response)
+        found: dict[str, Any] = response.json()
+        return found
 
     @contextmanager
     def stream(self, path: str, **query: Any) -> Iterator[Iterator[bytes]]:

@@ -16,6 +16,7 @@ from podyard.base.durations import duration_for_people
 from podyard.base.errors import Code, PodyardError
 from podyard.base.money import money_text
 from podyard.cli.client import Client
+from podyard.cli.job_source import upload
 from podyard.cli.options import Command, client_of, output_option, pairs, target_options, value_of
 from podyard.cli.output import emit, say
 from podyard.domain.job_fields import JOB_FIELDS, FieldKind, JobField, job_body
@@ -173,6 +174,8 @@ def given_fields(flags: dict[str, Any]) -> dict[str, Any]:
 
 
 def _submit(client: Client, job_id: str | None, body: dict[str, Any], flags: Mapping[str, Any], output: str) -> int:
+    if "source" in body.get("run", {}):
+        body["run"]["source"] = upload(client, body["run"]["source"])
     path = f"{client.own_path()}/jobs"
     if flags["dry_run"]:
         found = client.call("POST", path, {**body, "validateOnly": True}, jobId=job_id)
@@ -399,6 +402,9 @@ def _wait(client: Client, name: str, timeout_seconds: float | None) -> dict[str,
 
 
 def progress_line(found: dict[str, Any]) -> str:
+    if "run" in found:
+        why = found.get("stateReason", "")
+        return f"{found['state']:<10}  {why}" if found["state"] != "RUNNING" else found["state"]
     latest = found["metrics"]["latest"]
     shown = (("loss", ".4f"), ("accuracy", ".3f"))
     loss = "".join(f"  {name} {latest[name]:{form}}" for name, form in shown if name in latest)

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 from sqlalchemy import select
 
+from podyard.db.tables_jobs import job_files
 from podyard.db.tables_storage import objects
 from podyard.db.unit_of_work import UnitOfWork
 
 # Each column that names a content. It needs an index.
-_NAMED_BY = (objects.c.digest,)
+_NAMED_BY = (objects.c.digest, job_files.c.digest)
 
 
 def named(uow: UnitOfWork, digests: Sequence[str]) -> set[str]:

@@ -60,6 +60,14 @@ jobs = Table(
     Index("ix_jobs_sweep", "sweep_id"),
 )
 
+job_files = Table(
+    "job_files",
+    metadata,
+    Column("job_key", String(64), ForeignKey("jobs.job_key"), primary_key=True),
+    Column("digest", String(64), primary_key=True),
+    Index("ix_job_files_digest", "digest"),
+)
+
 attempts = Table(
     "attempts",
     metadata,

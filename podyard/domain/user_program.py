@@ -20,15 +20,19 @@ NAMES_MAX = 500  # of variables, and of arguments
 MOUNTS_MAX = 1000
 OWN_PREFIX = "PODYARD_"  # what such variables say is the platform's to say
 ENTRY_SUFFIXES = (".py", ".sh")
+REQUIREMENTS, PROJECT = "requirements.txt", "pyproject.toml"
+SEPARATOR = ", "  # of those of them that a source has
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_ENTRIES = ("train.py", "main.py", "__main__.py", "run.sh")  # looked for where none is named
+_NAMED_MAX = 10  # files in an error
 _MODULE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramFile:
-    """An object of the storage that hosts get before the program starts. `target`: where it is put; "": it is the
-    source. `digest`, `bytes`: what the name stood for when the job was submitted. `folder`: the one at the top of an
-    archive, which is left out of the paths."""
+    """An object of the storage that hosts get before the program starts. `target`: where it is put; with a "/" at its
+    end, where an archive is unpacked; "": it is the source. `digest`, `bytes`: what the name stood for when the job was
+    submitted. `folder`: the one at the top of an archive, which is left out of the paths."""
 
     uri: str
     target: str = ""
@@ -40,12 +44,16 @@ class ProgramFile:
     def name(self) -> str:
         return posixpath.basename(self.uri)
 
+    @property
+    def is_unpacked(self) -> bool:
+        return self.target.endswith("/")
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class UserProgram:
     """`command`: text for the shell; without one `module` or `entry` is run with `args`. `secrets`: variables that are
-    shown by name only. `requirements`: what pip installs: files of the source. `output`: where the program is to
-    write; "": the platform says where."""
+    shown by name only. `packages`: what pip installs of the source ("": nothing); with an equal `packages_key` it is
+    the same. `output`: where the program is to write; "": the platform says where."""
 
     command: str = ""
     entry: str = ""
@@ -56,7 +64,8 @@ class UserProgram:
     secrets: Mapping[str, str] = dataclasses.field(default_factory=dict)
     source: ProgramFile | None = None
     mounts: tuple[ProgramFile, ...] = ()
-    requirements: tuple[str, ...] = ()
+    packages: str = ""
+    packages_key: str = ""
     output: str = ""
 
     @property
@@ -77,7 +86,6 @@ class UserProgram:
             "source": source and ProgramFile(**source),
             "mounts": tuple(ProgramFile(**mount) for mount in stored["mounts"]),
             "args": tuple(stored["args"]),
-            "requirements": tuple(stored["requirements"]),
         }
         return cls(**{**stored, **nested})
 
@@ -153,11 +161,31 @@ def _check_mounts(mounts: Sequence[ProgramFile]) -> None:
     targets = [mount.target for mount in mounts]
     for target in targets:
         parts = target.split("/")
-        if not target or target.endswith("/") or ".." in parts or not target.isprintable() or len(target) > 1000:
+        if not target.strip("/~") or ".." in parts or not target.isprintable() or len(target) > 1000:
             text = f"run.files: {target[:100]!r} is not a path: use one below /, ~ or the working folder, without .."
             raise invalid(text, "run.files")
         if targets.count(target) > 1:
             raise invalid(f"run.files: {target[:100]} is there twice", "run.files")
+
+
+def choose_entry(program: UserProgram, files: Sequence[str]) -> str:
+    """The file that is run: the one that is named, or the one that is obvious; `files`: all of the source's.
+
+    Raises INVALID_ARGUMENT that says which there are.
+    """
+    runnable = [name for name in files if name.endswith(ENTRY_SUFFIXES)]
+    if program.entry:
+        if program.entry in files:
+            return program.entry
+        what = f"run.entry {program.entry!r} is not in run.source"
+    else:
+        at_top = [name for name in runnable if "/" not in name]
+        usual = [name for name in _ENTRIES if name in at_top]
+        if usual or len(at_top) == 1:
+            return usual[0] if usual else at_top[0]
+        what = "run.entry is required: run.source has no train.py or main.py at its top"
+    shown = ", ".join(sorted(runnable, key=lambda name: (name.count("/"), name))[:_NAMED_MAX])
+    raise invalid(f"{what}; it has {shown}" if shown else f"{what}, and no .py or .sh file", "run.entry")
 
 
 def command_text(program: UserProgram) -> str:
@@ -184,9 +212,29 @@ def program_environment(program: UserProgram, job_id: str, attempt: int) -> dict
     return own | dict(program.env) | dict(program.secrets)
 
 
+def default_output(zone: str, job_id: str) -> str:
+    """Where a job writes in the bucket for jobs: plain names, by which it is found."""
+    return f"/jobs/{zone}/{job_id}"
+
+
+def gs_parts(uri: str, field: str) -> tuple[str, str]:
+    """(bucket, name) of gs://BUCKET/NAME. Raises INVALID_ARGUMENT."""
+    scheme, _, rest = uri.partition("://")
+    bucket, _, name = rest.partition("/")
+    if scheme != "gs" or not bucket or not name:
+        raise invalid(f"{field} is {uri[:200]!r}: it must be gs://BUCKET/NAME", field)
+    return bucket, name
+
+
 def refused_fields(given: Mapping[str, object]) -> PodyardError | None:
     """`given`: fields of a request by their names on the wire. The first that a user's program has no use for."""
     for name, value in given.items():
         if value:
             return invalid(f"{name} cannot be used with run: it is for recipes and programs", name)
     return None
+
+
+def depends_on_source(requirements: str) -> bool:
+    """Whether the lines of a requirements.txt name other files of the source."""
+    lines = (line.strip() for line in requirements.splitlines())
+    return any(line.startswith(("-", ".", "/", "file:")) or "://" in line or line.endswith(".whl") for line in lines)

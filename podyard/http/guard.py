@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import logging
+import re
 from collections.abc import Callable, Mapping
 from urllib.parse import parse_qs, urlsplit
 
@@ -30,6 +31,7 @@ from podyard.http.errors import answer
 logger = logging.getLogger(__name__)
 
 BODY_BYTES_MAX = 1 << 20  # 1 MiB: the largest request is a batch of metrics; programs go to the object store
+SOURCE_BYTES_MAX = (512 << 20) + BODY_BYTES_MAX  # of a job's source, with the form around it
 PRINCIPAL_CACHE_SECONDS = 1.0  # how long a revoked token may still work
 PRINCIPAL_CACHE_MAX = 4096
 SESSION_COOKIE = "podyard_session"
@@ -43,6 +45,8 @@ PUBLIC_PATHS = frozenset(
     }
 )  # fmt: skip
 PUBLIC_PREFIXES = ("/static/", "/discovery/v1/apis/")
+# What takes the source of a job: both write it to the disk as it comes.
+_SOURCES = re.compile(r"/podyard/v1/projects/[^/]+/locations/[^/]+/jobs:upload|/console/[^/]+/jobs/new")
 CAPABILITY_PREFIX = "/_t/"
 CONSOLE_PREFIX = "/console"
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]", "::1"})
@@ -279,29 +283,31 @@ def check_csrf(request: Request, given: str | None) -> None:
 
 
 class _TooLarge(PodyardError):
-    def __init__(self) -> None:
-        super().__init__(Code.INVALID_ARGUMENT, f"the request's body is larger than {BODY_BYTES_MAX} bytes")
+    def __init__(self, most: int) -> None:
+        super().__init__(Code.INVALID_ARGUMENT, f"the request's body is larger than {most} bytes")
 
 
 def _limit_body(scope: Scope, receive: Receive, headers: Mapping[bytes, bytes]) -> Receive:
-    """`receive`, refusing more than `BODY_BYTES_MAX` bytes. Only a body that no Content-Length bounds is counted: the
+    """`receive`, refusing more bytes than the path takes. Only a body that no Content-Length bounds is counted: the
     server holds the others to theirs."""
+    takes_source = scope["method"] == "POST" and _SOURCES.fullmatch(scope["path"]) is not None
+    most = SOURCE_BYTES_MAX if takes_source else BODY_BYTES_MAX
     length = headers.get(b"content-length")
-    if length is not None and (not length.isdigit() or int(length) > BODY_BYTES_MAX):
-        raise _TooLarge()
+    if length is not None and (not length.isdigit() or int(length) > most):
+        raise _TooLarge(most)
     bounded = length is not None or scope["method"] in SAFE_METHODS
-    return receive if bounded and b"transfer-encoding" not in headers else _count_body(receive)
+    return receive if bounded and b"transfer-encoding" not in headers else _count_body(receive, most)
 
 
-def _count_body(receive: Receive) -> Receive:
+def _count_body(receive: Receive, most: int) -> Receive:
     total = 0
 
     async def count() -> Message:
         nonlocal total
         message = await receive()
         total += len(message.get("body", b""))
-        if total > BODY_BYTES_MAX:
-            raise _TooLarge()
+        if total > most:
+            raise _TooLarge(most)
         return message
 
     return count

@@ -29,7 +29,7 @@ NEEDS = {
     "reservations.get "
     "pods.list_pods pods.get pods.defragment billing.price",
     "jobs": "sweeps.create sweeps.cancel jobs.create jobs.cancel jobs.resize",
-    "nodes": "hosts.materialise platform.preempt platform.schedule_maintenance",
+    "nodes": "jobs.upload hosts.materialise platform.preempt platform.schedule_maintenance",
     "billing": "billing.usage billing.events budgets.budget_events budgets.list_budgets "
     "budgets.get_budget budgets.get_costs budgets.what_if invoices.get_account invoices.list_commitments "
     "billing_info.get_billing_info "
@@ -47,7 +47,7 @@ NEEDS = {
     "platform": "agents.list_agents clock.get_operation clock.advance clock.set_rate faults.create faults.list_faults "
     "faults.get faults.delete faults.create_all platform.create_project unserved.list_calls",
     "agent": "hosts.connect_host hosts.host_token agents.register agents.sync hosts.sync_hosts",
-    "replica": "agents.specification agents.join agents.report",
+    "replica": "agents.specification agents.file agents.join agents.report",
 }
 ROLES = {
     "tpu.viewer": {"view"},

@@ -75,7 +75,8 @@ def test_a_command_runs_on_every_host_with_what_it_needs(stack: Stack) -> None:
     assert (job["state"], job["attempt"]) == ("SUCCEEDED", 1), job
     lines = sorted(line for line in stack.log_lines(path) if line.startswith("worker"))
     assert lines == [f"worker {n} of 4 rank {n} job hello it's $HOME 4 hello" for n in range(HOSTS)]
-    assert job["run"] == {"command": said, "env": {"COLOUR": "it's $HOME"}, "secrets": ["KEY"]}
+    output = f"gs://demo-podyard-jobs/jobs/{ZONE}/hello"
+    assert job["run"] == {"command": said, "env": {"COLOUR": "it's $HOME"}, "secrets": ["KEY"], "output": output}
     assert stack.log_lines(path).count("0") == HOSTS, "no token of the platform's in its environment"
     until(lambda: True if not _programs(stack) and not stack.replicas() else None, 10, "the end of all processes")
 

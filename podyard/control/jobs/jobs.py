@@ -10,8 +10,9 @@ from podyard.base.ids import check_resource_id, row_id
 from podyard.base.log_files import LogFiles
 from podyard.control.access import identity
 from podyard.control.compute import hosts, lookup, nodes
-from podyard.control.jobs import gangs, log_reader
+from podyard.control.jobs import gangs, log_reader, sources
 from podyard.control.jobs.log_reader import LineFilter, LinePage
+from podyard.control.storage import buckets
 from podyard.db import agents, job_history
 from podyard.db import attempts as attempt_rows
 from podyard.db import jobs as rows
@@ -36,6 +37,7 @@ from podyard.domain.job_request import spec_of, wanted_checkpoint
 from podyard.domain.node import NodeRecord, NodeSpec, NodeState
 from podyard.domain.ports import ObjectReader
 from podyard.domain.principal import Principal
+from podyard.domain.user_program import default_output
 
 ARTIFACTS = ("export/", "predictions")  # what a job makes for others; its checkpoints are its own
 CHECKPOINTS_NAMED_MAX = 10  # in an error that says which ones there are
@@ -55,7 +57,8 @@ def create(
     """Accepts a job on a node that is READY (`node`: its id), on one that is made for the job (a spec), or on one that
     was made for another job of its sweep. `sweep`: the id of that, and the job's number in it.
 
-    A user's program has the token of its node's service account, as who logs in to a host has.
+    A user's program has the token of its node's service account, as who logs in to a host has. Its files have been
+    looked at (`sources.py`).
     """
     for permission in ("podyard.jobs.create", *((hosts.USE,) if request.run is not None else ())):
         principal.require(permission, project, f"projects/{project}/locations/{zone}/jobs")
@@ -75,6 +78,9 @@ def create(
     kind = target.kind
     source = _source(uow, principal, project, zone, request)
     spec = spec_of(request, kind, source)
+    if spec.run is not None and not spec.run.output:
+        output = f"gs://{buckets.of_jobs(uow, project).name}{default_output(zone, job_id)}"
+        spec = dataclasses.replace(spec, run=dataclasses.replace(spec.run, output=output))
     job = Job(
         job_key=job_key,
         project=project,
@@ -95,6 +101,8 @@ def create(
         _check_room(uow, allowed_sizes(spec, kind)[-1].process_count, on_hosts=spec.run is not None)
     create_record(uow, job, reason="submitted")
     gangs.pin(uow, spec.start_from)
+    if spec.run is not None:
+        sources.pin(uow, principal, job_key, spec.run)
     return get(uow, principal, project, zone, job_id)
 
 

@@ -6,13 +6,13 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from podyard.base.errors import Code, PodyardError, invalid
+from podyard.base.errors import Code, PodyardError, invalid, not_found
 from podyard.base.log_files import LogFiles
 from podyard.control.jobs import log_lines, saved
 from podyard.control.jobs.gangs import settle
 from podyard.control.platform import agents
 from podyard.db import agents as agent_rows
-from podyard.db import attempts, faults, job_history, replicas
+from podyard.db import attempts, faults, job_files, job_history, replicas
 from podyard.db import hosts as host_rows
 from podyard.db import jobs as rows
 from podyard.db.nodes import get_by_key as get_node
@@ -121,6 +121,12 @@ def specification(uow: UnitOfWork, principal: Principal, replica_id: str) -> Ass
         bind_address=agent.bind_address,
         host=next((host for host in hosts if host.host_index == replica.rank), None),
     )
+
+
+def check_file(uow: UnitOfWork, principal: Principal, replica_id: str, digest: str) -> None:
+    """Raises NOT_FOUND unless the replica's job has pinned these contents."""
+    if not job_files.has(uow, _replica(uow, principal, replica_id).job_key, digest):
+        raise not_found(f"replicas/{replica_id}/files/{digest[:64]}")
 
 
 def join(uow: UnitOfWork, principal: Principal, replica_id: str, fence: int, address: str) -> list[Replica] | None:
