@@ -24,6 +24,7 @@ from podyard.control.platform import unserved
 from podyard.http import google
 from podyard.http.gcloud_authority import PROXY_FILE, Contexts
 from podyard.http.guard import BODY_BYTES_MAX, LOOPBACK_HOSTS
+from podyard.http.pass_on import HEAD_BYTES_MAX, next_event, pass_on
 from podyard.settings import HTTP_PORT
 
 logger = logging.getLogger(__name__)
@@ -31,9 +32,6 @@ logger = logging.getLogger(__name__)
 PORT_AFTER_HTTP = 2  # 8702 by default: 8701 is gRPC's
 ADDRESS = "127.0.0.1"
 CONNECTIONS_MAX = 256  # at once; `gcloud storage` opens some dozens
-HEAD_BYTES_MAX = 64 << 10
-IDLE_SECONDS_MAX = 300.0  # of an open connection without a request, as the HTTP server's
-READ_BYTES = 64 << 10
 # What Podyard answers of Google's hosts, below the same paths.
 _SERVED = {
     "tpu.googleapis.com": "/",
@@ -73,7 +71,7 @@ class GcloudProxy:
         """`host`: whom the client has connected to through us, if it has."""
         connection = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
         while True:
-            request = await _next(connection, reader)
+            request = await next_event(connection, reader)
             if not isinstance(request, h11.Request):
                 return
             target = request.target.decode("latin-1")
@@ -86,13 +84,14 @@ class GcloudProxy:
                 await self._requests(reader, writer, name)
                 return
             url = urlsplit(target)
-            if not host and url.port == self._storage_port and url.hostname in LOOPBACK_HOSTS:
-                if not await _pass_on(connection, request, url, reader, writer):
+            if not host and url.hostname in LOOPBACK_HOSTS and url.port == self._storage_port is not None:
+                there, headers = (url.hostname, self._storage_port), list(request.headers)
+                if not await pass_on(connection, request, there, _path(url), headers, reader, writer):
                     return
                 continue
             body = await _body(connection, reader)
             asked = host or (url.hostname or "").lower().removesuffix(".")
-            path = f"{url.path or '/'}{'?' if url.query else ''}{url.query}"
+            path = _path(url)
             headers = [(name, value) for name, value in request.headers if name not in _HOP_BY_HOP]
             own = "" if host else url.netloc
             status, answered, answer = await self._answer(asked, own, request.method.decode(), path, headers, body)
@@ -124,8 +123,11 @@ class GcloudProxy:
         return status, [(b"content-type", b"application/json")], json.dumps(refusal).encode()
 
 
-_OF_ONE_HOP = frozenset({b"connection", b"proxy-connection", b"keep-alive", b"te", b"upgrade"})
-_HOP_BY_HOP = _OF_ONE_HOP | {b"transfer-encoding"}
+_HOP_BY_HOP = frozenset({b"connection", b"proxy-connection", b"keep-alive", b"transfer-encoding", b"te", b"upgrade"})
+
+
+def _path(url: SplitResult) -> str:
+    return f"{url.path or '/'}{'?' if url.query else ''}{url.query}"
 
 
 @contextlib.asynccontextmanager
@@ -156,55 +158,11 @@ def _ports(data: Path, http_port: int) -> list[int]:
     return [before, 0] if before else [0]
 
 
-async def _pass_on(
-    connection: h11.Connection,
-    request: h11.Request,
-    url: SplitResult,
-    reader: asyncio.StreamReader,
-    writer: asyncio.StreamWriter,
-) -> bool:
-    """Passes one request on to the storage process, and its answer back, as they come: objects may be large. Whether
-    the connection can go on."""
-    there = h11.Connection(h11.CLIENT, max_incomplete_event_size=HEAD_BYTES_MAX)
-    there_reader, there_writer = await asyncio.open_connection(url.hostname, url.port)
-    try:
-        path = f"{url.path or '/'}{'?' if url.query else ''}{url.query}"
-        headers = [(name, value) for name, value in request.headers if name not in _OF_ONE_HOP]
-        event: Any = h11.Request(method=request.method, target=path, headers=headers)
-        while not isinstance(event, h11.ConnectionClosed):
-            there_writer.write(there.send(event) or b"")
-            await there_writer.drain()
-            if isinstance(event, h11.EndOfMessage):
-                break
-            event = await _next(connection, reader)
-        while not isinstance(answer := await _next(there, there_reader), h11.ConnectionClosed):
-            if isinstance(answer, h11.Response):
-                kept = [(name, value) for name, value in answer.headers if name not in _OF_ONE_HOP]
-                answer = h11.Response(status_code=answer.status_code, headers=kept, reason=answer.reason)
-            writer.write(connection.send(answer) or b"")
-            await writer.drain()
-            if isinstance(answer, h11.EndOfMessage):
-                break
-    finally:
-        there_writer.close()
-    if connection.our_state is not h11.DONE or connection.their_state is not h11.DONE:
-        return False
-    connection.start_next_cycle()
-    return True
-
-
-async def _next(connection: h11.Connection, reader: asyncio.StreamReader) -> Any:
-    while (event := connection.next_event()) is h11.NEED_DATA:
-        async with asyncio.timeout(IDLE_SECONDS_MAX):
-            connection.receive_data(await reader.read(READ_BYTES))
-    return event
-
-
 async def _body(connection: h11.Connection, reader: asyncio.StreamReader) -> bytes:
     """Raises ValueError for a body that is too long."""
     pieces = []
     total = 0
-    while isinstance(event := await _next(connection, reader), h11.Data):
+    while isinstance(event := await next_event(connection, reader), h11.Data):
         total += len(event.data)
         if total > BODY_BYTES_MAX:
             raise ValueError(f"a body of more than {BODY_BYTES_MAX} bytes")

@@ -155,7 +155,8 @@ def run_command(
     target = _target(settings, data, None, None)
     environ = without_proxy({**os.environ, **exports(target, settings)}, settings)
     grpc = _grpc_address(target, settings)
-    with redirect.redirect(target, environ, grpc, pass_google=pass_google) as environment:
+    storage = storage_url(target, settings)
+    with redirect.redirect(target, environ, grpc, pass_google=pass_google, storage_url=storage) as environment:
         code = redirect.run(command, environment)
     return redirect.end_like(code)
 

@@ -41,13 +41,18 @@ NO_PROXY = ("127.0.0.1", "localhost", "::1", "127.0.0.0/8")
 
 @contextlib.contextmanager
 def redirect(
-    target: Target, environ: Mapping[str, str], grpc: tuple[str, int] | None = None, *, pass_google: bool = False
+    target: Target,
+    environ: Mapping[str, str],
+    grpc: tuple[str, int] | None = None,
+    *,
+    pass_google: bool = False,
+    storage_url: str | None = None,
 ) -> Iterator[dict[str, str]]:
     """The environment in which Google's TPU hosts lead to `target`, as long as the context lasts.
 
     `grpc` is where the target's gRPC front listens, in the clear; without one, gRPC to tpu.googleapis.com fails.
     What is asked of Google's other hosts is answered here, and said at the end where it was refused; with `pass_google`
-    it is passed on to them, with all that the command puts into it.
+    it is passed on to them, with all that the command puts into it. `storage_url`: where Cloud Storage's APIs are.
     """
     metadata, zones = _look_around(target)
     google = None if pass_google else Google(zones)
@@ -60,7 +65,7 @@ def redirect(
         contexts, authority = redirect_tls.server_contexts(Path(folder), hosts, offered, OsClock())
         bundle = Path(folder) / "roots.pem"
         bundle.write_bytes(redirect_tls.roots(environ) + b"\n" + authority)
-        proxy = redirect_proxy.Proxy(target.url, contexts, metadata, Upstream.of(environ), grpc, google)
+        proxy = redirect_proxy.Proxy(target.url, contexts, metadata, Upstream.of(environ), grpc, google, storage_url)
         proxy.start()
         try:
             yield environment(target, environ, proxy.address, bundle)

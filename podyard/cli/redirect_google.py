@@ -9,6 +9,8 @@ import threading
 from collections import Counter
 
 DISCOVERY_HOST = "www.googleapis.com"
+STORAGE_HOST = "storage.googleapis.com"
+_STORAGE_PATHS = ("/storage/v1/", "/upload/storage/v1/", "/download/storage/v1/", "/resumable/", "/batch/storage/")
 # For the certificate: a star stands for one label. The second ones are client certificates' and buckets' own hosts.
 CERTIFICATE_NAMES = (
     "*.googleapis.com", "*.mtls.googleapis.com", "*.storage.googleapis.com", "googleapis.com", "*.google.internal",
@@ -52,3 +54,8 @@ class Refusals:
 def is_tpu_discovery(host: str, path: str) -> bool:
     """Whether it is the document of Cloud TPU that is asked for, where those of all APIs once were."""
     return host == DISCOVERY_HOST and path.startswith("/discovery/v1/apis/tpu/")
+
+
+def is_storage(host: str, path: str) -> bool:
+    """Whether it is a call of Cloud Storage: its JSON API has two hosts."""
+    return host == STORAGE_HOST or (host == DISCOVERY_HOST and path.startswith(_STORAGE_PATHS))

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from typing_extensions import override
 
@@ -43,6 +43,7 @@ ANSWER_SECONDS_MAX = 60.0  # the server answers within 30 s or says that it is b
 BODY_BYTES_MAX = 2 << 20  # the server takes half of it
 HEAD_BYTES_MAX = 1 << 16
 _PIECE_BYTES = 1 << 16
+_STORAGE_PIECE_BYTES = 1 << 18
 _OF_ONE_HOP = frozenset(
     {"connection", "keep-alive", "proxy-authorization", "proxy-connection"}
 )  # its body stays as it is
@@ -76,8 +77,10 @@ class Proxy(socketserver.ThreadingTCPServer):
         upstream: Upstream,
         grpc: tuple[str, int] | None,
         google: Google | None,
+        storage_url: str | None = None,
     ) -> None:
         super().__init__(("127.0.0.1", 0), _Connection)
+        self.storage_url = None if storage_url is None else urlsplit(storage_url)
         self.url = urlsplit(url)
         self.tpu_context, self.google_context = contexts
         self.metadata = metadata
@@ -251,6 +254,9 @@ class _Google(_Connection):
 def stand_in(handler: _Connection, host: str, path: str) -> None:
     """Answers what a host was asked for that the proxy stands for: by Podyard, or by what the proxy knows itself."""
     google = handler.server.google
+    if handler.server.storage_url is not None and redirect_google.is_storage(host, path):
+        _relay_storage(handler, handler.server.storage_url, path)
+        return
     ours = host in REDIRECTED and (host != BILLING_HOST or path.startswith(CATALOGUE_PATH))
     if google is None or ours or is_of_project(host, path) or redirect_google.is_tpu_discovery(host, path):
         relay(handler, path)
@@ -297,11 +303,44 @@ def relay(handler: _Connection, path: str) -> None:
         connection.close()
 
 
+def _relay_storage(handler: _Connection, url: SplitResult, path: str) -> None:
+    """Asks the storage process, with Google's name of the host, so that its links lead back here. Bodies of any size
+    pass as they come."""
+    headers = {name: value for name, value in handler.headers.items() if name.lower() not in _HOP_BY_HOP}
+    headers |= {"Host": handler.headers.get("Host", redirect_google.STORAGE_HOST), "X-Forwarded-Proto": "https"}
+    headers.pop("Expect", None)  # answered already
+    chunked = handler.headers.get("Transfer-Encoding", "").lower() == "chunked"
+    if chunked:  # TensorFlow says the length, too
+        headers["Transfer-Encoding"] = "chunked"
+        headers.pop("Content-Length", None)
+    length = handler.headers.get("Content-Length", "0")
+    connection = http.client.HTTPConnection(url.hostname or "", url.port, timeout=ANSWER_SECONDS_MAX)
+    try:
+        try:
+            body = _chunks(handler, None) if chunked else _pieces(handler, int(length))
+            has_body = chunked or length != "0"
+            connection.request(handler.command, path, body if has_body else None, headers, encode_chunked=chunked)
+            response = connection.getresponse()
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            handler.close_connection = True
+            _refuse(handler, 503, Code.UNAVAILABLE, f"Podyard's storage does not answer: {error}")
+            return
+        _copy(handler, response)
+    finally:
+        connection.close()
+
+
+def _pieces(handler: _Connection, length: int) -> Iterator[bytes]:
+    while length and (piece := handler.rfile.read(min(length, _STORAGE_PIECE_BYTES))):
+        length -= len(piece)
+        yield piece
+
+
 def _copy(handler: _Connection, response: http.client.HTTPResponse) -> None:
     handler.send_response_only(response.status, response.reason)
     for name, value in response.getheaders():
         if name.lower() not in _HOP_BY_HOP:
-            handler.send_header(name, value)
+            handler.send_header(name.title(), value)  # TensorFlow knows `Location` by this spelling only
     bodyless = handler.command == "HEAD" or response.status in (204, 304)
     chunked = not bodyless and response.getheader("Content-Length") is None
     if chunked:
@@ -332,7 +371,7 @@ def _answer_json(handler: _Connection, status: int, answer: Mapping[str, Any]) -
 def _body_of(handler: _Connection) -> bytes | None:
     """The request's body; raises ValueError when it is too long or is not said rightly."""
     if handler.headers.get("Transfer-Encoding", "").lower() == "chunked":
-        return b"".join(_chunks(handler))
+        return b"".join(_chunks(handler, BODY_BYTES_MAX))
     length = handler.headers.get("Content-Length")
     if length is None:
         return None
@@ -341,12 +380,13 @@ def _body_of(handler: _Connection) -> bytes | None:
     return handler.rfile.read(int(length))
 
 
-def _chunks(handler: _Connection) -> Iterator[bytes]:
+def _chunks(handler: _Connection, most: int | None) -> Iterator[bytes]:
+    """At most `most` bytes in all (None: any number)."""
     total = 0
     while size := int(handler.rfile.readline(HEAD_BYTES_MAX).split(b";")[0].strip() or b"x", 16):
         total += size
-        if size < 0 or total > BODY_BYTES_MAX:
-            raise ValueError(f"the body is longer than {BODY_BYTES_MAX} bytes")
+        if size < 0 or (most is not None and total > most):
+            raise ValueError(f"the body is longer than {most} bytes")
         yield handler.rfile.read(size)
         handler.rfile.readline(HEAD_BYTES_MAX)
     while handler.rfile.readline(HEAD_BYTES_MAX).strip():

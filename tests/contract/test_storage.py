@@ -422,9 +422,10 @@ def test_parts_of_the_xml_api_are_joined_in_their_order(yard: StorageYard, bucke
 
 
 def test_a_batch_answers_each_call(yard: StorageYard, bucket: str) -> None:
-    yard.put(bucket, "x", b"1")
+    for name in "xy":
+        yard.put(bucket, name, b"1")
     calls = [
-        f"GET /storage/v1/b/{bucket}/o/x",
+        f"GET /storage/v1/b/{bucket}/o/y",
         f"DELETE /storage/v1/b/{bucket}/o/x",
         f"GET /storage/v1/b/{bucket}/o/no",
     ]
