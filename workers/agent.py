@@ -368,6 +368,7 @@ def _host_server_env(agent_id: str, url: str, token: str, bind_address: str, dat
         "PODYARD_RUNTIMES": one_of(os.environ, "PODYARD_RUNTIMES", RUNTIMES),
         environments.FOLDER_VARIABLE: str(environments.default_folder()),
         "PODYARD_BOXES": one_of(os.environ, "PODYARD_BOXES", BOXES),
+        "PODYARD_STORAGE_PORT": os.environ.get("PODYARD_STORAGE_PORT", ""),
         "PODYARD_BOX_NETWORK": one_of(os.environ, "PODYARD_BOX_NETWORK", BOX_NETWORKS),
         **{name: os.environ[name] for name in kept if name in os.environ},
         "PODYARD_AGENT": agent_id,

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 import asyncssh
 import psutil
@@ -23,6 +24,7 @@ from podyard.base.files import read_json, write_atomically
 from podyard.domain.host import (
     HAS_HOST_ADDRESSES,
     HOST_KEYS_NAMESPACE,
+    LOOPBACK,
     SHUTDOWN_SCRIPT,
     SSH_PORT,
     STARTUP_SCRIPT,
@@ -32,8 +34,8 @@ from podyard.domain.host import (
 from podyard.domain.ran_module import RanModule
 from podyard.programs import environments, hook_environment
 from podyard.programs.slice import RUN_VARIABLE
-from podyard.settings import BOX_NETWORK_NONE
-from podyard.workers import box_network, box_plan, metadata, metadata_server, ssh, tensorflow_port
+from podyard.settings import BOX_NETWORK_NONE, STORAGE_PORT
+from podyard.workers import box_network, box_plan, host_storage, metadata, metadata_server, ssh, tensorflow_port
 from podyard.workers.box import Box, BoxSettings
 from podyard.workers.box_plan import Shown
 from podyard.workers.host_programs import HostPrograms
@@ -66,6 +68,7 @@ class HostSettings:
     folder: Path
     bind_address: str
     url: str
+    storage_port: int | None  # of Cloud Storage's APIs, where the API is; None: hosts have no way there
     base_environment: Mapping[str, str]
     shown: Shown
     boxes: BoxSettings
@@ -135,6 +138,7 @@ class Host:
         )  # fmt: skip
         self._programs_told: tuple[RanModule, ...] = ()
         self._token: tuple[str, float] | None = None
+        self._storage_address = ""
         self._token_lock = asyncio.Lock()
         self._guest_told = False
         number = int.from_bytes(hashlib.sha256(host_id.encode()).digest()[:8], "big") >> 1
@@ -253,6 +257,9 @@ class Host:
             facts, metadata_address = box_plan.facts_inside(facts), box_plan.METADATA_ADDRESS
             has_proxy = self._settings.box_network != BOX_NETWORK_NONE
             own = box_plan.environment(base, self._shown(), facts, has_proxy=has_proxy)
+        if self._settings.storage_port is not None:
+            inside = f"{LOOPBACK}:{STORAGE_PORT}"
+            own |= host_storage.environment(self._storage_address if self._box is None else inside)
         if self._software is not None:
             own |= environments.activated({**base, **own}, self._software)
         return {
@@ -329,6 +336,8 @@ class Host:
         handler = metadata.MetadataHandler(self._source)
         self._closing.append(await metadata_server.listen(handler, sockets["metadata"]))
         self._closing.append(await asyncio.start_server(tensorflow_port.serve_connection, sock=sockets["tensorflow"]))
+        self._storage_address = f"{local}:{self._ports['storage']}"
+        await self._relay_storage(sockets["storage"])
         self._ssh = ssh.SshHost(
             self._source, self._folder / "home", processes, self.environment, self._api.refresh, self._clock, self._box
         )
@@ -348,9 +357,17 @@ class Host:
         self._closing.append(await metadata_server.listen(handler, gate))
         self._closing.append(await ssh.listen(server, listen("0.0.0.0", SSH_PORT), self._host_key))
         self._closing.append(await box_network.relay(listen(*box_plan.api_inside(url)), url))
+        await self._relay_storage(listen(LOOPBACK, STORAGE_PORT))
         if self._settings.box_network != BOX_NETWORK_NONE:
             way_out = box.listen_at_gate(box_plan.PROXY_PORT, LISTEN_BACKLOG)
             self._closing.append(await box_network.proxy(way_out, self._settings.box_network))
+
+    async def _relay_storage(self, listener: socket.socket) -> None:
+        if self._settings.storage_port is None:
+            listener.close()
+            return
+        there = (urlsplit(self._settings.url).hostname or LOOPBACK, self._settings.storage_port)
+        self._closing.append(await host_storage.relay(listener, there, self._access_token))
 
     async def _end_box(self) -> None:
         if self._box is not None and not await asyncio.to_thread(self._box.end, self._clock):

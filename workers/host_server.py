@@ -317,7 +317,7 @@ def main(argv: Sequence[str]) -> int:
     env = os.environ
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
-        # Each host listens on three sockets, and a session needs up to six more.
+        # Each host listens on four sockets, and a session needs up to six more.
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, FILES_MAX), hard))
     lock = os.open(folder / "host_server.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -331,6 +331,7 @@ def main(argv: Sequence[str]) -> int:
         folder=folder,
         bind_address=env["PODYARD_BIND_ADDRESS"],
         url=env["PODYARD_URL"],
+        storage_port=int(env["PODYARD_STORAGE_PORT"]) if env.get("PODYARD_STORAGE_PORT") else None,
         base_environment=base_environment(env),
         shown=shown,
         boxes=BoxSettings(folder.parent, env["PODYARD_URL"]),

@@ -6,10 +6,12 @@ import socket
 from collections.abc import Mapping, Sequence
 
 from podyard.domain.host import LOOPBACK, SSH_PORT, TENSORFLOW_PORT
+from podyard.settings import STORAGE_PORT
 
 LISTEN_BACKLOG = 64
-# The port that each service has on a machine of Google's; taken when the address is the host's own and it is free.
-USUAL_PORTS = {"metadata": 80, "ssh": SSH_PORT, "tensorflow": TENSORFLOW_PORT}
+# The port that each service has on a machine of Google's, and storage here; taken when the address is the host's own
+# and it is free.
+USUAL_PORTS = {"metadata": 80, "ssh": SSH_PORT, "tensorflow": TENSORFLOW_PORT, "storage": STORAGE_PORT}
 
 
 def open_sockets(

@@ -30,7 +30,7 @@ _INVITATION = {
     "EXPIRES": "expireTime",
     "INVITED_BY": "invitedBy",
 }
-_ROLE = "tpu.viewer, tpu.admin, jobs.runner, billing.viewer or owner; may be repeated."
+_ROLE = "tpu.viewer, tpu.admin, jobs.runner, storage.objectUser, billing.viewer or owner; may be repeated."
 
 
 _expires_in = click.option(

@@ -19,12 +19,13 @@ _VIEW = frozenset(
         "storage.buckets.get", "storage.buckets.list", "storage.objects.get", "storage.objects.list",
     }
 )  # fmt: skip
-_JOBS = frozenset(
+_OBJECTS = frozenset(
     {
-        "podyard.jobs.create", "podyard.jobs.cancel", "podyard.jobs.resize",
+        "storage.buckets.get", "storage.buckets.list", "storage.objects.get", "storage.objects.list",
         "storage.objects.create", "storage.objects.delete", "storage.objects.update",
     }
 )  # fmt: skip
+_JOBS = _OBJECTS | {"podyard.jobs.create", "podyard.jobs.cancel", "podyard.jobs.resize"}
 _NODES = frozenset(
     {
         "tpu.nodes.create", "tpu.nodes.update", "tpu.nodes.delete", "tpu.nodes.start", "tpu.nodes.stop",
@@ -53,10 +54,13 @@ _PLATFORM = frozenset(
     }
 )  # fmt: skip
 
+STORAGE_USER = "storage.objectUser"  # Google's role of this name; the hosts' own account has it
+
 ROLE_PERMISSIONS: Mapping[str, frozenset[str]] = {
     "tpu.viewer": _VIEW,
     "jobs.runner": _VIEW | _JOBS,
     "tpu.admin": _VIEW | _JOBS | _NODES,
+    STORAGE_USER: _OBJECTS,
     "billing.viewer": _BILLING,
     "owner": _VIEW | _JOBS | _NODES | _BILLING | _OWNER,
     "platform.owner": _VIEW | _JOBS | _NODES | _BILLING | _OWNER | _PLATFORM,

@@ -34,7 +34,7 @@ from podyard.domain.host import (
 from podyard.domain.host_key import KEY_TYPE, key_seed, public_key
 from podyard.domain.host_record import HostRecord, HostState
 from podyard.domain.node import NodeRecord, NodeState
-from podyard.domain.principal import Principal
+from podyard.domain.principal import STORAGE_USER, Principal
 from podyard.domain.ran_module import RanModule
 
 USE = "podyard.hosts.use"
@@ -195,12 +195,15 @@ def token(uow: UnitOfWork, principal: Principal, agent_id: str, host_id: str) ->
     if host is None or host.agent_id != agent_id or not host.is_live:
         raise not_found(f"hosts/{host_id}")
     node = facts(uow, node_rows.get_by_key(uow, host.node_key))
-    own = (default_service_account(node.project_number), f"@{node.project}.iam.gserviceaccount.com")
+    default = default_service_account(node.project_number)
+    own = (default, f"@{node.project}.iam.gserviceaccount.com")
     if not node.service_account.endswith(own):
         raise PodyardError(
             Code.PERMISSION_DENIED,
             f"service account {node.service_account} is not of project {node.project}: its node gets no token for it",
         )
+    if node.service_account == default:
+        identity.bind(uow, default, node.project, STORAGE_USER)  # as Compute Engine's own account of a project
     return identity.lend(uow, node.service_account, TOKEN_SECONDS, project=node.project), TOKEN_SECONDS
 
 

@@ -1,4 +1,4 @@
-"""tf.io.gfile and what TensorFlow writes and reads by it, on gs://. Prints one line of JSON: what each case has come to.
+"""tf.io.gfile and what TensorFlow writes and reads by it, on gs://. Prints one line of JSON: what each case came to.
 
 TensorFlow sends its requests to storage.googleapis.com and www.googleapis.com: only `podyard run` leads them here.
 """
