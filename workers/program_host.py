@@ -114,7 +114,7 @@ class ProgramHost:
         self.tail.clear()
         self._count += 1
         script = self._place(f"{self._replica}-{self._count}.sh", text)
-        start = self._place(f"{self._replica}-{self._count}", self._launcher(script))
+        start = self._place(f"{self._replica}-{self._count}", self._launcher(script, as_root=as_root))
         piece_by_piece = stdin is not None and not hasattr(stdin, "fileno")
         process = self._start(
             (start,),
@@ -140,11 +140,14 @@ class ProgramHost:
         said = "\n".join(self.tail)
         return _exit_text(code) + (f"\n{said}" if said else "")
 
-    def _launcher(self, script: str) -> str:
+    def _launcher(self, script: str, *, as_root: bool) -> str:
         """Sets the environment and goes to the working folder, inside: the script's shell has both from its start."""
         lines = [f"export {name}={shlex.quote(value)}" for name, value in self._environment.items()]
         where = f'"$HOME"/{shlex.quote(self._where)}'
-        lines += [f"mkdir -p {where} && cd {where} || exit 1", f"exec {scripts.SHELL} {shlex.quote(script)}"]
+        # SkyPilot's name of the working folder, which its users' scripts have.
+        go = f'mkdir -p {where} && cd {where} && ln -sfn "$PWD" "$HOME/sky_workdir" || exit 1'
+        lines.append('cd "$HOME" || exit 1' if as_root else go)
+        lines.append(f"exec {scripts.SHELL} {shlex.quote(script)}")
         return "\n".join((f"#!{scripts.SHELL}", *lines, ""))
 
     def _place(self, name: str, text: str) -> str:

@@ -91,6 +91,15 @@ def _parameter(field: JobField) -> str:
     return field.path.replace(".", "_")
 
 
+def _variable_options(command: Command) -> Command:
+    for option, name, text in (
+        ("--secret", "secrets", "Variable whose value is not shown; may be repeated."),
+        ("--env", "env", "Variable of the program; may be repeated."),
+    ):
+        command = click.option(option, name, multiple=True, metavar="NAME=VALUE", help=text)(command)
+    return command
+
+
 class _WithArguments(click.Command):
     """What stands behind "--" is the program's."""
 
@@ -107,8 +116,8 @@ class _WithArguments(click.Command):
 @click.argument("job_id", required=False)
 @target_options
 @field_options
-@click.option("--env", multiple=True, metavar="NAME=VALUE", help="Variable of --run or --command.")
-@click.option("--secret", "secrets", multiple=True, metavar="NAME=VALUE", help="Variable whose value is not shown.")
+@_variable_options
+@click.option("-f", "--file", metavar="FILE", help="Job file: YAML, as SkyPilot has it for tasks.")
 @click.option(
     "--stablehlo",
     type=click.File(encoding="utf-8"),
@@ -123,12 +132,51 @@ def submit(
 ) -> int:
     """Submit a job. What follows -- are arguments of the program."""
     client = client_of(data, project, location)
+    if flags["file"]:
+        if flags["dry_run"]:
+            raise click.UsageError("--dry-run cannot be combined with --file")
+        return _launch(client, flags["file"], job_id, location, given_fields(flags), flags, output)
     body = new_job(flags)
     if more := _more_of_run(flags, click.get_current_context().meta[_PROGRAM_ARGUMENTS]):
         body.setdefault("run", {}).update(more)
     if flags["stablehlo"]:
         body["stablehlo"] = flags["stablehlo"].read()
     return _submit(client, job_id, body, flags, output)
+
+
+@job.command(cls=_WithArguments)
+@click.argument("file")
+@target_options
+@click.option("--name", metavar="JOB", help="Id of the job (default: the name in the file).")
+@click.option("--node", metavar="NODE", help="Node to run on, instead of one that is made for the job.")
+@_variable_options
+@_WAIT
+@output_option
+def launch(file: str, data: str | None, project: str | None, location: str | None, output: str, **flags: Any) -> int:
+    """Submit the job of a YAML file, as sky launch does."""
+    changes = {} if flags["node"] is None else {"node": flags["node"]}
+    return _launch(client_of(data, project, location), file, flags["name"], location, changes, flags, output)
+
+
+def _launch(
+    client: Client,
+    file: str,
+    job_id: str | None,
+    location: str | None,
+    changes: dict[str, Any],
+    flags: Mapping[str, Any],
+    output: str,
+) -> int:
+    from podyard.cli.job_launch import launch as launch_file
+
+    more = _more_of_run(flags, click.get_current_context().meta[_PROGRAM_ARGUMENTS])
+    if "args" in more:
+        raise click.UsageError("a job file has its arguments in run: remove what follows --")
+    found = launch_file(client, file, job_id, location, changes, more.get("env", {}), more.get("secrets", {}))
+    if flags["wait_for_end"]:
+        found = _wait(client, found["name"], None)
+    _print(found, output)
+    return 0 if found["state"] not in ("FAILED", "CANCELLED") else 1
 
 
 @job.command()

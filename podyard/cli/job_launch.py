@@ -1,0 +1,97 @@
+"""Jobs from a YAML file, as `sky launch` takes them (`domain/job_file.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from podyard.base.errors import Code, PodyardError
+from podyard.cli.client import Client
+from podyard.cli.job_source import upload
+from podyard.cli.output import say
+from podyard.domain.job_file import JobFile, Place, read_job_file
+
+# What another zone or another type may not say.
+_TRY_NEXT = frozenset({Code.RESOURCE_EXHAUSTED, Code.NOT_FOUND, Code.INVALID_ARGUMENT, Code.FAILED_PRECONDITION})
+
+
+def launch(
+    client: Client,
+    path: str,
+    job_id: str | None,
+    location: str | None,
+    changes: Mapping[str, Any],
+    env: Mapping[str, str],
+    secrets: Mapping[str, str],
+) -> dict[str, Any]:
+    """Submits the job of a file; returns it. `changes`: fields of the body that the command line gives, before those
+    of the file. `location`: the zone that the command line names."""
+    try:
+        text = Path(path).expanduser().read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise PodyardError(Code.INVALID_ARGUMENT, f"{path} cannot be read: {error}") from None
+    file = read_job_file(text, path, env, secrets)
+    for note in file.notes:
+        say(f"{path}: {note}")
+    body = {**file.body, **changes}
+    body["run"] = {**file.body["run"], **changes.get("run", {}), **_files(client, file)}
+    name = job_id or file.name or None
+    refused: PodyardError | None = None
+    for zone, target in _targets(client, file, location, changes):
+        try:
+            return client.call("POST", f"{client.own_path(zone)}/jobs", {**body, **target}, jobId=name)
+        except PodyardError as error:
+            if error.code not in _TRY_NEXT:
+                raise
+            refused = error
+            say(f"{zone}: {error.message}")
+    assert refused is not None, "_targets gives one at least"
+    raise refused
+
+
+def _files(client: Client, file: JobFile) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if file.workdir:
+        found["source"] = upload(client, file.workdir)
+    mounts = {}
+    for target, source in file.mounts.items():
+        is_folder = not source.startswith("gs://") and Path(source).expanduser().is_dir()
+        mounts[f"{target.rstrip('/')}/" if is_folder else target] = upload(client, source)
+    return found | ({"files": mounts} if mounts else {})
+
+
+def _targets(
+    client: Client, file: JobFile, location: str | None, changes: Mapping[str, Any]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(zone, the node to run on or to make), in the order in which they are tried."""
+    if "node" in changes:
+        yield location or file.places[0].zone or client.target.location, {}
+        return
+    for place in file.places:
+        target: dict[str, Any] = {
+            "acceleratorType": place.accelerator_type,
+            "runtimeVersion": place.runtime_version,
+        }
+        if place.is_spot:
+            target["schedulingConfig"] = {"spot": True}
+        for zone in [location or place.zone] if location or place.zone else _zones(client, place):
+            yield zone, target
+
+
+def _zones(client: Client, place: Place) -> list[str]:
+    """The zones that offer a type, the usual one first."""
+    found = client.call("GET", f"{client.zone_path('-').partition('/locations')[0]}/locations")
+    zones = sorted(str(item["locationId"]) for item in found["locations"])
+    zones = [zone for zone in zones if zone.startswith(f"{place.region}-" if place.region else "")]
+    zones.sort(key=lambda zone: zone != client.target.location)
+    offer = [zone for zone in zones if place.accelerator_type in _types(client, zone)]
+    if not offer:
+        where = f"region {place.region}" if place.region else "any zone"
+        raise PodyardError(Code.INVALID_ARGUMENT, f"{place.accelerator_type} is not offered in {where}: name another")
+    return offer
+
+
+def _types(client: Client, zone: str) -> set[str]:
+    pages = client.pages(f"{client.zone_path(zone)}/acceleratorTypes", "acceleratorTypes")
+    return {str(item["type"]) for item in pages}
