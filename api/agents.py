@@ -12,7 +12,7 @@ from typing_extensions import TypedDict
 from podyard.api import deps
 from podyard.api.deps import Timestamp
 from podyard.api.hosts import HostWantedAnswer, listens, to_api_wanted
-from podyard.api.job_messages import JobTask, to_api_task
+from podyard.api.job_answers import JobTask, to_api_task
 from podyard.base.clock import PlatformTime, RealTime
 from podyard.base.contents import Contents
 from podyard.base.errors import invalid

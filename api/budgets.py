@@ -12,7 +12,7 @@ from typing_extensions import TypedDict
 
 from podyard.api import deps
 from podyard.api.deps import Timestamp
-from podyard.api.job_messages import MachineAnswer, machine_json
+from podyard.api.job_answers import MachineAnswer, machine_json
 from podyard.base.errors import invalid
 from podyard.base.money import Amount, minor_text, round_half_up
 from podyard.control.billing import budgets, costs

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from podyard.api.job_answers import to_api_fallback
 from podyard.base.errors import invalid
 from podyard.domain.job import Job, job_name
 from podyard.domain.job_fields import JOB_FIELDS, job_body
@@ -47,6 +48,7 @@ def filled(body: Mapping[str, Any], job: Job, node: NodeSpec) -> dict[str, Any]:
     if "node" not in changes:
         if job.owns_node:
             found |= _new_node(node)
+            found["fallbacks"] = [to_api_fallback(one) for one in job.spec.fallbacks[:-1]]
         elif not changes.keys() & set(_NEW_NODE):
             found["node"] = job.node_id
     for name, value in changes.items():

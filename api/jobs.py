@@ -9,15 +9,8 @@ from typing_extensions import TypedDict
 
 from podyard.api import deps, job_clone, job_estimate
 from podyard.api.deps import Timestamp
-from podyard.api.job_messages import (
-    FailureAnswer,
-    JobAnswer,
-    JobMessage,
-    ResizeMessage,
-    from_api_job,
-    from_api_target,
-    to_api_job,
-)
+from podyard.api.job_answers import FailureAnswer, JobAnswer, to_api_job
+from podyard.api.job_messages import JobMessage, ResizeMessage, from_api_job, from_api_target
 from podyard.api.objects import ObjectFiles
 from podyard.base.errors import invalid
 from podyard.control.billing import job_progress

@@ -11,7 +11,8 @@ from pydantic import Field, StrictInt
 from typing_extensions import TypedDict
 
 from podyard.api import deps
-from podyard.api.job_messages import EXACT_DECIMALS, JobMessage, from_api_job, from_api_target
+from podyard.api.job_answers import EXACT_DECIMALS
+from podyard.api.job_messages import JobMessage, from_api_job, from_api_target
 from podyard.base.errors import invalid
 from podyard.base.money import Amount
 from podyard.control.billing import job_progress

@@ -226,7 +226,7 @@ def _job_values(
     history = views.history_of_job(uow, caller, project, zone, job_id, files, chosen, CHART_POINTS_MAX, LOG_LINES_SHOWN)
     lines = history.last_lines
     live_node = next(
-        (n for n in nodes.list_nodes(uow, context.platform(request).fleet, caller, project, zone)
+        (n for n in nodes.list_nodes(uow, context.platform(request).fleet, caller, project, job.zone_of_node)
          if n.node_key == job.node_key), None
     )  # fmt: skip
     curves = _curves(job, history.points)
@@ -246,7 +246,7 @@ def _job_values(
         "failure": jobs.failure(uow, caller, project, zone, job_id, files) if job.failures else None,
         "replicas": history.replica_ranks,
         "replica": replica,
-        "node_url": project_url(project, "nodes", zone, job.node_id) if live_node else None,
+        "node_url": project_url(project, "nodes", job.zone_of_node, job.node_id) if live_node else None,
         "job_url": project_url(project, "jobs", zone, job_id),
         "jobs_url": project_url(project, "jobs", zone),
         "may_cancel": JOB.allows(job.state, "cancel") and caller.may("podyard.jobs.cancel", project),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import (
     BigInteger,
@@ -79,9 +79,10 @@ def load(uow: UnitOfWork, fleet: Fleet) -> FleetSnapshot:
     placed = {row.node_key for row in held}
     waiting_nodes = [node for node in _waiting_nodes(uow) if node.node_key not in placed]
     owned = any(row.job_key is not None for row in held) or any(node.job_key is not None for node in waiting_nodes)
-    priorities = _job_priorities(uow) if owned else {}
+    owners = _owners(uow) if owned else {}
+    priorities = {key: owner.priority for key, owner in owners.items()}
     stockouts = Stockouts(uow)
-    of_nodes = [_node_request(node, priorities, stockouts) for node in waiting_nodes]
+    of_nodes = [_node_request(node, owners, stockouts) for node in waiting_nodes]
     waiting = (*of_nodes, *_queued_requests(uow, stockouts))
     # Only who may preempt asks for the price.
     priced = any(request.usage_class in _MAY_PREEMPT or request.job_priority is not None for request in waiting)
@@ -216,12 +217,26 @@ def _waiting_nodes(uow: UnitOfWork) -> list[NodeRecord]:
     return [node_rows.to_record(row) for row in uow.all(_NODES_WAITING)]
 
 
-def _job_priorities(uow: UnitOfWork) -> dict[str, int]:
-    """Job key -> priority, of the jobs that have not ended and whose nodes the platform made for them."""
-    return {row["job_key"]: row["spec"].get("priority", PRIORITY_DEFAULT) for row in uow.all(_JOBS_WITH_NODES)}
+class _Owner(NamedTuple):
+    """The job that a node was made for. `waits`: it has nowhere else to go."""
+
+    priority: int
+    waits: bool
 
 
-_JOBS_WITH_NODES = select(jobs.c.job_key, jobs.c.spec).where(jobs.c.owns_node, jobs.c.state.in_(ACTIVE_JOB_STATES))
+def _owners(uow: UnitOfWork) -> dict[str, _Owner]:
+    """By their keys, the jobs that have not ended and whose nodes the platform made for them."""
+    found = {}
+    for row in uow.all(_JOBS_WITH_NODES):
+        spec = row["spec"]
+        waits = row["fallbacks_used"] == len(spec.get("fallbacks", ()))
+        found[row["job_key"]] = _Owner(spec.get("priority", PRIORITY_DEFAULT), waits)
+    return found
+
+
+_JOBS_WITH_NODES = select(jobs.c.job_key, jobs.c.spec, jobs.c.fallbacks_used).where(
+    jobs.c.owns_node, jobs.c.state.in_(ACTIVE_JOB_STATES)
+)
 
 
 def _lost_work(uow: UnitOfWork) -> dict[str, float]:
@@ -298,10 +313,12 @@ def _duration(usage_class: str, max_run_seconds: float | None) -> float | None:
     return min((float(item) for item in (life, max_run_seconds) if item is not None), default=None)
 
 
-def _node_request(node: NodeRecord, priorities: Mapping[str, int], stockouts: Stockouts) -> PlacementRequest:
-    job_priority = None if node.job_key is None else priorities.get(node.job_key)
-    # A replaced slice waits, so does one that is repaired, and a job's; a node that its user starts again not.
-    of_platform = node.queued_resource_key is not None or job_priority is not None
+def _node_request(node: NodeRecord, owners: Mapping[str, _Owner], stockouts: Stockouts) -> PlacementRequest:
+    owner = None if node.job_key is None else owners.get(node.job_key)
+    job_priority = None if owner is None else owner.priority
+    # A replaced slice waits, so does one that is repaired, and a job's that has no fallback; a node that its user
+    # starts again not.
+    of_platform = node.queued_resource_key is not None or (owner is not None and owner.waits)
     queued = node.state is NodeState.REPAIRING or (node.state is NodeState.CREATING and of_platform)
     return PlacementRequest(
         node_key=node.node_key,

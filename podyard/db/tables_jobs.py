@@ -54,6 +54,8 @@ jobs = Table(
     Column("sweep_id", String(64), nullable=False, server_default=""),
     Column("sweep_index", Integer),
     Column("pinned_steps", Json, nullable=False, server_default="[]"),
+    Column("node_zone", String(64), nullable=False, server_default=""),
+    Column("fallbacks_used", Integer, nullable=False, server_default="0"),
     UniqueConstraint("project", "zone", "job_id"),
     Index("ix_jobs_state", "state"),
     Index("ix_jobs_node", "node_key"),

@@ -77,6 +77,15 @@ class StartFrom:
     step: int
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Fallback:
+    """Where a job's node is made when there is no capacity before it. Empty: as it was asked for first."""
+
+    zone: str
+    accelerator_type: str = ""
+    usage_class: str = ""
+
+
 class JobFact(NamedTuple):
     """A line about a job on its page: a job with a link, pieces of code, a text."""
 
@@ -95,6 +104,7 @@ class JobTerms:
     of its project. `run`: a user's own program, instead of a recipe. `time_limit_seconds`: of platform time that its
     attempts may take together; 0: no limit. `retry_delay_seconds`: between a failed attempt and the next; each further
     failure doubles it. `keep_node`: a node that was made for the job stays when it has ended.
+    `fallbacks`: other places for that node, in this order.
     """
 
     mode: str = "train"
@@ -111,6 +121,7 @@ class JobTerms:
     retry_delay_seconds: int = 0
     run: UserProgram | None = None
     keep_node: bool = False
+    fallbacks: tuple[Fallback, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,6 +192,7 @@ class JobSpec(JobTerms):
             "training": TrainingSettings.of_stored(stored.get("training", {})),
             "elastic": elastic and Elastic(**elastic),
             "start_from": start_from and StartFrom(**start_from),
+            "fallbacks": tuple(Fallback(**one) for one in stored.get("fallbacks", ())),
             "run": run and UserProgram.of_stored(run),
         }
         return cls(**{**stored, **nested})
@@ -191,7 +203,8 @@ class Job:
     """`owns_node`: its node was made for it. `latest`: the newest figures, and what the job says of itself.
     `created_by`: who submitted it; empty: nobody knows any more. `retry_at`: before it, no attempt follows one that has
     failed. `sweep_id`, `sweep_index`: the sweep that it is one of, and its number there.
-    `pinned_steps`: of its checkpoints, once for each job that starts from one and has not ended."""
+    `pinned_steps`: of its checkpoints, once for each job that starts from one and has not ended.
+    `node_zone`: of its node, if it is another one; `fallbacks_used`: how many of its fallbacks had their turn."""
 
     job_key: str
     project: str
@@ -224,6 +237,12 @@ class Job:
     sweep_id: str = ""
     sweep_index: int | None = None
     pinned_steps: Sequence[int] = ()
+    node_zone: str = ""
+    fallbacks_used: int = 0
+
+    @property
+    def zone_of_node(self) -> str:
+        return self.node_zone or self.zone
 
     @property
     def name(self) -> str:

@@ -136,6 +136,18 @@ def _seconds_text(seconds: int) -> str:
     return f"{seconds}s"
 
 
+def _read_fallbacks(text: str) -> list[dict[str, Any]]:
+    found = []
+    for item in text.split(","):
+        kind, at, place = item.partition("@")
+        zone, slash, usage = place.partition("/")
+        if not at or not zone or (slash and not usage):
+            raise ValueError
+        one = {"location": zone, "acceleratorType": kind, "usage": usage}
+        found.append({name: value for name, value in one.items() if value})
+    return found
+
+
 def _labels_text(labels: Mapping[str, str]) -> str:
     return ",".join(f"{key}={value}" for key, value in labels.items())
 
@@ -209,6 +221,15 @@ JOB_FIELDS = (
     JobField("runtime_version", "Runtime version of the created node.", _TEXT, flag="--version"),
     JobField("scheduling_config.preemptible", "Make the created node preemptible.", _SWITCH),
     JobField("scheduling_config.spot", "Make the created node a spot node.", _SWITCH),
+    JobField(
+        "fallbacks",
+        "Other places for the created node, tried in this order when there is no capacity: @us-central1-b, "
+        "v2-8@europe-west4-a or v3-8@us-central1-a/spot.",
+        _TEXT,
+        flag="--fallback",
+        metavar="[TYPE]@ZONE[/USAGE],...",
+        read=_read_fallbacks,
+    ),
     JobField(
         "keep_node", "Keep the created node when the job ends; without it the node is deleted.", _SWITCH, flag="--keep"
     ),

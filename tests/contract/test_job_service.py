@@ -278,6 +278,75 @@ def test_a_node_that_is_to_be_kept_stays_when_its_job_has_ended(yard: Yard) -> N
     assert left == ["kept", "pod"]
 
 
+NEW_NODE = ("--recipe", "digits-cnn", "--steps", "10", "--accelerator-type", "v2-8", "--version", "tpu-vm-base")
+
+
+def _stockout(yard: Yard, zone: str) -> str:
+    """The id of the fault."""
+    found = yard.ok("POST", "/podyard/v1/faults", {"effect": "stockout", "match": {"zone": zone}})
+    return str(found["name"]).split("/")[-1]
+
+
+def _run(yard: Yard, name: str) -> dict[str, Any]:
+    """The job as it stands when its gang, if it has one, has succeeded."""
+    gang = Gang(yard)
+    for _ in range(4):
+        yard.step(3)
+        for replica in gang.sync():
+            gang.report(replica, state="SUCCEEDED")
+        gang.exit_all()
+    return yard.ok("GET", f"{yard.jobs(ZONE)}/{name}")
+
+
+def test_a_job_goes_where_there_is_capacity(yard: Yard) -> None:
+    for zone in (ZONE, "us-central1-a"):
+        _stockout(yard, zone)
+    job("submit", "first", *NEW_NODE, "--fallback", "@us-central1-a,v3-8@us-central1-b/spot,@us-central1-f")
+    found = _run(yard, "first")
+    assert (found["state"], found["acceleratorType"], found["nodeZone"]) == ("SUCCEEDED", "v3-8", "us-central1-b")
+    assert found["name"].endswith(f"locations/{ZONE}/jobs/first")
+    nodes = yard.ok("GET", yard.nodes("-"))["nodes"]
+    assert [node["name"].split("/")[-1] for node in nodes] == ["pod"]  # it was deleted where it was made
+    again = job("clone", "first", "second")
+    assert again["fallbacks"] == found["fallbacks"]
+    assert again["acceleratorType"] == "v3-8"
+
+
+def test_a_job_waits_at_its_first_place_when_none_has_capacity(yard: Yard) -> None:
+    faults = [_stockout(yard, zone) for zone in (ZONE, "us-central1-a")]
+    job("submit", "first", *NEW_NODE, "--fallback", "v2-32@us-central1-a/spot")
+    found = _run(yard, "first")
+    assert (found["state"], found["acceleratorType"], "nodeZone" in found) == ("QUEUED", "v2-8", False)
+    assert f"stockout of v2-8 in {ZONE}" in found["stateReason"]
+    yard.ok("DELETE", f"/podyard/v1/faults/{faults[0]}")
+    found = _run(yard, "first")
+    assert (found["state"], found["acceleratorType"], "nodeZone" in found) == ("SUCCEEDED", "v2-8", False)
+
+
+@pytest.mark.parametrize(
+    ("flags", "text"),
+    [
+        (("--fallback", "us-central1-a"), "'us-central1-a' is not [TYPE]@ZONE[/USAGE],..."),
+        (("--fallback", "@us-central1-a/"), "is not [TYPE]@ZONE[/USAGE],..."),
+        (("--fallback", "@nowhere"), "nowhere"),
+        (("--fallback", "v99-8@us-central1-a"), "v99-8"),
+        (("--fallback", "v5p-8@us-central1-f"), "v5p-8"),
+        (("--fallback", "@us-central1-a/cheap"), "unknown usage 'cheap'"),
+        (("--global-batch", "24", "--fallback", "v2-32@us-central1-a"), "globalBatch"),
+        (("--execution", "simulated", "--step-seconds", "1", "--fallback", "v2-32@us-central1-a"), "keeps its type"),
+    ],
+)
+def test_what_is_no_fallback(yard: Yard, flags: tuple[str, ...], text: str) -> None:
+    done = podyard("job", "submit", "first", *NEW_NODE, *flags)
+    assert done.returncode in (1, 2)
+    assert text in done.stderr
+    assert _jobs(yard) == []
+    yard.refused(
+        400, "INVALID_ARGUMENT", "POST", f"{yard.jobs(ZONE)}?jobId=j",
+        {"recipe": "digits-cnn", "node": "pod", "fallbacks": [{"location": "us-central1-a"}]},
+    )  # fmt: skip
+
+
 def _sweeps() -> str:
     return f"/podyard/v1/projects/demo/locations/{ZONE}/sweeps"
 

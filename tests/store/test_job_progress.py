@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from podyard.api.job_messages import to_api_job
+from podyard.api.job_answers import to_api_job
 from podyard.base.clock import ClockMode, ManualClock, PlatformClock, PlatformTime
 from podyard.base.errors import Code, PodyardError
 from podyard.base.money import Amount

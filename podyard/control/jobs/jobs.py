@@ -10,7 +10,7 @@ from podyard.base.ids import check_resource_id, row_id
 from podyard.base.log_files import LogFiles
 from podyard.control.access import identity
 from podyard.control.compute import hosts, lookup, nodes
-from podyard.control.jobs import gangs, log_reader, sources
+from podyard.control.jobs import gangs, log_reader, own_nodes, sources
 from podyard.control.jobs.log_reader import LineFilter, LinePage
 from podyard.control.storage import buckets
 from podyard.db import agents, job_history
@@ -68,16 +68,20 @@ def create(
     job_id = job_key[:20] if job_id is None else check_resource_id(job_id, "job_id")
     if rows.find(uow, project, zone, job_id) is not None:
         raise PodyardError(Code.ALREADY_EXISTS, f"Resource '{job_name(project, zone, job_id)}' already exists")
-    if isinstance(node, str):
-        target = _ready_node(uow, principal, project, zone, node)
-    elif isinstance(node, NodeRecord):
-        target = node
+    used = 0
+    if isinstance(node, NodeSpec):
+        request = own_nodes.with_places(uow, fleet, request, zone, node)
+        place = (uow, fleet, principal, project, zone)
+        target, used = own_nodes.make_first(*place, job_id, node, request, job_key)
+    elif request.fallbacks:
+        raise invalid("fallbacks are for a node that is created: set acceleratorType", "fallbacks")
     else:
-        operation = nodes.create(uow, fleet, principal, project, zone, job_id, node, job_key=job_key)
-        target = node_rows.get_by_key(uow, operation.target_key)
+        target = node if isinstance(node, NodeRecord) else _ready_node(uow, principal, project, zone, node)
     kind = target.kind
     source = _source(uow, principal, project, zone, request)
     spec = spec_of(request, kind, source)
+    for other in request.fallbacks:  # each must be able to run it
+        spec_of(request, fleet.type_named(other.zone, other.accelerator_type), source)
     if spec.run is not None and not spec.run.output:
         output = f"gs://{buckets.of_jobs(uow, project).name}{default_output(zone, job_id)}"
         spec = dataclasses.replace(spec, run=dataclasses.replace(spec.run, output=output))
@@ -96,6 +100,8 @@ def create(
         created_by=principal.email,
         sweep_id=sweep[0] if sweep else "",
         sweep_index=sweep[1] if sweep else None,
+        node_zone="" if target.zone == zone else target.zone,
+        fallbacks_used=used,
     )
     if not spec.is_modelled:
         _check_room(uow, allowed_sizes(spec, kind)[-1].process_count, on_hosts=spec.run is not None)

@@ -7,7 +7,7 @@ import dataclasses
 from podyard.base.clock import RealTime
 from podyard.base.errors import Code, PodyardError
 from podyard.control.compute import nodes
-from podyard.control.jobs import gangs
+from podyard.control.jobs import gangs, own_nodes
 from podyard.control.platform.agents import poke
 from podyard.db import agents, attempts, replicas
 from podyard.db import jobs as rows
@@ -76,6 +76,10 @@ def end_jobs_without_node(uow: UnitOfWork, fleet: Fleet) -> None:
         if _follows_slice(uow, job, node):
             continue
         if attempts.find_open(uow, job.job_key) is not None:
+            continue
+        if job.owns_node and (why := own_nodes.had_no_capacity(uow, node)):
+            if (error := own_nodes.make_next(uow, fleet, job, node, why)) is not None:
+                gangs.finish_job(uow, job, "fail", error.code, error.message)
             continue
         if job.owns_node and node.state_reason:
             _replace_node(uow, fleet, job, node)

@@ -33,6 +33,8 @@ def create(
     check_resource_id(sweep_id, "sweepId")
     if not 1 <= parallel <= PARALLEL_MAX:
         raise invalid(f"parallel is {parallel}: it must be from 1 to {PARALLEL_MAX}", "parallel")
+    if any(request.fallbacks for request in requests):
+        raise invalid("the nodes of a sweep have no fallbacks", "fallbacks")
     if parallel > 1 and isinstance(node, str):
         raise invalid("parallel requires acceleratorType: the jobs of one node take turns", "parallel")
     if rows.of_sweep(uow, project, zone, sweep_id):

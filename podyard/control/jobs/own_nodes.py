@@ -1,0 +1,106 @@
+"""Nodes that are made for jobs: at the first place that takes them."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from podyard.base.errors import Code, PodyardError, invalid
+from podyard.control.compute import nodes
+from podyard.db import nodes as node_rows
+from podyard.db import state_changes
+from podyard.db.transition import store
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.fleet import Fleet
+from podyard.domain.job import Fallback, Job, JobRequest
+from podyard.domain.node import NodeRecord, NodeSpec, NodeState, UsageClass
+from podyard.domain.principal import PLATFORM, Principal
+
+FALLBACKS_MAX = 50  # a place more than Google has zones with TPUs
+
+
+def with_places(uow: UnitOfWork, fleet: Fleet, request: JobRequest, zone: str, first: NodeSpec) -> JobRequest:
+    """The request with everything said of its fallbacks, the last of which is the first place again: there the job
+    waits when no place has capacity. Raises INVALID_ARGUMENT for a place that could never have the job."""
+    if len(request.fallbacks) > FALLBACKS_MAX:
+        raise invalid(f"{len(request.fallbacks)} fallbacks: at most {FALLBACKS_MAX} are allowed", "fallbacks")
+    found = []
+    for index, one in enumerate(request.fallbacks):
+        field = f"fallbacks[{index}]"
+        nodes.zone_of(fleet, one.zone)
+        usage = one.usage_class or str(first.usage_class)
+        if usage not in tuple(UsageClass):
+            raise invalid(f"{field}: unknown usage {usage!r}: use {', '.join(UsageClass)}", "fallbacks")
+        kind = one.accelerator_type or first.accelerator_type
+        if request.execution == "simulated" and kind != first.accelerator_type:
+            raise invalid(f"{field}: a simulated job keeps its type, since its steps are timed for it", "fallbacks")
+        place = Fallback(one.zone, fleet.type_named(one.zone, kind).name, usage)
+        nodes.check_spec(uow, fleet, one.zone, _at(fleet, first, place))
+        found.append(place)
+    again = [Fallback(zone, first.accelerator_type, str(first.usage_class))] if found else []
+    return dataclasses.replace(request, fallbacks=(*found, *again))
+
+
+def make_first(
+    uow: UnitOfWork, fleet: Fleet, caller: Principal, project: str, zone: str, name: str, spec: NodeSpec,
+    request: JobRequest, job_key: str,
+) -> tuple[NodeRecord, int]:  # fmt: skip
+    """The node of a new job, and how many fallbacks had their turn. Raises what the first place raises if none takes
+    it."""
+    refused: PodyardError | None = None
+    for used in range(len(request.fallbacks) + 1):
+        at, asked = zone, spec
+        if used:
+            at, asked = request.fallbacks[used - 1].zone, _at(fleet, spec, request.fallbacks[used - 1])
+        try:
+            operation = nodes.create(uow, fleet, caller, project, at, name, asked, job_key=job_key)
+        except PodyardError as error:
+            if error.code is not Code.RESOURCE_EXHAUSTED:  # a quota that is used up; a stockout is known later
+                raise
+            refused = refused or error
+            continue
+        return node_rows.get_by_key(uow, operation.target_key), used
+    assert refused is not None
+    raise refused
+
+
+def had_no_capacity(uow: UnitOfWork, node: NodeRecord) -> str:
+    """Why the platform could not make a node; empty if that is not why it is gone."""
+    last = state_changes.newest(uow, node.node_key, 1)
+    return last[0].reason if node.state is NodeState.GONE and last and last[0].event == "fail" else ""
+
+
+def make_next(uow: UnitOfWork, fleet: Fleet, job: Job, node: NodeRecord, why: str) -> PodyardError | None:
+    """The job's node at the next place; what to say if no place takes it."""
+    refused = f"no capacity for {node.accelerator_type} in {node.zone}: {why}"
+    for used, place in enumerate(job.spec.fallbacks[job.fallbacks_used :], job.fallbacks_used + 1):
+        whose = {"job_key": job.job_key, "created_by": job.created_by}
+        spec = _at(fleet, node.spec, place)
+        try:
+            operation = nodes.create(uow, fleet, PLATFORM, job.project, place.zone, node.node_id, spec, **whose)
+        except PodyardError as error:
+            refused = f"{spec.accelerator_type} in {place.zone}: {error.message}"
+            continue
+        made = node_rows.get_by_key(uow, operation.target_key)
+        is_last = used == len(job.spec.fallbacks)
+        then = "no place has capacity: waits for" if is_last else "tries"
+        changed = dataclasses.replace(
+            job,
+            node_key=made.node_key,
+            node_zone="" if made.zone == job.zone else made.zone,
+            accelerator_type=made.accelerator_type,
+            topology=made.topology,
+            fallbacks_used=used,
+            state_reason=f"{why}; {then} {made.accelerator_type} in {made.zone}",
+        )
+        store(uow, job, changed)
+        return None
+    return PodyardError(Code.RESOURCE_EXHAUSTED, refused)
+
+
+def _at(fleet: Fleet, spec: NodeSpec, place: Fallback) -> NodeSpec:
+    """What the node is at a place. A node of another type has its usual topology."""
+    usage = UsageClass(place.usage_class)
+    if place.accelerator_type == spec.accelerator_type:
+        return dataclasses.replace(spec, usage_class=usage)
+    kind = fleet.type_named(place.zone, place.accelerator_type)
+    return dataclasses.replace(spec, accelerator_type=kind.name, topology=kind.topology.text, usage_class=usage)
