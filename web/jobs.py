@@ -9,7 +9,6 @@ from fastapi import APIRouter, Request
 from markupsafe import Markup
 from starlette.responses import Response
 
-from podyard.base.clock import PlatformTime
 from podyard.base.errors import PodyardError
 from podyard.control.access import identity
 from podyard.control.billing import job_progress
@@ -21,12 +20,12 @@ from podyard.domain.attempt import Attempt, committed_ranges
 from podyard.domain.job import JOB, JOB_MODES, Job
 from podyard.domain.job_fields import Section, inputs
 from podyard.domain.job_history import EvaluationRecord, MetricPoint
-from podyard.domain.node import Node, NodeSpec
 from podyard.domain.principal import Principal
 from podyard.domain.recipes import RECIPES, is_program
 from podyard.http import context, log_text, step_time
 from podyard.pricing.current_card import default_rate_card
-from podyard.web import charts, commands, forms, job_form, live
+from podyard.web import charts, commands, job_form, live
+from podyard.web.job_place import node_of, place_of
 from podyard.web.render import ConsoleRoute, form_of, fragment, page, project_url, see_other
 
 JOBS_SHOWN_MAX = 200
@@ -36,7 +35,6 @@ EVALUATIONS_SHOWN_MAX = 50  # the newest
 USUAL_CURVES = ("loss", "accuracy")  # of recipes
 CURVES_SHOWN_MAX = 12
 JOB_PARTS = ("job_head", "job_curve", "job_rest", "job_logs")  # templates that change each at their own pace
-NEW_NODE = ""  # the form's choice of a node that is made for the job
 
 router = APIRouter(prefix="/console/{project}/jobs", route_class=ConsoleRoute)
 
@@ -71,7 +69,7 @@ def _submit(request: Request, project: str, fields: Mapping[str, str]) -> Respon
     caller, fleet = context.principal(request), context.platform(request).fleet
     try:
         asked = job_form.job_request(fields)
-        zone, node = _target(fields)
+        zone, node = node_of(fields)
         job_id = fields.get("job_id", "").strip() or None
         asked = step_time.with_step_time(request, project, zone, asked, node)
         job = context.write(request, lambda uow: jobs.create(uow, fleet, caller, project, zone, job_id, asked, node))
@@ -80,53 +78,27 @@ def _submit(request: Request, project: str, fields: Mapping[str, str]) -> Respon
     return see_other(project_url(project, "jobs", job.zone, job.job_id))
 
 
-def _target(fields: Mapping[str, str]) -> tuple[str, str | NodeSpec]:
-    """(zone, the node's id or the node to make): a node that exists is named `zone/id` in the form."""
-    place = fields.get("node", NEW_NODE)
-    if place == NEW_NODE:
-        return fields.get("zone", ""), forms.node_spec({**fields, "labels": "", "description": ""})
-    zone, _, node_id = place.partition("/")
-    return zone, node_id
-
-
 def _form_page(request: Request, project: str, fields: Mapping[str, str], error: PodyardError | None) -> Response:
-    caller, fleet = context.principal(request), context.platform(request).fleet
-    caller.require("podyard.jobs.create", project, f"projects/{project}/locations/-/jobs")
-
-    def body(uow: UnitOfWork) -> tuple[list[Node], PlatformTime]:
-        identity.project_row(uow, project)
-        found = nodes.list_nodes(uow, fleet, caller, project, None)
-        return [node for node in found if node.state == "READY"], uow.now
-
-    ready, now = context.read(request, body)
-    choice = forms.choose(fleet, fields, now)
-    places = {f"{node.zone}/{node.node_id}": node for node in ready}
-    place = fields.get("node", next(iter(places), NEW_NODE))
-    node = places.get(place)
-    if node is None:
-        place = NEW_NODE
+    context.principal(request).require("podyard.jobs.create", project, f"projects/{project}/locations/-/jobs")
+    found = place_of(request, project, fields)
     recipe, mode = RECIPES.get(fields.get("recipe", "")) or next(iter(RECIPES.values())), fields.get("mode") or "train"
-    shown = {**fields, "recipe": recipe.name, "node": place, **_choice_fields(choice)}
+    shown = {**found.fields, "recipe": recipe.name, "node": found.place}
     try:
-        asked, (zone, target) = job_form.job_request(shown), _target(shown)
+        asked, (zone, target) = job_form.job_request(shown), node_of(shown)
         lines = job_form.submit_commands(project, zone, fields.get("job_id", "").strip(), asked, target)
         doubt = None
     except PodyardError as wrong:
         doubt, lines = wrong, []
-    node_price, no_price = (choice.price, choice.no_price)
-    if node is not None:
-        usage = str(node.spec.usage_class)
-        node_price, no_price = forms.price_of(node.spec.accelerator_type, node.zone, usage, now)
     return page(
         request,
         "job_new.html",
         status=refusal.code.http_status if (refusal := error or doubt) else 200,
         section="jobs",
         project=project,
-        places=places,
-        place=place,
-        node=node,
-        choice=choice,
+        places=found.places,
+        place=found.place,
+        node=found.node,
+        choice=found.choice,
         recipes=list(RECIPES),
         recipe=recipe,
         modes=JOB_MODES,
@@ -136,20 +108,11 @@ def _form_page(request: Request, project: str, fields: Mapping[str, str], error:
         more_open=any(fields.get(field.name) for field, _ in inputs(Section.MORE, mode)),
         error=error.message if error else None,
         doubt=doubt.message if doubt and not error else None,
-        price=node_price,
-        no_price=no_price,
+        price=found.price,
+        no_price=found.no_price,
         commands=lines,
         form_url=project_url(project, "jobs", "new"),
     )
-
-
-def _choice_fields(choice: forms.NodeChoice) -> dict[str, str]:
-    return {
-        "zone": choice.zone,
-        "accelerator_type": choice.accelerator_type,
-        "usage": choice.usage,
-        "runtime_version": choice.runtime_version,
-    }
 
 
 @router.get("/{zone}/{job_id}")

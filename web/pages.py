@@ -14,7 +14,7 @@ from podyard.base.errors import Code, PodyardError
 from podyard.control.access import identity
 from podyard.http import context
 from podyard.http.guard import SESSION_COOKIE
-from podyard.web import billing, explain, invoice_print, jobs, nodes, operator, pods, queue
+from podyard.web import billing, explain, invoice_print, job_program, jobs, nodes, operator, pods, queue
 from podyard.web.render import FORM_FIELDS_MAX, ConsoleRoute, error_page, form_of, page, project_url, see_other
 
 STATIC_TYPES = {"podyard.css": "text/css; charset=utf-8", "podyard.js": "text/javascript; charset=utf-8"}
@@ -88,7 +88,7 @@ def project_root(project: str) -> Response:
     return see_other(project_url(project, "nodes"))
 
 
-for section in (nodes, jobs, queue, billing, pods, operator, explain, invoice_print):
+for section in (nodes, job_program, jobs, queue, billing, pods, operator, explain, invoice_print):
     router.include_router(section.router)
 
 

@@ -10,6 +10,7 @@ from urllib.parse import quote
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
@@ -82,6 +83,18 @@ async def form_of(request: Request) -> Mapping[str, str]:
     fields = {name: value for name, value in form.items() if isinstance(value, str)}
     check_csrf(request, fields.get(CSRF_FIELD))
     return fields
+
+
+async def form_with_file(request: Request, name: str) -> tuple[Mapping[str, str], UploadFile | None]:
+    """As `form_of`, of a form that may bring one file; None: none was chosen."""
+    try:
+        form = await request.form(max_files=1, max_fields=FORM_FIELDS_MAX)
+    except HTTPException as error:
+        raise PodyardError(Code.INVALID_ARGUMENT, str(error.detail)) from None
+    fields = {key: value for key, value in form.items() if isinstance(value, str)}
+    check_csrf(request, fields.get(CSRF_FIELD))
+    file = form.get(name)
+    return fields, file if isinstance(file, UploadFile) and file.filename else None
 
 
 class ConsoleRoute(APIRoute):

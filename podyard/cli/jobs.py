@@ -73,7 +73,7 @@ def field_options(command: Command, *, usual: bool = True) -> Command:
     for field in reversed(JOB_FIELDS):
         kind = click.IntRange(*field.limits) if field.limits and field.is_ranged else _TYPES[field.kind]
         option = click.option(
-            field.option,
+            *filter(None, (field.short, field.option)),
             _parameter(field),
             type=click.Choice(field.choices) if field.choices else kind,
             is_flag=field.kind is FieldKind.SWITCH,

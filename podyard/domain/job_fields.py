@@ -73,6 +73,7 @@ class JobField:
     help: str
     kind: FieldKind = FieldKind.WHOLE
     flag: str = ""
+    short: str = ""
     metavar: str | None = None
     choices: tuple[str, ...] = ()
     read: Callable[[str], Any] | None = None
@@ -189,7 +190,7 @@ JOB_FIELDS = (
         metavar="PATH",
     ),
     JobField("run.entry", "File of --run to start (default: train.py or main.py).", _TEXT, metavar="FILE"),
-    JobField("run.module", "Module to start, as python -m does.", _TEXT, flag="-m", metavar="MODULE"),
+    JobField("run.module", "Module to start, as python -m does.", _TEXT, short="-m", metavar="MODULE"),
     JobField("run.setup", "Shell command to run on every host before the program starts.", _TEXT, metavar="TEXT"),
     JobField(
         "run.output",

@@ -46,7 +46,7 @@ PUBLIC_PATHS = frozenset(
 )  # fmt: skip
 PUBLIC_PREFIXES = ("/static/", "/discovery/v1/apis/")
 # What takes the source of a job: both write it to the disk as it comes.
-_SOURCES = re.compile(r"/podyard/v1/projects/[^/]+/locations/[^/]+/jobs:upload|/console/[^/]+/jobs/new")
+_SOURCES = re.compile(r"/podyard/v1/projects/[^/]+/locations/[^/]+/jobs:upload|/console/[^/]+/jobs/program")
 CAPABILITY_PREFIX = "/_t/"
 CONSOLE_PREFIX = "/console"
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]", "::1"})

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import http.client
+import re
 import subprocess
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.stack import PODYARD, Stack, open_stack
@@ -182,3 +185,51 @@ run: |
     task.write_text(task.read_text().replace("disk_size", "max_hourly_cost"))
     done = _job(stack, "launch", str(task), "--env", "MODEL=llama", cwd=tmp_path)
     assert "task.yaml: line 4: resources.max_hourly_cost is not supported" in done.stderr
+
+
+def test_a_file_is_dropped_into_the_console_without_any_script(stack: Stack) -> None:
+    form = "/console/demo/jobs/program"
+    with httpx.Client(
+        base_url=stack.url, headers={"Origin": stack.url}, follow_redirects=True, timeout=patient(30), trust_env=False
+    ) as visitor:
+        visitor.post("/login", data={"token": stack.token})
+        shown = visitor.get(form, params={"command": "ls", "node": f"{ZONE}/slice"}).text
+        assert "podyard job submit" in shown
+        token = re.search(r'name="csrf_token" value="([0-9a-f]{64})"', shown)
+        assert token is not None
+        fields = {"csrf_token": token[1], "job_id": "dropped", "node": f"{ZONE}/slice", "args": "--name 'a b'"}
+        files = {"file": ("train.py", b"import os, sys\nprint(sys.argv, os.environ['KEY'])\n")}
+        refused = visitor.post(form, data={**fields, "env": "KEY"}, files=files)
+        assert refused.status_code == 400 and "must be NAME=VALUE" in refused.text
+        assert 'value="gs://demo-podyard-jobs/sources/' in refused.text, "the file need not be sent again"
+        assert visitor.post(form, data={"job_id": "dropped"}, files=files).status_code == 403, "no CSRF token"
+        hostile = {"file": ("train.zip", b"PK not a zip")}
+        refused = visitor.post(form, data=fields, files=hostile)
+        assert refused.status_code == 400 and "it is damaged" in refused.text
+        taken = visitor.post(form, data={**fields, "env": "KEY=value"}, files=files)
+        assert taken.url.path == f"/console/demo/jobs/{ZONE}/dropped", taken.text
+    assert stack.wait_job(_path("dropped"))["state"] == "SUCCEEDED"
+    assert _counts(stack, "dropped", "['train.py', '--name', 'a b'] value") == HOSTS
+
+
+def test_uploads_are_checked_before_and_while_they_come(stack: Stack) -> None:
+    path = f"{_path('').removesuffix('/')}:upload"
+    for name, status in (("../x.py", 400), ("a/b.py", 400), ("", 400), ("x" * 201, 400)):
+        assert stack.http.post(path, params={"name": name}, content=b"x").status_code == status
+    connection = http.client.HTTPConnection(stack.url.removeprefix("http://"))
+    connection.putrequest("POST", f"{path}?name=a.py")
+    connection.putheader("Authorization", f"Bearer {stack.token}")
+    connection.putheader("Content-Length", str(1 << 40))
+    connection.endheaders()
+    assert connection.getresponse().status == 413
+    connection.close()
+    contents = stack.data / "contents"
+    before = set(contents.rglob("*"))
+    with pytest.raises(RuntimeError, match="cut off"):
+        stack.http.post(f"{path}?name=a.py", content=_cut_off())
+    assert {item for item in contents.rglob("*") if item.is_file()} <= before
+
+
+def _cut_off() -> Iterator[bytes]:
+    yield bytes(1 << 21)
+    raise RuntimeError("cut off")
