@@ -58,7 +58,7 @@ def json_error(error: PodyardError) -> Response:
     if status == 304:
         return Response(status_code=status)
     item = {"message": error.message, "domain": "global", "reason": reason}
-    body = {"error": {"code": status, "message": error.message, "errors": [item]}}
+    body = {"error": {"code": status, "message": error.message, "errors": [item], "status": error.code.name}}
     return answer(body, status)
 
 

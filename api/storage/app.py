@@ -165,6 +165,8 @@ async def _call(request: Request, method: str, parts: list[str]) -> Response:
             return await objects.list_objects(request, bucket)
         case "GET", ["b", bucket, "storageLayout"]:
             return await buckets.layout(request, bucket)
+        case "GET", ["b", bucket, "managedFolders" | "folders" as kind]:
+            return await buckets.no_folders(request, bucket, kind)
         case _, ["b", bucket, "iam"]:
             return await buckets.iam(request, bucket)
         case "GET", ["b", bucket, "iam", "testPermissions"]:

@@ -100,6 +100,12 @@ async def no_acl(_request: Request) -> Response:
     raise invalid(f"{text}: access is by roles in the bucket's project.")
 
 
+async def no_folders(request: Request, name: str, kind: str) -> Response:
+    """Folders that are resources: here they are parts of names only."""
+    await read(request, partial(buckets.get, principal=principal(request), name=name))
+    return answer({"kind": f"storage#{kind}"})
+
+
 async def service_account(_request: Request, project: str) -> Response:
     email = f"service-{project}@gs-project-accounts.iam.gserviceaccount.com"
     return answer({"kind": "storage#serviceAccount", "email_address": email})

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 REQUEST_SECONDS_MAX = 40.0  # the server answers within 30 s or says that it is busy
 POLL_SECONDS = 0.2
+_ERROR_STATUS_MIN = 400
 CHUNK_BYTES = 256 * 1024  # of a file that are in memory at a time
 PROJECT_DEFAULT = "demo"
 LOCATION_DEFAULT = "us-central1-f"
@@ -116,6 +117,41 @@ class Client:
             raise _error(response)
         found: dict[str, Any] = response.json()
         return found
+
+    def delete(self, path: str) -> None:
+        """Of what answers nothing to it."""
+        self._ask("DELETE", path, None, {})
+
+    def wait(self, seconds: float) -> None:
+        self._clock.sleep(seconds)
+
+    def begin_upload(self, path: str, body: Any, size: int) -> str:
+        """The address of an upload in parts."""
+        response = self._send(
+            "POST", f"{path}?uploadType=resumable", json=body, headers={"X-Upload-Content-Length": size}
+        )
+        return str(response.headers["location"])
+
+    def continue_upload(self, session: str, pieces: Iterator[bytes], first: int, size: int) -> dict[str, Any]:
+        """Sends all from byte `first` on."""
+        headers = {"Content-Range": f"bytes {first}-{size - 1}/{size}", "Content-Length": str(size - first)}
+        found: dict[str, Any] = self._send("PUT", session, content=pieces, headers=headers).json()
+        return found
+
+    def uploaded_bytes(self, session: str) -> int:
+        """How much of an upload in parts has come."""
+        response = self._send("PUT", session, headers={"Content-Range": "bytes */*"})
+        last = response.headers.get("range", "").rpartition("-")[2]
+        return int(last) + 1 if last else 0
+
+    def _send(self, method: str, url: str, *, headers: Mapping[str, Any], **what: Any) -> httpx.Response:
+        try:
+            response = self._http.request(method, url, headers={k: str(v) for k, v in headers.items()}, **what)
+        except self._transport_error as error:
+            raise PodyardError(Code.UNAVAILABLE, f"{self.target.url} does not answer: {error}") from None
+        if response.status_code >= _ERROR_STATUS_MIN:
+            raise _error(response)
+        return response
 
     @contextmanager
     def stream(self, path: str, **query: Any) -> Iterator[Iterator[bytes]]:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import json
+import os
 import socket
+import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +17,12 @@ import google_crc32c
 import httpx
 import pytest
 
+from podyard.api import server
+from podyard.api.storage.app import create_storage_app
+from podyard.base import contents
+from podyard.base.clock import OsClock
+from podyard.domain.fleet_file import instant_fleet
+from podyard.settings import from_environment
 from tests.contract.storage_yard import PROJECT, StorageYard, open_storage
 from tests.waiting import until
 
@@ -444,3 +454,45 @@ def test_a_batch_answers_each_call(yard: StorageYard, bucket: str) -> None:
 def test_a_refused_upload_is_answered_before_its_body_has_come(yard: StorageYard, bucket: str) -> None:
     response = yard.http.post("/upload/storage/v1/b/there-is-none/o?uploadType=media&name=x", content=b"x" * (4 << 20))
     _refused(response, 404, "notFound")
+
+
+def test_a_disk_that_fills_up_in_the_middle_is_said_and_leaves_nothing(
+    yard: StorageYard, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = yard.files()
+    looks = iter(range(100))
+    real = contents.os.statvfs
+
+    def statvfs(path: Any) -> Any:
+        if next(looks) < 1:
+            return real(path)
+        return os.statvfs_result((4096, 4096, 10, 0, 0, 10, 10, 10, 0, 255))
+
+    monkeypatch.setattr(contents.os, "statvfs", statvfs)
+    message = _refused(yard.put(bucket, "full", b"x" * (40 << 20)), 507, "insufficientStorage")
+    assert "the disk is full" in message
+    monkeypatch.undo()
+    assert yard.files() == before
+    _refused(yard.http.get(f"/storage/v1/b/{bucket}/o/full"), 404, "notFound")
+
+
+def test_the_process_ends_when_it_is_quiet_and_not_before(yard: StorageYard, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "QUIET_SECONDS", 1.0)
+    monkeypatch.setattr(server, "TICK_SECONDS", 0.05)
+    settings = from_environment({"PODYARD_DATA": str(yard.data)})
+    app = create_storage_app(settings, yard.database, instant_fleet(), OsClock())
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        child = socket.socket(fileno=os.dup(listener.fileno()))
+        thread = threading.Thread(target=server.serve_storage, args=(app, child, lambda: None))
+        monkeypatch.setattr(server.QuietServer, "capture_signals", contextlib.nullcontext)
+        thread.start()
+        with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {yard.token}"}) as http:
+            for _ in range(15):  # an open connection keeps it
+                assert http.get("/storage/v1/b?project=demo").status_code == 200
+                time.sleep(0.1)
+            assert thread.is_alive()
+        thread.join(10)
+        assert not thread.is_alive()
+        # A client that comes now waits for the next process: the socket is open.
+        socket.create_connection(("127.0.0.1", listener.getsockname()[1])).close()
