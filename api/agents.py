@@ -166,12 +166,14 @@ class Joined(TypedDict):
 
 class Reported(TypedDict):
     """`checkpointsFail`: a fault keeps checkpoints from being written. `pinnedStep`: from it on, checkpoints stay.
-    `nextLine`: the number of the line of the log that is expected next."""
+    `nextLine`: the number of the line of the log that is expected next. `stacksAsked`: when its stacks were last asked
+    for, in nanoseconds; 0: never."""
 
     desired: str
     checkpointsFail: bool
     pinnedStep: int | None
     nextLine: int
+    stacksAsked: int
     leaseSeconds: float
 
 
@@ -307,17 +309,17 @@ def report(request: Request, replica: str, body: Annotated[deps.MendedBody, Repo
     message = deps.parse(ReportMessage, body)
     written, files = _written(message), LogFiles(deps.platform(request).settings.logs_path)
 
-    def unit(uow: UnitOfWork) -> tuple[str, int, bool, int | None]:
-        progress = _progress(message, written, uow.now)
-        desired, next_line = reports.report(uow, caller, replica, progress, files)
-        return desired, next_line, reports.checkpoints_fail(uow, replica), reports.pinned_step(uow, replica)
+    def unit(uow: UnitOfWork) -> tuple[reports.Told, bool, int | None]:
+        told = reports.report(uow, caller, replica, _progress(message, written, uow.now), files)
+        return told, reports.checkpoints_fail(uow, replica), reports.pinned_step(uow, replica)
 
-    desired, next_line, fail, pinned = deps.write(request, unit)
+    told, fail, pinned = deps.write(request, unit)
     return {
-        "desired": desired,
+        "desired": told.desired,
         "checkpointsFail": fail,
         "pinnedStep": pinned,
-        "nextLine": next_line,
+        "nextLine": told.next_line,
+        "stacksAsked": told.stacks_real.nanos if told.stacks_real else 0,
         "leaseSeconds": deps.platform(request).database.leases.replica_seconds,
     }
 

@@ -116,6 +116,10 @@ class LineList(deps.NextPage):
     more: bool
 
 
+class StacksAnswer(TypedDict):
+    nextPageToken: str
+
+
 class Checkpoint(TypedDict):
     """`best`: of all that were kept, by the metric that the job watches."""
 
@@ -230,6 +234,16 @@ def resize(request: Request, project: str, zone: str, job: str, body: Annotated[
     asked = deps.parse(ResizeMessage, body).replicas
     replicas = None if asked == "max" else asked
     return deps.write(request, lambda uow: _answer(uow, caller, jobs.resize(uow, caller, project, zone, job, replicas)))
+
+
+@router.post("/{job}:stacks")
+def stacks(request: Request, project: str, zone: str, job: str) -> StacksAnswer:
+    """Asks every process of a running job what it is doing. The stacks come as lines of the log, after the token: those
+    of a user's Python on stderr, those of recipes in the stream stacks, and what is known of other processes in the
+    stream platform."""
+    caller = deps.principal(request)
+    place = deps.write(request, lambda uow: jobs.ask_stacks(uow, caller, project, zone, job))
+    return {"nextPageToken": deps.page_token(place)}
 
 
 @router.get("/{job}:metrics", openapi_extra=deps.asks(*deps.PAGING))

@@ -237,7 +237,7 @@ class Play:
         """What a replica reports; returns what it is told."""
         said = progress(self.database, replica, state, **fields)
         caller = Principal("replica", {}, attempt_id=replica.attempt_id)
-        return self.database.run(lambda uow: reports.report(uow, caller, replica.replica_id, said, self.files))[0]
+        return self.database.run(lambda uow: reports.report(uow, caller, replica.replica_id, said, self.files)).desired
 
 
 def chips_of(row: Mapping[str, Any]) -> int:

@@ -22,6 +22,8 @@ from podyard.workers.process_group import ProcessRecord
 FOLDER = "jobs"  # of records, in a host's folder
 PROGRAM_VARIABLE = "PODYARD_PROGRAM"  # the replica's id, in the environment of all that it starts
 _POLL_SECONDS = 0.02
+_TITLE_CHARACTERS_MAX = 80
+_STATES = {"R": "running", "S": "sleeping", "D": "waiting for a disk", "T": "stopped", "Z": "ended"}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -60,6 +62,35 @@ class JobProcesses:
                 self.cgroup.rmdir()
         process_group.remove_record(self.folder, self.record.replica)
         return True
+
+
+def catches(pid: int, number: int) -> bool:
+    """Whether a process has a handler for a signal; False also for one that is gone."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return False
+    mask = next((line.split()[1] for line in lines if line.startswith("SigCgt:")), "0")
+    return bool(int(mask, 16) >> (number - 1) & 1)
+
+
+def title(pid: int) -> str:
+    """The beginning of its command line."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return "gone"
+    return " ".join(word.decode(errors="replace") for word in words if word)[:_TITLE_CHARACTERS_MAX] or "no command"
+
+
+def waits_for(pid: int) -> str:
+    """Its state and, where the kernel tells, in which of its functions it sleeps."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        where = Path(f"/proc/{pid}/wchan").read_text().strip("\0\n0")
+    except OSError:
+        return "it is gone"
+    return f"{_STATES.get(state, state)}{f' in {where}' if where else ''}; it is not a Python that Podyard can ask"
 
 
 def on_host(host_folder: Path, cgroup_of_host: Path | None) -> list[JobProcesses]:

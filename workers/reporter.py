@@ -7,7 +7,9 @@ the server has taken it, and is then dropped; the server keeps what comes twice 
 from __future__ import annotations
 
 import dataclasses
+import faulthandler
 import math
+import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
@@ -75,6 +77,8 @@ class Reporter:
         self._yielding = threading.Event()
         self._writes_fail = threading.Event()
         self._closed = threading.Event()
+        self._stacks_asked = 0
+        self.on_stacks: Callable[[], None] = self._log_stacks
         self._wake = threading.Event()
         self._accepted_at = clock.monotonic_seconds()
         self._lines = LineBuffer(self._takes_lines, self._wake.set)
@@ -219,8 +223,14 @@ class Reporter:
             self._accepted_at = self._clock.monotonic_seconds()
         if lines is not None:
             self._lines.on_taken(answer.get("nextLine", lines["seq"] + lines["lines"]))
+<<<<<<< HEAD
         pinned = answer.get("pinnedStep")
         self._pinned_step = math.inf if pinned is None else pinned
+=======
+        if answer.get("stacksAsked", 0) > self._stacks_asked:
+            self._stacks_asked = answer["stacksAsked"]
+            self.on_stacks()
+>>>>>>> f3d99c7 (What a job's processes are doing is written to its log on demand)
         if answer.get("checkpointsFail"):
             self._writes_fail.set()
         else:
@@ -229,6 +239,14 @@ class Reporter:
             self._yielding.set()
         if answer.get("desired") == "STOP" and state == "RUNNING":
             self._ask_to_stop("the platform asked this replica to stop")
+
+    def _log_stacks(self) -> None:
+        """What each thread of this process is doing; its main one may hang."""
+        with tempfile.TemporaryFile() as file:
+            faulthandler.dump_traceback(file, all_threads=True)
+            file.seek(0)
+            for line in file.read().decode(errors="replace").splitlines():
+                self.log(line, "stacks")
 
     def _ask_to_stop(self, reason: str) -> None:
         if not self._stopping.is_set():

@@ -24,6 +24,7 @@ from podyard.domain.log import STREAMS
 
 FOLLOW_SECONDS = 0.4
 LINES_AT_ONCE = 5000
+STACKS_SECONDS_MAX, STACKS_QUIET_SECONDS = 10.0, 1.5  # replicas report twice a second
 ANY_ZONE = "-"  # of a job whose zone is not named: the API finds it
 _PROGRAM_ARGUMENTS = "podyard.program_arguments"
 FINAL_STATES = ("SUCCEEDED", "FAILED", "CANCELLED")
@@ -322,6 +323,30 @@ def logs(
 def _log_line(line: dict[str, Any]) -> str:
     stream = "" if line["stream"] == "stdout" else f" {line['stream']}"
     return f"{line['time']} [{line['attempt']}.{line['worker']}{stream}] {line['line']}\n"
+
+
+@job.command()
+@click.argument("job_id")
+@target_options
+@click.option("--worker", type=int, help="Only the stacks of this replica.")
+def stacks(job_id: str, data: str | None, project: str | None, location: str | None, worker: int | None) -> None:
+    """Print what the processes of a running job are doing: the stack of each thread."""
+    client, clock = client_of(data, project, location), OsClock()
+    path = _path(client, location, job_id)
+    token = client.call("POST", f"{path}:stacks", {})["nextPageToken"]
+    began = heard = clock.monotonic_seconds()
+    has_heard = False
+    while True:
+        page = client.call("GET", f"{path}:logs", pageToken=token, worker=worker)
+        token = page["nextPageToken"]
+        lines = [line for line in page["lines"] if line["stream"] != "stdout"]
+        now = clock.monotonic_seconds()
+        if lines:
+            has_heard, heard = True, now
+            click.echo("".join(map(_log_line, lines)), nl=False)
+        if now - began > STACKS_SECONDS_MAX or (has_heard and now - heard > STACKS_QUIET_SECONDS):
+            return
+        clock.sleep(FOLLOW_SECONDS)
 
 
 @job.command()

@@ -88,6 +88,7 @@ attempts = Table(
     Column("ended", PlatformTimeColumn),
     Column("started_real", RealTimeColumn, nullable=False),
     Column("yield_real", RealTimeColumn),  # when the gang was asked to save and to leave
+    Column("stacks_real", RealTimeColumn),  # when the stacks of its processes were asked for
     Column("yield_outcome", String(32)),  # RESIZED (also None) or PREEMPTED: what its end counts as if it does
     UniqueConstraint("job_key", "attempt"),
 )

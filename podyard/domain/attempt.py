@@ -47,6 +47,7 @@ class Attempt:
 
     `host_count`, `global_batch`: what it has of the slice and of the job's batch; None: all. `yield_real`: when the
     gang was asked to save and to leave; `yield_outcome`: what its end counts as then (None: RESIZED).
+    `stacks_real`: when it was last asked what its processes are doing.
     """
 
     attempt_id: str
@@ -65,6 +66,7 @@ class Attempt:
     started_real: RealTime
     yield_real: RealTime | None = None
     yield_outcome: AttemptOutcome | None = None
+    stacks_real: RealTime | None = None
 
     @property
     def has_begun_to_end(self) -> bool:

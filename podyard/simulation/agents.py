@@ -253,7 +253,7 @@ class SimAgent:
         def unit(uow: UnitOfWork) -> str:
             saved = [_checkpoint(step, number, uow.now) for step in marks] if first else []
             progress = Progress(number, state, None, points, evaluations=[], checkpoints=saved, pruned=[], summary={})
-            return reports.report(uow, process.principal, process.replica_id, progress, NO_FILES)[0]
+            return reports.report(uow, process.principal, process.replica_id, progress, NO_FILES).desired
 
         desired = self._database.run(unit, actor=self.agent_id)
         if self._database.peek(_IS_OVER, {"replica": process.replica_id}) is not None:

@@ -248,6 +248,17 @@ def logs(
     return log_reader.page(uow, files, job.job_key, chosen, place, limit)
 
 
+def ask_stacks(uow: UnitOfWork, principal: Principal, project: str, zone: str, job_id: str) -> str:
+    """Asks the processes of a job what they are doing; they write it to the log, after the place that is returned.
+    Raises FAILED_PRECONDITION when none runs."""
+    job = lookup.job(uow, principal, "podyard.jobs.stacks", project, zone, job_id)
+    attempt = attempt_rows.find_open(uow, job.job_key)
+    if attempt is None or job.spec.is_modelled:
+        raise failed_precondition(f"job {job_id} is {job.state} and has no processes to ask")
+    store(uow, attempt, dataclasses.replace(attempt, stacks_real=uow.real_now))
+    return log_reader.end(uow, job.job_key)
+
+
 def failure(
     uow: UnitOfWork, principal: Principal, project: str, zone: str, job_id: str, files: LogFiles
 ) -> JobFailure | None:

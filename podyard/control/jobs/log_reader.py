@@ -96,6 +96,17 @@ def page(uow: UnitOfWork, files: LogFiles, job_key: str, chosen: LineFilter, pla
     return LinePage(found, _place(attempt, places), more=False)
 
 
+def end(uow: UnitOfWork, job_key: str) -> str:
+    """The place behind the last line that there is."""
+    workers = job_logs.workers_of(uow, job_key)
+    attempt = max(workers, default=0)
+    places = {}
+    for rank in workers.get(attempt, ()):
+        (newest,) = job_logs.chunks_before(uow, job_key, attempt, rank, 2**31 - 1, 1)
+        places[rank] = newest.next_seq
+    return _place(attempt, places)
+
+
 def tail(uow: UnitOfWork, files: LogFiles, job_key: str, chosen: LineFilter, count: int) -> list[LogLine]:
     """The last lines, `count` of them at most."""
     found: list[LogLine] = []

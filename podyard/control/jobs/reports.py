@@ -6,7 +6,12 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+<<<<<<< HEAD
 from podyard.base.errors import Code, PodyardError, invalid, not_found
+=======
+from podyard.base.clock import RealTime
+from podyard.base.errors import Code, PodyardError, invalid
+>>>>>>> f3d99c7 (What a job's processes are doing is written to its log on demand)
 from podyard.base.log_files import LogFiles
 from podyard.control.jobs import log_lines, saved
 from podyard.control.jobs.gangs import settle
@@ -55,6 +60,16 @@ class Progress:
     is_permanent: bool = False  # of an error: every other attempt would end with it
     written: WrittenLines | None = None
     used: tuple[int, int] | None = None  # of its machine so far: CPU microseconds, KiB-seconds of memory
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Told:
+    """What a replica is told. `next_line`: the number of the line of its log that is expected next. `stacks_real`: when
+    its stacks were last asked for."""
+
+    desired: Desired
+    next_line: int
+    stacks_real: RealTime | None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -138,11 +153,8 @@ def join(uow: UnitOfWork, principal: Principal, replica_id: str, fence: int, add
     return gang if all(peer.address for peer in gang) else None
 
 
-def report(
-    uow: UnitOfWork, principal: Principal, replica_id: str, progress: Progress, files: LogFiles
-) -> tuple[Desired, int]:
-    """Takes a replica's progress, renews its lease, and returns what it has to do, and the number of the line that is
-    expected next."""
+def report(uow: UnitOfWork, principal: Principal, replica_id: str, progress: Progress, files: LogFiles) -> Told:
+    """Takes a replica's progress, renews its lease, and returns what it has to do."""
     replica = _replica(uow, principal, replica_id)
     _check_fence(replica, progress.fence)
     next_line = log_lines.keep(uow, files, replica, progress.written)
@@ -156,7 +168,7 @@ def report(
     replicas.renew_lease(uow, replica_id, progress.used)
     fresh = replicas.find(uow, replica_id)
     assert fresh is not None
-    return fresh.desired, next_line
+    return Told(fresh.desired, next_line, attempt.stacks_real)
 
 
 def _keep_state(uow: UnitOfWork, replica: Replica, attempt: Attempt, progress: Progress) -> None:

@@ -111,6 +111,18 @@ def wait_for_modules() -> None:
     sys.meta_path.insert(0, _Finder())
 
 
+def tell_stacks() -> None:
+    """A job's program writes what its threads are doing to stderr when it is asked: `podyard job stacks`."""
+    try:
+        import faulthandler
+
+        faulthandler.register(3, file=2, all_threads=True)  # SIGQUIT, as Java does
+    except (ImportError, AttributeError, OSError, ValueError, RuntimeError):
+        pass
+
+
 if __name__ == "sitecustomize":
     wait_for_modules()
+    if "PODYARD_PROGRAM" in os.environ:
+        tell_stacks()
     _run_the_users()
