@@ -7,6 +7,7 @@ a script writes comes through pipes, so that it waits when the platform cannot t
 from __future__ import annotations
 
 import collections
+import contextlib
 import os
 import shlex
 import signal
@@ -30,6 +31,7 @@ GRACE_SECONDS = 8.0  # from SIGTERM to SIGKILL, within what the agent gives the 
 TOLD_SECONDS = 3.0  # the host server tells the programs of a node that is taken back; past it nobody has
 DRAIN_SECONDS = 2.0  # for the last lines, once every process is gone
 TAIL_LINES = 20
+STACKS_SIGNAL = signal.SIGQUIT  # sitecustomize.py has faulthandler answer it
 LINE_CHARACTERS_MAX = 8192
 
 
@@ -65,6 +67,8 @@ class ProgramHost:
         self._clock = clock
         self.tail: collections.deque[str] = collections.deque(maxlen=TAIL_LINES)
         self.is_measured = False
+        self._processes: JobProcesses
+        reporter.on_stacks = self._log_stacks
         self._count = 0
         cgroups = None if host_box is None else box.program_cgroups(folder.parent.parent)
         self._cgroup = None if cgroups is None else cgroups / folder.name
@@ -127,6 +131,16 @@ class ProgramHost:
         if feeder is not None and feeder.error is not None:
             raise feeder.error
         return code
+
+    def _log_stacks(self) -> None:
+        """A Python that the hook has prepared writes its stacks to stderr; of others, what the kernel says."""
+        for pid in self._processes.pids() if hasattr(self, "_processes") else ():
+            if job_processes.catches(pid, STACKS_SIGNAL):
+                with contextlib.suppress(OSError):
+                    os.kill(pid, STACKS_SIGNAL)
+                self.say(f"process {pid} ({job_processes.title(pid)}): its stacks are on stderr")
+            else:
+                self.say(f"process {pid} ({job_processes.title(pid)}): {job_processes.waits_for(pid)}")
 
     def check_leaving(self) -> None:
         if self._stopping.is_set() or self._reporter.yielding():

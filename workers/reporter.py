@@ -223,14 +223,11 @@ class Reporter:
             self._accepted_at = self._clock.monotonic_seconds()
         if lines is not None:
             self._lines.on_taken(answer.get("nextLine", lines["seq"] + lines["lines"]))
-<<<<<<< HEAD
         pinned = answer.get("pinnedStep")
         self._pinned_step = math.inf if pinned is None else pinned
-=======
         if answer.get("stacksAsked", 0) > self._stacks_asked:
             self._stacks_asked = answer["stacksAsked"]
             self.on_stacks()
->>>>>>> f3d99c7 (What a job's processes are doing is written to its log on demand)
         if answer.get("checkpointsFail"):
             self._writes_fail.set()
         else:

@@ -27,7 +27,7 @@ from podyard.base.files import read_json
 from podyard.base.money import Amount, money_text, nanos_from_decimal_text
 from podyard.cli import fsck
 from podyard.cli.client import Client, Target, read_token
-from podyard.cli.jobs import FINAL_STATES
+from podyard.cli.job_logs import FINAL_STATES
 from podyard.cli.output import say
 from podyard.settings import INSTANT_FLEET, from_environment
 

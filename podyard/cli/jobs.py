@@ -6,28 +6,21 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import click
 from typing_extensions import override
 
-from podyard.base.clock import OsClock
 from podyard.base.durations import duration_for_people
 from podyard.base.errors import Code, PodyardError
 from podyard.base.money import money_text
 from podyard.cli.client import Client
+from podyard.cli.job_logs import ANY_ZONE, FINAL_STATES, job_path, logs, stacks
 from podyard.cli.job_source import upload
 from podyard.cli.options import Command, client_of, output_option, pairs, target_options, value_of
 from podyard.cli.output import emit, say
 from podyard.domain.job_fields import JOB_FIELDS, FieldKind, JobField, job_body
-from podyard.domain.log import STREAMS
 
-FOLLOW_SECONDS = 0.4
-LINES_AT_ONCE = 5000
-STACKS_SECONDS_MAX, STACKS_QUIET_SECONDS = 10.0, 1.5  # replicas report twice a second
-ANY_ZONE = "-"  # of a job whose zone is not named: the API finds it
 _PROGRAM_ARGUMENTS = "podyard.program_arguments"
-FINAL_STATES = ("SUCCEEDED", "FAILED", "CANCELLED")
 _TYPES = {
     FieldKind.WHOLE: int,
     FieldKind.TEXT: str,
@@ -202,7 +195,7 @@ def clone(
     --zone is the zone of the copy (default: that of the job).
     """
     client = client_of(data, project, location)
-    source = client.call("GET", _path(client, None, job_id))["name"]
+    source = client.call("GET", job_path(client, None, job_id))["name"]
     zone = location or source.split("/")[3]
     body = {**given_fields(flags), "cloneOf": source}
     return _submit(client_of(data, project, zone), new_id, body, flags, output)
@@ -288,65 +281,8 @@ def list_jobs(data: str | None, project: str | None, location: str | None, outpu
 def describe(job_id: str, data: str | None, project: str | None, location: str | None, output: str) -> None:
     """Show a job."""
     client = client_of(data, project, location)
-    found = client.call("GET", _path(client, location, job_id))
+    found = client.call("GET", job_path(client, location, job_id))
     emit(found, "yaml" if output == "table" else output)
-
-
-@job.command()
-@click.argument("job_id")
-@target_options
-@click.option("--worker", type=int, help="Only the lines of this replica.")
-@click.option("--attempt", type=int, help="Only the lines of this attempt.")
-@click.option("--grep", "search", metavar="TEXT", help="Only lines with this text, in any case.")
-@click.option("--stream", type=click.Choice(list(STREAMS)), help="Only the lines of this stream.")
-@click.option("--follow", "-f", is_flag=True, help="Follow the log until the job ends.")
-def logs(
-    job_id: str, data: str | None, project: str | None, location: str | None, follow: bool, **chosen: int | str | None
-) -> None:
-    """Print a job's log lines: their time, [attempt.worker], and the stream unless it is stdout."""
-    client, clock = client_of(data, project, location), OsClock()
-    path = _path(client, location, job_id)
-    token: str | None = None
-    is_over, has_more = False, False
-    while True:
-        if not has_more:
-            is_over = client.call("GET", path)["state"] in FINAL_STATES
-        page = client.call("GET", f"{path}:logs", pageToken=token, pageSize=LINES_AT_ONCE, **chosen)
-        click.echo("".join(map(_log_line, page["lines"])), nl=False)
-        token, has_more = page["nextPageToken"], page["more"]
-        if not page["lines"] and not has_more:
-            if is_over or not follow:
-                return
-            clock.sleep(FOLLOW_SECONDS)
-
-
-def _log_line(line: dict[str, Any]) -> str:
-    stream = "" if line["stream"] == "stdout" else f" {line['stream']}"
-    return f"{line['time']} [{line['attempt']}.{line['worker']}{stream}] {line['line']}\n"
-
-
-@job.command()
-@click.argument("job_id")
-@target_options
-@click.option("--worker", type=int, help="Only the stacks of this replica.")
-def stacks(job_id: str, data: str | None, project: str | None, location: str | None, worker: int | None) -> None:
-    """Print what the processes of a running job are doing: the stack of each thread."""
-    client, clock = client_of(data, project, location), OsClock()
-    path = _path(client, location, job_id)
-    token = client.call("POST", f"{path}:stacks", {})["nextPageToken"]
-    began = heard = clock.monotonic_seconds()
-    has_heard = False
-    while True:
-        page = client.call("GET", f"{path}:logs", pageToken=token, worker=worker)
-        token = page["nextPageToken"]
-        lines = [line for line in page["lines"] if line["stream"] != "stdout"]
-        now = clock.monotonic_seconds()
-        if lines:
-            has_heard, heard = True, now
-            click.echo("".join(map(_log_line, lines)), nl=False)
-        if now - began > STACKS_SECONDS_MAX or (has_heard and now - heard > STACKS_QUIET_SECONDS):
-            return
-        clock.sleep(FOLLOW_SECONDS)
 
 
 @job.command()
@@ -356,7 +292,7 @@ def stacks(job_id: str, data: str | None, project: str | None, location: str | N
 def cancel(job_id: str, data: str | None, project: str | None, location: str | None, output: str) -> None:
     """Cancel a job."""
     client = client_of(data, project, location)
-    _print(client.call("POST", f"{_path(client, location, job_id)}:cancel", {}), output)
+    _print(client.call("POST", f"{job_path(client, location, job_id)}:cancel", {}), output)
 
 
 @job.command()
@@ -372,7 +308,7 @@ def resize(
         raise click.BadParameter(f"invalid value {replicas!r}: use a number or max", param_hint="--replicas")
     body = {"replicas": replicas if replicas == "max" else int(replicas)}
     client = client_of(data, project, location)
-    _print(client.call("POST", f"{_path(client, location, job_id)}:resize", body), output)
+    _print(client.call("POST", f"{job_path(client, location, job_id)}:resize", body), output)
 
 
 @job.command()
@@ -398,7 +334,7 @@ def wait(
 def evaluations(job_id: str, data: str | None, project: str | None, location: str | None, output: str) -> None:
     """List a job's evaluations."""
     client = client_of(data, project, location)
-    found = client.call("GET", f"{_path(client, location, job_id)}:evaluations")["evaluations"]
+    found = client.call("GET", f"{job_path(client, location, job_id)}:evaluations")["evaluations"]
     emit(found, output, {"STEP": "step", "ATTEMPT": "attempt", "METRICS": "metrics"})
 
 
@@ -446,16 +382,12 @@ def download(
                 Code.DATA_LOSS, f"the server names an artifact {name!r}, which is outside of the output folder"
             )
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(client.content(f"{_path(client, location, job_id)}:artifact", name=name))
+        target.write_bytes(client.content(f"{job_path(client, location, job_id)}:artifact", name=name))
         say(str(target))
 
 
-def _path(client: Client, location: str | None, job_id: str) -> str:
-    return f"{client.own_path(location or ANY_ZONE)}/jobs/{quote(job_id)}"
-
-
 def _artifacts(client: Client, location: str | None, job_id: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = client.call("GET", f"{_path(client, location, job_id)}:artifacts")["artifacts"]
+    found: list[dict[str, Any]] = client.call("GET", f"{job_path(client, location, job_id)}:artifacts")["artifacts"]
     return found
 
 
@@ -516,5 +448,8 @@ def title_of(run: Mapping[str, Any]) -> str:
 def _print(found: dict[str, Any], output: str) -> None:
     emit(_row(found) if output == "table" else found, output, _COLUMNS)
 
+
+for _command in (logs, stacks):
+    job.add_command(_command)
 
 COMMANDS = {"job": job}

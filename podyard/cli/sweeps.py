@@ -11,7 +11,8 @@ from urllib.parse import quote
 import click
 
 from podyard.cli.client import Client
-from podyard.cli.jobs import ANY_ZONE, field_options, new_job
+from podyard.cli.job_logs import ANY_ZONE
+from podyard.cli.jobs import field_options, new_job
 from podyard.cli.options import client_of, output_option, target_options, value_of
 from podyard.cli.output import emit
 

@@ -21,15 +21,11 @@ _VIEW = frozenset(
 )  # fmt: skip
 _OBJECTS = frozenset(
     {
-<<<<<<< HEAD
         "storage.buckets.get", "storage.buckets.list", "storage.objects.get", "storage.objects.list",
-=======
-        "podyard.jobs.create", "podyard.jobs.cancel", "podyard.jobs.resize", "podyard.jobs.stacks",
->>>>>>> f3d99c7 (What a job's processes are doing is written to its log on demand)
         "storage.objects.create", "storage.objects.delete", "storage.objects.update",
     }
 )  # fmt: skip
-_JOBS = _OBJECTS | {"podyard.jobs.create", "podyard.jobs.cancel", "podyard.jobs.resize"}
+_JOBS = _OBJECTS | {"podyard.jobs.create", "podyard.jobs.cancel", "podyard.jobs.resize", "podyard.jobs.stacks"}
 _NODES = frozenset(
     {
         "tpu.nodes.create", "tpu.nodes.update", "tpu.nodes.delete", "tpu.nodes.start", "tpu.nodes.stop",

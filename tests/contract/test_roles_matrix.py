@@ -28,13 +28,8 @@ NEEDS = {
     "jobs.logs jobs.job_log_text jobs.metrics hosts.list_hosts queue_view.list_queue reservations.list_reservations "
     "reservations.get "
     "pods.list_pods pods.get pods.defragment billing.price",
-<<<<<<< HEAD
-    "jobs": "sweeps.create sweeps.cancel jobs.create jobs.cancel jobs.resize",
-    "nodes": "jobs.upload hosts.materialise platform.preempt platform.schedule_maintenance",
-=======
     "jobs": "sweeps.create sweeps.cancel jobs.create jobs.cancel jobs.resize jobs.stacks",
-    "nodes": "hosts.materialise platform.preempt platform.schedule_maintenance",
->>>>>>> f3d99c7 (What a job's processes are doing is written to its log on demand)
+    "nodes": "jobs.upload hosts.materialise platform.preempt platform.schedule_maintenance",
     "billing": "billing.usage billing.events budgets.budget_events budgets.list_budgets "
     "budgets.get_budget budgets.get_costs budgets.what_if invoices.get_account invoices.list_commitments "
     "billing_info.get_billing_info "

@@ -6,12 +6,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-<<<<<<< HEAD
-from podyard.base.errors import Code, PodyardError, invalid, not_found
-=======
 from podyard.base.clock import RealTime
-from podyard.base.errors import Code, PodyardError, invalid
->>>>>>> f3d99c7 (What a job's processes are doing is written to its log on demand)
+from podyard.base.errors import Code, PodyardError, invalid, not_found
 from podyard.base.log_files import LogFiles
 from podyard.control.jobs import log_lines, saved
 from podyard.control.jobs.gangs import settle

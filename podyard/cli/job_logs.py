@@ -1,0 +1,80 @@
+"""`podyard job logs` and `podyard job stacks`: what a job's processes write, and what they are doing."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+import click
+
+from podyard.base.clock import OsClock
+from podyard.cli.client import Client
+from podyard.cli.options import client_of, target_options
+from podyard.domain.log import STREAMS
+
+ANY_ZONE = "-"  # of a job whose zone is not named: the API finds it
+FINAL_STATES = ("SUCCEEDED", "FAILED", "CANCELLED")
+FOLLOW_SECONDS = 0.4
+LINES_AT_ONCE = 5000
+STACKS_SECONDS_MAX, STACKS_QUIET_SECONDS = 10.0, 1.5  # replicas report twice a second
+
+
+@click.command()
+@click.argument("job_id")
+@target_options
+@click.option("--worker", type=int, help="Only the lines of this replica.")
+@click.option("--attempt", type=int, help="Only the lines of this attempt.")
+@click.option("--grep", "search", metavar="TEXT", help="Only lines with this text, in any case.")
+@click.option("--stream", type=click.Choice(list(STREAMS)), help="Only the lines of this stream.")
+@click.option("--follow", "-f", is_flag=True, help="Follow the log until the job ends.")
+def logs(
+    job_id: str, data: str | None, project: str | None, location: str | None, follow: bool, **chosen: int | str | None
+) -> None:
+    """Print a job's log lines: their time, [attempt.worker], and the stream unless it is stdout."""
+    client, clock = client_of(data, project, location), OsClock()
+    path = job_path(client, location, job_id)
+    token: str | None = None
+    is_over, has_more = False, False
+    while True:
+        if not has_more:
+            is_over = client.call("GET", path)["state"] in FINAL_STATES
+        page = client.call("GET", f"{path}:logs", pageToken=token, pageSize=LINES_AT_ONCE, **chosen)
+        click.echo("".join(map(_log_line, page["lines"])), nl=False)
+        token, has_more = page["nextPageToken"], page["more"]
+        if not page["lines"] and not has_more:
+            if is_over or not follow:
+                return
+            clock.sleep(FOLLOW_SECONDS)
+
+
+def _log_line(line: dict[str, Any]) -> str:
+    stream = "" if line["stream"] == "stdout" else f" {line['stream']}"
+    return f"{line['time']} [{line['attempt']}.{line['worker']}{stream}] {line['line']}\n"
+
+
+@click.command()
+@click.argument("job_id")
+@target_options
+@click.option("--worker", type=int, help="Only the stacks of this replica.")
+def stacks(job_id: str, data: str | None, project: str | None, location: str | None, worker: int | None) -> None:
+    """Print what the processes of a running job are doing: the stack of each thread."""
+    client, clock = client_of(data, project, location), OsClock()
+    path = job_path(client, location, job_id)
+    token = client.call("POST", f"{path}:stacks", {})["nextPageToken"]
+    began = heard = clock.monotonic_seconds()
+    has_heard = False
+    while True:
+        page = client.call("GET", f"{path}:logs", pageToken=token, worker=worker)
+        token = page["nextPageToken"]
+        lines = [line for line in page["lines"] if line["stream"] != "stdout"]
+        now = clock.monotonic_seconds()
+        if lines:
+            has_heard, heard = True, now
+            click.echo("".join(map(_log_line, lines)), nl=False)
+        if now - began > STACKS_SECONDS_MAX or (has_heard and now - heard > STACKS_QUIET_SECONDS):
+            return
+        clock.sleep(FOLLOW_SECONDS)
+
+
+def job_path(client: Client, location: str | None, job_id: str) -> str:
+    return f"{client.own_path(location or ANY_ZONE)}/jobs/{quote(job_id)}"
