@@ -202,10 +202,12 @@ def from_api_target(message: JobMessage, fleet: Fleet, project: str, zone: str) 
             raise invalid(f"node must be an id, or a name that begins with {prefix}", "node")
         return message.node.removeprefix(prefix)
     if not message.accelerator_type:
-        raise invalid("node is required, or acceleratorType and runtimeVersion to create one", "node")
-    node: dict[str, Any] = {"acceleratorType": message.accelerator_type}
-    if message.runtime_version:
-        node["runtimeVersion"] = message.runtime_version
+        raise invalid("node is required, or acceleratorType to create one", "node")
+    usual = fleet.type_named(zone, message.accelerator_type).generation.runtime_version_default
+    node: dict[str, Any] = {
+        "acceleratorType": message.accelerator_type,
+        "runtimeVersion": message.runtime_version or usual,
+    }
     if message.scheduling_config is not None:
         node["schedulingConfig"] = reader.read("v2", "SchedulingConfig", message.scheduling_config, "schedulingConfig")
     fleet.zone(zone)

@@ -10,7 +10,8 @@ from podyard.base.errors import Code, PodyardError
 from podyard.cli.client import Client
 from podyard.cli.job_source import upload
 from podyard.cli.output import say
-from podyard.domain.job_file import JobFile, Place, read_job_file
+from podyard.cli.places import zones_with
+from podyard.domain.job_file import JobFile, read_job_file
 
 # What another zone or another type may not say.
 _TRY_NEXT = frozenset({Code.RESOURCE_EXHAUSTED, Code.NOT_FOUND, Code.INVALID_ARGUMENT, Code.FAILED_PRECONDITION})
@@ -75,23 +76,9 @@ def _targets(
         }
         if place.is_spot:
             target["schedulingConfig"] = {"spot": True}
-        for zone in [location or place.zone] if location or place.zone else _zones(client, place):
+        for zone in (
+            [location or place.zone]
+            if location or place.zone
+            else zones_with(client, place.accelerator_type, place.region)
+        ):
             yield zone, target
-
-
-def _zones(client: Client, place: Place) -> list[str]:
-    """The zones that offer a type, the usual one first."""
-    found = client.call("GET", f"{client.zone_path('-').partition('/locations')[0]}/locations")
-    zones = sorted(str(item["locationId"]) for item in found["locations"])
-    zones = [zone for zone in zones if zone.startswith(f"{place.region}-" if place.region else "")]
-    zones.sort(key=lambda zone: zone != client.target.location)
-    offer = [zone for zone in zones if place.accelerator_type in _types(client, zone)]
-    if not offer:
-        where = f"region {place.region}" if place.region else "any zone"
-        raise PodyardError(Code.INVALID_ARGUMENT, f"{place.accelerator_type} is not offered in {where}: name another")
-    return offer
-
-
-def _types(client: Client, zone: str) -> set[str]:
-    pages = client.pages(f"{client.zone_path(zone)}/acceleratorTypes", "acceleratorTypes")
-    return {str(item["type"]) for item in pages}

@@ -18,6 +18,7 @@ from podyard.cli.job_logs import ANY_ZONE, FINAL_STATES, job_path, logs, stacks
 from podyard.cli.job_source import upload
 from podyard.cli.options import Command, client_of, output_option, pairs, target_options, value_of
 from podyard.cli.output import emit, say
+from podyard.cli.places import zones_with
 from podyard.domain.job_fields import JOB_FIELDS, FieldKind, JobField, job_body
 
 _PROGRAM_ARGUMENTS = "podyard.program_arguments"
@@ -118,6 +119,7 @@ class _WithArguments(click.Command):
     metavar="FILE",
     help="StableHLO module of a step, as text, for --execution simulated.",
 )
+@click.option("--region", help="Create the node in any zone of this region that has its type and capacity.")
 @_DRY_RUN
 @_WAIT
 @output_option
@@ -135,6 +137,12 @@ def submit(
         body.setdefault("run", {}).update(more)
     if flags["stablehlo"]:
         body["stablehlo"] = flags["stablehlo"].read()
+    if flags["region"]:
+        if location is not None or "acceleratorType" not in body:
+            raise click.UsageError("--region requires --accelerator-type, and cannot be combined with --zone")
+        first, *others = zones_with(client, body["acceleratorType"], flags["region"])
+        body["fallbacks"] = [*({"location": zone} for zone in others), *body.get("fallbacks", ())]
+        client = client_of(data, project, first)
     return _submit(client, job_id, body, flags, output)
 
 

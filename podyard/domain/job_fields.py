@@ -219,7 +219,12 @@ JOB_FIELDS = (
     ),
     JobField("node", "Node to run on. It must be READY.", _TEXT),
     JobField("accelerator_type", "Create a node of this type for the job, instead of --node.", _TEXT),
-    JobField("runtime_version", "Runtime version of the created node.", _TEXT, flag="--version"),
+    JobField(
+        "runtime_version",
+        "Runtime version of the created node (default: the usual one of its generation).",
+        _TEXT,
+        flag="--version",
+    ),
     JobField("scheduling_config.preemptible", "Make the created node preemptible.", _SWITCH),
     JobField("scheduling_config.spot", "Make the created node a spot node.", _SWITCH),
     JobField(

@@ -312,6 +312,19 @@ def test_a_job_goes_where_there_is_capacity(yard: Yard) -> None:
     assert again["acceleratorType"] == "v3-8"
 
 
+def test_a_region_is_every_zone_of_it_that_has_the_type(yard: Yard) -> None:
+    kind = ("--recipe", "digits-cnn", "--steps", "10", "--accelerator-type", "v3-8")
+    found = job("submit", "first", *kind, "--region", "us-central1")
+    assert found["name"].startswith("projects/demo/locations/us-central1-b/")
+    assert [one["location"] for one in found["fallbacks"]] == ["us-central1-f"]
+    node = yard.ok("GET", f"{yard.nodes('us-central1-b')}/first")
+    assert node["runtimeVersion"] == "tpu-ubuntu2204-base"  # the usual one
+    nowhere = podyard("job", "submit", "second", *kind[:-1], "v5p-8", "--region", "us-central1")
+    assert (nowhere.returncode, "v5p-8 is not offered in region us-central1" in nowhere.stderr) == (1, True)
+    both = podyard("job", "submit", "second", *kind, "--region", "us-central1", "--zone", ZONE)
+    assert (both.returncode, "--region" in both.stderr) == (2, True)
+
+
 def test_a_job_waits_at_its_first_place_when_none_has_capacity(yard: Yard) -> None:
     faults = [_stockout(yard, zone) for zone in (ZONE, "us-central1-a")]
     job("submit", "first", *NEW_NODE, "--fallback", "v2-32@us-central1-a/spot")
