@@ -92,7 +92,7 @@ class UserProgram:
 
 def check_user_program(program: UserProgram) -> None:
     """Raises INVALID_ARGUMENT for what no host could run."""
-    ways = [name for name in ("command", "entry", "module") if getattr(program, name)]
+    ways = [name for name in ("command", "entry", "module") if getattr(program, name).strip()]
     if len(ways) > 1:
         raise invalid(f"specify either run.{ways[0]} or run.{ways[1]}, not both", f"run.{ways[1]}")
     if not ways and program.source is None:
