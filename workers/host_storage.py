@@ -30,6 +30,7 @@ def environment(address: str) -> dict[str, str]:
     return {
         "STORAGE_EMULATOR_HOST": f"http://{address}",
         "CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE": f"http://{address}/storage/v1/",
+        "TENSORSTORE_GCS_HTTP_URL": f"http://{address}",  # orbax
         "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",
     }
 

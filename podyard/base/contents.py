@@ -13,6 +13,7 @@ import hashlib
 import os
 import re
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
 import google_crc32c
@@ -25,6 +26,8 @@ DISK_CHECK_BYTES = 8 << 20  # between two looks at the disk
 SWEEP_AGE_SECONDS = 3600.0  # no unit of work takes as long after its content was written
 TOO_LARGE, DISK_FULL = "uploadTooLarge", "insufficientStorage"  # reasons of errors
 _READ_BYTES = 1 << 20
+_LARGE_BYTES = 256 << 10  # from here on a second thread pays for the MD5
+_HELPERS = ThreadPoolExecutor(4, "podyard-contents")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -106,6 +109,7 @@ class Incoming:
         self._path = path
         self._bytes_max = bytes_max
         self._checked = 0
+        self._syncing: Future[None] | None = None
         with _full_disk_named():
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._check_disk()
@@ -123,14 +127,21 @@ class Incoming:
         with _full_disk_named():
             if self.size - self._checked >= DISK_CHECK_BYTES:
                 self._check_disk()
+                if self._syncing is None or self._syncing.done():
+                    # What is on disk before the end need not be waited for at the end.
+                    self._syncing = _HELPERS.submit(os.fdatasync, self._file.fileno())
+            hashing = _HELPERS.submit(self._md5.update, data) if len(data) >= _LARGE_BYTES else None
             rest = memoryview(data)
             while rest:
                 rest = rest[self._file.write(rest) :]
-        self._add(data)
+        self._add(data, with_md5=hashing is None)
+        if hashing is not None:
+            hashing.result()
 
     def store(self) -> Content:
         """Makes it durable under its digest."""
         with _full_disk_named(), self._file:
+            self._wait_synced()
             os.fsync(self._file.fileno())
             target = self._contents.path(self._sha256.hexdigest())
             made = not target.parent.exists()
@@ -146,11 +157,12 @@ class Incoming:
 
     def suspend(self) -> None:
         """Keeps what has come so far, for `Contents.resume`."""
+        self._wait_synced()
         self._file.close()
 
     def suspend_as(self, name: str) -> None:
         """The same under another name, in the place of what was suspended there."""
-        self._file.close()
+        self.suspend()
         self._path.replace(self._path.with_name(name))
 
     def copy_to(self, other: Incoming) -> None:
@@ -163,8 +175,14 @@ class Incoming:
         return not self._file.closed
 
     def discard(self) -> None:
+        self._wait_synced()
         self._file.close()
         self._path.unlink(missing_ok=True)
+
+    def _wait_synced(self) -> None:
+        """The descriptor must not be closed, and used for another file, meanwhile. The last sync says what failed."""
+        if self._syncing is not None:
+            wait([self._syncing])
 
     def _reset(self) -> None:
         self.size = 0
@@ -172,10 +190,11 @@ class Incoming:
         self._sha256 = hashlib.sha256()
         self._md5 = hashlib.md5(usedforsecurity=False)
 
-    def _add(self, data: bytes) -> None:
+    def _add(self, data: bytes, *, with_md5: bool = True) -> None:
         self.size += len(data)
         self._sha256.update(data)
-        self._md5.update(data)
+        if with_md5:
+            self._md5.update(data)
         self._crc32c = google_crc32c.extend(self._crc32c, data)
 
     def _check_disk(self) -> None:

@@ -219,6 +219,7 @@ def _storage(target: Target, settings: Settings) -> dict[str, str]:
     return {
         "CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE": f"{url}/storage/v1/",
         "STORAGE_EMULATOR_HOST": f"{url}/_t/{target.token}",
+        "TENSORSTORE_GCS_HTTP_URL": f"{url}/_t/{target.token}",  # orbax
         "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",
     }
 

@@ -1,4 +1,4 @@
-"""Google's library for Cloud Storage, gcsfs and TensorFlow on gs://, as they are documented."""
+"""Google's library for Cloud Storage, gcsfs, orbax, TensorBoard and TensorFlow on gs://, as they are documented."""
 
 from __future__ import annotations
 
@@ -17,7 +17,12 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.parametrize(
     ("environment", "program", "cases"),
-    [("storage", "storage_samples.py", 14), ("storage", "storage_gcsfs.py", 6), ("tf", "storage_tensorflow.py", 6)],
+    [
+        ("storage", "storage_samples.py", 14),
+        ("storage", "storage_gcsfs.py", 6),
+        ("storage", "storage_orbax.py", 2),
+        ("tf", "storage_tensorflow.py", 6),
+    ],
 )
 def test_a_client_works_as_documented(
     stack: Stack, outside: Outside, tmp_path: Path, environment: str, program: str, cases: int
