@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import itertools
 import os
 import shlex
 import signal
@@ -30,7 +31,8 @@ POLL_SECONDS = 0.05
 GRACE_SECONDS = 8.0  # from SIGTERM to SIGKILL, within what the agent gives the replica
 TOLD_SECONDS = 3.0  # the host server tells the programs of a node that is taken back; past it nobody has
 DRAIN_SECONDS = 2.0  # for the last lines, once every process is gone
-TAIL_LINES = 20
+TAIL_LINES = 50
+SAID_CHARACTERS_MAX = 300  # of a reason: it stands in lists
 STACKS_SIGNAL = signal.SIGQUIT  # sitecustomize.py has faulthandler answer it
 LINE_CHARACTERS_MAX = 8192
 
@@ -150,9 +152,9 @@ class ProgramHost:
         self._reporter.log(text, "platform")
 
     def failure(self, code: int) -> str:
-        """What is said of the last script, which has ended with this code."""
-        said = "\n".join(self.tail)
-        return _exit_text(code) + (f"\n{said}" if said else "")
+        """One line about the last script, which has ended with this code; its log has the rest."""
+        said = error_line(self.tail)
+        return _exit_text(code) + (f": {said}" if said else "")
 
     def _launcher(self, script: str, *, as_root: bool) -> str:
         """Sets the environment and goes to the working folder, inside: the script's shell has both from its start."""
@@ -271,6 +273,14 @@ class _Feeder:
             self._process.kill()
         except OSError:
             return  # it has ended, and its exit code says how
+
+
+def error_line(lines: Sequence[str]) -> str:
+    """What a program says last: of Python's traceback the exception, which others may write after."""
+    pairs = reversed(list(itertools.pairwise(lines)))
+    last = lines[-1] if lines else ""
+    said = next((line for before, line in pairs if before.startswith("  ") and not line[:1].isspace()), last)
+    return said if len(said) <= SAID_CHARACTERS_MAX else said[: SAID_CHARACTERS_MAX - 1] + "…"
 
 
 def _exit_text(code: int) -> str:

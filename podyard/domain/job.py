@@ -170,7 +170,8 @@ class JobSpec(JobTerms):
                 yield JobFact("Source", codes=(self.run.source.uri,))
             if self.run.output:
                 yield JobFact("Output", codes=(self.run.output,))
-            yield JobFact("Environment", codes=(*self.run.env, *self.run.secrets))
+            if names := (*self.run.env, *self.run.secrets):
+                yield JobFact("Environment", codes=names)
             return
         yield JobFact("Program" if ":" in self.recipe else "Recipe", f"{self.recipe}, {self.mode}")
         if self.step_seconds is not None:

@@ -303,6 +303,7 @@ JOB_FIELDS = (
         read=_read_seconds,
         as_text=_seconds_text,
         limits=(0, SECONDS_MAX),
+        usual=0,
         form=FormInput(Section.MORE, "Time limit", placeholder="none", notation="a time such as 90m or 2d"),
     ),
     JobField(
@@ -314,6 +315,7 @@ JOB_FIELDS = (
         read=_read_seconds,
         as_text=_seconds_text,
         limits=(0, RETRY_SECONDS_MAX),
+        usual=0,
         form=FormInput(Section.MORE, "Wait before a retry", placeholder="none", notation="a time such as 30s or 5m"),
     ),
     JobField(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-TESTED = ("2.15.", "2.21.")  # versions that the tests run
+TESTED = ("2.15.", "2.18.", "2.21.")  # versions that the tests run
 
 
 def _module(name: str) -> Any:

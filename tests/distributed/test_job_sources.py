@@ -126,7 +126,7 @@ def test_setup_that_fails_is_not_tried_again(stack: Stack) -> None:
     assert done.returncode == 1
     job = stack.call("GET", _path("bad-setup"))
     assert job["attempt"] == 1
-    assert "setup: the program ended with exit code 4\nbroken" in job["error"]["message"]
+    assert "setup: the program ended with exit code 4: broken" in job["error"]["message"]
 
 
 def test_bad_sources_are_refused_and_leave_no_job(stack: Stack, source: Path, tmp_path: Path) -> None:
