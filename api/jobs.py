@@ -12,6 +12,7 @@ from podyard.api.deps import Timestamp
 from podyard.api.job_answers import FailureAnswer, JobAnswer, to_api_job
 from podyard.api.job_messages import JobMessage, ResizeMessage, from_api_job, from_api_target
 from podyard.api.objects import ObjectFiles
+from podyard.base.contents import Contents
 from podyard.base.errors import invalid
 from podyard.control.billing import job_progress
 from podyard.control.jobs import jobs, log_reader
@@ -342,8 +343,9 @@ def artifacts(request: Request, project: str, zone: str, job: str) -> Artifacts:
 )
 def artifact(request: Request, project: str, zone: str, job: str) -> Response:
     caller, objects = deps.principal(request), ObjectFiles(deps.platform(request).settings.objects_path)
+    contents = Contents(deps.platform(request).settings.contents_path)
     name = request.query_params.get("name") or ""
-    data = deps.read(request, lambda uow: jobs.artifact(uow, caller, project, zone, job, objects, name))
+    data = deps.read(request, lambda uow: jobs.artifact(uow, caller, project, zone, job, objects, contents, name))
     return Response(data, media_type="application/octet-stream")
 
 

@@ -9,10 +9,12 @@ from fastapi import APIRouter, Request
 from markupsafe import Markup
 from starlette.responses import Response
 
+from podyard.base.contents import Contents
 from podyard.base.errors import PodyardError
 from podyard.control.access import identity
 from podyard.control.billing import job_progress
 from podyard.control.compute import nodes
+from podyard.control.jobs import curves as job_curves
 from podyard.control.jobs import jobs, views
 from podyard.control.jobs.log_reader import LineFilter
 from podyard.db.unit_of_work import UnitOfWork
@@ -192,14 +194,18 @@ def _job_values(
         (n for n in nodes.list_nodes(uow, context.platform(request).fleet, caller, project, job.zone_of_node)
          if n.node_key == job.node_key), None
     )  # fmt: skip
+    contents = Contents(context.platform(request).settings.contents_path)
+    written, too_large = job_curves.event_curves(uow, caller, job, contents)
     curves = _curves(job, history.points)
+    drawn = {**curves, **{name: _thinned(values) for name, values in list(written.items())[:CURVES_SHOWN_MAX]}}
     return {
         "project": project,
         "job": job,
         "progress": job_progress.of(uow, default_rate_card(), caller, job),
         "over": JOB.is_final(job.state),
         "points": history.points,
-        "curves": [(name, _chart(name, points)) for name, points in curves.items()],
+        "curves": [(name, _chart(name, points)) for name, points in drawn.items()],
+        "event_files_left_out": too_large,
         "curve_names": list(curves),
         "attempts": _attempts(jobs.attempts(uow, caller, project, zone, job_id), history.reached),
         "checkpoints": jobs.checkpoints(uow, caller, project, zone, job_id),
@@ -227,6 +233,12 @@ def _curves(job: Job, points: Sequence[MetricPoint]) -> dict[str, list[charts.Ch
             if name in found or len(found) < CURVES_SHOWN_MAX:
                 found.setdefault(name, []).append(charts.ChartPoint(point.step, value))
     return found
+
+
+def _thinned(values: Mapping[int, float]) -> list[charts.ChartPoint]:
+    points = [charts.ChartPoint(step, values[step]) for step in sorted(values)]
+    stride = max(1, -(-len(points) // CHART_POINTS_MAX))
+    return points[::stride] + (points[-1:] if (len(points) - 1) % stride else [])
 
 
 def _chart(name: str, points: Sequence[charts.ChartPoint]) -> Markup:

@@ -14,6 +14,7 @@ from podyard.base.errors import Code, PodyardError
 from podyard.base.training_settings import TrainingSettings
 from podyard.engine.executor import Ended, Peer, ReplicaSpec, run_replica
 from podyard.engine.training.store import FileStore
+from podyard.workers.event_writer import EventWriter
 from podyard.workers.http_client import JsonClient
 from podyard.workers.reporter import Reporter
 
@@ -72,6 +73,9 @@ def run_engine(
     store, start_from = KeepingStore(objects / spec["objectsPrefix"], reporter.writes_fail), spec["startFrom"]
     source = FileStore(objects / start_from["objectsPrefix"]) if start_from else store
     resume = (start_from["step"] if start_from else spec["resumeStep"]) or None
+    if spec["rank"] == 0 and spec["mode"] == "train":
+        root = objects / spec["objectsPrefix"]
+        reporter.events = EventWriter(root, spec["attempt"], spec["resumeStep"], spec["steps"], clock)
     listen_on = f"{spec['bindAddress']}:0"
     rendezvous = HttpRendezvous(api, replica_id, fence, clock)
     ended = run_replica(to_spec(spec), rendezvous, reporter, store, resume, listen_on, clock, source)

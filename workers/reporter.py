@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from podyard.base.clock import RealClock
 from podyard.base.errors import Code, PodyardError
 from podyard.domain import metric_lines
+from podyard.workers.event_writer import EventWriter
 from podyard.workers.line_buffer import LineBuffer
 from podyard.workers.machine_use import MachineMeter
 
@@ -78,6 +79,7 @@ class Reporter:
         self._writes_fail = threading.Event()
         self._closed = threading.Event()
         self._stacks_asked = 0
+        self.events: EventWriter | None = None
         self.on_stacks: Callable[[], None] = self._log_stacks
         self._wake = threading.Event()
         self._accepted_at = clock.monotonic_seconds()
@@ -99,12 +101,16 @@ class Reporter:
                 self._waiting.summary["resumedStep"] = step - 1
                 self._resume_step = self._resumable_step = step - 1
             self._waiting.metrics.append({"step": step, "metrics": metrics, **seconds})
+        if self.events is not None:
+            self.events.add(step, metrics)
 
     def on_evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
         """Values that are not finite are left out: evaluation goes on after a loss has diverged."""
         told = {name: value for name, value in metrics.items() if math.isfinite(value)}
         with self._lock:
             self._waiting.evaluations.append({"step": step, "metrics": told})
+        if self.events is not None:
+            self.events.add(step, told, is_rare=True)
 
     def writes_fail(self) -> bool:
         """Whether the platform says that checkpoints cannot be written: then none of the older ones may go."""
@@ -175,6 +181,8 @@ class Reporter:
         """
         self._closed.set()
         self._wake.set()
+        if self.events is not None:
+            self.events.flush()
         while True:
             try:
                 while self._waiting or self._lines:

@@ -23,7 +23,7 @@ _MODULES = {
     "tpu": "tpu", "job": "jobs", "sweep": "sweeps", "bill": "bill", "demo": "demo", "explain": "explain",
     "budget": "budget", "commitment": "commitment",
     "qr": "queue", "reservation": "queue", "queue": "queue",
-    "storage": "storage",
+    "storage": "storage", "tensorboard": "tensorboard",
     "estimate": "estimate", "plan": "plan", "predict": "predict",
     "hardware": "admin", "project": "admin", "auth": "admin", "agents": "admin", "clock": "clock", "fault": "faults",
     "pods": "pods", "price": "price", "runtime": "runtimes", "simulate": "simulate", "fsck": "fsck",

@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from podyard.base.contents import Contents
 from podyard.base.errors import Code, PodyardError, failed_precondition, invalid, not_found
 from podyard.base.ids import check_resource_id, row_id
 from podyard.base.log_files import LogFiles
 from podyard.control.access import identity
 from podyard.control.compute import hosts, lookup, nodes
-from podyard.control.jobs import gangs, log_reader, own_nodes, sources
+from podyard.control.jobs import curves, gangs, log_reader, own_nodes, sources
 from podyard.control.jobs.log_reader import LineFilter, LinePage
 from podyard.control.storage import buckets
 from podyard.db import agents, job_history
@@ -39,7 +40,7 @@ from podyard.domain.ports import ObjectReader
 from podyard.domain.principal import Principal
 from podyard.domain.user_program import default_output
 
-ARTIFACTS = ("export/", "predictions")  # what a job makes for others; its checkpoints are its own
+ARTIFACTS = ("export/", "predictions", curves.FOLDER)  # what a job makes for others; its checkpoints are its own
 CHECKPOINTS_NAMED_MAX = 10  # in an error that says which ones there are
 
 
@@ -207,20 +208,31 @@ def evaluations(uow: UnitOfWork, principal: Principal, project: str, zone: str, 
 def artifacts(
     uow: UnitOfWork, principal: Principal, project: str, zone: str, job_id: str, objects: ObjectReader
 ) -> dict[str, int]:
-    """What the job has made to be taken away: name -> bytes."""
+    """What the job has made to be taken away: name -> bytes. Of a user's program, the event files of its output."""
     job = lookup.job(uow, principal, "podyard.jobs.get", project, zone, job_id)
     prefix = objects_prefix(job.job_key)
     found = {name: size for kind in ARTIFACTS for name, size in objects.sizes(prefix + kind).items()}
-    return {name.removeprefix(prefix): found[name] for name in sorted(found)}
+    events = {curves.FOLDER + name: item.size for name, item in curves.event_objects(uow, principal, job).items()}
+    return {name.removeprefix(prefix): found[name] for name in sorted(found)} | events
 
 
 def artifact(
-    uow: UnitOfWork, principal: Principal, project: str, zone: str, job_id: str, objects: ObjectReader, name: str
+    uow: UnitOfWork,
+    principal: Principal,
+    project: str,
+    zone: str,
+    job_id: str,
+    objects: ObjectReader,
+    contents: Contents,
+    name: str,
 ) -> bytes:
     """One of `artifacts`; NOT_FOUND for any other name, wherever it might lead."""
     if name not in artifacts(uow, principal, project, zone, job_id, objects):
         raise not_found(f"{job_name(project, zone, job_id)}/artifacts/{name}")
     job = lookup.job(uow, principal, "podyard.jobs.get", project, zone, job_id)
+    event = curves.event_objects(uow, principal, job).get(name.removeprefix(curves.FOLDER))
+    if event is not None:
+        return contents.path(event.digest).read_bytes()
     return objects.get(objects_prefix(job.job_key) + name)
 
 
