@@ -113,7 +113,7 @@ def _tensor(message: bytes) -> float | None:
 def _fields(message: bytes) -> Iterator[tuple[int, int, bytes]]:
     """(number, wire type, bytes) of a message's fields; of a varint its value as bytes, little endian.
 
-    Raises ValueError or IndexError for what is no message.
+    Raises ValueError or IndexError for other bytes.
     """
     at = 0
     while at < len(message):

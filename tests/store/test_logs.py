@@ -6,19 +6,23 @@ from pathlib import Path
 
 import pytest
 
+from podyard.api.objects import ObjectFiles
 from podyard.base.clock import ManualClock, RealTime
+from podyard.base.contents import Contents
 from podyard.base.errors import PodyardError
+from podyard.base.event_files import scalar_record
 from podyard.base.log_files import LogFiles
 from podyard.control.checks import fsck
-from podyard.control.jobs import jobs, log_lines, log_reader
+from podyard.control.jobs import curves, jobs, log_lines, log_reader
 from podyard.control.jobs.log_reader import LineFilter
+from podyard.control.storage import objects
 from podyard.db import job_logs
 from podyard.db.unit_of_work import Database
 from podyard.domain.job import Job, JobRequest
 from podyard.domain.log import WrittenLines, line_text
-from podyard.domain.principal import Principal
+from podyard.domain.principal import PLATFORM, Principal
 from podyard.domain.replica import Replica
-from podyard.domain.user_program import UserProgram
+from podyard.domain.user_program import UserProgram, gs_parts
 from podyard.pricing.current_card import default_rate_card
 from tests.builders import PROJECT, ZONE, Play, node_spec
 
@@ -203,3 +207,37 @@ def _measure(play: Play, replica: Replica, said: list[tuple[int, dict[str, float
         {"step": step, "metrics": metrics, "wall_seconds": 0.0, "modelled_seconds": 0.0} for step, metrics in said
     ]
     play.say(replica, points=points)
+
+
+def test_event_files_of_a_programs_output_are_its_curves_and_artifacts(play: Play, tmp_path: Path) -> None:
+    play.run(jobs.create, "tf", JobRequest(run=UserProgram(command="python fit.py")), node_spec("v2-8"))
+    play.turn()
+    job = play.ask(jobs.get, "tf")
+    assert job.spec.run is not None
+    bucket, prefix = gs_parts(job.spec.run.output, "output")
+    contents = Contents(tmp_path / "contents")
+    other = scalar_record(1.0, 1, {"epoch_loss": 0.75})
+    files = {
+        f"{prefix}/logs/train/events.out.tfevents.1.host": scalar_record(1.0, 1, {"epoch_loss": 0.5}),
+        f"{prefix}/logs/validation/events.out.tfevents.1.host": scalar_record(1.0, 1, {"epoch_loss": 0.75})
+        + b"cut off",
+        f"{prefix}/logs/large/events.out.tfevents.1.host": bytes(curves.FILE_BYTES_MAX + 1),
+        f"{prefix}/model/weights.bin": b"weights",
+        f"{prefix}-other/events.out.tfevents.1.host": scalar_record(1.0, 1, {"of_another": 0.5}),
+    }
+    for name, data in files.items():
+        incoming = contents.incoming(len(data))
+        incoming.write(data)
+        content = incoming.store()
+        play.database.run(lambda uow, n=name, c=content: objects.put(uow, PLATFORM, bucket, n, c))
+    drawn, left_out = play.database.read(lambda uow: curves.event_curves(uow, PLATFORM, job, contents))
+    assert drawn == {"logs/train/epoch_loss": {1: 0.5}, "logs/validation/epoch_loss": {1: 0.75}}
+    assert left_out == 1
+    stranger = Principal("stranger", {})
+    assert play.database.read(lambda uow: curves.event_curves(uow, stranger, job, contents)) == ({}, 0)
+    made = play.ask(jobs.artifacts, "tf", ObjectFiles(tmp_path))
+    parts = ("large", "train", "validation")
+    assert sorted(made) == [f"events/logs/{part}/events.out.tfevents.1.host" for part in parts]
+    name = "events/logs/train/events.out.tfevents.1.host"
+    data = play.ask(jobs.artifact, "tf", ObjectFiles(tmp_path), contents, name)
+    assert data == scalar_record(1.0, 1, {"epoch_loss": 0.5})
