@@ -219,8 +219,7 @@ def test_event_files_of_a_programs_output_are_its_curves_and_artifacts(play: Pla
     other = scalar_record(1.0, 1, {"epoch_loss": 0.75})
     files = {
         f"{prefix}/logs/train/events.out.tfevents.1.host": scalar_record(1.0, 1, {"epoch_loss": 0.5}),
-        f"{prefix}/logs/validation/events.out.tfevents.1.host": scalar_record(1.0, 1, {"epoch_loss": 0.75})
-        + b"cut off",
+        f"{prefix}/logs/validation/events.out.tfevents.1.host": other + b"cut off",
         f"{prefix}/logs/large/events.out.tfevents.1.host": bytes(curves.FILE_BYTES_MAX + 1),
         f"{prefix}/model/weights.bin": b"weights",
         f"{prefix}-other/events.out.tfevents.1.host": scalar_record(1.0, 1, {"of_another": 0.5}),
