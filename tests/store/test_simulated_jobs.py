@@ -60,6 +60,7 @@ def test_a_job_takes_its_modelled_time_and_needs_no_agent(play: Play) -> None:
     assert [item.step for item in play.ask(jobs.checkpoints, "j")] == [400, 300, 200, 100]
     play.turn(299)
     assert _job(play).state is JobState.RUNNING
+    assert list(play.database.read(lambda uow: fsck.check(uow, play.fleet, default_rate_card()))) == []
     play.turn(1)
     job = _job(play)
     assert (job.state, job.steps_done, job.modelled_seconds) == (JobState.SUCCEEDED, 1000, 500.0)

@@ -19,6 +19,7 @@ from podyard.db.transition import (
     Recorded,
     Stated,
 )
+from podyard.domain.attempt import AttemptState
 from podyard.domain.fleet import Fleet
 from podyard.domain.machine import ResourceKind
 from podyard.domain.node import NODE_STATES_WAITING_FOR_SLICE, NodeState
@@ -124,6 +125,10 @@ def _timers(records: Records) -> Iterator[Violation]:
         ends = node.termination
         if ends is not None and node.state is NodeState.READY and ends > records.now and not mine:
             yield Violation("I13", records.now, node.name, f"no timer will end it at {ends.rfc3339()}")
+    for key, attempt in records.attempts.items():
+        simulated = attempt.state is AttemptState.RUNNING and records.jobs[attempt.job_key].spec.is_modelled
+        if simulated and not any(timer.version == attempt.version for timer in by_key.get(key, ())):
+            yield Violation("I13", records.now, key, "it is RUNNING without replicas and no timer will move it")
     for key, queued in records.queued.items():
         wanted = "queuedResource.eligible" if queued.state is QueuedResourceState.ACCEPTED else ""
         if queued.state in _QUEUED and queued.valid_until is not None and queued.activated is None:
@@ -143,6 +148,8 @@ def _of_nobody(records: Records, timer: Timer) -> Iterator[Violation]:
         ResourceKind.QUEUED_RESOURCE: records.queued,
         "reservation": records.reservations,
         "maintenance": [*records.nodes, *records.operations],
+        "job": records.attempts,
+        "attempt": [*records.attempts, *records.jobs],
     }.get(timer.owner)
     if known is None:
         yield Violation("I13", timer.due, timer.resource_key, f"nobody fires timers of the kind {timer.kind}")
